@@ -1,0 +1,175 @@
+"""What a build really read: the files and tools behind each object and the library.
+
+The compilers report the files they opened (depfiles) and the linker the ones it linked (--trace).
+What neither reports is where they would have looked first: a header that appears there later
+would be read instead. Those places are recorded as absent.
+"""
+
+import functools
+import os
+import re
+import shlex
+import shutil
+import subprocess
+
+
+def read_depfile(path, folder):
+    """Absolute paths of the prerequisites in a Makefile fragment that a compiler wrote."""
+    with open(path, encoding=None, errors="surrogateescape") as file:
+        text = file.read().replace("\\\n", " ")
+    _, _, prerequisites = text.partition(": ")
+    words = re.findall(r"(?:\\.|[^\s\\])+", prerequisites)
+    names = [re.sub(r"\\([ #\\:])", r"\1", word).replace("$$", "$") for word in words]
+    return list(dict.fromkeys(plain_path(os.path.join(folder, name)) for name in names))
+
+
+def plain_path(path):
+    """The path without '..', unless a symlink makes that another file."""
+    normal = os.path.normpath(path)
+    if normal != path and ".." in path and not _same_file(normal, path):
+        return path
+    return normal
+
+
+def _same_file(one, other):
+    try:
+        return os.path.samefile(one, other)
+    except OSError:
+        return False
+
+
+def linked_files(trace, folder):
+    """Absolute paths of the libraries and objects from outside the folder that were linked."""
+    found = {}
+    for line in trace:
+        name = re.sub(r"^\((.*?)\).*$", r"\1", line.strip())
+        if os.path.isabs(name) and os.path.isfile(name):
+            path = plain_path(name)
+            if os.path.dirname(path) != folder:
+                found[path] = None
+    return list(found)
+
+
+class CompilerFacts:
+    """Where a compile command looks for headers, in order, and which real programs it runs."""
+
+    def __init__(self, search_folders, tools):
+        self.search_folders = search_folders
+        self.tools = tools
+
+
+def cxx_facts(command):
+    """Asks g++ or clang++ (or what wraps it) about the command of one compilation."""
+    words = _without_inputs_and_outputs(command)
+    search_folders, compiler = _ask_preprocessor(words)
+    tools = [compiler] + [_program(words[:1], name) for name in ("as", "ld")]
+    return CompilerFacts(search_folders, [tool for tool in tools if tool])
+
+
+def nvcc_facts(command, cxx):
+    """Asks nvcc (or what wraps it) about the command of one compilation; cxx: the host compiler."""
+    output = _run([command[0], "-v", "--dryrun", "-c", "-x", "cu", os.devnull, "-o", os.devnull])
+    settings = dict(re.findall(r"^#\$ (\w+)=(.*)$", output, re.MULTILINE))
+    top = settings.get("TOP", "").strip()
+    own = shlex.split(settings.get("INCLUDES", "") + settings.get("SYSTEM_INCLUDES", ""))
+    search_folders, compiler = _ask_preprocessor([*cxx, *_include_flags(command), *own])
+    programs = ["bin/nvcc", "bin/cudafe++", "bin/ptxas", "bin/fatbinary", "nvvm/bin/cicc"]
+    tools = [plain_path(os.path.join(top, name)) for name in [*programs, "bin/nvcc.profile"]]
+    return CompilerFacts(search_folders, [t for t in [*tools, compiler] if t and os.path.isfile(t)])
+
+
+def nvcc_top(nvcc):
+    """The CUDA Toolkit's folder, as nvcc itself says it: a script on PATH may lie elsewhere."""
+    output = _run([nvcc, "-v", "--dryrun", "-c", "-x", "cu", os.devnull, "-o", os.devnull])
+    match = re.search(r"^#\$ TOP=(.*)$", output, re.MULTILINE)
+    return plain_path(match[1].strip()) if match else None
+
+
+def shadows(files, own_folders, search_folders):
+    """{folder: names} of what does not exist and would be found before one of the files.
+
+    own_folders: where a quoted include looks first, the folders of the including files.
+    """
+    chain = list(dict.fromkeys([*own_folders, *search_folders]))
+    absent = {}
+    exists = functools.cache(os.path.exists)
+    for path in files:
+        for position, folder in enumerate(chain):
+            if path.startswith(folder + "/"):
+                name = path[len(folder) + 1 :]
+                for earlier in chain[:position]:
+                    missing = _first_missing(os.path.join(earlier, name), exists)
+                    if missing:
+                        absent.setdefault(missing[0], set()).add(missing[1])
+    return {folder: sorted(names) for folder, names in absent.items()}
+
+
+def library_shadows(files, command):
+    """The same for libraries: -l looks through the -L folders in order."""
+    folders = [os.path.abspath(word[2:]) for word in command if word.startswith("-L") and word[2:]]
+    absent = shadows(files, [], folders)
+    return {folder: sorted({*n, *_static(n)}) for folder, n in absent.items()}
+
+
+def _static(names):
+    return [re.sub(r"\.so$", ".a", name) for name in names]
+
+
+def _first_missing(path, exists):
+    """(existing folder, name missing in it) on the way to the path; None where the path exists."""
+    if exists(path):
+        return None
+    while not exists(os.path.dirname(path)):
+        path = os.path.dirname(path)
+    return os.path.split(path)
+
+
+def _ask_preprocessor(words):
+    """(search folders, path of the real compiler) from what `c++ -v -E` prints."""
+    output = _run([*words, "-v", "-E", "-x", "c++", os.devnull, "-o", os.devnull])
+    missing = re.findall(r'^ignoring nonexistent directory "(.*)"$', output, re.MULTILINE)
+    listed = re.search(r"search starts here:\n(.*)End of search list", output, re.DOTALL)
+    found = re.findall(r"^ (\S.*)$", listed[1], re.MULTILINE) if listed else []
+    compiler = re.search(r'^ "?(/[^"\n]*?(?:/cc1plus|/clang[^/" ]*))"? ', output, re.MULTILINE)
+    folders = [plain_path(os.path.abspath(folder)) for folder in [*missing, *found]]
+    return folders, plain_path(compiler[1]) if compiler else None
+
+
+def _program(cxx, name):
+    path = _run([*cxx, f"-print-prog-name={name}"]).strip()
+    return shutil.which(path)
+
+
+def _run(command):
+    """What the command prints, both streams; '' where it cannot be run."""
+    environment = {**os.environ, "LC_ALL": "C"}
+    try:
+        result = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, env=environment, check=False
+        )
+    except OSError:
+        return ""
+    return (result.stdout + result.stderr).decode(errors="replace")
+
+
+def _without_inputs_and_outputs(command):
+    words, skip = [], False
+    for word in command:
+        if skip:
+            skip = False
+        elif word in ("-o", "-c", "-MF"):
+            skip = True
+        elif word not in ("-MD", "-MMD"):
+            words.append(word)
+    return words
+
+
+def _include_flags(command):
+    flags = []
+    for position, word in enumerate(command):
+        if word in ("-I", "-isystem", "-iquote", "-idirafter") and position + 1 < len(command):
+            flags += [word, command[position + 1]]
+        elif re.match(r"-I.|-isystem=|--include-path=|--system-include=", word):
+            option, _, folder = word.partition("=")
+            flags += [word] if word.startswith("-I") else ["-isystem", folder or option]
+    return flags

@@ -1,0 +1,100 @@
+"""What a file holds: its content digest, and the stat that may stand for a content already read."""
+
+import hashlib
+import os
+import struct
+import time
+
+# A file written again within one tick of the file system's clock (4 ms on ext4, up to 2 s on some
+# network file systems) keeps its stat. A stat this young never stands for a content.
+SETTLED_NS = 2_000_000_000
+UNSETTLED = ()  # equals no stamp
+
+# Reading libtorch_cpu.so (430 MB) costs 0.4 s; larger libraries are known by their build id.
+WHOLE_FILE_LIMIT = 16 * 1024 * 1024
+
+
+def stamp(path):
+    """(size, mtime_ns, ctime_ns, inode) of a file or folder, None where there is none."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
+
+
+def is_settled(file_stamp):
+    """Whether the stat is old enough that a later change must show in it."""
+    return file_stamp is None or max(file_stamp[1:3]) < time.time_ns() - SETTLED_NS
+
+
+class Contents:
+    """Digests of files; each is read once for as long as its stat stays the same.
+
+    known: {path: (stamp, digest)} from an earlier process.
+    """
+
+    def __init__(self, known=None):
+        self._known = dict(known or {})
+
+    def stamped(self, path):
+        """(stamp, digest); the stamp is UNSETTLED where it cannot stand for the content yet."""
+        digest = self.digest(path)
+        return self._known.get(path, (UNSETTLED, digest))
+
+    def digest(self, path):
+        """Hex digest of the content, or None where there is no readable file."""
+        now = stamp(path)
+        known = self._known.pop(path, None)
+        digest = known[1] if known is not None and known[0] == now else read_digest(path)
+        if is_settled(now):
+            self._known[path] = now, digest
+        return digest
+
+
+def read_digest(path):
+    """Hex digest of a file's content: of its bytes, or of a large ELF file's size and build id."""
+    try:
+        with open(path, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            build_id = elf_build_id(file) if size > WHOLE_FILE_LIMIT else None
+            if build_id is not None:
+                return hashlib.blake2b(b"%d %s" % (size, build_id), digest_size=16).hexdigest()
+            file.seek(0)
+            hasher = hashlib.blake2b(digest_size=16)
+            while block := file.read(1 << 20):
+                hasher.update(block)
+            return hasher.hexdigest()
+    except OSError:
+        return None
+
+
+def elf_build_id(file):
+    """The GNU build id, the linker's own hash of the content, of a 64-bit ELF file, else None."""
+    header = file.read(64)
+    if len(header) < 64 or header[:6] != b"\x7fELF\x02\x01":
+        return None
+    (table,) = struct.unpack_from("<Q", header, 32)
+    entry_size, count = struct.unpack_from("<HH", header, 54)
+    file.seek(table)
+    program_headers = file.read(entry_size * count)
+    for start in range(0, len(program_headers) - 55, entry_size):
+        kind, _, offset, _, _, size = struct.unpack_from("<IIQQQQ", program_headers, start)
+        if kind == 4:  # PT_NOTE
+            file.seek(offset)
+            build_id = _build_id_note(file.read(size))
+            if build_id is not None:
+                return build_id
+    return None
+
+
+def _build_id_note(notes):
+    position = 0
+    while position + 12 <= len(notes):
+        name_size, value_size, kind = struct.unpack_from("<III", notes, position)
+        name_start = position + 12
+        value_start = name_start + (name_size + 3) // 4 * 4
+        if kind == 3 and notes[name_start : name_start + name_size] == b"GNU\0":
+            return notes[value_start : value_start + value_size]
+        position = value_start + (value_size + 3) // 4 * 4
+    return None

@@ -1,0 +1,86 @@
+"""The build.ninja that PyTorch writes, read and rewritten.
+
+ninja decides by timestamps and we decide by content: objects that are still good are no longer
+built in the rewritten file, so ninja only runs what is left, in parallel.
+"""
+
+import re
+import shlex
+
+
+class NinjaFile:
+    """The text of build.ninja, with its edges: {output: (rule, [inputs])}."""
+
+    def __init__(self, text):
+        self.text = text
+        self._variables = dict(re.findall(r"^(\w+) = (.*)$", text, re.MULTILINE))
+        self._commands = dict(
+            re.findall(r"^rule (\w+)\n(?:  .*\n)*?  command = (.*)$", text, re.MULTILINE)
+        )
+        self.edges = {}
+        for line in re.findall(r"^build (.*)$", text, re.MULTILINE):
+            outputs, _, rest = _split_at_colon(line)
+            rule, *inputs = _words(rest)
+            self.edges[_words(outputs)[0]] = rule, inputs
+
+    @property
+    def compilations(self):
+        """{object: source} of the edges that compile."""
+        return {
+            output: inputs[0] for output, (rule, inputs) in self.edges.items() if "compile" in rule
+        }
+
+    @property
+    def library(self):
+        """The name of the file that the link edge makes."""
+        return next(output for output, (rule, _) in self.edges.items() if rule == "link")
+
+    def is_cuda(self, output):
+        return self.edges[output][0] == "cuda_compile"
+
+    def command(self, output):
+        """The words of the command that makes an output."""
+        rule, inputs = self.edges[output]
+        values = {
+            **self._variables,
+            "in": " ".join(map(shlex.quote, inputs)),
+            "out": shlex.quote(output),
+        }
+        text = self._commands[rule]
+        for _ in range(3):  # a flag may name a variable, which names another
+            text = re.sub(r"\$(\w+)", lambda match: values.get(match[1], ""), text)
+        return shlex.split(re.sub(r"\$([ :$])", r"\1", text))
+
+    def cxx_words(self):
+        """The C++ compiler's command without any flag."""
+        return shlex.split(self._variables["cxx"])
+
+    def without(self, kept):
+        """The text for ninja: the kept objects are there already.
+
+        The depfiles stay as files and name system headers too, for which PyTorch passes -MMD, and
+        the linker says which files it linked.
+        """
+        lines = []
+        for line in self.text.split("\n"):
+            if line.startswith("build ") and _words(_split_at_colon(line[6:])[0])[0] in kept:
+                continue
+            if line.strip() == "deps = gcc":
+                continue
+            line = re.sub(r"^(  command = .*) -MMD ", r"\1 -MD ", line)
+            if line.startswith("rule "):
+                line += "\n  description = $out"
+            if line.startswith("  command = $cxx $in $ldflags"):
+                line += " -Wl,--trace"
+            lines.append(line)
+        return "\n".join(lines)
+
+
+def _split_at_colon(line):
+    match = re.match(r"((?:\$.|[^$:])*)(:)(.*)$", line)
+    return match.groups()
+
+
+def _words(text):
+    words = re.findall(r"(?:\$.|[^\s$])+", text)
+    return [re.sub(r"\$(.)", r"\1", word) for word in words]

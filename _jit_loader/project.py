@@ -1,0 +1,79 @@
+"""The convention on top of load: an op is found by its name in the caller's project."""
+
+import os
+
+from _jit_loader import toolchain
+from _jit_loader.loading import load_request
+from _jit_loader.request import Request
+from _jit_loader.store import Slot
+
+_in_force = {}  # (project, name): the module that the last load_op returned
+_listeners = {}  # (project, name): the functions to call with each new module
+
+
+def project_of(file):
+    """The nearest folder above a file that has kernels/ and bindings/, else the current one."""
+    folder = os.path.dirname(os.path.abspath(file))
+    while True:
+        if all(os.path.isdir(os.path.join(folder, part)) for part in ("kernels", "bindings")):
+            return folder
+        if folder == os.path.dirname(folder):
+            return os.getcwd()
+        folder = os.path.dirname(folder)
+
+
+def load_op(name, project, extra_cflags=(), extra_cuda_cflags=(), extra_ldflags=(), on_load=None):
+    """See jit_loader.load_op."""
+    requests = [
+        _request(name, project, with_cuda, extra_cflags, extra_cuda_cflags, extra_ldflags)
+        for with_cuda in _variants(name, project)
+    ]
+    # On a machine without nvcc a build for CUDA may still be in the cache.
+    cached = (request for request in requests[:-1] if Slot(request).look() is not None)
+    module = load_request(next(cached, requests[-1]))
+    key = project, name
+    listeners = _listeners.setdefault(key, [])
+    if _in_force.get(key) not in (None, module):
+        for listener in listeners:
+            listener(module)
+    _in_force[key] = module
+    if on_load is not None:
+        on_load(module)
+        listeners.append(on_load)
+    return module
+
+
+def _variants(name, project):
+    """The values of with_cuda to try: looked for in the cache in this order; the last is built."""
+    import torch
+
+    if torch.version.cuda is None or not os.path.exists(_kernel(project, name, ".cu")):
+        return [False]
+    return [True] if toolchain.nvcc_path() is not None else [True, False]
+
+
+def _request(name, project, with_cuda, extra_cflags, extra_cuda_cflags, extra_ldflags):
+    binding = os.path.join(project, "bindings", f"{name}.cpp")
+    if not os.path.exists(binding):
+        raise FileNotFoundError(
+            f"there is no op {name!r} in {project}: bindings/{name}.cpp does not exist"
+        )
+    sources = [binding, _kernel(project, name, "_cpu.cpp")]
+    if with_cuda:
+        sources.append(_kernel(project, name, ".cu"))
+    # No symbol is shared between an old build of an op and its new one in the same process.
+    cflags = ["-O3", "-fvisibility=hidden", "-fno-gnu-unique", "-fopenmp", *toolchain.cpu_flags()]
+    return Request(
+        name,
+        [source for source in sources if os.path.exists(source)],
+        extra_cflags=[*cflags, *(["-DWITH_CUDA"] if with_cuda else []), *extra_cflags],
+        extra_cuda_cflags=["-O3", "-Xcompiler=-fvisibility=hidden", *extra_cuda_cflags],
+        extra_ldflags=extra_ldflags,
+        extra_include_paths=[project],
+        with_cuda=with_cuda,
+        project=project,
+    )
+
+
+def _kernel(project, name, ending):
+    return os.path.join(project, "kernels", f"{name}{ending}")

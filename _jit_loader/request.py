@@ -1,0 +1,145 @@
+"""What is asked for: everything that identifies a build apart from the contents of files."""
+
+import hashlib
+import json
+import os
+import sys
+from importlib.machinery import EXTENSION_SUFFIXES
+
+import torch
+
+from _jit_loader import architectures, toolchain
+
+# Raised whenever what is stored, or how it is named, changes: an older cache is then left alone.
+FORMAT = 1
+
+PATH_LISTS = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "COMPILER_PATH")
+SETTINGS = (
+    *("CC", "CXX", "GCC_EXEC_PREFIX", "CCC_OVERRIDE_OPTIONS", "SOURCE_DATE_EPOCH"),
+    *("LD_RUN_PATH", "CUDNN_HOME", "CUDNN_PATH", "CUDA_INC_PATH"),
+)
+CUDA_SETTINGS = (
+    *("PYTORCH_NVCC", "NVCC_CCBIN", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"),
+    *("TORCH_CUDA_ARCH_LIST", "TORCH_EXTENSION_SKIP_NVCC_GEN_DEPENDENCIES"),
+)
+
+
+class Roots:
+    """The folders that paths are kept relative to, so that a cache or a repo can be moved."""
+
+    def __init__(self, project):
+        packages = toolchain.packages_folder()
+        folders = {"project": os.path.abspath(project), "packages": packages}
+        if os.path.dirname(sys.base_prefix) != "/":  # /usr is the system's, at one place everywhere
+            folders["python"] = sys.base_prefix
+        if sys.prefix != sys.base_prefix:
+            folders["environment"] = sys.prefix
+        self.folders = folders
+        # The innermost folder first: a virtual environment may lie in the project, or around it.
+        self._by_length = sorted(folders.items(), key=lambda item: -len(item[1]))
+
+    def relative(self, path):
+        """'<project>/kernels/add2.cu' for a path below a root, else the path itself."""
+        for name, folder in self._by_length:
+            if path.startswith(folder) and path[len(folder) : len(folder) + 1] in ("", "/"):
+                return f"<{name}>{path[len(folder) :]}"
+        return path
+
+    def absolute(self, path):
+        """The inverse of relative; a root that this machine lacks gives a path that exists not."""
+        if path.startswith("<"):
+            name, _, rest = path[1:].partition(">")
+            return self.folders.get(name, "/nonexistent") + rest
+        return path
+
+    def relative_text(self, text):
+        """The text with every root's folder replaced by its name, for flags such as -I<folder>."""
+        for name, folder in self._by_length:
+            text = text.replace(folder, f"<{name}>")
+        return text
+
+    def key(self):
+        return _digest(self.folders)
+
+
+class Request:
+    """One extension to load. Lists of flags are the caller's own; nothing here changes them."""
+
+    def __init__(
+        self,
+        name,
+        sources,
+        extra_cflags=(),
+        extra_cuda_cflags=(),
+        extra_ldflags=(),
+        extra_include_paths=(),
+        with_cuda=None,
+        project=None,
+    ):
+        if not name.isidentifier():
+            raise ValueError(
+                f"{name!r} cannot name an extension: it becomes a C++ and Python name, so it takes "
+                "letters, digits and underscores only"
+            )
+        self.name = name
+        self.sources = [os.path.abspath(source) for source in sources]
+        self.extra_cflags = list(extra_cflags or ())
+        self.extra_cuda_cflags = list(extra_cuda_cflags or ())
+        self.extra_ldflags = list(extra_ldflags or ())
+        self.extra_include_paths = [os.path.abspath(path) for path in extra_include_paths or ()]
+        if with_cuda is None:
+            with_cuda = any(source.endswith((".cu", ".cuh")) for source in self.sources)
+        self.with_cuda = with_cuda
+        self.project = os.path.abspath(project or find_project(self.sources))
+        self.roots = Roots(self.project)
+        self.architecture_flags = (
+            architectures.flags(self.extra_cuda_cflags) if with_cuda else []
+        )
+        self.description = self._describe()
+        self.key = _digest(self.description)
+
+    def _describe(self):
+        """What the key is made of, in the words of a person who asks why two keys differ."""
+        roots = self.roots
+        settings = SETTINGS + (CUDA_SETTINGS if self.with_cuda else ())
+        environment = {name: os.environ[name] for name in settings if os.environ.get(name)}
+        for name in PATH_LISTS:
+            if os.environ.get(name):
+                folders = map(os.path.abspath, os.environ[name].split(os.pathsep))
+                environment[name] = os.pathsep.join(map(roots.relative, folders))
+        return {
+            "format": FORMAT,
+            "name": self.name,
+            "sources": [roots.relative(source) for source in self.sources],
+            "C++ flags": [roots.relative_text(flag) for flag in self.extra_cflags],
+            "nvcc flags": [roots.relative_text(flag) for flag in self.extra_cuda_cflags],
+            "GPU architectures": self.architecture_flags,
+            "linker flags": [roots.relative_text(flag) for flag in self.extra_ldflags],
+            "include paths": [roots.relative(path) for path in self.extra_include_paths],
+            "with CUDA": self.with_cuda,
+            "environment variables": environment,
+            "PyTorch": [
+                torch.__version__,
+                torch.version.git_version,
+                torch.version.cuda,
+                torch._C._GLIBCXX_USE_CXX11_ABI,
+            ],
+            "Python": EXTENSION_SUFFIXES[0],
+            "machine": os.uname().machine,
+        }
+
+
+def find_project(sources):
+    """The nearest folder above the sources that looks like a project's root, else their own."""
+    common = os.path.commonpath([os.path.dirname(source) for source in sources])
+    folder = common
+    while folder != os.path.dirname(folder):
+        if any(os.path.exists(os.path.join(folder, m)) for m in (".git", "pyproject.toml")):
+            return folder
+        folder = os.path.dirname(folder)
+    return common
+
+
+def _digest(value):
+    text = json.dumps(value, sort_keys=True)
+    return hashlib.blake2b(text.encode(), digest_size=10).hexdigest()

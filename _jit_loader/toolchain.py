@@ -1,0 +1,87 @@
+"""Where the tools are: the C++ compiler, nvcc and the CUDA Toolkit. Looks at files only."""
+
+import glob
+import os
+import shutil
+
+import torch
+
+
+def cxx_command():
+    """The words of the C++ compiler's command, as PyTorch chooses it: $CXX, else c++."""
+    return _words(os.environ.get("CXX", "")) or ["c++"]
+
+
+def _words(command):
+    if not command:
+        return []
+    import shlex  # 0.3 ms, a tenth of a hit
+
+    return shlex.split(command)
+
+
+def cxx_programs():
+    """Paths of the programs in the C++ compiler's command ("ccache g++" has two); [] without."""
+    words = [word for word in cxx_command() if not word.startswith("-")]
+    found = [shutil.which(word) for word in words]
+    return [path for path in found if path is not None]
+
+
+def nvcc_path():
+    """Path of nvcc, or None: $PYTORCH_NVCC, $CUDA_HOME, $CUDA_PATH, PATH, /usr/local/cuda, pip."""
+    named = _words(os.environ.get("PYTORCH_NVCC", ""))
+    if named:
+        return shutil.which(named[-1])
+    home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
+    if home:
+        return shutil.which(os.path.join(home, "bin", "nvcc"))
+    return (
+        shutil.which("nvcc")
+        or shutil.which("/usr/local/cuda/bin/nvcc")
+        or next(filter(None, map(shutil.which, _pip_nvccs())), None)
+    )
+
+
+def _pip_nvccs():
+    """nvcc from `pip install cuda-toolkit[nvcc]`, which lies beside torch in site-packages."""
+    return sorted(glob.glob(os.path.join(packages_folder(), "nvidia", "cu*", "bin", "nvcc")))
+
+
+def packages_folder():
+    """The folder that holds the torch package, site-packages as a rule."""
+    return os.path.dirname(os.path.dirname(os.path.abspath(torch.__file__)))
+
+
+def programs(with_cuda):
+    """{role: path} of the programs a build starts from, without those that are not installed."""
+    found = {f"cxx{i}": path for i, path in enumerate(cxx_programs())}
+    nvcc = nvcc_path() if with_cuda else None
+    if nvcc is not None:
+        found["nvcc"] = nvcc
+    return found
+
+
+def why_no_cuda():
+    """None where CUDA code can be compiled, else what is missing, as one sentence."""
+    if torch.version.cuda is None:
+        return f"PyTorch {torch.__version__} is a build without CUDA"
+    if nvcc_path() is None:
+        return (
+            "nvcc was not found (in $CUDA_HOME, on PATH, in /usr/local/cuda, or from pip); install "
+            'the CUDA Toolkit or run: pip install "cuda-toolkit[nvcc,cccl]"'
+            f"=={torch.version.cuda}.*"
+        )
+    return None
+
+
+def cpu_flags():
+    """Flags that let g++ and clang++ use this CPU's vector instructions.
+
+    A level of the x86-64 ABI, not -march=native: the build then runs on every CPU of that level,
+    and the flag, being part of the key, keeps machines of different levels apart.
+    """
+    if os.uname().machine != "x86_64":
+        return []
+    capability = torch.backends.cpu.get_cpu_capability()
+    level = {"AVX512": "v4", "AVX2": "v3"}.get(capability, "v2")
+    return [f"-march=x86-64-{level}"]

@@ -1,0 +1,91 @@
+"""A tiny extension that compiles in 0.3 s, and a compiler that writes down what it compiles."""
+
+import os
+import re
+import shutil
+import stat
+import time
+from pathlib import Path
+
+import jit_loader
+import pytest
+
+MODULE = """\
+#include <Python.h>
+#include "value.h"
+extern "C" long other(void);
+static PyObject* value(PyObject*, PyObject*) { return PyLong_FromLong(VALUE + other()); }
+static PyMethodDef methods[] = {{"value", value, METH_NOARGS, ""}, {nullptr, nullptr, 0, nullptr}};
+static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "tiny", nullptr, -1, methods};
+PyMODINIT_FUNC PyInit_tiny(void) { return PyModule_Create(&definition); }
+"""
+OTHER = """\
+extern "C" long other(void) { return 100; }
+"""
+COMPILER = """\
+#!/bin/sh
+echo "$@" >> "$(dirname "$0")/calls"
+exec {compiler} "$@"
+"""
+
+
+class Extension:
+    """The extension 'tiny' in a folder of its own: value() is VALUE of value.h + 100."""
+
+    def __init__(self, folder, compiler_folder):
+        self.folder = folder
+        self.calls_path = compiler_folder / "calls"
+        self.write("module.cpp", MODULE)
+        self.write("other.cpp", OTHER)
+        self.write("value.h", "#define VALUE 1\n")
+
+    def write(self, name, text):
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+    @property
+    def sources(self):
+        return [str(self.folder / "module.cpp"), str(self.folder / "other.cpp")]
+
+    def load(self, **options):
+        return jit_loader.load("tiny", self.sources, **options)
+
+    def value(self, **options):
+        return self.load(**options).value()
+
+    def compiled(self):
+        """Names of the sources compiled since the last call, sorted."""
+        if not self.calls_path.exists():
+            return []
+        calls = self.calls_path.read_text().splitlines()
+        self.calls_path.unlink()
+        compilations = [re.search(r" -c (\S+) -o (?!/dev/null)", call) for call in calls]
+        return sorted(Path(match[1]).name for match in compilations if match)
+
+    def settle(self):
+        """Makes every file old enough for its stat to stand for its content, and remembers it."""
+        time.sleep(2.1)
+        self.load()
+
+
+def make_compiler(folder):
+    """A c++ in the folder that appends its arguments to the file 'calls' beside it."""
+    folder.mkdir(exist_ok=True)
+    real = shutil.which("g++") or shutil.which("c++")
+    path = folder / "c++"
+    path.write_text(COMPILER.format(compiler=real))
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return path
+
+
+@pytest.fixture
+def tiny(tmp_path, monkeypatch):
+    """The extension, with an empty cache and the compiler that writes down its calls."""
+    monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
+    compiler = make_compiler(tmp_path / "bin")
+    monkeypatch.setenv("PATH", str(compiler.parent) + os.pathsep + os.environ["PATH"])
+    project = tmp_path / "project"
+    project.mkdir()
+    return Extension(project, compiler.parent)

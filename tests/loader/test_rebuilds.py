@@ -1,0 +1,282 @@
+"""What identifies a build: each change that matters is seen, and nothing else rebuilds."""
+
+import os
+import shutil
+import time
+
+import jit_loader
+import pytest
+
+from _jit_loader import contents
+
+
+def test_first_load_compiles_and_the_next_does_not(tiny):
+    assert tiny.value() == 101
+    assert tiny.compiled() == ["module.cpp", "other.cpp"]
+    assert jit_loader.loaded("tiny").compiled
+    assert tiny.value() == 101
+    assert tiny.compiled() == []
+    assert not jit_loader.loaded("tiny").compiled
+
+
+def test_edited_source_recompiles_that_source_alone(tiny):
+    old = tiny.load()
+    tiny.compiled()
+    tiny.write("other.cpp", 'extern "C" long other(void) { return 200; }\n')
+    assert tiny.value() == 201
+    assert tiny.compiled() == ["other.cpp"]
+    assert old.value() == 101, "the old module goes on working"
+
+
+def test_edited_header_recompiles_what_includes_it(tiny):
+    tiny.load()
+    tiny.compiled()
+    tiny.write("value.h", "#define VALUE 2\n")
+    assert tiny.value() == 102
+    assert tiny.compiled() == ["module.cpp"]
+
+
+def test_going_back_is_a_hit(tiny):
+    first = tiny.load()
+    tiny.write("value.h", "#define VALUE 2\n")
+    assert tiny.value() == 102
+    tiny.compiled()
+    tiny.write("value.h", "#define VALUE 1\n")
+    assert tiny.load() is first
+    assert tiny.compiled() == []
+
+
+def test_same_size_and_same_mtime_with_other_content_is_seen(tiny):
+    tiny.settle()
+    header = tiny.folder / "value.h"
+    status = header.stat()
+    header.write_text("#define VALUE 7\n")
+    os.utime(header, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert (header.stat().st_size, header.stat().st_mtime_ns) == (
+        status.st_size,
+        status.st_mtime_ns,
+    )
+    assert tiny.value() == 107
+
+
+def test_change_within_one_tick_of_the_clock_is_seen(tiny, monkeypatch):
+    """A file whose stat is too young to stand for its content is read again."""
+    tiny.load()
+    frozen = {}
+    real = contents.stamp
+
+    def coarse(path):
+        """A clock that ticks so slowly that no edit shows in any stat."""
+        now = real(path)
+        return frozen.setdefault(path, now) if str(path).endswith("value.h") else now
+
+    monkeypatch.setattr(contents, "stamp", coarse)
+    monkeypatch.setattr("_jit_loader.store.stamp", coarse)
+    tiny.load()
+    tiny.write("value.h", "#define VALUE 3\n")
+    assert tiny.value() == 103
+
+
+@pytest.mark.parametrize("shift", [0, -86400, 86400], ids=["now", "a day back", "a day ahead"])
+def test_touched_file_is_a_hit(tiny, shift):
+    tiny.load()
+    tiny.compiled()
+    then = time.time() + shift
+    for path in tiny.folder.iterdir():
+        os.utime(path, (then, then))
+    tiny.load()
+    assert tiny.compiled() == []
+
+
+def test_edit_that_looks_older_than_the_object_is_compiled(tiny):
+    tiny.load()
+    header = tiny.write("value.h", "#define VALUE 4\n")
+    os.utime(header, (1, 1))
+    assert tiny.value() == 104
+
+
+def test_touched_source_beside_an_edited_one_is_not_compiled(tiny):
+    tiny.load()
+    tiny.compiled()
+    tiny.write("value.h", "#define VALUE 5\n")
+    os.utime(tiny.folder / "other.cpp")
+    assert tiny.value() == 105
+    assert tiny.compiled() == ["module.cpp"]
+
+
+def test_new_header_that_shadows_the_old_one_is_seen(tiny):
+    first, second = tiny.folder / "first", tiny.folder / "second"
+    tiny.write("module.cpp", (tiny.folder / "module.cpp").read_text().replace("value.h", "v/x.h"))
+    tiny.write("second/v/x.h", "#define VALUE 1\n")
+    include = [str(first), str(second)]
+    assert tiny.value(extra_include_paths=include) == 101
+    tiny.write("first/v/x.h", "#define VALUE 8\n")
+    assert tiny.value(extra_include_paths=include) == 108
+
+
+def test_new_header_beside_the_source_shadows_one_on_the_include_path(tiny):
+    (tiny.folder / "value.h").unlink()
+    tiny.write("include/value.h", "#define VALUE 1\n")
+    include = [str(tiny.folder / "include")]
+    assert tiny.value(extra_include_paths=include) == 101
+    tiny.write("value.h", "#define VALUE 9\n")
+    assert tiny.value(extra_include_paths=include) == 109
+
+
+def test_unrelated_new_file_is_a_hit(tiny):
+    tiny.load()
+    tiny.compiled()
+    tiny.write("notes.txt", "nothing to do with it")
+    tiny.load()
+    assert tiny.compiled() == []
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"extra_cflags": ["-DOTHER"]},
+        {"extra_ldflags": ["-Wl,-O1"]},
+        {"extra_include_paths": ["/usr/include/c++"]},
+    ],
+    ids=str,
+)
+def test_changed_flag_is_another_build(tiny, options):
+    tiny.load()
+    path = jit_loader.loaded("tiny").path
+    tiny.load(**options)
+    assert jit_loader.loaded("tiny").path != path
+    tiny.load()
+    assert jit_loader.loaded("tiny").path == path
+
+
+def test_changed_linker_flag_compiles_nothing(tiny):
+    tiny.load()
+    tiny.compiled()
+    tiny.load(extra_ldflags=["-Wl,-O1"])
+    assert tiny.compiled() == []
+
+
+def test_changed_cpath_is_seen(tiny, monkeypatch):
+    (tiny.folder / "value.h").unlink()
+    for number in (1, 2):
+        tiny.write(f"include{number}/value.h", f"#define VALUE {number}\n")
+    monkeypatch.setenv("CPATH", str(tiny.folder / "include1"))
+    assert tiny.value() == 101
+    monkeypatch.setenv("CPATH", str(tiny.folder / "include2"))
+    assert tiny.value() == 102
+
+
+def test_unrelated_environment_variable_is_a_hit(tiny, monkeypatch):
+    tiny.load()
+    tiny.compiled()
+    monkeypatch.setenv("SOME_VARIABLE", "1")
+    tiny.load()
+    assert tiny.compiled() == []
+
+
+def test_changed_compiler_behind_the_same_name_is_seen(tiny):
+    tiny.load()
+    tiny.compiled()
+    compiler = tiny.calls_path.parent / "c++"
+    compiler.write_text(compiler.read_text().replace("exec", "# another compiler\nexec"))
+    tiny.load()
+    assert tiny.compiled() == ["module.cpp", "other.cpp"]
+
+
+def test_changed_compiler_behind_the_wrapper_is_seen(tiny, monkeypatch):
+    """The wrapper stays as it is; the program that does the work is another."""
+    tiny.load()
+    tiny.compiled()
+    from _jit_loader.store import Slot
+
+    slot_folder = os.path.dirname(os.path.dirname(jit_loader.loaded("tiny").path))
+    manifests = _manifests(slot_folder)
+    compilers = [tool for m in manifests for tool in m["tools"] if "cc1plus" in tool]
+    if not compilers:
+        pytest.skip("not g++")
+    real = contents.read_digest
+    monkeypatch.setattr(
+        contents,
+        "read_digest",
+        lambda path: "another" if path == compilers[0] else real(path),
+    )
+    monkeypatch.setattr(Slot, "_read_memo", lambda self: None)
+    tiny.load()
+    assert tiny.compiled() == ["module.cpp", "other.cpp"]
+
+
+def test_changed_library_that_was_linked_is_seen(tiny):
+    library = tiny.folder / "lib"
+    library.mkdir()
+
+    def make(value):
+        source = tiny.write("lib/more.cpp", f'extern "C" long more(void) {{ return {value}; }}\n')
+        os.system(f"g++ -c -fPIC {source} -o {library}/more.o")
+        (library / "libmore.a").unlink(missing_ok=True)
+        os.system(f"ar rc {library}/libmore.a {library}/more.o")
+
+    make(1)
+    tiny.write("other.cpp", 'extern "C" long more(void);\nextern "C" long other(void) { return more(); }\n')
+    flags = [f"-L{library}", "-lmore"]
+    assert tiny.value(extra_ldflags=flags) == 2
+    make(50)
+    assert tiny.value(extra_ldflags=flags) == 51
+
+
+def test_another_working_directory_is_a_hit(tiny, monkeypatch, tmp_path):
+    tiny.load()
+    tiny.compiled()
+    monkeypatch.chdir(tmp_path)
+    tiny.load()
+    assert tiny.compiled() == []
+
+
+def test_moved_project_is_a_hit(tiny, tmp_path):
+    tiny.load()
+    tiny.compiled()
+    moved = tmp_path / "moved" / "deeper"
+    moved.parent.mkdir()
+    shutil.move(tiny.folder, moved)
+    tiny.folder = moved
+    assert tiny.value() == 101
+    assert tiny.compiled() == []
+
+
+def test_edit_in_a_copy_of_the_project_is_not_hidden_by_the_original(tiny, tmp_path):
+    tiny.settle()
+    copy = tmp_path / "copy"
+    shutil.copytree(tiny.folder, copy)
+    tiny.folder = copy
+    tiny.write("value.h", "#define VALUE 6\n")
+    assert tiny.value() == 106
+
+
+def test_pytorch_and_python_are_part_of_the_key(tiny, monkeypatch):
+    import torch
+
+    from _jit_loader import request
+
+    key = request.Request("tiny", tiny.sources).key
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "__version__", "99.0")
+        assert request.Request("tiny", tiny.sources).key != key
+    with monkeypatch.context() as patch:
+        patch.setattr(request, "EXTENSION_SUFFIXES", [".cpython-399.so"])
+        assert request.Request("tiny", tiny.sources).key != key
+    assert request.Request("tiny", tiny.sources).key == key
+
+
+def test_changed_pytorch_header_is_seen(tiny, monkeypatch):
+    """PyTorch's headers are on the system path, which compilers leave out of -MMD's depfiles."""
+    tiny.write("other.cpp", '#include <c10/util/Exception.h>\nextern "C" long other(void) { return 100; }\n')
+    tiny.load()
+    slot_folder = os.path.dirname(os.path.dirname(jit_loader.loaded("tiny").path))
+    files = _manifests(slot_folder)[0]["files"]
+    assert "<packages>/torch/include/c10/util/Exception.h" in files
+
+
+def _manifests(slot_folder):
+    from _jit_loader.store import read_manifest
+
+    found = [read_manifest(entry.path) for entry in os.scandir(slot_folder) if entry.is_dir()]
+    return [manifest for manifest in found if manifest]
