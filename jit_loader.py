@@ -18,7 +18,7 @@ from _jit_loader import project as _project
 from _jit_loader import toolchain as _toolchain
 from _jit_loader.request import Request as _Request
 
-__all__ = ["CompileError", "load", "load_op", "loaded", "why_no_cuda"]
+__all__ = ["CompileError", "load", "load_op", "loaded", "why_no_cuda"]  # noqa: F822
 
 
 def load(
@@ -72,9 +72,7 @@ def load_op(
     Raises: as load does.
     """
     project = project or _project.project_of(sys._getframe(1).f_code.co_filename)
-    return _project.load_op(
-        name, project, extra_cflags, extra_cuda_cflags, extra_ldflags, on_load
-    )
+    return _project.load_op(name, project, extra_cflags, extra_cuda_cflags, extra_ldflags, on_load)
 
 
 def loaded(name):
@@ -88,6 +86,7 @@ def why_no_cuda():
 
 
 def __getattr__(name):
+    # What only a failure needs stays out of a hit.
     if name == "CompileError":
         from _jit_loader.errors import CompileError
 

@@ -15,8 +15,8 @@ OTHER_ERROR = re.compile(
 HINTS = {
     r"Python\.h: No such file": "Python's headers are missing: install python3-dev",
     r"cannot find -l(\S+)": "the linker found no lib{0}: name its folder by -L in extra_ldflags",
-    r"[Uu]nsupported gpu architecture": "this nvcc does not know the GPU: set TORCH_CUDA_ARCH_LIST",
-    r"unsupported GNU version": "this nvcc refuses the host compiler: set CC and CXX to an older one",
+    r"[Uu]nsupported gpu architecture": "this nvcc is older than the GPU: set TORCH_CUDA_ARCH_LIST",
+    r"unsupported GNU version": "this nvcc wants an older host compiler: set CC and CXX",
 }
 
 
@@ -35,7 +35,7 @@ def compile_error(name, output, folder, project, ninja):
         others = len({match.group(0) for match in errors}) - 1
     else:
         # A linker says first in which function, then what was wrong with it.
-        said = [line for line in output if OTHER_ERROR.match(line)]
+        said = list(dict.fromkeys(line for line in output if OTHER_ERROR.match(line)))
         lines = [f"{name}: {said[0] if said else 'the build failed'}", *said[1:2]]
         others = 0
     if others:

@@ -16,35 +16,34 @@ SILENT_SECONDS = 0.5
 
 @contextlib.contextmanager
 def build_lock(slot_folder, name):
-    """Holds the lock of a slot; yields whether another process held it first.
+    """Holds the lock of a slot.
 
     flock, not a file that says 'locked': the kernel lets it go when the holder dies, however it
     dies. Where the file system has no locks each process builds, and the first to publish wins.
     """
     descriptor = os.open(os.path.join(slot_folder, "lock"), os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        waited = _acquire(descriptor, name)
+        _acquire(descriptor, name)
         owner = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.time()}
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, json.dumps(owner).encode(), 0)
-        yield waited
+        yield
     finally:
         os.close(descriptor)
 
 
 def _acquire(descriptor, name):
     started = time.monotonic()
-    waited = said = False
+    said = False
     while True:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return waited
+            return
         except OSError as error:
             if error.errno in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
-                return waited
+                return
             if error.errno not in (errno.EAGAIN, errno.EACCES):
                 raise
-        waited = True
         if not said and time.monotonic() - started > SILENT_SECONDS:
             said = True
             say(f"{name}: waiting for {_owner(descriptor)}, which is building it")

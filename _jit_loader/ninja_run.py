@@ -1,5 +1,6 @@
 """Runs ninja: progress while it works, its output as text, and no compiler left behind."""
 
+import contextlib
 import os
 import re
 import shutil
@@ -65,15 +66,11 @@ def run_ninja(folder, on_finished):
 def stop_session(process):
     """Ends ninja and its compilers, each of which ninja has put into a process group of its own."""
     process.send_signal(signal.SIGINT)
-    try:
+    with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(timeout=0.5)
-    except subprocess.TimeoutExpired:
-        pass
     for pid in _session_members(process.pid):
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
     process.kill()
     process.wait()
 

@@ -3,7 +3,7 @@
 import os
 
 from _jit_loader.contents import read_digest
-from _jit_loader.store import differences, read_checked, write_checked
+from _jit_loader.store import fits, read_checked, write_checked
 
 RECORD = ".json"
 CANDIDATES = 16  # records tried per object: the newest, each costs 0.3 ms to read
@@ -39,7 +39,7 @@ class ObjectStore:
         for path, record in known:
             if record["command"] != command_key:
                 continue
-            if differences(record, self._roots, self._programs, self._contents):
+            if not fits(record, self._roots, self._programs, self._contents):
                 continue
             target = os.path.join(target_folder, output)
             try:

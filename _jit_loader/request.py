@@ -92,9 +92,7 @@ class Request:
         self.with_cuda = with_cuda
         self.project = os.path.abspath(project or find_project(self.sources))
         self.roots = Roots(self.project)
-        self.architecture_flags = (
-            architectures.flags(self.extra_cuda_cflags) if with_cuda else []
-        )
+        self.architecture_flags = architectures.flags(self.extra_cuda_cflags) if with_cuda else []
         self.description = self._describe()
         self.key = _digest(self.description)
 

@@ -66,10 +66,10 @@ def why_no_cuda():
     if torch.version.cuda is None:
         return f"PyTorch {torch.__version__} is a build without CUDA"
     if nvcc_path() is None:
+        package = f"cuda-toolkit[nvcc,cccl]=={torch.version.cuda}.*"
         return (
             "nvcc was not found (in $CUDA_HOME, on PATH, in /usr/local/cuda, or from pip); install "
-            'the CUDA Toolkit or run: pip install "cuda-toolkit[nvcc,cccl]"'
-            f"=={torch.version.cuda}.*"
+            f'the CUDA Toolkit, or run: pip install "{package}"'
         )
     return None
 

@@ -7,8 +7,10 @@ import stat
 import time
 from pathlib import Path
 
-import jit_loader
 import pytest
+
+import jit_loader
+from _jit_loader import contents
 
 MODULE = """\
 #include <Python.h>
@@ -66,7 +68,7 @@ class Extension:
 
     def settle(self):
         """Makes every file old enough for its stat to stand for its content, and remembers it."""
-        time.sleep(2.1)
+        time.sleep(0.05)
         self.load()
 
 
@@ -84,6 +86,7 @@ def make_compiler(folder):
 def tiny(tmp_path, monkeypatch):
     """The extension, with an empty cache and the compiler that writes down its calls."""
     monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(contents, "SETTLED_NS", 20_000_000)  # in place of 2 s, for settle()
     compiler = make_compiler(tmp_path / "bin")
     monkeypatch.setenv("PATH", str(compiler.parent) + os.pathsep + os.environ["PATH"])
     project = tmp_path / "project"

@@ -4,9 +4,9 @@ import os
 import shutil
 import time
 
-import jit_loader
 import pytest
 
+import jit_loader
 from _jit_loader import contents
 
 
@@ -61,6 +61,7 @@ def test_same_size_and_same_mtime_with_other_content_is_seen(tiny):
 
 def test_change_within_one_tick_of_the_clock_is_seen(tiny, monkeypatch):
     """A file whose stat is too young to stand for its content is read again."""
+    monkeypatch.setattr(contents, "SETTLED_NS", 2_000_000_000)
     tiny.load()
     frozen = {}
     real = contents.stamp
@@ -187,8 +188,6 @@ def test_changed_compiler_behind_the_wrapper_is_seen(tiny, monkeypatch):
     """The wrapper stays as it is; the program that does the work is another."""
     tiny.load()
     tiny.compiled()
-    from _jit_loader.store import Slot
-
     slot_folder = os.path.dirname(os.path.dirname(jit_loader.loaded("tiny").path))
     manifests = _manifests(slot_folder)
     compilers = [tool for m in manifests for tool in m["tools"] if "cc1plus" in tool]
@@ -200,7 +199,7 @@ def test_changed_compiler_behind_the_wrapper_is_seen(tiny, monkeypatch):
         "read_digest",
         lambda path: "another" if path == compilers[0] else real(path),
     )
-    monkeypatch.setattr(Slot, "_read_memo", lambda self: None)
+    monkeypatch.setattr("_jit_loader.store.read_memo", lambda path: None)
     tiny.load()
     assert tiny.compiled() == ["module.cpp", "other.cpp"]
 
@@ -216,7 +215,9 @@ def test_changed_library_that_was_linked_is_seen(tiny):
         os.system(f"ar rc {library}/libmore.a {library}/more.o")
 
     make(1)
-    tiny.write("other.cpp", 'extern "C" long more(void);\nextern "C" long other(void) { return more(); }\n')
+    tiny.write(
+        "other.cpp", 'extern "C" long more(void);\nextern "C" long other(void) { return more(); }\n'
+    )
     flags = [f"-L{library}", "-lmore"]
     assert tiny.value(extra_ldflags=flags) == 2
     make(50)
@@ -268,7 +269,10 @@ def test_pytorch_and_python_are_part_of_the_key(tiny, monkeypatch):
 
 def test_changed_pytorch_header_is_seen(tiny, monkeypatch):
     """PyTorch's headers are on the system path, which compilers leave out of -MMD's depfiles."""
-    tiny.write("other.cpp", '#include <c10/util/Exception.h>\nextern "C" long other(void) { return 100; }\n')
+    tiny.write(
+        "other.cpp",
+        '#include <c10/util/Exception.h>\nextern "C" long other(void) { return 100; }\n',
+    )
     tiny.load()
     slot_folder = os.path.dirname(os.path.dirname(jit_loader.loaded("tiny").path))
     files = _manifests(slot_folder)[0]["files"]

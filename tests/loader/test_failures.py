@@ -1,0 +1,185 @@
+"""What goes wrong says what it was and what to do; nothing is lost; fixing it is enough."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import jit_loader
+
+
+def test_syntax_error_names_file_line_and_source(tiny):
+    tiny.write("other.cpp", 'extern "C" long other(void) {\n  return 1 +;\n}\n')
+    with pytest.raises(jit_loader.CompileError) as error:
+        tiny.load()
+    lines = str(error.value).splitlines()
+    assert lines[0].startswith("tiny: other.cpp:2: error: ")
+    assert lines[1] == "  2 |   return 1 +;"
+    assert isinstance(error.value, RuntimeError), "as torch.utils.cpp_extension.load raises"
+
+
+def test_error_says_how_many_more_and_where_the_log_is(tiny):
+    tiny.write("other.cpp", "int a = ;\nint b = ;\nint c = ;\n")
+    with pytest.raises(jit_loader.CompileError) as error:
+        tiny.load()
+    message = str(error.value)
+    assert "and 2 more errors" in message
+    log = next(line for line in message.splitlines() if "all the compiler said" in line)
+    assert "int c" in Path(log.split(": ")[1]).read_text()
+
+
+def test_command_in_the_error_runs_it_again(tiny):
+    tiny.write("other.cpp", "int a = ;\n")
+    with pytest.raises(jit_loader.CompileError) as error:
+        tiny.load()
+    command = str(error.value).splitlines()[-1].split(": ", 1)[1]
+    again = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+    assert again.returncode != 0
+    assert "other.cpp:1:" in again.stdout
+
+
+def test_fixed_source_is_built_and_the_good_objects_are_kept(tiny):
+    good = (tiny.folder / "other.cpp").read_text()
+    tiny.write("other.cpp", "int a = ;\n")
+    with pytest.raises(jit_loader.CompileError):
+        tiny.load()
+    tiny.compiled()
+    tiny.write("other.cpp", good)
+    assert tiny.value() == 101
+    assert tiny.compiled() == ["other.cpp"], "module.cpp was compiled before the error"
+
+
+def test_error_repeats_until_it_is_fixed(tiny):
+    tiny.write("other.cpp", "int a = ;\n")
+    for _ in range(2):
+        with pytest.raises(jit_loader.CompileError, match=r"other\.cpp:1"):
+            tiny.load()
+
+
+def test_last_good_build_survives_a_failure(tiny):
+    first = tiny.load()
+    good = (tiny.folder / "other.cpp").read_text()
+    tiny.write("other.cpp", "int a = ;\n")
+    with pytest.raises(jit_loader.CompileError):
+        tiny.load()
+    assert first.value() == 101
+    tiny.write("other.cpp", good)
+    tiny.compiled()
+    assert tiny.load() is first
+    assert tiny.compiled() == []
+
+
+def test_missing_header_is_named(tiny):
+    (tiny.folder / "value.h").unlink()
+    with pytest.raises(jit_loader.CompileError, match=r"module\.cpp:2: error: value\.h: No such"):
+        tiny.load()
+
+
+def test_undefined_symbol_is_an_error_and_nothing_is_published(tiny, tmp_path):
+    tiny.write("other.cpp", "long another_name(void) { return 1; }\n")
+    with pytest.raises(jit_loader.CompileError, match="undefined symbol: other"):
+        tiny.load()
+    assert not list((tmp_path / "cache").rglob("manifest.json"))
+
+
+def test_compiler_message_that_is_not_utf8(tiny):
+    (tiny.folder / "other.cpp").write_bytes(b'#error "\xff\xfe caf\xe9"\n')
+    with pytest.raises(jit_loader.CompileError, match=r"other\.cpp:1: error: "):
+        tiny.load()
+
+
+def test_no_compiler(tiny, monkeypatch, tmp_path):
+    monkeypatch.setenv("CXX", str(tmp_path / "no-such-compiler"))
+    with pytest.raises(RuntimeError, match=r"no-such-compiler.*Install g\+\+"):
+        tiny.load()
+    monkeypatch.delenv("CXX")
+    assert tiny.value() == 101
+
+
+def test_no_ninja(tiny, monkeypatch):
+    monkeypatch.setattr("_jit_loader.build.ninja_path", lambda: None)
+    with pytest.raises(RuntimeError, match="pip install ninja"):
+        tiny.load()
+
+
+def test_ninja_is_found_where_the_environment_is_not_activated(tiny, monkeypatch):
+    """Run as venv/bin/python: the environment's programs are not on PATH, and ninja is one."""
+    pytest.importorskip("ninja")
+    folders = os.environ["PATH"].split(os.pathsep)
+    kept = [folder for folder in folders if not os.path.exists(os.path.join(folder, "ninja"))]
+    links = tiny.folder.parent / "tools"
+    links.mkdir()
+    for tool in ("g++", "as", "ld", "sh", "dirname"):
+        (links / tool).symlink_to(shutil.which(tool))
+    kept.append(str(links))
+    monkeypatch.setenv("PATH", os.pathsep.join(kept))
+    assert tiny.value() == 101
+
+
+def test_missing_source(tiny):
+    (tiny.folder / "other.cpp").unlink()
+    with pytest.raises(FileNotFoundError, match=r"there is no source file .*other\.cpp"):
+        tiny.load()
+
+
+@pytest.mark.parametrize("name", ["../outside", "with-dash", "a.b", "", "1st", "a b"])
+def test_name_that_cannot_be_a_module_is_refused(tiny, name):
+    with pytest.raises(ValueError, match="cannot name an extension"):
+        jit_loader.load(name, tiny.sources)
+
+
+def test_deleted_cache_is_built_again(tiny, tmp_path):
+    tiny.load()
+    shutil.rmtree(tmp_path / "cache")
+    assert tiny.value() == 101
+    assert jit_loader.loaded("tiny").compiled
+
+
+def test_cache_folder_that_cannot_be_made(tiny, monkeypatch, tmp_path):
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    monkeypatch.setenv("JIT_LOADER_CACHE", str(blocked / "cache"))
+    with pytest.raises(OSError, match="JIT_LOADER_CACHE"):
+        tiny.load()
+
+
+@pytest.mark.parametrize("damage", ["truncated", "zeroed", "empty", "gone"])
+@pytest.mark.parametrize("file", ["tiny.so", "manifest.json", "module.o", "module.o.json"])
+def test_damaged_file_in_the_cache_is_built_again(tiny, tmp_path, file, damage):
+    tiny.settle()
+    for path in (tmp_path / "cache").rglob(file):
+        data = path.read_bytes()
+        path.unlink()
+        if damage != "gone":
+            changed = {"truncated": data[: len(data) // 2], "zeroed": b"\0" * len(data)}
+            path.write_bytes(changed.get(damage, b""))
+    assert tiny.value() == 101
+    tiny.write("value.h", "#define VALUE 2\n")
+    assert tiny.value() == 102, "and an object that is damaged is not linked"
+
+
+def test_source_that_changes_while_it_is_compiled(tiny, monkeypatch):
+    """The compiler saves a new version over the source it has just read."""
+    compiler = tiny.calls_path.parent / "c++"
+    new = tiny.folder.parent / "new.cpp"
+    new.write_text('extern "C" long other(void) { return 300; }\n')
+    compiler.write_text(
+        compiler.read_text().replace("exec ", "")
+        + f'case "$*" in *" -c "*other.cpp*) [ -e {new} ] && mv {new} {tiny.folder}/other.cpp;;'
+        + " esac; exit 0\n"
+    )
+    assert tiny.value() == 301
+    tiny.write("other.cpp", 'extern "C" long other(void) { return 100; }\n')
+    assert tiny.value() == 101, "the first compilation was not kept as that of the new source"
+
+
+def test_source_that_never_stops_changing(tiny):
+    compiler = tiny.calls_path.parent / "c++"
+    compiler.write_text(
+        compiler.read_text().replace("exec ", "")
+        + f'case "$*" in *" -c "*other.cpp*) echo "//" >> {tiny.folder}/other.cpp;; esac; exit 0\n'
+    )
+    with pytest.raises(RuntimeError, match=r"other\.cpp kept changing"):
+        tiny.load()

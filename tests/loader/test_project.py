@@ -1,0 +1,215 @@
+"""load_op: an op is found by its name in the caller's project, this one's or anybody's."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import jit_loader
+
+ROOT = Path(__file__).resolve().parents[2]
+
+BINDING = """\
+#include <Python.h>
+#include "kernels/answer.h"
+static PyObject* get(PyObject*, PyObject*) { return PyLong_FromLong(answer()); }
+static PyObject* cuda(PyObject*, PyObject*) {
+#ifdef WITH_CUDA
+  return PyLong_FromLong(launch_answer());
+#else
+  Py_RETURN_NONE;
+#endif
+}
+static PyMethodDef methods[] = {{"get", get, METH_NOARGS, ""}, {"cuda", cuda, METH_NOARGS, ""},
+                                {nullptr, nullptr, 0, nullptr}};
+static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "answer", nullptr, -1, methods};
+PyMODINIT_FUNC PyInit_answer(void) { return PyModule_Create(&definition); }
+"""
+KERNEL = """\
+__global__ void write_answer(long* to) { *to = 42; }
+int launch_answer() {
+  write_answer<<<1, 1>>>(nullptr);
+  return cudaPeekAtLastError();
+}
+"""
+
+
+def write_project(folder, with_cuda=False):
+    files = {
+        "kernels/answer.h": "long answer();\nint launch_answer();\n",
+        "kernels/answer_cpu.cpp": '#include "kernels/answer.h"\nlong answer() { return 42; }\n',
+        "bindings/answer.cpp": BINDING,
+        "bindings/__init__.py": "",
+        "bindings/answer.py": "from jit_loader import load_op\n\nget = load_op('answer').get\n",
+    }
+    if with_cuda:
+        files["kernels/answer.cu"] = '#include "kernels/answer.h"\n' + KERNEL
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return folder
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
+    return write_project(tmp_path / "project")
+
+
+def test_op_of_a_named_project(project):
+    assert jit_loader.load_op("answer", project=str(project)).get() == 42
+
+
+def test_op_of_the_current_folder(project, monkeypatch, tmp_path):
+    monkeypatch.chdir(project)
+    outside = {"load_op": jit_loader.load_op}
+    script = compile("module = load_op('answer')", str(tmp_path / "script.py"), "exec")
+    exec(script, outside)
+    assert outside["module"].get() == 42
+
+
+def test_op_of_the_calling_files_project(project, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    caller = {"load_op": jit_loader.load_op}
+    script = compile("module = load_op('answer')", str(project / "scripts" / "run.py"), "exec")
+    exec(script, caller)
+    assert caller["module"].get() == 42
+
+
+def test_unknown_op_says_what_is_missing(project):
+    with pytest.raises(FileNotFoundError, match=r"bindings/nothing\.cpp does not exist"):
+        jit_loader.load_op("nothing", project=str(project))
+
+
+def test_edited_kernel_is_in_force_for_all_who_asked(project):
+    seen = []
+    old = jit_loader.load_op("answer", project=str(project), on_load=seen.append)
+    assert seen == [old]
+    (project / "kernels" / "answer_cpu.cpp").write_text("long answer() { return 43; }\n")
+    new = jit_loader.load_op("answer", project=str(project))
+    assert (old.get(), new.get()) == (42, 43)
+    assert seen == [old, new]
+    jit_loader.load_op("answer", project=str(project))
+    assert seen == [old, new], "nothing changed, nobody is told"
+
+
+def test_kernel_is_compiled_and_linked_without_a_gpu(tmp_path, monkeypatch):
+    if jit_loader.why_no_cuda():
+        pytest.skip(jit_loader.why_no_cuda())
+    monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
+    project = write_project(tmp_path / "project", with_cuda=True)
+    module = jit_loader.load_op("answer", project=str(project))
+    assert jit_loader.loaded("answer").with_cuda
+    assert module.cuda() is not None
+
+
+def test_without_nvcc_the_op_is_built_for_the_cpu(tmp_path, monkeypatch):
+    monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("_jit_loader.toolchain.nvcc_path", lambda: None)
+    project = write_project(tmp_path / "project", with_cuda=True)
+    module = jit_loader.load_op("answer", project=str(project))
+    assert module.get() == 42
+    assert module.cuda() is None
+    assert not jit_loader.loaded("answer").with_cuda
+    reason = jit_loader.why_no_cuda()
+    assert "nvcc was not found" in reason if torch.version.cuda else "without CUDA" in reason
+
+
+def test_cuda_build_in_the_cache_is_used_where_there_is_no_nvcc(tmp_path, monkeypatch):
+    if jit_loader.why_no_cuda():
+        pytest.skip(jit_loader.why_no_cuda())
+    monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
+    project = write_project(tmp_path / "project", with_cuda=True)
+    module = jit_loader.load_op("answer", project=str(project))
+    monkeypatch.setattr("_jit_loader.toolchain.nvcc_path", lambda: None)
+    assert jit_loader.load_op("answer", project=str(project)) is module
+
+
+def test_nvcc_that_is_a_script_elsewhere(tmp_path, monkeypatch):
+    """The CUDA Toolkit is where nvcc says it is, not beside the script on PATH."""
+    if jit_loader.why_no_cuda():
+        pytest.skip(jit_loader.why_no_cuda())
+    monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
+    script = tmp_path / "bin" / "nvcc"
+    script.parent.mkdir()
+    script.write_text(f'#!/bin/sh\nexec {shutil.which("nvcc")} "$@"\n')
+    script.chmod(0o755)
+    for name in ("CUDA_HOME", "CUDA_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PATH", f"{script.parent}{os.pathsep}{os.environ['PATH']}")
+    project = write_project(tmp_path / "project", with_cuda=True)
+    assert jit_loader.load_op("answer", project=str(project)).cuda() is not None
+
+
+def test_nvcc_from_pip(tmp_path, monkeypatch):
+    from _jit_loader import toolchain
+
+    found = toolchain._pip_nvccs()
+    if not found or jit_loader.why_no_cuda():
+        pytest.skip("nvcc is not installed from pip")
+    monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("CUDA_HOME", os.path.dirname(os.path.dirname(found[0])))
+    project = write_project(tmp_path / "project", with_cuda=True)
+    assert jit_loader.load_op("answer", project=str(project)).cuda() is not None
+
+
+def test_default_architecture_and_the_named_ones(monkeypatch):
+    from _jit_loader import architectures
+
+    monkeypatch.delenv("TORCH_CUDA_ARCH_LIST", raising=False)
+    monkeypatch.setattr(architectures, "of_this_machine", lambda: ())
+    assert architectures.flags([]) == ["-gencode=arch=compute_80,code=sm_80"]
+    monkeypatch.setattr(architectures, "of_this_machine", lambda: ("8.9", "9.0"))
+    assert architectures.flags([]) == [
+        "-gencode=arch=compute_89,code=sm_89",
+        "-gencode=arch=compute_90,code=sm_90",
+    ]
+    assert architectures.flags(["-gencode=arch=compute_75,code=sm_75"]) == []
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "8.0")
+    assert architectures.flags([]) == []
+
+
+@pytest.mark.gpu
+def test_looking_for_gpus_leaves_cuda_to_forked_processes():
+    script = """
+import os, torch
+from _jit_loader import architectures
+assert architectures.of_this_machine()
+pid = os.fork()
+if pid == 0:
+    torch.zeros(1, device="cuda")
+    os._exit(0)
+assert os.waitpid(pid, 0)[1] == 0
+"""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    subprocess.run([sys.executable, "-c", script], env=environment, check=True)
+
+
+def test_installed_loader_serves_somebody_elses_project(tmp_path):
+    """`pip install .` ships the loader alone; kernels/ and bindings/ are the other project's."""
+    source = tmp_path / "source"
+    source.mkdir()
+    for name in ("pyproject.toml", "README.md", "jit_loader.py"):
+        shutil.copy(ROOT / name, source)
+    for name in ("_jit_loader", "kernels", "bindings"):
+        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+    site = tmp_path / "site"
+    options = ["--no-deps", "--no-build-isolation", "--quiet", "--target", str(site)]
+    subprocess.run([sys.executable, "-m", "pip", "install", *options, str(source)], check=True)
+    shipped = {path.name for path in site.iterdir() if "dist-info" not in path.name}
+    assert shipped - {"__pycache__", "bin"} == {"jit_loader.py", "_jit_loader"}
+
+    project = write_project(tmp_path / "project")
+    result = subprocess.run(
+        [sys.executable, "-c", "from bindings.answer import get; print(get())"],
+        cwd=project,
+        env={**os.environ, "PYTHONPATH": str(site), "JIT_LOADER_CACHE": str(tmp_path / "cache")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.stdout == "42\n", result.stderr
