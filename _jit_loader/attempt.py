@@ -1,6 +1,7 @@
 """One run of compilers and linker: in a private folder, from the objects that still fit."""
 
 import concurrent.futures
+import contextlib
 import hashlib
 import json
 import os
@@ -13,7 +14,7 @@ from _jit_loader.contents import stamp
 from _jit_loader.display import BuildLine
 from _jit_loader.errors import CompileError, compile_error
 from _jit_loader.ninja_file import NinjaFile
-from _jit_loader.ninja_run import ninja_path, run_ninja
+from _jit_loader.ninja_run import ninja_path, parallel_jobs, run_ninja
 from _jit_loader.objects import ObjectStore, write_record
 from _jit_loader.store import Build, read_manifest, write_checked
 from _jit_loader.torch_build import build_with_torch
@@ -83,21 +84,29 @@ class Attempt:
             self.contents,
         )
         self.records, missing = self._reuse(ninja_file, store)
-        expected = sum(seconds for seconds in missing.values())
+        expected = sum(missing.values()) / min(parallel_jobs(), max(len(missing), 1))
+        expected = max([expected, *missing.values()])
         self.line = BuildLine(self.request.name, self._reason(), missing, expected)
         for source in self.request.sources:
             self.before[source] = self.contents.digest(source)
         started = self._next_tick()
         with open(path, "w") as file:
             file.write(ninja_file.without(kept=set(self.records)))
-        with concurrent.futures.ThreadPoolExecutor(max_workers=2) as executor:
+        with concurrent.futures.ThreadPoolExecutor() as executor:
             facts = executor.submit(self._facts, ninja_file, list(missing))
-            result = run_ninja(self.folder, self.line.finished)
-            facts = facts.result()
-        seconds = _seconds_per_output(self.folder)
-        for output in missing:
-            if os.path.exists(os.path.join(self.folder, output)):
-                self._record(ninja_file, output, facts[output], started, seconds.get(output))
+            recordings = []
+
+            def on_finished(output):
+                # What takes longest is behind: the linker works meanwhile.
+                self.line.finished(output)
+                if output in missing:
+                    recordings.append(
+                        executor.submit(self._record, ninja_file, output, facts, started)
+                    )
+
+            result = run_ninja(self.folder, on_finished)
+        for recording in recordings:
+            recording.result()
         if result.returncode != 0:
             self._fail(result.output)
         self._make_manifest(ninja_file, result.output)
@@ -143,7 +152,7 @@ class Attempt:
             missing[output] = 0
             if known:
                 record = known[0][1]
-                missing[output] = record["seconds"] or 0
+                missing[output] = record["seconds"]
                 for path in map(self.request.roots.absolute, record["files"]):
                     self.before[path] = self.contents.digest(path)
         return records, missing
@@ -168,9 +177,12 @@ class Attempt:
                     self.contents.digest(tool)  # 0.8 s for nvcc's programs, the first time
         return {output: by_kind[ninja_file.is_cuda(output)] for output in outputs}
 
-    def _record(self, ninja_file, output, facts, started, seconds):
+    def _record(self, ninja_file, output, facts, started):
         """Writes beside an object what it was made of; raises InputsChanged if nobody can say."""
         path = os.path.join(self.folder, output)
+        if not os.path.exists(path):
+            return  # it did not compile
+        facts = facts.result()[output]
         source = ninja_file.compilations[output]
         files = closure.read_depfile(path + ".d", self.folder)
         os.unlink(path + ".d")
@@ -180,7 +192,7 @@ class Attempt:
         record = {
             "command": self._command_key(ninja_file, output),
             "object": self.contents.digest(path),
-            "seconds": seconds,
+            "seconds": _seconds(self.folder, output),
             **self._inputs(files, facts.tools, own),
             "absent": self._relative_keys(
                 closure.shadows(files, own_folders, facts.search_folders)
@@ -258,7 +270,7 @@ class Attempt:
             if os.path.exists(path):
                 os.unlink(path)
         for entry in os.scandir(self.folder):
-            if entry.is_file():
+            if entry.is_file() and entry.stat().st_nlink == 1:  # the others were published before
                 _sync(entry.path)
         _sync(self.folder)
         try:
@@ -306,14 +318,14 @@ def _file_system_time(folder):
     return os.stat(path).st_ctime_ns
 
 
-def _seconds_per_output(folder):
-    """From ninja's log: start and end in ms, mtime, output, hash of the command."""
-    try:
-        with open(os.path.join(folder, ".ninja_log")) as file:
-            rows = [line.split("\t") for line in file if not line.startswith("#")]
-    except OSError:
-        return {}
-    return {row[3]: (int(row[1]) - int(row[0])) / 1000 for row in rows if len(row) > 3}
+def _seconds(folder, output):
+    """From ninja's log, with rows of start and end in ms, mtime, output, hash of the command."""
+    with contextlib.suppress(OSError), open(os.path.join(folder, ".ninja_log")) as file:
+        for line in file:
+            row = line.split("\t")
+            if len(row) > 3 and row[3] == output:
+                return (int(row[1]) - int(row[0])) / 1000
+    return 0
 
 
 def _merged(mappings):

@@ -92,15 +92,21 @@ def shadows(files, own_folders, search_folders):
     """
     chain = list(dict.fromkeys([*own_folders, *search_folders]))
     absent = {}
+    lacks = {}  # (folder, first part of a name): whether the folder has no such entry
     exists = functools.cache(os.path.exists)
     for path in files:
         for position, folder in enumerate(chain):
-            if path.startswith(folder + "/"):
-                name = path[len(folder) + 1 :]
-                for earlier in chain[:position]:
-                    missing = _first_missing(os.path.join(earlier, name), exists)
-                    if missing:
-                        absent.setdefault(missing[0], set()).add(missing[1])
+            if not path.startswith(folder + "/"):
+                continue
+            name = path[len(folder) + 1 :]
+            first = name.partition("/")[0]
+            for earlier in chain[:position]:
+                if lacks.get((earlier, first)):
+                    continue
+                missing = _first_missing(f"{earlier}/{name}", exists)
+                if missing:
+                    absent.setdefault(missing[0], set()).add(missing[1])
+                    lacks[earlier, first] = len(missing[0]) <= len(earlier)
     return {folder: sorted(names) for folder, names in absent.items()}
 
 
