@@ -66,12 +66,12 @@ def load_op(
 
     Args:
         project: the folder that holds kernels/ and bindings/; by default the nearest such folder
-            above the calling file, else the current one.
+            above the calling file that has the op, else the current one.
         on_load: called with the module now, and with each new one that a later call brings.
 
     Raises: as load does.
     """
-    project = project or _project.project_of(sys._getframe(1).f_code.co_filename)
+    project = project or _project.project_of(sys._getframe(1).f_code.co_filename, name)
     return _project.load_op(name, project, extra_cflags, extra_cuda_cflags, extra_ldflags, on_load)
 
 

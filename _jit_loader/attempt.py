@@ -76,7 +76,7 @@ class Attempt:
         """Compiles what changed, links, and records what each object was made of."""
         path = os.path.join(self.folder, "build.ninja")
         with open(path) as file:
-            ninja_file = NinjaFile(file.read())
+            ninja_file = NinjaFile(file.read(), self.request.source_flags)
         store = ObjectStore(
             os.path.dirname(self.slot.folder),
             self.request.roots,

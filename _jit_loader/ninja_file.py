@@ -9,10 +9,14 @@ import shlex
 
 
 class NinjaFile:
-    """The text of build.ninja, with its edges: {output: (rule, [inputs])}."""
+    """The text of build.ninja, with its edges: {output: (rule, [inputs])}.
 
-    def __init__(self, text):
-        self.text = text
+    source_flags: {source: flags} that come last in the command of one source.
+    """
+
+    def __init__(self, text, source_flags):
+        self._text = text
+        self._source_flags = source_flags
         self._variables = dict(re.findall(r"^(\w+) = (.*)$", text, re.MULTILINE))
         self._commands = dict(
             re.findall(r"^rule (\w+)\n(?:  .*\n)*?  command = (.*)$", text, re.MULTILINE)
@@ -43,6 +47,7 @@ class NinjaFile:
         rule, inputs = self.edges[output]
         values = {
             **self._variables,
+            **self._own_variables(output),
             "in": " ".join(map(shlex.quote, inputs)),
             "out": shlex.quote(output),
         }
@@ -50,6 +55,15 @@ class NinjaFile:
         for _ in range(3):  # a flag may name a variable, which names another
             text = re.sub(r"\$(\w+)", lambda match: values.get(match[1], ""), text)
         return shlex.split(re.sub(r"\$([ :$])", r"\1", text))
+
+    def _own_variables(self, output):
+        """The variables that an edge sets for itself."""
+        source = self.compilations.get(output)
+        flags = self._source_flags.get(source)
+        if not flags:
+            return {}
+        name = "cuda_post_cflags" if self.is_cuda(output) else "post_cflags"
+        return {name: " ".join([self._variables.get(name, ""), *flags]).strip()}
 
     def cxx_words(self):
         """The C++ compiler's command without any flag."""
@@ -62,9 +76,13 @@ class NinjaFile:
         the linker says which files it linked.
         """
         lines = []
-        for line in self.text.split("\n"):
-            if line.startswith("build ") and _words(_split_at_colon(line[6:])[0])[0] in kept:
-                continue
+        for line in self._text.split("\n"):
+            if line.startswith("build "):
+                output = _words(_split_at_colon(line[6:])[0])[0]
+                if output in kept:
+                    continue
+                own = self._own_variables(output)
+                line += "".join(f"\n  {name} = {value}" for name, value in own.items())
             if line.strip() == "deps = gcc":
                 continue
             line = re.sub(r"^(  command = .*) -MMD ", r"\1 -MD ", line)

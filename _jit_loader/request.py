@@ -63,7 +63,10 @@ class Roots:
 
 
 class Request:
-    """One extension to load. Lists of flags are the caller's own; nothing here changes them."""
+    """One extension to load. Lists of flags are the caller's own; nothing here changes them.
+
+    source_flags: {source: flags} for single sources, which PyTorch's load has no argument for.
+    """
 
     def __init__(
         self,
@@ -75,6 +78,7 @@ class Request:
         extra_include_paths=(),
         with_cuda=None,
         project=None,
+        source_flags=None,
     ):
         if not name.isidentifier():
             raise ValueError(
@@ -90,6 +94,7 @@ class Request:
         if with_cuda is None:
             with_cuda = any(source.endswith((".cu", ".cuh")) for source in self.sources)
         self.with_cuda = with_cuda
+        self.source_flags = source_flags or {}
         self.project = os.path.abspath(project or find_project(self.sources))
         self.roots = Roots(self.project)
         self.architecture_flags = architectures.flags(self.extra_cuda_cflags) if with_cuda else []
@@ -110,6 +115,9 @@ class Request:
             "name": self.name,
             "sources": [roots.relative(source) for source in self.sources],
             "C++ flags": [roots.relative_text(flag) for flag in self.extra_cflags],
+            "flags of single sources": {
+                roots.relative(source): flags for source, flags in self.source_flags.items()
+            },
             "nvcc flags": [roots.relative_text(flag) for flag in self.extra_cuda_cflags],
             "GPU architectures": self.architecture_flags,
             "linker flags": [roots.relative_text(flag) for flag in self.extra_ldflags],

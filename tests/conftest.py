@@ -1,16 +1,16 @@
 """Every test run has a cache of its own, and hears nothing of builds."""
 
 import os
+import tempfile
 
 import pytest
 
 os.environ["JIT_LOADER_QUIET"] = "1"
 
 
-@pytest.fixture(scope="session", autouse=True)
-def session_cache(tmp_path_factory):
-    """The cache that ops are built into once for the whole run."""
-    os.environ["JIT_LOADER_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+# Test modules import their ops while they are collected, before any fixture.
+_cache = tempfile.TemporaryDirectory(prefix="jit_loader_tests_")
+os.environ["JIT_LOADER_CACHE"] = _cache.name
 
 
 def pytest_collection_modifyitems(items):

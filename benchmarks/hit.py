@@ -1,0 +1,56 @@
+"""What does a cache hit cost in a new process, on top of `import torch`?
+
+    python -m benchmarks.hit --processes 20
+
+load_op: import jit_loader; load_op("add2"). bindings: from bindings.add2 import add2. torch:
+importing torch.utils.cpp_extension and its load() of the classic code, built before.
+"""
+
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+
+import jit_loader
+from benchmarks import child, report, timing
+
+# The loader takes a file's stat for its content once the stat is older than 2 s.
+SETTLING_SECONDS = 2.5
+
+
+def main():
+    parser = report.parser(__doc__)
+    parser.add_argument("--processes", type=int, default=20, help="of each way (default: 20)")
+    options = parser.parse_args()
+    device = "cpu" if jit_loader.why_no_cuda() else "cuda"
+    # The classic code takes long to build.
+    ways = ("load_op", "bindings") if options.quick else ("load_op", "bindings", "torch")
+    samples = {way: [] for way in ways}
+    with tempfile.TemporaryDirectory() as cache, tempfile.TemporaryDirectory() as torch_folder:
+        folders = {way: Path(torch_folder if way == "torch" else cache) for way in ways}
+        for way in ways:
+            report.progress(f"{way}: building")
+            child.run(way, folders[way], device)
+        time.sleep(SETTLING_SECONDS)
+        # The first hit may write down what the next ones find.
+        processes = 2 if options.quick else options.processes
+        for way, counts in timing.turns(ways, processes, warm_up=1):
+            answer = child.run(way, folders[way], device)
+            if answer["compiled"]:
+                raise SystemExit(f"{way} compiled again: this is no measurement of a hit")
+            if counts:
+                samples[way].append(answer["seconds"])
+    medians = {way: timing.median(seconds) for way, seconds in samples.items()}
+    ratios = {way: seconds / medians["load_op"] for way, seconds in medians.items()}
+    report.table(
+        "a hit in a new process, on top of import torch",
+        ["", "median", "time / load_op's"],
+        [(way, report.duration(medians[way]), f"{ratios[way]:.2f}") for way in ways],
+    )
+    result = {"device": device, "medians": medians, "over_load_op": ratios, "samples": samples}
+    report.save("hit", "cuda" if torch.cuda.is_available() else "cpu", options, [result])
+
+
+if __name__ == "__main__":
+    main()

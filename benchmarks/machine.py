@@ -1,0 +1,48 @@
+"""What a result was measured on: models and versions, never a host name or a path."""
+
+import os
+import platform
+import subprocess
+
+import torch
+
+from _jit_loader import toolchain
+
+
+def device_name(device):
+    """The model of a torch device."""
+    device = torch.device(device)
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else cpu_model()
+
+
+def cpu_model():
+    """The CPU's model, or its architecture where the kernel does not say (aarch64)."""
+    with open("/proc/cpuinfo") as file:
+        models = [line.partition(":")[2].strip() for line in file if line.startswith("model name")]
+    return models[0] if models else platform.machine()
+
+
+def describe():
+    """Everything about the machine that a time may depend on, as a dict for JSON."""
+    return {
+        "cpu": cpu_model(),
+        "cores": len(os.sched_getaffinity(0)),
+        "threads": torch.get_num_threads(),
+        "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
+        "driver": _line(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]),
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+        "python": platform.python_version(),
+        "nvcc": _line([toolchain.nvcc_path() or "nvcc", "--version"], "release"),
+        "cxx": _line([*toolchain.cxx_command(), "--version"]),
+        "architectures": os.environ.get("TORCH_CUDA_ARCH_LIST"),
+    }
+
+
+def _line(command, containing=""):
+    """The first line that a command prints with a word in it; None where there is no command."""
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return next((line.strip() for line in answer.splitlines() if containing in line), None)

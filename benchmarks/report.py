@@ -1,0 +1,90 @@
+"""What every benchmark shares: its arguments, its JSON file, its table."""
+
+import argparse
+import datetime
+import json
+import re
+import sys
+from pathlib import Path
+
+import torch
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+import jit_loader
+from benchmarks import machine
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def parser(description):
+    """An ArgumentParser with --quick and --out."""
+    result = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    result.add_argument("--quick", action="store_true", help="few samples: does it run at all?")
+    result.add_argument(
+        "--out", type=Path, default=RESULTS, metavar="DIR", help="default: benchmarks/results"
+    )
+    return result
+
+
+def devices(op):
+    """The devices to measure an imported op on: the CPU, and the GPU where it runs on one."""
+    on_gpu = jit_loader.loaded(op).with_cuda and torch.cuda.is_available()
+    return ["cpu", "cuda"] if on_gpu else ["cpu"]
+
+
+def save(benchmark, device, options, results):
+    """Writes <out>/<benchmark>-<device's model>.json, says so, and returns its path.
+
+    options is what argparse read; results a list of dicts, whose "samples" are the raw seconds.
+    """
+    content = {
+        "benchmark": benchmark,
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "device": machine.device_name(device),
+        "machine": machine.describe(),
+        "options": {key: value for key, value in vars(options).items() if key != "out"},
+        "results": results,
+    }
+    # A quick run never takes the place of a real one.
+    words = [benchmark, content["device"], *(["quick"] if options.quick else [])]
+    name = re.sub(r"(\(r\)|\(tm\)|[^a-z0-9_])+", "-", " ".join(words).lower())
+    path = options.out / f"{name}.json"
+    options.out.mkdir(parents=True, exist_ok=True)
+    path.write_text(_json(content))
+    print(f"wrote {path.name}")
+    return path
+
+
+def _json(content):
+    """JSON for a person too: numbers of five digits, a list of samples on one line."""
+    digits = json.loads(json.dumps(content), parse_float=lambda text: float(f"{float(text):.5g}"))
+    text = json.dumps(digits, indent=1)
+    return re.sub(r"\[[-+.e\d,\s]*\]", lambda match: " ".join(match[0].split()), text) + "\n"
+
+
+def table(title, columns, rows):
+    """Prints a table: the first column is text, the others are numbers."""
+    print(title)
+    shown = Table(*columns, box=box.SIMPLE_HEAD)
+    for column in shown.columns[1:]:
+        column.justify = "right"
+    for row in rows:
+        shown.add_row(*map(str, row))
+    Console(highlight=False).print(shown)
+
+
+def progress(text):
+    """One line for a person who waits."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def duration(seconds):
+    """Seconds as a person reads them: 8.35 us, 1.20 ms, 10.8 s."""
+    for unit, size in (("us", 1e-6), ("ms", 1e-3)):
+        if seconds < 1000 * size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds:.3g} s"

@@ -1,0 +1,80 @@
+"""Times of several calls, taken in turn, so that whatever else the machine does meets them all."""
+
+import time
+
+import torch
+
+WARM_UP_ROUNDS = 3
+# Several times the L2 cache of any GPU (50 MB on an H200).
+FLUSH_BYTES = 256 << 20
+COPY_BYTES = 256 << 20
+
+
+def interleaved(calls, rounds, device, batch=1):
+    """{name: [seconds of one call]}, `rounds` samples of every call in calls, {name: function}.
+
+    A sample is the mean of function(0), ..., function(batch - 1), whose results are kept until the
+    last one is done.
+
+    On a GPU the events stand in the stream, and nothing waits before the last sample. Memory of
+    several times the L2 cache's size is written before each sample: what function(i) reads then
+    comes from memory if no other i reads it, and the host has about 70 us to queue its launches,
+    so that short kernels are not timed at the pace of Python. On a CPU the caches stay as they are.
+    """
+    device = torch.device(device)
+    reads = {name: [] for name in calls}
+    with torch.cuda.device(device if device.type == "cuda" else -1):
+        sample = _gpu_sampler(device) if device.type == "cuda" else _cpu_sample
+        for name, counts in turns(calls, rounds):
+            read = sample(calls[name], batch)
+            if counts:
+                reads[name].append(read)
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+    return {name: [read() / batch for read in reads[name]] for name in calls}
+
+
+def turns(names, rounds, warm_up=WARM_UP_ROUNDS):
+    """Yields (name, whether its sample counts), in every other round in reverse order."""
+    for round_number in range(-warm_up, rounds):
+        for name in list(names)[:: -1 if round_number % 2 else 1]:
+            yield name, round_number >= 0
+
+
+def copy_bandwidth(device):
+    """Bytes per second, read and written, of a copy too large for any GPU's cache."""
+    source = torch.zeros(COPY_BYTES, dtype=torch.uint8, device=device)
+    target = torch.zeros_like(source)
+    times = interleaved({"copy": lambda _: target.copy_(source)}, 10, device)["copy"]
+    return 2 * COPY_BYTES / median(times)
+
+
+def median(samples):
+    return quartiles(samples)[1]
+
+
+def quartiles(samples):
+    """The values below which a quarter, a half and three quarters of the samples lie."""
+    at = torch.tensor([0.25, 0.5, 0.75], dtype=torch.float64)
+    return torch.tensor(samples, dtype=torch.float64).quantile(at).tolist()
+
+
+def _gpu_sampler(device):
+    flush = torch.empty(FLUSH_BYTES, dtype=torch.uint8, device=device)
+
+    def sample(call, batch):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        flush.zero_()
+        begin.record()
+        _results = [call(i) for i in range(batch)]
+        end.record()
+        return lambda: begin.elapsed_time(end) / 1000
+
+    return sample
+
+
+def _cpu_sample(call, batch):
+    started = time.perf_counter()
+    _results = [call(i) for i in range(batch)]
+    seconds = time.perf_counter() - started
+    return lambda: seconds

@@ -1,0 +1,50 @@
+"""add2: the sum of two tensors, and AddModel, the smallest model to train with it."""
+
+import torch
+from torch import nn
+
+from bindings.differentiable import differentiable
+
+
+@differentiable("add2(Tensor a, Tensor b) -> Tensor")
+def add2(a, b):
+    """a + b, element by element, on CPU and CUDA.
+
+    Args:
+        a, b: tensors of float64, float32, float16 or bfloat16, of any shapes and strides that
+            broadcast, on one device. 16-bit types are added in float32 and rounded once.
+
+    Returns:
+        A new contiguous tensor of the broadcast shape, in the dtype that PyTorch promotes a's and
+        b's to.
+
+    The gradient of each input is the result's gradient, summed over the dimensions that were
+    broadcast. There is no forward-mode derivative.
+
+    Raises:
+        TypeError: an argument is not a tensor, or is missing.
+        NotImplementedError: another dtype, layout or device, or a forward-mode derivative.
+        RuntimeError: the devices differ, the shapes do not broadcast, or a CUDA tensor meets a
+            build without CUDA code.
+    """
+
+
+@add2.gradient
+def _(grad):
+    return grad, grad
+
+
+class AddModel(nn.Module):
+    """add2(a * a, b * b) of its own parameters a and b: n float32 elements each, standard normal.
+
+    SGD on the sum of its result drives both to zero.
+    """
+
+    def __init__(self, n):
+        super().__init__()
+        self.a = nn.Parameter(torch.randn(n, dtype=torch.float32))
+        self.b = nn.Parameter(torch.randn(n, dtype=torch.float32))
+
+    def forward(self):
+        """The n sums."""
+        return add2(self.a * self.a, self.b * self.b)

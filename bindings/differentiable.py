@@ -1,0 +1,190 @@
+"""@differentiable: makes a compiled op a PyTorch function, with a gradient and all that it takes.
+
+    @differentiable("sigmoid(Tensor x) -> Tensor", saves=["output"])
+    def sigmoid(x):
+        '''What help(sigmoid) shows.'''
+
+    @sigmoid.gradient
+    def _(grad, y):
+        return sigmoid_backward(grad, y)
+
+The function has no body: its compiled module is load_op("sigmoid"), and the work is forward's. It
+is also registered as torch.ops.jit_loader.sigmoid. A call takes the first way that suits it:
+
+1. torch.compile is tracing: the registered op, which becomes one node of the graph.
+2. Ordinary tensors, no gradient: the kernel at once. C++ decides this and calls it (try_forward).
+3. Ordinary tensors with a gradient to record: _Fast, the cheapest autograd.Function.
+4. Everything else (tensor subclasses, modes, torch.func, forward mode, bad arguments): the
+   registered op, where PyTorch's dispatcher sees the call, and _General, the Function that
+   torch.func can transform.
+
+In both Functions autograd itself sums each gradient back to its input's shape and converts it to
+its dtype (validate_outputs in PyTorch's engine), so a formula deals with neither.
+"""
+
+import functools
+import inspect
+
+import torch
+from torch.autograd import Function
+from torch.compiler import is_dynamo_compiling
+from torch.overrides import is_tensor_like
+
+from jit_loader import load_op
+
+# Made from text for the sake of its signature: *args and **kwargs would cost 0.2 us per call.
+CALL = """\
+def {name}{signature}:
+    if is_dynamo_compiling():
+        return op({arguments})
+    result = try_forward({arguments})
+    if result is None:
+        return fast({arguments})
+    if result is not NotImplemented:
+        return result
+    return general({arguments})
+"""
+
+_libraries = {}  # name: torch.library.Library, which unregisters what it holds when it goes
+
+
+def elementwise_fake(*inputs):
+    """The result's shape, dtype and device, for inputs that broadcast."""
+    return torch.empty_like(
+        functools.reduce(torch.add, inputs), memory_format=torch.contiguous_format
+    )
+
+
+def elementwise_vmap(op, in_dims, inputs):
+    """vmap of an op that broadcasts: the mapped dimension goes first in every input that has it."""
+    rank = max(x.dim() - (dim is not None) for x, dim in zip(inputs, in_dims))
+
+    def batch_first(x, dim):
+        if dim is None:
+            return x
+        x = x.movedim(dim, 0)
+        return x.reshape(x.shape[0], *[1] * (rank + 1 - x.dim()), *x.shape[1:])
+
+    return op(*map(batch_first, inputs, in_dims)), 0
+
+
+def differentiable(schema, *, saves=(), fake=elementwise_fake, vmap=elementwise_vmap, **options):
+    """Decorates the empty function that stands for a compiled op, as the module's text shows.
+
+    Args:
+        schema: name, arguments and result, as torch.library writes them.
+        saves: what the gradient needs: names of arguments, and "output".
+        fake: from inputs without data, an empty result; for torch.compile and meta tensors.
+        vmap: vmap(op, in_dims, inputs) -> (result, its mapped dimension).
+        options: for load_op.
+
+    `@op.gradient` decorates the formula: called with the gradient of each result and then what was
+    saved, it returns the gradient of every argument, or a function that computes it, called only
+    where the gradient is asked for. Written in differentiable operations, it can be differentiated
+    again.
+    """
+
+    def decorate(body):
+        name = body.__name__
+        parameters = tuple(inspect.signature(body).parameters)
+        kept = [-1 if item == "output" else parameters.index(item) for item in saves]
+        formula = forward = None
+        scope = {"NotImplemented": NotImplemented, "is_dynamo_compiling": is_dynamo_compiling}
+
+        def use(module):
+            nonlocal forward
+            forward = module.forward
+            scope["try_forward"] = module.try_forward
+
+        load_op(name, on_load=use, **options)
+
+        def save(ctx, inputs, output):
+            if kept:
+                values = (*inputs, output)
+                ctx.save_for_backward(*(values[i] for i in kept))
+
+        def gradients(ctx, *grads):
+            results = formula(*grads, *ctx.saved_tensors)
+            return tuple(
+                result() if needed and callable(result) else result if needed else None
+                for result, needed in zip(results, ctx.needs_input_grad)
+            )
+
+        class Fast(Function):
+            @staticmethod
+            def forward(ctx, *args):
+                output = forward(*args)
+                save(ctx, args, output)
+                return output
+
+            backward = staticmethod(gradients)
+
+        class General(Function):
+            @staticmethod
+            def forward(*args):
+                with torch._C._AutoDispatchBelowAutograd():
+                    return op(*args)
+
+            @staticmethod
+            def setup_context(ctx, inputs, output):
+                save(ctx, inputs, output)
+
+            backward = staticmethod(gradients)
+
+            @staticmethod
+            def vmap(info, in_dims, *args):
+                return vmap(op, in_dims, args)
+
+            @staticmethod
+            def jvp(ctx, *tangents):
+                raise NotImplementedError(
+                    f"{name}: there is no forward-mode derivative (jvp, jacfwd, dual tensors); "
+                    "use reverse mode (grad, vjp, jacrev)"
+                )
+
+        # Function.apply, less the question whether torch.func is active, which C++ has answered.
+        fast = super(Function, Fast).apply
+
+        def record(*args):
+            result = scope["try_forward"](*args)
+            if result is None:
+                return fast(*args)
+            return General.apply(*args) if result is NotImplemented else result
+
+        def general(*args):
+            for position, (parameter, value) in enumerate(zip(parameters, args), 1):
+                if not is_tensor_like(value):
+                    raise TypeError(
+                        f"{name}(): argument '{parameter}' (position {position}) must be Tensor, "
+                        f"not {type(value).__name__}"
+                    )
+            return op(*args)
+
+        source = CALL.format(
+            name=name, signature=inspect.signature(body), arguments=", ".join(parameters)
+        )
+        exec(compile(source, f"<the call of {name}>", "exec"), scope)
+        call = functools.wraps(body)(scope[name])
+
+        def gradient(function):
+            nonlocal formula
+            formula = function
+            return function
+
+        call.gradient = gradient
+
+        if name in _libraries:
+            _libraries.pop(name)._destroy()
+        library = _libraries[name] = torch.library.Library("jit_loader", "FRAGMENT")
+        library.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
+        library.impl(name, lambda *args: forward(*args), "CPU")
+        library.impl(name, lambda *args: forward(*args), "CUDA")
+        library.impl(name, fake, "Meta")
+        library.impl(name, record, "Autograd")
+        # The first key of torch.func's transforms: General takes them all in their order.
+        library.impl(name, General.apply, "FuncTorchDynamicLayerFrontMode")
+        op = getattr(torch.ops.jit_loader, name).default
+        scope.update(op=op, fast=fast, general=general)
+        return call
+
+    return decorate

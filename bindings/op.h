@@ -1,0 +1,295 @@
+// What every binding needs: checks with messages, contiguous memory, broadcasting, the device, its
+// current stream, the threads, and the switch over dtypes, so that a binding states its op only.
+//
+// Compile time rules what is included: a binding with torch/extension.h takes four times as long,
+// and ATen/ops/<name>.h drags in all that the two-line <name>_ops.h avoids.
+#pragma once
+
+#include <ATen/Parallel.h>
+#include <ATen/PythonTorchFunctionTLS.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty_ops.h>
+#include <ATen/ops/result_type_ops.h>
+#include <c10/core/AutogradState.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <string>
+#include <utility>
+
+#include "kernels/common.h"
+
+// The dtype switch hands its choice on as a value: in(type, x) and out(type, y) are the memory of
+// x and y as pointers of that type.
+template <class T>
+struct Type {};
+
+template <class T>
+const T* in(Type<T>, const at::Tensor& x) {
+  return static_cast<const T*>(x.const_data_ptr());
+}
+
+template <class T>
+T* out(Type<T>, const at::Tensor& y) {
+  return static_cast<T*>(y.mutable_data_ptr());
+}
+
+// Tensors that are memory and nothing else. Every other key (a batched, fake, sparse or negated
+// tensor) means that PyTorch's dispatcher has to see the call before a kernel does.
+constexpr c10::DispatchKeySet kPlainKeys =
+    c10::DispatchKeySet(
+        {c10::DispatchKey::CPU, c10::DispatchKey::CUDA, c10::DispatchKey::ADInplaceOrView}) |
+    c10::autograd_dispatch_keyset | c10::autocast_dispatch_keyset;
+
+inline bool is_plain(const at::Tensor& x) {
+  // As bits: operator- would leave the backend's.
+  return (x.key_set().raw_repr() & ~kPlainKeys.raw_repr()) == 0;
+}
+
+// A forward-mode (dual) tensor, whose tangent the kernels would drop.
+inline bool has_tangent(const at::Tensor& x) {
+  return c10::AutogradState::get_tls_state().get_fw_grad_mode() && x._fw_grad(0).defined();
+}
+
+class Op {
+ public:
+  explicit Op(const char* name) : name_(name) {}
+
+  // x itself, which may be of any floating dtype that kernels are built for, and on any device that
+  // this build has code for.
+  const at::Tensor& floating(const char* argument, const at::Tensor& x) const {
+    check_kind(argument, x);
+    TORCH_CHECK_NOT_IMPLEMENTED(with_type(x.scalar_type(), [](auto) {}), name_, "(): argument '",
+                                argument, "' is ", x.scalar_type(),
+                                "; it must be Double, Float, Half or BFloat16");
+    return x;
+  }
+
+  // x itself, as memory for a C-style call: float32, contiguous, of at least n elements.
+  const at::Tensor& float_buffer(const char* argument, const at::Tensor& x, int64_t n) const {
+    check_kind(argument, x);
+    TORCH_CHECK(x.scalar_type() == at::kFloat, name_, "(): argument '", argument, "' is ",
+                x.scalar_type(), "; it must be Float");
+    TORCH_CHECK(x.is_contiguous(), name_, "(): argument '", argument,
+                "' must be contiguous; its shape is ", x.sizes(), " and its strides are ",
+                x.strides());
+    TORCH_CHECK(x.numel() >= n, name_, "(): argument '", argument, "' has ", x.numel(),
+                " elements, fewer than the ", n, " asked for");
+    return x;
+  }
+
+  void same_device(const char* first, const at::Tensor& x, const char* second,
+                   const at::Tensor& y) const {
+    TORCH_CHECK(x.device() == y.device(), name_, "(): argument '", first, "' is on ", x.device(),
+                " and '", second, "' on ", y.device(), "; they must be on one device");
+  }
+
+  // That y's first n float32 elements are all x's or none of them.
+  void no_partial_overlap(const char* first, const at::Tensor& x, const char* second,
+                          const at::Tensor& y, int64_t n) const {
+    const int64_t distance = x.const_data_ptr<float>() - y.const_data_ptr<float>();
+    TORCH_CHECK(distance == 0 || std::abs(distance) >= n, name_, "(): argument '", first,
+                "' partly overlaps '", second, "'; they must be the same memory or separate");
+  }
+
+  // Brings x and y to the dtype and the shape that PyTorch's promotion and broadcasting give them,
+  // in contiguous memory.
+  void broadcast(const char* first, at::Tensor& x, const char* second, at::Tensor& y) const {
+    floating(first, x);
+    floating(second, y);
+    same_device(first, x, second, y);
+    if (x.scalar_type() != y.scalar_type()) {
+      const at::ScalarType dtype = at::_ops::result_type_Tensor::call(x, y);
+      x = x.to(dtype);
+      y = y.to(dtype);
+    }
+    if (x.sizes() != y.sizes()) {
+      const at::DimVector shape = broadcast_shape(first, x.sizes(), second, y.sizes());
+      x = x.expand(shape);
+      y = y.expand(shape);
+    }
+    x = x.contiguous();
+    y = y.contiguous();
+  }
+
+  // Contiguous, uninitialised, of x's shape, dtype and device.
+  at::Tensor empty_like(const at::Tensor& x) const { return empty(x.sizes(), x); }
+
+  // Contiguous, uninitialised, of this shape and of x's dtype and device.
+  at::Tensor empty(at::IntArrayRef shape, const at::Tensor& x) const {
+    return at::_ops::empty_memory_format::call(c10::fromIntArrayRefSlow(shape), x.scalar_type(),
+                                               at::kStrided, x.device(), std::nullopt,
+                                               at::MemoryFormat::Contiguous);
+  }
+
+  // Calls body(where, type) once, for x's device and dtype. Every tensor of the op has both.
+  template <class Body>
+  void run(const at::Tensor& x, const Body& body) const {
+    with_type(x.scalar_type(), [&](auto type) {
+      if (x.is_cpu()) body(Cpu{parallel_for}, type);
+#ifdef WITH_CUDA
+      if (x.is_cuda()) {
+        const c10::DeviceGuard guard(x.device());
+        const c10::impl::VirtualGuardImpl cuda(c10::DeviceType::CUDA);
+        body(Cuda{cuda.getStream(x.device()).native_handle()}, type);
+      }
+#endif
+    });
+  }
+
+ private:
+  // Whether kernels are built for the dtype; if so, calls f with its C++ type.
+  template <class F>
+  static bool with_type(at::ScalarType dtype, const F& f) {
+    switch (dtype) {
+      case at::kDouble:
+        f(Type<double>());
+        return true;
+      case at::kFloat:
+        f(Type<float>());
+        return true;
+      case at::kHalf:
+        f(Type<Half>());
+        return true;
+      case at::kBFloat16:
+        f(Type<BFloat16>());
+        return true;
+      default:
+        return false;
+    }
+  }
+
+  static void parallel_for(int64_t n, int64_t grain, Cpu::Range range, const void* context) {
+    at::parallel_for(0, n, grain, [&](int64_t begin, int64_t end) { range(context, begin, end); });
+  }
+
+  void check_kind(const char* argument, const at::Tensor& x) const {
+    TORCH_CHECK(x.defined(), name_, "(): argument '", argument, "' must be Tensor, not None");
+    TORCH_CHECK_NOT_IMPLEMENTED(x.is_cpu() || x.is_cuda(), name_, "(): argument '", argument,
+                                "' is on ", x.device(), "; it must be on a CPU or CUDA device");
+    TORCH_CHECK_NOT_IMPLEMENTED(is_plain(x), name_, "(): argument '", argument,
+                                "' must be a plain dense tensor, but its dispatch keys are ",
+                                x.key_set(), "; a compiled function takes no other kind");
+    TORCH_CHECK_NOT_IMPLEMENTED(!has_tangent(x), name_, "(): argument '", argument,
+                                "' has a forward-mode tangent, and ", name_,
+                                " has no forward-mode derivative; use reverse mode");
+#ifndef WITH_CUDA
+    TORCH_CHECK(x.is_cpu(), name_, "(): argument '", argument, "' is on ", x.device(), ", but ",
+                name_, " was built with CPU code only, because no nvcc was found; install the ",
+                "CUDA Toolkit or run `pip install -e \".[cuda]\"`, and start Python again");
+#endif
+  }
+
+  at::DimVector broadcast_shape(const char* first, at::IntArrayRef x, const char* second,
+                                at::IntArrayRef y) const {
+    const size_t rank = std::max(x.size(), y.size());
+    at::DimVector shape(rank);
+    for (size_t i = 1; i <= rank; ++i) {  // counted from the last dimension
+      const int64_t size_x = i <= x.size() ? x[x.size() - i] : 1;
+      const int64_t size_y = i <= y.size() ? y[y.size() - i] : 1;
+      TORCH_CHECK(size_x == size_y || size_x == 1 || size_y == 1, name_, "(): argument '", first,
+                  "' of shape ", x, " and '", second, "' of shape ", y, " do not broadcast: sizes ",
+                  size_x, " and ", size_y, " at dimension ", rank - i);
+      shape[rank - i] = size_x == 1 ? size_y : size_x;
+    }
+    return shape;
+  }
+
+  const char* name_;
+};
+
+namespace detail {
+
+// torch.Tensor itself and nn.Parameter: a subclass may have its own __torch_function__.
+struct ExactTypes {
+  py::object tensor = py::module_::import("torch").attr("Tensor");
+  py::object parameter = py::module_::import("torch.nn").attr("Parameter");
+
+  bool contain(py::handle value) const {
+    const py::handle type(reinterpret_cast<PyObject*>(Py_TYPE(value.ptr())));
+    return type.is(tensor) || type.is(parameter);
+  }
+};
+
+// Whether PyTorch's dispatcher would do nothing between a call and the kernel but autograd.
+inline bool no_mode_is_active() {
+  const c10::DispatchKeySet included = c10::impl::tls_local_dispatch_key_set().included_;
+  return (included - c10::default_included_set - c10::autocast_dispatch_keyset).empty() &&
+         !at::impl::torch_function_mode_enabled();
+}
+
+inline bool autograd_is_active() {
+  return c10::AutogradState::get_tls_state().get_grad_mode() &&
+         !c10::impl::tls_local_dispatch_key_set().excluded_.has(
+             c10::DispatchKey::AutogradFunctionality);
+}
+
+// PyEval_SaveThread without pybind11's own bookkeeping.
+class WithoutGil {
+ public:
+  WithoutGil() : state_(PyEval_SaveThread()) {}
+  ~WithoutGil() { PyEval_RestoreThread(state_); }
+  WithoutGil(const WithoutGil&) = delete;
+  WithoutGil& operator=(const WithoutGil&) = delete;
+
+ private:
+  PyThreadState* state_;
+};
+
+template <class Result, class... Args, size_t... I>
+py::object try_call(Result (*function)(Args...), PyObject* const* values,
+                    std::index_sequence<I...>) {
+  static const ExactTypes exact_types;
+  const auto general = py::reinterpret_borrow<py::object>(Py_NotImplemented);
+  if (!no_mode_is_active() || !(exact_types.contain(values[I]) && ...)) return general;
+  const std::array<at::Tensor, sizeof...(Args)> tensors{py::cast<at::Tensor>(values[I])...};
+  if (!(is_plain(tensors[I]) && ...) || (has_tangent(tensors[I]) || ...)) return general;
+  if (autograd_is_active() && (tensors[I].requires_grad() || ...)) return py::none();
+  Result result = [&] {
+    const WithoutGil without_gil;
+    return function(tensors[I]...);
+  }();
+  return py::cast(std::move(result));
+}
+
+template <class Result, class... Args>
+PyObject* try_call(Result (*function)(Args...), PyObject* const* values, Py_ssize_t count) {
+  // What throws here throws again the general way, where it becomes a Python exception.
+  try {
+    if (count == sizeof...(Args)) {
+      return try_call(function, values, std::index_sequence_for<Args...>()).release().ptr();
+    }
+  } catch (...) {
+  }
+  return py::reinterpret_borrow<py::object>(Py_NotImplemented).release().ptr();
+}
+
+template <auto function>
+PyObject* try_function(PyObject* /*module*/, PyObject* const* values, Py_ssize_t count) {
+  return try_call(function, values, count);
+}
+
+}  // namespace detail
+
+// Defines `name`, a function of tensors, in the module, and try_`name` for the Python wrapper: the
+// result where nothing but the kernel has to run, None where only autograd has to record the call
+// too, and NotImplemented where PyTorch's dispatcher has to decide (or no such call is possible).
+//
+// Made in C++, that decision costs a tenth of a microsecond; in Python it costs a whole one. For
+// the same reason try_`name` is a plain function of CPython's: pybind11's cost 0.3 us more a call.
+template <auto function, class... Names>
+void define(py::module_& module, const char* name, const char* doc, Names... names) {
+  module.def(name, function, doc, py::arg(names)..., py::call_guard<py::gil_scoped_release>());
+  static const std::string try_name = std::string("try_") + name;
+  static PyMethodDef method{
+      try_name.c_str(),
+      reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(detail::try_function<function>)),
+      METH_FASTCALL, nullptr};
+  module.attr(try_name.c_str()) =
+      py::reinterpret_steal<py::object>(PyCFunction_New(&method, nullptr));
+}

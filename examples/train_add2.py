@@ -1,0 +1,111 @@
+"""Trains AddModel, c = a^2 + b^2 with the sum of c as the loss, to zero with SGD.
+
+python examples/train_add2.py --epochs 500 --plot loss.png
+
+The gradient of a is 2a, so a step of rate 0.01 multiplies a and b by 0.98 and the loss by 0.98^2 =
+0.9604. The example checks every loss against that and ends with status 1 where one is off.
+"""
+
+import argparse
+import importlib.util
+from pathlib import Path
+
+import command_line
+import torch
+from rich.console import Console
+from rich.progress import track
+
+from bindings.add2 import AddModel
+
+LEARNING_RATE = 0.01
+DECAY = (1 - 2 * LEARNING_RATE) ** 2
+
+
+def train(model, epochs):
+    """The losses before the first step and after every step, as a float64 CPU tensor."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
+    losses = []
+    for _ in track(range(epochs), "training", console=Console(stderr=True)):
+        optimizer.zero_grad()
+        loss = total(model)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.detach())
+    with torch.no_grad():
+        losses.append(total(model))
+    # Reading each loss in the loop would make the GPU wait for Python in every epoch.
+    return torch.stack(losses).cpu()
+
+
+def total(model):
+    """The loss, summed in float64: what first_wrong_epoch allows then depends on no sum."""
+    return model().sum(dtype=torch.float64)
+
+
+def first_wrong_epoch(losses, n):
+    """The first epoch whose loss is not losses[0] * DECAY^epoch, or None.
+
+    Allowed is the worst that float32 can do. A step rounds each element twice, the product with
+    the rate, which is a fiftieth of it, and the difference: together 0.55 eps, 1.1 eps in the
+    square. The squares and their sum, rounded anew for each loss, add one eps. A square below the
+    smallest normal number may be lost.
+    """
+    float32 = torch.finfo(torch.float32)
+    epochs = torch.arange(len(losses), dtype=torch.float64)
+    expected = losses[0] * DECAY**epochs
+    tolerance = (1.1 * epochs + 1) * float32.eps * expected + 2 * n * float32.tiny
+    # Not "error > tolerance", which a loss that is not a number would pass.
+    wrong = ~((losses - expected).abs() <= tolerance)
+    return int(wrong.nonzero()[0]) if wrong.any() else None
+
+
+def plot(losses, path):
+    """Writes the loss curve to a PNG file."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(layout="constrained")
+    axes = figure.add_subplot()
+    axes.semilogy(losses.numpy())
+    axes.set_xlabel("epoch")
+    axes.set_ylabel("loss")
+    axes.set_title(f"AddModel, SGD with rate {LEARNING_RATE}")
+    axes.grid(alpha=0.3)
+    figure.savefig(path, dpi=120)
+
+
+def png(text):
+    """An argparse type: a PNG file that can be written here."""
+    path = Path(text)
+    if importlib.util.find_spec("matplotlib") is None:
+        raise argparse.ArgumentTypeError('needs matplotlib; run: pip install -e ".[bench]"')
+    if path.suffix != ".png":
+        raise argparse.ArgumentTypeError(f"{text} does not end in .png")
+    if not path.parent.is_dir():
+        raise argparse.ArgumentTypeError(f"there is no folder {path.parent}")
+    return path
+
+
+def main():
+    parser = command_line.parser(__doc__)
+    count = command_line.count
+    parser.add_argument("--n", type=count, default=1024, help="elements (default: 1024)")
+    parser.add_argument("--epochs", type=count, default=500, help="steps (default: 500)")
+    parser.add_argument("--plot", type=png, metavar="FILE.png", help="write the loss curve")
+    options = command_line.parse(parser, "add2")
+    torch.manual_seed(0)
+    losses = train(AddModel(options.n).to(options.device), options.epochs)
+    print(f"first loss {losses[0]:.6g}, after {options.epochs} epochs {losses[-1]:.6g}")
+    if options.plot:
+        plot(losses, options.plot)
+        print(f"wrote {options.plot}")
+    epoch = first_wrong_epoch(losses, options.n)
+    if epoch is not None:
+        expected = losses[0] * DECAY**epoch
+        raise SystemExit(
+            f"the loss after {epoch} epochs is {losses[epoch]:.9g} and should be {expected:.9g}"
+        )
+    print(f"every loss is the first one times {DECAY:.4f}^epoch, to float32's rounding")
+
+
+if __name__ == "__main__":
+    main()

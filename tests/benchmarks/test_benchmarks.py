@@ -1,0 +1,115 @@
+"""That each benchmark runs and writes what it should; no time is judged."""
+
+import json
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def results_in(folder):
+    """The content of the only result for the CPU or of the first of several."""
+    path = min(folder.glob("*.json"))
+    text = path.read_text()
+    assert str(ROOT) not in text
+    assert f'"{platform.node()}"' not in text
+    content = json.loads(text)
+    assert content.keys() == {"benchmark", "date", "device", "machine", "options", "results"}
+    assert {"cpu", "cores", "gpus", "driver", "torch", "cuda", "python"} < content["machine"].keys()
+    for result in content["results"]:
+        assert all(s > 0 for samples in result["samples"].values() for s in samples)
+    return content
+
+
+@pytest.mark.parametrize("name", ["bandwidth", "call_overhead"])
+def test_a_quick_run_writes_results(name, tmp_path):
+    subprocess.run(
+        [sys.executable, "-m", f"benchmarks.{name}", "--quick", "--out", tmp_path],
+        cwd=ROOT,
+        check=True,
+    )
+    assert results_in(tmp_path)["benchmark"] == name
+    assert all("-quick" in path.name for path in tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["cold_build", "hit"])
+def test_builds_are_compared(name, tmp_path, monkeypatch):
+    """With times made up: the classic code alone takes most of a minute to compile."""
+    from benchmarks import child, cold_build, hit
+
+    times = {"load_op": 0.5, "bindings": 1.0, "torch": 2.0}
+    answer = lambda way, *_: {"seconds": times[way], "compiled": False}  # noqa: E731
+    monkeypatch.setattr(child, "run", answer)
+    monkeypatch.setattr(hit, "SETTLING_SECONDS", 0)
+    monkeypatch.setattr(sys, "argv", [name, "--out", str(tmp_path)])
+    {"cold_build": cold_build, "hit": hit}[name].main()
+    (result,) = results_in(tmp_path)["results"]
+    assert result["medians"]["torch"] == 2.0
+    assert len(result["samples"]["load_op"]) == {"cold_build": 3, "hit": 20}[name]
+
+
+@pytest.mark.parametrize("way", ["load_op", "bindings"])
+def test_a_child_times_a_load(way):
+    from benchmarks import child
+
+    cache = os.environ["JIT_LOADER_CACHE"]
+    child.run(way, cache, "cpu")
+    second = child.run(way, cache, "cpu")
+    assert not second["compiled"]
+    assert second["seconds"] > 0
+
+
+def test_a_child_that_fails_says_why(tmp_path):
+    from benchmarks import child
+
+    with pytest.raises(SystemExit, match="KeyError: 'unknown'"):
+        child.run("unknown", tmp_path, "cpu")
+
+
+def test_the_plot_is_made_from_json(tmp_path):
+    from benchmarks import plot
+
+    results = [
+        {
+            "dtype": dtype,
+            "bytes": 2**power,
+            "gb_per_s": {"add2": 3.0, "torch": 2.0, "copy": 4.0},
+        }
+        for dtype in ("float32", "bfloat16", "float64")
+        for power in (10, 11)
+    ]
+    path = tmp_path / "bandwidth-cpu.json"
+    content = {"device": "a CPU", "machine": {"torch": "2.13.0"}, "results": results}
+    path.write_text(json.dumps(content))
+    assert plot.plot_bandwidth(path).read_bytes().startswith(b"\x89PNG")
+
+
+def test_samples_take_turns_and_keep_their_names():
+    from benchmarks import timing
+
+    order = []
+    calls = {name: lambda i, name=name: order.append((name, i)) for name in ("a", "b")}
+    samples = timing.interleaved(calls, 2, "cpu", batch=2)
+    assert {name: len(times) for name, times in samples.items()} == {"a": 2, "b": 2}
+    assert order[-8:] == [(n, i) for n in "abba" for i in range(2)]
+
+
+def test_quartiles():
+    from benchmarks import timing
+
+    assert timing.quartiles([5.0, 1.0, 3.0, 2.0, 4.0]) == [2.0, 3.0, 4.0]
+    assert timing.median([7.0]) == 7.0
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(8.351e-6, "8.35 us"), (0.00123, "1.23 ms"), (10.8, "10.8 s")]
+)
+def test_durations_are_for_people(seconds, text):
+    from benchmarks.report import duration
+
+    assert duration(seconds) == text

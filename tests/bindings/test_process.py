@@ -1,0 +1,53 @@
+"""What importing an op does to a process; each in a new one."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = str(Path(__file__).resolve().parents[2])
+
+
+def run(code):
+    result = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([ROOT, os.environ.get("PYTHONPATH", "")])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout.split()
+
+
+def test_import_brings_in_nothing_else(compiled):
+    imported = run(
+        "import sys, torch, jit_loader\n"
+        "jit_loader.load_op\n"
+        "before = set(sys.modules)\n"
+        "from bindings.add2 import add2\n"
+        "assert not torch.cuda.is_initialized()\n"
+        "print(*set(sys.modules) - before)"
+    )
+    allowed = ("bindings", "jit_loader", "_jit_loader")
+    assert not [name for name in imported if name.partition(".")[0] not in allowed]
+
+
+def test_one_openmp_runtime_which_obeys_set_num_threads(compiled):
+    before, one, three, *runtimes = run(
+        "import os, torch\n"
+        "from bindings.add2 import add2\n"
+        "count = lambda: len(os.listdir('/proc/self/task'))\n"
+        "torch.set_num_threads(1)\n"
+        "a = torch.zeros(1 << 20); before = count()\n"
+        "add2(a, a); one = count()\n"
+        "torch.set_num_threads(3); add2(a, a); three = count()\n"
+        "paths = {line.split()[-1] for line in open('/proc/self/maps')}\n"
+        "print(before, one, three, *(p for p in paths if 'omp' in os.path.basename(p)))"
+    )
+    assert int(one) == int(before)
+    assert int(three) == int(before) + 2
+    runtimes = [
+        path for path in runtimes if any(n in path for n in ("libgomp", "libomp", "libiomp"))
+    ]
+    assert len(runtimes) == 1

@@ -1,0 +1,56 @@
+import pytest
+import torch
+
+
+def test_trains_and_plots(run_example, tmp_path):
+    picture = tmp_path / "loss.png"
+    finished = run_example("train_add2", "--n", "64", "--epochs", "20", "--plot", str(picture))
+    assert finished.returncode == 0, finished.stderr
+    assert "first loss" in finished.stdout
+    assert "after 20 epochs" in finished.stdout
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("arguments", [("--n", "0"), ("--epochs", "0"), ("--epochs", "3000")])
+def test_the_check_holds_at_the_edges(call_example, capsys, arguments):
+    call_example("train_add2", "--n", "8", "--epochs", "2", *arguments)
+    assert "every loss is the first one" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("path", "complaint"),
+    [
+        ("missing/loss.png", "argument --plot: there is no folder missing"),
+        ("loss.pdf", "argument --plot: loss.pdf does not end in .png"),
+    ],
+)
+def test_a_plot_that_cannot_be_written_is_refused(call_example, capsys, path, complaint):
+    with pytest.raises(SystemExit) as ended:
+        call_example("train_add2", "--plot", path)
+    assert ended.value.code == 2
+    assert complaint in capsys.readouterr().err
+
+
+def test_a_plot_without_matplotlib_is_refused(call_example, capsys, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(SystemExit):
+        call_example("train_add2", "--plot", "loss.png")
+    assert 'pip install -e ".[bench]"' in capsys.readouterr().err
+
+
+def test_a_wrong_loss_is_found(import_example):
+    train_add2 = import_example("train_add2")
+    losses = 100 * train_add2.DECAY ** torch.arange(10, dtype=torch.float64)
+    assert train_add2.first_wrong_epoch(losses, n=8) is None
+    for wrong in (1.0001, float("nan")):
+        off = losses.clone()
+        off[7] *= wrong
+        assert train_add2.first_wrong_epoch(off, n=8) == 7
+
+
+def test_a_wrong_loss_ends_with_status_1(import_example, call_example, monkeypatch):
+    train_add2 = import_example("train_add2")
+    monkeypatch.setattr(train_add2, "train", lambda model, epochs: torch.ones(epochs + 1).double())
+    with pytest.raises(SystemExit) as ended:
+        call_example("train_add2", "--epochs", "3")
+    assert ended.value.code == "the loss after 1 epochs is 1 and should be 0.9604"

@@ -1,0 +1,77 @@
+"""The CPU kernels called from C, as a code base without PyTorch would."""
+
+import ctypes
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+ROOT = Path(__file__).resolve().parents[2]
+DTYPES = {"half": torch.float16, "bfloat16": torch.bfloat16}
+
+
+@pytest.fixture(scope="module")
+def plain(compiler, tmp_path_factory):
+    library = tmp_path_factory.mktemp("plain") / "plain.so"
+    sources = [str(ROOT / "tests/kernels/plain.cpp"), str(ROOT / "kernels/add2_cpu.cpp")]
+    subprocess.run([*compiler, "-O3", "-shared", "-fPIC", *sources, "-o", library], check=True)
+    return ctypes.CDLL(str(library))
+
+
+def call(function, *tensors):
+    function(*(ctypes.c_void_p(x.data_ptr()) for x in tensors), ctypes.c_int64(tensors[0].numel()))
+    return tensors[0]
+
+
+def all_16_bit_values(dtype):
+    return torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16).view(dtype)
+
+
+@pytest.mark.parametrize("name", DTYPES)
+def test_widening_is_exact_for_every_value(plain, name):
+    values = all_16_bit_values(DTYPES[name])
+    result = call(plain[f"widen_{name}"], torch.empty(values.numel()), values)
+    expected = values.float()
+    assert torch.equal(result.isnan(), expected.isnan())
+    number = ~expected.isnan()
+    assert torch.equal(result[number].view(torch.int32), expected[number].view(torch.int32))
+
+
+@pytest.mark.parametrize("name", DTYPES)
+def test_narrowing_rounds_to_nearest_even(plain, name):
+    values = all_16_bit_values(DTYPES[name]).double()
+    values = values[values.isfinite()].sort().values
+    middles = ((values[1:] + values[:-1]) / 2).float()
+    infinity = torch.tensor(float("inf"))
+    floats = torch.cat(
+        [
+            values.float(),
+            middles,
+            torch.nextafter(middles, infinity),
+            torch.nextafter(middles, -infinity),
+            torch.randint(-(2**31), 2**31 - 1, (10**6,), dtype=torch.int32).view(torch.float32),
+            torch.tensor([65519.96, 65520.0, -65520.0, 65536.0, 3.4e38, 2.0**-25, 1e-45, -1e-45]),
+            torch.tensor([0.0, -0.0, float("inf"), -float("inf"), float("nan"), -float("nan")]),
+        ]
+    )
+    result = call(plain[f"narrow_{name}"], torch.empty(floats.numel(), dtype=DTYPES[name]), floats)
+    expected = floats.to(DTYPES[name])
+    assert torch.equal(result.isnan(), expected.isnan())
+    number = ~expected.isnan()
+    assert torch.equal(result[number].view(torch.int16), expected[number].view(torch.int16))
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 7, 64, 1001])
+@pytest.mark.parametrize("how", ["serial", "in_ranges"])
+def test_add2_from_c(plain, how, n):
+    a, b = torch.randn(n), torch.randn(n)
+    c = call(plain[f"add2_{how}"], torch.full((n,), float("nan")), a, b)
+    np.testing.assert_array_equal(c.numpy(), a.numpy() + b.numpy())
+
+
+def test_add2_into_one_of_its_inputs(plain):
+    a, b = torch.randn(1001), torch.randn(1001)
+    expected = a.numpy() + b.numpy()
+    np.testing.assert_array_equal(call(plain.add2_serial, a, a, b).numpy(), expected)
