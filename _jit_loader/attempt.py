@@ -9,14 +9,16 @@ import shutil
 import tempfile
 import time
 
-from _jit_loader import closure, cuda, modules, reasons, toolchain
+from _jit_loader import closure, libraries, modules, reasons, toolchain
+from _jit_loader.cache import cache_folder, write_checked
+from _jit_loader.checker import make_checker
 from _jit_loader.contents import stamp
 from _jit_loader.display import BuildLine
 from _jit_loader.errors import CompileError, compile_error
 from _jit_loader.ninja_file import NinjaFile
 from _jit_loader.ninja_run import ninja_path, parallel_jobs, run_ninja
 from _jit_loader.objects import ObjectStore, write_record
-from _jit_loader.store import Build, read_manifest, write_checked
+from _jit_loader.store import Build, read_manifest
 from _jit_loader.torch_build import build_with_torch
 
 CLOCK_TICK_LIMIT_SECONDS = 0.1
@@ -39,7 +41,7 @@ class Attempt:
         self.programs = toolchain.programs(request.with_cuda)
         self.folder = tempfile.mkdtemp(prefix=".building-", dir=slot.folder)
         self.made = _file_system_time(self.folder)
-        self.cuda_home = cuda.home() if request.with_cuda else None
+        self.cuda_home = libraries.cuda_home() if request.with_cuda else None
         self.line = None
 
     def run(self):
@@ -53,7 +55,7 @@ class Attempt:
                     "extra_cflags": list(request.extra_cflags),
                     "extra_cuda_cflags": request.architecture_flags + request.extra_cuda_cflags,
                     "extra_ldflags": request.extra_ldflags
-                    + cuda.link_flags(self.cuda_home, self.folder),
+                    + libraries.link_flags(self.cuda_home, self.folder),
                     "extra_include_paths": list(request.extra_include_paths),
                     "build_directory": self.folder,
                     "with_cuda": request.with_cuda,
@@ -95,6 +97,7 @@ class Attempt:
         with concurrent.futures.ThreadPoolExecutor() as executor:
             facts = executor.submit(self._facts, ninja_file, list(missing))
             recordings = []
+            executor.submit(make_checker, cache_folder())
 
             def on_finished(output):
                 # What takes longest is behind: the linker works meanwhile.

@@ -6,10 +6,10 @@ import shutil
 
 from _jit_loader import modules, toolchain
 from _jit_loader.attempt import Attempt, InputsChanged
+from _jit_loader.cache import cache_folder, read_checked
 from _jit_loader.errors import CompileError
 from _jit_loader.lock import build_lock
 from _jit_loader.ninja_run import ninja_path
-from _jit_loader.store import cache_folder, read_checked
 
 ATTEMPTS = 3
 

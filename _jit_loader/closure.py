@@ -43,8 +43,9 @@ def linked_files(trace, folder):
     found = {}
     for line in trace:
         name = re.sub(r"^\((.*?)\).*$", r"\1", line.strip())
-        if os.path.isabs(name) and os.path.isfile(name):
-            path = plain_path(name)
+        path = os.path.join(folder, name)
+        if name and os.path.isfile(path):
+            path = plain_path(os.path.realpath(path) if os.path.islink(path) else path)
             if os.path.dirname(path) != folder:
                 found[path] = None
     return list(found)

@@ -2,8 +2,9 @@
 
 import os
 
+from _jit_loader.cache import read_checked, write_checked
 from _jit_loader.contents import read_digest
-from _jit_loader.store import fits, read_checked, write_checked
+from _jit_loader.store import fits
 
 RECORD = ".json"
 CANDIDATES = 16  # records tried per object: the newest, each costs 0.3 ms to read

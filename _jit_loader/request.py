@@ -8,7 +8,7 @@ from importlib.machinery import EXTENSION_SUFFIXES
 
 import torch
 
-from _jit_loader import architectures, toolchain
+from _jit_loader import toolchain
 
 # Raised whenever what is stored, or how it is named, changes: an older cache is then left alone.
 FORMAT = 1
@@ -97,7 +97,9 @@ class Request:
         self.source_flags = source_flags or {}
         self.project = os.path.abspath(project or find_project(self.sources))
         self.roots = Roots(self.project)
-        self.architecture_flags = architectures.flags(self.extra_cuda_cflags) if with_cuda else []
+        self.architecture_flags = (
+            toolchain.architecture_flags(self.extra_cuda_cflags) if with_cuda else []
+        )
         self.description = self._describe()
         self.key = _digest(self.description)
 

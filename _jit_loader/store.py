@@ -10,24 +10,12 @@
 
 import contextlib
 import glob
-import hashlib
-import json
-import marshal
 import os
-import time
-import zlib
 
 from _jit_loader import toolchain
+from _jit_loader.cache import cache_folder, read_checked, write_whole
 from _jit_loader.contents import UNSETTLED, Contents, is_settled, stamp
-
-
-def cache_folder():
-    """$JIT_LOADER_CACHE, else jit_loader in $XDG_CACHE_HOME or ~/.cache."""
-    named = os.environ.get("JIT_LOADER_CACHE")
-    if named:
-        return os.path.abspath(os.path.expanduser(named))
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return os.path.join(base, "jit_loader")
+from _jit_loader.memo import Memo
 
 
 class Build:
@@ -49,11 +37,9 @@ class Slot:
     def look(self):
         """The build that fits the files as they are, or None. Needs no write and no tool."""
         programs = toolchain.programs(self.request.with_cuda)
-        memo = read_memo(self._memo_path)
-        if memo is not None:
-            recorded_programs, build_key, paths, stamps, _ = memo
-            if recorded_programs == programs and list(map(stamp, paths)) == stamps:
-                return self._build(build_key)
+        memo = Memo.read(self._memo_path)
+        if memo is not None and memo.programs == programs and memo.is_unchanged():
+            return self._build(memo.build_key)
         return self._look_at_contents(programs, self.contents(memo))
 
     def contents(self, memo=None):
@@ -61,12 +47,8 @@ class Slot:
 
         PyTorch's headers and the compilers are the same for all; nvcc's alone take 0.8 s to hash.
         """
-        memo = memo or read_memo(self._memo_path) or read_memo(_newest_memo())
-        if memo is None:
-            return Contents()
-        _, _, paths, stamps, digests = memo
-        # The folders at the end of paths have no digest; zip leaves them out.
-        return Contents({p: (s, d) for p, s, d in zip(paths, stamps, digests) if s})
+        memo = memo or Memo.read(self._memo_path) or Memo.read(_newest_memo())
+        return Contents(memo.known() if memo is not None else {})
 
     def manifests(self):
         """[(build key, manifest)] of the published builds, the newest first."""
@@ -89,6 +71,8 @@ class Slot:
 
     def remember(self, programs, build_key, manifest, contents):
         """Writes the stats that will stand for this build's inputs at the next look, if it can."""
+        from _jit_loader import checker  # no part of a hit
+
         absolute = self.request.roots.absolute
         folders = [absolute(folder) for folder in manifest["absent"]]
         folder_stamps = [s if is_settled(s) else UNSETTLED for s in map(stamp, folders)]
@@ -96,28 +80,15 @@ class Slot:
             return
         files = [*map(absolute, manifest["files"]), *map(absolute, manifest["tools"])]
         files += [*programs.values(), self._build(build_key).library]
-        stamps, digests = zip(*map(contents.stamped, files), strict=True)
-        body = marshal.dumps(
-            (programs, build_key, files + folders, [*stamps, *folder_stamps], digests)
-        )
+        entries = [(path, *contents.stamped(path)) for path in files]
+        entries += [(path, s, None) for path, s in zip(folders, folder_stamps)]
+        memo = Memo.of(programs, build_key, entries, checker.find_checker(cache_folder()))
         # In a read-only cache the next look reads the contents again.
         with contextlib.suppress(OSError):
-            write_whole(self._memo_path, zlib.crc32(body).to_bytes(4, "little") + body)
+            write_whole(self._memo_path, memo.to_bytes())
 
     def _build(self, build_key):
         return Build(os.path.join(self.folder, build_key), self.request.name)
-
-
-def read_memo(path):
-    """(programs, build key, paths, stamps, digests) as remember wrote it; None without one."""
-    try:
-        with open(path, "rb") as file:
-            checksum, body = file.read(4), file.read()
-    except OSError:
-        return None
-    if zlib.crc32(body).to_bytes(4, "little") != checksum:
-        return None
-    return marshal.loads(body)
 
 
 def _newest_memo():
@@ -170,33 +141,3 @@ def shadowing(manifest, roots):
 def read_manifest(folder):
     """The manifest of the build in a folder; None where there is none that is whole."""
     return read_checked(os.path.join(folder, "manifest.json"))
-
-
-def read_checked(path):
-    """The JSON value that write_checked wrote; None where it is missing or damaged."""
-    try:
-        with open(path, "rb") as file:
-            checksum, _, body = file.read().partition(b"\n")
-    except OSError:
-        return None
-    if hashlib.blake2b(body, digest_size=16).hexdigest().encode() != checksum:
-        return None
-    return json.loads(body)
-
-
-def write_checked(path, value):
-    """Writes a JSON value behind a line with its own digest."""
-    body = json.dumps(value, indent=1).encode()
-    write_whole(path, hashlib.blake2b(body, digest_size=16).hexdigest().encode() + b"\n" + body)
-
-
-def write_whole(path, data):
-    """Writes a file that readers see whole or not at all."""
-    temporary = f"{path}.{os.getpid()}.{time.monotonic_ns()}.tmp"
-    try:
-        with open(temporary, "wb") as file:
-            file.write(data)
-        os.replace(temporary, path)
-    finally:
-        if os.path.exists(temporary):
-            os.unlink(temporary)

@@ -2,9 +2,13 @@
 
 import glob
 import os
-import shutil
 
 import torch
+
+from _jit_loader import machine
+
+# Without a GPU and without TORCH_CUDA_ARCH_LIST the code is compiled to see that it compiles.
+DEFAULT_ARCHITECTURES = ("8.0",)
 
 
 def cxx_command():
@@ -20,10 +24,20 @@ def _words(command):
     return shlex.split(command)
 
 
+def find_program(name):
+    """The path of a program as a shell finds it, or None; shutil.which takes ten times as long."""
+    folders = [""] if os.sep in name else os.environ.get("PATH", os.defpath).split(os.pathsep)
+    for folder in folders:
+        path = os.path.join(folder, name)
+        if os.access(path, os.X_OK) and not os.path.isdir(path):
+            return path
+    return None
+
+
 def cxx_programs():
     """Paths of the programs in the C++ compiler's command ("ccache g++" has two); [] without."""
     words = [word for word in cxx_command() if not word.startswith("-")]
-    found = [shutil.which(word) for word in words]
+    found = [find_program(word) for word in words]
     return [path for path in found if path is not None]
 
 
@@ -31,14 +45,14 @@ def nvcc_path():
     """Path of nvcc, or None: $PYTORCH_NVCC, $CUDA_HOME, $CUDA_PATH, PATH, /usr/local/cuda, pip."""
     named = _words(os.environ.get("PYTORCH_NVCC", ""))
     if named:
-        return shutil.which(named[-1])
+        return find_program(named[-1])
     home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
     if home:
-        return shutil.which(os.path.join(home, "bin", "nvcc"))
+        return find_program(os.path.join(home, "bin", "nvcc"))
     return (
-        shutil.which("nvcc")
-        or shutil.which("/usr/local/cuda/bin/nvcc")
-        or next(filter(None, map(shutil.which, _pip_nvccs())), None)
+        find_program("nvcc")
+        or find_program("/usr/local/cuda/bin/nvcc")
+        or next(filter(None, map(find_program, _pip_nvccs())), None)
     )
 
 
@@ -82,6 +96,19 @@ def cpu_flags():
     """
     if os.uname().machine != "x86_64":
         return []
-    capability = torch.backends.cpu.get_cpu_capability()
-    level = {"AVX512": "v4", "AVX2": "v3"}.get(capability, "v2")
+    level = {"AVX512": "v4", "AVX2": "v3"}.get(machine.facts()["cpu"], "v2")
     return [f"-march=x86-64-{level}"]
+
+
+def architecture_flags(extra_cuda_cflags):
+    """-gencode flags for the GPUs of this machine.
+
+    [] where the caller says what to compile for: by TORCH_CUDA_ARCH_LIST, which PyTorch reads
+    itself, or by a flag with "arch" in it, as PyTorch has it.
+    """
+    named = os.environ.get("TORCH_CUDA_ARCH_LIST", "")
+    if named not in ("", "native") or any("arch" in flag for flag in extra_cuda_cflags):
+        return []
+    architectures = machine.facts()["architectures"] or DEFAULT_ARCHITECTURES
+    numbers = [architecture.replace(".", "") for architecture in architectures]
+    return [f"-gencode=arch=compute_{number},code=sm_{number}" for number in numbers]

@@ -158,27 +158,29 @@ def test_nvcc_from_pip(tmp_path, monkeypatch):
 
 
 def test_default_architecture_and_the_named_ones(monkeypatch):
-    from _jit_loader import architectures
+    from _jit_loader import machine, toolchain
+
+    def flags(architectures, extra=()):
+        monkeypatch.setattr(machine, "facts", lambda: {"architectures": architectures})
+        return toolchain.architecture_flags(extra)
 
     monkeypatch.delenv("TORCH_CUDA_ARCH_LIST", raising=False)
-    monkeypatch.setattr(architectures, "of_this_machine", lambda: ())
-    assert architectures.flags([]) == ["-gencode=arch=compute_80,code=sm_80"]
-    monkeypatch.setattr(architectures, "of_this_machine", lambda: ("8.9", "9.0"))
-    assert architectures.flags([]) == [
+    assert flags([]) == ["-gencode=arch=compute_80,code=sm_80"]
+    assert flags(["8.9", "9.0"]) == [
         "-gencode=arch=compute_89,code=sm_89",
         "-gencode=arch=compute_90,code=sm_90",
     ]
-    assert architectures.flags(["-gencode=arch=compute_75,code=sm_75"]) == []
+    assert flags([], ["-gencode=arch=compute_75,code=sm_75"]) == []
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "8.0")
-    assert architectures.flags([]) == []
+    assert flags([]) == []
 
 
 @pytest.mark.gpu
 def test_looking_for_gpus_leaves_cuda_to_forked_processes():
     script = """
 import os, torch
-from _jit_loader import architectures
-assert architectures.of_this_machine()
+from _jit_loader import machine
+assert machine.gpu_architectures()
 pid = os.fork()
 if pid == 0:
     torch.zeros(1, device="cuda")

@@ -1,0 +1,52 @@
+"""The compiled unchanged.cpp of a cache, which Memo uses: found in it, or made beside a build."""
+
+import contextlib
+import glob
+import os
+import shutil
+import subprocess
+import tempfile
+
+from _jit_loader import toolchain
+from _jit_loader.contents import read_digest, stamp
+
+SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "unchanged.cpp")
+
+
+def find_checker(cache):
+    """(path, stamp) of the checker in a cache folder, None without one that is whole."""
+    for path in glob.glob(_path(cache, "*")):
+        before = stamp(path)
+        if path == _path(cache, read_digest(path)):
+            return path, before
+    return None
+
+
+def make_checker(cache):
+    """Compiles it (0.3 s) where the cache has none. It only saves time: no failure matters."""
+    if find_checker(cache) is not None:
+        return
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        folder = tempfile.mkdtemp(prefix=".checker-", dir=cache)
+        try:
+            library = os.path.join(folder, "unchanged.so")
+            command = [
+                *toolchain.cxx_command(),
+                "-O2",
+                "-pthread",
+                "-shared",
+                "-fPIC",
+                SOURCE,
+                "-o",
+                library,
+            ]
+            subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=True)
+            os.rename(library, _path(cache, read_digest(library)))
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _path(cache, library_digest):
+    """The name says what is in it: a library that was cut short would end the process."""
+    name = f"unchanged-{os.uname().machine}-{read_digest(SOURCE)}-{library_digest}.so"
+    return os.path.join(cache, name)

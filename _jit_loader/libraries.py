@@ -1,0 +1,50 @@
+"""Libraries that every link needs, for machines that lack the names linkers look for."""
+
+import glob
+import os
+import subprocess
+
+from _jit_loader import closure, toolchain
+
+
+def cuda_home():
+    """The CUDA Toolkit's folder: nvcc's own, asked of nvcc where its place does not show it."""
+    nvcc = toolchain.nvcc_path()
+    beside = os.path.dirname(os.path.dirname(os.path.realpath(nvcc)))
+    if os.path.exists(os.path.join(beside, "include", "cuda_runtime.h")):
+        return beside
+    return closure.nvcc_top(nvcc)
+
+
+def link_flags(cuda_home, folder):
+    """Flags for a link in the folder, which is where the linker runs; it gets the missing names.
+
+    The CUDA wheels from pip have libcudart.so.13 without the name that -lcudart looks for. A g++
+    without the name libstdc++.so takes the static library: then a second copy of the C++ library is
+    in the process, and the first number that an error message prints ends it.
+    """
+    missing = {}
+    if cuda_home is not None:
+        folders = [os.path.join(cuda_home, name) for name in ("lib64", "lib")]
+        found = [p for f in folders for p in glob.glob(os.path.join(f, "libcudart.so*"))]
+        if found and not any(path.endswith(".so") for path in found):
+            missing["libcudart.so"] = found[0]
+    loaded = _loaded_libstdcxx()
+    if loaded is not None and not _compiler_finds("libstdc++.so"):
+        missing["libstdc++.so"] = loaded
+    for name, path in missing.items():
+        os.symlink(path, os.path.join(folder, name))
+    return ["-L."] if missing else []
+
+
+def _loaded_libstdcxx():
+    """Path of the C++ library that PyTorch has brought into this process."""
+    with open("/proc/self/maps") as file:
+        paths = (line.split()[-1] for line in file if "libstdc++.so.6" in line)
+        return next(paths, None)
+
+
+def _compiler_finds(library):
+    command = [*toolchain.cxx_command(), f"-print-file-name={library}"]
+    result = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    return os.path.isabs(os.fsdecode(result.stdout.strip()))
