@@ -17,8 +17,8 @@ def cxx_command():
 
 
 def _words(command):
-    if not command:
-        return []
+    if not set(command) & set(" \t\\\"'"):
+        return [command] if command else []
     import shlex  # 0.3 ms, a tenth of a hit
 
     return shlex.split(command)

@@ -259,14 +259,15 @@ py::object try_call(Result (*function)(Args...), PyObject* const* values,
 
 template <class Result, class... Args>
 PyObject* try_call(Result (*function)(Args...), PyObject* const* values, Py_ssize_t count) {
-  // What throws here throws again the general way, where it becomes a Python exception.
+  if (count != sizeof...(Args)) return Py_NewRef(Py_NotImplemented);
   try {
-    if (count == sizeof...(Args)) {
-      return try_call(function, values, std::index_sequence_for<Args...>()).release().ptr();
-    }
+    return try_call(function, values, std::index_sequence_for<Args...>()).release().ptr();
+  } catch (py::error_already_set& error) {
+    error.restore();
   } catch (...) {
+    py::detail::try_translate_exceptions();
   }
-  return py::reinterpret_borrow<py::object>(Py_NotImplemented).release().ptr();
+  return nullptr;
 }
 
 template <auto function>

@@ -89,6 +89,8 @@ def tiny(tmp_path, monkeypatch):
     monkeypatch.setattr(contents, "SETTLED_NS", 20_000_000)  # in place of 2 s, for settle()
     compiler = make_compiler(tmp_path / "bin")
     monkeypatch.setenv("PATH", str(compiler.parent) + os.pathsep + os.environ["PATH"])
+    for name in ("CXX", "CC"):
+        monkeypatch.delenv(name, raising=False)
     project = tmp_path / "project"
     project.mkdir()
     return Extension(project, compiler.parent)

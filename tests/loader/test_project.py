@@ -215,3 +215,44 @@ def test_installed_loader_serves_somebody_elses_project(tmp_path):
         check=False,
     )
     assert result.stdout == "42\n", result.stderr
+
+
+def test_cpp_library_of_the_process_is_linked_where_the_compiler_lacks_its_name(
+    tmp_path, monkeypatch
+):
+    """Such a g++ would link libstdc++.a, and the first number in a message end the process."""
+    project = write_project(tmp_path / "project")
+    (project / "kernels" / "answer_cpu.cpp").write_text(
+        "#include <sstream>\nlong answer() { std::ostringstream text; text << 42; "
+        "return std::stol(text.str()); }\n"
+    )
+    compiler = tmp_path / "c++"
+    compiler.write_text(
+        '#!/bin/sh\ncase "$*" in -print-file-name=libstdc++.so) echo libstdc++.so;;\n'
+        f'*) exec {shutil.which("g++")} "$@";; esac\n'
+    )
+    compiler.chmod(0o755)
+    monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("CXX", str(compiler))
+    assert jit_loader.load_op("answer", project=str(project)).get() == 42
+    manifest = next((tmp_path / "cache").rglob("manifest.json")).read_text()
+    linked = [line for line in manifest.splitlines() if "libstdc++" in line]
+    assert linked
+    assert all("libstdc++.so.6" in line for line in linked)
+
+
+def test_machine_is_asked_once(tmp_path, monkeypatch):
+    from _jit_loader import machine
+
+    monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
+    machine.facts.cache_clear()
+    first = machine.facts()
+    machine.facts.cache_clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(machine, "_ask", lambda: pytest.fail("it was asked again"))
+        assert machine.facts() == first
+    for path in (tmp_path / "cache" / "machines").iterdir():
+        path.write_text('{"cpu"')
+    machine.facts.cache_clear()
+    assert machine.facts() == first, "what is damaged is asked again"
+    machine.facts.cache_clear()

@@ -1,0 +1,112 @@
+"""Comparing stats, in C++ and in Python: both see the same changes."""
+
+import os
+import time
+
+import pytest
+
+from _jit_loader.checker import find_checker, make_checker
+from _jit_loader.contents import UNSETTLED, read_digest, stamp
+from _jit_loader.memo import Memo
+
+
+@pytest.fixture(scope="module")
+def checker(tmp_path_factory):
+    folder = str(tmp_path_factory.mktemp("checker"))
+    make_checker(folder)
+    found = find_checker(folder)
+    assert found is not None
+    return found
+
+
+@pytest.fixture(params=["C++", "Python"])
+def compare(request, checker):
+    return checker if request.param == "C++" else None
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Enough of them for several threads."""
+    paths = [tmp_path / f"file{i}" for i in range(1100)]
+    for i, path in enumerate(paths):
+        path.write_text(str(i))
+    return paths
+
+
+def memo(files, checker, absent=()):
+    entries = [(str(path), stamp(path), read_digest(path)) for path in files]
+    entries += [(str(path), None, None) for path in absent]
+    return Memo.of({"cxx0": "/usr/bin/c++"}, "key", entries, checker)
+
+
+def test_nothing_has_changed(files, compare, tmp_path):
+    assert memo(files, compare, absent=[tmp_path / "absent"]).is_unchanged()
+    assert memo(files[:1], compare).is_unchanged()
+    assert memo([], compare).is_unchanged()
+
+
+@pytest.mark.parametrize("which", [0, 300, 700, 1099])
+def test_each_change_is_seen(files, compare, which):
+    path = files[which]
+    before = memo(files, compare)
+    text, status = path.read_text(), path.stat()
+    path.write_text(text + "!")
+    assert not before.is_unchanged(), "another size"
+    path.write_text(text)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert not before.is_unchanged(), "written in between, its mtime put back"
+    before = memo(files, compare)
+    path.unlink()
+    assert not before.is_unchanged(), "removed"
+
+
+def test_absent_file_that_appears_is_seen(files, compare, tmp_path):
+    before = memo(files, compare, absent=[tmp_path / "absent"])
+    (tmp_path / "absent").write_text("")
+    assert not before.is_unchanged()
+
+
+def test_unsettled_stamp_equals_nothing(files, compare):
+    entries = [(str(files[0]), UNSETTLED, None)]
+    assert not Memo.of({}, "key", entries, compare).is_unchanged()
+
+
+def test_written_and_read_again(files, compare, tmp_path):
+    path = tmp_path / "memo"
+    path.write_bytes(memo(files, compare).to_bytes())
+    again = Memo.read(path)
+    assert (again.programs, again.build_key) == ({"cxx0": "/usr/bin/c++"}, "key")
+    assert again.is_unchanged()
+    known = again.known()
+    assert known[str(files[5])] == (stamp(files[5]), read_digest(files[5]))
+
+
+@pytest.mark.parametrize("name", ["with space", "quo'te", 'dou"ble', "$dollar", "naïve-日本"])
+def test_unusual_names(tmp_path, compare, name):
+    path = tmp_path / name
+    path.write_text("")
+    before = memo([path], compare)
+    assert before.is_unchanged()
+    path.write_text("x")
+    assert not before.is_unchanged()
+
+
+@pytest.mark.parametrize("damage", ["truncated", "zeroed", "empty", "gone"])
+def test_damaged_checker_is_not_loaded(tmp_path, files, damage):
+    folder = str(tmp_path / "cache")
+    os.mkdir(folder)
+    make_checker(folder)
+    path, _ = found = find_checker(folder)
+    before = memo(files, found)
+    with open(path, "rb") as file:
+        data = file.read()
+    time.sleep(0.01)
+    os.unlink(path)
+    if damage != "gone":
+        changed = {"truncated": data[: len(data) // 2], "zeroed": bytes(len(data))}
+        with open(path, "wb") as file:
+            file.write(changed.get(damage, b""))
+    assert before.is_unchanged(), "Python compares in its place"
+    assert find_checker(folder) is None
+    make_checker(folder)
+    assert find_checker(folder) is not None
