@@ -9,12 +9,12 @@ import shutil
 import tempfile
 import time
 
-from _jit_loader import closure, libraries, modules, reasons, toolchain
+from _jit_loader import closure, libraries, loading, reasons, toolchain
 from _jit_loader.cache import cache_folder, write_checked
 from _jit_loader.checker import make_checker
-from _jit_loader.contents import stamp
 from _jit_loader.display import BuildLine
 from _jit_loader.errors import CompileError, compile_error
+from _jit_loader.memo import stamp
 from _jit_loader.ninja_file import NinjaFile
 from _jit_loader.ninja_run import ninja_path, parallel_jobs, run_ninja
 from _jit_loader.objects import ObjectStore, write_record
@@ -120,12 +120,12 @@ class Attempt:
         build_key = _digest([self.request.key, self.manifest["files"], self.manifest["tools"]])
         private = Build(self.folder, name)
         try:
-            module = modules.import_library(private.library, build_key, name)
+            module = loading.import_library(private.library, build_key, name)
         except ImportError as error:
             self._fail([f"ld: {error}"])
         published = Build(os.path.join(slot.folder, build_key), name)
         self._publish(published)
-        modules.adopt(published, module)
+        loading.adopt(published, module)
         slot.remember(self.programs, build_key, self.manifest, self.contents)
         self.line.close_built()
         return module

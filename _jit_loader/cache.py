@@ -5,14 +5,17 @@ import json
 import os
 import time
 
+# Raised whenever what is stored, or how it is named, changes: an older cache is then left alone.
+FORMAT = "v1"
+
 
 def cache_folder():
-    """$JIT_LOADER_CACHE, else jit_loader in $XDG_CACHE_HOME or ~/.cache."""
+    """The folder of this format in $JIT_LOADER_CACHE, $XDG_CACHE_HOME/jit_loader or ~/.cache."""
     named = os.environ.get("JIT_LOADER_CACHE")
     if named:
-        return os.path.abspath(os.path.expanduser(named))
+        return os.path.join(os.path.abspath(os.path.expanduser(named)), FORMAT)
     base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return os.path.join(base, "jit_loader")
+    return os.path.join(base, "jit_loader", FORMAT)
 
 
 def read_checked(path):

@@ -8,7 +8,8 @@ import subprocess
 import tempfile
 
 from _jit_loader import toolchain
-from _jit_loader.contents import read_digest, stamp
+from _jit_loader.contents import read_digest
+from _jit_loader.memo import stamp
 
 SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "unchanged.cpp")
 

@@ -1,31 +1,13 @@
-"""What a file holds: its content digest, and the stat that may stand for a content already read."""
+"""What a file holds: a digest of its content, read again only when its stat has changed."""
 
 import hashlib
 import os
 import struct
-import time
 
-# A file written again within one tick of the file system's clock (4 ms on ext4, up to 2 s on some
-# network file systems) keeps its stat. A stat this young never stands for a content.
-SETTLED_NS = 2_000_000_000
-UNSETTLED = ()  # equals no stamp
+from _jit_loader.memo import UNSETTLED, is_settled, stamp
 
 # Reading libtorch_cpu.so (430 MB) costs 0.4 s; larger libraries are known by their build id.
 WHOLE_FILE_LIMIT = 16 * 1024 * 1024
-
-
-def stamp(path):
-    """(size, mtime_ns, ctime_ns, inode) of a file or folder, None where there is none."""
-    try:
-        status = os.stat(path)
-    except OSError:
-        return None
-    return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
-
-
-def is_settled(file_stamp):
-    """Whether the stat is old enough that a later change must show in it."""
-    return file_stamp is None or max(file_stamp[1:3]) < time.time_ns() - SETTLED_NS
 
 
 class Contents:

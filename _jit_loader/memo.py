@@ -7,14 +7,34 @@ compiled beside the first build, compares in half the time or less; without it P
 import contextlib
 import ctypes
 import marshal
+import os
 import struct
+import sys
+import time
 import zlib
 
-from _jit_loader.contents import UNSETTLED, stamp
+# A file written again within one tick of the file system's clock (4 ms on ext4, up to 2 s on some
+# network file systems) keeps its stat. A stat this young never stands for a content.
+SETTLED_NS = 2_000_000_000
+UNSETTLED = ()  # equals no stamp
 
 ABSENT_STAMP = (-1, -1, -1, -1)
 NEVER_EQUAL = (-2, -2, -2, -2)
 DIGEST_BYTES = 16
+
+
+def stamp(path):
+    """(size, mtime_ns, ctime_ns, inode) of a file or folder, None where there is none."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
+
+
+def is_settled(file_stamp):
+    """Whether the stat is old enough that a later change must show in it."""
+    return file_stamp is None or max(file_stamp[1:3]) < time.time_ns() - SETTLED_NS
 
 
 class Memo:
@@ -47,7 +67,7 @@ class Memo:
                 checksum, body = file.read(4), file.read()
         except OSError:
             return None
-        if zlib.crc32(body).to_bytes(4, "little") != checksum:
+        if _checksum(body) != checksum:
             return None
         return cls(*marshal.loads(body))
 
@@ -62,7 +82,7 @@ class Memo:
                 self._checker,
             )
         )
-        return zlib.crc32(body).to_bytes(4, "little") + body
+        return _checksum(body) + body
 
     def is_unchanged(self):
         """Whether every file has the stat that it had, and what was absent is."""
@@ -88,6 +108,11 @@ class Memo:
 
     def _path_list(self):
         return self._paths.decode().split("\0")[:-1]
+
+
+def _checksum(body):
+    """Differs between versions of Python, each of which has a marshal format of its own."""
+    return zlib.crc32(body, sys.hexversion >> 16).to_bytes(4, "little")
 
 
 def _numbers(file_stamp):

@@ -10,9 +10,6 @@ import torch
 
 from _jit_loader import toolchain
 
-# Raised whenever what is stored, or how it is named, changes: an older cache is then left alone.
-FORMAT = 1
-
 PATH_LISTS = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "COMPILER_PATH")
 SETTINGS = (
     *("CC", "CXX", "GCC_EXEC_PREFIX", "CCC_OVERRIDE_OPTIONS", "SOURCE_DATE_EPOCH"),
@@ -113,7 +110,6 @@ class Request:
                 folders = map(os.path.abspath, os.environ[name].split(os.pathsep))
                 environment[name] = os.pathsep.join(map(roots.relative, folders))
         return {
-            "format": FORMAT,
             "name": self.name,
             "sources": [roots.relative(source) for source in self.sources],
             "C++ flags": [roots.relative_text(flag) for flag in self.extra_cflags],

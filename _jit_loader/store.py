@@ -14,8 +14,7 @@ import os
 
 from _jit_loader import toolchain
 from _jit_loader.cache import cache_folder, read_checked, write_whole
-from _jit_loader.contents import UNSETTLED, Contents, is_settled, stamp
-from _jit_loader.memo import Memo
+from _jit_loader.memo import UNSETTLED, Memo, is_settled, stamp
 
 
 class Build:
@@ -47,6 +46,8 @@ class Slot:
 
         PyTorch's headers and the compilers are the same for all; nvcc's alone take 0.8 s to hash.
         """
+        from _jit_loader.contents import Contents  # no part of a hit
+
         memo = memo or Memo.read(self._memo_path) or Memo.read(_newest_memo())
         return Contents(memo.known() if memo is not None else {})
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import jit_loader
-from _jit_loader import contents
+from _jit_loader import memo
 
 MODULE = """\
 #include <Python.h>
@@ -86,7 +86,7 @@ def make_compiler(folder):
 def tiny(tmp_path, monkeypatch):
     """The extension, with an empty cache and the compiler that writes down its calls."""
     monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(contents, "SETTLED_NS", 20_000_000)  # in place of 2 s, for settle()
+    monkeypatch.setattr(memo, "SETTLED_NS", 20_000_000)  # in place of 2 s, for settle()
     compiler = make_compiler(tmp_path / "bin")
     monkeypatch.setenv("PATH", str(compiler.parent) + os.pathsep + os.environ["PATH"])
     for name in ("CXX", "CC"):

@@ -6,8 +6,8 @@ import time
 import pytest
 
 from _jit_loader.checker import find_checker, make_checker
-from _jit_loader.contents import UNSETTLED, read_digest, stamp
-from _jit_loader.memo import Memo
+from _jit_loader.contents import read_digest
+from _jit_loader.memo import UNSETTLED, Memo, stamp
 
 
 @pytest.fixture(scope="module")

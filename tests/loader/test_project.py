@@ -251,7 +251,7 @@ def test_machine_is_asked_once(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(machine, "_ask", lambda: pytest.fail("it was asked again"))
         assert machine.facts() == first
-    for path in (tmp_path / "cache" / "machines").iterdir():
+    for path in (tmp_path / "cache").rglob("machines/*"):
         path.write_text('{"cpu"')
     machine.facts.cache_clear()
     assert machine.facts() == first, "what is damaged is asked again"
