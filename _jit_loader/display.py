@@ -53,19 +53,12 @@ class BuildLine:
     def _start_live(self):
         from rich.console import Console
         from rich.live import Live
-        from rich.spinner import Spinner
 
         console = Console(stderr=True)
         if not (console.is_terminal or console.is_jupyter):
             return None
-        spinner = Spinner("dots")
-
-        def render():
-            spinner.update(text=self._text())
-            return spinner
-
-        live = Live(get_renderable=render, console=console, transient=True)
-        live.start()
+        live = Live(get_renderable=self._text, console=console, transient=True)
+        live.start(refresh=True)
         return live
 
     def _text(self):

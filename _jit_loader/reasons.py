@@ -4,16 +4,13 @@ import os
 
 from _jit_loader.store import differences, read_manifest
 
-COMPARED = 3  # the newest builds; the one that differs least is the one to speak of
-
 
 def why_built(slot, programs, contents):
     """'kernels/add2.cu changed', 'first build', 'C++ flags changed', ..."""
-    manifests = [manifest for _, manifest in slot.manifests()[:COMPARED]]
-    if not manifests:
+    manifest = slot.last_manifest()
+    if manifest is None:
         return _why_new_slot(slot)
-    roots = slot.request.roots
-    changes = min((list(differences(m, roots, programs, contents)) for m in manifests), key=len)
+    changes = list(differences(manifest, slot.request.roots, programs, contents))
     if not changes:
         return "the cached library was damaged"
     kind, path = changes[0]

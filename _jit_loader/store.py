@@ -61,6 +61,14 @@ class Slot:
         found = [(key, manifest) for key, manifest in found if manifest is not None]
         return sorted(found, key=lambda item: -item[1]["created"])
 
+    def last_manifest(self):
+        """The manifest of the build that the last look found from here, else of the newest."""
+        manifests = self.manifests()
+        memo = Memo.read(self._memo_path)
+        if memo is not None:
+            manifests.sort(key=lambda item: item[0] != memo.build_key)
+        return manifests[0][1] if manifests else None
+
     def _look_at_contents(self, programs, contents):
         for build_key, manifest in self.manifests():
             if fits(manifest, self.request.roots, programs, contents):
