@@ -31,12 +31,10 @@ def test_lines_in_a_log_file(tiny, said):
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (lambda t: t.write("value.h", "#define VALUE 2\n"), "value.h changed"),
-        (
-            lambda t: t.write("other.cpp", 'extern "C" long other() { return 0; }'),
-            "other.cpp changed",
-        ),
+        ({"value.h": "#define VALUE 2\n"}, "value.h changed"),
+        ({"other.cpp": 'extern "C" long other() { return 0; }'}, "other.cpp changed"),
     ],
+    ids=str,
 )
 def test_reason_is_what_changed_since_the_last_load(tiny, said, change, reason):
     tiny.load()
