@@ -4,10 +4,11 @@ import glob
 import os
 import shutil
 
-from _jit_loader import loading, toolchain
-from _jit_loader.attempt import Attempt, InputsChanged
+from _jit_loader import modules, toolchain
+from _jit_loader.attempt import Attempt
 from _jit_loader.cache import cache_folder, read_checked
 from _jit_loader.errors import CompileError
+from _jit_loader.inputs import InputsChanged
 from _jit_loader.lock import build_lock
 from _jit_loader.ninja_run import ninja_path
 
@@ -27,7 +28,7 @@ def build(request, slot):
         with build_lock(slot.folder, request.name):
             found = slot.look()
             if found is not None:
-                return loading.import_build(found, request.name), False
+                return modules.import_build(found, request.name), False
             _raise_shared_failure(slot, failure_before)
             _remove_leftovers(slot.folder)
             return _build_until_stable(request, slot), True

@@ -18,6 +18,12 @@ def cache_folder():
     return os.path.join(base, "jit_loader", FORMAT)
 
 
+def digest_of(value):
+    """A short digest of a value that JSON can hold, for use in a path."""
+    text = json.dumps(value, sort_keys=True)
+    return hashlib.blake2b(text.encode(), digest_size=10).hexdigest()
+
+
 def read_checked(path):
     """The JSON value that write_checked wrote; None where it is missing or damaged."""
     try:

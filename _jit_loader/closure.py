@@ -67,13 +67,15 @@ def cxx_facts(command):
     return CompilerFacts(search_folders, [tool for tool in tools if tool])
 
 
-def nvcc_facts(command, cxx):
-    """Asks nvcc (or what wraps it) about the command of one compilation; cxx: the host compiler."""
-    output = _run([command[0], "-v", "--dryrun", "-c", "-x", "cu", os.devnull, "-o", os.devnull])
+def nvcc_facts(command):
+    """Asks nvcc (or what wraps it) about the command of one compilation."""
+    output = _dry_run([command[0], *_host_compiler_flags(command)])
     settings = dict(re.findall(r"^#\$ (\w+)=(.*)$", output, re.MULTILINE))
     top = settings.get("TOP", "").strip()
     own = shlex.split(settings.get("INCLUDES", "") + settings.get("SYSTEM_INCLUDES", ""))
-    search_folders, compiler = _ask_preprocessor([*cxx, *_include_flags(command), *own])
+    host = re.search(r"^#\$ (.*) -E -x c\+\+ ", output, re.MULTILINE)
+    host = shlex.split(host[1])[:1] if host else ["gcc"]
+    search_folders, compiler = _ask_preprocessor([*host, *_include_flags(command), *own])
     programs = ["bin/nvcc", "bin/cudafe++", "bin/ptxas", "bin/fatbinary", "nvvm/bin/cicc"]
     tools = [plain_path(os.path.join(top, name)) for name in [*programs, "bin/nvcc.profile"]]
     return CompilerFacts(search_folders, [t for t in [*tools, compiler] if t and os.path.isfile(t)])
@@ -81,20 +83,44 @@ def nvcc_facts(command, cxx):
 
 def nvcc_top(nvcc):
     """The CUDA Toolkit's folder, as nvcc itself says it: a script on PATH may lie elsewhere."""
-    output = _run([nvcc, "-v", "--dryrun", "-c", "-x", "cu", os.devnull, "-o", os.devnull])
-    match = re.search(r"^#\$ TOP=(.*)$", output, re.MULTILINE)
+    match = re.search(r"^#\$ TOP=(.*)$", _dry_run([nvcc]), re.MULTILINE)
     return plain_path(match[1].strip()) if match else None
 
 
-def shadows(files, own_folders, search_folders):
-    """{folder: names} of what does not exist and would be found before one of the files.
+def _dry_run(nvcc):
+    return _run([*nvcc, "-v", "--dryrun", "-c", "-x", "cu", os.devnull, "-o", os.devnull])
 
-    own_folders: where a quoted include looks first, the folders of the including files.
+
+def _host_compiler_flags(command):
+    """-ccbin, in both its spellings."""
+    for position, word in enumerate(command[:-1]):
+        if word in ("-ccbin", "--compiler-bindir"):
+            return [word, command[position + 1]]
+        if word.startswith(("-ccbin=", "--compiler-bindir=")):
+            return [word]
+    return []
+
+
+def named_files(command):
+    """Absolute paths of files that the flags name: @file, -include, a linker script, a library."""
+    parts = [part for word in command[1:] for part in re.split("[=,]", word)]
+    paths = [part.removeprefix("@") for part in parts]
+    return [plain_path(path) for path in paths if os.path.isabs(path) and os.path.isfile(path)]
+
+
+def shadows(files, chain):
+    """Where the compiler would have looked before it found a file.
+
+    chain: the folders of the search, in order; first those of the including files, where a quoted
+    include looks first.
+
+    Returns {folder: names} of what is not there, and the list of what is there and was not read.
     """
-    chain = list(dict.fromkeys([*own_folders, *search_folders]))
-    absent = {}
-    lacks = {}  # (folder, first part of a name): whether the folder has no such entry
+    chain = list(dict.fromkeys(chain))
+    absent, present = {}, {}
+    lacks = set()  # (folder, first part of a name) for which the folder has no such entry
     exists = functools.cache(os.path.exists)
+    read = set(files)
     for path in files:
         for position, folder in enumerate(chain):
             if not path.startswith(folder + "/"):
@@ -102,24 +128,39 @@ def shadows(files, own_folders, search_folders):
             name = path[len(folder) + 1 :]
             first = name.partition("/")[0]
             for earlier in chain[:position]:
-                if lacks.get((earlier, first)):
+                if (earlier, first) in lacks:
                     continue
-                missing = _first_missing(f"{earlier}/{name}", exists)
-                if missing:
-                    absent.setdefault(missing[0], set()).add(missing[1])
-                    lacks[earlier, first] = len(missing[0]) <= len(earlier)
-    return {folder: sorted(names) for folder, names in absent.items()}
+                candidate = f"{earlier}/{name}"
+                missing = _first_missing(candidate, exists)
+                if missing is None:
+                    if candidate not in read:
+                        present[candidate] = None
+                    continue
+                absent.setdefault(missing[0], set()).add(missing[1])
+                if len(missing[0]) <= len(earlier):
+                    lacks.add((earlier, first))
+    return absent, list(present)
 
 
 def library_shadows(files, command):
     """The same for libraries: -l looks through the -L folders in order."""
     folders = [os.path.abspath(word[2:]) for word in command if word.startswith("-L") and word[2:]]
-    absent = shadows(files, [], folders)
-    return {folder: sorted({*n, *_static(n)}) for folder, n in absent.items()}
+    absent, present = shadows(files, folders)
+    for names in absent.values():
+        names.update([re.sub(r"\.so$", ".a", name) for name in names])
+    return absent, present
 
 
-def _static(names):
-    return [re.sub(r"\.so$", ".a", name) for name in names]
+def add_optional_headers(absent, own, chain):
+    """Adds to absent what the user's files ask for by __has_include and nobody has."""
+    for path in own:
+        with open(path, errors="replace") as file:
+            names = re.findall(r'__has_include\w*\s*\(\s*[<"]([^>"\n]+)[>"]', file.read())
+        for name in names:
+            for folder in chain:
+                missing = _first_missing(os.path.join(folder, name), os.path.exists)
+                if missing:
+                    absent.setdefault(missing[0], set()).add(missing[1])
 
 
 def _first_missing(path, exists):

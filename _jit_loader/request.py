@@ -1,7 +1,5 @@
 """What is asked for: everything that identifies a build apart from the contents of files."""
 
-import hashlib
-import json
 import os
 import sys
 from importlib.machinery import EXTENSION_SUFFIXES
@@ -9,6 +7,7 @@ from importlib.machinery import EXTENSION_SUFFIXES
 import torch
 
 from _jit_loader import toolchain
+from _jit_loader.cache import digest_of
 
 PATH_LISTS = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "COMPILER_PATH")
 SETTINGS = (
@@ -56,7 +55,7 @@ class Roots:
         return text
 
     def key(self):
-        return _digest(self.folders)
+        return digest_of(self.folders)
 
 
 class Request:
@@ -98,7 +97,7 @@ class Request:
             toolchain.architecture_flags(self.extra_cuda_cflags) if with_cuda else []
         )
         self.description = self._describe()
-        self.key = _digest(self.description)
+        self.key = digest_of(self.description)
 
     def _describe(self):
         """What the key is made of, in the words of a person who asks why two keys differ."""
@@ -142,8 +141,3 @@ def find_project(sources):
             return folder
         folder = os.path.dirname(folder)
     return common
-
-
-def _digest(value):
-    text = json.dumps(value, sort_keys=True)
-    return hashlib.blake2b(text.encode(), digest_size=10).hexdigest()

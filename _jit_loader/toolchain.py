@@ -72,6 +72,10 @@ def programs(with_cuda):
     nvcc = nvcc_path() if with_cuda else None
     if nvcc is not None:
         found["nvcc"] = nvcc
+        # PyTorch passes $CC to nvcc as the host compiler, else nvcc takes gcc.
+        host = find_program(os.environ.get("CC") or os.environ.get("NVCC_CCBIN") or "gcc")
+        if host is not None:
+            found["host"] = host
     return found
 
 

@@ -175,6 +175,41 @@ def test_source_that_changes_while_it_is_compiled(tiny, monkeypatch):
     assert tiny.value() == 101, "the first compilation was not kept as that of the new source"
 
 
+def test_header_that_comes_while_it_is_compiled_and_shadows_another(tiny):
+    """It is there when the build ends, and was not when the compiler looked."""
+    (tiny.folder / "value.h").unlink()
+    tiny.write("include/value.h", "#define VALUE 1\n")
+    new = tiny.folder.parent / "new.h"
+    new.write_text("#define VALUE 2\n")
+    compiler = tiny.calls_path.parent / "c++"
+    compiler.write_text(
+        compiler.read_text().replace("exec ", "")
+        + f'case "$*" in *" -c "*module.cpp*) [ -e {new} ] && mv {new} {tiny.folder}/value.h;;'
+        + " esac; exit 0\n"
+    )
+    assert tiny.value(extra_include_paths=[str(tiny.folder / "include")]) == 102
+
+
+def test_header_that_changes_between_two_objects(tiny):
+    """One object has the old version and one the new: neither is the build of any."""
+    for name in ("module.cpp", "other.cpp"):
+        text = (tiny.folder / name).read_text()
+        tiny.write(name, '#include "shared.h"\n' + text.replace("return 100", "return SHARED"))
+    tiny.write(
+        "module.cpp", (tiny.folder / "module.cpp").read_text().replace("VALUE +", "SHARED +")
+    )
+    tiny.write("shared.h", "#define SHARED 1\n")
+    assert tiny.value() == 2
+    new = tiny.folder.parent / "new.h"
+    new.write_text("#define SHARED 2\n")
+    compiler = tiny.calls_path.parent / "c++"
+    compiler.write_text(
+        compiler.read_text().replace("exec ", "")
+        + f'case "$*" in *" -c "*) [ -e {new} ] && mv {new} {tiny.folder}/shared.h;; esac; exit 0\n'
+    )
+    assert tiny.value() == 4
+
+
 def test_source_that_never_stops_changing(tiny):
     compiler = tiny.calls_path.parent / "c++"
     compiler.write_text(

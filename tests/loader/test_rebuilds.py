@@ -127,6 +127,25 @@ def test_new_header_beside_the_source_shadows_one_on_the_include_path(tiny):
     assert tiny.value(extra_include_paths=include) == 109
 
 
+def test_optional_header_that_appears_is_seen(tiny):
+    optional = '#if __has_include("optional.h")\n#include "optional.h"\n#endif\n#ifndef EXTRA\n'
+    tiny.write("value.h", optional + "#define EXTRA 0\n#endif\n#define VALUE (1 + EXTRA)\n")
+    assert tiny.value() == 101
+    tiny.write("optional.h", "#define EXTRA 20\n")
+    assert tiny.value() == 121
+
+
+@pytest.mark.parametrize("flag", ["-include {}", "@{}"])
+def test_changed_file_that_a_flag_names_is_seen(tiny, flag):
+    option = {"-include {}": "#define EXTRA {}\n", "@{}": "-DEXTRA={}\n"}[flag]
+    file = tiny.write("named", option.format(1))
+    tiny.write("value.h", "#define VALUE EXTRA\n")
+    flags = flag.format(file).split()
+    assert tiny.value(extra_cflags=flags) == 101
+    tiny.write("named", option.format(2))
+    assert tiny.value(extra_cflags=flags) == 102
+
+
 def test_unrelated_new_file_is_a_hit(tiny):
     tiny.load()
     tiny.compiled()

@@ -1,0 +1,135 @@
+"""What went into an object or a library, as a record that a later look can compare.
+
+A record: files, tools and programs with their digests, which of the files are the user's own, and
+what was absent (see closure.py).
+"""
+
+import os
+import time
+
+from _jit_loader import closure
+from _jit_loader.memo import stamp
+
+CLOCK_TICK_LIMIT_SECONDS = 0.1
+
+
+class InputsChanged(Exception):
+    """A file was written while it was compiled, so nobody can say what is in the object."""
+
+
+class Clock:
+    """The file system's clock, by which one sees whether a file was changed during a build."""
+
+    def __init__(self, folder):
+        self._path = os.path.join(folder, "clock")
+        self._made = self._now()
+        self.started = None
+
+    def start(self):
+        """Waits until no change made before can bear the time of start.
+
+        The clock ticks every 4 ms as a rule, and has ticked since it was made.
+        """
+        deadline = time.monotonic() + CLOCK_TICK_LIMIT_SECONDS
+        while (now := self._now()) <= self._made and time.monotonic() < deadline:
+            time.sleep(0.001)
+        self.started = now
+
+    def _now(self):
+        with open(self._path, "w"):
+            os.utime(self._path)
+        return os.stat(self._path).st_ctime_ns
+
+    def has_seen_change(self, path):
+        """Whether the file was changed, or removed, since the start."""
+        now = stamp(path)
+        return now is None or now[2] >= self.started
+
+
+class Inputs:
+    """Makes the records of one build.
+
+    before: {path: digest} of files read before any compiler started.
+    """
+
+    def __init__(self, request, contents, programs, before, clock):
+        self._request, self._contents, self._programs = request, contents, programs
+        self._before, self._clock = before, clock
+
+    def ask_compilers(self, ninja_file, outputs):
+        """{object: CompilerFacts}, asked while the compilers run; once for each kind of source."""
+        by_kind = {}
+        for output in outputs:
+            is_cuda = ninja_file.is_cuda(output)
+            if is_cuda not in by_kind:
+                ask = closure.nvcc_facts if is_cuda else closure.cxx_facts
+                by_kind[is_cuda] = ask(ninja_file.command(output))
+                for tool in by_kind[is_cuda].tools:
+                    self._contents.digest(tool)  # 0.8 s for nvcc's programs, the first time
+        return {output: by_kind[ninja_file.is_cuda(output)] for output in outputs}
+
+    def of_object(self, ninja_file, output, files, facts):
+        """The record of an object that was compiled from these files."""
+        source = ninja_file.compilations[output]
+        files = list(dict.fromkeys([*files, *closure.named_files(ninja_file.command(output))]))
+        own = [file for file in files if file == source or self._is_own(file)]
+        own_folders = list(dict.fromkeys(map(os.path.dirname, own)))
+        chain = [*own_folders, *facts.search_folders]
+        absent, present = closure.shadows(files, chain)
+        closure.add_optional_headers(absent, own, chain)
+        self._check_unchanged(files, present)
+        return self._record(files, own, facts.tools, absent)
+
+    def of_link(self, ninja_file, linked):
+        """The record of the library, of what was linked besides the objects."""
+        command = ninja_file.command(ninja_file.library)
+        files = list(dict.fromkeys([*linked, *closure.named_files(command)]))
+        own = [file for file in files if self._is_own(file)]
+        absent, present = closure.library_shadows(linked, command)
+        self._check_unchanged(files, present)
+        return self._record(files, own, [], absent)
+
+    def _record(self, files, own, tools, absent):
+        relative, digest = self._request.roots.relative, self._contents.digest
+        return {
+            "files": {relative(file): digest(file) for file in files},
+            "own": [relative(file) for file in own],
+            "tools": {relative(tool): digest(tool) for tool in tools},
+            "programs": {role: digest(path) for role, path in self._programs.items()},
+            "absent": {relative(folder): sorted(names) for folder, names in absent.items()},
+        }
+
+    def _is_own(self, path):
+        """Whether a file is the user's: without it, nothing can be built or trusted."""
+        if self._request.roots.relative(path).startswith("<project>"):
+            return True
+        return any(path.startswith(p + os.sep) for p in self._request.extra_include_paths)
+
+    def _check_unchanged(self, files, present):
+        """present: files passed over; one that is new may have come too late to be read."""
+        changed = [path for path in present if self._clock.has_seen_change(path)]
+        for path in files:
+            after = self._contents.digest(path)
+            before = self._before.get(path)
+            if before != after if before is not None else self._clock.has_seen_change(path):
+                changed.append(path)
+            self._before[path] = after
+        if changed:
+            raise InputsChanged(changed)
+
+
+def merged(records):
+    """One record of all; raises InputsChanged where two saw different versions of a file."""
+    result = {"files": {}, "tools": {}, "programs": {}}
+    for record in records:
+        for group, known in result.items():
+            for path, digest in record[group].items():
+                if known.setdefault(path, digest) != digest:
+                    raise InputsChanged([path])
+    absent = {}
+    for record in records:
+        for folder, names in record["absent"].items():
+            absent.setdefault(folder, set()).update(names)
+    result["own"] = sorted({path for record in records for path in record["own"]})
+    result["absent"] = {folder: sorted(names) for folder, names in sorted(absent.items())}
+    return result

@@ -1,0 +1,34 @@
+"""Imports built libraries, each build once per process and under a name of its own."""
+
+import importlib.util
+import threading
+
+_modules = {}  # folder of a build: its module
+_modules_lock = threading.Lock()
+
+
+def import_build(build, name):
+    """The module of a published build, imported once however many threads ask for it."""
+    with _modules_lock:
+        if build.folder not in _modules:
+            _modules[build.folder] = import_library(build.library, build.folder, name)
+        return _modules[build.folder]
+
+
+def import_library(path, build_key, name):
+    """Imports an extension module from a file.
+
+    The last component of the spec's name gives the init function; what stands before it must
+    differ between builds: pybind11 3 keeps modules by that name, and would return the old one.
+    """
+    key = "".join(character if character.isalnum() else "_" for character in build_key)
+    spec = importlib.util.spec_from_file_location(f"jit_loader_builds.{key}.{name}", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def adopt(build, module):
+    """Keeps the module that was imported to test a build, as that of the published build."""
+    module.__file__ = module.__spec__.origin = build.library
+    _modules[build.folder] = module

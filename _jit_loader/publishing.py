@@ -1,0 +1,41 @@
+"""Puts a finished build in its place: whole, on the disk, in one rename."""
+
+import os
+import tempfile
+
+from _jit_loader.cache import write_checked
+from _jit_loader.store import read_manifest
+
+LEFTOVERS = (".ninja_log", ".ninja_deps", "lock", "clock")
+
+
+def publish(folder, manifest, published, contents):
+    """Renames the private folder to published.folder; a whole build that is there already stays."""
+    write_checked(os.path.join(folder, "manifest.json"), manifest)
+    for entry in list(os.scandir(folder)):
+        if entry.name in LEFTOVERS:
+            os.unlink(entry.path)
+        elif entry.is_file() and entry.stat().st_nlink == 1:  # the others were published before
+            _sync(entry.path)
+    _sync(folder)
+    slot_folder = os.path.dirname(published.folder)
+    try:
+        os.rename(folder, published.folder)
+    except OSError:
+        if not _is_whole(published, contents):
+            os.rename(published.folder, tempfile.mkdtemp(prefix=".damaged-", dir=slot_folder))
+            os.rename(folder, published.folder)
+    _sync(slot_folder)
+
+
+def _is_whole(build, contents):
+    manifest = read_manifest(build.folder)
+    return manifest is not None and contents.digest(build.library) == manifest["library"]
+
+
+def _sync(path):
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
