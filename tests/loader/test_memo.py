@@ -110,3 +110,33 @@ def test_damaged_checker_is_not_loaded(tmp_path, files, damage):
     assert find_checker(folder) is None
     make_checker(folder)
     assert find_checker(folder) is not None
+
+
+@pytest.mark.parametrize("part", ["header", "paths", "stamps", "digests", "end"])
+@pytest.mark.parametrize("damage", ["flipped", "zeroed", "cut"])
+def test_damaged_memo_says_nothing_wrong(files, compare, tmp_path, part, damage):
+    """Whatever is damaged, it is not a hit, or all that it says of the files is still so."""
+    path = tmp_path / "memo"
+    whole = memo(files, compare).to_bytes()
+    digests = 16 * len(files)
+    stamps = 32 * len(files)
+    start = {
+        "header": 9,
+        "paths": len(whole) - digests - stamps - 500,
+        "stamps": len(whole) - digests - stamps + 320,
+        "digests": len(whole) - digests + 160,
+        "end": len(whole) - 16,
+    }[part]
+    changed = bytearray(whole)
+    if damage == "cut":
+        del changed[start : start + 16]
+    else:
+        for i in range(start, start + 16):
+            changed[i] = 0 if damage == "zeroed" else changed[i] ^ 0x55
+    path.write_bytes(changed)
+    damaged = Memo.read(path)
+    if damaged is None or not damaged.is_unchanged():
+        return
+    truth = memo(files, compare).known()
+    assert damage != "cut"
+    assert all(truth[name] == said for name, said in damaged.known().items())
