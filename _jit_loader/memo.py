@@ -21,7 +21,6 @@ UNSETTLED = ()  # equals no stamp
 ABSENT_STAMP = (-1, -1, -1, -1)
 NEVER_EQUAL = (-2, -2, -2, -2)
 DIGEST_BYTES = 16
-HEADER_START = struct.Struct("=II")  # checksum and size of the header
 
 
 def stamp(path):
@@ -62,42 +61,28 @@ class Memo:
 
     @classmethod
     def read(cls, path):
-        """The memo in a file; None where there is none that is whole.
-
-        Only the header has a checksum, 0.15 ms cheaper for 1,300 files: paths or stamps that are
-        damaged do not agree with what is on the disk, as long as none is missing.
-        """
+        """The memo in a file; None where there is none that is whole."""
         try:
             with open(path, "rb") as file:
-                data = file.read()
+                checksum, body = file.read(4), file.read()
         except OSError:
             return None
-        start = HEADER_START.size
-        if len(data) < start:
+        if _checksum(body) != checksum:
             return None
-        checksum, header_size = HEADER_START.unpack_from(data)
-        header = data[start : start + header_size]
-        if _checksum(header) != checksum:
-            return None
-        programs, build_key, checker, sizes, digests_checksum = marshal.loads(header)
-        if len(data) != start + header_size + sum(sizes):
-            return None
-        parts, position = [], start + header_size
-        for size in sizes:
-            parts.append(data[position : position + size])
-            position += size
-        paths, stamps, digests = parts
-        if _checksum(digests) != digests_checksum:
-            digests = bytes(len(digests))
-        return cls(programs, build_key, paths, stamps, digests, checker)
+        return cls(*marshal.loads(body))
 
     def to_bytes(self):
-        parts = self._paths, self._stamps, self._digests
-        sizes = tuple(map(len, parts))
-        header = marshal.dumps(
-            (self.programs, self.build_key, self._checker, sizes, _checksum(self._digests))
+        body = marshal.dumps(
+            (
+                self.programs,
+                self.build_key,
+                self._paths,
+                self._stamps,
+                self._digests,
+                self._checker,
+            )
         )
-        return b"".join([HEADER_START.pack(_checksum(header), len(header)), header, *parts])
+        return _checksum(body) + body
 
     def is_unchanged(self):
         """Whether every file has the stat that it had, and what was absent is."""
@@ -125,9 +110,9 @@ class Memo:
         return self._paths.decode().split("\0")[:-1]
 
 
-def _checksum(data):
+def _checksum(body):
     """Differs between versions of Python, each of which has a marshal format of its own."""
-    return zlib.crc32(data, sys.hexversion >> 16)
+    return zlib.crc32(body, sys.hexversion >> 16).to_bytes(4, "little")
 
 
 def _numbers(file_stamp):
