@@ -11,6 +11,7 @@ Settings (environment variables):
     TORCH_CUDA_ARCH_LIST   GPU architectures, such as "8.0;9.0" (default: those of this machine)
 """
 
+import os
 import sys
 
 from _jit_loader import loading as _loading
@@ -41,7 +42,7 @@ def load(
         RuntimeError: a tool is missing; the message says how to get it.
         FileNotFoundError: a source does not exist.
     """
-    sources = [sources] if isinstance(sources, str) else sources
+    sources = [sources] if isinstance(sources, str | os.PathLike) else sources
     return _loading.load_request(
         _Request(
             name,
@@ -72,6 +73,7 @@ def load_op(
     Raises: as load does.
     """
     project = project or _project.project_of(sys._getframe(1).f_code.co_filename, name)
+    project = os.path.realpath(project)
     return _project.load_op(name, project, extra_cflags, extra_cuda_cflags, extra_ldflags, on_load)
 
 

@@ -118,12 +118,14 @@ class Attempt:
     def import_library(self):
         """Loads the library as a test, publishes the build, and returns the module."""
         name, slot = self.request.name, self.slot
-        build_key = digest_of([self.request.key, self.manifest["files"], self.manifest["tools"]])
+        build_key = digest_of(
+            [self.request.key, *(self.manifest[part] for part in ("files", "tools", "absent"))]
+        )
         private = Build(self.folder, name)
         try:
             module = modules.import_library(private.library, build_key, name)
         except ImportError as error:
-            self._fail([f"ld: {error}"])
+            self._fail([f"error: cannot be loaded: {error}"])
         published = Build(os.path.join(slot.folder, build_key), name)
         publish(self.folder, self.manifest, published, self.contents)
         modules.adopt(published, module)

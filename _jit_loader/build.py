@@ -64,6 +64,11 @@ def _build_until_stable(request, slot):
             return attempt.run()
         except InputsChanged as error:
             changed = error.args[0]
+        except OSError:
+            if os.path.isdir(slot.folder):
+                raise
+            os.makedirs(slot.folder)  # somebody has deleted the cache meanwhile
+            changed = [slot.folder]
     raise RuntimeError(
         f"{request.name}: {', '.join(changed)} kept changing while being compiled; "
         "load it again when nothing writes there"

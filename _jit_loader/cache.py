@@ -14,7 +14,9 @@ def cache_folder():
     named = os.environ.get("JIT_LOADER_CACHE")
     if named:
         return os.path.join(os.path.abspath(os.path.expanduser(named)), FORMAT)
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    if not os.path.isabs(base):  # which the XDG specification says to ignore
+        base = os.path.expanduser("~/.cache")
     return os.path.join(base, "jit_loader", FORMAT)
 
 

@@ -42,10 +42,12 @@ def linked_files(trace, folder):
     """Absolute paths of the libraries and objects from outside the folder that were linked."""
     found = {}
     for line in trace:
-        name = re.sub(r"^\((.*?)\).*$", r"\1", line.strip())
+        # A member of an archive: (libx.a)member.o by one linker, libx.a(member.o) by others.
+        name = re.sub(r"^\((.*?)\).*$|\([^()]*\)$", r"\1", line.strip())
         path = os.path.join(folder, name)
         if name and os.path.isfile(path):
-            path = plain_path(os.path.realpath(path) if os.path.islink(path) else path)
+            inside = os.path.dirname(plain_path(path)) == folder
+            path = plain_path(os.path.realpath(path) if inside else path)
             if os.path.dirname(path) != folder:
                 found[path] = None
     return list(found)
@@ -143,11 +145,26 @@ def shadows(files, chain):
 
 
 def library_shadows(files, command):
-    """The same for libraries: -l looks through the -L folders in order."""
+    """The same for libraries: -l looks through the -L folders in order, in each for .so, then .a."""
     folders = [os.path.abspath(word[2:]) for word in command if word.startswith("-L") and word[2:]]
-    absent, present = shadows(files, folders)
-    for names in absent.values():
-        names.update([re.sub(r"\.so$", ".a", name) for name in names])
+    absent, present = {}, []
+    for path in files:
+        folder, name = os.path.split(path)
+        match = re.fullmatch(r"(lib.+)\.(so|a)", name)
+        if match is None or folder not in folders:
+            continue
+        earlier = folders[: folders.index(folder)]
+        candidates = [
+            os.path.join(f, match[1] + ending) for f in earlier for ending in (".so", ".a")
+        ]
+        if match[2] == "a":
+            candidates.append(os.path.join(folder, match[1] + ".so"))
+        for candidate in candidates:
+            missing = _first_missing(candidate, os.path.exists)
+            if missing is None:
+                present.append(candidate)
+            else:
+                absent.setdefault(missing[0], set()).add(missing[1])
     return absent, present
 
 

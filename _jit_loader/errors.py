@@ -8,13 +8,23 @@ ERROR_LINE = re.compile(
     r"(?::(?P<line>\d+)(?::\d+)?|\((?P<nvcc_line>\d+)\)):? (?:fatal |catastrophic )?error\b:? ?"
     r"(?P<message>.*)$"
 )
-OTHER_ERROR = re.compile(
-    r"^(?:\S*/)?(?:nvcc fatal|ptxas (?:fatal|error)|\S*ld(?:\.\w+)?: |collect2: error|"
-    r"(?:c\+\+|g\+\+|clang\+*|cc1plus): (?:fatal )?error|error:|fatal error:)"
-)
+# What tells most about a failure without file and line, first.
+OTHER_ERRORS = [
+    re.compile(pattern)
+    for pattern in (
+        r"error: cannot be loaded: ",
+        r".*undefined reference to ",
+        r".*cannot find ",
+        r"ptxas .*(?:error|fatal) ",
+        r"ninja: (?:fatal|error): ",
+        r"\S*sh: .*not found",
+        r"(?:\S*/)?(?:nvcc fatal|\S*ld(?:\.\w+)?: |(?:c\+\+|g\+\+|clang\+*|cc1plus): (?:fatal )?error)",
+        r"(?:fatal )?error:",
+    )
+]
 HINTS = {
     r"Python\.h: No such file": "Python's headers are missing: install python3-dev",
-    r"cannot find -l(\S+)": "the linker found no lib{0}: name its folder by -L in extra_ldflags",
+    r"cannot find -l([^\s:]+)": "the linker found no lib{0}: name its folder by -L in extra_ldflags",
     r"[Uu]nsupported gpu architecture": "this nvcc is older than the GPU: set TORCH_CUDA_ARCH_LIST",
     r"unsupported GNU version": "this nvcc wants an older host compiler: set CC and CXX",
 }
@@ -34,9 +44,7 @@ def compile_error(name, output, folder, project, ninja):
         lines = _first_error(name, errors[0], project)
         others = len({match.group(0) for match in errors}) - 1
     else:
-        # A linker says first in which function, then what was wrong with it.
-        said = list(dict.fromkeys(line for line in output if OTHER_ERROR.match(line)))
-        lines = [f"{name}: {said[0] if said else 'the build failed'}", *said[1:2]]
+        lines = [f"{name}: {_telling_line(output)}"]
         others = 0
     if others:
         lines.append(f"  and {others} more error{'s' if others > 1 else ''}")
@@ -48,6 +56,15 @@ def compile_error(name, output, folder, project, ninja):
     lines.append(f"  all the compiler said: {os.path.join(folder, 'log')}")
     lines.append(f"  run it again: {ninja} -C {folder}")
     return CompileError("\n".join(lines))
+
+
+def _telling_line(output):
+    for pattern in OTHER_ERRORS:
+        for line in output:
+            if pattern.match(line):
+                return line
+    said = [line for line in output if line.strip() and "build stopped" not in line]
+    return said[-1] if said else "the build failed"
 
 
 def _first_error(name, match, project):

@@ -5,6 +5,7 @@ what was absent (see closure.py).
 """
 
 import os
+import re
 import time
 
 from _jit_loader import closure
@@ -24,6 +25,7 @@ class Clock:
         self._path = os.path.join(folder, "clock")
         self._made = self._now()
         self.started = None
+        self._links = {}
 
     def start(self):
         """Waits until no change made before can bear the time of start.
@@ -41,9 +43,18 @@ class Clock:
         return os.stat(self._path).st_ctime_ns
 
     def has_seen_change(self, path):
-        """Whether the file was changed, or removed, since the start."""
+        """Whether the file was changed, removed or exchanged by a symlink since the start."""
         now = stamp(path)
-        return now is None or now[2] >= self.started
+        return now is None or now[2] >= self.started or self._newest_link(path) >= self.started
+
+    def _newest_link(self, path):
+        """The time of the newest symlink on the way to the path, 0 without one."""
+        if path == os.path.dirname(path):
+            return 0
+        if path not in self._links:
+            time_ns = os.lstat(path).st_ctime_ns if os.path.islink(path) else 0
+            self._links[path] = max(time_ns, self._newest_link(os.path.dirname(path)))
+        return self._links[path]
 
 
 class Inputs:
@@ -55,6 +66,8 @@ class Inputs:
     def __init__(self, request, contents, programs, before, clock):
         self._request, self._contents, self._programs = request, contents, programs
         self._before, self._clock = before, clock
+        self._system_folders = {"/usr", "/lib", "/lib64"}
+        self._add_system_folders(map(os.path.realpath, programs.values()))
 
     def ask_compilers(self, ninja_file, outputs):
         """{object: CompilerFacts}, asked while the compilers run; once for each kind of source."""
@@ -64,6 +77,7 @@ class Inputs:
             if is_cuda not in by_kind:
                 ask = closure.nvcc_facts if is_cuda else closure.cxx_facts
                 by_kind[is_cuda] = ask(ninja_file.command(output))
+                self._add_system_folders(by_kind[is_cuda].tools)
                 for tool in by_kind[is_cuda].tools:
                     self._contents.digest(tool)  # 0.8 s for nvcc's programs, the first time
         return {output: by_kind[ninja_file.is_cuda(output)] for output in outputs}
@@ -100,10 +114,21 @@ class Inputs:
         }
 
     def _is_own(self, path):
-        """Whether a file is the user's: without it, nothing can be built or trusted."""
-        if self._request.roots.relative(path).startswith("<project>"):
-            return True
-        return any(path.startswith(p + os.sep) for p in self._request.extra_include_paths)
+        """Whether a file is the user's; the others are PyTorch's, Python's, a tool's, the system's.
+
+        Without one of its own files a build is not trusted: another may be found in its place.
+        """
+        relative = self._request.roots.relative(path)
+        if relative.startswith("<"):
+            return relative.startswith("<project>")
+        return not any(path.startswith(folder + os.sep) for folder in self._system_folders)
+
+    def _add_system_folders(self, tools):
+        """/opt/gcc for /opt/gcc/libexec/gcc/13/cc1plus: what a compiler brings along lies there."""
+        for tool in tools:
+            match = re.match(r"(/.+?)/(?:s?bin|lib\w*|nvvm)/", tool)
+            if match:
+                self._system_folders.add(match[1])
 
     def _check_unchanged(self, files, present):
         """present: files passed over; one that is new may have come too late to be read."""

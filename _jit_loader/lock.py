@@ -29,6 +29,9 @@ def build_lock(slot_folder, name):
         os.pwrite(descriptor, json.dumps(owner).encode(), 0)
         yield
     finally:
+        with contextlib.suppress(OSError):
+            # Closing would not let go where a child was forked meanwhile.
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
         os.close(descriptor)
 
 

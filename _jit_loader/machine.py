@@ -22,6 +22,8 @@ def facts():
     with contextlib.suppress(OSError, ValueError), open(path) as file:
         return json.load(file)
     found = _ask()
+    if "ATEN_CPU_CAPABILITY" in os.environ or (_gpus() and not found["architectures"]):
+        return found  # not what holds for other processes of this boot
     with contextlib.suppress(OSError):
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         write_whole(path, json.dumps(found).encode())
@@ -35,9 +37,15 @@ def _facts_path():
             boot = file.read().strip()
     except OSError:
         return None
-    gpus = sorted(name for name in os.listdir("/dev") if name.startswith("nvidia"))
-    devices = hashlib.blake2b(" ".join(gpus).encode())
+    devices = hashlib.blake2b(" ".join(_gpus()).encode())
     return os.path.join(cache_folder(), "machines", f"{boot}-{devices.hexdigest()[:8]}")
+
+
+def _gpus():
+    """['nvidia0', 'nvidia1'] for two."""
+    return sorted(
+        name for name in os.listdir("/dev") if name[:6] == "nvidia" and name[6:].isdigit()
+    )
 
 
 def _ask():

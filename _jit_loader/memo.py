@@ -57,7 +57,7 @@ class Memo:
         paths = "\0".join(path for path, _, _ in entries) + "\0"
         stamps = b"".join(struct.pack("4q", *_numbers(stamp)) for _, stamp, _ in entries)
         digests = b"".join(bytes.fromhex(d) if d else bytes(DIGEST_BYTES) for _, _, d in entries)
-        return cls(programs, build_key, paths.encode(), stamps, digests, checker)
+        return cls(programs, build_key, os.fsencode(paths), stamps, digests, checker)
 
     @classmethod
     def read(cls, path):
@@ -107,7 +107,7 @@ class Memo:
         }
 
     def _path_list(self):
-        return self._paths.decode().split("\0")[:-1]
+        return os.fsdecode(self._paths).split("\0")[:-1]
 
 
 def _checksum(body):

@@ -7,6 +7,8 @@ built in the rewritten file, so ninja only runs what is left, in parallel.
 import re
 import shlex
 
+from _jit_loader import toolchain
+
 
 class NinjaFile:
     """The text of build.ninja, with its edges: {output: (rule, [inputs])}.
@@ -15,6 +17,10 @@ class NinjaFile:
     """
 
     def __init__(self, text, source_flags):
+        # PyTorch 2.13 quotes "ccache g++" as one word; and on request it leaves nvcc's depfile out.
+        cxx = shlex.join(toolchain.cxx_command()).replace("$", "$$")
+        text = re.sub(r"^cxx = .*$", lambda _: f"cxx = {cxx}", text, flags=re.MULTILINE)
+        text = text.replace("= $nvcc  $cuda_cflags", "= $nvcc -MD -MF $out.d $cuda_cflags")
         self._text = text
         self._source_flags = source_flags
         self._variables = dict(re.findall(r"^(\w+) = (.*)$", text, re.MULTILINE))
@@ -64,10 +70,6 @@ class NinjaFile:
             return {}
         name = "cuda_post_cflags" if self.is_cuda(output) else "post_cflags"
         return {name: " ".join([self._variables.get(name, ""), *flags]).strip()}
-
-    def cxx_words(self):
-        """The C++ compiler's command without any flag."""
-        return shlex.split(self._variables["cxx"])
 
     def without(self, kept):
         """The text for ninja: the kept objects are there already.

@@ -70,8 +70,8 @@ def _request(name, project, with_cuda, extra_cflags, extra_cuda_cflags, extra_ld
     return Request(
         name,
         [source for source in sources if os.path.exists(source)],
-        extra_cflags=[*cflags, *(["-DWITH_CUDA"] if with_cuda else []), *extra_cflags],
-        extra_cuda_cflags=["-O3", "-Xcompiler=-fvisibility=hidden", *extra_cuda_cflags],
+        extra_cflags=[*cflags, *(["-DWITH_CUDA"] if with_cuda else []), *(extra_cflags or ())],
+        extra_cuda_cflags=["-O3", "-Xcompiler=-fvisibility=hidden", *(extra_cuda_cflags or ())],
         extra_ldflags=extra_ldflags,
         extra_include_paths=[project],
         with_cuda=with_cuda,

@@ -17,8 +17,9 @@ def publish(folder, manifest, published, contents):
             os.unlink(entry.path)
         elif entry.is_file() and entry.stat().st_nlink == 1:  # the others were published before
             _sync(entry.path)
-    _sync(folder)
     slot_folder = os.path.dirname(published.folder)
+    os.chmod(folder, os.stat(slot_folder).st_mode & 0o777)  # mkdtemp made it for this user alone
+    _sync(folder)
     try:
         os.rename(folder, published.folder)
     except OSError:

@@ -25,6 +25,7 @@ def _why_new_slot(slot):
     folders = [
         entry.path
         for other in os.scandir(os.path.dirname(slot.folder))
+        if other.is_dir()
         for entry in os.scandir(other.path)
         if entry.is_dir()
     ]

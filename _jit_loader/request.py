@@ -1,6 +1,7 @@
 """What is asked for: everything that identifies a build apart from the contents of files."""
 
 import os
+import re
 import sys
 from importlib.machinery import EXTENSION_SUFFIXES
 
@@ -16,7 +17,7 @@ SETTINGS = (
 )
 CUDA_SETTINGS = (
     *("PYTORCH_NVCC", "NVCC_CCBIN", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"),
-    *("TORCH_CUDA_ARCH_LIST", "TORCH_EXTENSION_SKIP_NVCC_GEN_DEPENDENCIES"),
+    "TORCH_CUDA_ARCH_LIST",
 )
 
 
@@ -51,7 +52,8 @@ class Roots:
     def relative_text(self, text):
         """The text with every root's folder replaced by its name, for flags such as -I<folder>."""
         for name, folder in self._by_length:
-            text = text.replace(folder, f"<{name}>")
+            # Not in the middle of a name: /home/foo is no root of /home/foo-common.
+            text = re.sub(re.escape(folder) + r"(?![\w.-])", f"<{name}>", text)
         return text
 
     def key(self):
@@ -81,6 +83,8 @@ class Request:
                 f"{name!r} cannot name an extension: it becomes a C++ and Python name, so it takes "
                 "letters, digits and underscores only"
             )
+        if not sources:
+            raise ValueError(f"{name}: there are no sources to compile")
         self.name = name
         self.sources = [os.path.abspath(source) for source in sources]
         self.extra_cflags = list(extra_cflags or ())

@@ -52,22 +52,22 @@ class Slot:
         return Contents(memo.known() if memo is not None else {})
 
     def manifests(self):
-        """[(build key, manifest)] of the published builds, the newest first."""
+        """Yields (build key, manifest) of the published builds, the newest first."""
         try:
-            keys = [entry.name for entry in os.scandir(self.folder) if entry.is_dir()]
+            folders = [entry for entry in os.scandir(self.folder) if entry.is_dir()]
+            folders.sort(key=lambda entry: -entry.stat().st_mtime_ns)
         except OSError:
-            return []
-        found = [(key, read_manifest(os.path.join(self.folder, key))) for key in keys]
-        found = [(key, manifest) for key, manifest in found if manifest is not None]
-        return sorted(found, key=lambda item: -item[1]["created"])
+            return
+        for entry in folders:
+            manifest = read_manifest(entry.path)
+            if manifest is not None:
+                yield entry.name, manifest
 
     def last_manifest(self):
         """The manifest of the build that the last look found from here, else of the newest."""
-        manifests = self.manifests()
         memo = Memo.read(self._memo_path)
-        if memo is not None:
-            manifests.sort(key=lambda item: item[0] != memo.build_key)
-        return manifests[0][1] if manifests else None
+        last = read_manifest(self._build(memo.build_key).folder) if memo is not None else None
+        return last or next((manifest for _, manifest in self.manifests()), None)
 
     def _look_at_contents(self, programs, contents):
         for build_key, manifest in self.manifests():
@@ -87,9 +87,18 @@ class Slot:
         folder_stamps = [s if is_settled(s) else UNSETTLED for s in map(stamp, folders)]
         if shadowing(manifest, self.request.roots):
             return
-        files = [*map(absolute, manifest["files"]), *map(absolute, manifest["tools"])]
-        files += [*programs.values(), self._build(build_key).library]
-        entries = [(path, *contents.stamped(path)) for path in files]
+        entries = []
+        programs_then = [(programs[role], manifest["programs"].get(role)) for role in programs]
+        for path, digest in [
+            *((absolute(path), digest) for path, digest in manifest["files"].items()),
+            *((absolute(path), digest) for path, digest in manifest["tools"].items()),
+            *programs_then,
+            (self._build(build_key).library, manifest["library"]),
+        ]:
+            file_stamp, current = contents.stamped(path)
+            if current not in (None, digest):
+                return  # changed since it was compiled: its stat must not stand for this build
+            entries.append((path, file_stamp, current))
         entries += [(path, s, None) for path, s in zip(folders, folder_stamps)]
         memo = Memo.of(programs, build_key, entries, checker.find_checker(cache_folder()))
         # In a read-only cache the next look reads the contents again.
@@ -101,8 +110,10 @@ class Slot:
 
 
 def _newest_memo():
+    """The path of the memo that was written last, for any extension."""
     memos = glob.glob(os.path.join(glob.escape(cache_folder()), "*", "*", "memo-*"))
-    return max(memos, key=os.path.getmtime, default=os.devnull)
+    stamps = {path: stamp(path) for path in memos}
+    return max(filter(stamps.get, memos), key=lambda path: stamps[path][1], default=os.devnull)
 
 
 def fits(manifest, roots, programs, contents):
