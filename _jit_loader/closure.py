@@ -145,7 +145,7 @@ def shadows(files, chain):
 
 
 def library_shadows(files, command):
-    """The same for libraries: -l looks through the -L folders in order, in each for .so, then .a."""
+    """The same for libraries: -l looks through the -L folders, in each for .so, then for .a."""
     folders = [os.path.abspath(word[2:]) for word in command if word.startswith("-L") and word[2:]]
     absent, present = {}, []
     for path in files:
@@ -154,11 +154,10 @@ def library_shadows(files, command):
         if match is None or folder not in folders:
             continue
         earlier = folders[: folders.index(folder)]
-        candidates = [
-            os.path.join(f, match[1] + ending) for f in earlier for ending in (".so", ".a")
-        ]
+        names = match[1] + ".so", match[1] + ".a"
+        candidates = [os.path.join(before, name) for before in earlier for name in names]
         if match[2] == "a":
-            candidates.append(os.path.join(folder, match[1] + ".so"))
+            candidates.append(os.path.join(folder, names[0]))
         for candidate in candidates:
             missing = _first_missing(candidate, os.path.exists)
             if missing is None:

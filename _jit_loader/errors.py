@@ -18,13 +18,14 @@ OTHER_ERRORS = [
         r"ptxas .*(?:error|fatal) ",
         r"ninja: (?:fatal|error): ",
         r"\S*sh: .*not found",
-        r"(?:\S*/)?(?:nvcc fatal|\S*ld(?:\.\w+)?: |(?:c\+\+|g\+\+|clang\+*|cc1plus): (?:fatal )?error)",
+        r"(?:\S*/)?(?:nvcc fatal|ld(?:\.\w+)?: )",
+        r"(?:\S*/)?(?:c\+\+|g\+\+|clang\+*|cc1plus): (?:fatal )?error",
         r"(?:fatal )?error:",
     )
 ]
 HINTS = {
     r"Python\.h: No such file": "Python's headers are missing: install python3-dev",
-    r"cannot find -l([^\s:]+)": "the linker found no lib{0}: name its folder by -L in extra_ldflags",
+    r"cannot find -l([^\s:]+)": "there is no lib{0} in the linker's folders: add its own by -L",
     r"[Uu]nsupported gpu architecture": "this nvcc is older than the GPU: set TORCH_CUDA_ARCH_LIST",
     r"unsupported GNU version": "this nvcc wants an older host compiler: set CC and CXX",
 }

@@ -67,7 +67,6 @@ class Inputs:
         self._request, self._contents, self._programs = request, contents, programs
         self._before, self._clock = before, clock
         self._system_folders = {"/usr", "/lib", "/lib64"}
-        self._add_system_folders(map(os.path.realpath, programs.values()))
 
     def ask_compilers(self, ninja_file, outputs):
         """{object: CompilerFacts}, asked while the compilers run; once for each kind of source."""
@@ -126,8 +125,9 @@ class Inputs:
     def _add_system_folders(self, tools):
         """/opt/gcc for /opt/gcc/libexec/gcc/13/cc1plus: what a compiler brings along lies there."""
         for tool in tools:
-            match = re.match(r"(/.+?)/(?:s?bin|lib\w*|nvvm)/", tool)
-            if match:
+            match = re.match(r"(/.+?)/(?:bin|lib\w*|nvvm)/", tool)
+            # A tool in ~/bin does not make a person's files the system's.
+            if match and not self._request.project.startswith(match[1] + os.sep):
                 self._system_folders.add(match[1])
 
     def _check_unchanged(self, files, present):

@@ -9,6 +9,7 @@ import functools
 import hashlib
 import json
 import os
+import re
 
 from _jit_loader.cache import cache_folder, write_whole
 
@@ -43,9 +44,7 @@ def _facts_path():
 
 def _gpus():
     """['nvidia0', 'nvidia1'] for two."""
-    return sorted(
-        name for name in os.listdir("/dev") if name[:6] == "nvidia" and name[6:].isdigit()
-    )
+    return sorted(name for name in os.listdir("/dev") if re.fullmatch(r"nvidia\d+", name))
 
 
 def _ask():

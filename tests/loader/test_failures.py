@@ -84,6 +84,49 @@ def test_undefined_symbol_is_an_error_and_nothing_is_published(tiny, tmp_path):
     assert not list((tmp_path / "cache").rglob("manifest.json"))
 
 
+def test_undefined_reference_is_named(tiny):
+    tiny.write("other.cpp", "long another_name(void) { return 1; }\n")
+    with pytest.raises(jit_loader.CompileError, match="^tiny: .*undefined reference to "):
+        tiny.load(
+            extra_ldflags=["-Wl,--no-undefined", "-lpython3", "-Wl,--unresolved-symbols=report-all"]
+        )
+
+
+def test_missing_library_is_named(tiny):
+    with pytest.raises(jit_loader.CompileError, match=r"there is no libnosuch in the linker's"):
+        tiny.load(extra_ldflags=["-lnosuch"])
+
+
+def test_failure_of_another_kind_shows_what_was_said(tiny):
+    (tiny.folder / "a b.cpp").write_text("int x;\n")
+    with pytest.raises(jit_loader.CompileError) as error:
+        jit_loader.load(
+            "tiny", [*tiny.sources, str(tiny.folder / "a b.cpp")], extra_cflags=["-specs=/x"]
+        )
+    assert "the build failed" not in str(error.value)
+
+
+def test_sources_of_other_kinds(tiny):
+    with pytest.raises(ValueError, match="no sources"):
+        jit_loader.load("tiny", [])
+    tiny.write("module.cpp", (tiny.folder / "module.cpp").read_text().replace("+ other()", ""))
+    assert jit_loader.load("tiny", tiny.folder / "module.cpp").value() == 1
+
+
+def test_cache_that_is_deleted_during_a_build(tiny, monkeypatch, tmp_path):
+    from _jit_loader import attempt
+
+    real = attempt.run_ninja
+
+    def deleting(*arguments):
+        monkeypatch.setattr(attempt, "run_ninja", real)
+        shutil.rmtree(tmp_path / "cache")
+        return real(*arguments)
+
+    monkeypatch.setattr(attempt, "run_ninja", deleting)
+    assert tiny.value() == 101
+
+
 def test_compiler_message_that_is_not_utf8(tiny):
     (tiny.folder / "other.cpp").write_bytes(b'#error "\xff\xfe caf\xe9"\n')
     with pytest.raises(jit_loader.CompileError, match=r"other\.cpp:1: error: "):

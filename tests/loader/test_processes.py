@@ -164,3 +164,19 @@ def test_waiter_with_another_source_does_not_get_the_builders_module(tiny, tmp_p
     _wait_for(begun.exists)
     assert tiny.value(extra_cflags=["-DEXTRA=5"]) == 106
     builder.join()
+
+
+def test_lock_is_let_go_where_a_child_was_forked_during_the_build(tiny):
+    begun = _slow_down(tiny, 1)
+    builder = threading.Thread(target=tiny.load)
+    builder.start()
+    _wait_for(begun.exists)
+    child = fork.Process(target=time.sleep, args=(60,))
+    child.start()
+    builder.join()
+    tiny.write("value.h", "#define VALUE 2\n")
+    started = time.monotonic()
+    assert tiny.value() == 102
+    assert time.monotonic() - started < 30
+    child.kill()
+    child.join()

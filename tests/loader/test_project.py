@@ -97,6 +97,21 @@ def test_edited_kernel_is_in_force_for_all_who_asked(project):
     assert seen == [old, new], "nothing changed, nobody is told"
 
 
+def test_project_may_be_spelled_in_any_way(project, monkeypatch, tmp_path):
+    seen = []
+    monkeypatch.chdir(project)
+    (tmp_path / "link").symlink_to(project)
+    module = jit_loader.load_op("answer", project=str(project), on_load=seen.append)
+    spellings = [".", project, str(tmp_path / "link"), f"{project}/kernels/.."]
+    assert all(jit_loader.load_op("answer", project=p) is module for p in spellings)
+    for number, spelling in enumerate(spellings):
+        (project / "kernels" / "answer_cpu.cpp").write_text(
+            f"long answer() {{ return {number}; }}\n"
+        )
+        jit_loader.load_op("answer", project=spelling)
+        assert seen[-1].get() == number
+
+
 def test_kernel_is_compiled_and_linked_without_a_gpu(tmp_path, monkeypatch):
     if jit_loader.why_no_cuda():
         pytest.skip(jit_loader.why_no_cuda())
@@ -239,6 +254,17 @@ def test_cpp_library_of_the_process_is_linked_where_the_compiler_lacks_its_name(
     linked = [line for line in manifest.splitlines() if "libstdc++" in line]
     assert linked
     assert all("libstdc++.so.6" in line for line in linked)
+
+
+def test_lowered_cpu_capability_is_not_kept_for_other_processes(tmp_path, monkeypatch):
+    from _jit_loader import machine
+
+    monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("ATEN_CPU_CAPABILITY", "default")
+    machine.facts.cache_clear()
+    machine.facts()
+    assert not list((tmp_path / "cache").rglob("machines/*"))
+    machine.facts.cache_clear()
 
 
 def test_machine_is_asked_once(tmp_path, monkeypatch):

@@ -2,12 +2,13 @@
 
 import os
 import shutil
+import subprocess
 import time
 
 import pytest
 
 import jit_loader
-from _jit_loader import contents, memo
+from _jit_loader import closure, contents, memo
 from _jit_loader.memo import Memo
 
 
@@ -227,23 +228,127 @@ def test_changed_compiler_behind_the_wrapper_is_seen(tiny, monkeypatch):
 
 
 def test_changed_library_that_was_linked_is_seen(tiny):
-    library = tiny.folder / "lib"
-    library.mkdir()
-
-    def make(value):
-        source = tiny.write("lib/more.cpp", f'extern "C" long more(void) {{ return {value}; }}\n')
-        os.system(f"g++ -c -fPIC {source} -o {library}/more.o")
-        (library / "libmore.a").unlink(missing_ok=True)
-        os.system(f"ar rc {library}/libmore.a {library}/more.o")
-
-    make(1)
-    tiny.write(
-        "other.cpp", 'extern "C" long more(void);\nextern "C" long other(void) { return more(); }\n'
-    )
-    flags = [f"-L{library}", "-lmore"]
+    use_library(tiny)
+    make_library(tiny.folder / "lib", 1)
+    flags = [f"-L{tiny.folder / 'lib'}", "-lmore"]
     assert tiny.value(extra_ldflags=flags) == 2
-    make(50)
+    make_library(tiny.folder / "lib", 50)
     assert tiny.value(extra_ldflags=flags) == 51
+
+
+def test_archive_members_are_named_by_every_linker(tmp_path):
+    for name in ("libone.a", "libtwo.so", "three.o"):
+        (tmp_path / name).write_text("")
+    trace = [
+        f"({tmp_path}/libone.a)member.o",
+        f"{tmp_path}/libone.a(member.o)",
+        f"{tmp_path}/libtwo.so",
+        f"{tmp_path}/three.o",
+        "a warning (of the linker)",
+    ]
+    names = [os.path.basename(path) for path in closure.linked_files(trace, "/elsewhere")]
+    assert names == ["libone.a", "libtwo.so", "three.o"]
+
+
+def make_library(folder, value, shared=False):
+    folder.mkdir(exist_ok=True)
+    source = folder / "more.cpp"
+    source.write_text(f'extern "C" long more(void) {{ return {value}; }}\n')
+    if shared:
+        subprocess.run(["g++", "-shared", "-fPIC", source, "-o", folder / "libmore.so"], check=True)
+        return
+    subprocess.run(["g++", "-c", "-fPIC", source, "-o", folder / "more.o"], check=True)
+    (folder / "libmore.a").unlink(missing_ok=True)
+    subprocess.run(["ar", "rc", folder / "libmore.a", folder / "more.o"], check=True)
+
+
+def use_library(tiny):
+    tiny.write(
+        "other.cpp",
+        'extern "C" long more(void);\nextern "C" long other(void) { return more(); }\n',
+    )
+
+
+def test_shared_library_that_appears_beside_the_static_one_is_seen(tiny):
+    use_library(tiny)
+    make_library(tiny.folder / "lib", 1)
+    library = tiny.folder / "lib"
+    flags = [f"-L{library}", "-lmore", f"-Wl,-rpath,{library}"]
+    assert tiny.value(extra_ldflags=flags) == 2
+    make_library(library, 6, shared=True)
+    (library / "libmore.a").touch()
+    assert tiny.value(extra_ldflags=flags) == 7
+
+
+def test_repointed_symlink_to_a_library_is_seen(tiny):
+    use_library(tiny)
+    for value in (1, 2):
+        make_library(tiny.folder / f"lib{value}", value)
+    link = tiny.folder / "lib"
+    link.mkdir()
+    (link / "libmore.a").symlink_to("../lib1/libmore.a")
+    flags = [f"-L{link}", "-lmore"]
+    assert tiny.value(extra_ldflags=flags) == 2
+    (link / "libmore.a").unlink()
+    (link / "libmore.a").symlink_to("../lib2/libmore.a")
+    assert tiny.value(extra_ldflags=flags) == 3
+
+
+def test_removed_header_for_which_another_is_found_is_seen(tiny, monkeypatch, tmp_path):
+    (tiny.folder / "value.h").unlink()
+    for number in (1, 2):
+        (tmp_path / f"include{number}").mkdir()
+        (tmp_path / f"include{number}" / "value.h").write_text(f"#define VALUE {number}\n")
+    monkeypatch.setenv("CPATH", f"{tmp_path}/include1:{tmp_path}/include2")
+    assert tiny.value() == 101
+    (tmp_path / "include1" / "value.h").unlink()
+    assert tiny.value() == 102
+
+
+def test_folder_named_like_the_first_part_of_an_include_is_compiled_once(tiny):
+    tiny.write("module.cpp", (tiny.folder / "module.cpp").read_text().replace("value.h", "v/x.h"))
+    tiny.write("include/v/x.h", "#define VALUE 1\n")
+    include = [str(tiny.folder / "include")]
+    tiny.load(extra_include_paths=include)
+    (tiny.folder / "v").mkdir()
+    tiny.load(extra_include_paths=include)
+    tiny.compiled()
+    tiny.load(extra_include_paths=include)
+    assert tiny.compiled() == []
+
+
+def test_edit_between_the_link_and_the_publication_is_seen(tiny, monkeypatch):
+    from _jit_loader import modules
+
+    real = modules.import_library
+
+    def slow(*arguments):
+        tiny.write("other.cpp", 'extern "C" long other(void) { return 200; }\n')
+        time.sleep(0.1)  # so long that the stat of the edit, and of the library, has settled
+        return real(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(modules, "import_library", slow)
+        assert tiny.value() == 101
+    assert tiny.value() == 201
+
+
+def test_compiler_with_arguments(tiny, monkeypatch):
+    tiny.write("value.h", "")
+    monkeypatch.setenv("CXX", "c++ -DVALUE=5")
+    assert tiny.value() == 105
+    monkeypatch.setenv("CXX", "env c++ -DVALUE=6")
+    assert tiny.value() == 106
+
+
+def test_root_is_no_part_of_a_longer_name(tmp_path):
+    from _jit_loader.request import Roots
+
+    roots = Roots(str(tmp_path / "foo"))
+    assert roots.relative_text(f"-I{tmp_path}/foo/include") == "-I<project>/include"
+    assert roots.relative_text(f"-I{tmp_path}/foo") == "-I<project>"
+    for name in ("foo-common", "foobar", "foo.old", "foo_2"):
+        assert roots.relative_text(f"-I{tmp_path}/{name}") == f"-I{tmp_path}/{name}"
 
 
 def test_another_working_directory_is_a_hit(tiny, monkeypatch, tmp_path):
