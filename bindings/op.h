@@ -210,6 +210,13 @@ struct ExactTypes {
   py::object tensor = py::module_::import("torch").attr("Tensor");
   py::object parameter = py::module_::import("torch.nn").attr("Parameter");
 
+  // Made when the module is defined, never destroyed: at exit there is no interpreter left to do
+  // it.
+  static const ExactTypes& get() {
+    static const ExactTypes* types = new ExactTypes;
+    return *types;
+  }
+
   bool contain(py::handle value) const {
     const py::handle type(reinterpret_cast<PyObject*>(Py_TYPE(value.ptr())));
     return type.is(tensor) || type.is(parameter);
@@ -244,7 +251,7 @@ class WithoutGil {
 template <class Result, class... Args, size_t... I>
 py::object try_call(Result (*function)(Args...), PyObject* const* values,
                     std::index_sequence<I...>) {
-  static const ExactTypes exact_types;
+  const ExactTypes& exact_types = ExactTypes::get();
   const auto general = py::reinterpret_borrow<py::object>(Py_NotImplemented);
   if (!no_mode_is_active() || !(exact_types.contain(values[I]) && ...)) return general;
   const std::array<at::Tensor, sizeof...(Args)> tensors{py::cast<at::Tensor>(values[I])...};
@@ -286,6 +293,7 @@ PyObject* try_function(PyObject* /*module*/, PyObject* const* values, Py_ssize_t
 template <auto function, class... Names>
 void define(py::module_& module, const char* name, const char* doc, Names... names) {
   module.def(name, function, doc, py::arg(names)..., py::call_guard<py::gil_scoped_release>());
+  detail::ExactTypes::get();
   static const std::string try_name = std::string("try_") + name;
   static PyMethodDef method{
       try_name.c_str(),
