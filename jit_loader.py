@@ -1,6 +1,6 @@
 """jit_loader: C++ and CUDA extensions for PyTorch, compiled at first import and cached.
 
-    from jit_loader import load          # in place of torch.utils.cpp_extension.load
+    from jit_loader import load          # any extension; arguments as PyTorch's load has them
     from jit_loader import load_op       # the op add2 of this project's kernels/ and bindings/
 
 Settings (environment variables):

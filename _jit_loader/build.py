@@ -39,7 +39,7 @@ def build(request, slot):
 def check_tools(request):
     """Raises a RuntimeError that says what to install where a needed tool is missing."""
     command = toolchain.cxx_command()
-    if shutil.which(command[0]) is None:
+    if toolchain.find_program(command[0]) is None:
         raise RuntimeError(
             f"{request.name} has to be compiled, and the C++ compiler {command[0]!r} was not found "
             "on PATH. Install g++ (Debian, Ubuntu: apt-get install g++), or name a compiler in "

@@ -9,8 +9,9 @@ import functools
 import os
 import re
 import shlex
-import shutil
 import subprocess
+
+from _jit_loader import toolchain
 
 
 def read_depfile(path, folder):
@@ -201,7 +202,7 @@ def _ask_preprocessor(words):
 
 def _program(cxx, name):
     path = _run([*cxx, f"-print-prog-name={name}"]).strip()
-    return shutil.which(path)
+    return toolchain.find_program(path)
 
 
 def _run(command):

@@ -88,6 +88,7 @@ class Slot:
         if shadowing(manifest, self.request.roots):
             return
         entries = []
+        own = set(map(absolute, manifest["own"]))
         programs_then = [(programs[role], manifest["programs"].get(role)) for role in programs]
         for path, digest in [
             *((absolute(path), digest) for path, digest in manifest["files"].items()),
@@ -96,7 +97,7 @@ class Slot:
             (self._build(build_key).library, manifest["library"]),
         ]:
             file_stamp, current = contents.stamped(path)
-            if current not in (None, digest):
+            if current != digest and (current is not None or path in own):
                 return  # changed since it was compiled: its stat must not stand for this build
             entries.append((path, file_stamp, current))
         entries += [(path, s, None) for path, s in zip(folders, folder_stamps)]

@@ -14,7 +14,7 @@ _thread = threading.local()
 def build_with_torch(steps, load_arguments):
     """Calls torch.utils.cpp_extension.load and returns what it returns.
 
-    steps: an object with run_ninja(folder), import_library(folder) and cuda_home.
+    steps: an object with run_ninja(), import_library() and cuda_home.
     """
     cpp_extension = _cpp_extension()
     name = load_arguments["name"]

@@ -333,6 +333,23 @@ def test_edit_between_the_link_and_the_publication_is_seen(tiny, monkeypatch):
     assert tiny.value() == 201
 
 
+def test_header_removed_before_the_publication_is_missed_afterwards(tiny, monkeypatch):
+    from _jit_loader import modules
+
+    real = modules.import_library
+
+    def slow(*arguments):
+        (tiny.folder / "value.h").unlink()
+        time.sleep(0.1)
+        return real(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(modules, "import_library", slow)
+        assert tiny.value() == 101
+    with pytest.raises(jit_loader.CompileError, match=r"value\.h: No such file"):
+        tiny.load()
+
+
 def test_compiler_with_arguments(tiny, monkeypatch):
     tiny.write("value.h", "")
     monkeypatch.setenv("CXX", "c++ -DVALUE=5")
