@@ -16,8 +16,6 @@ import sys
 
 from _jit_loader import loading as _loading
 from _jit_loader import project as _project
-from _jit_loader import toolchain as _toolchain
-from _jit_loader.request import Request as _Request
 
 __all__ = ["CompileError", "load", "load_op", "loaded", "why_no_cuda"]  # noqa: F822
 
@@ -43,17 +41,22 @@ def load(
         FileNotFoundError: a source does not exist.
     """
     sources = [sources] if isinstance(sources, str | os.PathLike) else sources
-    return _loading.load_request(
-        _Request(
-            name,
-            sources,
-            extra_cflags,
-            extra_cuda_cflags,
-            extra_ldflags,
-            extra_include_paths,
-            with_cuda,
-        )
-    )
+    arguments = {
+        "name": name,
+        "sources": [os.path.abspath(source) for source in sources],
+        "extra_cflags": list(extra_cflags or ()),
+        "extra_cuda_cflags": list(extra_cuda_cflags or ()),
+        "extra_ldflags": list(extra_ldflags or ()),
+        "extra_include_paths": [os.path.abspath(path) for path in extra_include_paths or ()],
+        "with_cuda": with_cuda,
+    }
+
+    def requests():
+        from _jit_loader.request import Request
+
+        return [Request(**arguments)]
+
+    return _loading.load(name, "load", arguments, requests)
 
 
 def load_op(
@@ -74,7 +77,12 @@ def load_op(
     """
     project = project or _project.project_of(sys._getframe(1).f_code.co_filename, name)
     project = os.path.realpath(project)
-    return _project.load_op(name, project, extra_cflags, extra_cuda_cflags, extra_ldflags, on_load)
+    flags = {
+        "extra_cflags": list(extra_cflags or ()),
+        "extra_cuda_cflags": list(extra_cuda_cflags or ()),
+        "extra_ldflags": list(extra_ldflags or ()),
+    }
+    return _project.load_op(name, project, flags, on_load)
 
 
 def loaded(name):
@@ -84,7 +92,9 @@ def loaded(name):
 
 def why_no_cuda():
     """None where CUDA code can be compiled, else what is missing, as one sentence."""
-    return _toolchain.why_no_cuda()
+    from _jit_loader.toolchain import why_no_cuda
+
+    return why_no_cuda()
 
 
 def __getattr__(name):

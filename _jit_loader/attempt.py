@@ -128,7 +128,7 @@ class Attempt:
             self._fail([f"error: cannot be loaded: {error}"])
         published = Build(os.path.join(slot.folder, build_key), name)
         publish(self.folder, self.manifest, published, self.contents)
-        modules.adopt(published, module)
+        modules.adopt(published.library, module)
         slot.remember(self.programs, build_key, self.manifest, self.contents)
         self.line.close_built()
         return module

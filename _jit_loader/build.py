@@ -28,7 +28,7 @@ def build(request, slot):
         with build_lock(slot.folder, request.name):
             found = slot.look()
             if found is not None:
-                return modules.import_build(found, request.name), False
+                return modules.import_build(found.library, request.name), False
             _raise_shared_failure(slot, failure_before)
             _remove_leftovers(slot.folder)
             return _build_until_stable(request, slot), True

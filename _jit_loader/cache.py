@@ -6,7 +6,7 @@ import os
 import time
 
 # Raised whenever what is stored, or how it is named, changes: an older cache is then left alone.
-FORMAT = "v1"
+FORMAT = "v2"
 
 
 def cache_folder():

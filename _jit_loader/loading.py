@@ -1,9 +1,10 @@
-"""From a request to a module: look, and build only where nothing fits."""
+"""From a question to a module: a look at the memo of its last answer, and only then at more."""
 
 import time
 
-from _jit_loader import modules
-from _jit_loader.store import Slot
+from _jit_loader.memo import Memo
+from _jit_loader.modules import import_build
+from _jit_loader.question import memo_path
 
 
 class Loaded:
@@ -24,19 +25,21 @@ class Loaded:
 last_loaded = {}  # name: Loaded
 
 
-def load_request(request):
-    """The module of an extension, from the cache where a build fits, else built."""
-    started = time.perf_counter()
-    slot = Slot(request)
-    found = slot.look()
-    if found is not None:
-        module, compiled = modules.import_build(found, request.name), False
-    else:
-        from _jit_loader.build import build
+def load(name, kind, arguments, requests):
+    """The module of an extension, from the cache where a build fits, else built.
 
-        module, compiled = build(request, slot)
+    kind, arguments: all that requests() depends on but files and environment, for its memo.
+    requests(): what to look for in the cache, in this order; the last is what is built.
+    """
+    started = time.perf_counter()
+    path = memo_path(kind, arguments)
+    memo = Memo.read(path)
+    if memo is not None and memo.is_unchanged():
+        module, compiled, with_cuda = import_build(memo.library, name), False, memo.with_cuda
+    else:
+        from _jit_loader.looking import look_or_build  # no part of a hit
+
+        module, compiled, with_cuda = look_or_build(requests(), path)
     seconds = time.perf_counter() - started
-    last_loaded[request.name] = Loaded(
-        request.name, compiled, seconds, request.with_cuda, module.__file__
-    )
+    last_loaded[name] = Loaded(name, compiled, seconds, with_cuda, module.__file__)
     return module

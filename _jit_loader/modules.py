@@ -5,23 +5,23 @@ import os
 import sys
 import threading
 
-_modules = {}  # folder of a build: its module
+_modules = {}  # path of a published library: its module
 _modules_lock = threading.Lock()
 
 
-def import_build(build, name):
-    """The module of a published build, imported once however many threads ask for it."""
+def import_build(library, name):
+    """The module of a published library, imported once however many threads ask for it."""
     with _modules_lock:
-        if build.folder not in _modules:
+        if library not in _modules:
             # Its symbols were all found when it was built; finding them when they are called saves
             # a fifth of the import.
             flags = sys.getdlopenflags()
             sys.setdlopenflags(os.RTLD_LAZY)
             try:
-                _modules[build.folder] = import_library(build.library, build.folder, name)
+                _modules[library] = import_library(library, os.path.dirname(library), name)
             finally:
                 sys.setdlopenflags(flags)
-        return _modules[build.folder]
+        return _modules[library]
 
 
 def import_library(path, build_key, name):
@@ -37,7 +37,7 @@ def import_library(path, build_key, name):
     return module
 
 
-def adopt(build, module):
-    """Keeps the module that was imported to test a build, as that of the published build."""
-    module.__file__ = module.__spec__.origin = build.library
-    _modules[build.folder] = module
+def adopt(library, module):
+    """Keeps the module that was imported to test a build, as that of the published library."""
+    module.__file__ = module.__spec__.origin = library
+    _modules[library] = module

@@ -5,20 +5,10 @@ import re
 import sys
 from importlib.machinery import EXTENSION_SUFFIXES
 
-import torch
-
 from _jit_loader import toolchain
 from _jit_loader.cache import digest_of
-
-PATH_LISTS = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "COMPILER_PATH")
-SETTINGS = (
-    *("CC", "CXX", "GCC_EXEC_PREFIX", "CCC_OVERRIDE_OPTIONS", "SOURCE_DATE_EPOCH"),
-    *("LD_RUN_PATH", "CUDNN_HOME", "CUDNN_PATH", "CUDA_INC_PATH"),
-)
-CUDA_SETTINGS = (
-    *("PYTORCH_NVCC", "NVCC_CCBIN", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"),
-    "TORCH_CUDA_ARCH_LIST",
-)
+from _jit_loader.memo import stamp
+from _jit_loader.question import CUDA_SETTINGS, PATH_LISTS, SETTINGS, pytorch_version
 
 
 class Roots:
@@ -56,9 +46,6 @@ class Roots:
             text = re.sub(re.escape(folder) + r"(?![\w.-])", f"<{name}>", text)
         return text
 
-    def key(self):
-        return digest_of(self.folders)
-
 
 class Request:
     """One extension to load. Lists of flags are the caller's own; nothing here changes them.
@@ -94,6 +81,8 @@ class Request:
         if with_cuda is None:
             with_cuda = any(source.endswith((".cu", ".cuh")) for source in self.sources)
         self.with_cuda = with_cuda
+        # Before the look itself: what changes in between then differs at the next look.
+        self.looked_at = {path: stamp(path) for path in toolchain.looked_at(with_cuda)}
         self.source_flags = source_flags or {}
         self.project = os.path.abspath(project or find_project(self.sources))
         self.roots = Roots(self.project)
@@ -125,12 +114,7 @@ class Request:
             "include paths": [roots.relative(path) for path in self.extra_include_paths],
             "with CUDA": self.with_cuda,
             "environment variables": environment,
-            "PyTorch": [
-                torch.__version__,
-                torch.version.git_version,
-                torch.version.cuda,
-                torch._C._GLIBCXX_USE_CXX11_ABI,
-            ],
+            "PyTorch": pytorch_version(),
             "Python": EXTENSION_SUFFIXES[0],
             "machine": os.uname().machine,
         }
