@@ -15,8 +15,12 @@ from _jit_loader.ninja_run import ninja_path
 ATTEMPTS = 3
 
 
-def build(request, slot):
-    """Builds what is asked for, or waits for who is building it. Returns (module, was compiled)."""
+def build(request, slot, verbose):
+    """Builds what is asked for, or waits for who is building it.
+
+    Returns (what modules.open_build gives, its Build, whether it was compiled here).
+    """
+    modules.refuse_second_registration(request.name)
     failure_before = read_checked(_failure_path(slot))
     check_tools(request)
     try:
@@ -28,10 +32,11 @@ def build(request, slot):
         with build_lock(slot.folder, request.name):
             found = slot.look()
             if found is not None:
-                return modules.import_build(found.library, request.name), False
+                opened = modules.open_build(found.library, request.name, request.form)
+                return opened, found, False
             _raise_shared_failure(slot, failure_before)
             _remove_leftovers(slot.folder)
-            return _build_until_stable(request, slot), True
+            return *_build_until_stable(request, slot, verbose), True
     except PermissionError as error:
         raise _unwritable(slot.folder, error) from error
 
@@ -56,12 +61,12 @@ def check_tools(request):
             raise FileNotFoundError(f"{request.name}: there is no source file {source}")
 
 
-def _build_until_stable(request, slot):
+def _build_until_stable(request, slot, verbose):
     before = {}
     for _ in range(ATTEMPTS):
-        attempt = Attempt(request, slot, before)
+        attempt = Attempt(request, slot, before, verbose)
         try:
-            return attempt.run()
+            return attempt.run(), attempt.published
         except InputsChanged as error:
             changed = error.args[0]
         except OSError:

@@ -3,19 +3,23 @@
 import time
 
 from _jit_loader.memo import Memo
-from _jit_loader.modules import import_build
+from _jit_loader.modules import open_build
 from _jit_loader.question import memo_path
 
 
 class Loaded:
-    """How an extension came to be loaded: compiled or from the cache, in how many seconds."""
+    """How an extension came to be loaded: compiled or from the cache, in how many seconds.
 
-    def __init__(self, name, compiled, seconds, with_cuda, path):
+    result: what load returned for it. path: of the library.
+    """
+
+    def __init__(self, name, result, path, compiled, with_cuda, seconds):
         self.name = name
-        self.compiled = compiled
-        self.seconds = seconds
-        self.with_cuda = with_cuda
+        self.result = result
         self.path = path
+        self.compiled = compiled
+        self.with_cuda = with_cuda
+        self.seconds = seconds
 
     def __repr__(self):
         how = "compiled" if self.compiled else "from the cache"
@@ -25,8 +29,8 @@ class Loaded:
 last_loaded = {}  # name: Loaded
 
 
-def load(name, kind, arguments, requests):
-    """The module of an extension, from the cache where a build fits, else built.
+def load(name, kind, arguments, requests, form="module", verbose=False):
+    """Loads an extension, from the cache where a build fits, else built. Returns a Loaded.
 
     kind, arguments: all that requests() depends on but files and environment, for its memo.
     requests(): what to look for in the cache, in this order; the last is what is built.
@@ -35,11 +39,11 @@ def load(name, kind, arguments, requests):
     path = memo_path(kind, arguments)
     memo = Memo.read(path)
     if memo is not None and memo.is_unchanged():
-        module, compiled, with_cuda = import_build(memo.library, name), False, memo.with_cuda
+        result = open_build(memo.library, name, form)
+        found = result, memo.library, False, memo.with_cuda
     else:
         from _jit_loader.looking import look_or_build  # no part of a hit
 
-        module, compiled, with_cuda = look_or_build(requests(), path)
-    seconds = time.perf_counter() - started
-    last_loaded[name] = Loaded(name, compiled, seconds, with_cuda, module.__file__)
-    return module
+        found = look_or_build(requests(), path, verbose)
+    last_loaded[name] = loaded = Loaded(name, *found, time.perf_counter() - started)
+    return loaded

@@ -1,12 +1,12 @@
 """A look at contents, where no memo says what fits; and a build, where nothing does."""
 
 from _jit_loader.build import build
-from _jit_loader.modules import import_build
+from _jit_loader.modules import open_build
 from _jit_loader.store import Slot
 
 
-def look_or_build(requests, memo_path):
-    """Returns (module, whether it was compiled, whether it has CUDA code).
+def look_or_build(requests, memo_path, verbose):
+    """Returns (what open_build gives, path of the library, was it compiled, has it CUDA code).
 
     requests: what to look for, in this order; the last is what is built.
     """
@@ -17,5 +17,8 @@ def look_or_build(requests, memo_path):
         slot = Slot(request, memo_path, looked_at)
         found = slot.look()
         if found is not None:
-            return import_build(found.library, request.name), False, request.with_cuda
-    return *build(request, slot), request.with_cuda
+            result, compiled = open_build(found.library, request.name, request.form), False
+            break
+    else:
+        result, found, compiled = build(request, slot, verbose)
+    return result, found.library, compiled, request.with_cuda

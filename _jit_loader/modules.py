@@ -1,43 +1,92 @@
-"""Imports built libraries, each build once per process and under a name of its own."""
+"""Opens what was built, each build once per process, and modules under a name of their own."""
 
 import importlib.util
 import os
 import sys
 import threading
 
-_modules = {}  # path of a published library: its module
-_modules_lock = threading.Lock()
+_opened = {}  # path of a published library: what open_build returns for it
+_newest = {}  # name of an extension: path of the library that was opened last
+_lock = threading.Lock()
 
 
-def import_build(library, name):
-    """The module of a published library, imported once however many threads ask for it."""
-    with _modules_lock:
-        if library not in _modules:
+def open_build(library, name, form):
+    """What PyTorch's load returns for a published library, opened once in however many threads.
+
+    form: "module", which is imported; "library", which is loaded for the operators that it
+    registers, and whose path is returned; "executable", whose path is returned.
+    """
+    with _lock:
+        if library not in _opened:
+            refuse_second_registration(name, library)
             # Its symbols were all found when it was built; finding them when they are called saves
             # a fifth of the import.
             flags = sys.getdlopenflags()
             sys.setdlopenflags(os.RTLD_LAZY)
             try:
-                _modules[library] = import_library(library, os.path.dirname(library), name)
+                opened = open_library(library, os.path.dirname(library), name, form)
             finally:
                 sys.setdlopenflags(flags)
-        return _modules[library]
+            _keep(library, name, opened)
+        return _opened[library]
 
 
-def import_library(path, build_key, name):
-    """Imports an extension module from a file.
+def open_library(path, build_key, name, form):
+    """Imports an extension module from a file, or does what else its form wants.
 
     The last component of the spec's name gives the init function; what stands before it must
     differ between builds: pybind11 3 keeps modules by that name, and would return the old one.
     """
+    if form == "executable":
+        return path
+    if form == "library":
+        import torch
+
+        torch.ops.load_library(path)
+        return path
     key = "".join(character if character.isalnum() else "_" for character in build_key)
     spec = importlib.util.spec_from_file_location(f"jit_loader_builds.{key}.{name}", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    module.__name__ = name
     return module
 
 
-def adopt(library, module):
-    """Keeps the module that was imported to test a build, as that of the published library."""
-    module.__file__ = module.__spec__.origin = library
-    _modules[library] = module
+def adopt(library, name, opened):
+    """Keeps what was opened to test a build, as that of the published library."""
+    if isinstance(opened, str):
+        opened = library
+    else:
+        opened.__file__ = opened.__spec__.origin = library
+    _keep(library, name, opened)
+    return opened
+
+
+def refuse_second_registration(name, library=None):
+    """Raises a RuntimeError where a second TORCH_LIBRARY would end the process.
+
+    library: the one to open; None where one is to be built first.
+    """
+    before = _newest.get(name)
+    if before in (None, library) or not _registers_operators(before):
+        return
+    if library is None or _registers_operators(library):
+        raise RuntimeError(
+            f"{name} registers operators (TORCH_LIBRARY), which PyTorch takes only once in a "
+            "process, and it has changed since it was loaded here. Restart Python to use the new "
+            "version; until then the old one stays in force"
+        )
+
+
+def _keep(library, name, opened):
+    _opened[library] = opened
+    _newest[name] = library
+
+
+def _registers_operators(library):
+    """Whether a library makes torch::Library objects, as TORCH_LIBRARY and its like do."""
+    try:
+        with open(library, "rb") as file:
+            return b"_ZN5torch7LibraryC" in file.read()
+    except OSError:
+        return True  # pruned meanwhile: what it holds cannot be told any more

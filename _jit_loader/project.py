@@ -27,7 +27,7 @@ def load_op(name, project, flags, on_load=None):
     """See jit_loader.load_op. flags: the values of Request's extra_... arguments, by name."""
     module = loading.load(
         name, "load_op", [name, project, flags], lambda: _requests(name, project, flags)
-    )
+    ).result
     key = project, name
     listeners = _listeners.setdefault(key, [])
     if _in_force.get(key) not in (None, module):

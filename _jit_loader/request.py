@@ -51,6 +51,7 @@ class Request:
     """One extension to load. Lists of flags are the caller's own; nothing here changes them.
 
     source_flags: {source: flags} for single sources, which PyTorch's load has no argument for.
+    form: what is built, see modules.open_build.
     """
 
     def __init__(
@@ -64,15 +65,13 @@ class Request:
         with_cuda=None,
         project=None,
         source_flags=None,
+        form="module",
     ):
-        if not name.isidentifier():
-            raise ValueError(
-                f"{name!r} cannot name an extension: it becomes a C++ and Python name, so it takes "
-                "letters, digits and underscores only"
-            )
+        _check_name(name, form)
         if not sources:
             raise ValueError(f"{name}: there are no sources to compile")
         self.name = name
+        self.form = form
         self.sources = [os.path.abspath(source) for source in sources]
         self.extra_cflags = list(extra_cflags or ())
         self.extra_cuda_cflags = list(extra_cuda_cflags or ())
@@ -103,6 +102,7 @@ class Request:
                 environment[name] = os.pathsep.join(map(roots.relative, folders))
         return {
             "name": self.name,
+            "form": self.form,
             "sources": [roots.relative(source) for source in self.sources],
             "C++ flags": [roots.relative_text(flag) for flag in self.extra_cflags],
             "flags of single sources": {
@@ -118,6 +118,20 @@ class Request:
             "Python": EXTENSION_SUFFIXES[0],
             "machine": os.uname().machine,
         }
+
+
+def _check_name(name, form):
+    """A module's name is one of C++ and of Python; any name is that of a file in the cache."""
+    if form == "module" and not (name.isidentifier() and name.isascii()):
+        raise ValueError(
+            f"{name!r} cannot name an extension: it becomes a C++ and Python name, so it takes "
+            "letters, digits and underscores only, and no digit first"
+        )
+    if not re.fullmatch(r"[\w-][\w.-]*", name, re.ASCII):
+        raise ValueError(
+            f"{name!r} cannot name an extension: it becomes the name of a file, so it takes "
+            "letters, digits, '_', '-' and '.' only, and no '.' first"
+        )
 
 
 def find_project(sources):

@@ -20,11 +20,12 @@ from _jit_loader.memo import UNSETTLED, Memo, is_settled, stamp
 
 
 class Build:
-    """A published build: a folder with the library and its manifest."""
+    """A build: a folder with the library (or executable) and its manifest."""
 
-    def __init__(self, folder, name):
+    def __init__(self, folder, request):
         self.folder = folder
-        self.library = os.path.join(folder, f"{name}.so")
+        ending = "" if request.form == "executable" else ".so"
+        self.library = os.path.join(folder, request.name + ending)
 
 
 class Slot:
@@ -110,7 +111,7 @@ class Slot:
             write_whole(self._memo_path, memo.to_bytes())
 
     def _build(self, build_key):
-        return Build(os.path.join(self.folder, build_key), self.request.name)
+        return Build(os.path.join(self.folder, build_key), self.request)
 
 
 def _newest_memo():
