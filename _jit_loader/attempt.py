@@ -136,7 +136,7 @@ class Attempt:
             self._fail([f"error: cannot be loaded: {error}"])
         self.published = Build(os.path.join(slot.folder, build_key), self.request)
         publish(self.folder, self.manifest, self.published, self.contents)
-        slot.remember(self.programs, build_key, self.manifest, self.contents)
+        slot.remember(self.programs, self.published, self.manifest, self.contents)
         self.line.close_built()
         return modules.adopt(self.published.library, name, opened)
 

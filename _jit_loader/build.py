@@ -6,7 +6,7 @@ import shutil
 
 from _jit_loader import modules, toolchain
 from _jit_loader.attempt import Attempt
-from _jit_loader.cache import cache_folder, read_checked
+from _jit_loader.cache import UntrustedCache, cache_folder, check_trusted, read_checked
 from _jit_loader.errors import CompileError
 from _jit_loader.inputs import InputsChanged
 from _jit_loader.lock import build_lock
@@ -25,7 +25,10 @@ def build(request, slot, verbose):
     check_tools(request)
     try:
         os.makedirs(cache_folder(), mode=0o700, exist_ok=True)
+        check_trusted(cache_folder())
         os.makedirs(slot.folder, exist_ok=True)
+    except UntrustedCache:
+        raise
     except OSError as error:
         raise _unwritable(slot.folder, error) from error
     try:
@@ -37,6 +40,8 @@ def build(request, slot, verbose):
             _raise_shared_failure(slot, failure_before)
             _remove_leftovers(slot.folder)
             return *_build_until_stable(request, slot, verbose), True
+    except UntrustedCache:
+        raise
     except PermissionError as error:
         raise _unwritable(slot.folder, error) from error
 

@@ -4,7 +4,7 @@ import time
 
 from _jit_loader.memo import Memo
 from _jit_loader.modules import open_build
-from _jit_loader.question import memo_path
+from _jit_loader.question import memo_paths
 
 
 class Loaded:
@@ -36,14 +36,16 @@ def load(name, kind, arguments, requests, form="module", verbose=False):
     requests(): what to look for in the cache, in this order; the last is what is built.
     """
     started = time.perf_counter()
-    path = memo_path(kind, arguments)
-    memo = Memo.read(path)
-    if memo is not None and memo.is_unchanged():
-        result = open_build(memo.library, name, form)
-        found = result, memo.library, False, memo.with_cuda
+    paths = memo_paths(kind, arguments)
+    for path in paths:
+        memo = Memo.read(path)
+        if memo is not None and memo.is_unchanged():
+            result = open_build(memo.library, name, form)
+            found = result, memo.library, False, memo.with_cuda
+            break
     else:
         from _jit_loader.looking import look_or_build  # no part of a hit
 
-        found = look_or_build(requests(), path, verbose)
+        found = look_or_build(requests(), paths[0], verbose)
     last_loaded[name] = loaded = Loaded(name, *found, time.perf_counter() - started)
     return loaded

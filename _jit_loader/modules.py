@@ -5,9 +5,14 @@ import os
 import sys
 import threading
 
+from _jit_loader.cache import check_trusted
+
 _opened = {}  # path of a published library: what open_build returns for it
 _newest = {}  # name of an extension: path of the library that was opened last
 _lock = threading.Lock()
+
+# The constructor of torch::Library, which TORCH_LIBRARY and its like call.
+REGISTRATION = b"_ZN5torch7LibraryC"
 
 
 def open_build(library, name, form):
@@ -18,6 +23,7 @@ def open_build(library, name, form):
     """
     with _lock:
         if library not in _opened:
+            check_trusted(library)
             refuse_second_registration(name, library)
             # Its symbols were all found when it was built; finding them when they are called saves
             # a fifth of the import.
@@ -68,9 +74,9 @@ def refuse_second_registration(name, library=None):
     library: the one to open; None where one is to be built first.
     """
     before = _newest.get(name)
-    if before in (None, library) or not _registers_operators(before):
+    if before in (None, library) or REGISTRATION not in _loaded_bytes(before):
         return
-    if library is None or _registers_operators(library):
+    if library is None or REGISTRATION in _file_bytes(library):
         raise RuntimeError(
             f"{name} registers operators (TORCH_LIBRARY), which PyTorch takes only once in a "
             "process, and it has changed since it was loaded here. Restart Python to use the new "
@@ -83,10 +89,19 @@ def _keep(library, name, opened):
     _newest[name] = library
 
 
-def _registers_operators(library):
-    """Whether a library makes torch::Library objects, as TORCH_LIBRARY and its like do."""
-    try:
-        with open(library, "rb") as file:
-            return b"_ZN5torch7LibraryC" in file.read()
-    except OSError:
-        return True  # pruned meanwhile: what it holds cannot be told any more
+def _file_bytes(path):
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def _loaded_bytes(library):
+    """What this process has mapped of a library, whose file may have been deleted since."""
+    found = []
+    with open("/proc/self/maps") as maps, open("/proc/self/mem", "rb") as memory:
+        for line in maps:
+            place, permissions, _, _, _, *path = line.rstrip("\n").split(maxsplit=5)
+            if "r" in permissions and path and path[0].removesuffix(" (deleted)") == library:
+                start, end = (int(address, 16) for address in place.split("-"))
+                memory.seek(start)
+                found.append(memory.read(end - start))
+    return b"".join(found)

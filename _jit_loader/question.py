@@ -7,7 +7,7 @@ from importlib.machinery import EXTENSION_SUFFIXES
 
 import torch
 
-from _jit_loader.cache import cache_folder, digest_of
+from _jit_loader.cache import cache_folder, digest_of, readonly_caches
 
 PATH_LISTS = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "COMPILER_PATH")
 SETTINGS = (
@@ -21,8 +21,10 @@ CUDA_SETTINGS = (
 TOOL_FOLDERS = ("PATH", "CUDA_HOME", "CUDA_PATH")
 
 
-def memo_path(kind, arguments):
-    """Where the answer to a question is kept: one file for all that it can depend on but files.
+def memo_paths(kind, arguments):
+    """Where the answer to a question may be: one file for all that it can depend on but files.
+
+    The first is in our own cache, the others in read-only ones.
 
     arguments: a value that JSON can hold, with absolute paths.
     """
@@ -38,7 +40,9 @@ def memo_path(kind, arguments):
         [sys.prefix, sys.base_prefix, EXTENSION_SUFFIXES[0]],
         [os.uname().machine, _boot(), gpus()],
     ]
-    return os.path.join(cache_folder(), "memos", digest_of(asked))
+    digest = digest_of(asked)
+    caches = [cache_folder(), *readonly_caches()]
+    return [os.path.join(cache, "memos", digest) for cache in caches]
 
 
 def pytorch_version():

@@ -13,7 +13,7 @@ import glob
 import os
 
 from _jit_loader import toolchain
-from _jit_loader.cache import cache_folder, read_checked, write_whole
+from _jit_loader.cache import cache_folder, read_checked, readonly_caches, write_whole
 from _jit_loader.checker import find_checker
 from _jit_loader.contents import Contents
 from _jit_loader.memo import UNSETTLED, Memo, is_settled, stamp
@@ -38,6 +38,8 @@ class Slot:
     def __init__(self, request, memo_path, looked_at):
         self.request = request
         self.folder = os.path.join(cache_folder(), request.name, request.key)
+        others = readonly_caches()
+        self._folders = [os.path.join(f, request.name, request.key) for f in others]
         self._memo_path = memo_path
         self._looked_at = looked_at
 
@@ -45,12 +47,12 @@ class Slot:
         """The build that fits the files as they are, or None. Needs no write and no tool."""
         programs = toolchain.programs(self.request.with_cuda)
         contents = self.contents()
-        for build_key, manifest in self.manifests():
-            if fits(manifest, self.request.roots, programs, contents):
-                build = self._build(build_key)
-                if contents.digest(build.library) == manifest["library"]:
-                    self.remember(programs, build_key, manifest, contents)
-                    return build
+        for build, manifest in self.manifests():
+            if not fits(manifest, self.request.roots, programs, contents):
+                continue
+            if contents.digest(build.library) == manifest["library"]:
+                self.remember(programs, build, manifest, contents)
+                return build
         return None
 
     def contents(self):
@@ -62,16 +64,17 @@ class Slot:
         return Contents(memo.known() if memo is not None else {})
 
     def manifests(self):
-        """Yields (build key, manifest) of the published builds, the newest first."""
-        try:
-            folders = [entry for entry in os.scandir(self.folder) if entry.is_dir()]
-            folders.sort(key=lambda entry: -entry.stat().st_mtime_ns)
-        except OSError:
-            return
-        for entry in folders:
-            manifest = read_manifest(entry.path)
-            if manifest is not None:
-                yield entry.name, manifest
+        """Yields (Build, manifest) of the published builds, our own first, the newest first."""
+        for slot_folder in [self.folder, *self._folders]:
+            try:
+                folders = [entry for entry in os.scandir(slot_folder) if entry.is_dir()]
+                folders.sort(key=lambda entry: -entry.stat().st_mtime_ns)
+            except OSError:
+                continue
+            for entry in folders:
+                manifest = read_manifest(entry.path)
+                if manifest is not None:
+                    yield Build(entry.path, self.request), manifest
 
     def last_manifest(self):
         """The manifest of the build that the last look found from here, else of the newest."""
@@ -82,7 +85,7 @@ class Slot:
                 return last
         return next((manifest for _, manifest in self.manifests()), None)
 
-    def remember(self, programs, build_key, manifest, contents):
+    def remember(self, programs, build, manifest, contents):
         """Writes the stats that will stand for this build's inputs at the next look, if it can."""
         absolute = self.request.roots.absolute
         folders = [absolute(folder) for folder in manifest["absent"]]
@@ -96,22 +99,19 @@ class Slot:
             *((absolute(path), digest) for path, digest in manifest["files"].items()),
             *((absolute(path), digest) for path, digest in manifest["tools"].items()),
             *programs_then,
-            (self._build(build_key).library, manifest["library"]),
+            (build.library, manifest["library"]),
         ]:
             file_stamp, current = contents.stamped(path)
             if current != digest and (current is not None or path in own):
                 return  # changed since it was compiled: its stat must not stand for this build
             entries.append((path, file_stamp, current))
         entries += [(path, s if is_settled(s) else UNSETTLED, None) for path, s in stamps.items()]
-        library, checker = self._build(build_key).library, find_checker(cache_folder())
-        memo = Memo.of(library, self.request.with_cuda, entries, checker)
+        checker = find_checker(cache_folder())
+        memo = Memo.of(build.library, self.request.with_cuda, entries, checker)
         # In a read-only cache the next look reads the contents again.
         with contextlib.suppress(OSError):
             os.makedirs(os.path.dirname(self._memo_path), mode=0o700, exist_ok=True)
             write_whole(self._memo_path, memo.to_bytes())
-
-    def _build(self, build_key):
-        return Build(os.path.join(self.folder, build_key), self.request)
 
 
 def _newest_memo():
