@@ -43,10 +43,10 @@ class Memo:
     checker: (path, stamp) of the compiled unchanged.cpp.
     """
 
-    def __init__(self, library, with_cuda, paths, stamps, digests, checker):
+    def __init__(self, library, with_cuda, names, stamps, digests, checker):
         self.library = library
         self.with_cuda = with_cuda
-        self._paths = paths  # joined by NUL
+        self._names = names  # see of()
         self._stamps = stamps  # four int64 each
         self._digests = digests  # 16 bytes each
         self._checker = checker
@@ -54,10 +54,19 @@ class Memo:
     @classmethod
     def of(cls, library, with_cuda, entries, checker):
         """entries: [(path, stamp, digest)]; stamp None for what is absent, digest None likewise."""
-        paths = "\0".join(path for path, _, _ in entries) + "\0"
+        # By folder, as unchanged.cpp reads them: a folder ends with "/", its files follow.
+        entries = sorted(entries, key=lambda entry: os.path.split(entry[0]))
+        names, last_folder = [], None
+        for path, _, _ in entries:
+            folder, name = os.path.split(path)
+            if folder != last_folder:
+                names.append(folder.rstrip("/") + "/")
+                last_folder = folder
+            names.append(name)
         stamps = b"".join(struct.pack("4q", *_numbers(stamp)) for _, stamp, _ in entries)
         digests = b"".join(bytes.fromhex(d) if d else bytes(DIGEST_BYTES) for _, _, d in entries)
-        return cls(library, with_cuda, os.fsencode(paths), stamps, digests, checker)
+        names = os.fsencode("".join(name + "\0" for name in names))
+        return cls(library, with_cuda, names, stamps, digests, checker)
 
     @classmethod
     def read(cls, path):
@@ -76,7 +85,7 @@ class Memo:
             (
                 self.library,
                 self.with_cuda,
-                self._paths,
+                self._names,
                 self._stamps,
                 self._digests,
                 self._checker,
@@ -90,9 +99,9 @@ class Memo:
         if self._checker is not None and stamp(self._checker[0]) == self._checker[1]:
             with contextlib.suppress(OSError):
                 library = ctypes.CDLL(self._checker[0])
-                return bool(library.unchanged(self._paths, self._stamps, ctypes.c_int64(count)))
+                return bool(library.unchanged(self._names, self._stamps, ctypes.c_int64(count)))
         stamps = struct.iter_unpack("4q", self._stamps)
-        return all(_numbers(stamp(path)) == then for path, then in zip(self._path_list(), stamps))
+        return all(_numbers(stamp(path)) == then for path, then in zip(self._paths(), stamps))
 
     def known(self):
         """{path: (stamp, digest)} of the files whose content their stat stands for."""
@@ -102,12 +111,17 @@ class Memo:
         )
         return {
             path: (stamp, digest.hex())
-            for path, stamp, digest in zip(self._path_list(), stamps, digests)
+            for path, stamp, digest in zip(self._paths(), stamps, digests)
             if stamp[0] >= 0 and any(digest)
         }
 
-    def _path_list(self):
-        return os.fsdecode(self._paths).split("\0")[:-1]
+    def _paths(self):
+        folder = ""
+        for name in os.fsdecode(self._names).split("\0")[:-1]:
+            if name.endswith("/"):
+                folder = name
+            else:
+                yield folder + name
 
 
 def _checksum(body):

@@ -30,7 +30,7 @@ def memo_paths(kind, arguments):
     """
     names = (*PATH_LISTS, *SETTINGS, *CUDA_SETTINGS, *TOOL_FOLDERS)
     names += ("ATEN_CPU_CAPABILITY",)
-    environment = {name: os.environ[name] for name in names if name in os.environ}
+    environment = {name: value for name in names if (value := os.environ.get(name)) is not None}
     asked = [
         kind,
         arguments,
@@ -38,11 +38,16 @@ def memo_paths(kind, arguments):
         os.getcwd() if any(itertools.starmap(_is_relative, environment.items())) else None,
         [torch.__file__, *pytorch_version()],
         [sys.prefix, sys.base_prefix, EXTENSION_SUFFIXES[0]],
-        [os.uname().machine, _boot(), gpus()],
+        [os.uname().machine, _boot(), None if names_architectures() else gpus()],
     ]
     digest = digest_of(asked)
     caches = [cache_folder(), *readonly_caches()]
     return [os.path.join(cache, "memos", digest) for cache in caches]
+
+
+def names_architectures():
+    """Whether TORCH_CUDA_ARCH_LIST says what to compile for, so that the GPUs need not be asked."""
+    return os.environ.get("TORCH_CUDA_ARCH_LIST", "") not in ("", "native")
 
 
 def pytorch_version():
@@ -67,7 +72,10 @@ def _is_relative(name, value):
 def _boot():
     """Differs between machines that share a cache, and changes when one's GPUs can have changed."""
     try:
-        with open("/proc/sys/kernel/random/boot_id") as file:
-            return file.read().strip()
+        descriptor = os.open("/proc/sys/kernel/random/boot_id", os.O_RDONLY)
     except OSError:
         return os.uname().nodename
+    try:
+        return os.read(descriptor, 64).decode()
+    finally:
+        os.close(descriptor)

@@ -7,6 +7,7 @@ import shlex
 import torch
 
 from _jit_loader import machine
+from _jit_loader.question import names_architectures
 
 # Without a GPU and without TORCH_CUDA_ARCH_LIST the code is compiled to see that it compiles.
 DEFAULT_ARCHITECTURES = ("8.0",)
@@ -131,8 +132,7 @@ def architecture_flags(extra_cuda_cflags):
     [] where the caller says what to compile for: by TORCH_CUDA_ARCH_LIST, which PyTorch reads
     itself, or by a flag with "arch" in it, as PyTorch has it.
     """
-    named = os.environ.get("TORCH_CUDA_ARCH_LIST", "")
-    if named not in ("", "native") or any("arch" in flag for flag in extra_cuda_cflags):
+    if names_architectures() or any("arch" in flag for flag in extra_cuda_cflags):
         return []
     architectures = machine.facts()["architectures"] or DEFAULT_ARCHITECTURES
     numbers = [architecture.replace(".", "") for architecture in architectures]

@@ -1,6 +1,7 @@
 // Whether files have the stats that they had: what Memo.is_unchanged does, several times as fast.
 //
 // Without the C++ library: loading that took longer than what is done here.
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <string.h>
@@ -9,26 +10,57 @@
 
 namespace {
 
-// A stat takes 1 us and a thread 20 us to start. Four threads took 0.54 ms for 1,322 files where
-// one took 0.98 ms and eight 0.69 ms (16 cores).
+#ifndef MOST
+#define MOST 4
+#endif
 constexpr int64_t kFilesPerThread = 256;
-constexpr int64_t kMostThreads = 4;
+constexpr int64_t kMostThreads = MOST;
+
+// The names from a list as Memo writes it: the one that ends with '/' is the folder of those after
+// it. Opening a folder once for all its files saves a quarter of the time.
+class Names {
+ public:
+  explicit Names(const char* list) : next_(list) {}
+
+  // The next file's name; folder() is then the folder that it is in.
+  const char* read() {
+    const char* name = read_any();
+    for (; is_folder(name); name = read_any()) folder_ = name;
+    return name;
+  }
+
+  const char* folder() const { return folder_; }
+
+ private:
+  const char* read_any() {
+    const char* name = next_;
+    end_ = name + strlen(name);
+    next_ = end_ + 1;
+    return name;
+  }
+
+  bool is_folder(const char* name) const { return end_ > name && end_[-1] == '/'; }
+
+  const char* next_;
+  const char* end_ = nullptr;
+  const char* folder_ = "/";
+};
 
 struct Part {
-  const char* path;
-  const int64_t* stamp;
-  int64_t count;
-  bool unchanged;
+  Names names{nullptr};
+  const int64_t* stamp = nullptr;
+  int64_t count = 0;
+  bool unchanged = true;
 };
 
 int64_t nanoseconds(const timespec& time) {
   return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
 }
 
-bool is_unchanged(const char* path, const int64_t* stamp) {
+bool is_unchanged(int folder, const char* name, const int64_t* stamp) {
   struct stat now;
   int64_t found[4] = {-1, -1, -1, -1};
-  if (stat(path, &now) == 0) {
+  if (folder >= 0 && fstatat(folder, name, &now, 0) == 0) {
     found[0] = now.st_size;
     found[1] = nanoseconds(now.st_mtim);
     found[2] = nanoseconds(now.st_ctim);
@@ -37,15 +69,21 @@ bool is_unchanged(const char* path, const int64_t* stamp) {
   return memcmp(found, stamp, sizeof(found)) == 0;
 }
 
-const char* next(const char* path) { return path + strlen(path) + 1; }
-
 void* check(void* argument) {
   Part& part = *static_cast<Part*>(argument);
-  const char* path = part.path;
+  const char* path = nullptr;
+  int folder = -1;
   part.unchanged = true;
-  for (int64_t i = 0; i < part.count && part.unchanged; ++i, path = next(path)) {
-    part.unchanged = is_unchanged(path, part.stamp + 4 * i);
+  for (int64_t i = 0; i < part.count && part.unchanged; ++i) {
+    const char* name = part.names.read();
+    if (part.names.folder() != path) {
+      if (folder >= 0) close(folder);
+      path = part.names.folder();
+      folder = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    }
+    part.unchanged = is_unchanged(folder, name, part.stamp + 4 * i);
   }
+  if (folder >= 0) close(folder);
   return nullptr;
 }
 
@@ -53,19 +91,21 @@ int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 }  // namespace
 
-// paths: count names, each ended by NUL. stamps: size, mtime in ns, ctime in ns and inode of each;
-// four times -1 for what has to be absent. Returns 1 where all of it is so, else 0.
-extern "C" int unchanged(const char* paths, const int64_t* stamps, int64_t count) {
+// list: count names of files with their folders between them, each ended by NUL. stamps: size,
+// mtime in ns, ctime in ns and inode of each file; four times -1 for what has to be absent.
+// Returns 1 where all of it is so, else 0.
+extern "C" int unchanged(const char* list, const int64_t* stamps, int64_t count) {
   const int64_t wanted = least(kMostThreads, 1 + count / kFilesPerThread);
   const int64_t parts = least(wanted, sysconf(_SC_NPROCESSORS_ONLN));
+  Names names(list);
   Part part[kMostThreads];
   pthread_t thread[kMostThreads];
   bool started[kMostThreads];
   for (int64_t i = 0; i < parts; ++i) {
-    part[i] = {paths, stamps, count / (parts - i), true};
+    part[i] = {names, stamps, count / (parts - i), true};
     started[i] = i + 1 < parts && pthread_create(&thread[i], nullptr, check, &part[i]) == 0;
     if (!started[i]) check(&part[i]);
-    for (int64_t file = 0; file < part[i].count; ++file) paths = next(paths);
+    for (int64_t file = 0; file < part[i].count; ++file) names.read();
     stamps += 4 * part[i].count;
     count -= part[i].count;
   }
