@@ -11,11 +11,8 @@
 
 #include <algorithm>
 #include <array>
-#include <exception>
 #include <memory>
-#include <new>
 #include <optional>
-#include <stdexcept>
 #include <string>
 #include <tuple>
 #include <type_traits>
@@ -28,10 +25,11 @@ extern PyObject* THPVariableClass;
 extern PyObject* ParameterClass;
 PyObject* THPVariable_Wrap(const at::TensorBase& tensor);
 
-// Of torch/csrc/Exceptions.h: sets the Python error that a C++ exception stands for.
-namespace torch {
-void translate_exception_to_python(const std::exception_ptr& exception);
-}
+// In module.cpp. Called where a C++ exception is being handled: sets the Python error for it.
+void set_python_error();
+
+// What module.cpp calls to fill the Python module; PYTHON_MODULE defines it.
+void define_module(PyObject* module);
 
 // The start of THPVariable, which every torch.Tensor in Python is.
 struct TensorObject {
@@ -137,24 +135,6 @@ PyObject* to_python(const std::tuple<T...>& values) {
       tuple != nullptr &&
       std::apply([&](const auto&... value) { return (add(value) && ...); }, values);
   return complete ? tuple.release() : nullptr;
-}
-
-// Called where an exception is being handled. PyTorch translates its own, and takes all others for
-// RuntimeErrors; for those of the C++ library that mean something else, this does as pybind11.
-inline void set_python_error() {
-  try {
-    throw;
-  } catch (const std::bad_alloc&) {
-    PyErr_NoMemory();
-  } catch (const std::invalid_argument& error) {
-    PyErr_SetString(PyExc_ValueError, error.what());
-  } catch (const std::out_of_range& error) {
-    PyErr_SetString(PyExc_IndexError, error.what());
-  } catch (const std::exception&) {
-    torch::translate_exception_to_python(std::current_exception());
-  } catch (...) {
-    PyErr_SetString(PyExc_RuntimeError, "a C++ exception that is no std::exception");
-  }
 }
 
 // The arguments of a call in the order of the parameters; false where a TypeError is set.
@@ -288,48 +268,25 @@ class Module {
 
 namespace detail {
 
-// Sets an ImportError where a PyTorch to come lays a tensor out in another way than TensorObject:
-// the first call would end the process.
+// Throws where a PyTorch to come lays a tensor out in another way than TensorObject: the first call
+// would end the process.
 inline void check_tensor_object() {
   const at::Tensor tensor = at::_ops::empty_memory_format::call(
       {0}, at::kFloat, at::kStrided, at::kCPU, std::nullopt, at::MemoryFormat::Contiguous);
   const Object object(THPVariable_Wrap(tensor));
-  if (object == nullptr || reinterpret_cast<TensorObject*>(object.get())->tensor.is_same(tensor)) {
-    return;
-  }
-  PyErr_SetString(PyExc_ImportError,
-                  "this PyTorch lays tensors out in another way than bindings/module.h says");
-}
-
-template <void (*define)(Module&)>
-int execute(PyObject* object) {
-  try {
-    check_tensor_object();
-    if (PyErr_Occurred() != nullptr) return -1;
-    Module module(object);
-    define(module);
-  } catch (...) {
-    set_python_error();
-  }
-  return PyErr_Occurred() != nullptr ? -1 : 0;
-}
-
-template <void (*define)(Module&)>
-PyObject* initialize(const char* name) {
-  static PyModuleDef_Slot slots[] = {{Py_mod_exec, reinterpret_cast<void*>(execute<define>)},
-                                     {0, nullptr}};
-  static PyModuleDef definition{
-      PyModuleDef_HEAD_INIT, name, nullptr, 0, nullptr, slots, nullptr, nullptr, nullptr};
-  return PyModuleDef_Init(&definition);
+  TORCH_CHECK(
+      object != nullptr && reinterpret_cast<TensorObject*>(object.get())->tensor.is_same(tensor),
+      "this PyTorch lays tensors out in another way than bindings/module.h says");
 }
 
 }  // namespace detail
 
-// PYTHON_MODULE(module) { ... } is what Python runs to import the extension, whose name PyTorch's
-// loader gives in TORCH_EXTENSION_NAME; two more macros, so that this is replaced by its value.
-#define PYTHON_MODULE(module) PYTHON_MODULE_NAMED(TORCH_EXTENSION_NAME, module)
-#define PYTHON_MODULE_NAMED(name, module) PYTHON_MODULE_OF_NAME(name, module)
-#define PYTHON_MODULE_OF_NAME(name, module)                                           \
-  static void define_module(Module& module);                                          \
-  PyMODINIT_FUNC PyInit_##name() { return detail::initialize<define_module>(#name); } \
-  static void define_module(Module& module)
+// PYTHON_MODULE(module) { ... } fills the Python module when it is imported.
+#define PYTHON_MODULE(module)                   \
+  static void define_functions(Module& module); \
+  void define_module(PyObject* python_module) { \
+    detail::check_tensor_object();              \
+    Module module(python_module);               \
+    define_functions(module);                   \
+  }                                             \
+  static void define_functions(Module& module)
