@@ -11,6 +11,7 @@ from _jit_loader.errors import CompileError
 from _jit_loader.inputs import InputsChanged
 from _jit_loader.lock import build_lock
 from _jit_loader.ninja_run import ninja_path
+from _jit_loader.pruning import cache_limit, keep_under_limit
 
 ATTEMPTS = 3
 
@@ -19,6 +20,7 @@ def build(request, slot):
     """Builds what is asked for, or waits for who is building it. Returns (module, was compiled)."""
     failure_before = read_checked(_failure_path(slot))
     check_tools(request)
+    limit = cache_limit()
     try:
         os.makedirs(cache_folder(), mode=0o700, exist_ok=True)
         os.makedirs(slot.folder, exist_ok=True)
@@ -31,9 +33,11 @@ def build(request, slot):
                 return modules.import_build(found, request.name), False
             _raise_shared_failure(slot, failure_before)
             _remove_leftovers(slot.folder)
-            return _build_until_stable(request, slot), True
+            module = _build_until_stable(request, slot)
     except PermissionError as error:
         raise _unwritable(slot.folder, error) from error
+    keep_under_limit(limit, os.path.dirname(module.__file__))
+    return module, True
 
 
 def check_tools(request):

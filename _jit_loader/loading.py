@@ -1,5 +1,6 @@
 """From a request to a module: look, and build only where nothing fits."""
 
+import os
 import time
 
 from _jit_loader import modules
@@ -29,9 +30,9 @@ def load_request(request):
     started = time.perf_counter()
     slot = Slot(request)
     found = slot.look()
-    if found is not None:
-        module, compiled = modules.import_build(found, request.name), False
-    else:
+    module = None if found is None else _import_if_there(found, request.name)
+    compiled = False
+    if module is None:
         from _jit_loader.build import build
 
         module, compiled = build(request, slot)
@@ -40,3 +41,13 @@ def load_request(request):
         request.name, compiled, seconds, request.with_cuda, module.__file__
     )
     return module
+
+
+def _import_if_there(found, name):
+    """The module of a build; None where somebody has removed it since the look."""
+    try:
+        return modules.import_build(found, name)
+    except ImportError:
+        if os.path.exists(found.library):
+            raise
+        return None

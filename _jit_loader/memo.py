@@ -109,6 +109,10 @@ class Memo:
     def _path_list(self):
         return os.fsdecode(self._paths).split("\0")[:-1]
 
+    def paths(self):
+        """Every path that it depends on, the library's among them."""
+        return self._path_list()
+
 
 def _checksum(body):
     """Differs between versions of Python, each of which has a marshal format of its own."""
