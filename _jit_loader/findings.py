@@ -185,13 +185,11 @@ def _gpus():
     by = ", by TORCH_CUDA_ARCH_LIST" if named else ""
     target = f"CUDA code is compiled for {compiled_for}{by}"
     if devices and not architectures:
-        text = (
-            f"{count(len(devices), 'GPU')}, but the driver's libnvidia-ml.so.1 does not say which"
-        )
+        text = f"{count(len(devices), 'GPU')}, and the driver's libnvidia-ml.so.1 does not answer"
         fix = "set TORCH_CUDA_ARCH_LIST; in a container, NVIDIA_DRIVER_CAPABILITIES=compute,utility"
-        return Finding("GPU", PROBLEM, f"{text}; {target}", None if named else fix)
+        return Finding("GPU", OK if named else PROBLEM, f"{text}; {target}", None if named else fix)
     if not architectures:
-        return Finding("GPU", OK, f"none; {target}")
+        return Finding("GPU", OK, "none" if toolchain.why_no_cuda() else f"none; {target}")
     text = f"{count(len(devices), 'GPU')} of architecture {' '.join(architectures)}"
     return Finding("GPU", OK, f"{text}; {target}")
 
@@ -246,7 +244,8 @@ def _test_compile(name, sources, level_of_failure):
         for path, text in zip(paths, sources.values()):
             with open(path, "w") as file:
                 file.write(text)
-        with _environment(JIT_LOADER_CACHE=os.path.join(folder, "cache"), JIT_LOADER_QUIET="1"):
+        cache = os.path.join(folder, "cache")
+        with _environment(JIT_LOADER_CACHE=cache, JIT_LOADER_CACHE_LIMIT="0", JIT_LOADER_QUIET="1"):
             try:
                 jit_loader.load(name, paths)
             except Exception as error:

@@ -19,7 +19,7 @@ def run(options):
 
     project = ops.current_project()
     names = options.names or ops.op_names(project)
-    one = len(options.names) == 1
+    one = len(names) == 1
     results = [build_here(names[0], project)] if one else build_in_processes(names)
     if options.json:
         print(json.dumps(results, indent=1))

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -251,6 +252,27 @@ def test_compilers_of_all_builds_together_are_bounded(project, tmp_path):
     assert max(counts) == 2
 
 
+def test_interrupt_ends_all_builds_and_their_compilers(project, tmp_path):
+    compiler = tmp_path / "bin" / "c++"
+    started, ended = tmp_path / "started", tmp_path / "ended"
+    write(compiler, f"#!/bin/sh\ntouch {started}\nsleep 5\ntouch {ended}\n")
+    compiler.chmod(0o755)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "jit_loader", "build"],
+        cwd=project,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "CXX": str(compiler)},
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    while not started.exists():
+        time.sleep(0.05)
+    time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=4) == 130
+    time.sleep(6)
+    assert not ended.exists()
+
+
 def test_build_outside_of_a_project(tmp_path):
     finished = run_in(tmp_path, "build")
     assert finished.returncode == 1
@@ -404,6 +426,20 @@ def test_doctor_without_cuda_is_content(doctor, monkeypatch):
     assert code == 0
     assert found["CUDA"]["level"] == "ok"
     assert "compile .cu" not in found
+
+
+def test_doctor_names_the_architectures_of_the_gpus(doctor, monkeypatch):
+    monkeypatch.delenv("TORCH_CUDA_ARCH_LIST", raising=False)
+    monkeypatch.setattr(findings, "_gpu_devices", lambda: ["nvidia0", "nvidia1"])
+    monkeypatch.setattr(machine, "gpu_architectures", lambda: ["9.0"])
+    _, found = doctor()
+    text = "2 GPUs of architecture 9.0; CUDA code is compiled for 9.0"
+    assert (found["GPU"]["level"], found["GPU"]["text"]) == ("ok", text)
+    monkeypatch.setattr(machine, "gpu_architectures", list)
+    code, found = doctor()
+    assert code == 0
+    assert found["GPU"]["level"] == "problem"
+    assert "set TORCH_CUDA_ARCH_LIST" in found["GPU"]["fix"]
 
 
 @pytest.mark.skipif(toolchain.why_no_cuda() is not None, reason="needs nvcc and a CUDA PyTorch")
