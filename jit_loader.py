@@ -24,11 +24,10 @@ if __name__ == "__main__":
     sys.exit(main())
 
 from _jit_loader import loading as _loading
-from _jit_loader import project as _project
-from _jit_loader import toolchain as _toolchain
-from _jit_loader.request import Request as _Request
 
-__all__ = ["CompileError", "load", "load_op", "loaded", "why_no_cuda"]  # noqa: F822
+__all__ = [
+    *("CompileError", "install", "load", "load_inline", "load_op", "loaded", "why_no_cuda"),
+]
 
 
 def load(
@@ -36,33 +35,84 @@ def load(
     sources,
     extra_cflags=None,
     extra_cuda_cflags=None,
+    extra_sycl_cflags=None,
     extra_ldflags=None,
     extra_include_paths=None,
+    build_directory=None,
+    verbose=False,
     with_cuda=None,
+    with_sycl=None,
+    is_python_module=True,
+    is_standalone=False,
+    keep_intermediates=True,
 ):
-    """Compiles sources into a Python module, or takes it from the cache, and returns it.
+    """Compiles sources into an extension, or takes it from the cache, and returns it.
 
-    The arguments mean what they mean in torch.utils.cpp_extension.load. It is compiled when
-    anything that matters has changed (the content of a source or of a header, a flag, a compiler,
-    PyTorch, ...) and then only the objects that the change reaches.
+    The arguments are those of torch.utils.cpp_extension.load, and so are the results: the module;
+    with is_python_module=False the path of the library, whose operators are then in torch.ops;
+    with is_standalone=True that of the executable. It is compiled when anything that matters has
+    changed (the content of a source or of a header, a flag, a compiler, PyTorch, ...) and then
+    only the objects that the change reaches.
+
+    Builds are kept in the cache; build_directory, if named, gets a copy of the library. verbose
+    prints the compilers' commands and all that they say. What has SYCL sources, and everything on
+    ROCm and outside Linux, goes to PyTorch's own load.
 
     Raises:
         CompileError: a source does not compile, link or load; it is a RuntimeError.
-        RuntimeError: a tool is missing; the message says how to get it.
+        RuntimeError: a tool is missing, and the message says how to get it; or the extension has
+            changed and registers operators (TORCH_LIBRARY), which needs a new process.
         FileNotFoundError: a source does not exist.
+        ValueError: the name cannot be one of a module.
     """
-    sources = [sources] if isinstance(sources, str | os.PathLike) else sources
-    return _loading.load_request(
-        _Request(
-            name,
-            sources,
-            extra_cflags,
-            extra_cuda_cflags,
-            extra_ldflags,
-            extra_include_paths,
-            with_cuda,
-        )
-    )
+    arguments = dict(locals())
+    from _jit_loader import drop_in
+
+    return drop_in.load(arguments)
+
+
+def load_inline(
+    name,
+    cpp_sources,
+    cuda_sources=None,
+    sycl_sources=None,
+    functions=None,
+    extra_cflags=None,
+    extra_cuda_cflags=None,
+    extra_sycl_cflags=None,
+    extra_ldflags=None,
+    extra_include_paths=None,
+    build_directory=None,
+    verbose=False,
+    with_cuda=None,
+    with_sycl=None,
+    is_python_module=True,
+    with_pytorch_error_handling=True,
+    keep_intermediates=True,
+    use_pch=False,
+    no_implicit_headers=False,
+    gil_not_used=False,
+):
+    """load for sources that are strings, as torch.utils.cpp_extension.load_inline takes them.
+
+    functions: names of C++ functions to bind, or {name: docstring}. use_pch is taken and not
+    needed. The sources are kept as files in the cache, which errors and debuggers name.
+    """
+    arguments = dict(locals())
+    from _jit_loader import drop_in
+
+    return drop_in.load_inline(arguments)
+
+
+def install():
+    """Puts load and load_inline in place of PyTorch's own, for the whole process.
+
+    Call it before anything says `from torch.utils.cpp_extension import load`. Programs that call
+    PyTorch's private functions keep PyTorch's own code.
+    """
+    from _jit_loader import drop_in
+
+    drop_in.install()
 
 
 def load_op(
@@ -81,9 +131,16 @@ def load_op(
 
     Raises: as load does.
     """
+    from _jit_loader import project as _project
+
     project = project or _project.project_of(sys._getframe(1).f_code.co_filename, name)
     project = os.path.realpath(project)
-    return _project.load_op(name, project, extra_cflags, extra_cuda_cflags, extra_ldflags, on_load)
+    flags = {
+        "extra_cflags": list(extra_cflags or ()),
+        "extra_cuda_cflags": list(extra_cuda_cflags or ()),
+        "extra_ldflags": list(extra_ldflags or ()),
+    }
+    return _project.load_op(name, project, flags, on_load)
 
 
 def loaded(name):
@@ -93,7 +150,9 @@ def loaded(name):
 
 def why_no_cuda():
     """None where CUDA code can be compiled, else what is missing, as one sentence."""
-    return _toolchain.why_no_cuda()
+    from _jit_loader.toolchain import why_no_cuda
+
+    return why_no_cuda()
 
 
 def __getattr__(name):

@@ -3,6 +3,7 @@
 import concurrent.futures
 import contextlib
 import os
+import shlex
 import shutil
 import tempfile
 import time
@@ -28,7 +29,7 @@ class Attempt:
     carried from an attempt to the next.
     """
 
-    def __init__(self, request, slot, before):
+    def __init__(self, request, slot, before, verbose):
         self.request, self.slot, self.before = request, slot, before
         self.contents = slot.contents()
         self.programs = toolchain.programs(request.with_cuda)
@@ -37,6 +38,8 @@ class Attempt:
         self.inputs = Inputs(request, self.contents, self.programs, before, self.clock)
         self.cuda_home = libraries.cuda_home() if request.with_cuda else None
         self.line = None
+        self.verbose = verbose
+        self.published = None  # the Build, once there is one
 
     def run(self):
         request = self.request
@@ -53,6 +56,8 @@ class Attempt:
                     "extra_include_paths": list(request.extra_include_paths),
                     "build_directory": self.folder,
                     "with_cuda": request.with_cuda,
+                    "is_python_module": request.form == "module",
+                    "is_standalone": request.form == "executable",
                 },
             )
         except CompileError as error:
@@ -86,6 +91,9 @@ class Attempt:
         self.line = BuildLine(self.request.name, reason, missing, expected)
         for source in self.request.sources:
             self.before[source] = self.contents.digest(source)
+        if self.verbose:
+            for output in [*missing, ninja_file.library]:
+                print(shlex.join(ninja_file.command(output)), flush=True)
         self.clock.start()
         with open(path, "w") as file:
             file.write(ninja_file.without(kept=set(self.records)))
@@ -100,7 +108,7 @@ class Attempt:
                 if output in missing:
                     recordings.append(executor.submit(self._record, ninja_file, output, facts))
 
-            result = run_ninja(self.folder, on_finished)
+            result = run_ninja(self.folder, on_finished, self.verbose)
         for recording in recordings:
             recording.result()
         if result.returncode != 0:
@@ -115,23 +123,22 @@ class Attempt:
             **merged(parts),
         }
 
-    def import_library(self):
-        """Loads the library as a test, publishes the build, and returns the module."""
+    def open_library(self):
+        """Opens the library as a test, publishes the build, and returns what was opened."""
         name, slot = self.request.name, self.slot
         build_key = digest_of(
             [self.request.key, *(self.manifest[part] for part in ("files", "tools", "absent"))]
         )
-        private = Build(self.folder, name)
+        private = Build(self.folder, self.request)
         try:
-            module = modules.import_library(private.library, build_key, name)
+            opened = modules.open_library(private.library, build_key, name, self.request.form)
         except ImportError as error:
             self._fail([f"error: cannot be loaded: {error}"])
-        published = Build(os.path.join(slot.folder, build_key), name)
-        publish(self.folder, self.manifest, published, self.contents)
-        modules.adopt(published, module)
-        slot.remember(self.programs, build_key, self.manifest, self.contents)
+        self.published = Build(os.path.join(slot.folder, build_key), self.request)
+        publish(self.folder, self.manifest, self.published, self.contents)
+        slot.remember(self.programs, self.published, self.manifest, self.contents)
         self.line.close_built()
-        return module
+        return modules.adopt(self.published.library, name, opened)
 
     def _reuse(self, ninja_file, store):
         """({object: record} of those that still fit, {object: expected seconds} of the others)."""

@@ -1,12 +1,13 @@
 """Who builds: one process at a time, until nothing changes under its hands."""
 
+import contextlib
 import glob
 import os
 import shutil
 
 from _jit_loader import modules, toolchain
 from _jit_loader.attempt import Attempt
-from _jit_loader.cache import cache_folder, read_checked
+from _jit_loader.cache import UntrustedCache, cache_folder, check_trusted, read_checked
 from _jit_loader.errors import CompileError
 from _jit_loader.inputs import InputsChanged
 from _jit_loader.lock import build_lock
@@ -16,28 +17,39 @@ from _jit_loader.pruning import cache_limit, keep_under_limit
 ATTEMPTS = 3
 
 
-def build(request, slot):
-    """Builds what is asked for, or waits for who is building it. Returns (module, was compiled)."""
+def build(request, slot, verbose):
+    """Builds what is asked for, or waits for who is building it.
+
+    Returns (what modules.open_build gives, its Build, whether it was compiled here).
+    """
+    modules.refuse_second_registration(request.name)
     failure_before = read_checked(_failure_path(slot))
     check_tools(request)
     limit = cache_limit()
     try:
         os.makedirs(cache_folder(), mode=0o700, exist_ok=True)
-        os.makedirs(slot.folder, exist_ok=True)
+        check_trusted(cache_folder())
+        with contextlib.suppress(FileNotFoundError):  # a clean meanwhile; the lock makes it again
+            os.makedirs(slot.folder, exist_ok=True)
+    except UntrustedCache:
+        raise
     except OSError as error:
         raise _unwritable(slot.folder, error) from error
     try:
         with build_lock(slot.folder, request.name):
             found = slot.look()
             if found is not None:
-                return modules.import_build(found, request.name), False
+                opened = modules.open_build(found.library, request.name, request.form)
+                return opened, found, False
             _raise_shared_failure(slot, failure_before)
             _remove_leftovers(slot.folder)
-            module = _build_until_stable(request, slot)
+            opened, published = _build_until_stable(request, slot, verbose)
+    except UntrustedCache:
+        raise
     except PermissionError as error:
         raise _unwritable(slot.folder, error) from error
-    keep_under_limit(limit, os.path.dirname(module.__file__))
-    return module, True
+    keep_under_limit(limit, published.folder)
+    return opened, published, True
 
 
 def check_tools(request):
@@ -60,12 +72,12 @@ def check_tools(request):
             raise FileNotFoundError(f"{request.name}: there is no source file {source}")
 
 
-def _build_until_stable(request, slot):
+def _build_until_stable(request, slot, verbose):
     before = {}
     for _ in range(ATTEMPTS):
-        attempt = Attempt(request, slot, before)
+        attempt = Attempt(request, slot, before, verbose)
         try:
-            return attempt.run()
+            return attempt.run(), attempt.published
         except InputsChanged as error:
             changed = error.args[0]
         except OSError:

@@ -11,7 +11,7 @@ import tempfile
 import time
 from typing import NamedTuple
 
-from _jit_loader.cache import cache_folder
+from _jit_loader.cache import UntrustedCache, cache_folder, check_trusted, readonly_caches
 from _jit_loader.ninja_run import ninja_path
 from _jit_loader.pruning import Usage, build_folders, cache_limit
 from _jit_loader.quantities import count, format_size
@@ -55,6 +55,7 @@ def all_findings():
     yield from cuda
     yield _gpus()
     yield _cache()
+    yield from _readonly_caches()
     if compiler.level != MISSING and ninja_path() is not None:
         yield _test_compile("doctor_cpp", {".cpp": MODULE.format(name="doctor_cpp")}, MISSING)
         if any(finding.subject == "nvcc" for finding in cuda):
@@ -195,9 +196,9 @@ def _gpus():
 
 
 def _gpu_devices():
-    with contextlib.suppress(OSError):
-        return [name for name in os.listdir("/dev") if re.fullmatch(r"nvidia\d+", name)]
-    return []
+    from _jit_loader.question import gpus
+
+    return gpus()
 
 
 def _cache():
@@ -208,29 +209,35 @@ def _cache():
         existing = os.path.dirname(existing)
     try:
         limit = cache_limit()
-    except ValueError as error:
-        return Finding("cache", MISSING, str(error), "correct it, or unset it for 5GB")
-    if os.statvfs(existing).f_flag & os.ST_NOEXEC:
-        return Finding("cache", MISSING, f"{folder} is mounted with noexec", elsewhere)
-    try:
+        if existing == folder:
+            check_trusted(folder)
         with tempfile.TemporaryFile(dir=existing):
             pass
+    except ValueError as error:
+        return Finding("cache", MISSING, str(error), "correct it, or unset it for 5GB")
+    except UntrustedCache as error:
+        return Finding("cache", MISSING, str(error), f"chmod go-w {folder}, or {elsewhere}")
     except OSError as error:
         text = f"{folder} cannot be written: {error.strerror}"
         return Finding("cache", MISSING, text, elsewhere)
+    if os.statvfs(existing).f_flag & os.ST_NOEXEC:
+        return Finding("cache", MISSING, f"{folder} is mounted with noexec", elsewhere)
     if existing != folder:
         return Finding("cache", OK, f"{folder}, which the first build makes")
-    status = os.stat(folder)
-    mode = stat.S_IMODE(status.st_mode)
-    size, builds = Usage(folder).size, len(list(build_folders()))
-    under = f" of {format_size(limit)}" if limit is not None else ", no limit"
-    text = f"{folder}, mode {mode:04o}, {count(builds, 'build')}, {format_size(size)}{under}"
-    if status.st_uid != os.geteuid():
-        return Finding("cache", PROBLEM, f"{text}; it is another user's", elsewhere)
-    if mode & 0o022:
-        text += "; others can put code there that you would run"
-        return Finding("cache", PROBLEM, text, f"chmod 700 {folder}")
-    return Finding("cache", OK, text)
+    mode = stat.S_IMODE(os.stat(folder).st_mode)
+    size = format_size(Usage(folder).size)
+    under = f"of {format_size(limit)}" if limit is not None else "without a limit"
+    builds = count(len(list(build_folders())), "build")
+    return Finding("cache", OK, f"{folder}, mode {mode:04o}, {builds}, {size} {under}")
+
+
+def _readonly_caches():
+    for folder in readonly_caches():
+        if os.access(folder, os.R_OK | os.X_OK):
+            yield Finding("shared cache", OK, folder)
+        else:
+            fix = "correct the environment variable JIT_LOADER_READONLY_CACHES"
+            yield Finding("shared cache", PROBLEM, f"{folder} cannot be read", fix)
 
 
 def _test_compile(name, sources, level_of_failure):
@@ -245,7 +252,12 @@ def _test_compile(name, sources, level_of_failure):
             with open(path, "w") as file:
                 file.write(text)
         cache = os.path.join(folder, "cache")
-        with _environment(JIT_LOADER_CACHE=cache, JIT_LOADER_CACHE_LIMIT="0", JIT_LOADER_QUIET="1"):
+        with _environment(
+            JIT_LOADER_CACHE=cache,
+            JIT_LOADER_CACHE_LIMIT="0",
+            JIT_LOADER_READONLY_CACHES="",
+            JIT_LOADER_QUIET="1",
+        ):
             try:
                 jit_loader.load(name, paths)
             except Exception as error:

@@ -1,21 +1,25 @@
-"""From a request to a module: look, and build only where nothing fits."""
+"""From a question to a module: a look at the memo of its last answer, and only then at more."""
 
-import os
 import time
 
-from _jit_loader import modules
-from _jit_loader.store import Slot
+from _jit_loader.memo import Memo
+from _jit_loader.modules import open_if_there
+from _jit_loader.question import memo_paths
 
 
 class Loaded:
-    """How an extension came to be loaded: compiled or from the cache, in how many seconds."""
+    """How an extension came to be loaded: compiled or from the cache, in how many seconds.
 
-    def __init__(self, name, compiled, seconds, with_cuda, path):
+    result: what load returned for it. path: of the library.
+    """
+
+    def __init__(self, name, result, path, compiled, with_cuda, seconds):
         self.name = name
-        self.compiled = compiled
-        self.seconds = seconds
-        self.with_cuda = with_cuda
+        self.result = result
         self.path = path
+        self.compiled = compiled
+        self.with_cuda = with_cuda
+        self.seconds = seconds
 
     def __repr__(self):
         how = "compiled" if self.compiled else "from the cache"
@@ -25,29 +29,24 @@ class Loaded:
 last_loaded = {}  # name: Loaded
 
 
-def load_request(request):
-    """The module of an extension, from the cache where a build fits, else built."""
+def load(name, kind, arguments, requests, form="module", verbose=False):
+    """Loads an extension, from the cache where a build fits, else built. Returns a Loaded.
+
+    kind, arguments: all that requests() depends on but files and environment, for its memo.
+    requests(): what to look for in the cache, in this order; the last is what is built.
+    """
     started = time.perf_counter()
-    slot = Slot(request)
-    found = slot.look()
-    module = None if found is None else _import_if_there(found, request.name)
-    compiled = False
-    if module is None:
-        from _jit_loader.build import build
+    paths = memo_paths(kind, arguments)
+    for path in paths:
+        memo = Memo.read(path)
+        if memo is not None and memo.is_unchanged():
+            result = open_if_there(memo.library, name, form)
+            if result is not None:
+                found = result, memo.library, False, memo.with_cuda
+                break
+    else:
+        from _jit_loader.looking import look_or_build  # no part of a hit
 
-        module, compiled = build(request, slot)
-    seconds = time.perf_counter() - started
-    last_loaded[request.name] = Loaded(
-        request.name, compiled, seconds, request.with_cuda, module.__file__
-    )
-    return module
-
-
-def _import_if_there(found, name):
-    """The module of a build; None where somebody has removed it since the look."""
-    try:
-        return modules.import_build(found, name)
-    except ImportError:
-        if os.path.exists(found.library):
-            raise
-        return None
+        found = look_or_build(requests(), paths[0], verbose)
+    last_loaded[name] = loaded = Loaded(name, *found, time.perf_counter() - started)
+    return loaded

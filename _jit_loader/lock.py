@@ -57,8 +57,8 @@ def _lock_path(slot_folder):
 def _open_acquired(slot_folder, name):
     """The lock, held; opened again where the slot was removed (by pruning.py) before it was."""
     while True:
-        os.makedirs(slot_folder, exist_ok=True)
         with contextlib.suppress(FileNotFoundError):
+            os.makedirs(slot_folder, exist_ok=True)
             descriptor = _open(slot_folder)
             try:
                 _acquire(descriptor, name)

@@ -38,26 +38,26 @@ def is_settled(file_stamp):
 
 
 class Memo:
-    """Files with their stamps and digests, and the build that they led to.
+    """Files with their stamps and digests, and the library that they led to.
 
-    programs: {role: path} at the time. checker: (path, stamp) of the compiled unchanged.cpp.
+    checker: (path, stamp) of the compiled unchanged.cpp.
     """
 
-    def __init__(self, programs, build_key, paths, stamps, digests, checker):
-        self.programs = programs
-        self.build_key = build_key
+    def __init__(self, library, with_cuda, paths, stamps, digests, checker):
+        self.library = library
+        self.with_cuda = with_cuda
         self._paths = paths  # joined by NUL
         self._stamps = stamps  # four int64 each
         self._digests = digests  # 16 bytes each
         self._checker = checker
 
     @classmethod
-    def of(cls, programs, build_key, entries, checker):
+    def of(cls, library, with_cuda, entries, checker):
         """entries: [(path, stamp, digest)]; stamp None for what is absent, digest None likewise."""
         paths = "\0".join(path for path, _, _ in entries) + "\0"
         stamps = b"".join(struct.pack("4q", *_numbers(stamp)) for _, stamp, _ in entries)
         digests = b"".join(bytes.fromhex(d) if d else bytes(DIGEST_BYTES) for _, _, d in entries)
-        return cls(programs, build_key, os.fsencode(paths), stamps, digests, checker)
+        return cls(library, with_cuda, os.fsencode(paths), stamps, digests, checker)
 
     @classmethod
     def read(cls, path):
@@ -74,8 +74,8 @@ class Memo:
     def to_bytes(self):
         body = marshal.dumps(
             (
-                self.programs,
-                self.build_key,
+                self.library,
+                self.with_cuda,
                 self._paths,
                 self._stamps,
                 self._digests,

@@ -36,8 +36,11 @@ def parallel_jobs():
     return int(named) if named.isdigit() and int(named) > 0 else len(os.sched_getaffinity(0))
 
 
-def run_ninja(folder, on_finished):
-    """Builds the default target of folder/build.ninja; on_finished(output name) after each."""
+def run_ninja(folder, on_finished, verbose=False):
+    """Builds the default target of folder/build.ninja; on_finished(output name) after each.
+
+    verbose: prints what the compilers print.
+    """
     command = [ninja_path() or "ninja", "-j", str(parallel_jobs())]
     environment = {**os.environ, "NINJA_STATUS": STATUS}
     process = subprocess.Popen(
@@ -57,6 +60,8 @@ def run_ninja(folder, on_finished):
                 on_finished(line[len(STATUS) :])
             else:
                 output.append(line)
+                if verbose and not os.path.isfile(os.path.join(folder, line)):  # the linker's trace
+                    print(line, flush=True)
         return NinjaResult(process.wait(), output)
     except BaseException:
         stop_session(process)

@@ -5,7 +5,7 @@ import importlib
 import os
 import sys
 
-from _jit_loader import loading, project
+from _jit_loader import loading, question
 
 
 def current_project():
@@ -42,35 +42,38 @@ def load_as_imported(name, folder):
     return loading.last_loaded[name]
 
 
-def request_of(name, folder):
-    """What load_as_imported would ask the loader for; the op is neither built nor loaded."""
+def requests_of(name, folder):
+    """What load_as_imported would ask the loader for; the op is neither built nor loaded.
+
+    Returns the requests, of which the last is what would be built, and the path of their memo.
+    """
     with _questions_caught(name):
         try:
             load_as_imported(name, folder)
         except _Asked as asked:
-            return asked.request
+            return asked.requests, asked.memo_path
     raise RuntimeError(f"importing bindings/{name}.py does not load the op {name!r}")
 
 
 class _Asked(BaseException):
     """What a wrapper's import ends with, past any `except Exception` of its own."""
 
-    def __init__(self, request):
-        self.request = request
+    def __init__(self, requests, memo_path):
+        self.requests, self.memo_path = requests, memo_path
 
 
 @contextlib.contextmanager
 def _questions_caught(name):
     """Raises _Asked where an op would be loaded; others, which its wrapper imports, are loaded."""
-    load_request = project.load_request
+    load = loading.load
 
-    def catch(request):
-        if request.name == name:
-            raise _Asked(request)
-        return load_request(request)
+    def catch(asked_for, kind, arguments, requests, *others):
+        if asked_for == name:
+            raise _Asked(requests(), question.memo_paths(kind, arguments)[0])
+        return load(asked_for, kind, arguments, requests, *others)
 
-    project.load_request = catch
+    loading.load = catch
     try:
         yield
     finally:
-        project.load_request = load_request
+        loading.load = load

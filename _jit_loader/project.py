@@ -2,10 +2,7 @@
 
 import os
 
-from _jit_loader import toolchain
-from _jit_loader.loading import load_request
-from _jit_loader.request import Request
-from _jit_loader.store import Slot
+from _jit_loader import loading
 
 _in_force = {}  # (project, name): the module that the last load_op returned
 _listeners = {}  # (project, name): the functions to call with each new module
@@ -26,15 +23,11 @@ def project_of(file, name):
     return os.getcwd()
 
 
-def load_op(name, project, extra_cflags=(), extra_cuda_cflags=(), extra_ldflags=(), on_load=None):
-    """See jit_loader.load_op."""
-    requests = [
-        _request(name, project, with_cuda, extra_cflags, extra_cuda_cflags, extra_ldflags)
-        for with_cuda in _variants(name, project)
-    ]
-    # On a machine without nvcc a build for CUDA may still be in the cache.
-    cached = (request for request in requests[:-1] if Slot(request).look() is not None)
-    module = load_request(next(cached, requests[-1]))
+def load_op(name, project, flags, on_load=None):
+    """See jit_loader.load_op. flags: the values of Request's extra_... arguments, by name."""
+    module = loading.load(
+        name, "load_op", [name, project, flags], lambda: _requests(name, project, flags)
+    ).result
     key = project, name
     listeners = _listeners.setdefault(key, [])
     if _in_force.get(key) not in (None, module):
@@ -47,16 +40,28 @@ def load_op(name, project, extra_cflags=(), extra_cuda_cflags=(), extra_ldflags=
     return module
 
 
-def _variants(name, project):
-    """The values of with_cuda to try: looked for in the cache in this order; the last is built."""
+def _requests(name, project, flags):
+    """What to look for in the cache, in this order; the last is what can be built here."""
     import torch
 
-    if torch.version.cuda is None or not os.path.exists(_kernel(project, name, ".cu")):
-        return [False]
-    return [True] if toolchain.nvcc_path() is not None else [True, False]
+    from _jit_loader import toolchain
+    from _jit_loader.memo import stamp
+
+    files = [_binding(project, name)] + [_kernel(project, name, e) for e in ("_cpu.cpp", ".cu")]
+    looked_at = {path: stamp(path) for path in [*files, *toolchain.looked_at(with_cuda=True)]}
+    variants = [False]
+    if torch.version.cuda is not None and os.path.exists(_kernel(project, name, ".cu")):
+        # On a machine without nvcc a build for CUDA may still be in the cache.
+        variants = [True] if toolchain.nvcc_path() is not None else [True, False]
+    requests = [_request(name, project, with_cuda, flags) for with_cuda in variants]
+    requests[0].looked_at.update(looked_at)
+    return requests
 
 
-def _request(name, project, with_cuda, extra_cflags, extra_cuda_cflags, extra_ldflags):
+def _request(name, project, with_cuda, flags):
+    from _jit_loader.request import Request
+    from _jit_loader.toolchain import cpu_flags
+
     binding = _binding(project, name)
     if not os.path.exists(binding):
         raise FileNotFoundError(
@@ -66,13 +71,14 @@ def _request(name, project, with_cuda, extra_cflags, extra_cuda_cflags, extra_ld
     if with_cuda:
         sources.append(_kernel(project, name, ".cu"))
     # No symbol is shared between an old build of an op and its new one in the same process.
-    cflags = ["-O3", "-fvisibility=hidden", "-fno-gnu-unique", "-fopenmp", *toolchain.cpu_flags()]
+    cflags = ["-O3", "-fvisibility=hidden", "-fno-gnu-unique", "-fopenmp", *cpu_flags()]
+    cuda_cflags = ["-O3", "-Xcompiler=-fvisibility=hidden"]
     return Request(
         name,
         [source for source in sources if os.path.exists(source)],
-        extra_cflags=[*cflags, *(["-DWITH_CUDA"] if with_cuda else []), *(extra_cflags or ())],
-        extra_cuda_cflags=["-O3", "-Xcompiler=-fvisibility=hidden", *(extra_cuda_cflags or ())],
-        extra_ldflags=extra_ldflags,
+        extra_cflags=cflags + ["-DWITH_CUDA"] * with_cuda + flags["extra_cflags"],
+        extra_cuda_cflags=cuda_cflags + flags["extra_cuda_cflags"],
+        extra_ldflags=flags["extra_ldflags"],
         extra_include_paths=[project],
         with_cuda=with_cuda,
         project=project,

@@ -110,8 +110,7 @@ def clean(names=None):
     _remove_leftovers()
     _remove_memos(usage, removed)
     if names is None and not removed.busy:
-        for path in _files_in(cache_folder(), *(f.path for f in _subfolders(cache_folder()))):
-            _remove_file(path, usage, removed)
+        _remove_the_rest(usage, removed)
     for folder in _subfolders(cache_folder()):
         with contextlib.suppress(OSError):
             os.rmdir(folder.path)  # which takes an empty one only
@@ -122,7 +121,10 @@ def slots(names=None):
     """Yields the folders of the requests in the cache, of these names or of all."""
     for folder in _subfolders(cache_folder()):
         if names is None or folder.name in names:
-            yield from (slot.path for slot in _subfolders(folder.path))
+            # Every slot has a lock; memos and inline sources have none.
+            for slot in _subfolders(folder.path):
+                if os.path.lexists(os.path.join(slot.path, "lock")):
+                    yield slot.path
 
 
 def build_folders(names=None):
@@ -139,7 +141,7 @@ def size_of(folder):
 def last_used(folder):
     """When a build was last loaded, in seconds since the epoch; of a failed one, when it failed."""
     name = os.path.basename(os.path.dirname(os.path.dirname(folder)))
-    for path in (os.path.join(folder, f"{name}.so"), folder):
+    for path in (os.path.join(folder, f"{name}.so"), os.path.join(folder, name), folder):
         with contextlib.suppress(OSError):
             status = os.lstat(path)
             return status.st_mtime if path == folder else max(status.st_atime, status.st_mtime)
@@ -190,12 +192,24 @@ def _remove_leftovers():
                 shutil.rmtree(path) if path in folders else os.unlink(path)
 
 
+def _remove_the_rest(usage, removed):
+    """What is kept for builds: the memos, the checker, sources of load_inline that are not new."""
+    folders = _subfolders(cache_folder())
+    for path in _files_in(cache_folder(), *(folder.path for folder in folders)):
+        _remove_file(path, usage, removed)
+    for entry in [entry for folder in folders for entry in _subfolders(folder.path)]:
+        with contextlib.suppress(OSError):
+            if time.time() - entry.stat().st_mtime > LEFTOVER_SECONDS:
+                statuses = list(_files_below(entry.path))
+                _remove(entry.path)
+                removed.size += usage.subtract(statuses)
+
+
 def _remove_memos(usage, removed):
     """Memos that name a library of this cache which is gone."""
-    libraries = os.path.join(cache_folder(), "")
     for path, memo in memos():
-        depends_on = (name for name in memo.paths() if name.startswith(libraries))
-        if not all(map(os.path.exists, depends_on)):
+        is_own = memo.library.startswith(os.path.join(cache_folder(), ""))
+        if is_own and not os.path.exists(memo.library):
             _remove_file(path, usage, removed)
 
 
@@ -215,8 +229,7 @@ def memos():
 
 
 def _memo_folders():
-    named = [entry.path for entry in _subfolders(cache_folder()) if entry.name == "memos"]
-    return [*named, *slots()]
+    return [entry.path for entry in _subfolders(cache_folder()) if entry.name == "memos"]
 
 
 def _files_in(*folders):

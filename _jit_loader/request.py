@@ -5,20 +5,10 @@ import re
 import sys
 from importlib.machinery import EXTENSION_SUFFIXES
 
-import torch
-
 from _jit_loader import toolchain
 from _jit_loader.cache import digest_of
-
-PATH_LISTS = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "COMPILER_PATH")
-SETTINGS = (
-    *("CC", "CXX", "GCC_EXEC_PREFIX", "CCC_OVERRIDE_OPTIONS", "SOURCE_DATE_EPOCH"),
-    *("LD_RUN_PATH", "CUDNN_HOME", "CUDNN_PATH", "CUDA_INC_PATH"),
-)
-CUDA_SETTINGS = (
-    *("PYTORCH_NVCC", "NVCC_CCBIN", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"),
-    "TORCH_CUDA_ARCH_LIST",
-)
+from _jit_loader.memo import stamp
+from _jit_loader.question import CUDA_SETTINGS, PATH_LISTS, SETTINGS, pytorch_version
 
 
 class Roots:
@@ -62,14 +52,12 @@ class Roots:
             text = text.replace(f"<{name}>", folder)
         return text
 
-    def key(self):
-        return digest_of(self.folders)
-
 
 class Request:
     """One extension to load. Lists of flags are the caller's own; nothing here changes them.
 
     source_flags: {source: flags} for single sources, which PyTorch's load has no argument for.
+    form: what is built, see modules.open_build.
     """
 
     def __init__(
@@ -83,15 +71,13 @@ class Request:
         with_cuda=None,
         project=None,
         source_flags=None,
+        form="module",
     ):
-        if not name.isidentifier():
-            raise ValueError(
-                f"{name!r} cannot name an extension: it becomes a C++ and Python name, so it takes "
-                "letters, digits and underscores only"
-            )
+        _check_name(name, form)
         if not sources:
             raise ValueError(f"{name}: there are no sources to compile")
         self.name = name
+        self.form = form
         self.sources = [os.path.abspath(source) for source in sources]
         self.extra_cflags = list(extra_cflags or ())
         self.extra_cuda_cflags = list(extra_cuda_cflags or ())
@@ -100,6 +86,8 @@ class Request:
         if with_cuda is None:
             with_cuda = any(source.endswith((".cu", ".cuh")) for source in self.sources)
         self.with_cuda = with_cuda
+        # Before the look itself: what changes in between then differs at the next look.
+        self.looked_at = {path: stamp(path) for path in toolchain.looked_at(with_cuda)}
         self.source_flags = source_flags or {}
         self.project = os.path.abspath(project or find_project(self.sources))
         self.roots = Roots(self.project)
@@ -120,6 +108,7 @@ class Request:
                 environment[name] = os.pathsep.join(map(roots.relative, folders))
         return {
             "name": self.name,
+            "form": self.form,
             "sources": [roots.relative(source) for source in self.sources],
             "C++ flags": [roots.relative_text(flag) for flag in self.extra_cflags],
             "flags of single sources": {
@@ -131,15 +120,24 @@ class Request:
             "include paths": [roots.relative(path) for path in self.extra_include_paths],
             "with CUDA": self.with_cuda,
             "environment variables": environment,
-            "PyTorch": [
-                torch.__version__,
-                torch.version.git_version,
-                torch.version.cuda,
-                torch._C._GLIBCXX_USE_CXX11_ABI,
-            ],
+            "PyTorch": pytorch_version(),
             "Python": EXTENSION_SUFFIXES[0],
             "machine": os.uname().machine,
         }
+
+
+def _check_name(name, form):
+    """A module's name is one of C++ and of Python; any name is that of a file in the cache."""
+    if form == "module" and not (name.isidentifier() and name.isascii()):
+        raise ValueError(
+            f"{name!r} cannot name an extension: it becomes a C++ and Python name, so it takes "
+            "letters, digits and underscores only, and no digit first"
+        )
+    if not re.fullmatch(r"[\w-][\w.-]*", name, re.ASCII):
+        raise ValueError(
+            f"{name!r} cannot name an extension: it becomes the name of a file, so it takes "
+            "letters, digits, '_', '-' and '.' only, and no '.' first"
+        )
 
 
 def find_project(sources):

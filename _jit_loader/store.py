@@ -4,8 +4,8 @@
     <build key>/                      one build, published whole and never changed
         <name>.so  manifest.json  the objects with their records
     failed/                           the last failed build: its log, its good objects
-    memo-<roots>                      stats of all that the last hit depended on
     lock
+<cache>/memos/<question>              stats of all that the last answer to a question depended on
 """
 
 import contextlib
@@ -13,78 +13,83 @@ import glob
 import os
 
 from _jit_loader import toolchain
-from _jit_loader.cache import cache_folder, read_checked, write_whole
+from _jit_loader.cache import cache_folder, read_checked, readonly_caches, write_whole
+from _jit_loader.checker import find_checker
+from _jit_loader.contents import Contents
 from _jit_loader.memo import UNSETTLED, Memo, is_settled, stamp
 
 
 class Build:
-    """A published build: a folder with the library and its manifest."""
+    """A build: a folder with the library (or executable) and its manifest."""
 
-    def __init__(self, folder, name):
+    def __init__(self, folder, request):
         self.folder = folder
-        self.library = os.path.join(folder, f"{name}.so")
+        ending = "" if request.form == "executable" else ".so"
+        self.library = os.path.join(folder, request.name + ending)
 
 
 class Slot:
-    """The builds of one request."""
+    """The builds of one request.
 
-    def __init__(self, request):
+    memo_path: where the next answer to the same question is kept. looked_at: {path: stamp} of the
+    files whose presence led from that question to the request.
+    """
+
+    def __init__(self, request, memo_path, looked_at):
         self.request = request
         self.folder = os.path.join(cache_folder(), request.name, request.key)
-        self._memo_path = os.path.join(self.folder, f"memo-{request.roots.key()}")
+        others = readonly_caches()
+        self._folders = [os.path.join(f, request.name, request.key) for f in others]
+        self._memo_path = memo_path
+        self._looked_at = looked_at
 
     def look(self):
         """The build that fits the files as they are, or None. Needs no write and no tool."""
         programs = toolchain.programs(self.request.with_cuda)
-        memo = Memo.read(self._memo_path)
-        if memo is not None and memo.programs == programs and memo.is_unchanged():
-            return self._build(memo.build_key)
-        return self._look_at_contents(programs, self.contents(memo))
+        contents = self.contents()
+        for build, manifest in self.manifests():
+            if not fits(manifest, self.request.roots, programs, contents):
+                continue
+            if contents.digest(build.library) == manifest["library"]:
+                self.remember(programs, build, manifest, contents)
+                return build
+        return None
 
-    def contents(self, memo=None):
+    def contents(self):
         """Contents that knows what the last look read, here or for another extension.
 
         PyTorch's headers and the compilers are the same for all; nvcc's alone take 0.8 s to hash.
         """
-        from _jit_loader.contents import Contents  # no part of a hit
-
-        memo = memo or Memo.read(self._memo_path) or Memo.read(_newest_memo())
+        memo = Memo.read(self._memo_path) or Memo.read(_newest_memo())
         return Contents(memo.known() if memo is not None else {})
 
     def manifests(self):
-        """Yields (build key, manifest) of the published builds, the newest first."""
-        try:
-            folders = [entry for entry in os.scandir(self.folder) if entry.is_dir()]
-            folders.sort(key=lambda entry: -entry.stat().st_mtime_ns)
-        except OSError:
-            return
-        for entry in folders:
-            manifest = read_manifest(entry.path)
-            if manifest is not None:
-                yield entry.name, manifest
+        """Yields (Build, manifest) of the published builds, our own first, the newest first."""
+        for slot_folder in [self.folder, *self._folders]:
+            try:
+                folders = [entry for entry in os.scandir(slot_folder) if entry.is_dir()]
+                folders.sort(key=lambda entry: -entry.stat().st_mtime_ns)
+            except OSError:
+                continue
+            for entry in folders:
+                manifest = read_manifest(entry.path)
+                if manifest is not None:
+                    yield Build(entry.path, self.request), manifest
 
     def last_manifest(self):
         """The manifest of the build that the last look found from here, else of the newest."""
         memo = Memo.read(self._memo_path)
-        last = read_manifest(self._build(memo.build_key).folder) if memo is not None else None
-        return last or next((manifest for _, manifest in self.manifests()), None)
+        if memo is not None and os.path.dirname(os.path.dirname(memo.library)) == self.folder:
+            last = read_manifest(os.path.dirname(memo.library))
+            if last is not None:
+                return last
+        return next((manifest for _, manifest in self.manifests()), None)
 
-    def _look_at_contents(self, programs, contents):
-        for build_key, manifest in self.manifests():
-            if fits(manifest, self.request.roots, programs, contents):
-                build = self._build(build_key)
-                if contents.digest(build.library) == manifest["library"]:
-                    self.remember(programs, build_key, manifest, contents)
-                    return build
-        return None
-
-    def remember(self, programs, build_key, manifest, contents):
+    def remember(self, programs, build, manifest, contents):
         """Writes the stats that will stand for this build's inputs at the next look, if it can."""
-        from _jit_loader import checker  # no part of a hit
-
         absolute = self.request.roots.absolute
         folders = [absolute(folder) for folder in manifest["absent"]]
-        folder_stamps = [s if is_settled(s) else UNSETTLED for s in map(stamp, folders)]
+        stamps = {**self._looked_at, **{folder: stamp(folder) for folder in folders}}
         if shadowing(manifest, self.request.roots):
             return
         entries = []
@@ -94,25 +99,24 @@ class Slot:
             *((absolute(path), digest) for path, digest in manifest["files"].items()),
             *((absolute(path), digest) for path, digest in manifest["tools"].items()),
             *programs_then,
-            (self._build(build_key).library, manifest["library"]),
+            (build.library, manifest["library"]),
         ]:
             file_stamp, current = contents.stamped(path)
             if current != digest and (current is not None or path in own):
                 return  # changed since it was compiled: its stat must not stand for this build
             entries.append((path, file_stamp, current))
-        entries += [(path, s, None) for path, s in zip(folders, folder_stamps)]
-        memo = Memo.of(programs, build_key, entries, checker.find_checker(cache_folder()))
+        entries += [(path, s if is_settled(s) else UNSETTLED, None) for path, s in stamps.items()]
+        checker = find_checker(cache_folder())
+        memo = Memo.of(build.library, self.request.with_cuda, entries, checker)
         # In a read-only cache the next look reads the contents again.
         with contextlib.suppress(OSError):
+            os.makedirs(os.path.dirname(self._memo_path), mode=0o700, exist_ok=True)
             write_whole(self._memo_path, memo.to_bytes())
-
-    def _build(self, build_key):
-        return Build(os.path.join(self.folder, build_key), self.request.name)
 
 
 def _newest_memo():
     """The path of the memo that was written last, for any extension."""
-    memos = glob.glob(os.path.join(glob.escape(cache_folder()), "*", "*", "memo-*"))
+    memos = glob.glob(os.path.join(glob.escape(cache_folder()), "memos", "*"))
     stamps = {path: stamp(path) for path in memos}
     return max(filter(stamps.get, memos), key=lambda path: stamps[path][1], default=os.devnull)
 

@@ -2,6 +2,7 @@
 
 import glob
 import os
+import shlex
 
 import torch
 
@@ -13,52 +14,61 @@ DEFAULT_ARCHITECTURES = ("8.0",)
 
 def cxx_command():
     """The words of the C++ compiler's command, as PyTorch chooses it: $CXX, else c++."""
-    return _words(os.environ.get("CXX", "")) or ["c++"]
-
-
-def _words(command):
-    if not set(command) & set(" \t\\\"'"):
-        return [command] if command else []
-    import shlex  # 0.3 ms, a tenth of a hit
-
-    return shlex.split(command)
+    return shlex.split(os.environ.get("CXX", "")) or ["c++"]
 
 
 def find_program(name):
-    """The path of a program as a shell finds it, or None; shutil.which takes ten times as long."""
+    """The path of a program as a shell finds it, or None."""
+    return _first_executable(_candidates(name))
+
+
+def _candidates(name):
+    """Where a shell looks for a program, in order."""
     folders = [""] if os.sep in name else os.environ.get("PATH", os.defpath).split(os.pathsep)
-    for folder in folders:
-        path = os.path.join(folder, name)
-        if os.access(path, os.X_OK) and not os.path.isdir(path):
-            return path
-    return None
+    return [os.path.join(folder, name) for folder in folders]
+
+
+def _first_executable(paths):
+    return next(filter(_is_executable, paths), None)
+
+
+def _is_executable(path):
+    return os.access(path, os.X_OK) and not os.path.isdir(path)
 
 
 def cxx_programs():
     """Paths of the programs in the C++ compiler's command ("ccache g++" has two); [] without."""
-    words = [word for word in cxx_command() if not word.startswith("-")]
-    found = [find_program(word) for word in words]
-    return [path for path in found if path is not None]
+    return [path for path in map(find_program, _cxx_words()) if path is not None]
+
+
+def _cxx_words():
+    return [word for word in cxx_command() if not word.startswith("-")]
 
 
 def nvcc_path():
     """Path of nvcc, or None: $PYTORCH_NVCC, $CUDA_HOME, $CUDA_PATH, PATH, /usr/local/cuda, pip."""
-    named = _words(os.environ.get("PYTORCH_NVCC", ""))
+    return _first_executable(_nvcc_candidates())
+
+
+def _nvcc_candidates():
+    named = shlex.split(os.environ.get("PYTORCH_NVCC", ""))
     if named:
-        return find_program(named[-1])
+        return _candidates(named[-1])
     home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
     if home:
-        return find_program(os.path.join(home, "bin", "nvcc"))
-    return (
-        find_program("nvcc")
-        or find_program("/usr/local/cuda/bin/nvcc")
-        or next(filter(None, map(find_program, _pip_nvccs())), None)
-    )
+        return [os.path.join(home, "bin", "nvcc")]
+    # From `pip install cuda-toolkit[nvcc]` it lies beside torch in site-packages.
+    from_pip = glob.glob(os.path.join(_pip_cuda_folder(), "cu*", "bin", "nvcc"))
+    return [*_candidates("nvcc"), "/usr/local/cuda/bin/nvcc", *sorted(from_pip)]
 
 
-def _pip_nvccs():
-    """nvcc from `pip install cuda-toolkit[nvcc]`, which lies beside torch in site-packages."""
-    return sorted(glob.glob(os.path.join(packages_folder(), "nvidia", "cu*", "bin", "nvcc")))
+def _pip_cuda_folder():
+    return os.path.join(packages_folder(), "nvidia")
+
+
+def _host_compiler():
+    """What PyTorch passes to nvcc as the host compiler: $CC; without it nvcc takes gcc."""
+    return os.environ.get("CC") or os.environ.get("NVCC_CCBIN") or "gcc"
 
 
 def packages_folder():
@@ -72,11 +82,22 @@ def programs(with_cuda):
     nvcc = nvcc_path() if with_cuda else None
     if nvcc is not None:
         found["nvcc"] = nvcc
-        # PyTorch passes $CC to nvcc as the host compiler, else nvcc takes gcc.
-        host = find_program(os.environ.get("CC") or os.environ.get("NVCC_CCBIN") or "gcc")
+        host = find_program(_host_compiler())
         if host is not None:
             found["host"] = host
     return found
+
+
+def looked_at(with_cuda):
+    """Every path whose presence decides what programs() finds: for each, up to where it is."""
+    searches = [_candidates(word) for word in _cxx_words()]
+    if with_cuda:
+        searches += [_nvcc_candidates(), [_pip_cuda_folder()], _candidates(_host_compiler())]
+    paths = []
+    for search in searches:
+        found = _first_executable(search)
+        paths += search[: search.index(found) + 1] if found else search
+    return paths
 
 
 def why_no_cuda():

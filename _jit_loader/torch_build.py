@@ -14,46 +14,58 @@ _thread = threading.local()
 def build_with_torch(steps, load_arguments):
     """Calls torch.utils.cpp_extension.load and returns what it returns.
 
-    steps: an object with run_ninja(), import_library() and cuda_home.
+    steps: an object with run_ninja(), open_library() and cuda_home.
     """
-    cpp_extension = _cpp_extension()
+    module = cpp_extension()
     name = load_arguments["name"]
     with _name_lock(name):
         # PyTorch would rename a changed module to <name>_v1, and compile everything again.
-        cpp_extension.JIT_EXTENSION_VERSIONER.entries.pop(name, None)
+        versions = module.JIT_EXTENSION_VERSIONER.entries
+        theirs = versions.pop(name, None)
         if steps.cuda_home is not None:
-            cpp_extension.CUDA_HOME = steps.cuda_home
+            module.CUDA_HOME = steps.cuda_home
         _thread.steps = steps
         try:
-            return cpp_extension.load(**load_arguments)
+            return original("load")(**load_arguments)
         finally:
             _thread.steps = None
+            versions.pop(name, None)
+            if theirs is not None:  # what a program has loaded past us
+                versions[name] = theirs
+
+
+def original(function_name):
+    """PyTorch's own load or load_inline, whatever stands in its place now."""
+    cpp_extension()
+    return _originals[function_name]
+
+
+_originals = {}
 
 
 @functools.cache
-def _cpp_extension():
+def cpp_extension():
+    """The module torch.utils.cpp_extension, with our steps in it."""
     logger = logging.getLogger("torch.utils.cpp_extension")
     level = logger.level
     logger.setLevel(logging.ERROR)  # it warns about every machine that has nvcc and no GPU
     try:
-        from torch.utils import cpp_extension
+        from torch.utils import cpp_extension as module
     finally:
         logger.setLevel(level)
-    _replace(cpp_extension, "_run_ninja_build", lambda steps, folder, *_, **__: steps.run_ninja())
-    _replace(
-        cpp_extension,
-        "_import_module_from_library",
-        lambda steps, *_, **__: steps.import_library(),
-    )
+    _originals.update(load=module.load, load_inline=module.load_inline)
+    _replace(module, "_run_ninja_build", lambda steps, folder, *_, **__: steps.run_ninja())
+    for last_step in ("_import_module_from_library", "_get_exec_path"):
+        _replace(module, last_step, lambda steps, *_, **__: steps.open_library())
     # Ours is found by its path, whether or not PATH leads there.
-    _replace(cpp_extension, "verify_ninja_availability", lambda steps: None)
+    _replace(module, "verify_ninja_availability", lambda steps: None)
     # Runs the compiler twice to warn of one older than any that compiles these headers.
     _replace(
-        cpp_extension,
+        module,
         "get_compiler_abi_compatibility_and_version",
         lambda steps, *_: (True, None),
     )
-    return cpp_extension
+    return module
 
 
 def _replace(module, function_name, ours):

@@ -26,16 +26,17 @@ void torch_launch_add2(const at::Tensor& c, const at::Tensor& a, const at::Tenso
   c.unsafeGetTensorImpl()->bump_version();
 }
 
-PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
-  m.doc() = "add2, compiled; bindings/add2.py has the function with a gradient.";
-  define<forward>(
-      m, "forward",
+PYTHON_MODULE(module) {
+  module.doc("add2, compiled; bindings/add2.py has the function with a gradient.");
+  define_with_try<forward>(
+      module, "forward",
       "a + b as a new contiguous tensor, without a gradient. Floating tensors on one device; "
       "shapes broadcast and dtypes promote as in PyTorch.",
       "a", "b");
-  m.def("torch_launch_add2", torch_launch_add2, py::arg("c"), py::arg("a"), py::arg("b"),
-        py::arg("n"), py::call_guard<py::gil_scoped_release>(),
-        "Writes a[i] + b[i] into c[i] for every i in [0, n). c, a and b are contiguous float32 "
-        "tensors on one device, each of at least n elements; c may be a or b, but must not partly "
-        "overlap one. ValueError for a negative n, RuntimeError for the rest.");
+  module.define<torch_launch_add2>(
+      "torch_launch_add2",
+      "Writes a[i] + b[i] into c[i] for every i in [0, n). c, a and b are contiguous float32 "
+      "tensors on one device, each of at least n elements; c may be a or b, but must not partly "
+      "overlap one. ValueError for a negative n, RuntimeError for the rest.",
+      "c", "a", "b", "n");
 }

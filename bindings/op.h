@@ -14,14 +14,13 @@
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
-#include <torch/csrc/utils/pybind.h>
 
 #include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <string>
-#include <utility>
 
+#include "bindings/module.h"
 #include "kernels/common.h"
 
 // The dtype switch hands its choice on as a value: in(type, x) and out(type, y) are the memory of
@@ -205,23 +204,11 @@ class Op {
 
 namespace detail {
 
-// torch.Tensor itself and nn.Parameter: a subclass may have its own __torch_function__.
-struct ExactTypes {
-  py::object tensor = py::module_::import("torch").attr("Tensor");
-  py::object parameter = py::module_::import("torch.nn").attr("Parameter");
-
-  // Made when the module is defined, never destroyed: at exit there is no interpreter left to do
-  // it.
-  static const ExactTypes& get() {
-    static const ExactTypes* types = new ExactTypes;
-    return *types;
-  }
-
-  bool contain(py::handle value) const {
-    const py::handle type(reinterpret_cast<PyObject*>(Py_TYPE(value.ptr())));
-    return type.is(tensor) || type.is(parameter);
-  }
-};
+// A torch.Tensor or nn.Parameter itself: a subclass may have its own __torch_function__.
+inline bool is_exactly_tensor(PyObject* value) {
+  PyObject* type = reinterpret_cast<PyObject*>(Py_TYPE(value));
+  return type == THPVariableClass || type == ParameterClass;
+}
 
 // Whether PyTorch's dispatcher would do nothing between a call and the kernel but autograd.
 inline bool no_mode_is_active() {
@@ -236,69 +223,53 @@ inline bool autograd_is_active() {
              c10::DispatchKey::AutogradFunctionality);
 }
 
-// PyEval_SaveThread without pybind11's own bookkeeping.
-class WithoutGil {
- public:
-  WithoutGil() : state_(PyEval_SaveThread()) {}
-  ~WithoutGil() { PyEval_RestoreThread(state_); }
-  WithoutGil(const WithoutGil&) = delete;
-  WithoutGil& operator=(const WithoutGil&) = delete;
-
- private:
-  PyThreadState* state_;
-};
-
-template <class Result, class... Args, size_t... I>
-py::object try_call(Result (*function)(Args...), PyObject* const* values,
-                    std::index_sequence<I...>) {
-  const ExactTypes& exact_types = ExactTypes::get();
-  const auto general = py::reinterpret_borrow<py::object>(Py_NotImplemented);
-  if (!no_mode_is_active() || !(exact_types.contain(values[I]) && ...)) return general;
-  const std::array<at::Tensor, sizeof...(Args)> tensors{py::cast<at::Tensor>(values[I])...};
-  if (!(is_plain(tensors[I]) && ...) || (has_tangent(tensors[I]) || ...)) return general;
-  if (autograd_is_active() && (tensors[I].requires_grad() || ...)) return py::none();
-  Result result = [&] {
-    const WithoutGil without_gil;
-    return function(tensors[I]...);
-  }();
-  return py::cast(std::move(result));
-}
-
 template <class Result, class... Args>
 PyObject* try_call(Result (*function)(Args...), PyObject* const* values, Py_ssize_t count) {
-  if (count != sizeof...(Args)) return Py_NewRef(Py_NotImplemented);
-  try {
-    return try_call(function, values, std::index_sequence_for<Args...>()).release().ptr();
-  } catch (py::error_already_set& error) {
-    error.restore();
-  } catch (...) {
-    py::detail::try_translate_exceptions();
+  if (count != sizeof...(Args) || !no_mode_is_active() ||
+      !std::all_of(values, values + count, is_exactly_tensor)) {
+    return Py_NewRef(Py_NotImplemented);
   }
-  return nullptr;
+  std::array<at::Tensor, sizeof...(Args)> tensors;
+  std::transform(values, values + count, tensors.begin(),
+                 [](PyObject* value) { return reinterpret_cast<TensorObject*>(value)->tensor; });
+  if (!std::all_of(tensors.begin(), tensors.end(), is_plain) ||
+      std::any_of(tensors.begin(), tensors.end(), has_tangent)) {
+    return Py_NewRef(Py_NotImplemented);
+  }
+  const auto requires_grad = [](const at::Tensor& x) { return x.requires_grad(); };
+  if (autograd_is_active() && std::any_of(tensors.begin(), tensors.end(), requires_grad)) {
+    Py_RETURN_NONE;
+  }
+  const Result result = [&] {
+    const WithoutGil without_gil;
+    return std::apply(function, tensors);
+  }();
+  return to_python(result);
 }
 
 template <auto function>
-PyObject* try_function(PyObject* /*module*/, PyObject* const* values, Py_ssize_t count) {
-  return try_call(function, values, count);
+PyObject* try_call_from_python(PyObject* /*self*/, PyObject* const* values, Py_ssize_t count) {
+  try {
+    return try_call(function, values, count);
+  } catch (...) {
+    set_python_error();
+    return nullptr;
+  }
 }
 
 }  // namespace detail
 
-// Defines `name`, a function of tensors, in the module, and try_`name` for the Python wrapper: the
-// result where nothing but the kernel has to run, None where only autograd has to record the call
-// too, and NotImplemented where PyTorch's dispatcher has to decide (or no such call is possible).
+// Defines `name`, a function of tensors, and try_`name` for the Python wrapper: the result where
+// nothing but the kernel has to run, None where only autograd has to record the call too, and
+// NotImplemented where PyTorch's dispatcher has to decide (or no such call is possible).
 //
-// Made in C++, that decision costs a tenth of a microsecond; in Python it costs a whole one. For
-// the same reason try_`name` is a plain function of CPython's: pybind11's cost 0.3 us more a call.
+// Made in C++, that decision costs a tenth of a microsecond; in Python it costs a whole one.
 template <auto function, class... Names>
-void define(py::module_& module, const char* name, const char* doc, Names... names) {
-  module.def(name, function, doc, py::arg(names)..., py::call_guard<py::gil_scoped_release>());
-  detail::ExactTypes::get();
-  static const std::string try_name = std::string("try_") + name;
-  static PyMethodDef method{
-      try_name.c_str(),
-      reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(detail::try_function<function>)),
-      METH_FASTCALL, nullptr};
-  module.attr(try_name.c_str()) =
-      py::reinterpret_steal<py::object>(PyCFunction_New(&method, nullptr));
+void define_with_try(Module& module, const std::string& name, const char* doc,
+                     Names... parameters) {
+  module.define<function>(name, doc, parameters...);
+  module.add("try_" + name,
+             "What " + name + " returns; None where autograd has to record the call, and " +
+                 "NotImplemented where PyTorch's dispatcher has to decide.",
+             {parameters...}, detail::try_call_from_python<function>, METH_FASTCALL);
 }

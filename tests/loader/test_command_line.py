@@ -414,9 +414,9 @@ def test_doctor_with_a_cache_that_others_can_write(doctor, tiny):
     tiny.load()
     os.chmod(cache_folder(), 0o777)
     code, found = doctor()
-    assert code == 0
-    assert found["cache"]["level"] == "problem"
-    assert found["cache"]["fix"] == f"chmod 700 {cache_folder()}"
+    assert code == 1
+    assert found["cache"]["level"] == "missing"
+    assert found["cache"]["fix"].startswith(f"chmod go-w {cache_folder()}")
 
 
 def test_doctor_without_cuda_is_content(doctor, monkeypatch):

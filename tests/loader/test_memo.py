@@ -36,7 +36,7 @@ def files(tmp_path):
 def memo(files, checker, absent=()):
     entries = [(str(path), stamp(path), read_digest(path)) for path in files]
     entries += [(str(path), None, None) for path in absent]
-    return Memo.of({"cxx0": "/usr/bin/c++"}, "key", entries, checker)
+    return Memo.of("/cache/library.so", True, entries, checker)
 
 
 def test_nothing_has_changed(files, compare, tmp_path):
@@ -68,14 +68,14 @@ def test_absent_file_that_appears_is_seen(files, compare, tmp_path):
 
 def test_unsettled_stamp_equals_nothing(files, compare):
     entries = [(str(files[0]), UNSETTLED, None)]
-    assert not Memo.of({}, "key", entries, compare).is_unchanged()
+    assert not Memo.of("/cache/library.so", True, entries, compare).is_unchanged()
 
 
 def test_written_and_read_again(files, compare, tmp_path):
     path = tmp_path / "memo"
     path.write_bytes(memo(files, compare).to_bytes())
     again = Memo.read(path)
-    assert (again.programs, again.build_key) == ({"cxx0": "/usr/bin/c++"}, "key")
+    assert (again.library, again.with_cuda) == ("/cache/library.so", True)
     assert again.is_unchanged()
     known = again.known()
     assert known[str(files[5])] == (stamp(files[5]), read_digest(files[5]))

@@ -1,5 +1,6 @@
 """load_op: an op is found by its name in the caller's project, this one's or anybody's."""
 
+import glob
 import os
 import shutil
 import subprocess
@@ -163,7 +164,7 @@ def test_nvcc_that_is_a_script_elsewhere(tmp_path, monkeypatch):
 def test_nvcc_from_pip(tmp_path, monkeypatch):
     from _jit_loader import toolchain
 
-    found = toolchain._pip_nvccs()
+    found = glob.glob(toolchain._pip_cuda_folder() + "/cu*/bin/nvcc")
     if not found or jit_loader.why_no_cuda():
         pytest.skip("nvcc is not installed from pip")
     monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
@@ -254,31 +255,3 @@ def test_cpp_library_of_the_process_is_linked_where_the_compiler_lacks_its_name(
     linked = [line for line in manifest.splitlines() if "libstdc++" in line]
     assert linked
     assert all("libstdc++.so.6" in line for line in linked)
-
-
-def test_lowered_cpu_capability_is_not_kept_for_other_processes(tmp_path, monkeypatch):
-    from _jit_loader import machine
-
-    monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("ATEN_CPU_CAPABILITY", "default")
-    machine.facts.cache_clear()
-    machine.facts()
-    assert not list((tmp_path / "cache").rglob("machines/*"))
-    machine.facts.cache_clear()
-
-
-def test_machine_is_asked_once(tmp_path, monkeypatch):
-    from _jit_loader import machine
-
-    monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
-    machine.facts.cache_clear()
-    first = machine.facts()
-    machine.facts.cache_clear()
-    with monkeypatch.context() as patch:
-        patch.setattr(machine, "_ask", lambda: pytest.fail("it was asked again"))
-        assert machine.facts() == first
-    for path in (tmp_path / "cache").rglob("machines/*"):
-        path.write_text('{"cpu"')
-    machine.facts.cache_clear()
-    assert machine.facts() == first, "what is damaged is asked again"
-    machine.facts.cache_clear()

@@ -104,7 +104,7 @@ def test_loading_is_using(tiny):
 
 
 def _load_anew(tiny):
-    modules._modules.clear()
+    modules._opened.clear()
     tiny.load()
 
 
@@ -140,6 +140,20 @@ def test_clean_leaves_no_file(tiny):
     assert os.listdir(cache_folder()) == []
     tiny.write("other.cpp", 'extern "C" long other(void) { return 100; }\n')
     assert tiny.value() == 101
+
+
+def test_clean_takes_inline_sources_that_are_not_new(tiny):
+    folder = Path(cache_folder()) / "inline" / "0123456789"
+    new = Path(cache_folder()) / "inline" / "9876543210"
+    for inline in (folder, new):
+        inline.mkdir(parents=True)
+        (inline / "main.cpp").write_text("int a;\n")
+    os.utime(folder, (0, 0))
+    pruning.prune(max_size=0, max_age=0)
+    assert folder.exists()
+    pruning.clean()
+    assert not folder.exists()
+    assert new.exists()
 
 
 def test_clean_of_a_name_leaves_the_others(tiny):
@@ -192,15 +206,15 @@ def test_loaded_module_goes_on_working(tiny):
 
 def test_build_removed_between_look_and_import(tiny, monkeypatch):
     build(tiny, 1)
-    modules._modules.clear()
-    import_library = modules.import_library
+    modules._opened.clear()
+    open_library = modules.open_library
 
     def remove_first(*arguments):
-        monkeypatch.setattr(modules, "import_library", import_library)
+        monkeypatch.setattr(modules, "open_library", open_library)
         pruning.clean()
-        return import_library(*arguments)
+        return open_library(*arguments)
 
-    monkeypatch.setattr(modules, "import_library", remove_first)
+    monkeypatch.setattr(modules, "open_library", remove_first)
     assert tiny.value() == 101
 
 
@@ -239,7 +253,7 @@ def test_lock_is_that_of_the_slot_and_not_of_a_removed_one(tiny):
 def _load_again_and_again(tiny, until, queue):
     values = set()
     while time.time() < until:
-        modules._modules.clear()
+        modules._opened.clear()
         try:
             values.add(tiny.value())
         except BaseException as error:

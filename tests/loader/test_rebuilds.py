@@ -320,7 +320,7 @@ def test_folder_named_like_the_first_part_of_an_include_is_compiled_once(tiny):
 def test_edit_between_the_link_and_the_publication_is_seen(tiny, monkeypatch):
     from _jit_loader import modules
 
-    real = modules.import_library
+    real = modules.open_library
 
     def slow(*arguments):
         tiny.write("other.cpp", 'extern "C" long other(void) { return 200; }\n')
@@ -328,7 +328,7 @@ def test_edit_between_the_link_and_the_publication_is_seen(tiny, monkeypatch):
         return real(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(modules, "import_library", slow)
+        patch.setattr(modules, "open_library", slow)
         assert tiny.value() == 101
     assert tiny.value() == 201
 
@@ -336,7 +336,7 @@ def test_edit_between_the_link_and_the_publication_is_seen(tiny, monkeypatch):
 def test_header_removed_before_the_publication_is_missed_afterwards(tiny, monkeypatch):
     from _jit_loader import modules
 
-    real = modules.import_library
+    real = modules.open_library
 
     def slow(*arguments):
         (tiny.folder / "value.h").unlink()
@@ -344,7 +344,7 @@ def test_header_removed_before_the_publication_is_missed_afterwards(tiny, monkey
         return real(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(modules, "import_library", slow)
+        patch.setattr(modules, "open_library", slow)
         assert tiny.value() == 101
     with pytest.raises(jit_loader.CompileError, match=r"value\.h: No such file"):
         tiny.load()

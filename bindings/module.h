@@ -1,0 +1,334 @@
+// Functions of C++ as functions of a Python module, through nothing but CPython's own interface.
+//
+// pybind11 costs every binding 4 s of compile time, PyTorch's header for tensors in Python 8 s, and
+// this file next to nothing. What it needs of that header it declares itself; a test compares.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty_ops.h>
+#include <Python.h>
+
+#include <algorithm>
+#include <array>
+#include <exception>
+#include <memory>
+#include <new>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+// Of torch/csrc/autograd/python_variable.h: torch.Tensor, torch.nn.Parameter, and a tensor as a
+// Python object (None for an undefined one).
+extern PyObject* THPVariableClass;
+extern PyObject* ParameterClass;
+PyObject* THPVariable_Wrap(const at::TensorBase& tensor);
+
+// Of torch/csrc/Exceptions.h: sets the Python error that a C++ exception stands for.
+namespace torch {
+void translate_exception_to_python(const std::exception_ptr& exception);
+}
+
+// The start of THPVariable, which every torch.Tensor in Python is.
+struct TensorObject {
+  PyObject_HEAD at::Tensor tensor;
+};
+
+// PyEval_SaveThread for a scope: other Python threads run meanwhile.
+class WithoutGil {
+ public:
+  WithoutGil() : state_(PyEval_SaveThread()) {}
+  ~WithoutGil() { PyEval_RestoreThread(state_); }
+  WithoutGil(const WithoutGil&) = delete;
+  WithoutGil& operator=(const WithoutGil&) = delete;
+
+ private:
+  PyThreadState* state_;
+};
+
+namespace detail {
+
+struct Release {
+  void operator()(PyObject* object) const { Py_DECREF(object); }
+};
+using Object = std::unique_ptr<PyObject, Release>;  // owns one reference
+
+// A Python function made of a C++ one; the Python function owns it.
+struct Function {
+  std::string name;
+  std::string doc;
+  std::vector<const char*> parameters;
+  PyMethodDef method;
+};
+
+// One argument of a call.
+struct Argument {
+  const Function& function;
+  const char* parameter;
+  PyObject* value;
+
+  // Sets the TypeError; false.
+  bool must_be(const char* expected, const char* got = nullptr) const {
+    PyErr_Format(PyExc_TypeError, "%s(): argument '%s' must be %s, not %s", function.name.c_str(),
+                 parameter, expected, got != nullptr ? got : Py_TYPE(value)->tp_name);
+    return false;
+  }
+};
+
+// from_python: sets `to` to the argument's value; false where a Python error is set instead.
+
+inline bool from_python(const Argument& argument, at::Tensor& to) {
+  // Not PyObject_IsInstance, which believes a __class__ that the object's memory belies.
+  if (!PyObject_TypeCheck(argument.value, reinterpret_cast<PyTypeObject*>(THPVariableClass))) {
+    return argument.must_be("Tensor", argument.value == Py_None ? "None" : nullptr);
+  }
+  to = reinterpret_cast<TensorObject*>(argument.value)->tensor;
+  return true;
+}
+
+inline bool from_python(const Argument& argument, std::optional<at::Tensor>& to) {
+  if (argument.value == Py_None) return true;
+  return from_python(argument, to.emplace());
+}
+
+inline bool from_python(const Argument& argument, int64_t& to) {
+  const Object index(PyNumber_Index(argument.value));  // int, numpy's integers, but no float
+  if (index == nullptr) {
+    if (!PyErr_ExceptionMatches(PyExc_TypeError)) return false;
+    PyErr_Clear();
+    return argument.must_be("int");
+  }
+  int overflow = 0;
+  to = PyLong_AsLongLongAndOverflow(index.get(), &overflow);
+  return overflow == 0 || argument.must_be("int of 64 bits", "one that needs more");
+}
+
+inline bool from_python(const Argument& argument, double& to) {
+  to = PyFloat_AsDouble(argument.value);
+  if (to != -1.0 || PyErr_Occurred() == nullptr) return true;
+  if (!PyErr_ExceptionMatches(PyExc_TypeError)) return false;
+  PyErr_Clear();
+  return argument.must_be("float");
+}
+
+inline bool from_python(const Argument& argument, bool& to) {
+  to = argument.value == Py_True;
+  return PyBool_Check(argument.value) || argument.must_be("bool");
+}
+
+// to_python: a new reference, or nullptr where a Python error is set.
+
+inline PyObject* to_python(const at::Tensor& tensor) { return THPVariable_Wrap(tensor); }
+
+template <class... T>
+PyObject* to_python(const std::tuple<T...>& values) {
+  Object tuple(PyTuple_New(sizeof...(T)));
+  Py_ssize_t position = 0;
+  const auto add = [&](const auto& value) {
+    PyObject* item = to_python(value);
+    PyTuple_SET_ITEM(tuple.get(), position++, item);
+    return item != nullptr;
+  };
+  const bool complete =
+      tuple != nullptr &&
+      std::apply([&](const auto&... value) { return (add(value) && ...); }, values);
+  return complete ? tuple.release() : nullptr;
+}
+
+// Called where an exception is being handled. PyTorch translates its own, and takes all others for
+// RuntimeErrors; for those of the C++ library that mean something else, this does as pybind11.
+inline void set_python_error() {
+  try {
+    throw;
+  } catch (const std::bad_alloc&) {
+    PyErr_NoMemory();
+  } catch (const std::invalid_argument& error) {
+    PyErr_SetString(PyExc_ValueError, error.what());
+  } catch (const std::out_of_range& error) {
+    PyErr_SetString(PyExc_IndexError, error.what());
+  } catch (const std::exception&) {
+    torch::translate_exception_to_python(std::current_exception());
+  } catch (...) {
+    PyErr_SetString(PyExc_RuntimeError, "a C++ exception that is no std::exception");
+  }
+}
+
+// The arguments of a call in the order of the parameters; false where a TypeError is set.
+inline bool in_order(const Function& function, PyObject* const* given, size_t positional,
+                     PyObject* keywords, PyObject** ordered) {
+  const char* name = function.name.c_str();
+  const std::vector<const char*>& parameters = function.parameters;
+  if (positional > parameters.size()) {
+    PyErr_Format(PyExc_TypeError, "%s() takes %zu arguments, but %zu were given", name,
+                 parameters.size(), positional);
+    return false;
+  }
+  std::copy_n(given, positional, ordered);
+  const Py_ssize_t named = keywords != nullptr ? PyTuple_GET_SIZE(keywords) : 0;
+  for (Py_ssize_t i = 0; i < named; ++i) {
+    PyObject* keyword = PyTuple_GET_ITEM(keywords, i);
+    size_t place = 0;
+    while (place < parameters.size() &&
+           PyUnicode_CompareWithASCIIString(keyword, parameters[place]) != 0) {
+      ++place;
+    }
+    if (place == parameters.size()) {
+      PyErr_Format(PyExc_TypeError, "%s() has no argument '%U'", name, keyword);
+      return false;
+    }
+    if (ordered[place] != nullptr) {
+      PyErr_Format(PyExc_TypeError, "%s() got two values for argument '%U'", name, keyword);
+      return false;
+    }
+    ordered[place] = given[positional + i];
+  }
+  for (size_t place = 0; place < parameters.size(); ++place) {
+    if (ordered[place] == nullptr) {
+      PyErr_Format(PyExc_TypeError, "%s() misses argument '%s'", name, parameters[place]);
+      return false;
+    }
+  }
+  return true;
+}
+
+// Calls a C++ function with what CPython hands to a METH_FASTCALL | METH_KEYWORDS function.
+template <class Result, class... Args>
+PyObject* call(Result (*function)(Args...), const Function& self, PyObject* const* given,
+               size_t positional, PyObject* keywords) {
+  std::array<PyObject*, sizeof...(Args)> ordered{};
+  if (!in_order(self, given, positional, keywords, ordered.data())) return nullptr;
+  std::tuple<std::decay_t<Args>...> values;
+  size_t place = 0;
+  const auto convert = [&](auto& value) {
+    const Argument argument{self, self.parameters[place], ordered[place]};
+    ++place;
+    return from_python(argument, value);
+  };
+  if (!std::apply([&](auto&... value) { return (convert(value) && ...); }, values)) return nullptr;
+  const auto run = [&] {
+    const WithoutGil without_gil;
+    return std::apply(function, values);
+  };
+  if constexpr (std::is_void_v<Result>) {
+    run();
+    Py_RETURN_NONE;
+  } else {
+    return to_python(run());
+  }
+}
+
+template <auto function>
+PyObject* call_from_python(PyObject* self, PyObject* const* given, Py_ssize_t positional,
+                           PyObject* keywords) {
+  try {
+    const void* owned = PyCapsule_GetPointer(self, nullptr);
+    return call(function, *static_cast<const Function*>(owned), given, positional, keywords);
+  } catch (...) {
+    set_python_error();
+    return nullptr;
+  }
+}
+
+template <class Result, class... Args>
+constexpr size_t count_parameters(Result (*)(Args...)) {
+  return sizeof...(Args);
+}
+
+}  // namespace detail
+
+// The Python module that a binding defines.
+class Module {
+ public:
+  explicit Module(PyObject* module) : module_(module) {}
+
+  void doc(const char* text) { PyModule_SetDocString(module_, text); }
+
+  // A C++ function as `name` in Python, its arguments by position or by name; other Python threads
+  // run while it does. Arguments may be at::Tensor, std::optional of it (None), int64_t, double and
+  // bool; the result at::Tensor (None if undefined), a std::tuple of them, or void.
+  template <auto function, class... Names>
+  void define(const std::string& name, const char* doc, Names... parameters) {
+    static_assert(sizeof...(Names) == detail::count_parameters(function), "name every argument");
+    add(name, doc, {parameters...}, detail::call_from_python<function>,
+        METH_FASTCALL | METH_KEYWORDS);
+  }
+
+  // The same for a function written for CPython, of the kind that `flags` says.
+  template <class CFunction>
+  void add(const std::string& name, const std::string& doc, std::vector<const char*> parameters,
+           CFunction* function, int flags) {
+    add_method(name, doc, std::move(parameters),
+               reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function)), flags);
+  }
+
+ private:
+  void add_method(const std::string& name, const std::string& doc,
+                  std::vector<const char*> parameters, PyCFunction function, int flags) {
+    std::string signature;  // for help() and inspect.signature, in the form that CPython reads
+    for (const char* parameter : parameters) {
+      signature += (signature.empty() ? "" : ", ") + std::string(parameter);
+    }
+    auto* owned = new detail::Function{
+        name, name + "(" + signature + ")\n--\n\n" + doc, std::move(parameters), {}};
+    owned->method = {owned->name.c_str(), function, flags, owned->doc.c_str()};
+    const detail::Object self(PyCapsule_New(owned, nullptr, [](PyObject* capsule) {
+      delete static_cast<detail::Function*>(PyCapsule_GetPointer(capsule, nullptr));
+    }));
+    const detail::Object module_name(PyModule_GetNameObject(module_));
+    const detail::Object method(PyCFunction_NewEx(&owned->method, self.get(), module_name.get()));
+    PyModule_AddObjectRef(module_, owned->name.c_str(), method.get());
+  }
+
+  PyObject* module_;
+};
+
+namespace detail {
+
+// Sets an ImportError where a PyTorch to come lays a tensor out in another way than TensorObject:
+// the first call would end the process.
+inline void check_tensor_object() {
+  const at::Tensor tensor = at::_ops::empty_memory_format::call(
+      {0}, at::kFloat, at::kStrided, at::kCPU, std::nullopt, at::MemoryFormat::Contiguous);
+  const Object object(THPVariable_Wrap(tensor));
+  if (object == nullptr || reinterpret_cast<TensorObject*>(object.get())->tensor.is_same(tensor)) {
+    return;
+  }
+  PyErr_SetString(PyExc_ImportError,
+                  "this PyTorch lays tensors out in another way than bindings/module.h says");
+}
+
+template <void (*define)(Module&)>
+int execute(PyObject* object) {
+  try {
+    check_tensor_object();
+    if (PyErr_Occurred() != nullptr) return -1;
+    Module module(object);
+    define(module);
+  } catch (...) {
+    set_python_error();
+  }
+  return PyErr_Occurred() != nullptr ? -1 : 0;
+}
+
+template <void (*define)(Module&)>
+PyObject* initialize(const char* name) {
+  static PyModuleDef_Slot slots[] = {{Py_mod_exec, reinterpret_cast<void*>(execute<define>)},
+                                     {0, nullptr}};
+  static PyModuleDef definition{
+      PyModuleDef_HEAD_INIT, name, nullptr, 0, nullptr, slots, nullptr, nullptr, nullptr};
+  return PyModuleDef_Init(&definition);
+}
+
+}  // namespace detail
+
+// PYTHON_MODULE(module) { ... } is what Python runs to import the extension, whose name PyTorch's
+// loader gives in TORCH_EXTENSION_NAME; two more macros, so that this is replaced by its value.
+#define PYTHON_MODULE(module) PYTHON_MODULE_NAMED(TORCH_EXTENSION_NAME, module)
+#define PYTHON_MODULE_NAMED(name, module) PYTHON_MODULE_OF_NAME(name, module)
+#define PYTHON_MODULE_OF_NAME(name, module)                                           \
+  static void define_module(Module& module);                                          \
+  PyMODINIT_FUNC PyInit_##name() { return detail::initialize<define_module>(#name); } \
+  static void define_module(Module& module)

@@ -1,0 +1,309 @@
+"""load and load_inline as PyTorch has them: arguments, results, exceptions, and install()."""
+
+import inspect
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch.utils import cpp_extension
+
+import jit_loader
+from _jit_loader import torch_build
+
+ROOT = Path(__file__).resolve().parents[2]
+
+OPERATORS = """\
+#include <torch/library.h>
+int64_t shifted(int64_t x) { return x + VALUE; }
+TORCH_LIBRARY(NAMESPACE, m) { m.def("shifted(int x) -> int", shifted); }
+"""
+PROGRAM = """\
+#include <cstdio>
+int main() { std::puts("standalone"); }
+"""
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.mark.parametrize("function", ["load", "load_inline"])
+def test_signature_is_pytorchs(function):
+    """Positional arguments too: each has the place and the default that it has there."""
+    theirs = inspect.signature(torch_build.original(function)).parameters.values()
+    ours = inspect.signature(getattr(jit_loader, function)).parameters.values()
+    described = [(parameter.name, parameter.kind, parameter.default) for parameter in theirs]
+    # PyTorch 2.11 lacks the last argument of 2.15's load_inline.
+    assert [(p.name, p.kind, p.default) for p in ours][: len(described)] == described
+
+
+def test_source_may_be_one_path(tiny):
+    source = tiny.write("alone.cpp", "#include <Python.h>\n" + MODULE.format(name="alone", value=5))
+    assert jit_loader.load("alone", str(source)).value() == 5
+    assert jit_loader.load("alone", source).value() == 5
+
+
+MODULE = """\
+static PyObject* value(PyObject*, PyObject*) {{ return PyLong_FromLong({value}); }}
+static PyMethodDef methods[] = {{{{"value", value, METH_NOARGS, ""}}, {{nullptr, nullptr, 0, ""}}}};
+static PyModuleDef definition = {{PyModuleDef_HEAD_INIT, "{name}", nullptr, -1, methods}};
+PyMODINIT_FUNC PyInit_{name}(void) {{ return PyModule_Create(&definition); }}
+"""
+
+
+def test_module_has_its_own_name(tiny):
+    assert tiny.load().__name__ == "tiny"
+
+
+def test_relative_paths(tiny, monkeypatch):
+    monkeypatch.chdir(tiny.folder)
+    tiny.write("include/deep.h", "#define VALUE 7\n")
+    tiny.write("value.h", "#include <deep.h>\n")
+    module = jit_loader.load(
+        "tiny", ["module.cpp", "other.cpp"], extra_include_paths=["include"], verbose=False
+    )
+    assert module.value() == 107
+
+
+def test_arguments_stay_as_they_were(tiny):
+    lists = {name: [] for name in ("extra_cflags", "extra_ldflags", "extra_include_paths")}
+    sources = tiny.sources
+    jit_loader.load("tiny", sources, **lists)
+    assert sources == tiny.sources
+    assert not any(lists.values())
+
+
+def test_build_directory_gets_the_library(tiny, tmp_path):
+    folder = tmp_path / "build"
+    tiny.load(build_directory=str(folder))
+    library = folder / "tiny.so"
+    first = library.read_bytes()
+    assert first == Path(jit_loader.loaded("tiny").path).read_bytes()
+    tiny.write("value.h", "#define VALUE 2\n")
+    assert tiny.value(build_directory=folder) == 102
+    assert library.read_bytes() != first
+    library.unlink()
+    tiny.compiled()
+    tiny.load(build_directory=folder)
+    assert library.exists()
+    assert tiny.compiled() == []
+
+
+def test_verbose_prints_what_the_compiler_is_told(tiny, capfd):
+    tiny.load(verbose=False)
+    assert "-fPIC" not in capfd.readouterr().out
+    tiny.write("value.h", "#define VALUE 2\n#warning look here\n")
+    tiny.load(verbose=True)
+    printed = capfd.readouterr().out
+    assert "-fPIC" in printed
+    assert "look here" in printed
+
+
+def test_standalone_program(cache, tmp_path):
+    source = tmp_path / "program.cpp"
+    source.write_text(PROGRAM)
+    options = {"is_python_module": False, "is_standalone": True}
+    path = jit_loader.load("my-program.1", [source], **options)
+    assert subprocess.check_output([path], text=True) == "standalone\n"
+    assert jit_loader.load("my-program.1", [source], **options) == path
+    assert not jit_loader.loaded("my-program.1").compiled
+    with pytest.raises(ValueError, match="mutually exclusive"):
+        jit_loader.load("my_program", [source], is_standalone=True)
+
+
+@pytest.mark.parametrize(
+    "name", ["", "..", "../x", "a/b", "a b", "a\0b", ".hidden", "a\n", "naïve", "1st", "a-b", "a.b"]
+)
+def test_name_that_no_module_can_have_is_refused(tiny, name):
+    with pytest.raises(ValueError, match="cannot name an extension"):
+        jit_loader.load(name, tiny.sources)
+    assert tiny.compiled() == []
+
+
+@pytest.mark.parametrize("name", ["", "..", "../x", "a/b", "a b", ".hidden"])
+def test_name_that_leaves_the_cache_is_refused_for_a_library_too(tiny, name):
+    with pytest.raises(ValueError, match="cannot name an extension"):
+        jit_loader.load(name, tiny.sources, is_python_module=False)
+
+
+IN_A_PROCESS = """
+import os, sys
+import torch, jit_loader
+sys.path.insert(0, {tests!r})
+from test_drop_in import OPERATORS
+def load(value):
+    text = OPERATORS.replace("VALUE", str(value)).replace("NAMESPACE", "jit_loader_tests")
+    with open("operators.cpp", "w") as file:
+        file.write(text)
+    return jit_loader.load("operators", ["operators.cpp"], is_python_module=False)
+"""
+
+
+def run(script, folder):
+    """Runs a script with IN_A_PROCESS before it, in a process of its own, and returns its lines."""
+    result = subprocess.run(
+        [sys.executable, "-c", IN_A_PROCESS.format(tests=str(Path(__file__).parent)) + script],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout.splitlines()
+
+
+def test_operators_load_once_and_a_changed_one_is_refused(cache, tmp_path):
+    """A second TORCH_LIBRARY of one namespace would end the process."""
+    said = run(
+        """
+path = load(1)
+shifted = torch.ops.jit_loader_tests.shifted
+assert shifted(0) == 1
+assert load(1) == path and path.endswith("/operators.so")
+for _ in range(2):
+    try:
+        load(2)
+    except RuntimeError as error:
+        print(error)
+assert shifted(0) == 1, "the old one stays in force"
+load(1)
+""",
+        tmp_path,
+    )
+    assert len(said) == 2
+    assert all("TORCH_LIBRARY" in line and "Restart" in line for line in said)
+    said = run(
+        """
+load(2)
+print(torch.ops.jit_loader_tests.shifted(0))
+try:
+    load(1)  # which is in the cache
+except RuntimeError as error:
+    print(error)
+""",
+        tmp_path,
+    )
+    assert said[0] == "2"
+    assert "Restart" in said[1]
+
+
+INLINE = """\
+#include <Python.h>
+"""
+
+
+def inline(value=1, **options):
+    options.setdefault("no_implicit_headers", True)
+    text = INLINE + MODULE.format(name="inlined", value=value)
+    return jit_loader.load_inline("inlined", text, **options)
+
+
+def test_inline_source(cache):
+    assert inline(1).value() == 1
+    assert inline(2).value() == 2
+    assert inline(1).value() == 1
+    assert not jit_loader.loaded("inlined").compiled
+    assert (
+        jit_loader.load_inline(
+            "inlined",
+            ["#include <Python.h>", MODULE.format(name="inlined", value=3)],
+            no_implicit_headers=True,
+        ).value()
+        == 3
+    )
+
+
+def test_inline_source_that_was_deleted_is_written_again(cache, tmp_path):
+    inline(1)
+    for path in (tmp_path / "cache").rglob("main.cpp"):
+        path.unlink()
+    assert inline(1).value() == 1
+    assert not jit_loader.loaded("inlined").compiled
+
+
+@pytest.mark.parametrize(
+    "functions",
+    ["twice", ["twice"], {"twice": 'Doubles "x".\nNot more: \\n'}],
+    ids=["one", "list", "docstrings"],
+)
+def test_inline_functions_are_bound(cache, functions):
+    module = jit_loader.load_inline(
+        "bound",
+        ["#include <pybind11/pybind11.h>", "int twice(int x) { return 2 * x; }"],
+        functions=functions,
+        no_implicit_headers=True,
+        with_pytorch_error_handling=False,
+    )
+    assert module.twice(4) == 8
+    docstring = functions["twice"] if isinstance(functions, dict) else "twice"
+    assert module.twice.__doc__.rstrip().endswith(docstring)
+
+
+def test_inline_texts_are_pytorchs():
+    """What is composed is what PyTorch's load_inline composes."""
+    from _jit_loader.inline import source_texts
+
+    texts = source_texts(["int f();"], ["__global__ void k() {}"], ["f"], True, False, False)
+    assert texts["main.cpp"].splitlines() == [
+        "#include <torch/extension.h>",
+        "int f();",
+        "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {",
+        'm.def("f", torch::wrap_pybind_function(f), R"jit_loader(f)jit_loader");',
+        "}",
+    ]
+    assert texts["cuda.cu"].splitlines() == [
+        "#include <torch/types.h>",
+        "#include <cuda.h>",
+        "#include <cuda_runtime.h>",
+        "__global__ void k() {}",
+    ]
+    with pytest.raises(ValueError, match="list or dict"):
+        source_texts([""], [], 3, True, False, False)
+
+
+def test_inline_error_names_line_and_source(cache):
+    with pytest.raises(RuntimeError, match=r"main\.cpp:2: error: .*\n  2 \| int broken"):
+        jit_loader.load_inline("broken", ["// first", "int broken(;"], no_implicit_headers=True)
+
+
+def test_what_pytorch_does_alone_is_passed_on(monkeypatch):
+    calls = []
+    for function in ("load", "load_inline"):
+        monkeypatch.setitem(
+            torch_build._originals, function, lambda name, **arguments: calls.append(arguments)
+        )
+    jit_loader.load("sycl", ["kernel.sycl"], extra_sycl_cflags=["-O2"])
+    jit_loader.load("sycl", ["kernel.cpp"], with_sycl=True)
+    jit_loader.load_inline("sycl", "", sycl_sources="text")
+    monkeypatch.setattr(torch.version, "hip", "6.4")
+    jit_loader.load("rocm", ["kernel.cu"])
+    assert len(calls) == 4
+
+
+def test_install_puts_ours_in_place_of_pytorchs(tiny, monkeypatch):
+    monkeypatch.setattr(cpp_extension, "load", cpp_extension.load)
+    monkeypatch.setattr(cpp_extension, "load_inline", cpp_extension.load_inline)
+    jit_loader.install()
+    jit_loader.install()
+    assert cpp_extension.load is jit_loader.load
+    assert cpp_extension.load_inline is jit_loader.load_inline
+    assert cpp_extension.load("tiny", tiny.sources).value() == 101
+    assert "cache" in jit_loader.loaded("tiny").path
+
+
+def test_private_functions_stay_pytorchs(tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr(cpp_extension, "load", cpp_extension.load)
+    monkeypatch.setattr(cpp_extension, "load_inline", cpp_extension.load_inline)
+    jit_loader.install()
+    folder = tmp_path / "theirs"
+    folder.mkdir()
+    arguments = [None, None, None, None, None, str(folder), False, None, None, True, False]
+    module = cpp_extension._jit_compile("tiny", tiny.sources, *arguments)
+    assert module.value() == 101
+    assert (folder / "tiny.so").exists()
+    assert not (tmp_path / "cache").exists()

@@ -1,0 +1,97 @@
+"""Whose code is loaded: this user's own, and that of caches that were named as shared."""
+
+import os
+import shutil
+import time
+
+import pytest
+
+import jit_loader
+
+
+def test_cache_is_for_its_owner_alone(tiny, tmp_path):
+    tiny.load()
+    (folder,) = (tmp_path / "cache").iterdir()
+    assert folder.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o720, 0o1777])
+def test_cache_that_others_can_write_is_refused(tiny, tmp_path, mode):
+    tiny.settle()
+    tiny.compiled()
+    (folder,) = (tmp_path / "cache").iterdir()
+    folder.chmod(mode)
+    script = "import sys, torch, jit_loader; jit_loader.load('tiny', sys.argv[1:])"
+    assert f"{mode:04o}" in fails(script, *tiny.sources)
+    tiny.write("value.h", "#define VALUE 2\n")
+    with pytest.raises(PermissionError, match="chmod go-w"):
+        tiny.load()
+    folder.chmod(0o700)
+    assert tiny.value() == 102
+
+
+def test_library_that_others_can_write_is_refused(tiny, tmp_path):
+    tiny.settle()
+    (folder,) = (tmp_path / "cache").iterdir()
+    (library,) = folder.rglob("tiny.so")
+    library.chmod(0o666)
+    script = "import sys, torch, jit_loader; jit_loader.load('tiny', sys.argv[1:])"
+    time.sleep(0.05)
+    tiny.load()  # notes the new ctime
+    assert fails(script, *tiny.sources) == "", "nobody reaches it in a folder of mode 0700"
+    folder.chmod(0o755)
+    said = fails(script, *tiny.sources)
+    assert library.name in said
+    assert "JIT_LOADER_READONLY_CACHES" in said
+
+
+def test_cache_of_another_user_is_refused(tiny, tmp_path, monkeypatch):
+    tiny.settle()
+    (folder,) = (tmp_path / "cache").iterdir()
+    monkeypatch.setattr(os, "geteuid", lambda: folder.stat().st_uid + 1)
+    if folder.stat().st_uid == 0:
+        pytest.skip("what belongs to root is trusted")
+    tiny.write("value.h", "#define VALUE 2\n")
+    with pytest.raises(PermissionError, match="belongs to user"):
+        tiny.load()
+
+
+def test_shared_cache_is_looked_in_before_building(tiny, tmp_path, monkeypatch):
+    shared = tmp_path / "shared"
+    monkeypatch.setenv("JIT_LOADER_CACHE", str(shared))
+    tiny.load()
+    tiny.compiled()
+    (shared / "v2").chmod(0o777)
+    monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "own"))
+    monkeypatch.setenv("JIT_LOADER_READONLY_CACHES", f"{tmp_path / 'empty'}:{shared}")
+    before = sorted(shared.rglob("*"))
+    for _ in range(2):
+        assert tiny.value() == 101
+        assert jit_loader.loaded("tiny").path.startswith(str(shared))
+        assert tiny.compiled() == []
+    assert sorted(shared.rglob("*")) == before
+    tiny.write("value.h", "#define VALUE 2\n")
+    assert tiny.value() == 102
+    assert jit_loader.loaded("tiny").path.startswith(str(tmp_path / "own"))
+    assert sorted(shared.rglob("*")) == before
+    tiny.write("value.h", "#define VALUE 1\n")
+    tiny.compiled()
+    shutil.rmtree(tmp_path / "own")
+    assert tiny.value() == 101
+    assert tiny.compiled() == []
+
+
+def fails(script, *arguments):
+    """What a script in a process of its own says on stderr."""
+    import subprocess
+    import sys
+    from pathlib import Path
+
+    root = Path(__file__).resolve().parents[2]
+    return subprocess.run(
+        [sys.executable, "-c", script, *arguments],
+        env={**os.environ, "PYTHONPATH": str(root), "JIT_LOADER_QUIET": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    ).stderr
