@@ -1,7 +1,8 @@
 // Functions of C++ as functions of a Python module, through nothing but CPython's own interface.
 //
-// pybind11 costs every binding 4 s of compile time, PyTorch's header for tensors in Python 8 s, and
-// this file next to nothing. What it needs of that header it declares itself; a test compares.
+// Compile time is the reason: through pybind11 add2's binding took 10.9 s, through this it takes
+// 5.0 s, of which 3.5 s are ATen/core/Tensor.h (g++ 12, medians). PyTorch's own header of tensors
+// in Python brings pybind11, so what is needed of it is declared here, and a test compares.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,8 +1,9 @@
 // What every binding needs: checks with messages, contiguous memory, broadcasting, the device, its
 // current stream, the threads, and the switch over dtypes, so that a binding states its op only.
 //
-// Compile time rules what is included: a binding with torch/extension.h takes four times as long,
-// and ATen/ops/<name>.h drags in all that the two-line <name>_ops.h avoids.
+// Compile time rules what is included: torch/extension.h would take many times as long, a header in
+// torch/csrc brings pybind11 (see module.h), and ATen/ops/<name>.h drags in all that the two-line
+// <name>_ops.h avoids.
 #pragma once
 
 #include <ATen/Parallel.h>
