@@ -1,5 +1,6 @@
 """Who builds: one process at a time, until nothing changes under its hands."""
 
+import contextlib
 import glob
 import os
 import shutil
@@ -11,6 +12,7 @@ from _jit_loader.errors import CompileError
 from _jit_loader.inputs import InputsChanged
 from _jit_loader.lock import build_lock
 from _jit_loader.ninja_run import ninja_path
+from _jit_loader.pruning import cache_limit, keep_under_limit
 
 ATTEMPTS = 3
 
@@ -23,10 +25,12 @@ def build(request, slot, verbose):
     modules.refuse_second_registration(request.name)
     failure_before = read_checked(_failure_path(slot))
     check_tools(request)
+    limit = cache_limit()
     try:
         os.makedirs(cache_folder(), mode=0o700, exist_ok=True)
         check_trusted(cache_folder())
-        os.makedirs(slot.folder, exist_ok=True)
+        with contextlib.suppress(FileNotFoundError):  # a clean meanwhile; the lock makes it again
+            os.makedirs(slot.folder, exist_ok=True)
     except UntrustedCache:
         raise
     except OSError as error:
@@ -39,11 +43,13 @@ def build(request, slot, verbose):
                 return opened, found, False
             _raise_shared_failure(slot, failure_before)
             _remove_leftovers(slot.folder)
-            return *_build_until_stable(request, slot, verbose), True
+            opened, published = _build_until_stable(request, slot, verbose)
     except UntrustedCache:
         raise
     except PermissionError as error:
         raise _unwritable(slot.folder, error) from error
+    keep_under_limit(limit, published.folder)
+    return opened, published, True
 
 
 def check_tools(request):

@@ -3,7 +3,7 @@
 import time
 
 from _jit_loader.memo import Memo
-from _jit_loader.modules import open_build
+from _jit_loader.modules import open_if_there
 from _jit_loader.question import memo_paths
 
 
@@ -40,9 +40,10 @@ def load(name, kind, arguments, requests, form="module", verbose=False):
     for path in paths:
         memo = Memo.read(path)
         if memo is not None and memo.is_unchanged():
-            result = open_build(memo.library, name, form)
-            found = result, memo.library, False, memo.with_cuda
-            break
+            result = open_if_there(memo.library, name, form)
+            if result is not None:
+                found = result, memo.library, False, memo.with_cuda
+                break
     else:
         from _jit_loader.looking import look_or_build  # no part of a hit
 

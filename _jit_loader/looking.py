@@ -1,7 +1,7 @@
 """A look at contents, where no memo says what fits; and a build, where nothing does."""
 
 from _jit_loader.build import build
-from _jit_loader.modules import open_build
+from _jit_loader.modules import open_if_there
 from _jit_loader.store import Slot
 
 
@@ -15,9 +15,9 @@ def look_or_build(requests, memo_path, verbose):
         looked_at.update(request.looked_at)
     for request in requests:
         slot = Slot(request, memo_path, looked_at)
-        found = slot.look()
-        if found is not None:
-            result, compiled = open_build(found.library, request.name, request.form), False
+        found, compiled = slot.look(), False
+        result = found and open_if_there(found.library, request.name, request.form)
+        if result is not None:
             break
     else:
         result, found, compiled = build(request, slot, verbose)

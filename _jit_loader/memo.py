@@ -123,6 +123,10 @@ class Memo:
             else:
                 yield folder + name
 
+    def paths(self):
+        """Every path that it depends on, the library's among them."""
+        return self._path_list()
+
 
 def _checksum(body):
     """Differs between versions of Python, each of which has a marshal format of its own."""

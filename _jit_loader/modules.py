@@ -37,6 +37,16 @@ def open_build(library, name, form):
         return _opened[library]
 
 
+def open_if_there(library, name, form):
+    """What open_build returns; None where somebody has removed the library since it was found."""
+    try:
+        return open_build(library, name, form)
+    except (ImportError, OSError):
+        if os.path.exists(library):
+            raise
+        return None
+
+
 def open_library(path, build_key, name, form):
     """Imports an extension module from a file, or does what else its form wants.
 

@@ -1,37 +1,86 @@
-"""Why something is built: what differs from the last builds of it."""
+"""Why something is built: what differs from the last build of it."""
 
-import os
-
-from _jit_loader.store import differences, read_manifest
+from _jit_loader.builds import manifests
+from _jit_loader.store import differences, fits
 
 
 def why_built(slot, programs, contents):
     """'kernels/add2.cu changed', 'first build', 'C++ flags changed', ..."""
     manifest = slot.last_manifest()
     if manifest is None:
-        return _why_new_slot(slot)
-    changes = list(differences(manifest, slot.request.roots, programs, contents))
+        last = _last_of_name(slot)
+        if last is None:
+            return "first build"
+        old, new = last["request"], slot.request.description
+        return f"{', '.join(key for key in new if old.get(key) != new[key])} changed"
+    changes = _file_changes(manifest, slot, programs, contents)
     if not changes:
         return "the cached library was damaged"
-    kind, path = changes[0]
-    name = path.removeprefix("<project>/")
-    texts = {"new": f"{name} appeared", "compiler": f"the compiler {name} changed"}
-    text = texts.get(kind, f"{name} {kind}")
-    return f"{text} and {len(changes) - 1} more" if len(changes) > 1 else text
+    return f"{changes[0]} and {len(changes) - 1} more" if len(changes) > 1 else changes[0]
 
 
-def _why_new_slot(slot):
-    """What is asked for differently than in the last build of that name."""
-    folders = [
-        entry.path
-        for other in os.scandir(os.path.dirname(slot.folder))
-        if other.is_dir()
-        for entry in os.scandir(other.path)
-        if entry.is_dir()
-    ]
-    manifests = filter(None, map(read_manifest, folders))
-    last = max(manifests, key=lambda manifest: manifest["created"], default=None)
+def all_reasons(slot, programs, contents):
+    """Every difference from the last build, a line each; [] where a build fits."""
+    roots = slot.request.roots
+    if any(fits(manifest, roots, programs, contents) for _, manifest in slot.manifests()):
+        return []
+    last = slot.last_manifest() or _last_of_name(slot)
     if last is None:
-        return "first build"
+        return ["it has never been built"]
     old, new = last["request"], slot.request.description
-    return f"{', '.join(key for key in new if old.get(key) != new[key])} changed"
+    files = _file_changes(last, slot, programs, contents)
+    if old["PyTorch"] != new["PyTorch"]:  # which says it for its 5,000 headers
+        files = [line for line in files if not line.startswith("<packages>/torch/")]
+    return [
+        *(line for key in new for line in _request_changes(key, old.get(key), new[key])),
+        *files,
+    ]
+
+
+def _file_changes(manifest, slot, programs, contents):
+    """'kernels/add2.cu changed', 'the compiler /usr/bin/c++ changed', ..."""
+    texts = {
+        "new": "{} appeared",
+        "missing": "{} is missing",
+        "compiler": "the compiler {} changed",
+    }
+    changes = differences(manifest, slot.request.roots, programs, contents)
+    return [
+        texts.get(kind, f"{{}} {kind}").format(path.removeprefix("<project>/"))
+        for kind, path in changes
+    ]
+
+
+def _request_changes(key, old, new):
+    """'C++ flags: -DMORE is new', 'environment variables: CC was gcc, is clang', ..."""
+    if old == new:
+        return []
+    if isinstance(old, dict) and isinstance(new, dict):
+        pairs = [(name, old.get(name), new.get(name)) for name in dict.fromkeys([*old, *new])]
+        return [
+            f"{key}: {name} {_was_and_is(before, now)}"
+            for name, before, now in pairs
+            if before != now
+        ]
+    is_list = isinstance(old, list) and isinstance(new, list)
+    if not is_list or key == "PyTorch":
+        return [f"{key} {_was_and_is(old, new)}"]
+    changes = [f"{item} is new" for item in new if item not in old]
+    changes += [f"{item} is gone" for item in old if item not in new]
+    return [f"{key}: {change}" for change in changes or ["in another order"]]
+
+
+def _was_and_is(old, new):
+    return f"was {_text(old)}, is {_text(new)}"
+
+
+def _text(value):
+    if isinstance(value, list):
+        return " ".join(map(str, value))
+    return "not set" if value is None else str(value)
+
+
+def _last_of_name(slot):
+    """The manifest of the newest build of that name, whatever was asked for."""
+    all_of_name = (manifest for _, manifest in manifests([slot.request.name]))
+    return max(all_of_name, key=lambda manifest: manifest["created"], default=None)

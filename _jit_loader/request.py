@@ -46,6 +46,12 @@ class Roots:
             text = re.sub(re.escape(folder) + r"(?![\w.-])", f"<{name}>", text)
         return text
 
+    def absolute_text(self, text):
+        """The inverse of relative_text."""
+        for name, folder in self._by_length:
+            text = text.replace(f"<{name}>", folder)
+        return text
+
 
 class Request:
     """One extension to load. Lists of flags are the caller's own; nothing here changes them.

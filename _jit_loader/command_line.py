@@ -1,0 +1,46 @@
+"""python -m jit_loader <command>: each command is a module of _jit_loader/commands.
+
+A command has a docstring, the first line of which is its help; add_arguments(parser), and
+run(options), which returns the exit code. It imports what it needs when it runs: PyTorch may be
+what is missing.
+"""
+
+import argparse
+import importlib
+import pkgutil
+import sys
+
+from _jit_loader import commands
+
+
+def main(arguments=None):
+    """Runs a command line and returns its exit code."""
+    parser = argparse.ArgumentParser(
+        prog="jit_loader", description="Builds C++ and CUDA extensions for PyTorch, and keeps them."
+    )
+    subparsers = parser.add_subparsers(metavar="command")
+    for module in pkgutil.iter_modules(commands.__path__):
+        _add_command(subparsers, module.name)
+    options = parser.parse_args(arguments)
+    if not hasattr(options, "run"):
+        parser.print_help()
+        return 0
+    try:
+        return options.run(options)
+    except KeyboardInterrupt:
+        return 130
+    except (ImportError, OSError, RuntimeError, ValueError) as error:
+        print(f"jit_loader: {error}", file=sys.stderr)
+        return 1
+
+
+def _add_command(subparsers, name):
+    command = importlib.import_module(f"{commands.__name__}.{name}")
+    parser = subparsers.add_parser(
+        name,
+        help=command.__doc__.splitlines()[0].rstrip("."),
+        description=command.__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    command.add_arguments(parser)
+    parser.set_defaults(run=command.run)

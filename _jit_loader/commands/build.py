@@ -1,0 +1,33 @@
+"""Builds ops of the current folder's project ahead of their first import.
+
+Several are built at once, each in a process of its own and with the flags that its wrapper,
+bindings/<name>.py, asks for. Those that do not compile do not keep the others from it.
+"""
+
+import json
+import sys
+
+
+def add_arguments(parser):
+    parser.add_argument("names", nargs="*", metavar="name", help="default: all ops of the project")
+    parser.add_argument("--json", action="store_true", help="the results, for programs")
+
+
+def run(options):
+    from _jit_loader import ops
+    from _jit_loader.prebuilding import build_here, build_in_processes
+
+    project = ops.current_project()
+    names = options.names or ops.op_names(project)
+    one = len(names) == 1
+    results = [build_here(names[0], project)] if one else build_in_processes(names)
+    if options.json:
+        print(json.dumps(results, indent=1))
+    failures = [result for result in results if result["error"] is not None]
+    if not options.json:
+        for failure in failures:
+            print(failure["error"], file=sys.stderr)
+        if failures and not one:
+            failed = ", ".join(failure["name"] for failure in failures)
+            print(f"{len(results) - len(failures)} of {len(results)} built; not {failed}")
+    return 1 if failures else 0

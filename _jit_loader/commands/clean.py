@@ -1,0 +1,31 @@
+"""Removes builds: those of the given names, or all."""
+
+import sys
+
+from _jit_loader import pruning
+from _jit_loader.cache import cache_folder
+from _jit_loader.quantities import count, format_size
+
+
+def add_arguments(parser):
+    parser.add_argument("names", nargs="*", metavar="name", help="default: all")
+
+
+def run(options):
+    unknown = [name for name in options.names if not any(pruning.slots([name]))]
+    for name in unknown:
+        print(f"there is no build of {name!r} in {cache_folder()}", file=sys.stderr)
+    report(pruning.clean(options.names or None))
+    return 1 if unknown else 0
+
+
+def report(removed):
+    """Says what was removed, and what could not be."""
+    left = count(len(list(pruning.build_folders())), "build")
+    size = format_size(pruning.Usage(cache_folder()).size)
+    print(
+        f"removed {count(removed.builds, 'build')}, {format_size(removed.size)}; "
+        f"{left}, {size}, left in {cache_folder()}"
+    )
+    for slot in removed.busy:
+        print(f"left alone, because something is being built there: {slot}", file=sys.stderr)

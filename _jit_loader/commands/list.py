@@ -1,0 +1,41 @@
+"""Lists the builds in the cache."""
+
+import json
+import time
+
+from _jit_loader.cache import cache_folder
+from _jit_loader.pruning import Usage
+from _jit_loader.quantities import count, format_age, format_size
+from _jit_loader.table import print_table
+
+
+def add_arguments(parser):
+    parser.add_argument("--json", action="store_true", help="for programs: all that is known")
+
+
+def run(options):
+    from _jit_loader.builds import describe, manifests
+
+    builds = [describe(folder, manifest) for folder, manifest in manifests()]
+    builds.sort(key=lambda build: (build["name"], -build["created"]))
+    if options.json:
+        print(json.dumps(builds, indent=1))
+        return 0
+    if builds:
+        header = ["name", "key", "size", "age", "torch", "CUDA", "arch"]
+        print_table([header, *map(_row, builds)])
+    size = format_size(Usage(cache_folder()).size)
+    print(f"{count(len(builds), 'build')}, {size} on the disk, in {cache_folder()}")
+    return 0
+
+
+def _row(build):
+    return [
+        build["name"],
+        "/".join(part[:8] for part in build["key"].split("/")),
+        format_size(build["size"]),
+        format_age(time.time() - build["created"]),
+        build["torch"],
+        build["cuda"] or "no",
+        " ".join(build["arch"]),
+    ]

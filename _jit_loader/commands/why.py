@@ -1,0 +1,94 @@
+"""Says why an extension would be built now: every difference from its last build.
+
+NAME is an op of the current folder's project, or else an extension in the cache.
+"""
+
+import os
+
+
+def add_arguments(parser):
+    parser.add_argument("name", metavar="NAME")
+
+
+def run(options):
+    from _jit_loader import toolchain
+    from _jit_loader.reasons import all_reasons
+    from _jit_loader.store import Slot
+
+    requests, memo_path = _requests(options.name)
+    for request in requests:
+        slot = Slot(request, memo_path, {})
+        reasons = all_reasons(slot, toolchain.programs(request.with_cuda), slot.contents())
+        if not reasons:
+            print(f"{options.name}: in the cache; nothing has changed since it was built")
+            return 0
+    for reason in reasons:
+        print(f"{options.name}: {reason}")
+    return 0
+
+
+def _requests(name):
+    """What is looked for in the cache, in this order, the last is built; the path of the memo."""
+    from _jit_loader import ops
+    from _jit_loader.cache import cache_folder
+
+    try:
+        project = ops.current_project()
+    except FileNotFoundError:
+        project = None
+    if project is not None and name in ops.op_names(project):
+        return ops.requests_of(name, project)
+    found = _last_request(name)
+    if found is None:
+        where = f"in {project}" if project else f"above {os.getcwd()}"
+        raise FileNotFoundError(
+            f"there is no op {name!r} {where}, and no build of that name in {cache_folder()}"
+        )
+    return found
+
+
+def _last_request(name):
+    """The same for the newest build of a name, as it was asked for; None without a build."""
+    from _jit_loader.builds import manifests
+    from _jit_loader.request import Request, Roots
+
+    builds = sorted(manifests([name]), key=lambda build: -build[1]["created"])
+    if not builds:
+        return None
+    folder, manifest = builds[0]
+    asked = manifest["request"]
+    memo_path, project = _memo_and_project(folder, manifest)
+    roots = Roots(project)
+    request = Request(
+        name,
+        [roots.absolute(source) for source in asked["sources"]],
+        extra_cflags=list(map(roots.absolute_text, asked["C++ flags"])),
+        extra_cuda_cflags=list(map(roots.absolute_text, asked["nvcc flags"])),
+        extra_ldflags=list(map(roots.absolute_text, asked["linker flags"])),
+        extra_include_paths=list(map(roots.absolute, asked["include paths"])),
+        with_cuda=asked["with CUDA"],
+        project=project,
+        source_flags={
+            roots.absolute(source): flags
+            for source, flags in asked["flags of single sources"].items()
+        },
+        form=asked["form"],
+    )
+    return [request], memo_path
+
+
+def _memo_and_project(folder, manifest):
+    """The memo of the last load of a build, and the folder that '<project>' stood for in it.
+
+    Manifests know the project's files by relative paths only, so that a cache can be shared.
+    """
+    from _jit_loader.pruning import memos
+
+    inside = [path[len("<project>") :] for path in manifest["own"] if path.startswith("<project>/")]
+    newest_first = sorted(memos(), key=lambda item: -os.stat(item[0]).st_mtime)
+    for memo_path, memo in newest_first:
+        if inside and os.path.dirname(memo.library) == folder:
+            for path in memo.paths():
+                if path.endswith(inside[0]):
+                    return memo_path, path[: -len(inside[0])]
+    return os.devnull, os.getcwd()

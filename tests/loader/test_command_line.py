@@ -1,0 +1,483 @@
+"""python -m jit_loader: what a person relies on in each command."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from _jit_loader import findings, machine, pruning, quantities, toolchain
+from _jit_loader.cache import cache_folder
+from _jit_loader.command_line import main
+
+ROOT = Path(__file__).resolve().parents[2]
+
+BINDING = """\
+#include <Python.h>
+long answer();
+static PyModuleDef definition = {{PyModuleDef_HEAD_INIT, "{name}", nullptr, -1, nullptr}};
+PyMODINIT_FUNC PyInit_{name}(void) {{ answer(); return PyModule_Create(&definition); }}
+"""
+KERNEL = "long answer() { return 42; }\n"
+
+
+@pytest.fixture
+def command(capsys):
+    """Runs a command in this process; returns its exit code, stdout and stderr."""
+
+    def run(*arguments):
+        code = main(list(arguments))
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """A project with the ops one and two; two's wrapper asks for a flag of its own."""
+    monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
+    folder = tmp_path / "project"
+    for name in ("one", "two"):
+        write(folder / "bindings" / f"{name}.cpp", BINDING.format(name=name))
+        write(folder / "kernels" / f"{name}_cpu.cpp", KERNEL)
+    write(folder / "bindings" / "__init__.py", "")
+    flag = "from jit_loader import load_op\nload_op('two', extra_cflags=['-DTWO'])\n"
+    write(folder / "bindings" / "two.py", "print('importing two')\n" + flag)
+    return folder
+
+
+def write(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def run_in(folder, *arguments, **environment):
+    """Runs a command as a user does, in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "jit_loader", *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "JIT_LOADER_QUIET": "0", **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def result_of(finished):
+    assert finished.returncode == 0, finished.stderr
+    return json.loads(finished.stdout)
+
+
+# Without a command
+
+
+def test_help_names_every_command(command):
+    code, out, _ = command()
+    assert code == 0
+    for name in ("build", "clean", "doctor", "list", "prune", "why"):
+        assert re.search(rf"^ +{name} +\w", out, re.MULTILINE)
+
+
+def test_help_needs_no_pytorch():
+    code = "import sys; sys.modules['torch'] = None; import runpy; sys.argv[1:] = ['--help']"
+    run = "runpy.run_module('jit_loader', run_name='__main__')"
+    finished = subprocess.run(
+        [sys.executable, "-c", f"{code}; {run}"], cwd=ROOT, capture_output=True, check=False
+    )
+    assert finished.returncode == 0
+
+
+# list
+
+
+def test_list_as_a_table(command, tiny):
+    tiny.load()
+    code, out, _ = command("list")
+    header, row, total = out.splitlines()
+    assert code == 0
+    assert header.split() == ["name", "key", "size", "age", "torch", "CUDA", "arch"]
+    assert re.match(r"tiny  \w{8}/\w{8}  [\d.]+ kB  \d+ s  \S+  no    \w+$", row)
+    assert re.fullmatch(rf"1 build, [\d.]+ kB on the disk, in {cache_folder()}", total)
+
+
+def test_list_as_json(command, tiny):
+    module = tiny.load(extra_cflags=["-march=x86-64-v2"])
+    _, out, _ = command("list", "--json")
+    (build,) = json.loads(out)
+    assert build["folder"] == os.path.dirname(module.__file__)
+    assert build["folder"].endswith(build["key"])
+    assert build["size"] == pruning.size_of(build["folder"])
+    assert abs(build["created"] - time.time()) < 60
+    assert (build["name"], build["cuda"], build["arch"]) == ("tiny", None, ["x86-64-v2"])
+
+
+def test_list_leaves_failed_builds_out(command, tiny):
+    tiny.write("other.cpp", "int a = ;\n")
+    with pytest.raises(RuntimeError):
+        tiny.load()
+    assert json.loads(command("list", "--json")[1]) == []
+
+
+def test_list_of_an_empty_cache(command, tiny):
+    assert command("list")[:2] == (0, f"0 builds, 0 B on the disk, in {cache_folder()}\n")
+
+
+# prune, clean
+
+
+def test_prune_keeps_the_newest(command, tiny):
+    folders = []
+    for value in (1, 2, 3):
+        tiny.write("value.h", f"#define VALUE {value}\n")
+        folders.append(os.path.dirname(tiny.load().__file__))
+    for age, folder in zip((300, 200, 100), folders):
+        os.utime(Path(folder) / "tiny.so", (time.time() - age, time.time() - age))
+    size = pruning.Usage(cache_folder()).size
+    code, out, _ = command("prune", "--max-size", f"{size - 1}B")
+    assert code == 0
+    assert re.match(r"removed 1 build, [\d.]+ kB; 2 builds, [\d.]+ kB, left in ", out)
+    assert [os.path.exists(folder) for folder in folders] == [False, True, True]
+    command("prune", "--max-age", "150s")
+    assert [os.path.exists(folder) for folder in folders] == [False, False, True]
+
+
+def test_prune_alone_applies_the_limit(command, tiny, monkeypatch):
+    tiny.load()
+    assert command("prune")[1].startswith("removed 0 builds, 0 B; 1 build, ")
+    monkeypatch.setenv("JIT_LOADER_CACHE_LIMIT", "1B")
+    assert command("prune")[1].startswith("removed 1 build, ")
+
+
+@pytest.mark.parametrize("option", [["--max-size", "2 potatoes"], ["--max-age", "30"]])
+def test_prune_refuses_what_is_no_quantity(command, capsys, option):
+    with pytest.raises(SystemExit):
+        command("prune", *option)
+    assert f"{option[1]!r} is not a" in capsys.readouterr().err
+
+
+def test_clean_says_what_was_freed(command, tiny):
+    tiny.load()
+    code, out, _ = command("clean", "tiny")
+    assert code == 0
+    assert re.match(r"removed 1 build, [\d.]+ kB; 0 builds, ", out)
+    assert json.loads(command("list", "--json")[1]) == []
+
+
+def test_clean_of_an_unknown_name(command, tiny):
+    tiny.load()
+    code, out, err = command("clean", "tony", "../cache")
+    assert code == 1
+    assert "there is no build of 'tony' in " in err
+    assert "there is no build of '../cache' in " in err
+    assert out.startswith("removed 0 builds, 0 B; 1 build, ")
+
+
+# build
+
+
+def test_build_all_ops(project):
+    finished = run_in(project / "kernels", "build")
+    assert finished.returncode == 0
+    assert finished.stdout == ""
+    for name in ("one", "two"):
+        assert re.search(rf"^{name}: first build: built in ", finished.stderr, re.MULTILINE)
+    results = result_of(run_in(project, "build", "--json"))
+    assert [(r["name"], r["compiled"], r["error"]) for r in results] == [
+        ("one", False, None),
+        ("two", False, None),
+    ]
+
+
+def test_build_is_what_the_wrapper_loads(project):
+    (result,) = result_of(run_in(project, "build", "two", "--json"))
+    assert result["compiled"]
+    code = "import bindings.two, jit_loader; print(jit_loader.loaded('two').compiled)"
+    assert _python(project, code).endswith("False\n")
+
+
+def _python(folder, code):
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+
+
+def test_build_goes_on_after_a_failure(project):
+    write(project / "kernels" / "one_cpu.cpp", "long answer() { return ; }\n")
+    finished = run_in(project, "build", JIT_LOADER_QUIET="1")
+    assert finished.returncode == 1
+    assert finished.stderr.startswith("one: kernels/one_cpu.cpp:1: error: ")
+    assert finished.stdout == "1 of 2 built; not one\n"
+    assert [build["name"] for build in result_of(run_in(project, "list", "--json"))] == ["two"]
+
+
+def test_build_survives_an_op_that_crashes(project):
+    write(project / "bindings" / "one.py", "import os\nos.abort()\n")
+    finished = run_in(project, "build", "--json")
+    assert finished.returncode == 1
+    one, two = json.loads(finished.stdout)
+    assert "one: the process that built it ended with -6" in one["error"]
+    assert two["error"] is None
+    assert two["compiled"]
+
+
+def test_compilers_of_all_builds_together_are_bounded(project, tmp_path):
+    counter = tmp_path / "bin" / "c++"
+    write(
+        counter,
+        '#!/bin/sh\ncase "$*" in *" -c "*) d=$(dirname "$0")/now; mkdir -p $d; touch $d/$$;'
+        f' ls $d | wc -l >> "$d-counts"; sleep 0.2; {shutil.which("g++")} "$@"; r=$?;'
+        f' rm $d/$$; exit $r;; esac\nexec {shutil.which("g++")} "$@"\n',
+    )
+    counter.chmod(0o755)
+    for name in ("three", "four"):
+        write(project / "bindings" / f"{name}.cpp", BINDING.format(name=name))
+        write(project / "kernels" / f"{name}_cpu.cpp", KERNEL)
+    path = os.pathsep.join([str(counter.parent), os.environ["PATH"]])
+    finished = run_in(project, "build", PATH=path, MAX_JOBS="2", CXX="c++")
+    assert finished.returncode == 0, finished.stderr
+    counts = [int(line) for line in (tmp_path / "bin" / "now-counts").read_text().split()]
+    assert len(counts) == 8
+    assert max(counts) == 2
+
+
+def test_interrupt_ends_all_builds_and_their_compilers(project, tmp_path):
+    compiler = tmp_path / "bin" / "c++"
+    started, ended = tmp_path / "started", tmp_path / "ended"
+    write(compiler, f"#!/bin/sh\ntouch {started}\nsleep 5\ntouch {ended}\n")
+    compiler.chmod(0o755)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "jit_loader", "build"],
+        cwd=project,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "CXX": str(compiler)},
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    while not started.exists():
+        time.sleep(0.05)
+    time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=4) == 130
+    time.sleep(6)
+    assert not ended.exists()
+
+
+def test_build_outside_of_a_project(tmp_path):
+    finished = run_in(tmp_path, "build")
+    assert finished.returncode == 1
+    assert finished.stderr.startswith("jit_loader: there is no project here: ")
+
+
+def test_build_of_an_op_that_does_not_exist(project):
+    finished = run_in(project, "build", "nine")
+    assert finished.returncode == 1
+    assert "there is no op 'nine'" in finished.stderr
+
+
+# why
+
+
+def test_why_of_an_op(project):
+    why = lambda **environment: run_in(project, "why", "two", **environment)  # noqa: E731
+    assert why().stdout.endswith("two: it has never been built\n")
+    run_in(project, "build", "two")
+    assert why().stdout.endswith("two: in the cache; nothing has changed since it was built\n")
+    write(project / "kernels" / "two_cpu.cpp", "long answer() { return 43; }\n")
+    write(project / "bindings" / "two.cpp", BINDING.format(name="two") + "\n")
+    wrapper = project / "bindings" / "two.py"
+    wrapper.write_text(wrapper.read_text().replace("-DTWO", "-DTHREE"))
+    lines = why(CC="gcc").stdout.splitlines()
+    assert sorted(lines[-5:]) == [
+        "two: C++ flags: -DTHREE is new",
+        "two: C++ flags: -DTWO is gone",
+        "two: bindings/two.cpp changed",
+        "two: environment variables: CC was not set, is gcc",
+        "two: kernels/two_cpu.cpp changed",
+    ]
+    assert len(result_of(run_in(project, "list", "--json"))) == 1  # it has built nothing
+
+
+def test_why_of_an_extension_in_the_cache(command, tiny, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    tiny.load(extra_cflags=["-DMORE"], extra_include_paths=[tiny.folder])
+    assert (
+        command("why", "tiny")[1] == "tiny: in the cache; nothing has changed since it was built\n"
+    )
+    tiny.write("value.h", "#define VALUE 2\n")
+    (tiny.folder / "other.cpp").unlink()
+    code, out, _ = command("why", "tiny")
+    assert code == 0
+    assert sorted(out.splitlines()) == ["tiny: other.cpp is missing", "tiny: value.h changed"]
+
+
+def test_why_of_an_unknown_name(command, tiny, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = command("why", "tony")
+    assert (code, out) == (1, "")
+    assert err.startswith("jit_loader: there is no op 'tony' ")
+
+
+# doctor
+
+
+@pytest.fixture
+def doctor(command, tiny):
+    """Runs doctor; returns its exit code and {subject: finding}."""
+
+    def run():
+        machine.facts.cache_clear()
+        code, out, _ = command("doctor", "--json")
+        return code, {finding["subject"]: finding for finding in json.loads(out)}
+
+    return run
+
+
+def test_doctor_finds_nothing_wrong_here(doctor, tiny):
+    code, found = doctor()
+    assert code == 0
+    assert {"Python", "PyTorch", "ninja", "C++ compiler", "GPU", "cache"} <= set(found)
+    assert found["compile .cpp"]["level"] == "ok"
+    assert "doctor_cpp.cpp" in tiny.compiled()  # for real
+    assert not os.path.exists(cache_folder())  # in a cache of its own
+
+
+def test_doctor_prints_a_line_for_each_finding(command, doctor):
+    _, found = doctor()
+    _, out, _ = command("doctor")
+    assert len(out.splitlines()) == len(found)
+    assert all(re.match(r"(ok|problem) +\S", line) for line in out.splitlines())
+
+
+def test_doctor_without_a_compiler(command, doctor, monkeypatch):
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    code, found = doctor()
+    assert code == 1
+    assert found["C++ compiler"]["level"] == "missing"
+    assert "install g++" in found["C++ compiler"]["fix"]
+    assert ". Fix: install g++" in command("doctor")[1]
+
+
+def test_doctor_without_ninja(doctor, monkeypatch):
+    monkeypatch.setattr(findings, "ninja_path", lambda: None)
+    code, found = doctor()
+    assert code == 1
+    assert found["ninja"]["fix"] == "pip install ninja"
+
+
+def test_doctor_without_pytorch(command, tiny, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    code, out, _ = command("doctor")
+    assert code == 1
+    assert re.search(r"^missing +PyTorch +.*Fix: pip install torch$", out, re.MULTILINE)
+
+
+def test_doctor_with_a_compiler_that_fails(doctor, tiny):
+    compiler = tiny.calls_path.parent / "c++"
+    compiler.write_text(
+        '#!/bin/sh\necho "c++ (GCC) 13.2.0"\ncase "$*" in *--version*) ;; *) exit 1; esac\n'
+    )
+    code, found = doctor()
+    assert code == 1
+    assert found["C++ compiler"]["level"] == "ok"
+    assert found["compile .cpp"]["level"] == "missing"
+
+
+def test_doctor_with_a_compiler_that_is_too_old(doctor, tiny):
+    compiler = tiny.calls_path.parent / "c++"
+    compiler.write_text('#!/bin/sh\necho "g++ (Debian 12.2.0-14) 9.4.0"\n')
+    _, found = doctor()
+    assert found["C++ compiler"]["level"] == "problem"
+    assert "install g++ 11 or later" in found["C++ compiler"]["fix"]
+
+
+def test_doctor_with_a_cache_that_is_no_folder(doctor, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("JIT_LOADER_CACHE", "/proc/self/cache")
+    code, found = doctor()
+    assert code == 1
+    assert found["cache"]["level"] == "missing"
+    assert "JIT_LOADER_CACHE" in found["cache"]["fix"]
+
+
+def test_doctor_with_a_cache_that_others_can_write(doctor, tiny):
+    tiny.load()
+    os.chmod(cache_folder(), 0o777)
+    code, found = doctor()
+    assert code == 1
+    assert found["cache"]["level"] == "missing"
+    assert found["cache"]["fix"].startswith(f"chmod go-w {cache_folder()}")
+
+
+def test_doctor_without_cuda_is_content(doctor, monkeypatch):
+    monkeypatch.setattr(toolchain, "why_no_cuda", lambda: "nvcc was not found; install it")
+    monkeypatch.setattr(findings, "_gpu_devices", lambda: [])
+    code, found = doctor()
+    assert code == 0
+    assert found["CUDA"]["level"] == "ok"
+    assert "compile .cu" not in found
+
+
+def test_doctor_names_the_architectures_of_the_gpus(doctor, monkeypatch):
+    monkeypatch.delenv("TORCH_CUDA_ARCH_LIST", raising=False)
+    monkeypatch.setattr(findings, "_gpu_devices", lambda: ["nvidia0", "nvidia1"])
+    monkeypatch.setattr(machine, "gpu_architectures", lambda: ["9.0"])
+    _, found = doctor()
+    text = "2 GPUs of architecture 9.0; CUDA code is compiled for 9.0"
+    assert (found["GPU"]["level"], found["GPU"]["text"]) == ("ok", text)
+    monkeypatch.setattr(machine, "gpu_architectures", list)
+    code, found = doctor()
+    assert code == 0
+    assert found["GPU"]["level"] == "problem"
+    assert "set TORCH_CUDA_ARCH_LIST" in found["GPU"]["fix"]
+
+
+@pytest.mark.skipif(toolchain.why_no_cuda() is not None, reason="needs nvcc and a CUDA PyTorch")
+def test_doctor_compiles_cuda_code(doctor):
+    code, found = doctor()
+    assert code == 0
+    assert [found[subject]["level"] for subject in ("nvcc", "host compiler", "compile .cu")] == [
+        *("ok", "ok", "ok")
+    ]
+
+
+@pytest.mark.skipif(toolchain.why_no_cuda() is not None, reason="needs nvcc and a CUDA PyTorch")
+def test_doctor_with_a_host_compiler_that_nvcc_refuses(doctor, tiny, monkeypatch):
+    host = tiny.calls_path.parent / "gcc"
+    host.write_text('#!/bin/sh\nexec /usr/bin/gcc -U__GNUC__ -D__GNUC__=99 "$@"\n')
+    host.chmod(0o755)
+    code, found = doctor()
+    assert code == 0
+    assert found["host compiler"]["level"] == "problem"
+    assert "unsupported GNU version" in found["host compiler"]["text"]
+
+
+# Quantities
+
+
+def test_sizes():
+    assert [quantities.parse_size(text) for text in ("0", "20GB", "1.5 GiB", "5m")] == [
+        *(0, 20 * 10**9, 1610612736, 5 * 10**6)
+    ]
+    assert [quantities.format_size(n) for n in (0, 999, 12_345, 999_900, 5 * 10**9)] == [
+        *("0 B", "999 B", "12.3 kB", "1 MB", "5 GB")
+    ]
+
+
+def test_ages():
+    assert [quantities.parse_age(text) for text in ("90s", "12h", "30d", "2 w")] == [
+        *(90, 43200, 2592000, 1209600)
+    ]
+    assert [quantities.format_age(n) for n in (5, 300, 7200, 10 * 86400)] == [
+        *("5 s", "5 min", "2 h", "10 d")
+    ]

@@ -1,0 +1,290 @@
+"""The cache keeps to its limit, and nobody who loads or builds notices what leaves it."""
+
+import multiprocessing
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from _jit_loader import lock, modules, pruning
+from _jit_loader.cache import cache_folder
+
+fork = multiprocessing.get_context("fork")
+
+
+def build(tiny, value):
+    """Builds a version of the extension; returns its module and the folder of its build."""
+    tiny.write("value.h", f"#define VALUE {value}\n")
+    module = tiny.load()
+    assert module.value() == value + 100
+    return module, os.path.dirname(module.__file__)
+
+
+def use_at(folder, seconds):
+    """Makes a build's library as old as that, and its last use too."""
+    os.utime(Path(folder) / "tiny.so", (seconds, seconds))
+
+
+def test_limit_removes_the_oldest_when_something_is_built(tiny, monkeypatch):
+    folders = [build(tiny, value)[1] for value in (1, 2, 3)]
+    for age, folder in zip((300, 100, 200), folders):
+        use_at(folder, time.time() - age)
+    size = pruning.Usage(cache_folder()).size
+    monkeypatch.setenv("JIT_LOADER_CACHE_LIMIT", str(size))
+    folders.append(build(tiny, 4)[1])
+    assert [os.path.exists(folder) for folder in folders] == [False, True, True, True]
+    assert pruning.Usage(cache_folder()).size <= size
+
+
+def test_build_just_made_stays_whatever_the_limit(tiny, monkeypatch):
+    old = build(tiny, 1)[1]
+    monkeypatch.setenv("JIT_LOADER_CACHE_LIMIT", "1B")
+    new = build(tiny, 2)[1]
+    assert os.listdir(os.path.dirname(new)).count(os.path.basename(new)) == 1
+    assert not os.path.exists(old)
+
+
+def test_limit_of_zero_is_none(tiny, monkeypatch):
+    monkeypatch.setenv("JIT_LOADER_CACHE_LIMIT", "0")
+    folders = [build(tiny, value)[1] for value in (1, 2)]
+    assert all(map(os.path.exists, folders))
+
+
+def test_limit_that_is_no_size_is_refused_before_anything_is_compiled(tiny, monkeypatch):
+    monkeypatch.setenv("JIT_LOADER_CACHE_LIMIT", "20 apples")
+    with pytest.raises(ValueError, match="JIT_LOADER_CACHE_LIMIT: '20 apples' is not a size"):
+        tiny.load()
+    assert tiny.compiled() == []
+
+
+def test_hit_removes_nothing(tiny, monkeypatch):
+    folders = [build(tiny, value)[1] for value in (1, 2)]
+    monkeypatch.setenv("JIT_LOADER_CACHE_LIMIT", "1B")
+    tiny.load()
+    assert all(map(os.path.exists, folders))
+
+
+def test_what_was_removed_is_said(tiny, monkeypatch, capfd):
+    build(tiny, 1)
+    monkeypatch.setenv("JIT_LOADER_CACHE_LIMIT", "1B")
+    monkeypatch.setenv("JIT_LOADER_QUIET", "0")
+    build(tiny, 2)
+    last = capfd.readouterr().err.splitlines()[-1]
+    assert last.startswith("cache: removed 1 old build, ")
+    assert last.endswith(": its limit is 1 B")
+
+
+def test_last_used_counts_not_created(tiny):
+    first, second = (build(tiny, value)[1] for value in (1, 2))
+    now = time.time()
+    use_at(second, now - 200)
+    os.utime(Path(first) / "tiny.so", (now - 100, now - 300))  # older, but loaded since
+    pruning.prune(max_age=150)
+    assert os.path.exists(first)
+    assert not os.path.exists(second)
+
+
+def test_loading_is_using(tiny):
+    """What the file system has to do for it: a read renews an access time that is a day old."""
+    _, folder = build(tiny, 1)
+    library = Path(folder) / "tiny.so"
+    day = 86400
+    os.utime(library, (time.time() - 3 * day, time.time() - 4 * day))
+    library.read_bytes()
+    if os.stat(library).st_atime < time.time() - day:
+        pytest.skip("this file system is mounted with noatime")
+    os.utime(library, (time.time() - 3 * day, time.time() - 4 * day))
+    child = fork.Process(target=_load_anew, args=(tiny,))
+    child.start()
+    child.join()
+    assert child.exitcode == 0
+    assert time.time() - pruning.last_used(folder) < day
+
+
+def _load_anew(tiny):
+    modules._opened.clear()
+    tiny.load()
+
+
+def test_objects_in_several_builds_count_once(tiny):
+    build(tiny, 1)
+    before = pruning.Usage(cache_folder()).size
+    second = build(tiny, 2)[1]
+    shared = os.path.getsize(Path(second) / "other.o")
+    both = pruning.Usage(cache_folder()).size
+    assert both - before <= pruning.size_of(second) - shared
+    assert pruning.clean().size == both
+    assert pruning.Usage(cache_folder()).size == 0
+
+
+def test_freed_bytes_are_those_of_the_disk(tiny):
+    kept = build(tiny, 1)[1]
+    old = build(tiny, 2)[1]
+    use_at(old, time.time() - 100)
+    both = pruning.Usage(cache_folder()).size
+    removed = pruning.prune(max_size=both - 1)
+    assert removed.builds == 1
+    shared = os.path.getsize(Path(kept) / "other.o")
+    assert removed.size < both - shared
+    assert pruning.Usage(cache_folder()).size == both - removed.size
+
+
+def test_clean_leaves_no_file(tiny):
+    tiny.settle()
+    tiny.write("other.cpp", "int a = ;\n")
+    with pytest.raises(RuntimeError):
+        tiny.load()
+    pruning.clean()
+    assert os.listdir(cache_folder()) == []
+    tiny.write("other.cpp", 'extern "C" long other(void) { return 100; }\n')
+    assert tiny.value() == 101
+
+
+def test_clean_takes_inline_sources_that_are_not_new(tiny):
+    folder = Path(cache_folder()) / "inline" / "0123456789"
+    new = Path(cache_folder()) / "inline" / "9876543210"
+    for inline in (folder, new):
+        inline.mkdir(parents=True)
+        (inline / "main.cpp").write_text("int a;\n")
+    os.utime(folder, (0, 0))
+    pruning.prune(max_size=0, max_age=0)
+    assert folder.exists()
+    pruning.clean()
+    assert not folder.exists()
+    assert new.exists()
+
+
+def test_clean_of_a_name_leaves_the_others(tiny):
+    _, folder = build(tiny, 1)
+    pruning.clean(["another"])
+    assert os.path.exists(folder)
+    pruning.clean(["tiny"])
+    assert not os.path.exists(folder)
+
+
+def test_memo_of_a_removed_build_goes_with_it(tiny):
+    tiny.settle()
+    assert list(pruning.memos())
+    pruning.clean(["tiny"])
+    assert list(pruning.memos()) == []
+
+
+def test_memo_of_a_build_that_stays_stays(tiny):
+    old = build(tiny, 1)[1]
+    build(tiny, 2)
+    use_at(old, time.time() - 100)
+    tiny.settle()
+    pruning.prune(max_age=50)
+    assert not os.path.exists(old)
+    assert list(pruning.memos())
+
+
+@pytest.mark.parametrize("depth", ["name", "slot", "build"])
+def test_symlinks_are_not_followed(tiny, tmp_path, depth):
+    folder = Path(build(tiny, 1)[1])
+    linked = {"name": folder.parent.parent, "slot": folder.parent, "build": folder}[depth]
+    outside = tmp_path / "outside"
+    linked.rename(outside)
+    linked.symlink_to(outside)
+    files = sorted(outside.rglob("*"))
+    usage = pruning.Usage(cache_folder()).size
+    assert usage < sum(path.stat().st_size for path in files) + 20_000
+    pruning.prune(max_size=1, max_age=0)
+    pruning.clean(["tiny"])
+    pruning.clean()
+    assert sorted(outside.rglob("*")) == files
+
+
+def test_loaded_module_goes_on_working(tiny):
+    module, folder = build(tiny, 1)
+    pruning.clean()
+    assert not os.path.exists(folder)
+    assert module.value() == 101
+
+
+def test_build_removed_between_look_and_import(tiny, monkeypatch):
+    build(tiny, 1)
+    modules._opened.clear()
+    open_library = modules.open_library
+
+    def remove_first(*arguments):
+        monkeypatch.setattr(modules, "open_library", open_library)
+        pruning.clean()
+        return open_library(*arguments)
+
+    monkeypatch.setattr(modules, "open_library", remove_first)
+    assert tiny.value() == 101
+
+
+def test_slot_in_which_somebody_builds_is_left_alone(tiny):
+    _, folder = build(tiny, 1)
+    slot = os.path.dirname(folder)
+    with lock.build_lock(slot, "tiny"):
+        removed = pruning.clean()
+        assert removed.busy == [slot]
+        assert os.path.exists(folder)
+    assert pruning.clean().busy == []
+
+
+def test_lock_is_that_of_the_slot_and_not_of_a_removed_one(tiny):
+    """Who waits while the slot is removed gets the lock of the new slot, as the next one does."""
+    slot = os.path.dirname(build(tiny, 1)[1])
+    entered, leave = threading.Event(), threading.Event()
+
+    def wait_for_it():
+        with lock.build_lock(slot, "tiny"):
+            entered.set()
+            leave.wait()
+
+    waiting = threading.Thread(target=wait_for_it)
+    with lock.build_lock(slot, "tiny"):
+        waiting.start()
+        time.sleep(5 * lock.POLL_SECONDS)
+        os.rename(slot, slot + "-removed")
+    assert entered.wait(10)
+    with lock.free_lock(slot) as is_free:
+        assert not is_free
+    leave.set()
+    waiting.join()
+
+
+def _load_again_and_again(tiny, until, queue):
+    values = set()
+    while time.time() < until:
+        modules._opened.clear()
+        try:
+            values.add(tiny.value())
+        except BaseException as error:
+            values.add(repr(error))
+    queue.put(values)
+
+
+def test_processes_that_load_while_others_clean(tiny):
+    tiny.load()
+    queue = fork.Queue()
+    until = time.time() + 3
+    processes = [
+        fork.Process(target=_load_again_and_again, args=(tiny, until, queue)) for _ in range(4)
+    ]
+    for process in processes:
+        process.start()
+    while time.time() < until:
+        pruning.clean()
+        time.sleep(0.01)
+    results = [queue.get(timeout=120) for _ in processes]
+    for process in processes:
+        process.join()
+    assert results == [{101}] * 4
+
+
+def test_what_a_killed_process_left_is_removed(tiny):
+    _, folder = build(tiny, 1)
+    leftovers = [Path(folder).parent / ".building-x", Path(cache_folder()) / ".removed-x"]
+    for leftover in leftovers:
+        leftover.mkdir()
+        (leftover / "object.o").write_bytes(b"0")
+        os.utime(leftover, (0, 0))
+    pruning.clean(["tiny"])
+    assert not any(leftover.exists() for leftover in leftovers)
