@@ -1,9 +1,9 @@
 // A function for every kind of argument, result and C++ exception that bindings/module.h knows.
-#include "bindings/module.h"
-
 #include <limits>
 #include <new>
 #include <stdexcept>
+
+#include "bindings/module.h"
 
 at::Tensor same(const at::Tensor& x) { return x; }
 at::Tensor same_by_value(at::Tensor x) { return x; }
