@@ -22,9 +22,10 @@ def current_project():
 
 
 def op_names(folder):
-    """The names of all ops of a project: those of bindings/*.cpp that can name one."""
+    """The names of all ops of a project: those of bindings/*.cpp, but module.cpp is for all."""
     names = (os.path.splitext(name) for name in os.listdir(os.path.join(folder, "bindings")))
-    return sorted(stem for stem, ending in names if ending == ".cpp" and stem.isidentifier())
+    stems = {stem for stem, ending in names if ending == ".cpp" and stem.isidentifier()}
+    return sorted(stems - {"module"})
 
 
 def load_as_imported(name, folder):

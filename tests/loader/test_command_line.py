@@ -481,3 +481,26 @@ def test_ages():
     assert [quantities.format_age(n) for n in (5, 300, 7200, 10 * 86400)] == [
         *("5 s", "5 min", "2 h", "10 d")
     ]
+
+
+def test_run_serves_a_program_that_uses_pytorchs_load(tiny, tmp_path):
+    program = tiny.write(
+        "program.py",
+        "import sys\nfrom torch.utils.cpp_extension import load\n"
+        "import beside\n"
+        f"module = load(name='tiny', sources={tiny.sources!r})\n"
+        "print(__name__, sys.argv[1:], module.value(), module.__file__)\nsys.exit(3)\n",
+    )
+    tiny.write("beside.py", "")
+    for command in ([str(program)], ["-m", "program"]):
+        result = subprocess.run(
+            [sys.executable, "-m", "jit_loader", "run", *command, "--flag", "-m", "word"],
+            cwd=tiny.folder,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert result.returncode == 3, result.stderr
+        assert result.stdout.startswith("__main__ ['--flag', '-m', 'word'] 101 ")
+        assert str(tmp_path / "cache") in result.stdout

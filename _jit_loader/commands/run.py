@@ -1,0 +1,30 @@
+"""Runs a program with jit_loader in place of PyTorch's own load and load_inline.
+
+For programs that cannot be edited: python -m jit_loader run train.py --epochs 3, or, for a module,
+python -m jit_loader run -m package.train --epochs 3.
+"""
+
+import argparse
+import os
+import runpy
+import sys
+
+
+def add_arguments(parser):
+    parser.add_argument("-m", dest="is_module", action="store_true", help="it is a module's name")
+    parser.add_argument("program", help="path of a script, or name of a module")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="what the program gets")
+
+
+def run(options):
+    import jit_loader
+
+    jit_loader.install()
+    sys.argv = [options.program, *options.arguments]
+    if options.is_module:
+        sys.path[0] = os.getcwd()
+        runpy.run_module(options.program, run_name="__main__", alter_sys=True)
+    else:
+        sys.path[0] = os.path.dirname(os.path.abspath(options.program))
+        runpy.run_path(options.program, run_name="__main__")
+    return 0
