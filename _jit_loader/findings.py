@@ -196,7 +196,7 @@ def _gpus():
 
 
 def _gpu_devices():
-    from _jit_loader.question import gpus
+    from _jit_loader.memo import gpus
 
     return gpus()
 
