@@ -14,7 +14,8 @@ from _jit_loader.display import BuildLine
 from _jit_loader.errors import CompileError, compile_error
 from _jit_loader.inputs import Clock, Inputs, merged
 from _jit_loader.ninja_file import NinjaFile
-from _jit_loader.ninja_run import ninja_path, parallel_jobs, run_ninja
+from _jit_loader.jobs import parallel_jobs
+from _jit_loader.ninja_run import ninja_path, run_ninja
 from _jit_loader.objects import ObjectStore, write_record
 from _jit_loader.publishing import publish
 from _jit_loader.store import Build
@@ -61,6 +62,8 @@ class Attempt:
             os.rename(self.folder, failed)
             # What lies between is PyTorch's and ours; the error is in the user's source.
             raise error.with_traceback(None) from None
+        except KeyboardInterrupt as interrupt:
+            raise interrupt.with_traceback(None) from None
         finally:
             if self.line is not None:
                 self.line.close()
