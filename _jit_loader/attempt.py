@@ -13,8 +13,8 @@ from _jit_loader.checker import make_checker
 from _jit_loader.display import BuildLine
 from _jit_loader.errors import CompileError, compile_error
 from _jit_loader.inputs import Clock, Inputs, merged
-from _jit_loader.ninja_file import NinjaFile
 from _jit_loader.jobs import parallel_jobs
+from _jit_loader.ninja_file import NinjaFile
 from _jit_loader.ninja_run import ninja_path, run_ninja
 from _jit_loader.objects import ObjectStore, write_record
 from _jit_loader.publishing import publish

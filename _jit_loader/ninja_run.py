@@ -12,8 +12,8 @@ from _jit_loader.jobs import parallel_jobs
 STATUS = "@jit_loader@ "
 
 # Reads a pipe that this process writes to. It ends without a word when this process was killed,
-# however that was; ninja is then told to stop, and stops its compilers. (A process forked off during
-# the build holds the pipe as well: then they are stopped when that has ended, too.)
+# however that was; ninja is then told to stop, and stops its compilers. (A process that was forked
+# off during the build holds the pipe as well: then they are stopped when that has ended, too.)
 WATCHER = 'read word || kill -TERM "$0"'
 
 

@@ -1,12 +1,8 @@
 """Many processes and threads on one cache; processes that die at any moment."""
 
 import multiprocessing
-import os
-import signal
 import threading
 import time
-
-import pytest
 
 fork = multiprocessing.get_context("fork")
 
