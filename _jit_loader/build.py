@@ -51,6 +51,9 @@ def check_tools(request):
         )
     if request.with_cuda and toolchain.nvcc_path() is None:
         raise RuntimeError(f"{request.name} has CUDA sources to compile: {toolchain.why_no_cuda()}")
+    for path in [*request.sources, *request.extra_include_paths]:
+        if "\n" in path:
+            raise ValueError(f"{request.name}: compilers take no path with a line break: {path!r}")
     for source in request.sources:
         if not os.path.isfile(source):
             raise FileNotFoundError(f"{request.name}: there is no source file {source}")

@@ -20,7 +20,7 @@ def read_depfile(path, folder):
         text = file.read().replace("\\\n", " ")
     _, _, prerequisites = text.partition(": ")
     words = re.findall(r"(?:\\.|[^\s\\])+", prerequisites)
-    names = [re.sub(r"\\([ #\\:])", r"\1", word).replace("$$", "$") for word in words]
+    names = [re.sub(r"\\([ \t#\\:])", r"\1", word).replace("$$", "$") for word in words]
     return list(dict.fromkeys(plain_path(os.path.join(folder, name)) for name in names))
 
 

@@ -51,7 +51,7 @@ def run_ninja(folder, on_finished):
     try:
         with _watched(process):
             for raw in process.stdout:
-                line = raw.decode(errors="replace").rstrip("\n")
+                line = os.fsdecode(raw).rstrip("\n")
                 if line.startswith(STATUS):
                     on_finished(line[len(STATUS) :])
                 else:
