@@ -19,6 +19,7 @@ def build(request, slot):
     """Builds what is asked for, or waits for who is building it. Returns (module, was compiled)."""
     failure_before = read_checked(_failure_path(slot))
     check_tools(request)
+    check_paths(request)
     try:
         os.makedirs(cache_folder(), mode=0o700, exist_ok=True)
         os.makedirs(slot.folder, exist_ok=True)
@@ -51,12 +52,22 @@ def check_tools(request):
         )
     if request.with_cuda and toolchain.nvcc_path() is None:
         raise RuntimeError(f"{request.name} has CUDA sources to compile: {toolchain.why_no_cuda()}")
-    for path in [*request.sources, *request.extra_include_paths]:
-        if "\n" in path:
-            raise ValueError(f"{request.name}: compilers take no path with a line break: {path!r}")
+
+
+def check_paths(request):
+    """Refuses what no compiler could take, before any is started."""
     for source in request.sources:
         if not os.path.isfile(source):
             raise FileNotFoundError(f"{request.name}: there is no source file {source}")
+        if "," in os.path.basename(source) and source.endswith((".cu", ".cuh")):
+            raise ValueError(f"{request.name}: nvcc takes no file name with a comma: {source}")
+    # nvcc puts paths between double quotes into commands for the shell.
+    tool, refused = ("nvcc", '\n\t$"`') if request.with_cuda else ("ninja", "\n")
+    for path in [*request.sources, *request.extra_include_paths]:
+        if set(path) & set(refused):
+            raise ValueError(
+                f"{request.name}: {tool} takes no path with any of {refused!r} in it: {path!r}"
+            )
 
 
 def _build_until_stable(request, slot):

@@ -16,7 +16,7 @@ ERROR_LINE = re.compile(
 SYMBOL_ERROR = re.compile(
     r"^(?:(?P<file>\S[^()]*?):(?P<line>\d+): )?.*?(?P<message>"
     r"undefined reference to [`'](?P<reference>.+)'"
-    r"|undefined symbol: (?P<missing>[^\s,]+)"
+    r"|undefined symbol: (?P<missing>.+?)(?=, version |$)"
     r"|multiple definition of [`'](?P<twice>.+?)'"
     r"|relocation \S+ against (?:undefined )?(?:hidden )?symbol [`'](?P<relocated>.+?)'.*"
     r"|Unresolved extern function '(?P<device>.+)'"

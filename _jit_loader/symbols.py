@@ -24,9 +24,8 @@ def demangled(name):
 def first_use(symbol, files):
     """(path, line number) of the first line of the files that names a symbol, or None."""
     name = _last_name(symbol)
-    pattern = re.compile(
-        (r"(?<!\w)" if re.match(r"\w", name) else "") + re.escape(name) + r"(?!\w)"
-    )
+    not_within = r"(?<!\w)" if re.match(r"\w", name) else ""  # ".bar" comes after a word
+    pattern = re.compile(not_within + re.escape(name) + r"(?!\w)")
     for path in files:
         with contextlib.suppress(OSError), open(path, errors="replace") as file:
             for number, line in enumerate(file, 1):
