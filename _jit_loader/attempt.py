@@ -11,8 +11,8 @@ from _jit_loader import closure, libraries, modules, reasons, toolchain
 from _jit_loader.cache import cache_folder, digest_of, write_checked
 from _jit_loader.checker import make_checker
 from _jit_loader.display import BuildLine
-from _jit_loader.errors import CompileError, compile_error
-from _jit_loader.inputs import Clock, Inputs, merged
+from _jit_loader.errors import CompileError, compile_error, named_files
+from _jit_loader.inputs import Clock, Inputs, InputsChanged, merged
 from _jit_loader.jobs import parallel_jobs
 from _jit_loader.ninja_file import NinjaFile
 from _jit_loader.ninja_run import ninja_path, run_ninja
@@ -63,9 +63,14 @@ class Attempt:
         except CompileError as error:
             failed = self._failed_folder()
             shutil.rmtree(failed, ignore_errors=True)
-            os.rename(self.folder, failed)
+            with contextlib.suppress(OSError):  # another has put its own there
+                os.rename(self.folder, failed)
             # What lies between is PyTorch's and ours; the error is in the user's source.
             raise error.with_traceback(None) from None
+        except OSError as error:
+            if os.path.isdir(self.folder):
+                raise
+            raise InputsChanged([self.folder]) from error  # somebody has deleted the cache
         except KeyboardInterrupt as interrupt:
             raise interrupt.with_traceback(None) from None
         finally:
@@ -183,6 +188,7 @@ class Attempt:
 
     def _fail(self, output):
         """Raises the CompileError, with a log and a note for those who wait for this build."""
+        self.inputs.check_failed(named_files(output))
         absolute = self.request.roots.absolute
         own = [absolute(path) for record in self.records.values() for path in record["own"]]
         error = compile_error(

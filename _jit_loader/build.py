@@ -1,8 +1,11 @@
 """Who builds: one process at a time, until nothing changes under its hands."""
 
+import contextlib
+import errno
 import glob
 import os
 import shutil
+import time
 
 from _jit_loader import modules, toolchain
 from _jit_loader.attempt import Attempt
@@ -13,6 +16,11 @@ from _jit_loader.lock import build_lock
 from _jit_loader.ninja_run import ninja_path
 
 ATTEMPTS = 3
+CACHE_ERRORS = (
+    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR),
+    *(errno.ENOSPC, errno.EDQUOT),
+)
+DAY_SECONDS = 24 * 60 * 60
 
 
 def build(request, slot):
@@ -23,18 +31,15 @@ def build(request, slot):
     try:
         os.makedirs(cache_folder(), mode=0o700, exist_ok=True)
         os.makedirs(slot.folder, exist_ok=True)
-    except OSError as error:
-        raise _unwritable(slot.folder, error) from error
-    try:
-        with build_lock(slot.folder, request.name):
+        with build_lock(slot.folder, request.name) as excludes:
             found = slot.look()
             if found is not None:
                 return modules.import_build(found, request.name), False
             _raise_shared_failure(slot, failure_before)
-            _remove_leftovers(slot.folder)
+            _remove_leftovers(slot.folder, 0 if excludes else DAY_SECONDS)
             return _build_until_stable(request, slot), True
-    except PermissionError as error:
-        raise _unwritable(slot.folder, error) from error
+    except OSError as error:
+        raise _explained(error, slot.folder) from error
 
 
 def check_tools(request):
@@ -73,16 +78,11 @@ def check_paths(request):
 def _build_until_stable(request, slot):
     before = {}
     for _ in range(ATTEMPTS):
-        attempt = Attempt(request, slot, before)
+        os.makedirs(slot.folder, exist_ok=True)
         try:
-            return attempt.run()
+            return Attempt(request, slot, before).run()
         except InputsChanged as error:
             changed = error.args[0]
-        except OSError:
-            if os.path.isdir(slot.folder):
-                raise
-            os.makedirs(slot.folder)  # somebody has deleted the cache meanwhile
-            changed = [slot.folder]
     raise RuntimeError(
         f"{request.name}: {', '.join(changed)} kept changing while being compiled; "
         "load it again when nothing writes there"
@@ -104,15 +104,21 @@ def _raise_shared_failure(slot, failure_before):
         raise CompileError(failure["message"])
 
 
-def _remove_leftovers(slot_folder):
-    """What killed builds left; the lock is ours, so nobody works there."""
+def _remove_leftovers(slot_folder, age_seconds):
+    """What killed builds left. Without a lock that excludes others, somebody may work there."""
     for pattern in (".building-*", ".damaged-*"):
         for folder in glob.glob(os.path.join(glob.escape(slot_folder), pattern)):
-            shutil.rmtree(folder, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                if time.time() - os.stat(folder).st_mtime >= age_seconds:
+                    shutil.rmtree(folder, ignore_errors=True)
 
 
-def _unwritable(folder, error):
-    return PermissionError(
-        f"the cache folder {folder} cannot be written ({error.strerror}); name another one in the "
-        "environment variable JIT_LOADER_CACHE"
+def _explained(error, folder):
+    """The error with what to do about it, where it is one of the cache as a whole."""
+    if error.errno not in CACHE_ERRORS:
+        return error
+    return OSError(
+        error.errno,
+        f"the cache folder {folder} cannot be written ({error.strerror}); make room there, or "
+        "name another folder in the environment variable JIT_LOADER_CACHE",
     )

@@ -93,6 +93,14 @@ class Inputs:
         self._check_unchanged(files, present)
         return self._record(files, own, facts.tools, absent)
 
+    def check_failed(self, files):
+        """Raises InputsChanged where what did not compile has been edited since: it may now.
+
+        files: those in which errors were found; what else was read before is checked as well.
+        """
+        before = [path for path, digest in self._before.items() if digest is not None]
+        self._check_unchanged([*before, *filter(os.path.isfile, files)], [])
+
     def of_link(self, ninja_file, linked):
         """The record of the library, of what was linked besides the objects."""
         command = ninja_file.command(ninja_file.library)

@@ -12,22 +12,24 @@ from _jit_loader.display import say
 
 POLL_SECONDS = 0.02
 SILENT_SECONDS = 0.5
+STALE_LIMIT = 100  # handles of a network file system that are stale, one after the other
 
 
 @contextlib.contextmanager
 def build_lock(slot_folder, name):
-    """Holds the lock of a slot.
+    """Holds the lock of a slot; yields whether it excludes others.
 
     flock, not a file that says 'locked': the kernel lets it go when the holder dies, however it
     dies. Where the file system has no locks each process builds, and the first to publish wins.
     """
-    descriptor = os.open(os.path.join(slot_folder, "lock"), os.O_RDWR | os.O_CREAT, 0o600)
+    path = os.path.join(slot_folder, "lock")
+    descriptor, excludes = _acquire(path, name)
     try:
-        _acquire(descriptor, name)
         owner = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.time()}
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, json.dumps(owner).encode(), 0)
-        yield
+        with contextlib.suppress(OSError):  # it is only for people
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, json.dumps(owner).encode(), 0)
+        yield excludes
     finally:
         with contextlib.suppress(OSError):
             # Closing would not let go where a child was forked meanwhile.
@@ -35,22 +37,50 @@ def build_lock(slot_folder, name):
         os.close(descriptor)
 
 
-def _acquire(descriptor, name):
-    started = time.monotonic()
-    said = False
+def _acquire(path, name):
+    """(descriptor, whether it is locked). Each try opens the file, which may have been deleted."""
+    started, said, stale = time.monotonic(), False, 0
     while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
+            locked = _try_to_lock(descriptor)
+            if locked is None:
+                return descriptor, False
+            if locked and _is_at(path, descriptor):
+                return descriptor, True
+            if not locked and not said and time.monotonic() - started > SILENT_SECONDS:
+                said = True
+                say(f"{name}: waiting for {_owner(descriptor)}, which is building it ({path})")
         except OSError as error:
-            if error.errno in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
-                return
-            if error.errno not in (errno.EAGAIN, errno.EACCES):
+            stale += 1
+            if error.errno != errno.ESTALE or stale > STALE_LIMIT:
+                os.close(descriptor)
                 raise
-        if not said and time.monotonic() - started > SILENT_SECONDS:
-            said = True
-            say(f"{name}: waiting for {_owner(descriptor)}, which is building it")
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
         time.sleep(POLL_SECONDS)
+
+
+def _try_to_lock(descriptor):
+    """Whether it could be locked; None where the file system has no locks."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
+            return None
+        if error.errno in (errno.EAGAIN, errno.EACCES):
+            return False
+        raise
+    return True
+
+
+def _is_at(path, descriptor):
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
 
 
 def _owner(descriptor):
@@ -58,5 +88,5 @@ def _owner(descriptor):
         owner = json.loads(os.pread(descriptor, 4096, 0))
         since = time.strftime("%H:%M:%S", time.localtime(owner["since"]))
         return f"process {owner['pid']} on {owner['host']} (since {since})"
-    except (ValueError, KeyError):
+    except (ValueError, KeyError, TypeError):
         return "another process"

@@ -9,6 +9,15 @@ _modules = {}  # folder of a build: its module
 _modules_lock = threading.Lock()
 
 
+def _forget_threads():
+    """A process that is forked during an import does not have the thread that holds the lock."""
+    global _modules_lock
+    _modules_lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget_threads)
+
+
 def import_build(build, name):
     """The module of a published build, imported once however many threads ask for it."""
     with _modules_lock:

@@ -101,6 +101,11 @@ class Extension:
                 found.append(command)
         return found
 
+    def lock_path(self):
+        """The lock of its builds (PyTorch has one in each build's folder, too)."""
+        locks = (self.folder.parent / "cache").rglob("lock")
+        return next(path for path in locks if not path.parent.name.startswith("."))
+
     def settle(self):
         """Makes every file old enough for its stat to stand for its content, and remembers it."""
         time.sleep(0.05)

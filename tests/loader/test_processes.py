@@ -98,3 +98,13 @@ def test_lock_is_let_go_where_a_child_was_forked_during_the_build(tiny, wait_for
     assert time.monotonic() - started < 30
     child.kill()
     child.join()
+
+
+def test_fork_during_a_build(tiny, wait_for, in_process):
+    """The child has none of the threads that build, and their locks are not held for ever."""
+    begun = tiny.slow_down(1)
+    builder = threading.Thread(target=tiny.load)
+    builder.start()
+    wait_for(begun.exists)
+    assert in_process(tiny.value) == 101
+    builder.join()
