@@ -200,6 +200,11 @@ def _ask_preprocessor(words):
     return folders, plain_path(compiler[1]) if compiler else None
 
 
+def assembly(command, source):
+    """What the compiler makes of a source before it is assembled."""
+    return _run([*_without_inputs_and_outputs(command), "-S", source, "-o", "-"])
+
+
 def _program(cxx, name):
     path = _run([*cxx, f"-print-prog-name={name}"]).strip()
     return toolchain.find_program(path)

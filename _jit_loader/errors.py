@@ -3,7 +3,6 @@
 import os
 import re
 import shlex
-import tempfile
 
 from _jit_loader.symbols import demangled, first_use
 
@@ -65,8 +64,8 @@ HINTS = {
         "it was killed, for want of memory as a rule: set MAX_JOBS=1"
     ),
     r"No space left on device": (
-        "the disk is full: that of the cache, or that of the compilers' temporary files, "
-        f"{tempfile.gettempdir()}"
+        "the disk is full: that of the cache, or that of the compilers' temporary files ($TMPDIR, "
+        "else /tmp)"
     ),
 }
 

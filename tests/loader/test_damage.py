@@ -190,7 +190,7 @@ def test_compiler_that_vanishes_midway(tiny, monkeypatch, step):
     tiny.change_compiler(f"rm -f {compiler}; exit 1", step)
     with pytest.raises(jit_loader.CompileError):
         tiny.load()
-    with pytest.raises(RuntimeError, match="compiler .* was not found"):
+    with pytest.raises(RuntimeError, match=r"compiler .* was not found"):
         tiny.load()
     tiny.restore_compiler()
     assert tiny.value() == 101

@@ -1,6 +1,8 @@
 """Many processes and threads on one cache; processes that die at any moment."""
 
 import multiprocessing
+import re
+import socket
 import threading
 import time
 
@@ -61,7 +63,13 @@ def test_waiting_process_says_for_whom_it_waits(tiny, wait_for, monkeypatch, cap
     wait_for(begun.exists)
     assert tiny.value() == 101
     builder.join()
-    assert f"tiny: waiting for process {builder.pid} on " in capfd.readouterr().err
+    said = capfd.readouterr().err
+    (line,) = [line for line in said.splitlines() if "waiting" in line]
+    assert re.fullmatch(
+        rf"tiny: waiting for process {builder.pid} on {re.escape(socket.gethostname())} "
+        rf"\(since \d\d:\d\d:\d\d\), which is building it \({tiny.lock_path()}\)",
+        line,
+    )
 
 
 def test_fork_after_load(tiny):
