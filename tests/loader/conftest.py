@@ -151,7 +151,8 @@ def in_process():
 
         process = fork.Process(target=run_and_tell)
         process.start()
-        process.join(120)
+        process.join(60)
+        process.kill()
         assert process.exitcode == 0
         return queue.get()
 
