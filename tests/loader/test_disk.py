@@ -65,7 +65,7 @@ def test_disk_that_is_full_at_any_moment(tiny, with_mounts, in_process, tmp_path
 
     def fill_and_empty():
         said = []
-        for kilobytes in range(8, 400, 16):
+        for kilobytes in range(8, 400, 28):
             _mount("none", tmp_path / "cache", "tmpfs", 0, f"size={kilobytes}k")
             result = in_process(tiny.value)
             if result == 101:
