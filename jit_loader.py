@@ -7,7 +7,7 @@ Settings (environment variables):
 
     JIT_LOADER_CACHE       folder of the cache (default: $XDG_CACHE_HOME or ~/.cache, jit_loader)
     JIT_LOADER_QUIET=1     prints nothing but errors
-    MAX_JOBS               how many compilers may run at once (default: one a core and 3 GB of memory)
+    MAX_JOBS               how many compilers run at once (default: one a core and 3 GB of memory)
     TORCH_CUDA_ARCH_LIST   GPU architectures, such as "8.0;9.0" (default: those of this machine)
 """
 
