@@ -8,7 +8,8 @@ import shutil
 import tempfile
 import time
 
-from _jit_loader import closure, libraries, modules, reasons, toolchain
+from _jit_loader import closure, modules, reasons, toolchain
+from _jit_loader.build_flags import cuda_home, link_flags, own_statics_flags
 from _jit_loader.cache import cache_folder, digest_of, write_checked
 from _jit_loader.checker import make_checker
 from _jit_loader.display import BuildLine
@@ -38,33 +39,14 @@ class Attempt:
         self.folder = tempfile.mkdtemp(prefix=".building-", dir=slot.folder)
         self.clock = Clock(self.folder)
         self.inputs = Inputs(request, self.contents, self.programs, before, self.clock)
-        self.cuda_home = libraries.cuda_home() if request.with_cuda else None
+        self.cuda_home = cuda_home() if request.with_cuda else None
         self.line = None
         self.verbose = verbose
         self.published = None  # the Build, once there is one
 
     def run(self):
-        request = self.request
         try:
-            self.stand_ins = make_stand_ins(request.sources, self.folder)
-            return build_with_torch(
-                self,
-                {
-                    "name": request.name,
-                    "sources": self.stand_ins,
-                    "extra_cflags": list(request.extra_cflags),
-                    "extra_cuda_cflags": request.architecture_flags + request.extra_cuda_cflags,
-                    "extra_ldflags": request.extra_ldflags
-                    + libraries.link_flags(self.cuda_home, self.folder),
-                    "extra_include_paths": [
-                        path.replace("$", "$$") for path in request.extra_include_paths
-                    ],
-                    "build_directory": self.folder,
-                    "with_cuda": request.with_cuda,
-                    "is_python_module": request.form == "module",
-                    "is_standalone": request.form == "executable",
-                },
-            )
+            return build_with_torch(self, self._load_arguments())
         except CompileError as error:
             failed = self._failed_folder()
             shutil.rmtree(failed, ignore_errors=True)
@@ -82,6 +64,28 @@ class Attempt:
             if self.line is not None:
                 self.line.close()
             shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _load_arguments(self):
+        """What PyTorch's load is called with."""
+        request = self.request
+        self.stand_ins = make_stand_ins(request.sources, self.folder)
+        arguments = {
+            "name": request.name,
+            "sources": self.stand_ins,
+            "extra_cflags": own_statics_flags(shlex.join(toolchain.cxx_command())),
+            "extra_cuda_cflags": list(request.architecture_flags),
+            "extra_ldflags": request.extra_ldflags + link_flags(self.cuda_home, self.folder),
+            "extra_include_paths": [p.replace("$", "$$") for p in request.extra_include_paths],
+            "build_directory": self.folder,
+            "with_cuda": request.with_cuda,
+            "is_python_module": request.form == "module",
+            "is_standalone": request.form == "executable",
+        }
+        arguments["extra_cflags"] += request.extra_cflags
+        if request.with_cuda:
+            host_flags = own_statics_flags(toolchain.host_compiler(), "-Xcompiler=")
+            arguments["extra_cuda_cflags"] += host_flags + request.extra_cuda_cflags
+        return arguments
 
     # The two steps that PyTorch's load calls.
 

@@ -455,3 +455,21 @@ def test_changed_file_that_the_assembler_takes_in_is_seen(tiny, how):
     tiny.compiled()
     assert tiny.value(**options) == 6
     assert tiny.compiled() == []
+
+
+def test_statics_are_not_shared_between_the_old_and_the_new_module(tiny):
+    """g++ marks them so that the process has one of each, whatever library it is in."""
+    statics = """
+template <class T> struct Counter { static T count; };
+template <class T> T Counter<T>::count = 0;
+inline long next_inline() { static long count = 0; return ++count; }
+"""
+    text = (tiny.folder / "module.cpp").read_text()
+    count = "(++Counter<long>::count + 10 * next_inline())"
+    tiny.write("module.cpp", statics + text.replace("VALUE + other()", f"100 * VALUE + {count}"))
+    old = tiny.load()
+    assert [old.value(), old.value()] == [111, 122]
+    tiny.write("value.h", "#define VALUE 2\n")
+    new = tiny.load()
+    assert new.value() == 211
+    assert old.value() == 133
