@@ -125,7 +125,7 @@ class Memo:
 
     def paths(self):
         """Every path that it depends on, the library's among them."""
-        return self._path_list()
+        return list(self._paths())
 
 
 def _checksum(body):
