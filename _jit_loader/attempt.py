@@ -12,7 +12,7 @@ from _jit_loader import closure, libraries, modules, reasons, toolchain
 from _jit_loader.cache import cache_folder, digest_of, write_checked
 from _jit_loader.checker import make_checker
 from _jit_loader.display import BuildLine
-from _jit_loader.errors import CompileError, compile_error
+from _jit_loader.errors import CompileError, LoadError, compile_error
 from _jit_loader.inputs import Clock, Inputs, merged
 from _jit_loader.ninja_file import NinjaFile
 from _jit_loader.ninja_run import ninja_path, parallel_jobs, run_ninja
@@ -131,8 +131,10 @@ class Attempt:
         private = Build(self.folder, self.request)
         try:
             opened = modules.open_library(private.library, build_key, name, self.request.form)
+        except LoadError:
+            raise  # what this process has loaded before is in the way, and in no other's
         except ImportError as error:
-            self._fail([f"error: cannot be loaded: {error}"])
+            self._fail([f"error: cannot be loaded: {error}"], LoadError)
         self.published = Build(os.path.join(slot.folder, build_key), self.request)
         publish(self.folder, self.manifest, self.published, self.contents)
         slot.remember(self.programs, self.published, self.manifest, self.contents)
@@ -178,7 +180,7 @@ class Attempt:
         write_record(path, record)
         self.records[output] = record
 
-    def _fail(self, output):
+    def _fail(self, output, kind=CompileError):
         """Raises the CompileError, with a log and a note for those who wait for this build."""
         error = compile_error(
             self.request.name, output, self._failed_folder(), self.request.project, ninja_path()
@@ -189,9 +191,14 @@ class Attempt:
         sources = {relative(path): digest for path, digest in self.before.items()}
         write_checked(
             os.path.join(self.folder, "failure.json"),
-            {"message": str(error), "time": time.time(), "sources": sources},
+            {
+                "message": str(error),
+                "is_load_error": kind is LoadError,
+                "time": time.time(),
+                "sources": sources,
+            },
         )
-        raise error
+        raise kind(*error.args)
 
     def _failed_folder(self):
         """Where a failed build is kept: its objects are as good as any, and it can be run again."""

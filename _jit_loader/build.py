@@ -8,7 +8,7 @@ import shutil
 from _jit_loader import modules, toolchain
 from _jit_loader.attempt import Attempt
 from _jit_loader.cache import UntrustedCache, cache_folder, check_trusted, read_checked
-from _jit_loader.errors import CompileError
+from _jit_loader.errors import CompileError, LoadError
 from _jit_loader.inputs import InputsChanged
 from _jit_loader.lock import build_lock
 from _jit_loader.ninja_run import ninja_path
@@ -103,7 +103,7 @@ def _raise_shared_failure(slot, failure_before):
     roots, contents = slot.request.roots, slot.contents()
     sources = failure["sources"].items()
     if all(contents.digest(roots.absolute(path)) == digest for path, digest in sources):
-        raise CompileError(failure["message"])
+        raise (LoadError if failure["is_load_error"] else CompileError)(failure["message"])
 
 
 def _remove_leftovers(slot_folder):
