@@ -65,8 +65,8 @@ def check_tools(request):
         raise RuntimeError(
             f"{request.name} has to be compiled, and ninja was not found. Run: pip install ninja"
         )
-    if request.with_cuda and toolchain.nvcc_path() is None:
-        raise RuntimeError(f"{request.name} has CUDA sources to compile: {toolchain.why_no_cuda()}")
+    if request.with_cuda and (why_not := toolchain.why_no_cuda()) is not None:
+        raise RuntimeError(f"{request.name} has CUDA code to compile: {why_not}")
     for source in request.sources:
         if not os.path.isfile(source):
             raise FileNotFoundError(f"{request.name}: there is no source file {source}")
