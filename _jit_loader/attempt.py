@@ -13,7 +13,7 @@ from _jit_loader.build_flags import cuda_home, link_flags, own_statics_flags
 from _jit_loader.cache import cache_folder, digest_of, write_checked
 from _jit_loader.checker import make_checker
 from _jit_loader.display import BuildLine
-from _jit_loader.errors import CompileError, compile_error, named_files
+from _jit_loader.errors import CompileError, LoadError, compile_error, named_files
 from _jit_loader.inputs import Clock, Inputs, InputsChanged, merged
 from _jit_loader.jobs import parallel_jobs
 from _jit_loader.ninja_file import NinjaFile
@@ -149,8 +149,10 @@ class Attempt:
         private = Build(self.folder, self.request)
         try:
             opened = modules.open_library(private.library, build_key, name, self.request.form)
+        except LoadError:
+            raise  # what this process has loaded before is in the way, and in no other's
         except ImportError as error:
-            self._fail([f"error: cannot be loaded: {error}"])
+            self._fail([f"error: cannot be loaded: {error}"], LoadError)
         self.published = Build(os.path.join(slot.folder, build_key), self.request)
         publish(self.folder, self.manifest, self.published, self.contents)
         slot.remember(self.programs, self.published, self.manifest, self.contents)
@@ -196,7 +198,7 @@ class Attempt:
         write_record(path, record)
         self.records[output] = record
 
-    def _fail(self, output):
+    def _fail(self, output, kind=CompileError):
         """Raises the CompileError, with a log and a note for those who wait for this build."""
         self.inputs.check_failed(named_files(output))
         absolute = self.request.roots.absolute
@@ -215,9 +217,14 @@ class Attempt:
         sources = {relative(path): digest for path, digest in self.before.items()}
         write_checked(
             os.path.join(self.folder, "failure.json"),
-            {"message": str(error), "time": time.time(), "sources": sources},
+            {
+                "message": str(error),
+                "is_load_error": kind is LoadError,
+                "time": time.time(),
+                "sources": sources,
+            },
         )
-        raise error
+        raise kind(*error.args)
 
     def _failed_folder(self):
         """Where a failed build is kept: its objects are as good as any, and it can be run again."""

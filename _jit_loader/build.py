@@ -10,7 +10,7 @@ import time
 from _jit_loader import modules, toolchain
 from _jit_loader.attempt import Attempt
 from _jit_loader.cache import cache_folder, check_trusted, read_checked
-from _jit_loader.errors import CompileError
+from _jit_loader.errors import CompileError, LoadError
 from _jit_loader.inputs import InputsChanged
 from _jit_loader.lock import build_lock
 from _jit_loader.ninja_run import ninja_path
@@ -66,8 +66,8 @@ def check_tools(request):
         raise RuntimeError(
             f"{request.name} has to be compiled, and ninja was not found. Run: pip install ninja"
         )
-    if request.with_cuda and toolchain.nvcc_path() is None:
-        raise RuntimeError(f"{request.name} has CUDA sources to compile: {toolchain.why_no_cuda()}")
+    if request.with_cuda and (why_not := toolchain.why_no_cuda()) is not None:
+        raise RuntimeError(f"{request.name} has CUDA code to compile: {why_not}")
 
 
 def check_paths(request):
@@ -113,7 +113,7 @@ def _raise_shared_failure(slot, failure_before):
     roots, contents = slot.request.roots, slot.contents()
     sources = failure["sources"].items()
     if all(contents.digest(roots.absolute(path)) == digest for path, digest in sources):
-        raise CompileError(failure["message"])
+        raise (LoadError if failure["is_load_error"] else CompileError)(failure["message"])
 
 
 def _remove_leftovers(slot_folder, age_seconds):

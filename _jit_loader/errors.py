@@ -74,6 +74,10 @@ class CompileError(RuntimeError):
     """A source did not compile, link or load. The message names the first error."""
 
 
+class LoadError(CompileError, ImportError):
+    """A source compiled and the library cannot be imported; PyTorch has an ImportError here."""
+
+
 def compile_error(name, output, folder, project, ninja, sources):
     """CompileError for what the compilers printed.
 

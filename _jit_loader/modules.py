@@ -71,8 +71,13 @@ def open_library(path, build_key, name, form):
         return path
     key = "".join(character if character.isalnum() else "_" for character in build_key)
     spec = importlib.util.spec_from_file_location(f"jit_loader_builds.{key}.{name}", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    try:
+        module = importlib.util.module_from_spec(spec)
+        module.__name__ = name  # which pybind11's classes get as theirs
+        spec.loader.exec_module(module)
+    except ImportError as error:
+        _explain_second_class(name, error)
+        raise
     module.__name__ = name
     return module
 
@@ -101,6 +106,19 @@ def refuse_second_registration(name, library=None):
             "process, and it has changed since it was loaded here. Restart Python to use the new "
             "version; until then the old one stays in force"
         )
+
+
+def _explain_second_class(name, error):
+    """Raises a LoadError where a changed extension registers a class that the old one has."""
+    if name in _newest and "is already registered" in str(error):
+        from _jit_loader.errors import LoadError
+
+        raise LoadError(
+            f"{name} makes Python classes (py::class_), which pybind11 takes only once in a "
+            f"process, and it has changed since it was loaded here ({error}). Restart Python to "
+            "use the new version; until then the old one stays in force. To reload such a class "
+            "without a restart, give py::class_ the argument py::module_local()"
+        ) from error
 
 
 def _keep(library, name, opened):

@@ -192,6 +192,58 @@ except RuntimeError as error:
     assert "Restart" in said[1]
 
 
+CLASS = """\
+#include <pybind11/pybind11.h>
+extern "C" long other(void);
+struct Held { long value = other(); };
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+  pybind11::class_<Held>(m, "Held").def(pybind11::init<>()).def_readonly("value", &Held::value);
+}
+"""
+
+
+def test_classes_load_once_and_a_changed_one_is_refused(tiny):
+    """pybind11 takes a class only once in a process, and says so by an ImportError."""
+    source = tiny.write("held.cpp", CLASS)
+    sources = [str(source), str(tiny.folder / "other.cpp")]
+    module = jit_loader.load("held", sources)
+    assert module.Held.__module__ == "held"
+    tiny.write("other.cpp", 'extern "C" long other(void) { return 200; }\n')
+    for _ in range(2):
+        with pytest.raises(ImportError, match="held makes Python classes") as error:
+            jit_loader.load("held", sources)
+        assert isinstance(error.value, jit_loader.CompileError)
+        assert module.Held().value == 100, "the old one stays in force"
+    tiny.compiled()
+    script = f"print(jit_loader.load('held', {sources!r}).Held().value)"
+    assert run(script, tiny.folder) == ["200"]
+    assert tiny.compiled() == [], "what was compiled is good"
+    with pytest.raises(ImportError, match="Restart Python"):  # it is in the cache now
+        jit_loader.load("held", sources)
+    tiny.write("other.cpp", 'extern "C" long other(void) { return 100; }\n')
+    assert jit_loader.load("held", sources) is module
+
+
+def test_two_sources_of_one_name_are_refused(tiny):
+    again = tiny.write("again/other.cpp", "")
+    with pytest.raises(RuntimeError, match="rename one of them"):
+        jit_loader.load("tiny", [*tiny.sources, str(again)])
+    assert tiny.compiled() == []
+
+
+@pytest.mark.skipif(torch.version.cuda is not None, reason="PyTorch has CUDA")
+def test_cuda_that_pytorch_lacks_is_refused(tiny):
+    with pytest.raises(RuntimeError, match="build without CUDA"):
+        tiny.load(with_cuda=True)
+    assert tiny.compiled() == []
+
+
+def test_module_that_cannot_be_imported_raises_what_pytorch_raises(tiny):
+    with pytest.raises(ImportError, match="PyInit_another") as error:
+        jit_loader.load("another", tiny.sources)
+    assert isinstance(error.value, jit_loader.CompileError)
+
+
 INLINE = """\
 #include <Python.h>
 """

@@ -16,6 +16,7 @@ import torch
 
 import jit_loader
 from _jit_loader import contents, machine, memo, request
+from _jit_loader.request import Request
 
 
 class Library:
@@ -107,7 +108,7 @@ def look_changed(monkeypatch):
 
 
 def program(path, text):
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"#!/bin/sh\n{text}\n")
     path.chmod(0o755)
     return path
@@ -311,3 +312,104 @@ def test_processor_of_code_for_this_very_machine(small, monkeypatch):
     move(*before)
     small.options = {"extra_cflags": ["-march=native"]}
     small.assert_matters(elsewhere, lambda: move(*before))
+
+
+# CUDA: what is asked and looked at, which a machine without nvcc can say as well
+
+
+@pytest.fixture
+def cuda(small, tmp_path, monkeypatch):
+    """small with a CUDA source and a toolkit that is there in name."""
+    small.source = small.write("small.cu", "")
+    for name in ("CUDA_HOME", "CUDA_PATH", *memo.CUDA_SETTINGS):
+        monkeypatch.delenv(name, raising=False)
+    program(tmp_path / "toolkit" / "bin" / "nvcc", "")  # nothing runs it
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "toolkit"))
+    return small
+
+
+def asked(extension):
+    """What the memo is found by, and what the build is found by."""
+    made = Request("small", [str(extension.source)], **extension.options)
+    return memo.memo_paths("load", extension.options), made.key
+
+
+@pytest.mark.parametrize("name", memo.CUDA_SETTINGS)
+def test_cuda_setting(cuda, monkeypatch, name):
+    before = asked(cuda)
+    monkeypatch.setenv(name, "9.0")
+    assert all(now != then for now, then in zip(asked(cuda), before))
+    monkeypatch.delenv(name)
+    assert asked(cuda) == before
+
+
+def test_nvcc_flags(cuda):
+    before = asked(cuda)
+    cuda.options = {"extra_cuda_cflags": ["-O1"]}
+    assert all(now != then for now, then in zip(asked(cuda), before))
+
+
+def test_gpus_of_the_machine(cuda, monkeypatch):
+    def plug(names, architectures):
+        monkeypatch.setattr(memo, "gpus", lambda: names)
+        facts = {"cpu": "AVX2", "architectures": architectures}
+        monkeypatch.setattr(machine, "facts", lambda: facts)
+
+    plug(["nvidia0"], ["9.0"])
+    before = asked(cuda)
+    plug(["nvidia0", "nvidia1"], ["8.0", "9.0"])
+    assert all(now != then for now, then in zip(asked(cuda), before))
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0")
+    named = asked(cuda)
+    plug([], [])
+    assert asked(cuda) == named, "where somebody says for which to compile, none is asked"
+
+
+def test_toolkit_that_is_named(cuda, tmp_path, monkeypatch):
+    before, programs = asked(cuda)[0], toolchain.programs(with_cuda=True)
+    program(tmp_path / "another" / "bin" / "nvcc", "")
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "another"))
+    assert asked(cuda)[0] != before
+    assert toolchain.programs(with_cuda=True)["nvcc"] != programs["nvcc"]
+
+
+@pytest.mark.parametrize("name", ["nvcc", "gcc"])
+def test_program_of_cuda_that_comes_first_on_path(cuda, tmp_path, monkeypatch, name):
+    monkeypatch.delenv("CUDA_HOME")
+    put_on_path(monkeypatch, tmp_path / "bin")
+    before = looked_at()
+    role = {"nvcc": "nvcc", "gcc": "host"}[name]
+    path = program(tmp_path / "bin" / name, "")
+    assert toolchain.programs(with_cuda=True)[role] == str(path)
+    assert before[str(path)] is None, "the memo notices it"
+
+
+def test_nvcc_that_pip_adds_to_a_folder_of_libraries(cuda, tmp_path, monkeypatch):
+    """nvidia/cu13 is there with the libraries that PyTorch needs; nvcc is another package."""
+    monkeypatch.delenv("CUDA_HOME")
+    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
+    monkeypatch.setattr(toolchain, "packages_folder", lambda: str(tmp_path / "packages"))
+    real = toolchain._is_executable  # but for a toolkit in /usr/local/cuda
+    here = str(tmp_path)
+    monkeypatch.setattr(toolchain, "_is_executable", lambda p: p.startswith(here) and real(p))
+    (tmp_path / "packages" / "nvidia" / "cu99" / "bin").mkdir(parents=True)
+    before = looked_at()
+    program(tmp_path / "packages" / "nvidia" / "cu99" / "bin" / "nvcc", "")
+    assert looked_at() != before
+
+
+def looked_at():
+    return {path: memo.stamp(path) for path in toolchain.looked_at(with_cuda=True)}
+
+
+def test_processors_level(tmp_path, monkeypatch):
+    """The flags of an op are those of the CPU; the question has what decides it."""
+    before = memo.memo_paths("load_op", []), toolchain.cpu_flags()
+    for capability, level in (("AVX2", "v3"), ("AVX512", "v4"), ("DEFAULT", "v2")):
+        monkeypatch.setattr(machine, "facts", lambda cpu=capability: {"cpu": cpu})
+        if os.uname().machine == "x86_64":
+            assert toolchain.cpu_flags() == [f"-march=x86-64-{level}"]
+    monkeypatch.setattr(memo, "_boot", lambda: "another machine")
+    assert memo.memo_paths("load_op", []) != before[0]
+    monkeypatch.setenv("ATEN_CPU_CAPABILITY", "avx2")
+    assert memo.memo_paths("load_op", []) != before[0]
