@@ -20,7 +20,7 @@ def read_depfile(path, folder):
         text = file.read().replace("\\\n", " ")
     _, _, prerequisites = text.partition(": ")
     words = re.findall(r"(?:\\.|[^\s\\])+", prerequisites)
-    names = [re.sub(r"\\([ #\\:])", r"\1", word).replace("$$", "$") for word in words]
+    names = [re.sub(r"\\([ \t#\\:])", r"\1", word).replace("$$", "$") for word in words]
     return list(dict.fromkeys(plain_path(os.path.join(folder, name)) for name in names))
 
 
@@ -198,6 +198,11 @@ def _ask_preprocessor(words):
     compiler = re.search(r'^ "?(/[^"\n]*?(?:/cc1plus|/clang[^/" ]*))"? ', output, re.MULTILINE)
     folders = [plain_path(os.path.abspath(folder)) for folder in [*missing, *found]]
     return folders, plain_path(compiler[1]) if compiler else None
+
+
+def assembly(command, source):
+    """What the compiler makes of a source before it is assembled."""
+    return _run([*_without_inputs_and_outputs(command), "-S", source, "-o", "-"])
 
 
 def _program(cxx, name):

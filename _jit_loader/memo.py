@@ -1,17 +1,25 @@
-"""What the last look depended on: the stat of every file, in one place that is quick to compare.
+"""The answer to a question, with all that it depended on, in a file that is quick to compare.
 
-A stat stands for a content that was read when the memo was written. unchanged.cpp, which is
-compiled beside the first build, compares in half the time or less; without it Python does the same.
+A question is what a caller asks, before anything is looked up. Its answer holds for as long as no
+file's stat has changed: a stat stands for a content that was read when the memo was written.
+unchanged.cpp, which is compiled beside the first build, compares in half the time or less; without
+it Python does the same.
 """
 
 import contextlib
-import ctypes
+import importlib.util
+import itertools
 import marshal
 import os
 import struct
 import sys
 import time
 import zlib
+from importlib.machinery import EXTENSION_SUFFIXES
+
+import torch
+
+from _jit_loader.cache import cache_folder, digest_of, readonly_caches
 
 # A file written again within one tick of the file system's clock (4 ms on ext4, up to 2 s on some
 # network file systems) keeps its stat. A stat this young never stands for a content.
@@ -95,11 +103,10 @@ class Memo:
 
     def is_unchanged(self):
         """Whether every file has the stat that it had, and what was absent is."""
-        count = len(self._stamps) // 32
         if self._checker is not None and stamp(self._checker[0]) == self._checker[1]:
-            with contextlib.suppress(OSError):
-                library = ctypes.CDLL(self._checker[0])
-                return bool(library.unchanged(self._names, self._stamps, ctypes.c_int64(count)))
+            with contextlib.suppress(ImportError):
+                spec = importlib.util.spec_from_file_location("unchanged", self._checker[0])
+                return importlib.util.module_from_spec(spec).unchanged(self._names, self._stamps)
         stamps = struct.iter_unpack("4q", self._stamps)
         return all(_numbers(stamp(path)) == then for path, then in zip(self._paths(), stamps))
 
@@ -137,3 +144,75 @@ def _numbers(file_stamp):
     if file_stamp is None:
         return ABSENT_STAMP
     return NEVER_EQUAL if file_stamp == UNSETTLED else file_stamp
+
+
+PATH_LISTS = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "COMPILER_PATH")
+SETTINGS = (
+    *("CC", "CXX", "GCC_EXEC_PREFIX", "CCC_OVERRIDE_OPTIONS", "SOURCE_DATE_EPOCH"),
+    *("LD_RUN_PATH", "CUDNN_HOME", "CUDNN_PATH", "CUDA_INC_PATH"),
+)
+CUDA_SETTINGS = (
+    *("PYTORCH_NVCC", "NVCC_CCBIN", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"),
+    "TORCH_CUDA_ARCH_LIST",
+)
+TOOL_FOLDERS = ("PATH", "CUDA_HOME", "CUDA_PATH")
+
+
+def memo_paths(kind, arguments):
+    """Where the answer to a question may be: one file for all that it can depend on but files.
+
+    The first is in our own cache, the others in read-only ones.
+
+    arguments: a value that JSON can hold, with absolute paths.
+    """
+    names = (*PATH_LISTS, *SETTINGS, *CUDA_SETTINGS, *TOOL_FOLDERS)
+    names += ("ATEN_CPU_CAPABILITY",)
+    environment = {name: value for name in names if (value := os.environ.get(name)) is not None}
+    asked = [
+        kind,
+        arguments,
+        environment,
+        os.getcwd() if any(itertools.starmap(_is_relative, environment.items())) else None,
+        [torch.__file__, *pytorch_version()],
+        [sys.prefix, sys.base_prefix, EXTENSION_SUFFIXES[0]],
+        [os.uname().machine, _boot(), None if names_architectures() else gpus()],
+    ]
+    digest = digest_of(asked)
+    caches = [cache_folder(), *readonly_caches()]
+    return [os.path.join(cache, "memos", digest) for cache in caches]
+
+
+def names_architectures():
+    """Whether TORCH_CUDA_ARCH_LIST says what to compile for, so that the GPUs need not be asked."""
+    return os.environ.get("TORCH_CUDA_ARCH_LIST", "") not in ("", "native")
+
+
+def pytorch_version():
+    version = torch.version
+    return [torch.__version__, version.git_version, version.cuda, torch._C._GLIBCXX_USE_CXX11_ABI]
+
+
+def gpus():
+    """['nvidia0', 'nvidia1'] for two, of those that this machine or container is given."""
+    names = os.listdir("/dev")
+    # Compiling a regular expression for it would take 0.2 ms.
+    return sorted(name for name in names if name[:6] == "nvidia" and name[6:].isdigit())
+
+
+def _is_relative(name, value):
+    """Whether a setting means something else in another current folder."""
+    if name in (*PATH_LISTS, *TOOL_FOLDERS):
+        return any(not folder.startswith("/") for folder in value.split(os.pathsep))
+    return any("/" in word and word[0] not in "/-" for word in value.split())
+
+
+def _boot():
+    """Differs between machines that share a cache, and changes when one's GPUs can have changed."""
+    try:
+        descriptor = os.open("/proc/sys/kernel/random/boot_id", os.O_RDONLY)
+    except OSError:
+        return os.uname().nodename
+    try:
+        return os.read(descriptor, 64).decode()
+    finally:
+        os.close(descriptor)

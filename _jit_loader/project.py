@@ -68,8 +68,8 @@ def _request(name, project, with_cuda, flags):
             f"there is no op {name!r} in {project}: bindings/{name}.cpp does not exist"
         )
     sources = _sources(name, project, with_cuda)
-    # No symbol is shared between an old build of an op and its new one in the same process.
-    cflags = ["-O3", "-fvisibility=hidden", "-fno-gnu-unique", "-fopenmp", *cpu_flags()]
+    # Hidden: no symbol is shared between an old build of an op and its new one in the same process.
+    cflags = ["-O3", "-fvisibility=hidden", "-fopenmp", *cpu_flags()]
     cuda_cflags = ["-O3", "-Xcompiler=-fvisibility=hidden"]
     return Request(
         name,

@@ -1,5 +1,6 @@
 """Puts a finished build in its place: whole, on the disk, in one rename."""
 
+import errno
 import os
 import shutil
 import tempfile
@@ -23,8 +24,10 @@ def publish(folder, manifest, published, contents):
     _sync(folder)
     try:
         os.rename(folder, published.folder)
-    except OSError:
+    except OSError as error:
         if not _is_whole(published, contents):
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
             os.rename(published.folder, tempfile.mkdtemp(prefix=".damaged-", dir=slot_folder))
             os.rename(folder, published.folder)
     _sync(slot_folder)
