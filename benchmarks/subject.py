@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from _jit_loader import libraries, ops, toolchain
+from _jit_loader import build_flags, ops, toolchain
 from _jit_loader.ninja_file import NinjaFile
 from benchmarks.worker import ROOT, Worker, environment
 
@@ -53,9 +53,9 @@ class Subject:
             architectures = os.environ.get("TORCH_CUDA_ARCH_LIST") or "8.0"
             for variables in (self._environment, self._torch_environment):
                 variables["TORCH_CUDA_ARCH_LIST"] = architectures
-        home = libraries.cuda_home()
+        home = build_flags.cuda_home()
         self._torch_environment["CUDA_HOME"] = home
-        self._torch_flags = libraries.link_flags(home, self._torch_folder)
+        self._torch_flags = build_flags.link_flags(home, self._torch_folder)
 
     def _generate_headers(self, count):
         names = [f"generated/{number}.h" for number in range(count)]
@@ -96,7 +96,7 @@ class Subject:
         built = Path(path).parent
         folder = self.folder / "bare"
         shutil.copytree(built, folder, symlinks=True)
-        ninja_file = NinjaFile((folder / "build.ninja").read_text(), {})
+        ninja_file = NinjaFile((folder / "build.ninja").read_text(), self.sources, {})
         compilations = ninja_file.compilations.items()
         kernel = next(output for output, source in compilations if source == self.sources[1])
         commands = [ninja_file.command(output) for output in (kernel, ninja_file.library)]
