@@ -144,9 +144,8 @@ class Attempt:
     def open_library(self):
         """Opens the library as a test, publishes the build, and returns what was opened."""
         name, slot = self.request.name, self.slot
-        build_key = digest_of(
-            [self.request.key, *(self.manifest[part] for part in ("files", "tools", "absent"))]
-        )
+        parts = ("files", "tools", "programs", "absent")
+        build_key = digest_of([self.request.key, *(self.manifest[part] for part in parts)])
         private = Build(self.folder, self.request)
         try:
             opened = modules.open_library(private.library, build_key, name, self.request.form)

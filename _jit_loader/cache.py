@@ -27,6 +27,15 @@ def readonly_caches():
     return [os.path.join(os.path.abspath(folder), FORMAT) for folder in folders]
 
 
+def is_in_a_cache(path):
+    """Whether a path is in a cache that is in use now: one may have been copied, or named no more.
+
+    Where it was once, somebody else may have put code since.
+    """
+    folders = [cache_folder(), *readonly_caches()]
+    return any(path.startswith(folder + os.sep) for folder in folders)
+
+
 class UntrustedCache(PermissionError):
     """Another user could have written what is in a cache."""
 

@@ -6,6 +6,7 @@ would be read instead. Those places are recorded as absent.
 """
 
 import functools
+import itertools
 import os
 import re
 import shlex
@@ -65,23 +66,24 @@ class CompilerFacts:
 def cxx_facts(command):
     """Asks g++ or clang++ (or what wraps it) about the command of one compilation."""
     words = _without_inputs_and_outputs(command)
-    search_folders, compiler = _ask_preprocessor(words)
-    tools = [compiler] + [_program(words[:1], name) for name in ("as", "ld")]
+    search_folders, tools = _ask_preprocessor(words)
+    tools += [_program(command, name) for name in toolchain.HELPERS]
     return CompilerFacts(search_folders, [tool for tool in tools if tool])
 
 
 def nvcc_facts(command):
     """Asks nvcc (or what wraps it) about the command of one compilation."""
-    output = _dry_run([command[0], *_host_compiler_flags(command)])
+    output = _dry_run([_programs(command)[-1], *_host_compiler_flags(command)])
     settings = dict(re.findall(r"^#\$ (\w+)=(.*)$", output, re.MULTILINE))
     top = settings.get("TOP", "").strip()
     own = shlex.split(settings.get("INCLUDES", "") + settings.get("SYSTEM_INCLUDES", ""))
     host = re.search(r"^#\$ (.*) -E -x c\+\+ ", output, re.MULTILINE)
     host = shlex.split(host[1])[:1] if host else ["gcc"]
-    search_folders, compiler = _ask_preprocessor([*host, *_include_flags(command), *own])
-    programs = ["bin/nvcc", "bin/cudafe++", "bin/ptxas", "bin/fatbinary", "nvvm/bin/cicc"]
-    tools = [plain_path(os.path.join(top, name)) for name in [*programs, "bin/nvcc.profile"]]
-    return CompilerFacts(search_folders, [t for t in [*tools, compiler] if t and os.path.isfile(t)])
+    search_folders, tools = _ask_preprocessor([*host, *_include_flags(command), *own])
+    names = ["bin/nvcc", "bin/cudafe++", "bin/ptxas", "bin/fatbinary", "nvvm/bin/cicc"]
+    names += ["bin/nvcc.profile", "nvvm/libdevice/libdevice.10.bc"]
+    tools += [plain_path(os.path.join(top, name)) for name in names]
+    return CompilerFacts(search_folders, [tool for tool in tools if os.path.isfile(tool)])
 
 
 def nvcc_top(nvcc):
@@ -146,15 +148,21 @@ def shadows(files, chain):
 
 
 def library_shadows(files, command):
-    """The same for libraries: -l looks through the -L folders, in each for .so, then for .a."""
-    folders = [os.path.abspath(word[2:]) for word in command if word.startswith("-L") and word[2:]]
+    """The same for libraries: -l looks through the -L folders, in each for .so, then for .a.
+
+    After them come those of LIBRARY_PATH, then the system's. A relative one is in the private
+    folder of the build, where nothing appears later.
+    """
+    folders = [word[2:] for word in command if word.startswith("-L")]
+    folders += os.environ.get("LIBRARY_PATH", "").split(os.pathsep)
+    folders = [os.path.normpath(folder) for folder in folders if os.path.isabs(folder)]
     absent, present = {}, []
     for path in files:
         folder, name = os.path.split(path)
         match = re.fullmatch(r"(lib.+)\.(so|a)", name)
-        if match is None or folder not in folders:
+        if match is None:
             continue
-        earlier = folders[: folders.index(folder)]
+        earlier = folders[: folders.index(folder)] if folder in folders else folders
         names = match[1] + ".so", match[1] + ".a"
         candidates = [os.path.join(before, name) for before in earlier for name in names]
         if match[2] == "a":
@@ -190,14 +198,21 @@ def _first_missing(path, exists):
 
 
 def _ask_preprocessor(words):
-    """(search folders, path of the real compiler) from what `c++ -v -E` prints."""
+    """(search folders, paths of the real compiler) from what `c++ -v -E` prints.
+
+    Both g++ and its cc1plus: where a wrapper calls g++ and that becomes another version, the old
+    cc1plus may stay as it is.
+    """
     output = _run([*words, "-v", "-E", "-x", "c++", os.devnull, "-o", os.devnull])
     missing = re.findall(r'^ignoring nonexistent directory "(.*)"$', output, re.MULTILINE)
     listed = re.search(r"search starts here:\n(.*)End of search list", output, re.DOTALL)
     found = re.findall(r"^ (\S.*)$", listed[1], re.MULTILINE) if listed else []
     compiler = re.search(r'^ "?(/[^"\n]*?(?:/cc1plus|/clang[^/" ]*))"? ', output, re.MULTILINE)
     folders = [plain_path(os.path.abspath(folder)) for folder in [*missing, *found]]
-    return folders, plain_path(compiler[1]) if compiler else None
+    driver = re.search(r"^COLLECT_GCC=(.*)$", output, re.MULTILINE)
+    tools = [toolchain.find_program(driver[1])] if driver else []
+    tools += [plain_path(compiler[1])] if compiler else []
+    return folders, [tool for tool in tools if tool]
 
 
 def assembly(command, source):
@@ -205,9 +220,21 @@ def assembly(command, source):
     return _run([*_without_inputs_and_outputs(command), "-S", source, "-o", "-"])
 
 
-def _program(cxx, name):
-    path = _run([*cxx, f"-print-prog-name={name}"]).strip()
+def linker(command):
+    """[path] of the linker that a flag of the link names, such as -fuse-ld=gold; [] without."""
+    flags = [word for word in command if word.startswith("-fuse-ld=")]
+    path = _program(toolchain.cxx_command(), "ld", flags) if flags else None
+    return [path] if path else []
+
+
+def _program(command, name, flags=()):
+    path = _run([*_programs(command), *flags, f"-print-prog-name={name}"]).strip()
     return toolchain.find_program(path)
+
+
+def _programs(command):
+    """["ccache", "g++"] of "ccache g++ -O3 ..."."""
+    return list(itertools.takewhile(lambda word: not word.startswith("-"), command))
 
 
 def _run(command):

@@ -10,6 +10,7 @@ import time
 
 from _jit_loader import assembly, closure
 from _jit_loader.memo import stamp
+from _jit_loader.torch_build import cpp_extension
 
 CLOCK_TICK_LIMIT_SECONDS = 0.1
 
@@ -109,11 +110,13 @@ class Inputs:
     def of_link(self, ninja_file, linked):
         """The record of the library, of what was linked besides the objects."""
         command = ninja_file.command(ninja_file.library)
-        files = list(dict.fromkeys([*linked, *closure.named_files(command)]))
+        # What chose the flags is an input as well: people patch their PyTorch.
+        flags_from = cpp_extension().__file__
+        files = list(dict.fromkeys([*linked, *closure.named_files(command), flags_from]))
         own = [file for file in files if self._is_own(file)]
         absent, present = closure.library_shadows(linked, command)
         self._check_unchanged(files, present)
-        return self._record(files, own, [], absent)
+        return self._record(files, own, closure.linker(command), absent)
 
     def _record(self, files, own, tools, absent):
         relative, digest = self._request.roots.relative, self._contents.digest

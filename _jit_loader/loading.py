@@ -2,6 +2,7 @@
 
 import time
 
+from _jit_loader.cache import is_in_a_cache
 from _jit_loader.memo import Memo, memo_paths
 from _jit_loader.modules import open_if_there
 
@@ -38,7 +39,7 @@ def load(name, kind, arguments, requests, form="module", verbose=False):
     paths = memo_paths(kind, arguments)
     for path in paths:
         memo = Memo.read(path)
-        if memo is not None and memo.is_unchanged():
+        if memo is not None and is_in_a_cache(memo.library) and memo.is_unchanged():
             result = open_if_there(memo.library, name, form)
             if result is not None:
                 found = result, memo.library, False, memo.with_cuda

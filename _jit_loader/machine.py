@@ -13,6 +13,17 @@ def facts():
     return {"cpu": cpu, "architectures": gpu_architectures()}
 
 
+def processor():
+    """The CPU's model and what it can do, as the kernel says it of the first core."""
+    names = ("vendor", "cpu family", "model", "flags", "CPU ", "Features", "cpu\t", "isa")
+    try:
+        with open("/proc/cpuinfo") as file:
+            first = file.read().partition("\n\n")[0].splitlines()
+    except OSError:
+        return []
+    return [" ".join(line.split()) for line in first if line.startswith(names)]
+
+
 def gpu_architectures():
     """['9.0'] for a machine with H100s; [] without a GPU.
 

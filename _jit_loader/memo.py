@@ -17,8 +17,6 @@ import time
 import zlib
 from importlib.machinery import EXTENSION_SUFFIXES
 
-import torch
-
 from _jit_loader.cache import cache_folder, digest_of, readonly_caches
 
 # A file written again within one tick of the file system's clock (4 ms on ext4, up to 2 s on some
@@ -51,13 +49,14 @@ class Memo:
     checker: (path, stamp) of the compiled unchanged.cpp.
     """
 
-    def __init__(self, library, with_cuda, names, stamps, digests, checker):
+    def __init__(self, library, with_cuda, names, stamps, digests, checker, checksum=None):
         self.library = library
         self.with_cuda = with_cuda
         self._names = names  # see of()
         self._stamps = stamps  # four int64 each
         self._digests = digests  # 16 bytes each
         self._checker = checker
+        self._checksum = checksum  # of names, stamps and digests, where they come from a file
 
     @classmethod
     def of(cls, library, with_cuda, entries, checker):
@@ -78,28 +77,38 @@ class Memo:
 
     @classmethod
     def read(cls, path):
-        """The memo in a file; None where there is none that is whole."""
+        """The memo in a file; None where there is none, or its head is damaged.
+
+        The rest is left unchecked, because that would take a tenth of a hit: damaged names or
+        stamps equal no file's, and known() checks.
+        """
         try:
             with open(path, "rb") as file:
-                checksum, body = file.read(4), file.read()
+                data = file.read()
         except OSError:
             return None
-        if _checksum(body) != checksum:
+        start = 8 + int.from_bytes(data[4:8], "little")
+        if _checksum(data[4:start]) != data[:4]:
             return None
-        return cls(*marshal.loads(body))
+        library, with_cuda, checker, checksum, *ends = marshal.loads(data[8:start])
+        names_end, stamps_end, end = (start + length for length in ends)
+        if len(data) != end:
+            return None
+        names, stamps, digests = (
+            data[start:names_end],
+            data[names_end:stamps_end],
+            data[stamps_end:],
+        )
+        return cls(library, with_cuda, names, stamps, digests, checker, checksum)
 
     def to_bytes(self):
-        body = marshal.dumps(
-            (
-                self.library,
-                self.with_cuda,
-                self._names,
-                self._stamps,
-                self._digests,
-                self._checker,
-            )
-        )
-        return _checksum(body) + body
+        parts = [self._names, self._stamps, self._digests]
+        ends = itertools.accumulate(map(len, parts))
+        rest = b"".join(parts)
+        checksum = _checksum(rest)
+        head = marshal.dumps((self.library, self.with_cuda, self._checker, checksum, *ends))
+        head = len(head).to_bytes(4, "little") + head
+        return _checksum(head) + head + rest
 
     def is_unchanged(self):
         """Whether every file has the stat that it had, and what was absent is."""
@@ -112,6 +121,9 @@ class Memo:
 
     def known(self):
         """{path: (stamp, digest)} of the files whose content their stat stands for."""
+        rest = self._names + self._stamps + self._digests
+        if self._checksum not in (None, _checksum(rest)):
+            return {}
         stamps = struct.iter_unpack("4q", self._stamps)
         digests = (
             self._digests[i : i + DIGEST_BYTES] for i in range(0, len(self._digests), DIGEST_BYTES)
@@ -132,7 +144,7 @@ class Memo:
 
     def paths(self):
         """Every path that it depends on, the library's among them."""
-        return self._path_list()
+        return list(self._paths())
 
 
 def _checksum(body):
@@ -154,6 +166,8 @@ SETTINGS = (
 CUDA_SETTINGS = (
     *("PYTORCH_NVCC", "NVCC_CCBIN", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"),
     "TORCH_CUDA_ARCH_LIST",
+    # nvcc.profile adds to these.
+    *("INCLUDES", "SYSTEM_INCLUDES", "CUDAFE_FLAGS", "PTXAS_FLAGS"),
 )
 TOOL_FOLDERS = ("PATH", "CUDA_HOME", "CUDA_PATH")
 
@@ -165,6 +179,8 @@ def memo_paths(kind, arguments):
 
     arguments: a value that JSON can hold, with absolute paths.
     """
+    import torch
+
     names = (*PATH_LISTS, *SETTINGS, *CUDA_SETTINGS, *TOOL_FOLDERS)
     names += ("ATEN_CPU_CAPABILITY",)
     environment = {name: value for name in names if (value := os.environ.get(name)) is not None}
@@ -188,6 +204,8 @@ def names_architectures():
 
 
 def pytorch_version():
+    import torch  # not needed by commands that say that it is missing
+
     version = torch.version
     return [torch.__version__, version.git_version, version.cuda, torch._C._GLIBCXX_USE_CXX11_ABI]
 

@@ -5,7 +5,7 @@ import re
 import sys
 from importlib.machinery import EXTENSION_SUFFIXES
 
-from _jit_loader import toolchain
+from _jit_loader import machine, toolchain
 from _jit_loader.cache import digest_of
 from _jit_loader.memo import CUDA_SETTINGS, PATH_LISTS, SETTINGS, pytorch_version, stamp
 
@@ -122,7 +122,18 @@ class Request:
             "PyTorch": pytorch_version(),
             "Python": EXTENSION_SUFFIXES[0],
             "machine": os.uname().machine,
+            "this very machine": self._native(environment),
         }
+
+    def _native(self, environment):
+        """What -march=native and nvcc's -arch=native stand for here; None without such a flag.
+
+        A machine that shares the cache and has another CPU could not run the code.
+        """
+        flags = [self.extra_cflags, self.extra_cuda_cflags, *self.source_flags.values()]
+        if "native" not in f"{flags} {list(environment.values())}":
+            return None
+        return [*machine.processor(), *machine.gpu_architectures()]
 
 
 def _check_name(name, form):

@@ -11,6 +11,7 @@ from _jit_loader.memo import names_architectures
 
 # Without a GPU and without TORCH_CUDA_ARCH_LIST the code is compiled to see that it compiles.
 DEFAULT_ARCHITECTURES = ("8.0",)
+HELPERS = ("as", "ld")  # what a C++ compiler runs of PATH
 
 
 def cxx_command():
@@ -27,6 +28,12 @@ def _candidates(name):
     """Where a shell looks for a program, in order."""
     folders = [""] if os.sep in name else os.environ.get("PATH", os.defpath).split(os.pathsep)
     return [os.path.join(folder, name) for folder in folders]
+
+
+def _helper_candidates(name):
+    """Where g++ looks for the assembler and the linker, if it has none of its own, in order."""
+    folders = os.environ.get("COMPILER_PATH", "").split(os.pathsep)
+    return [os.path.join(folder, name) for folder in folders if folder] + _candidates(name)
 
 
 def _first_executable(paths):
@@ -59,8 +66,9 @@ def _nvcc_candidates():
     if home:
         return [os.path.join(home, "bin", "nvcc")]
     # From `pip install cuda-toolkit[nvcc]` it lies beside torch in site-packages.
-    from_pip = glob.glob(os.path.join(_pip_cuda_folder(), "cu*", "bin", "nvcc"))
-    return [*_candidates("nvcc"), "/usr/local/cuda/bin/nvcc", *sorted(from_pip)]
+    from_pip = sorted(glob.glob(os.path.join(_pip_cuda_folder(), "cu*")))
+    from_pip = [os.path.join(folder, "bin", "nvcc") for folder in from_pip]
+    return [*_candidates("nvcc"), "/usr/local/cuda/bin/nvcc", *from_pip]
 
 
 def _pip_cuda_folder():
@@ -80,6 +88,8 @@ def packages_folder():
 def programs(with_cuda):
     """{role: path} of the programs a build starts from, without those that are not installed."""
     found = {f"cxx{i}": path for i, path in enumerate(cxx_programs())}
+    helpers = {name: _first_executable(_helper_candidates(name)) for name in HELPERS}
+    found.update((name, path) for name, path in helpers.items() if path is not None)
     nvcc = nvcc_path() if with_cuda else None
     if nvcc is not None:
         found["nvcc"] = nvcc
@@ -92,6 +102,7 @@ def programs(with_cuda):
 def looked_at(with_cuda):
     """Every path whose presence decides what programs() finds: for each, up to where it is."""
     searches = [_candidates(word) for word in _cxx_words()]
+    searches += [_helper_candidates(name) for name in HELPERS]
     if with_cuda:
         searches += [_nvcc_candidates(), [_pip_cuda_folder()], _candidates(host_compiler())]
     paths = []

@@ -117,9 +117,11 @@ def make_compiler(folder):
     folder.mkdir(exist_ok=True)
     real = shutil.which("g++") or shutil.which("c++")
     path = folder / "c++"
-    path.write_text(COMPILER.format(compiler=real))
-    path.chmod(path.stat().st_mode | stat.S_IXUSR)
-    return path
+    # Not written in place: the shell of a build that is still running may have it open.
+    new = folder / "new"
+    new.write_text(COMPILER.format(compiler=real))
+    new.chmod(new.stat().st_mode | stat.S_IXUSR)
+    return new.rename(path)
 
 
 @pytest.fixture

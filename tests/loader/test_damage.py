@@ -207,4 +207,4 @@ def test_interrupted_publication(tiny, monkeypatch):
         with pytest.raises(OSError, match="Input/output"):
             tiny.load()
     assert tiny.value() == 101
-    assert modules._modules
+    assert modules._opened

@@ -79,6 +79,7 @@ def test_written_and_read_again(files, compare, tmp_path):
     assert again.is_unchanged()
     known = again.known()
     assert known[str(files[5])] == (stamp(files[5]), read_digest(files[5]))
+    assert sorted(again.paths()) == sorted(map(str, files))
 
 
 @pytest.mark.parametrize("name", ["with space", "quo'te", 'dou"ble', "$dollar", "naïve-日本"])

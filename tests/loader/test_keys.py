@@ -1,0 +1,313 @@
+"""Every row of what identifies a build: changing just that is another build, and back is a hit.
+
+Each row is tried with a memo in force, whose stats have to show the change, and without one, as in
+a copy of the cache, where contents are compared.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import time
+from importlib.machinery import EXTENSION_SUFFIXES
+
+import pytest
+import torch
+
+import jit_loader
+from _jit_loader import contents, machine, memo, request
+
+
+class Library:
+    """The extension 'small', a library of one source that compiles at once; value.h is in it."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.cache = folder / "cache"
+        self.source = self.write("small.cpp", '#include "value.h"\n')
+        self.header = self.write("value.h", "")
+        self.options = {}
+
+    def write(self, name, text):
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+    def load(self):
+        """The path of the library, and whether it was compiled for that."""
+        path = jit_loader.load("small", self.source, is_python_module=False, **self.options)
+        return path, jit_loader.loaded("small").compiled
+
+    def settled(self):
+        """The same, with a memo from when every stat stood for its content."""
+        first = self.load()
+        time.sleep(0.05)
+        assert self.load() == (first[0], False)
+        return first
+
+    def forget(self):
+        shutil.rmtree(self.cache / "v2" / "memos")
+
+    def assert_matters(self, change, undo):
+        first, _ = self.settled()
+        change()
+        second, compiled = self.settled()
+        assert compiled
+        assert second != first
+        undo()
+        assert self.load() == (first, False), "going back is a hit"
+        change()
+        self.forget()
+        assert self.load() == (second, False), "by content"
+        undo()
+        self.forget()
+        assert self.load() == (first, False), "by content"
+
+    def assert_matters_not(self, change):
+        first, _ = self.settled()
+        change()
+        assert self.load() == (first, False)
+        self.forget()
+        assert self.load() == (first, False)
+
+
+@pytest.fixture
+def small(tmp_path, monkeypatch):
+    monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(memo, "SETTLED_NS", 20_000_000)
+    for name in ("CXX", "CC", *memo.SETTINGS, *memo.PATH_LISTS):
+        monkeypatch.delenv(name, raising=False)
+    return Library(tmp_path)
+
+
+@pytest.fixture
+def look_changed(monkeypatch):
+    """Makes files look changed that a test must leave alone: (change, undo) for a pattern."""
+    pattern = []
+    real_stamp, real_digest = memo.stamp, contents.read_digest
+
+    def is_meant(path):
+        return any(re.search(one, os.fspath(path)) for one in pattern)
+
+    def stamp(path):
+        found = real_stamp(path)
+        return (*found[:3], found[3] + 1) if found and is_meant(path) else found
+
+    def read_digest(path):
+        found = real_digest(path)
+        return found[::-1] if found and is_meant(path) else found
+
+    for name in ("memo", "contents", "request", "store"):
+        monkeypatch.setattr(f"_jit_loader.{name}.stamp", stamp)
+    monkeypatch.setattr(contents, "read_digest", read_digest)
+    # The compiled comparison asks the system itself.
+    monkeypatch.setattr("_jit_loader.store.find_checker", lambda cache: None)
+    return lambda path: (lambda: pattern.append(path), pattern.clear)
+
+
+def program(path, text):
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+def put_on_path(monkeypatch, folder):
+    folder.mkdir(exist_ok=True)
+    monkeypatch.setenv("PATH", str(folder) + os.pathsep + os.environ["PATH"])
+
+
+# Files
+
+
+@pytest.mark.parametrize("kind", ["own", "system", "included by a flag"])
+def test_header(small, monkeypatch, kind):
+    header = small.write("include/of_the_system.h", "// one\n")
+    if kind == "own":
+        header = small.header
+    elif kind == "system":  # where -MMD leaves it out of depfiles
+        monkeypatch.setenv("CPLUS_INCLUDE_PATH", str(header.parent))
+        small.source.write_text("#include <of_the_system.h>\n")
+    else:
+        small.options = {"extra_cflags": ["-include", str(header)]}
+    before = header.read_text()
+    small.assert_matters(lambda: header.write_text("// two\n"), lambda: header.write_text(before))
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        pytest.param("torch/headeronly/macros/Export.h$", id="a header"),
+        pytest.param("lib/libc10.so$", id="a library"),
+        pytest.param("utils/cpp_extension.py$", id="what chooses the flags"),
+    ],
+)
+def test_file_of_pytorch(small, look_changed, file):
+    small.source.write_text("#include <torch/headeronly/macros/Export.h>\n")
+    small.assert_matters(*look_changed(file))
+
+
+@pytest.mark.parametrize("name", ["cc1plus", "as", "ld", "g++"])
+def test_program_behind_a_wrapper(small, look_changed, tmp_path, monkeypatch, name):
+    """update-alternatives makes g++ another one, and the wrapper, c++, stays as it is."""
+    put_on_path(monkeypatch, tmp_path / "bin")
+    program(tmp_path / "bin" / "c++", 'exec g++ "$@"')
+    path = subprocess.check_output(["g++", f"-print-prog-name={name}"], text=True).strip()
+    small.assert_matters(*look_changed(f"^{re.escape(shutil.which(path))}$"))
+
+
+@pytest.mark.parametrize("name", ["c++", "as", "ld"])
+@pytest.mark.parametrize("how", ["changes", "comes first on PATH"])
+def test_program_of_path(small, tmp_path, monkeypatch, name, how):
+    put_on_path(monkeypatch, tmp_path / "bin")
+    path = tmp_path / "bin" / name
+    text = f'exec {shutil.which(name)} "$@"'
+    if how == "changes":
+        program(path, text)
+        small.assert_matters(lambda: program(path, text + " # new"), lambda: program(path, text))
+    else:
+        small.assert_matters(lambda: program(path, text), path.unlink)
+
+
+def test_another_path_to_the_same_compiler(small, tmp_path, monkeypatch):
+    small.assert_matters_not(lambda: put_on_path(monkeypatch, tmp_path / "empty"))
+
+
+def test_linker_that_a_flag_names(small, look_changed):
+    if not shutil.which("ld.gold"):
+        pytest.skip("there is no ld.gold")
+    small.options = {"extra_ldflags": ["-fuse-ld=gold"]}
+    small.assert_matters(*look_changed("ld.gold$"))
+
+
+def library(path):
+    path.parent.mkdir(exist_ok=True)
+    source = path.parent / "empty.cpp"
+    source.write_text("")
+    subprocess.run(["g++", "-shared", "-fPIC", source, "-o", path], check=True)
+
+
+def test_library_in_a_named_folder_in_place_of_the_systems(small, tmp_path):
+    path = tmp_path / "libraries" / "libdl.so"
+    path.parent.mkdir()
+    small.options = {"extra_ldflags": [f"-L{path.parent}", "-ldl"]}
+    small.assert_matters(lambda: library(path), path.unlink)
+
+
+def test_library_in_library_path_in_place_of_another(small, tmp_path, monkeypatch):
+    library(tmp_path / "second" / "libmore.so")
+    path = tmp_path / "first" / "libmore.so"
+    path.parent.mkdir()
+    monkeypatch.setenv("LIBRARY_PATH", f"{tmp_path}/first:{tmp_path}/second")
+    small.options = {"extra_ldflags": ["-lmore", "-Wl,--as-needed"]}
+    small.assert_matters(lambda: library(path), path.unlink)
+
+
+# What is asked
+
+
+@pytest.mark.parametrize(
+    ("name", "one", "other"),
+    [
+        ("extra_cflags", ["-DONE"], ["-DTWO"]),
+        ("extra_cflags", ["-DONE", "-O1"], ["-O1", "-DONE"]),
+        ("extra_ldflags", ["-Wl,-O1"], ["-Wl,-O2"]),
+        ("extra_include_paths", ["/usr/include/c++"], ["/usr/lib"]),
+    ],
+    ids=str,
+)
+def test_argument(small, name, one, other):
+    small.options = {name: one}
+    small.assert_matters(
+        lambda: small.options.update({name: other}), lambda: small.options.update({name: one})
+    )
+
+
+def test_another_source(small):
+    first, more = small.source, small.write("more.cpp", "")
+
+    def take(*sources):
+        small.source = list(sources)
+
+    small.assert_matters(lambda: take(first, more), lambda: take(first))
+
+
+def test_form(small):
+    source = small.write("main.cpp", "int main() {}\n")
+    paths = {
+        jit_loader.load("small", source, is_python_module=False, is_standalone=standalone)
+        for standalone in (True, False)
+    }
+    assert len(paths) == 2
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"verbose": True}, {"keep_intermediates": False}, {"extra_cflags": []}, {"with_cuda": False}],
+    ids=str,
+)
+def test_argument_that_changes_nothing(small, options):
+    small.assert_matters_not(lambda: small.options.update(options))
+
+
+VALUES = {"CXX": "c++ -DOTHER", "SOURCE_DATE_EPOCH": "1000", "GCC_EXEC_PREFIX": None}
+
+
+@pytest.mark.parametrize("name", [*memo.PATH_LISTS, *memo.SETTINGS])
+def test_environment_variable(small, tmp_path, monkeypatch, name):
+    value = VALUES.get(name, str(tmp_path / "other"))
+    if value is None:  # ends with a slash, and the compiler has its programs there
+        cc1plus = subprocess.check_output(["g++", "-print-prog-name=cc1plus"], text=True).strip()
+        value = cc1plus.split("x86_64")[0]
+    small.assert_matters(lambda: monkeypatch.setenv(name, value), lambda: monkeypatch.delenv(name))
+
+
+@pytest.mark.parametrize("name", ["SOME_VARIABLE", "LANG", "MAX_JOBS", "TORCH_CUDA_ARCH_LIST"])
+def test_environment_variable_that_changes_nothing(small, monkeypatch, name):
+    small.assert_matters_not(lambda: monkeypatch.setenv(name, "7"))
+
+
+# Where it runs
+
+ROWS = {
+    "PyTorch's version": (torch, "__version__", "99.0"),
+    "PyTorch's commit": (torch.version, "git_version", "0123"),
+    "PyTorch's CUDA": (torch.version, "cuda", "99.9"),
+    "PyTorch's C++ ABI": (torch._C, "_GLIBCXX_USE_CXX11_ABI", "other"),
+}
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_pytorch(small, monkeypatch, row):
+    holder, name, value = ROWS[row]
+    before = getattr(holder, name)
+    small.assert_matters(
+        lambda: monkeypatch.setattr(holder, name, value),
+        lambda: monkeypatch.setattr(holder, name, before),
+    )
+
+
+def test_python(small, monkeypatch):
+    def put(suffix):
+        monkeypatch.setattr(memo, "EXTENSION_SUFFIXES", [suffix])
+        monkeypatch.setattr(request, "EXTENSION_SUFFIXES", [suffix])
+
+    small.assert_matters(lambda: put(".cpython-399.so"), lambda: put(EXTENSION_SUFFIXES[0]))
+
+
+def test_processor_of_code_for_this_very_machine(small, monkeypatch):
+    """Another machine that shares the cache could not run it."""
+    before = machine.processor, memo._boot
+
+    def move(processor, boot):
+        monkeypatch.setattr(machine, "processor", processor)
+        monkeypatch.setattr(memo, "_boot", boot)
+
+    def elsewhere():
+        move(lambda: ["another"], lambda: "another")
+
+    small.assert_matters_not(elsewhere)
+    move(*before)
+    small.options = {"extra_cflags": ["-march=native"]}
+    small.assert_matters(elsewhere, lambda: move(*before))
