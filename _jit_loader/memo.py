@@ -62,12 +62,12 @@ class Memo:
     def of(cls, library, with_cuda, entries, checker):
         """entries: [(path, stamp, digest)]; stamp None for what is absent, digest None likewise."""
         # By folder, as unchanged.cpp reads them: a folder ends with "/", its files follow.
-        entries = sorted(entries, key=lambda entry: os.path.split(entry[0]))
+        entries = sorted(entries, key=lambda entry: entry[0].rpartition("/"))
         names, last_folder = [], None
         for path, _, _ in entries:
-            folder, name = os.path.split(path)
+            folder, _, name = path.rpartition("/")
             if folder != last_folder:
-                names.append(folder.rstrip("/") + "/")
+                names.append(folder + "/")
                 last_folder = folder
             names.append(name)
         stamps = b"".join(struct.pack("4q", *_numbers(stamp)) for _, stamp, _ in entries)
