@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import jit_loader
-from _jit_loader import contents, machine, memo, request
+from _jit_loader import contents, machine, memo, request, toolchain
 from _jit_loader.request import Request
 
 
