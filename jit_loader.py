@@ -23,7 +23,7 @@ if __name__ == "__main__":
 
     sys.exit(main())
 
-from _jit_loader import loading as _loading
+import _jit_loader
 
 __all__ = [
     *("CompileError", "install", "load", "load_inline", "load_op", "loaded", "why_no_cuda"),
@@ -145,7 +145,7 @@ def load_op(
 
 def loaded(name):
     """How an extension was last loaded in this process: compiled, seconds, with_cuda, path."""
-    return _loading.last_loaded[name]
+    return _jit_loader.last_loaded[name]
 
 
 def why_no_cuda():

@@ -8,12 +8,13 @@ import shutil
 import tempfile
 import time
 
-from _jit_loader import closure, modules, reasons, toolchain
+from _jit_loader import closure, hit, reasons, toolchain
 from _jit_loader.build_flags import cuda_home, link_flags, own_statics_flags
-from _jit_loader.cache import cache_folder, digest_of, write_checked
+from _jit_loader.cache import write_checked
 from _jit_loader.checker import make_checker
 from _jit_loader.display import BuildLine
 from _jit_loader.errors import CompileError, LoadError, compile_error, named_files
+from _jit_loader.hit import cache_folder, digest_of
 from _jit_loader.inputs import Clock, Inputs, InputsChanged, merged
 from _jit_loader.jobs import parallel_jobs
 from _jit_loader.ninja_file import NinjaFile
@@ -148,7 +149,7 @@ class Attempt:
         build_key = digest_of([self.request.key, *(self.manifest[part] for part in parts)])
         private = Build(self.folder, self.request)
         try:
-            opened = modules.open_library(private.library, build_key, name, self.request.form)
+            opened = hit.open_library(private.library, build_key, name, self.request.form)
         except LoadError:
             raise  # what this process has loaded before is in the way, and in no other's
         except ImportError as error:
@@ -157,7 +158,7 @@ class Attempt:
         publish(self.folder, self.manifest, self.published, self.contents)
         slot.remember(self.programs, self.published, self.manifest, self.contents)
         self.line.close_built()
-        return modules.adopt(self.published.library, name, opened)
+        return hit.adopt(self.published.library, name, opened)
 
     def _reuse(self, ninja_file, store):
         """({object: record} of those that still fit, {object: expected seconds} of the others)."""

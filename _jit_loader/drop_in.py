@@ -5,7 +5,7 @@ import sys
 
 import torch
 
-from _jit_loader import loading
+import _jit_loader
 
 
 def load(arguments):
@@ -48,7 +48,7 @@ def load_inline(arguments):
 
 def _load(kind, question, requests, arguments):
     name, verbose, build_directory = map(arguments.get, ("name", "verbose", "build_directory"))
-    loaded = loading.load(name, kind, question, requests, _form(arguments), verbose)
+    loaded = _jit_loader.load(name, kind, question, requests, _form(arguments), verbose)
     if build_directory is not None:
         target = os.path.join(build_directory, os.path.basename(loaded.path))
         if not _is_copy(target, loaded.path):

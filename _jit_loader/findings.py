@@ -11,7 +11,7 @@ import tempfile
 import time
 from typing import NamedTuple
 
-from _jit_loader.cache import UntrustedCache, cache_folder, check_trusted, readonly_caches
+from _jit_loader.hit import UntrustedCache, cache_folder, check_trusted, readonly_caches
 from _jit_loader.ninja_run import ninja_path
 from _jit_loader.pruning import Usage, build_folders, cache_limit
 from _jit_loader.quantities import count, format_size
@@ -196,7 +196,7 @@ def _gpus():
 
 
 def _gpu_devices():
-    from _jit_loader.memo import gpus
+    from _jit_loader.hit import gpus
 
     return gpus()
 

@@ -9,7 +9,7 @@ import re
 import time
 
 from _jit_loader import assembly, closure
-from _jit_loader.memo import stamp
+from _jit_loader.hit import stamp
 from _jit_loader.torch_build import cpp_extension
 
 CLOCK_TICK_LIMIT_SECONDS = 0.1

@@ -30,7 +30,7 @@ def run(options):
 def _requests(name):
     """What is looked for in the cache, in this order, the last is built; the path of the memo."""
     from _jit_loader import ops
-    from _jit_loader.cache import cache_folder
+    from _jit_loader.hit import cache_folder
 
     try:
         project = ops.current_project()

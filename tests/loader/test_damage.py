@@ -10,7 +10,7 @@ import time
 import pytest
 
 import jit_loader
-from _jit_loader import attempt, lock, modules, publishing
+from _jit_loader import attempt, hit, lock, publishing
 
 fork = multiprocessing.get_context("fork")
 
@@ -207,4 +207,4 @@ def test_interrupted_publication(tiny, monkeypatch):
         with pytest.raises(OSError, match="Input/output"):
             tiny.load()
     assert tiny.value() == 101
-    assert modules._opened
+    assert hit._opened

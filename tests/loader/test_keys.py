@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import jit_loader
-from _jit_loader import contents, machine, memo, request, toolchain
+from _jit_loader import contents, hit, machine, memo, request, toolchain
 from _jit_loader.request import Request
 
 
@@ -77,7 +77,7 @@ class Library:
 def small(tmp_path, monkeypatch):
     monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(memo, "SETTLED_NS", 20_000_000)
-    for name in ("CXX", "CC", *memo.SETTINGS, *memo.PATH_LISTS):
+    for name in ("CXX", "CC", *hit.SETTINGS, *hit.PATH_LISTS):
         monkeypatch.delenv(name, raising=False)
     return Library(tmp_path)
 
@@ -86,7 +86,7 @@ def small(tmp_path, monkeypatch):
 def look_changed(monkeypatch):
     """Makes files look changed that a test must leave alone: (change, undo) for a pattern."""
     pattern = []
-    real_stamp, real_digest = memo.stamp, contents.read_digest
+    real_stamp, real_digest = hit.stamp, contents.read_digest
 
     def is_meant(path):
         return any(re.search(one, os.fspath(path)) for one in pattern)
@@ -99,7 +99,7 @@ def look_changed(monkeypatch):
         found = real_digest(path)
         return found[::-1] if found and is_meant(path) else found
 
-    for name in ("memo", "contents", "request", "store"):
+    for name in ("hit", "contents", "request", "store"):
         monkeypatch.setattr(f"_jit_loader.{name}.stamp", stamp)
     monkeypatch.setattr(contents, "read_digest", read_digest)
     # The compiled comparison asks the system itself.
@@ -255,7 +255,7 @@ def test_argument_that_changes_nothing(small, options):
 VALUES = {"CXX": "c++ -DOTHER", "SOURCE_DATE_EPOCH": "1000", "GCC_EXEC_PREFIX": None}
 
 
-@pytest.mark.parametrize("name", [*memo.PATH_LISTS, *memo.SETTINGS])
+@pytest.mark.parametrize("name", [*hit.PATH_LISTS, *hit.SETTINGS])
 def test_environment_variable(small, tmp_path, monkeypatch, name):
     value = VALUES.get(name, str(tmp_path / "other"))
     if value is None:  # ends with a slash, and the compiler has its programs there
@@ -291,7 +291,7 @@ def test_pytorch(small, monkeypatch, row):
 
 def test_python(small, monkeypatch):
     def put(suffix):
-        monkeypatch.setattr(memo, "EXTENSION_SUFFIXES", [suffix])
+        monkeypatch.setattr(hit, "EXTENSION_SUFFIXES", [suffix])
         monkeypatch.setattr(request, "EXTENSION_SUFFIXES", [suffix])
 
     small.assert_matters(lambda: put(".cpython-399.so"), lambda: put(EXTENSION_SUFFIXES[0]))
@@ -299,11 +299,11 @@ def test_python(small, monkeypatch):
 
 def test_processor_of_code_for_this_very_machine(small, monkeypatch):
     """Another machine that shares the cache could not run it."""
-    before = machine.processor, memo._boot
+    before = machine.processor, hit._boot
 
     def move(processor, boot):
         monkeypatch.setattr(machine, "processor", processor)
-        monkeypatch.setattr(memo, "_boot", boot)
+        monkeypatch.setattr(hit, "_boot", boot)
 
     def elsewhere():
         move(lambda: ["another"], lambda: "another")
@@ -321,7 +321,7 @@ def test_processor_of_code_for_this_very_machine(small, monkeypatch):
 def cuda(small, tmp_path, monkeypatch):
     """small with a CUDA source and a toolkit that is there in name."""
     small.source = small.write("small.cu", "")
-    for name in ("CUDA_HOME", "CUDA_PATH", *memo.CUDA_SETTINGS):
+    for name in ("CUDA_HOME", "CUDA_PATH", *hit.CUDA_SETTINGS):
         monkeypatch.delenv(name, raising=False)
     program(tmp_path / "toolkit" / "bin" / "nvcc", "")  # nothing runs it
     monkeypatch.setenv("CUDA_HOME", str(tmp_path / "toolkit"))
@@ -331,10 +331,10 @@ def cuda(small, tmp_path, monkeypatch):
 def asked(extension):
     """What the memo is found by, and what the build is found by."""
     made = Request("small", [str(extension.source)], **extension.options)
-    return memo.memo_paths("load", extension.options), made.key
+    return hit.memo_paths("load", extension.options), made.key
 
 
-@pytest.mark.parametrize("name", memo.CUDA_SETTINGS)
+@pytest.mark.parametrize("name", hit.CUDA_SETTINGS)
 def test_cuda_setting(cuda, monkeypatch, name):
     before = asked(cuda)
     monkeypatch.setenv(name, "9.0")
@@ -351,7 +351,7 @@ def test_nvcc_flags(cuda):
 
 def test_gpus_of_the_machine(cuda, monkeypatch):
     def plug(names, architectures):
-        monkeypatch.setattr(memo, "gpus", lambda: names)
+        monkeypatch.setattr(hit, "gpus", lambda: names)
         facts = {"cpu": "AVX2", "architectures": architectures}
         monkeypatch.setattr(machine, "facts", lambda: facts)
 
@@ -399,17 +399,17 @@ def test_nvcc_that_pip_adds_to_a_folder_of_libraries(cuda, tmp_path, monkeypatch
 
 
 def looked_at():
-    return {path: memo.stamp(path) for path in toolchain.looked_at(with_cuda=True)}
+    return {path: hit.stamp(path) for path in toolchain.looked_at(with_cuda=True)}
 
 
 def test_processors_level(tmp_path, monkeypatch):
     """The flags of an op are those of the CPU; the question has what decides it."""
-    before = memo.memo_paths("load_op", []), toolchain.cpu_flags()
+    before = hit.memo_paths("load_op", []), toolchain.cpu_flags()
     for capability, level in (("AVX2", "v3"), ("AVX512", "v4"), ("DEFAULT", "v2")):
         monkeypatch.setattr(machine, "facts", lambda cpu=capability: {"cpu": cpu})
         if os.uname().machine == "x86_64":
             assert toolchain.cpu_flags() == [f"-march=x86-64-{level}"]
-    monkeypatch.setattr(memo, "_boot", lambda: "another machine")
-    assert memo.memo_paths("load_op", []) != before[0]
+    monkeypatch.setattr(hit, "_boot", lambda: "another machine")
+    assert hit.memo_paths("load_op", []) != before[0]
     monkeypatch.setenv("ATEN_CPU_CAPABILITY", "avx2")
-    assert memo.memo_paths("load_op", []) != before[0]
+    assert hit.memo_paths("load_op", []) != before[0]
