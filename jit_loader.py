@@ -8,7 +8,7 @@ Settings (environment variables):
     JIT_LOADER_CACHE       folder of the cache (default: $XDG_CACHE_HOME or ~/.cache, jit_loader)
     JIT_LOADER_CACHE_LIMIT how large it may grow (default: 5GB; 0: no limit)
     JIT_LOADER_QUIET=1     prints nothing but errors
-    MAX_JOBS               how many compilers may run at once
+    MAX_JOBS               how many compilers run at once (default: one a core and 3 GB of memory)
     TORCH_CUDA_ARCH_LIST   GPU architectures, such as "8.0;9.0" (default: those of this machine)
 
 The command line, `python -m jit_loader`, tells what is missing, lists, builds and removes.

@@ -8,16 +8,19 @@ import shutil
 import tempfile
 import time
 
-from _jit_loader import closure, libraries, modules, reasons, toolchain
+from _jit_loader import closure, modules, reasons, toolchain
+from _jit_loader.build_flags import cuda_home, link_flags, own_statics_flags
 from _jit_loader.cache import cache_folder, digest_of, write_checked
 from _jit_loader.checker import make_checker
 from _jit_loader.display import BuildLine
-from _jit_loader.errors import CompileError, LoadError, compile_error
-from _jit_loader.inputs import Clock, Inputs, merged
+from _jit_loader.errors import CompileError, LoadError, compile_error, named_files
+from _jit_loader.inputs import Clock, Inputs, InputsChanged, merged
+from _jit_loader.jobs import parallel_jobs
 from _jit_loader.ninja_file import NinjaFile
-from _jit_loader.ninja_run import ninja_path, parallel_jobs, run_ninja
+from _jit_loader.ninja_run import ninja_path, run_ninja
 from _jit_loader.objects import ObjectStore, write_record
 from _jit_loader.publishing import publish
+from _jit_loader.stand_ins import make_stand_ins
 from _jit_loader.store import Build
 from _jit_loader.torch_build import build_with_torch
 
@@ -36,40 +39,53 @@ class Attempt:
         self.folder = tempfile.mkdtemp(prefix=".building-", dir=slot.folder)
         self.clock = Clock(self.folder)
         self.inputs = Inputs(request, self.contents, self.programs, before, self.clock)
-        self.cuda_home = libraries.cuda_home() if request.with_cuda else None
+        self.cuda_home = cuda_home() if request.with_cuda else None
         self.line = None
         self.verbose = verbose
         self.published = None  # the Build, once there is one
 
     def run(self):
-        request = self.request
         try:
-            return build_with_torch(
-                self,
-                {
-                    "name": request.name,
-                    "sources": list(request.sources),
-                    "extra_cflags": list(request.extra_cflags),
-                    "extra_cuda_cflags": request.architecture_flags + request.extra_cuda_cflags,
-                    "extra_ldflags": request.extra_ldflags
-                    + libraries.link_flags(self.cuda_home, self.folder),
-                    "extra_include_paths": list(request.extra_include_paths),
-                    "build_directory": self.folder,
-                    "with_cuda": request.with_cuda,
-                    "is_python_module": request.form == "module",
-                    "is_standalone": request.form == "executable",
-                },
-            )
+            return build_with_torch(self, self._load_arguments())
         except CompileError as error:
             failed = self._failed_folder()
             shutil.rmtree(failed, ignore_errors=True)
-            os.rename(self.folder, failed)
+            with contextlib.suppress(OSError):  # another has put its own there
+                os.rename(self.folder, failed)
             # What lies between is PyTorch's and ours; the error is in the user's source.
             raise error.with_traceback(None) from None
+        except OSError as error:
+            if os.path.isdir(self.folder):
+                raise
+            raise InputsChanged([self.folder]) from error  # somebody has deleted the cache
+        except KeyboardInterrupt as interrupt:
+            raise interrupt.with_traceback(None) from None
         finally:
             if self.line is not None:
                 self.line.close()
             shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _load_arguments(self):
+        """What PyTorch's load is called with."""
+        request = self.request
+        self.stand_ins = make_stand_ins(request.sources, self.folder)
+        arguments = {
+            "name": request.name,
+            "sources": self.stand_ins,
+            "extra_cflags": own_statics_flags(shlex.join(toolchain.cxx_command())),
+            "extra_cuda_cflags": list(request.architecture_flags),
+            "extra_ldflags": request.extra_ldflags + link_flags(self.cuda_home, self.folder),
+            "extra_include_paths": [p.replace("$", "$$") for p in request.extra_include_paths],
+            "build_directory": self.folder,
+            "with_cuda": request.with_cuda,
+            "is_python_module": request.form == "module",
+            "is_standalone": request.form == "executable",
+        }
+        arguments["extra_cflags"] += request.extra_cflags
+        if request.with_cuda:
+            host_flags = own_statics_flags(toolchain.host_compiler(), "-Xcompiler=")
+            arguments["extra_cuda_cflags"] += host_flags + request.extra_cuda_cflags
+        return arguments
 
     # The two steps that PyTorch's load calls.
 
@@ -77,7 +93,9 @@ class Attempt:
         """Compiles what changed, links, and records what each object was made of."""
         path = os.path.join(self.folder, "build.ninja")
         with open(path) as file:
-            ninja_file = NinjaFile(file.read(), self.request.source_flags)
+            ninja_file = NinjaFile(file.read(), self.request.sources, self.request.source_flags)
+        for stand_in in self.stand_ins:
+            os.unlink(stand_in)
         store = ObjectStore(
             os.path.dirname(self.slot.folder),
             self.request.roots,
@@ -95,7 +113,7 @@ class Attempt:
             for output in [*missing, ninja_file.library]:
                 print(shlex.join(ninja_file.command(output)), flush=True)
         self.clock.start()
-        with open(path, "w") as file:
+        with open(path, "w", errors="surrogateescape") as file:
             file.write(ninja_file.without(kept=set(self.records)))
         with concurrent.futures.ThreadPoolExecutor() as executor:
             facts = executor.submit(self.inputs.ask_compilers, ninja_file, list(missing))
@@ -182,8 +200,16 @@ class Attempt:
 
     def _fail(self, output, kind=CompileError):
         """Raises the CompileError, with a log and a note for those who wait for this build."""
+        self.inputs.check_failed(named_files(output))
+        absolute = self.request.roots.absolute
+        own = [absolute(path) for record in self.records.values() for path in record["own"]]
         error = compile_error(
-            self.request.name, output, self._failed_folder(), self.request.project, ninja_path()
+            self.request.name,
+            output,
+            self._failed_folder(),
+            self.request.project,
+            ninja_path(),
+            list(dict.fromkeys([*self.request.sources, *own])),
         )
         with open(os.path.join(self.folder, "log"), "w", errors="surrogateescape") as file:
             file.write("\n".join(output) + "\n")

@@ -1,13 +1,15 @@
 """Who builds: one process at a time, until nothing changes under its hands."""
 
 import contextlib
+import errno
 import glob
 import os
 import shutil
+import time
 
 from _jit_loader import modules, toolchain
 from _jit_loader.attempt import Attempt
-from _jit_loader.cache import UntrustedCache, cache_folder, check_trusted, read_checked
+from _jit_loader.cache import cache_folder, check_trusted, read_checked
 from _jit_loader.errors import CompileError, LoadError
 from _jit_loader.inputs import InputsChanged
 from _jit_loader.lock import build_lock
@@ -15,6 +17,11 @@ from _jit_loader.ninja_run import ninja_path
 from _jit_loader.pruning import cache_limit, keep_under_limit
 
 ATTEMPTS = 3
+CACHE_ERRORS = (
+    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR),
+    *(errno.ENOSPC, errno.EDQUOT),
+)
+DAY_SECONDS = 24 * 60 * 60
 
 
 def build(request, slot, verbose):
@@ -25,29 +32,23 @@ def build(request, slot, verbose):
     modules.refuse_second_registration(request.name)
     failure_before = read_checked(_failure_path(slot))
     check_tools(request)
+    check_paths(request)
     limit = cache_limit()
     try:
         os.makedirs(cache_folder(), mode=0o700, exist_ok=True)
         check_trusted(cache_folder())
-        with contextlib.suppress(FileNotFoundError):  # a clean meanwhile; the lock makes it again
-            os.makedirs(slot.folder, exist_ok=True)
-    except UntrustedCache:
-        raise
-    except OSError as error:
-        raise _unwritable(slot.folder, error) from error
-    try:
-        with build_lock(slot.folder, request.name):
+        with build_lock(slot.folder, request.name) as excludes:
             found = slot.look()
             if found is not None:
                 opened = modules.open_build(found.library, request.name, request.form)
                 return opened, found, False
             _raise_shared_failure(slot, failure_before)
-            _remove_leftovers(slot.folder)
+            _remove_leftovers(slot.folder, 0 if excludes else DAY_SECONDS)
             opened, published = _build_until_stable(request, slot, verbose)
-    except UntrustedCache:
+    except OSError as error:
+        if error.errno in CACHE_ERRORS:
+            raise _explained(error, slot.folder) from error
         raise
-    except PermissionError as error:
-        raise _unwritable(slot.folder, error) from error
     keep_under_limit(limit, published.folder)
     return opened, published, True
 
@@ -67,24 +68,33 @@ def check_tools(request):
         )
     if request.with_cuda and (why_not := toolchain.why_no_cuda()) is not None:
         raise RuntimeError(f"{request.name} has CUDA code to compile: {why_not}")
+
+
+def check_paths(request):
+    """Refuses what no compiler could take, before any is started."""
     for source in request.sources:
         if not os.path.isfile(source):
             raise FileNotFoundError(f"{request.name}: there is no source file {source}")
+        if "," in os.path.basename(source) and source.endswith((".cu", ".cuh")):
+            raise ValueError(f"{request.name}: nvcc takes no file name with a comma: {source}")
+    # nvcc puts paths between double quotes into commands for the shell.
+    tool, refused = ("nvcc", '\n\t$"`') if request.with_cuda else ("ninja", "\n")
+    for path in [*request.sources, *request.extra_include_paths]:
+        if set(path) & set(refused):
+            raise ValueError(
+                f"{request.name}: {tool} takes no path with any of {refused!r} in it: {path!r}"
+            )
 
 
 def _build_until_stable(request, slot, verbose):
     before = {}
     for _ in range(ATTEMPTS):
+        os.makedirs(slot.folder, exist_ok=True)
         attempt = Attempt(request, slot, before, verbose)
         try:
             return attempt.run(), attempt.published
         except InputsChanged as error:
             changed = error.args[0]
-        except OSError:
-            if os.path.isdir(slot.folder):
-                raise
-            os.makedirs(slot.folder)  # somebody has deleted the cache meanwhile
-            changed = [slot.folder]
     raise RuntimeError(
         f"{request.name}: {', '.join(changed)} kept changing while being compiled; "
         "load it again when nothing writes there"
@@ -106,15 +116,19 @@ def _raise_shared_failure(slot, failure_before):
         raise (LoadError if failure["is_load_error"] else CompileError)(failure["message"])
 
 
-def _remove_leftovers(slot_folder):
-    """What killed builds left; the lock is ours, so nobody works there."""
+def _remove_leftovers(slot_folder, age_seconds):
+    """What killed builds left. Without a lock that excludes others, somebody may work there."""
     for pattern in (".building-*", ".damaged-*"):
         for folder in glob.glob(os.path.join(glob.escape(slot_folder), pattern)):
-            shutil.rmtree(folder, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                if time.time() - os.stat(folder).st_mtime >= age_seconds:
+                    shutil.rmtree(folder, ignore_errors=True)
 
 
-def _unwritable(folder, error):
-    return PermissionError(
-        f"the cache folder {folder} cannot be written ({error.strerror}); name another one in the "
-        "environment variable JIT_LOADER_CACHE"
+def _explained(error, folder):
+    """An error of the cache as a whole with what to do about it."""
+    return OSError(
+        error.errno,
+        f"the cache folder {folder} cannot be written ({error.strerror}); make room there, or "
+        "name another folder in the environment variable JIT_LOADER_CACHE",
     )

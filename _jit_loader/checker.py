@@ -5,6 +5,8 @@ import glob
 import os
 import shutil
 import subprocess
+import sys
+import sysconfig
 import tempfile
 
 from _jit_loader import toolchain
@@ -37,6 +39,7 @@ def make_checker(cache):
                 "-pthread",
                 "-shared",
                 "-fPIC",
+                f"-I{sysconfig.get_paths()['include']}",
                 SOURCE,
                 "-o",
                 library,
@@ -49,5 +52,6 @@ def make_checker(cache):
 
 def _path(cache, library_digest):
     """The name says what is in it: a library that was cut short would end the process."""
-    name = f"unchanged-{os.uname().machine}-{read_digest(SOURCE)}-{library_digest}.so"
+    python = f"{sys.implementation.cache_tag}-{os.uname().machine}"
+    name = f"unchanged-{python}-{read_digest(SOURCE)}-{library_digest}.so"
     return os.path.join(cache, name)

@@ -21,7 +21,7 @@ def read_depfile(path, folder):
         text = file.read().replace("\\\n", " ")
     _, _, prerequisites = text.partition(": ")
     words = re.findall(r"(?:\\.|[^\s\\])+", prerequisites)
-    names = [re.sub(r"\\([ #\\:])", r"\1", word).replace("$$", "$") for word in words]
+    names = [re.sub(r"\\([ \t#\\:])", r"\1", word).replace("$$", "$") for word in words]
     return list(dict.fromkeys(plain_path(os.path.join(folder, name)) for name in names))
 
 
@@ -213,6 +213,11 @@ def _ask_preprocessor(words):
     tools = [toolchain.find_program(driver[1])] if driver else []
     tools += [plain_path(compiler[1])] if compiler else []
     return folders, [tool for tool in tools if tool]
+
+
+def assembly(command, source):
+    """What the compiler makes of a source before it is assembled."""
+    return _run([*_without_inputs_and_outputs(command), "-S", source, "-o", "-"])
 
 
 def linker(command):

@@ -27,10 +27,14 @@ class Contents:
     def digest(self, path):
         """Hex digest of the content, or None where there is no readable file."""
         now = stamp(path)
-        known = self._known.pop(path, None)
-        digest = known[1] if known is not None and known[0] == now else read_digest(path)
+        known = self._known.get(path)
+        if known is not None and known[0] == now:
+            return known[1]
+        digest = read_digest(path)
         if is_settled(now):
             self._known[path] = now, digest
+        else:
+            self._known.pop(path, None)
         return digest
 
 

@@ -18,8 +18,9 @@ def say(text):
 class BuildLine:
     """`add2: kernels/add2.cu changed: add2.cuda.o, 1 of 2, 0.4 s of about 0.9 s`.
 
-    In a terminal or a notebook the line is live; in a log file it is one line when the build
-    starts. Either way one line is left at the end: what was built, why, and the seconds.
+    In a terminal the line is live; in a log file and in a notebook, where rich's live line takes
+    ipywidgets and warns without them, it is one line when the build starts. Either way one line is
+    left at the end: what was built, why, and the seconds.
     """
 
     def __init__(self, name, reason, outputs, expected_seconds):
@@ -55,7 +56,7 @@ class BuildLine:
         from rich.live import Live
 
         console = Console(stderr=True)
-        if not (console.is_terminal or console.is_jupyter):
+        if console.is_jupyter or not console.is_terminal:
             return None
         live = Live(get_renderable=self._text, console=console, transient=True)
         live.start(refresh=True)

@@ -2,23 +2,37 @@
 
 import os
 import re
+import shlex
+
+from _jit_loader.symbols import demangled, first_use
 
 ERROR_LINE = re.compile(
-    r"^(?P<file>[^\s:(][^:(]*?)"
-    r"(?::(?P<line>\d+)(?::\d+)?|\((?P<nvcc_line>\d+)\)):? (?:fatal |catastrophic )?error\b:? ?"
-    r"(?P<message>.*)$"
+    r"^(?P<file>\S.*?)(?::(?P<line>\d+)(?::\d+)?|\((?P<nvcc_line>\d+)\)):? "
+    r"(?:fatal |catastrophic )?error\b(?: #\d+(?:-D)?)?:? ?(?P<message>.*)$"
 )
-# What tells most about a failure without file and line, first.
+# Errors without the line of a source, but with a name that leads there. A linker's has the line
+# where that was compiled with -g.
+SYMBOL_ERROR = re.compile(
+    r"^(?:(?P<file>\S[^()]*?):(?P<line>\d+): )?.*?(?P<message>"
+    r"undefined reference to [`'](?P<reference>.+)'"
+    r"|undefined symbol: (?P<missing>.+?)(?=, version |$)"
+    r"|multiple definition of [`'](?P<twice>.+?)'"
+    r"|relocation \S+ against (?:undefined )?(?:hidden )?symbol [`'](?P<relocated>.+?)'.*"
+    r"|Unresolved extern function '(?P<device>.+)'"
+    r"|Entry function '(?P<kernel>\w+)' uses .*"
+    r"|(?:Not a name of any known instruction:|Unknown modifier) '(?P<instruction>.+)'"
+    r")"
+)
+# What tells most about a failure that names neither, first.
 OTHER_ERRORS = [
     re.compile(pattern)
     for pattern in (
         r"error: cannot be loaded: ",
-        r".*undefined reference to ",
         r".*cannot find ",
         r"ptxas .*(?:error|fatal) ",
         r"ninja: (?:fatal|error): ",
         r"\S*sh: .*not found",
-        r"(?:\S*/)?(?:nvcc fatal|ld(?:\.\w+)?: )",
+        r"(?:\S*/)?(?:nvcc (?:fatal|error)|ld(?:\.\w+)?: )",
         r"(?:\S*/)?(?:c\+\+|g\+\+|clang\+*|cc1plus): (?:fatal )?error",
         r"(?:fatal )?error:",
     )
@@ -28,6 +42,31 @@ HINTS = {
     r"cannot find -l([^\s:]+)": "there is no lib{0} in the linker's folders: add its own by -L",
     r"[Uu]nsupported gpu architecture": "this nvcc is older than the GPU: set TORCH_CUDA_ARCH_LIST",
     r"unsupported GNU version": "this nvcc wants an older host compiler: set CC and CXX",
+    r"undefined (?:reference to|symbol:) [`']?(?:vtable|typeinfo|_ZT[IV])": (
+        "a virtual function is declared, but not defined"
+    ),
+    r"undefined (?:reference to|symbol:) (?!.*(?:vtable|typeinfo|_ZT[IV]))": (
+        "it is declared, but not defined: is its source in the list of sources, and, if it is a "
+        "template, is it instantiated there for these types?"
+    ),
+    r"Unresolved extern function": (
+        "a kernel cannot call a __device__ function of another source: define it in a header"
+    ),
+    r"multiple definition of": "two sources define it; in a header it has to be inline",
+    r"recompile with -fPIC": "an object or archive that is linked in was compiled without -fPIC",
+    r"module export function \(PyInit_(\w+)\)": (
+        "the name in PYBIND11_MODULE has to be TORCH_EXTENSION_NAME, or {0}"
+    ),
+    r"cannot open shared object file": (
+        "add its folder to extra_ldflags: -Wl,-rpath,<folder>, or to LD_LIBRARY_PATH"
+    ),
+    r"Killed signal terminated program|died due to signal 9|ended by signal 9": (
+        "it was killed, for want of memory as a rule: set MAX_JOBS=1"
+    ),
+    r"No space left on device": (
+        "the disk is full: that of the cache, or that of the compilers' temporary files ($TMPDIR, "
+        "else /tmp)"
+    ),
 }
 
 
@@ -39,28 +78,85 @@ class LoadError(CompileError, ImportError):
     """A source compiled and the library cannot be imported; PyTorch has an ImportError here."""
 
 
-def compile_error(name, output, folder, project, ninja):
+def compile_error(name, output, folder, project, ninja, sources):
     """CompileError for what the compilers printed.
 
     folder: where the log and build.ninja stay, so that the failed step can be run again.
+    sources: the user's own files, one of which uses the symbol that an error names.
     """
-    errors = [match for match in map(ERROR_LINE.match, output) if match]
+    errors = _with_line(output, project) or _with_symbol(output, sources)
     if errors:
-        lines = _first_error(name, errors[0], project)
-        others = len({match.group(0) for match in errors}) - 1
+        path, number, message, via = errors[0]
+        lines = [f"{name}: {_place(path, number, project)}error: {message}"]
+        lines += _source_line(path, number)
+        if via:
+            lines += [f"  asked for in {_place(*via, project).rstrip(': ')}", *_source_line(*via)]
+        others = len({(path, number, message) for path, number, message, _ in errors}) - 1
+        if others:
+            lines.append(f"  and {others} more error{'s' if others > 1 else ''}")
     else:
         lines = [f"{name}: {_telling_line(output)}"]
-        others = 0
-    if others:
-        lines.append(f"  and {others} more error{'s' if others > 1 else ''}")
     text = "\n".join(output)
     for pattern, hint in HINTS.items():
         match = re.search(pattern, text)
         if match:
             lines.append(f"  {hint.format(*match.groups())}")
     lines.append(f"  all the compiler said: {os.path.join(folder, 'log')}")
-    lines.append(f"  run it again: {ninja} -C {folder}")
-    return CompileError("\n".join(lines))
+    lines.append(f"  run it again: {shlex.join([ninja, '-C', folder])}")
+    # A compiler may say any bytes, and quotes what it is given.
+    return CompileError(os.fsencode("\n".join(lines)).decode(errors="replace"))
+
+
+def named_files(output):
+    """The files in which errors were found."""
+    return {os.path.normpath(match["file"]) for match in map(ERROR_LINE.match, output) if match}
+
+
+def _with_line(output, project):
+    """[(path, line number, message, None or the (path, number) of the user's that led there)]"""
+    found = []
+    block = []  # the lines since the last error
+    for line in output:
+        match = ERROR_LINE.match(line)
+        block.append(line)
+        if match:
+            path = os.path.normpath(match["file"])
+            number = int(match["line"] or match["nvcc_line"])
+            outside = not path.startswith(project + os.sep) and os.path.isabs(path)
+            via = _led_by(block[:-1], project) if outside else None
+            found.append((path, number, match["message"], via))
+            block = []
+    return found
+
+
+def _led_by(block, project):
+    """'In file included from <path>:<number>' or '<path>:<number>: required from here'."""
+    for line in reversed(block):
+        match = re.search(rf"({re.escape(project + os.sep)}.+?)[:(](\d+)", line)
+        if match:
+            return match[1], int(match[2])
+    return None
+
+
+def _with_symbol(output, sources):
+    """The same for errors that name a symbol; the path is None where no source names it."""
+    found = []
+    for match in filter(None, map(SYMBOL_ERROR.match, output)):
+        kind, symbol = next(
+            (kind, symbol)
+            for kind, symbol in match.groupdict().items()
+            if symbol and kind not in ("file", "line", "message")
+        )
+        files = sources
+        if kind in ("device", "kernel", "instruction"):
+            files = sorted(sources, key=lambda path: not path.endswith((".cu", ".cuh")))
+        message = match["message"].replace(symbol, demangled(symbol))
+        if match["file"] and os.path.isfile(match["file"]):
+            place = match["file"], int(match["line"])
+        else:
+            place = first_use(demangled(symbol), files) or (None, None)
+        found.append((*place, message, None))
+    return found
 
 
 def _telling_line(output):
@@ -72,23 +168,19 @@ def _telling_line(output):
     return said[-1] if said else "the build failed"
 
 
-def _first_error(name, match, project):
-    path = os.path.normpath(match["file"])
-    number = int(match["line"] or match["nvcc_line"])
+def _place(path, number, project):
+    if path is None:
+        return ""
     shown = os.path.relpath(path, project) if path.startswith(project + os.sep) else path
-    lines = [f"{name}: {shown}:{number}: error: {match['message']}"]
-    source_line = _line_of(path, number)
-    if source_line:
-        lines.append(f"  {number} | {source_line}")
-    return lines
+    return f"{shown}:{number}: "
 
 
-def _line_of(path, number):
+def _source_line(path, number):
     try:
         with open(path, errors="replace") as file:
             for current, line in enumerate(file, 1):
-                if current == number:
-                    return line.rstrip()
-    except OSError:
+                if current == number and line.strip():
+                    return [f"  {number} | {line.rstrip()}"]
+    except (OSError, TypeError):
         pass
-    return None
+    return []

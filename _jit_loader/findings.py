@@ -113,7 +113,7 @@ def _cuda():
     """Findings about nvcc; one of CUDA alone where PyTorch or the machine has none."""
     import torch
 
-    from _jit_loader import libraries, toolchain
+    from _jit_loader import build_flags, toolchain
 
     why_not = toolchain.why_no_cuda()
     if torch.version.cuda is None:
@@ -128,7 +128,7 @@ def _cuda():
         yield Finding("CUDA", PROBLEM if _gpu_devices() else OK, text, fix)
         return
     nvcc = toolchain.nvcc_path()
-    home = libraries.cuda_home()
+    home = build_flags.cuda_home()
     if home is None:
         fix = "name the CUDA Toolkit's folder in CUDA_HOME"
         yield Finding("CUDA", PROBLEM, f"{nvcc} does not say where its toolkit is", fix)
@@ -196,7 +196,7 @@ def _gpus():
 
 
 def _gpu_devices():
-    from _jit_loader.question import gpus
+    from _jit_loader.memo import gpus
 
     return gpus()
 

@@ -8,7 +8,7 @@ import os
 import re
 import time
 
-from _jit_loader import closure
+from _jit_loader import assembly, closure
 from _jit_loader.memo import stamp
 from _jit_loader.torch_build import cpp_extension
 
@@ -23,7 +23,7 @@ class Clock:
     """The file system's clock, by which one sees whether a file was changed during a build."""
 
     def __init__(self, folder):
-        self._path = os.path.join(folder, "clock")
+        self.path = os.path.join(folder, "clock")
         self._made = self._now()
         self.started = None
         self._links = {}
@@ -39,9 +39,9 @@ class Clock:
         self.started = now
 
     def _now(self):
-        with open(self._path, "w"):
-            os.utime(self._path)
-        return os.stat(self._path).st_ctime_ns
+        with open(self.path, "w"):
+            os.utime(self.path)
+        return os.stat(self.path).st_ctime_ns
 
     def has_seen_change(self, path):
         """Whether the file was changed, removed or exchanged by a symlink since the start."""
@@ -87,12 +87,25 @@ class Inputs:
         source = ninja_file.compilations[output]
         files = list(dict.fromkeys([*files, *closure.named_files(ninja_file.command(output))]))
         own = [file for file in files if file == source or self._is_own(file)]
+        folders = [os.path.dirname(self._clock.path), *facts.search_folders]
+        command, is_cuda = ninja_file.command(output), ninja_file.is_cuda(output)
+        assembled = assembly.included_files(command, source, own, folders, is_cuda)
+        files = list(dict.fromkeys([*files, *assembled]))
+        own += [file for file in assembled if self._is_own(file)]
         own_folders = list(dict.fromkeys(map(os.path.dirname, own)))
         chain = [*own_folders, *facts.search_folders]
         absent, present = closure.shadows(files, chain)
         closure.add_optional_headers(absent, own, chain)
         self._check_unchanged(files, present)
         return self._record(files, own, facts.tools, absent)
+
+    def check_failed(self, files):
+        """Raises InputsChanged where what did not compile has been edited since: it may now.
+
+        files: those in which errors were found; what else was read before is checked as well.
+        """
+        before = [path for path, digest in self._before.items() if digest is not None]
+        self._check_unchanged([*before, *filter(os.path.isfile, files)], [])
 
     def of_link(self, ninja_file, linked):
         """The record of the library, of what was linked besides the objects."""

@@ -3,9 +3,8 @@
 import time
 
 from _jit_loader.cache import is_in_a_cache
-from _jit_loader.memo import Memo
+from _jit_loader.memo import Memo, memo_paths
 from _jit_loader.modules import open_if_there
-from _jit_loader.question import memo_paths
 
 
 class Loaded:

@@ -12,25 +12,25 @@ from _jit_loader.display import say
 
 POLL_SECONDS = 0.02
 SILENT_SECONDS = 0.5
-BUSY = (errno.EAGAIN, errno.EACCES)
-NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 # Where the file system has no locks, a build that began this long ago is taken for finished.
 BUILD_SECONDS_LIMIT = 3600
+STALE_LIMIT = 100  # handles of a network file system that are stale, one after the other
 
 
 @contextlib.contextmanager
 def build_lock(slot_folder, name):
-    """Holds the lock of a slot.
+    """Holds the lock of a slot; yields whether it excludes others.
 
     flock, not a file that says 'locked': the kernel lets it go when the holder dies, however it
     dies. Where the file system has no locks each process builds, and the first to publish wins.
     """
-    descriptor = _open_acquired(slot_folder, name)
+    descriptor, excludes = _acquire(_lock_path(slot_folder), name)
     try:
         owner = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.time()}
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, json.dumps(owner).encode(), 0)
-        yield
+        with contextlib.suppress(OSError):  # it is only for people
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, json.dumps(owner).encode(), 0)
+        yield excludes
     finally:
         _release(descriptor)
 
@@ -38,36 +38,22 @@ def build_lock(slot_folder, name):
 @contextlib.contextmanager
 def free_lock(slot_folder):
     """Holds the lock of a slot if nobody does, without waiting; yields whether it does."""
-    descriptor = _open(slot_folder)
+    descriptor = _open(_lock_path(slot_folder))
     try:
-        yield _try_acquire(descriptor)
+        locked = _try_to_lock(descriptor)
+        if locked is None:
+            locked = time.time() - os.fstat(descriptor).st_mtime > BUILD_SECONDS_LIMIT
+        yield locked
     finally:
         _release(descriptor)
-
-
-def _open(slot_folder):
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
-    return os.open(_lock_path(slot_folder), flags, 0o600)
 
 
 def _lock_path(slot_folder):
     return os.path.join(slot_folder, "lock")
 
 
-def _open_acquired(slot_folder, name):
-    """The lock, held; opened again where the slot was removed (by pruning.py) before it was."""
-    while True:
-        with contextlib.suppress(FileNotFoundError):
-            os.makedirs(slot_folder, exist_ok=True)
-            descriptor = _open(slot_folder)
-            try:
-                _acquire(descriptor, name)
-                if os.path.samestat(os.fstat(descriptor), os.stat(_lock_path(slot_folder))):
-                    return descriptor
-            except BaseException:
-                _release(descriptor)
-                raise
-            _release(descriptor)
+def _open(path):
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
 
 
 def _release(descriptor):
@@ -77,34 +63,54 @@ def _release(descriptor):
     os.close(descriptor)
 
 
-def _try_acquire(descriptor):
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return True
-    except OSError as error:
-        if error.errno in NO_LOCKS:
-            return time.time() - os.fstat(descriptor).st_mtime > BUILD_SECONDS_LIMIT
-        if error.errno in BUSY:
-            return False
-        raise
-
-
-def _acquire(descriptor, name):
-    started = time.monotonic()
-    said = False
+def _acquire(path, name):
+    """(descriptor, whether it is locked). Each try opens the file: a prune may have deleted it."""
+    started, said, stale = time.monotonic(), False, 0
     while True:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
+            descriptor = _open(path)
+        except FileNotFoundError:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            continue
+        try:
+            locked = _try_to_lock(descriptor)
+            if locked is None:
+                return descriptor, False
+            if locked and _is_at(path, descriptor):
+                return descriptor, True
+            if not locked and not said and time.monotonic() - started > SILENT_SECONDS:
+                said = True
+                say(f"{name}: waiting for {_owner(descriptor)}, which is building it ({path})")
         except OSError as error:
-            if error.errno in NO_LOCKS:
-                return
-            if error.errno not in BUSY:
+            stale += 1
+            if error.errno != errno.ESTALE or stale > STALE_LIMIT:
+                os.close(descriptor)
                 raise
-        if not said and time.monotonic() - started > SILENT_SECONDS:
-            said = True
-            say(f"{name}: waiting for {_owner(descriptor)}, which is building it")
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
         time.sleep(POLL_SECONDS)
+
+
+def _try_to_lock(descriptor):
+    """Whether it could be locked; None where the file system has no locks."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
+            return None
+        if error.errno in (errno.EAGAIN, errno.EACCES):
+            return False
+        raise
+    return True
+
+
+def _is_at(path, descriptor):
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
 
 
 def _owner(descriptor):
@@ -112,5 +118,5 @@ def _owner(descriptor):
         owner = json.loads(os.pread(descriptor, 4096, 0))
         since = time.strftime("%H:%M:%S", time.localtime(owner["since"]))
         return f"process {owner['pid']} on {owner['host']} (since {since})"
-    except (ValueError, KeyError):
+    except (ValueError, KeyError, TypeError):
         return "another process"

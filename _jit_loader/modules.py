@@ -15,6 +15,15 @@ _lock = threading.Lock()
 REGISTRATION = b"_ZN5torch7LibraryC"
 
 
+def _forget_threads():
+    """A process that is forked during an import does not have the thread that holds the lock."""
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget_threads)
+
+
 def open_build(library, name, form):
     """What PyTorch's load returns for a published library, opened once in however many threads.
 

@@ -9,14 +9,17 @@ import shlex
 
 from _jit_loader import toolchain
 
+EDGE = r"^build (\S+): (\w+) (.*)$"  # outputs have plain names: see stand_ins.py
+
 
 class NinjaFile:
     """The text of build.ninja, with its edges: {output: (rule, [inputs])}.
 
+    sources: the real paths of what is compiled, for which the text has stand-ins; in its order.
     source_flags: {source: flags} that come last in the command of one source.
     """
 
-    def __init__(self, text, source_flags):
+    def __init__(self, text, sources, source_flags):
         # PyTorch 2.13 quotes "ccache g++" as one word; and on request it leaves nvcc's depfile out.
         cxx = shlex.join(toolchain.cxx_command()).replace("$", "$$")
         text = re.sub(r"^cxx = .*$", lambda _: f"cxx = {cxx}", text, flags=re.MULTILINE)
@@ -28,10 +31,9 @@ class NinjaFile:
             re.findall(r"^rule (\w+)\n(?:  .*\n)*?  command = (.*)$", text, re.MULTILINE)
         )
         self.edges = {}
-        for line in re.findall(r"^build (.*)$", text, re.MULTILINE):
-            outputs, _, rest = _split_at_colon(line)
-            rule, *inputs = _words(rest)
-            self.edges[_words(outputs)[0]] = rule, inputs
+        sources = iter(sources)
+        for output, rule, inputs in re.findall(EDGE, text, re.MULTILINE):
+            self.edges[output] = rule, [next(sources)] if "compile" in rule else inputs.split()
 
     @property
     def compilations(self):
@@ -51,21 +53,16 @@ class NinjaFile:
     def command(self, output):
         """The words of the command that makes an output."""
         rule, inputs = self.edges[output]
-        values = {
-            **self._variables,
-            **self._own_variables(output),
-            "in": " ".join(map(shlex.quote, inputs)),
-            "out": shlex.quote(output),
-        }
-        text = self._commands[rule]
-        for _ in range(3):  # a flag may name a variable, which names another
-            text = re.sub(r"\$(\w+)", lambda match: values.get(match[1], ""), text)
-        return shlex.split(re.sub(r"\$([ :$])", r"\1", text))
+        values = {}
+        for name, text in {**self._variables, **self._own_variables(output)}.items():
+            values[name] = _expanded(text, values)
+        values["in"] = " ".join(map(shlex.quote, inputs))
+        values["out"] = shlex.quote(output)
+        return shlex.split(_expanded(self._commands[rule], values))
 
     def _own_variables(self, output):
         """The variables that an edge sets for itself."""
-        source = self.compilations.get(output)
-        flags = self._source_flags.get(source)
+        flags = self._source_flags.get(self.compilations.get(output))
         if not flags:
             return {}
         name = "cuda_post_cflags" if self.is_cuda(output) else "post_cflags"
@@ -79,10 +76,13 @@ class NinjaFile:
         """
         lines = []
         for line in self._text.split("\n"):
-            if line.startswith("build "):
-                output = _words(_split_at_colon(line[6:])[0])[0]
+            edge = re.match(EDGE, line)
+            if edge is not None:
+                output = edge[1]
                 if output in kept:
                     continue
+                rule, inputs = self.edges[output]
+                line = f"build {output}: {rule} {' '.join(map(_escaped, inputs))}"
                 own = self._own_variables(output)
                 line += "".join(f"\n  {name} = {value}" for name, value in own.items())
             if line.strip() == "deps = gcc":
@@ -96,11 +96,14 @@ class NinjaFile:
         return "\n".join(lines)
 
 
-def _split_at_colon(line):
-    match = re.match(r"((?:\$.|[^$:])*)(:)(.*)$", line)
-    return match.groups()
+def _expanded(text, values):
+    """The text with variables and escapes as ninja reads them."""
+    return re.sub(
+        r"\$(?:([ :$])|(\w+)|\{([\w.-]+)\})",
+        lambda match: match[1] or values.get(match[2] or match[3], ""),
+        text,
+    )
 
 
-def _words(text):
-    words = re.findall(r"(?:\$.|[^\s$])+", text)
-    return [re.sub(r"\$(.)", r"\1", word) for word in words]
+def _escaped(path):
+    return re.sub(r"([$ :])", r"$\1", path)

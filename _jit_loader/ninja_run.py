@@ -2,13 +2,19 @@
 
 import contextlib
 import os
-import re
 import shutil
 import signal
 import subprocess
 import sys
 
+from _jit_loader.jobs import parallel_jobs
+
 STATUS = "@jit_loader@ "
+
+# Reads a pipe that this process writes to. It ends without a word when this process was killed,
+# however that was; ninja is then told to stop, and stops its compilers. (A process that was forked
+# off during the build holds the pipe as well: then they are stopped when that has ended, too.)
+WATCHER = 'read word || kill -TERM "$0"'
 
 
 class NinjaResult:
@@ -30,23 +36,15 @@ def ninja_path():
     return beside if os.path.exists(beside) else shutil.which("ninja")
 
 
-def parallel_jobs():
-    """How many compilers may run at once: $MAX_JOBS, else the cores this process may use."""
-    named = os.environ.get("MAX_JOBS", "")
-    return int(named) if named.isdigit() and int(named) > 0 else len(os.sched_getaffinity(0))
-
-
 def run_ninja(folder, on_finished, verbose=False):
     """Builds the default target of folder/build.ninja; on_finished(output name) after each.
 
     verbose: prints what the compilers print.
     """
-    command = [ninja_path() or "ninja", "-j", str(parallel_jobs())]
-    environment = {**os.environ, "NINJA_STATUS": STATUS}
     process = subprocess.Popen(
-        command,
+        [ninja_path() or "ninja", "-j", str(parallel_jobs())],
         cwd=folder,
-        env=environment,
+        env={**os.environ, "NINJA_STATUS": STATUS},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -54,18 +52,36 @@ def run_ninja(folder, on_finished, verbose=False):
     )
     output = []
     try:
-        for raw in process.stdout:
-            line = raw.decode(errors="replace").rstrip("\n")
-            if line.startswith(STATUS):
-                on_finished(line[len(STATUS) :])
-            else:
+        with _watched(process):
+            for raw in process.stdout:
+                line = os.fsdecode(raw).rstrip("\n")
+                if line.startswith(STATUS):
+                    on_finished(line[len(STATUS) :])
+                    continue
                 output.append(line)
                 if verbose and not os.path.isfile(os.path.join(folder, line)):  # the linker's trace
                     print(line, flush=True)
-        return NinjaResult(process.wait(), output)
-    except BaseException:
-        stop_session(process)
-        raise
+        if process.wait() < 0:
+            output.append(f"ninja: fatal: it was ended by signal {-process.returncode}")
+        return NinjaResult(process.returncode, output)
+    finally:
+        if process.poll() != 0:  # ninja may have been killed, and its compilers not
+            stop_session(process)
+
+
+@contextlib.contextmanager
+def _watched(process):
+    watcher = subprocess.Popen(
+        ["/bin/sh", "-c", WATCHER, str(process.pid)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        yield
+    finally:
+        watcher.communicate(b"done\n")
 
 
 def stop_session(process):
@@ -88,7 +104,7 @@ def _session_members(session):
         try:
             with open(f"/proc/{name}/stat", "rb") as file:
                 # The command's name, in parentheses, may hold spaces.
-                fields = re.sub(rb"^.*\) ", b"", file.read()).split()
+                fields = file.read().rpartition(b") ")[2].split()
         except OSError:
             continue
         if int(fields[3]) == session:

@@ -5,7 +5,7 @@ import importlib
 import os
 import sys
 
-from _jit_loader import loading, question
+from _jit_loader import loading, memo
 
 
 def current_project():
@@ -70,7 +70,7 @@ def _questions_caught(name):
 
     def catch(asked_for, kind, arguments, requests, *others):
         if asked_for == name:
-            raise _Asked(requests(), question.memo_paths(kind, arguments)[0])
+            raise _Asked(requests(), memo.memo_paths(kind, arguments)[0])
         return load(asked_for, kind, arguments, requests, *others)
 
     loading.load = catch

@@ -1,11 +1,12 @@
 """Puts a finished build in its place: whole, on the disk, in one rename."""
 
+import errno
 import os
 import shutil
 import tempfile
 
 from _jit_loader.cache import write_checked
-from _jit_loader.store import read_manifest
+from _jit_loader.store import OWN_FILES, read_manifest
 
 LEFTOVERS = (".ninja_log", ".ninja_deps", "lock", "clock")
 
@@ -13,6 +14,8 @@ LEFTOVERS = (".ninja_log", ".ninja_deps", "lock", "clock")
 def publish(folder, manifest, published, contents):
     """Renames the private folder to published.folder; a whole build that is there already stays."""
     write_checked(os.path.join(folder, "manifest.json"), manifest)
+    own = {path: manifest["files"][path] for path in manifest["own"]}
+    write_checked(os.path.join(folder, OWN_FILES), own)
     for entry in list(os.scandir(folder)):
         if entry.name in LEFTOVERS:
             os.unlink(entry.path)
@@ -23,8 +26,10 @@ def publish(folder, manifest, published, contents):
     _sync(folder)
     try:
         os.rename(folder, published.folder)
-    except OSError:
+    except OSError as error:
         if not _is_whole(published, contents):
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
             os.rename(published.folder, tempfile.mkdtemp(prefix=".damaged-", dir=slot_folder))
             os.rename(folder, published.folder)
     _sync(slot_folder)

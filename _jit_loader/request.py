@@ -7,8 +7,7 @@ from importlib.machinery import EXTENSION_SUFFIXES
 
 from _jit_loader import machine, toolchain
 from _jit_loader.cache import digest_of
-from _jit_loader.memo import stamp
-from _jit_loader.question import CUDA_SETTINGS, PATH_LISTS, SETTINGS, pytorch_version
+from _jit_loader.memo import CUDA_SETTINGS, PATH_LISTS, SETTINGS, pytorch_version, stamp
 
 
 class Roots:

@@ -2,7 +2,7 @@
 
 <cache>/<name>/<request key>/         one set of sources, flags, tools
     <build key>/                      one build, published whole and never changed
-        <name>.so  manifest.json  the objects with their records
+        <name>.so  manifest.json  own.json  the objects with their records
     failed/                           the last failed build: its log, its good objects
     lock
 <cache>/memos/<question>              stats of all that the last answer to a question depended on
@@ -17,6 +17,10 @@ from _jit_loader.cache import cache_folder, read_checked, readonly_caches, write
 from _jit_loader.checker import find_checker
 from _jit_loader.contents import Contents
 from _jit_loader.memo import UNSETTLED, Memo, is_settled, stamp
+
+# What the manifest says of the user's own files, which are few: a manifest that names PyTorch's
+# headers takes 5 ms to read, and most builds differ from the files as they are by an own one.
+OWN_FILES = "own.json"
 
 
 class Build:
@@ -42,13 +46,23 @@ class Slot:
         self._folders = [os.path.join(f, request.name, request.key) for f in others]
         self._memo_path = memo_path
         self._looked_at = looked_at
+        self._rejected = set()  # (path, inode) of builds that did not fit
+        self._contents = None  # (stamp of the memo, the Contents that knows what is in it)
 
     def look(self):
         """The build that fits the files as they are, or None. Needs no write and no tool."""
         programs = toolchain.programs(self.request.with_cuda)
         contents = self.contents()
-        for build, manifest in self.manifests():
-            if not fits(manifest, self.request.roots, programs, contents):
+        for entry in self._folders_of_builds():
+            if (entry.path, entry.inode()) in self._rejected:
+                continue  # looked at before this process waited for its turn to build
+            self._rejected.add((entry.path, entry.inode()))
+            own = read_checked(os.path.join(entry.path, OWN_FILES)) or {}
+            absolute = self.request.roots.absolute
+            if any(contents.digest(absolute(path)) != own[path] for path in own):
+                continue
+            build, manifest = Build(entry.path, self.request), read_manifest(entry.path)
+            if manifest is None or not fits(manifest, self.request.roots, programs, contents):
                 continue
             if contents.digest(build.library) == manifest["library"]:
                 self.remember(programs, build, manifest, contents)
@@ -60,21 +74,27 @@ class Slot:
 
         PyTorch's headers and the compilers are the same for all; nvcc's alone take 0.8 s to hash.
         """
-        memo = Memo.read(self._memo_path) or Memo.read(_newest_memo())
-        return Contents(memo.known() if memo is not None else {})
+        memo_stamp = stamp(self._memo_path)
+        if memo_stamp is None or self._contents is None or self._contents[0] != memo_stamp:
+            memo = Memo.read(self._memo_path) or Memo.read(_newest_memo())
+            self._contents = memo_stamp, Contents(memo.known() if memo is not None else {})
+        return self._contents[1]
 
     def manifests(self):
         """Yields (Build, manifest) of the published builds, our own first, the newest first."""
+        for entry in self._folders_of_builds():
+            manifest = read_manifest(entry.path)
+            if manifest is not None:
+                yield Build(entry.path, self.request), manifest
+
+    def _folders_of_builds(self):
         for slot_folder in [self.folder, *self._folders]:
             try:
                 folders = [entry for entry in os.scandir(slot_folder) if entry.is_dir()]
                 folders.sort(key=lambda entry: -entry.stat().st_mtime_ns)
             except OSError:
                 continue
-            for entry in folders:
-                manifest = read_manifest(entry.path)
-                if manifest is not None:
-                    yield Build(entry.path, self.request), manifest
+            yield from folders
 
     def last_manifest(self):
         """The manifest of the build that the last look found from here, else of the newest."""

@@ -7,7 +7,7 @@ import shlex
 import torch
 
 from _jit_loader import machine
-from _jit_loader.question import names_architectures
+from _jit_loader.memo import names_architectures
 
 # Without a GPU and without TORCH_CUDA_ARCH_LIST the code is compiled to see that it compiles.
 DEFAULT_ARCHITECTURES = ("8.0",)
@@ -75,7 +75,7 @@ def _pip_cuda_folder():
     return os.path.join(packages_folder(), "nvidia")
 
 
-def _host_compiler():
+def host_compiler():
     """What PyTorch passes to nvcc as the host compiler: $CC; without it nvcc takes gcc."""
     return os.environ.get("CC") or os.environ.get("NVCC_CCBIN") or "gcc"
 
@@ -93,7 +93,7 @@ def programs(with_cuda):
     nvcc = nvcc_path() if with_cuda else None
     if nvcc is not None:
         found["nvcc"] = nvcc
-        host = find_program(_host_compiler())
+        host = find_program(host_compiler())
         if host is not None:
             found["host"] = host
     return found
@@ -104,7 +104,7 @@ def looked_at(with_cuda):
     searches = [_candidates(word) for word in _cxx_words()]
     searches += [_helper_candidates(name) for name in HELPERS]
     if with_cuda:
-        searches += [_nvcc_candidates(), [_pip_cuda_folder()], _candidates(_host_compiler())]
+        searches += [_nvcc_candidates(), [_pip_cuda_folder()], _candidates(host_compiler())]
     paths = []
     for search in searches:
         found = _first_executable(search)

@@ -6,6 +6,7 @@ else gets PyTorch's own functions, at the cost of one look-up.
 
 import functools
 import logging
+import os
 import threading
 
 _thread = threading.local()
@@ -81,6 +82,17 @@ def _replace(module, function_name, ours):
 
 _name_locks = {}
 _name_locks_lock = threading.Lock()
+
+
+def _forget_threads():
+    """A process that is forked during a build has none of the threads that hold these."""
+    global _name_locks_lock
+    _name_locks_lock = threading.Lock()
+    _name_locks.clear()
+    _thread.steps = None
+
+
+os.register_at_fork(after_in_child=_forget_threads)
 
 
 def _name_lock(name):

@@ -1,6 +1,7 @@
 // Whether files have the stats that they had: what Memo.is_unchanged does, several times as fast.
 //
 // Without the C++ library: loading that took longer than what is done here.
+#include <Python.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -10,22 +11,20 @@
 
 namespace {
 
-#ifndef MOST
-#define MOST 4
-#endif
+// A stat takes 1 us where its file was not looked at for a while, a thread 50 us to start.
 constexpr int64_t kFilesPerThread = 256;
-constexpr int64_t kMostThreads = MOST;
+constexpr int64_t kMostThreads = 3;
 
 // The names from a list as Memo writes it: the one that ends with '/' is the folder of those after
 // it. Opening a folder once for all its files saves a quarter of the time.
 class Names {
  public:
-  explicit Names(const char* list) : next_(list) {}
+  Names(const char* list, const char* end) : next_(list), end_(end) {}
 
-  // The next file's name; folder() is then the folder that it is in.
+  // The next file's name, nullptr after the last; folder() is then the folder that it is in.
   const char* read() {
     const char* name = read_any();
-    for (; is_folder(name); name = read_any()) folder_ = name;
+    for (; name != nullptr && is_folder(name); name = read_any()) folder_ = name;
     return name;
   }
 
@@ -33,21 +32,22 @@ class Names {
 
  private:
   const char* read_any() {
+    if (next_ >= end_) return nullptr;
     const char* name = next_;
-    end_ = name + strlen(name);
-    next_ = end_ + 1;
+    next_ = name + strlen(name) + 1;
     return name;
   }
 
-  bool is_folder(const char* name) const { return end_ > name && end_[-1] == '/'; }
+  // Of the name that was read last.
+  bool is_folder(const char* name) const { return next_ - name > 1 && next_[-2] == '/'; }
 
   const char* next_;
-  const char* end_ = nullptr;
+  const char* end_;
   const char* folder_ = "/";
 };
 
 struct Part {
-  Names names{nullptr};
+  Names names{nullptr, nullptr};
   const int64_t* stamp = nullptr;
   int64_t count = 0;
   bool unchanged = true;
@@ -81,7 +81,7 @@ void* check(void* argument) {
       path = part.names.folder();
       folder = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
     }
-    part.unchanged = is_unchanged(folder, name, part.stamp + 4 * i);
+    part.unchanged = name != nullptr && is_unchanged(folder, name, part.stamp + 4 * i);
   }
   if (folder >= 0) close(folder);
   return nullptr;
@@ -89,15 +89,11 @@ void* check(void* argument) {
 
 int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-}  // namespace
-
-// list: count names of files with their folders between them, each ended by NUL. stamps: size,
-// mtime in ns, ctime in ns and inode of each file; four times -1 for what has to be absent.
-// Returns 1 where all of it is so, else 0.
-extern "C" int unchanged(const char* list, const int64_t* stamps, int64_t count) {
+// stamps: size, mtime in ns, ctime in ns and inode of each of count files; four times -1 for what
+// has to be absent.
+bool are_unchanged(Names names, const int64_t* stamps, int64_t count) {
   const int64_t wanted = least(kMostThreads, 1 + count / kFilesPerThread);
   const int64_t parts = least(wanted, sysconf(_SC_NPROCESSORS_ONLN));
-  Names names(list);
   Part part[kMostThreads];
   pthread_t thread[kMostThreads];
   bool started[kMostThreads];
@@ -116,3 +112,29 @@ extern "C" int unchanged(const char* list, const int64_t* stamps, int64_t count)
   }
   return all;
 }
+
+// unchanged(list, stamps), both bytes objects. A module of Python's is opened in half the time that
+// ctypes takes for a library.
+PyObject* unchanged(PyObject* /*module*/, PyObject* const* arguments, Py_ssize_t count) {
+  char *list, *stamps;
+  Py_ssize_t list_size, stamps_size;
+  if (count != 2 || PyBytes_AsStringAndSize(arguments[0], &list, &list_size) != 0 ||
+      PyBytes_AsStringAndSize(arguments[1], &stamps, &stamps_size) != 0) {
+    PyErr_SetString(PyExc_TypeError, "unchanged() takes two bytes objects");
+    return nullptr;
+  }
+  const int64_t files = stamps_size / static_cast<Py_ssize_t>(4 * sizeof(int64_t));
+  const Names names(list, list + list_size);
+  return PyBool_FromLong(are_unchanged(names, reinterpret_cast<const int64_t*>(stamps), files));
+}
+
+PyMethodDef methods[] = {
+    {"unchanged", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(unchanged)),
+     METH_FASTCALL, nullptr},
+    {nullptr, nullptr, 0, nullptr}};
+PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, "unchanged", nullptr, 0, methods, nullptr, nullptr, nullptr, nullptr};
+
+}  // namespace
+
+PyMODINIT_FUNC PyInit_unchanged() { return PyModule_Create(&definition); }

@@ -6,7 +6,6 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/empty_ops.h>
 #include <Python.h>
 
 #include <algorithm>
@@ -266,26 +265,10 @@ class Module {
   PyObject* module_;
 };
 
-namespace detail {
-
-// Throws where a PyTorch to come lays a tensor out in another way than TensorObject: the first call
-// would end the process.
-inline void check_tensor_object() {
-  const at::Tensor tensor = at::_ops::empty_memory_format::call(
-      {0}, at::kFloat, at::kStrided, at::kCPU, std::nullopt, at::MemoryFormat::Contiguous);
-  const Object object(THPVariable_Wrap(tensor));
-  TORCH_CHECK(
-      object != nullptr && reinterpret_cast<TensorObject*>(object.get())->tensor.is_same(tensor),
-      "this PyTorch lays tensors out in another way than bindings/module.h says");
-}
-
-}  // namespace detail
-
 // PYTHON_MODULE(module) { ... } fills the Python module when it is imported.
 #define PYTHON_MODULE(module)                   \
   static void define_functions(Module& module); \
   void define_module(PyObject* python_module) { \
-    detail::check_tensor_object();              \
     Module module(python_module);               \
     define_functions(module);                   \
   }                                             \

@@ -1,5 +1,6 @@
 """A tiny extension that compiles in 0.3 s, and a compiler that writes down what it compiles."""
 
+import multiprocessing
 import os
 import re
 import shutil
@@ -29,6 +30,11 @@ COMPILER = """\
 echo "$@" >> "$(dirname "$0")/calls"
 exec {compiler} "$@"
 """
+
+# What the arguments of a step look like to the shell.
+STEPS = {"compilation": '*" -c "*', "link": '*.o" "*" -shared "*'}
+
+fork = multiprocessing.get_context("fork")
 
 
 class Extension:
@@ -66,6 +72,40 @@ class Extension:
         compilations = [re.search(r" -c (\S+) -o (?!/dev/null)", call) for call in calls]
         return sorted(Path(match[1]).name for match in compilations if match)
 
+    def change_compiler(self, commands, step="compilation"):
+        """Makes the compiler run shell commands before each compilation or link."""
+        compiler = self.calls_path.parent / "c++"
+        first = f'case " $* " in {STEPS[step]}) {commands};; esac\nexec'
+        compiler.write_text(compiler.read_text().replace("exec", first))
+
+    def slow_down(self, seconds, step="compilation"):
+        """Makes each compilation or link wait; returns a file that exists once one has begun."""
+        begun = self.folder.parent / "begun"
+        self.change_compiler(f"touch {begun}; sleep {seconds}", step)
+        return begun
+
+    def restore_compiler(self):
+        make_compiler(self.calls_path.parent)
+
+    def programs_at_work(self):
+        """The compilers and linkers of the extension that are running, or are about to."""
+        needle = str(self.folder.parent).encode()
+        found = []
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open(f"/proc/{pid}/cmdline", "rb") as file:
+                    command = file.read()
+            except OSError:
+                continue
+            if needle in command and int(pid) != os.getpid():
+                found.append(command)
+        return found
+
+    def lock_path(self):
+        """The lock of its builds (PyTorch has one in each build's folder, too)."""
+        locks = (self.folder.parent / "cache").rglob("lock")
+        return next(path for path in locks if not path.parent.name.startswith("."))
+
     def settle(self):
         """Makes every file old enough for its stat to stand for its content, and remembers it."""
         time.sleep(0.05)
@@ -77,9 +117,11 @@ def make_compiler(folder):
     folder.mkdir(exist_ok=True)
     real = shutil.which("g++") or shutil.which("c++")
     path = folder / "c++"
-    path.write_text(COMPILER.format(compiler=real))
-    path.chmod(path.stat().st_mode | stat.S_IXUSR)
-    return path
+    # Not written in place: the shell of a build that is still running may have it open.
+    new = folder / "new"
+    new.write_text(COMPILER.format(compiler=real))
+    new.chmod(new.stat().st_mode | stat.S_IXUSR)
+    return new.rename(path)
 
 
 @pytest.fixture
@@ -94,3 +136,40 @@ def tiny(tmp_path, monkeypatch):
     project = tmp_path / "project"
     project.mkdir()
     return Extension(project, compiler.parent)
+
+
+@pytest.fixture
+def in_process():
+    """Runs a function in a forked process and returns what it returns, or the error it raises."""
+
+    def run(function):
+        queue = fork.SimpleQueue()
+
+        def run_and_tell():
+            try:
+                queue.put(function())
+            except Exception as error:
+                queue.put(error)
+
+        process = fork.Process(target=run_and_tell)
+        process.start()
+        process.join(60)
+        process.kill()
+        assert process.exitcode == 0
+        return queue.get()
+
+    return run
+
+
+@pytest.fixture
+def wait_for():
+    """Waits until a condition holds."""
+
+    def wait(condition):
+        for _ in range(2000):
+            if condition():
+                return
+            time.sleep(0.01)
+        raise AssertionError("it did not happen within 20 s")
+
+    return wait

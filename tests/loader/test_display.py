@@ -1,13 +1,18 @@
 """What a person sees: one line that says why, and nothing when there is nothing to say."""
 
+import json
 import os
 import pty
 import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
+
+import jit_loader
+from _jit_loader.lock import build_lock
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -58,10 +63,65 @@ def test_changed_flags_are_named(tiny, said):
     assert said().startswith("tiny: C++ flags changed: ")
 
 
-def test_quiet(tiny, said, monkeypatch):
+def test_quiet_but_for_errors(tiny, said, monkeypatch, capfd):
     monkeypatch.setenv("JIT_LOADER_QUIET", "1")
     tiny.load()
+    tiny.write("other.cpp", "int a = ;\n")
+    with pytest.raises(jit_loader.CompileError, match=r"other\.cpp:1: error: "):
+        tiny.load()
+    assert capfd.readouterr() == ("", "")
+
+
+def test_quiet_while_waiting(tiny, said, monkeypatch, wait_for):
+    monkeypatch.setenv("JIT_LOADER_QUIET", "1")
+    begun = tiny.slow_down(1)
+    builder = threading.Thread(target=tiny.load)
+    builder.start()
+    wait_for(begun.exists)
+    with build_lock(str(tiny.lock_path().parent), "tiny"):
+        pass
+    builder.join()
     assert said() == ""
+
+
+def test_plain_lines_in_a_notebook(tiny, monkeypatch, capfd):
+    """rich's live line there takes ipywidgets, and warns at every refresh without them."""
+
+    class ZMQInteractiveShell:  # by whose name rich knows a notebook
+        pass
+
+    monkeypatch.setenv("JIT_LOADER_QUIET", "0")
+    monkeypatch.setattr("builtins.get_ipython", ZMQInteractiveShell, raising=False)
+    tiny.load()
+    out, err = capfd.readouterr()
+    assert out == ""
+    first, last = err.splitlines()
+    assert first == "tiny: first build: compiling module.o, other.o"
+    assert re.fullmatch(r"tiny: first build: built in \d+\.\d s", last)
+
+
+def test_real_notebook(tiny, monkeypatch, tmp_path):
+    nbclient = pytest.importorskip("nbclient")
+    nbformat = pytest.importorskip("nbformat")
+    pytest.importorskip("ipykernel")
+    kernel = tmp_path / "kernels" / "this" / "kernel.json"
+    kernel.parent.mkdir(parents=True)
+    command = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    kernel.write_text(json.dumps({"argv": command, "display_name": "this", "language": "python"}))
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
+    monkeypatch.setenv("JIT_LOADER_QUIET", "0")
+    code = f"import jit_loader; print(jit_loader.load('tiny', {tiny.sources!r}).value())"
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)])
+    nbclient.NotebookClient(notebook, timeout=120, kernel_name="this").execute()
+    outputs = notebook.cells[0].outputs
+    assert {output.output_type for output in outputs} == {"stream"}
+    texts = {"stdout": "", "stderr": ""}
+    for output in outputs:
+        texts[output.name] += output.text
+    assert texts["stdout"] == "101\n"
+    assert texts["stderr"].startswith("tiny: first build: compiling module.o, other.o\ntiny: first")
+    assert texts["stderr"].count("\n") == 2
 
 
 def test_live_line_in_a_terminal(tiny):

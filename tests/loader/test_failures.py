@@ -186,21 +186,6 @@ def test_cache_folder_that_cannot_be_made(tiny, monkeypatch, tmp_path):
         tiny.load()
 
 
-@pytest.mark.parametrize("damage", ["truncated", "zeroed", "empty", "gone"])
-@pytest.mark.parametrize("file", ["tiny.so", "manifest.json", "module.o", "module.o.json"])
-def test_damaged_file_in_the_cache_is_built_again(tiny, tmp_path, file, damage):
-    tiny.settle()
-    for path in (tmp_path / "cache").rglob(file):
-        data = path.read_bytes()
-        path.unlink()
-        if damage != "gone":
-            changed = {"truncated": data[: len(data) // 2], "zeroed": b"\0" * len(data)}
-            path.write_bytes(changed.get(damage, b""))
-    assert tiny.value() == 101
-    tiny.write("value.h", "#define VALUE 2\n")
-    assert tiny.value() == 102, "and an object that is damaged is not linked"
-
-
 def test_source_that_changes_while_it_is_compiled(tiny, monkeypatch):
     """The compiler saves a new version over the source it has just read."""
     compiler = tiny.calls_path.parent / "c++"

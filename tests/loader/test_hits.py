@@ -49,7 +49,7 @@ def test_hit_in_a_new_process_imports_nothing_heavy(tiny):
     heavy = {"torch.utils.cpp_extension", "setuptools", "rich", "filelock", "subprocess", "fcntl"}
     assert not heavy.intersection(imported)
     assert not [name for name in imported if name.startswith(("rich.", "setuptools."))]
-    modules = {"cache", "drop_in", "loading", "memo", "modules", "question"}
+    modules = {"cache", "drop_in", "loading", "memo", "modules"}
     assert {name for name in imported if "_jit_loader." in name} == {
         f"_jit_loader.{module}" for module in modules
     }

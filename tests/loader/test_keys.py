@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import jit_loader
-from _jit_loader import contents, machine, memo, question, request, toolchain
+from _jit_loader import contents, machine, memo, request, toolchain
 from _jit_loader.request import Request
 
 
@@ -77,7 +77,7 @@ class Library:
 def small(tmp_path, monkeypatch):
     monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(memo, "SETTLED_NS", 20_000_000)
-    for name in ("CXX", "CC", *question.SETTINGS, *question.PATH_LISTS):
+    for name in ("CXX", "CC", *memo.SETTINGS, *memo.PATH_LISTS):
         monkeypatch.delenv(name, raising=False)
     return Library(tmp_path)
 
@@ -255,7 +255,7 @@ def test_argument_that_changes_nothing(small, options):
 VALUES = {"CXX": "c++ -DOTHER", "SOURCE_DATE_EPOCH": "1000", "GCC_EXEC_PREFIX": None}
 
 
-@pytest.mark.parametrize("name", [*question.PATH_LISTS, *question.SETTINGS])
+@pytest.mark.parametrize("name", [*memo.PATH_LISTS, *memo.SETTINGS])
 def test_environment_variable(small, tmp_path, monkeypatch, name):
     value = VALUES.get(name, str(tmp_path / "other"))
     if value is None:  # ends with a slash, and the compiler has its programs there
@@ -291,7 +291,7 @@ def test_pytorch(small, monkeypatch, row):
 
 def test_python(small, monkeypatch):
     def put(suffix):
-        monkeypatch.setattr(question, "EXTENSION_SUFFIXES", [suffix])
+        monkeypatch.setattr(memo, "EXTENSION_SUFFIXES", [suffix])
         monkeypatch.setattr(request, "EXTENSION_SUFFIXES", [suffix])
 
     small.assert_matters(lambda: put(".cpython-399.so"), lambda: put(EXTENSION_SUFFIXES[0]))
@@ -299,11 +299,11 @@ def test_python(small, monkeypatch):
 
 def test_processor_of_code_for_this_very_machine(small, monkeypatch):
     """Another machine that shares the cache could not run it."""
-    before = machine.processor, question._boot
+    before = machine.processor, memo._boot
 
     def move(processor, boot):
         monkeypatch.setattr(machine, "processor", processor)
-        monkeypatch.setattr(question, "_boot", boot)
+        monkeypatch.setattr(memo, "_boot", boot)
 
     def elsewhere():
         move(lambda: ["another"], lambda: "another")
@@ -321,7 +321,7 @@ def test_processor_of_code_for_this_very_machine(small, monkeypatch):
 def cuda(small, tmp_path, monkeypatch):
     """small with a CUDA source and a toolkit that is there in name."""
     small.source = small.write("small.cu", "")
-    for name in ("CUDA_HOME", "CUDA_PATH", *question.CUDA_SETTINGS):
+    for name in ("CUDA_HOME", "CUDA_PATH", *memo.CUDA_SETTINGS):
         monkeypatch.delenv(name, raising=False)
     program(tmp_path / "toolkit" / "bin" / "nvcc", "")  # nothing runs it
     monkeypatch.setenv("CUDA_HOME", str(tmp_path / "toolkit"))
@@ -331,10 +331,10 @@ def cuda(small, tmp_path, monkeypatch):
 def asked(extension):
     """What the memo is found by, and what the build is found by."""
     made = Request("small", [str(extension.source)], **extension.options)
-    return question.memo_paths("load", extension.options), made.key
+    return memo.memo_paths("load", extension.options), made.key
 
 
-@pytest.mark.parametrize("name", question.CUDA_SETTINGS)
+@pytest.mark.parametrize("name", memo.CUDA_SETTINGS)
 def test_cuda_setting(cuda, monkeypatch, name):
     before = asked(cuda)
     monkeypatch.setenv(name, "9.0")
@@ -351,7 +351,7 @@ def test_nvcc_flags(cuda):
 
 def test_gpus_of_the_machine(cuda, monkeypatch):
     def plug(names, architectures):
-        monkeypatch.setattr(question, "gpus", lambda: names)
+        monkeypatch.setattr(memo, "gpus", lambda: names)
         facts = {"cpu": "AVX2", "architectures": architectures}
         monkeypatch.setattr(machine, "facts", lambda: facts)
 
@@ -404,15 +404,15 @@ def looked_at():
 
 def test_processors_level(tmp_path, monkeypatch):
     """The flags of an op are those of the CPU; the question has what decides it."""
-    before = question.memo_paths("load_op", []), toolchain.cpu_flags()
+    before = memo.memo_paths("load_op", []), toolchain.cpu_flags()
     for capability, level in (("AVX2", "v3"), ("AVX512", "v4"), ("DEFAULT", "v2")):
         monkeypatch.setattr(machine, "facts", lambda cpu=capability: {"cpu": cpu})
         if os.uname().machine == "x86_64":
             assert toolchain.cpu_flags() == [f"-march=x86-64-{level}"]
-    monkeypatch.setattr(question, "_boot", lambda: "another machine")
-    assert question.memo_paths("load_op", []) != before[0]
+    monkeypatch.setattr(memo, "_boot", lambda: "another machine")
+    assert memo.memo_paths("load_op", []) != before[0]
     monkeypatch.setenv("ATEN_CPU_CAPABILITY", "avx2")
-    assert question.memo_paths("load_op", []) != before[0]
+    assert memo.memo_paths("load_op", []) != before[0]
 
 
 @pytest.mark.skipif(toolchain.why_no_cuda() is not None, reason="no CUDA code can be compiled")

@@ -428,3 +428,48 @@ def _manifests(slot_folder):
 
     found = [read_manifest(entry.path) for entry in os.scandir(slot_folder) if entry.is_dir()]
     return [manifest for manifest in found if manifest]
+
+
+INCBIN = """\
+#define INCLUDE(name, path) __asm__(".global " #name "\\n" #name ": .incbin \\"" path "\\"\\n")
+"""
+
+
+@pytest.mark.parametrize("how", ["literal", "by a macro of a header", "on the include path"])
+def test_changed_file_that_the_assembler_takes_in_is_seen(tiny, how):
+    data = tiny.write("data/a b.bin", "\x01")
+    name = "a b.bin" if how == "on the include path" else str(data)
+    line = f'__asm__(".global data\\ndata: .incbin \\"{name}\\"\\n");\n'
+    if how == "by a macro of a header":
+        tiny.write("incbin.h", INCBIN)
+        line = f'#include "incbin.h"\nINCLUDE(data, "{name}");\n'
+    tiny.write(
+        "other.cpp",
+        line + 'extern "C" const char data[] __attribute__((visibility("hidden")));\n'
+        'extern "C" long other(void) { return data[0]; }\n',
+    )
+    options = {"extra_include_paths": [str(tiny.folder / "data")]}
+    assert tiny.value(**options) == 2
+    data.write_text("\x05")
+    assert tiny.value(**options) == 6
+    tiny.compiled()
+    assert tiny.value(**options) == 6
+    assert tiny.compiled() == []
+
+
+def test_statics_are_not_shared_between_the_old_and_the_new_module(tiny):
+    """g++ marks them so that the process has one of each, whatever library it is in."""
+    statics = """
+template <class T> struct Counter { static T count; };
+template <class T> T Counter<T>::count = 0;
+inline long next_inline() { static long count = 0; return ++count; }
+"""
+    text = (tiny.folder / "module.cpp").read_text()
+    count = "(++Counter<long>::count + 10 * next_inline())"
+    tiny.write("module.cpp", statics + text.replace("VALUE + other()", f"100 * VALUE + {count}"))
+    old = tiny.load()
+    assert [old.value(), old.value()] == [111, 122]
+    tiny.write("value.h", "#define VALUE 2\n")
+    new = tiny.load()
+    assert new.value() == 211
+    assert old.value() == 133

@@ -1,10 +1,14 @@
-"""Libraries that every link needs, for machines that lack the names linkers look for."""
+"""Flags that every build needs: for libraries whose names linkers do not find, and for statics."""
 
 import glob
 import os
+import shlex
 import subprocess
 
 from _jit_loader import closure, toolchain
+from _jit_loader.memo import stamp
+
+_tops = {}  # (path of an nvcc, its stamp): the toolkit's folder, which takes 20 to 80 ms to ask for
 
 
 def cuda_home():
@@ -13,7 +17,10 @@ def cuda_home():
     beside = os.path.dirname(os.path.dirname(os.path.realpath(nvcc)))
     if os.path.exists(os.path.join(beside, "include", "cuda_runtime.h")):
         return beside
-    return closure.nvcc_top(nvcc)
+    key = nvcc, stamp(nvcc)
+    if _tops.get(key) is None:
+        _tops[key] = closure.nvcc_top(nvcc)
+    return _tops[key]
 
 
 def link_flags(cuda_home, folder):
@@ -48,3 +55,16 @@ def _compiler_finds(library):
     command = [*toolchain.cxx_command(), f"-print-file-name={library}"]
     result = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
     return os.path.isabs(os.fsdecode(result.stdout.strip()))
+
+
+def own_statics_flags(compiler, prefix=""):
+    """Flags that keep the statics of a rebuilt module apart from those of the version before it.
+
+    g++ marks inline functions' and templates' statics so that a process has only one of each.
+    """
+    try:
+        command = [*shlex.split(compiler), "--version"]
+        said = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    except OSError:
+        return []
+    return [f"{prefix}-fno-gnu-unique"] if b"Free Software Foundation" in said.stdout else []

@@ -1,0 +1,302 @@
+"""How long does a load take: ours against PyTorch's own, and against the compilers alone?
+
+    python -m benchmarks.loading [loads] [closure] [ops] [--sources plain light extension]
+
+loads: three bindings (sources/) beside one kernel, loaded by jit_loader.load and by
+torch.utils.cpp_extension.load: from the cache, after an edit of the kernel, after an edit of a
+header that the kernel alone includes, and by 16 processes that start together with nothing built.
+A new process has imported torch before it is timed; all else that a load imports counts. A way
+that returns a module of older code is called stale, and its time is none. "compilers alone" runs
+the commands that compile the edited kernel and link.
+
+closure: a load from the cache, when the kernel includes 10 to 10,000 generated headers.
+
+ops: this project's add2 after an edit of its binding; and `python -m jit_loader build` of one op
+and of 8 (copies of add2 stand in for those that the project lacks), with nothing built.
+"""
+
+import contextlib
+import functools
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+
+import jit_loader
+from _jit_loader.store import read_manifest
+from benchmarks import report, timing
+from benchmarks.subject import WAYS, CountedCompilers, Project, Subject
+from benchmarks.worker import environment
+
+# The loader takes a file's stat for its content once the stat is older than 2 s.
+SETTLING_SECONDS = 2.5
+SOURCES = ("plain", "light", "extension")
+OPS = 8
+
+
+def compare(calls, rounds, subject, edit=None, warm_up=0):
+    """The result of loading a subject in several ways, taken in turn, with an edit per round.
+
+    calls: {way: function that loads}. Those that returned older code are listed as stale.
+    """
+    samples, stale = {way: [] for way in calls}, set()
+    for position, (way, counts) in enumerate(timing.turns(calls, rounds, warm_up)):
+        if edit is not None and position % len(calls) == 0:
+            edit()
+        answer = calls[way]()
+        if answer["value"] != subject.value:
+            stale.add(way)
+        if counts:
+            samples[way].append(answer["seconds"])
+    return {"stale": sorted(stale), **summary(samples)}
+
+
+def summary(samples):
+    medians = {way: timing.median(seconds) for way, seconds in samples.items()}
+    ours = medians.get("ours")
+    ratios = {f"{way}_over_ours": medians[way] / ours for way in medians if ours and way != "ours"}
+    return {"medians": medians, **ratios, "samples": samples}
+
+
+@contextlib.contextmanager
+def ready_workers(starts):
+    """{name: [Worker]} of {name: [function that starts one]}, when all have imported torch."""
+    with contextlib.ExitStack() as stack:
+        workers = {name: [start() for start in group] for name, group in starts.items()}
+        everyone = [worker for group in workers.values() for worker in group]
+        for worker in everyone:
+            stack.callback(worker.close)
+        for worker in everyone:
+            worker.wait_until_ready()
+        yield workers
+
+
+def both(subject, count=1):
+    """What ready_workers starts for a subject."""
+    return {way: [functools.partial(subject.worker, way)] * count for way in WAYS}
+
+
+def in_new_processes(subject, rounds, edit=None, warm_up=0):
+    with ready_workers(both(subject, rounds + warm_up)) as workers:
+        calls = {way: (lambda group=group: group.pop().load()) for way, group in workers.items()}
+        return compare(calls, rounds, subject, edit, warm_up)
+
+
+def built(subject):
+    """{way: what its first load answered}, both at once, in no hurry to be timed."""
+    with ready_workers(both(subject)) as workers:
+        for (worker,) in workers.values():
+            worker.ask()
+        answers = {way: worker.answer() for way, (worker,) in workers.items()}
+    time.sleep(SETTLING_SECONDS)
+    return answers
+
+
+def loads(source, device, quick):
+    """Yields the results of one source."""
+    edits = 1 if quick else 3
+    with tempfile.TemporaryDirectory() as folder:
+        subject = Subject(folder, source, device)
+        bare = subject.bare_commands(built(subject)["ours"]["path"])
+        # The first hit may write down what the next ones find.
+        hits = in_new_processes(subject, 1 if quick else 7, warm_up=1)
+        yield {"question": "from the cache, new process", **hits}
+        for name, edit in {"kernel": subject.edit_kernel, "header": subject.edit_header}.items():
+            result = in_new_processes(subject, edits, edit)
+            yield {"question": f"{name} edit, new process", **result}
+        with ready_workers(both(subject)) as workers:
+            calls = {way: worker.load for way, (worker,) in workers.items()}
+            compare(calls, 1, subject)
+            result = compare({**calls, "alone": bare}, edits, subject, subject.edit_kernel)
+            yield {"question": "kernel edit, same process", **result}
+            result = compare(calls, edits, subject, subject.edit_header)
+            yield {"question": "header edit, same process", **result}
+    processes = 4 if quick else 16
+    yield {"question": f"nothing built, {processes} processes", **cold(source, device, processes)}
+
+
+def cold(source, device, processes):
+    """Wall time until each of so many processes has the module, and how many files were compiled.
+
+    Each way starts from a folder of its own with the same sources.
+    """
+    samples, compilations, stale = {}, {}, []
+    for way in WAYS:
+        with tempfile.TemporaryDirectory() as folder:
+            compilers = CountedCompilers(folder)
+            subject = Subject(folder, source, device, **compilers.variables)
+            start = functools.partial(subject.worker, way)
+            with ready_workers({way: [start] * processes}) as workers:
+                started = time.perf_counter()
+                for worker in workers[way]:
+                    worker.ask()
+                values = {worker.answer()["value"] for worker in workers[way]}
+                samples[way] = [time.perf_counter() - started]
+            compilations[way] = compilers.count()
+            if values != {subject.value}:
+                stale.append(way)
+    return {"stale": stale, "compilations": compilations, **summary(samples)}
+
+
+def closure(headers, quick):
+    """The result of hits with so many generated headers in the closure."""
+    with tempfile.TemporaryDirectory() as folder:
+        subject = Subject(folder, "plain", "cpu", headers)
+        path = built(subject)["ours"]["path"]
+        manifest = read_manifest(Path(path).parent)
+        hits = in_new_processes(subject, 1 if quick else 5, warm_up=1)
+    return {"headers": headers, "files": len(manifest["files"]), **hits}
+
+
+def closures(quick):
+    """Yields the results, with the microseconds that each file beyond the first's costs."""
+    first = None
+    for headers in (10, 1000) if quick else (10, 100, 1000, 10_000):
+        result = closure(headers, quick)
+        first = first or result
+        beyond = result["files"] - first["files"]
+        extra = {
+            way: 1e6 * (median - first["medians"][way]) / beyond if beyond else None
+            for way, median in result["medians"].items()
+        }
+        yield {**result, "us_per_file_beyond": extra}
+
+
+def binding_edits(quick):
+    """Yields the results for add2 of this project."""
+    rounds = 1 if quick else 3
+    with tempfile.TemporaryDirectory() as folder:
+        project = Project(folder)
+        with ready_workers({"ours": [project.worker] * (1 + rounds)}) as workers:
+            call = workers["ours"][0].load
+            compare({"ours": call}, 1, project)
+            result = compare({"ours": call}, rounds, project, project.edit_binding)
+            yield {"question": "binding edit, same process", **result}
+            later = {"ours": lambda: workers["ours"].pop().load()}
+            result = compare(later, rounds, project, project.edit_binding)
+            yield {"question": "binding edit, new process", **result}
+
+
+def all_ops():
+    """The result of building one op and all of them, each in an empty cache."""
+    samples = {"one": [], "all": []}
+    for which, _ in timing.turns(samples, 2, warm_up=0):
+        with tempfile.TemporaryDirectory() as folder:
+            project = Project(folder, OPS)
+            names = ["add2"] if which == "one" else []
+            started = time.perf_counter()
+            subprocess.run(
+                [sys.executable, "-m", "jit_loader", "build", *names],
+                cwd=folder,
+                env=environment(project.folder / "cache", PYTHONPATH=os.getcwd()),
+                check=True,
+            )
+            samples[which].append(time.perf_counter() - started)
+            count = len(project.op_names())
+    result = summary(samples)
+    ratio = result["medians"]["all"] / result["medians"]["one"]
+    return {"question": "nothing built", "ops": count, "all_over_one": ratio, **result}
+
+
+def cells(result, ways=WAYS):
+    """The times of a result for a table, then the ratio of PyTorch's to ours."""
+    stale, medians = result["stale"], result["medians"]
+    texts = [
+        "stale" if way in stale else report.duration(medians[way]) if way in medians else ""
+        for way in ways
+    ]
+    has_ratio = "torch" in medians and not stale
+    return [*texts, f"{result['torch_over_ours']:.1f}" if has_ratio else ""]
+
+
+def measure_loads(options, device):
+    for source in options.sources:
+        results = []
+        for result in loads(source, device, options.quick):
+            results.append({"part": "loads", "source": source, **result})
+            report.progress(f"{source}: {result['question']}: {' '.join(cells(result))}")
+        yield from results
+        counted = results[-1]["compilations"]
+        report.table(
+            f"load of a {source} binding and a kernel, {device}",
+            ["", *WAYS, "torch / ours", "compilers alone", "ours / alone"],
+            [
+                (result["question"], *cells(result), *alone_cells(result["medians"]))
+                for result in results
+            ],
+        )
+        print(f"files compiled with nothing built: {counted['ours']}, torch {counted['torch']}\n")
+
+
+def alone_cells(medians):
+    if "alone" not in medians:
+        return "", ""
+    return report.duration(medians["alone"]), f"{medians['ours'] / medians['alone']:.2f}"
+
+
+def measure_closures(options, device):
+    results = []
+    for result in closures(options.quick):
+        report.progress(f"{result['headers']} headers: {' '.join(cells(result))}")
+        results.append({"part": "closure", **result})
+    yield from results
+    report.table(
+        "from the cache in a new process, as the closure grows",
+        ["generated headers", "files", *WAYS, "torch / ours", *(f"{w}, us a file" for w in WAYS)],
+        [
+            (
+                result["headers"],
+                result["files"],
+                *cells(result),
+                *(
+                    "" if (us := result["us_per_file_beyond"][way]) is None else f"{us:.2f}"
+                    for way in WAYS
+                ),
+            )
+            for result in results
+        ],
+    )
+
+
+def measure_ops(options, device):
+    results, rows = [], []
+    for result in binding_edits(options.quick):
+        results.append({"part": "ops", **result})
+        rows.append((result["question"], cells(result, ("ours",))[0]))
+    if not options.quick:
+        result = all_ops()
+        results.append({"part": "ops", **result})
+        for which, count in {"one": 1, "all": result["ops"]}.items():
+            rows.append((f"nothing built: {count}", report.duration(result["medians"][which])))
+        rows.append(("nothing built: all / one", f"{result['all_over_one']:.2f}"))
+    yield from results
+    report.table(f"this project's ops, {device}", ["", ""], rows)
+
+
+PARTS = {"loads": measure_loads, "closure": measure_closures, "ops": measure_ops}
+
+
+def main():
+    parser = report.parser(__doc__)
+    parser.add_argument("parts", nargs="*", metavar="part", help="default: loads closure ops")
+    parser.add_argument("--sources", nargs="+", choices=SOURCES, help="default: all")
+    options = parser.parse_args()
+    options.parts = options.parts or list(PARTS)
+    # torch/extension.h takes most of a minute to compile, on a small machine.
+    options.sources = options.sources or SOURCES[: 1 if options.quick else 3]
+    why_no_cuda = jit_loader.why_no_cuda()
+    device = "cpu" if why_no_cuda else "cuda"
+    if why_no_cuda:
+        report.progress(f"built for the CPU: {why_no_cuda}")
+    results = []
+    for part in options.parts:
+        results += [{"built_for": device, **result} for result in PARTS[part](options, device)]
+    report.save("loading", "cuda" if torch.cuda.is_available() else "cpu", options, results)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,6 @@
+// Binds value() by pybind11 alone.
+#include <pybind11/pybind11.h>
+
+long value();
+
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("value", &value); }

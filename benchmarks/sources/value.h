@@ -1,0 +1,2 @@
+// Included by the kernel alone.
+constexpr long kHeaderValue = 0;

@@ -1,0 +1,170 @@
+"""What is loaded and edited: copies of sources/ and of this project's ops, in a folder."""
+
+import os
+import re
+import secrets
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import torch
+
+from _jit_loader import build_flags, ops, toolchain
+from _jit_loader.ninja_file import NinjaFile
+from benchmarks.worker import ROOT, Worker, environment
+
+SOURCES = Path(__file__).parent / "sources"
+WAYS = ("ours", "torch")
+
+
+class Subject:
+    """A copy of one of sources/, which both ways build, each in a folder of its own.
+
+    It is a binding, a kernel, and a header that the kernel alone includes. value is what a module
+    of the present sources must return; every edit makes it one that no cache has seen.
+
+    headers: how many generated ones the kernel includes besides. variables: environment variables.
+    """
+
+    def __init__(self, folder, source, device, headers=0, **variables):
+        self.folder = Path(folder)
+        self._kernel = self.folder / {"cpu": "kernel_cpu.cpp", "cuda": "kernel.cu"}[device]
+        self._header = self.folder / "value.h"
+        binding = self.folder / f"{source}.cpp"
+        for path in (binding, self._kernel, self._header):
+            shutil.copy(SOURCES / path.name, path)
+        self.sources = [str(binding), str(self._kernel)]
+        self._values = {}
+        self.edit_kernel()
+        self.edit_header()
+        self._generate_headers(headers)
+        self._environment = environment(self.folder / "cache", **variables)
+        self._torch_folder = self.folder / "torch"
+        self._torch_folder.mkdir()
+        self._torch_flags = []
+        self._torch_environment = dict(self._environment)
+        if device == "cuda":
+            self._prepare_cuda()
+
+    def _prepare_cuda(self):
+        """What PyTorch's load needs where nvcc comes from pip, or there is no GPU."""
+        if not torch.cuda.is_available():
+            architectures = os.environ.get("TORCH_CUDA_ARCH_LIST") or "8.0"
+            for variables in (self._environment, self._torch_environment):
+                variables["TORCH_CUDA_ARCH_LIST"] = architectures
+        home = build_flags.cuda_home()
+        self._torch_environment["CUDA_HOME"] = home
+        self._torch_flags = build_flags.link_flags(home, self._torch_folder)
+
+    def _generate_headers(self, count):
+        names = [f"generated/{number}.h" for number in range(count)]
+        (self.folder / "generated").mkdir()
+        for number, name in enumerate(names):
+            (self.folder / name).write_text(f"extern int generated_{number};\n")
+        includes = "".join(f'#include "{name}"\n' for name in names)
+        self._kernel.write_text(includes + self._kernel.read_text())
+
+    @property
+    def value(self):
+        return sum(self._values.values())
+
+    def edit_kernel(self):
+        self._edit(self._kernel, "kKernelValue")
+
+    def edit_header(self):
+        self._edit(self._header, "kHeaderValue")
+
+    def _edit(self, path, name):
+        self._values[name] = secrets.randbelow(1 << 30)
+        text = f"{name} = {self._values[name]};"
+        path.write_text(re.sub(rf"{name} = \d+;", text, path.read_text()))
+
+    def worker(self, way):
+        """A process that loads it one way."""
+        if way == "ours":
+            return Worker(way, {"sources": self.sources}, self._environment)
+        arguments = {
+            "sources": self.sources,
+            "build_directory": str(self._torch_folder),
+            "extra_ldflags": self._torch_flags,
+        }
+        return Worker(way, arguments, self._torch_environment)
+
+    def bare_commands(self, path):
+        """A function that compiles the kernel and links, as the build of a library did, no more."""
+        built = Path(path).parent
+        folder = self.folder / "bare"
+        shutil.copytree(built, folder, symlinks=True)
+        ninja_file = NinjaFile((folder / "build.ninja").read_text(), self.sources, {})
+        compilations = ninja_file.compilations.items()
+        kernel = next(output for output, source in compilations if source == self.sources[1])
+        commands = [ninja_file.command(output) for output in (kernel, ninja_file.library)]
+
+        def run():
+            started = time.perf_counter()
+            for command in commands:
+                subprocess.run(command, cwd=folder, capture_output=True, check=True)
+            return {"seconds": time.perf_counter() - started, "value": self.value}
+
+        return run
+
+
+class CountedCompilers:
+    """Compilers that write a line for each file that they compile."""
+
+    def __init__(self, folder):
+        self._log = Path(folder, "compilations")
+        self._log.touch()
+        self.variables = {"CXX": self._wrapper(folder, toolchain.find_program("c++"))}
+        nvcc = toolchain.nvcc_path()
+        if nvcc is not None:
+            self.variables["PYTORCH_NVCC"] = self._wrapper(folder, nvcc)
+
+    def _wrapper(self, folder, program):
+        path = Path(folder, os.path.basename(program))
+        path.write_text(
+            "#!/bin/sh\n"
+            'case " $* " in *" --dryrun "*) ;; *" -c "*) '
+            f'echo compiled >> "{self._log}" ;; esac\n'
+            f'exec "{program}" "$@"\n'
+        )
+        path.chmod(0o755)
+        return str(path)
+
+    def count(self):
+        return len(self._log.read_text().splitlines())
+
+
+class Project:
+    """A copy of this project's kernels/ and bindings/, with copies of add2 up to so many ops."""
+
+    def __init__(self, folder, count=1):
+        self.folder = Path(folder)
+        for name in ("kernels", "bindings"):
+            shutil.copytree(
+                ROOT / name, self.folder / name, ignore=shutil.ignore_patterns("__pycache__")
+            )
+        for number in range(count - len(self.op_names())):
+            self._copy_add2(f"copy{number}_of_add2")
+        self.edit_binding()
+
+    def op_names(self):
+        return ops.op_names(self.folder)
+
+    def _copy_add2(self, name):
+        for path in [*self.folder.glob("*/add2*")]:
+            text = path.read_text().replace("add2", name).replace("Add2", name.title())
+            path.with_name(path.name.replace("add2", name)).write_text(text)
+
+    def edit_binding(self):
+        """Edits add2's binding: value is then the docstring of its module."""
+        self.value = f"version {secrets.randbelow(1 << 30)}"
+        path = self.folder / "bindings" / "add2.cpp"
+        text = f'module.doc("{self.value}");'
+        path.write_text(re.sub(r'module\.doc\("[^"]*"\);', text, path.read_text()))
+
+    def worker(self):
+        """A process that loads add2."""
+        arguments = {"name": "add2", "project": str(self.folder)}
+        return Worker("op", arguments, environment(self.folder / "cache"))

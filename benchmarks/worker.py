@@ -1,0 +1,106 @@
+"""A process that has imported torch, and loads an extension whenever its parent asks.
+
+Worker is the parent's side; the module's main, which it runs, is the other.
+"""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+
+
+class Worker:
+    """The process; it loads nothing before it is asked.
+
+    way: a function below, with its arguments. environment: the process's, see environment().
+    """
+
+    def __init__(self, way, arguments, environment):
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  close() ends it
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.worker", way, json.dumps(arguments)],
+            cwd=ROOT,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+        )
+
+    def wait_until_ready(self):
+        self.answer()
+
+    def ask(self):
+        """Lets it load; answer() waits for the end."""
+        self._process.stdin.write("load\n")
+        self._process.stdin.flush()
+
+    def answer(self):
+        """{"seconds": of the load, "value": what the module is asked for, "path": its file}"""
+        line = self._process.stdout.readline()
+        if not line:
+            self._errors.seek(0)
+            raise SystemExit(f"an extension did not load:\n{self._errors.read()}")
+        return json.loads(line)
+
+    def load(self):
+        self.ask()
+        return self.answer()
+
+    def close(self):
+        self._process.communicate()
+        self._errors.close()
+
+
+def environment(cache, **variables):
+    """The environment of a process that keeps our builds in a folder of its own."""
+    # Bytecode is written: what is measured is a second run, not the compilation of Python code.
+    inherited = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    return {**inherited, "JIT_LOADER_CACHE": str(cache), "JIT_LOADER_QUIET": "1", **variables}
+
+
+def ours(sources):
+    import jit_loader
+
+    return jit_loader.load("extension", sources)
+
+
+def torchs(sources, build_directory, extra_ldflags):
+    from torch.utils.cpp_extension import load
+
+    flags = list(extra_ldflags)  # load changes the list
+    return load("extension", sources, build_directory=build_directory, extra_ldflags=flags)
+
+
+def op(name, project):
+    import jit_loader
+
+    return jit_loader.load_op(name, project=project)
+
+
+def main():
+    import torch  # noqa: F401  what is timed comes on top of it
+
+    way = {"ours": ours, "torch": torchs, "op": op}[sys.argv[1]]
+    arguments = json.loads(sys.argv[2])
+    answers = sys.stdout
+    print("{}", file=answers, flush=True)
+    for _ in sys.stdin:
+        with contextlib.redirect_stdout(sys.stderr):
+            started = time.perf_counter()
+            module = way(**arguments)
+            seconds = time.perf_counter() - started
+        # An op has no value() and shows its version in its docstring.
+        value = module.value() if hasattr(module, "value") else module.__doc__
+        answer = {"seconds": seconds, "value": value, "path": module.__file__}
+        print(json.dumps(answer), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,210 @@
+"""Whatever has happened to the files of the cache, the next run gives the right value."""
+
+import errno
+import fcntl
+import multiprocessing
+import os
+import shutil
+import time
+
+import pytest
+
+import jit_loader
+from _jit_loader import attempt, lock, modules, publishing
+
+fork = multiprocessing.get_context("fork")
+
+DAMAGES = {
+    "truncated": lambda data: data[: len(data) // 2],
+    "zeroed": lambda data: b"\0" * len(data),
+    "empty": lambda data: b"",
+    "one bit": lambda data: data[:-1] + bytes([data[-1] ^ 1]) if data else b"\0",
+}
+
+
+def _fill(tiny, in_process):
+    """A cache with a good build, a failed one and all else that there may be."""
+    good = (tiny.folder / "other.cpp").read_text()
+    tiny.write("other.cpp", "int a = ;\n")
+    assert isinstance(in_process(tiny.value), jit_loader.CompileError)
+    tiny.write("other.cpp", good)
+    assert in_process(tiny.value) == 101
+    time.sleep(0.05)
+    assert in_process(tiny.value) == 101
+    cache = tiny.folder.parent / "cache"
+    return sorted(path for path in cache.rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_each_file_of_the_cache(tiny, in_process, damage):
+    """In place, as a crash of the machine or of a disk leaves it."""
+    files = _fill(tiny, in_process)
+    assert len(files) > 10
+    for path in files:
+        if path.exists():
+            path.write_bytes(DAMAGES[damage](path.read_bytes()))
+        assert in_process(tiny.value) == 101, path.name
+    # Each damaged again, and an edit, for which the objects and records are looked at.
+    for path in files:
+        if path.exists():
+            path.write_bytes(DAMAGES[damage](path.read_bytes()))
+    tiny.write("value.h", "#define VALUE 2\n")
+    assert in_process(tiny.value) == 102
+    tiny.write("other.cpp", "int a = ;\n")
+    assert "other.cpp:1: error: " in str(in_process(tiny.value))
+
+
+def test_each_file_of_the_cache_is_missed(tiny, in_process):
+    for path in _fill(tiny, in_process):
+        if path.exists():
+            path.unlink()
+        assert in_process(tiny.value) == 101, path.name
+
+
+def test_damaged_lock_of_a_working_builder(tiny, wait_for, monkeypatch, capfd):
+    """What it says is only for people."""
+    monkeypatch.setenv("JIT_LOADER_QUIET", "0")
+    begun = tiny.slow_down(1)
+    builder = fork.Process(target=tiny.load)
+    builder.start()
+    wait_for(begun.exists)
+    path = tiny.lock_path()
+    path.write_text("[1]")
+    assert tiny.value() == 101
+    builder.join()
+    assert "waiting for another process" in capfd.readouterr().err
+
+
+def test_cache_that_another_process_deletes_and_builds_in(tiny, monkeypatch, in_process):
+    real = attempt.run_ninja
+
+    def deleting(*arguments):
+        monkeypatch.setattr(attempt, "run_ninja", real)
+        shutil.rmtree(tiny.folder.parent / "cache")
+        assert in_process(tiny.value) == 101
+        return real(*arguments)
+
+    monkeypatch.setattr(attempt, "run_ninja", deleting)
+    assert tiny.value() == 101
+
+
+def test_file_system_without_locks(tiny, wait_for, monkeypatch):
+    """Each builds, none disturbs the others, and one of the builds stays."""
+
+    def no_locks(descriptor, operation):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    begun = tiny.slow_down(0.5)
+    values = fork.SimpleQueue()
+    first = fork.Process(target=lambda: values.put(tiny.value()))
+    first.start()
+    wait_for(begun.exists)
+    others = [fork.Process(target=lambda: values.put(tiny.value())) for _ in range(3)]
+    for process in others:
+        process.start()
+    for process in [first, *others]:
+        process.join()
+    assert [values.get() for _ in range(4)] == [101] * 4
+    assert len(list((tiny.folder.parent / "cache").rglob("manifest.json"))) == 1
+    assert not list((tiny.folder.parent / "cache").rglob(".building-*"))
+
+
+def test_leftovers_where_there_are_no_locks(tiny, monkeypatch):
+    """Nobody knows whether their process lives: a day is enough for any."""
+    tiny.load()
+    monkeypatch.setattr(lock, "_try_to_lock", lambda descriptor: None)
+    slot = tiny.lock_path().parent
+    for name in (".building-new", ".building-old"):
+        (slot / name).mkdir()
+    os.utime(slot / ".building-old", (0, 0))
+    tiny.write("value.h", "#define VALUE 2\n")
+    assert tiny.value() == 102
+    assert [path.name for path in slot.glob(".building-*")] == [".building-new"]
+
+
+def test_stale_handle_of_the_lock(tiny, monkeypatch):
+    """As NFS has them when another machine has replaced the file."""
+    real, left = fcntl.flock, [2]
+
+    def stale(descriptor, operation):
+        if left[0]:
+            left[0] -= 1
+            raise OSError(errno.ESTALE, "Stale file handle")
+        return real(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", stale)
+    assert tiny.value() == 101
+
+
+def test_lock_that_is_deleted_while_one_waits_for_it(tiny, wait_for, monkeypatch):
+    """Two locks of one name: who gets the old one has to look for the new one."""
+    begun = tiny.slow_down(1)
+    builder = fork.Process(target=tiny.load)
+    builder.start()
+    wait_for(begun.exists)
+    path = tiny.lock_path()
+    real, held = lock._try_to_lock, []
+
+    def replaced(descriptor):
+        locked = real(descriptor)
+        if locked and not held:
+            held.append(descriptor)
+            path.unlink()
+            path.touch()
+        return locked
+
+    monkeypatch.setattr(lock, "_try_to_lock", replaced)
+    with lock.build_lock(str(path.parent), "tiny"):
+        other = os.open(path, os.O_RDWR)
+        assert real(other) is False, "the file that is there now is locked"
+        os.close(other)
+    builder.join()
+
+
+@pytest.mark.parametrize("number", [errno.ENOTEMPTY, errno.ENOENT, errno.ESTALE])
+def test_loser_of_the_rename_takes_the_winners_build(tiny, monkeypatch, in_process, number):
+    """ENOENT, ESTALE: NFS sent the answer twice, and the first, which was 'done', was lost."""
+    real = os.rename
+
+    def lose(source, target):
+        monkeypatch.setattr(os, "rename", real)
+        real(source, target)
+        raise OSError(number, os.strerror(number))
+
+    def lose_once(folder, *arguments):
+        monkeypatch.setattr(os, "rename", lose)
+        return real_publish(folder, *arguments)
+
+    real_publish = publishing.publish
+    monkeypatch.setattr(attempt, "publish", lose_once)
+    assert tiny.value() == 101
+    assert len(list((tiny.folder.parent / "cache").rglob("manifest.json"))) == 1
+
+
+@pytest.mark.parametrize("step", ["compilation", "link"])
+def test_compiler_that_vanishes_midway(tiny, monkeypatch, step):
+    compiler = tiny.calls_path.parent / "c++"
+    monkeypatch.setenv("CXX", str(compiler))
+    monkeypatch.setenv("MAX_JOBS", "1")
+    tiny.change_compiler(f"rm -f {compiler}; exit 1", step)
+    with pytest.raises(jit_loader.CompileError):
+        tiny.load()
+    with pytest.raises(RuntimeError, match=r"compiler .* was not found"):
+        tiny.load()
+    tiny.restore_compiler()
+    assert tiny.value() == 101
+
+
+def test_interrupted_publication(tiny, monkeypatch):
+    """The module was imported, and then the disk failed."""
+
+    def fail(*arguments):
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(publishing, "_sync", fail)
+        with pytest.raises(OSError, match="Input/output"):
+            tiny.load()
+    assert tiny.value() == 101
+    assert modules._opened

@@ -1,0 +1,227 @@
+"""Each tool's first error is shown as file:line with the source line, and what to do about it."""
+
+import pytest
+
+import jit_loader
+from _jit_loader import toolchain
+from _jit_loader.errors import compile_error
+
+
+def _message(tiny, output, sources=("module.cpp", "other.cpp")):
+    """What is said when the tools have printed this; {} stands for the project's folder."""
+    project = str(tiny.folder)
+    sources = [f"{project}/{name}" for name in sources]
+    lines = output.strip("\n").replace("{}", project).splitlines()
+    return str(compile_error("tiny", lines, "/failed", project, "ninja", sources)).splitlines()
+
+
+def _fails(tiny, **options):
+    with pytest.raises(jit_loader.CompileError) as error:
+        tiny.load(**options)
+    return str(error.value).splitlines()
+
+
+# What clang 20 and nvcc 13.2 print.
+CLANG = """
+{}/other.cpp:2:40: error: type 'int' cannot be used prior to '::' because it has no members
+    2 | template <class T> struct A { typename T::nothing x; };
+      |                                        ^
+{}/other.cpp:3:8: note: in instantiation of template class 'A<int>' requested here
+    3 | A<int> a;
+      |        ^
+{}/other.cpp:4:21: error: expected expression
+    4 | int f() { return 1 +; }
+      |                     ^
+2 errors generated.
+"""
+NVCC = """
+{}/other.cpp(2): error: identifier "undefined_thing" is undefined
+    *p = undefined_thing;
+         ^
+
+1 error detected in the compilation of "{}/other.cpp".
+"""
+NVCC_NUMBERED = '{}/other.cpp(2): error #20: identifier "undefined_thing" is undefined\n'
+NVCC_HOST = "{}/other.cpp:2:10: fatal error: nothere.h: No such file or directory\n"
+PTXAS = """
+ptxas /tmp/tmpxft_0000101e_00000000-6_other.ptx, line 27; error   : Unknown modifier '.bar'
+ptxas /tmp/tmpxft_0000101e_00000000-6_other.ptx, line 27; error   : Not a name of any known \
+instruction: 'foo'
+ptxas fatal   : Ptx assembly aborted due to errors
+"""
+PTXAS_SHARED = "ptxas error   : Entry function '_Z3bigILi60000EEvPf' uses too much shared data \
+(0x3a980 bytes, 0xc000 max)\n"
+PTXAS_EXTERN = "ptxas fatal   : Unresolved extern function '_Z6helperf'\n"
+LD = """
+/usr/bin/ld: other.o: in function `value':
+other.cpp:(.text+0x1c): undefined reference to `void ns::scale<float>(float*, float const*, long)'
+collect2: error: ld returned 1 exit status
+"""
+LD_AFTER_G = LD.replace("other.cpp:(.text+0x1c)", "{}/other.cpp:2")
+LLD = """
+ld.lld: error: undefined symbol: scale(float*, float const*, long)
+>>> referenced by other.cpp
+>>>               other.o:(value)
+"""
+
+
+@pytest.mark.parametrize(
+    ("output", "line", "expected"),
+    [
+        (CLANG, "  bad", "error: type 'int' cannot be used prior"),
+        (NVCC, "  *p = undefined_thing;", 'error: identifier "undefined_thing" is undefined'),
+        (NVCC_NUMBERED, "  *p = undefined_thing;", 'error: identifier "undefined_thing" is'),
+        (NVCC_HOST, '#include "nothere.h"', "error: nothere.h: No such file or directory"),
+        (PTXAS, '  asm("foo.bar.f32 %0;");', "error: Unknown modifier '.bar'"),
+        (PTXAS_SHARED, "__global__ void big(T*)", "error: Entry function 'void big<60000>(float*)"),
+        (PTXAS_EXTERN, "  helper(1.0f);", "error: Unresolved extern function 'helper(float)'"),
+        (LD, "  ns::scale(y, x, 1);", "error: undefined reference to `void ns::scale<float>(fl"),
+        (LD_AFTER_G, "  something else;", "error: undefined reference to `void ns::scale<float>("),
+        (LLD, "  scale(y, x, 1);", "error: undefined symbol: scale"),
+    ],
+    ids=[
+        "clang",
+        "nvcc",
+        "nvcc-numbered",
+        "nvcc-host",
+        "ptxas",
+        "ptxas-shared",
+        "ptxas-extern",
+        "ld",
+        "ld-after-g",
+        "lld",
+    ],
+)
+def test_message_of(tiny, output, line, expected):
+    tiny.write("other.cpp", f"// scale, helper, big, foo.bar\n{line}\n")
+    first, second, *_ = _message(tiny, output)
+    assert first.startswith(f"tiny: other.cpp:2: {expected}")
+    assert second == f"  2 | {line}"
+
+
+def test_number_of_other_errors(tiny):
+    assert "  and 1 more error" in _message(tiny, CLANG)
+    assert "  and 1 more error" in _message(tiny, PTXAS)
+    assert not [line for line in _message(tiny, NVCC) if "more error" in line]
+
+
+def test_error_in_a_header_of_others_names_the_line_that_led_there(tiny, tmp_path):
+    header = tmp_path / "library" / "vector.h"
+    header.parent.mkdir()
+    header.write_text("template <class T> struct vector { typename T::type x; };\n")
+    tiny.write("value.h", f'#include "{header}"\nvector<int> v;\n#define VALUE 1\n')
+    first, second, third, fourth, *_ = _fails(tiny)
+    assert first.startswith(f"tiny: {header}:1: error: ")
+    assert second.startswith("  1 | template <class T> struct vector")
+    assert third == "  asked for in value.h:2"
+    assert fourth == "  2 | vector<int> v;"
+
+
+UNDEFINED = """\
+namespace ns { template <class T> void scale(T* y, const T* x, long n); }
+extern "C" long other(void) {
+  float y = 0;
+  ns::scale<float>(&y, &y, 1);
+  return 100;
+}
+"""
+
+
+def test_undefined_symbol(tiny):
+    tiny.write("other.cpp", UNDEFINED)
+    first, second, third, *_ = _fails(tiny)
+    assert first.startswith("tiny: other.cpp:1: error: undefined symbol: ")
+    assert first.endswith("void ns::scale<float>(float*, float const*, long)")
+    assert second == "  1 | " + UNDEFINED.splitlines()[0]
+    assert "is its source in the list of sources" in third
+    assert "instantiated there for these types" in third
+
+
+def test_undefined_virtual_function(tiny):
+    tiny.write(
+        "other.cpp",
+        "struct Base { virtual ~Base(); };\nstruct Derived : Base {};\n"
+        'extern "C" long other(void) { return long(new Derived); }\n',
+    )
+    first, _, third, *_ = _fails(tiny)
+    assert first.startswith("tiny: other.cpp:1: error: undefined symbol: ")
+    assert "Base" in first
+    assert "defined" in third
+
+
+def test_function_defined_twice(tiny):
+    tiny.write("value.h", "#define VALUE 1\nint twice() { return 1; }\n")
+    tiny.write("other.cpp", '#include "value.h"\nextern "C" long other(void) { return 100; }\n')
+    first, second, third, *_ = _fails(tiny)
+    assert first == "tiny: value.h:2: error: multiple definition of `twice()'"
+    assert second == "  2 | int twice() { return 1; }"
+    assert "has to be inline" in third
+
+
+def test_module_of_another_name(tiny):
+    text = (tiny.folder / "module.cpp").read_text()
+    tiny.write("module.cpp", text.replace("PyInit_tiny", "PyInit_another"))
+    lines = _fails(tiny)
+    assert "PyInit_tiny" in lines[0]
+    assert lines[1] == "  the name in PYBIND11_MODULE has to be TORCH_EXTENSION_NAME, or tiny"
+
+
+def test_library_that_is_not_found_when_it_is_loaded(tiny):
+    tiny.write("lib/more.cpp", 'extern "C" long more(void) { return 1; }\n')
+    tiny.change_compiler(
+        f"g++ -shared -fPIC {tiny.folder}/lib/more.cpp -o {tiny.folder}/lib/libmore.so", "link"
+    )
+    tiny.write(
+        "other.cpp",
+        'extern "C" long more(void);\nextern "C" long other(void) { return more(); }\n',
+    )
+    lines = _fails(tiny, extra_ldflags=[f"-L{tiny.folder}/lib", "-lmore"])
+    assert "libmore.so: cannot open shared object file" in lines[0]
+    assert "-Wl,-rpath" in lines[1]
+
+
+def test_compiler_that_is_killed(tiny):
+    tiny.change_compiler(
+        'echo "c++: fatal error: Killed signal terminated program cc1plus"; exit 1'
+    )
+    lines = _fails(tiny)
+    assert lines[0] == "tiny: c++: fatal error: Killed signal terminated program cc1plus"
+    assert "MAX_JOBS=1" in lines[1]
+
+
+# The same with the real nvcc, where there is one.
+nvcc = pytest.mark.skipif(toolchain.why_no_cuda() is not None, reason="needs nvcc")
+
+
+@nvcc
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "__global__ void k(float* p) { *p = undefined_thing; }",
+            'k.cu:1: error: identifier "undefined_thing" is undefined',
+        ),
+        (
+            '__global__ void k(float* p) { asm("foo.bar.f32 %0;" : "=f"(*p)); }',
+            "k.cu:1: error: Unknown modifier '.bar'",
+        ),
+        (
+            "__global__ void big(int* p) { __shared__ int a[60000]; a[*p] = 1; *p = a[0]; }",
+            "k.cu:1: error: Entry function 'big(int*)' uses too much shared data",
+        ),
+        ('#include "nothere.h"', "k.cu:1: error: nothere.h: No such file or directory"),
+        (
+            "__device__ int f(int); __global__ void k(int* p) { *p = f(1); }",
+            "k.cu:1: error: Unresolved extern function 'f(int)'",
+        ),
+    ],
+    ids=["cudafe++", "ptxas", "shared memory", "header", "extern"],
+)
+def test_real_message_of_nvcc(tiny, monkeypatch, text, expected):
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "8.0")
+    kernel = tiny.write("a b/k.cu", text + "\n")
+    with pytest.raises(jit_loader.CompileError) as error:
+        jit_loader.load("tiny", [*tiny.sources, str(kernel)])
+    first, second, *_ = str(error.value).splitlines()
+    assert first.startswith(f"tiny: a b/{expected}")
+    assert second == f"  1 | {text}"

@@ -1,0 +1,139 @@
+"""The number of compilers that run at once follows cores, memory and the container's limits."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from _jit_loader import jobs
+
+ROOT = Path(__file__).resolve().parents[2]
+GB = 1000**3
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+    """Makes /proc and /sys from {path: text}; 16 cores and 1 TB of memory without more."""
+
+    def make(files):
+        plain = {"proc/meminfo": f"MemFree: 1 kB\nMemAvailable:   {10**9} kB\n"}
+        for name, text in {**plain, **files}.items():
+            path = tmp_path / "root" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+
+    monkeypatch.delenv("MAX_JOBS", raising=False)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(16)))
+    monkeypatch.setattr(jobs, "ROOT", tmp_path / "root")
+    return make
+
+
+def test_cores(machine):
+    machine({})
+    assert jobs.parallel_jobs() == 16
+
+
+@pytest.mark.parametrize(("free_gb", "expected"), [(31, 10), (7, 2), (2, 1), (0, 1)])
+def test_free_memory(machine, free_gb, expected):
+    machine({"proc/meminfo": f"MemTotal: {10**9} kB\nMemAvailable: {free_gb * GB // 1024} kB\n"})
+    assert jobs.parallel_jobs() == expected
+
+
+V2 = {"proc/self/cgroup": "0::/user/me\n"}
+V1 = {"proc/self/cgroup": "7:pids:/a\n5:cpu,cpuacct:/docker/x\n4:memory:/docker/x\n1:cpuset:/\n"}
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        (V2 | {"sys/fs/cgroup/user/me/cpu.max": "400000 100000\n"}, 4),
+        (V2 | {"sys/fs/cgroup/user/cpu.max": "250000 100000\n"}, 2),  # of the group around it
+        (V2 | {"sys/fs/cgroup/cpu.max": "50000 100000\n"}, 1),  # as a container sees its own
+        (V2 | {"sys/fs/cgroup/user/me/cpu.max": "max 100000\n"}, 16),
+        (
+            V2
+            | {
+                "sys/fs/cgroup/user/memory.max": f"{20 * GB}\n",
+                "sys/fs/cgroup/user/memory.current": f"{12 * GB}\n",
+                "sys/fs/cgroup/user/memory.stat": f"anon 1\ninactive_file {2 * GB}\n",
+            },
+            3,
+        ),
+        (
+            V2
+            | {
+                "sys/fs/cgroup/user/memory.max": "max\n",
+                "sys/fs/cgroup/user/memory.current": f"{12 * GB}\n",
+            },
+            16,
+        ),
+        (
+            V1
+            | {
+                "sys/fs/cgroup/cpu/docker/x/cpu.cfs_quota_us": "300000\n",
+                "sys/fs/cgroup/cpu/docker/x/cpu.cfs_period_us": "100000\n",
+            },
+            3,
+        ),
+        (
+            V1
+            | {
+                "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1\n",
+                "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n",
+            },
+            16,
+        ),
+        (
+            V1
+            | {
+                "sys/fs/cgroup/memory/memory.limit_in_bytes": f"{10 * GB}\n",
+                "sys/fs/cgroup/memory/memory.usage_in_bytes": f"{4 * GB}\n",
+                "sys/fs/cgroup/memory/memory.stat": "cache 1\ntotal_inactive_file 0\n",
+            },
+            2,
+        ),
+        (V1 | {"sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n"}, 16),
+    ],
+)
+def test_limits_of_a_container(machine, files, expected):
+    machine(files)
+    assert jobs.parallel_jobs() == expected
+
+
+def test_max_jobs_wins(machine, monkeypatch):
+    machine({"proc/meminfo": "MemAvailable: 1 kB\n"})
+    monkeypatch.setenv("MAX_JOBS", "40")
+    assert jobs.parallel_jobs() == 40
+    monkeypatch.setenv("MAX_JOBS", "many")
+    assert jobs.parallel_jobs() == 1
+
+
+def test_machine_that_tells_nothing(machine):
+    machine({"proc/meminfo": ""})
+    assert jobs.parallel_jobs() == 16
+
+
+def test_cores_that_this_process_may_use():
+    script = (
+        "import os; os.sched_setaffinity(0, list(os.sched_getaffinity(0))[:1]);"
+        "from _jit_loader.jobs import parallel_jobs; print(parallel_jobs())"
+    )
+    environment = {key: value for key, value in os.environ.items() if key != "MAX_JOBS"}
+    environment["PYTHONPATH"] = str(ROOT)
+    found = subprocess.check_output([sys.executable, "-c", script], env=environment, text=True)
+    assert found == "1\n"
+
+
+def test_that_many_compilers_are_started(tiny, monkeypatch):
+    """One after the other with MAX_JOBS=1: no two compilers are ever at work at a time."""
+    compiler = tiny.calls_path.parent / "c++"
+    busy = tiny.folder.parent / "busy"
+    text = compiler.read_text().replace("exec ", "")
+    alone = f'case "$*" in *" -c "*-o*.o*) mkdir {busy} || exit 9; sleep 0.1;; esac\n'
+    compiler.write_text(
+        text.replace("echo", alone + "echo", 1) + f"code=$?\nrmdir {busy} 2>/dev/null; exit $code\n"
+    )
+    monkeypatch.setenv("MAX_JOBS", "1")
+    assert tiny.value() == 101

@@ -1,0 +1,149 @@
+"""A build that is killed or interrupted leaves no compiler at work and nothing to clean."""
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+
+import pytest
+
+STEPS = pytest.mark.parametrize("step", ["compilation", "link"])
+
+fork = multiprocessing.get_context("fork")
+
+
+def _start(function):
+    process = fork.Process(target=function)
+    process.start()
+    return process
+
+
+def _die_at_operation(tiny, number):
+    """Loads, and dies just before the given operation on a file of the cache."""
+    count = 0
+    lock = threading.Lock()
+
+    def watch(event, arguments):
+        nonlocal count
+        is_change = event in ("os.rename", "os.remove", "os.mkdir", "os.link", "os.symlink")
+        if not (is_change or (event == "open" and arguments[1] != "r")):
+            return
+        if "cache" in str(arguments):
+            with lock:
+                count += 1
+                if count == number:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(watch)
+    tiny.load()
+    os._exit(0)
+
+
+def test_killed_before_any_change_to_the_cache(tiny, in_process):
+    """Every fifth of about 70 operations; each value differs, so that each has to be built."""
+    survived = False
+    number = 1
+    while not survived:
+        tiny.write("value.h", f"#define VALUE {number}\n")
+        process = _start(lambda number=number: _die_at_operation(tiny, number))
+        process.join()
+        survived = process.exitcode == 0
+        assert in_process(tiny.value) == 100 + number, f"after operation {number}"
+        number += 5
+    assert number > 20
+    assert not list((tiny.folder.parent / "cache").rglob(".building-*"))
+
+
+@STEPS
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=["SIGKILL", "SIGTERM"])
+def test_killed_during(tiny, wait_for, in_process, step, number):
+    begun = tiny.slow_down(60, step)
+    process = _start(tiny.load)
+    wait_for(begun.exists)
+    os.kill(process.pid, number)
+    process.join()
+    wait_for(lambda: tiny.programs_at_work() == [])
+    tiny.restore_compiler()
+    assert in_process(tiny.value) == 101
+    assert not list((tiny.folder.parent / "cache").rglob(".building-*"))
+
+
+def test_waiting_process_takes_over_from_a_killed_builder(tiny, wait_for):
+    begun = tiny.slow_down(60)
+    builder = _start(tiny.load)
+    wait_for(begun.exists)
+    tiny.restore_compiler()
+    values = fork.SimpleQueue()
+    waiter = _start(lambda: values.put(tiny.value()))
+    time.sleep(0.3)
+    os.kill(builder.pid, signal.SIGKILL)
+    waiter.join(60)
+    assert values.get() == 101
+    builder.join()
+
+
+def test_ninja_that_is_killed(tiny, wait_for, in_process):
+    """As by the kernel, where memory runs out."""
+    begun = tiny.slow_down(60)
+
+    def load_and_kill_ninja():
+        def kill_ninja():
+            wait_for(begun.exists)
+            for pid in filter(str.isdigit, os.listdir("/proc")):
+                with contextlib.suppress(OSError), open(f"/proc/{pid}/stat") as file:
+                    _, name, _, parent, *_ = file.read().split()
+                    if (name, parent) == ("(ninja)", str(os.getpid())):
+                        os.kill(int(pid), signal.SIGKILL)
+
+        threading.Thread(target=kill_ninja).start()
+        tiny.load()
+
+    error = in_process(load_and_kill_ninja)
+    assert "ended by signal 9" in str(error)
+    assert tiny.programs_at_work() == []
+    tiny.restore_compiler()
+    assert in_process(tiny.value) == 101
+
+
+@STEPS
+def test_interrupt_stops_the_compilers_and_the_next_call_works(tiny, wait_for, step):
+    begun = tiny.slow_down(60, step)
+
+    def interrupted():
+        with pytest.raises(KeyboardInterrupt) as interrupt:
+            tiny.load()
+        files = [frame.filename for frame in traceback.extract_tb(interrupt.tb)]
+        assert not any("/torch/" in file for file in files), "a short traceback"
+        assert tiny.programs_at_work() == []
+        tiny.restore_compiler()
+        assert tiny.value() == 101
+        os._exit(7)
+
+    process = _start(interrupted)
+    wait_for(begun.exists)
+    os.kill(process.pid, signal.SIGINT)
+    process.join(30)
+    assert process.exitcode == 7
+
+
+def test_interrupt_while_waiting_for_another_process(tiny, wait_for):
+    begun = tiny.slow_down(60)
+    builder = _start(tiny.load)
+    wait_for(begun.exists)
+
+    def interrupted():
+        timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            tiny.load()
+        os._exit(7)
+
+    waiter = _start(interrupted)
+    waiter.join(30)
+    assert waiter.exitcode == 7
+    builder.kill()
+    builder.join()

@@ -1,0 +1,126 @@
+"""Paths of any kind compile, and what is said about them is right."""
+
+import subprocess
+
+import pytest
+
+import jit_loader
+
+ODD = ["a b$HOME's (1)", 'say "hi"; x:y#b&{c}%', "-Übung\\数~[1]*?", "tab\there"]
+
+
+def _read(tiny, name):
+    return (tiny.folder / name).read_text()
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_odd_characters_in_paths(tiny, odd):
+    """In the names of the folders, the sources and a header."""
+    for name, place in (("module.cpp", odd), ("other.cpp", odd), ("value.h", f"{odd}/inc {odd}")):
+        tiny.write(f"{place}/{odd}{name}", _read(tiny, name))
+        (tiny.folder / name).unlink()
+    folder = tiny.folder / odd
+    sources = [str(folder / f"{odd}{name}") for name in ("module.cpp", "other.cpp")]
+    include = folder / f"inc {odd}"
+    header = f"{odd}value.h"
+    included = 'include "' + header + '"' if '"' not in odd else "include <" + header + ">"
+    module = folder / f"{odd}module.cpp"
+    module.write_text(module.read_text().replace('include "value.h"', included))
+    options = {"extra_include_paths": [str(include)]}
+
+    assert jit_loader.load("tiny", sources, **options).value() == 101
+    (include / header).write_text("#define VALUE 2\n")
+    assert jit_loader.load("tiny", sources, **options).value() == 102, "the header is known"
+    tiny.compiled()
+    assert jit_loader.load("tiny", sources, **options).value() == 102
+    assert tiny.compiled() == []
+
+    module.write_text(module.read_text() + "int a = ;\n")
+    with pytest.raises(jit_loader.CompileError) as error:
+        jit_loader.load("tiny", sources, **options)
+    message = str(error.value)
+    assert message.startswith(f"tiny: {odd}module.cpp:8: error: ")
+    assert "  8 | int a = ;\n" in message
+    assert _run_again(message) == 1
+
+
+def test_cache_in_a_folder_with_odd_characters(tiny, monkeypatch, tmp_path):
+    monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "my $cache: it's"))
+    assert tiny.value() == 101
+    tiny.write("other.cpp", "int a = ;\n")
+    with pytest.raises(jit_loader.CompileError) as error:
+        tiny.load()
+    assert _run_again(str(error.value)) == 1
+
+
+def test_name_that_is_not_utf8(tiny):
+    folder = tiny.folder / "caf\udce9"
+    folder.mkdir()
+    for name in ("module.cpp", "other.cpp", "value.h"):
+        (tiny.folder / name).rename(folder / name)
+    tiny.folder = folder
+    assert tiny.value() == 101
+    tiny.write("value.h", "#define VALUE 2\n")
+    assert tiny.value() == 102
+    tiny.write("value.h", "int a = ;\n")
+    with pytest.raises(jit_loader.CompileError, match=r"^tiny: value\.h:1: error: "):
+        tiny.load()
+
+
+def _run_again(message):
+    command = message.splitlines()[-1].split(": ", 1)[1]
+    again = subprocess.run(command, shell=True, capture_output=True, check=False)
+    assert b"FAILED" in again.stdout
+    return again.returncode
+
+
+@pytest.mark.parametrize("other", ["sub/module.cpp", "module.cc", "sub/module.cxx"])
+def test_sources_with_one_basename(tiny, other):
+    tiny.write(other, _read(tiny, "other.cpp"))
+    sources = [tiny.sources[0], str(tiny.folder / other)]
+    assert jit_loader.load("tiny", sources).value() == 101
+    tiny.write(other, 'extern "C" long other(void) { return 200; }\n')
+    tiny.compiled()
+    assert jit_loader.load("tiny", sources).value() == 201
+    assert tiny.compiled() == [other.split("/")[-1]]
+
+
+def test_plain_names_of_three_alike(tmp_path):
+    from _jit_loader.stand_ins import make_stand_ins
+
+    sources = ["/a/x.cpp", "/b/x.cpp", "/c/x.cc", "/x.cu", "/x_2.cpp", "/a b.cuda.cpp"]
+    names = [path.rpartition("/")[2] for path in make_stand_ins(sources, tmp_path)]
+    assert names == ["x.cpp", "x_2.cpp", "x_3.cc", "x.cu", "x_2_2.cpp", "a_b_cuda.cpp"]
+
+
+def test_same_source_twice_is_an_error_of_the_linker(tiny):
+    with pytest.raises(jit_loader.CompileError, match="multiple definition of"):
+        jit_loader.load("tiny", [*tiny.sources, tiny.sources[1]])
+
+
+def test_line_break_in_a_path_is_refused(tiny):
+    source = tiny.write("a\nb.cpp", "int x;")
+    with pytest.raises(ValueError, match=r"takes no path with.*a\\nb\.cpp"):
+        jit_loader.load("tiny", [*tiny.sources, str(source)])
+    assert tiny.compiled() == []
+
+
+@pytest.mark.parametrize("place", ["source", "include path"])
+@pytest.mark.parametrize("odd", ["a$b", 'a"b', "a`b", "a\tb"])
+def test_path_that_nvcc_cannot_take_is_refused(tiny, monkeypatch, odd, place):
+    """It puts paths between double quotes into commands for the shell."""
+    monkeypatch.setattr("_jit_loader.toolchain.nvcc_path", lambda: "/bin/true")
+    monkeypatch.setattr("_jit_loader.toolchain.architecture_flags", lambda flags: [])
+    kernel = tiny.write("plain.cu" if place == "include path" else f"{odd}/k.cu", "")
+    paths = [str(tiny.folder / odd)] if place == "include path" else []
+    with pytest.raises(ValueError, match="nvcc takes no path with"):
+        jit_loader.load("tiny", [*tiny.sources, str(kernel)], extra_include_paths=paths)
+    assert tiny.compiled() == []
+
+
+@pytest.mark.parametrize("name", ["../outside", "/outside", "a/b", ".", "..", "a-b", "a.b", "a\0b"])
+def test_name_that_is_no_identifier_is_refused(tiny, tmp_path, name):
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(ValueError, match="letters, digits and underscores"):
+        jit_loader.load(name, tiny.sources)
+    assert sorted(tmp_path.rglob("*")) == before

@@ -1,0 +1,89 @@
+"""Whose error a waiting process raises: the builder's, if that was of the files as they are now."""
+
+import multiprocessing
+import re
+
+import jit_loader
+
+fork = multiprocessing.get_context("fork")
+
+
+def _build_and_wait(tiny, wait_for, monkeypatch, capfd, meanwhile):
+    """What a builder and a process that waits for it get when something is done meanwhile."""
+    monkeypatch.setenv("JIT_LOADER_QUIET", "0")
+    begun = tiny.slow_down(1)
+    results = [fork.SimpleQueue(), fork.SimpleQueue()]
+
+    def load(result):
+        try:
+            result.put(tiny.value())
+        except RuntimeError as error:
+            result.put(str(error))
+
+    builder = fork.Process(target=load, args=(results[0],))
+    builder.start()
+    wait_for(begun.exists)
+    waiter = fork.Process(target=load, args=(results[1],))
+    waiter.start()
+    wait_for(lambda: "waiting for process" in capfd.readouterr().err)
+    meanwhile()
+    builder.join()
+    waiter.join()
+    return [result.get() for result in results]
+
+
+def test_same_files_share_the_error(tiny, wait_for, monkeypatch, capfd):
+    tiny.write("other.cpp", "int a = ;\n")
+    one, other = _build_and_wait(tiny, wait_for, monkeypatch, capfd, lambda: None)
+    assert one == other
+    assert "other.cpp:1: error: " in one
+    assert tiny.compiled().count("other.cpp") == 1
+
+
+def test_source_that_was_fixed_meanwhile(tiny, wait_for, monkeypatch, capfd):
+    """Both get what the files are at the end, as with a source that compiles."""
+    good = (tiny.folder / "other.cpp").read_text()
+    tiny.write("other.cpp", "int a = ;\n")
+    results = _build_and_wait(
+        tiny, wait_for, monkeypatch, capfd, lambda: tiny.write("other.cpp", good)
+    )
+    assert results == [101, 101]
+
+
+def test_source_that_is_fixed_after_it_was_read(tiny):
+    """The error is of a version that is gone: it is compiled again at once."""
+    good = tiny.folder.parent / "good.cpp"
+    (tiny.folder / "other.cpp").rename(good)
+    tiny.write("other.cpp", "int a = ;\n")
+    _after(tiny, f"[ -e {good} ] && mv {good} {tiny.folder}/other.cpp", "other.cpp")
+    assert tiny.value() == 101
+
+
+def test_header_that_is_fixed_after_it_was_read(tiny):
+    """One that no earlier build had read: that it was, only the error tells."""
+    good = tiny.folder.parent / "good.h"
+    (tiny.folder / "value.h").rename(good)
+    tiny.write("value.h", "int a = ;\n")
+    _after(tiny, f"[ -e {good} ] && mv {good} {tiny.folder}/value.h", "module.cpp")
+    assert tiny.value() == 101
+
+
+def test_source_that_is_broken_in_another_way_meanwhile(tiny):
+    new = tiny.folder.parent / "new.cpp"
+    new.write_text("\nint b = ;\n")
+    tiny.write("other.cpp", "int a = ;\n")
+    _after(tiny, f"[ -e {new} ] && mv {new} {tiny.folder}/other.cpp", "other.cpp")
+    try:
+        tiny.load()
+    except jit_loader.CompileError as error:
+        message = str(error)
+    assert re.match(r"tiny: other\.cpp:2: error: ", message)
+
+
+def _after(tiny, commands, source):
+    """Runs shell commands after each compilation of a source."""
+    compiler = tiny.calls_path.parent / "c++"
+    text = compiler.read_text().replace("exec ", "")
+    compiler.write_text(
+        f'{text}code=$?\ncase " $* " in *" -c "*{source}*) {commands};; esac\nexit $code\n'
+    )
