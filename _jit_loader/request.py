@@ -151,9 +151,14 @@ def _check_name(name, form):
 
 
 def _check_objects(name, sources):
-    """PyTorch names objects by their sources' names alone."""
+    """PyTorch names objects by their sources' names alone, and puts them into a file for ninja."""
     by_object = {}
-    for source in sources:
+    for source in map(os.path.abspath, sources):
+        if re.search(r"[$:|\n]", source) or re.search(r"\s", os.path.basename(source)):
+            raise RuntimeError(
+                f"{name}: {source!r} cannot be a source: ninja takes no '$', ':', '|' or newline "
+                "in its path, and no space in its own name; rename it"
+            )
         stem, ending = os.path.splitext(os.path.basename(source))
         other = by_object.setdefault(stem + ".cuda" * (ending == ".cu") + ".o", source)
         if other is not source:

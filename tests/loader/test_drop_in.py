@@ -16,9 +16,11 @@ from _jit_loader import torch_build
 ROOT = Path(__file__).resolve().parents[2]
 
 OPERATORS = """\
-#include <torch/library.h>
-int64_t shifted(int64_t x) { return x + VALUE; }
-TORCH_LIBRARY(NAMESPACE, m) { m.def("shifted(int x) -> int", shifted); }
+#include <torch/extension.h>
+#include <shift/amount.h>
+at::Tensor shifted(const at::Tensor& x) { return x + amount(); }
+TORCH_LIBRARY(jit_loader_tests, m) { m.def("shifted(Tensor x) -> Tensor"); }
+TORCH_LIBRARY_IMPL(jit_loader_tests, CPU, m) { m.impl("shifted", &shifted); }
 """
 PROGRAM = """\
 #include <cstdio>
@@ -130,23 +132,30 @@ def test_name_that_leaves_the_cache_is_refused_for_a_library_too(tiny, name):
         jit_loader.load(name, tiny.sources, is_python_module=False)
 
 
+# A project as others have it, with paths relative to the current folder.
 IN_A_PROCESS = """
-import os, sys
+import os
 import torch, jit_loader
-sys.path.insert(0, {tests!r})
-from test_drop_in import OPERATORS
+jit_loader.install()
+from torch.utils import cpp_extension
 def load(value):
-    text = OPERATORS.replace("VALUE", str(value)).replace("NAMESPACE", "jit_loader_tests")
-    with open("operators.cpp", "w") as file:
-        file.write(text)
-    return jit_loader.load("operators", ["operators.cpp"], is_python_module=False)
+    with open("amount.cpp", "w") as file:
+        file.write("#include <shift/amount.h>\\nlong amount() { return %d; }\\n" % value)
+    return cpp_extension.load(
+        name="operators",
+        sources=["operators.cpp", "amount.cpp"],
+        extra_include_paths=["include"],
+        is_python_module=False,
+    )
+def shifted():
+    return int(torch.ops.jit_loader_tests.shifted(torch.tensor(0)))
 """
 
 
 def run(script, folder):
     """Runs a script with IN_A_PROCESS before it, in a process of its own, and returns its lines."""
     result = subprocess.run(
-        [sys.executable, "-c", IN_A_PROCESS.format(tests=str(Path(__file__).parent)) + script],
+        [sys.executable, "-c", IN_A_PROCESS + script],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
@@ -159,18 +168,20 @@ def run(script, folder):
 
 def test_operators_load_once_and_a_changed_one_is_refused(cache, tmp_path):
     """A second TORCH_LIBRARY of one namespace would end the process."""
+    (tmp_path / "operators.cpp").write_text(OPERATORS)
+    (tmp_path / "include" / "shift").mkdir(parents=True)
+    (tmp_path / "include" / "shift" / "amount.h").write_text("long amount();\n")
     said = run(
         """
 path = load(1)
-shifted = torch.ops.jit_loader_tests.shifted
-assert shifted(0) == 1
+assert shifted() == 1
 assert load(1) == path and path.endswith("/operators.so")
 for _ in range(2):
     try:
         load(2)
     except RuntimeError as error:
         print(error)
-assert shifted(0) == 1, "the old one stays in force"
+assert shifted() == 1, "the old one stays in force"
 load(1)
 """,
         tmp_path,
@@ -180,7 +191,7 @@ load(1)
     said = run(
         """
 load(2)
-print(torch.ops.jit_loader_tests.shifted(0))
+print(shifted())
 try:
     load(1)  # which is in the cache
 except RuntimeError as error:
@@ -222,6 +233,20 @@ def test_classes_load_once_and_a_changed_one_is_refused(tiny):
         jit_loader.load("held", sources)
     tiny.write("other.cpp", 'extern "C" long other(void) { return 100; }\n')
     assert jit_loader.load("held", sources) is module
+
+
+@pytest.mark.parametrize("name", ["a b.cpp", "a$b.cpp", "a:b.cpp", "a|b.cpp", "a$b/c.cpp"])
+def test_source_that_ninja_cannot_be_told_of_is_refused(tiny, name):
+    source = tiny.write(name, "")
+    with pytest.raises(RuntimeError, match="rename it"):
+        jit_loader.load("tiny", [*tiny.sources, str(source)])
+    assert tiny.compiled() == []
+
+
+@pytest.mark.parametrize("name", ["a b/c.cpp", "it's.cpp", 'a"b.cpp', "ünï.cpp", "a(b);c.cpp"])
+def test_source_with_an_unusual_name(tiny, name):
+    source = tiny.write(name, "")
+    assert jit_loader.load("tiny", [*tiny.sources, str(source)]).value() == 101
 
 
 def test_two_sources_of_one_name_are_refused(tiny):

@@ -121,7 +121,7 @@ def test_hit_of_another_user(tiny, tmp_path):
 
 @pytest.mark.parametrize("what", ["absent", "unreadable"])
 def test_hit_where_a_system_header_is_not_to_be_read(tiny, tmp_path, monkeypatch, what):
-    """A build works without the headers that it was made of, but not without one's own sources."""
+    """A build works without the headers that it was made of, unless they are the user's own."""
     monkeypatch.setattr("_jit_loader.inputs.Inputs._is_own", _is_below(tiny.folder))
     header = tmp_path / "system" / "of_the_system.h"
     header.parent.mkdir()

@@ -413,3 +413,14 @@ def test_processors_level(tmp_path, monkeypatch):
     assert hit.memo_paths("load_op", []) != before[0]
     monkeypatch.setenv("ATEN_CPU_CAPABILITY", "avx2")
     assert hit.memo_paths("load_op", []) != before[0]
+
+
+@pytest.mark.skipif(toolchain.why_no_cuda() is not None, reason="no CUDA code can be compiled")
+@pytest.mark.parametrize("file", ["/cuda_runtime.h$", "/cicc$", "/ptxas$", "/libdevice.10.bc$"])
+def test_file_of_the_cuda_toolkit(small, look_changed, tmp_path, monkeypatch, file):
+    """nvcc is called by ccache, as PyTorch's documentation has it."""
+    ccache = program(tmp_path / "bin" / "ccache", 'exec "$@"')
+    monkeypatch.setenv("PYTORCH_NVCC", f"{ccache} {toolchain.nvcc_path()}")
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "8.0")
+    small.source = small.write("small.cu", "__global__ void kernel() {}\n")
+    small.assert_matters(*look_changed(file))
