@@ -115,7 +115,7 @@ def loads(source, device, quick):
             yield {"question": "kernel edit, same process", **result}
             result = compare(calls, edits, subject, subject.edit_header)
             yield {"question": "header edit, same process", **result}
-    processes = 4 if quick else 16
+    processes = 2 if quick else 16
     yield {"question": f"nothing built, {processes} processes", **cold(source, device, processes)}
 
 

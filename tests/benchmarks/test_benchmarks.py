@@ -53,6 +53,72 @@ def test_builds_are_compared(name, tmp_path, monkeypatch):
     assert len(result["samples"]["load_op"]) == {"cold_build": 3, "hit": 20}[name]
 
 
+class MadeUpWorker:
+    """Loads nothing; PyTorch's way takes twice as long and does not see that a header changes."""
+
+    def __init__(self, way, subject):
+        self.way, self.subject = way, subject
+        self.header = None
+
+    def wait_until_ready(self):
+        pass
+
+    ask = close = wait_until_ready
+
+    def answer(self):
+        now = getattr(self.subject, "_values", {})
+        self.header = self.header or now.get("kHeaderValue")
+        value = self.subject.value
+        if self.way == "torch":
+            value = now["kKernelValue"] + self.header
+        seconds = {"torch": 2.0, "ours": 1.0}[self.way]
+        return {"seconds": seconds, "value": value, "path": "/nowhere/extension.so"}
+
+    load = answer
+
+
+def test_loads_are_compared(tmp_path, monkeypatch):
+    """With times made up, and the folders, the edits and the comparison as they are."""
+    from benchmarks import loading, subject
+
+    monkeypatch.setattr(subject.Subject, "worker", lambda self, way: MadeUpWorker(way, self))
+    monkeypatch.setattr(subject.Project, "worker", lambda self: MadeUpWorker("ours", self))
+    alone = lambda self, _: lambda: {"seconds": 0.5, "value": self.value}  # noqa: E731
+    monkeypatch.setattr(subject.Subject, "bare_commands", alone)
+    monkeypatch.setattr(loading, "read_manifest", lambda _: {"files": {}})
+    monkeypatch.setattr(loading, "SETTLING_SECONDS", 0)
+    monkeypatch.setattr(sys, "argv", ["loading", "--quick", "--out", str(tmp_path)])
+    loading.main()
+    results = results_in(tmp_path)["results"]
+    assert [result["part"] for result in results] == ["loads"] * 6 + ["closure"] * 2 + ["ops"] * 2
+    by_question = {result["question"]: result for result in results[:6]}
+    edit = by_question["kernel edit, same process"]
+    assert edit["medians"] == {"ours": 1.0, "torch": 2.0, "alone": 0.5}
+    assert edit["torch_over_ours"] == 2.0
+    assert edit["stale"] == []
+    assert by_question["header edit, new process"]["stale"] == []
+    assert by_question["header edit, same process"]["stale"] == ["torch"]
+    assert by_question["nothing built, 2 processes"]["compilations"] == {"ours": 0, "torch": 0}
+
+
+def test_a_worker_loads_what_was_edited(tmp_path):
+    from benchmarks.subject import CountedCompilers, Subject
+
+    compilers = CountedCompilers(tmp_path)
+    subject = Subject(tmp_path, "plain", "cpu", **compilers.variables)
+    worker = subject.worker("ours")
+    worker.wait_until_ready()
+    first = worker.load()
+    assert first["value"] == subject.value
+    assert compilers.count() == 2
+    for edit in (subject.edit_kernel, subject.edit_header):
+        edit()
+        assert worker.load()["value"] == subject.value
+    assert compilers.count() == 4
+    worker.close()
+    assert subject.bare_commands(first["path"])()["seconds"] > 0
+
+
 @pytest.mark.parametrize("way", ["load_op", "bindings"])
 def test_a_child_times_a_load(way):
     from benchmarks import child
