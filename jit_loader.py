@@ -158,7 +158,7 @@ def why_no_cuda():
 def __getattr__(name):
     # What only a failure needs stays out of a hit.
     if name == "CompileError":
-        from _jit_loader.errors import CompileError
+        from _jit_loader.building.errors import CompileError
 
         return CompileError
     raise AttributeError(f"module 'jit_loader' has no attribute {name!r}")

@@ -1,6 +1,6 @@
 """What a process takes only once: operators of TORCH_LIBRARY and classes of pybind11."""
 
-from _jit_loader.errors import LoadError
+from _jit_loader.building.errors import LoadError
 
 # The constructor of torch::Library, which TORCH_LIBRARY and its like call.
 REGISTRATION = b"_ZN5torch7LibraryC"

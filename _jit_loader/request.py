@@ -74,7 +74,6 @@ class Request:
         _check_name(name, form)
         if not sources:
             raise ValueError(f"{name}: there are no sources to compile")
-        _check_objects(name, sources)
         self.name = name
         self.form = form
         self.sources = [os.path.abspath(source) for source in sources]
@@ -148,24 +147,6 @@ def _check_name(name, form):
             f"{name!r} cannot name an extension: it becomes the name of a file, so it takes "
             "letters, digits, '_', '-' and '.' only, and no '.' first"
         )
-
-
-def _check_objects(name, sources):
-    """PyTorch names objects by their sources' names alone, and puts them into a file for ninja."""
-    by_object = {}
-    for source in map(os.path.abspath, sources):
-        if re.search(r"[$:|\n]", source) or re.search(r"\s", os.path.basename(source)):
-            raise RuntimeError(
-                f"{name}: {source!r} cannot be a source: ninja takes no '$', ':', '|' or newline "
-                "in its path, and no space in its own name; rename it"
-            )
-        stem, ending = os.path.splitext(os.path.basename(source))
-        other = by_object.setdefault(stem + ".cuda" * (ending == ".cu") + ".o", source)
-        if other is not source:
-            raise RuntimeError(
-                f"{name}: {other} and {source} would be compiled into one file, because they have "
-                "one name; rename one of them"
-            )
 
 
 def find_project(sources):

@@ -13,8 +13,8 @@ import glob
 import os
 
 from _jit_loader import toolchain
+from _jit_loader.building.checker import find_checker
 from _jit_loader.cache import read_checked, write_whole
-from _jit_loader.checker import find_checker
 from _jit_loader.contents import Contents
 from _jit_loader.hit import cache_folder, readonly_caches, stamp
 from _jit_loader.memo import UNSETTLED, Memo, is_settled

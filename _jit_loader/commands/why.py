@@ -12,7 +12,7 @@ def add_arguments(parser):
 
 def run(options):
     from _jit_loader import toolchain
-    from _jit_loader.reasons import all_reasons
+    from _jit_loader.building.reasons import all_reasons
     from _jit_loader.store import Slot
 
     requests, memo_path = _requests(options.name)

@@ -10,7 +10,8 @@ import time
 import pytest
 
 import jit_loader
-from _jit_loader import attempt, hit, lock, publishing
+from _jit_loader import hit
+from _jit_loader.building import attempt, lock, publishing
 
 fork = multiprocessing.get_context("fork")
 

@@ -11,7 +11,7 @@ import torch
 from torch.utils import cpp_extension
 
 import jit_loader
-from _jit_loader import torch_build
+from _jit_loader.building import torch_build
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -122,7 +122,7 @@ def test_hit_of_another_user(tiny, tmp_path):
 @pytest.mark.parametrize("what", ["absent", "unreadable"])
 def test_hit_where_a_system_header_is_not_to_be_read(tiny, tmp_path, monkeypatch, what):
     """A build works without the headers that it was made of, unless they are the user's own."""
-    monkeypatch.setattr("_jit_loader.inputs.Inputs._is_own", _is_below(tiny.folder))
+    monkeypatch.setattr("_jit_loader.building.inputs.Inputs._is_own", _is_below(tiny.folder))
     header = tmp_path / "system" / "of_the_system.h"
     header.parent.mkdir()
     header.write_text("#define VALUE 1\n")

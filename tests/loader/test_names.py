@@ -86,7 +86,7 @@ def test_sources_with_one_basename(tiny, other):
 
 
 def test_plain_names_of_three_alike(tmp_path):
-    from _jit_loader.stand_ins import make_stand_ins
+    from _jit_loader.building.stand_ins import make_stand_ins
 
     sources = ["/a/x.cpp", "/b/x.cpp", "/c/x.cc", "/x.cu", "/x_2.cpp", "/a b.cuda.cpp"]
     names = [path.rpartition("/")[2] for path in make_stand_ins(sources, tmp_path)]

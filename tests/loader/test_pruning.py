@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from _jit_loader import hit, lock, pruning
+from _jit_loader import hit, pruning
+from _jit_loader.building import lock
 from _jit_loader.hit import cache_folder
 
 fork = multiprocessing.get_context("fork")

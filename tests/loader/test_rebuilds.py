@@ -8,7 +8,8 @@ import time
 import pytest
 
 import jit_loader
-from _jit_loader import closure, contents, hit, memo
+from _jit_loader import contents, hit, memo
+from _jit_loader.building import closure
 
 
 def test_first_load_compiles_and_the_next_does_not(tiny):
@@ -75,7 +76,7 @@ def test_change_within_one_tick_of_the_clock_is_seen(tiny, monkeypatch):
     monkeypatch.setattr(contents, "stamp", coarse)
     monkeypatch.setattr("_jit_loader.store.stamp", coarse)
     monkeypatch.setattr(hit, "stamp", coarse)
-    monkeypatch.setattr("_jit_loader.checker.find_checker", lambda cache: None)
+    monkeypatch.setattr("_jit_loader.building.checker.find_checker", lambda cache: None)
     tiny.load()
     tiny.write("value.h", "#define VALUE 3\n")
     assert tiny.value() == 103

@@ -8,13 +8,13 @@ import shutil
 import time
 
 from _jit_loader import hit, toolchain
-from _jit_loader.attempt import Attempt
+from _jit_loader.building.attempt import Attempt
+from _jit_loader.building.errors import CompileError, LoadError
+from _jit_loader.building.inputs import InputsChanged
+from _jit_loader.building.lock import build_lock
+from _jit_loader.building.ninja_run import ninja_path
 from _jit_loader.cache import read_checked
-from _jit_loader.errors import CompileError, LoadError
 from _jit_loader.hit import cache_folder, check_trusted
-from _jit_loader.inputs import InputsChanged
-from _jit_loader.lock import build_lock
-from _jit_loader.ninja_run import ninja_path
 from _jit_loader.pruning import cache_limit, keep_under_limit
 from _jit_loader.registrations import refuse_second_registration
 

@@ -8,22 +8,23 @@ import shutil
 import tempfile
 import time
 
-from _jit_loader import closure, hit, reasons, toolchain
-from _jit_loader.build_flags import cuda_home, link_flags, own_statics_flags
+from _jit_loader import hit, toolchain
+from _jit_loader.building import closure, reasons
+from _jit_loader.building.checker import make_checker
+from _jit_loader.building.display import BuildLine
+from _jit_loader.building.errors import CompileError, LoadError, compile_error, named_files
+from _jit_loader.building.flags import cuda_home, link_flags, own_statics_flags
+from _jit_loader.building.inputs import Clock, Inputs, InputsChanged, merged
+from _jit_loader.building.jobs import parallel_jobs
+from _jit_loader.building.ninja_file import NinjaFile
+from _jit_loader.building.ninja_run import ninja_path, run_ninja
+from _jit_loader.building.objects import ObjectStore, write_record
+from _jit_loader.building.publishing import publish
+from _jit_loader.building.stand_ins import make_stand_ins
+from _jit_loader.building.torch_build import build_with_torch
 from _jit_loader.cache import write_checked
-from _jit_loader.checker import make_checker
-from _jit_loader.display import BuildLine
-from _jit_loader.errors import CompileError, LoadError, compile_error, named_files
 from _jit_loader.hit import cache_folder, digest_of
-from _jit_loader.inputs import Clock, Inputs, InputsChanged, merged
-from _jit_loader.jobs import parallel_jobs
-from _jit_loader.ninja_file import NinjaFile
-from _jit_loader.ninja_run import ninja_path, run_ninja
-from _jit_loader.objects import ObjectStore, write_record
-from _jit_loader.publishing import publish
-from _jit_loader.stand_ins import make_stand_ins
 from _jit_loader.store import Build
-from _jit_loader.torch_build import build_with_torch
 
 
 class Attempt:
