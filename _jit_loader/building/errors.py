@@ -4,7 +4,7 @@ import os
 import re
 import shlex
 
-from _jit_loader.symbols import demangled, first_use
+from _jit_loader.building.symbols import demangled, first_use
 
 ERROR_LINE = re.compile(
     r"^(?P<file>\S.*?)(?::(?P<line>\d+)(?::\d+)?|\((?P<nvcc_line>\d+)\)):? "
