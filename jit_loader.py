@@ -5,7 +5,7 @@
 
 Settings (environment variables):
 
-    JIT_LOADER_CACHE            folder of the cache (default: jit_loader in $XDG_CACHE_HOME, ~/.cache)
+    JIT_LOADER_CACHE            its folder (default: jit_loader in $XDG_CACHE_HOME or ~/.cache)
     JIT_LOADER_READONLY_CACHES  shared caches, separated by ":", to look in before building
     JIT_LOADER_CACHE_LIMIT      how large the cache may grow (default: 5GB; 0: no limit)
     JIT_LOADER_QUIET=1          prints nothing but errors
