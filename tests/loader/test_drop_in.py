@@ -288,12 +288,8 @@ def test_inline_source_that_was_deleted_is_written_again(cache, tmp_path):
     assert not jit_loader.loaded("inlined").compiled
 
 
-@pytest.mark.parametrize(
-    "functions",
-    ["twice", ["twice"], {"twice": 'Doubles "x".\nNot more: \\n'}],
-    ids=["one", "list", "docstrings"],
-)
-def test_inline_functions_are_bound(cache, functions):
+def test_inline_functions_are_bound(cache):
+    functions = {"twice": 'Doubles "x".\nNot more: \\n'}
     module = jit_loader.load_inline(
         "bound",
         ["#include <pybind11/pybind11.h>", "int twice(int x) { return 2 * x; }"],
@@ -302,8 +298,7 @@ def test_inline_functions_are_bound(cache, functions):
         with_pytorch_error_handling=False,
     )
     assert module.twice(4) == 8
-    docstring = functions["twice"] if isinstance(functions, dict) else "twice"
-    assert module.twice.__doc__.rstrip().endswith(docstring)
+    assert module.twice.__doc__.rstrip().endswith(functions["twice"])
 
 
 def test_inline_texts_are_pytorchs():
@@ -324,6 +319,7 @@ def test_inline_texts_are_pytorchs():
         "#include <cuda_runtime.h>",
         "__global__ void k() {}",
     ]
+    assert source_texts(["int f();"], ["__global__ void k() {}"], "f", True, False, False) == texts
     with pytest.raises(ValueError, match="list or dict"):
         source_texts([""], [], 3, True, False, False)
 
