@@ -1,33 +1,32 @@
-"""Files that inline assembly takes in by .incbin, which no compiler lists among what it read."""
+"""Files that inline assembly takes in, by .incbin or .include: no compiler lists them."""
 
 import os
 import re
 
 from _jit_loader.building import closure
 
+DIRECTIVE = re.compile(r'\.(?:incbin|include)\s+\\?"([^"\n]+?)\\?"')
+
 
 def included_files(command, source, own, folders, is_cuda):
     """Absolute paths of them.
 
-    own: the user's files that were read for the source; only where .incbin is in one of them is
-    the compiler asked for the assembly, in which names are whole whatever macros made them. nvcc
+    own: the user's files that were read for the source; only where a directive is in one of them
+    is the compiler asked for the assembly, in which names are whole whatever macros made them. nvcc
     has none to show: then only names that stand in one string are seen.
     folders: where the assembler looks, the one it runs in first.
     """
-    texts = [text for text in map(_read, own) if ".incbin" in text]
+    texts = [
+        text for text in map(closure.read_text, own) if re.search(r"\.inc(?:bin|lude)\b", text)
+    ]
     if texts and not is_cuda:
         texts = [closure.assembly(command, source)]
-    names = [name for text in texts for name in re.findall(r'\.incbin\s+\\?"([^"\n]+?)\\?"', text)]
-    found = []
-    for name in names:
-        candidates = (os.path.join(folder, name) for folder in folders)
-        found += [next(filter(os.path.isfile, candidates), None)]
-    return [closure.plain_path(path) for path in found if path is not None]
-
-
-def _read(path):
-    try:
-        with open(path, errors="replace") as file:
-            return file.read()
-    except OSError:
-        return ""
+    found = {}
+    while texts:
+        for name in DIRECTIVE.findall(texts.pop()):
+            candidates = (os.path.join(folder, name) for folder in folders)
+            path = next(filter(os.path.isfile, candidates), None)
+            if path is not None and closure.plain_path(path) not in found:
+                found[closure.plain_path(path)] = None
+                texts.append(closure.read_text(path))  # which may take in others
+    return list(found)

@@ -14,6 +14,10 @@ import subprocess
 
 from _jit_loader import toolchain
 
+HAS_INCLUDE = re.compile(r'__has_include\w*\s*\(\s*[<"]([^>"\n]+)[>"]')
+HEADER_MACRO = re.compile(r'^\s*#\s*define\s+\w+\s+[<"]([^>"\n]+)[>"]', re.MULTILINE)
+INCLUDE_UPWARDS = re.compile(r'^\s*#\s*include\w*\s*[<"]([^>"\n]*\.\./[^>"\n]+)[>"]', re.MULTILINE)
+
 
 def read_depfile(path, folder):
     """Absolute paths of the prerequisites in a Makefile fragment that a compiler wrote."""
@@ -43,6 +47,7 @@ def _same_file(one, other):
 def linked_files(trace, folder):
     """Absolute paths of the libraries and objects from outside the folder that were linked."""
     found = {}
+    folders = folder, os.path.realpath(folder)  # the cache may be behind a symlink
     for line in trace:
         # A member of an archive: (libx.a)member.o by one linker, libx.a(member.o) by others.
         name = re.sub(r"^\((.*?)\).*$|\([^()]*\)$", r"\1", line.strip())
@@ -50,7 +55,7 @@ def linked_files(trace, folder):
         if name and os.path.isfile(path):
             inside = os.path.dirname(plain_path(path)) == folder
             path = plain_path(os.path.realpath(path) if inside else path)
-            if os.path.dirname(path) != folder:
+            if os.path.dirname(path) not in folders:
                 found[path] = None
     return list(found)
 
@@ -176,16 +181,41 @@ def library_shadows(files, command):
     return absent, present
 
 
-def add_optional_headers(absent, own, chain):
-    """Adds to absent what the user's files ask for by __has_include and nobody has."""
-    for path in own:
-        with open(path, errors="replace") as file:
-            names = re.findall(r'__has_include\w*\s*\(\s*[<"]([^>"\n]+)[>"]', file.read())
-        for name in names:
-            for folder in chain:
-                missing = _first_missing(os.path.join(folder, name), os.path.exists)
+def optional_headers(own, search_folders):
+    """What the user's files ask for by __has_include, or include from a folder further up.
+
+    No compiler lists the former unless it is included too; and shadows() knows the latter by no
+    name that could be looked for in an earlier folder.
+
+    Returns {folder: names} of what is not there, and the list of what is asked for and there.
+    """
+    texts = {path: text for path in own if (text := read_text(path))}
+    by_macro = []
+    if any(re.search(r"__has_include\w*\s*\(\s*\w", text) for text in texts.values()):
+        by_macro = [name for text in texts.values() for name in HEADER_MACRO.findall(text)]
+    absent, present = {}, []
+    for path, text in texts.items():
+        folders = [os.path.dirname(path), *search_folders]
+        asked = HAS_INCLUDE.findall(text) + by_macro
+        for name in dict.fromkeys(asked + INCLUDE_UPWARDS.findall(text)):
+            for folder in folders:
+                candidate = plain_path(os.path.join(folder, name))
+                missing = _first_missing(candidate, os.path.exists)
                 if missing:
                     absent.setdefault(missing[0], set()).add(missing[1])
+                elif name in asked:
+                    present.append(candidate)
+                else:
+                    break
+    return absent, list(filter(os.path.isfile, dict.fromkeys(present)))
+
+
+def read_text(path):
+    try:
+        with open(path, errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""
 
 
 def _first_missing(path, exists):

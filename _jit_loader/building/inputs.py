@@ -90,12 +90,15 @@ class Inputs:
         folders = [os.path.dirname(self._clock.path), *facts.search_folders]
         command, is_cuda = ninja_file.command(output), ninja_file.is_cuda(output)
         assembled = assembly.included_files(command, source, own, folders, is_cuda)
-        files = list(dict.fromkeys([*files, *assembled]))
-        own += [file for file in assembled if self._is_own(file)]
+        absent, asked_for = closure.optional_headers(own, facts.search_folders)
+        more = [file for file in dict.fromkeys([*assembled, *asked_for]) if file not in set(files)]
+        files += more
+        own += [file for file in more if self._is_own(file)]
         own_folders = list(dict.fromkeys(map(os.path.dirname, own)))
         chain = [*own_folders, *facts.search_folders]
-        absent, present = closure.shadows(files, chain)
-        closure.add_optional_headers(absent, own, chain)
+        also_absent, present = closure.shadows(files, chain)
+        for folder, names in also_absent.items():
+            absent.setdefault(folder, set()).update(names)
         self._check_unchanged(files, present)
         return self._record(files, own, facts.tools, absent)
 
