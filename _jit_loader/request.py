@@ -8,6 +8,12 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from _jit_loader import machine, toolchain
 from _jit_loader.hit import CUDA_SETTINGS, PATH_LISTS, SETTINGS, digest_of, pytorch_version, stamp
 
+# What compilers and linkers only read; and a path alone.
+PATH_FLAGS = (
+    *("-I", "-L", "-isystem", "-iquote", "-idirafter", "-include", "-imacros"),
+    *("--include-path", "--system-include", "@", "/"),
+)
+
 
 class Roots:
     """The folders that paths are kept relative to, so that a cache or a repo can be moved."""
@@ -38,7 +44,12 @@ class Roots:
         return path
 
     def relative_text(self, text):
-        """The text with every root's folder replaced by its name, for flags such as -I<folder>."""
+        """A path, or a flag such as -I<folder>, with every root's folder replaced by its name.
+
+        Others stay: the value of -D and the folder of -rpath end up in what is built.
+        """
+        if not text.startswith(PATH_FLAGS):
+            return text
         for name, folder in self._by_length:
             # Not in the middle of a name: /home/foo is no root of /home/foo-common.
             text = re.sub(re.escape(folder) + r"(?![\w.-])", f"<{name}>", text)
@@ -114,7 +125,11 @@ class Request:
             },
             "nvcc flags": [roots.relative_text(flag) for flag in self.extra_cuda_cflags],
             "GPU architectures": self.architecture_flags,
-            "linker flags": [roots.relative_text(flag) for flag in self.extra_ldflags],
+            # A library that is named by its path may be looked for there when it is loaded.
+            "linker flags": [
+                flag if flag.startswith("/") else roots.relative_text(flag)
+                for flag in self.extra_ldflags
+            ],
             "include paths": [roots.relative(path) for path in self.extra_include_paths],
             "with CUDA": self.with_cuda,
             "environment variables": environment,

@@ -48,7 +48,7 @@ class Library:
         return first
 
     def forget(self):
-        shutil.rmtree(self.cache / "v2" / "memos")
+        shutil.rmtree(self.cache / "v3" / "memos")
 
     def assert_matters(self, change, undo):
         first, _ = self.settled()

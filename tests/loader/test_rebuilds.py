@@ -473,3 +473,64 @@ inline long next_inline() { static long count = 0; return ++count; }
     new = tiny.load()
     assert new.value() == 211
     assert old.value() == 133
+
+
+def test_file_that_the_assembler_includes_is_seen(tiny):
+    inner = tiny.write("inner.inc", ".set given, 1\n")
+    outer = tiny.write("outer.inc", f'.include "{inner}"\n')
+    tiny.write(
+        "other.cpp",
+        f'__asm__(".include \\"{outer}\\"\\n.data\\ndata: .byte given\\n.text\\n");\n'
+        'extern "C" const char data[] __attribute__((visibility("hidden")));\n'
+        'extern "C" long other(void) { return data[0]; }\n',
+    )
+    assert tiny.value() == 2
+    inner.write_text(".set given, 7\n")
+    assert tiny.value() == 8
+    tiny.compiled()
+    assert tiny.value() == 8
+    assert tiny.compiled() == []
+
+
+@pytest.mark.parametrize("name", ['"optional.h"', "OPTIONAL"])
+def test_optional_header_that_is_only_asked_for_is_seen(tiny, name):
+    tiny.write(
+        "value.h",
+        f'#define OPTIONAL "optional.h"\n#if __has_include({name})\n#define VALUE 20\n'
+        "#else\n#define VALUE 1\n#endif\n",
+    )
+    for _ in range(2):
+        assert tiny.value() == 101
+        optional = tiny.write("optional.h", "")
+        assert tiny.value() == 120
+        optional.unlink()
+
+
+def test_new_header_further_up_shadows_one_on_the_include_path(tiny):
+    for name, text in (
+        ("module.cpp", tiny.folder.joinpath("module.cpp").read_text()),
+        ("other.cpp", tiny.folder.joinpath("other.cpp").read_text()),
+    ):
+        tiny.write(f"deep/{name}", text.replace("value.h", "../value.h"))
+    (tiny.folder / "value.h").unlink()
+    tiny.write("include/value.h", "#define VALUE 1\n")
+    tiny.write("include/deeper/unused.h", "")
+    options = {"extra_include_paths": [str(tiny.folder / "include" / "deeper")]}
+    sources = [str(tiny.folder / "deep" / name) for name in ("module.cpp", "other.cpp")]
+    assert jit_loader.load("tiny", sources, **options).value() == 101
+    tiny.write("value.h", "#define VALUE 9\n")
+    assert jit_loader.load("tiny", sources, **options).value() == 109
+
+
+def test_path_that_ends_up_in_what_is_built_is_that_of_each_copy(tiny, tmp_path):
+    """A second checkout must not get the first one's paths."""
+    tiny.write("value.h", "#define VALUE (sizeof(HERE) - 1)\n")
+    copy = tmp_path / "another copy"
+    shutil.copytree(tiny.folder, copy)
+    for folder in (tiny.folder, copy):
+        tiny.folder = folder
+        rpath = f"-Wl,-rpath,'{folder}/lib'"
+        module = tiny.load(extra_cflags=[f"'-DHERE=\"{folder}\"'"], extra_ldflags=[rpath])
+        assert module.value() == 100 + len(str(folder))
+        with open(module.__file__, "rb") as file:
+            assert os.fsencode(f"{folder}/lib") in file.read()
