@@ -124,3 +124,15 @@ def test_name_that_is_no_identifier_is_refused(tiny, tmp_path, name):
     with pytest.raises(ValueError, match="letters, digits and underscores"):
         jit_loader.load(name, tiny.sources)
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_cache_behind_a_symlink(tiny, tmp_path, monkeypatch):
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "link").symlink_to("disk")
+    monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "link" / "cache"))
+    assert tiny.value() == 101
+    tiny.compiled()
+    assert tiny.value() == 101
+    tiny.write("value.h", "#define VALUE 2\n")
+    assert tiny.value() == 102
+    assert tiny.compiled() == ["module.cpp"]
