@@ -23,7 +23,7 @@ from importlib.machinery import EXTENSION_SUFFIXES
 # Where the cache is, and who could have written there.
 
 # Raised whenever what is stored, or how it is named, changes: an older cache is then left alone.
-FORMAT = "v2"
+FORMAT = "v3"
 
 
 def cache_folder():
@@ -253,14 +253,13 @@ def checksum_of(body):
 # What is opened.
 
 _opened = {}  # path of a published library: what open_build returns for it
-_newest = {}  # name of an extension: path of the library that was opened last
-_lock = threading.Lock()
+_lock = threading.RLock()  # what a module imports when it is opened may load another
 
 
 def _forget_threads():
     """A process that is forked during an import does not have the thread that holds the lock."""
     global _lock
-    _lock = threading.Lock()
+    _lock = threading.RLock()
 
 
 os.register_at_fork(after_in_child=_forget_threads)
@@ -275,19 +274,19 @@ def open_build(library, name, form):
     with _lock:
         if library not in _opened:
             check_trusted(library)
-            if name in _newest:
+            if before := opened_libraries(name):
                 from _jit_loader.registrations import refuse_second_registration
 
-                refuse_second_registration(name, _newest[name], library)
+                refuse_second_registration(name, before, library)
             # Its symbols were all found when it was built; finding them when they are called saves
             # a fifth of the import.
             flags = sys.getdlopenflags()
-            sys.setdlopenflags(os.RTLD_LAZY)
+            sys.setdlopenflags(flags & ~os.RTLD_NOW | os.RTLD_LAZY)
             try:
                 opened = open_library(library, os.path.dirname(library), name, form)
             finally:
                 sys.setdlopenflags(flags)
-            _keep(library, name, opened)
+            _opened[library] = opened
         return _opened[library]
 
 
@@ -321,7 +320,7 @@ def open_library(path, build_key, name, form):
         module.__name__ = name  # which pybind11's classes get as theirs
         spec.loader.exec_module(module)
     except ImportError as error:
-        if name in _newest:
+        if opened_libraries(name):
             from _jit_loader.registrations import explain_second_class
 
             explain_second_class(name, error)
@@ -330,21 +329,16 @@ def open_library(path, build_key, name, form):
     return module
 
 
-def adopt(library, name, opened):
+def adopt(library, opened):
     """Keeps what was opened to test a build, as that of the published library."""
     if isinstance(opened, str):
         opened = library
     else:
         opened.__file__ = opened.__spec__.origin = library
-    _keep(library, name, opened)
+    _opened[library] = opened
     return opened
 
 
-def _keep(library, name, opened):
-    _opened[library] = opened
-    _newest[name] = library
-
-
-def newest_library(name):
-    """The library that was opened last under a name in this process, None without one."""
-    return _newest.get(name)
+def opened_libraries(name):
+    """Paths of the published libraries that this process has opened under a name."""
+    return [path for path in list(_opened) if os.path.basename(path) == f"{name}.so"]

@@ -1,20 +1,27 @@
 """What a process takes only once: operators of TORCH_LIBRARY and classes of pybind11."""
 
+import functools
+import os
+
 from _jit_loader.building.errors import LoadError
 
-# The constructor of torch::Library, which TORCH_LIBRARY and its like call.
-REGISTRATION = b"_ZN5torch7LibraryC"
+# The constructor of torch::Library, which TORCH_LIBRARY and its like call; what its elder,
+# torch::RegisterOperators, calls; and torch::class_ outside of TORCH_LIBRARY.
+REGISTRATIONS = (
+    *(b"_ZN5torch7LibraryC", b"_ZN3c1017RegisterOperators"),
+    b"_ZN5torch6detail10class_baseC",
+)
 
 
 def refuse_second_registration(name, before, library=None):
     """Raises a RuntimeError where a second TORCH_LIBRARY would end the process.
 
-    before: the library that was opened last under this name, if any. library: the one to open;
-    None where one is to be built first.
+    before: the libraries that were opened under this name. library: the one to open, which is none
+    of them; None where one is to be built first.
     """
-    if before in (None, library) or REGISTRATION not in _loaded_bytes(before):
+    if not any(map(_has_registered, before)):
         return
-    if library is None or REGISTRATION in _file_bytes(library):
+    if library is None or _registers(_file_bytes(library)):
         raise RuntimeError(
             f"{name} registers operators (TORCH_LIBRARY), which PyTorch takes only once in a "
             "process, and it has changed since it was loaded here. Restart Python to use the new "
@@ -33,6 +40,15 @@ def explain_second_class(name, error):
         ) from error
 
 
+@functools.cache
+def _has_registered(library):
+    return _registers(_loaded_bytes(library))
+
+
+def _registers(content):
+    return any(registration in content for registration in REGISTRATIONS)
+
+
 def _file_bytes(path):
     with open(path, "rb") as file:
         return file.read()
@@ -40,6 +56,7 @@ def _file_bytes(path):
 
 def _loaded_bytes(library):
     """What this process has mapped of a library, whose file may have been deleted since."""
+    library = os.path.realpath(library)  # the cache may be behind a symlink
     found = []
     with open("/proc/self/maps") as maps, open("/proc/self/mem", "rb") as memory:
         for line in maps:

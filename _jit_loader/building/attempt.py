@@ -159,7 +159,7 @@ class Attempt:
         publish(self.folder, self.manifest, self.published, self.contents)
         slot.remember(self.programs, self.published, self.manifest, self.contents)
         self.line.close_built()
-        return hit.adopt(self.published.library, name, opened)
+        return hit.adopt(self.published.library, opened)
 
     def _reuse(self, ninja_file, store):
         """({object: record} of those that still fit, {object: expected seconds} of the others)."""

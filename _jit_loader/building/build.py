@@ -31,7 +31,7 @@ def build(request, slot, verbose):
 
     Returns (what hit.open_build gives, its Build, whether it was compiled here).
     """
-    refuse_second_registration(request.name, hit.newest_library(request.name))
+    refuse_second_registration(request.name, hit.opened_libraries(request.name))
     failure_before = read_checked(_failure_path(slot))
     check_tools(request)
     check_paths(request)

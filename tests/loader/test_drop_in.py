@@ -203,6 +203,62 @@ except RuntimeError as error:
     assert "Restart" in said[1]
 
 
+def test_operators_are_refused_after_a_version_without_any(cache, tmp_path):
+    source = tmp_path / "operators.cpp"
+    (tmp_path / "include" / "shift").mkdir(parents=True)
+    (tmp_path / "include" / "shift" / "amount.h").write_text("long amount();\n")
+    source.write_text("")
+    assert run("print(load(1)[-3:])", tmp_path) == [".so"]  # which is a hit from now on
+    said = run(
+        f"""
+for text, value in (({OPERATORS!r}, 1), ("", 1), ({OPERATORS!r}, 2)):
+    open("operators.cpp", "w").write(text)
+    try:
+        print(load(value)[-3:])
+    except RuntimeError as error:
+        print(error)
+""",
+        tmp_path,
+    )
+    assert said[:2] == [".so", ".so"]
+    assert "Restart" in said[2]
+
+
+@pytest.mark.parametrize(
+    "registration",
+    [
+        "#include <ATen/core/op_registration/op_registration.h>\n"
+        "long f(long x) { return x + NUMBER; }\n"
+        'static auto r = torch::RegisterOperators().op("jit_loader_tests::old", &f);\n',
+        "#include <torch/custom_class.h>\n"
+        "struct Held : torch::CustomClassHolder { long value = NUMBER; };\n"
+        'static auto r = torch::class_<Held>("jit_loader_tests", "Held").def(torch::init<>());\n',
+    ],
+    ids=["RegisterOperators", "class_"],
+)
+def test_other_registrations_are_refused_too(cache, tmp_path, registration):
+    (tmp_path / "operators.cpp").write_text('#include "registration.h"\n')
+    (tmp_path / "include" / "shift").mkdir(parents=True)
+    (tmp_path / "include" / "shift" / "amount.h").write_text("long amount();\n")
+    said = run(
+        f"""
+def load_with(header):
+    open("registration.h", "w").write(header)
+    try:
+        load(1)
+        print("loaded")
+    except RuntimeError as error:
+        print(error)
+registration = {registration!r}
+for number in (1, 2):
+    load_with(f"#define NUMBER {{number}}\\n" + registration)
+""",
+        tmp_path,
+    )
+    assert said[0] == "loaded"
+    assert "Restart" in said[1]
+
+
 CLASS = """\
 #include <pybind11/pybind11.h>
 extern "C" long other(void);

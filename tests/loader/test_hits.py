@@ -101,7 +101,7 @@ def test_hit_of_another_user(tiny, tmp_path):
     if os.geteuid() != 0:
         pytest.skip("only root can be another user")
     tiny.load()
-    (tmp_path / "cache" / "v2").chmod(0o755)
+    (tmp_path / "cache" / "v3").chmod(0o755)
     closed = [f for f in (tmp_path, *tmp_path.parents) if not f.stat().st_mode & 0o001]
     for folder in closed:  # pytest's own
         folder.chmod(folder.stat().st_mode | 0o001)
@@ -137,7 +137,7 @@ def test_hit_where_a_system_header_is_not_to_be_read(tiny, tmp_path, monkeypatch
         monkeypatch.setattr(
             contents, "read_digest", lambda path: None if path == str(header) else real(path)
         )
-        shutil.rmtree(tmp_path / "cache" / "v2" / "memos")
+        shutil.rmtree(tmp_path / "cache" / "v3" / "memos")
     for _ in range(2):
         assert tiny.value() == 101
     assert tiny.compiled() == []
@@ -195,3 +195,59 @@ def test_memo_that_is_damaged_is_no_harm(tiny, tmp_path):
 
 def _snapshot(folder):
     return sorted((str(p), p.stat().st_mtime_ns) for p in folder.rglob("*"))
+
+
+IMPORTING = """\
+#include <Python.h>
+static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "outer", nullptr, -1, nullptr};
+PyMODINIT_FUNC PyInit_outer(void) {
+  return PyImport_ImportModule("inner") ? PyModule_Create(&definition) : nullptr;
+}
+"""
+
+
+def test_module_that_loads_another_when_it_is_opened(tiny):
+    outer = tiny.write("outer.cpp", IMPORTING)
+    tiny.write("inner.py", f"import jit_loader\njit_loader.load('tiny', {tiny.sources!r})\n")
+    script = f"import torch, jit_loader; print(jit_loader.load('outer', [{str(outer)!r}]).__name__)"
+    for _ in range(2):
+        result = subprocess.run(
+            [sys.executable, "-c", script],
+            cwd=tiny.folder,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+        assert result.stdout == "outer\n"
+
+
+def test_symbols_are_global_where_a_program_asks_for_that(tiny):
+    """As with PyTorch's load, by sys.setdlopenflags."""
+    tiny.write("given.cpp", GIVEN)
+    tiny.write("value.h", 'extern "C" long given(void);\n#define VALUE given()\n')
+    given = [str(tiny.folder / "given.cpp")]
+    script = (
+        "import os, sys, torch, jit_loader\n"
+        "sys.setdlopenflags(os.RTLD_NOW | os.RTLD_GLOBAL)\n"
+        f"jit_loader.load('given', {given!r})\n"
+        f"print(jit_loader.load('tiny', {tiny.sources!r}).value())\n"
+    )
+    for _ in range(2):
+        result = subprocess.run(
+            [sys.executable, "-c", script],
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (result.stdout, result.returncode) == ("107\n", 0), result.stderr
+
+
+GIVEN = """\
+#include <Python.h>
+extern "C" __attribute__((visibility("default"))) long given(void) { return 7; }
+static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "given", nullptr, -1, nullptr};
+PyMODINIT_FUNC PyInit_given(void) { return PyModule_Create(&definition); }
+"""
