@@ -4,6 +4,7 @@ Here is the way in: from a question to a module, by a look at the last answer (h
 look at contents and a build (looking.py).
 """
 
+import contextlib
 import time
 
 from _jit_loader import hit
@@ -41,7 +42,11 @@ def load(name, kind, arguments, requests, form="module", verbose=False):
     paths = hit.memo_paths(kind, arguments)
     for path in paths:
         memo = hit.Memo.read(path)
-        if memo is not None and hit.is_in_a_cache(memo.library) and memo.is_unchanged():
+        if memo is None or not hit.is_in_a_cache(memo.library):
+            continue
+        with contextlib.suppress(FileNotFoundError):
+            hit.check_trusted(path)  # a memo names code to load, the checker, itself
+        if memo.is_unchanged():
             result = hit.open_if_there(memo.library, name, form)
             if result is not None:
                 found = result, memo.library, False, memo.with_cuda

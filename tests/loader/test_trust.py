@@ -61,7 +61,7 @@ def test_shared_cache_is_looked_in_before_building(tiny, tmp_path, monkeypatch):
     monkeypatch.setenv("JIT_LOADER_CACHE", str(shared))
     tiny.load()
     tiny.compiled()
-    (shared / "v2").chmod(0o777)
+    (shared / "v3").chmod(0o777)
     monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "own"))
     monkeypatch.setenv("JIT_LOADER_READONLY_CACHES", f"{tmp_path / 'empty'}:{shared}")
     before = sorted(shared.rglob("*"))
@@ -95,3 +95,14 @@ def fails(script, *arguments):
         text=True,
         check=False,
     ).stderr
+
+
+def test_checker_is_not_loaded_from_a_cache_that_others_can_write(tiny, tmp_path, monkeypatch):
+    from _jit_loader import hit
+
+    tiny.settle()
+    (folder,) = (tmp_path / "cache").iterdir()
+    folder.chmod(0o777)
+    monkeypatch.setattr(hit.Memo, "is_unchanged", lambda memo: pytest.fail("it is loaded"))
+    with pytest.raises(PermissionError, match="chmod go-w"):
+        tiny.load()
