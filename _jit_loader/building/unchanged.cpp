@@ -60,7 +60,7 @@ int64_t nanoseconds(const timespec& time) {
 bool is_unchanged(int folder, const char* name, const int64_t* stamp) {
   struct stat now;
   int64_t found[4] = {-1, -1, -1, -1};
-  if (folder >= 0 && fstatat(folder, name, &now, 0) == 0) {
+  if (folder >= 0 && fstatat(folder, name, &now, AT_EMPTY_PATH) == 0) {
     found[0] = now.st_size;
     found[1] = nanoseconds(now.st_mtim);
     found[2] = nanoseconds(now.st_ctim);

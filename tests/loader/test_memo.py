@@ -142,3 +142,10 @@ def test_damaged_memo_says_nothing_wrong(files, compare, tmp_path, part, damage)
     truth = memo(files, compare).known()
     assert damage != "cut"
     assert all(truth[name] == said for name, said in damaged.known().items())
+
+
+def test_root_folder(compare):
+    """In which a header would appear that is looked for in /nowhere/include."""
+    root = Memo.of("/cache/library.so", True, [("/", stamp("/"), None)], compare)
+    assert list(root.paths()) == ["/"]
+    assert root.is_unchanged()
