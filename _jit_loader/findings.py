@@ -206,7 +206,7 @@ def _cache():
     folder = cache_folder()
     elsewhere = "name another folder in the environment variable JIT_LOADER_CACHE"
     existing = folder
-    while not os.path.isdir(existing):
+    while not os.path.lexists(existing):
         existing = os.path.dirname(existing)
     try:
         limit = cache_limit()

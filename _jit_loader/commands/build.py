@@ -18,7 +18,7 @@ def run(options):
     from _jit_loader.prebuilding import build_here, build_in_processes
 
     project = ops.current_project()
-    names = options.names or ops.op_names(project)
+    names = list(dict.fromkeys(options.names)) or ops.op_names(project)
     one = len(names) == 1
     results = [build_here(names[0], project)] if one else build_in_processes(names)
     if options.json:

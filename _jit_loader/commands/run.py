@@ -17,6 +17,10 @@ def add_arguments(parser):
 
 
 def run(options):
+    if not options.is_module and not os.path.exists(options.program):
+        print(f"jit_loader: there is no program {options.program}", file=sys.stderr)
+        return 2  # as Python's own
+
     import jit_loader
 
     jit_loader.install()

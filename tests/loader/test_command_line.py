@@ -195,6 +195,12 @@ def test_build_all_ops(project):
     ]
 
 
+def test_build_of_one_op_that_is_named_twice(project):
+    assert [r["name"] for r in result_of(run_in(project, "build", "one", "one", "--json"))] == [
+        "one"
+    ]
+
+
 def test_build_is_what_the_wrapper_loads(project):
     (result,) = result_of(run_in(project, "build", "two", "--json"))
     assert result["compiled"]
@@ -359,6 +365,13 @@ def test_doctor_prints_a_line_for_each_finding(command, doctor):
     assert all(re.match(r"(ok|problem) +\S", line) for line in out.splitlines())
 
 
+def test_doctor_with_a_cache_that_cannot_be_a_folder(doctor, monkeypatch):
+    monkeypatch.setenv("JIT_LOADER_CACHE", os.devnull)
+    code, found = doctor()
+    assert code == 1
+    assert "Not a directory" in found["cache"]["text"]
+
+
 def test_doctor_without_a_compiler(command, doctor, monkeypatch):
     monkeypatch.setenv("CXX", "no-such-compiler")
     code, found = doctor()
@@ -504,3 +517,9 @@ def test_run_serves_a_program_that_uses_pytorchs_load(tiny, tmp_path):
         assert result.returncode == 3, result.stderr
         assert result.stdout.startswith("__main__ ['--flag', '-m', 'word'] 101 ")
         assert str(tmp_path / "cache") in result.stdout
+
+
+def test_run_of_a_program_that_does_not_exist(tmp_path):
+    finished = run_in(tmp_path, "run", "nowhere.py")
+    assert finished.returncode == 2
+    assert finished.stderr == "jit_loader: there is no program nowhere.py\n"
