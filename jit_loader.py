@@ -5,9 +5,10 @@
 
 Settings (environment variables):
 
-    JIT_LOADER_CACHE       folder of the cache (default: $XDG_CACHE_HOME or ~/.cache, jit_loader)
-    JIT_LOADER_CACHE_LIMIT how large it may grow (default: 5GB; 0: no limit)
-    JIT_LOADER_QUIET=1     prints nothing but errors
+    JIT_LOADER_CACHE            its folder (default: jit_loader in $XDG_CACHE_HOME or ~/.cache)
+    JIT_LOADER_READONLY_CACHES  shared caches, separated by ":", to look in before building
+    JIT_LOADER_CACHE_LIMIT      how large the cache may grow (default: 5GB; 0: no limit)
+    JIT_LOADER_QUIET=1          prints nothing but errors
     MAX_JOBS               how many compilers run at once (default: one a core and 3 GB of memory)
     TORCH_CUDA_ARCH_LIST   GPU architectures, such as "8.0;9.0" (default: those of this machine)
 
@@ -23,7 +24,7 @@ if __name__ == "__main__":
 
     sys.exit(main())
 
-from _jit_loader import loading as _loading
+import _jit_loader
 
 __all__ = [
     *("CompileError", "install", "load", "load_inline", "load_op", "loaded", "why_no_cuda"),
@@ -145,7 +146,7 @@ def load_op(
 
 def loaded(name):
     """How an extension was last loaded in this process: compiled, seconds, with_cuda, path."""
-    return _loading.last_loaded[name]
+    return _jit_loader.last_loaded[name]
 
 
 def why_no_cuda():
@@ -158,7 +159,7 @@ def why_no_cuda():
 def __getattr__(name):
     # What only a failure needs stays out of a hit.
     if name == "CompileError":
-        from _jit_loader.errors import CompileError
+        from _jit_loader.building.errors import CompileError
 
         return CompileError
     raise AttributeError(f"module 'jit_loader' has no attribute {name!r}")

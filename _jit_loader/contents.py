@@ -4,7 +4,8 @@ import hashlib
 import os
 import struct
 
-from _jit_loader.memo import UNSETTLED, is_settled, stamp
+from _jit_loader.hit import stamp
+from _jit_loader.memo import UNSETTLED, is_settled
 
 # Reading libtorch_cpu.so (430 MB) costs 0.4 s; larger libraries are known by their build id.
 WHOLE_FILE_LIMIT = 16 * 1024 * 1024

@@ -5,7 +5,7 @@ import sys
 
 import torch
 
-from _jit_loader import loading
+import _jit_loader
 
 
 def load(arguments):
@@ -48,11 +48,11 @@ def load_inline(arguments):
 
 def _load(kind, question, requests, arguments):
     name, verbose, build_directory = map(arguments.get, ("name", "verbose", "build_directory"))
-    loaded = loading.load(name, kind, question, requests, _form(arguments), verbose)
+    loaded = _jit_loader.load(name, kind, question, requests, _form(arguments), verbose)
     if build_directory is not None:
         target = os.path.join(build_directory, os.path.basename(loaded.path))
         if not _is_copy(target, loaded.path):
-            from _jit_loader.publishing import copy_whole
+            from _jit_loader.building.publishing import copy_whole
 
             os.makedirs(build_directory, exist_ok=True)
             copy_whole(loaded.path, target)
@@ -101,7 +101,7 @@ def _is_for_pytorch(arguments):
 def _pass_to_pytorch(function_name, arguments):
     import inspect
 
-    from _jit_loader.torch_build import original
+    from _jit_loader.building.torch_build import original
 
     function = original(function_name)
     known = inspect.signature(function).parameters  # an older PyTorch lacks gil_not_used
@@ -120,7 +120,7 @@ def _is_copy(target, path):
 def install():
     """See jit_loader.install."""
     import jit_loader
-    from _jit_loader.torch_build import cpp_extension
+    from _jit_loader.building.torch_build import cpp_extension
 
     module = cpp_extension()
     module.load, module.load_inline = jit_loader.load, jit_loader.load_inline

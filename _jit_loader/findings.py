@@ -11,8 +11,8 @@ import tempfile
 import time
 from typing import NamedTuple
 
-from _jit_loader.cache import UntrustedCache, cache_folder, check_trusted, readonly_caches
-from _jit_loader.ninja_run import ninja_path
+from _jit_loader.building.ninja_run import ninja_path
+from _jit_loader.hit import UntrustedCache, cache_folder, check_trusted, readonly_caches
 from _jit_loader.pruning import Usage, build_folders, cache_limit
 from _jit_loader.quantities import count, format_size
 
@@ -113,7 +113,8 @@ def _cuda():
     """Findings about nvcc; one of CUDA alone where PyTorch or the machine has none."""
     import torch
 
-    from _jit_loader import build_flags, toolchain
+    from _jit_loader import toolchain
+    from _jit_loader.building import flags
 
     why_not = toolchain.why_no_cuda()
     if torch.version.cuda is None:
@@ -128,7 +129,7 @@ def _cuda():
         yield Finding("CUDA", PROBLEM if _gpu_devices() else OK, text, fix)
         return
     nvcc = toolchain.nvcc_path()
-    home = build_flags.cuda_home()
+    home = flags.cuda_home()
     if home is None:
         fix = "name the CUDA Toolkit's folder in CUDA_HOME"
         yield Finding("CUDA", PROBLEM, f"{nvcc} does not say where its toolkit is", fix)
@@ -196,7 +197,7 @@ def _gpus():
 
 
 def _gpu_devices():
-    from _jit_loader.memo import gpus
+    from _jit_loader.hit import gpus
 
     return gpus()
 

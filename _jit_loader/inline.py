@@ -6,7 +6,8 @@ import os
 import shutil
 import tempfile
 
-from _jit_loader.cache import cache_folder, digest_of, write_whole
+from _jit_loader.cache import write_whole
+from _jit_loader.hit import cache_folder, digest_of
 
 
 def source_texts(

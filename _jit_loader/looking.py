@@ -1,7 +1,7 @@
 """A look at contents, where no memo says what fits; and a build, where nothing does."""
 
-from _jit_loader.build import build
-from _jit_loader.modules import open_if_there
+from _jit_loader.building.build import build
+from _jit_loader.hit import open_if_there
 from _jit_loader.store import Slot
 
 

@@ -5,7 +5,8 @@ import importlib
 import os
 import sys
 
-from _jit_loader import loading, memo
+import _jit_loader
+from _jit_loader import hit
 
 
 def current_project():
@@ -31,16 +32,16 @@ def op_names(folder):
 def load_as_imported(name, folder):
     """Loads an op as `import bindings.<name>` does, with the flags that its wrapper asks for.
 
-    Returns how it was loaded, a loading.Loaded.
+    Returns how it was loaded, a _jit_loader.Loaded.
     """
     if os.path.exists(os.path.join(folder, "bindings", f"{name}.py")):
         sys.path.insert(0, folder)
         importlib.import_module(f"bindings.{name}")
-    if name not in loading.last_loaded:
+    if name not in _jit_loader.last_loaded:
         import jit_loader
 
         jit_loader.load_op(name, project=folder)
-    return loading.last_loaded[name]
+    return _jit_loader.last_loaded[name]
 
 
 def requests_of(name, folder):
@@ -66,15 +67,15 @@ class _Asked(BaseException):
 @contextlib.contextmanager
 def _questions_caught(name):
     """Raises _Asked where an op would be loaded; others, which its wrapper imports, are loaded."""
-    load = loading.load
+    load = _jit_loader.load
 
     def catch(asked_for, kind, arguments, requests, *others):
         if asked_for == name:
-            raise _Asked(requests(), memo.memo_paths(kind, arguments)[0])
+            raise _Asked(requests(), hit.memo_paths(kind, arguments)[0])
         return load(asked_for, kind, arguments, requests, *others)
 
-    loading.load = catch
+    _jit_loader.load = catch
     try:
         yield
     finally:
-        loading.load = load
+        _jit_loader.load = load

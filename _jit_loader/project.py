@@ -2,7 +2,7 @@
 
 import os
 
-from _jit_loader import loading
+import _jit_loader
 
 _in_force = {}  # (project, name): the module that the last load_op returned
 _listeners = {}  # (project, name): the functions to call with each new module
@@ -25,7 +25,7 @@ def project_of(file, name):
 
 def load_op(name, project, flags, on_load=None):
     """See jit_loader.load_op. flags: the values of Request's extra_... arguments, by name."""
-    module = loading.load(
+    module = _jit_loader.load(
         name, "load_op", [name, project, flags], lambda: _requests(name, project, flags)
     ).result
     key = project, name
@@ -45,7 +45,7 @@ def _requests(name, project, flags):
     import torch
 
     from _jit_loader import toolchain
-    from _jit_loader.memo import stamp
+    from _jit_loader.hit import stamp
 
     files = _sources(name, project, with_cuda=True) + toolchain.looked_at(with_cuda=True)
     looked_at = {path: stamp(path) for path in files}

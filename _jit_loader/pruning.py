@@ -16,9 +16,9 @@ import shutil
 import tempfile
 import time
 
-from _jit_loader.cache import cache_folder
-from _jit_loader.display import say
-from _jit_loader.lock import free_lock
+from _jit_loader.building.display import say
+from _jit_loader.building.lock import free_lock
+from _jit_loader.hit import cache_folder
 from _jit_loader.memo import Memo
 from _jit_loader.quantities import count, format_size, parse_size
 

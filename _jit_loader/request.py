@@ -6,8 +6,7 @@ import sys
 from importlib.machinery import EXTENSION_SUFFIXES
 
 from _jit_loader import machine, toolchain
-from _jit_loader.cache import digest_of
-from _jit_loader.memo import CUDA_SETTINGS, PATH_LISTS, SETTINGS, pytorch_version, stamp
+from _jit_loader.hit import CUDA_SETTINGS, PATH_LISTS, SETTINGS, digest_of, pytorch_version, stamp
 
 
 class Roots:
@@ -56,7 +55,7 @@ class Request:
     """One extension to load. Lists of flags are the caller's own; nothing here changes them.
 
     source_flags: {source: flags} for single sources, which PyTorch's load has no argument for.
-    form: what is built, see modules.open_build.
+    form: what is built, see hit.open_build.
     """
 
     def __init__(

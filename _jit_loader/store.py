@@ -13,10 +13,11 @@ import glob
 import os
 
 from _jit_loader import toolchain
-from _jit_loader.cache import cache_folder, read_checked, readonly_caches, write_whole
-from _jit_loader.checker import find_checker
+from _jit_loader.building.checker import find_checker
+from _jit_loader.cache import read_checked, write_whole
 from _jit_loader.contents import Contents
-from _jit_loader.memo import UNSETTLED, Memo, is_settled, stamp
+from _jit_loader.hit import cache_folder, readonly_caches, stamp
+from _jit_loader.memo import UNSETTLED, Memo, is_settled
 
 # What the manifest says of the user's own files, which are few: a manifest that names PyTorch's
 # headers takes 5 ms to read, and most builds differ from the files as they are by an own one.

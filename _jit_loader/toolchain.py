@@ -7,7 +7,7 @@ import shlex
 import torch
 
 from _jit_loader import machine
-from _jit_loader.memo import names_architectures
+from _jit_loader.hit import names_architectures
 
 # Without a GPU and without TORCH_CUDA_ARCH_LIST the code is compiled to see that it compiles.
 DEFAULT_ARCHITECTURES = ("8.0",)

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import torch
 
-from _jit_loader import build_flags, ops, toolchain
-from _jit_loader.ninja_file import NinjaFile
+from _jit_loader import ops, toolchain
+from _jit_loader.building import flags
+from _jit_loader.building.ninja_file import NinjaFile
 from benchmarks.worker import ROOT, Worker, environment
 
 SOURCES = Path(__file__).parent / "sources"
@@ -54,9 +55,9 @@ class Subject:
             architectures = os.environ.get("TORCH_CUDA_ARCH_LIST") or "8.0"
             for variables in (self._environment, self._torch_environment):
                 variables["TORCH_CUDA_ARCH_LIST"] = architectures
-        home = build_flags.cuda_home()
+        home = flags.cuda_home()
         self._torch_environment["CUDA_HOME"] = home
-        self._torch_flags = build_flags.link_flags(home, self._torch_folder)
+        self._torch_flags = flags.link_flags(home, self._torch_folder)
 
     def _generate_headers(self, count):
         names = [f"generated/{number}.h" for number in range(count)]

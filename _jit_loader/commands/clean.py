@@ -3,7 +3,7 @@
 import sys
 
 from _jit_loader import pruning
-from _jit_loader.cache import cache_folder
+from _jit_loader.hit import cache_folder
 from _jit_loader.quantities import count, format_size
 
 

@@ -3,7 +3,7 @@
 import json
 import time
 
-from _jit_loader.cache import cache_folder
+from _jit_loader.hit import cache_folder
 from _jit_loader.pruning import Usage
 from _jit_loader.quantities import count, format_age, format_size
 from _jit_loader.table import print_table

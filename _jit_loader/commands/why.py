@@ -12,7 +12,7 @@ def add_arguments(parser):
 
 def run(options):
     from _jit_loader import toolchain
-    from _jit_loader.reasons import all_reasons
+    from _jit_loader.building.reasons import all_reasons
     from _jit_loader.store import Slot
 
     requests, memo_path = _requests(options.name)
@@ -30,7 +30,7 @@ def run(options):
 def _requests(name):
     """What is looked for in the cache, in this order, the last is built; the path of the memo."""
     from _jit_loader import ops
-    from _jit_loader.cache import cache_folder
+    from _jit_loader.hit import cache_folder
 
     try:
         project = ops.current_project()

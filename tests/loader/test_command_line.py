@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from _jit_loader import findings, machine, pruning, quantities, toolchain
-from _jit_loader.cache import cache_folder
 from _jit_loader.command_line import main
+from _jit_loader.hit import cache_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -10,7 +10,8 @@ import time
 import pytest
 
 import jit_loader
-from _jit_loader import attempt, lock, modules, publishing
+from _jit_loader import hit
+from _jit_loader.building import attempt, lock, publishing
 
 fork = multiprocessing.get_context("fork")
 
@@ -207,4 +208,4 @@ def test_interrupted_publication(tiny, monkeypatch):
         with pytest.raises(OSError, match="Input/output"):
             tiny.load()
     assert tiny.value() == 101
-    assert modules._opened
+    assert hit._opened

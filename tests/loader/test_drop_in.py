@@ -11,14 +11,16 @@ import torch
 from torch.utils import cpp_extension
 
 import jit_loader
-from _jit_loader import torch_build
+from _jit_loader.building import torch_build
 
 ROOT = Path(__file__).resolve().parents[2]
 
 OPERATORS = """\
-#include <torch/library.h>
-int64_t shifted(int64_t x) { return x + VALUE; }
-TORCH_LIBRARY(NAMESPACE, m) { m.def("shifted(int x) -> int", shifted); }
+#include <torch/extension.h>
+#include <shift/amount.h>
+at::Tensor shifted(const at::Tensor& x) { return x + amount(); }
+TORCH_LIBRARY(jit_loader_tests, m) { m.def("shifted(Tensor x) -> Tensor"); }
+TORCH_LIBRARY_IMPL(jit_loader_tests, CPU, m) { m.impl("shifted", &shifted); }
 """
 PROGRAM = """\
 #include <cstdio>
@@ -130,23 +132,30 @@ def test_name_that_leaves_the_cache_is_refused_for_a_library_too(tiny, name):
         jit_loader.load(name, tiny.sources, is_python_module=False)
 
 
+# A project as others have it, with paths relative to the current folder.
 IN_A_PROCESS = """
-import os, sys
+import os
 import torch, jit_loader
-sys.path.insert(0, {tests!r})
-from test_drop_in import OPERATORS
+jit_loader.install()
+from torch.utils import cpp_extension
 def load(value):
-    text = OPERATORS.replace("VALUE", str(value)).replace("NAMESPACE", "jit_loader_tests")
-    with open("operators.cpp", "w") as file:
-        file.write(text)
-    return jit_loader.load("operators", ["operators.cpp"], is_python_module=False)
+    with open("amount.cpp", "w") as file:
+        file.write("#include <shift/amount.h>\\nlong amount() { return %d; }\\n" % value)
+    return cpp_extension.load(
+        name="operators",
+        sources=["operators.cpp", "amount.cpp"],
+        extra_include_paths=["include"],
+        is_python_module=False,
+    )
+def shifted():
+    return int(torch.ops.jit_loader_tests.shifted(torch.tensor(0)))
 """
 
 
 def run(script, folder):
     """Runs a script with IN_A_PROCESS before it, in a process of its own, and returns its lines."""
     result = subprocess.run(
-        [sys.executable, "-c", IN_A_PROCESS.format(tests=str(Path(__file__).parent)) + script],
+        [sys.executable, "-c", IN_A_PROCESS + script],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
@@ -159,18 +168,20 @@ def run(script, folder):
 
 def test_operators_load_once_and_a_changed_one_is_refused(cache, tmp_path):
     """A second TORCH_LIBRARY of one namespace would end the process."""
+    (tmp_path / "operators.cpp").write_text(OPERATORS)
+    (tmp_path / "include" / "shift").mkdir(parents=True)
+    (tmp_path / "include" / "shift" / "amount.h").write_text("long amount();\n")
     said = run(
         """
 path = load(1)
-shifted = torch.ops.jit_loader_tests.shifted
-assert shifted(0) == 1
+assert shifted() == 1
 assert load(1) == path and path.endswith("/operators.so")
 for _ in range(2):
     try:
         load(2)
     except RuntimeError as error:
         print(error)
-assert shifted(0) == 1, "the old one stays in force"
+assert shifted() == 1, "the old one stays in force"
 load(1)
 """,
         tmp_path,
@@ -180,7 +191,7 @@ load(1)
     said = run(
         """
 load(2)
-print(torch.ops.jit_loader_tests.shifted(0))
+print(shifted())
 try:
     load(1)  # which is in the cache
 except RuntimeError as error:
@@ -190,6 +201,57 @@ except RuntimeError as error:
     )
     assert said[0] == "2"
     assert "Restart" in said[1]
+
+
+CLASS = """\
+#include <pybind11/pybind11.h>
+extern "C" long other(void);
+struct Held { long value = other(); };
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+  pybind11::class_<Held>(m, "Held").def(pybind11::init<>()).def_readonly("value", &Held::value);
+}
+"""
+
+
+def test_classes_load_once_and_a_changed_one_is_refused(tiny):
+    """pybind11 takes a class only once in a process, and says so by an ImportError."""
+    source = tiny.write("held.cpp", CLASS)
+    sources = [str(source), str(tiny.folder / "other.cpp")]
+    module = jit_loader.load("held", sources)
+    assert module.Held.__module__ == "held"
+    tiny.write("other.cpp", 'extern "C" long other(void) { return 200; }\n')
+    for _ in range(2):
+        with pytest.raises(ImportError, match="held makes Python classes") as error:
+            jit_loader.load("held", sources)
+        assert isinstance(error.value, jit_loader.CompileError)
+        assert module.Held().value == 100, "the old one stays in force"
+    tiny.compiled()
+    script = f"print(jit_loader.load('held', {sources!r}).Held().value)"
+    assert run(script, tiny.folder) == ["200"]
+    assert tiny.compiled() == [], "what was compiled is good"
+    with pytest.raises(ImportError, match="Restart Python"):  # it is in the cache now
+        jit_loader.load("held", sources)
+    tiny.write("other.cpp", 'extern "C" long other(void) { return 100; }\n')
+    assert jit_loader.load("held", sources) is module
+
+
+@pytest.mark.parametrize("name", ["a b/c.cpp", "it's.cpp", 'a"b.cpp', "ünï.cpp", "a(b);c.cpp"])
+def test_source_with_an_unusual_name(tiny, name):
+    source = tiny.write(name, "")
+    assert jit_loader.load("tiny", [*tiny.sources, str(source)]).value() == 101
+
+
+@pytest.mark.skipif(torch.version.cuda is not None, reason="PyTorch has CUDA")
+def test_cuda_that_pytorch_lacks_is_refused(tiny):
+    with pytest.raises(RuntimeError, match="build without CUDA"):
+        tiny.load(with_cuda=True)
+    assert tiny.compiled() == []
+
+
+def test_module_that_cannot_be_imported_raises_what_pytorch_raises(tiny):
+    with pytest.raises(ImportError, match="PyInit_another") as error:
+        jit_loader.load("another", tiny.sources)
+    assert isinstance(error.value, jit_loader.CompileError)
 
 
 INLINE = """\
@@ -226,12 +288,8 @@ def test_inline_source_that_was_deleted_is_written_again(cache, tmp_path):
     assert not jit_loader.loaded("inlined").compiled
 
 
-@pytest.mark.parametrize(
-    "functions",
-    ["twice", ["twice"], {"twice": 'Doubles "x".\nNot more: \\n'}],
-    ids=["one", "list", "docstrings"],
-)
-def test_inline_functions_are_bound(cache, functions):
+def test_inline_functions_are_bound(cache):
+    functions = {"twice": 'Doubles "x".\nNot more: \\n'}
     module = jit_loader.load_inline(
         "bound",
         ["#include <pybind11/pybind11.h>", "int twice(int x) { return 2 * x; }"],
@@ -240,8 +298,7 @@ def test_inline_functions_are_bound(cache, functions):
         with_pytorch_error_handling=False,
     )
     assert module.twice(4) == 8
-    docstring = functions["twice"] if isinstance(functions, dict) else "twice"
-    assert module.twice.__doc__.rstrip().endswith(docstring)
+    assert module.twice.__doc__.rstrip().endswith(functions["twice"])
 
 
 def test_inline_texts_are_pytorchs():
@@ -262,6 +319,7 @@ def test_inline_texts_are_pytorchs():
         "#include <cuda_runtime.h>",
         "__global__ void k() {}",
     ]
+    assert source_texts(["int f();"], ["__global__ void k() {}"], "f", True, False, False) == texts
     with pytest.raises(ValueError, match="list or dict"):
         source_texts([""], [], 3, True, False, False)
 

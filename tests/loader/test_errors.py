@@ -4,7 +4,7 @@ import pytest
 
 import jit_loader
 from _jit_loader import toolchain
-from _jit_loader.errors import compile_error
+from _jit_loader.building.errors import compile_error
 
 
 def _message(tiny, output, sources=("module.cpp", "other.cpp")):

@@ -112,7 +112,7 @@ def test_sources_of_other_kinds(tiny):
 
 
 def test_cache_that_is_deleted_during_a_build(tiny, monkeypatch, tmp_path):
-    from _jit_loader import attempt
+    from _jit_loader.building import attempt
 
     real = attempt.run_ninja
 
@@ -140,7 +140,7 @@ def test_no_compiler(tiny, monkeypatch, tmp_path):
 
 
 def test_no_ninja(tiny, monkeypatch):
-    monkeypatch.setattr("_jit_loader.build.ninja_path", lambda: None)
+    monkeypatch.setattr("_jit_loader.building.build.ninja_path", lambda: None)
     with pytest.raises(RuntimeError, match="pip install ninja"):
         tiny.load()
 

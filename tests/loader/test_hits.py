@@ -1,12 +1,17 @@
 """A hit only looks: nothing is run, locked, written or imported for it."""
 
 import errno
+import fcntl
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+import jit_loader
+from _jit_loader import contents
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -21,10 +26,13 @@ print(*sorted(set(sys.modules) - before))
 """
 
 
-def run_hit(tiny, **environment):
-    """Loads the extension in a new process; returns the names of the modules it imported."""
+def run_hit(tiny, first="", **environment):
+    """Loads the extension in a new process; returns the names of the modules it imported.
+
+    first: what that process does before.
+    """
     result = subprocess.run(
-        [sys.executable, "-c", HIT.format(sources=tiny.sources)],
+        [sys.executable, "-c", first + HIT.format(sources=tiny.sources)],
         env={**os.environ, "PYTHONPATH": str(ROOT), "JIT_LOADER_QUIET": "0", **environment},
         capture_output=True,
         text=True,
@@ -41,7 +49,7 @@ def test_hit_in_a_new_process_imports_nothing_heavy(tiny):
     heavy = {"torch.utils.cpp_extension", "setuptools", "rich", "filelock", "subprocess", "fcntl"}
     assert not heavy.intersection(imported)
     assert not [name for name in imported if name.startswith(("rich.", "setuptools."))]
-    modules = {"cache", "drop_in", "loading", "memo", "modules"}
+    modules = {"drop_in", "hit"}
     assert {name for name in imported if "_jit_loader." in name} == {
         f"_jit_loader.{module}" for module in modules
     }
@@ -75,6 +83,102 @@ def test_hit_in_a_cache_that_cannot_be_written(tiny, tmp_path, monkeypatch):
     assert tiny.value() == 101
     assert tiny.compiled() == []
     assert _snapshot(tmp_path / "cache") == before
+
+
+ANOTHER_USER = """
+import importlib, os, pkgutil, sys
+import torch, jit_loader, _jit_loader
+for module in pkgutil.iter_modules(_jit_loader.__path__):  # which that user may not be able to read
+    importlib.import_module("_jit_loader." + module.name)
+os.setgroups([])
+os.setegid(65534)
+os.seteuid(65534)
+"""
+
+
+def test_hit_of_another_user(tiny, tmp_path):
+    """Who shares the cache, may not write to it and has none of his own."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can be another user")
+    tiny.load()
+    (tmp_path / "cache" / "v2").chmod(0o755)
+    closed = [f for f in (tmp_path, *tmp_path.parents) if not f.stat().st_mode & 0o001]
+    for folder in closed:  # pytest's own
+        folder.chmod(folder.stat().st_mode | 0o001)
+    environment = {
+        "HOME": "/nonexistent",
+        "JIT_LOADER_CACHE": "/proc/nonexistent",
+        "JIT_LOADER_READONLY_CACHES": str(tmp_path / "cache"),
+    }
+    before = _snapshot(tmp_path)
+    try:
+        run_hit(tiny, ANOTHER_USER, **environment)
+    finally:
+        for folder in closed:
+            folder.chmod(folder.stat().st_mode & ~0o001)
+    assert _snapshot(tmp_path) == before
+
+
+@pytest.mark.parametrize("what", ["absent", "unreadable"])
+def test_hit_where_a_system_header_is_not_to_be_read(tiny, tmp_path, monkeypatch, what):
+    """A build works without the headers that it was made of, unless they are the user's own."""
+    monkeypatch.setattr("_jit_loader.building.inputs.Inputs._is_own", _is_below(tiny.folder))
+    header = tmp_path / "system" / "of_the_system.h"
+    header.parent.mkdir()
+    header.write_text("#define VALUE 1\n")
+    monkeypatch.setenv("CPLUS_INCLUDE_PATH", str(header.parent))
+    tiny.write("value.h", "#include <of_the_system.h>\n")
+    assert tiny.value() == 101
+    tiny.compiled()
+    if what == "absent":
+        header.unlink()
+    else:
+        real = contents.read_digest
+        monkeypatch.setattr(
+            contents, "read_digest", lambda path: None if path == str(header) else real(path)
+        )
+        shutil.rmtree(tmp_path / "cache" / "v2" / "memos")
+    for _ in range(2):
+        assert tiny.value() == 101
+    assert tiny.compiled() == []
+
+
+def _is_below(folder):
+    return lambda inputs, path: path.startswith(str(folder))
+
+
+def test_hit_in_a_copy_of_the_cache(tiny, tmp_path, monkeypatch):
+    """It is the copy that is used: the first cache may be gone tomorrow, or be another's."""
+    tiny.settle()
+    tiny.compiled()
+    shutil.copytree(tmp_path / "cache", tmp_path / "copy")
+    monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "copy"))
+    for _ in range(2):
+        assert tiny.value() == 101
+        assert jit_loader.loaded("tiny").path.startswith(str(tmp_path / "copy"))
+    assert tiny.compiled() == []
+
+
+def test_hit_in_a_shared_cache_that_is_named_no_more(tiny, tmp_path, monkeypatch):
+    """Others can write there, and nobody says any longer that it is to be trusted."""
+    tiny.settle()
+    tiny.compiled()
+    monkeypatch.setenv("JIT_LOADER_READONLY_CACHES", str(tmp_path / "cache"))
+    monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "own"))
+    tiny.settle()
+    assert tiny.compiled() == []
+    monkeypatch.delenv("JIT_LOADER_READONLY_CACHES")
+    assert tiny.value() == 101
+    assert jit_loader.loaded("tiny").path.startswith(str(tmp_path / "own"))
+
+
+def test_hit_takes_no_lock_and_writes_nothing(tiny, tmp_path, monkeypatch):
+    tiny.settle()
+    before = _snapshot(tmp_path)
+    monkeypatch.setattr(fcntl, "flock", lambda *_: pytest.fail("a lock was taken"))
+    tiny.load()
+    run_hit(tiny)
+    assert _snapshot(tmp_path) == before
 
 
 def test_memo_that_is_damaged_is_no_harm(tiny, tmp_path):

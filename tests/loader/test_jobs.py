@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from _jit_loader import jobs
+from _jit_loader.building import jobs
 
 ROOT = Path(__file__).resolve().parents[2]
 GB = 1000**3
@@ -118,7 +118,7 @@ def test_machine_that_tells_nothing(machine):
 def test_cores_that_this_process_may_use():
     script = (
         "import os; os.sched_setaffinity(0, list(os.sched_getaffinity(0))[:1]);"
-        "from _jit_loader.jobs import parallel_jobs; print(parallel_jobs())"
+        "from _jit_loader.building.jobs import parallel_jobs; print(parallel_jobs())"
     )
     environment = {key: value for key, value in os.environ.items() if key != "MAX_JOBS"}
     environment["PYTHONPATH"] = str(ROOT)

@@ -15,7 +15,8 @@ import pytest
 import torch
 
 import jit_loader
-from _jit_loader import contents, machine, memo, request
+from _jit_loader import contents, hit, machine, memo, request, toolchain
+from _jit_loader.request import Request
 
 
 class Library:
@@ -76,7 +77,7 @@ class Library:
 def small(tmp_path, monkeypatch):
     monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(memo, "SETTLED_NS", 20_000_000)
-    for name in ("CXX", "CC", *memo.SETTINGS, *memo.PATH_LISTS):
+    for name in ("CXX", "CC", *hit.SETTINGS, *hit.PATH_LISTS):
         monkeypatch.delenv(name, raising=False)
     return Library(tmp_path)
 
@@ -85,7 +86,7 @@ def small(tmp_path, monkeypatch):
 def look_changed(monkeypatch):
     """Makes files look changed that a test must leave alone: (change, undo) for a pattern."""
     pattern = []
-    real_stamp, real_digest = memo.stamp, contents.read_digest
+    real_stamp, real_digest = hit.stamp, contents.read_digest
 
     def is_meant(path):
         return any(re.search(one, os.fspath(path)) for one in pattern)
@@ -98,7 +99,7 @@ def look_changed(monkeypatch):
         found = real_digest(path)
         return found[::-1] if found and is_meant(path) else found
 
-    for name in ("memo", "contents", "request", "store"):
+    for name in ("hit", "contents", "request", "store"):
         monkeypatch.setattr(f"_jit_loader.{name}.stamp", stamp)
     monkeypatch.setattr(contents, "read_digest", read_digest)
     # The compiled comparison asks the system itself.
@@ -107,7 +108,7 @@ def look_changed(monkeypatch):
 
 
 def program(path, text):
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"#!/bin/sh\n{text}\n")
     path.chmod(0o755)
     return path
@@ -254,7 +255,7 @@ def test_argument_that_changes_nothing(small, options):
 VALUES = {"CXX": "c++ -DOTHER", "SOURCE_DATE_EPOCH": "1000", "GCC_EXEC_PREFIX": None}
 
 
-@pytest.mark.parametrize("name", [*memo.PATH_LISTS, *memo.SETTINGS])
+@pytest.mark.parametrize("name", [*hit.PATH_LISTS, *hit.SETTINGS])
 def test_environment_variable(small, tmp_path, monkeypatch, name):
     value = VALUES.get(name, str(tmp_path / "other"))
     if value is None:  # ends with a slash, and the compiler has its programs there
@@ -290,7 +291,7 @@ def test_pytorch(small, monkeypatch, row):
 
 def test_python(small, monkeypatch):
     def put(suffix):
-        monkeypatch.setattr(memo, "EXTENSION_SUFFIXES", [suffix])
+        monkeypatch.setattr(hit, "EXTENSION_SUFFIXES", [suffix])
         monkeypatch.setattr(request, "EXTENSION_SUFFIXES", [suffix])
 
     small.assert_matters(lambda: put(".cpython-399.so"), lambda: put(EXTENSION_SUFFIXES[0]))
@@ -298,11 +299,11 @@ def test_python(small, monkeypatch):
 
 def test_processor_of_code_for_this_very_machine(small, monkeypatch):
     """Another machine that shares the cache could not run it."""
-    before = machine.processor, memo._boot
+    before = machine.processor, hit._boot
 
     def move(processor, boot):
         monkeypatch.setattr(machine, "processor", processor)
-        monkeypatch.setattr(memo, "_boot", boot)
+        monkeypatch.setattr(hit, "_boot", boot)
 
     def elsewhere():
         move(lambda: ["another"], lambda: "another")
@@ -311,3 +312,115 @@ def test_processor_of_code_for_this_very_machine(small, monkeypatch):
     move(*before)
     small.options = {"extra_cflags": ["-march=native"]}
     small.assert_matters(elsewhere, lambda: move(*before))
+
+
+# CUDA: what is asked and looked at, which a machine without nvcc can say as well
+
+
+@pytest.fixture
+def cuda(small, tmp_path, monkeypatch):
+    """small with a CUDA source and a toolkit that is there in name."""
+    small.source = small.write("small.cu", "")
+    for name in ("CUDA_HOME", "CUDA_PATH", *hit.CUDA_SETTINGS):
+        monkeypatch.delenv(name, raising=False)
+    program(tmp_path / "toolkit" / "bin" / "nvcc", "")  # nothing runs it
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "toolkit"))
+    return small
+
+
+def asked(extension):
+    """What the memo is found by, and what the build is found by."""
+    made = Request("small", [str(extension.source)], **extension.options)
+    return hit.memo_paths("load", extension.options), made.key
+
+
+@pytest.mark.parametrize("name", hit.CUDA_SETTINGS)
+def test_cuda_setting(cuda, monkeypatch, name):
+    before = asked(cuda)
+    monkeypatch.setenv(name, "9.0")
+    assert all(now != then for now, then in zip(asked(cuda), before))
+    monkeypatch.delenv(name)
+    assert asked(cuda) == before
+
+
+def test_nvcc_flags(cuda):
+    before = asked(cuda)
+    cuda.options = {"extra_cuda_cflags": ["-O1"]}
+    assert all(now != then for now, then in zip(asked(cuda), before))
+
+
+def test_gpus_of_the_machine(cuda, monkeypatch):
+    def plug(names, architectures):
+        monkeypatch.setattr(hit, "gpus", lambda: names)
+        facts = {"cpu": "AVX2", "architectures": architectures}
+        monkeypatch.setattr(machine, "facts", lambda: facts)
+
+    plug(["nvidia0"], ["9.0"])
+    before = asked(cuda)
+    plug(["nvidia0", "nvidia1"], ["8.0", "9.0"])
+    assert all(now != then for now, then in zip(asked(cuda), before))
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0")
+    named = asked(cuda)
+    plug([], [])
+    assert asked(cuda) == named, "where somebody says for which to compile, none is asked"
+
+
+def test_toolkit_that_is_named(cuda, tmp_path, monkeypatch):
+    before, programs = asked(cuda)[0], toolchain.programs(with_cuda=True)
+    program(tmp_path / "another" / "bin" / "nvcc", "")
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "another"))
+    assert asked(cuda)[0] != before
+    assert toolchain.programs(with_cuda=True)["nvcc"] != programs["nvcc"]
+
+
+@pytest.mark.parametrize("name", ["nvcc", "gcc"])
+def test_program_of_cuda_that_comes_first_on_path(cuda, tmp_path, monkeypatch, name):
+    monkeypatch.delenv("CUDA_HOME")
+    put_on_path(monkeypatch, tmp_path / "bin")
+    before = looked_at()
+    role = {"nvcc": "nvcc", "gcc": "host"}[name]
+    path = program(tmp_path / "bin" / name, "")
+    assert toolchain.programs(with_cuda=True)[role] == str(path)
+    assert before[str(path)] is None, "the memo notices it"
+
+
+def test_nvcc_that_pip_adds_to_a_folder_of_libraries(cuda, tmp_path, monkeypatch):
+    """nvidia/cu13 is there with the libraries that PyTorch needs; nvcc is another package."""
+    monkeypatch.delenv("CUDA_HOME")
+    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
+    monkeypatch.setattr(toolchain, "packages_folder", lambda: str(tmp_path / "packages"))
+    real = toolchain._is_executable  # but for a toolkit in /usr/local/cuda
+    here = str(tmp_path)
+    monkeypatch.setattr(toolchain, "_is_executable", lambda p: p.startswith(here) and real(p))
+    (tmp_path / "packages" / "nvidia" / "cu99" / "bin").mkdir(parents=True)
+    before = looked_at()
+    program(tmp_path / "packages" / "nvidia" / "cu99" / "bin" / "nvcc", "")
+    assert looked_at() != before
+
+
+def looked_at():
+    return {path: hit.stamp(path) for path in toolchain.looked_at(with_cuda=True)}
+
+
+def test_processors_level(tmp_path, monkeypatch):
+    """The flags of an op are those of the CPU; the question has what decides it."""
+    before = hit.memo_paths("load_op", []), toolchain.cpu_flags()
+    for capability, level in (("AVX2", "v3"), ("AVX512", "v4"), ("DEFAULT", "v2")):
+        monkeypatch.setattr(machine, "facts", lambda cpu=capability: {"cpu": cpu})
+        if os.uname().machine == "x86_64":
+            assert toolchain.cpu_flags() == [f"-march=x86-64-{level}"]
+    monkeypatch.setattr(hit, "_boot", lambda: "another machine")
+    assert hit.memo_paths("load_op", []) != before[0]
+    monkeypatch.setenv("ATEN_CPU_CAPABILITY", "avx2")
+    assert hit.memo_paths("load_op", []) != before[0]
+
+
+@pytest.mark.skipif(toolchain.why_no_cuda() is not None, reason="no CUDA code can be compiled")
+@pytest.mark.parametrize("file", ["/cuda_runtime.h$", "/cicc$", "/ptxas$", "/libdevice.10.bc$"])
+def test_file_of_the_cuda_toolkit(small, look_changed, tmp_path, monkeypatch, file):
+    """nvcc is called by ccache, as PyTorch's documentation has it."""
+    ccache = program(tmp_path / "bin" / "ccache", 'exec "$@"')
+    monkeypatch.setenv("PYTORCH_NVCC", f"{ccache} {toolchain.nvcc_path()}")
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "8.0")
+    small.source = small.write("small.cu", "__global__ void kernel() {}\n")
+    small.assert_matters(*look_changed(file))

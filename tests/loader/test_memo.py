@@ -5,9 +5,10 @@ import time
 
 import pytest
 
-from _jit_loader.checker import find_checker, make_checker
+from _jit_loader.building.checker import find_checker, make_checker
 from _jit_loader.contents import read_digest
-from _jit_loader.memo import UNSETTLED, Memo, stamp
+from _jit_loader.hit import stamp
+from _jit_loader.memo import UNSETTLED, Memo
 
 
 @pytest.fixture(scope="module")

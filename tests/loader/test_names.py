@@ -86,7 +86,7 @@ def test_sources_with_one_basename(tiny, other):
 
 
 def test_plain_names_of_three_alike(tmp_path):
-    from _jit_loader.stand_ins import make_stand_ins
+    from _jit_loader.building.stand_ins import make_stand_ins
 
     sources = ["/a/x.cpp", "/b/x.cpp", "/c/x.cc", "/x.cu", "/x_2.cpp", "/a b.cuda.cpp"]
     names = [path.rpartition("/")[2] for path in make_stand_ins(sources, tmp_path)]
@@ -109,7 +109,7 @@ def test_line_break_in_a_path_is_refused(tiny):
 @pytest.mark.parametrize("odd", ["a$b", 'a"b', "a`b", "a\tb"])
 def test_path_that_nvcc_cannot_take_is_refused(tiny, monkeypatch, odd, place):
     """It puts paths between double quotes into commands for the shell."""
-    monkeypatch.setattr("_jit_loader.toolchain.nvcc_path", lambda: "/bin/true")
+    monkeypatch.setattr("_jit_loader.toolchain.why_no_cuda", lambda: None)
     monkeypatch.setattr("_jit_loader.toolchain.architecture_flags", lambda flags: [])
     kernel = tiny.write("plain.cu" if place == "include path" else f"{odd}/k.cu", "")
     paths = [str(tiny.folder / odd)] if place == "include path" else []

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from _jit_loader import lock, modules, pruning
-from _jit_loader.cache import cache_folder
+from _jit_loader import hit, pruning
+from _jit_loader.building import lock
+from _jit_loader.hit import cache_folder
 
 fork = multiprocessing.get_context("fork")
 
@@ -104,7 +105,7 @@ def test_loading_is_using(tiny):
 
 
 def _load_anew(tiny):
-    modules._opened.clear()
+    hit._opened.clear()
     tiny.load()
 
 
@@ -206,15 +207,15 @@ def test_loaded_module_goes_on_working(tiny):
 
 def test_build_removed_between_look_and_import(tiny, monkeypatch):
     build(tiny, 1)
-    modules._opened.clear()
-    open_library = modules.open_library
+    hit._opened.clear()
+    open_library = hit.open_library
 
     def remove_first(*arguments):
-        monkeypatch.setattr(modules, "open_library", open_library)
+        monkeypatch.setattr(hit, "open_library", open_library)
         pruning.clean()
         return open_library(*arguments)
 
-    monkeypatch.setattr(modules, "open_library", remove_first)
+    monkeypatch.setattr(hit, "open_library", remove_first)
     assert tiny.value() == 101
 
 
@@ -253,7 +254,7 @@ def test_lock_is_that_of_the_slot_and_not_of_a_removed_one(tiny):
 def _load_again_and_again(tiny, until, queue):
     values = set()
     while time.time() < until:
-        modules._opened.clear()
+        hit._opened.clear()
         try:
             values.add(tiny.value())
         except BaseException as error:

@@ -8,8 +8,8 @@ import time
 import pytest
 
 import jit_loader
-from _jit_loader import closure, contents, memo
-from _jit_loader.memo import Memo
+from _jit_loader import contents, hit, memo
+from _jit_loader.building import closure
 
 
 def test_first_load_compiles_and_the_next_does_not(tiny):
@@ -66,7 +66,7 @@ def test_change_within_one_tick_of_the_clock_is_seen(tiny, monkeypatch):
     monkeypatch.setattr(memo, "SETTLED_NS", 2_000_000_000)
     tiny.load()
     frozen = {}
-    real = memo.stamp
+    real = hit.stamp
 
     def coarse(path):
         """A clock that ticks so slowly that no edit shows in any stat."""
@@ -75,8 +75,8 @@ def test_change_within_one_tick_of_the_clock_is_seen(tiny, monkeypatch):
 
     monkeypatch.setattr(contents, "stamp", coarse)
     monkeypatch.setattr("_jit_loader.store.stamp", coarse)
-    monkeypatch.setattr(memo, "stamp", coarse)
-    monkeypatch.setattr("_jit_loader.checker.find_checker", lambda cache: None)
+    monkeypatch.setattr(hit, "stamp", coarse)
+    monkeypatch.setattr("_jit_loader.building.checker.find_checker", lambda cache: None)
     tiny.load()
     tiny.write("value.h", "#define VALUE 3\n")
     assert tiny.value() == 103
@@ -222,7 +222,7 @@ def test_changed_compiler_behind_the_wrapper_is_seen(tiny, monkeypatch):
         "read_digest",
         lambda path: "0" * 32 if path == compilers[0] else real(path),
     )
-    monkeypatch.setattr(Memo, "read", lambda path: None)
+    monkeypatch.setattr(hit.Memo, "read", lambda path: None)
     tiny.load()
     assert tiny.compiled() == ["module.cpp", "other.cpp"]
 
@@ -318,9 +318,9 @@ def test_folder_named_like_the_first_part_of_an_include_is_compiled_once(tiny):
 
 
 def test_edit_between_the_link_and_the_publication_is_seen(tiny, monkeypatch):
-    from _jit_loader import modules
+    from _jit_loader import hit
 
-    real = modules.open_library
+    real = hit.open_library
 
     def slow(*arguments):
         tiny.write("other.cpp", 'extern "C" long other(void) { return 200; }\n')
@@ -328,15 +328,15 @@ def test_edit_between_the_link_and_the_publication_is_seen(tiny, monkeypatch):
         return real(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(modules, "open_library", slow)
+        patch.setattr(hit, "open_library", slow)
         assert tiny.value() == 101
     assert tiny.value() == 201
 
 
 def test_header_removed_before_the_publication_is_missed_afterwards(tiny, monkeypatch):
-    from _jit_loader import modules
+    from _jit_loader import hit
 
-    real = modules.open_library
+    real = hit.open_library
 
     def slow(*arguments):
         (tiny.folder / "value.h").unlink()
@@ -344,7 +344,7 @@ def test_header_removed_before_the_publication_is_missed_afterwards(tiny, monkey
         return real(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(modules, "open_library", slow)
+        patch.setattr(hit, "open_library", slow)
         assert tiny.value() == 101
     with pytest.raises(jit_loader.CompileError, match=r"value\.h: No such file"):
         tiny.load()

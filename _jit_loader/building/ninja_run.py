@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 
-from _jit_loader.jobs import parallel_jobs
+from _jit_loader.building.jobs import parallel_jobs
 
 STATUS = "@jit_loader@ "
 

@@ -11,7 +11,7 @@ import tempfile
 
 from _jit_loader import toolchain
 from _jit_loader.contents import read_digest
-from _jit_loader.memo import stamp
+from _jit_loader.hit import stamp
 
 SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "unchanged.cpp")
 

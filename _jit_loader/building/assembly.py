@@ -3,7 +3,7 @@
 import os
 import re
 
-from _jit_loader import closure
+from _jit_loader.building import closure
 
 
 def included_files(command, source, own, folders, is_cuda):

@@ -4,7 +4,7 @@ import os
 import re
 import shlex
 
-from _jit_loader.symbols import demangled, first_use
+from _jit_loader.building.symbols import demangled, first_use
 
 ERROR_LINE = re.compile(
     r"^(?P<file>\S.*?)(?::(?P<line>\d+)(?::\d+)?|\((?P<nvcc_line>\d+)\)):? "
@@ -72,6 +72,10 @@ HINTS = {
 
 class CompileError(RuntimeError):
     """A source did not compile, link or load. The message names the first error."""
+
+
+class LoadError(CompileError, ImportError):
+    """A source compiled and the library cannot be imported; PyTorch has an ImportError here."""
 
 
 def compile_error(name, output, folder, project, ninja, sources):

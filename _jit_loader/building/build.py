@@ -7,14 +7,16 @@ import os
 import shutil
 import time
 
-from _jit_loader import modules, toolchain
-from _jit_loader.attempt import Attempt
-from _jit_loader.cache import cache_folder, check_trusted, read_checked
-from _jit_loader.errors import CompileError
-from _jit_loader.inputs import InputsChanged
-from _jit_loader.lock import build_lock
-from _jit_loader.ninja_run import ninja_path
+from _jit_loader import hit, toolchain
+from _jit_loader.building.attempt import Attempt
+from _jit_loader.building.errors import CompileError, LoadError
+from _jit_loader.building.inputs import InputsChanged
+from _jit_loader.building.lock import build_lock
+from _jit_loader.building.ninja_run import ninja_path
+from _jit_loader.cache import read_checked
+from _jit_loader.hit import cache_folder, check_trusted
 from _jit_loader.pruning import cache_limit, keep_under_limit
+from _jit_loader.registrations import refuse_second_registration
 
 ATTEMPTS = 3
 CACHE_ERRORS = (
@@ -27,9 +29,9 @@ DAY_SECONDS = 24 * 60 * 60
 def build(request, slot, verbose):
     """Builds what is asked for, or waits for who is building it.
 
-    Returns (what modules.open_build gives, its Build, whether it was compiled here).
+    Returns (what hit.open_build gives, its Build, whether it was compiled here).
     """
-    modules.refuse_second_registration(request.name)
+    refuse_second_registration(request.name, hit.newest_library(request.name))
     failure_before = read_checked(_failure_path(slot))
     check_tools(request)
     check_paths(request)
@@ -40,7 +42,7 @@ def build(request, slot, verbose):
         with build_lock(slot.folder, request.name) as excludes:
             found = slot.look()
             if found is not None:
-                opened = modules.open_build(found.library, request.name, request.form)
+                opened = hit.open_build(found.library, request.name, request.form)
                 return opened, found, False
             _raise_shared_failure(slot, failure_before)
             _remove_leftovers(slot.folder, 0 if excludes else DAY_SECONDS)
@@ -66,8 +68,8 @@ def check_tools(request):
         raise RuntimeError(
             f"{request.name} has to be compiled, and ninja was not found. Run: pip install ninja"
         )
-    if request.with_cuda and toolchain.nvcc_path() is None:
-        raise RuntimeError(f"{request.name} has CUDA sources to compile: {toolchain.why_no_cuda()}")
+    if request.with_cuda and (why_not := toolchain.why_no_cuda()) is not None:
+        raise RuntimeError(f"{request.name} has CUDA code to compile: {why_not}")
 
 
 def check_paths(request):
@@ -113,7 +115,7 @@ def _raise_shared_failure(slot, failure_before):
     roots, contents = slot.request.roots, slot.contents()
     sources = failure["sources"].items()
     if all(contents.digest(roots.absolute(path)) == digest for path, digest in sources):
-        raise CompileError(failure["message"])
+        raise (LoadError if failure["is_load_error"] else CompileError)(failure["message"])
 
 
 def _remove_leftovers(slot_folder, age_seconds):

@@ -5,8 +5,9 @@ import os
 import shlex
 import subprocess
 
-from _jit_loader import closure, toolchain
-from _jit_loader.memo import stamp
+from _jit_loader import toolchain
+from _jit_loader.building import closure
+from _jit_loader.hit import stamp
 
 _tops = {}  # (path of an nvcc, its stamp): the toolkit's folder, which takes 20 to 80 ms to ask for
 

@@ -8,21 +8,23 @@ import shutil
 import tempfile
 import time
 
-from _jit_loader import closure, modules, reasons, toolchain
-from _jit_loader.build_flags import cuda_home, link_flags, own_statics_flags
-from _jit_loader.cache import cache_folder, digest_of, write_checked
-from _jit_loader.checker import make_checker
-from _jit_loader.display import BuildLine
-from _jit_loader.errors import CompileError, compile_error, named_files
-from _jit_loader.inputs import Clock, Inputs, InputsChanged, merged
-from _jit_loader.jobs import parallel_jobs
-from _jit_loader.ninja_file import NinjaFile
-from _jit_loader.ninja_run import ninja_path, run_ninja
-from _jit_loader.objects import ObjectStore, write_record
-from _jit_loader.publishing import publish
-from _jit_loader.stand_ins import make_stand_ins
+from _jit_loader import hit, toolchain
+from _jit_loader.building import closure, reasons
+from _jit_loader.building.checker import make_checker
+from _jit_loader.building.display import BuildLine
+from _jit_loader.building.errors import CompileError, LoadError, compile_error, named_files
+from _jit_loader.building.flags import cuda_home, link_flags, own_statics_flags
+from _jit_loader.building.inputs import Clock, Inputs, InputsChanged, merged
+from _jit_loader.building.jobs import parallel_jobs
+from _jit_loader.building.ninja_file import NinjaFile
+from _jit_loader.building.ninja_run import ninja_path, run_ninja
+from _jit_loader.building.objects import ObjectStore, write_record
+from _jit_loader.building.publishing import publish
+from _jit_loader.building.stand_ins import make_stand_ins
+from _jit_loader.building.torch_build import build_with_torch
+from _jit_loader.cache import write_checked
+from _jit_loader.hit import cache_folder, digest_of
 from _jit_loader.store import Build
-from _jit_loader.torch_build import build_with_torch
 
 
 class Attempt:
@@ -148,14 +150,16 @@ class Attempt:
         build_key = digest_of([self.request.key, *(self.manifest[part] for part in parts)])
         private = Build(self.folder, self.request)
         try:
-            opened = modules.open_library(private.library, build_key, name, self.request.form)
+            opened = hit.open_library(private.library, build_key, name, self.request.form)
+        except LoadError:
+            raise  # what this process has loaded before is in the way, and in no other's
         except ImportError as error:
-            self._fail([f"error: cannot be loaded: {error}"])
+            self._fail([f"error: cannot be loaded: {error}"], LoadError)
         self.published = Build(os.path.join(slot.folder, build_key), self.request)
         publish(self.folder, self.manifest, self.published, self.contents)
         slot.remember(self.programs, self.published, self.manifest, self.contents)
         self.line.close_built()
-        return modules.adopt(self.published.library, name, opened)
+        return hit.adopt(self.published.library, name, opened)
 
     def _reuse(self, ninja_file, store):
         """({object: record} of those that still fit, {object: expected seconds} of the others)."""
@@ -196,7 +200,7 @@ class Attempt:
         write_record(path, record)
         self.records[output] = record
 
-    def _fail(self, output):
+    def _fail(self, output, kind=CompileError):
         """Raises the CompileError, with a log and a note for those who wait for this build."""
         self.inputs.check_failed(named_files(output))
         absolute = self.request.roots.absolute
@@ -215,9 +219,14 @@ class Attempt:
         sources = {relative(path): digest for path, digest in self.before.items()}
         write_checked(
             os.path.join(self.folder, "failure.json"),
-            {"message": str(error), "time": time.time(), "sources": sources},
+            {
+                "message": str(error),
+                "is_load_error": kind is LoadError,
+                "time": time.time(),
+                "sources": sources,
+            },
         )
-        raise error
+        raise kind(*error.args)
 
     def _failed_folder(self):
         """Where a failed build is kept: its objects are as good as any, and it can be run again."""

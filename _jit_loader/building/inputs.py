@@ -8,9 +8,9 @@ import os
 import re
 import time
 
-from _jit_loader import assembly, closure
-from _jit_loader.memo import stamp
-from _jit_loader.torch_build import cpp_extension
+from _jit_loader.building import assembly, closure
+from _jit_loader.building.torch_build import cpp_extension
+from _jit_loader.hit import stamp
 
 CLOCK_TICK_LIMIT_SECONDS = 0.1
 

@@ -8,7 +8,7 @@ import os
 import socket
 import time
 
-from _jit_loader.display import say
+from _jit_loader.building.display import say
 
 POLL_SECONDS = 0.02
 SILENT_SECONDS = 0.5

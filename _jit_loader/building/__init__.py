@@ -1,0 +1,1 @@
+"""How something is built: nothing in this folder is imported by a hit."""

@@ -1,0 +1,51 @@
+"""What a process takes only once: operators of TORCH_LIBRARY and classes of pybind11."""
+
+from _jit_loader.building.errors import LoadError
+
+# The constructor of torch::Library, which TORCH_LIBRARY and its like call.
+REGISTRATION = b"_ZN5torch7LibraryC"
+
+
+def refuse_second_registration(name, before, library=None):
+    """Raises a RuntimeError where a second TORCH_LIBRARY would end the process.
+
+    before: the library that was opened last under this name, if any. library: the one to open;
+    None where one is to be built first.
+    """
+    if before in (None, library) or REGISTRATION not in _loaded_bytes(before):
+        return
+    if library is None or REGISTRATION in _file_bytes(library):
+        raise RuntimeError(
+            f"{name} registers operators (TORCH_LIBRARY), which PyTorch takes only once in a "
+            "process, and it has changed since it was loaded here. Restart Python to use the new "
+            "version; until then the old one stays in force"
+        )
+
+
+def explain_second_class(name, error):
+    """Raises a LoadError where a changed extension registers a class that the old one has."""
+    if "is already registered" in str(error):
+        raise LoadError(
+            f"{name} makes Python classes (py::class_), which pybind11 takes only once in a "
+            f"process, and it has changed since it was loaded here ({error}). Restart Python to "
+            "use the new version; until then the old one stays in force. To reload such a class "
+            "without a restart, give py::class_ the argument py::module_local()"
+        ) from error
+
+
+def _file_bytes(path):
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def _loaded_bytes(library):
+    """What this process has mapped of a library, whose file may have been deleted since."""
+    found = []
+    with open("/proc/self/maps") as maps, open("/proc/self/mem", "rb") as memory:
+        for line in maps:
+            place, permissions, _, _, _, *path = line.rstrip("\n").split(maxsplit=5)
+            if "r" in permissions and path and path[0].removesuffix(" (deleted)") == library:
+                start, end = (int(address, 16) for address in place.split("-"))
+                memory.seek(start)
+                found.append(memory.read(end - start))
+    return b"".join(found)
