@@ -41,7 +41,8 @@ class Subject:
         self.edit_header()
         self._generate_headers(headers)
         self._environment = environment(self.folder / "cache", **variables)
-        self._torch_folder = self.folder / "torch"
+        # Not "torch": our loader would see each change in it as one beside torch/extension.h.
+        self._torch_folder = self.folder / "theirs"
         self._torch_folder.mkdir()
         self._torch_flags = []
         self._torch_environment = dict(self._environment)
