@@ -231,9 +231,10 @@ class Memo:
             with contextlib.suppress(ImportError):
                 spec = importlib.util.spec_from_file_location("unchanged", self.checker[0])
                 return importlib.util.module_from_spec(spec).unchanged(self.names, self.stamps)
-        stamps = struct.iter_unpack("4q", self.stamps)
-        now = (stamp(path) or ABSENT_STAMP for path in self.paths())
-        return all(map(operator.eq, now, stamps))
+        paths = list(self.paths())
+        stamps = list(struct.iter_unpack("4q", self.stamps))
+        now = (stamp(path) or ABSENT_STAMP for path in paths)
+        return len(paths) == len(stamps) and all(map(operator.eq, now, stamps))
 
     def paths(self):
         """Yields every path that it depends on, the library's among them."""

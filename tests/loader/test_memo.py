@@ -149,3 +149,13 @@ def test_root_folder(compare):
     root = Memo.of("/cache/library.so", True, [("/", stamp("/"), None)], compare)
     assert list(root.paths()) == ["/"]
     assert root.is_unchanged()
+
+
+def test_name_that_is_lost_is_a_change(files, compare, tmp_path):
+    """What follows the head of a memo is unchecked: it must not stand for fewer files."""
+    path = tmp_path / "memo"
+    whole = memo(files[:2], compare).to_bytes()
+    name = f"{files[1].name}\0".encode()
+    assert whole.count(name) == 1
+    path.write_bytes(whole.replace(name, name[:-1] + b"!"))
+    assert not Memo.read(path).is_unchanged()
