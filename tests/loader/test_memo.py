@@ -1,5 +1,6 @@
 """Comparing stats, in C++ and in Python: both see the same changes."""
 
+import marshal
 import os
 import time
 
@@ -7,7 +8,7 @@ import pytest
 
 from _jit_loader.building.checker import find_checker, make_checker
 from _jit_loader.contents import read_digest
-from _jit_loader.hit import stamp
+from _jit_loader.hit import checksum_of, stamp
 from _jit_loader.memo import UNSETTLED, Memo
 
 
@@ -142,3 +143,11 @@ def test_damaged_memo_says_nothing_wrong(files, compare, tmp_path, part, damage)
     truth = memo(files, compare).known()
     assert damage != "cut"
     assert all(truth[name] == said for name, said in damaged.known().items())
+
+
+def test_memo_of_an_older_version_is_none(tmp_path):
+    """It was the checksum of all that followed, and that."""
+    body = marshal.dumps(("library", [1, 2, 3]))
+    path = tmp_path / "memo"
+    path.write_bytes(checksum_of(body) + body)
+    assert Memo.read(path) is None
