@@ -212,7 +212,8 @@ class Memo:
         except OSError:
             return None
         start = 8 + int.from_bytes(data[4:8], "little")
-        if checksum_of(data[4:start]) != data[:4]:
+        # What is longer than the file was no length: an older version checked the file as a whole.
+        if start > len(data) or checksum_of(data[4:start]) != data[:4]:
             return None
         library, with_cuda, checker, checksum, *ends = marshal.loads(data[8:start])
         names_end, stamps_end, end = (start + length for length in ends)

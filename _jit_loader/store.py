@@ -153,15 +153,11 @@ def differences(manifest, roots, programs, contents):
     A tool or system file that is not on this machine is passed over: a build works without the
     compiler that made it. One that is there and different is a change.
     """
+    yield from own_differences(manifest, roots, contents)
     own = manifest["own"]
-    environment = [path for path in manifest["files"] if path not in own]
-    for group in (own, environment):
-        for path in group:
-            current = contents.digest(roots.absolute(path))
-            if current is None and group is own:
-                yield "missing", path
-            elif current is not None and current != manifest["files"][path]:
-                yield "changed", path
+    for path, digest in manifest["files"].items():
+        if path not in own and contents.digest(roots.absolute(path)) not in (None, digest):
+            yield "changed", path
     for path in shadowing(manifest, roots):
         yield "new", path
     for role, digest in manifest["programs"].items():
@@ -170,6 +166,14 @@ def differences(manifest, roots, programs, contents):
     for path, digest in manifest["tools"].items():
         if contents.digest(roots.absolute(path)) not in (None, digest):
             yield "compiler", path
+
+
+def own_differences(manifest, roots, contents):
+    """Yields (kind, path) for those of the user's own files that are missing or have changed."""
+    for path in manifest["own"]:
+        current = contents.digest(roots.absolute(path))
+        if current != manifest["files"][path]:
+            yield "missing" if current is None else "changed", path
 
 
 def shadowing(manifest, roots):

@@ -1,5 +1,6 @@
 """Comparing stats, in C++ and in Python: both see the same changes."""
 
+import marshal
 import os
 import time
 
@@ -7,7 +8,7 @@ import pytest
 
 from _jit_loader.building.checker import find_checker, make_checker
 from _jit_loader.contents import read_digest
-from _jit_loader.hit import stamp
+from _jit_loader.hit import checksum_of, stamp
 from _jit_loader.memo import UNSETTLED, Memo
 
 
@@ -159,3 +160,11 @@ def test_name_that_is_lost_is_a_change(files, compare, tmp_path):
     assert whole.count(name) == 1
     path.write_bytes(whole.replace(name, name[:-1] + b"!"))
     assert not Memo.read(path).is_unchanged()
+
+
+def test_memo_of_an_older_version_is_none(tmp_path):
+    """It was the checksum of all that followed, and that."""
+    body = marshal.dumps(("library", [1, 2, 3]))
+    path = tmp_path / "memo"
+    path.write_bytes(checksum_of(body) + body)
+    assert Memo.read(path) is None
