@@ -1,9 +1,10 @@
-"""torch.utils.cpp_extension.load does the building; four of its steps are ours while it does.
+"""torch.utils.cpp_extension.load does the building; some of its steps are ours while it does.
 
 The replacements stay in place and act only in a thread that is inside build_with_torch; everybody
 else gets PyTorch's own functions, at the cost of one look-up.
 """
 
+import contextlib
 import functools
 import logging
 import os
@@ -58,6 +59,8 @@ def cpp_extension():
     _replace(module, "_run_ninja_build", lambda steps, folder, *_, **__: steps.run_ninja())
     for last_step in ("_import_module_from_library", "_get_exec_path"):
         _replace(module, last_step, lambda steps, *_, **__: steps.open_library())
+    if hasattr(module, "FileLock"):  # from 2.14 or so; nobody else builds in a private folder
+        _replace(module, "FileLock", lambda steps, *_, **__: contextlib.nullcontext())
     # Ours is found by its path, whether or not PATH leads there.
     _replace(module, "verify_ninja_availability", lambda steps: None)
     # Runs the compiler twice to warn of one older than any that compiles these headers.

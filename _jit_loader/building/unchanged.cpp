@@ -137,4 +137,5 @@ PyModuleDef definition = {
 
 }  // namespace
 
-PyMODINIT_FUNC PyInit_unchanged() { return PyModule_Create(&definition); }
+// In two phases, of which hit.py does the first: the module is then not in sys.modules.
+PyMODINIT_FUNC PyInit_unchanged() { return PyModuleDef_Init(&definition); }
