@@ -217,9 +217,9 @@ def measure_loads(options, device):
     for source in options.sources:
         results = []
         for result in loads(source, device, options.quick):
-            results.append({"part": "loads", "source": source, **result})
+            results.append({"source": source, "built_for": device, **result})
             report.progress(f"{source}: {result['question']}: {' '.join(cells(result))}")
-        yield from results
+        save(f"loading_{source}", options, results)
         counted = results[-1]["compilations"]
         report.table(
             f"load of a {source} binding and a kernel, {device}",
@@ -242,8 +242,8 @@ def measure_closures(options, device):
     results = []
     for result in closures(options.quick):
         report.progress(f"{result['headers']} headers: {' '.join(cells(result))}")
-        results.append({"part": "closure", **result})
-    yield from results
+        results.append({"built_for": "cpu", **result})
+    save("loading_closure", options, results)
     report.table(
         "from the cache in a new process, as the closure grows",
         ["generated headers", "files", *WAYS, "torch / ours", *(f"{w}, us a file" for w in WAYS)],
@@ -265,16 +265,20 @@ def measure_closures(options, device):
 def measure_ops(options, device):
     results, rows = [], []
     for result in binding_edits(options.quick):
-        results.append({"part": "ops", **result})
+        results.append({"built_for": device, **result})
         rows.append((result["question"], cells(result, ("ours",))[0]))
     if not options.quick:
         result = all_ops()
-        results.append({"part": "ops", **result})
+        results.append({"built_for": device, **result})
         for which, count in {"one": 1, "all": result["ops"]}.items():
             rows.append((f"nothing built: {count}", report.duration(result["medians"][which])))
         rows.append(("nothing built: all / one", f"{result['all_over_one']:.2f}"))
-    yield from results
+    save("loading_ops", options, results)
     report.table(f"this project's ops, {device}", ["", ""], rows)
+
+
+def save(benchmark, options, results):
+    report.save(benchmark, "cuda" if torch.cuda.is_available() else "cpu", options, results)
 
 
 PARTS = {"loads": measure_loads, "closure": measure_closures, "ops": measure_ops}
@@ -292,10 +296,8 @@ def main():
     device = "cpu" if why_no_cuda else "cuda"
     if why_no_cuda:
         report.progress(f"built for the CPU: {why_no_cuda}")
-    results = []
     for part in options.parts:
-        results += [{"built_for": device, **result} for result in PARTS[part](options, device)]
-    report.save("loading", "cuda" if torch.cuda.is_available() else "cpu", options, results)
+        PARTS[part](options, device)
 
 
 if __name__ == "__main__":
