@@ -4,6 +4,11 @@
     def sigmoid(x):
         '''What help(sigmoid) shows.'''
 
+    @differentiable("sigmoid_backward(Tensor grad, Tensor y) -> Tensor",
+                    build_of=sigmoid, function="backward", saves=["grad", "y"])
+    def sigmoid_backward(grad, y):
+        '''A kernel of the same build, which can be differentiated again.'''
+
     @sigmoid.gradient
     def _(grad, y):
         return sigmoid_backward(grad, y)
@@ -36,16 +41,33 @@ from jit_loader import load_op
 CALL = """\
 def {name}{signature}:
     if is_dynamo_compiling():
-        return op({arguments})
+        return op({arguments}){shown}
     result = try_forward({arguments})
     if result is None:
-        return fast({arguments})
+        return fast({arguments}){shown}
     if result is not NotImplemented:
-        return result
-    return general({arguments})
+        return result{shown}
+    return general({arguments}){shown}
 """
 
 _libraries = {}  # name: torch.library.Library, which unregisters what it holds when it goes
+
+
+class _Build:
+    """The compiled module of an op, and what uses it: now, and each later one that is loaded."""
+
+    def __init__(self, name, options):
+        self.users = []
+        self.module = load_op(name, on_load=self.use, **options)
+
+    def use(self, module):
+        self.module = module
+        for user in self.users:
+            user(module)
+
+    def add_user(self, user):
+        self.users.append(user)
+        user(self.module)
 
 
 def elementwise_fake(*inputs):
@@ -68,46 +90,79 @@ def elementwise_vmap(op, in_dims, inputs):
     return op(*map(batch_first, inputs, in_dims)), 0
 
 
-def differentiable(schema, *, saves=(), fake=elementwise_fake, vmap=elementwise_vmap, **options):
+def loop_vmap(op, in_dims, inputs):
+    """vmap of any op: a call for each index of the mapped dimension."""
+    size = next(x.shape[dim] for x, dim in zip(inputs, in_dims) if dim is not None)
+    results = [
+        op(*(x if dim is None else x.select(dim, i) for x, dim in zip(inputs, in_dims)))
+        for i in range(size)
+    ]
+    if isinstance(results[0], tuple):
+        return tuple(map(torch.stack, zip(*results))), (0,) * len(results[0])
+    return torch.stack(results), 0
+
+
+def differentiable(
+    schema,
+    *,
+    saves=(),
+    results=None,
+    build_of=None,
+    function="forward",
+    fake=elementwise_fake,
+    vmap=elementwise_vmap,
+    **options,
+):
     """Decorates the empty function that stands for a compiled op, as the module's text shows.
 
     Args:
-        schema: name, arguments and result, as torch.library writes them.
-        saves: what the gradient needs: names of arguments, and "output".
-        fake: from inputs without data, an empty result; for torch.compile and meta tensors.
-        vmap: vmap(op, in_dims, inputs) -> (result, its mapped dimension).
+        schema: name, arguments and results, as torch.library writes them.
+        saves: what the gradient needs: names of arguments and of results; "output" is the name of
+            an only result.
+        results: how many results are the caller's, where not all are; those after them are what a
+            gradient needs beside them, and have no gradient.
+        build_of: the op of whose compiled module this is another function; by default the op has a
+            build of its own.
+        function: the compiled function's name.
+        fake: from inputs without data, empty results; for torch.compile and meta tensors.
+        vmap: vmap(op, in_dims, inputs) -> (results, their mapped dimensions).
         options: for load_op.
 
     `@op.gradient` decorates the formula: called with the gradient of each result and then what was
     saved, it returns the gradient of every argument, or a function that computes it, called only
-    where the gradient is asked for. Written in differentiable operations, it can be differentiated
-    again.
+    where the gradient is asked for. An argument named `needs` is given a bool for every argument
+    of the op: whether its gradient is asked for. Written in differentiable operations, the formula
+    can be differentiated again.
     """
 
     def decorate(body):
         name = body.__name__
         parameters = tuple(inspect.signature(body).parameters)
-        kept = [-1 if item == "output" else parameters.index(item) for item in saves]
+        outputs = [result.name or "output" for result in torch._C.parse_schema(schema).returns]
+        names = (*parameters, *outputs)
+        kept = [names.index(item) for item in saves]
         formula = forward = None
+        formula_needs = False
         scope = {"NotImplemented": NotImplemented, "is_dynamo_compiling": is_dynamo_compiling}
 
         def use(module):
             nonlocal forward
-            forward = module.forward
-            scope["try_forward"] = module.try_forward
-
-        load_op(name, on_load=use, **options)
+            forward = getattr(module, function)
+            scope["try_forward"] = getattr(module, f"try_{function}")
 
         def save(ctx, inputs, output):
+            values = (*inputs, *output) if len(outputs) > 1 else (*inputs, output)
             if kept:
-                values = (*inputs, output)
                 ctx.save_for_backward(*(values[i] for i in kept))
+            if results is not None:
+                ctx.mark_non_differentiable(*output[results:])
 
         def gradients(ctx, *grads):
-            results = formula(*grads, *ctx.saved_tensors)
+            needs = {"needs": ctx.needs_input_grad} if formula_needs else {}
+            values = formula(*grads[:results], *ctx.saved_tensors, **needs)
             return tuple(
-                result() if needed and callable(result) else result if needed else None
-                for result, needed in zip(results, ctx.needs_input_grad)
+                value() if needed and callable(value) else value if needed else None
+                for value, needed in zip(values, ctx.needs_input_grad)
             )
 
         class Fast(Function):
@@ -161,17 +216,23 @@ def differentiable(schema, *, saves=(), fake=elementwise_fake, vmap=elementwise_
             return op(*args)
 
         source = CALL.format(
-            name=name, signature=inspect.signature(body), arguments=", ".join(parameters)
+            name=name,
+            signature=inspect.signature(body),
+            arguments=", ".join(parameters),
+            shown="" if results is None else f"[:{results}]",
         )
         exec(compile(source, f"<the call of {name}>", "exec"), scope)
         call = functools.wraps(body)(scope[name])
 
         def gradient(function):
-            nonlocal formula
+            nonlocal formula, formula_needs
             formula = function
+            formula_needs = "needs" in inspect.signature(function).parameters
             return function
 
         call.gradient = gradient
+        call.build = build_of.build if build_of else _Build(name, options)
+        call.build.add_user(use)
 
         if name in _libraries:
             _libraries.pop(name)._destroy()
