@@ -1,0 +1,104 @@
+"""What the tests that hold for every op have to know of one: a row each in cases/<op>.py."""
+
+import importlib.util
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from hypothesis import strategies as st
+
+FLOATING = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One op.
+
+    reference: from the arguments as float64 arrays, the result (or tuple of results) by numpy.
+    error: from the dtype and the arguments as float64 arrays, how far each result may be from the
+        reference before its own rounding: an array (or tuple) that broadcasts to the result's
+        shape, in the result's unit. Multiples of unit(dtype).
+    shapes: tuples of a shape for every argument: small, odd, empty.
+    any_shapes: a hypothesis strategy for such a tuple.
+    large: such a tuple with more elements than one thread of the CPU takes.
+    draw: makes an argument of a shape: draw(position, shape, dtype, device).
+    gradient_units: how many units of the largest gradient each gradient may be off.
+    bad_calls: {name: (arguments, exception, words of its message)}.
+    vmap_dims: in_dims for vmap, for arguments of `shapes[vmap_of]` with a dimension of 3 put in.
+    """
+
+    op: Callable
+    reference: Callable
+    error: Callable
+    shapes: list
+    any_shapes: st.SearchStrategy
+    large: tuple
+    bad_calls: dict
+    draw: Callable = lambda _position, shape, dtype, device: torch.randn(
+        shape, dtype=torch.float64
+    ).to(device, dtype)
+    gradient_units: float = 8.0
+    vmap_dims: list = field(default_factory=list)
+    vmap_of: int = 0
+
+    @property
+    def name(self):
+        return self.op.__name__
+
+    @property
+    def registered(self):
+        return getattr(torch.ops.jit_loader, self.name).default
+
+    def arguments(self, shapes, dtype, device="cpu", requires_grad=False):
+        return tuple(
+            self.draw(position, shape, dtype, device).requires_grad_(requires_grad)
+            for position, shape in enumerate(shapes)
+        )
+
+
+def unit(dtype):
+    """The unit in the last place of 1, in the type that a dtype is computed in."""
+    return torch.finfo(torch.float64 if dtype == torch.float64 else torch.float32).eps
+
+
+def as_tuple(value):
+    return value if isinstance(value, tuple) else (value,)
+
+
+def as_float64(x):
+    return x.detach().double().cpu().numpy()
+
+
+def assert_is_right(case, results, arguments):
+    """That results are those of the numpy reference, in dtype, device, shape and value."""
+    arrays = [as_float64(x) for x in arguments]
+    dtype = arguments[0].dtype
+    expected = as_tuple(case.reference(*arrays))
+    errors = as_tuple(case.error(dtype, *arrays))
+    results = as_tuple(results)
+    assert len(results) == len(expected)
+    information = torch.finfo(dtype)
+    for result, wanted, error in zip(results, expected, errors):
+        assert result.dtype == dtype
+        assert result.device == arguments[0].device
+        assert tuple(result.shape) == np.shape(wanted)
+        assert result.is_contiguous()
+        rounding = 0.5001 * information.eps * np.abs(wanted) + information.smallest_normal
+        difference = np.abs(as_float64(result) - wanted)
+        np.testing.assert_array_less(difference, error + rounding)
+
+
+def load_cases():
+    """Every Case in cases/, by its op's name."""
+    cases = []
+    for path in sorted((Path(__file__).parent / "cases").glob("*.py")):
+        spec = importlib.util.spec_from_file_location(f"tests.bindings.cases.{path.stem}", path)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        cases.append(module.CASE)
+    return cases
+
+
+CASES = load_cases()
