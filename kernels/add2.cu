@@ -7,4 +7,5 @@ void add2(Cuda where, T* c, const T* a, const T* b, int64_t n) {
   elementwise<Add2>(where, n, c, a, b);
 }
 
-INSTANTIATE_FLOATING(void, add2, (Cuda, T*, const T*, const T*, int64_t))
+#define INSTANTIATE(T) template void add2(Cuda, T*, const T*, const T*, int64_t);
+FOR_FLOATING(INSTANTIATE)

@@ -1,8 +1,9 @@
 // out[i] = Formula()(in[i]...) for every i in [0, n), on the current CUDA device.
 //
 // Formula is a struct with a template operator() over the type it computes in: 16-bit inputs
-// arrive as float and the result is rounded once. All arrays hold n contiguous elements of one
-// type; `out` may be one of the inputs, but must not partly overlap one.
+// arrive as float and the result is rounded once. `out` is an array, or a Pair of them where the
+// formula returns a Pair. All arrays hold n contiguous elements of one type; `out` may be one of
+// the inputs, but must not partly overlap one.
 //
 // One 16-byte vector per thread: 4.41 TB/s for an addition on an H200, where a grid-stride loop
 // over 8 blocks per multiprocessor reaches 4.09 and one float per thread 2.32. Arrays that do not
@@ -10,6 +11,7 @@
 #pragma once
 
 #include "kernels/common.cuh"
+#include "kernels/pair.h"
 
 constexpr int kThreadsPerBlock = 256;
 
@@ -37,44 +39,87 @@ __device__ void store_vector(T* to, const Vector<T>& vector) {
   *reinterpret_cast<uint4*>(to) = bits;
 }
 
-template <class Formula, class T, class... In>
-__device__ Vector<T> formula_of_vectors(const Vector<In>&... in) {
-  Vector<T> result;
-#pragma unroll
-  for (int i = 0; i < kLanes<T>; ++i) result.lane[i] = narrow<T>(Formula()(widen(in.lane[i])...));
-  return result;
+template <class T>
+__device__ void store(T* to, int64_t i, Accumulate<T> value) {
+  to[i] = narrow<T>(value);
 }
 
-template <class Formula, class T, class... In>
+template <class T, class A>
+__device__ void store(Pair<T*> to, int64_t i, Pair<A> value) {
+  store(to.first, i, value.first);
+  store(to.second, i, value.second);
+}
+
+// The results of one vector, from element i on.
+template <class T>
+__device__ void store_results(T* to, int64_t i, const Accumulate<T>* results) {
+  Vector<T> vector;
+#pragma unroll
+  for (int lane = 0; lane < kLanes<T>; ++lane) vector.lane[lane] = narrow<T>(results[lane]);
+  store_vector(to + i, vector);
+}
+
+template <class T, class A>
+__device__ void store_results(Pair<T*> to, int64_t i, const Pair<A>* results) {
+  A first[kLanes<T>], second[kLanes<T>];
+#pragma unroll
+  for (int lane = 0; lane < kLanes<T>; ++lane) {
+    first[lane] = results[lane].first;
+    second[lane] = results[lane].second;
+  }
+  store_results(to.first, i, first);
+  store_results(to.second, i, second);
+}
+
+template <class Formula, class T, class Out, class... In>
+__device__ void vector_at(int64_t i, Out out, const Vector<In>&... in) {
+  decltype(Formula()(widen(in.lane[0])...)) results[kLanes<T>];
+#pragma unroll
+  for (int lane = 0; lane < kLanes<T>; ++lane) results[lane] = Formula()(widen(in.lane[lane])...);
+  store_results(out, i, results);
+}
+
+template <class Formula, class T, class Out, class... In>
 __global__ void __launch_bounds__(kThreadsPerBlock)
-    elementwise_vectors(int64_t n, T* out, const In*... in) {
+    elementwise_vectors(int64_t n, Out out, const In*... in) {
   const int64_t begin = (int64_t{blockIdx.x} * kThreadsPerBlock + threadIdx.x) * kLanes<T>;
   if (begin + kLanes<T> <= n) {
-    store_vector(out + begin, formula_of_vectors<Formula, T>(load_vector(in + begin)...));
+    vector_at<Formula, T>(begin, out, load_vector(in + begin)...);
   } else {
-    for (int64_t i = begin; i < n; ++i) out[i] = narrow<T>(Formula()(widen(in[i])...));
+    for (int64_t i = begin; i < n; ++i) store(out, i, Formula()(widen(in[i])...));
   }
 }
 
-template <class Formula, class T, class... In>
+template <class Formula, class T, class Out, class... In>
 __global__ void __launch_bounds__(kThreadsPerBlock)
-    elementwise_scalars(int64_t n, T* out, const In*... in) {
+    elementwise_scalars(int64_t n, Out out, const In*... in) {
   int64_t i = int64_t{blockIdx.x} * kThreadsPerBlock * kLanes<T> + threadIdx.x;
 #pragma unroll
   for (int lane = 0; lane < kLanes<T>; ++lane, i += kThreadsPerBlock) {
-    if (i < n) out[i] = narrow<T>(Formula()(widen(in[i])...));
+    if (i < n) store(out, i, Formula()(widen(in[i])...));
   }
 }
 
-template <class Formula, class T, class... In>
-void elementwise(Cuda where, int64_t n, T* out, const In*... in) {
+// All addresses, or-ed: a multiple of 16 where each of them is.
+template <class T>
+uintptr_t address_bits(T* array) {
+  return reinterpret_cast<uintptr_t>(array);
+}
+
+template <class T>
+uintptr_t address_bits(Pair<T*> arrays) {
+  return address_bits(arrays.first) | address_bits(arrays.second);
+}
+
+template <class Formula, class Out, class T, class... In>
+void elementwise(Cuda where, int64_t n, Out out, const T* first, const In*... rest) {
   if (n == 0) return;
   constexpr int64_t per_block = int64_t{kThreadsPerBlock} * kLanes<T>;
   const auto grid = static_cast<unsigned>((n + per_block - 1) / per_block);
   const bool aligned =
-      ((reinterpret_cast<uintptr_t>(out) | ... | reinterpret_cast<uintptr_t>(in)) % 16) == 0;
-  const auto kernel =
-      aligned ? elementwise_vectors<Formula, T, In...> : elementwise_scalars<Formula, T, In...>;
-  kernel<<<grid, kThreadsPerBlock, 0, stream_of(where)>>>(n, out, in...);
+      (((address_bits(out) | address_bits(first)) | ... | address_bits(rest)) % 16) == 0;
+  const auto kernel = aligned ? elementwise_vectors<Formula, T, Out, T, In...>
+                              : elementwise_scalars<Formula, T, Out, T, In...>;
+  kernel<<<grid, kThreadsPerBlock, 0, stream_of(where)>>>(n, out, first, rest...);
   check_launch(__PRETTY_FUNCTION__);
 }

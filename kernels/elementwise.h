@@ -1,31 +1,66 @@
 // out[i] = Formula()(in[i]...) for every i in [0, n), on the CPU.
 //
 // Formula is a struct with a template operator() over the type it computes in: 16-bit inputs
-// arrive as float and the result is rounded once. All arrays hold n contiguous elements of one
-// type; `out` may be one of the inputs, but must not partly overlap one.
+// arrive as float and the result is rounded once. `out` is an array, or a Pair of them where the
+// formula returns a Pair. All arrays hold n contiguous elements of one type; `out` may be one of
+// the inputs, but must not partly overlap one.
 #pragma once
 
 #include <type_traits>
 
 #include "kernels/block.h"
 #include "kernels/common.h"
+#include "kernels/pair.h"
 
-template <class Formula, class T, class... In>
-void formula_of_blocks(T* out, const Block<In>&... in) {
-  Block<T> result;
-  for (int i = 0; i < kBlock; ++i) result.value[i] = Formula()(in.value[i]...);
-  store_block(out, result);
+template <class T>
+void store(T* to, int64_t i, Accumulate<T> value) {
+  to[i] = narrow<T>(value);
+}
+
+template <class T, class A>
+void store(Pair<T*> to, int64_t i, Pair<A> value) {
+  store(to.first, i, value.first);
+  store(to.second, i, value.second);
 }
 
 template <class Formula, class T, class... In>
-void elementwise(Cpu where, int64_t n, T* out, const In*... in) {
+void formula_of_blocks(T* to, const Block<In>&... in) {
+  Block<T> result;
+  for (int i = 0; i < kBlock; ++i) result.value[i] = Formula()(in.value[i]...);
+  store_block(to, result);
+}
+
+template <class Formula, class T, class... In>
+void formula_of_blocks(Pair<T*> to, const Block<In>&... in) {
+  Block<T> first, second;
+  for (int i = 0; i < kBlock; ++i) {
+    const auto result = Formula()(in.value[i]...);
+    first.value[i] = result.first;
+    second.value[i] = result.second;
+  }
+  store_block(to.first, first);
+  store_block(to.second, second);
+}
+
+template <class T>
+T* from(T* out, int64_t i) {
+  return out + i;
+}
+
+template <class T>
+Pair<T*> from(Pair<T*> out, int64_t i) {
+  return {out.first + i, out.second + i};
+}
+
+template <class Formula, class Out, class... In>
+void elementwise(Cpu where, int64_t n, Out out, const In*... in) {
   where.for_ranges(n, [=](int64_t begin, int64_t end) {
     int64_t i = begin;
-    if constexpr (std::is_same_v<T, Half>) {
+    if constexpr ((std::is_same_v<In, Half> && ...)) {
       for (; i + kBlock <= end; i += kBlock) {
-        formula_of_blocks<Formula, T, In...>(out + i, load_block(in + i)...);
+        formula_of_blocks<Formula>(from(out, i), load_block(in + i)...);
       }
     }
-    for (; i < end; ++i) out[i] = narrow<T>(Formula()(widen(in[i])...));
+    for (; i < end; ++i) store(out, i, Formula()(widen(in[i])...));
   });
 }

@@ -1,0 +1,36 @@
+#include "kernels/my_op.h"
+
+#include "bindings/op.h"
+
+at::Tensor forward(const at::Tensor& x, const at::Tensor& y) {
+  const Op op("my_op");
+  at::Tensor a = x, b = y;
+  op.broadcast("x", a, "y", b);
+  const at::Tensor z = op.empty_like(a);
+  op.run(z, [&](auto where, auto type) {
+    my_op(where, out(type, z), in(type, a), in(type, b), z.numel());
+  });
+  return z;
+}
+
+std::tuple<at::Tensor, at::Tensor> backward(const at::Tensor& grad) {
+  const Op op("my_op_backward");
+  const at::Tensor g = op.floating("grad", grad).contiguous();
+  const at::Tensor dx = op.empty_like(g), dy = op.empty_like(g);
+  op.run(g, [&](auto where, auto type) {
+    my_op_backward(where, out(type, dx), out(type, dy), in(type, g), g.numel());
+  });
+  return {dx, dy};
+}
+
+PYTHON_MODULE(module) {
+  module.doc("my_op, compiled; bindings/my_op.py has the function with a gradient.");
+  define_with_try<forward>(
+      module, "forward",
+      "3 * x - y as a new contiguous tensor, without a gradient. Floating tensors on one device; "
+      "shapes broadcast and dtypes promote as in PyTorch.",
+      "x", "y");
+  define_with_try<backward>(module, "backward",
+                            "my_op's gradients (3 * grad, -grad), both of grad's shape and dtype.",
+                            "grad");
+}

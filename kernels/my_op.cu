@@ -1,0 +1,18 @@
+#include "kernels/elementwise.cuh"
+#include "kernels/my_op.h"
+#include "kernels/my_op_math.h"
+
+template <class T>
+void my_op(Cuda where, T* z, const T* x, const T* y, int64_t n) {
+  elementwise<MyOp>(where, n, z, x, y);
+}
+
+template <class T>
+void my_op_backward(Cuda where, T* dx, T* dy, const T* g, int64_t n) {
+  elementwise<MyOpBackward>(where, n, Pair<T*>{dx, dy}, g);
+}
+
+#define INSTANTIATE(T)                                        \
+  template void my_op(Cuda, T*, const T*, const T*, int64_t); \
+  template void my_op_backward(Cuda, T*, T*, const T*, int64_t);
+FOR_FLOATING(INSTANTIATE)

@@ -1,0 +1,18 @@
+#pragma once
+
+#include "kernels/half.h"
+#include "kernels/pair.h"
+
+struct MyOp {
+  template <class T>
+  HOST_DEVICE T operator()(T x, T y) const {
+    return T{3} * x - y;
+  }
+};
+
+struct MyOpBackward {
+  template <class T>
+  HOST_DEVICE Pair<T> operator()(T g) const {
+    return {T{3} * g, -g};
+  }
+};

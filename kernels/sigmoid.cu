@@ -1,0 +1,18 @@
+#include "kernels/elementwise.cuh"
+#include "kernels/sigmoid.h"
+#include "kernels/sigmoid_math.h"
+
+template <class T>
+void sigmoid(Cuda where, T* y, const T* x, int64_t n) {
+  elementwise<Sigmoid>(where, n, y, x);
+}
+
+template <class T>
+void sigmoid_backward(Cuda where, T* dx, const T* g, const T* y, int64_t n) {
+  elementwise<SigmoidBackward>(where, n, dx, g, y);
+}
+
+#define INSTANTIATE(T)                                \
+  template void sigmoid(Cuda, T*, const T*, int64_t); \
+  template void sigmoid_backward(Cuda, T*, const T*, const T*, int64_t);
+FOR_FLOATING(INSTANTIATE)

@@ -1,0 +1,17 @@
+// y[i] = 1 / (1 + exp(-x[i])) for every i in [0, n), and its gradient dx[i] = g[i] y[i] (1 - y[i]):
+// contiguous arrays; a result may be one of the inputs.
+#pragma once
+
+#include "kernels/common.h"
+
+template <class T>
+void sigmoid(Cpu where, T* y, const T* x, int64_t n);
+
+template <class T>
+void sigmoid(Cuda where, T* y, const T* x, int64_t n);
+
+template <class T>
+void sigmoid_backward(Cpu where, T* dx, const T* g, const T* y, int64_t n);
+
+template <class T>
+void sigmoid_backward(Cuda where, T* dx, const T* g, const T* y, int64_t n);

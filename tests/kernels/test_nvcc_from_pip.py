@@ -1,0 +1,21 @@
+"""Every kernel compiles with the nvcc of `pip install -e ".[cuda]"`, whichever nvcc PATH has."""
+
+import glob
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from _jit_loader import toolchain
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "kernels").glob("*.cu")), ids=lambda p: p.stem)
+def test_kernel_compiles(path, tmp_path):
+    found = glob.glob(os.path.join(toolchain._pip_cuda_folder(), "cu*/bin/nvcc"))
+    if not found:
+        pytest.skip("nvcc is not installed from pip")
+    command = [found[0], "-std=c++17", "-arch=sm_80", f"-I{ROOT}", "-c", path, "-o", tmp_path / "o"]
+    subprocess.run(command, check=True)
