@@ -25,11 +25,16 @@ struct Vector {
   T lane[kLanes<T>];
 };
 
-// How many vectors a thread takes of each input: 16-bit numbers of one input are too few bytes for
-// the work on them. A sigmoid of 2^28 takes 289 us with one vector, 261 with two, 271 with four; of
-// floats 503, 508 and 512.
-template <class T, int inputs>
-constexpr int kVectors = inputs == 1 && sizeof(T) == 2 ? 2 : 1;
+// How many vectors of each array a thread has, by the number of arrays: 16-bit numbers of one input
+// are too few bytes for the work on them. A sigmoid of 2^28 takes 289 us with one vector, 261 with
+// two, 271 with four; of floats 503, 508 and 512. With a third array one is enough.
+template <class T, int arrays>
+constexpr int kVectors = arrays == 2 && sizeof(T) == 2 ? 2 : 1;
+
+template <class Out>
+constexpr int kOutputs = 1;
+template <class T>
+constexpr int kOutputs<Pair<T>> = 2;
 
 // From a thread's vector to its next: a block's threads have all of one vector first.
 template <class T>
@@ -113,7 +118,7 @@ __device__ void formula_of_vectors(int64_t begin, Out out, const Vectors<In, cou
 template <class Formula, class T, class Out, class... In>
 __global__ void __launch_bounds__(kThreadsPerBlock)
     elementwise_vectors(int64_t n, Out out, const In*... in) {
-  constexpr int count = kVectors<T, sizeof...(In)>;
+  constexpr int count = kVectors<T, kOutputs<Out> + sizeof...(In)>;
   const int64_t begin = blockIdx.x * (count * kStride<T>)+threadIdx.x * kLanes<T>;
   if (begin + (count - 1) * kStride<T> + kLanes<T> <= n) {
     formula_of_vectors<Formula, T, count>(begin, out, load_vectors<count>(in + begin)...);
@@ -129,7 +134,7 @@ __global__ void __launch_bounds__(kThreadsPerBlock)
 template <class Formula, class T, class Out, class... In>
 __global__ void __launch_bounds__(kThreadsPerBlock)
     elementwise_scalars(int64_t n, Out out, const In*... in) {
-  constexpr int count = kVectors<T, sizeof...(In)> * kLanes<T>;
+  constexpr int count = kVectors<T, kOutputs<Out> + sizeof...(In)> * kLanes<T>;
   int64_t i = int64_t{blockIdx.x} * kThreadsPerBlock * count + threadIdx.x;
 #pragma unroll
   for (int element = 0; element < count; ++element, i += kThreadsPerBlock) {
@@ -151,7 +156,7 @@ uintptr_t address_bits(Pair<T*> arrays) {
 template <class Formula, class Out, class T, class... In>
 void elementwise(Cuda where, int64_t n, Out out, const T* first, const In*... rest) {
   if (n == 0) return;
-  constexpr int64_t per_block = kVectors<T, 1 + sizeof...(In)> * kStride<T>;
+  constexpr int64_t per_block = kVectors<T, kOutputs<Out> + 1 + sizeof...(In)> * kStride<T>;
   const auto grid = static_cast<unsigned>((n + per_block - 1) / per_block);
   const bool aligned =
       (((address_bits(out) | address_bits(first)) | ... | address_bits(rest)) % 16) == 0;
