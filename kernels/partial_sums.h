@@ -1,0 +1,37 @@
+// Into how many parts a reduction of n elements is cut, each part's sum being kept in memory of the
+// caller: scratch for so many values of the type that the elements are accumulated in. 0 where the
+// work is one part.
+//
+// The parts depend on n alone, neither on threads nor on the GPU: the same input gives the same
+// bits on every one.
+#pragma once
+
+#include "kernels/common.h"
+
+// On the CPU: what a thread adds up at a time. 64 KiB of float, which the L2 cache of a core holds.
+constexpr int64_t kChunk = 16384;
+
+// On the GPU: what a block reads at a time, and how many blocks there are at most.
+constexpr int64_t kTile = 4096;
+constexpr int64_t kMostBlocks = 2048;
+
+// One block adds up as many tiles as this sooner than a second launch adds up several blocks' sums.
+constexpr int64_t kTilesOfOneBlock = 4;
+
+inline int64_t partial_sums(Cpu /*where*/, int64_t n) {
+  return n <= kChunk ? 0 : (n + kChunk - 1) / kChunk;
+}
+
+inline int64_t partial_sums(Cuda /*where*/, int64_t n) {
+  const int64_t tiles = (n + kTile - 1) / kTile;
+  if (tiles <= kTilesOfOneBlock) return 0;
+  return tiles < kMostBlocks ? tiles : kMostBlocks;
+}
+
+// The formula for a plain sum, and for the sum of partial sums.
+struct Identity {
+  template <class T>
+  HOST_DEVICE T operator()(T x) const {
+    return x;
+  }
+};
