@@ -41,10 +41,14 @@ class Workload:
         """A function of no arguments that does the work once, by this function."""
         if not self.gradients_of:
             return lambda: function(*inputs)
-        result = function(*inputs)
-        grad = torch.ones_like(result)
+        results = as_tuple(function(*inputs))
+        grads = [torch.ones_like(result) for result in results]
         wanted = [inputs[position] for position in self.gradients_of]
-        return lambda: torch.autograd.grad(result, wanted, grad, retain_graph=True)
+        return lambda: torch.autograd.grad(results, wanted, grads, retain_graph=True)
+
+
+def as_tuple(value):
+    return value if isinstance(value, tuple) else (value,)
 
 
 def vectors(count):
