@@ -16,12 +16,13 @@
 #include "kernels/partial_sums.h"
 
 constexpr int kWarp = 32;
+constexpr int kReducingThreads = 256;
 
 // The sum of `value` over the threads of the block, valid in thread 0. Every thread must call it,
 // once in a kernel.
 template <class Sum>
 __device__ Sum block_sum(Sum value) {
-  __shared__ Sum warps[kThreadsPerBlock / kWarp];
+  __shared__ Sum warps[kReducingThreads / kWarp];
 #pragma unroll
   for (int distance = kWarp / 2; distance > 0; distance /= 2) {
     value += __shfl_down_sync(0xffffffffu, value, distance);
@@ -30,7 +31,7 @@ __device__ Sum block_sum(Sum value) {
   __syncthreads();
   Sum sum = warps[0];
 #pragma unroll
-  for (int warp = 1; warp < kThreadsPerBlock / kWarp; ++warp) sum += warps[warp];
+  for (int warp = 1; warp < kReducingThreads / kWarp; ++warp) sum += warps[warp];
   return sum;
 }
 
@@ -59,10 +60,10 @@ __device__ Sum sum_in_pairs(const Sum* lanes) {
 // float, 32 for 16-bit types, 128 for double. Arrays that do not begin at a multiple of 16 bytes
 // are read element by element, in the same order.
 template <class Formula, class Finish, class Out, class T, class... In>
-__global__ void __launch_bounds__(kThreadsPerBlock)
+__global__ void __launch_bounds__(kReducingThreads)
     reduce_tiles(int64_t n, bool aligned, Out* out, Accumulate<T>* scratch, const T* first,
                  const In*... rest) {
-  constexpr int kStride = kThreadsPerBlock * kLanes<T>;
+  constexpr int kStride = kReducingThreads * kLanes<T>;
   constexpr int kSteps = kTile / kStride;
   Accumulate<T> lanes[kLanes<T>] = {};
   for (int64_t tile = blockIdx.x * kTile; tile < n; tile += gridDim.x * kTile) {
@@ -98,7 +99,7 @@ void launch_reduce_tiles(Cuda where, int64_t blocks, int64_t n, Out* out, Sum* s
                          const In*... in) {
   const bool aligned = ((reinterpret_cast<uintptr_t>(in) | ...) % 16) == 0;
   reduce_tiles<Formula, Finish>
-      <<<static_cast<unsigned>(blocks), kThreadsPerBlock, 0, stream_of(where)>>>(n, aligned, out,
+      <<<static_cast<unsigned>(blocks), kReducingThreads, 0, stream_of(where)>>>(n, aligned, out,
                                                                                  scratch, in...);
   check_launch(__PRETTY_FUNCTION__);
 }
