@@ -8,6 +8,8 @@ import torch
 from bindings.add2 import add2
 from bindings.my_op import my_op
 from bindings.sigmoid import sigmoid
+from bindings.sum_single import sum_single
+from bindings.two_norm import two_norm
 
 
 @dataclass(frozen=True)
@@ -59,10 +61,17 @@ def _my_op(x, y):
     return 3 * x - y
 
 
+def _two_norm(a, b):
+    return torch.linalg.vector_norm(a - b)
+
+
 WORKLOADS = [
     Workload("add2", add2, torch.add, vectors(2), lambda n: 3 * n),
     Workload("my_op", my_op, _my_op, vectors(2), lambda n: 3 * n),
     Workload("my_op backward", my_op, _my_op, vectors(2), lambda n: 3 * n, (0, 1)),
     Workload("sigmoid", sigmoid, torch.sigmoid, vectors(1), lambda n: 2 * n),
     Workload("sigmoid backward", sigmoid, torch.sigmoid, vectors(1), lambda n: 3 * n, (0,)),
+    Workload("sum_single", sum_single, torch.sum, vectors(1), lambda n: n),
+    Workload("two_norm", two_norm, _two_norm, vectors(2), lambda n: 2 * n),
+    Workload("two_norm backward", two_norm, _two_norm, vectors(2), lambda n: 4 * n, (0, 1)),
 ]
