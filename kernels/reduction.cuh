@@ -80,8 +80,8 @@ template <class Formula, class Finish, class Out, class T, class... In>
 __global__ void __launch_bounds__(kReducingThreads)
     reduce_tiles(int64_t n, bool aligned, Out* out, Accumulate<T>* scratch, const T* first,
                  const In*... rest) {
-  constexpr int kStride = kReducingThreads * kLanes<T>;
-  constexpr int kSteps = kTile / kStride;
+  constexpr int kStep = kReducingThreads * kLanes<T>;
+  constexpr int kSteps = kTile / kStep;
   if (gridDim.x == 1) {
     wait_for_the_kernel_before();
   } else {
@@ -93,7 +93,7 @@ __global__ void __launch_bounds__(kReducingThreads)
     if (aligned && tile + kTile <= n) {
 #pragma unroll
       for (int step = 0; step < kSteps; ++step) {
-        const int64_t i = begin + step * kStride;
+        const int64_t i = begin + step * kStep;
         add_vectors<Formula>(lanes, load_vector(first + i), load_vector(rest + i)...);
       }
     } else {
@@ -101,7 +101,7 @@ __global__ void __launch_bounds__(kReducingThreads)
       for (int step = 0; step < kSteps; ++step) {
 #pragma unroll
         for (int lane = 0; lane < kLanes<T>; ++lane) {
-          const int64_t i = begin + step * kStride + lane;
+          const int64_t i = begin + step * kStep + lane;
           if (i < n) lanes[lane] += Formula()(widen(first[i]), widen(rest[i])...);
         }
       }
