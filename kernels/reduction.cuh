@@ -120,8 +120,18 @@ __global__ void __launch_bounds__(kReducingThreads)
 // architecture does not, on a device that could.
 template <class Kernel>
 bool waits_for_the_kernel_before(Kernel* kernel) {
-  cudaFuncAttributes attributes{};
-  return cudaFuncGetAttributes(&attributes, kernel) == cudaSuccess && attributes.ptxVersion >= 90;
+  enum Answer : char { kNotAsked, kNo, kYes };
+  constexpr int kDevices = 64;
+  // Kept, because the question is one more call of the driver in front of every second launch.
+  static thread_local Answer answers[kDevices];
+  int device = 0;
+  if (cudaGetDevice(&device) != cudaSuccess || device >= kDevices) return false;
+  if (answers[device] == kNotAsked) {
+    cudaFuncAttributes attributes{};
+    const cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);
+    answers[device] = error == cudaSuccess && attributes.ptxVersion >= 90 ? kYes : kNo;
+  }
+  return answers[device] == kYes;
 }
 
 // `early`: it may be launched while the kernel before in the stream still runs.
