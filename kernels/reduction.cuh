@@ -80,8 +80,8 @@ template <class Formula, class Finish, class Out, class T, class... In>
 __global__ void __launch_bounds__(kReducingThreads)
     reduce_tiles(int64_t n, bool aligned, Out* out, Accumulate<T>* scratch, const T* first,
                  const In*... rest) {
-  constexpr int kStride = kReducingThreads * kLanes<T>;
-  constexpr int kSteps = kTile / kStride;
+  constexpr int kStep = kReducingThreads * kLanes<T>;
+  constexpr int kSteps = kTile / kStep;
   if (gridDim.x == 1) {
     wait_for_the_kernel_before();
   } else {
@@ -93,7 +93,7 @@ __global__ void __launch_bounds__(kReducingThreads)
     if (aligned && tile + kTile <= n) {
 #pragma unroll
       for (int step = 0; step < kSteps; ++step) {
-        const int64_t i = begin + step * kStride;
+        const int64_t i = begin + step * kStep;
         add_vectors<Formula>(lanes, load_vector(first + i), load_vector(rest + i)...);
       }
     } else {
@@ -101,7 +101,7 @@ __global__ void __launch_bounds__(kReducingThreads)
       for (int step = 0; step < kSteps; ++step) {
 #pragma unroll
         for (int lane = 0; lane < kLanes<T>; ++lane) {
-          const int64_t i = begin + step * kStride + lane;
+          const int64_t i = begin + step * kStep + lane;
           if (i < n) lanes[lane] += Formula()(widen(first[i]), widen(rest[i])...);
         }
       }
@@ -120,8 +120,18 @@ __global__ void __launch_bounds__(kReducingThreads)
 // architecture does not, on a device that could.
 template <class Kernel>
 bool waits_for_the_kernel_before(Kernel* kernel) {
-  cudaFuncAttributes attributes{};
-  return cudaFuncGetAttributes(&attributes, kernel) == cudaSuccess && attributes.ptxVersion >= 90;
+  enum Answer : char { kNotAsked, kNo, kYes };
+  constexpr int kDevices = 64;
+  // Kept, because the question is one more call of the driver in front of every second launch.
+  static thread_local Answer answers[kDevices];
+  int device = 0;
+  if (cudaGetDevice(&device) != cudaSuccess || device >= kDevices) return false;
+  if (answers[device] == kNotAsked) {
+    cudaFuncAttributes attributes{};
+    const cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);
+    answers[device] = error == cudaSuccess && attributes.ptxVersion >= 90 ? kYes : kNo;
+  }
+  return answers[device] == kYes;
 }
 
 // `early`: it may be launched while the kernel before in the stream still runs.

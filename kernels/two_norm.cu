@@ -11,7 +11,7 @@ template <class T>
 __global__ void __launch_bounds__(kThreadsPerBlock)
     gradients_of_vectors(T* da, T* db, const T* grad, const T* a, const T* b, const T* norm,
                          int64_t n, bool aligned) {
-  const TwoNormGradient<Accumulate<T>> gradient{widen(*grad), widen(*norm)};
+  const TwoNormGradient<Accumulate<T>> gradient(widen(*grad), widen(*norm));
   const int64_t begin = (int64_t{blockIdx.x} * kThreadsPerBlock + threadIdx.x) * kLanes<T>;
   if (aligned && begin + kLanes<T> <= n) {
     const Vector<T> x = load_vector(a + begin), y = load_vector(b + begin);

@@ -24,7 +24,7 @@ static void gradients_of_block(TwoNormGradient<float> gradient, Half* da, Half* 
 template <class T>
 void two_norm_backward(Cpu where, T* da, T* db, const T* grad, const T* a, const T* b,
                        const T* norm, int64_t n) {
-  const TwoNormGradient<Accumulate<T>> gradient{widen(*grad), widen(*norm)};
+  const TwoNormGradient<Accumulate<T>> gradient(widen(*grad), widen(*norm));
   where.for_ranges(n, [=](int64_t begin, int64_t end) {
     int64_t i = begin;
     if constexpr (std::is_same_v<T, Half>) {

@@ -18,12 +18,21 @@ struct SquareRoot {
   }
 };
 
-// The gradient of one a[i]. |a - b| is at most the norm, so the quotient cannot overflow; grad /
-// norm could.
+// The gradient of one a[i]: grad * (a - b) / norm, and 0 where the norm is.
+//
+// With one division for all elements: one for each makes 2^28 bfloat16 take 568 us on an H200
+// rather than 509. 1 / norm cannot overflow, since the norm is the root of a number of its own
+// type.
 template <class T>
-struct TwoNormGradient {
-  T grad;
-  T norm;
+class TwoNormGradient {
+ public:
+  HOST_DEVICE TwoNormGradient(T grad, T norm)
+      : grad_(norm == T{0} ? T{0} : grad), inverse_(norm == T{0} ? T{0} : T{1} / norm) {}
 
-  HOST_DEVICE T operator()(T a, T b) const { return norm == T{0} ? T{0} : grad * ((a - b) / norm); }
+  // |a - b| is at most the norm, so nothing overflows; grad * (a - b) could.
+  HOST_DEVICE T operator()(T a, T b) const { return grad_ * ((a - b) * inverse_); }
+
+ private:
+  T grad_;
+  T inverse_;
 };
