@@ -1,20 +1,23 @@
-"""How fast is add2, next to torch.add and to a copy of as many bytes, from 2^10 to 2^28 elements?
+"""How fast is each op, next to PyTorch's own, to torch.compile and to a copy of as many bytes?
 
-    python -m benchmarks.bandwidth
+    python -m benchmarks.bandwidth [workload ...]
 
-GB/s counts each input read once and the output written once. Every call allocates its result, as
-a call in a program does. Up to 256 MiB per call a sample is 8 calls on 8 sets of inputs. On a GPU
-all of them come from memory, not from the L2 cache (see timing.py); on a CPU small ones come from
-its caches.
+From 2^10 to 2^28 elements (2^24 on a CPU), forward and backward. GB/s counts each input read once
+and each output written once. Every call allocates its result, as a call in a program does. Up to
+256 MiB per call a sample is 8 calls on 8 sets of inputs. On a GPU all of them come from memory, not
+from the L2 cache (see timing.py); on a CPU small ones come from its caches. torch.compile takes
+part where the work is large enough not to be the host's.
 """
 
 import torch
+import torch._functorch.config
 
 from benchmarks import report, timing
-from bindings.add2 import add2
+from benchmarks.workloads import WORKLOADS
 
 BATCH = 8
 BATCH_LIMIT_BYTES = 256 << 20
+COMPILED_FROM = 2**24
 
 
 def cases(device, quick):
@@ -22,68 +25,98 @@ def cases(device, quick):
     if quick:
         return [(torch.float32, 2**10), (torch.float32, 2**16), (torch.bfloat16, 2**16)]
     largest = 28 if device == "cuda" else 24
-    sweep = [(t, 2**p) for t in (torch.float32, torch.bfloat16) for p in range(10, largest + 1)]
-    sweep += [(t, 2**largest) for t in (torch.float64, torch.float16)]
-    if device == "cpu":
-        return sweep
-    free_bytes, _ = torch.cuda.mem_get_info()
-    return [(t, n) for t, n in sweep if 2 * batch_of(t, n) * bytes_moved(t, n) <= free_bytes]
+    powers = range(10, largest + 1, 2)
+    sweep = [(t, 2**p) for t in (torch.float32, torch.bfloat16) for p in powers]
+    return sweep + [(t, 2**largest) for t in (torch.float64, torch.float16)]
 
 
-def bytes_moved(dtype, n):
-    """Two inputs are read and one output written."""
-    return 3 * n * dtype.itemsize
-
-
-def batch_of(dtype, n):
+def batch_of(bytes_moved):
     """How many calls a sample has."""
-    return BATCH if bytes_moved(dtype, n) <= BATCH_LIMIT_BYTES else 1
+    return BATCH if bytes_moved <= BATCH_LIMIT_BYTES else 1
 
 
-def measure(device, dtype, n, rounds):
+def measure(workload, device, dtype, n, rounds, compiled):
     """The result of one case, as JSON takes it."""
-    moved, batch = bytes_moved(dtype, n), batch_of(dtype, n)
-    inputs = [[torch.randn(n, dtype=dtype, device=device) for _ in range(2)] for _ in range(batch)]
+    moved = workload.elements(n) * dtype.itemsize
+    batch = batch_of(moved)
+    inputs = [workload.inputs(n, dtype, device) for _ in range(batch)]
     sources = [torch.zeros(moved // 2, dtype=torch.uint8, device=device) for _ in inputs]
-    calls = {
-        "add2": lambda i: add2(*inputs[i]),
-        "torch": lambda i: torch.add(*inputs[i]),
-        "copy": lambda i: sources[i].clone(),
-    }
-    samples = timing.interleaved(calls, rounds, device, batch)
+    ways = {"ours": workload.ours, "eager": workload.eager}
+    if compiled:
+        torch._dynamo.reset()
+        ways["compiled"] = torch.compile(workload.eager, dynamic=False)
+    calls = {name: [workload.call(way, each) for each in inputs] for name, way in ways.items()}
+    calls["copy"] = [source.clone for source in sources]
+    samples = timing.interleaved(
+        {name: lambda i, each=each: each[i]() for name, each in calls.items()},
+        rounds,
+        device,
+        batch,
+    )
     medians = {name: timing.median(seconds) for name, seconds in samples.items()}
     return {
+        "workload": workload.name,
         "dtype": str(dtype).removeprefix("torch."),
         "n": n,
         "bytes": moved,
         "batch": batch,
         "gb_per_s": {name: moved / seconds / 1e9 for name, seconds in medians.items()},
-        "torch_over_add2": medians["torch"] / medians["add2"],
+        "over_ours": {name: seconds / medians["ours"] for name, seconds in medians.items()},
         "samples": samples,
     }
 
 
+def fits(device, moved):
+    """Whether a GPU has the memory for a case's inputs, results and copies, three ways."""
+    return device == "cpu" or 4 * batch_of(moved) * moved <= torch.cuda.mem_get_info()[0]
+
+
+def measure_all(workload, device, quick):
+    """Yields the results of a workload on a device."""
+    rounds = 3 if quick else {"cpu": 15, "cuda": 30}[device]
+    for dtype, n in cases(device, quick):
+        if fits(device, workload.elements(n) * dtype.itemsize):
+            compiled = n >= COMPILED_FROM and not quick
+            yield measure(workload, device, dtype, n, rounds, compiled)
+
+
+def show(workload, device, results):
+    names = ["ours", "eager", "compiled", "copy"]
+    report.table(
+        f"{workload.name} on {device}, GB/s",
+        ["dtype", "elements", *names, "eager / ours", "compiled / ours"],
+        [
+            (
+                result["dtype"],
+                f"2^{result['n'].bit_length() - 1}",
+                *(f"{result['gb_per_s'][n]:.4g}" if n in result["gb_per_s"] else "" for n in names),
+                *(
+                    f"{result['over_ours'][n]:.3f}" if n in result["over_ours"] else ""
+                    for n in ("eager", "compiled")
+                ),
+            )
+            for result in results
+        ],
+    )
+
+
 def main():
-    options = report.parser(__doc__).parse_args()
-    for device in report.devices("add2"):
-        rounds = 3 if options.quick else {"cpu": 15, "cuda": 50}[device]
+    parser = report.parser(__doc__)
+    names = [workload.name for workload in WORKLOADS]
+    parser.add_argument("workloads", nargs="*", metavar="workload", help=", ".join(names))
+    options = parser.parse_args()
+    if unknown := set(options.workloads) - set(names):
+        parser.error(f"no workload {', '.join(sorted(unknown))}; there are {', '.join(names)}")
+    chosen = [w for w in WORKLOADS if w.name in options.workloads or not options.workloads]
+    # What is compiled is differentiated again and again.
+    torch._functorch.config.donated_buffer = False
+    for device in report.devices(chosen[0].op):
         results = []
-        for dtype, n in cases(device, options.quick):
-            report.progress(f"{device}: {dtype}, {n:,} elements")
-            results.append(measure(device, dtype, n, rounds))
-        report.table(
-            f"GB/s on {device}",
-            ["dtype", "elements", "add2", "torch.add", "copy", "torch's time / add2's"],
-            [
-                (
-                    result["dtype"],
-                    f"2^{result['n'].bit_length() - 1}",
-                    *(f"{result['gb_per_s'][name]:.4g}" for name in ("add2", "torch", "copy")),
-                    f"{result['torch_over_add2']:.3f}",
-                )
-                for result in results
-            ],
-        )
+        for workload in chosen:
+            report.progress(f"{device}: {workload.name}")
+            of_one = list(measure_all(workload, device, options.quick))
+            show(workload, device, of_one)
+            results += of_one
         report.save("bandwidth", device, options, results)
 
 

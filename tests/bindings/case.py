@@ -24,8 +24,11 @@ class Case:
     any_shapes: a hypothesis strategy for such a tuple.
     large: such a tuple with more elements than one thread of the CPU takes.
     draw: makes an argument of a shape: draw(position, shape, dtype, device).
-    gradient_units: how many units of the largest gradient each gradient may be off.
+    gradient_units: how many units of the largest gradient each gradient may be off, beside two
+        roundings of its own.
+    saved_rounding: the same in units of the dtype itself, where a rounded result is used again.
     bad_calls: {name: (arguments, exception, words of its message)}.
+    module: the op as an nn.Module without arguments, if there is one.
     vmap_dims: in_dims for vmap, for arguments of `shapes[vmap_of]` with a dimension of 3 put in.
     """
 
@@ -40,6 +43,8 @@ class Case:
         shape, dtype=torch.float64
     ).to(device, dtype)
     gradient_units: float = 8.0
+    saved_rounding: float = 0.0
+    module: Callable | None = None
     vmap_dims: list = field(default_factory=list)
     vmap_of: int = 0
 

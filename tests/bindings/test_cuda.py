@@ -4,77 +4,113 @@ import pytest
 import torch
 
 from bindings.add2 import add2
+from bindings.my_op import my_op
+from bindings.sigmoid import sigmoid
+from tests.bindings.case import CASES, as_tuple
 
 pytestmark = pytest.mark.gpu
+each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 
 
-def test_current_stream():
-    a, b = torch.zeros(1 << 20, device="cuda"), torch.ones(1 << 20, device="cuda")
+def gradients(case, arguments):
+    leaves = [x.detach().requires_grad_() for x in arguments]
+    results = as_tuple(case.op(*leaves))
+    return torch.autograd.grad(sum(x.square().sum() for x in results), leaves)
+
+
+@each_case
+def test_current_stream(case):
+    inputs = case.arguments(case.large, torch.float32, "cuda")
+    expected = as_tuple(case.op(*inputs)) + gradients(case, inputs)
+    arguments = [torch.zeros_like(x) for x in inputs]
     torch.cuda.synchronize()
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
         torch.cuda._sleep(50_000_000)
-        a.fill_(2)  # late: on another stream add2 would still read zeros
-        c = add2(a, b)
+        for x, late in zip(arguments, inputs):
+            x.copy_(late)  # on another stream the op would still read zeros
+        results = as_tuple(case.op(*arguments)) + gradients(case, arguments)
     stream.synchronize()
-    assert torch.equal(c, torch.full_like(c, 3))
+    assert all(map(torch.equal, results, expected))
 
 
 @pytest.mark.parametrize("requires_grad", [False, True])
-def test_graph_capture(requires_grad):
-    a = torch.zeros(1000, device="cuda", requires_grad=requires_grad)
-    b = torch.ones(1000, device="cuda")
+@each_case
+def test_graph_capture(case, requires_grad):
+    arguments = case.arguments(case.shapes[-1], torch.float32, "cuda")
+
+    def call():
+        if requires_grad:
+            return gradients(case, arguments)
+        return as_tuple(case.op(*arguments))
+
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
-        add2(a, b)
+        call()
     torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        c = add2(a, b)
-    with torch.no_grad():
-        a.fill_(5)
+        captured = call()
+    for x, other in zip(arguments, case.arguments(case.shapes[-1], torch.float32, "cuda")):
+        x.copy_(other)
     graph.replay()
-    assert torch.equal(c.detach(), torch.full_like(b, 6))
+    torch.cuda.synchronize()
+    torch.testing.assert_close(captured, call())
 
 
-def test_compile_reduce_overhead():
+@each_case
+def test_compile_reduce_overhead(case):
+    torch._dynamo.reset()
     function = torch.compile(
-        lambda a, b: add2(a, b).square(), fullgraph=True, mode="reduce-overhead"
+        lambda *x: sum(y.square().sum() for y in as_tuple(case.op(*x))),
+        fullgraph=True,
+        mode="reduce-overhead",
     )
     for _ in range(4):
-        a, b = torch.randn(2, 1000, device="cuda")
-        a.requires_grad_()
+        arguments = case.arguments(case.shapes[-1], torch.float32, "cuda", requires_grad=True)
         torch.compiler.cudagraph_mark_step_begin()
-        function(a, b).sum().backward()
-        torch.testing.assert_close(a.grad, 2 * (a + b).detach())
+        ours = torch.autograd.grad(function(*arguments), arguments)
+        torch.testing.assert_close(ours, gradients(case, arguments), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
-def test_second_device_while_the_first_is_current():
-    a, b = torch.randn(2, 1000, device="cuda:1")
-    c = add2(a, b)
-    assert c.device == a.device
+@each_case
+def test_second_device_while_the_first_is_current(case):
+    arguments = case.arguments(case.large, torch.float32, "cuda:1")
+    results = as_tuple(case.op(*arguments)) + gradients(case, arguments)
     assert torch.cuda.current_device() == 0
-    assert torch.equal(c, a + b)
-    with pytest.raises(RuntimeError, match=r"cuda:1.*cuda:0"):
-        add2(a, b.to("cuda:0"))
+    first = [x.to("cuda:0") for x in arguments]
+    for ours, expected in zip(results, as_tuple(case.op(*first)) + gradients(case, first)):
+        assert ours.device == torch.device("cuda:1")
+        torch.testing.assert_close(ours.to("cuda:0"), expected)
+    if len(arguments) > 1:
+        with pytest.raises(RuntimeError, match=r"cuda:1.*cuda:0"):
+            case.op(arguments[0], *first[1:])
 
 
 @pytest.mark.parametrize("offset", [0, 1], ids=["aligned", "unaligned"])
-def test_more_than_2_31_elements(offset):
+@pytest.mark.parametrize("op", [add2, my_op, sigmoid], ids=lambda op: op.__name__)
+def test_more_than_2_31_elements(op, offset):
     n = (1 << 31) + 3
-    needed = 3 * 2 * (n + 1)
+    count = 1 if op is sigmoid else 2
+    needed = (3 * count + 3) * 2 * (n + 1)
     if torch.cuda.mem_get_info()[0] < needed * 1.1:
         pytest.skip(f"needs {needed / 2**30:.0f} GiB of GPU memory")
-    a = torch.ones(n + offset, dtype=torch.bfloat16, device="cuda")[offset:]
-    b = torch.full((n + offset,), 2.0, dtype=torch.bfloat16, device="cuda")[offset:]
-    a[-1] = 5
-    c = add2(a, b)
-    assert c[-1] == 7
-    assert c[0] == 3
-    c[-1] = 3
-    assert bool((c == 3).all())
+    arguments = [
+        torch.full((n + offset,), value, dtype=torch.bfloat16, device="cuda")[offset:]
+        for value in (1.0, 2.0)[:count]
+    ]
+    arguments[0][-1] = 5
+    for x in arguments:
+        x.requires_grad_()
+    last = [x[-9:].detach().clone().requires_grad_() for x in arguments]
+    result, expected = op(*arguments), op(*last)
+    grads = torch.autograd.grad(result, arguments, result.detach())
+    expected_grads = torch.autograd.grad(expected, last, expected.detach())
+    for whole, end in zip([result, *grads], [expected, *expected_grads]):
+        assert torch.equal(whole[-9:].detach(), end.detach())
+        assert bool((whole[:-1].detach() == end[0].detach()).all())
 
 
 def test_launch_error_names_the_kernel_and_the_error():

@@ -1,0 +1,128 @@
+"""Every op's gradients, first and second: gradcheck, then each dtype against float64."""
+
+import itertools
+
+import pytest
+import torch
+from torch.autograd import gradcheck, gradgradcheck
+
+from tests.bindings.case import CASES, as_tuple, unit
+
+each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+
+
+def small(shapes):
+    return sum(max(1, torch.Size(shape).numel()) for shape in shapes) <= 200
+
+
+@pytest.mark.parametrize(
+    ("case", "shapes"),
+    [
+        pytest.param(case, shapes, id=f"{case.name}-{shapes}")
+        for case in CASES
+        for shapes in filter(small, case.shapes)
+    ],
+)
+def test_gradcheck(case, shapes, device):
+    arguments = case.arguments(shapes, torch.float64, device, requires_grad=True)
+    assert gradcheck(case.op, arguments)
+    assert gradgradcheck(case.op, arguments)
+    # A linear op has a second derivative only as part of something that is not linear.
+    squared = lambda *x: tuple(y.square() for y in as_tuple(case.op(*(t * t for t in x))))  # noqa: E731
+    assert gradgradcheck(squared, arguments)
+
+
+def gradients(case, arguments, grads, needed):
+    """The gradients of the arguments that are needed, for those of the results."""
+    inputs = [x.detach().requires_grad_(flag) for x, flag in zip(arguments, needed)]
+    results = as_tuple(case.op(*inputs))
+    assert all(result.requires_grad for result in results)
+    wanted = [x for x, flag in zip(inputs, needed) if flag]
+    return torch.autograd.grad(results, wanted, grads[: len(results)])
+
+
+def draw_grads(case, arguments):
+    with torch.no_grad():
+        return [torch.randn_like(result) for result in as_tuple(case.op(*arguments))]
+
+
+def assert_close(case, dtype, ours, expected):
+    """Each element to its own rounding and to what the case allows."""
+    information = torch.finfo(dtype)
+    for result, wanted in zip(ours, expected):
+        assert result.dtype == dtype
+        assert result.shape == wanted.shape
+        if wanted.numel() == 0:
+            continue
+        largest = wanted.abs().max()
+        units = case.gradient_units * unit(dtype) + case.saved_rounding * information.eps
+        limit = units * largest + information.eps * wanted.abs() + information.smallest_normal
+        difference = (result.double() - wanted).abs()
+        assert bool((difference <= limit).all()), (difference / limit).max()
+
+
+@each_case
+def test_each_dtype_has_the_gradient_of_float64(case, dtype, device):
+    for shapes in [*case.shapes, case.large]:
+        arguments = case.arguments(shapes, dtype, device)
+        grads = draw_grads(case, arguments)
+        every = [True] * len(arguments)
+        expected = gradients(
+            case, [x.double() for x in arguments], [g.double() for g in grads], every
+        )
+        assert_close(case, dtype, gradients(case, arguments, grads, every), expected)
+
+
+@each_case
+def test_gradient_of_any_subset(case, device):
+    arguments = case.arguments(case.shapes[-1], torch.float64, device)
+    grads = draw_grads(case, arguments)
+    every = gradients(case, arguments, grads, [True] * len(arguments))
+    for needed in itertools.product([True, False], repeat=len(arguments)):
+        if not any(needed):
+            assert not as_tuple(case.op(*arguments))[0].requires_grad
+            continue
+        some = gradients(case, arguments, grads, needed)
+        expected = [gradient for gradient, flag in zip(every, needed) if flag]
+        for ours, wanted in zip(some, expected):
+            torch.testing.assert_close(ours, wanted)
+
+
+@each_case
+def test_gradients_that_are_expanded_or_not_contiguous(case, device):
+    arguments = case.arguments(case.shapes[-1], torch.float64, device)
+    every = [True] * len(arguments)
+    results = as_tuple(case.op(*arguments))
+    expanded = [x.new_ones(()).expand(x.shape) for x in results]
+    strided = [torch.randn(*x.shape, 2, device=device).double()[..., 0] for x in results]
+    transposed = [
+        torch.randn(x.shape[::-1], device=device).double().permute(*range(x.dim())[::-1])
+        for x in results
+    ]
+    for grads in [expanded, strided, transposed]:
+        ours = gradients(case, arguments, grads, every)
+        expected = gradients(case, arguments, [x.contiguous() for x in grads], every)
+        torch.testing.assert_close(ours, expected)
+
+
+@each_case
+def test_a_result_that_nobody_uses(case, device):
+    arguments = case.arguments(case.shapes[-1], torch.float64, device, requires_grad=True)
+    results = as_tuple(case.op(*arguments))
+    for used in range(len(results)):
+        results = as_tuple(case.op(*arguments))
+        zeros = [torch.zeros_like(x) for x in results]
+        zeros[used] = torch.ones_like(results[used])
+        ours = torch.autograd.grad(results[used].sum(), arguments)
+        everything = as_tuple(case.op(*arguments))
+        torch.testing.assert_close(ours, torch.autograd.grad(everything, arguments, zeros))
+
+
+@each_case
+def test_no_grad_and_inference_mode(case, device):
+    arguments = case.arguments(case.shapes[-1], torch.float32, device, requires_grad=True)
+    with torch.no_grad():
+        assert not any(x.requires_grad for x in as_tuple(case.op(*arguments)))
+    with torch.inference_mode():
+        results = as_tuple(case.op(*arguments))
+        assert all(x.is_inference() for x in results)

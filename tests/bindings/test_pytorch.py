@@ -1,0 +1,167 @@
+"""Every op under what PyTorch does between a call and a kernel: compile, func, vmap, autocast."""
+
+import copy
+import importlib
+import inspect
+import pickle
+
+import pytest
+import torch
+
+from tests.bindings.case import CASES, as_tuple
+
+each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+each_vmap = pytest.mark.parametrize(
+    ("case", "in_dims"),
+    [
+        pytest.param(case, in_dims, id=f"{case.name}-{in_dims}")
+        for case in CASES
+        for in_dims in case.vmap_dims
+    ],
+)
+
+
+def squares(case):
+    """A scalar function of the op, with a second derivative."""
+    return lambda *x: sum(y.square().sum() for y in as_tuple(case.op(*x)))
+
+
+@each_case
+def test_is_a_real_function(case):
+    # By its name, since other tests reload its module.
+    op = getattr(importlib.import_module(case.op.__module__), case.name)
+    assert inspect.isfunction(op)
+    assert pickle.loads(pickle.dumps(op)) is op
+    assert copy.deepcopy(op) is op
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+@each_case
+def test_opcheck(case, requires_grad, dtype, device):
+    for shapes in case.shapes[:2] + case.shapes[-2:]:
+        arguments = case.arguments(shapes, dtype, device, requires_grad)
+        torch.library.opcheck(case.registered, arguments)
+
+
+@each_case
+def test_registered_op_equals_the_function(case, device):
+    arguments = case.arguments(case.shapes[-1], torch.float32, device, requires_grad=True)
+    ours, registered = as_tuple(case.op(*arguments)), as_tuple(case.registered(*arguments))
+    assert all(map(torch.equal, ours, registered))
+    for results in (ours, registered[: len(ours)]):
+        total = sum(x.square().sum() for x in results)
+        gradients = torch.autograd.grad(total, arguments)
+        expected = torch.autograd.grad(squares(case)(*arguments), arguments)
+        torch.testing.assert_close(gradients, expected)
+
+
+@each_case
+def test_compile_forward_and_backward(case, device):
+    def function(*x):
+        return squares(case)(*(t.sin() for t in x))
+
+    torch._dynamo.reset()
+    compiled = torch.compile(function, fullgraph=True)
+    for flag in (False, True):
+        arguments = case.arguments(case.shapes[-1], torch.float32, device, requires_grad=flag)
+        torch.testing.assert_close(compiled(*arguments), function(*arguments))
+    gradients = torch.autograd.grad(compiled(*arguments), arguments)
+    expected = torch.autograd.grad(function(*arguments), arguments)
+    torch.testing.assert_close(gradients, expected, rtol=1e-4, atol=1e-4)
+
+
+@each_case
+def test_meta_tensors(case, dtype):
+    for shapes in case.shapes:
+        arguments = case.arguments(shapes, dtype)
+        results = as_tuple(case.op(*(x.to("meta") for x in arguments)))
+        for fake, real in zip(results, as_tuple(case.op(*arguments))):
+            assert fake.is_meta
+            assert (fake.shape, fake.dtype) == (real.shape, real.dtype)
+            assert fake.stride() == real.stride()
+
+
+@each_case
+def test_func_grad_and_jacrev(case, device):
+    arguments = case.arguments(case.shapes[-1], torch.float64, device)
+    every = tuple(range(len(arguments)))
+    leaves = [x.clone().requires_grad_() for x in arguments]
+    expected = torch.autograd.grad(squares(case)(*leaves), leaves)
+    torch.testing.assert_close(torch.func.grad(squares(case), every)(*arguments), expected)
+    for position in every:
+        jacobian = torch.func.jacrev(squares(case), position)(*arguments)
+        torch.testing.assert_close(jacobian, expected[position])
+
+
+@each_case
+def test_func_grad_of_grad(case, device):
+    arguments = case.arguments(case.shapes[-1], torch.float64, device)
+
+    def first_squared(*x):
+        return torch.func.grad(squares(case))(*x).square().sum()
+
+    by_func = torch.func.grad(first_squared)(*arguments)
+    leaf = arguments[0].clone().requires_grad_()
+    (first,) = torch.autograd.grad(squares(case)(leaf, *arguments[1:]), leaf, create_graph=True)
+    (expected,) = torch.autograd.grad(first.square().sum(), leaf)
+    torch.testing.assert_close(by_func, expected)
+
+
+@each_vmap
+def test_vmap(case, in_dims, device):
+    def batched(shape, dim):
+        if dim is None:
+            return shape
+        place = dim if dim >= 0 else len(shape) + 1 + dim
+        return (*shape[:place], 3, *shape[place:])
+
+    shapes = [batched(*pair) for pair in zip(case.shapes[case.vmap_of], in_dims)]
+    arguments = case.arguments(shapes, torch.float64, device)
+    slices = [
+        [x if dim is None else x.select(dim, i) for x, dim in zip(arguments, in_dims)]
+        for i in range(3)
+    ]
+    for function in (case.op, torch.func.grad(squares(case))):
+        ours = as_tuple(torch.vmap(function, in_dims)(*arguments))
+        each = zip(*(as_tuple(function(*slice_)) for slice_ in slices))
+        for result, expected in zip(ours, each):
+            torch.testing.assert_close(result, torch.stack(expected))
+
+
+@each_case
+def test_forward_mode_raises_and_is_never_zero(case, device):
+    arguments = case.arguments(case.shapes[-1], torch.float32, device)
+    for function in (case.op, case.registered):
+        with pytest.raises(NotImplementedError, match=case.name):
+            torch.func.jvp(function, arguments, arguments)
+        with torch.autograd.forward_ad.dual_level():
+            dual = torch.autograd.forward_ad.make_dual(arguments[0], arguments[0])
+            for flag in (False, True):
+                rest = [x.detach().requires_grad_(flag) for x in arguments[1:]]
+                with pytest.raises(NotImplementedError, match=case.name):
+                    function(dual, *rest)
+
+
+@pytest.mark.parametrize("half", [torch.float16, torch.bfloat16], ids=str)
+@each_case
+def test_autocast_takes_any_floating_input(case, half, device):
+    arguments = case.arguments(case.shapes[-1], torch.float32, device, requires_grad=True)
+    with torch.autocast(device, dtype=half):
+        results = as_tuple(case.op(*arguments))
+        total = sum(x.float().square().sum() for x in results)
+    for gradient in torch.autograd.grad(total, arguments):
+        assert gradient.dtype == torch.float32
+        assert bool(gradient.isfinite().all())
+
+
+class Labelled(torch.Tensor):
+    """A subclass without a __torch_function__ of its own keeps its class through PyTorch's ops."""
+
+
+@each_case
+def test_tensor_subclasses_and_parameters(case, device):
+    arguments = case.arguments(case.shapes[-1], torch.float32, device)
+    labelled = [arguments[0].as_subclass(Labelled), *arguments[1:]]
+    assert all(type(x) is Labelled for x in as_tuple(case.op(*labelled)))
+    parameters = [torch.nn.Parameter(x) for x in arguments]
+    assert all(type(x) is torch.Tensor for x in as_tuple(case.op(*parameters)))

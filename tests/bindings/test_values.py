@@ -1,0 +1,154 @@
+"""Every op's numbers: every dtype, shape, stride and device, against numpy in float64."""
+
+import functools
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.bindings.case import CASES, FLOATING, as_tuple, assert_is_right
+from tests.bindings.views import laid_out, views
+
+each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+each_case_and_shapes = pytest.mark.parametrize(
+    ("case", "shapes"),
+    [
+        pytest.param(case, shapes, id=f"{case.name}-{shapes}")
+        for case in CASES
+        for shapes in case.shapes
+    ],
+)
+
+
+@each_case_and_shapes
+def test_values(case, shapes, dtype, device):
+    arguments = case.arguments(shapes, dtype, device)
+    assert_is_right(case, case.op(*arguments), arguments)
+
+
+@each_case
+def test_more_elements_than_one_thread_takes(case, dtype, device):
+    arguments = case.arguments(case.large, dtype, device)
+    assert_is_right(case, case.op(*arguments), arguments)
+
+
+@settings(
+    max_examples=60,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(data=st.data())
+@each_case
+def test_any_shapes_and_strides(case, device, data):
+    dtype = data.draw(st.sampled_from(FLOATING))
+    shapes = data.draw(case.any_shapes)
+    arguments = tuple(
+        laid_out(
+            shape,
+            data.draw(views(shape)),
+            functools.partial(case.draw, position, dtype=dtype, device=device),
+        )
+        for position, shape in enumerate(shapes)
+    )
+    assert_is_right(case, case.op(*arguments), arguments)
+
+
+@pytest.mark.parametrize("offset", range(1, 9))
+@each_case
+def test_memory_off_every_alignment(case, offset, dtype, device):
+    def unaligned(x, by):
+        return torch.cat([x.new_zeros(by), x.flatten()])[by:].view(x.shape)
+
+    arguments = case.arguments(case.shapes[-1], dtype, device)
+    moved = [unaligned(x, offset + position) for position, x in enumerate(arguments)]
+    assert_is_right(case, case.op(*moved), arguments)
+
+
+@each_case
+def test_same_bits_at_every_call_and_with_any_number_of_threads(case, dtype, device):
+    arguments = case.arguments(case.large, dtype, device)
+    first = as_tuple(case.op(*arguments))
+    threads = torch.get_num_threads()
+    try:
+        for count in [threads, 1, 3, threads]:
+            torch.set_num_threads(count)
+            assert all(map(torch.equal, first, as_tuple(case.op(*arguments))))
+    finally:
+        torch.set_num_threads(threads)
+
+
+@each_case
+def test_results_are_new_memory(case, device):
+    arguments = case.arguments(case.shapes[-1], torch.float32, device)
+    before = [x.clone() for x in arguments]
+    for result in as_tuple(case.op(*arguments)):
+        result.fill_(7)
+    assert all(map(torch.equal, before, arguments))
+
+
+@each_case
+def test_keyword_arguments(case):
+    import inspect
+
+    arguments = case.arguments(case.shapes[-1], torch.float32)
+    named = dict(zip(inspect.signature(case.op).parameters, arguments))
+    expected = as_tuple(case.op(*arguments))
+    backwards = dict(reversed(named.items()))
+    assert all(map(torch.equal, as_tuple(case.op(**backwards)), expected))
+    with pytest.raises(TypeError, match=rf"{case.name}.*other"):
+        case.op(*arguments, other=1)
+    with pytest.raises(TypeError, match=case.name):
+        case.op(*arguments[1:])
+
+
+@pytest.mark.parametrize(
+    ("case", "call"),
+    [
+        pytest.param(case, call, id=f"{case.name}-{name}")
+        for case in CASES
+        for name, call in case.bad_calls.items()
+    ],
+)
+def test_bad_input(case, call):
+    arguments, kind, words = call
+    with pytest.raises(kind) as caught:
+        case.op(*arguments)
+    assert type(caught.value) is kind
+    assert all(word in str(caught.value) for word in [case.name, *words]), caught.value
+
+
+@each_case
+def test_every_argument_has_a_dtype_and_layout_that_kernels_are_built_for(case):
+    good = case.arguments(case.shapes[-1], torch.float32)
+    for position in range(len(good)):
+        for bad in [
+            torch.ones(good[position].shape, dtype=torch.int32),
+            torch.ones(good[position].shape, dtype=torch.complex64),
+            good[position].to_sparse(),
+        ]:
+            arguments = [*good[:position], bad, *good[position + 1 :]]
+            with pytest.raises((NotImplementedError, TypeError), match=case.name):
+                case.op(*arguments)
+        with pytest.raises(TypeError, match=case.name):
+            case.op(*good[:position], [1.0], *good[position + 1 :])
+
+
+@pytest.mark.gpu
+@each_case
+def test_mixed_devices(case):
+    good = case.arguments(case.shapes[-1], torch.float32, "cuda")
+    if len(good) == 1:
+        pytest.skip("takes one tensor")
+    for position in range(len(good)):
+        arguments = [*good[:position], good[position].cpu(), *good[position + 1 :]]
+        with pytest.raises(RuntimeError, match=rf"{case.name}.* is on .* on "):
+            case.op(*arguments)
+
+
+@each_case
+def test_help_says_what_a_user_asks(case):
+    for word in ["Args:", "Returns:", "Raises:", "float16", "bfloat16", "gradient", "shape"]:
+        assert word in case.op.__doc__, word
+    assert case.op.build.module.forward.__doc__
