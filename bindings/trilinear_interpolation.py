@@ -82,7 +82,23 @@ def _fake_feats_gradient(grad, points):
     vmap=loop_vmap,
 )
 def trilinear_interpolation_feats_backward(grad, points):
-    """The gradient (N, 8, F) of trilinear_interpolation by feats; grad (N, F) is its result's."""
+    """The gradient of trilinear_interpolation by feats: each corner's weight times grad.
+
+    Args:
+        grad: (N, F), the gradient of trilinear_interpolation's result.
+        points: (N, 3), as given to it. Both are of float64, float32, float16 or bfloat16, on one
+            device.
+
+    Returns:
+        A new contiguous tensor (N, 8, F), in the dtype that PyTorch promotes theirs to.
+
+    The gradient by grad interpolates, as this function is linear in it; that by points is
+    trilinear_interpolation_points_backward's result.
+
+    Raises:
+        TypeError, NotImplementedError: as trilinear_interpolation.
+        RuntimeError: another shape, two devices, or a CUDA tensor meets a build without CUDA code.
+    """
 
 
 def _fake_points_gradient(grad, feats, points):
@@ -99,7 +115,28 @@ def _fake_points_gradient(grad, feats, points):
     vmap=loop_vmap,
 )
 def trilinear_interpolation_points_backward(grad, feats, points):
-    """The gradient (N, 3) of trilinear_interpolation by points; grad (N, F) is its result's."""
+    """The gradient of trilinear_interpolation by points.
+
+    Half the sum over F of grad times the interpolated value's derivative by u, v and w, the
+    positions in the cell: half, because points run from -1 to 1 where those run from 0 to 1.
+
+    Args:
+        grad: (N, F), the gradient of trilinear_interpolation's result.
+        feats: (N, 8, F), as given to it.
+        points: (N, 3), as given to it. All are of float64, float32, float16 or bfloat16, on one
+            device; 16-bit types are summed in float32 and rounded once.
+
+    Returns:
+        A new contiguous tensor (N, 3), in the dtype that PyTorch promotes theirs to; zeros where F
+        is 0. The sum is taken in an order that the shape alone decides.
+
+    Each gradient is the derivative along its direction (N, 3) of a function that is linear in each
+    coordinate: see _derivative.
+
+    Raises:
+        TypeError, NotImplementedError: as trilinear_interpolation.
+        RuntimeError: another shape, two devices, or a CUDA tensor meets a build without CUDA code.
+    """
 
 
 @trilinear_interpolation.gradient

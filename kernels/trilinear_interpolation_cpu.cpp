@@ -82,21 +82,19 @@ void narrow_array(T* to, const Accumulate<T>* from, int64_t size) {
   for (; i < size; ++i) to[i] = narrow<T>(from[i]);
 }
 
-// A tile of an array (n, lines, f) to read from.
+// A tile of an array (n, lines, f) to read from: its lines, each `stride` behind the one before.
 template <class T, int lines>
 class Input {
  public:
-  using A = Accumulate<T>;
-
   Input(const T* array, const Tile& tile, int64_t f) {
     const T* from = array + tile.row * lines * f + tile.column;
     if constexpr (!kIsBuffered<T>) {
-      begin_ = from;
+      begin = from;
       stride = f;
     } else {
-      begin_ = buffer_;
+      begin = buffer_;
       stride = tile.columns;
-      if (tile.columns == f) {
+      if (stride == f) {
         widen_array(buffer_, from, tile.rows * lines * f);
       } else {
         for (int i = 0; i < lines; ++i) widen_array(buffer_ + i * stride, from + i * f, stride);
@@ -104,114 +102,131 @@ class Input {
     }
   }
 
-  // The first line of a row of the tile; the next is `stride` behind it.
-  const A* row(int64_t i) const { return begin_ + i * lines * stride; }
-
+  const Accumulate<T>* begin;
   int64_t stride;
 
  private:
-  const A* begin_;
-  A buffer_[kBufferSize<T, lines>];
+  Accumulate<T> buffer_[kBufferSize<T, lines>];
 };
 
-// A tile of an array (n, lines, f) to write to, which write() completes.
+// The same to write to; write() completes it.
 template <class T, int lines>
 class Output {
  public:
-  using A = Accumulate<T>;
-
   Output(T* array, const Tile& tile, int64_t f)
       : tile_(tile), f_(f), to_(array + tile.row * lines * f + tile.column) {
     if constexpr (kIsBuffered<T>) {
-      begin_ = buffer_;
-      stride = tile.columns;
+      begin = buffer_;
     } else {
-      begin_ = to_;
-      stride = f;
+      begin = to_;
     }
   }
 
-  // The first line of a row of the tile; the next is `stride` behind it.
-  A* row(int64_t i) { return begin_ + i * lines * stride; }
-
   void write() const {
     if constexpr (kIsBuffered<T>) {
-      if (stride == f_) {
+      if (tile_.columns == f_) {
         narrow_array(to_, buffer_, tile_.rows * lines * f_);
       } else {
-        for (int i = 0; i < lines; ++i) narrow_array(to_ + i * f_, buffer_ + i * stride, stride);
+        for (int i = 0; i < lines; ++i) {
+          narrow_array(to_ + i * f_, buffer_ + i * tile_.columns, tile_.columns);
+        }
       }
     }
   }
 
-  int64_t stride;
+  Accumulate<T>* begin;
 
  private:
   Tile tile_;
   int64_t f_;
   T* to_;
-  A* begin_;
-  A buffer_[kBufferSize<T, lines>];
+  Accumulate<T> buffer_[kBufferSize<T, lines>];
 };
 
-template <class A>
-void interpolate(A* __restrict out, const A* feats, int64_t stride, const Weights<A>& weights,
-                 int64_t columns) {
-  const A* line[kCorners];
-  for (int k = 0; k < kCorners; ++k) line[k] = feats + k * stride;
-  for (int64_t i = 0; i < columns; ++i) {
-    A sum = weights.corner[0] * line[0][i];
-    for (int k = 1; k < kCorners; ++k) sum += weights.corner[k] * line[k][i];
-    out[i] = sum;
-  }
-}
-
-template <class A>
-void scale(A* __restrict out, const A* in, A factor, int64_t columns) {
-  for (int64_t i = 0; i < columns; ++i) out[i] = factor * in[i];
-}
-
-// The sum over the columns of grad times the derivative by the position. Column i is added up in
-// lane i % kLanes, which is what a compiler can vectorise without reordering sums of its own.
 constexpr int kLanes = 16;
 
-template <class A>
-struct Lanes {
-  A u[kLanes] = {}, v[kLanes] = {}, w[kLanes] = {};
-};
+bool has_long_rows(const Tile& tile) { return tile.columns >= kLanes; }
 
-template <class A>
-void add_derivative(Lanes<A>& sums, const A* grad, const A* feats, int64_t stride,
-                    const Position<A>& at, int columns) {
-  for (int i = 0; i < columns; ++i) {
-    A values[kCorners];
-    for (int k = 0; k < kCorners; ++k) values[k] = feats[k * stride + i];
-    const Position<A> slope = derivative(at, values);
-    sums.u[i] += grad[i] * slope.u;
-    sums.v[i] += grad[i] * slope.v;
-    sums.w[i] += grad[i] * slope.w;
+// Calls element(row, column) for all of a tile: along rows where these are long enough to be
+// vectorised, else along columns, because a loop over a short row costs more than the row's work.
+template <class Element>
+void for_elements(const Tile& tile, const Element& element) {
+  if (has_long_rows(tile)) {
+    for (int64_t row = 0; row < tile.rows; ++row) {
+      for (int64_t column = 0; column < tile.columns; ++column) element(row, column);
+    }
+  } else {
+    for (int64_t column = 0; column < tile.columns; ++column) {
+      for (int64_t row = 0; row < tile.rows; ++row) element(row, column);
+    }
   }
 }
 
 template <class A>
-A sum_of(const A (&lanes)[kLanes]) {
-  A sum = 0;
-  for (const A lane : lanes) sum += lane;
+void interpolate(const Tile& tile, A* __restrict out, const A* feats, int64_t stride,
+                 const Weights<A>* weights) {
+  for_elements(tile, [=](int64_t row, int64_t column) {
+    const A* corners = feats + row * kCorners * stride + column;
+    A sum = 0;
+    for (int k = 0; k < kCorners; ++k) sum += weights[row].corner[k] * corners[k * stride];
+    out[row * stride + column] = sum;
+  });
+}
+
+template <class A>
+void distribute(const Tile& tile, A* __restrict dfeats, const A* grad, int64_t stride,
+                const Weights<A>* weights) {
+  for_elements(tile, [=](int64_t row, int64_t column) {
+    A* corners = dfeats + row * kCorners * stride + column;
+    const A g = grad[row * stride + column];
+    for (int k = 0; k < kCorners; ++k) corners[k * stride] = weights[row].corner[k] * g;
+  });
+}
+
+template <class A>
+Position<A> scaled_derivative(const A* grad, const A* feats, int64_t stride,
+                              const Position<A>& at) {
+  A values[kCorners];
+  for (int k = 0; k < kCorners; ++k) values[k] = feats[k * stride];
+  const Position<A> slope = derivative(at, values);
+  return {*grad * slope.u, *grad * slope.v, *grad * slope.w};
+}
+
+// Adds kLanes columns at a time, which compilers vectorise without reordering any sum.
+template <class A>
+Position<A> derivative_of_row(const A* grad, const A* feats, int64_t stride, const Position<A>& at,
+                              int64_t columns) {
+  A u[kLanes] = {}, v[kLanes] = {}, w[kLanes] = {};
+  const auto add_lane = [&](int lane, int64_t column) {
+    const Position<A> term = scaled_derivative(grad + column, feats + column, stride, at);
+    u[lane] += term.u;
+    v[lane] += term.v;
+    w[lane] += term.w;
+  };
+  int64_t column = 0;
+  for (; column + kLanes <= columns; column += kLanes) {
+    for (int lane = 0; lane < kLanes; ++lane) add_lane(lane, column + lane);
+  }
+  for (int lane = 0; column + lane < columns; ++lane) add_lane(lane, column + lane);
+  Position<A> sum{};
+  for (int lane = 0; lane < kLanes; ++lane) add(sum, {u[lane], v[lane], w[lane]});
   return sum;
 }
 
 template <class A>
-void add_derivatives(Position<A>& sum, const A* grad, const A* feats, int64_t stride,
-                     const Position<A>& at, int64_t columns) {
-  Lanes<A> sums;
-  int64_t i = 0;
-  for (; i + kLanes <= columns; i += kLanes) {
-    add_derivative(sums, grad + i, feats + i, stride, at, kLanes);
+void add_derivatives(const Tile& tile, Position<A>* __restrict sums, const A* grad, const A* feats,
+                     int64_t stride, const Position<A>* at) {
+  if (has_long_rows(tile)) {
+    for (int64_t row = 0; row < tile.rows; ++row) {
+      add(sums[row], derivative_of_row(grad + row * stride, feats + row * kCorners * stride, stride,
+                                       at[row], tile.columns));
+    }
+  } else {
+    for_elements(tile, [=](int64_t row, int64_t column) {
+      add(sums[row], scaled_derivative(grad + row * stride + column,
+                                       feats + row * kCorners * stride + column, stride, at[row]));
+    });
   }
-  add_derivative(sums, grad + i, feats + i, stride, at, static_cast<int>(columns - i));
-  sum.u += sum_of(sums.u);
-  sum.v += sum_of(sums.v);
-  sum.w += sum_of(sums.w);
 }
 
 }  // namespace
@@ -222,10 +237,11 @@ void trilinear_interpolation(Cpu where, T* out, const T* feats, const T* points,
   for_tiles(where, n, f, [=](const Tile& tile) {
     const Input<T, kCorners> corners(feats, tile, f);
     Output<T, 1> results(out, tile, f);
-    for (int64_t i = 0; i < tile.rows; ++i) {
-      const auto weights = corner_weights(position_in_cell(points + (tile.row + i) * 3));
-      interpolate(results.row(i), corners.row(i), corners.stride, weights, tile.columns);
+    Weights<Accumulate<T>> weights[kTile];
+    for (int64_t row = 0; row < tile.rows; ++row) {
+      weights[row] = corner_weights(position_in_cell(points + (tile.row + row) * 3));
     }
+    interpolate(tile, results.begin, corners.begin, corners.stride, weights);
     results.write();
   });
 }
@@ -236,12 +252,11 @@ void trilinear_interpolation_feats_backward(Cpu where, T* dfeats, const T* grad,
   for_tiles(where, n, f, [=](const Tile& tile) {
     const Input<T, 1> grads(grad, tile, f);
     Output<T, kCorners> results(dfeats, tile, f);
-    for (int64_t i = 0; i < tile.rows; ++i) {
-      const auto weights = corner_weights(position_in_cell(points + (tile.row + i) * 3));
-      for (int k = 0; k < kCorners; ++k) {
-        scale(results.row(i) + k * results.stride, grads.row(i), weights.corner[k], tile.columns);
-      }
+    Weights<Accumulate<T>> weights[kTile];
+    for (int64_t row = 0; row < tile.rows; ++row) {
+      weights[row] = corner_weights(position_in_cell(points + (tile.row + row) * 3));
     }
+    distribute(tile, results.begin, grads.begin, grads.stride, weights);
     results.write();
   });
 }
@@ -251,26 +266,26 @@ void trilinear_interpolation_points_backward(Cpu where, T* dpoints, const T* gra
                                              const T* points, int64_t n, int64_t f) {
   const Tiles tiles(n, f);
   const int64_t across = tiles.across();
-  const auto row_range = [&](int64_t begin, int64_t end) {
+  const auto rows_of_tiles = [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      Position<Accumulate<T>> sums[kTile] = {};
+      const Tile first = tiles.at(i, 0);
+      Position<Accumulate<T>> at[kTile], sums[kTile] = {};
+      for (int64_t row = 0; row < first.rows; ++row) {
+        at[row] = position_in_cell(points + (first.row + row) * 3);
+      }
       for (int64_t j = 0; j < across; ++j) {
         const Tile tile = tiles.at(i, j);
         const Input<T, 1> grads(grad, tile, f);
         const Input<T, kCorners> corners(feats, tile, f);
-        for (int64_t row = 0; row < tile.rows; ++row) {
-          const auto at = position_in_cell(points + (tile.row + row) * 3);
-          add_derivatives(sums[row], grads.row(row), corners.row(row), corners.stride, at,
-                          tile.columns);
-        }
+        add_derivatives(tile, sums, grads.begin, corners.begin, corners.stride, at);
       }
-      const Tile tile = tiles.at(i, 0);
-      for (int64_t row = 0; row < tile.rows; ++row) {
-        store_gradient(dpoints + (tile.row + row) * 3, sums[row]);
+      for (int64_t row = 0; row < first.rows; ++row) {
+        store_gradient(dpoints + (first.row + row) * 3, sums[row]);
       }
     }
   };
-  where.for_ranges(tiles.down(), row_range, std::max<int64_t>(1, kGrain / std::max<int64_t>(1, across)));
+  where.for_ranges(tiles.down(), rows_of_tiles,
+                   std::max<int64_t>(1, kGrain / std::max<int64_t>(1, across)));
 }
 
 #define INSTANTIATE(T)                                                                         \

@@ -11,6 +11,13 @@ struct Position {
   A u, v, w;
 };
 
+template <class A>
+HOST_DEVICE void add(Position<A>& sum, const Position<A>& term) {
+  sum.u += term.u;
+  sum.v += term.v;
+  sum.w += term.w;
+}
+
 // Of coordinates from -1 to 1.
 template <class T>
 HOST_DEVICE Position<Accumulate<T>> position_in_cell(const T* coordinates) {

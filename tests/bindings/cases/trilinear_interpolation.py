@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from hypothesis import strategies as st
 
-from bindings.trilinear_interpolation import trilinear_interpolation
+from bindings.trilinear_interpolation import TrilinearInterpolation, trilinear_interpolation
 from tests.bindings.case import Case, unit
 
 CORNERS = list(itertools.product([0, 1], repeat=3))
@@ -77,6 +77,7 @@ CASE = Case(
         "2 coordinates": ((FEATS, POINTS[:, :2]), RuntimeError, ["'points'", "[4, 2]", "[4, 3]"]),
         "fewer points": ((FEATS, POINTS[1:]), RuntimeError, ["'points'", "[3, 3]", "[4, 3]"]),
     },
+    module=TrilinearInterpolation,
     vmap_of=4,
     vmap_dims=[(0, 0), (0, None), (None, 1), (2, 0)],
 )
