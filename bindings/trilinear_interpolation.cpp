@@ -110,10 +110,11 @@ PYTHON_MODULE(module) {
       "The gradient (N, 3) by points, from the result's gradient grad (N, F), feats (N, 8, F) and "
       "points (N, 3).",
       "grad", "feats", "points");
-  module.define<backward>("backward",
-                          "The gradients by feats and by points: (feats_backward(grad, points), "
-                          "points_backward(grad, feats, points)).",
-                          "grad", "feats", "points");
+  module.define<backward>(
+      "backward",
+      "The gradients (N, 8, F) by feats and (N, 3) by points, from the result's gradient grad "
+      "(N, F): those of feats_backward and points_backward.",
+      "grad", "feats", "points");
   module.define<forward>("trilinearinterpolation", forward_doc, "feats", "points");
   module.define<trilinearinterpolation_bw>(
       "trilinearinterpolation_bw",

@@ -4,6 +4,10 @@
 
 // Every kernel moves 16-byte vectors (Vector<T>) where f and the arrays' addresses allow it, and
 // else single elements. Both are Packs here, and `packs` is how many of them a row of f has.
+//
+// On an H200, float32, n = 2^20 and f = 64: 554 us forward (4.4 TB/s), 620 us by feats, 568 us by
+// points. Loads that leave the first-level cache alone (no_allocate) take 583 us forward, and 1147
+// instead of 704 where a row is one vector: then its cache lines are read 8 times.
 
 template <class T>
 struct Single {
@@ -58,7 +62,8 @@ __global__ void __launch_bounds__(kThreadsPerBlock)
   store_pack(out + i, result);
 }
 
-// One pack of grad per thread.
+// One pack of grad per thread. Stores reach 3.9 TB/s on an H200, but 1.2 where a row has fewer
+// bytes than a sector of memory (32), as the 8 results of a thread lie a row apart.
 template <class Pack, class T>
 __global__ void __launch_bounds__(kThreadsPerBlock)
     feats_backward(Pack* __restrict__ dfeats, const Pack* __restrict__ grad,

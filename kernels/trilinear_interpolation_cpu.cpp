@@ -143,6 +143,13 @@ class Output {
   Accumulate<T> buffer_[kBufferSize<T, lines>];
 };
 
+template <class T>
+void weights_of_rows(Weights<Accumulate<T>>* weights, const T* points, const Tile& tile) {
+  for (int64_t row = 0; row < tile.rows; ++row) {
+    weights[row] = corner_weights(position_in_cell(points + (tile.row + row) * 3));
+  }
+}
+
 constexpr int kLanes = 16;
 
 bool has_long_rows(const Tile& tile) { return tile.columns >= kLanes; }
@@ -238,9 +245,7 @@ void trilinear_interpolation(Cpu where, T* out, const T* feats, const T* points,
     const Input<T, kCorners> corners(feats, tile, f);
     Output<T, 1> results(out, tile, f);
     Weights<Accumulate<T>> weights[kTile];
-    for (int64_t row = 0; row < tile.rows; ++row) {
-      weights[row] = corner_weights(position_in_cell(points + (tile.row + row) * 3));
-    }
+    weights_of_rows(weights, points, tile);
     interpolate(tile, results.begin, corners.begin, corners.stride, weights);
     results.write();
   });
@@ -253,9 +258,7 @@ void trilinear_interpolation_feats_backward(Cpu where, T* dfeats, const T* grad,
     const Input<T, 1> grads(grad, tile, f);
     Output<T, kCorners> results(dfeats, tile, f);
     Weights<Accumulate<T>> weights[kTile];
-    for (int64_t row = 0; row < tile.rows; ++row) {
-      weights[row] = corner_weights(position_in_cell(points + (tile.row + row) * 3));
-    }
+    weights_of_rows(weights, points, tile);
     distribute(tile, results.begin, grads.begin, grads.stride, weights);
     results.write();
   });
