@@ -1,4 +1,4 @@
-"""What does a call cost the host: add2, its compiled module, and torch.add, on 64 floats?
+"""What does a call of an op cost the host, next to PyTorch's own, on 64 floats?
 
     python -m benchmarks.call_overhead
 
@@ -11,33 +11,30 @@ import torch
 
 import jit_loader
 from benchmarks import report, timing
-from bindings.add2 import add2
+from benchmarks.workloads import WORKLOADS, as_tuple
 
 ELEMENTS = 64
 
 
-def ways(device):
+def ways(workload, device):
     """{question: {name: function of no arguments}}; what stands under "torch" is compared with."""
-    a, b, grad = torch.randn(3, ELEMENTS, device=device)
-    x, y = (torch.randn(ELEMENTS, device=device, requires_grad=True) for _ in range(2))
-    forward = jit_loader.load_op("add2").forward
+    inputs = workload.inputs(ELEMENTS, torch.float32, device)
+    leaves = [x.clone().requires_grad_() for x in inputs]
+    grads = [torch.ones_like(result) for result in as_tuple(workload.eager(*inputs))]
+    functions = {"torch": workload.eager, "ours": workload.ours}
+    module = jit_loader.load_op(workload.op)
 
     def forward_and_backward(function):
-        return lambda: torch.autograd.grad(function(x, y), (x, y), grad)
+        return lambda: torch.autograd.grad(as_tuple(function(*leaves)), leaves, grads)
+
+    def calls(arguments):
+        return {name: lambda f=f: f(*arguments) for name, f in functions.items()}
 
     return {
-        "no grad": {
-            "torch": lambda: torch.add(a, b),
-            "add2": lambda: add2(a, b),
-            "module": lambda: forward(a, b),
-        },
-        "requires_grad, forward": {
-            "torch": lambda: torch.add(x, y),
-            "add2": lambda: add2(x, y),
-        },
-        "requires_grad, forward and backward": {
-            "torch": forward_and_backward(torch.add),
-            "add2": forward_and_backward(add2),
+        "no grad": {**calls(inputs), "module": lambda: module.forward(*inputs)},
+        "grad, forward": calls(leaves),
+        "grad, forward and backward": {
+            name: forward_and_backward(function) for name, function in functions.items()
         },
     }
 
@@ -57,31 +54,44 @@ def measure(calls, rounds, loops, device):
     return samples
 
 
+def measure_all(workload, device, rounds, loops):
+    """Yields the results of a workload on a device."""
+    for question, calls in ways(workload, device).items():
+        samples = measure(calls, rounds, loops, device)
+        medians = {name: timing.median(seconds) for name, seconds in samples.items()}
+        yield {
+            "workload": workload.name,
+            "question": question,
+            "medians": medians,
+            "over_torch": {name: t / medians["torch"] for name, t in medians.items()},
+            "samples": samples,
+        }
+
+
 def main():
     options = report.parser(__doc__).parse_args()
-    rounds, loops = (3, 100) if options.quick else (31, 5000)
-    for device in report.devices("add2"):
+    rounds, loops = (3, 20) if options.quick else (15, 2000)
+    forward = [workload for workload in WORKLOADS if not workload.gradients_of]
+    for device in report.devices(forward[0].op):
         results = []
-        for question, calls in ways(device).items():
-            report.progress(f"{device}: {question}")
-            samples = measure(calls, rounds, loops, device)
-            medians = {name: timing.median(seconds) for name, seconds in samples.items()}
-            ratios = {name: seconds / medians["torch"] for name, seconds in medians.items()}
-            results.append(
-                {"question": question, "medians": medians, "over_torch": ratios, "samples": samples}
-            )
+        for workload in forward:
+            report.progress(f"{device}: {workload.name}")
+            results += measure_all(workload, device, rounds, loops)
         report.table(
             f"one call on {device}, {ELEMENTS} floats",
-            ["", "", "median", "time / torch's"],
+            ["", "", "torch", "ours", "ours / torch's", "module / torch's"],
             [
                 (
+                    result["workload"],
                     result["question"],
-                    name,
-                    report.duration(seconds),
-                    f"{result['over_torch'][name]:.2f}",
+                    report.duration(result["medians"]["torch"]),
+                    report.duration(result["medians"]["ours"]),
+                    f"{result['over_torch']['ours']:.2f}",
+                    f"{result['over_torch']['module']:.2f}"
+                    if "module" in result["medians"]
+                    else "",
                 )
                 for result in results
-                for name, seconds in result["medians"].items()
             ],
         )
         report.save("call_overhead", device, options, results)

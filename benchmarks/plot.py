@@ -11,37 +11,49 @@ from matplotlib.figure import Figure
 
 from benchmarks.report import RESULTS
 
-LABELS = {"add2": "add2", "torch": "torch.add", "copy": "copy"}
-COLOURS = {"add2": "tab:red", "torch": "tab:blue", "copy": "0.6"}
+COLOURS = {"ours": "tab:red", "eager": "tab:blue", "compiled": "tab:green", "copy": "0.6"}
+LABELS = {"ours": "ours", "eager": "PyTorch", "compiled": "torch.compile", "copy": "copy"}
 STYLES = {"float32": "-", "bfloat16": "--"}
+COLUMNS = 4
 
 
 def plot_bandwidth(path):
-    """Draws GB/s over the bytes that a call moves, and returns the picture's path."""
+    """Draws GB/s over the bytes that a call moves, a panel per workload; the picture's path."""
     content = json.loads(path.read_text())
-    figure = Figure(figsize=(8, 5), layout="constrained")
-    axes = figure.add_subplot()
+    names = list(dict.fromkeys(result["workload"] for result in content["results"]))
+    rows = -(-len(names) // COLUMNS)
+    figure = Figure(figsize=(3 * COLUMNS, 2.4 * rows + 0.8), layout="constrained")
+    panels = figure.subplots(rows, COLUMNS, squeeze=False, sharex=True, sharey=True).flat
+    for name, axes in zip(names, panels):
+        draw(axes, [result for result in content["results"] if result["workload"] == name])
+        axes.set_title(name, fontsize=10)
+    for axes in panels:
+        axes.set_visible(False)
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), fontsize=8)
+    figure.supylabel("GB/s", fontsize=10)
+    figure.supxlabel("bytes read and written by a call", fontsize=10)
+    figure.suptitle(f"{content['device']}, PyTorch {content['machine']['torch']}", fontsize=11)
+    picture = path.with_suffix(".png")
+    figure.savefig(picture, dpi=110)
+    return picture
+
+
+def draw(axes, results):
+    """One workload's lines."""
     for dtype, style in STYLES.items():
         # The copy moves bytes, whatever the dtype: one line of it is enough.
-        for name in LABELS if dtype == "float32" else ("add2", "torch"):
-            results = [result for result in content["results"] if result["dtype"] == dtype]
-            axes.plot(
-                [result["bytes"] for result in results],
-                [result["gb_per_s"][name] for result in results],
-                style,
-                color=COLOURS[name],
-                label=LABELS[name] if name == "copy" else f"{LABELS[name]}, {dtype}",
-            )
+        for name in LABELS if dtype == "float32" else ("ours", "eager", "compiled"):
+            points = [
+                (result["bytes"], result["gb_per_s"][name])
+                for result in results
+                if result["dtype"] == dtype and name in result["gb_per_s"]
+            ]
+            label = LABELS[name] if name == "copy" else f"{LABELS[name]}, {dtype}"
+            axes.plot(*zip(*points), style, color=COLOURS[name], label=label, lw=1.2)
     axes.set_xscale("log", base=2)
-    axes.set_xlabel("bytes read and written by a call")
-    axes.set_ylabel("GB/s")
     axes.set_ylim(bottom=0)
-    axes.set_title(f"{content['device']}, PyTorch {content['machine']['torch']}")
     axes.grid(alpha=0.3)
-    axes.legend()
-    picture = path.with_suffix(".png")
-    figure.savefig(picture, dpi=120)
-    return picture
 
 
 def main():

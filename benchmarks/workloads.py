@@ -8,6 +8,8 @@ import torch
 from bindings.add2 import add2
 from bindings.my_op import my_op
 from bindings.sigmoid import sigmoid
+from bindings.sum_single import sum_single
+from bindings.two_norm import two_norm
 
 
 @dataclass(frozen=True)
@@ -41,10 +43,14 @@ class Workload:
         """A function of no arguments that does the work once, by this function."""
         if not self.gradients_of:
             return lambda: function(*inputs)
-        result = function(*inputs)
-        grad = torch.ones_like(result)
+        results = as_tuple(function(*inputs))
+        grads = [torch.ones_like(result) for result in results]
         wanted = [inputs[position] for position in self.gradients_of]
-        return lambda: torch.autograd.grad(result, wanted, grad, retain_graph=True)
+        return lambda: torch.autograd.grad(results, wanted, grads, retain_graph=True)
+
+
+def as_tuple(value):
+    return value if isinstance(value, tuple) else (value,)
 
 
 def vectors(count):
@@ -55,10 +61,17 @@ def _my_op(x, y):
     return 3 * x - y
 
 
+def _two_norm(a, b):
+    return torch.linalg.vector_norm(a - b)
+
+
 WORKLOADS = [
     Workload("add2", add2, torch.add, vectors(2), lambda n: 3 * n),
     Workload("my_op", my_op, _my_op, vectors(2), lambda n: 3 * n),
     Workload("my_op backward", my_op, _my_op, vectors(2), lambda n: 3 * n, (0, 1)),
     Workload("sigmoid", sigmoid, torch.sigmoid, vectors(1), lambda n: 2 * n),
     Workload("sigmoid backward", sigmoid, torch.sigmoid, vectors(1), lambda n: 3 * n, (0,)),
+    Workload("sum_single", sum_single, torch.sum, vectors(1), lambda n: n),
+    Workload("two_norm", two_norm, _two_norm, vectors(2), lambda n: 2 * n),
+    Workload("two_norm backward", two_norm, _two_norm, vectors(2), lambda n: 4 * n, (0, 1)),
 ]

@@ -10,6 +10,9 @@ from bindings.differentiable import differentiable
 def add2(a, b):
     """a + b, element by element, on CPU and CUDA.
 
+    >>> add2(torch.tensor([1.0, 2.0]), torch.tensor([0.5]))
+    tensor([1.5000, 2.5000])
+
     Args:
         a, b: tensors of float64, float32, float16 or bfloat16, of any shapes and strides that
             broadcast, on one device. 16-bit types are added in float32 and rounded once.

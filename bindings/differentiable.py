@@ -131,8 +131,9 @@ def differentiable(
     `@op.gradient` decorates the formula: called with the gradient of each result and then what was
     saved, it returns the gradient of every argument, or a function that computes it, called only
     where the gradient is asked for. An argument named `needs` is given a bool for every argument
-    of the op: whether its gradient is asked for. Written in differentiable operations, the formula
-    can be differentiated again.
+    of the op: whether its gradient is asked for. One named `shapes` is given the shape of every
+    argument, so that none has to be saved for its shape only. Written in differentiable operations,
+    the formula can be differentiated again.
     """
 
     def decorate(body):
@@ -142,7 +143,7 @@ def differentiable(
         names = (*parameters, *outputs)
         kept = [names.index(item) for item in saves]
         formula = forward = None
-        formula_needs = False
+        told = set()  # of what the formula is told by name
         scope = {"NotImplemented": NotImplemented, "is_dynamo_compiling": is_dynamo_compiling}
 
         def use(module):
@@ -154,12 +155,18 @@ def differentiable(
             values = (*inputs, *output) if len(outputs) > 1 else (*inputs, output)
             if kept:
                 ctx.save_for_backward(*(values[i] for i in kept))
+            if "shapes" in told:
+                ctx.shapes = tuple(x.shape for x in inputs)
             if results is not None:
                 ctx.mark_non_differentiable(*output[results:])
 
         def gradients(ctx, *grads):
-            needs = {"needs": ctx.needs_input_grad} if formula_needs else {}
-            values = formula(*grads[:results], *ctx.saved_tensors, **needs)
+            named = {}
+            if "needs" in told:
+                named["needs"] = ctx.needs_input_grad
+            if "shapes" in told:
+                named["shapes"] = ctx.shapes
+            values = formula(*grads[:results], *ctx.saved_tensors, **named)
             return tuple(
                 value() if needed and callable(value) else value if needed else None
                 for value, needed in zip(values, ctx.needs_input_grad)
@@ -225,9 +232,9 @@ def differentiable(
         call = functools.wraps(body)(scope[name])
 
         def gradient(function):
-            nonlocal formula, formula_needs
+            nonlocal formula, told
             formula = function
-            formula_needs = "needs" in inspect.signature(function).parameters
+            told = {"needs", "shapes"} & set(inspect.signature(function).parameters)
             return function
 
         call.gradient = gradient

@@ -39,6 +39,12 @@ T* out(Type<T>, const at::Tensor& y) {
   return static_cast<T*>(y.mutable_data_ptr());
 }
 
+// Memory that Op::scratch made; nullptr where it made none.
+template <class T>
+Accumulate<T>* scratch(Type<T>, const at::Tensor& memory) {
+  return memory.defined() ? static_cast<Accumulate<T>*>(memory.mutable_data_ptr()) : nullptr;
+}
+
 // Tensors that are memory and nothing else. Every other key (a batched, fake, sparse or negated
 // tensor) means that PyTorch's dispatcher has to see the call before a kernel does.
 constexpr c10::DispatchKeySet kPlainKeys =
@@ -133,9 +139,14 @@ class Op {
 
   // Contiguous, uninitialised, of this shape and of x's dtype and device.
   at::Tensor empty(at::IntArrayRef shape, const at::Tensor& x) const {
-    return at::_ops::empty_memory_format::call(c10::fromIntArrayRefSlow(shape), x.scalar_type(),
-                                               at::kStrided, x.device(), std::nullopt,
-                                               at::MemoryFormat::Contiguous);
+    return empty(shape, x.scalar_type(), x.device());
+  }
+
+  // Uninitialised memory for so many values of the type that x's elements are accumulated in, on
+  // x's device; none for 0.
+  at::Tensor scratch(int64_t values, const at::Tensor& x) const {
+    if (values == 0) return {};
+    return empty(values, x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat, x.device());
   }
 
   // Calls body(where, type) once, for x's device and dtype. Every tensor of the op has both.
@@ -154,6 +165,11 @@ class Op {
   }
 
  private:
+  static at::Tensor empty(at::IntArrayRef shape, at::ScalarType dtype, at::Device device) {
+    return at::_ops::empty_memory_format::call(c10::fromIntArrayRefSlow(shape), dtype, at::kStrided,
+                                               device, std::nullopt, at::MemoryFormat::Contiguous);
+  }
+
   // Whether kernels are built for the dtype; if so, calls f with its C++ type.
   template <class F>
   static bool with_type(at::ScalarType dtype, const F& f) {

@@ -10,9 +10,16 @@ from benchmarks import machine, timing
 from benchmarks.report import duration
 
 
-def parser(description):
-    """The ArgumentParser of an example that compares: --dtype, --device, --repeat."""
+def parser(description, **sizes):
+    """The ArgumentParser of an example that compares: --dtype, --device, --repeat and each size.
+
+    sizes: the name of an option and its default, a whole number.
+    """
     result = command_line.parser(description)
+    for name, default in sizes.items():
+        result.add_argument(
+            f"--{name}", type=command_line.count, default=default, help=f"default: {default}"
+        )
     names = ", ".join(command_line.DTYPES)
     result.add_argument(
         "--dtype", type=command_line.dtype, default=torch.float32, help=f"one of {names}"

@@ -11,11 +11,7 @@ from bindings.add2 import add2
 
 
 def main():
-    arguments = parser(__doc__)
-    arguments.add_argument(
-        "--n", type=command_line.count, default=2**20, help="elements (default: 1048576)"
-    )
-    options = command_line.parse(arguments, "add2")
+    options = command_line.parse(parser(__doc__, n=2**20), "add2")
     torch.manual_seed(0)
     a, b = (torch.randn(options.n, dtype=options.dtype, device=options.device) for _ in range(2))
     compare("add2", add2, torch.add, (a, b), f"n = {options.n:,}", repeat=options.repeat)

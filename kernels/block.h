@@ -18,26 +18,44 @@ struct Block {
 };
 
 #ifdef __F16C__
-using EightFloats __attribute__((vector_size(32))) = float;
-#ifdef __clang__
-using EightHalves __attribute__((vector_size(16))) = _Float16;
-inline EightFloats widen(EightHalves x) { return __builtin_convertvector(x, EightFloats); }
-inline EightHalves narrow(EightFloats x) { return __builtin_convertvector(x, EightHalves); }
+// As wide as the vectors that the compiler makes of the loops over a block: a load of 64 bytes that
+// two stores of 32 have written waits for both (3.9 us instead of 0.5 for those 8192 additions).
+#ifdef __AVX512F__
+constexpr int kWide = 16;
 #else
-using EightHalves __attribute__((vector_size(16))) = short;
+constexpr int kWide = 8;
+#endif
+using WideFloats __attribute__((vector_size(4 * kWide))) = float;
+#ifdef __clang__
+using WideHalves __attribute__((vector_size(2 * kWide))) = _Float16;
+inline WideFloats widen(WideHalves x) { return __builtin_convertvector(x, WideFloats); }
+inline WideHalves narrow(WideFloats x) { return __builtin_convertvector(x, WideHalves); }
+#else
+using WideHalves __attribute__((vector_size(2 * kWide))) = short;
 constexpr int kToNearest = 0;
-inline EightFloats widen(EightHalves x) { return __builtin_ia32_vcvtph2ps256(x); }
-inline EightHalves narrow(EightFloats x) { return __builtin_ia32_vcvtps2ph256(x, kToNearest); }
+#ifdef __AVX512F__
+constexpr unsigned short kAll = 0xffff;
+constexpr int kCurrentRounding = 4;
+inline WideFloats widen(WideHalves x) {
+  return __builtin_ia32_vcvtph2ps512_mask(x, WideFloats{}, kAll, kCurrentRounding);
+}
+inline WideHalves narrow(WideFloats x) {
+  return __builtin_ia32_vcvtps2ph512_mask(x, kToNearest, WideHalves{}, kAll);
+}
+#else
+inline WideFloats widen(WideHalves x) { return __builtin_ia32_vcvtph2ps256(x); }
+inline WideHalves narrow(WideFloats x) { return __builtin_ia32_vcvtps2ph256(x, kToNearest); }
+#endif
 #endif
 #endif
 
 inline Block<Half> load_block(const Half* from) {
   Block<Half> block;
 #ifdef __F16C__
-  for (int i = 0; i < kBlock; i += 8) {
-    EightHalves halves;
+  for (int i = 0; i < kBlock; i += kWide) {
+    WideHalves halves;
     memcpy(&halves, from + i, sizeof(halves));
-    const EightFloats floats = widen(halves);
+    const WideFloats floats = widen(halves);
     memcpy(block.value + i, &floats, sizeof(floats));
   }
 #else
@@ -48,10 +66,10 @@ inline Block<Half> load_block(const Half* from) {
 
 inline void store_block(Half* to, const Block<Half>& block) {
 #ifdef __F16C__
-  for (int i = 0; i < kBlock; i += 8) {
-    EightFloats floats;
+  for (int i = 0; i < kBlock; i += kWide) {
+    WideFloats floats;
     memcpy(&floats, block.value + i, sizeof(floats));
-    const EightHalves halves = narrow(floats);
+    const WideHalves halves = narrow(floats);
     memcpy(to + i, &halves, sizeof(halves));
   }
 #else

@@ -7,7 +7,7 @@ struct Sigmoid {
   template <class T>
   HOST_DEVICE T operator()(T x) const {
     const T e = exponential(x < T{0} ? x : -x);
-    const T r = T{1} / (T{1} + e);
+    const T r = reciprocal(T{1} + e);
     return x < T{0} ? e * r : r;
   }
 };

@@ -96,7 +96,7 @@ def test_gradients_that_are_expanded_or_not_contiguous(case, device):
     expanded = [x.new_ones(()).expand(x.shape) for x in results]
     strided = [torch.randn(*x.shape, 2, device=device).double()[..., 0] for x in results]
     transposed = [
-        torch.randn(x.shape[::-1], device=device).double().permute(*range(x.dim())[::-1])
+        torch.randn(x.shape[::-1], device=device).double().permute(tuple(range(x.dim()))[::-1])
         for x in results
     ]
     for grads in [expanded, strided, transposed]:

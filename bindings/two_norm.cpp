@@ -1,0 +1,94 @@
+#include "kernels/two_norm.h"
+
+#include "bindings/op.h"
+
+static void write_norm(const Op& op, const at::Tensor& norm, const at::Tensor& a,
+                       const at::Tensor& b, int64_t n) {
+  op.run(a, [&](auto where, auto type) {
+    const at::Tensor sums = op.scratch(partial_sums(where, n), a);
+    two_norm(where, out(type, norm), scratch(type, sums), in(type, a), in(type, b), n);
+  });
+}
+
+at::Tensor forward(const at::Tensor& a, const at::Tensor& b) {
+  const Op op("two_norm");
+  at::Tensor x = a, y = b;
+  op.broadcast("a", x, "b", y);
+  const at::Tensor norm = op.empty({}, x);
+  write_norm(op, norm, x, y, x.numel());
+  return norm;
+}
+
+// A value that the kernel reads from memory, in x's dtype.
+static at::Tensor scalar(const Op& op, const char* argument, const at::Tensor& value,
+                         const at::Tensor& x) {
+  op.floating(argument, value);
+  op.same_device(argument, value, "a", x);
+  TORCH_CHECK(value.numel() == 1, "two_norm_backward(): argument '", argument, "' has ",
+              value.numel(), " elements; it must have one");
+  return value.to(x.scalar_type());
+}
+
+static std::tuple<at::Tensor, at::Tensor> gradients(const at::Tensor& grad, const at::Tensor& a,
+                                                    const at::Tensor& b, const at::Tensor& norm,
+                                                    bool both) {
+  const Op op("two_norm_backward");
+  at::Tensor x = a, y = b;
+  op.broadcast("a", x, "b", y);
+  const at::Tensor g = scalar(op, "grad", grad, x), length = scalar(op, "norm", norm, x);
+  const at::Tensor da = op.empty_like(x), db = both ? op.empty_like(x) : at::Tensor();
+  op.run(x, [&](auto where, auto type) {
+    two_norm_backward(where, out(type, da), both ? out(type, db) : nullptr, in(type, g),
+                      in(type, x), in(type, y), in(type, length), x.numel());
+  });
+  return {da, db};
+}
+
+std::tuple<at::Tensor, at::Tensor> backward(const at::Tensor& grad, const at::Tensor& a,
+                                            const at::Tensor& b, const at::Tensor& norm) {
+  return gradients(grad, a, b, norm, true);
+}
+
+at::Tensor backward_of_a(const at::Tensor& grad, const at::Tensor& a, const at::Tensor& b,
+                         const at::Tensor& norm) {
+  return std::get<0>(gradients(grad, a, b, norm, false));
+}
+
+void two_norm_of_matrices(const at::Tensor& a, const at::Tensor& b, const at::Tensor& c, int64_t n,
+                          int64_t m) {
+  const Op op("two_norm");
+  int64_t elements = 0;
+  TORCH_CHECK_VALUE(n >= 0, "two_norm(): argument 'n' is ", n, "; it must not be negative");
+  TORCH_CHECK_VALUE(m >= 0, "two_norm(): argument 'm' is ", m, "; it must not be negative");
+  TORCH_CHECK_VALUE(!__builtin_mul_overflow(n, m, &elements), "two_norm(): ", n, " x ", m,
+                    " elements are more than 64 bits count");
+  op.float_buffer("a", a, elements);
+  op.same_device("a", a, "b", op.float_buffer("b", b, elements));
+  op.same_device("a", a, "c", op.float_buffer("c", c, 1));
+  write_norm(op, c, a, b, elements);
+  c.unsafeGetTensorImpl()->bump_version();
+}
+
+PYTHON_MODULE(module) {
+  module.doc("two_norm, compiled; bindings/two_norm.py has the function with a gradient.");
+  define_with_try<forward>(
+      module, "forward",
+      "sqrt(sum((a - b)^2)) as a new tensor without dimensions, without a gradient. Floating "
+      "tensors on one device; shapes broadcast and dtypes promote as in PyTorch.",
+      "a", "b");
+  define_with_try<backward>(
+      module, "backward",
+      "(da, db): da = grad * (a - b) / norm, or 0 where norm is 0, and db = -da, both new and of "
+      "the shape and dtype that a and b broadcast and promote to. grad and norm have one element.",
+      "grad", "a", "b", "norm");
+  define_with_try<backward_of_a>(module, "backward_of_a",
+                                 "The first of backward's results, without the work for the other.",
+                                 "grad", "a", "b", "norm");
+  module.define<two_norm_of_matrices>(
+      "two_norm",
+      "Writes sqrt(sum((a - b)^2)) into the first element of c, for matrices a and b of n x m. "
+      "a, b and c are contiguous float32 tensors on one device, a and b of at least n * m "
+      "elements, of which the first n * m are taken; c may be part of a or b. ValueError for a "
+      "negative n or m, RuntimeError for the rest.",
+      "a", "b", "c", "n", "m");
+}

@@ -1,0 +1,73 @@
+// *out = Finish()(the sum of Formula()(in[i]...) over every i in [0, n)), on the CPU; the sum of no
+// elements is 0.
+//
+// Formula and Finish are structs with a template operator() over the type that is computed in:
+// 16-bit inputs arrive as float, are accumulated as float, and the result is rounded once. All
+// arrays hold n contiguous elements of one type. `scratch` is the caller's memory for
+// partial_sums(where, n) values, whose content before and after means nothing.
+//
+// Every addition has its place, which depends on n alone. A chunk is summed in 64 lanes, so that
+// the loop vectorises, and lanes and chunks are added in pairs: no sum on the way has more than
+// kChunk / 64 terms beside those of pairs, whatever n.
+#pragma once
+
+#include <type_traits>
+
+#include "kernels/block.h"
+#include "kernels/partial_sums.h"
+
+// The sum of n > 0 values, which it overwrites: the second half is added to the first, again and
+// again.
+template <class Sum>
+Sum sum_in_pairs(Sum* values, int64_t n) {
+  while (n > 1) {
+    const int64_t half = (n + 1) / 2;
+    for (int64_t i = 0; i < n - half; ++i) values[i] += values[half + i];
+    n = half;
+  }
+  return values[0];
+}
+
+template <class Formula, class Sum, class... In>
+void add_block(Sum* lanes, const In*... in) {
+  for (int i = 0; i < kBlock; ++i) lanes[i] += Formula()(widen(in[i])...);
+}
+
+template <class Formula, class... In>
+void add_loaded_block(float* lanes, const Block<In>&... in) {
+  for (int i = 0; i < kBlock; ++i) lanes[i] += Formula()(in.value[i]...);
+}
+
+template <class Formula, class Sum, class... In>
+Sum sum_of_chunk(int64_t n, const In*... in) {
+  Sum lanes[kBlock] = {};
+  int64_t i = 0;
+  for (; i + kBlock <= n; i += kBlock) {
+    if constexpr ((std::is_same_v<In, Half> && ...)) {
+      add_loaded_block<Formula>(lanes, load_block(in + i)...);
+    } else {
+      add_block<Formula>(lanes, in + i...);
+    }
+  }
+  for (int lane = 0; i < n; ++i, ++lane) lanes[lane] += Formula()(widen(in[i])...);
+  return sum_in_pairs(lanes, kBlock);
+}
+
+template <class Formula, class Finish, class T, class... In>
+void reduce(Cpu where, int64_t n, T* out, Accumulate<T>* scratch, const In*... in) {
+  using Sum = Accumulate<T>;
+  const int64_t parts = partial_sums(where, n);
+  if (parts == 0) {
+    *out = narrow<T>(Finish()(sum_of_chunk<Formula, Sum>(n, in...)));
+    return;
+  }
+  const auto sum_chunks = [=](int64_t begin, int64_t end) {
+    for (int64_t chunk = begin; chunk < end; ++chunk) {
+      const int64_t first = chunk * kChunk;
+      const int64_t size = n - first < kChunk ? n - first : kChunk;
+      scratch[chunk] = sum_of_chunk<Formula, Sum>(size, in + first...);
+    }
+  };
+  where.for_ranges(parts, sum_chunks, 32768 / kChunk);
+  *out = narrow<T>(Finish()(sum_in_pairs(scratch, parts)));
+}

@@ -1,0 +1,10 @@
+#include "kernels/reduction.h"
+#include "kernels/sum_single.h"
+
+template <class T>
+void sum_single(Cpu where, T* sum, Accumulate<T>* scratch, const T* x, int64_t n) {
+  reduce<Identity, Identity>(where, n, sum, scratch, x);
+}
+
+#define INSTANTIATE(T) template void sum_single(Cpu, T*, Accumulate<T>*, const T*, int64_t);
+FOR_FLOATING(INSTANTIATE)

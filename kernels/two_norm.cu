@@ -1,0 +1,51 @@
+#include "kernels/reduction.cuh"
+#include "kernels/two_norm.h"
+#include "kernels/two_norm_math.h"
+
+template <class T>
+void two_norm(Cuda where, T* norm, Accumulate<T>* scratch, const T* a, const T* b, int64_t n) {
+  reduce<SquaredDifference, SquareRoot>(where, n, norm, scratch, a, b);
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreadsPerBlock)
+    gradients_of_vectors(T* da, T* db, const T* grad, const T* a, const T* b, const T* norm,
+                         int64_t n, bool aligned) {
+  const TwoNormGradient<Accumulate<T>> gradient{widen(*grad), widen(*norm)};
+  const int64_t begin = (int64_t{blockIdx.x} * kThreadsPerBlock + threadIdx.x) * kLanes<T>;
+  if (aligned && begin + kLanes<T> <= n) {
+    const Vector<T> x = load_vector(a + begin), y = load_vector(b + begin);
+    Accumulate<T> first[kLanes<T>], second[kLanes<T>];
+#pragma unroll
+    for (int lane = 0; lane < kLanes<T>; ++lane) {
+      first[lane] = gradient(widen(x.lane[lane]), widen(y.lane[lane]));
+      second[lane] = -first[lane];
+    }
+    store_results(da, begin, first);
+    if (db != nullptr) store_results(db, begin, second);
+  } else {
+    for (int64_t i = begin; i < n && i < begin + kLanes<T>; ++i) {
+      const auto value = gradient(widen(a[i]), widen(b[i]));
+      store(da, i, value);
+      if (db != nullptr) store(db, i, -value);
+    }
+  }
+}
+
+template <class T>
+void two_norm_backward(Cuda where, T* da, T* db, const T* grad, const T* a, const T* b,
+                       const T* norm, int64_t n) {
+  if (n == 0) return;
+  constexpr int64_t per_block = int64_t{kThreadsPerBlock} * kLanes<T>;
+  const auto grid = static_cast<unsigned>((n + per_block - 1) / per_block);
+  const bool aligned =
+      ((address_bits(da) | address_bits(db) | address_bits(a) | address_bits(b)) % 16) == 0;
+  gradients_of_vectors<<<grid, kThreadsPerBlock, 0, stream_of(where)>>>(da, db, grad, a, b, norm, n,
+                                                                        aligned);
+  check_launch(__PRETTY_FUNCTION__);
+}
+
+#define INSTANTIATE(T)                                                           \
+  template void two_norm(Cuda, T*, Accumulate<T>*, const T*, const T*, int64_t); \
+  template void two_norm_backward(Cuda, T*, T*, const T*, const T*, const T*, const T*, int64_t);
+FOR_FLOATING(INSTANTIATE)

@@ -1,0 +1,38 @@
+"""One call of every op, forward and backward, at awkward sizes: what compute-sanitizer looks at.
+
+compute-sanitizer --tool memcheck --error-exitcode 1 python -m tests.bindings.every_op_once
+compute-sanitizer --tool racecheck --error-exitcode 1 python -m tests.bindings.every_op_once
+"""
+
+import torch
+
+from tests.bindings.case import CASES, FLOATING, as_tuple
+
+
+def call(case, arguments):
+    results = as_tuple(case.op(*arguments))
+    grads = [torch.ones_like(result) for result in results]
+    torch.autograd.grad(results, arguments, grads)
+
+
+def unaligned(x):
+    """The same values one element behind an aligned address."""
+    memory = x.new_empty(x.numel() + 1)
+    return memory[1:].view(x.shape).copy_(x.detach()).requires_grad_()
+
+
+def main():
+    calls = 0
+    for case in CASES:
+        for dtype in FLOATING:
+            for shapes in [*case.shapes, case.large]:
+                arguments = case.arguments(shapes, dtype, "cuda", requires_grad=True)
+                call(case, arguments)
+                call(case, [unaligned(x) for x in arguments])
+                calls += 2
+    torch.cuda.synchronize()
+    print(f"{calls} calls of {', '.join(case.name for case in CASES)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,19 @@
+"""What the docstrings show is what happens."""
+
+import doctest
+import importlib
+from pathlib import Path
+
+import pytest
+import torch
+
+BINDINGS = Path(__file__).resolve().parents[2] / "bindings"
+NAMES = [path.stem for path in sorted(BINDINGS.glob("*.py")) if path.with_suffix(".cpp").exists()]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_examples_of_the_docstrings(name):
+    module = importlib.import_module(f"bindings.{name}")
+    results = doctest.testmod(module, extraglobs={"torch": torch})
+    assert results.attempted > 0
+    assert results.failed == 0
