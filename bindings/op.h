@@ -103,9 +103,14 @@ class Op {
                 "' partly overlaps '", second, "'; they must be the same memory or separate");
   }
 
-  // Brings x and y to the dtype and the shape that PyTorch's promotion and broadcasting give them,
-  // in contiguous memory.
-  void broadcast(const char* first, at::Tensor& x, const char* second, at::Tensor& y) const {
+  // RuntimeError unless ok: names the op and the argument, and goes on with `wrong`.
+  template <class... Text>
+  void check(bool ok, const char* argument, const Text&... wrong) const {
+    TORCH_CHECK(ok, name_, "(): argument '", argument, "' ", wrong...);
+  }
+
+  // Brings x and y, on one device, to the dtype that PyTorch promotes theirs to.
+  void promote(const char* first, at::Tensor& x, const char* second, at::Tensor& y) const {
     floating(first, x);
     floating(second, y);
     same_device(first, x, second, y);
@@ -114,6 +119,12 @@ class Op {
       x = x.to(dtype);
       y = y.to(dtype);
     }
+  }
+
+  // Brings x and y to the dtype and the shape that PyTorch's promotion and broadcasting give them,
+  // in contiguous memory.
+  void broadcast(const char* first, at::Tensor& x, const char* second, at::Tensor& y) const {
+    promote(first, x, second, y);
     if (x.sizes() != y.sizes()) {
       const at::DimVector shape = broadcast_shape(first, x.sizes(), second, y.sizes());
       x = x.expand(shape);

@@ -1,0 +1,300 @@
+// The loops run over Accumulate<T>: parts of 16-bit arrays pass through buffers of floats. The work
+// is cut into tiles by n and f alone, so that no result depends on the number of threads.
+#include <algorithm>
+#include <type_traits>
+
+#include "kernels/block.h"
+#include "kernels/trilinear_interpolation.h"
+#include "kernels/trilinear_interpolation_math.h"
+
+namespace {
+
+// Elements of (n, f) in a tile: 8 times as many floats are half of a first-level cache of 32 KiB.
+constexpr int64_t kTile = 512;
+
+// Tiles that are worth a thread.
+constexpr int64_t kGrain = 8;
+
+// Some columns of some rows of (n, f): of whole rows, or of a single one.
+struct Tile {
+  int64_t row, rows, column, columns;
+};
+
+class Tiles {
+ public:
+  Tiles(int64_t n, int64_t f) : n_(n), f_(f) {}
+
+  int64_t down() const { return divide_up(n_, rows_); }
+  int64_t across() const { return divide_up(f_, columns_); }
+
+  Tile at(int64_t i, int64_t j) const {
+    const int64_t row = i * rows_, column = j * columns_;
+    return {row, std::min(rows_, n_ - row), column, std::min(columns_, f_ - column)};
+  }
+
+ private:
+  static int64_t divide_up(int64_t x, int64_t by) { return (x + by - 1) / by; }
+
+  int64_t n_, f_;
+  int64_t columns_ = std::clamp<int64_t>(f_, 1, kTile);
+  int64_t rows_ = kTile / columns_;
+};
+
+template <class Body>
+void for_tiles(Cpu where, int64_t n, int64_t f, const Body& body) {
+  const Tiles tiles(n, f);
+  const int64_t across = tiles.across();
+  where.for_ranges(
+      tiles.down() * across,
+      [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) body(tiles.at(i / across, i % across));
+      },
+      kGrain);
+}
+
+template <class T>
+constexpr bool kIsBuffered = !std::is_same_v<T, Accumulate<T>>;
+
+template <class T, int lines>
+constexpr int64_t kBufferSize = kIsBuffered<T> ? kTile * lines : 1;
+
+template <class T>
+void widen_array(Accumulate<T>* to, const T* from, int64_t size) {
+  int64_t i = 0;
+  if constexpr (std::is_same_v<T, Half>) {
+    for (; i + kBlock <= size; i += kBlock) {
+      std::copy_n(load_block(from + i).value, kBlock, to + i);
+    }
+  }
+  for (; i < size; ++i) to[i] = widen(from[i]);
+}
+
+template <class T>
+void narrow_array(T* to, const Accumulate<T>* from, int64_t size) {
+  int64_t i = 0;
+  if constexpr (std::is_same_v<T, Half>) {
+    Block<T> block;
+    for (; i + kBlock <= size; i += kBlock) {
+      std::copy_n(from + i, kBlock, block.value);
+      store_block(to + i, block);
+    }
+  }
+  for (; i < size; ++i) to[i] = narrow<T>(from[i]);
+}
+
+// A tile of an array (n, lines, f) to read from: its lines, each `stride` behind the one before.
+template <class T, int lines>
+class Input {
+ public:
+  Input(const T* array, const Tile& tile, int64_t f) {
+    const T* from = array + tile.row * lines * f + tile.column;
+    if constexpr (!kIsBuffered<T>) {
+      begin = from;
+      stride = f;
+    } else {
+      begin = buffer_;
+      stride = tile.columns;
+      if (stride == f) {
+        widen_array(buffer_, from, tile.rows * lines * f);
+      } else {
+        for (int i = 0; i < lines; ++i) widen_array(buffer_ + i * stride, from + i * f, stride);
+      }
+    }
+  }
+
+  const Accumulate<T>* begin;
+  int64_t stride;
+
+ private:
+  Accumulate<T> buffer_[kBufferSize<T, lines>];
+};
+
+// The same to write to; write() completes it.
+template <class T, int lines>
+class Output {
+ public:
+  Output(T* array, const Tile& tile, int64_t f)
+      : tile_(tile), f_(f), to_(array + tile.row * lines * f + tile.column) {
+    if constexpr (kIsBuffered<T>) {
+      begin = buffer_;
+    } else {
+      begin = to_;
+    }
+  }
+
+  void write() const {
+    if constexpr (kIsBuffered<T>) {
+      if (tile_.columns == f_) {
+        narrow_array(to_, buffer_, tile_.rows * lines * f_);
+      } else {
+        for (int i = 0; i < lines; ++i) {
+          narrow_array(to_ + i * f_, buffer_ + i * tile_.columns, tile_.columns);
+        }
+      }
+    }
+  }
+
+  Accumulate<T>* begin;
+
+ private:
+  Tile tile_;
+  int64_t f_;
+  T* to_;
+  Accumulate<T> buffer_[kBufferSize<T, lines>];
+};
+
+template <class T>
+void weights_of_rows(Weights<Accumulate<T>>* weights, const T* points, const Tile& tile) {
+  for (int64_t row = 0; row < tile.rows; ++row) {
+    weights[row] = corner_weights(position_in_cell(points + (tile.row + row) * 3));
+  }
+}
+
+constexpr int kLanes = 16;
+
+bool has_long_rows(const Tile& tile) { return tile.columns >= kLanes; }
+
+// Calls element(row, column) for all of a tile: along rows where these are long enough to be
+// vectorised, else along columns, because a loop over a short row costs more than the row's work.
+template <class Element>
+void for_elements(const Tile& tile, const Element& element) {
+  if (has_long_rows(tile)) {
+    for (int64_t row = 0; row < tile.rows; ++row) {
+      for (int64_t column = 0; column < tile.columns; ++column) element(row, column);
+    }
+  } else {
+    for (int64_t column = 0; column < tile.columns; ++column) {
+      for (int64_t row = 0; row < tile.rows; ++row) element(row, column);
+    }
+  }
+}
+
+template <class A>
+void interpolate(const Tile& tile, A* __restrict out, const A* feats, int64_t stride,
+                 const Weights<A>* weights) {
+  for_elements(tile, [=](int64_t row, int64_t column) {
+    const A* corners = feats + row * kCorners * stride + column;
+    A sum = 0;
+    for (int k = 0; k < kCorners; ++k) sum += weights[row].corner[k] * corners[k * stride];
+    out[row * stride + column] = sum;
+  });
+}
+
+template <class A>
+void distribute(const Tile& tile, A* __restrict dfeats, const A* grad, int64_t stride,
+                const Weights<A>* weights) {
+  for_elements(tile, [=](int64_t row, int64_t column) {
+    A* corners = dfeats + row * kCorners * stride + column;
+    const A g = grad[row * stride + column];
+    for (int k = 0; k < kCorners; ++k) corners[k * stride] = weights[row].corner[k] * g;
+  });
+}
+
+template <class A>
+Position<A> scaled_derivative(const A* grad, const A* feats, int64_t stride,
+                              const Position<A>& at) {
+  A values[kCorners];
+  for (int k = 0; k < kCorners; ++k) values[k] = feats[k * stride];
+  const Position<A> slope = derivative(at, values);
+  return {*grad * slope.u, *grad * slope.v, *grad * slope.w};
+}
+
+// Adds kLanes columns at a time, which compilers vectorise without reordering any sum.
+template <class A>
+Position<A> derivative_of_row(const A* grad, const A* feats, int64_t stride, const Position<A>& at,
+                              int64_t columns) {
+  A u[kLanes] = {}, v[kLanes] = {}, w[kLanes] = {};
+  const auto add_lane = [&](int lane, int64_t column) {
+    const Position<A> term = scaled_derivative(grad + column, feats + column, stride, at);
+    u[lane] += term.u;
+    v[lane] += term.v;
+    w[lane] += term.w;
+  };
+  int64_t column = 0;
+  for (; column + kLanes <= columns; column += kLanes) {
+    for (int lane = 0; lane < kLanes; ++lane) add_lane(lane, column + lane);
+  }
+  for (int lane = 0; column + lane < columns; ++lane) add_lane(lane, column + lane);
+  Position<A> sum{};
+  for (int lane = 0; lane < kLanes; ++lane) add(sum, {u[lane], v[lane], w[lane]});
+  return sum;
+}
+
+template <class A>
+void add_derivatives(const Tile& tile, Position<A>* __restrict sums, const A* grad, const A* feats,
+                     int64_t stride, const Position<A>* at) {
+  if (has_long_rows(tile)) {
+    for (int64_t row = 0; row < tile.rows; ++row) {
+      add(sums[row], derivative_of_row(grad + row * stride, feats + row * kCorners * stride, stride,
+                                       at[row], tile.columns));
+    }
+  } else {
+    for_elements(tile, [=](int64_t row, int64_t column) {
+      add(sums[row], scaled_derivative(grad + row * stride + column,
+                                       feats + row * kCorners * stride + column, stride, at[row]));
+    });
+  }
+}
+
+}  // namespace
+
+template <class T>
+void trilinear_interpolation(Cpu where, T* out, const T* feats, const T* points, int64_t n,
+                             int64_t f) {
+  for_tiles(where, n, f, [=](const Tile& tile) {
+    const Input<T, kCorners> corners(feats, tile, f);
+    Output<T, 1> results(out, tile, f);
+    Weights<Accumulate<T>> weights[kTile];
+    weights_of_rows(weights, points, tile);
+    interpolate(tile, results.begin, corners.begin, corners.stride, weights);
+    results.write();
+  });
+}
+
+template <class T>
+void trilinear_interpolation_feats_backward(Cpu where, T* dfeats, const T* grad, const T* points,
+                                            int64_t n, int64_t f) {
+  for_tiles(where, n, f, [=](const Tile& tile) {
+    const Input<T, 1> grads(grad, tile, f);
+    Output<T, kCorners> results(dfeats, tile, f);
+    Weights<Accumulate<T>> weights[kTile];
+    weights_of_rows(weights, points, tile);
+    distribute(tile, results.begin, grads.begin, grads.stride, weights);
+    results.write();
+  });
+}
+
+template <class T>
+void trilinear_interpolation_points_backward(Cpu where, T* dpoints, const T* grad, const T* feats,
+                                             const T* points, int64_t n, int64_t f) {
+  const Tiles tiles(n, f);
+  const int64_t across = tiles.across();
+  const auto rows_of_tiles = [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const Tile first = tiles.at(i, 0);
+      Position<Accumulate<T>> at[kTile], sums[kTile] = {};
+      for (int64_t row = 0; row < first.rows; ++row) {
+        at[row] = position_in_cell(points + (first.row + row) * 3);
+      }
+      for (int64_t j = 0; j < across; ++j) {
+        const Tile tile = tiles.at(i, j);
+        const Input<T, 1> grads(grad, tile, f);
+        const Input<T, kCorners> corners(feats, tile, f);
+        add_derivatives(tile, sums, grads.begin, corners.begin, corners.stride, at);
+      }
+      for (int64_t row = 0; row < first.rows; ++row) {
+        store_gradient(dpoints + (first.row + row) * 3, sums[row]);
+      }
+    }
+  };
+  where.for_ranges(tiles.down(), rows_of_tiles,
+                   std::max<int64_t>(1, kGrain / std::max<int64_t>(1, across)));
+}
+
+#define INSTANTIATE(T)                                                                         \
+  template void trilinear_interpolation(Cpu, T*, const T*, const T*, int64_t, int64_t);        \
+  template void trilinear_interpolation_feats_backward(Cpu, T*, const T*, const T*, int64_t,   \
+                                                       int64_t);                               \
+  template void trilinear_interpolation_points_backward(Cpu, T*, const T*, const T*, const T*, \
+                                                        int64_t, int64_t);
+FOR_FLOATING(INSTANTIATE)

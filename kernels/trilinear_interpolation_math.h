@@ -1,0 +1,66 @@
+// The cell's formulas; corner 4 iu + 2 iv + iw is at (iu, iv, iw).
+#pragma once
+
+#include "kernels/half.h"
+
+constexpr int kCorners = 8;
+
+// A position in the cell, from 0 to 1 along each side; or a derivative by it.
+template <class A>
+struct Position {
+  A u, v, w;
+};
+
+template <class A>
+HOST_DEVICE void add(Position<A>& sum, const Position<A>& term) {
+  sum.u += term.u;
+  sum.v += term.v;
+  sum.w += term.w;
+}
+
+// Of coordinates from -1 to 1.
+template <class T>
+HOST_DEVICE Position<Accumulate<T>> position_in_cell(const T* coordinates) {
+  return {(widen(coordinates[0]) + 1) / 2, (widen(coordinates[1]) + 1) / 2,
+          (widen(coordinates[2]) + 1) / 2};
+}
+
+template <class A>
+struct Weights {
+  A corner[kCorners];
+};
+
+template <class A>
+HOST_DEVICE Weights<A> corner_weights(const Position<A>& at) {
+  const A u[2] = {1 - at.u, at.u}, v[2] = {1 - at.v, at.v}, w[2] = {1 - at.w, at.w};
+  Weights<A> weights;
+  for (int k = 0; k < kCorners; ++k) weights.corner[k] = u[k >> 2] * (v[k >> 1 & 1] * w[k & 1]);
+  return weights;
+}
+
+// The derivative of the interpolated value by the position, from the values at the corners.
+template <class A>
+HOST_DEVICE Position<A> derivative(const Position<A>& at, const A (&feats)[kCorners]) {
+  // Along w first: the value and its derivative on the four edges (iu, iv); then along v, then u.
+  A on_edge[4], dw_on_edge[4];
+  for (int k = 0; k < 4; ++k) {
+    dw_on_edge[k] = feats[2 * k + 1] - feats[2 * k];
+    on_edge[k] = feats[2 * k] + at.w * dw_on_edge[k];
+  }
+  A on_face[2], dv_on_face[2], dw_on_face[2];
+  for (int k = 0; k < 2; ++k) {
+    dv_on_face[k] = on_edge[2 * k + 1] - on_edge[2 * k];
+    on_face[k] = on_edge[2 * k] + at.v * dv_on_face[k];
+    dw_on_face[k] = dw_on_edge[2 * k] + at.v * (dw_on_edge[2 * k + 1] - dw_on_edge[2 * k]);
+  }
+  return {on_face[1] - on_face[0], dv_on_face[0] + at.u * (dv_on_face[1] - dv_on_face[0]),
+          dw_on_face[0] + at.u * (dw_on_face[1] - dw_on_face[0])};
+}
+
+// The gradient by the coordinates: they run over 2 where the position runs over 1.
+template <class T>
+HOST_DEVICE void store_gradient(T* to, const Position<Accumulate<T>>& gradient) {
+  to[0] = narrow<T>(gradient.u / 2);
+  to[1] = narrow<T>(gradient.v / 2);
+  to[2] = narrow<T>(gradient.w / 2);
+}

@@ -1,0 +1,130 @@
+"""What is special to trilinear_interpolation; what holds for every op is tested over CASES."""
+
+import itertools
+
+import pytest
+import torch
+
+import bindings.trilinear_interpolation
+from bindings.trilinear_interpolation import (
+    trilinear_interpolation,
+    trilinear_interpolation_feats_backward,
+    trilinear_interpolation_points_backward,
+)
+from tests.bindings.case import CASES, FLOATING, assert_is_right
+
+THREE = [case for case in CASES if case.name.startswith("trilinear_interpolation")]
+
+
+@pytest.fixture
+def compiled():
+    return trilinear_interpolation.build.module
+
+
+def draw(n, f, dtype=torch.float32, device="cpu"):
+    """grad, feats, points"""
+    grad, feats = torch.randn(n, f), torch.randn(n, 8, f)
+    return tuple(x.to(device, dtype) for x in (grad, feats, 2 * torch.rand(n, 3) - 1))
+
+
+def test_at_a_corner_is_the_corners_value(dtype, device):
+    _, feats, _ = draw(8, 5, dtype, device)
+    points = torch.tensor(list(itertools.product([-1, 1], repeat=3)), dtype=dtype, device=device)
+    corners = torch.arange(8, device=device)
+    assert torch.equal(trilinear_interpolation(feats, points), feats[corners, corners])
+
+
+@pytest.mark.parametrize("size", [(1_048_577, 1), (1_048_577, 4), (1, 1_048_577), (2, 1_048_580)])
+@pytest.mark.parametrize("case", THREE, ids=lambda case: case.name)
+def test_more_rows_or_columns_than_a_grid_has_in_y(case, size, device):
+    shapes = {"grad": size, "feats": (size[0], 8, size[1]), "points": (size[0], 3)}
+    of_each = [shapes[argument.name] for argument in case.registered._schema.arguments]
+    arguments = case.arguments(of_each, torch.float32, device)
+    assert_is_right(case, case.op(*arguments), arguments)
+
+
+@pytest.mark.parametrize("f", [511, 512, 513, 2048, 4099])
+@pytest.mark.parametrize("case", THREE, ids=lambda case: case.name)
+def test_rows_around_the_size_of_a_tile_or_block(case, f, dtype, device):
+    shapes = {"grad": (3, f), "feats": (3, 8, f), "points": (3, 3)}
+    of_each = [shapes[argument.name] for argument in case.registered._schema.arguments]
+    arguments = case.arguments(of_each, dtype, device)
+    assert_is_right(case, case.op(*arguments), arguments)
+
+
+@pytest.mark.parametrize("dtypes", list(itertools.permutations(FLOATING, 2)), ids=str)
+def test_promotion(dtypes, device):
+    _, feats, points = draw(7, 6, device=device)
+    feats, points = (x.to(t).requires_grad_() for x, t in zip((feats, points), dtypes))
+    promoted = torch.promote_types(*dtypes)
+    result = trilinear_interpolation(feats, points)
+    expected = trilinear_interpolation(feats.to(promoted), points.to(promoted))
+    assert result.dtype == promoted
+    assert torch.equal(result, expected)
+    ours = torch.autograd.grad(result.sum(), (feats, points))
+    assert [x.dtype for x in ours] == list(dtypes)
+    assert all(map(torch.equal, ours, torch.autograd.grad(expected.sum(), (feats, points))))
+
+
+def test_no_columns_have_a_gradient_of_zero(dtype, device):
+    _, feats, points = draw(4, 0, dtype, device)
+    points.requires_grad_()
+    (gradient,) = torch.autograd.grad(trilinear_interpolation(feats, points).sum(), points)
+    assert torch.equal(gradient, torch.zeros_like(points))
+
+
+@pytest.mark.parametrize("needed", ["feats", "points"])
+def test_no_gradient_is_computed_that_nobody_asks_for(needed, device, monkeypatch):
+    other = {"feats": "points", "points": "feats"}[needed]
+    name = f"trilinear_interpolation_{other}_backward"
+    monkeypatch.setattr(bindings.trilinear_interpolation, name, lambda *_: pytest.fail(name))
+    _, feats, points = draw(4, 3, device=device)
+    (feats if needed == "feats" else points).requires_grad_()
+    trilinear_interpolation(feats, points).sum().backward()
+
+
+def test_third_derivative(device):
+    _, feats, points = draw(2, 3, torch.float64, device)
+
+    def second(feats, points):
+        (first,) = torch.autograd.grad(
+            trilinear_interpolation(feats, points).prod(), points, create_graph=True
+        )
+        return torch.autograd.grad(first.prod(), points, create_graph=True)
+
+    inputs = (feats.requires_grad_(), points.requires_grad_())
+    assert torch.autograd.gradcheck(second, inputs)
+
+
+def test_the_compiled_modules_other_functions(compiled, dtype, device):
+    grad, feats, points = draw(9, 5, dtype, device)
+    result = trilinear_interpolation(feats, points)
+    assert torch.equal(compiled.trilinearinterpolation(feats, points), result)
+    assert torch.equal(compiled.trilinearinterpolation(points=points, feats=feats), result)
+    dfeats = trilinear_interpolation_feats_backward(grad, points)
+    dpoints = trilinear_interpolation_points_backward(grad, feats, points)
+    assert torch.equal(compiled.trilinearinterpolation_bw(grad, feats, points), dfeats)
+    assert all(map(torch.equal, compiled.backward(grad, feats, points), (dfeats, dpoints)))
+    for function in [compiled.backward, compiled.trilinearinterpolation]:
+        assert "(N, 8, F)" in function.__doc__
+
+
+def test_trilinearinterpolation_bw_checks_its_arguments(compiled):
+    grad, feats, points = draw(4, 5)
+    for arguments, words in [
+        ((grad[1:], feats, points), ["trilinearinterpolation_bw", "'grad'", "[3, 5]", "[4, 5]"]),
+        ((grad, feats[:, 1:], points), ["trilinearinterpolation_bw", "'feats'", "[4, 7, 5]"]),
+        ((grad, feats, points[1:]), ["'points'", "[3, 3]", "[4, 3]"]),
+    ]:
+        with pytest.raises(RuntimeError) as caught:
+            compiled.trilinearinterpolation_bw(*arguments)
+        assert all(word in str(caught.value) for word in words), caught.value
+
+
+def test_tensors_without_data_are_checked_too():
+    _, feats, points = (x.to("meta") for x in draw(4, 5))
+    assert trilinear_interpolation(feats, points).shape == (4, 5)
+    with pytest.raises(RuntimeError, match=r"'feats' has shape \[4, 7, 5\]"):
+        trilinear_interpolation(feats[:, 1:], points)
+    with pytest.raises(RuntimeError, match=r"'points' has shape \[3, 3\]"):
+        trilinear_interpolation(feats, points[1:])
