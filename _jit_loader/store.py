@@ -10,6 +10,7 @@
 
 import contextlib
 import glob
+import itertools
 import os
 
 from _jit_loader import toolchain
@@ -17,7 +18,7 @@ from _jit_loader.building.checker import find_checker
 from _jit_loader.cache import read_checked, write_whole
 from _jit_loader.contents import Contents
 from _jit_loader.hit import cache_folder, readonly_caches, stamp
-from _jit_loader.memo import UNSETTLED, Memo, is_settled
+from _jit_loader.memo import UNSETTLED, Entries, Memo, is_settled
 
 # What the manifest says of the user's own files, which are few: a manifest that names PyTorch's
 # headers takes 5 ms to read, and most builds differ from the files as they are by an own one.
@@ -113,20 +114,22 @@ class Slot:
         stamps = {**self._looked_at, **{folder: stamp(folder) for folder in folders}}
         if shadowing(manifest, self.request.roots):
             return
-        entries = []
+        entries = Entries()
         own = set(map(absolute, manifest["own"]))
         programs_then = [(programs[role], manifest["programs"].get(role)) for role in programs]
-        for path, digest in [
-            *((absolute(path), digest) for path, digest in manifest["files"].items()),
-            *((absolute(path), digest) for path, digest in manifest["tools"].items()),
-            *programs_then,
-            (build.library, manifest["library"]),
-        ]:
-            file_stamp, current = contents.stamped(path)
+        for path, digest in itertools.chain(
+            ((absolute(path), digest) for path, digest in manifest["files"].items()),
+            ((absolute(path), digest) for path, digest in manifest["tools"].items()),
+            programs_then,
+            [(build.library, manifest["library"])],
+        ):
+            # Not looked at again: what has changed since has another stat at the next look.
+            file_stamp, current = contents.last(path)
             if current != digest and (current is not None or path in own):
                 return  # changed since it was compiled: its stat must not stand for this build
-            entries.append((path, file_stamp, current))
-        entries += [(path, s if is_settled(s) else UNSETTLED, None) for path, s in stamps.items()]
+            entries.add(path, file_stamp, current)
+        for path, s in stamps.items():
+            entries.add(path, s if is_settled(s) else UNSETTLED, None)
         checker = find_checker(cache_folder())
         memo = Memo.of(build.library, self.request.with_cuda, entries, checker)
         # In a read-only cache the next look reads the contents again.
