@@ -89,14 +89,14 @@ def check_paths(request):
 
 
 def _build_until_stable(request, slot, verbose):
-    before = {}
+    before, careful = {}, False
     for _ in range(ATTEMPTS):
         os.makedirs(slot.folder, exist_ok=True)
-        attempt = Attempt(request, slot, before, verbose)
+        attempt = Attempt(request, slot, before, careful, verbose)
         try:
             return attempt.run(), attempt.published
         except InputsChanged as error:
-            changed = error.args[0]
+            changed, careful = error.args[0], True
     raise RuntimeError(
         f"{request.name}: {', '.join(changed)} kept changing while being compiled; "
         "load it again when nothing writes there"
