@@ -49,10 +49,12 @@ class Slot:
         self._memo_path = memo_path
         self._looked_at = looked_at
         self._rejected = set()  # (path, inode) of builds that did not fit
+        self._answer = None  # the stamp of the memo at the last look
         self._contents = None  # (stamp of the memo, the Contents that knows what is in it)
 
     def look(self):
         """The build that fits the files as they are, or None. Needs no write and no tool."""
+        self._answer = stamp(self._memo_path)
         programs = toolchain.programs(self.request.with_cuda)
         contents = self.contents()
         for entry in self._folders_of_builds():
@@ -70,6 +72,10 @@ class Slot:
                 self.remember(programs, build, manifest, contents)
                 return build
         return None
+
+    def has_new_answer(self):
+        """Whether somebody has answered the same question since the last look."""
+        return stamp(self._memo_path) not in (None, self._answer)
 
     def contents(self):
         """Contents that knows what the last look read, here or for another extension.

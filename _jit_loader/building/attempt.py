@@ -118,10 +118,12 @@ class Attempt:
         except ImportError as error:
             self._fail([f"error: cannot be loaded: {error}"], LoadError)
         self.published = Build(os.path.join(slot.folder, build_key), self.request)
+        # Before another thread can find it, which would open it a second time.
+        opened = hit.adopt(self.published.library, opened)
         publish(self.folder, self.manifest, self.published, self.contents)
         slot.remember(self.programs, self.published, self.manifest, self.contents)
         self.line.close_built()
-        return hit.adopt(self.published.library, opened)
+        return opened
 
     def _run_ninja(self, text):
         """Compiles what changed, links, and records what each object was made of.

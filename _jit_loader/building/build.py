@@ -39,14 +39,18 @@ def build(request, slot, verbose):
     try:
         os.makedirs(cache_folder(), mode=0o700, exist_ok=True)
         check_trusted(cache_folder())
-        with build_lock(slot.folder, request.name) as excludes:
-            found = slot.look()
-            if found is not None:
-                opened = hit.open_build(found.library, request.name, request.form)
-                return opened, found, False
-            _raise_shared_failure(slot, failure_before)
-            _remove_leftovers(slot.folder, 0 if excludes else DAY_SECONDS)
-            opened, published = _build_until_stable(request, slot, verbose)
+        published = None
+        while published is None:
+            with build_lock(slot.folder, request.name, until=slot.has_new_answer) as excludes:
+                found = slot.look()
+                if found is not None:
+                    opened = hit.open_build(found.library, request.name, request.form)
+                    return opened, found, False
+                if excludes is None:
+                    continue  # the answer was that of other files
+                _raise_shared_failure(slot, failure_before)
+                _remove_leftovers(slot.folder, 0 if excludes else DAY_SECONDS)
+                opened, published = _build_until_stable(request, slot, verbose)
     except OSError as error:
         if error.errno in CACHE_ERRORS:
             raise _explained(error, slot.folder) from error
