@@ -43,11 +43,11 @@ def build(request, slot, verbose):
         while published is None:
             with build_lock(slot.folder, request.name, until=slot.has_new_answer) as excludes:
                 found = slot.look()
-                if found is not None:
-                    opened = hit.open_build(found.library, request.name, request.form)
+                opened = found and hit.open_if_there(found.library, request.name, request.form)
+                if opened is not None:
                     return opened, found, False
                 if excludes is None:
-                    continue  # the answer was that of other files
+                    continue  # it was the answer for other files, or has been removed since
                 _raise_shared_failure(slot, failure_before)
                 _remove_leftovers(slot.folder, 0 if excludes else DAY_SECONDS)
                 opened, published = _build_until_stable(request, slot, verbose)
