@@ -4,6 +4,7 @@
     <build key>/                      one build, published whole and never changed
         <name>.so  manifest.json  own.json  the objects with their records
     failed/                           the last failed build: its log, its good objects
+    recipe.json                       what PyTorch wrote into build.ninja (building/recipe.py)
     lock
 <cache>/memos/<question>              stats of all that the last answer to a question depended on
 """
