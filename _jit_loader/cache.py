@@ -20,7 +20,7 @@ def read_checked(path):
 
 def write_checked(path, value):
     """Writes a JSON value behind a line with its own digest."""
-    body = json.dumps(value, indent=1).encode()
+    body = json.dumps(value).encode()  # with an indent it takes four times as long
     write_whole(path, hashlib.blake2b(body, digest_size=16).hexdigest().encode() + b"\n" + body)
 
 

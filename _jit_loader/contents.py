@@ -18,24 +18,29 @@ class Contents:
     """
 
     def __init__(self, known=None):
-        self._known = dict(known or {})
+        self._before = known or {}
+        self._known = {}
 
-    def stamped(self, path):
-        """(stamp, digest); the stamp is UNSETTLED where it cannot stand for the content yet."""
-        digest = self.digest(path)
-        return self._known.get(path, (UNSETTLED, digest))
+    def last(self, path):
+        """(stamp, digest) as of the last time that digest() was asked; the file is not looked at.
+
+        But where it was never asked or too early; and where it is too early still, the stamp is
+        UNSETTLED: it cannot stand for the content yet.
+        """
+        known = self._known.get(path) or self._before.get(path)
+        if known is None or known[0] == UNSETTLED:
+            self.digest(path)
+            known = self._known[path]
+        return known
 
     def digest(self, path):
         """Hex digest of the content, or None where there is no readable file."""
         now = stamp(path)
-        known = self._known.get(path)
+        known = self._known.get(path) or self._before.get(path)
         if known is not None and known[0] == now:
             return known[1]
         digest = read_digest(path)
-        if is_settled(now):
-            self._known[path] = now, digest
-        else:
-            self._known.pop(path, None)
+        self._known[path] = now if is_settled(now) else UNSETTLED, digest
         return digest
 
 

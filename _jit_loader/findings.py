@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from _jit_loader.building.ninja_run import ninja_path
 from _jit_loader.hit import UntrustedCache, cache_folder, check_trusted, readonly_caches
-from _jit_loader.pruning import Usage, build_folders, cache_limit
+from _jit_loader.pruning import Usage, cache_limit, count_builds
 from _jit_loader.quantities import count, format_size
 
 OK = "ok"
@@ -228,7 +228,7 @@ def _cache():
     mode = stat.S_IMODE(os.stat(folder).st_mode)
     size = format_size(Usage(folder).size)
     under = f"of {format_size(limit)}" if limit is not None else "without a limit"
-    builds = count(len(list(build_folders())), "build")
+    builds = count(count_builds(), "build")
     return Finding("cache", OK, f"{folder}, mode {mode:04o}, {builds}, {size} {under}")
 
 

@@ -3,6 +3,7 @@
 hit.py reads it.
 """
 
+import collections.abc
 import itertools
 import marshal
 import os
@@ -26,22 +27,40 @@ def is_settled(file_stamp):
     return file_stamp is None or max(file_stamp[1:3]) < time.time_ns() - SETTLED_NS
 
 
+class Entries:
+    """What a memo holds, in columns.
+
+    Nothing here makes an object per file that Python's garbage collector counts: with 5,000 more of
+    them it looks through all that importing torch has left, which takes 0.1 s.
+    """
+
+    def __init__(self, entries=()):
+        self.paths, self.values = [], []
+        for entry in entries:
+            self.add(*entry)
+
+    def add(self, path, file_stamp, digest):
+        """file_stamp: None for what is absent; digest: None likewise."""
+        self.paths.append(path)
+        digest = bytes.fromhex(digest) if digest else bytes(DIGEST_BYTES)
+        self.values.append(struct.pack("4q", *_numbers(file_stamp)) + digest)
+
+
 class Memo(hit.Memo):
     """A memo that can be made and written, and whose digests can be read."""
 
     @classmethod
     def of(cls, library, with_cuda, entries, checker):
-        """entries: [(path, stamp, digest)]; stamp None for what is absent, digest None likewise."""
-        entries = sorted(entries, key=lambda entry: entry[0].rpartition("/"))
-        names, last_folder = [], None
-        for path, _, _ in entries:
-            folder, _, name = path.rpartition("/")
-            if folder != last_folder:
-                names.append(folder + "/")
-                last_folder = folder
-            names.append(name)
-        stamps = b"".join(struct.pack("4q", *_numbers(stamp)) for _, stamp, _ in entries)
-        digests = b"".join(bytes.fromhex(d) if d else bytes(DIGEST_BYTES) for _, _, d in entries)
+        folders = [path.rpartition("/")[0] for path in entries.paths]
+        names, last_folder, values = [], None, []
+        for i in sorted(range(len(folders)), key=folders.__getitem__):
+            if folders[i] != last_folder:
+                last_folder = folders[i]
+                names.append(last_folder + "/")
+            names.append(entries.paths[i][len(last_folder) + 1 :])
+            values.append(entries.values[i])
+        stamps = b"".join(value[:-DIGEST_BYTES] for value in values)
+        digests = b"".join(value[-DIGEST_BYTES:] for value in values)
         names = os.fsencode("".join(name + "\0" for name in names))
         return cls(library, with_cuda, names, stamps, digests, checker)
 
@@ -57,17 +76,34 @@ class Memo(hit.Memo):
     def known(self):
         """{path: (stamp, digest)} of the files whose content their stat stands for."""
         rest = self.names + self.stamps + self.digests
-        if self.checksum not in (None, checksum_of(rest)):
-            return {}
-        stamps = struct.iter_unpack("4q", self.stamps)
-        digests = (
-            self.digests[i : i + DIGEST_BYTES] for i in range(0, len(self.digests), DIGEST_BYTES)
-        )
-        return {
-            path: (stamp, digest.hex())
-            for path, stamp, digest in zip(self.paths(), stamps, digests)
-            if stamp[0] >= 0 and any(digest)
+        return _Known(self) if self.checksum in (None, checksum_of(rest)) else {}
+
+
+class _Known(collections.abc.Mapping):
+    """Memo.known(): a value is made when it is asked for, see Entries."""
+
+    def __init__(self, memo):
+        self._stamps, self._digests = memo.stamps, memo.digests
+        digests = range(0, len(memo.digests), DIGEST_BYTES)
+        # A file may be in there twice; as one that only has to be there, it has no digest.
+        self._starts = {
+            path: start
+            for path, start in zip(memo.paths(), digests)
+            if self._digests[start : start + DIGEST_BYTES] != bytes(DIGEST_BYTES)
         }
+
+    def __getitem__(self, path):
+        start = self._starts[path]
+        stamp = struct.unpack_from("4q", self._stamps, start // DIGEST_BYTES * 32)
+        if stamp[0] < 0:
+            raise KeyError(path)
+        return stamp, self._digests[start : start + DIGEST_BYTES].hex()
+
+    def __iter__(self):
+        return (path for path in self._starts if path in self)
+
+    def __len__(self):
+        return sum(1 for _ in self)
 
 
 def _numbers(file_stamp):

@@ -11,14 +11,16 @@ never followed.
 
 import collections
 import contextlib
+import glob
 import os
+import re
 import shutil
 import tempfile
 import time
 
 from _jit_loader.building.display import say
 from _jit_loader.building.lock import free_lock
-from _jit_loader.hit import cache_folder
+from _jit_loader.hit import FORMAT, cache_folder
 from _jit_loader.memo import Memo
 from _jit_loader.quantities import count, format_size, parse_size
 
@@ -117,6 +119,20 @@ def clean(names=None):
     return removed
 
 
+def remove_old_formats(removed):
+    """Removes the caches of older versions of the loader, which lie beside this one."""
+    cache = cache_folder()
+    for entry in _subfolders(os.path.dirname(cache)):
+        number = re.fullmatch(r"v(\d+)", entry.name)
+        # The folder may be a person's own, with others of such a name in it.
+        is_cache = glob.glob(os.path.join(glob.escape(entry.path), "*", "*", "lock"))
+        if number and int(number[1]) < int(FORMAT[1:]) and is_cache:
+            size = Usage(entry.path).size
+            os.makedirs(cache, mode=0o700, exist_ok=True)
+            if _remove(entry.path):
+                removed.size += size
+
+
 def slots(names=None):
     """Yields the folders of the requests in the cache, of these names or of all."""
     for folder in _subfolders(cache_folder()):
@@ -125,6 +141,15 @@ def slots(names=None):
             for slot in _subfolders(folder.path):
                 if os.path.lexists(os.path.join(slot.path, "lock")):
                     yield slot.path
+
+
+def count_builds():
+    """How many builds the cache holds; one that failed is none."""
+    return sum(not _has_failed(folder) for folder in build_folders())
+
+
+def _has_failed(folder):
+    return os.path.basename(folder) == "failed"
 
 
 def build_folders(names=None):
@@ -159,7 +184,7 @@ def _remove_from_slot(slot, builds, usage, removed):
         if not is_free:
             removed.busy += [slot] * (slot not in removed.busy)
             return
-        removed.builds += sum(map(_remove, builds))
+        removed.builds += sum(_remove(build) and not _has_failed(build) for build in builds)
         killed = [entry.path for entry in _subfolders(slot, hidden=True)]
         for folder in [*killed, slot]:
             if folder != slot or not _subfolders(slot):

@@ -7,23 +7,25 @@ from _jit_loader.building.errors import LoadError
 
 # The constructor of torch::Library, which TORCH_LIBRARY and its like call; what its elder,
 # torch::RegisterOperators, calls; and torch::class_ outside of TORCH_LIBRARY.
-REGISTRATIONS = (
-    *(b"_ZN5torch7LibraryC", b"_ZN3c1017RegisterOperators"),
-    b"_ZN5torch6detail10class_baseC",
-)
+REGISTRATIONS = {
+    b"_ZN5torch7LibraryC": "operators (TORCH_LIBRARY)",
+    b"_ZN3c1017RegisterOperators": "operators (torch::RegisterOperators)",
+    b"_ZN5torch6detail10class_baseC": "classes (torch::class_)",
+}
 
 
 def refuse_second_registration(name, before, library=None):
-    """Raises a RuntimeError where a second TORCH_LIBRARY would end the process.
+    """Raises a RuntimeError where a second registration would end the process.
 
     before: the libraries that were opened under this name. library: the one to open, which is none
     of them; None where one is to be built first.
     """
-    if not any(map(_has_registered, before)):
+    registered = dict.fromkeys(what for path in before for what in _has_registered(path))
+    if not registered:
         return
-    if library is None or _registers(_file_bytes(library)):
+    if library is None or _registrations(_file_bytes(library)):
         raise RuntimeError(
-            f"{name} registers operators (TORCH_LIBRARY), which PyTorch takes only once in a "
+            f"{name} registers {' and '.join(registered)}, which PyTorch takes only once in a "
             "process, and it has changed since it was loaded here. Restart Python to use the new "
             "version; until then the old one stays in force"
         )
@@ -42,11 +44,12 @@ def explain_second_class(name, error):
 
 @functools.cache
 def _has_registered(library):
-    return _registers(_loaded_bytes(library))
+    return _registrations(_loaded_bytes(library))
 
 
-def _registers(content):
-    return any(registration in content for registration in REGISTRATIONS)
+def _registrations(content):
+    """What a library registers, in the words of a message."""
+    return [what for symbol, what in REGISTRATIONS.items() if symbol in content]
 
 
 def _file_bytes(path):

@@ -4,12 +4,14 @@
     <build key>/                      one build, published whole and never changed
         <name>.so  manifest.json  own.json  the objects with their records
     failed/                           the last failed build: its log, its good objects
+    recipe.json                       what PyTorch wrote into build.ninja (building/recipe.py)
     lock
 <cache>/memos/<question>              stats of all that the last answer to a question depended on
 """
 
 import contextlib
 import glob
+import itertools
 import os
 
 from _jit_loader import toolchain
@@ -17,7 +19,7 @@ from _jit_loader.building.checker import find_checker
 from _jit_loader.cache import read_checked, write_whole
 from _jit_loader.contents import Contents
 from _jit_loader.hit import cache_folder, readonly_caches, stamp
-from _jit_loader.memo import UNSETTLED, Memo, is_settled
+from _jit_loader.memo import UNSETTLED, Entries, Memo, is_settled
 
 # What the manifest says of the user's own files, which are few: a manifest that names PyTorch's
 # headers takes 5 ms to read, and most builds differ from the files as they are by an own one.
@@ -48,10 +50,12 @@ class Slot:
         self._memo_path = memo_path
         self._looked_at = looked_at
         self._rejected = set()  # (path, inode) of builds that did not fit
+        self._answer = None  # the stamp of the memo at the last look
         self._contents = None  # (stamp of the memo, the Contents that knows what is in it)
 
     def look(self):
         """The build that fits the files as they are, or None. Needs no write and no tool."""
+        self._answer = stamp(self._memo_path)
         programs = toolchain.programs(self.request.with_cuda)
         contents = self.contents()
         for entry in self._folders_of_builds():
@@ -69,6 +73,10 @@ class Slot:
                 self.remember(programs, build, manifest, contents)
                 return build
         return None
+
+    def has_new_answer(self):
+        """Whether somebody has answered the same question since the last look."""
+        return stamp(self._memo_path) not in (None, self._answer)
 
     def contents(self):
         """Contents that knows what the last look read, here or for another extension.
@@ -113,20 +121,22 @@ class Slot:
         stamps = {**self._looked_at, **{folder: stamp(folder) for folder in folders}}
         if shadowing(manifest, self.request.roots):
             return
-        entries = []
+        entries = Entries()
         own = set(map(absolute, manifest["own"]))
         programs_then = [(programs[role], manifest["programs"].get(role)) for role in programs]
-        for path, digest in [
-            *((absolute(path), digest) for path, digest in manifest["files"].items()),
-            *((absolute(path), digest) for path, digest in manifest["tools"].items()),
-            *programs_then,
-            (build.library, manifest["library"]),
-        ]:
-            file_stamp, current = contents.stamped(path)
+        for path, digest in itertools.chain(
+            ((absolute(path), digest) for path, digest in manifest["files"].items()),
+            ((absolute(path), digest) for path, digest in manifest["tools"].items()),
+            programs_then,
+            [(build.library, manifest["library"])],
+        ):
+            # Not looked at again: what has changed since has another stat at the next look.
+            file_stamp, current = contents.last(path)
             if current != digest and (current is not None or path in own):
                 return  # changed since it was compiled: its stat must not stand for this build
-            entries.append((path, file_stamp, current))
-        entries += [(path, s if is_settled(s) else UNSETTLED, None) for path, s in stamps.items()]
+            entries.add(path, file_stamp, current)
+        for path, s in stamps.items():
+            entries.add(path, s if is_settled(s) else UNSETTLED, None)
         checker = find_checker(cache_folder())
         memo = Memo.of(build.library, self.request.with_cuda, entries, checker)
         # In a read-only cache the next look reads the contents again.

@@ -85,6 +85,11 @@ def packages_folder():
     return os.path.dirname(os.path.dirname(os.path.abspath(torch.__file__)))
 
 
+def cpp_extension_path():
+    """The file of torch.utils.cpp_extension, which chooses the flags; it is not imported for it."""
+    return os.path.join(packages_folder(), "torch", "utils", "cpp_extension.py")
+
+
 def programs(with_cuda):
     """{role: path} of the programs a build starts from, without those that are not installed."""
     found = {f"cxx{i}": path for i, path in enumerate(cxx_programs())}

@@ -20,6 +20,7 @@ from _jit_loader.building.ninja_file import NinjaFile
 from _jit_loader.building.ninja_run import ninja_path, run_ninja
 from _jit_loader.building.objects import ObjectStore, write_record
 from _jit_loader.building.publishing import publish
+from _jit_loader.building.recipe import Recipe
 from _jit_loader.building.stand_ins import make_stand_ins
 from _jit_loader.building.torch_build import build_with_torch
 from _jit_loader.cache import write_checked
@@ -31,10 +32,11 @@ class Attempt:
     """One run of compilers and linker in a private folder.
 
     before: {path: digest} of files that were read before any compiler started; filled here, and
-    carried from an attempt to the next.
+    carried from an attempt to the next. careful: whether all that went into old objects is looked
+    at before the compilers start; else what is not the user's own is looked at while they work.
     """
 
-    def __init__(self, request, slot, before, verbose):
+    def __init__(self, request, slot, before, careful, verbose):
         self.request, self.slot, self.before = request, slot, before
         self.contents = slot.contents()
         self.programs = toolchain.programs(request.with_cuda)
@@ -43,12 +45,18 @@ class Attempt:
         self.inputs = Inputs(request, self.contents, self.programs, before, self.clock)
         self.cuda_home = cuda_home() if request.with_cuda else None
         self.line = None
-        self.verbose = verbose
+        self.careful, self.verbose = careful, verbose
         self.published = None  # the Build, once there is one
 
     def run(self):
         try:
-            return build_with_torch(self, self._load_arguments())
+            load_arguments = self._load_arguments()
+            self.recipe = Recipe(self.slot.folder, load_arguments, self.cuda_home, self.contents)
+            text = self.recipe.read()
+            if text is None:
+                return build_with_torch(self, load_arguments)
+            self._run_ninja(text)
+            return self.open_library()
         except CompileError as error:
             failed = self._failed_folder()
             shutil.rmtree(failed, ignore_errors=True)
@@ -92,56 +100,10 @@ class Attempt:
     # The two steps that PyTorch's load calls.
 
     def run_ninja(self):
-        """Compiles what changed, links, and records what each object was made of."""
-        path = os.path.join(self.folder, "build.ninja")
-        with open(path) as file:
-            ninja_file = NinjaFile(file.read(), self.request.sources, self.request.source_flags)
-        for stand_in in self.stand_ins:
-            os.unlink(stand_in)
-        store = ObjectStore(
-            os.path.dirname(self.slot.folder),
-            self.request.roots,
-            self.programs,
-            self.contents,
-        )
-        self.records, missing = self._reuse(ninja_file, store)
-        expected = sum(missing.values()) / min(parallel_jobs(), max(len(missing), 1))
-        expected = max([expected, *missing.values()])
-        reason = reasons.why_built(self.slot, self.programs, self.contents)
-        self.line = BuildLine(self.request.name, reason, missing, expected)
-        for source in self.request.sources:
-            self.before[source] = self.contents.digest(source)
-        if self.verbose:
-            for output in [*missing, ninja_file.library]:
-                print(shlex.join(ninja_file.command(output)), flush=True)
-        self.clock.start()
-        with open(path, "w", errors="surrogateescape") as file:
-            file.write(ninja_file.without(kept=set(self.records)))
-        with concurrent.futures.ThreadPoolExecutor() as executor:
-            facts = executor.submit(self.inputs.ask_compilers, ninja_file, list(missing))
-            executor.submit(make_checker, cache_folder())
-            recordings = []
-
-            def on_finished(output):
-                # What takes longest is behind: the linker works meanwhile.
-                self.line.finished(output)
-                if output in missing:
-                    recordings.append(executor.submit(self._record, ninja_file, output, facts))
-
-            result = run_ninja(self.folder, on_finished, self.verbose)
-        for recording in recordings:
-            recording.result()
-        if result.returncode != 0:
-            self._fail(result.output)
-        linked = closure.linked_files(result.output, self.folder)
-        parts = [*self.records.values(), self.inputs.of_link(ninja_file, linked)]
-        self.manifest = {
-            "name": self.request.name,
-            "created": time.time(),
-            "request": self.request.description,
-            "library": self.contents.digest(os.path.join(self.folder, ninja_file.library)),
-            **merged(parts),
-        }
+        with open(os.path.join(self.folder, "build.ninja")) as file:
+            text = file.read()
+        self.recipe.keep(text)
+        self._run_ninja(text)
 
     def open_library(self):
         """Opens the library as a test, publishes the build, and returns what was opened."""
@@ -156,18 +118,76 @@ class Attempt:
         except ImportError as error:
             self._fail([f"error: cannot be loaded: {error}"], LoadError)
         self.published = Build(os.path.join(slot.folder, build_key), self.request)
+        # Before another thread can find it, which would open it a second time.
+        opened = hit.adopt(self.published.library, opened)
         publish(self.folder, self.manifest, self.published, self.contents)
         slot.remember(self.programs, self.published, self.manifest, self.contents)
         self.line.close_built()
-        return hit.adopt(self.published.library, opened)
+        return opened
+
+    def _run_ninja(self, text):
+        """Compiles what changed, links, and records what each object was made of.
+
+        text: of build.ninja as PyTorch writes it.
+        """
+        ninja_file = NinjaFile(text, self.request.sources, self.request.source_flags)
+        for stand_in in self.stand_ins:
+            os.unlink(stand_in)
+        store = ObjectStore(
+            os.path.dirname(self.slot.folder),
+            self.request.roots,
+            self.programs,
+            self.contents,
+        )
+        self.records, missing = self._reuse(ninja_file, store)
+        for source in self.request.sources:
+            self.before[source] = self.contents.digest(source)
+        if self.verbose:
+            for output in [*missing, ninja_file.library]:
+                print(shlex.join(ninja_file.command(output)), flush=True)
+        self.clock.start()
+        path = os.path.join(self.folder, "build.ninja")
+        with open(path, "w", errors="surrogateescape") as file:
+            file.write(ninja_file.without(kept=set(self.records)))
+        with concurrent.futures.ThreadPoolExecutor() as executor:
+            facts = executor.submit(self.inputs.ask_compilers, ninja_file, list(missing))
+            executor.submit(make_checker, cache_folder())
+            recordings = []
+
+            def on_started():
+                # None of it takes time that the compilers do not take anyway.
+                if not self.careful:
+                    self._check_reused(store)
+                self._start_line(missing)
+
+            def on_finished(output):
+                # What takes longest is behind: the linker works meanwhile.
+                self.line.finished(output)
+                if output in missing:
+                    recordings.append(executor.submit(self._record, ninja_file, output, facts))
+
+            result = run_ninja(self.folder, on_started, on_finished, self.verbose)
+        for recording in recordings:
+            recording.result()
+        if result.returncode != 0:
+            self._fail(result.output)
+        linked = closure.linked_files(result.output, self.folder)
+        parts = [*self.records.values(), self.inputs.of_link(ninja_file, linked)]
+        self.manifest = {
+            "name": self.request.name,
+            "created": time.time(),
+            "request": self.request.description,
+            "library": self.contents.digest(os.path.join(self.folder, ninja_file.library)),
+            **merged(parts),
+        }
 
     def _reuse(self, ninja_file, store):
-        """({object: record} of those that still fit, {object: expected seconds} of the others)."""
+        """({object: record} of what may still fit, {object: expected seconds} of the others)."""
         records, missing = {}, {}
         for output in ninja_file.compilations:
             known = store.newest(output)
             key = self._command_key(ninja_file, output)
-            record = store.take(output, key, self.folder, known)
+            record = store.take(output, key, self.folder, known, self.careful)
             if record is not None:
                 records[output] = record
                 continue
@@ -178,6 +198,20 @@ class Attempt:
                 for path in map(self.request.roots.absolute, record["files"]):
                     self.before[path] = self.contents.digest(path)
         return records, missing
+
+    def _check_reused(self, store):
+        """Raises InputsChanged where an object does not fit that seemed to, by the user's files."""
+        for output, record in self.records.items():
+            path = os.path.join(self.folder, output)
+            if not store.still_fits(record, path):
+                raise InputsChanged([path])
+
+    def _start_line(self, missing):
+        """missing: {object: expected seconds}"""
+        expected = sum(missing.values()) / min(parallel_jobs(), max(len(missing), 1))
+        expected = max([expected, *missing.values()])
+        reason = reasons.why_built(self.slot, self.programs, self.contents)
+        self.line = BuildLine(self.request.name, reason, missing, expected)
 
     def _command_key(self, ninja_file, output):
         words = [self.request.roots.relative_text(word) for word in ninja_file.command(output)]

@@ -39,14 +39,18 @@ def build(request, slot, verbose):
     try:
         os.makedirs(cache_folder(), mode=0o700, exist_ok=True)
         check_trusted(cache_folder())
-        with build_lock(slot.folder, request.name) as excludes:
-            found = slot.look()
-            if found is not None:
-                opened = hit.open_build(found.library, request.name, request.form)
-                return opened, found, False
-            _raise_shared_failure(slot, failure_before)
-            _remove_leftovers(slot.folder, 0 if excludes else DAY_SECONDS)
-            opened, published = _build_until_stable(request, slot, verbose)
+        published = None
+        while published is None:
+            with build_lock(slot.folder, request.name, until=slot.has_new_answer) as excludes:
+                found = slot.look()
+                opened = found and hit.open_if_there(found.library, request.name, request.form)
+                if opened is not None:
+                    return opened, found, False
+                if excludes is None:
+                    continue  # it was the answer for other files, or has been removed since
+                _raise_shared_failure(slot, failure_before)
+                _remove_leftovers(slot.folder, 0 if excludes else DAY_SECONDS)
+                opened, published = _build_until_stable(request, slot, verbose)
     except OSError as error:
         if error.errno in CACHE_ERRORS:
             raise _explained(error, slot.folder) from error
@@ -89,14 +93,14 @@ def check_paths(request):
 
 
 def _build_until_stable(request, slot, verbose):
-    before = {}
+    before, careful = {}, False
     for _ in range(ATTEMPTS):
         os.makedirs(slot.folder, exist_ok=True)
-        attempt = Attempt(request, slot, before, verbose)
+        attempt = Attempt(request, slot, before, careful, verbose)
         try:
             return attempt.run(), attempt.published
         except InputsChanged as error:
-            changed = error.args[0]
+            changed, careful = error.args[0], True
     raise RuntimeError(
         f"{request.name}: {', '.join(changed)} kept changing while being compiled; "
         "load it again when nothing writes there"

@@ -8,8 +8,8 @@ import os
 import re
 import time
 
+from _jit_loader import toolchain
 from _jit_loader.building import assembly, closure
-from _jit_loader.building.torch_build import cpp_extension
 from _jit_loader.hit import stamp
 
 CLOCK_TICK_LIMIT_SECONDS = 0.1
@@ -114,7 +114,7 @@ class Inputs:
         """The record of the library, of what was linked besides the objects."""
         command = ninja_file.command(ninja_file.library)
         # What chose the flags is an input as well: people patch their PyTorch.
-        flags_from = cpp_extension().__file__
+        flags_from = toolchain.cpp_extension_path()
         files = list(dict.fromkeys([*linked, *closure.named_files(command), flags_from]))
         own = [file for file in files if self._is_own(file)]
         absent, present = closure.library_shadows(linked, command)

@@ -18,13 +18,19 @@ STALE_LIMIT = 100  # handles of a network file system that are stale, one after 
 
 
 @contextlib.contextmanager
-def build_lock(slot_folder, name):
+def build_lock(slot_folder, name, until=lambda: False):
     """Holds the lock of a slot; yields whether it excludes others.
+
+    Yields None, with no lock, if somebody holds it when until() is true: that may be long before
+    the lock is free for the last of many processes.
 
     flock, not a file that says 'locked': the kernel lets it go when the holder dies, however it
     dies. Where the file system has no locks each process builds, and the first to publish wins.
     """
-    descriptor, excludes = _acquire(_lock_path(slot_folder), name)
+    descriptor, excludes = _acquire(_lock_path(slot_folder), name, until)
+    if descriptor is None:
+        yield None
+        return
     try:
         owner = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.time()}
         with contextlib.suppress(OSError):  # it is only for people
@@ -63,8 +69,11 @@ def _release(descriptor):
     os.close(descriptor)
 
 
-def _acquire(path, name):
-    """(descriptor, whether it is locked). Each try opens the file: a prune may have deleted it."""
+def _acquire(path, name, until):
+    """(descriptor, whether it is locked), or (None, None) where until() was true first.
+
+    Each try opens the file: a prune may have deleted it.
+    """
     started, said, stale = time.monotonic(), False, 0
     while True:
         try:
@@ -90,6 +99,8 @@ def _acquire(path, name):
             os.close(descriptor)
             raise
         os.close(descriptor)
+        if until():
+            return None, None
         time.sleep(POLL_SECONDS)
 
 

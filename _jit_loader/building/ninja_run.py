@@ -36,9 +36,10 @@ def ninja_path():
     return beside if os.path.exists(beside) else shutil.which("ninja")
 
 
-def run_ninja(folder, on_finished, verbose=False):
+def run_ninja(folder, on_started, on_finished, verbose=False):
     """Builds the default target of folder/build.ninja; on_finished(output name) after each.
 
+    on_started(): called while the compilers work; they are stopped where it raises an error.
     verbose: prints what the compilers print.
     """
     process = subprocess.Popen(
@@ -53,6 +54,7 @@ def run_ninja(folder, on_finished, verbose=False):
     output = []
     try:
         with _watched(process):
+            on_started()
             for raw in process.stdout:
                 line = os.fsdecode(raw).rstrip("\n")
                 if line.startswith(STATUS):

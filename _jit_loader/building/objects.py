@@ -4,7 +4,7 @@ import os
 
 from _jit_loader.cache import read_checked, write_checked
 from _jit_loader.contents import read_digest
-from _jit_loader.store import fits
+from _jit_loader.store import fits, own_differences
 
 RECORD = ".json"
 CANDIDATES = 16  # records tried per object: the newest, each costs 0.3 ms to read
@@ -32,27 +32,33 @@ class ObjectStore:
         records = ((path, read_checked(path + RECORD)) for _, path in newest)
         return [(path, record) for path, record in records if record is not None]
 
-    def take(self, output, command_key, target_folder, known):
-        """Links an object that still fits into the folder; returns its record, None without one.
+    def take(self, output, command_key, target_folder, known, careful):
+        """Links an object that may still fit into the folder; returns its record, None without one.
 
-        known: what newest(output) returned.
+        known: what newest(output) returned. careful: whether to look at once at what still_fits()
+        looks at, else by the user's own files alone.
         """
+        target = os.path.join(target_folder, output)
         for path, record in known:
             if record["command"] != command_key:
                 continue
-            if not fits(record, self._roots, self._programs, self._contents):
+            if next(own_differences(record, self._roots, self._contents), None) is not None:
                 continue
-            target = os.path.join(target_folder, output)
             try:
                 link_or_copy(path, target)
                 link_or_copy(path + RECORD, target + RECORD)
             except OSError:
                 continue
-            if read_digest(target) == record["object"]:
+            if not careful or self.still_fits(record, target):
                 return record
             os.unlink(target)
             os.unlink(target + RECORD)
         return None
+
+    def still_fits(self, record, path):
+        """Whether an object is whole and nothing of what went into it has changed."""
+        whole = read_digest(path) == record["object"]
+        return whole and fits(record, self._roots, self._programs, self._contents)
 
 
 def write_record(path, record):

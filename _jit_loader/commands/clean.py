@@ -21,7 +21,7 @@ def run(options):
 
 def report(removed):
     """Says what was removed, and what could not be."""
-    left = count(len(list(pruning.build_folders())), "build")
+    left = count(pruning.count_builds(), "build")
     size = format_size(pruning.Usage(cache_folder()).size)
     print(
         f"removed {count(removed.builds, 'build')}, {format_size(removed.size)}; "

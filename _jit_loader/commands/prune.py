@@ -1,7 +1,8 @@
 """Removes old builds, the one that was not used for longest first.
 
 Without an option it applies the limit that the cache keeps to by itself when something is built:
-JIT_LOADER_CACHE_LIMIT, by default 5GB.
+JIT_LOADER_CACHE_LIMIT, by default 5GB. What versions of the loader with another format have left in
+the same place goes as a whole.
 """
 
 import argparse
@@ -24,7 +25,9 @@ def run(options):
     max_size = options.max_size
     if max_size is None and options.max_age is None:
         max_size = pruning.cache_limit()
-    report(pruning.prune(max_size, options.max_age))
+    removed = pruning.prune(max_size, options.max_age)
+    pruning.remove_old_formats(removed)
+    report(removed)
     return 0
 
 

@@ -125,6 +125,16 @@ def test_list_leaves_failed_builds_out(command, tiny):
     assert json.loads(command("list", "--json")[1]) == []
 
 
+def test_failed_builds_are_counted_nowhere(command, doctor, tiny):
+    tiny.load()
+    tiny.write("other.cpp", "int a = ;\n")
+    with pytest.raises(RuntimeError):
+        tiny.load()
+    assert ", 1 build, " in doctor()[1]["cache"]["text"]
+    assert "removed 0 builds, 0 B; 1 build, " in command("prune")[1]
+    assert command("clean")[1].startswith("removed 1 build, ")
+
+
 def test_list_of_an_empty_cache(command, tiny):
     assert command("list")[:2] == (0, f"0 builds, 0 B on the disk, in {cache_folder()}\n")
 
@@ -523,3 +533,22 @@ def test_run_of_a_program_that_does_not_exist(tmp_path):
     finished = run_in(tmp_path, "run", "nowhere.py")
     assert finished.returncode == 2
     assert finished.stderr == "jit_loader: there is no program nowhere.py\n"
+
+
+def test_run_of_a_module_that_does_not_exist(tmp_path):
+    write(tmp_path / "package" / "__init__.py", "")
+    for name in ("nowhere", "nowhere.within", "package"):
+        finished = run_in(tmp_path, "run", "-m", name)
+        python = subprocess.run(
+            [sys.executable, "-m", name], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        assert finished.stderr == python.stderr
+        assert finished.returncode == python.returncode == 1
+
+
+def test_run_of_nothing(tmp_path):
+    finished = run_in(tmp_path, "run")
+    assert finished.returncode == 2
+    usage, error = finished.stderr.splitlines()
+    assert usage.startswith("usage: jit_loader run ")
+    assert error == "jit_loader run: error: the following arguments are required: program"

@@ -11,6 +11,7 @@ import torch
 from torch.utils import cpp_extension
 
 import jit_loader
+from _jit_loader import toolchain
 from _jit_loader.building import torch_build
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -225,18 +226,25 @@ for text, value in (({OPERATORS!r}, 1), ("", 1), ({OPERATORS!r}, 2)):
 
 
 @pytest.mark.parametrize(
-    "registration",
+    ("registration", "named"),
     [
-        "#include <ATen/core/op_registration/op_registration.h>\n"
-        "long f(long x) { return x + NUMBER; }\n"
-        'static auto r = torch::RegisterOperators().op("jit_loader_tests::old", &f);\n',
-        "#include <torch/custom_class.h>\n"
-        "struct Held : torch::CustomClassHolder { long value = NUMBER; };\n"
-        'static auto r = torch::class_<Held>("jit_loader_tests", "Held").def(torch::init<>());\n',
+        (
+            "#include <ATen/core/op_registration/op_registration.h>\n"
+            "long f(long x) { return x + NUMBER; }\n"
+            'static auto r = torch::RegisterOperators().op("jit_loader_tests::old", &f);\n',
+            "operators (torch::RegisterOperators)",
+        ),
+        (
+            "#include <torch/custom_class.h>\n"
+            "struct Held : torch::CustomClassHolder { long value = NUMBER; };\n"
+            'static auto r = torch::class_<Held>("jit_loader_tests", "Held")\n'
+            ".def(torch::init<>());\n",
+            "classes (torch::class_)",
+        ),
     ],
     ids=["RegisterOperators", "class_"],
 )
-def test_other_registrations_are_refused_too(cache, tmp_path, registration):
+def test_other_registrations_are_refused_too(cache, tmp_path, registration, named):
     (tmp_path / "operators.cpp").write_text('#include "registration.h"\n')
     (tmp_path / "include" / "shift").mkdir(parents=True)
     (tmp_path / "include" / "shift" / "amount.h").write_text("long amount();\n")
@@ -256,6 +264,7 @@ for number in (1, 2):
         tmp_path,
     )
     assert said[0] == "loaded"
+    assert f"registers {named}, which" in said[1]
     assert "Restart" in said[1]
 
 
@@ -341,6 +350,30 @@ def test_inline_source_that_was_deleted_is_written_again(cache, tmp_path):
     for path in (tmp_path / "cache").rglob("main.cpp"):
         path.unlink()
     assert inline(1).value() == 1
+    assert not jit_loader.loaded("inlined").compiled
+
+
+@pytest.mark.skipif(toolchain.why_no_cuda() is not None, reason="needs nvcc and a CUDA PyTorch")
+def test_inline_cuda_source(cache):
+    """Here without the headers that PyTorch puts before it, which take a minute to compile."""
+    kernel = "__global__ void kernel(int* to) { *to = 1; }\n"
+
+    def value(number):
+        launch = (
+            f"void launch() {{ kernel<<<1, 1>>>(nullptr); }}\nint number() {{ return {number}; }}"
+        )
+        binding = "#include <pybind11/pybind11.h>\nint number();\n"
+        return jit_loader.load_inline(
+            "inlined",
+            binding,
+            kernel + launch,
+            functions=["number"],
+            with_pytorch_error_handling=False,
+            no_implicit_headers=True,
+        ).number()
+
+    assert [value(1), value(2), value(1)] == [1, 2, 1]
+    assert jit_loader.loaded("inlined").with_cuda
     assert not jit_loader.loaded("inlined").compiled
 
 

@@ -9,7 +9,7 @@ import pytest
 from _jit_loader.building.checker import find_checker, make_checker
 from _jit_loader.contents import read_digest
 from _jit_loader.hit import checksum_of, stamp
-from _jit_loader.memo import UNSETTLED, Memo
+from _jit_loader.memo import UNSETTLED, Entries, Memo
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def files(tmp_path):
 def memo(files, checker, absent=()):
     entries = [(str(path), stamp(path), read_digest(path)) for path in files]
     entries += [(str(path), None, None) for path in absent]
-    return Memo.of("/cache/library.so", True, entries, checker)
+    return Memo.of("/cache/library.so", True, Entries(entries), checker)
 
 
 def test_nothing_has_changed(files, compare, tmp_path):
@@ -70,7 +70,7 @@ def test_absent_file_that_appears_is_seen(files, compare, tmp_path):
 
 def test_unsettled_stamp_equals_nothing(files, compare):
     entries = [(str(files[0]), UNSETTLED, None)]
-    assert not Memo.of("/cache/library.so", True, entries, compare).is_unchanged()
+    assert not Memo.of("/cache/library.so", True, Entries(entries), compare).is_unchanged()
 
 
 def test_written_and_read_again(files, compare, tmp_path):
@@ -147,7 +147,7 @@ def test_damaged_memo_says_nothing_wrong(files, compare, tmp_path, part, damage)
 
 def test_root_folder(compare):
     """In which a header would appear that is looked for in /nowhere/include."""
-    root = Memo.of("/cache/library.so", True, [("/", stamp("/"), None)], compare)
+    root = Memo.of("/cache/library.so", True, Entries([("/", stamp("/"), None)]), compare)
     assert list(root.paths()) == ["/"]
     assert root.is_unchanged()
 

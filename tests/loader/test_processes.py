@@ -5,6 +5,10 @@ import re
 import socket
 import threading
 import time
+from pathlib import Path
+
+import jit_loader
+from _jit_loader.building.lock import build_lock
 
 fork = multiprocessing.get_context("fork")
 
@@ -70,6 +74,27 @@ def test_waiting_process_says_for_whom_it_waits(tiny, wait_for, monkeypatch, cap
         rf"\(since \d\d:\d\d:\d\d\), which is building it \({tiny.lock_path()}\)",
         line,
     )
+
+
+def test_waiting_process_takes_the_answer_while_the_lock_is_held(
+    tiny, wait_for, tmp_path, monkeypatch, capfd
+):
+    """As it may be for long by others that waited."""
+    monkeypatch.setenv("JIT_LOADER_QUIET", "0")
+    tiny.load()
+    build = Path(jit_loader.loaded("tiny").path).parent
+    (memo,) = (tmp_path / "cache").glob("*/memos/*")
+    build.rename(tmp_path / "not yet")
+    queue = fork.Queue()
+    with build_lock(str(build.parent), "tiny"):
+        waiting = fork.Process(target=lambda: queue.put(tiny.value()))
+        waiting.start()
+        said = []
+        wait_for(lambda: said.append(capfd.readouterr().err) or "waiting for" in "".join(said))
+        (tmp_path / "not yet").rename(build)
+        memo.touch()
+        assert queue.get(timeout=60) == 101
+        waiting.join()
 
 
 def test_fork_after_load(tiny):

@@ -10,6 +10,7 @@ import pytest
 
 from _jit_loader import hit, pruning
 from _jit_loader.building import lock
+from _jit_loader.command_line import main
 from _jit_loader.hit import cache_folder
 
 fork = multiprocessing.get_context("fork")
@@ -289,3 +290,18 @@ def test_what_a_killed_process_left_is_removed(tiny):
         os.utime(leftover, (0, 0))
     pruning.clean(["tiny"])
     assert not any(leftover.exists() for leftover in leftovers)
+
+
+def test_prune_removes_caches_of_older_formats(tiny, tmp_path):
+    folder = build(tiny, 1)[1]
+    cache = Path(cache_folder())
+    older = cache.with_name("v1") / "tiny" / "key"
+    older.mkdir(parents=True)
+    (older / "lock").write_text("")
+    (older / "tiny.so").write_bytes(bytes(1000))
+    others = [cache.with_name(name) for name in ("v2", "v1000", "mine")]
+    for other in others:
+        other.mkdir()
+    assert main(["prune"]) == 0
+    assert not older.parents[1].exists()
+    assert all(other.exists() for other in [Path(folder), *others]), "none of these is an old cache"

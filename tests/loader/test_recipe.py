@@ -1,0 +1,95 @@
+"""What PyTorch wrote into build.ninja serves again, where it would write the same."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+LOAD = """
+import sys
+import jit_loader
+print(jit_loader.load("tiny", {sources!r}, extra_cflags={flags!r}).value())
+print("torch.utils.cpp_extension" in sys.modules)
+"""
+
+
+@pytest.fixture
+def load(tiny):
+    """Edits the extension, loads it in a new process, and says whether PyTorch's code was asked."""
+    values = iter(range(2, 100))
+
+    def load(first="", flags=(), **environment):
+        value = next(values)
+        tiny.write("value.h", f"#define VALUE {value}\n")
+        result = subprocess.run(
+            [sys.executable, "-c", first + LOAD.format(sources=tiny.sources, flags=list(flags))],
+            env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert result.returncode == 0, result.stderr
+        said, asked = result.stdout.split()
+        assert said == str(value + 100)
+        return asked == "True"
+
+    return load
+
+
+def recipe(tiny):
+    (path,) = (tiny.folder.parent / "cache").rglob("recipe.json")
+    return path
+
+
+def test_edit_in_a_new_process_asks_pytorch_for_nothing(load):
+    assert load(), "the first build"
+    assert not load()
+
+
+def test_other_flags_and_settings_are_asked_for(load):
+    load()
+    assert load(flags=["-DMORE"])
+    assert load(LD_RUN_PATH="/nowhere")
+    assert not load()
+
+
+def test_process_that_may_have_changed_pytorchs_code_asks_it(load, tiny):
+    change = "from torch.utils import cpp_extension as c\nc.CUDNN_HOME = '/nowhere'\n"
+    assert load(change)
+    assert not list((tiny.folder.parent / "cache").rglob("recipe.json")), "others do without"
+    load()
+    assert load(change)
+
+
+def test_damaged_recipe_is_none(load, tiny):
+    load()
+    recipe(tiny).write_bytes(b"x" + recipe(tiny).read_bytes())
+    assert load()
+    assert not load()
+
+
+def test_header_of_the_system_is_looked_at_while_the_compilers_work(load, tiny):
+    """An object that fits by the user's own files alone is not linked in, if that one differs."""
+    folder = tiny.folder.parent / "packages"
+    folder.mkdir()
+    header = folder / "more.h"
+    header.write_text("#define MORE 100\n")
+    text = '#include <more.h>\nextern "C" long other(void) { return MORE; }\n'
+    tiny.write("other.cpp", text)
+    first = (
+        "from _jit_loader import toolchain\n"
+        "path = toolchain.cpp_extension_path()\n"
+        "toolchain.cpp_extension_path = lambda: path\n"
+        f"toolchain.packages_folder = lambda: {str(folder)!r}\n"
+    )
+    load(first, CPLUS_INCLUDE_PATH=str(folder))
+    tiny.compiled()
+    header.write_text("#define MORE 100 // again\n")
+    load(first, CPLUS_INCLUDE_PATH=str(folder))
+    assert "other.cpp" in tiny.compiled()
+    load(first, CPLUS_INCLUDE_PATH=str(folder))
+    assert tiny.compiled() == ["module.cpp"]
