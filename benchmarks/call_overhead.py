@@ -70,7 +70,7 @@ def measure_all(workload, device, rounds, loops):
 
 def main():
     options = report.parser(__doc__).parse_args()
-    rounds, loops = (3, 20) if options.quick else (15, 2000)
+    rounds, loops = (3, 20) if options.quick else (15, 500)
     forward = [workload for workload in WORKLOADS if not workload.gradients_of]
     for device in report.devices(forward[0].op):
         results = []

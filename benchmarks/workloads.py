@@ -9,6 +9,7 @@ from bindings.add2 import add2
 from bindings.my_op import my_op
 from bindings.sigmoid import sigmoid
 from bindings.sum_single import sum_single
+from bindings.trilinear_interpolation import trilinear_interpolation
 from bindings.two_norm import two_norm
 
 
@@ -65,6 +66,45 @@ def _two_norm(a, b):
     return torch.linalg.vector_norm(a - b)
 
 
+def _trilinear_interpolation(feats, points):
+    u, v, w = ((points + 1) / 2)[:, None].unbind(-1)
+    a, b, c, d = (1 - v) * (1 - w), (1 - v) * w, v * (1 - w), v * w
+    low = a * feats[:, 0] + b * feats[:, 1] + c * feats[:, 2] + d * feats[:, 3]
+    high = a * feats[:, 4] + b * feats[:, 5] + c * feats[:, 6] + d * feats[:, 7]
+    return (1 - u) * low + u * high
+
+
+def cells(n, features):
+    """How many cells make 2 n values at their corners: 2^20 of 64 features for n = 2^28."""
+    return max(1, n // (4 * features))
+
+
+def trilinear(features):
+    """The op with so many features, in its three directions."""
+    shapes = lambda n: [(cells(n, features), 8, features), (cells(n, features), 3)]  # noqa: E731
+    name = f"trilinear, F = {features}"
+    ours, eager = trilinear_interpolation, _trilinear_interpolation
+    return [
+        Workload(name, ours, eager, shapes, lambda n: cells(n, features) * (9 * features + 3)),
+        Workload(
+            f"{name}, backward for feats",
+            ours,
+            eager,
+            shapes,
+            lambda n: cells(n, features) * (9 * features + 3),
+            (0,),
+        ),
+        Workload(
+            f"{name}, backward for points",
+            ours,
+            eager,
+            shapes,
+            lambda n: cells(n, features) * (9 * features + 6),
+            (1,),
+        ),
+    ]
+
+
 WORKLOADS = [
     Workload("add2", add2, torch.add, vectors(2), lambda n: 3 * n),
     Workload("my_op", my_op, _my_op, vectors(2), lambda n: 3 * n),
@@ -74,4 +114,6 @@ WORKLOADS = [
     Workload("sum_single", sum_single, torch.sum, vectors(1), lambda n: n),
     Workload("two_norm", two_norm, _two_norm, vectors(2), lambda n: 2 * n),
     Workload("two_norm backward", two_norm, _two_norm, vectors(2), lambda n: 4 * n, (0, 1)),
+    *trilinear(64),
+    *trilinear(256),
 ]

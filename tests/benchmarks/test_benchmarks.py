@@ -26,7 +26,7 @@ def results_in(folder):
     return content
 
 
-@pytest.mark.parametrize("name", ["bandwidth", "call_overhead"])
+@pytest.mark.parametrize("name", ["bandwidth", "call_overhead", "lltm"])
 def test_a_quick_run_writes_results(name, tmp_path):
     subprocess.run(
         [sys.executable, "-m", f"benchmarks.{name}", "--quick", "--out", tmp_path],
