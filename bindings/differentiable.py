@@ -16,7 +16,8 @@
 The function has no body: its compiled module is load_op("sigmoid"), and the work is forward's. It
 is also registered as torch.ops.jit_loader.sigmoid. A call takes the first way that suits it:
 
-1. torch.compile is tracing: the registered op, which becomes one node of the graph.
+1. torch.compile is tracing, or autocast changes an argument's dtype: the registered op, which
+   becomes one node of the graph.
 2. Ordinary tensors, no gradient: the kernel at once. C++ decides this and calls it (try_forward).
 3. Ordinary tensors with a gradient to record: _Fast, the cheapest autograd.Function.
 4. Everything else (tensor subclasses, modes, torch.func, forward mode, bad arguments): the
@@ -41,7 +42,7 @@ from jit_loader import load_op
 CALL = """\
 def {name}{signature}:
     if is_dynamo_compiling():
-        return op({arguments}){shown}
+        return op({arguments}){shown}{autocast}
     result = try_forward({arguments})
     if result is None:
         return fast({arguments}){shown}
@@ -49,6 +50,16 @@ def {name}{signature}:
         return result{shown}
     return general({arguments}){shown}
 """
+
+# Where autocast casts arguments of the op.
+AUTOCAST = """
+    if is_any_autocast_enabled():
+        return general({arguments}){shown}"""
+
+AUTOCAST_KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU).add(
+    torch._C.DispatchKey.AutocastCUDA
+)
+AUTOCAST_FROM = (torch.float32, torch.float16, torch.bfloat16)  # as PyTorch: not from float64
 
 _libraries = {}  # name: torch.library.Library, which unregisters what it holds when it goes
 
@@ -92,14 +103,27 @@ def elementwise_vmap(op, in_dims, inputs):
 
 def loop_vmap(op, in_dims, inputs):
     """vmap of any op: a call for each index of the mapped dimension."""
-    size = next(x.shape[dim] for x, dim in zip(inputs, in_dims) if dim is not None)
+    # Of an argument that is a list, the dimension is a list of None.
+    mapped = [isinstance(dim, int) for dim in in_dims]
+    size = next(x.shape[dim] for x, dim, flag in zip(inputs, in_dims, mapped) if flag)
     results = [
-        op(*(x if dim is None else x.select(dim, i) for x, dim in zip(inputs, in_dims)))
+        op(*(x.select(dim, i) if flag else x for x, dim, flag in zip(inputs, in_dims, mapped)))
         for i in range(size)
     ]
     if isinstance(results[0], tuple):
-        return tuple(map(torch.stack, zip(*results))), (0,) * len(results[0])
+        stacked = tuple(None if same[0] is None else torch.stack(same) for same in zip(*results))
+        return stacked, tuple(None if x is None else 0 for x in stacked)
     return torch.stack(results), 0
+
+
+def may_be(schema_type, value):
+    """Whether an argument of this type in a schema may have the value, if the type is a tensor's.
+
+    PyTorch's own check would accept None as a Tensor.
+    """
+    if schema_type == "Optional[Tensor]":
+        return value is None or is_tensor_like(value)
+    return schema_type != "Tensor" or is_tensor_like(value)
 
 
 def differentiable(
@@ -109,6 +133,7 @@ def differentiable(
     results=None,
     build_of=None,
     function="forward",
+    autocast=(),
     fake=elementwise_fake,
     vmap=elementwise_vmap,
     **options,
@@ -116,14 +141,18 @@ def differentiable(
     """Decorates the empty function that stands for a compiled op, as the module's text shows.
 
     Args:
-        schema: name, arguments and results, as torch.library writes them.
+        schema: name, arguments and results, as torch.library writes them. An argument that is no
+            Tensor has no gradient.
         saves: what the gradient needs: names of arguments and of results; "output" is the name of
             an only result.
         results: how many results are the caller's, where not all are; those after them are what a
-            gradient needs beside them, and have no gradient.
+            gradient needs beside them, and have no gradient. The gradient of a result that
+            nothing was computed from is then None, where it is a tensor of zeros otherwise.
         build_of: the op of whose compiled module this is another function; by default the op has a
             build of its own.
         function: the compiled function's name.
+        autocast: names of the arguments that torch.autocast casts to its dtype, as it does those
+            of torch.mm; by default autocast changes nothing.
         fake: from inputs without data, empty results; for torch.compile and meta tensors.
         vmap: vmap(op, in_dims, inputs) -> (results, their mapped dimensions).
         options: for load_op.
@@ -139,12 +168,18 @@ def differentiable(
     def decorate(body):
         name = body.__name__
         parameters = tuple(inspect.signature(body).parameters)
-        outputs = [result.name or "output" for result in torch._C.parse_schema(schema).returns]
+        parsed = torch._C.parse_schema(schema)
+        types = [str(argument.type) for argument in parsed.arguments]
+        outputs = [result.name or "output" for result in parsed.returns]
         names = (*parameters, *outputs)
         kept = [names.index(item) for item in saves]
         formula = forward = None
         told = set()  # of what the formula is told by name
-        scope = {"NotImplemented": NotImplemented, "is_dynamo_compiling": is_dynamo_compiling}
+        scope = {
+            "NotImplemented": NotImplemented,
+            "is_dynamo_compiling": is_dynamo_compiling,
+            "is_any_autocast_enabled": torch._C._is_any_autocast_enabled,
+        }
 
         def use(module):
             nonlocal forward
@@ -159,6 +194,8 @@ def differentiable(
                 ctx.shapes = tuple(x.shape for x in inputs)
             if results is not None:
                 ctx.mark_non_differentiable(*output[results:])
+                # Zeros for every result would be made, those without a gradient too.
+                ctx.set_materialize_grads(False)
 
         def gradients(ctx, *grads):
             named = {}
@@ -213,20 +250,40 @@ def differentiable(
                 return fast(*args)
             return General.apply(*args) if result is NotImplemented else result
 
+        def cast(device_type, args):
+            dtype = torch.get_autocast_dtype(device_type)
+            return tuple(
+                x.to(dtype) if parameter in autocast and x.dtype in AUTOCAST_FROM else x
+                for parameter, x in zip(parameters, args)
+            )
+
+        def cast_and_call(device_type, *args):
+            with torch._C._ExcludeDispatchKeyGuard(AUTOCAST_KEYS):
+                return op(*cast(device_type, args))
+
+        def cast_and_transform(*args):
+            device_type = next(x for x in args if isinstance(x, torch.Tensor)).device.type
+            if torch.is_autocast_enabled(device_type):
+                args = cast(device_type, args)
+            return General.apply(*args)
+
         def general(*args):
             for position, (parameter, value) in enumerate(zip(parameters, args), 1):
-                if not is_tensor_like(value):
+                if not may_be(types[position - 1], value):
                     raise TypeError(
                         f"{name}(): argument '{parameter}' (position {position}) must be Tensor, "
                         f"not {type(value).__name__}"
                     )
             return op(*args)
 
+        shown = "" if results is None else f"[:{results}]"
+        arguments = ", ".join(parameters)
         source = CALL.format(
             name=name,
             signature=inspect.signature(body),
-            arguments=", ".join(parameters),
-            shown="" if results is None else f"[:{results}]",
+            arguments=arguments,
+            shown=shown,
+            autocast=AUTOCAST.format(arguments=arguments, shown=shown) if autocast else "",
         )
         exec(compile(source, f"<the call of {name}>", "exec"), scope)
         call = functools.wraps(body)(scope[name])
@@ -250,7 +307,11 @@ def differentiable(
         library.impl(name, fake, "Meta")
         library.impl(name, record, "Autograd")
         # The first key of torch.func's transforms: General takes them all in their order.
-        library.impl(name, General.apply, "FuncTorchDynamicLayerFrontMode")
+        transformed = cast_and_transform if autocast else General.apply
+        library.impl(name, transformed, "FuncTorchDynamicLayerFrontMode")
+        for device_type in ("cpu", "cuda") if autocast else ():
+            kernel = functools.partial(cast_and_call, device_type)
+            library.impl(name, kernel, f"Autocast{device_type.upper()}")
         op = getattr(torch.ops.jit_loader, name).default
         scope.update(op=op, fast=fast, general=general)
         return call

@@ -117,6 +117,19 @@ inline bool from_python(const Argument& argument, bool& to) {
   return PyBool_Check(argument.value) || argument.must_be("bool");
 }
 
+template <size_t n>
+bool from_python(const Argument& argument, std::array<bool, n>& to) {
+  const Object sequence(PySequence_Fast(argument.value, ""));
+  if (sequence == nullptr || PySequence_Fast_GET_SIZE(sequence.get()) != n) {
+    PyErr_Clear();
+    return argument.must_be((std::to_string(n) + " bools").c_str());
+  }
+  PyObject* const* items = PySequence_Fast_ITEMS(sequence.get());
+  std::transform(items, items + n, to.begin(), [](PyObject* item) { return item == Py_True; });
+  return std::all_of(items, items + n, [](PyObject* item) { return PyBool_Check(item) != 0; }) ||
+         argument.must_be((std::to_string(n) + " bools").c_str());
+}
+
 // to_python: a new reference, or nullptr where a Python error is set.
 
 inline PyObject* to_python(const at::Tensor& tensor) { return THPVariable_Wrap(tensor); }
@@ -227,8 +240,9 @@ class Module {
   void doc(const char* text) { PyModule_SetDocString(module_, text); }
 
   // A C++ function as `name` in Python, its arguments by position or by name; other Python threads
-  // run while it does. Arguments may be at::Tensor, std::optional of it (None), int64_t, double and
-  // bool; the result at::Tensor (None if undefined), a std::tuple of them, or void.
+  // run while it does. Arguments may be at::Tensor, std::optional of it (None), int64_t, double,
+  // bool and std::array of bool (a list or tuple); the result at::Tensor (None if undefined), a
+  // std::tuple of them, or void.
   template <auto function, class... Names>
   void define(const std::string& name, const char* doc, Names... parameters) {
     static_assert(sizeof...(Names) == detail::count_parameters(function), "name every argument");

@@ -95,6 +95,23 @@ class Op {
                 " and '", second, "' on ", y.device(), "; they must be on one device");
   }
 
+  void same_dtype(const char* first, const at::Tensor& x, const char* second,
+                  const at::Tensor& y) const {
+    TORCH_CHECK_TYPE(x.scalar_type() == y.scalar_type(), name_, "(): argument '", first, "' is ",
+                     x.scalar_type(), " and '", second, "' is ", y.scalar_type(),
+                     "; they must be of one dtype");
+  }
+
+  void rank(const char* argument, const at::Tensor& x, int64_t expected) const {
+    TORCH_CHECK(x.dim() == expected, name_, "(): argument '", argument, "' has shape ", x.sizes(),
+                "; it must have ", expected, " dimensions");
+  }
+
+  void shape(const char* argument, const at::Tensor& x, at::IntArrayRef expected) const {
+    TORCH_CHECK(x.sizes() == expected, name_, "(): argument '", argument, "' has shape ", x.sizes(),
+                "; it must be ", expected);
+  }
+
   // That y's first n float32 elements are all x's or none of them.
   void no_partial_overlap(const char* first, const at::Tensor& x, const char* second,
                           const at::Tensor& y, int64_t n) const {
@@ -251,34 +268,65 @@ inline bool autograd_is_active() {
              c10::DispatchKey::AutogradFunctionality);
 }
 
+// plain_from_python: sets `to` to an argument's value; false where it is a tensor that PyTorch's
+// dispatcher has to see first, or no such value at all.
+
+inline bool plain_from_python(const Argument& argument, at::Tensor& to) {
+  if (!is_exactly_tensor(argument.value)) return false;
+  to = reinterpret_cast<TensorObject*>(argument.value)->tensor;
+  return is_plain(to) && !has_tangent(to);
+}
+
+inline bool plain_from_python(const Argument& argument, std::optional<at::Tensor>& to) {
+  return argument.value == Py_None || plain_from_python(argument, to.emplace());
+}
+
+template <class T>
+bool plain_from_python(const Argument& argument, T& to) {
+  if (from_python(argument, to)) return true;
+  PyErr_Clear();
+  return false;
+}
+
+inline bool requires_grad(const at::Tensor& x) { return x.requires_grad(); }
+
+inline bool requires_grad(const std::optional<at::Tensor>& x) { return x && x->requires_grad(); }
+
+template <class T>
+bool requires_grad(const T& /*no_tensor*/) {
+  return false;
+}
+
 template <class Result, class... Args>
-PyObject* try_call(Result (*function)(Args...), PyObject* const* values, Py_ssize_t count) {
-  if (count != sizeof...(Args) || !no_mode_is_active() ||
-      !std::all_of(values, values + count, is_exactly_tensor)) {
+PyObject* try_call(Result (*function)(Args...), const Function& self, PyObject* const* values,
+                   Py_ssize_t count) {
+  if (count != sizeof...(Args) || !no_mode_is_active()) return Py_NewRef(Py_NotImplemented);
+  std::tuple<std::decay_t<Args>...> arguments;
+  size_t place = 0;
+  const auto convert = [&](auto& argument) {
+    const Argument given{self, self.parameters[place], values[place]};
+    ++place;
+    return plain_from_python(given, argument);
+  };
+  if (!std::apply([&](auto&... argument) { return (convert(argument) && ...); }, arguments)) {
     return Py_NewRef(Py_NotImplemented);
   }
-  std::array<at::Tensor, sizeof...(Args)> tensors;
-  std::transform(values, values + count, tensors.begin(),
-                 [](PyObject* value) { return reinterpret_cast<TensorObject*>(value)->tensor; });
-  if (!std::all_of(tensors.begin(), tensors.end(), is_plain) ||
-      std::any_of(tensors.begin(), tensors.end(), has_tangent)) {
-    return Py_NewRef(Py_NotImplemented);
-  }
-  const auto requires_grad = [](const at::Tensor& x) { return x.requires_grad(); };
-  if (autograd_is_active() && std::any_of(tensors.begin(), tensors.end(), requires_grad)) {
-    Py_RETURN_NONE;
-  }
+  const auto any_requires_grad = [](const auto&... argument) {
+    return (requires_grad(argument) || ...);
+  };
+  if (autograd_is_active() && std::apply(any_requires_grad, arguments)) Py_RETURN_NONE;
   const Result result = [&] {
     const WithoutGil without_gil;
-    return std::apply(function, tensors);
+    return std::apply(function, arguments);
   }();
   return to_python(result);
 }
 
 template <auto function>
-PyObject* try_call_from_python(PyObject* /*self*/, PyObject* const* values, Py_ssize_t count) {
+PyObject* try_call_from_python(PyObject* self, PyObject* const* values, Py_ssize_t count) {
   try {
-    return try_call(function, values, count);
+    const void* owned = PyCapsule_GetPointer(self, nullptr);
+    return try_call(function, *static_cast<const Function*>(owned), values, count);
   } catch (...) {
     set_python_error();
     return nullptr;
@@ -287,7 +335,8 @@ PyObject* try_call_from_python(PyObject* /*self*/, PyObject* const* values, Py_s
 
 }  // namespace detail
 
-// Defines `name`, a function of tensors, and try_`name` for the Python wrapper: the result where
+// Defines `name`, a function of the kinds of arguments that module.h knows, one of them a tensor,
+// and try_`name` for the Python wrapper: the result where
 // nothing but the kernel has to run, None where only autograd has to record the call too, and
 // NotImplemented where PyTorch's dispatcher has to decide (or no such call is possible).
 //

@@ -6,9 +6,9 @@
 struct Sigmoid {
   template <class T>
   HOST_DEVICE T operator()(T x) const {
-    const T e = exponential(x < T{0} ? x : -x);
+    const T e = exponential(choose(x < T{0}, x, -x));
     const T r = reciprocal(T{1} + e);
-    return x < T{0} ? e * r : r;
+    return choose(x < T{0}, e, T{1}) * r;
   }
 };
 

@@ -1,0 +1,93 @@
+"""Trains an LLTM to add: it reads a sequence of numbers one by one and ends with their sum.
+
+python examples/train_lltm.py --epochs 150 --plot loss.png
+
+Without the sequence the best guess is 0, whose mean squared error is the variance of the sum, the
+length / 3. The example ends with status 1 where training does not leave less than a twentieth.
+"""
+
+import command_line
+import torch
+from rich.console import Console
+from rich.progress import track
+from torch import nn
+from train_add2 import png
+
+from bindings.lltm import LLTM
+
+LEARNING_RATE = 0.005
+BATCH = 256
+LEFT = 1 / 20
+
+
+class Adder(nn.Module):
+    """The sum of each of a batch of sequences, from the last state of an LLTM."""
+
+    def __init__(self, state_size):
+        super().__init__()
+        self.cell = LLTM(1, state_size)
+        self.readout = nn.Linear(state_size, 1)
+
+    def forward(self, sequences):
+        """(length, batch, 1) -> (batch, 1)"""
+        state = sequences.new_zeros(2, sequences.shape[1], self.cell.state_size).unbind()
+        for step in sequences:
+            state = self.cell(step, state)
+        return self.readout(state[1])
+
+
+def train(model, epochs, length, device):
+    """The mean squared error before every step, as a CPU tensor."""
+    optimizer = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE)
+    losses = []
+    for _ in track(range(epochs), "training", console=Console(stderr=True)):
+        sequences = torch.rand(length, BATCH, 1, device=device) * 2 - 1
+        optimizer.zero_grad()
+        loss = (model(sequences) - sequences.sum(0)).square().mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.detach())
+    # Reading each loss in the loop would make the GPU wait for Python in every epoch.
+    return torch.stack(losses).cpu()
+
+
+def plot(losses, path, length):
+    """Writes the loss curve to a PNG file."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(layout="constrained")
+    axes = figure.add_subplot()
+    axes.semilogy(losses.numpy(), label="LLTM")
+    axes.axhline(length / 3, linestyle="--", color="gray", label="always 0")
+    axes.set_xlabel("epoch")
+    axes.set_ylabel("mean squared error")
+    axes.set_title(f"The sum of {length} numbers, Adam with rate {LEARNING_RATE}")
+    axes.legend()
+    axes.grid(alpha=0.3)
+    figure.savefig(path, dpi=120)
+
+
+def main():
+    parser = command_line.parser(__doc__)
+    positive = command_line.positive
+    parser.add_argument("--length", type=positive, default=16, help="numbers (default: 16)")
+    parser.add_argument("--state", type=positive, default=32, help="state size (default: 32)")
+    parser.add_argument("--epochs", type=positive, default=150, help="steps (default: 150)")
+    parser.add_argument("--plot", type=png, metavar="FILE.png", help="write the loss curve")
+    options = command_line.parse(parser, "lltm")
+    torch.manual_seed(0)
+    model = Adder(options.state).to(options.device)
+    losses = train(model, options.epochs, options.length, options.device)
+    last = losses[-10:].mean()
+    print(f"first loss {losses[0]:.4g}, of the last ten steps {last:.4g}")
+    if options.plot:
+        plot(losses, options.plot, options.length)
+        print(f"wrote {options.plot}")
+    guess = options.length / 3
+    if not last <= LEFT * guess:
+        raise SystemExit(f"the loss should be at most {LEFT * guess:.4g}")
+    print(f"{last / guess:.2%} of the loss of always guessing 0")
+
+
+if __name__ == "__main__":
+    main()

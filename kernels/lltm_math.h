@@ -1,0 +1,40 @@
+#pragma once
+
+#include "kernels/pair.h"
+#include "kernels/sigmoid_math.h"
+#include "kernels/tanh.h"
+
+// ELU for alpha = 1: x above 0, e^x - 1 below.
+template <class T>
+HOST_DEVICE T elu(T x) {
+  return choose(x > T{0}, x, exponential_minus_one(choose(x > T{0}, T{0}, x)));
+}
+
+// 1 at 0 and above, e^x below: no exponential is taken of a large x.
+template <class T>
+HOST_DEVICE T elu_derivative(T x) {
+  return exponential(choose(x > T{0}, T{0}, x));
+}
+
+// Of one element: (new_h, new_cell).
+template <class T>
+HOST_DEVICE Pair<T> lltm_element(T g0, T g1, T g2, T old_cell) {
+  const T new_cell = old_cell + elu(g2) * Sigmoid()(g0);
+  return {hyperbolic_tangent(new_cell) * Sigmoid()(g1), new_cell};
+}
+
+template <class T>
+struct LltmGradient {
+  T gate[3];
+  T cell;
+};
+
+template <class T>
+HOST_DEVICE LltmGradient<T> lltm_element_gradient(T grad_h, T grad_cell, T g0, T g1, T g2,
+                                                  T new_cell) {
+  const T i = Sigmoid()(g0), o = Sigmoid()(g1), t = hyperbolic_tangent(new_cell);
+  const T d_cell = (T{1} - t * t) * (o * grad_h) + grad_cell;
+  return {{elu(g2) * d_cell * (i * (T{1} - i)), t * grad_h * (o * (T{1} - o)),
+           i * d_cell * elu_derivative(g2)},
+          d_cell};
+}

@@ -1,0 +1,162 @@
+"""What only lltm has: matrix products of PyTorch's, a module with parameters, autocast."""
+
+import copy
+import itertools
+import math
+import pickle
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from bindings.lltm import LLTM, lltm
+from tests.bindings.cases.lltm import CASE, shapes
+
+
+def in_torch(input, weights, bias, old_h, old_cell):
+    """As one writes it in PyTorch."""
+    gates = F.linear(torch.cat([old_h, input], dim=1), weights, bias.flatten())
+    i, o, c = gates.chunk(3, dim=1)
+    new_cell = old_cell + F.elu(c) * torch.sigmoid(i)
+    return torch.tanh(new_cell) * torch.sigmoid(o), new_cell
+
+
+def arguments(device, dtype=torch.float32, requires_grad=True):
+    return CASE.arguments(shapes(4, 3, 5), dtype, device, requires_grad)
+
+
+@pytest.mark.parametrize("half", [torch.float16, torch.bfloat16], ids=str)
+def test_autocast_is_that_of_pytorchs_operations(half, device):
+    inputs = arguments(device)
+    with torch.autocast(device, half):
+        ours, expected = lltm(*inputs), in_torch(*inputs)
+        registered = torch.ops.jit_loader.lltm(*inputs)[:2]
+        compiled = torch.compile(lltm, fullgraph=True)(*inputs)
+        transformed = torch.vmap(lltm)(*(x.detach()[None] for x in inputs))
+    for results in (ours, registered, compiled, [x[0] for x in transformed]):
+        for result, wanted in zip(results, expected):
+            assert result.dtype == wanted.dtype == torch.float32
+            torch.testing.assert_close(result, wanted, rtol=0.02, atol=0.02)
+    assert not torch.equal(ours[0], lltm(*inputs)[0])
+    gradients = torch.autograd.grad(sum(x.sum() for x in ours), inputs)
+    expected = torch.autograd.grad(sum(x.sum() for x in expected), inputs)
+    torch.testing.assert_close(gradients, expected, rtol=0.05, atol=0.05)
+
+
+def test_autocast_leaves_float64_and_all_half_inputs_what_they_are(device):
+    for dtype in (torch.float64, torch.bfloat16):
+        inputs = arguments(device, dtype)
+        with torch.autocast(device, torch.bfloat16):
+            assert [x.dtype for x in lltm(*inputs)] == [x.dtype for x in in_torch(*inputs)]
+
+
+@pytest.mark.parametrize(
+    ("product", "cell"), itertools.permutations([torch.float16, torch.float32, torch.float64], 2)
+)
+def test_a_cell_of_another_dtype_promotes(product, cell, device):
+    *rest, old_cell = arguments(device, product, requires_grad=False)
+    inputs = [x.requires_grad_() for x in (*rest, old_cell.to(cell))]
+    results = lltm(*inputs)
+    assert {x.dtype for x in results} == {torch.promote_types(product, cell)}
+    expected = in_torch(*(x.double() for x in inputs))
+    torch.testing.assert_close([x.double() for x in results], list(expected), rtol=0.01, atol=0.01)
+    gradients = torch.autograd.grad(sum(x.sum() for x in results), inputs)
+    assert [g.dtype for g in gradients] == [x.dtype for x in inputs]
+
+
+def test_large_gates_make_no_nan(device):
+    weights = torch.zeros(3, 2, device=device)
+    bias = torch.tensor([100.0, -100.0, 100.0], device=device).requires_grad_()
+    zero = torch.zeros(1, 1, device=device)
+    for sign in (1, -1):
+        results = lltm(zero, weights, sign * bias, zero, zero)
+        (gradient,) = torch.autograd.grad(sum(x.sum() for x in results), bias)
+        assert all(bool(x.isfinite().all()) for x in (*results, gradient))
+
+
+def test_elu_has_slope_1_at_0(device):
+    weights, zero = torch.zeros(3, 2, device=device), torch.zeros(1, 1, device=device)
+    bias = torch.zeros(3, device=device, requires_grad=True)
+    _, new_cell = lltm(zero, weights, bias, zero, zero)
+    (gradient,) = torch.autograd.grad(new_cell.sum(), bias)
+    assert gradient.tolist() == [0, 0, 0.5]
+
+
+def test_no_gradient_is_computed_that_nobody_needs(device):
+    inputs = arguments(device, requires_grad=False)
+    module = lltm.build.module
+    results = module.forward(*inputs)
+    grads = [torch.ones_like(results[0]), None]
+    every = module.backward(*grads, *inputs, *results[1:], (True,) * 5)
+    for needs in itertools.product([False, True], repeat=5):
+        some = module.backward(*grads, *inputs, *results[1:], needs)
+        for gradient, need, wanted in zip(some, needs, every):
+            assert (gradient is not None) == need
+            assert not need or torch.equal(gradient, wanted)
+
+
+@pytest.mark.parametrize("needs", [(True,) * 4, [True, 1, True, True, True], None, 5], ids=str)
+def test_what_is_needed_is_five_bools(needs):
+    inputs = arguments("cpu", requires_grad=False)
+    results = lltm.build.module.forward(*inputs)
+    with pytest.raises(TypeError, match=r"backward\(\): argument 'needs' must be 5 bools"):
+        lltm.build.module.backward(None, None, *inputs, *results[1:], needs)
+
+
+def test_backward_checks_what_it_is_given():
+    inputs = arguments("cpu", requires_grad=False)
+    _, new_cell, x, gates = lltm.build.module.forward(*inputs)
+    for name, saved in [
+        ("new_cell", (new_cell[:1], x, gates)),
+        ("'x'", (new_cell, x[:, :1], gates)),
+        ("gates", (new_cell, x, gates[:1])),
+    ]:
+        with pytest.raises(RuntimeError, match=rf"lltm_backward.*{name}"):
+            lltm.build.module.backward(None, None, *inputs, *saved, (True,) * 5)
+
+
+def test_sequence_has_the_gradients_of_pytorchs_operations(device):
+    weights, bias, *state = arguments(device, torch.float64)[1:]
+    steps = torch.randn(6, 4, 3, dtype=torch.float64, device=device)
+
+    def loss(function):
+        now = state
+        for step in steps:
+            now = function(step, weights, bias, *now)
+        return now[0].square().sum()  # nothing is computed from the last cell
+
+    leaves = [weights, bias, *state]
+    torch.testing.assert_close(
+        torch.autograd.grad(loss(lltm), leaves), torch.autograd.grad(loss(in_torch), leaves)
+    )
+
+
+def test_module(device):
+    module = LLTM(3, 5).to(device)
+    assert {name: tuple(p.shape) for name, p in module.named_parameters()} == {
+        "weights": (15, 8),
+        "bias": (1, 15),
+    }
+    assert all(bool((p.abs() <= 1 / math.sqrt(5)).all()) for p in module.parameters())
+    assert "3, 5" in repr(module)
+    input, _, _, *state = arguments(device)
+    expected = in_torch(input, module.weights, module.bias, *state)
+    for other in [module, copy.deepcopy(module), pickle.loads(pickle.dumps(module))]:
+        torch.testing.assert_close(other(input, state), expected)
+    other = LLTM(3, 5).to(device)
+    other.load_state_dict(module.state_dict())
+    torch.testing.assert_close(other(input, tuple(state)), expected)
+
+
+@pytest.mark.gpu
+def test_tf32_is_as_pytorch_is_told():
+    inputs = CASE.arguments(shapes(64, 64, 64), torch.float32, "cuda")
+    precise = lltm(*inputs)
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = True
+    try:
+        rough = lltm(*inputs)
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
+    assert not torch.equal(rough[1], precise[1])
+    torch.testing.assert_close(rough, precise, rtol=0.02, atol=0.02)

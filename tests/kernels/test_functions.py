@@ -1,0 +1,107 @@
+"""The kernels' exponential and its relatives against numpy, in units in the last place."""
+
+import ctypes
+import platform
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+SOURCE = Path(__file__).parent / "functions.cpp"
+FLOATS = {"float": np.float32, "double": np.float64}
+# What they are compared with has 11 bits more than a double, at the least.
+WIDER = {"float": np.float64, "double": np.longdouble}
+
+
+def elu(x):
+    return np.where(x > 0, x, np.expm1(np.minimum(x, 0)))
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+# The reference, how many units it may be off, and whether it takes numbers above 0.
+FUNCTIONS = {
+    "exp": (np.exp, 1.0, True),
+    "expm1": (np.expm1, 1.2, False),
+    "tanh": (np.tanh, 2.5, True),
+    "sigmoid": (sigmoid, 2.7, True),
+    "elu": (elu, 1.2, True),
+}
+
+
+# With fused multiplications and wide vectors, and without.
+@pytest.fixture(scope="module", params=[[], ["-march=native"]], ids=["baseline", "native"])
+def library(request, compiler, tmp_path_factory):
+    path = tmp_path_factory.mktemp("functions") / "functions.so"
+    command = [*compiler, "-O3", *request.param, "-shared", "-fPIC", SOURCE, "-o", path]
+    subprocess.run(command, check=True)
+    return ctypes.CDLL(str(path))
+
+
+def call(library, function, kind, x):
+    out = np.empty_like(x)
+    getattr(library, f"{function}_{kind}")(
+        *(ctypes.c_void_p(array.ctypes.data) for array in (out, x)), ctypes.c_int64(x.size)
+    )
+    return out
+
+
+def arguments(kind):
+    """Numbers of every size, densest where the functions bend, and where e^x goes over a 2^n."""
+    dtype, random = FLOATS[kind], np.random.default_rng(0)
+    x = np.concatenate(
+        [
+            2 ** random.uniform(np.log2(float(np.finfo(dtype).smallest_normal)), 7, 300_000),
+            random.uniform(0, 2, 300_000),
+            random.uniform(0, 85, 300_000),
+            np.arange(0, 40, 0.25) * np.log(2),
+        ]
+    )
+    return np.concatenate([x, -x])[np.abs(np.concatenate([x, -x])) < 85].astype(dtype)
+
+
+@pytest.mark.parametrize("kind", FLOATS)
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_units_in_the_last_place(library, function, kind):
+    reference, limit, positive = FUNCTIONS[function]
+    x = arguments(kind)
+    x = x if positive else x[x <= 0]
+    result = call(library, function, kind, x).astype(WIDER[kind])
+    expected = reference(x.astype(WIDER[kind]))
+    unit = np.spacing(np.abs(expected).astype(FLOATS[kind])).astype(WIDER[kind])
+    assert (np.abs(result - expected) / unit).max() <= limit
+
+
+@pytest.mark.parametrize("kind", FLOATS)
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_special_values(library, function, kind):
+    reference, _, positive = FUNCTIONS[function]
+    special = [0.0, -0.0, -np.inf, np.nan, -1e30] + ([np.inf, 1e30] if positive else [])
+    x = np.array(special, FLOATS[kind])
+    with np.errstate(over="ignore"):
+        expected = reference(x)
+    np.testing.assert_array_equal(call(library, function, kind, x), expected)
+
+
+def test_tanh_keeps_the_sign_of_zero(library):
+    result = call(library, "tanh", "float", np.array([0.0, -0.0], np.float32))
+    assert np.signbit(result).tolist() == [False, True]
+
+
+def test_every_loop_is_vectorised(compiler):
+    version = subprocess.run([*compiler, "--version"], capture_output=True, text=True, check=True)
+    if "Free Software Foundation" not in version.stdout:
+        pytest.skip("asks g++ for its report")
+    # SSE2 lacks the comparisons of 64 bits that the doubles' need.
+    march = ["-march=x86-64-v3"] if platform.machine() == "x86_64" else []
+    report = subprocess.run(
+        [*compiler, "-O3", *march, "-fopt-info-vec", "-c", SOURCE, "-o", "/dev/null"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stderr
+    lines = {line.split(":")[1] for line in report.splitlines() if "loop vectorized" in line}
+    assert len(lines) == SOURCE.read_text().count("\nLOOP("), report
