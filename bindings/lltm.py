@@ -37,6 +37,11 @@ def lltm(input, weights, bias, old_h, old_cell):
         new_cell = old_cell + c * i
         new_h = tanh(new_cell) * o
 
+    >>> zeros = torch.zeros(2, 3)
+    >>> lltm(torch.ones(2, 4), torch.zeros(9, 7), torch.zeros(9), zeros, zeros + 1)[1]
+    tensor([[1., 1., 1.],
+            [1., 1., 1.]])
+
     The matrix products are PyTorch's, with its settings for TF32 and the like; the rest is one
     kernel each way. The cell is the one of PyTorch's tutorial on C++ extensions: an LSTM without a
     forget gate, with an ELU for the candidate.

@@ -26,15 +26,22 @@ HOST_DEVICE Position<Accumulate<T>> position_in_cell(const T* coordinates) {
 }
 
 template <class A>
+HOST_DEVICE A corner_weight(const Position<A>& at, unsigned corner) {
+  const A u = corner & 4 ? at.u : 1 - at.u;
+  const A v = corner & 2 ? at.v : 1 - at.v;
+  const A w = corner & 1 ? at.w : 1 - at.w;
+  return u * (v * w);
+}
+
+template <class A>
 struct Weights {
   A corner[kCorners];
 };
 
 template <class A>
 HOST_DEVICE Weights<A> corner_weights(const Position<A>& at) {
-  const A u[2] = {1 - at.u, at.u}, v[2] = {1 - at.v, at.v}, w[2] = {1 - at.w, at.w};
   Weights<A> weights;
-  for (int k = 0; k < kCorners; ++k) weights.corner[k] = u[k >> 2] * (v[k >> 1 & 1] * w[k & 1]);
+  for (int k = 0; k < kCorners; ++k) weights.corner[k] = corner_weight(at, k);
   return weights;
 }
 
