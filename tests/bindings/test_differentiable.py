@@ -39,36 +39,12 @@ def test_is_a_real_function():
     assert copy.deepcopy(add2) is add2
 
 
-@pytest.mark.parametrize("shapes", [((3, 4), (3, 4)), ((3, 1), (4,)), ((0, 2), (2,)), ((), ())])
-@pytest.mark.parametrize("requires_grad", [False, True])
-def test_opcheck(shapes, requires_grad, dtype, device):
-    arguments = [
-        torch.randn(shape, dtype=dtype, device=device, requires_grad=requires_grad)
-        for shape in shapes
-    ]
-    torch.library.opcheck(registered.default, arguments)
-
-
 def test_registered_op_equals_the_function(ab):
     a, b = (x.requires_grad_() for x in ab)
     assert torch.equal(registered(a, b), add2(a, b))
     registered(a, b).square().sum().backward()
     torch.testing.assert_close(a.grad, 2 * (a + b).detach())
     assert torch.equal(registered(a.detach(), b.detach()), a + b)
-
-
-def test_compile_forward_and_backward(device):
-    def function(a, b):
-        return add2(a.sin(), b=b).square()
-
-    compiled_function = torch.compile(function, fullgraph=True)
-    a, b = torch.randn(3, 1, device=device), torch.randn(4, device=device)
-    for flag in [False, True]:
-        a, b = (x.detach().clone().requires_grad_(flag) for x in (a, b))
-        torch.testing.assert_close(compiled_function(a, b), function(a, b))
-    gradients = torch.autograd.grad(compiled_function(a, b).sum(), (a, b))
-    expected = torch.autograd.grad((a.sin() + b).square().sum(), (a, b))
-    torch.testing.assert_close(gradients, expected)
 
 
 def test_fake_and_meta_tensors():

@@ -35,6 +35,7 @@ def test_is_a_real_function(case):
     assert copy.deepcopy(op) is op
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("requires_grad", [False, True])
 @each_case
 def test_opcheck(case, requires_grad, dtype, device):
