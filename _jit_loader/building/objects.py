@@ -1,5 +1,6 @@
 """Compiled objects with a record of all that went into each, to be used again when that fits."""
 
+import contextlib
 import os
 
 from _jit_loader.cache import read_checked, write_checked
@@ -47,12 +48,15 @@ class ObjectStore:
             try:
                 link_or_copy(path, target)
                 link_or_copy(path + RECORD, target + RECORD)
+                if not careful or self.still_fits(record, target):
+                    return record
             except OSError:
-                continue
-            if not careful or self.still_fits(record, target):
-                return record
-            os.unlink(target)
-            os.unlink(target + RECORD)
+                pass  # somebody removes that build
+            # What is left here may be a link: the next candidate would be copied into a published
+            # object.
+            for rest in (target, target + RECORD):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(rest)
         return None
 
     def still_fits(self, record, path):

@@ -1,0 +1,22 @@
+"""Objects of earlier builds, while somebody removes those builds."""
+
+from _jit_loader.building import objects
+
+
+def test_a_record_that_vanishes_costs_no_other_build_its_object(tmp_path, monkeypatch):
+    monkeypatch.setattr(objects, "own_differences", lambda *_: iter(()))
+    known = []
+    for content in ("first", "second"):
+        folder = tmp_path / "name" / "slot" / content
+        folder.mkdir(parents=True)
+        (folder / "x.o").write_text(content)
+        objects.write_record(str(folder / "x.o"), {"command": "key"})
+        known.append((str(folder / "x.o"), {"command": "key", "from": content}))
+    (tmp_path / "name/slot/first/x.o.json").unlink()
+    target = tmp_path / "target"
+    target.mkdir()
+    store = objects.ObjectStore(str(tmp_path / "name"), None, None, None)
+    record = store.take("x.o", "key", str(target), known, careful=False)
+    assert record["from"] == "second"
+    assert (target / "x.o").read_text() == "second"
+    assert (tmp_path / "name/slot/first/x.o").read_text() == "first"
