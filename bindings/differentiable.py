@@ -106,6 +106,15 @@ def loop_vmap(op, in_dims, inputs):
     # Of an argument that is a list, the dimension is a list of None.
     mapped = [isinstance(dim, int) for dim in in_dims]
     size = next(x.shape[dim] for x, dim, flag in zip(inputs, in_dims, mapped) if flag)
+    if size == 0:  # one call, of which no result is kept, says what they are like
+        one = [
+            x.new_zeros((*x.shape[:dim], 1, *x.shape[dim + 1 :])) if flag else x
+            for x, dim, flag in zip(inputs, in_dims, mapped)
+        ]
+        results, dims = loop_vmap(op, in_dims, one)
+        if isinstance(results, tuple):
+            return tuple(x if x is None else x[:0] for x in results), dims
+        return results[:0], dims
     results = [
         op(*(x.select(dim, i) if flag else x for x, dim, flag in zip(inputs, in_dims, mapped)))
         for i in range(size)
@@ -240,6 +249,9 @@ def differentiable(
                     f"{name}: there is no forward-mode derivative (jvp, jacfwd, dual tensors); "
                     "use reverse mode (grad, vjp, jacrev)"
                 )
+
+        # grad_fn, the profiler and autograd's errors show these.
+        Fast.__name__ = Fast.__qualname__ = General.__name__ = General.__qualname__ = name
 
         # Function.apply, less the question whether torch.func is active, which C++ has answered.
         fast = super(Function, Fast).apply

@@ -154,12 +154,14 @@ def _(d_input, d_weights, d_bias, d_old_h, d_old_cell, grad_h, grad_cell, *argum
 class LLTM(nn.Module):
     """lltm with parameters of its own, called as module(input, (old_h, old_cell)).
 
-    weights (3 * state_size, state_size + input_features) and bias (1, 3 * state_size) are float32,
-    uniform in +-1 / sqrt(state_size).
+    weights (3 * state_size, state_size + input_features) and bias (1, 3 * state_size) are of
+    PyTorch's default dtype, uniform in +-1 / sqrt(state_size). ValueError for a negative size.
     """
 
     def __init__(self, input_features, state_size):
         super().__init__()
+        if input_features < 0 or state_size < 0:
+            raise ValueError(f"LLTM({input_features}, {state_size}): a size must not be negative")
         self.input_features = input_features
         self.state_size = state_size
         self.weights = nn.Parameter(torch.empty(3 * state_size, state_size + input_features))
@@ -168,7 +170,7 @@ class LLTM(nn.Module):
 
     def reset_parameters(self):
         """Draws the parameters anew."""
-        bound = 1 / math.sqrt(self.state_size)
+        bound = 1 / math.sqrt(max(self.state_size, 1))
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -bound, bound)
 

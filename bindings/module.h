@@ -120,14 +120,19 @@ inline bool from_python(const Argument& argument, bool& to) {
 template <size_t n>
 bool from_python(const Argument& argument, std::array<bool, n>& to) {
   const Object sequence(PySequence_Fast(argument.value, ""));
-  if (sequence == nullptr || PySequence_Fast_GET_SIZE(sequence.get()) != n) {
+  const std::string expected = "a sequence of " + std::to_string(n) + " bools";
+  if (sequence == nullptr) {
     PyErr_Clear();
-    return argument.must_be((std::to_string(n) + " bools").c_str());
+    return argument.must_be(expected.c_str());
+  }
+  const Py_ssize_t length = PySequence_Fast_GET_SIZE(sequence.get());
+  if (length != static_cast<Py_ssize_t>(n)) {
+    return argument.must_be(expected.c_str(), ("one of " + std::to_string(length)).c_str());
   }
   PyObject* const* items = PySequence_Fast_ITEMS(sequence.get());
   std::transform(items, items + n, to.begin(), [](PyObject* item) { return item == Py_True; });
   return std::all_of(items, items + n, [](PyObject* item) { return PyBool_Check(item) != 0; }) ||
-         argument.must_be((std::to_string(n) + " bools").c_str());
+         argument.must_be(expected.c_str(), "one of other values");
 }
 
 // to_python: a new reference, or nullptr where a Python error is set.

@@ -336,9 +336,9 @@ PyObject* try_call_from_python(PyObject* self, PyObject* const* values, Py_ssize
 }  // namespace detail
 
 // Defines `name`, a function of the kinds of arguments that module.h knows, one of them a tensor,
-// and try_`name` for the Python wrapper: the result where
-// nothing but the kernel has to run, None where only autograd has to record the call too, and
-// NotImplemented where PyTorch's dispatcher has to decide (or no such call is possible).
+// and try_`name` for the Python wrapper: the result where nothing but the kernel has to run, None
+// where only autograd has to record the call too, and NotImplemented where PyTorch's dispatcher has
+// to decide (or no such call is possible).
 //
 // Made in C++, that decision costs a tenth of a microsecond; in Python it costs a whole one.
 template <auto function, class... Names>

@@ -23,8 +23,9 @@ def sum_single(x):
 
     Returns:
         A new tensor without dimensions, of x's dtype; 0 if x has no elements. The additions are
-        made in an order that depends on the number of elements only, mostly in pairs: the same
-        input gives the same bits, whatever the number of threads and the GPU.
+        made in the order of memory, in a pattern that depends on the number of elements only,
+        mostly in pairs: the same input gives the same bits, whatever the number of threads and the
+        GPU.
 
     The gradient is grad for every element: an expanded view of it, which takes no memory. There is
     no forward-mode derivative.

@@ -7,6 +7,11 @@
 
 #include "kernels/common.h"
 
+// How many blocks cover n elements, or threads, of which each block takes so many.
+inline unsigned blocks_for(int64_t n, int64_t per_block) {
+  return static_cast<unsigned>((n + per_block - 1) / per_block);
+}
+
 inline cudaStream_t stream_of(Cuda where) { return static_cast<cudaStream_t>(where.stream); }
 
 // Not std::runtime_error: <stdexcept> would add 0.5 s to the compilation of every .cu file.

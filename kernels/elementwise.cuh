@@ -157,7 +157,7 @@ template <class Formula, class Out, class T, class... In>
 void elementwise(Cuda where, int64_t n, Out out, const T* first, const In*... rest) {
   if (n == 0) return;
   constexpr int64_t per_block = kVectors<T, kOutputs<Out> + 1 + sizeof...(In)> * kStride<T>;
-  const auto grid = static_cast<unsigned>((n + per_block - 1) / per_block);
+  const unsigned grid = blocks_for(n, per_block);
   const bool aligned =
       (((address_bits(out) | address_bits(first)) | ... | address_bits(rest)) % 16) == 0;
   const auto kernel = aligned ? elementwise_vectors<Formula, T, Out, T, In...>

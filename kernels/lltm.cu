@@ -185,8 +185,6 @@ namespace {
 
 constexpr dim3 kBlockOfThreads(kColumnThreads, kRowThreads);
 
-int64_t blocks_for(int64_t n, int64_t per_block) { return (n + per_block - 1) / per_block; }
-
 template <class T, class... More>
 bool vectors_fit(int64_t state, const T* first, const More*... more) {
   return state % kLanes<T> == 0 && ((address_bits(first) | ... | address_bits(more)) % 16) == 0;
@@ -225,7 +223,7 @@ void lltm_backward(Cuda where, T* d_gates, T* d_bias, T* d_cell, Accumulate<T>* 
   }
   if (d_bias != nullptr && tiles != 1) {
     const int64_t n = 3 * state;
-    const auto blocks = static_cast<unsigned>(blocks_for(n, kColumnThreads));
+    const unsigned blocks = blocks_for(n, kColumnThreads);
     sum_tiles<<<blocks, kBlockOfThreads, 0, stream_of(where)>>>(d_bias, sums, tiles, n);
     check_launch(__PRETTY_FUNCTION__);
   }

@@ -191,10 +191,6 @@ __global__ void __launch_bounds__(kThreadsPerBlock)
   if (member == 0 && point < n) store_gradient(dpoints + point * 3, sum);
 }
 
-unsigned blocks_of(uint64_t threads) {
-  return static_cast<unsigned>((threads + kThreadsPerBlock - 1) / kThreadsPerBlock);
-}
-
 // Whether rows of f elements, in arrays that begin at these addresses, consist of vectors.
 template <class T>
 bool in_vectors(int64_t f, const T* first, const T* second) {
@@ -204,7 +200,7 @@ bool in_vectors(int64_t f, const T* first, const T* second) {
 template <class Pack, class T>
 void launch_interpolate(Cuda where, T* out, const T* feats, const T* points, int64_t n, int64_t f) {
   const uint64_t packs = f * sizeof(T) / sizeof(Pack);
-  interpolate<<<blocks_of(n * packs), kThreadsPerBlock, 0, stream_of(where)>>>(
+  interpolate<<<blocks_for(n * packs, kThreadsPerBlock), kThreadsPerBlock, 0, stream_of(where)>>>(
       reinterpret_cast<Pack*>(out), reinterpret_cast<const Pack*>(feats), points, n * packs, packs);
   check_launch(__PRETTY_FUNCTION__);
 }
@@ -222,9 +218,10 @@ template <class Pack, class T>
 void launch_feats_backward(Cuda where, T* dfeats, const T* grad, const T* points, int64_t n,
                            int64_t f) {
   const uint64_t packs = f * sizeof(T) / sizeof(Pack);
-  feats_backward<<<blocks_of(n * packs), kThreadsPerBlock, 0, stream_of(where)>>>(
-      reinterpret_cast<Pack*>(dfeats), reinterpret_cast<const Pack*>(grad), points, n * packs,
-      packs);
+  feats_backward<<<blocks_for(n * packs, kThreadsPerBlock), kThreadsPerBlock, 0,
+                   stream_of(where)>>>(reinterpret_cast<Pack*>(dfeats),
+                                       reinterpret_cast<const Pack*>(grad), points, n * packs,
+                                       packs);
   check_launch(__PRETTY_FUNCTION__);
 }
 
@@ -232,9 +229,10 @@ template <class Grad, class Pack, class T>
 void launch_feats_backward_of_short_rows(Cuda where, T* dfeats, const T* grad, const T* points,
                                          int64_t n, int64_t f) {
   const uint64_t packs = n * kCorners * f * sizeof(T) / sizeof(Pack);
-  feats_backward_of_short_rows<<<blocks_of(packs), kThreadsPerBlock, 0, stream_of(where)>>>(
-      reinterpret_cast<Pack*>(dfeats), reinterpret_cast<const Grad*>(grad), points, packs,
-      static_cast<uint64_t>(f));
+  feats_backward_of_short_rows<<<blocks_for(packs, kThreadsPerBlock), kThreadsPerBlock, 0,
+                                 stream_of(where)>>>(reinterpret_cast<Pack*>(dfeats),
+                                                     reinterpret_cast<const Grad*>(grad), points,
+                                                     packs, static_cast<uint64_t>(f));
   check_launch(__PRETTY_FUNCTION__);
 }
 
@@ -265,9 +263,10 @@ void launch_points_backward(Cuda where, T* dpoints, const T* grad, const T* feat
                             int64_t n, int64_t f) {
   const uint64_t packs = f * sizeof(T) / sizeof(Pack);
   const unsigned threads = threads_per_row(packs);
-  points_backward<<<blocks_of(n * threads), kThreadsPerBlock, 0, stream_of(where)>>>(
-      dpoints, reinterpret_cast<const Pack*>(grad), reinterpret_cast<const Pack*>(feats), points,
-      static_cast<uint64_t>(n), packs, threads);
+  points_backward<<<blocks_for(n * threads, kThreadsPerBlock), kThreadsPerBlock, 0,
+                    stream_of(where)>>>(dpoints, reinterpret_cast<const Pack*>(grad),
+                                        reinterpret_cast<const Pack*>(feats), points,
+                                        static_cast<uint64_t>(n), packs, threads);
   check_launch(__PRETTY_FUNCTION__);
 }
 

@@ -37,7 +37,7 @@ void two_norm_backward(Cuda where, T* da, T* db, const T* grad, const T* a, cons
                        const T* norm, int64_t n) {
   if (n == 0) return;
   constexpr int64_t per_block = int64_t{kThreadsPerBlock} * kLanes<T>;
-  const auto grid = static_cast<unsigned>((n + per_block - 1) / per_block);
+  const unsigned grid = blocks_for(n, per_block);
   const bool aligned =
       ((address_bits(da) | address_bits(db) | address_bits(a) | address_bits(b)) % 16) == 0;
   gradients_of_vectors<<<grid, kThreadsPerBlock, 0, stream_of(where)>>>(da, db, grad, a, b, norm, n,

@@ -236,7 +236,10 @@ class Attempt:
 
     def _fail(self, output, kind=CompileError):
         """Raises the CompileError, with a log and a note for those who wait for this build."""
-        self.inputs.check_failed(named_files(output))
+        named = named_files(output)
+        self.inputs.check_failed(named)
+        if not named:
+            self.recipe.forget()
         absolute = self.request.roots.absolute
         own = [absolute(path) for record in self.records.values() for path in record["own"]]
         error = compile_error(

@@ -155,7 +155,8 @@ class Inputs:
         for path in files:
             after = self._contents.digest(path)
             before = self._before.get(path)
-            if before != after if before is not None else self._clock.has_seen_change(path):
+            # The content alone may have changed and changed back, with the compiler in between.
+            if before not in (None, after) or self._clock.has_seen_change(path):
                 changed.append(path)
             self._before[path] = after
         if changed:

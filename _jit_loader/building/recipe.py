@@ -13,6 +13,10 @@ from _jit_loader import toolchain
 from _jit_loader.cache import read_checked, write_checked
 from _jit_loader.hit import CUDA_SETTINGS, SETTINGS, digest_of, stamp
 
+# What PyTorch looks at beside what identifies a build: from 2.15 on it puts a wrapper before nvcc.
+RECIPE_SETTINGS = ("TORCH_NO_COMPILER_WRAPPER", "TORCH_EXTENSION_SKIP_NVCC_GEN_DEPENDENCIES")
+WRAPPERS = ("ccache", "sccache")
+
 
 class Recipe:
     """What is kept for one request in the folder of its builds.
@@ -27,7 +31,8 @@ class Recipe:
         self._key = digest_of(
             [
                 {**load_arguments, "sources": list(names), "build_directory": None},
-                {name: os.environ.get(name) for name in SETTINGS + CUDA_SETTINGS},
+                {name: os.environ.get(name) for name in SETTINGS + CUDA_SETTINGS + RECIPE_SETTINGS},
+                [toolchain.find_program(name) for name in WRAPPERS],
                 [cuda_home, cuda_home and stamp(cuda_home)],
                 [sys.prefix, sys.base_prefix, toolchain.packages_folder()],
                 contents.digest(toolchain.cpp_extension_path()),
@@ -41,6 +46,12 @@ class Recipe:
 
     def keep(self, text):
         """Keeps what PyTorch wrote when it was asked."""
-        if not self._asks_pytorch:
-            with contextlib.suppress(OSError):
-                write_checked(self._path, {"key": self._key, "text": text})
+        if self._asks_pytorch:
+            return
+        with contextlib.suppress(OSError):
+            write_checked(self._path, {"key": self._key, "text": text})
+
+    def forget(self):
+        """Has PyTorch asked the next time: what is kept may be what failed."""
+        with contextlib.suppress(OSError):
+            os.unlink(self._path)

@@ -160,3 +160,20 @@ def test_tf32_is_as_pytorch_is_told():
         torch.backends.cuda.matmul.allow_tf32 = before
     assert not torch.equal(rough[1], precise[1])
     torch.testing.assert_close(rough, precise, rtol=0.02, atol=0.02)
+
+
+def test_module_of_no_state_and_of_sizes_that_cannot_be():
+    h, cell = LLTM(2, 0)(torch.ones(4, 2), (torch.ones(4, 0), torch.ones(4, 0)))
+    assert h.shape == cell.shape == (4, 0)
+    for sizes in [(-1, 3), (3, -1)]:
+        with pytest.raises(ValueError, match=r"LLTM\(.*negative"):
+            LLTM(*sizes)
+
+
+def test_gradients_asked_for_in_a_wrong_way(device):
+    compiled = lltm.build.module
+    inputs = arguments(device, requires_grad=False)
+    h, cell, x, gates = compiled.forward(*inputs)
+    for needs, said in [([True] * 4, "one of 4"), ([1] * 5, "other values"), (3, "int")]:
+        with pytest.raises(TypeError, match=rf"needs.* sequence of 5 bools.*{said}"):
+            compiled.backward(h, cell, *inputs, cell, x, gates, needs)

@@ -45,6 +45,12 @@ def test_opcheck(case, requires_grad, dtype, device):
 
 
 @each_case
+def test_the_graph_names_the_op(case):
+    arguments = case.arguments(case.shapes[-1], torch.float32, requires_grad=True)
+    assert case.name in as_tuple(case.op(*arguments))[0].grad_fn.name()
+
+
+@each_case
 def test_registered_op_equals_the_function(case, device):
     arguments = case.arguments(case.shapes[-1], torch.float32, device, requires_grad=True)
     ours, registered = as_tuple(case.op(*arguments)), as_tuple(case.registered(*arguments))
@@ -127,6 +133,19 @@ def test_vmap(case, in_dims, device):
         each = zip(*(as_tuple(function(*slice_)) for slice_ in slices))
         for result, expected in zip(ours, each):
             torch.testing.assert_close(result, torch.stack(expected))
+
+
+@each_vmap
+def test_vmap_over_nothing(case, in_dims, device):
+    shapes = [
+        shape if dim is None else (0, *shape)
+        for shape, dim in zip(case.shapes[case.vmap_of], in_dims)
+    ]
+    arguments = case.arguments(shapes, torch.float32, device)
+    batched = tuple(None if dim is None else 0 for dim in in_dims)
+    results = as_tuple(torch.vmap(case.op, batched)(*arguments))
+    single = as_tuple(case.op(*case.arguments(case.shapes[case.vmap_of], torch.float32, device)))
+    assert [x.shape for x in results] == [(0, *x.shape) for x in single]
 
 
 @each_case

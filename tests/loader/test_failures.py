@@ -201,6 +201,22 @@ def test_source_that_changes_while_it_is_compiled(tiny, monkeypatch):
     assert tiny.value() == 101, "the first compilation was not kept as that of the new source"
 
 
+def test_source_that_changes_and_changes_back_while_it_is_compiled(tiny):
+    """The compiler reads another version, and the source is as before when the build ends."""
+    source, new = tiny.folder / "other.cpp", tiny.folder.parent / "new.cpp"
+    new.write_text('extern "C" long other(void) { return 300; }\n')
+    compiler = tiny.calls_path.parent / "c++"
+    run = compiler.read_text().replace("exec ", "")
+    swapped = (
+        f"mv {source} {source}.old; mv {new} {source}\n{run}mv {source}.old {source}; exit 0\n"
+    )
+    compiler.write_text(
+        f'#!/bin/sh\ncase "$*" in *" -c "*other.cpp*) if [ -e {new} ]; then\n{swapped}fi;; esac\n'
+        + run
+    )
+    assert tiny.value() == 101
+
+
 def test_header_that_comes_while_it_is_compiled_and_shadows_another(tiny):
     """It is there when the build ends, and was not when the compiler looked."""
     (tiny.folder / "value.h").unlink()

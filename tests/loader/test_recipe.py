@@ -65,6 +65,38 @@ def test_process_that_may_have_changed_pytorchs_code_asks_it(load, tiny):
     assert load(change)
 
 
+def test_wrapper_of_compilers_that_comes_or_goes_is_asked_for(load, tiny):
+    folder = tiny.folder.parent / "wrappers"
+    folder.mkdir()
+    (folder / "ccache").write_text('#!/bin/sh\nexec "$@"\n')
+    (folder / "ccache").chmod(0o755)
+    path = f"{folder}{os.pathsep}{os.environ['PATH']}"
+    load(PATH=path)
+    assert load()
+    assert load(PATH=path)
+    assert load(PATH=path, TORCH_NO_COMPILER_WRAPPER="1")
+
+
+def test_recipe_that_may_be_why_a_build_failed_is_forgotten(load, tiny):
+    compiler, broken = tiny.calls_path.parent / "c++", tiny.folder.parent / "broken"
+    fails = f"[ -e {broken} ] && {{ echo ccache: not found; exit 127; }}"
+    not_found = f'case "$*" in *" -c "*module.cpp*) {fails};; esac\n'
+    compiler.write_text(compiler.read_text().replace("exec", not_found + "exec"))
+    load()
+    kept = recipe(tiny)
+    text = (tiny.folder / "other.cpp").read_text()
+    tiny.write("other.cpp", "#error a mistake of the user's\n")
+    with pytest.raises(AssertionError):
+        load()
+    assert kept.exists()
+    tiny.write("other.cpp", text)
+    broken.write_text("")
+    with pytest.raises(AssertionError):
+        load()
+    broken.unlink()
+    assert load()
+
+
 def test_damaged_recipe_is_none(load, tiny):
     load()
     recipe(tiny).write_bytes(b"x" + recipe(tiny).read_bytes())
