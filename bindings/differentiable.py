@@ -251,7 +251,8 @@ def differentiable(
                 )
 
         # grad_fn, the profiler and autograd's errors show these.
-        Fast.__name__ = Fast.__qualname__ = General.__name__ = General.__qualname__ = name
+        for node in (Fast._backward_cls, General._backward_cls):
+            node.__name__ = f"{name}_backward"
 
         # Function.apply, less the question whether torch.func is active, which C++ has answered.
         fast = super(Function, Fast).apply
