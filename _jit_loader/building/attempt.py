@@ -42,7 +42,7 @@ class Attempt:
         self.programs = toolchain.programs(request.with_cuda)
         self.folder = tempfile.mkdtemp(prefix=".building-", dir=slot.folder)
         self.clock = Clock(self.folder)
-        self.inputs = Inputs(request, self.contents, self.programs, before, self.clock)
+        self.inputs = Inputs(request, self.contents, self.programs, before, self.clock, careful)
         self.cuda_home = cuda_home() if request.with_cuda else None
         self.line = None
         self.careful, self.verbose = careful, verbose

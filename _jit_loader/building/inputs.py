@@ -61,12 +61,13 @@ class Clock:
 class Inputs:
     """Makes the records of one build.
 
-    before: {path: digest} of files read before any compiler started.
+    before: {path: digest} of files read before any compiler started. again: whether an attempt has
+    found that files changed; one that is written anew at every build must not end in no build.
     """
 
-    def __init__(self, request, contents, programs, before, clock):
+    def __init__(self, request, contents, programs, before, clock, again):
         self._request, self._contents, self._programs = request, contents, programs
-        self._before, self._clock = before, clock
+        self._before, self._clock, self._again = before, clock, again
         self._system_folders = {"/usr", "/lib", "/lib64"}
 
     def ask_compilers(self, ninja_file, outputs):
@@ -155,8 +156,9 @@ class Inputs:
         for path in files:
             after = self._contents.digest(path)
             before = self._before.get(path)
-            # The content alone may have changed and changed back, with the compiler in between.
-            if before not in (None, after) or self._clock.has_seen_change(path):
+            # Of the same content, a file may have changed and changed back.
+            look = before is None or not self._again
+            if before not in (None, after) or (look and self._clock.has_seen_change(path)):
                 changed.append(path)
             self._before[path] = after
         if changed:
