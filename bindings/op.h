@@ -102,14 +102,19 @@ class Op {
                      "; they must be of one dtype");
   }
 
+  // RuntimeError unless ok: names the op and the argument, and goes on with `wrong`.
+  template <class... Text>
+  void check(bool ok, const char* argument, const Text&... wrong) const {
+    TORCH_CHECK(ok, name_, "(): argument '", argument, "' ", wrong...);
+  }
+
   void rank(const char* argument, const at::Tensor& x, int64_t expected) const {
-    TORCH_CHECK(x.dim() == expected, name_, "(): argument '", argument, "' has shape ", x.sizes(),
-                "; it must have ", expected, " dimensions");
+    check(x.dim() == expected, argument, "has shape ", x.sizes(), "; it must have ", expected,
+          " dimensions");
   }
 
   void shape(const char* argument, const at::Tensor& x, at::IntArrayRef expected) const {
-    TORCH_CHECK(x.sizes() == expected, name_, "(): argument '", argument, "' has shape ", x.sizes(),
-                "; it must be ", expected);
+    check(x.sizes() == expected, argument, "has shape ", x.sizes(), "; it must be ", expected);
   }
 
   // That y's first n float32 elements are all x's or none of them.
@@ -118,12 +123,6 @@ class Op {
     const int64_t distance = x.const_data_ptr<float>() - y.const_data_ptr<float>();
     TORCH_CHECK(distance == 0 || std::abs(distance) >= n, name_, "(): argument '", first,
                 "' partly overlaps '", second, "'; they must be the same memory or separate");
-  }
-
-  // RuntimeError unless ok: names the op and the argument, and goes on with `wrong`.
-  template <class... Text>
-  void check(bool ok, const char* argument, const Text&... wrong) const {
-    TORCH_CHECK(ok, name_, "(): argument '", argument, "' ", wrong...);
   }
 
   // Brings x and y, on one device, to the dtype that PyTorch promotes theirs to.

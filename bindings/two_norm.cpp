@@ -24,8 +24,7 @@ static at::Tensor scalar(const Op& op, const char* argument, const at::Tensor& v
                          const at::Tensor& x) {
   op.floating(argument, value);
   op.same_device(argument, value, "a", x);
-  TORCH_CHECK(value.numel() == 1, "two_norm_backward(): argument '", argument, "' has ",
-              value.numel(), " elements; it must have one");
+  op.check(value.numel() == 1, argument, "has ", value.numel(), " elements; it must have one");
   return value.to(x.scalar_type());
 }
 

@@ -44,12 +44,14 @@ HOST_DEVICE double choose(bool condition, double yes, double no) {
 #endif
 }
 
-HOST_DEVICE float exponential(float x) {
-#ifdef __CUDA_ARCH__
-  return expf(x);
-#else
-  x = choose(x > 89.0f, 89.0f, x);  // e^89 is infinite, e^-104 zero
-  x = choose(x < -104.0f, -104.0f, x);
+// x as n ln 2 + r: the whole n, and e^r - 1, which keeps the digits of a small r. |x| below 1000.
+template <class T, class Whole>
+struct Split {
+  Whole n;
+  T rest;
+};
+
+inline Split<float, int32_t> split_exponent(float x) {
   // Adding 1.5 * 2^23 rounds to a whole number, which then stands in the lowest bits.
   constexpr float kWhole = 12582912.0f;
   const float shifted = x * 1.44269504f + kWhole;
@@ -61,20 +63,10 @@ HOST_DEVICE float exponential(float x) {
   p = p * r + 4.1665795894e-2f;
   p = p * r + 1.6666665459e-1f;
   p = p * r + 5.0000001201e-1f;
-  const float e = p * (r * r) + r + 1.0f;
-  // In two steps, because 2^n itself may be too small or too large for a float.
-  const auto whole = static_cast<int32_t>(float_bits(shifted) - float_bits(kWhole));
-  const int32_t half = whole >> 1;
-  return e * power_of_two(half) * power_of_two(whole - half);
-#endif
+  return {static_cast<int32_t>(float_bits(shifted) - float_bits(kWhole)), p * (r * r) + r};
 }
 
-HOST_DEVICE double exponential(double x) {
-#ifdef __CUDA_ARCH__
-  return exp(x);
-#else
-  x = choose(x > 710.0, 710.0, x);  // e^710 is infinite, e^-746 zero
-  x = choose(x < -746.0, -746.0, x);
+inline Split<double, int64_t> split_exponent(double x) {
   constexpr double kWhole = 6755399441055744.0;  // 1.5 * 2^52
   const double shifted = x * 1.4426950408889634 + kWhole;
   const double n = shifted - kWhole;
@@ -91,15 +83,36 @@ HOST_DEVICE double exponential(double x) {
   p = p * r + 1.0 / 24.0;
   p = p * r + 1.0 / 6.0;
   p = p * r + 0.5;
-  const double e = p * (r * r) + r + 1.0;
-  int64_t whole;
+  int64_t whole, zero;
   memcpy(&whole, &shifted, sizeof(whole));
-  int64_t zero;
   memcpy(&zero, &kWhole, sizeof(zero));
-  whole -= zero;
-  // Not whole >> 1, which AVX2 lacks for signed numbers of 64 bits.
-  const int64_t half = static_cast<int64_t>(static_cast<uint64_t>(whole + 2048) >> 1) - 1024;
-  return e * power_of_two(half) * power_of_two(whole - half);
+  return {whole - zero, p * (r * r) + r};
+}
+
+// 2^n is taken in two steps below, because it may itself be too small or too large for the type.
+
+HOST_DEVICE float exponential(float x) {
+#ifdef __CUDA_ARCH__
+  return expf(x);
+#else
+  x = choose(x > 89.0f, 89.0f, x);  // e^89 is infinite, e^-104 zero
+  x = choose(x < -104.0f, -104.0f, x);
+  const auto [n, rest] = split_exponent(x);
+  const int32_t half = n >> 1;
+  return (rest + 1.0f) * power_of_two(half) * power_of_two(n - half);
+#endif
+}
+
+HOST_DEVICE double exponential(double x) {
+#ifdef __CUDA_ARCH__
+  return exp(x);
+#else
+  x = choose(x > 710.0, 710.0, x);  // e^710 is infinite, e^-746 zero
+  x = choose(x < -746.0, -746.0, x);
+  const auto [n, rest] = split_exponent(x);
+  // Not n >> 1, which AVX2 lacks for signed numbers of 64 bits.
+  const int64_t half = static_cast<int64_t>(static_cast<uint64_t>(n + 2048) >> 1) - 1024;
+  return (rest + 1.0) * power_of_two(half) * power_of_two(n - half);
 #endif
 }
 

@@ -13,19 +13,9 @@ HOST_DEVICE float exponential_minus_one(float x) {
 #ifdef __CUDA_ARCH__
   return expm1f(x);
 #else
-  x = choose(x < -20.0f, -20.0f, x);  // from -17.4 on the result is -1
-  constexpr float kWhole = 12582912.0f;
-  const float shifted = x * 1.44269504f + kWhole;
-  const float n = shifted - kWhole;
-  const float r = (x - n * 0.693359375f) - n * -2.12194440e-4f;
-  float p = 1.9875691500e-4f;
-  p = p * r + 1.3981999507e-3f;
-  p = p * r + 8.3334519073e-3f;
-  p = p * r + 4.1665795894e-2f;
-  p = p * r + 1.6666665459e-1f;
-  p = p * r + 5.0000001201e-1f;
-  const float scale = power_of_two(static_cast<int32_t>(float_bits(shifted) - float_bits(kWhole)));
-  return scale * (p * (r * r) + r) + (scale - 1.0f);
+  const auto [n, rest] = split_exponent(choose(x < -20.0f, -20.0f, x));  // -1 from -17.4 on
+  const float scale = power_of_two(n);
+  return scale * rest + (scale - 1.0f);
 #endif
 }
 
@@ -33,28 +23,9 @@ HOST_DEVICE double exponential_minus_one(double x) {
 #ifdef __CUDA_ARCH__
   return expm1(x);
 #else
-  x = choose(x < -40.0, -40.0, x);  // from -37.5 on the result is -1
-  constexpr double kWhole = 6755399441055744.0;
-  const double shifted = x * 1.4426950408889634 + kWhole;
-  const double n = shifted - kWhole;
-  const double r = (x - n * 0.693147180369123816490) - n * 1.90821492927058770002e-10;
-  double p = 1.0 / 6227020800.0;
-  p = p * r + 1.0 / 479001600.0;
-  p = p * r + 1.0 / 39916800.0;
-  p = p * r + 1.0 / 3628800.0;
-  p = p * r + 1.0 / 362880.0;
-  p = p * r + 1.0 / 40320.0;
-  p = p * r + 1.0 / 5040.0;
-  p = p * r + 1.0 / 720.0;
-  p = p * r + 1.0 / 120.0;
-  p = p * r + 1.0 / 24.0;
-  p = p * r + 1.0 / 6.0;
-  p = p * r + 0.5;
-  int64_t whole, zero;
-  memcpy(&whole, &shifted, sizeof(whole));
-  memcpy(&zero, &kWhole, sizeof(zero));
-  const double scale = power_of_two(whole - zero);
-  return scale * (p * (r * r) + r) + (scale - 1.0);
+  const auto [n, rest] = split_exponent(choose(x < -40.0, -40.0, x));  // -1 from -37.5 on
+  const double scale = power_of_two(n);
+  return scale * rest + (scale - 1.0);
 #endif
 }
 
