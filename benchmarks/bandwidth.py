@@ -101,18 +101,16 @@ def show(workload, device, results):
 
 
 def main():
-    parser = report.parser(__doc__)
+    parser = report.device_parser(__doc__)
     names = [workload.name for workload in WORKLOADS]
     parser.add_argument("workloads", nargs="*", metavar="workload", help=", ".join(names))
-    parser.add_argument("--device", choices=["cpu", "cuda"], help="default: both, if there")
     options = parser.parse_args()
     if unknown := set(options.workloads) - set(names):
         parser.error(f"no workload {', '.join(sorted(unknown))}; there are {', '.join(names)}")
     chosen = [w for w in WORKLOADS if w.name in options.workloads or not options.workloads]
     # What is compiled is differentiated again and again.
     torch._functorch.config.donated_buffer = False
-    devices = report.devices(chosen[0].op)
-    for device in [options.device] if options.device else devices:
+    for device in report.devices(options, chosen[0].op):
         results = []
         for workload in chosen:
             report.progress(f"{device}: {workload.name}")

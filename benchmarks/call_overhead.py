@@ -69,10 +69,10 @@ def measure_all(workload, device, rounds, loops):
 
 
 def main():
-    options = report.parser(__doc__).parse_args()
+    options = report.device_parser(__doc__).parse_args()
     rounds, loops = (3, 20) if options.quick else (15, 500)
     forward = [workload for workload in WORKLOADS if not workload.gradients_of]
-    for device in report.devices(forward[0].op):
+    for device in report.devices(options, forward[0].op):
         results = []
         for workload in forward:
             report.progress(f"{device}: {workload.name}")

@@ -75,9 +75,9 @@ def measure(calls, rounds, loops, device):
 
 
 def main():
-    options = report.parser(__doc__).parse_args()
+    options = report.device_parser(__doc__).parse_args()
     rounds, loops = (3, 3) if options.quick else (15, 50)
-    for device in report.devices("lltm"):
+    for device in report.devices(options, "lltm"):
         results = []
         for name, sizes in (QUICK_SIZES if options.quick else SIZES).items():
             report.progress(f"{device}: {name}")

@@ -30,8 +30,17 @@ def parser(description):
     return result
 
 
-def devices(op):
-    """The devices to measure an imported op on: the CPU, and the GPU where it runs on one."""
+def device_parser(description):
+    """The same, with --device."""
+    result = parser(description)
+    result.add_argument("--device", choices=["cpu", "cuda"], help="default: both, if there")
+    return result
+
+
+def devices(options, op):
+    """The devices to measure an imported op on: what --device says, else the CPU and the GPU."""
+    if options.device:
+        return [options.device]
     on_gpu = jit_loader.loaded(op).with_cuda and torch.cuda.is_available()
     return ["cpu", "cuda"] if on_gpu else ["cpu"]
 
