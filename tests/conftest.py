@@ -2,8 +2,13 @@
 
 import os
 import tempfile
+from pathlib import Path
 
 import pytest
+
+from tests.warm_python import WarmPython
+
+ROOT = Path(__file__).resolve().parents[1]
 
 os.environ["JIT_LOADER_QUIET"] = "1"
 
@@ -11,6 +16,30 @@ os.environ["JIT_LOADER_QUIET"] = "1"
 # Test modules import their ops while they are collected, before any fixture.
 _cache = tempfile.TemporaryDirectory(prefix="jit_loader_tests_")
 os.environ["JIT_LOADER_CACHE"] = _cache.name
+
+
+@pytest.fixture(scope="session")
+def _warm_python(tmp_path_factory):
+    warm = WarmPython(tmp_path_factory.mktemp("warm_python"))
+    yield warm
+    warm.close()
+
+
+@pytest.fixture
+def python(_warm_python):
+    """python("-c", script): the finished process, with this project on its path.
+
+    Others of its arguments are variables of its environment.
+    """
+
+    def run(*arguments, cwd=ROOT, check=False, **environment):
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
+        finished = _warm_python.run(*arguments, cwd=cwd, environment=environment)
+        if check:
+            assert finished.returncode == 0, finished.stderr
+        return finished
+
+    return run
 
 
 def pytest_collection_modifyitems(items):

@@ -3,7 +3,6 @@
 import json
 import os
 import platform
-import subprocess
 import sys
 from pathlib import Path
 
@@ -27,12 +26,8 @@ def results_in(folder):
 
 
 @pytest.mark.parametrize("name", ["bandwidth", "call_overhead", "lltm"])
-def test_a_quick_run_writes_results(name, tmp_path):
-    subprocess.run(
-        [sys.executable, "-m", f"benchmarks.{name}", "--quick", "--out", tmp_path],
-        cwd=ROOT,
-        check=True,
-    )
+def test_a_quick_run_writes_results(name, python, tmp_path):
+    python("-m", f"benchmarks.{name}", "--quick", "--out", tmp_path, check=True)
     assert results_in(tmp_path)["benchmark"] == name
     assert all("-quick" in path.name for path in tmp_path.iterdir())
 

@@ -1,40 +1,26 @@
 """What importing an op does to a process; each in a new one."""
 
-import os
-import subprocess
 import sys
-from pathlib import Path
-
-ROOT = str(Path(__file__).resolve().parents[2])
 
 
-def run(code):
-    result = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([ROOT, os.environ.get("PYTHONPATH", "")])},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr
-    return result.stdout.split()
-
-
-def test_import_brings_in_nothing_else(compiled):
-    imported = run(
+def test_import_brings_in_nothing_else(compiled, python):
+    imported = python(
+        "-c",
         "import sys, torch, jit_loader\n"
         "jit_loader.load_op\n"
         "before = set(sys.modules)\n"
         "from bindings.add2 import add2\n"
         "assert not torch.cuda.is_initialized()\n"
-        "print(*set(sys.modules) - before)"
-    )
+        "print(*set(sys.modules) - before)",
+        check=True,
+    ).stdout.split()
     allowed = {"bindings", "jit_loader", "_jit_loader", *sys.stdlib_module_names}
     assert not [name for name in imported if name.partition(".")[0] not in allowed]
 
 
-def test_one_openmp_runtime_which_obeys_set_num_threads(compiled):
-    before, one, three, *runtimes = run(
+def test_one_openmp_runtime_which_obeys_set_num_threads(compiled, python):
+    before, one, three, *runtimes = python(
+        "-c",
         "import os, torch\n"
         "from bindings.add2 import add2\n"
         "count = lambda: len(os.listdir('/proc/self/task'))\n"
@@ -43,8 +29,9 @@ def test_one_openmp_runtime_which_obeys_set_num_threads(compiled):
         "add2(a, a); one = count()\n"
         "torch.set_num_threads(3); add2(a, a); three = count()\n"
         "paths = {line.split()[-1] for line in open('/proc/self/maps')}\n"
-        "print(before, one, three, *(p for p in paths if 'omp' in os.path.basename(p)))"
-    )
+        "print(before, one, three, *(p for p in paths if 'omp' in os.path.basename(p)))",
+        check=True,
+    ).stdout.split()
     assert int(one) == int(before)
     assert int(three) == int(before) + 2
     runtimes = [

@@ -5,15 +5,11 @@ import fcntl
 import os
 import shutil
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
 import jit_loader
 from _jit_loader import contents
-
-ROOT = Path(__file__).resolve().parents[2]
 
 HIT = """
 import os, sys
@@ -26,26 +22,25 @@ print(*sorted(set(sys.modules) - before))
 """
 
 
-def run_hit(tiny, first="", **environment):
+@pytest.fixture
+def run_hit(tiny, python):
     """Loads the extension in a new process; returns the names of the modules it imported.
 
     first: what that process does before.
     """
-    result = subprocess.run(
-        [sys.executable, "-c", first + HIT.format(sources=tiny.sources)],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "JIT_LOADER_QUIET": "0", **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr
-    assert result.stderr == "", "a hit says nothing"
-    return result.stdout.split()
+
+    def run(first="", **environment):
+        script = first + HIT.format(sources=tiny.sources)
+        finished = python("-c", script, check=True, JIT_LOADER_QUIET="0", **environment)
+        assert finished.stderr == "", "a hit says nothing"
+        return finished.stdout.split()
+
+    return run
 
 
-def test_hit_in_a_new_process_imports_nothing_heavy(tiny):
+def test_hit_in_a_new_process_imports_nothing_heavy(tiny, run_hit):
     tiny.settle()
-    imported = run_hit(tiny)
+    imported = run_hit()
     heavy = {"torch.utils.cpp_extension", "setuptools", "rich", "filelock", "subprocess", "fcntl"}
     assert not heavy.intersection(imported)
     assert not [name for name in imported if name.startswith(("rich.", "setuptools."))]
@@ -63,11 +58,11 @@ def test_hit_runs_no_program(tiny, monkeypatch):
     tiny.load()
 
 
-def test_hit_without_any_compiler_or_ninja(tiny, tmp_path):
+def test_hit_without_any_compiler_or_ninja(tiny, run_hit, tmp_path):
     tiny.load()
     empty = tmp_path / "empty"
     empty.mkdir()
-    run_hit(tiny, PATH=str(empty))
+    run_hit(PATH=str(empty))
 
 
 def test_hit_in_a_cache_that_cannot_be_written(tiny, tmp_path, monkeypatch):
@@ -96,7 +91,7 @@ os.seteuid(65534)
 """
 
 
-def test_hit_of_another_user(tiny, tmp_path):
+def test_hit_of_another_user(tiny, run_hit, tmp_path):
     """Who shares the cache, may not write to it and has none of his own."""
     if os.geteuid() != 0:
         pytest.skip("only root can be another user")
@@ -112,7 +107,7 @@ def test_hit_of_another_user(tiny, tmp_path):
     }
     before = _snapshot(tmp_path)
     try:
-        run_hit(tiny, ANOTHER_USER, **environment)
+        run_hit(ANOTHER_USER, **environment)
     finally:
         for folder in closed:
             folder.chmod(folder.stat().st_mode & ~0o001)
@@ -172,12 +167,12 @@ def test_hit_in_a_shared_cache_that_is_named_no_more(tiny, tmp_path, monkeypatch
     assert jit_loader.loaded("tiny").path.startswith(str(tmp_path / "own"))
 
 
-def test_hit_takes_no_lock_and_writes_nothing(tiny, tmp_path, monkeypatch):
+def test_hit_takes_no_lock_and_writes_nothing(tiny, run_hit, tmp_path, monkeypatch):
     tiny.settle()
     before = _snapshot(tmp_path)
     monkeypatch.setattr(fcntl, "flock", lambda *_: pytest.fail("a lock was taken"))
     tiny.load()
-    run_hit(tiny)
+    run_hit()
     assert _snapshot(tmp_path) == before
 
 
@@ -206,24 +201,15 @@ PyMODINIT_FUNC PyInit_outer(void) {
 """
 
 
-def test_module_that_loads_another_when_it_is_opened(tiny):
+def test_module_that_loads_another_when_it_is_opened(tiny, python):
     outer = tiny.write("outer.cpp", IMPORTING)
     tiny.write("inner.py", f"import jit_loader\njit_loader.load('tiny', {tiny.sources!r})\n")
     script = f"import torch, jit_loader; print(jit_loader.load('outer', [{str(outer)!r}]).__name__)"
     for _ in range(2):
-        result = subprocess.run(
-            [sys.executable, "-c", script],
-            cwd=tiny.folder,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=True,
-        )
-        assert result.stdout == "outer\n"
+        assert python("-c", script, cwd=tiny.folder, check=True).stdout == "outer\n"
 
 
-def test_symbols_are_global_where_a_program_asks_for_that(tiny):
+def test_symbols_are_global_where_a_program_asks_for_that(tiny, python):
     """As with PyTorch's load, by sys.setdlopenflags."""
     tiny.write("given.cpp", GIVEN)
     tiny.write("value.h", 'extern "C" long given(void);\n#define VALUE given()\n')
@@ -235,14 +221,7 @@ def test_symbols_are_global_where_a_program_asks_for_that(tiny):
         f"print(jit_loader.load('tiny', {tiny.sources!r}).value())\n"
     )
     for _ in range(2):
-        result = subprocess.run(
-            [sys.executable, "-c", script],
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert (result.stdout, result.returncode) == ("107\n", 0), result.stderr
+        assert python("-c", script, check=True).stdout == "107\n"
 
 
 GIVEN = """\

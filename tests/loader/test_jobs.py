@@ -1,15 +1,11 @@
 """The number of compilers that run at once follows cores, memory and the container's limits."""
 
 import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
 from _jit_loader.building import jobs
 
-ROOT = Path(__file__).resolve().parents[2]
 GB = 1000**3
 
 
@@ -115,15 +111,13 @@ def test_machine_that_tells_nothing(machine):
     assert jobs.parallel_jobs() == 16
 
 
-def test_cores_that_this_process_may_use():
+def test_cores_that_this_process_may_use(python, monkeypatch):
     script = (
         "import os; os.sched_setaffinity(0, list(os.sched_getaffinity(0))[:1]);"
         "from _jit_loader.building.jobs import parallel_jobs; print(parallel_jobs())"
     )
-    environment = {key: value for key, value in os.environ.items() if key != "MAX_JOBS"}
-    environment["PYTHONPATH"] = str(ROOT)
-    found = subprocess.check_output([sys.executable, "-c", script], env=environment, text=True)
-    assert found == "1\n"
+    monkeypatch.delenv("MAX_JOBS", raising=False)
+    assert python("-c", script).stdout == "1\n"
 
 
 def test_that_many_compilers_are_started(tiny, monkeypatch):

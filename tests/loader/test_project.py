@@ -192,7 +192,7 @@ def test_default_architecture_and_the_named_ones(monkeypatch):
 
 
 @pytest.mark.gpu
-def test_looking_for_gpus_leaves_cuda_to_forked_processes():
+def test_looking_for_gpus_leaves_cuda_to_forked_processes(python):
     script = """
 import os, torch
 from _jit_loader import machine
@@ -203,8 +203,7 @@ if pid == 0:
     os._exit(0)
 assert os.waitpid(pid, 0)[1] == 0
 """
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    subprocess.run([sys.executable, "-c", script], env=environment, check=True)
+    python("-c", script, check=True)
 
 
 def test_installed_loader_serves_somebody_elses_project(tmp_path):

@@ -1,13 +1,8 @@
 """What PyTorch wrote into build.ninja serves again, where it would write the same."""
 
 import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).resolve().parents[2]
 
 LOAD = """
 import sys
@@ -18,22 +13,15 @@ print("torch.utils.cpp_extension" in sys.modules)
 
 
 @pytest.fixture
-def load(tiny):
+def load(tiny, python):
     """Edits the extension, loads it in a new process, and says whether PyTorch's code was asked."""
     values = iter(range(2, 100))
 
     def load(first="", flags=(), **environment):
         value = next(values)
         tiny.write("value.h", f"#define VALUE {value}\n")
-        result = subprocess.run(
-            [sys.executable, "-c", first + LOAD.format(sources=tiny.sources, flags=list(flags))],
-            env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert result.returncode == 0, result.stderr
-        said, asked = result.stdout.split()
+        script = first + LOAD.format(sources=tiny.sources, flags=list(flags))
+        said, asked = python("-c", script, check=True, **environment).stdout.split()
         assert said == str(value + 100)
         return asked == "True"
 

@@ -8,6 +8,8 @@ import pytest
 
 import jit_loader
 
+LOAD = "import sys, torch, jit_loader; jit_loader.load('tiny', sys.argv[1:])"
+
 
 def test_cache_is_for_its_owner_alone(tiny, tmp_path):
     tiny.load()
@@ -16,13 +18,12 @@ def test_cache_is_for_its_owner_alone(tiny, tmp_path):
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o720, 0o1777])
-def test_cache_that_others_can_write_is_refused(tiny, tmp_path, mode):
+def test_cache_that_others_can_write_is_refused(tiny, python, tmp_path, mode):
     tiny.settle()
     tiny.compiled()
     (folder,) = (tmp_path / "cache").iterdir()
     folder.chmod(mode)
-    script = "import sys, torch, jit_loader; jit_loader.load('tiny', sys.argv[1:])"
-    assert f"{mode:04o}" in fails(script, *tiny.sources)
+    assert f"{mode:04o}" in python("-c", LOAD, *tiny.sources).stderr
     tiny.write("value.h", "#define VALUE 2\n")
     with pytest.raises(PermissionError, match="chmod go-w"):
         tiny.load()
@@ -30,17 +31,17 @@ def test_cache_that_others_can_write_is_refused(tiny, tmp_path, mode):
     assert tiny.value() == 102
 
 
-def test_library_that_others_can_write_is_refused(tiny, tmp_path):
+def test_library_that_others_can_write_is_refused(tiny, python, tmp_path):
     tiny.settle()
     (folder,) = (tmp_path / "cache").iterdir()
     (library,) = folder.rglob("tiny.so")
     library.chmod(0o666)
-    script = "import sys, torch, jit_loader; jit_loader.load('tiny', sys.argv[1:])"
     time.sleep(0.05)
     tiny.load()  # notes the new ctime
-    assert fails(script, *tiny.sources) == "", "nobody reaches it in a folder of mode 0700"
+    finished = python("-c", LOAD, *tiny.sources)
+    assert finished.stderr == "", "nobody reaches it in a folder of mode 0700"
     folder.chmod(0o755)
-    said = fails(script, *tiny.sources)
+    said = python("-c", LOAD, *tiny.sources).stderr
     assert library.name in said
     assert "JIT_LOADER_READONLY_CACHES" in said
 
@@ -79,22 +80,6 @@ def test_shared_cache_is_looked_in_before_building(tiny, tmp_path, monkeypatch):
     shutil.rmtree(tmp_path / "own")
     assert tiny.value() == 101
     assert tiny.compiled() == []
-
-
-def fails(script, *arguments):
-    """What a script in a process of its own says on stderr."""
-    import subprocess
-    import sys
-    from pathlib import Path
-
-    root = Path(__file__).resolve().parents[2]
-    return subprocess.run(
-        [sys.executable, "-c", script, *arguments],
-        env={**os.environ, "PYTHONPATH": str(root), "JIT_LOADER_QUIET": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    ).stderr
 
 
 def test_checker_is_not_loaded_from_a_cache_that_others_can_write(tiny, tmp_path, monkeypatch):

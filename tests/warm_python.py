@@ -1,0 +1,97 @@
+"""Python in a new process, as a user runs it, without the two seconds that importing PyTorch takes.
+
+WarmPython starts this file once, as a process that has imported PyTorch and nothing else of weight.
+Each script runs in a fork of it: with modules, environment, working directory and exit code of its
+own, as in a Python that began with `import torch`. What has to come before that import needs a
+process of subprocess's.
+"""
+
+import os
+import sys
+
+
+class WarmPython:
+    def __init__(self, folder):
+        import subprocess
+
+        self._outputs = [folder / "stdout", folder / "stderr"]
+        self._server = subprocess.Popen(
+            [sys.executable, __file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            # Paths that a script can import from come with its environment.
+            env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
+        )
+
+    def run(self, *arguments, cwd, environment):
+        """The finished process of `python -c script ...`, `-m module ...` or `script.py ...`."""
+        import json
+        import subprocess
+
+        request = {
+            "arguments": [str(argument) for argument in arguments],
+            "folder": str(cwd),
+            "environment": environment,
+            "outputs": [str(path) for path in self._outputs],
+        }
+        self._server.stdin.write(json.dumps(request).encode() + b"\n")
+        self._server.stdin.flush()
+        code = int(self._server.stdout.readline())
+        texts = [path.read_text() for path in self._outputs]
+        return subprocess.CompletedProcess(arguments, code, *texts)
+
+    def close(self):
+        self._server.stdin.close()
+        self._server.wait()
+
+
+def serve():
+    """Forks a process for each line of stdin; returns, in that process, what it has to do."""
+    import gc
+    import json
+
+    import torch  # noqa: F401
+
+    gc.freeze()  # else the end of each process copies, and frees, what it shares with this one
+
+    for line in sys.stdin.buffer:
+        child = os.fork()
+        if child == 0:
+            return json.loads(line)
+        _, status = os.waitpid(child, 0)
+        print(os.waitstatus_to_exitcode(status), flush=True)
+    sys.exit()
+
+
+def become(arguments, folder, environment, outputs):
+    """Runs a script in this process as `python` with these arguments does."""
+    import runpy
+    import types
+
+    for descriptor, path, flags in [
+        (0, os.devnull, os.O_RDONLY),
+        (1, outputs[0], os.O_WRONLY | os.O_CREAT | os.O_TRUNC),
+        (2, outputs[1], os.O_WRONLY | os.O_CREAT | os.O_TRUNC),
+    ]:
+        os.dup2(os.open(path, flags), descriptor)
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(folder)
+    sys.path[1:1] = filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))
+    option, *rest = arguments
+    if option == "-c":
+        script, *rest = rest
+        sys.path[0], sys.argv = "", ["-c", *rest]
+        main = sys.modules["__main__"] = types.ModuleType("__main__")
+        exec(compile(script, "<string>", "exec"), vars(main))
+    elif option == "-m":
+        module, *rest = rest
+        sys.path[0], sys.argv = folder, ["-m", *rest]
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    else:
+        sys.path[0], sys.argv = os.path.dirname(os.path.abspath(option)), arguments
+        runpy.run_path(option, run_name="__main__")
+
+
+if __name__ == "__main__":
+    become(**serve())
