@@ -1,9 +1,7 @@
 """load and load_inline as PyTorch has them: arguments, results, exceptions, and install()."""
 
 import inspect
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,14 +12,18 @@ import jit_loader
 from _jit_loader import toolchain
 from _jit_loader.building import torch_build
 
-ROOT = Path(__file__).resolve().parents[2]
-
+# Each way to register what PyTorch takes only once in a process.
 OPERATORS = """\
+#include <ATen/core/op_registration/op_registration.h>
 #include <torch/extension.h>
 #include <shift/amount.h>
 at::Tensor shifted(const at::Tensor& x) { return x + amount(); }
 TORCH_LIBRARY(jit_loader_tests, m) { m.def("shifted(Tensor x) -> Tensor"); }
 TORCH_LIBRARY_IMPL(jit_loader_tests, CPU, m) { m.impl("shifted", &shifted); }
+long elder(long x) { return x + amount(); }
+static auto operators = torch::RegisterOperators().op("jit_loader_tests::elder", &elder);
+struct Held : torch::CustomClassHolder {};
+static auto classes = torch::class_<Held>("jit_loader_tests", "Held").def(torch::init<>());
 """
 PROGRAM = """\
 #include <cstdio>
@@ -153,27 +155,33 @@ def shifted():
 """
 
 
-def run(script, folder):
+@pytest.fixture(scope="module")
+def operators(tmp_path_factory):
+    """The project and its cache, of all tests: torch/extension.h takes 25 s to compile."""
+    folder = tmp_path_factory.mktemp("operators")
+    (folder / "include" / "shift").mkdir(parents=True)
+    (folder / "include" / "shift" / "amount.h").write_text("long amount();\n")
+    return folder
+
+
+@pytest.fixture
+def run(operators, python):
     """Runs a script with IN_A_PROCESS before it, in a process of its own, and returns its lines."""
-    result = subprocess.run(
-        [sys.executable, "-c", IN_A_PROCESS + script],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr
-    return result.stdout.splitlines()
+
+    def run_there(script):
+        cache = str(operators / "cache")
+        finished = python(
+            "-c", IN_A_PROCESS + script, cwd=operators, check=True, JIT_LOADER_CACHE=cache
+        )
+        return finished.stdout.splitlines()
+
+    return run_there
 
 
-def test_operators_load_once_and_a_changed_one_is_refused(cache, tmp_path):
+def test_operators_load_once_and_a_changed_one_is_refused(operators, run):
     """A second TORCH_LIBRARY of one namespace would end the process."""
-    (tmp_path / "operators.cpp").write_text(OPERATORS)
-    (tmp_path / "include" / "shift").mkdir(parents=True)
-    (tmp_path / "include" / "shift" / "amount.h").write_text("long amount();\n")
-    said = run(
-        """
+    (operators / "operators.cpp").write_text(OPERATORS)
+    said = run("""
 path = load(1)
 assert shifted() == 1
 assert load(1) == path and path.endswith("/operators.so")
@@ -184,88 +192,36 @@ for _ in range(2):
         print(error)
 assert shifted() == 1, "the old one stays in force"
 load(1)
-""",
-        tmp_path,
-    )
+""")
     assert len(said) == 2
-    assert all("TORCH_LIBRARY" in line and "Restart" in line for line in said)
-    said = run(
-        """
+    named = "operators (TORCH_LIBRARY) and operators (torch::RegisterOperators) and "
+    named += "classes (torch::class_)"
+    assert all(f"registers {named}, which" in line and "Restart" in line for line in said)
+    said = run("""
 load(2)
 print(shifted())
 try:
     load(1)  # which is in the cache
 except RuntimeError as error:
     print(error)
-""",
-        tmp_path,
-    )
+""")
     assert said[0] == "2"
     assert "Restart" in said[1]
 
 
-def test_operators_are_refused_after_a_version_without_any(cache, tmp_path):
-    source = tmp_path / "operators.cpp"
-    (tmp_path / "include" / "shift").mkdir(parents=True)
-    (tmp_path / "include" / "shift" / "amount.h").write_text("long amount();\n")
-    source.write_text("")
-    assert run("print(load(1)[-3:])", tmp_path) == [".so"]  # which is a hit from now on
-    said = run(
-        f"""
-for text, value in (({OPERATORS!r}, 1), ("", 1), ({OPERATORS!r}, 2)):
+def test_operators_are_refused_after_a_version_without_any(operators, run):
+    (operators / "operators.cpp").write_text("")
+    assert run("print(load(3)[-3:])") == [".so"]  # which is a hit from now on
+    said = run(f"""
+for text, value in (({OPERATORS!r}, 3), ("", 3), ({OPERATORS!r}, 4)):
     open("operators.cpp", "w").write(text)
     try:
         print(load(value)[-3:])
     except RuntimeError as error:
         print(error)
-""",
-        tmp_path,
-    )
+""")
     assert said[:2] == [".so", ".so"]
     assert "Restart" in said[2]
-
-
-@pytest.mark.parametrize(
-    ("registration", "named"),
-    [
-        (
-            "#include <ATen/core/op_registration/op_registration.h>\n"
-            "long f(long x) { return x + NUMBER; }\n"
-            'static auto r = torch::RegisterOperators().op("jit_loader_tests::old", &f);\n',
-            "operators (torch::RegisterOperators)",
-        ),
-        (
-            "#include <torch/custom_class.h>\n"
-            "struct Held : torch::CustomClassHolder { long value = NUMBER; };\n"
-            'static auto r = torch::class_<Held>("jit_loader_tests", "Held")\n'
-            ".def(torch::init<>());\n",
-            "classes (torch::class_)",
-        ),
-    ],
-    ids=["RegisterOperators", "class_"],
-)
-def test_other_registrations_are_refused_too(cache, tmp_path, registration, named):
-    (tmp_path / "operators.cpp").write_text('#include "registration.h"\n')
-    (tmp_path / "include" / "shift").mkdir(parents=True)
-    (tmp_path / "include" / "shift" / "amount.h").write_text("long amount();\n")
-    said = run(
-        f"""
-def load_with(header):
-    open("registration.h", "w").write(header)
-    try:
-        load(1)
-        print("loaded")
-    except RuntimeError as error:
-        print(error)
-registration = {registration!r}
-for number in (1, 2):
-    load_with(f"#define NUMBER {{number}}\\n" + registration)
-""",
-        tmp_path,
-    )
-    assert said[0] == "loaded"
-    assert f"registers {named}, which" in said[1]
-    assert "Restart" in said[1]
 
 
 CLASS = """\
@@ -278,7 +234,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
 """
 
 
-def test_classes_load_once_and_a_changed_one_is_refused(tiny):
+def test_classes_load_once_and_a_changed_one_is_refused(tiny, python):
     """pybind11 takes a class only once in a process, and says so by an ImportError."""
     source = tiny.write("held.cpp", CLASS)
     sources = [str(source), str(tiny.folder / "other.cpp")]
@@ -291,8 +247,8 @@ def test_classes_load_once_and_a_changed_one_is_refused(tiny):
         assert isinstance(error.value, jit_loader.CompileError)
         assert module.Held().value == 100, "the old one stays in force"
     tiny.compiled()
-    script = f"print(jit_loader.load('held', {sources!r}).Held().value)"
-    assert run(script, tiny.folder) == ["200"]
+    script = f"import jit_loader; print(jit_loader.load('held', {sources!r}).Held().value)"
+    assert python("-c", script, check=True).stdout == "200\n"
     assert tiny.compiled() == [], "what was compiled is good"
     with pytest.raises(ImportError, match="Restart Python"):  # it is in the cache now
         jit_loader.load("held", sources)
