@@ -12,6 +12,7 @@ import pytest
 
 import jit_loader
 from _jit_loader import memo
+from _jit_loader.building.checker import make_checker
 
 MODULE = """\
 #include <Python.h>
@@ -25,9 +26,11 @@ PyMODINIT_FUNC PyInit_tiny(void) { return PyModule_Create(&definition); }
 OTHER = """\
 extern "C" long other(void) { return 100; }
 """
+# What a cache compiles once for itself is the same in all tests: it is copied.
 COMPILER = """\
 #!/bin/sh
-echo "$@" >> "$(dirname "$0")/calls"
+echo "$@" >> "${{0%/*}}/calls"
+case "$*" in *unchanged.cpp*) for output; do :; done; cp {checker} "$output"; exit;; esac
 exec {compiler} "$@"
 """
 
@@ -40,9 +43,11 @@ fork = multiprocessing.get_context("fork")
 class Extension:
     """The extension 'tiny' in a folder of its own: value() is VALUE of value.h + 100."""
 
-    def __init__(self, folder, compiler_folder):
+    def __init__(self, folder, compiler_folder, checker):
         self.folder = folder
         self.calls_path = compiler_folder / "calls"
+        self._checker = checker
+        self.restore_compiler()
         self.write("module.cpp", MODULE)
         self.write("other.cpp", OTHER)
         self.write("value.h", "#define VALUE 1\n")
@@ -85,21 +90,18 @@ class Extension:
         return begun
 
     def restore_compiler(self):
-        make_compiler(self.calls_path.parent)
+        """Makes a c++ that appends its arguments to the file 'calls' beside it."""
+        folder = self.calls_path.parent
+        real = shutil.which("g++") or shutil.which("c++")
+        # Not written in place: the shell of a build that is still running may have it open.
+        new = folder / "new"
+        new.write_text(COMPILER.format(compiler=real, checker=self._checker))
+        new.chmod(new.stat().st_mode | stat.S_IXUSR)
+        new.rename(folder / "c++")
 
     def programs_at_work(self):
         """The compilers and linkers of the extension that are running, or are about to."""
-        needle = str(self.folder.parent).encode()
-        found = []
-        for pid in filter(str.isdigit, os.listdir("/proc")):
-            try:
-                with open(f"/proc/{pid}/cmdline", "rb") as file:
-                    command = file.read()
-            except OSError:
-                continue
-            if needle in command and int(pid) != os.getpid():
-                found.append(command)
-        return found
+        return programs_that_name(self.folder.parent)
 
     def lock_path(self):
         """The lock of its builds (PyTorch has one in each build's folder, too)."""
@@ -112,30 +114,48 @@ class Extension:
         self.load()
 
 
-def make_compiler(folder):
-    """A c++ in the folder that appends its arguments to the file 'calls' beside it."""
-    folder.mkdir(exist_ok=True)
-    real = shutil.which("g++") or shutil.which("c++")
-    path = folder / "c++"
-    # Not written in place: the shell of a build that is still running may have it open.
-    new = folder / "new"
-    new.write_text(COMPILER.format(compiler=real))
-    new.chmod(new.stat().st_mode | stat.S_IXUSR)
-    return new.rename(path)
+def programs_that_name(folder):
+    """The command lines of the other running programs in which the folder occurs."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                command = file.read()
+        except OSError:
+            continue
+        if str(folder).encode() in command and int(pid) != os.getpid():
+            found.append(command)
+    return found
 
 
 @pytest.fixture
-def tiny(tmp_path, monkeypatch):
+def programs_at_work(tmp_path):
+    """The programs that work on this test's files: a function."""
+    return lambda: programs_that_name(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def compiled_checker(tmp_path_factory):
+    """The path of the library that a cache compiles for itself at its first build."""
+    folder = tmp_path_factory.mktemp("checker")
+    make_checker(str(folder))
+    (path,) = folder.iterdir()
+    return path
+
+
+@pytest.fixture
+def tiny(tmp_path, monkeypatch, compiled_checker):
     """The extension, with an empty cache and the compiler that writes down its calls."""
     monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(memo, "SETTLED_NS", 20_000_000)  # in place of 2 s, for settle()
-    compiler = make_compiler(tmp_path / "bin")
-    monkeypatch.setenv("PATH", str(compiler.parent) + os.pathsep + os.environ["PATH"])
     for name in ("CXX", "CC"):
         monkeypatch.delenv(name, raising=False)
-    project = tmp_path / "project"
+    project, compilers = tmp_path / "project", tmp_path / "bin"
     project.mkdir()
-    return Extension(project, compiler.parent)
+    compilers.mkdir()
+    extension = Extension(project, compilers, compiled_checker)
+    monkeypatch.setenv("PATH", str(compilers) + os.pathsep + os.environ["PATH"])
+    return extension
 
 
 @pytest.fixture

@@ -58,16 +58,15 @@ def write(path, text):
     path.write_text(text)
 
 
-def run_in(folder, *arguments, **environment):
+@pytest.fixture
+def run_in(python):
     """Runs a command as a user does, in a process of its own."""
-    return subprocess.run(
-        [sys.executable, "-m", "jit_loader", *arguments],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "JIT_LOADER_QUIET": "0", **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+
+    def run(folder, *arguments, **environment):
+        environment = {"JIT_LOADER_QUIET": "0", **environment}
+        return python("-m", "jit_loader", *arguments, cwd=folder, **environment)
+
+    return run
 
 
 def result_of(finished):
@@ -192,7 +191,7 @@ def test_clean_of_an_unknown_name(command, tiny):
 # build
 
 
-def test_build_all_ops(project):
+def test_build_all_ops(project, run_in):
     finished = run_in(project / "kernels", "build")
     assert finished.returncode == 0
     assert finished.stdout == ""
@@ -205,31 +204,20 @@ def test_build_all_ops(project):
     ]
 
 
-def test_build_of_one_op_that_is_named_twice(project):
+def test_build_of_one_op_that_is_named_twice(project, run_in):
     assert [r["name"] for r in result_of(run_in(project, "build", "one", "one", "--json"))] == [
         "one"
     ]
 
 
-def test_build_is_what_the_wrapper_loads(project):
+def test_build_is_what_the_wrapper_loads(project, run_in, python):
     (result,) = result_of(run_in(project, "build", "two", "--json"))
     assert result["compiled"]
     code = "import bindings.two, jit_loader; print(jit_loader.loaded('two').compiled)"
-    assert _python(project, code).endswith("False\n")
+    assert python("-c", code, cwd=project, check=True).stdout.endswith("False\n")
 
 
-def _python(folder, code):
-    return subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-
-
-def test_build_goes_on_after_a_failure(project):
+def test_build_goes_on_after_a_failure(project, run_in):
     write(project / "kernels" / "one_cpu.cpp", "long answer() { return ; }\n")
     finished = run_in(project, "build", JIT_LOADER_QUIET="1")
     assert finished.returncode == 1
@@ -238,7 +226,7 @@ def test_build_goes_on_after_a_failure(project):
     assert [build["name"] for build in result_of(run_in(project, "list", "--json"))] == ["two"]
 
 
-def test_build_survives_an_op_that_crashes(project):
+def test_build_survives_an_op_that_crashes(project, run_in):
     write(project / "bindings" / "one.py", "import os\nos.abort()\n")
     finished = run_in(project, "build", "--json")
     assert finished.returncode == 1
@@ -248,7 +236,7 @@ def test_build_survives_an_op_that_crashes(project):
     assert two["compiled"]
 
 
-def test_compilers_of_all_builds_together_are_bounded(project, tmp_path):
+def test_compilers_of_all_builds_together_are_bounded(project, run_in, tmp_path):
     counter = tmp_path / "bin" / "c++"
     write(
         counter,
@@ -268,10 +256,13 @@ def test_compilers_of_all_builds_together_are_bounded(project, tmp_path):
     assert max(counts) == 2
 
 
-def test_interrupt_ends_all_builds_and_their_compilers(project, tmp_path):
+def test_interrupt_ends_all_builds_and_their_compilers(
+    project, tmp_path, wait_for, programs_at_work
+):
     compiler = tmp_path / "bin" / "c++"
-    started, ended = tmp_path / "started", tmp_path / "ended"
-    write(compiler, f"#!/bin/sh\ntouch {started}\nsleep 5\ntouch {ended}\n")
+    started = tmp_path / "started"
+    slow = f'case "$*" in *" -c "*) touch {started}; sleep 60;; esac'
+    write(compiler, f'#!/bin/sh\n{slow}\nexec {shutil.which("g++")} "$@"\n')
     compiler.chmod(0o755)
     process = subprocess.Popen(
         [sys.executable, "-m", "jit_loader", "build"],
@@ -280,22 +271,20 @@ def test_interrupt_ends_all_builds_and_their_compilers(project, tmp_path):
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
-    while not started.exists():
-        time.sleep(0.05)
-    time.sleep(0.2)
+    wait_for(started.exists)
+    assert programs_at_work()
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=4) == 130
-    time.sleep(6)
-    assert not ended.exists()
+    assert not programs_at_work()
 
 
-def test_build_outside_of_a_project(tmp_path):
+def test_build_outside_of_a_project(run_in, tmp_path):
     finished = run_in(tmp_path, "build")
     assert finished.returncode == 1
     assert finished.stderr.startswith("jit_loader: there is no project here: ")
 
 
-def test_build_of_an_op_that_does_not_exist(project):
+def test_build_of_an_op_that_does_not_exist(project, run_in):
     finished = run_in(project, "build", "nine")
     assert finished.returncode == 1
     assert "there is no op 'nine'" in finished.stderr
@@ -304,7 +293,7 @@ def test_build_of_an_op_that_does_not_exist(project):
 # why
 
 
-def test_why_of_an_op(project):
+def test_why_of_an_op(project, run_in):
     why = lambda **environment: run_in(project, "why", "two", **environment)  # noqa: E731
     assert why().stdout.endswith("two: it has never been built\n")
     run_in(project, "build", "two")
@@ -506,7 +495,7 @@ def test_ages():
     ]
 
 
-def test_run_serves_a_program_that_uses_pytorchs_load(tiny, tmp_path):
+def test_run_serves_a_program_that_uses_pytorchs_load(tiny, run_in, tmp_path):
     program = tiny.write(
         "program.py",
         "import sys\nfrom torch.utils.cpp_extension import load\n"
@@ -516,26 +505,19 @@ def test_run_serves_a_program_that_uses_pytorchs_load(tiny, tmp_path):
     )
     tiny.write("beside.py", "")
     for command in ([str(program)], ["-m", "program"]):
-        result = subprocess.run(
-            [sys.executable, "-m", "jit_loader", "run", *command, "--flag", "-m", "word"],
-            cwd=tiny.folder,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        result = run_in(tiny.folder, "run", *command, "--flag", "-m", "word")
         assert result.returncode == 3, result.stderr
         assert result.stdout.startswith("__main__ ['--flag', '-m', 'word'] 101 ")
         assert str(tmp_path / "cache") in result.stdout
 
 
-def test_run_of_a_program_that_does_not_exist(tmp_path):
+def test_run_of_a_program_that_does_not_exist(run_in, tmp_path):
     finished = run_in(tmp_path, "run", "nowhere.py")
     assert finished.returncode == 2
     assert finished.stderr == "jit_loader: there is no program nowhere.py\n"
 
 
-def test_run_of_a_module_that_does_not_exist(tmp_path):
+def test_run_of_a_module_that_does_not_exist(run_in, tmp_path):
     write(tmp_path / "package" / "__init__.py", "")
     for name in ("nowhere", "nowhere.within", "package"):
         finished = run_in(tmp_path, "run", "-m", name)
@@ -546,7 +528,7 @@ def test_run_of_a_module_that_does_not_exist(tmp_path):
         assert finished.returncode == python.returncode == 1
 
 
-def test_run_of_nothing(tmp_path):
+def test_run_of_nothing(run_in, tmp_path):
     finished = run_in(tmp_path, "run")
     assert finished.returncode == 2
     usage, error = finished.stderr.splitlines()

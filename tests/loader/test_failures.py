@@ -152,7 +152,7 @@ def test_ninja_is_found_where_the_environment_is_not_activated(tiny, monkeypatch
     kept = [folder for folder in folders if not os.path.exists(os.path.join(folder, "ninja"))]
     links = tiny.folder.parent / "tools"
     links.mkdir()
-    for tool in ("g++", "as", "ld", "sh", "dirname"):
+    for tool in ("g++", "as", "ld", "sh"):
         (links / tool).symlink_to(shutil.which(tool))
     kept.append(str(links))
     monkeypatch.setenv("PATH", os.pathsep.join(kept))

@@ -4,6 +4,7 @@ Each row is tried with a memo in force, whose stats have to show the change, and
 a copy of the cache, where contents are compared.
 """
 
+import functools
 import os
 import re
 import shutil
@@ -74,8 +75,10 @@ class Library:
 
 
 @pytest.fixture
-def small(tmp_path, monkeypatch):
+def small(tmp_path, monkeypatch, compiled_checker):
     monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
+    copy_checker = functools.partial(shutil.copy, compiled_checker)
+    monkeypatch.setattr("_jit_loader.building.attempt.make_checker", copy_checker)
     monkeypatch.setattr(memo, "SETTLED_NS", 20_000_000)
     for name in ("CXX", "CC", *hit.SETTINGS, *hit.PATH_LISTS):
         monkeypatch.delenv(name, raising=False)
