@@ -4,7 +4,6 @@ Each row is tried with a memo in force, whose stats have to show the change, and
 a copy of the cache, where contents are compared.
 """
 
-import functools
 import os
 import re
 import shutil
@@ -17,6 +16,7 @@ import torch
 
 import jit_loader
 from _jit_loader import contents, hit, machine, memo, request, toolchain
+from _jit_loader.building.checker import find_checker
 from _jit_loader.request import Request
 
 
@@ -77,7 +77,11 @@ class Library:
 @pytest.fixture
 def small(tmp_path, monkeypatch, compiled_checker):
     monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
-    copy_checker = functools.partial(shutil.copy, compiled_checker)
+
+    def copy_checker(cache):
+        if find_checker(cache) is None:
+            shutil.copy(compiled_checker, cache)
+
     monkeypatch.setattr("_jit_loader.building.attempt.make_checker", copy_checker)
     monkeypatch.setattr(memo, "SETTLED_NS", 20_000_000)
     for name in ("CXX", "CC", *hit.SETTINGS, *hit.PATH_LISTS):
