@@ -197,11 +197,8 @@ def test_build_all_ops(project, run_in):
     assert finished.stdout == ""
     for name in ("one", "two"):
         assert re.search(rf"^{name}: first build: built in ", finished.stderr, re.MULTILINE)
-    results = result_of(run_in(project, "build", "--json"))
-    assert [(r["name"], r["compiled"], r["error"]) for r in results] == [
-        ("one", False, None),
-        ("two", False, None),
-    ]
+        (result,) = result_of(run_in(project, "build", name, "--json"))
+        assert (result["name"], result["compiled"], result["error"]) == (name, False, None)
 
 
 def test_build_of_one_op_that_is_named_twice(project, run_in):
@@ -245,14 +242,13 @@ def test_compilers_of_all_builds_together_are_bounded(project, run_in, tmp_path)
         f' rm $d/$$; exit $r;; esac\nexec {shutil.which("g++")} "$@"\n',
     )
     counter.chmod(0o755)
-    for name in ("three", "four"):
-        write(project / "bindings" / f"{name}.cpp", BINDING.format(name=name))
-        write(project / "kernels" / f"{name}_cpu.cpp", KERNEL)
+    write(project / "bindings" / "three.cpp", BINDING.format(name="three"))
+    write(project / "kernels" / "three_cpu.cpp", KERNEL)
     path = os.pathsep.join([str(counter.parent), os.environ["PATH"]])
     finished = run_in(project, "build", PATH=path, MAX_JOBS="2", CXX="c++")
     assert finished.returncode == 0, finished.stderr
     counts = [int(line) for line in (tmp_path / "bin" / "now-counts").read_text().split()]
-    assert len(counts) == 8
+    assert len(counts) == 6
     assert max(counts) == 2
 
 
@@ -274,8 +270,8 @@ def test_interrupt_ends_all_builds_and_their_compilers(
     wait_for(started.exists)
     assert programs_at_work()
     process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=4) == 130
-    assert not programs_at_work()
+    assert process.wait(timeout=30) == 130
+    wait_for(lambda: not programs_at_work())
 
 
 def test_build_outside_of_a_project(run_in, tmp_path):
