@@ -37,6 +37,8 @@ def test_at_a_corner_is_the_corners_value(dtype, device):
 @pytest.mark.parametrize("size", [(1_048_577, 1), (1_048_577, 4), (1, 1_048_577), (2, 1_048_580)])
 @pytest.mark.parametrize("case", THREE, ids=lambda case: case.name)
 def test_more_rows_or_columns_than_a_grid_has_in_y(case, size, device):
+    if device == "cpu":  # which has no grid
+        size = tuple(n // 16 if n > 16 else n for n in size)
     shapes = {"grad": size, "feats": (size[0], 8, size[1]), "points": (size[0], 3)}
     of_each = [shapes[argument.name] for argument in case.registered._schema.arguments]
     arguments = case.arguments(of_each, torch.float32, device)
