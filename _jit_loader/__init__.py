@@ -29,17 +29,39 @@ class Loaded:
         return f"<{self.name}: {how} in {self.seconds:.3f} s, {self.path}>"
 
 
-last_loaded = {}  # name: Loaded
+last_loaded = {}  # name, or title of a variant: Loaded
 
 
-def load(name, kind, arguments, requests, form="module", verbose=False):
+def load(name, kind, arguments, requests, form="module", verbose=False, title=None):
     """Loads an extension, from the cache where a build fits, else built. Returns a Loaded.
 
     kind, arguments: all that requests() depends on but files and environment, for its memo.
     requests(): what to look for in the cache, in this order; the last is what is built.
+    title: what to call it, by default its name.
     """
     started = time.perf_counter()
     paths = hit.memo_paths(kind, arguments)
+    for memo in _unchanged(paths):
+        result = hit.open_if_there(memo.library, name, form)
+        if result is not None:
+            found = result, memo.library, False, memo.with_cuda
+            break
+    else:
+        from _jit_loader.looking import look_or_build  # no part of a hit
+
+        found = look_or_build(requests(), paths[0], verbose)
+    loaded = Loaded(name, *found, time.perf_counter() - started)
+    last_loaded[title or name] = loaded
+    return loaded
+
+
+def is_unchanged(kind, arguments):
+    """Whether load would find its answer without a look at contents."""
+    return any(True for _ in _unchanged(hit.memo_paths(kind, arguments)))
+
+
+def _unchanged(paths):
+    """Yields the memos whose answer holds."""
     for path in paths:
         memo = hit.Memo.read(path)
         if memo is None or not hit.is_in_a_cache(memo.library):
@@ -47,13 +69,4 @@ def load(name, kind, arguments, requests, form="module", verbose=False):
         with contextlib.suppress(FileNotFoundError):
             hit.check_trusted(path)  # a memo names code to load, the checker, itself
         if memo.is_unchanged():
-            result = hit.open_if_there(memo.library, name, form)
-            if result is not None:
-                found = result, memo.library, False, memo.with_cuda
-                break
-    else:
-        from _jit_loader.looking import look_or_build  # no part of a hit
-
-        found = look_or_build(requests(), paths[0], verbose)
-    last_loaded[name] = loaded = Loaded(name, *found, time.perf_counter() - started)
-    return loaded
+            yield memo
