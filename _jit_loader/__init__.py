@@ -5,6 +5,9 @@ look at contents and a build (looking.py).
 """
 
 import contextlib
+import functools
+import os
+import sys
 import time
 
 from _jit_loader import hit
@@ -40,6 +43,8 @@ def load(name, kind, arguments, requests, form="module", verbose=False, title=No
     title: what to call it, by default its name.
     """
     started = time.perf_counter()
+    if "JIT_LOADER_SYNC" in os.environ:
+        _synchronize_launches()
     paths = hit.memo_paths(kind, arguments)
     for memo in _unchanged(paths):
         result = hit.open_if_there(memo.library, name, form)
@@ -52,6 +57,8 @@ def load(name, kind, arguments, requests, form="module", verbose=False, title=No
         found = look_or_build(requests(), paths[0], verbose)
     loaded = Loaded(name, *found, time.perf_counter() - started)
     last_loaded[title or name] = loaded
+    if loaded.with_cuda:
+        _advise_on_faults()
     return loaded
 
 
@@ -70,3 +77,34 @@ def _unchanged(paths):
             hit.check_trusted(path)  # a memo names code to load, the checker, itself
         if memo.is_unchanged():
             yield memo
+
+
+def _synchronize_launches():
+    from _jit_loader import faults
+
+    if faults.is_asked_to_synchronize():
+        faults.synchronize_launches()
+
+
+@functools.cache
+def _advise_on_faults():
+    """From now on the traceback of a CUDA kernel's fault is followed by what to do about it."""
+    show = sys.excepthook
+
+    def show_and_advise(kind, error, traceback):
+        show(kind, error, traceback)
+        _advise(error)
+
+    sys.excepthook = show_and_advise
+    if "IPython" in sys.modules:
+        from IPython import get_ipython
+
+        if (shell := get_ipython()) is not None:
+            shell.events.register("post_run_cell", lambda result: _advise(result.error_in_exec))
+
+
+def _advise(error):
+    if isinstance(error, RuntimeError):
+        from _jit_loader import faults
+
+        faults.advise(error)
