@@ -9,6 +9,7 @@ Settings (environment variables):
     JIT_LOADER_READONLY_CACHES  shared caches, separated by ":", to look in before building
     JIT_LOADER_CACHE_LIMIT      how large the cache may grow (default: 5GB; 0: no limit)
     JIT_LOADER_QUIET=1          prints nothing but errors
+    JIT_LOADER_SYNC=1           CUDA waits for each kernel: an error names the one that failed
     MAX_JOBS               how many compilers run at once (default: one a core and 3 GB of memory)
     TORCH_CUDA_ARCH_LIST   GPU architectures, such as "8.0;9.0" (default: those of this machine)
 
