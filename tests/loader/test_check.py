@@ -12,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
+import jit_loader
 from _jit_loader import sanitizer
 from _jit_loader.command_line import main
 from tests.loader.poke import LINE_OF_THE_FAULT, ROOT, write_project
+from tests.loader.test_project import write_project as write_answer
 
 LOGS = Path(__file__).parent / "compute_sanitizer"
 # A compute-sanitizer that finds what is in the file $LOG.
@@ -133,6 +135,26 @@ def test_a_fault_ends_with_1_and_the_log(check, tmp_path):
     (path,) = re.findall(r"all that compute-sanitizer said: (.+)", err)
     assert Path(path).read_text() == log_of("write_past_the_end")
     assert "--tool memcheck" in arguments
+
+
+def test_what_is_built_meanwhile_has_line_numbers_and_leaves_the_plain_build(
+    check, tmp_path, monkeypatch
+):
+    if jit_loader.why_no_cuda():
+        pytest.skip(jit_loader.why_no_cuda())
+    monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
+    project = write_answer(tmp_path / "answer", with_cuda=True)
+    monkeypatch.delenv("CUDA_HOME")  # where the program finds nvcc
+    monkeypatch.setattr(sanitizer, "find", lambda: tmp_path / "toolkit/bin/compute-sanitizer")
+    (tmp_path / "program.py").write_text(
+        f"import jit_loader\nprint(jit_loader.load_op('answer', project={str(project)!r}).__file__)"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    plain = jit_loader.load_op("answer", project=project).__file__
+    code, out, err, _ = check("no_fault")
+    assert code == 0, err
+    assert b".debug_line" in Path(out.strip()).read_bytes()
+    assert b".debug_line" not in Path(plain).read_bytes()
 
 
 def test_without_a_fault_the_exit_code_is_the_programs(check, tmp_path, monkeypatch):

@@ -9,6 +9,7 @@ import pytest
 import jit_loader
 from _jit_loader import variants
 from _jit_loader.command_line import main
+from tests.loader.test_project import write_project as write_answer
 
 BINDING = """\
 #include <Python.h>
@@ -160,3 +161,13 @@ def test_titles_are_read_as_they_are_written():
     for title in ("op[", "op[A]", "op[A=1]x"):
         with pytest.raises(ValueError, match="add2"):
             variants.parse(title)
+
+
+def test_cuda_code_gets_the_macros_too(tmp_path, monkeypatch):
+    if jit_loader.why_no_cuda():
+        pytest.skip(jit_loader.why_no_cuda())
+    monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
+    project = write_answer(tmp_path / "project", with_cuda=True)
+    write(project / "kernels" / "answer.cu", "int launch_answer() { return SIZE; }\n")
+    module = jit_loader.load_op("answer", project=project, defines={"SIZE": 7})
+    assert module.cuda() == 7
