@@ -12,8 +12,13 @@ def normalized(defines):
     """The macros as {name: text}, sorted by name; True is 1, and False is 0.
 
     Raises:
+        TypeError: it is no dict of macros by their names.
         ValueError: what cannot name a macro, or a value that a variant's name could not hold.
     """
+    if not isinstance(defines, dict) or not all(isinstance(name, str) for name in defines):
+        raise TypeError(
+            f'defines: {defines!r} is not macros and their values, as {{"BLOCK": 512}} is'
+        )
     texts = {}
     for name, value in sorted(defines.items()):
         if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):

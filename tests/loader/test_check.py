@@ -140,11 +140,11 @@ def test_a_fault_ends_with_1_and_the_log(check, tmp_path):
 def test_what_is_built_meanwhile_has_line_numbers_and_leaves_the_plain_build(
     check, tmp_path, monkeypatch
 ):
+    monkeypatch.delenv("CUDA_HOME")  # which has the fake alone, and no nvcc
     if jit_loader.why_no_cuda():
         pytest.skip(jit_loader.why_no_cuda())
     monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
     project = write_answer(tmp_path / "answer", with_cuda=True)
-    monkeypatch.delenv("CUDA_HOME")  # where the program finds nvcc
     monkeypatch.setattr(sanitizer, "find", lambda: tmp_path / "toolkit/bin/compute-sanitizer")
     (tmp_path / "program.py").write_text(
         f"import jit_loader\nprint(jit_loader.load_op('answer', project={str(project)!r}).__file__)"

@@ -154,6 +154,12 @@ def test_what_cannot_be_a_macro_is_refused(project, defines):
         load(project, defines=[defines])
 
 
+@pytest.mark.parametrize("defines", ["SIZE=2", ["SIZE=2"], {2: 2}])
+def test_what_is_no_dict_of_macros_is_refused(project, defines):
+    with pytest.raises(TypeError, match="defines: "):
+        load(project, defines=defines)
+
+
 def test_titles_are_read_as_they_are_written():
     for defines in ({}, {"A": 1}, {"B": "float", "A": True}):
         texts = variants.normalized(defines)
