@@ -23,7 +23,7 @@ IMPORT = re.compile(r"^from bindings\.(\w+) import", re.MULTILINE)
 
 NOT_CODE = re.compile(r'"""[^"]*"""|"(?:[^"\\\n]|\\.)*"|//.*|#.*')
 WORD = re.compile(r"(?<![.\w])\w+(?!\w|=[^=])")  # but no attribute and no keyword argument
-TYPE = re.compile(r"\b(?:struct|class|using) (\w+)")
+TYPE = re.compile(r"^(?:struct|class|using) (\w+)", re.MULTILINE)
 
 
 class NewOp:
@@ -115,7 +115,7 @@ def check_name(name):
         why = "it is a keyword of Python"
     elif _is_word_of_cpp(name):
         why = "it is a word of C++"
-    elif name in _words_of_templates() or formula_name(name) in _types_of_helpers():
+    elif {name, formula_name(name)} & (_words_of_templates() | _types_of_helpers()):
         why = "the op's files use that name for something else"
     if why is not None:
         raise ValueError(f"{name!r} cannot name an op: {why}")
@@ -182,7 +182,8 @@ def _texts_of_templates():
 
 
 def _words_of_templates():
-    return {word for text in _texts_of_templates() for word in WORD.findall(NOT_CODE.sub("", text))}
+    code = (NOT_CODE.sub("", text) for text in _texts_of_templates())
+    return {word for text in code for word in WORD.findall(text)} - {"Name"}
 
 
 def _types_of_helpers():

@@ -97,9 +97,10 @@ def spill_warning(name, kernels_of_sources):
     if not spilling:
         return None
     _, source, kernel = max(spilling, key=lambda item: item[0])
+    source = source.removeprefix("<project>/")
     more = f"; so do {len(spilling) - 1} more" if len(spilling) > 1 else ""
     return (
-        f"{name}: warning: {source.removeprefix('<project>/')}: {kernel['kernel']} spills registers on "
+        f"{name}: warning: {source}: {kernel['kernel']} spills registers on "
         f"{kernel['architecture']}, {kernel['spill stores']} bytes stored and "
         f"{kernel['spill loads']} loaded{more} (python -m jit_loader inspect {name})"
     )

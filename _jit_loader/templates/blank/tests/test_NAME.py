@@ -1,4 +1,4 @@
-"""NAME: its numbers and gradients, on the CPU and on a GPU if there is one."""
+"""NAME: its numbers and its gradients, on the CPU and, if there is one, a GPU."""
 
 import sys
 from pathlib import Path
