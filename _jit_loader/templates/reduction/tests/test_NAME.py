@@ -1,4 +1,4 @@
-"""NAME: its numbers and its gradients, on the CPU and, if there is one, a GPU."""
+"""NAME: numbers and gradients, on the CPU and, if there is one, a GPU."""
 
 import sys
 from pathlib import Path
