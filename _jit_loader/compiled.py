@@ -1,7 +1,9 @@
 """What is known of the compiled kernels of a build, which is kept beside its objects."""
 
+import contextlib
 import glob
 import os
+import sys
 
 from _jit_loader.cache import read_checked
 
@@ -39,7 +41,9 @@ def _build_of(name):
 
     project = ops.project_with_op(name)
     if project is not None:
-        folder = os.path.dirname(ops.load_as_imported(name, project).path)
+        # What wrappers print must not get in between what programs read.
+        with contextlib.redirect_stdout(sys.stderr):
+            folder = os.path.dirname(ops.load_as_imported(name, project).path)
         return folder, read_manifest(folder), project
     builds = sorted(manifests([name]), key=lambda build: build[1]["created"])
     if not builds:

@@ -52,5 +52,6 @@ def _print_table(kernels):
     console = Console(width=width, markup=False, highlight=False)
     console.print(table)
     console.print(
-        "bytes, but for the registers; shared is what a launch does not add to", style="dim"
+        "in bytes, but for registers; shared memory that a launch asks for comes on top",
+        style="dim",
     )

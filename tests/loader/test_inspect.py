@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import jit_loader
+from _jit_loader import ops
 from _jit_loader.building import ptxas
 from _jit_loader.cache import read_checked, write_checked
 from _jit_loader.command_line import main
@@ -126,6 +127,19 @@ def test_op_with_a_kernel_that_could_not_be_compiled(tiny, capsys, monkeypatch):
     _, out = inspect(capsys, "faulty")
     assert "built without CUDA" in out
     assert jit_loader.why_no_cuda() in out
+
+
+def test_what_a_wrapper_prints_is_no_part_of_the_json(tiny, capsys, monkeypatch):
+    def load_and_print(*arguments):
+        print("importing faulty")
+        return load(*arguments)
+
+    load = ops.load_as_imported
+    monkeypatch.setattr(ops, "load_as_imported", load_and_print)
+    tiny.write("bindings/faulty.cpp", BINDING)
+    tiny.write("kernels/faulty_cpu.cpp", "")
+    monkeypatch.chdir(tiny.folder)
+    assert json.loads(inspect(capsys, "faulty", "--json")[1])["kernels"] == []
 
 
 def test_unknown_name(tiny, capsys, monkeypatch, tmp_path):
