@@ -22,6 +22,26 @@ def current_project():
     return folder
 
 
+def project_with_op(name):
+    """The current project if it has an op of that name, or of which it is a variant, else None."""
+    try:
+        folder = current_project()
+    except FileNotFoundError:
+        return None
+    return folder if variants.parse(name)[0] in op_names(folder) else None
+
+
+def no_such_name(name):
+    """The FileNotFoundError for a name that neither an op nor a build in the cache has."""
+    try:
+        where = f"in {current_project()}"
+    except FileNotFoundError:
+        where = f"above {os.getcwd()}"
+    return FileNotFoundError(
+        f"there is no op {name!r} {where}, and no build of that name in {hit.cache_folder()}"
+    )
+
+
 def op_names(folder):
     """The names of all ops of a project: those of bindings/*.cpp, but module.cpp is for all."""
     names = (os.path.splitext(name) for name in os.listdir(os.path.join(folder, "bindings")))

@@ -229,8 +229,8 @@ class Op {
                                 " has no forward-mode derivative; use reverse mode");
 #ifndef WITH_CUDA
     TORCH_CHECK(x.is_cpu(), name_, "(): argument '", argument, "' is on ", x.device(), ", but ",
-                name_, " was built with CPU code only, because no nvcc was found; install the ",
-                "CUDA Toolkit or run `pip install -e \".[cuda]\"`, and start Python again");
+                name_, " was built with CPU code only, because no nvcc was found; ",
+                "`python -m jit_loader doctor` says how to get one; then start Python again");
 #endif
   }
 

@@ -33,20 +33,13 @@ def run(options):
 def _requests(name):
     """What is looked for in the cache, in this order, the last is built; the path of the memo."""
     from _jit_loader import ops
-    from _jit_loader.hit import cache_folder
 
-    try:
-        project = ops.current_project()
-    except FileNotFoundError:
-        project = None
-    if project is not None and parse(name)[0] in ops.op_names(project):
+    project = ops.project_with_op(name)
+    if project is not None:
         return ops.requests_of(name, project)
     found = _last_request(name)
     if found is None:
-        where = f"in {project}" if project else f"above {os.getcwd()}"
-        raise FileNotFoundError(
-            f"there is no op {name!r} {where}, and no build of that name in {cache_folder()}"
-        )
+        raise ops.no_such_name(name)
     return found
 
 
