@@ -223,7 +223,7 @@ class Attempt:
         expected = sum(missing.values()) / min(parallel_jobs(), max(len(missing), 1))
         expected = max([expected, *missing.values()])
         reason = reasons.why_built(self.slot, self.programs, self.contents)
-        self.line = BuildLine(self.request.name, reason, missing, expected)
+        self.line = BuildLine(self.request.title, reason, missing, expected)
 
     def _command_key(self, ninja_file, output):
         words = [self.request.roots.relative_text(word) for word in ninja_file.command(output)]
@@ -266,7 +266,7 @@ class Attempt:
         absolute = self.request.roots.absolute
         own = [absolute(path) for record in self.records.values() for path in record["own"]]
         error = compile_error(
-            self.request.name,
+            self.request.title,
             output,
             self._failed_folder(),
             self.request.project,
