@@ -54,12 +54,16 @@ def wait_for(pid, seconds):
         time.sleep(POLL_SECONDS)
 
 
+def children():
+    return set(processes.children(os.getpid()))
+
+
 def end(spared, seconds):
-    """Ends all children but one, and theirs: by SIGTERM, after so many seconds by SIGKILL."""
+    """Ends all children but some, and theirs: by SIGTERM, after so many seconds by SIGKILL."""
     limit, told = time.monotonic() + seconds, set()
     while True:
         reap()
-        left = set(processes.children(os.getpid())) - {spared}
+        left = children() - spared
         if not left:
             return
         is_late = time.monotonic() > limit

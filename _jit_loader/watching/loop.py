@@ -12,7 +12,7 @@ from _jit_loader.hit import is_in_a_cache
 from _jit_loader.watching import descendants, run
 from _jit_loader.watching.saves import Saves
 from _jit_loader.watching.terminal import Terminal
-from _jit_loader.watching.warm import FIRST, WarmModules
+from _jit_loader.watching.warm import WarmModules
 
 # A run may want to save its work when it is interrupted, or asked to end.
 GRACE_SECONDS = 2
@@ -43,14 +43,16 @@ class Watch:
         for number in run.ENDINGS:
             if signal.getsignal(number) == signal.SIG_DFL:
                 signal.signal(number, lambda number, _: sys.exit(128 + number))
+        before = descendants.children()
         self._saves, self._terminal = Saves(), Terminal()
+        self._spared = {*before, self._saves.pid}
         descendants.adopt_orphans()
         self._child_ended = descendants.tell_ends()
         try:
             self._saves.watch(map(os.path.dirname, self._files))
             for project in {project_above(path) for path in self._files} - {None}:
                 self._saves.watch_below(project)
-            self._modules.load(FIRST)
+            self._modules.load_first()
             while True:
                 self._run, to_report = run.fork()
                 if self._run is None:
@@ -103,7 +105,7 @@ class Watch:
     def _end_run(self):
         """Ends the run and all that it has started."""
         was_running = self._run.ended is None
-        descendants.end(spared=self._saves.pid, seconds=GRACE_SECONDS)
+        descendants.end(self._spared, seconds=GRACE_SECONDS)
         self._take_reports()
         self._run.close()
         self._import()
@@ -113,11 +115,12 @@ class Watch:
     def _end(self, error):
         """Ends everything, after Ctrl-C when the run has had time to end by itself."""
         try:
-            if isinstance(error, KeyboardInterrupt) and self._run is not None:
+            is_running = self._run is not None and self._run.ended is None
+            if isinstance(error, KeyboardInterrupt) and is_running:
                 descendants.wait_for(self._run.pid, GRACE_SECONDS)
         finally:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
-            descendants.end(spared=self._saves.pid, seconds=GRACE_SECONDS)
+            descendants.end(self._spared, seconds=GRACE_SECONDS)
             self._saves.close()
             self._terminal.restore()
 

@@ -34,6 +34,12 @@ class WarmModules:
     def __init__(self):
         self._left = set()  # to the children
 
+    def load_first(self):
+        """Imports what every run needs, and what is known to do no harm."""
+        for name in FIRST:
+            importlib.import_module(name)
+        _hand_down()
+
     def load(self, names):
         """Imports modules, but for those that would spoil this process for its children."""
         importlib.invalidate_caches()  # a package may have been installed since
@@ -42,8 +48,13 @@ class WarmModules:
             _import(good)
             self._left.update(spoiling)
             self._left.update(name for name in good if name not in sys.modules)  # it cannot be
-        gc.collect()
-        gc.freeze()  # else a child's first collection would copy all that it shares with us
+        _hand_down()
+
+
+def _hand_down():
+    """Keeps what there is from being looked through, and so copied, by a child's collections."""
+    gc.collect()
+    gc.freeze()
 
 
 def _import(names):

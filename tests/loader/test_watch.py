@@ -41,6 +41,7 @@ FILES = {
     "project/examples/beside.py": "ADDED = 0\n",
     "outer/outer.inc": "#define OUTER 1\n",
 }
+SCRIPT_NAME = "project/examples/run.py"
 SCRIPT = """\
 import beside
 from bindings.tiny import value
@@ -50,11 +51,12 @@ print(f"value {value() + beside.ADDED}")
 
 
 class Session:
-    """watch run.py in the project, from the project's root."""
+    """watch examples/run.py in a project with the op tiny, from the project's root."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, script):
         self.folder = folder
-        for name, text in {**FILES, "project/examples/run.py": SCRIPT}.items():
+        self.value = 1111  # of the op's files as they are
+        for name, text in {**FILES, SCRIPT_NAME: script}.items():
             self.write(name, text)
         compiler = make_compiler(folder / "bin")
         self.environment = {
@@ -87,27 +89,24 @@ class Session:
 
     def run(self, script):
         """Saves a script, and returns what is shown until it has ended."""
-        self.write("project/examples/run.py", script)
+        self.write(SCRIPT_NAME, script)
         return self.until_the_end()
 
     def until_the_end(self):
         return self.terminal.read_until(r"; waiting for a save\n")
 
-    def shows_after(self, name, before, after, pattern):
-        """Changes a file; then changes it back."""
+    def replace(self, name, before, after):
+        """Saves a changed file, and returns what is shown until the script has ended."""
         text = (self.folder / name).read_text()
         assert before in text
         self.write(name, text.replace(before, after))
-        shown = self.until_the_end()
-        assert re.search(pattern, shown), shown
-        self.write(name, text)
-        return shown + self.until_the_end()
+        return self.until_the_end()
 
 
 @pytest.fixture(scope="module")
 def first(tmp_path_factory):
     """The session and what its first run showed."""
-    session = Session(tmp_path_factory.mktemp("watch"))
+    session = Session(tmp_path_factory.mktemp("watch"), SCRIPT)
     try:
         yield session, session.until_the_end()
     finally:
@@ -117,10 +116,15 @@ def first(tmp_path_factory):
 @pytest.fixture
 def session(first):
     """The session, its script ended."""
-    session, _ = first
-    yield session
-    session.write("project/examples/run.py", SCRIPT)
-    assert "value 1111\n" in session.until_the_end()
+    return first[0]
+
+
+@pytest.fixture
+def op(session):
+    """The session, its script the one that shows the op's value."""
+    if (session.folder / SCRIPT_NAME).read_text() != SCRIPT:
+        assert f"value {session.value}\n" in session.run(SCRIPT)
+    return session
 
 
 def test_first_run(first):
@@ -131,23 +135,22 @@ def test_first_run(first):
 
 
 @pytest.mark.parametrize(
-    ("name", "before", "after", "value"),
+    ("name", "before", "after", "more"),
     [
-        ("project/kernels/tiny_cpu.cpp", "100", "200", 1211),
-        ("project/kernels/deep/part.h", "10", "20", 1121),
-        ("outer/outer.inc", "1", "2", 1112),
-        ("project/bindings/tiny.cpp", "1000", "3000", 3111),
-        ("project/bindings/tiny.py", "+ 0", "+ 7", 1118),
-        ("project/examples/beside.py", "0", "5", 1116),
-        ("project/examples/run.py", "value {", "value {1 + ", 1112),
+        ("project/kernels/tiny_cpu.cpp", "100", "200", 100),
+        ("project/kernels/deep/part.h", "10", "20", 10),
+        ("outer/outer.inc", "1", "2", 1),
+        ("project/bindings/tiny.cpp", "1000", "3000", 2000),
+        ("project/bindings/tiny.py", "+ 0", "+ 7", 7),
+        ("project/examples/beside.py", "0", "5", 5),
     ],
 )
-def test_a_save_of_any_file_is_seen(first, name, before, after, value):
-    session, _ = first
-    shown = session.shows_after(name, before, after, rf"value {value}\n")
-    saved = name.removeprefix("project/") if name.startswith("project") else "../" + name
-    assert shown.startswith(f"run.py: {saved} saved\n")
-    assert "value 1111\n" in shown
+def test_a_save_of_any_file_is_seen(op, name, before, after, more):
+    op.value += more
+    shown = op.replace(name, before, after)
+    assert f"value {op.value}\n" in shown
+    saved = name.removeprefix("project/") if name.startswith("project") else name
+    assert re.match(rf"run.py: (\S*/)?{saved} saved\n", shown)
 
 
 def test_other_files_are_not_seen(session):
@@ -178,17 +181,18 @@ def test_script_is_run_as_by_python(session):
 
 
 def test_input_is_the_terminals(session):
-    session.write("project/examples/run.py", "print(f'got {input(\"what? \")}')\n")
+    session.write(SCRIPT_NAME, "print(f'got {input(\"what? \")}')\n")
     session.terminal.read_until(r"what\? ")
     session.terminal.type("this\n")
     assert "got this\n" in session.until_the_end()
 
 
-def test_compile_error_shows_and_the_fix_goes_on(session):
-    shown = session.shows_after("project/kernels/deep/part.h", "10", "10 10", "exit code 1 ")
+def test_compile_error_shows_and_the_fix_goes_on(op):
+    shown = op.replace("project/kernels/deep/part.h", "PART", "PART 10")
     assert re.search(r"CompileError: tiny: kernels/\S+:\d: error: .*\n  \d \| ", shown), shown
     assert "Traceback" not in shown
-    assert "value 1111\n" in shown
+    assert "run.py: exit code 1 after " in shown
+    assert f"value {op.value}\n" in op.replace("project/kernels/deep/part.h", "PART 10", "PART")
 
 
 def test_exception_shows_the_scripts_lines_alone(session):
@@ -216,8 +220,8 @@ def test_nothing_of_the_last_run_remains(session):
         "os.environ['LEFT'] = os.environ.get('LEFT', '') + 'x'\n"
         "torch.left = getattr(torch, 'left', 0) + 1\n"
         "import beside\n"
-        "beside.ADDED += 1\n"
-        "print(os.environ['LEFT'], torch.left, beside.ADDED)\n"
+        "beside.left = getattr(beside, 'left', 0) + 1\n"
+        "print(os.environ['LEFT'], torch.left, beside.left)\n"
         "print('drew', random.random(), numpy.random.rand(), torch.rand(1).item())\n"
         "left = subprocess.Popen(['sleep', '1000'], start_new_session=True)\n"
         "print('left', left.pid)\n"
@@ -232,11 +236,10 @@ def test_nothing_of_the_last_run_remains(session):
 
 def test_same_length_within_a_second(session):
     """Python's own cache of bytecode tells files apart by length and whole seconds."""
+    session.run("import changing\nprint(f'changing {changing.VALUE}')\n")
     for digit in "123":
-        session.write("project/examples/beside.py", f"ADDED = {digit}\n")
-        assert f"value 111{1 + int(digit)}\n" in session.until_the_end()
-    session.write("project/examples/beside.py", "ADDED = 0\n")
-    session.until_the_end()
+        session.write("project/examples/changing.py", f"VALUE = {digit}\n")
+        assert f"changing {digit}\n" in session.until_the_end()
 
 
 def test_installed_modules_are_imported_once(session):
@@ -268,7 +271,7 @@ def test_save_while_it_runs(session):
         "atexit.register(print, 'ended by itself')\n"
         "time.sleep(1000)\n"
     )
-    session.write("project/examples/run.py", script)
+    session.write(SCRIPT_NAME, script)
     session.terminal.read_until("begun\n")
     shown = session.run("print('anew')\n")
     assert "ended by itself" not in shown
@@ -283,7 +286,7 @@ def test_save_while_it_runs(session):
         "print('begun', flush=True)\n"
         "time.sleep(1000)\n"
     )
-    session.write("project/examples/run.py", script)
+    session.write(SCRIPT_NAME, script)
     session.terminal.read_until("begun\n")
     assert not session.terminal.echoes()
     assert "anew\n" in session.run("print('anew')\n")
@@ -327,48 +330,52 @@ def processes_of(session):
     return found - {os.getpid()}
 
 
-def test_interrupt_of_a_compilation_ends_everything(first, wait_for):
+def test_interrupt_of_a_compilation_ends_everything(op, wait_for):
     """The last test of the session: it is over then."""
-    session, _ = first
-    begun = session.slow_down()
-    session.write("project/kernels/deep/part.h", "#define PART 60\n")
+    begun = op.slow_down()
+    op.write("project/kernels/deep/part.h", "#define PART 60\n")
     wait_for(begun.exists)
-    session.terminal.type("\x03")
-    assert session.terminal.process.wait(30) == 130
-    assert processes_of(session) == set()
+    op.terminal.type("\x03")
+    assert op.terminal.process.wait(30) == 130
+    assert processes_of(op) == set()
 
 
 @pytest.fixture
-def new_session(tmp_path):
-    session = Session(tmp_path)
-    yield session
-    session.terminal.close()
+def start(tmp_path):
+    """Starts a session whose script is running when it says 'begun'."""
+    sessions = []
+
+    def start_and_wait(script):
+        sessions.append(Session(tmp_path, script))
+        sessions[0].terminal.read_until("begun\n")
+        return sessions[0]
+
+    yield start_and_wait
+    for session in sessions:
+        session.terminal.close()
 
 
-def test_interrupt_leaves_a_script_time(new_session):
-    script = (
+def test_interrupt_leaves_a_script_time(start):
+    session = start(
         "import subprocess, time\n"
         "subprocess.Popen(['sleep', '1000'], start_new_session=True)\n"
         "try:\n    print('begun', flush=True)\n    time.sleep(1000)\n"
         "except KeyboardInterrupt:\n    time.sleep(0.3)\n    print('all is saved')\n"
     )
-    new_session.until_the_end()
-    new_session.write("project/examples/run.py", script)
-    new_session.terminal.read_until("begun\n")
-    before = processes_of(new_session)
-    new_session.terminal.type("\x03")
-    assert "all is saved\n" in new_session.terminal.read_until("saved\n")
-    assert new_session.terminal.process.wait(30) == 130
+    children = processes.children(session.terminal.process.pid)
+    before = {pid for child in children for pid in [child, *processes.children(child)]}
+    assert len(before) == 3  # the script, what it has started, and what watches the files
+    session.terminal.type("\x03")
+    assert "all is saved\n" in session.terminal.read_until("saved\n")
+    assert session.terminal.process.wait(30) == 130
     assert [pid for pid in before if os.path.exists(f"/proc/{pid}")] == []
 
 
-def test_killed_leaves_nothing(new_session, wait_for):
-    new_session.until_the_end()
-    new_session.run("import time\nprint('; waiting for a save', flush=True)\ntime.sleep(1000)\n")
-    before = processes_of(new_session)
-    new_session.terminal.process.kill()
-    new_session.terminal.process.wait()
-    wait_for(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in before))
+def test_killed_leaves_nothing(start, wait_for):
+    session = start("import time\nprint('begun', flush=True)\ntime.sleep(1000)\n")
+    session.terminal.process.kill()
+    session.terminal.process.wait()
+    wait_for(lambda: processes_of(session) == set())
 
 
 def test_script_that_does_not_exist(tmp_path, capfd):
