@@ -2,7 +2,8 @@
 
 python -m jit_loader watch train.py --epochs 3. PyTorch and all else that is installed is imported
 once; each run is a fresh child of that warm process, and the last one is ended before. Ctrl-C ends
-everything.
+everything. What PyTorch reads from the environment when it is imported, OMP_NUM_THREADS say, has to
+be set before, not by the script.
 """
 
 import argparse
@@ -24,13 +25,10 @@ def run(options):
         return 2  # as Python's own
 
     from _jit_loader.watching.loop import Watch
-
-    to_report = Watch(options.script).fork_at_each_save()
-
-    # This process is a child from here on.
     from _jit_loader.watching.report import Report
     from _jit_loader.watching.script import run_as_main
 
-    report = Report(to_report)
+    # From here on this process is a child; the other stays in there.
+    report = Report(Watch(options.script).fork_at_each_save())
     report.tell_of_loads()
     run_as_main(options.script, options.arguments, at_end=report.tell)

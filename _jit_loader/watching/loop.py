@@ -43,9 +43,8 @@ class Watch:
         for number in run.ENDINGS:
             if signal.getsignal(number) == signal.SIG_DFL:
                 signal.signal(number, lambda number, _: sys.exit(128 + number))
-        before = descendants.children()
+        self._not_ours = descendants.children()  # of what this process was before
         self._saves, self._terminal = Saves(), Terminal()
-        self._spared = {*before, self._saves.pid}
         descendants.adopt_orphans()
         self._child_ended = descendants.tell_ends()
         try:
@@ -60,7 +59,7 @@ class Watch:
                     return to_report
                 saved = self._next_saved()
                 self._end_run()
-                say(f"{self._name}: {', '.join(sorted(map(os.path.relpath, saved)))} saved")
+                say(f"{self._name}: {', '.join(sorted(map(_shown, saved)))} saved")
         except BaseException as error:
             self._end(error)
             raise
@@ -96,16 +95,14 @@ class Watch:
         if is_in_a_cache(path) or not (is_code or path in self._files):
             return False
         content = read_digest(path)
-        before, self._contents[path] = self._contents.get(path), content
-        if content is None or content != before:
-            return True
+        before, self._contents[path] = self._contents.get(path, "never read"), content
         # A header, say, that the run itself writes, the same each time, would start it for ever.
-        return not self._run.has_written(path)
+        return content != before or not self._run.has_written(path)
 
     def _end_run(self):
         """Ends the run and all that it has started."""
         was_running = self._run.ended is None
-        descendants.end(self._spared, seconds=GRACE_SECONDS)
+        descendants.end({*self._not_ours, self._saves.pid}, seconds=GRACE_SECONDS)
         self._take_reports()
         self._run.close()
         self._import()
@@ -115,14 +112,19 @@ class Watch:
     def _end(self, error):
         """Ends everything, after Ctrl-C when the run has had time to end by itself."""
         try:
-            is_running = self._run is not None and self._run.ended is None
-            if isinstance(error, KeyboardInterrupt) and is_running:
-                descendants.wait_for(self._run.pid, GRACE_SECONDS)
+            if isinstance(error, KeyboardInterrupt):
+                self._terminal.end_line()
+                if self._run is not None and self._run.ended is None:
+                    descendants.wait_for(self._run.pid, GRACE_SECONDS)
         finally:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
-            descendants.end(self._spared, seconds=GRACE_SECONDS)
-            self._saves.close()
+            descendants.end(self._not_ours, seconds=GRACE_SECONDS)
             self._terminal.restore()
+
+
+def _shown(path):
+    """A path as a person would write it."""
+    return path.removeprefix(os.getcwd() + os.sep)
 
 
 def project_above(path):

@@ -65,8 +65,11 @@ class Run:
         return f"ended by signal {-code} ({signal.strsignal(-code)}) {seconds}"
 
     def has_written(self, path):
-        """Whether a file was written while it ran, by it or by others."""
-        return self.ended is None or os.stat(path).st_mtime < self.ended
+        """Whether a file was written or removed while it ran, by it or by others."""
+        try:
+            return self.ended is None or os.stat(path).st_mtime < self.ended
+        except OSError:
+            return True
 
     def close(self):
         self._reports.close()

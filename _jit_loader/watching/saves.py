@@ -48,10 +48,6 @@ class Saves:
         self._ask.close()
         self.told.close()
 
-    def close(self):
-        os.kill(self.pid, signal.SIGKILL)
-        os.waitpid(self.pid, 0)
-
     def paths(self):
         """The files that were made, changed or removed since the last call.
 
@@ -111,18 +107,27 @@ def _tell_saves(asked, tell):
 
 
 def _watch(folders, and_below, send):
+    """and_below: the folders in these too, and those that are made in them later."""
     from watchfiles import Change, watch
 
     if and_below:
         folders = [below for folder in folders for below in folders_below(folder)]
     options = {"step": STEP_MS, "debounce": DEBOUNCE_MS, "recursive": False}
-    try:
-        for changes in watch(*folders, **options, ignore_permission_denied=True):
-            send([path for _, path in changes])
-            made = [path for change, path in changes if change == Change.added]
-            for folder in filter(os.path.isdir, made if and_below else []):
-                threading.Thread(target=_watch, args=([folder], True, send), daemon=True).start()
-                # What was made in there before it is watched.
-                send([entry.path for below in folders_below(folder) for entry in os.scandir(below)])
-    except OSError as error:
-        send(str(error))
+    while folders := list(filter(os.path.isdir, folders)):
+        try:
+            for changes in watch(*folders, **options, ignore_permission_denied=True):
+                send([path for _, path in changes])
+                made = [path for change, path in changes if change == Change.added]
+                for folder in filter(os.path.isdir, made if and_below else []):
+                    threading.Thread(target=_watch, args=([folder], True, send)).start()
+                    send(list(_files_below(folder)))  # made in there before it is watched
+        except FileNotFoundError:
+            continue  # one was removed before it was watched
+        except OSError as error:
+            return send(str(error))
+
+
+def _files_below(folder):
+    for below in folders_below(folder):
+        with contextlib.suppress(OSError):
+            yield from [entry.path for entry in os.scandir(below)]

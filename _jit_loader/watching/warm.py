@@ -8,7 +8,6 @@ import multiprocessing.connection
 import os
 import sys
 import sysconfig
-import threading
 
 # Beside what the last run has imported: what the first build in a run needs takes 0.2 s.
 FIRST = ("torch", "numpy", "jit_loader", "_jit_loader.looking", "rich.live")
@@ -77,12 +76,13 @@ def _try_in_a_child(names):
     pid = os.fork()
     if pid == 0:
         try:
-            paths = list(sys.path)
+            state = _State()
             for count, name in enumerate(names):
-                before = set(sys.modules)
+                there = set(sys.modules)
                 _import([name])
-                if _is_spoilt() or sys.path != paths:
-                    tell.send((names[:count], [name, *(set(sys.modules) - before)]))
+                before, state = state, _State()
+                if state.is_worse_than(before):
+                    tell.send((names[:count], [name, *(set(sys.modules) - there)]))
                     break
             else:
                 tell.send((names, []))
@@ -98,10 +98,27 @@ def _try_in_a_child(names):
         os.waitpid(pid, 0)
 
 
-def _is_spoilt():
-    """Whether a fork of this process would lack its threads, or be refused by CUDA."""
-    if threading.active_count() > 1:
-        return True
+class _State:
+    """What of this process an import may change to the harm of its children."""
+
+    def __init__(self):
+        self._path = list(sys.path)
+        self._threads = len(os.listdir("/proc/self/task"))
+        self._openblas = _openblas_libraries()
+
+    def is_worse_than(self, before):
+        """Whether a child would lack threads, be refused by CUDA or look elsewhere for modules."""
+        # OpenBLAS starts threads when it is loaded, and ends them itself before a fork.
+        lacks_threads = self._threads > before._threads and self._openblas == before._openblas
+        return lacks_threads or self._path != before._path or _has_gpu_open()
+
+
+def _openblas_libraries():
+    with open("/proc/self/maps") as file:
+        return {line.split()[-1] for line in file if "openblas" in line}
+
+
+def _has_gpu_open():
     for descriptor in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):
             if os.readlink(f"/proc/self/fd/{descriptor}").startswith("/dev/nvidia"):

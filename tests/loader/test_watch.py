@@ -149,8 +149,8 @@ def test_a_save_of_any_file_is_seen(op, name, before, after, more):
     op.value += more
     shown = op.replace(name, before, after)
     assert f"value {op.value}\n" in shown
-    saved = name.removeprefix("project/") if name.startswith("project") else name
-    assert re.match(rf"run.py: (\S*/)?{saved} saved\n", shown)
+    path = str(op.folder / name).removeprefix(f"{op.folder}/project/")
+    assert shown.startswith(f"run.py: {path} saved\n")
 
 
 def test_other_files_are_not_seen(session):
@@ -317,6 +317,18 @@ def test_output_of_printf_is_not_lost(session):
     assert "from C" in shown
 
 
+@pytest.mark.gpu
+def test_every_run_has_the_gpu_to_itself(session):
+    script = (
+        "import torch\n"
+        "print('before', torch.cuda.is_initialized())\n"
+        "print('on the GPU', torch.ones(3, device='cuda').sum().item())\n"
+    )
+    for text in (script, script + "\n"):
+        shown = session.run(text)
+        assert "before False\non the GPU 3.0\n" in shown
+
+
 # How it ends
 
 
@@ -376,6 +388,14 @@ def test_killed_leaves_nothing(start, wait_for):
     session.terminal.process.kill()
     session.terminal.process.wait()
     wait_for(lambda: processes_of(session) == set())
+
+
+def test_end_of_what_watches_the_files_is_an_error(start):
+    session = start("import time\nprint('begun', flush=True)\ntime.sleep(1000)\n")
+    os.kill(min(processes.children(session.terminal.process.pid)), 9)
+    session.terminal.read_until("jit_loader: the process that watches the files has ended\n")
+    assert session.terminal.process.wait(30) == 1
+    assert processes_of(session) == set()
 
 
 def test_script_that_does_not_exist(tmp_path, capfd):
