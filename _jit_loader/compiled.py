@@ -53,12 +53,13 @@ def _build_of(name):
 
 def _why_none(name, with_cuda, project):
     from _jit_loader.toolchain import why_no_cuda
+    from _jit_loader.variants import parse
 
     if with_cuda:
         return (
             "no kernel was compiled into machine code: its .cu files define none that is used, or "
             "only PTX was asked for, which the driver compiles when it is loaded"
         )
-    has_kernel = project is not None and os.path.exists(f"{project}/kernels/{name}.cu")
+    has_kernel = project is not None and os.path.exists(f"{project}/kernels/{parse(name)[0]}.cu")
     why_not = why_no_cuda() if has_kernel else "none of its sources is a .cu file"
     return f"built without CUDA, so there are no kernels: {why_not}"

@@ -22,13 +22,13 @@ def current_project():
     return folder
 
 
-def project_with_op(name):
-    """The current project if it has an op of that name, or of which it is a variant, else None."""
+def project_with_op(title):
+    """The current project if it has an op of that name, or the one of that variant, else None."""
     try:
         folder = current_project()
     except FileNotFoundError:
         return None
-    return folder if variants.parse(name)[0] in op_names(folder) else None
+    return folder if variants.parse(title)[0] in op_names(folder) else None
 
 
 def no_such_name(name):

@@ -11,6 +11,7 @@ import time
 from _jit_loader import hit, toolchain
 from _jit_loader.building import closure, ptxas, reasons
 from _jit_loader.building.checker import make_checker
+from _jit_loader.building.compile_commands import update_compile_commands
 from _jit_loader.building.display import BuildLine, say
 from _jit_loader.building.errors import CompileError, LoadError, compile_error, named_files
 from _jit_loader.building.flags import (
@@ -163,6 +164,7 @@ class Attempt:
         with concurrent.futures.ThreadPoolExecutor() as executor:
             facts = executor.submit(self.inputs.ask_compilers, ninja_file, list(missing))
             executor.submit(make_checker, cache_folder())
+            executor.submit(update_compile_commands, self.request, ninja_file, self.folder)
             recordings = []
 
             def on_started():

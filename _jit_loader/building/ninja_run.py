@@ -5,9 +5,9 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 
 from _jit_loader.building.jobs import parallel_jobs
+from _jit_loader.processes import session_members
 
 STATUS = "@jit_loader@ "
 
@@ -95,24 +95,8 @@ def stop_session(process):
     process.send_signal(signal.SIGINT)
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(timeout=0.5)
-    for pid in _session_members(process.pid):
+    for pid in session_members(process.pid):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     process.kill()
     process.wait()
-
-
-def _session_members(session):
-    if not sys.platform.startswith("linux"):
-        return []
-    members = []
-    for name in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{name}/stat", "rb") as file:
-                # The command's name, in parentheses, may hold spaces.
-                fields = file.read().rpartition(b") ")[2].split()
-        except OSError:
-            continue
-        if int(fields[3]) == session:
-            members.append(int(name))
-    return members

@@ -103,6 +103,28 @@ def test_loads_are_compared(tmp_path, monkeypatch):
     assert by_question["nothing built, 2 processes"]["compilations"] == {"ours": 0, "torch": 0}
 
 
+def test_saves_are_compared(tmp_path, monkeypatch):
+    """With times made up, one way that runs old code, and the folders and edits as they are."""
+    from benchmarks import watch
+
+    def made_up(script, edit):
+        old = script.value
+        getattr(script, f"edit_{edit}")()
+        value = old if (script.way, edit) == ("torch", "header") else script.value
+        return {"value": value, "seconds": 1.0 + watch.WAYS.index(script.way)}
+
+    monkeypatch.setattr(watch.Script, "prepare", lambda self: None)
+    monkeypatch.setattr(watch.Script, "time", made_up)
+    monkeypatch.setattr(watch, "SETTLING_SECONDS", 0)
+    monkeypatch.setattr(sys, "argv", ["watch", "--quick", "--out", str(tmp_path)])
+    watch.main()
+    kernel, header, wrapper = results_in(tmp_path)["results"]
+    assert (kernel["edit"], wrapper["edit"]) == ("kernel", "wrapper")
+    assert kernel["torch_over_watch"] == 3.0
+    assert kernel["watch_beyond_alone"] == -3.0
+    assert [result["stale"] for result in (kernel, header, wrapper)] == [[], ["torch"], []]
+
+
 def test_a_worker_loads_what_was_edited(tmp_path):
     from benchmarks.subject import CountedCompilers, Subject
 
