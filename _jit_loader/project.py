@@ -4,7 +4,8 @@ import os
 
 import _jit_loader
 
-_in_force = {}  # (project, name): the module that the last load_op returned
+_asked = {}  # (project, name): the flags of the last load_op
+_in_force = {}  # (project, name): the module that it returned
 _listeners = {}  # (project, name): the functions to call with each new module
 
 
@@ -25,19 +26,39 @@ def project_of(file, name):
 
 def load_op(name, project, flags, on_load=None):
     """See jit_loader.load_op. flags: the values of Request's extra_... arguments, by name."""
-    module = _jit_loader.load(
-        name, "load_op", [name, project, flags], lambda: _requests(name, project, flags)
-    ).result
-    key = project, name
-    listeners = _listeners.setdefault(key, [])
-    if _in_force.get(key) not in (None, module):
-        for listener in listeners:
-            listener(module)
-    _in_force[key] = module
+    module = build_of(name, project, flags)
+    put_in_force(name, project, module)
+    _asked[project, name] = flags
     if on_load is not None:
         on_load(module)
-        listeners.append(on_load)
+        _listeners.setdefault((project, name), []).append(on_load)
     return module
+
+
+def build_of(name, project, flags):
+    """The module that load_op returns, before anybody uses it."""
+    return _jit_loader.load(
+        *question(name, project, flags), lambda: _requests(name, project, flags)
+    ).result
+
+
+def question(name, project, flags):
+    """The name, the kind and the arguments that _jit_loader.load is asked with."""
+    return name, "load_op", [name, project, flags]
+
+
+def put_in_force(name, project, module):
+    """Tells whoever uses the op of its module, where that is a new one."""
+    key = project, name
+    if _in_force.get(key) not in (None, module):
+        for listener in _listeners.get(key, ()):
+            listener(module)
+    _in_force[key] = module
+
+
+def loaded_ops():
+    """{(project, name): (flags, module)} of the ops that are in force in this process."""
+    return {key: (_asked[key], _in_force[key]) for key in _asked}
 
 
 def _requests(name, project, flags):
