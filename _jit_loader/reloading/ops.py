@@ -1,0 +1,113 @@
+"""The ops that are in force in this process: have they changed, and what are they now?"""
+
+import os
+import struct
+import sys
+
+from _jit_loader import hit, project
+from _jit_loader.memo import NEVER_EQUAL, Entries, Memo
+from _jit_loader.registrations import RestartNeeded
+
+
+class Ops:
+    """A look at each of 8 ops takes 8 to 30 ms, and one at all together as long as one at one."""
+
+    def __init__(self):
+        self._stock = None  # (what identifies it, the Memo of all ops)
+        self._need_restart = set()  # (project, name)
+        self._said = set()  # of ops that cannot be renewed
+
+    def are_unchanged(self):
+        """Whether no file has changed that one of the ops depends on, by stats alone."""
+        if not self._loaded():
+            return True
+        return (
+            self._stock is not None
+            and self._stock[0] == _question(self._loaded())
+            and self._stock[1].is_unchanged()
+        )
+
+    def take_stock(self):
+        """Merges the memos of all ops, for are_unchanged()."""
+        question = _question(self._loaded())
+        if self._stock is not None and self._stock[0] == question:
+            return
+        self._stock = None
+        stamps, checker = {}, None
+        for (folder, name), (flags, module) in self._loaded().items():
+            memo = _memo_of(name, folder, flags, module)
+            if memo is None:
+                return
+            checker = memo.checker
+            for path, stamp in zip(memo.paths(), struct.iter_unpack("4q", memo.stamps)):
+                if stamps.setdefault(path, stamp) != stamp:
+                    stamps[path] = NEVER_EQUAL  # the memos are of two times
+        entries = Entries((path, stamp, None) for path, stamp in stamps.items())
+        self._stock = question, Memo.of(None, None, entries, checker)
+
+    def build(self):
+        """[Renewal] of all ops, built from their files as they are now; none is in force yet.
+
+        An op that needs a restart, and one whose files are gone, stay as they are, which is said
+        once.
+        """
+        self._stock = None
+        renewals = []
+        for (folder, name), (flags, module) in self._loaded().items():
+            try:
+                new = project.build_of(name, folder, flags)
+            except RestartNeeded as error:
+                self._need_restart.add((folder, name))
+                self._say_once(str(error))
+            except FileNotFoundError as error:
+                self._say_once(str(error))
+            else:
+                renewals.append(Renewal(name, folder, flags, module, new))
+        return renewals
+
+    def _loaded(self):
+        ops = project.loaded_ops().items()
+        return {key: value for key, value in ops if key not in self._need_restart}
+
+    def _say_once(self, text):
+        if text not in self._said:
+            self._said.add(text)
+            print(text, file=sys.stderr)
+
+
+class Renewal:
+    """An op's module that was in force, and the one of its files as they are now."""
+
+    def __init__(self, name, folder, flags, old, new):
+        self.name, self._folder, self._flags = name, folder, flags
+        self._old, self._new = old, new
+
+    def put_in_force(self):
+        """Returns pairs of an old object and its new one; none where nothing is new.
+
+        Where the op's wrapper has been executed meanwhile, and asked for other flags, that holds.
+        """
+        key = self._folder, self.name
+        if project.loaded_ops()[key][0] == self._flags:
+            project.put_in_force(self.name, self._folder, self._new)
+        new = project.loaded_ops()[key][1]
+        if new is self._old:
+            return []
+        functions = [name for name in vars(self._old) if callable(getattr(new, name, None))]
+        return [
+            (self._old, new),
+            *((getattr(self._old, name), getattr(new, name)) for name in functions),
+        ]
+
+
+def _question(ops):
+    """Differs where another op is loaded, or anything that is no file has changed."""
+    asked = [[*key, flags, module.__file__] for key, (flags, module) in ops.items()]
+    return hit.memo_paths("loaded ops", asked)
+
+
+def _memo_of(name, folder, flags, module):
+    """The memo that led to the module in force; None where the last answer was another one."""
+    _, kind, arguments = project.question(name, folder, flags)
+    memos = map(Memo.read, filter(os.path.exists, hit.memo_paths(kind, arguments)))
+    return next((memo for memo in memos if memo and memo.library == module.__file__), None)
