@@ -156,16 +156,16 @@ def load_ipython_extension(shell):
     %%kernel FILE writes the cell to kernels/FILE; %%cpp and %%cuda compile the cell and put its
     functions into the namespace: see their help (%%cpp?).
     """
-    from _jit_loader import notebook
+    from _jit_loader.notebook import extension
 
-    notebook.load(shell)
+    extension.load(shell)
 
 
 def unload_ipython_extension(shell):
     """`%unload_ext jit_loader`."""
-    from _jit_loader import notebook
+    from _jit_loader.notebook import extension
 
-    notebook.unload(shell)
+    extension.unload(shell)
 
 
 def loaded(name):

@@ -1,8 +1,10 @@
 """The Python wrappers of a project's bindings/: have they changed, and how are they renewed?"""
 
+import ast
 import contextlib
 import functools
 import graphlib
+import importlib.util
 import os
 import sys
 import time
@@ -53,13 +55,17 @@ class Wrappers:
 
         Raises a WrapperError where one is not Python.
         """
-        modules = self.modules()
+        # One that is gone goes on as it was.
+        modules = [module for module in self.modules() if os.path.exists(module.__file__)]
         started = time.time_ns()
         changed = {module.__name__ for module in modules if self._has_changed(module)}
         self._looked = started
         if not changed:
             return []
-        uses = {module.__name__: _used_by(module, modules) for module in modules}
+        for name in changed:
+            _compiled(sys.modules[name], _read(sys.modules[name]))
+        names = {module.__name__ for module in modules}
+        uses = {module.__name__: names & _imported(module) for module in modules}
         try:
             order = [*graphlib.TopologicalSorter(uses).static_order()]
         except graphlib.CycleError:
@@ -67,14 +73,10 @@ class Wrappers:
         for name in order:
             if uses[name] & changed:
                 changed.add(name)
-        for name in changed:
-            _compiled(sys.modules[name], _read(sys.modules[name]))
         return [sys.modules[name] for name in order if name in changed]
 
     def _has_changed(self, module):
         now = stamp(module.__file__)
-        if now is None:
-            return False  # it is gone, and goes on as it was
         known = self._executed.get(module.__name__)
         if known is None or known.module is not module:
             known = self._executed[module.__name__] = _Source(module)
@@ -147,14 +149,18 @@ def _explained(module, text, error):
     return WrapperError(message)
 
 
-def _used_by(module, modules):
-    """Names of those of the modules that a module has imported, or imported something from."""
-    names = {other.__name__ for other in modules} - {module.__name__}
-    origins = set()
-    for value in vars(module).values():
-        with contextlib.suppress(Exception):  # objects may answer anything
-            origins |= {getattr(value, "__module__", None), getattr(value, "__name__", None)}
-    return names.intersection(filter(lambda name: isinstance(name, str), origins))
+def _imported(module):
+    """Names of the modules that a wrapper imports or may import from."""
+    names = set()
+    for node in ast.walk(ast.parse(_read(module))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            origin = "." * node.level + (node.module or "")
+            with contextlib.suppress(ImportError):  # it leads out of the package
+                origin = importlib.util.resolve_name(origin, module.__package__)
+                names |= {origin, *(f"{origin}.{alias.name}" for alias in node.names)}
+    return names
 
 
 def _read(module):
