@@ -51,11 +51,12 @@ class Ops:
         An op that needs a restart, and one whose files are gone, stay as they are, which is said
         once.
         """
-        self._stock = None
+        unchanged = self.are_unchanged()
+        self._stock = self._stock if unchanged else None
         renewals = []
         for (folder, name), (flags, module) in self._loaded().items():
             try:
-                new = project.build_of(name, folder, flags)
+                new = module if unchanged else project.build_of(name, folder, flags)
             except RestartNeeded as error:
                 self._need_restart.add((folder, name))
                 self._say_once(str(error))

@@ -50,7 +50,9 @@ def test_nothing_is_asked_of_the_loader_where_nothing_changed(notebook):
     count += "original = project.build_of\n"
     count += "def build_of(*args):\n    asked.append(args)\n    return original(*args)\n"
     notebook.succeed(count + "project.build_of = build_of")
-    notebook.succeed("load_op('answer'), load_op('add2', project='..')")
+    notebook.succeed(
+        "from jit_loader import load_op; load_op('answer'); load_op('add2', project='..')"
+    )
     notebook.succeed("asked.clear()")
     notebook.succeed("pass")
     assert notebook.in_force("asked") == "[]"
