@@ -9,7 +9,7 @@ from _jit_loader.building.errors import CompileError
 from _jit_loader.notebook.cpp_functions import declarations
 
 # Headers with which a cell needs no torch/extension.h, which takes most of the time.
-OWN_HEADERS = re.compile(r"^[ \t]*#[ \t]*include[ \t]*<(?:torch|ATen|pybind11)/", re.MULTILINE)
+OWN_HEADERS = re.compile(r"^[ \t]*#[ \t]*include[ \t]*<(?:torch|ATen|pybind11)/.*", re.MULTILINE)
 LINK_FLAGS = ("-l", "-L", "-Wl,")
 PLACE = re.compile(r"(?<!\S)[0-9a-f]{20}/(?:main\.cpp|cuda\.cu):")
 
@@ -28,21 +28,23 @@ def compile_cell(source, words, cuda):
     name = f"cell_{next(iter(functions))}" if functions else "cell"
     link_flags = [flag for flag in flags if flag.startswith(LINK_FLAGS)]
     compiler_flags = ["-O3", *(flag for flag in flags if flag not in link_flags)]
+    own_headers = OWN_HEADERS.findall(source)
     # By a flag, so that the cell's lines keep their numbers.
-    extension = ["-include", "torch/extension.h"]
-    own_headers = OWN_HEADERS.search(source)
+    extension = [] if own_headers else ["-include", "torch/extension.h"]
+    types = [] if own_headers else ["-include", "torch/types.h"]
     arguments = {
-        "extra_cflags": ["-fopenmp"] + ([] if own_headers and not cuda else extension),
+        "extra_cflags": ["-fopenmp", *extension],
         "extra_ldflags": link_flags,
         "extra_include_paths": _project(),
         "functions": list(functions) if functions is not None else None,
         "no_implicit_headers": True,
-        "with_pytorch_error_handling": not own_headers or cuda or "<torch/" in source,
+        "with_pytorch_error_handling": not own_headers or "<torch/" in source,
     }
     if cuda:
-        arguments["cpp_sources"] = "".join(f"{d}\n" for d in (functions or {}).values())
+        declared = [*own_headers, *(functions or {}).values()]
+        arguments["cpp_sources"] = "".join(f"{line}\n" for line in declared)
         arguments["cuda_sources"] = source
-        arguments["extra_cuda_cflags"] = [*compiler_flags, "-include", "torch/types.h"]
+        arguments["extra_cuda_cflags"] = [*compiler_flags, *types]
     else:
         arguments["cpp_sources"] = source
         arguments["extra_cflags"] += compiler_flags

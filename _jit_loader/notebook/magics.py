@@ -58,7 +58,8 @@ class Magics(magic.Magics):
               return x;
             }
 
-        torch/types.h is included, and torch/extension.h where the functions are bound.
+        torch/types.h is included, and torch/extension.h where the functions are bound, but where
+        the cell includes headers of torch/, ATen/ or pybind11/ itself.
         """
         self._run(line, cell, cuda=True)
 

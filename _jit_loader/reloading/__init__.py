@@ -36,9 +36,7 @@ class Reloading:
             return
         renewals = self._ops.build()
         pairs = {module.__name__: self._wrappers.execute(module) for module in wrappers}
-        for renewal in renewals:
-            if replaced := renewal.put_in_force():
-                pairs[renewal.name] = replaced
+        pairs.update(self._ops.put_in_force(renewals))
         self._replace([pair for replaced in pairs.values() for pair in replaced])
         if wrappers and "torch._dynamo" in sys.modules:
             sys.modules["torch._dynamo"].reset()  # what it has compiled is the old wrapper

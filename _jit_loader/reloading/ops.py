@@ -14,6 +14,7 @@ class Ops:
 
     def __init__(self):
         self._stock = None  # (what identifies it, the Memo of all ops)
+        self._seen = {}  # (project, name): the module that names stand for
         self._need_restart = set()  # (project, name)
         self._said = set()  # of ops that cannot be renewed
 
@@ -29,6 +30,8 @@ class Ops:
 
     def take_stock(self):
         """Merges the memos of all ops, for are_unchanged()."""
+        for key, (_, module) in self._loaded().items():
+            self._seen.setdefault(key, module)
         question = _question(self._loaded())
         if self._stock is not None and self._stock[0] == question:
             return
@@ -63,8 +66,18 @@ class Ops:
             except FileNotFoundError as error:
                 self._say_once(str(error))
             else:
-                renewals.append(Renewal(name, folder, flags, module, new))
+                old = self._seen.get((folder, name), module)
+                renewals.append(Renewal(name, folder, flags, old, new))
         return renewals
+
+    def put_in_force(self, renewals):
+        """Returns {name: pairs of an old object and its new one} for the ops that are new."""
+        replaced = {}
+        for renewal in renewals:
+            if pairs := renewal.put_in_force():
+                replaced[renewal.name] = pairs
+        self._seen = {key: module for key, (_, module) in project.loaded_ops().items()}
+        return replaced
 
     def _loaded(self):
         ops = project.loaded_ops().items()
@@ -77,7 +90,7 @@ class Ops:
 
 
 class Renewal:
-    """An op's module that was in force, and the one of its files as they are now."""
+    """An op's module that was in force at the last reload, and the one of its files as they are."""
 
     def __init__(self, name, folder, flags, old, new):
         self.name, self._folder, self._flags = name, folder, flags

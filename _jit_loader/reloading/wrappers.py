@@ -105,7 +105,7 @@ class Wrappers:
                 # What it registers elsewhere, too.
                 with contextlib.suppress(Exception):
                     _execute(module, known.text)
-            if isinstance(error, CompileError) or not isinstance(error, Exception):
+            if isinstance(error, CompileError | KeyboardInterrupt):
                 raise
             raise _explained(module, text, error) from error
         known.is_now(now, text)

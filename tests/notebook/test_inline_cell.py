@@ -1,6 +1,7 @@
 """%%cpp and %%cuda: a cell is compiled, and its functions are the notebook's."""
 
 import pytest
+import torch
 
 import jit_loader
 from _jit_loader.notebook.cpp_functions import declarations
@@ -31,15 +32,22 @@ def test_cell_of_cuda():
     if why_no_cuda := jit_loader.why_no_cuda():
         pytest.skip(why_no_cuda)
     functions = compile_cell(
-        "__global__ void fill(float* x, float value) { x[threadIdx.x] = value; }\n"
-        "torch::Tensor filled(torch::Tensor x, double value) {\n"
-        "  fill<<<1, x.numel()>>>(x.data_ptr<float>(), value);\n"
-        "  return x;\n"
+        "#ifndef __CUDACC__  // it takes nvcc seconds\n"
+        "#include <pybind11/pybind11.h>\n"
+        "#endif\n"
+        "__global__ void write(float* x, float value) { x[threadIdx.x] = value; }\n"
+        "int fill(long long address, int n, double value = 1) {\n"
+        "  write<<<1, n>>>(reinterpret_cast<float*>(address), value);\n"
+        "  return cudaDeviceSynchronize();\n"
         "}\n",
-        [],
+        ["-O0"],
         cuda=True,
     )
-    assert list(functions) == ["filled"]
+    assert list(functions) == ["fill"]
+    if torch.cuda.is_available():
+        x = torch.zeros(3, device="cuda")
+        assert functions["fill"](x.data_ptr(), 3, 7) == 0
+        assert x.tolist() == [7, 7, 7]
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,15 @@ def test_module_of_load_op_is_the_new_one(notebook):
     assert notebook.succeed("print(module.get())") == "8"
 
 
+def test_module_that_a_cell_has_loaded_itself_is_the_new_one_for_all(notebook):
+    notebook.succeed(
+        "from pathlib import Path; from jit_loader import load_op\n"
+        "Path('kernels/answer_math.h').write_text('#define ANSWER 14')\n"
+        "load_op('answer')"
+    )
+    assert notebook.succeed("print(get(), described())") == "14 the answer is 14"
+
+
 def test_nothing_is_asked_of_the_loader_where_nothing_changed(notebook):
     count = "from _jit_loader import memo, project\nmemo.SETTLED_NS, asked = 0, []\n"
     count += "original = project.build_of\n"
@@ -127,9 +136,10 @@ def test_wrapper_edit_keeps_identity(notebook):
     ("text", "shown"),
     [
         ("1 / 0\n", "bindings/answer.py:13: ZeroDivisionError: division by zero\n  13 | 1 / 0"),
+        ("raise SystemExit\n", "bindings/answer.py:13: SystemExit: \n  13 | raise SystemExit"),
         ("1 //\n", "bindings/answer.py:13: SyntaxError: invalid syntax\n  13 | 1 //"),
     ],
-    ids=["execution", "syntax"],
+    ids=["execution", "exit", "syntax"],
 )
 def test_error_in_a_wrapper(notebook, text, shown):
     path = notebook.folder / "bindings" / "answer.py"
