@@ -6,7 +6,15 @@ import sys
 from importlib.machinery import EXTENSION_SUFFIXES
 
 from _jit_loader import machine, toolchain
-from _jit_loader.hit import CUDA_SETTINGS, PATH_LISTS, SETTINGS, digest_of, pytorch_version, stamp
+from _jit_loader.hit import (
+    CUDA_SETTINGS,
+    PATH_LISTS,
+    SETTINGS,
+    common_nvcc_flags,
+    digest_of,
+    pytorch_version,
+    stamp,
+)
 
 # What compilers and linkers only read; and a path alone.
 PATH_FLAGS = (
@@ -124,6 +132,7 @@ class Request:
                 roots.relative(source): flags for source, flags in self.source_flags.items()
             },
             "nvcc flags": [roots.relative_text(flag) for flag in self.extra_cuda_cflags],
+            "PyTorch's nvcc flags": common_nvcc_flags() if self.with_cuda else None,
             "GPU architectures": self.architecture_flags,
             # A library that is named by its path may be looked for there when it is loaded.
             "linker flags": [

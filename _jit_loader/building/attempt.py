@@ -13,7 +13,13 @@ from _jit_loader.building import closure, reasons
 from _jit_loader.building.checker import make_checker
 from _jit_loader.building.display import BuildLine
 from _jit_loader.building.errors import CompileError, LoadError, compile_error, named_files
-from _jit_loader.building.flags import cuda_home, link_flags, own_statics_flags
+from _jit_loader.building.flags import (
+    cuda_home,
+    is_gnu,
+    link_flags,
+    openmp_flags,
+    own_statics_flags,
+)
 from _jit_loader.building.inputs import Clock, Inputs, InputsChanged, merged
 from _jit_loader.building.jobs import parallel_jobs
 from _jit_loader.building.ninja_file import NinjaFile
@@ -78,11 +84,12 @@ class Attempt:
     def _load_arguments(self):
         """What PyTorch's load is called with."""
         request = self.request
+        gnu = is_gnu(shlex.join(toolchain.cxx_command()))
         self.stand_ins = make_stand_ins(request.sources, self.folder)
         arguments = {
             "name": request.name,
             "sources": self.stand_ins,
-            "extra_cflags": own_statics_flags(shlex.join(toolchain.cxx_command())),
+            "extra_cflags": own_statics_flags(gnu),
             "extra_cuda_cflags": list(request.architecture_flags),
             "extra_ldflags": request.extra_ldflags + link_flags(self.cuda_home, self.folder),
             "extra_include_paths": [p.replace("$", "$$") for p in request.extra_include_paths],
@@ -92,8 +99,9 @@ class Attempt:
             "is_standalone": request.form == "executable",
         }
         arguments["extra_cflags"] += request.extra_cflags
+        arguments["extra_ldflags"] += openmp_flags(gnu, request.extra_cflags)
         if request.with_cuda:
-            host_flags = own_statics_flags(toolchain.host_compiler(), "-Xcompiler=")
+            host_flags = own_statics_flags(is_gnu(toolchain.host_compiler()), "-Xcompiler=")
             arguments["extra_cuda_cflags"] += host_flags + request.extra_cuda_cflags
         return arguments
 

@@ -349,6 +349,22 @@ def test_nvcc_flags(cuda):
     assert all(now != then for now, then in zip(asked(cuda), before))
 
 
+def test_nvcc_flags_of_pytorch_that_a_program_changes(cuda, monkeypatch):
+    from torch.utils import cpp_extension
+
+    before = asked(cuda)
+    flags = [flag for flag in cpp_extension.COMMON_NVCC_FLAGS if "HALF" not in flag]
+    monkeypatch.setattr(cpp_extension, "COMMON_NVCC_FLAGS", flags)
+    assert all(now != then for now, then in zip(asked(cuda), before))
+
+
+def test_nvcc_flags_of_pytorch_before_it_is_imported(cuda):
+    """A process that has not imported what holds them asks for the same build."""
+    from torch.utils import cpp_extension
+
+    assert cpp_extension.COMMON_NVCC_FLAGS == hit.COMMON_NVCC_FLAGS
+
+
 def test_gpus_of_the_machine(cuda, monkeypatch):
     def plug(names, architectures):
         monkeypatch.setattr(hit, "gpus", lambda: names)
