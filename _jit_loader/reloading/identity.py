@@ -1,6 +1,7 @@
 """Makes a function or class that others have imported the one of the new code."""
 
 import contextlib
+import sys
 import types
 
 # Where a method keeps its functions that is none itself.
@@ -21,7 +22,7 @@ def keep_identity(before, namespace, module_name):
         if name in before
         and value is not before[name]
         and callable(value)
-        and getattr(value, "__module__", None) == module_name
+        and (getattr(value, "__module__", None) == module_name or _is_compiled(before[name]))
     }
     others = []
     kept = {}  # id of a new class: the old one
@@ -35,6 +36,14 @@ def keep_identity(before, namespace, module_name):
     for value in namespace.values():
         _keep_bases(value, kept)
     return others
+
+
+def _is_compiled(value):
+    """Whether it is a function of an op's module, which nobody imports under its name."""
+    if not isinstance(value, types.BuiltinFunctionType):
+        return False
+    module = value.__module__ or ""
+    return module not in sys.modules or module.startswith("jit_loader_builds.")  # see hit.py
 
 
 def _take_over(old, new, kept):

@@ -107,11 +107,15 @@ class Renewal:
         new = project.loaded_ops()[key][1]
         if new is self._old:
             return []
-        functions = [name for name in vars(self._old) if callable(getattr(new, name, None))]
-        return [
-            (self._old, new),
-            *((getattr(self._old, name), getattr(new, name)) for name in functions),
-        ]
+        functions = {name: value for name, value in vars(self._old).items() if callable(value)}
+        gone = [name for name in functions if not hasattr(new, name)]
+        if gone:
+            text = (
+                f"{self.name}: the new build has no {', '.join(gone)}; who has it keeps the old one"
+            )
+            print(text, file=sys.stderr)
+        pairs = [(functions[name], getattr(new, name)) for name in functions if name not in gone]
+        return [(self._old, new), *pairs]
 
 
 def _question(ops):

@@ -54,6 +54,15 @@ def test_module_that_a_cell_has_loaded_itself_is_the_new_one_for_all(notebook):
     assert notebook.succeed("print(get(), described())") == "14 the answer is 14"
 
 
+def test_function_that_is_renamed_in_the_binding(notebook):
+    notebook.edit("bindings/answer.cpp", '"get", get', '"got", get')
+    outcome = notebook.run("print(get())")
+    assert "answer: the new build has no get; who has it keeps the old one" in outcome.stderr
+    notebook.edit("bindings/answer.py", "load_op('answer').get", "load_op('answer').got")
+    notebook.edit("kernels/answer_math.h", "42", "15")
+    assert notebook.succeed("print(get(), described())") == "15 the answer is 15"
+
+
 def test_nothing_is_asked_of_the_loader_where_nothing_changed(notebook):
     count = "from _jit_loader import memo, project\nmemo.SETTLED_NS, asked = 0, []\n"
     count += "original = project.build_of\n"
