@@ -54,7 +54,7 @@ def question(name, project, flags):
 
 
 def put_in_force(key, module):
-    """Tells whoever uses an op, by its project and title, of its module, where that is a new one."""
+    """Tells whoever uses the op of a project and title of its module, where that is a new one."""
     if _in_force.get(key) not in (None, module):
         for listener in _listeners.get(key, ()):
             listener(module)

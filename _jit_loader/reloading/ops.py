@@ -74,7 +74,7 @@ class Ops:
         replaced = {}
         for renewal in renewals:
             if pairs := renewal.put_in_force():
-                replaced[renewal.name] = pairs
+                replaced.setdefault(renewal.name, []).extend(pairs)  # of all its variants
         self._seen = {key: module for key, (*_, module) in project.loaded_ops().items()}
         return replaced
 
