@@ -2,6 +2,7 @@
 
     from jit_loader import load          # any extension; arguments as PyTorch's load has them
     from jit_loader import load_op       # the op add2 of this project's kernels/ and bindings/
+    %load_ext jit_loader                 # in a notebook: what changes is in force in the next cell
 
 Settings (environment variables):
 
@@ -159,6 +160,29 @@ def load_op(
             return variants.load_all(name, project, flags, defines, on_load)
         flags = variants.flags_of(flags, defines)
     return _project.load_op(name, project, flags, on_load)
+
+
+def load_ipython_extension(shell):
+    """`%load_ext jit_loader`, in a notebook or in IPython.
+
+    Before each cell runs, the ops that are loaded are built anew where a kernel, a header or a
+    binding has changed, and their wrappers in bindings/ are executed anew where they have. What was
+    imported before goes on with the new code. Where something does not compile, the cell shows the
+    error and is not run.
+
+    %%kernel FILE writes the cell to kernels/FILE; %%cpp and %%cuda compile the cell and put its
+    functions into the namespace: see their help (%%cpp?).
+    """
+    from _jit_loader.notebook import extension
+
+    extension.load(shell)
+
+
+def unload_ipython_extension(shell):
+    """`%unload_ext jit_loader`."""
+    from _jit_loader.notebook import extension
+
+    extension.unload(shell)
 
 
 def loaded(name):

@@ -5,7 +5,8 @@ import shlex
 
 import _jit_loader
 
-_in_force = {}  # (project, title): the module that the last load_op returned
+_asked = {}  # (project, title): the name and the flags of the last load_op
+_in_force = {}  # (project, title): the module that it returned
 _listeners = {}  # (project, title): the functions to call with each new module
 
 
@@ -28,14 +29,11 @@ def load_op(name, project, flags, on_load=None):
     """See jit_loader.load_op; flags as in load."""
     module = load(name, project, flags).result
     key = project, title_of(name, flags)
-    listeners = _listeners.setdefault(key, [])
-    if _in_force.get(key) not in (None, module):
-        for listener in listeners:
-            listener(module)
-    _in_force[key] = module
+    put_in_force(key, module)
+    _asked[key] = name, flags
     if on_load is not None:
         on_load(module)
-        listeners.append(on_load)
+        _listeners.setdefault(key, []).append(on_load)
     return module
 
 
@@ -45,9 +43,27 @@ def load(name, project, flags):
     flags: the values of Request's extra_... arguments, by name, and the variant's "defines", if it
     is one, as variants.normalized has them.
     """
-    asked = [name, project, flags]
+    asked = question(name, project, flags)
     title = title_of(name, flags)
-    return _jit_loader.load(name, "load_op", asked, lambda: requests(*asked), title=title)
+    return _jit_loader.load(name, *asked, lambda: requests(name, project, flags), title=title)
+
+
+def question(name, project, flags):
+    """The kind and the arguments that _jit_loader.load is asked with."""
+    return "load_op", [name, project, flags]
+
+
+def put_in_force(key, module):
+    """Tells whoever uses the op of a project and title of its module, where that is a new one."""
+    if _in_force.get(key) not in (None, module):
+        for listener in _listeners.get(key, ()):
+            listener(module)
+    _in_force[key] = module
+
+
+def loaded_ops():
+    """{(project, title): (name, flags, module)} of the ops that are in force in this process."""
+    return {key: (*asked, _in_force[key]) for key, asked in _asked.items()}
 
 
 def title_of(name, flags):

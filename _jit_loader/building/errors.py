@@ -70,7 +70,14 @@ HINTS = {
 }
 
 
-class CompileError(RuntimeError):
+class ShownAlone:
+    """For an error whose message says where it is: IPython shows no frames, which are ours."""
+
+    def _render_traceback_(self):
+        return f"{type(self).__name__}: {self}".splitlines()
+
+
+class CompileError(ShownAlone, RuntimeError):
     """A source did not compile, link or load. The message names the first error."""
 
 
