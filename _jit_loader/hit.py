@@ -23,7 +23,7 @@ from importlib.machinery import EXTENSION_SUFFIXES
 # Where the cache is, and who could have written there.
 
 # Raised whenever what is stored, or how it is named, changes: an older cache is then left alone.
-FORMAT = "v3"
+FORMAT = "v4"
 
 
 def cache_folder():
@@ -103,6 +103,14 @@ CUDA_SETTINGS = (
     # nvcc.profile adds to these.
     *("INCLUDES", "SYSTEM_INCLUDES", "CUDAFE_FLAGS", "PTXAS_FLAGS"),
 )
+# What PyTorch gives to every nvcc, unless a program has changed its list.
+COMMON_NVCC_FLAGS = [
+    "-D__CUDA_NO_HALF_OPERATORS__",
+    "-D__CUDA_NO_HALF_CONVERSIONS__",
+    "-D__CUDA_NO_BFLOAT16_CONVERSIONS__",
+    "-D__CUDA_NO_HALF2_OPERATORS__",
+    "--expt-relaxed-constexpr",
+]
 TOOL_FOLDERS = ("PATH", "CUDA_HOME", "CUDA_PATH")
 
 
@@ -125,6 +133,7 @@ def memo_paths(kind, arguments):
         os.getcwd() if any(itertools.starmap(_is_relative, environment.items())) else None,
         [torch.__file__, *pytorch_version()],
         [sys.prefix, sys.base_prefix, EXTENSION_SUFFIXES[0]],
+        common_nvcc_flags(),
         [os.uname().machine, _boot(), None if names_architectures() else gpus()],
     ]
     digest = digest_of(asked)
@@ -135,6 +144,12 @@ def memo_paths(kind, arguments):
 def names_architectures():
     """Whether TORCH_CUDA_ARCH_LIST says what to compile for, so that the GPUs need not be asked."""
     return os.environ.get("TORCH_CUDA_ARCH_LIST", "") not in ("", "native")
+
+
+def common_nvcc_flags():
+    """PyTorch's list, which a program may have changed."""
+    module = sys.modules.get("torch.utils.cpp_extension")
+    return getattr(module, "COMMON_NVCC_FLAGS", COMMON_NVCC_FLAGS)
 
 
 def pytorch_version():

@@ -14,8 +14,16 @@ REGISTRATIONS = {
 }
 
 
+class RestartNeeded(RuntimeError):
+    """The new version can only be used by another process."""
+
+
+class ClassNeedsRestart(LoadError, RestartNeeded):
+    """The same, where the new version does not load here."""
+
+
 def refuse_second_registration(name, before, library=None):
-    """Raises a RuntimeError where a second registration would end the process.
+    """Raises RestartNeeded where a second registration would end the process.
 
     before: the libraries that were opened under this name. library: the one to open, which is none
     of them; None where one is to be built first.
@@ -24,7 +32,7 @@ def refuse_second_registration(name, before, library=None):
     if not registered:
         return
     if library is None or _registrations(_file_bytes(library)):
-        raise RuntimeError(
+        raise RestartNeeded(
             f"{name} registers {' and '.join(registered)}, which PyTorch takes only once in a "
             "process, and it has changed since it was loaded here. Restart Python to use the new "
             "version; until then the old one stays in force"
@@ -32,9 +40,9 @@ def refuse_second_registration(name, before, library=None):
 
 
 def explain_second_class(name, error):
-    """Raises a LoadError where a changed extension registers a class that the old one has."""
+    """Raises ClassNeedsRestart where a changed extension registers a class that the old one has."""
     if "is already registered" in str(error):
-        raise LoadError(
+        raise ClassNeedsRestart(
             f"{name} makes Python classes (py::class_), which pybind11 takes only once in a "
             f"process, and it has changed since it was loaded here ({error}). Restart Python to "
             "use the new version; until then the old one stays in force. To reload such a class "

@@ -61,7 +61,9 @@ AUTOCAST_KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU).add(
 )
 AUTOCAST_FROM = (torch.float32, torch.float16, torch.bfloat16)  # as PyTorch: not from float64
 
-_libraries = {}  # name: torch.library.Library, which unregisters what it holds when it goes
+# Where this module is executed anew, they are as they were.
+_libraries = globals().get("_libraries", {})  # name: torch.library.Library
+_calls = globals().get("_calls", {})  # (module, name): the function that stands for the op
 
 
 class _Build:
@@ -184,11 +186,15 @@ def differentiable(
         kept = [names.index(item) for item in saves]
         formula = forward = None
         told = set()  # of what the formula is told by name
-        scope = {
-            "NotImplemented": NotImplemented,
-            "is_dynamo_compiling": is_dynamo_compiling,
-            "is_any_autocast_enabled": torch._C._is_any_autocast_enabled,
-        }
+        # Where the wrapper is executed anew, the function that others have imported is that of the
+        # new code.
+        call = _calls.get((body.__module__, name))
+        scope = call.__globals__ if call else {}
+        scope.update(
+            NotImplemented=NotImplemented,
+            is_dynamo_compiling=is_dynamo_compiling,
+            is_any_autocast_enabled=torch._C._is_any_autocast_enabled,
+        )
 
         def use(module):
             nonlocal forward
@@ -299,7 +305,12 @@ def differentiable(
             autocast=AUTOCAST.format(arguments=arguments, shown=shown) if autocast else "",
         )
         exec(compile(source, f"<the call of {name}>", "exec"), scope)
-        call = functools.wraps(body)(scope[name])
+        if call is None:
+            call = _calls[body.__module__, name] = scope[name]
+        elif build_of is None:
+            call.build.users.clear()  # which may use what the binding no longer has
+        call.__code__, call.__defaults__ = scope[name].__code__, scope[name].__defaults__
+        functools.update_wrapper(call, body)
 
         def gradient(function):
             nonlocal formula, told

@@ -116,7 +116,7 @@ HOST_DEVICE double exponential(double x) {
 #endif
 }
 
-// 1 / x for x in [1, 2], to a unit in the last place. On the GPU in one instruction, where a
+// 1 / x for x of 1 and above, to a unit in the last place. On the GPU in one instruction, where a
 // division that minds every special case makes the sigmoid of 16-bit numbers compute-bound.
 HOST_DEVICE float reciprocal(float x) {
 #ifdef __CUDA_ARCH__

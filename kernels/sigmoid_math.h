@@ -2,14 +2,12 @@
 
 #include "kernels/exp.h"
 
-// From e^-|x|, which cannot overflow; e^-x would, and lose the results that are subnormal.
+// Below -88 for float e^-x is infinite and the result 0, as PyTorch's, where it would be subnormal.
+// From e^-|x|, which keeps those, 2^16 floats take 66 us on a CPU instead of 51 (PyTorch 55).
 struct Sigmoid {
   template <class T>
   HOST_DEVICE T operator()(T x) const {
-    const T e = exponential(choose(x < T{0}, x, -x));
-    const T r = reciprocal(T{1} + e);
-    // Not choose(x < 0, e, 1) * r: float16 then reached 3.96 TB/s on an H200 instead of 4.16.
-    return choose(x < T{0}, e * r, r);
+    return reciprocal(T{1} + exponential(-x));
   }
 };
 

@@ -10,6 +10,12 @@
 // On an H200, float32, n = 2^20 and f = 64: 554 us forward (4.4 TB/s), 620 us by feats, 568 us by
 // points. Loads that leave the first-level cache alone (no_allocate) take 583 us forward, and 1147
 // instead of 704 at n = 2^24 and f = 4, where each cache line is read 8 times.
+//
+// By feats, 2.40 GB go through the memory, each byte once (ncu: 0.28 read, 2.12 written), at 3.9
+// TB/s and 80% of its peak: writes alone would take 500 us, and the reads between them cost the
+// rest. 40 variants took from 624 to 720 us: streaming, write-through and bulk stores
+// (cp.async.bulk), 64 to 1024 threads, grid-stride loops, results in the order of memory, grad
+// fetched ahead into the L2 cache. By points it is 93% of the peak.
 
 template <class T>
 struct Single {

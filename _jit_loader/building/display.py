@@ -56,7 +56,9 @@ class BuildLine:
         from rich.live import Live
 
         console = Console(stderr=True)
-        if console.is_jupyter or not console.is_terminal:
+        # What stands in for stderr may say that it is a terminal: a notebook's does, and is not
+        # known for one by rich before a cell.
+        if console.is_jupyter or not console.is_terminal or sys.stderr is not sys.__stderr__:
             return None
         live = Live(get_renderable=self._text, console=console, transient=True)
         live.start(refresh=True)

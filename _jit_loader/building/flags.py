@@ -58,14 +58,24 @@ def _compiler_finds(library):
     return os.path.isabs(os.fsdecode(result.stdout.strip()))
 
 
-def own_statics_flags(compiler, prefix=""):
-    """Flags that keep the statics of a rebuilt module apart from those of the version before it.
-
-    g++ marks inline functions' and templates' statics so that a process has only one of each.
-    """
+def is_gnu(compiler):
+    """Whether it is g++, by what it says of itself."""
     try:
         command = [*shlex.split(compiler), "--version"]
         said = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
     except OSError:
-        return []
-    return [f"{prefix}-fno-gnu-unique"] if b"Free Software Foundation" in said.stdout else []
+        return False
+    return b"Free Software Foundation" in said.stdout
+
+
+def own_statics_flags(gnu, prefix=""):
+    """Flags that keep the statics of a rebuilt module apart from those of the version before it.
+
+    g++ marks inline functions' and templates' statics so that a process has only one of each.
+    """
+    return [f"{prefix}-fno-gnu-unique"] if gnu else []
+
+
+def openmp_flags(gnu, cflags):
+    """The linker's part of clang's -fopenmp: what g++'s needs is in PyTorch's own libraries."""
+    return ["-fopenmp"] if "-fopenmp" in cflags and not gnu else []

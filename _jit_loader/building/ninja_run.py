@@ -5,9 +5,9 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 
 from _jit_loader.building.jobs import parallel_jobs
+from _jit_loader.processes import session_members
 
 STATUS = "@jit_loader@ "
 
@@ -18,9 +18,10 @@ WATCHER = 'read word || kill -TERM "$0"'
 
 
 class NinjaResult:
-    def __init__(self, returncode, output):
+    def __init__(self, returncode, output, said):
         self.returncode = returncode
         self.output = output  # lines without the progress
+        self.said = said  # {output name: those of the step that made it}
 
 
 def ninja_path():
@@ -51,21 +52,24 @@ def run_ninja(folder, on_started, on_finished, verbose=False):
         stderr=subprocess.STDOUT,
         start_new_session=True,
     )
-    output = []
+    output, said = [], {}
+    current = []
     try:
         with _watched(process):
             on_started()
             for raw in process.stdout:
                 line = os.fsdecode(raw).rstrip("\n")
                 if line.startswith(STATUS):
+                    current = said.setdefault(line[len(STATUS) :], [])
                     on_finished(line[len(STATUS) :])
                     continue
                 output.append(line)
+                current.append(line)
                 if verbose and not os.path.isfile(os.path.join(folder, line)):  # the linker's trace
                     print(line, flush=True)
         if process.wait() < 0:
             output.append(f"ninja: fatal: it was ended by signal {-process.returncode}")
-        return NinjaResult(process.returncode, output)
+        return NinjaResult(process.returncode, output, said)
     finally:
         if process.poll() != 0:  # ninja may have been killed, and its compilers not
             stop_session(process)
@@ -91,24 +95,8 @@ def stop_session(process):
     process.send_signal(signal.SIGINT)
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(timeout=0.5)
-    for pid in _session_members(process.pid):
+    for pid in session_members(process.pid):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     process.kill()
     process.wait()
-
-
-def _session_members(session):
-    if not sys.platform.startswith("linux"):
-        return []
-    members = []
-    for name in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{name}/stat", "rb") as file:
-                # The command's name, in parentheses, may hold spaces.
-                fields = file.read().rpartition(b") ")[2].split()
-        except OSError:
-            continue
-        if int(fields[3]) == session:
-            members.append(int(name))
-    return members

@@ -98,6 +98,59 @@ def test_loads_are_compared(tmp_path, monkeypatch):
     assert by_question["nothing built, 2 processes"]["compilations"] == {"ours": 0, "torch": 0}
 
 
+def test_saves_are_compared(tmp_path, monkeypatch):
+    """With times made up, one way that runs old code, and the folders and edits as they are."""
+    from benchmarks import watch
+
+    def made_up(script, edit):
+        old = script.value
+        getattr(script, f"edit_{edit}")()
+        value = old if (script.way, edit) == ("torch", "header") else script.value
+        return {"value": value, "seconds": 1.0 + watch.WAYS.index(script.way)}
+
+    monkeypatch.setattr(watch.Script, "prepare", lambda self: None)
+    monkeypatch.setattr(watch.Script, "time", made_up)
+    monkeypatch.setattr(watch, "SETTLING_SECONDS", 0)
+    monkeypatch.setattr(sys, "argv", ["watch", "--quick", "--out", str(tmp_path)])
+    watch.main()
+    kernel, header, wrapper = results_in(tmp_path)["results"]
+    assert (kernel["edit"], wrapper["edit"]) == ("kernel", "wrapper")
+    assert kernel["torch_over_watch"] == 3.0
+    assert kernel["watch_beyond_alone"] == -3.0
+    assert [result["stale"] for result in (kernel, header, wrapper)] == [[], ["torch"], []]
+
+
+def test_edits_in_a_notebook_are_compared(tmp_path, monkeypatch):
+    """With times made up."""
+    from benchmarks import notebook
+
+    class MadeUpNotebook(MadeUpWorker):
+        def path(self):
+            return "/nowhere/extension.so"
+
+    monkeypatch.setattr(notebook.Op, "worker", lambda self, way: MadeUpWorker(way, self))
+    monkeypatch.setattr(notebook.Op, "notebook", lambda self: MadeUpNotebook("ours", self))
+    alone = lambda self, _: lambda: {"seconds": 0.5, "value": self.value}  # noqa: E731
+    monkeypatch.setattr(notebook.Op, "bare_commands", alone)
+    monkeypatch.setattr(sys, "argv", ["notebook", "edits", "--quick", "--out", str(tmp_path)])
+    notebook.main()
+    by_question = {result["question"]: result for result in results_in(tmp_path)["results"]}
+    assert by_question["kernel edit"]["medians"] == {"ours": 1.0, "torch": 2.0, "alone": 0.5}
+    assert by_question["header edit"]["stale"] == ["torch"]
+    assert by_question["wrapper edit"]["medians"] == {"ours": 1.0}
+
+
+def test_a_look_is_timed(tmp_path, monkeypatch):
+    from benchmarks import notebook
+
+    monkeypatch.setattr(notebook, "SETTLING_SECONDS", 0)
+    monkeypatch.setattr(notebook.ops, "op_names", lambda folder: ["add2"])
+    monkeypatch.setattr(sys, "argv", ["notebook", "look", "--quick", "--out", str(tmp_path)])
+    notebook.main()
+    (result,) = results_in(tmp_path)["results"]
+    assert len(result["samples"]["ours"]) == 10
+
+
 def test_a_worker_loads_what_was_edited(tmp_path):
     from benchmarks.subject import CountedCompilers, Subject
 

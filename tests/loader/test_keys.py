@@ -17,6 +17,7 @@ import torch
 import jit_loader
 from _jit_loader import contents, hit, machine, memo, request, toolchain
 from _jit_loader.building.checker import find_checker
+from _jit_loader.hit import FORMAT
 from _jit_loader.request import Request
 
 
@@ -49,7 +50,7 @@ class Library:
         return first
 
     def forget(self):
-        shutil.rmtree(self.cache / "v3" / "memos")
+        shutil.rmtree(self.cache / FORMAT / "memos")
 
     def assert_matters(self, change, undo):
         first, _ = self.settled()
@@ -354,6 +355,22 @@ def test_nvcc_flags(cuda):
     before = asked(cuda)
     cuda.options = {"extra_cuda_cflags": ["-O1"]}
     assert all(now != then for now, then in zip(asked(cuda), before))
+
+
+def test_nvcc_flags_of_pytorch_that_a_program_changes(cuda, monkeypatch):
+    from torch.utils import cpp_extension
+
+    before = asked(cuda)
+    flags = [flag for flag in cpp_extension.COMMON_NVCC_FLAGS if "HALF" not in flag]
+    monkeypatch.setattr(cpp_extension, "COMMON_NVCC_FLAGS", flags)
+    assert all(now != then for now, then in zip(asked(cuda), before))
+
+
+def test_nvcc_flags_of_pytorch_before_it_is_imported(cuda):
+    """A process that has not imported what holds them asks for the same build."""
+    from torch.utils import cpp_extension
+
+    assert cpp_extension.COMMON_NVCC_FLAGS == hit.COMMON_NVCC_FLAGS
 
 
 def test_gpus_of_the_machine(cuda, monkeypatch):

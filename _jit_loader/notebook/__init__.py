@@ -1,0 +1,1 @@
+"""A notebook: before each cell runs, what has changed is built and put in force; cell magics."""

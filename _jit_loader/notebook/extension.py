@@ -1,0 +1,25 @@
+"""%load_ext jit_loader, and %unload_ext."""
+
+from _jit_loader.notebook.before_cell import BeforeCell
+from _jit_loader.notebook.magics import Magics
+from _jit_loader.reloading import Reloading
+
+_notebooks = {}  # id of a shell: (BeforeCell, Magics)
+
+
+def load(shell):
+    """Where it is loaded already, nothing changes."""
+    if id(shell) in _notebooks:
+        return
+    reloading = Reloading(shell.user_ns)
+    before_cell, magics = BeforeCell(shell, reloading), Magics(shell, reloading)
+    before_cell.register()
+    shell.register_magics(magics)
+    _notebooks[id(shell)] = before_cell, magics
+
+
+def unload(shell):
+    before_cell, magics = _notebooks.pop(id(shell))
+    before_cell.unregister()
+    for name in magics.magics["cell"]:
+        shell.magics_manager.magics["cell"].pop(name, None)

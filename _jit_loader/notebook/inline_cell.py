@@ -1,0 +1,74 @@
+"""A cell of C++ or CUDA, compiled by load_inline."""
+
+import contextlib
+import re
+
+import jit_loader
+from _jit_loader import ops
+from _jit_loader.building.errors import CompileError
+from _jit_loader.notebook.cpp_functions import declarations
+
+# Headers with which a cell needs no torch/extension.h, which takes most of the time.
+OWN_HEADERS = re.compile(r"^[ \t]*#[ \t]*include[ \t]*<(?:torch|ATen|pybind11)/.*", re.MULTILINE)
+LINK_FLAGS = ("-l", "-L", "-Wl,")
+PLACE = re.compile(r"(?<!\S)[0-9a-f]{20}/(?:main\.cpp|cuda\.cu):")
+
+
+def compile_cell(source, words, cuda):
+    """{name: function} of what a cell defines, or of all that its own PYBIND11_MODULE does.
+
+    words: names of the functions that are wanted, by default of all, and flags for the compiler.
+    cuda: whether it is CUDA.
+
+    Raises: ValueError where there is no such function; else as load does.
+    """
+    flags = [word for word in words if word.startswith("-")]
+    wanted = [word for word in words if not word.startswith("-")]
+    functions = None if "PYBIND11_MODULE" in source else _chosen(declarations(source), wanted)
+    name = f"cell_{next(iter(functions))}" if functions else "cell"
+    link_flags = [flag for flag in flags if flag.startswith(LINK_FLAGS)]
+    compiler_flags = ["-O3", *(flag for flag in flags if flag not in link_flags)]
+    own_headers = OWN_HEADERS.findall(source)
+    # By a flag, so that the cell's lines keep their numbers.
+    extension = [] if own_headers else ["-include", "torch/extension.h"]
+    types = [] if own_headers else ["-include", "torch/types.h"]
+    arguments = {
+        "extra_cflags": ["-fopenmp", *extension],
+        "extra_ldflags": link_flags,
+        "extra_include_paths": _project(),
+        "functions": list(functions) if functions is not None else None,
+        "no_implicit_headers": True,
+        "with_pytorch_error_handling": not own_headers or "<torch/" in source,
+    }
+    if cuda:
+        declared = [*own_headers, *(functions or {}).values()]
+        arguments["cpp_sources"] = "".join(f"{line}\n" for line in declared)
+        arguments["cuda_sources"] = source
+        arguments["extra_cuda_cflags"] = [*compiler_flags, *types]
+    else:
+        arguments["cpp_sources"] = source
+        arguments["extra_cflags"] += compiler_flags
+    try:
+        module = jit_loader.load_inline(name, **arguments)
+    except CompileError as error:
+        raise type(error)(PLACE.sub("cell:", str(error))) from None
+    names = functions or [name for name in vars(module) if not name.startswith("_")]
+    return {name: getattr(module, name) for name in names}
+
+
+def _chosen(found, wanted):
+    missing = [name for name in wanted if name not in found]
+    if missing or not found:
+        raise ValueError(
+            f"the cell defines no function {' and '.join(missing)}".rstrip()
+            + " that can be called from Python: one outside of any namespace that is not static, "
+            "inline, a template or a kernel"
+        )
+    return {name: found[name] for name in wanted or found}
+
+
+def _project():
+    """What a cell can include: kernels/ of the project, where there is one."""
+    with contextlib.suppress(FileNotFoundError):
+        return [ops.current_project()]
+    return []

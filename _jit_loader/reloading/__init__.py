@@ -1,0 +1,52 @@
+"""Puts what has changed since in force, in a process that goes on: a notebook's.
+
+ops.py finds and builds the ops that changed, wrappers.py executes the Python beside them anew,
+identity.py and references.py see to it that what was imported before is the new code, and
+graphs.py that a captured CUDA graph tells that it is not.
+"""
+
+import sys
+
+from _jit_loader.reloading import graphs
+from _jit_loader.reloading.ops import Ops
+from _jit_loader.reloading.references import replace_references
+from _jit_loader.reloading.wrappers import Wrappers
+
+
+class Reloading:
+    """What is in force of the ops and wrappers that this process has loaded.
+
+    namespace: of the person who works in the process.
+    """
+
+    def __init__(self, namespace):
+        self._namespace = namespace
+        self._ops, self._wrappers = Ops(), Wrappers()
+
+    def reload(self):
+        """Builds what has changed, and when all of it compiles puts it in force.
+
+        Raises:
+            CompileError: a source does not compile; everything is as it was.
+            WrapperError: a wrapper cannot be executed; it is as it was.
+            RuntimeError, OSError: as _jit_loader.load has them.
+        """
+        wrappers = self._wrappers.changed()
+        if not wrappers and self._ops.are_unchanged():
+            return
+        renewals = self._ops.build()
+        pairs = {module.__name__: self._wrappers.execute(module) for module in wrappers}
+        pairs.update(self._ops.put_in_force(renewals))
+        self._replace([pair for replaced in pairs.values() for pair in replaced])
+        if wrappers and "torch._dynamo" in sys.modules:
+            sys.modules["torch._dynamo"].reset()  # what it has compiled is the old wrapper
+        graphs.mark_stale({name.rpartition(".")[2] for name in pairs})
+
+    def _replace(self, pairs):
+        if pairs:
+            modules = self._wrappers.modules()
+            replace_references(pairs, [self._namespace, *map(vars, modules)])
+
+    def take_stock(self):
+        """Makes the next look a quick one. It takes as long as some looks: not before a cell."""
+        self._ops.take_stock()

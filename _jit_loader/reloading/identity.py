@@ -1,0 +1,108 @@
+"""Makes a function or class that others have imported the one of the new code."""
+
+import contextlib
+import sys
+import types
+
+# Where a method keeps its functions that is none itself.
+WRAPPED = ("__func__", "fget", "fset", "fdel")
+# Each object has its own.
+OWN_ATTRIBUTES = {"__dict__", "__weakref__", "__module__", "__qualname__", "__name__"}
+
+
+def keep_identity(before, namespace, module_name):
+    """Gives a module's functions and classes the new code, and puts them in the new ones' place.
+
+    before: what its names stood for. namespace: what they stand for now; changed here. Returns
+    pairs of an old object and its new one where that is not possible.
+    """
+    new_of_module = {
+        name: value
+        for name, value in namespace.items()
+        if name in before
+        and value is not before[name]
+        and callable(value)
+        and (getattr(value, "__module__", None) == module_name or _is_compiled(before[name]))
+    }
+    others = []
+    kept = {}  # id of a new class: the old one
+    for name, new in new_of_module.items():
+        old = before[name]
+        if _take_over(old, new, kept):
+            namespace[name] = old
+            kept[id(new)] = old
+        elif callable(old):
+            others.append((old, new))
+    for value in namespace.values():
+        _keep_bases(value, kept)
+    return others
+
+
+def _is_compiled(value):
+    """Whether it is a function of an op's module, which nobody imports under its name."""
+    if not isinstance(value, types.BuiltinFunctionType):
+        return False
+    module = value.__module__ or ""
+    return module not in sys.modules or module.startswith("jit_loader_builds.")  # see hit.py
+
+
+def _take_over(old, new, kept):
+    """Whether an old function or class now does what the new one does."""
+    try:
+        if type(old) is type(new) is types.FunctionType:
+            _take_over_function(old, new)
+            return True
+        if isinstance(old, type) and type(old) is type(new):
+            _take_over_class(old, new, kept)
+            return True
+    except (TypeError, ValueError, AttributeError):
+        pass  # another number of closed-over variables, another layout, an enum, ...
+    return False
+
+
+def _take_over_function(old, new):
+    old.__code__ = new.__code__  # raises a ValueError where it does not fit the closure
+    for cell, new_cell in zip(old.__closure__ or (), new.__closure__ or ()):
+        cell.cell_contents = new_cell.cell_contents
+    # Python 3.14 computes annotations when they are asked for.
+    annotations = "__annotate__" if hasattr(new, "__annotate__") else "__annotations__"
+    for name in ("__defaults__", "__kwdefaults__", "__doc__", annotations):
+        setattr(old, name, getattr(new, name))
+    vars(old).clear()
+    vars(old).update(vars(new))
+
+
+def _take_over_class(old, new, kept):
+    bases = tuple(kept.get(id(base), base) for base in new.__bases__)
+    if old.__bases__ != bases:
+        old.__bases__ = bases
+    for name, value in vars(new).items():
+        if name not in OWN_ATTRIBUTES and value is not vars(old).get(name):
+            setattr(old, name, value)
+    for name in set(vars(old)) - set(vars(new)) - OWN_ATTRIBUTES:
+        delattr(old, name)
+    # super() in a method asks for the class in which it was written.
+    for cell in _closed_over(list(vars(new).values())):
+        if cell.cell_contents is new:
+            cell.cell_contents = old
+
+
+def _closed_over(values):
+    """Yields the cells of functions, and of those that they wrap."""
+    seen = set()
+    while values:
+        value = values.pop()
+        values += [getattr(value, name, None) for name in WRAPPED if name in dir(type(value))]
+        if not isinstance(value, types.FunctionType) or id(value) in seen:
+            continue
+        seen.add(id(value))
+        for cell in value.__closure__ or ():
+            with contextlib.suppress(ValueError):  # an empty one
+                values.append(cell.cell_contents)
+                yield cell
+
+
+def _keep_bases(value, kept):
+    """A class derived from a new class that gave way to the old one is derived from that."""
+    if isinstance(value, type) and any(id(base) in kept for base in value.__bases__):
+        value.__bases__ = tuple(kept.get(id(base), base) for base in value.__bases__)

@@ -1,0 +1,59 @@
+"""What a run tells the process that it was forked from: what it is made of."""
+
+import contextlib
+import functools
+import os
+import sys
+
+import _jit_loader
+from _jit_loader.watching.warm import is_installed
+
+
+class Report:
+    """Tells (files to watch, installed modules to import ahead of the next run)."""
+
+    def __init__(self, connection):
+        self._connection = connection
+        self._told = set(sys.modules)
+
+    def tell(self, files=()):
+        """Tells these files, and what was imported since the last call."""
+        files, modules = list(files), []
+        for name in [name for name in sys.modules if name not in self._told]:
+            self._told.add(name)
+            # Not by getattr: some modules make what they are asked for.
+            spec = getattr(sys.modules.get(name), "__dict__", {}).get("__spec__")
+            if getattr(spec, "has_location", False):
+                if is_installed(name, spec.origin):
+                    modules.append(name)
+                else:
+                    files.append(os.path.abspath(spec.origin))
+        if files or modules:
+            with contextlib.suppress(OSError):  # the run may have closed all that it has open
+                self._connection.send((files, modules))
+
+    def tell_of_loads(self):
+        """Has each load of an extension tell its sources, then all that it was made of."""
+        load = _jit_loader.load
+
+        @functools.wraps(load)
+        def load_and_tell(name, kind, arguments, requests, *others):
+            request = None
+            with contextlib.suppress(Exception):  # which load will raise
+                request = requests()[-1]
+                # Now, because the first build may take minutes, or fail.
+                self.tell([*request.sources, *(f"{path}/" for path in request.extra_include_paths)])
+            loaded = load(name, kind, arguments, requests, *others)
+            if request is not None:
+                self.tell(_own_files(loaded, request))
+            return loaded
+
+        _jit_loader.load = load_and_tell
+
+
+def _own_files(loaded, request):
+    from _jit_loader.cache import read_checked
+    from _jit_loader.store import OWN_FILES
+
+    own = read_checked(os.path.join(os.path.dirname(loaded.path), OWN_FILES)) or ()
+    return map(request.roots.absolute, own)

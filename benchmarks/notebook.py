@@ -1,0 +1,194 @@
+"""How long does it take in a notebook from saving a file to the cell's result?
+
+    python -m benchmarks.notebook [edits] [look] [--sources plain light]
+
+edits: an op of two sources (sources/) and a wrapper, in a Jupyter kernel that has said %load_ext
+jit_loader, after an edit of its kernel, of a header that the kernel alone includes, and of the
+wrapper. The time is that from the saved file to the printed value, as the notebook's client sees
+it. "torch" is torch.utils.cpp_extension.load in a process that has loaded the extension before,
+without a notebook around it, and "alone" the commands that compile the kernel and link.
+
+look: what happens before a cell where nothing has changed, with all ops of this project loaded.
+"""
+
+import importlib
+import os
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+
+import jit_loader
+from _jit_loader import ops
+from _jit_loader.reloading import Reloading
+from benchmarks import report
+from benchmarks.loading import SETTLING_SECONDS, compare, summary
+from benchmarks.subject import Subject
+from benchmarks.worker import ROOT
+
+SOURCES = ("plain", "light")
+WAYS = ("ours", "torch", "alone")
+LOOKS = 200
+WRAPPER = """\
+from jit_loader import load_op
+
+kWrapperValue = 0;
+module = load_op("extension")
+
+
+def value():
+    return module.value() + kWrapperValue
+"""
+
+
+class Op(Subject):
+    """A subject in kernels/ and bindings/, with a wrapper."""
+
+    def __init__(self, folder, source, device):
+        super().__init__(folder, source, device)
+        for name in ("kernels", "bindings"):
+            (self.folder / name).mkdir()
+        binding, kernel = map(Path, self.sources)
+        ending = {"cpu": "_cpu.cpp", "cuda": ".cu"}[device]
+        self._kernel = kernel.rename(self.folder / "kernels" / f"extension{ending}")
+        self._header = self._header.rename(self.folder / "kernels" / "value.h")
+        binding = binding.rename(self.folder / "bindings" / "extension.cpp")
+        self.sources = [str(binding), str(self._kernel)]
+        self._wrapper = self.folder / "bindings" / "extension.py"
+        self._wrapper.write_text(WRAPPER)
+        self._wrapper.with_name("__init__.py").touch()
+
+    def edit_wrapper(self):
+        self._edit(self._wrapper, "kWrapperValue")
+
+    def notebook(self):
+        return Notebook(self.folder, self._environment)
+
+
+class Notebook:
+    """A Jupyter kernel that has loaded the op."""
+
+    def __init__(self, folder, environment):
+        from jupyter_client.manager import KernelManager
+
+        path = os.pathsep.join([str(folder), str(ROOT)])
+        self._manager = KernelManager()
+        self._manager.start_kernel(cwd=str(folder), env={**environment, "PYTHONPATH": path})
+        self._client = self._manager.blocking_client()
+        self._client.start_channels()
+        self._client.wait_for_ready(timeout=120)
+        self.run("%load_ext jit_loader\nimport jit_loader\nfrom bindings.extension import value")
+
+    def run(self, code):
+        """(what the cell printed, the seconds until then)"""
+        printed, seconds = "", None
+
+        def take(message):
+            nonlocal printed, seconds
+            content = message["content"]
+            if message["msg_type"] == "error":
+                raise SystemExit("\n".join(content["traceback"]))
+            if message["msg_type"] == "stream" and content["name"] == "stdout":
+                printed += content["text"]
+                seconds = time.perf_counter() - started
+
+        started = time.perf_counter()
+        self._client.execute_interactive(code, output_hook=take, timeout=600)
+        return printed, seconds
+
+    def load(self):
+        printed, seconds = self.run("print(value())")
+        return {"seconds": seconds, "value": int(printed)}
+
+    def path(self):
+        return self.run("print(jit_loader.loaded('extension').path)")[0].strip()
+
+    def close(self):
+        self._client.stop_channels()
+        self._manager.shutdown_kernel(now=True)
+
+
+def edits(source, device, quick):
+    """Yields the results of one source."""
+    rounds = 1 if quick else 5
+    with tempfile.TemporaryDirectory() as folder:
+        op = Op(folder, source, device)
+        worker, notebook = op.worker("torch"), op.notebook()
+        worker.wait_until_ready()
+        calls = {"ours": notebook.load, "torch": worker.load}
+        compare(calls, 1, op)
+        calls["alone"] = op.bare_commands(notebook.path())
+        result = compare(calls, rounds, op, op.edit_kernel)
+        yield {"question": "kernel edit", **result}
+        # PyTorch's does not see it: it returns the old code.
+        yield {"question": "header edit", **compare(calls, rounds, op, op.edit_header)}
+        worker.close()
+        wrapper = compare({"ours": notebook.load}, rounds, op, op.edit_wrapper)
+        yield {"question": "wrapper edit", **wrapper}
+        notebook.close()
+
+
+def look(quick):
+    """The result of looks at all ops, one after the other."""
+    names = ops.op_names(ROOT)
+    for name in names:
+        importlib.import_module(f"bindings.{name}")
+    time.sleep(SETTLING_SECONDS)
+    reloading = Reloading({})
+    reloading.reload()
+    reloading.take_stock()
+    seconds = []
+    for _ in range(10 if quick else LOOKS):
+        started = time.perf_counter()
+        reloading.reload()
+        seconds.append(time.perf_counter() - started)
+    return {"question": "nothing changed", "ops": len(names), **summary({"ours": seconds})}
+
+
+def measure_edits(options, device):
+    results, rows = [], []
+    for source in options.sources:
+        for result in edits(source, device, options.quick):
+            results.append({"source": source, "built_for": device, **result})
+            rows.append((f"{source}: {result['question']}", *cells(result)))
+            report.progress(" ".join(rows[-1]))
+    report.table(
+        f"from a saved file to the cell's result, {device}", ["", *WAYS, "ours - alone"], rows
+    )
+    return results
+
+
+def cells(result):
+    medians = result["medians"]
+    texts = [
+        "stale" if way in result["stale"] else report.duration(medians[way]) for way in medians
+    ]
+    texts += [""] * (len(WAYS) - len(texts))
+    return [*texts, report.duration(medians["ours"] - medians.get("alone", 0))]
+
+
+def measure_look(options, device):
+    result = look(options.quick)
+    shown = report.duration(result["medians"]["ours"])
+    print(f"before a cell where nothing has changed, {result['ops']} ops loaded: {shown}")
+    return [{"built_for": device, **result}]
+
+
+PARTS = {"edits": measure_edits, "look": measure_look}
+
+
+def main():
+    parser = report.parser(__doc__)
+    parser.add_argument("parts", nargs="*", metavar="part", help="default: edits look")
+    parser.add_argument("--sources", nargs="+", choices=SOURCES, help="default: all")
+    options = parser.parse_args()
+    options.parts = options.parts or list(PARTS)
+    options.sources = options.sources or SOURCES[: 1 if options.quick else 2]
+    device = "cpu" if jit_loader.why_no_cuda() else "cuda"
+    results = [result for part in options.parts for result in PARTS[part](options, device)]
+    report.save("notebook", "cuda" if torch.cuda.is_available() else "cpu", options, results)
+
+
+if __name__ == "__main__":
+    main()

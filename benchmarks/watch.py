@@ -1,0 +1,185 @@
+"""How long is it from a save to the script's first line: in watch mode, and run by hand?
+
+    python -m benchmarks.watch --sources plain light
+
+A script imports PyTorch and a wrapper, which loads an extension: a binding (sources/) and a kernel
+that includes a header. What is timed begins with a save of the kernel, the header or the wrapper,
+and ends when the wrapper has been imported and the first line behind it runs:
+
+    watch  `python -m jit_loader watch script.py`, which runs all the time
+    ours   `python script.py` with jit_loader.load
+    torch  `python script.py` with torch.utils.cpp_extension.load
+    alone  the commands that compile the kernel and link; the floor, no Python at all
+
+A way that runs older code is called stale, and its time is none.
+"""
+
+import contextlib
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+
+import jit_loader
+from benchmarks import report, timing
+from benchmarks.subject import Subject
+from benchmarks.worker import ROOT
+
+SOURCES = ("plain", "light", "extension")
+SETTLING_SECONDS = 0.5  # so that one run's end is not a part of the next
+
+WAYS = ("watch", "ours", "torch", "alone")
+SCRIPT = """\
+import time
+import torch
+from wrapper import module, value
+print("first line", value(), time.time(), module.__file__, flush=True)
+"""
+WRAPPER = """\
+from {module} import load
+module = load({arguments})
+kWrapperValue = 0;
+def value():
+    return module.value() + kWrapperValue
+"""
+
+
+EDITS = ("kernel", "header", "wrapper")
+
+
+class Script(Subject):
+    """A script with its wrapper and its extension, in a folder of its own, run in one way."""
+
+    def __init__(self, folder, source, device, way):
+        folder = Path(folder, way)
+        folder.mkdir()
+        super().__init__(folder, source, device)
+        self.way = way
+        self._process = None
+        self._wrapper = self.folder / "wrapper.py"
+        module, arguments = "jit_loader", {"name": "extension", "sources": self.sources}
+        if way == "torch":
+            module = "torch.utils.cpp_extension"
+            arguments["build_directory"] = str(self._torch_folder)
+            arguments["extra_ldflags"] = self._torch_flags
+            self._environment = self._torch_environment
+        arguments = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+        self._wrapper.write_text(WRAPPER.format(module=module, arguments=arguments))
+        self.edit_wrapper()
+        (self.folder / "script.py").write_text(SCRIPT)
+
+    def edit_wrapper(self):
+        self._edit(self._wrapper, "kWrapperValue")
+
+    def prepare(self):
+        """Runs it for the first time, however long that takes."""
+        self._start()
+        value, _, path = self._first_line()
+        if value != self.value:
+            raise SystemExit(f"{self.way}: the first run shows {value}, not {self.value}")
+        if self.way == "alone":
+            self._bare = self.bare_commands(path)
+
+    def time(self, edit):
+        """{"value", "seconds"} of a save, until the script's first line has run."""
+        started = time.time()
+        getattr(self, f"edit_{edit}")()
+        if self.way == "alone":
+            return self._bare() if edit != "wrapper" else {"value": self.value, "seconds": 0.0}
+        if self.way != "watch":
+            self._start()
+        value, at, _ = self._first_line()
+        return {"value": value, "seconds": at - started}
+
+    def close(self):
+        if self._process is not None:
+            self._process.terminate()
+            self._process.communicate()
+
+    def _start(self):
+        self.close()
+        command = ["-m", "jit_loader", "watch"] if self.way == "watch" else []
+        self._process = subprocess.Popen(
+            [sys.executable, *command, "script.py"],
+            cwd=self.folder,
+            env={**self._environment, "PYTHONPATH": str(ROOT)},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def _first_line(self):
+        for line in self._process.stdout:
+            if line.startswith("first line "):
+                _, _, value, at, path = line.split()
+                return int(value), float(at), path
+        raise SystemExit(f"{self.way}: the script did not reach its first line")
+
+
+def results(source, device, quick):
+    """Yields the result of each kind of edit."""
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        scripts = {way: Script(folder, source, device, way) for way in WAYS}
+        for script in scripts.values():
+            stack.callback(script.close)
+            script.prepare()
+            report.progress(f"{source}: {script.way} is ready")
+        for edit in EDITS:
+            samples, stale = {way: [] for way in WAYS}, set()
+            for way, counts in timing.turns(WAYS, 1 if quick else 5, warm_up=0 if quick else 1):
+                time.sleep(SETTLING_SECONDS)
+                answer = scripts[way].time(edit)
+                if answer["value"] != scripts[way].value:
+                    stale.add(way)
+                if counts:
+                    samples[way].append(answer["seconds"])
+            medians = {way: timing.median(seconds) for way, seconds in samples.items()}
+            yield {
+                "source": source,
+                "built_for": device,
+                "edit": edit,
+                "stale": sorted(stale),
+                "medians": medians,
+                "watch_beyond_alone": medians["watch"] - medians["alone"],
+                **{f"{way}_over_watch": medians[way] / medians["watch"] for way in WAYS[1:3]},
+                "samples": samples,
+            }
+
+
+def row(result):
+    cells = [
+        "stale" if way in result["stale"] else report.duration(result["medians"][way])
+        for way in WAYS
+    ]
+    ratio = "" if "torch" in result["stale"] else f"{result['torch_over_watch']:.1f}"
+    return result["edit"], *cells, report.duration(result["watch_beyond_alone"]), ratio
+
+
+def main():
+    parser = report.parser(__doc__)
+    parser.add_argument("--sources", nargs="+", choices=SOURCES, help="default: plain light")
+    options = parser.parse_args()
+    why_no_cuda = jit_loader.why_no_cuda()
+    device = "cpu" if why_no_cuda else "cuda"
+    if why_no_cuda:
+        report.progress(f"built for the CPU: {why_no_cuda}")
+    all_results = []
+    for source in options.sources or SOURCES[: 1 if options.quick else 2]:
+        found = []
+        for result in results(source, device, options.quick):
+            found.append(result)
+            report.progress(f"{source}: {' '.join(row(result))}")
+        report.table(
+            f"from a save to the script's first line, {source} binding and a kernel, {device}",
+            ["edit of the", *WAYS, "watch - alone", "torch / watch"],
+            map(row, found),
+        )
+        all_results += found
+    report.save("watch", "cuda" if torch.cuda.is_available() else "cpu", options, all_results)
+
+
+if __name__ == "__main__":
+    main()

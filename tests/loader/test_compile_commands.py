@@ -1,0 +1,187 @@
+"""compile_commands.json: what an editor needs of each source, up to date after each build."""
+
+import concurrent.futures
+import json
+import os
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import jit_loader
+
+ROOT = Path(__file__).resolve().parents[2]
+
+BINDING = """\
+#include <Python.h>
+#include "kernels/{name}.h"
+static PyModuleDef definition = {{PyModuleDef_HEAD_INIT, "{name}", nullptr, -1, nullptr}};
+PyMODINIT_FUNC PyInit_{name}(void) {{
+  return answer() == 42 ? PyModule_Create(&definition) : nullptr;
+}}
+"""
+
+
+class Project:
+    """A project with the ops one, two and three, which share a header."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        for name in ("one", "two", "three"):
+            self.write(f"bindings/{name}.cpp", BINDING.format(name=name))
+            self.write(f"kernels/{name}.h", "long answer();\n")
+            self.write(f"kernels/{name}_cpu.cpp", "long answer() { return 42; }\n")
+        self.path = folder / "compile_commands.json"
+
+    def write(self, name, text):
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    def load(self, name, **options):
+        return jit_loader.load_op(name, project=str(self.folder), **options)
+
+    def entries(self):
+        return json.loads(self.path.read_text())
+
+    def files(self):
+        return sorted(os.path.relpath(entry["file"], self.folder) for entry in self.entries())
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
+    return Project(tmp_path / "project")
+
+
+def test_commands_compile_and_write_nothing(project):
+    project.load("one")
+    assert project.files() == ["bindings/one.cpp", "kernels/one_cpu.cpp"]
+    before = sorted(project.folder.rglob("*"))
+    for entry in project.entries():
+        words = [*shlex.split(entry["command"]), "-fsyntax-only"]
+        subprocess.run(words, cwd=entry["directory"], check=True)
+    assert sorted(project.folder.rglob("*")) == before
+
+
+def test_cuda_source_too(project):
+    if why_not := jit_loader.why_no_cuda():
+        pytest.skip(why_not)
+    project.write("kernels/one.cu", "__global__ void nothing() {}\n")
+    project.load("one")
+    (entry,) = [entry for entry in project.entries() if entry["file"].endswith(".cu")]
+    words = [*shlex.split(entry["command"]), "--dryrun"]
+    subprocess.run(words, cwd=entry["directory"], check=True, capture_output=True)
+    assert "-MF" not in words
+
+
+def test_every_build_updates_its_own_entries(project):
+    project.load("one")
+    project.load("two")
+    assert project.files() == [
+        *("bindings/one.cpp", "bindings/two.cpp", "kernels/one_cpu.cpp", "kernels/two_cpu.cpp")
+    ]
+    project.load("one", extra_cflags=["-DMORE"])
+    with_flag = [entry["file"] for entry in project.entries() if "-DMORE" in entry["command"]]
+    assert len(project.entries()) == 4
+    assert all(Path(file).name.startswith("one") for file in with_flag)
+    assert len(with_flag) == 2
+    # Of an op whose source is no more, the others' next build removes it.
+    (project.folder / "kernels" / "two_cpu.cpp").unlink()
+    project.load("one")
+    assert "kernels/two_cpu.cpp" in project.files()
+    project.load("three")
+    assert "kernels/two_cpu.cpp" not in project.files()
+
+
+def test_build_that_changes_nothing_in_it_leaves_the_file(project):
+    project.load("one")
+    before = project.path.stat()
+    # The binding's object is linked in as it is: ninja has no command for it then.
+    project.write("kernels/one_cpu.cpp", "long answer() { return 40 + 2; }\n")
+    project.load("one")
+    assert jit_loader.loaded("one").compiled
+    assert project.path.stat().st_mtime_ns == before.st_mtime_ns
+    assert len(project.entries()) == 2
+
+
+def test_error_is_no_reason_to_have_none(project):
+    project.write("kernels/one_cpu.cpp", "long answer() { return ; }\n")
+    with pytest.raises(jit_loader.CompileError):
+        project.load("one")
+    assert project.files() == ["bindings/one.cpp", "kernels/one_cpu.cpp"]
+
+
+def test_builds_at_the_same_time_lose_nothing(project):
+    with concurrent.futures.ThreadPoolExecutor() as executor:
+        assert len(list(executor.map(project.load, ["one", "two", "three"]))) == 3
+    assert len(project.entries()) == 6
+
+
+def test_what_others_wrote_stays(project):
+    other = {"directory": str(project.folder), "file": "kernels/two_cpu.cpp", "command": "c++ -c"}
+    project.path.write_text(json.dumps([other]))
+    project.load("one")
+    assert other in project.entries()
+    assert len(project.entries()) == 3
+    project.path.rename(project.folder / "build.json")
+    project.path.symlink_to("build.json")
+    before = project.path.read_text()
+    project.load("two")
+    assert project.path.is_symlink()
+    assert project.path.read_text() == before
+
+
+@pytest.mark.parametrize("text", ["[", '[1, {"file": 1}]'])
+def test_damaged_file_is_made_anew(project, text):
+    project.path.write_text(text)
+    project.load("one")
+    assert len(project.entries()) == 2
+
+
+def test_load_in_a_project_of_others_writes_none(project, tmp_path):
+    sources = [tmp_path / "theirs" / "src" / name for name in ("one.cpp", "one_cpu.cpp")]
+    sources[0].parent.mkdir(parents=True)
+    shutil.copy(project.folder / "bindings" / "one.cpp", sources[0])
+    shutil.copy(project.folder / "kernels" / "one_cpu.cpp", sources[1])
+    jit_loader.load("one", list(map(str, sources)), extra_include_paths=[str(project.folder)])
+    assert [*(tmp_path / "theirs").rglob("*.json"), *project.folder.glob("*.json")] == []
+
+
+def clangd_says(project, name):
+    """What clangd has to say of a file, with this project's .clangd."""
+    clangd = shutil.which("clangd") or pytest.skip("clangd is not installed")
+    shutil.copy(ROOT / ".clangd", project.folder)
+    checked = subprocess.run(
+        [clangd, f"--check={project.folder / name}", "--check-completion=0"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    lines = [line.partition("] ") for line in checked.stderr.splitlines() if line[:2] == "E["]
+    return [text for _, _, text in lines if not text.strip().startswith("tweak: ")]
+
+
+def test_clangd_takes_the_commands(project):
+    project.load("one")
+    assert clangd_says(project, "kernels/one_cpu.cpp") == []
+    project.write("kernels/one_cpu.cpp", "long answer() { return undeclared; }\n")
+    assert "undeclared" in " ".join(clangd_says(project, "kernels/one_cpu.cpp"))
+
+
+def test_clangd_takes_nvccs_flags(project):
+    """On a C++ source: of a .cu file it would want an installed CUDA."""
+    flags = (
+        "-ccbin g++ -gencode=arch=compute_90,code=sm_90 -gencode arch=compute_80,code=sm_80 "
+        "--expt-relaxed-constexpr --compiler-options '-fPIC' -Xcompiler=-fno-gnu-unique -Xptxas -v "
+        "-Xptxas=-v --use_fast_math -lineinfo -O3 -std=c++20"
+    )
+    entry = {
+        "directory": str(project.folder),
+        "command": f"nvcc {flags} -c kernels/one_cpu.cpp -o one.o",
+        "file": "kernels/one_cpu.cpp",
+    }
+    project.path.write_text(json.dumps([entry]))
+    assert clangd_says(project, "kernels/one_cpu.cpp") == []

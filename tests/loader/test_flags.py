@@ -1,0 +1,18 @@
+"""What the loader adds to a build's flags."""
+
+import pytest
+
+SAYS = 'case "$1" in --version) echo {}; exit;; esac\nexec'
+
+
+@pytest.mark.parametrize(
+    ("version", "linked"), [("clang version 18.1.3", True), ("Free Software Foundation", False)]
+)
+def test_clang_links_an_openmp_of_its_own(tiny, version, linked):
+    """g++'s is in PyTorch's libraries; a second one in the process would have its own threads."""
+    compiler = tiny.calls_path.parent / "c++"
+    compiler.write_text(compiler.read_text().replace("exec", SAYS.format(version)))
+    tiny.load(extra_cflags=["-fopenmp"])
+    calls = tiny.calls_path.read_text().splitlines()
+    link = next(call for call in calls if " -shared " in call and "-ltorch" in call)
+    assert ("-fopenmp" in link.split()) is linked

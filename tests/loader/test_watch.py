@@ -1,0 +1,403 @@
+"""python -m jit_loader watch, in a terminal: what a person relies on from save to save."""
+
+import contextlib
+import os
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from _jit_loader import processes
+from _jit_loader.command_line import main
+from tests.loader.conftest import make_compiler
+from tests.loader.terminal import Terminal
+
+ROOT = Path(__file__).resolve().parents[2]
+
+BINDING = """\
+#include <Python.h>
+#include "kernels/tiny.h"
+static PyObject* value(PyObject*, PyObject*) { return PyLong_FromLong(1000 + kernel()); }
+static PyMethodDef methods[] = {{"value", value, METH_NOARGS, ""}, {nullptr, nullptr, 0, nullptr}};
+static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "tiny", nullptr, -1, methods};
+PyMODINIT_FUNC PyInit_tiny(void) { return PyModule_Create(&definition); }
+"""
+FILES = {
+    "project/kernels/tiny.h": "long kernel();\n",
+    "project/kernels/deep/part.h": "#define PART 10\n",
+    "project/kernels/tiny_cpu.cpp": (
+        '#include "deep/part.h"\n#include "outer.inc"\n'
+        "long kernel() { return 100 + PART + OUTER; }\n"
+    ),
+    "project/bindings/tiny.cpp": BINDING,
+    "project/bindings/__init__.py": "",
+    "project/bindings/tiny.py": (
+        "from pathlib import Path\nfrom jit_loader import load_op\n"
+        "outer = Path(__file__).parents[2] / 'outer'\n"
+        "module = load_op('tiny', extra_cflags=[f'-I{outer}'])\n"
+        "def value():\n    return module.value() + 0\n"
+    ),
+    "project/examples/beside.py": "ADDED = 0\n",
+    "outer/outer.inc": "#define OUTER 1\n",
+}
+SCRIPT_NAME = "project/examples/run.py"
+SCRIPT = """\
+import beside
+from bindings.tiny import value
+
+print(f"value {value() + beside.ADDED}")
+"""
+
+
+class Session:
+    """watch examples/run.py in a project with the op tiny, from the project's root."""
+
+    def __init__(self, folder, script):
+        self.folder = folder
+        self.value = 1111  # of the op's files as they are
+        for name, text in {**FILES, SCRIPT_NAME: script}.items():
+            self.write(name, text)
+        compiler = make_compiler(folder / "bin")
+        self.environment = {
+            **os.environ,
+            "PATH": f"{compiler.parent}:{os.environ['PATH']}",
+            "PYTHONPATH": f"{folder / 'project'}:{folder / 'site-packages'}:{ROOT}",
+            "JIT_LOADER_CACHE": str(folder / "cache"),
+            "JIT_LOADER_QUIET": "0",
+            "TERM": "xterm",
+        }
+        self.terminal = Terminal(
+            [sys.executable, "-m", "jit_loader", "watch", "examples/run.py", "--flag", "a b"],
+            cwd=folder / "project",
+            env=self.environment,
+        )
+
+    def write(self, name, text):
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    def slow_down(self):
+        """Makes each compilation take long; returns a file that exists once one has begun."""
+        begun = self.folder / "begun"
+        compiler = self.folder / "bin" / "c++"
+        compiler.write_text(
+            compiler.read_text().replace("exec", f"touch {begun}; sleep 1000; exec")
+        )
+        return begun
+
+    def run(self, script):
+        """Saves a script, and returns what is shown until it has ended."""
+        self.write(SCRIPT_NAME, script)
+        return self.until_the_end()
+
+    def until_the_end(self):
+        return self.terminal.read_until(r"; waiting for a save\n")
+
+    def replace(self, name, before, after):
+        """Saves a changed file, and returns what is shown until the script has ended."""
+        text = (self.folder / name).read_text()
+        assert before in text
+        self.write(name, text.replace(before, after))
+        return self.until_the_end()
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory):
+    """The session and what its first run showed."""
+    session = Session(tmp_path_factory.mktemp("watch"), SCRIPT)
+    try:
+        yield session, session.until_the_end()
+    finally:
+        session.terminal.close()
+
+
+@pytest.fixture
+def session(first):
+    """The session, its script ended."""
+    return first[0]
+
+
+@pytest.fixture
+def op(session):
+    """The session, its script the one that shows the op's value."""
+    if (session.folder / SCRIPT_NAME).read_text() != SCRIPT:
+        assert f"value {session.value}\n" in session.run(SCRIPT)
+    return session
+
+
+def test_first_run(first):
+    _, shown = first
+    assert "tiny: first build: built in " in shown
+    assert "value 1111\n" in shown
+    assert re.search(r"^run.py: exit code 0 after [\d.]+ s; waiting", shown, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after", "more"),
+    [
+        ("project/kernels/tiny_cpu.cpp", "100", "200", 100),
+        ("project/kernels/deep/part.h", "10", "20", 10),
+        ("outer/outer.inc", "1", "2", 1),
+        ("project/bindings/tiny.cpp", "1000", "3000", 2000),
+        ("project/bindings/tiny.py", "+ 0", "+ 7", 7),
+        ("project/examples/beside.py", "0", "5", 5),
+    ],
+)
+def test_a_save_of_any_file_is_seen(op, name, before, after, more):
+    op.value += more
+    shown = op.replace(name, before, after)
+    assert f"value {op.value}\n" in shown
+    path = str(op.folder / name).removeprefix(f"{op.folder}/project/")
+    assert shown.startswith(f"run.py: {path} saved\n")
+
+
+def test_other_files_are_not_seen(session):
+    session.write("project/examples/notes.txt", "")
+    session.write("project/examples/result.json", "{}")
+    session.write("project/.git/hooks.py", "")
+    assert session.terminal.rest(0.5) == ""
+
+
+def test_script_is_run_as_by_python(session):
+    script = (
+        "import sys\n"
+        "print(sorted(globals()), __name__, __file__, __spec__, type(__loader__).__name__)\n"
+        "print(sys.argv, sys.path, sys.modules['__main__'].__file__)\n"
+        "print(sys.stdin.isatty(), sys.stdout.isatty())\n"
+        "print('end', file=sys.stderr)\nsys.exit('3 is the code')\n"
+    )
+    shown = session.run(script)
+    plain = Terminal(
+        [sys.executable, "examples/run.py", "--flag", "a b"],
+        cwd=session.folder / "project",
+        env=session.environment,
+    )
+    expected = plain.read_until("3 is the code\n")
+    plain.close()
+    assert expected in shown
+    assert "exit code 1 " in shown
+
+
+def test_input_is_the_terminals(session):
+    session.write(SCRIPT_NAME, "print(f'got {input(\"what? \")}')\n")
+    session.terminal.read_until(r"what\? ")
+    session.terminal.type("this\n")
+    assert "got this\n" in session.until_the_end()
+
+
+def test_compile_error_shows_and_the_fix_goes_on(op):
+    shown = op.replace("project/kernels/deep/part.h", "PART", "PART 10")
+    assert re.search(r"CompileError: tiny: kernels/\S+:\d: error: .*\n  \d \| ", shown), shown
+    assert "Traceback" not in shown
+    assert "run.py: exit code 1 after " in shown
+    assert f"value {op.value}\n" in op.replace("project/kernels/deep/part.h", "PART 10", "PART")
+
+
+def test_exception_shows_the_scripts_lines_alone(session):
+    shown = session.run("def f():\n    return 1 / 0\nf()\n")
+    path = str(session.folder / "project/examples/run.py")
+    assert re.findall(r'File "(.+?)"', shown) == [path, path]
+    assert "ZeroDivisionError: division by zero\nrun.py: exit code 1 after " in shown
+
+
+def test_syntax_error_shows(session):
+    shown = session.run("x = = 1\n")
+    assert 'examples/run.py", line 1' in shown
+    assert "Traceback" not in shown
+    assert "exit code 1 " in shown
+
+
+def test_crash_shows(session):
+    shown = session.run("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n")
+    assert "run.py: ended by signal 11 (Segmentation fault) after " in shown
+
+
+def test_nothing_of_the_last_run_remains(session):
+    script = (
+        "import os, random, subprocess, sys, numpy, torch\n"
+        "os.environ['LEFT'] = os.environ.get('LEFT', '') + 'x'\n"
+        "torch.left = getattr(torch, 'left', 0) + 1\n"
+        "import beside\n"
+        "beside.left = getattr(beside, 'left', 0) + 1\n"
+        "print(os.environ['LEFT'], torch.left, beside.left)\n"
+        "print('drew', random.random(), numpy.random.rand(), torch.rand(1).item())\n"
+        "left = subprocess.Popen(['sleep', '1000'], start_new_session=True)\n"
+        "print('left', left.pid)\n"
+    )
+    shown = [session.run(script), session.run(script + "\n")]
+    assert all("x 1 1\n" in text for text in shown)
+    draws = [re.search(r"drew (\S+) (\S+) (\S+)", text).groups() for text in shown]
+    assert not any(one == other for one, other in zip(*draws))
+    pids = [int(re.search(r"left (\d+)", text)[1]) for text in shown]
+    assert [os.path.exists(f"/proc/{pid}") for pid in pids] == [False, True]
+
+
+def test_same_length_within_a_second(session):
+    """Python's own cache of bytecode tells files apart by length and whole seconds."""
+    session.run("import changing\nprint(f'changing {changing.VALUE}')\n")
+    for digit in "123":
+        session.write("project/examples/changing.py", f"VALUE = {digit}\n")
+        assert f"changing {digit}\n" in session.until_the_end()
+
+
+def test_installed_modules_are_imported_once(session):
+    """But not those that a fork does harm to."""
+    session.write("site-packages/harmless.py", "print('importing')\n")
+    session.write(
+        "site-packages/harmful/__init__.py",
+        "import threading, time\n"
+        "threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()\n",
+    )
+    script = (
+        "import sys\n"
+        "names = ('harmless', 'wave', 'harmful', 'harmful.part', 'beside')\n"
+        "print('there', [name for name in names if name in sys.modules])\n"
+        "import harmful, beside, wave, harmless\n"
+    )
+    shown = session.run(script)
+    assert "there []\n" in shown
+    assert shown.count("importing\n") == 1
+    shown = session.run(script + "\n")
+    assert "there ['harmless', 'wave']\n" in shown
+    assert "importing\n" not in shown
+
+
+def test_save_while_it_runs(session):
+    script = (
+        "import atexit, time\n"
+        "print('begun', flush=True)\n"
+        "atexit.register(print, 'ended by itself')\n"
+        "time.sleep(1000)\n"
+    )
+    session.write(SCRIPT_NAME, script)
+    session.terminal.read_until("begun\n")
+    shown = session.run("print('anew')\n")
+    assert "ended by itself" not in shown
+    assert "anew\n" in shown
+    # One that takes no SIGTERM, and hides what is typed.
+    script = (
+        "import signal, termios, time\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "settings = termios.tcgetattr(0)\n"
+        "settings[3] &= ~termios.ECHO\n"
+        "termios.tcsetattr(0, termios.TCSANOW, settings)\n"
+        "print('begun', flush=True)\n"
+        "time.sleep(1000)\n"
+    )
+    session.write(SCRIPT_NAME, script)
+    session.terminal.read_until("begun\n")
+    assert not session.terminal.echoes()
+    assert "anew\n" in session.run("print('anew')\n")
+    assert session.terminal.echoes()
+
+
+def test_run_that_writes_code_does_not_start_itself(session):
+    script = (
+        "from pathlib import Path\n"
+        "Path(__file__).with_name('generated.h').write_text('int x;')\n"
+        "print('wrote')\n"
+    )
+    shown = session.run(script) + session.terminal.rest(1.5)
+    assert 1 <= shown.count("wrote\n") <= 2
+    # It is seen when a person saves it.
+    session.write("project/examples/generated.h", "int x;")
+    session.until_the_end()
+
+
+def test_new_folder(session):
+    session.run("import later.module\n")
+    session.write("project/examples/later/module.py", "print('imported')\n")
+    assert "imported\n" in session.until_the_end()
+
+
+def test_output_of_printf_is_not_lost(session):
+    shown = session.run("import ctypes\nctypes.CDLL(None).printf(b'from C')\n")
+    assert "from C" in shown
+
+
+@pytest.mark.gpu
+def test_every_run_has_the_gpu_to_itself(session):
+    script = (
+        "import torch\n"
+        "print('before', torch.cuda.is_initialized())\n"
+        "print('on the GPU', torch.ones(3, device='cuda').sum().item())\n"
+    )
+    for text in (script, script + "\n"):
+        shown = session.run(text)
+        assert "before False\non the GPU 3.0\n" in shown
+
+
+# How it ends
+
+
+def processes_of(session):
+    """The ids of the processes in a session's terminal, and of all that name its folder."""
+    found = set(processes.session_members(session.terminal.process.pid))
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            if str(session.folder).encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
+                found.add(int(pid))
+    return found - {os.getpid()}
+
+
+def test_interrupt_of_a_compilation_ends_everything(op, wait_for):
+    """The last test of the session: it is over then."""
+    begun = op.slow_down()
+    op.write("project/kernels/deep/part.h", "#define PART 60\n")
+    wait_for(begun.exists)
+    op.terminal.type("\x03")
+    assert op.terminal.process.wait(30) == 130
+    assert processes_of(op) == set()
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Starts a session whose script is running when it says 'begun'."""
+    sessions = []
+
+    def start_and_wait(script):
+        sessions.append(Session(tmp_path, script))
+        sessions[0].terminal.read_until("begun\n")
+        return sessions[0]
+
+    yield start_and_wait
+    for session in sessions:
+        session.terminal.close()
+
+
+def test_interrupt_leaves_a_script_time(start):
+    session = start(
+        "import subprocess, time\n"
+        "subprocess.Popen(['sleep', '1000'], start_new_session=True)\n"
+        "try:\n    print('begun', flush=True)\n    time.sleep(1000)\n"
+        "except KeyboardInterrupt:\n    time.sleep(0.3)\n    print('all is saved')\n"
+    )
+    children = processes.children(session.terminal.process.pid)
+    before = {pid for child in children for pid in [child, *processes.children(child)]}
+    assert len(before) == 3  # the script, what it has started, and what watches the files
+    session.terminal.type("\x03")
+    assert "all is saved\n" in session.terminal.read_until("saved\n")
+    assert session.terminal.process.wait(30) == 130
+    assert [pid for pid in before if os.path.exists(f"/proc/{pid}")] == []
+
+
+def test_killed_leaves_nothing(start, wait_for):
+    session = start("import time\nprint('begun', flush=True)\ntime.sleep(1000)\n")
+    session.terminal.process.kill()
+    session.terminal.process.wait()
+    wait_for(lambda: processes_of(session) == set())
+
+
+def test_end_of_what_watches_the_files_is_an_error(start):
+    session = start("import time\nprint('begun', flush=True)\ntime.sleep(1000)\n")
+    os.kill(min(processes.children(session.terminal.process.pid)), 9)
+    session.terminal.read_until("jit_loader: the process that watches the files has ended\n")
+    assert session.terminal.process.wait(30) == 1
+    assert processes_of(session) == set()
+
+
+def test_script_that_does_not_exist(tmp_path, capfd):
+    assert main(["watch", str(tmp_path / "nowhere.py")]) == 2
+    assert capfd.readouterr().err == f"jit_loader: there is no script {tmp_path}/nowhere.py\n"

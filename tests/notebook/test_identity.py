@@ -1,0 +1,146 @@
+"""A module that is executed anew: what others have imported of it is the new code."""
+
+import types
+
+import pytest
+
+from _jit_loader.reloading.identity import keep_identity
+from _jit_loader.reloading.references import replace_references
+
+
+class Module:
+    """A module, of which a text is executed, then another."""
+
+    def __init__(self, text):
+        self.module = types.ModuleType("wrapper")
+        exec(text, vars(self.module))
+
+    def execute(self, text):
+        before = dict(vars(self.module))
+        exec(text, vars(self.module))
+        return keep_identity(before, vars(self.module), "wrapper")
+
+    def __getattr__(self, name):
+        return getattr(self.module, name)
+
+
+def test_function_with_new_defaults_docstring_and_attributes():
+    module = Module("def f(x=1):\n    return x\nf.kind = 'old'\nf.gone = 1\n")
+    f = module.f
+    assert (
+        module.execute("def f(x=2, *, y=3):\n    'New.'\n    return x, y\nf.kind = 'new'\n") == []
+    )
+    assert module.f is f
+    assert (f(), f.__doc__, f.kind, hasattr(f, "gone")) == ((2, 3), "New.", "new", False)
+
+
+DECORATED = """
+import functools
+def decorate(f):
+    @functools.wraps(f)
+    def call(x):
+        return f(x) + {0}
+    return call
+@decorate
+def f(x):
+    return {1} * x
+"""
+
+
+def test_decorated_function():
+    module = Module(DECORATED.format(1, 10))
+    f = module.f
+    assert f(2) == 21
+    module.execute(DECORATED.format(2, 100))
+    assert module.f is f
+    assert f(2) == 202
+
+
+CLASS = """
+class Base:
+    def name(self):
+        return "{0}"
+class Derived(Base):
+    constant = "{0}"
+    def __init__(self):
+        super().__init__()
+    @property
+    def value(self):
+        return super().name() + "{0}"
+    @classmethod
+    def make(cls):
+        return cls()
+    @staticmethod
+    def plain():
+        return "{0}"
+    def {1}(self):
+        return 1
+"""
+
+
+def test_class_with_its_instances():
+    module = Module(CLASS.format("old", "gone"))
+    Base, Derived, instance = module.Base, module.Derived, module.Derived()
+    assert module.execute(CLASS.format("new", "more")) == []
+    assert (module.Base, module.Derived) == (Base, Derived)
+    assert Derived.__bases__ == (Base,)
+    assert (instance.value, Derived.constant, Derived.plain()) == ("newnew", "new", "new")
+    assert type(Derived.make()) is Derived
+    assert instance.more() == 1
+    assert not hasattr(instance, "gone")
+    assert isinstance(instance, module.Base)
+
+
+def test_new_class_derives_from_the_old_one():
+    module = Module("class A:\n    pass\n")
+    A = module.A
+    module.execute("class A:\n    pass\nclass B(A):\n    pass\n")
+    assert issubclass(module.B, A)
+
+
+def test_functions_that_refer_to_each_other():
+    text = "def make():\n    def f():\n        return g\n    def g():\n        return f\n"
+    text += "    return f\nclass A:\n    f = make()\n"
+    text += "    def name(self):\n        return super().__repr__()\n"
+    module = Module(text)
+    instance = module.A()
+    module.execute(text)
+    assert "A object" in instance.name()
+
+
+def test_what_cannot_take_over_is_replaced_by_name():
+    module = Module("import functools\n@functools.lru_cache\ndef f():\n    return 1\nN = 1\n")
+    namespace = {"mine": module.f, "number": module.N}
+    pairs = module.execute(
+        "import functools\n@functools.lru_cache\ndef f():\n    return 2\nN = 2\n"
+    )
+    replace_references(pairs, [namespace])
+    assert namespace["mine"]() == 2
+    assert namespace["number"] == 1, "a number is nobody's in particular"
+
+
+def test_function_of_another_module_stays_its_own():
+    module = Module("from os.path import join as f\n")
+    join = module.f
+    module.execute("from os.path import split as f\n")
+    assert module.f is not join
+    assert join("a", "b") == "a/b"
+
+
+@pytest.mark.parametrize("method", ["forward", "backward"])
+def test_autograd_function(method):
+    import torch
+
+    text = (
+        "import torch\nclass F(torch.autograd.Function):\n"
+        "    @staticmethod\n    def forward(ctx, x):\n        return 1 * x\n"
+        "    @staticmethod\n    def backward(ctx, grad):\n        return 1 * grad\n"
+    )
+    module = Module(text)
+    F, x = module.F, torch.ones(1, requires_grad=True)
+    returned = "return 1 * x" if method == "forward" else "return 1 * grad"
+    module.execute(text.replace(returned, returned.replace("1", "7")))
+    assert module.F is F
+    y = F.apply(x)
+    y.backward()
+    assert (y.item(), x.grad.item()) == ((7, 1) if method == "forward" else (1, 7))

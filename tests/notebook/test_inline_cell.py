@@ -1,0 +1,81 @@
+"""%%cpp and %%cuda: a cell is compiled, and its functions are the notebook's."""
+
+import pytest
+import torch
+
+import jit_loader
+from _jit_loader.notebook.cpp_functions import declarations
+from _jit_loader.notebook.inline_cell import compile_cell
+
+CELL = """\
+%%cpp -O0 -DTWO=2
+static int two() { return TWO; }
+int twice(int x) { return two() * x; }
+int thrice(int x) { return 3 * x; }
+#include <pybind11/pybind11.h>
+"""
+
+
+def test_cell_of_cpp(notebook):
+    assert notebook.run(CELL).stderr.startswith("cell_twice: first build: compiling main.o")
+    assert notebook.succeed("print(twice(4), thrice(4), 'two' in globals())") == "8 12 False"
+    broken = CELL.replace("-O0", "-Wfatal-errors").replace("two() * x;", "two() * x")
+    outcome = notebook.run(broken)
+    assert "cell_twice: cell:2: error: expected" in outcome.shown_error
+    assert "  2 | int twice(int x) { return two() * x }" in outcome.shown_error
+    assert notebook.succeed("print(twice(4))") == "8"
+    outcome = notebook.run(CELL.replace("%%cpp", "%%cpp four"))
+    assert "the cell defines no function four that can be called" in outcome.stderr
+
+
+def test_cell_of_cuda():
+    if why_no_cuda := jit_loader.why_no_cuda():
+        pytest.skip(why_no_cuda)
+    functions = compile_cell(
+        "#ifndef __CUDACC__  // it takes nvcc seconds\n"
+        "#include <pybind11/pybind11.h>\n"
+        "#endif\n"
+        "__global__ void write(float* x, float value) { x[threadIdx.x] = value; }\n"
+        "int fill(long long address, int n, double value = 1) {\n"
+        "  write<<<1, n>>>(reinterpret_cast<float*>(address), value);\n"
+        "  return cudaDeviceSynchronize();\n"
+        "}\n",
+        ["-O0"],
+        cuda=True,
+    )
+    assert list(functions) == ["fill"]
+    if torch.cuda.is_available():
+        x = torch.zeros(3, device="cuda")
+        assert functions["fill"](x.data_ptr(), 3, 7) == 0
+        assert x.tolist() == [7, 7, 7]
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("int f(int x) { return x; }", {"f": "int f(int x);"}),
+        ("at::Tensor f(const at::Tensor& a,\n  int b = 1) {}", {"f": None}),
+        ("std::tuple<int, int> f() {}\nvoid g(std::function<int(int)> h) {}", {"f", "g"}),
+        ("auto f(int x) -> int {}", {"f": "auto f(int x) -> int;"}),
+        ("int* f() noexcept {}", {"f"}),
+        ('extern "C" int f() {}', {"f": "extern int f();"}),
+        ("__host__ int f() {}", {"f"}),
+        ("static int f() {} inline int g() {} constexpr int h() { return 1; }", {}),
+        ("template <class T> T f(T x) {} struct S { int f() {} };", {}),
+        ("__global__ void f() {} __device__ int g() {}", {}),
+        ("namespace { int f() {} } namespace a { int g() {} }", {}),
+        ('int f(int x);  // int g() {}\n/* int h() {} */ const char* s = "int i() {}";', {}),
+        ("#define F int f() {}\n#define G \\\n  int g() {}\nint h() {}", {"h"}),
+        ("int S::f() {} S::S() {} auto l = [](int x) { return x; };", {}),
+        ("int x = 1'000'000; int f() { return '{'; } int g() {}", {"f", "g"}),
+        ('const char* s = R"(}{ ")"; int f() {}', {"f"}),
+        ("PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { if (a) {} }", {}),
+        ("bool operator==(A a, B b) {}", {}),
+        ("", {}),
+    ],
+)
+def test_functions_of_a_source(source, found):
+    declared = declarations(source)
+    assert declared.keys() == set(found)
+    for name, declaration in found.items() if isinstance(found, dict) else ():
+        assert declaration in (None, declared[name])

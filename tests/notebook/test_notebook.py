@@ -1,0 +1,255 @@
+"""%load_ext jit_loader in a real IPython kernel: edit a file, run the next cell."""
+
+import os
+import subprocess
+
+import pytest
+
+# g++ takes seconds to evaluate it, and no memory.
+SLOW = """\
+constexpr long sum() {
+  long s = 0;
+  for (long i = 0; i < 150; ++i)
+    for (long j = 0; j < 50000; ++j) s += i ^ j;
+  return s;
+}
+static_assert(sum() > 0);
+long answer() { return 44; }
+"""
+
+
+@pytest.mark.parametrize(
+    ("file", "before", "after", "value"),
+    [
+        ("kernels/answer_cpu.cpp", "return ANSWER", "return 1 + ANSWER", "43"),
+        ("kernels/answer_math.h", "42", "7", "7"),
+        ("bindings/answer.cpp", "(answer())", "(-answer())", "-42"),
+    ],
+    ids=["kernel", "header", "binding"],
+)
+def test_edit_is_in_force_in_the_next_cell(notebook, file, before, after, value):
+    show = "print(get(), described(), Asker().ask())"
+    assert notebook.succeed(show) == "42 the answer is 42 42"
+    notebook.edit(file, before, after)
+    outcome = notebook.run(show)
+    assert outcome.stdout == f"{value} the answer is {value} {value}\n"
+    first, last = outcome.stderr.splitlines()
+    assert first.startswith(f"answer: {file} changed: compiling answer")
+    assert last.startswith(f"answer: {file} changed: built in ")
+    assert notebook.run(show).stderr == "", "nothing is said where nothing has changed"
+
+
+def test_module_of_load_op_is_the_new_one(notebook):
+    notebook.succeed("from jit_loader import load_op; module = load_op('answer')")
+    notebook.edit("kernels/answer_math.h", "42", "8")
+    assert notebook.succeed("print(module.get())") == "8"
+
+
+def test_module_that_a_cell_has_loaded_itself_is_the_new_one_for_all(notebook):
+    notebook.succeed(
+        "from pathlib import Path; from jit_loader import load_op\n"
+        "Path('kernels/answer_math.h').write_text('#define ANSWER 14')\n"
+        "load_op('answer')"
+    )
+    assert notebook.succeed("print(get(), described())") == "14 the answer is 14"
+
+
+def test_function_that_is_renamed_in_the_binding(notebook):
+    notebook.edit("bindings/answer.cpp", '"get", get', '"got", get')
+    outcome = notebook.run("print(get())")
+    assert "answer: the new build has no get; who has it keeps the old one" in outcome.stderr
+    notebook.edit("bindings/answer.py", "load_op('answer').get", "load_op('answer').got")
+    notebook.edit("kernels/answer_math.h", "42", "15")
+    assert notebook.succeed("print(get(), described())") == "15 the answer is 15"
+
+
+def test_nothing_is_asked_of_the_loader_where_nothing_changed(notebook):
+    count = "from _jit_loader import memo, project\nmemo.SETTLED_NS, asked = 0, []\n"
+    count += "original = project.load\n"
+    count += "def load(*args):\n    asked.append(args)\n    return original(*args)\n"
+    notebook.succeed(count + "project.load = load")
+    notebook.succeed(
+        "from jit_loader import load_op; load_op('answer'); load_op('add2', project='..')"
+    )
+    notebook.succeed("asked.clear()")
+    notebook.succeed("pass")
+    assert notebook.in_force("asked") == "[]"
+    notebook.edit("kernels/answer_math.h", "42", "9")
+    notebook.succeed("project.load = original; memo.SETTLED_NS = 2_000_000_000")
+    assert notebook.in_force("len(asked)") != "0"
+
+
+def test_compile_error_is_shown_and_the_cell_not_run(notebook):
+    notebook.edit("kernels/answer_math.h", "42", "4 2")
+    for _ in range(2):
+        outcome = notebook.run("ran = True")
+        assert outcome.error["ename"] == "CellNotRun"
+        assert "answer: kernels/answer_math.h:1: error: expected" in outcome.shown_error
+        assert "  1 | #define ANSWER 4 2" in outcome.shown_error
+        assert "site-packages" not in outcome.shown_error.split("all the compiler said")[0]
+    assert notebook.in_force("'ran' in globals(), get()") == "(False, 42)"
+    notebook.edit("kernels/answer_math.h", "4 2", "5")
+    assert notebook.succeed("print(get())") == "5"
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "%%kernel answer_math.h\n#define ANSWER 6\n",
+        "%%kernel kernels/answer_math.h\n#define ANSWER 6\n",
+        "%%writefile kernels/answer_math.h\n#define ANSWER 6\n",
+        "!echo '#define ANSWER 6' > kernels/answer_math.h",
+    ],
+    ids=lambda cell: cell.split()[0],
+)
+def test_cell_that_mends_an_error_is_run(notebook, cell):
+    notebook.edit("kernels/answer_math.h", "42", "4 2")
+    assert "4 2" in notebook.run("pass").shown_error
+    notebook.succeed(cell)
+    assert notebook.succeed("print(get())") == "6"
+
+
+def test_kernel_cell_rebuilds(notebook):
+    notebook.succeed("%%kernel answer_math.h\n#define ANSWER 11\n")
+    assert notebook.in_force("get()") == "11"
+    outcome = notebook.run("%%kernel answer_math.h\n#define ANSWER 1 1\n")
+    assert "kernels/answer_math.h:1: error: " in outcome.shown_error
+    assert "  1 | #define ANSWER 1 1" in outcome.shown_error
+    assert "Traceback" not in outcome.shown_error
+    assert notebook.in_force("get()") == "11"
+
+
+def test_kernel_cell_says_that_a_file_is_new(notebook):
+    assert "other.h is a new file" in notebook.run("%%kernel other.h\n#define A\n").stdout
+    assert (notebook.folder / "kernels" / "other.h").read_text() == "#define A\n"
+    assert notebook.run("%%kernel other.h\n#define B\n").stdout == ""
+
+
+@pytest.mark.parametrize("file", ["", "../answer.h", "/tmp/answer.h", "nowhere/answer.h", "a b"])
+def test_kernel_cell_writes_nowhere_else(notebook, file):
+    outcome = notebook.run(f"%%kernel {file}\nint x;\n")
+    assert outcome.error or "UsageError: %%kernel" in outcome.stderr
+    assert not (notebook.folder / "answer.h").exists()
+
+
+def test_wrapper_edit_keeps_identity(notebook):
+    notebook.succeed("asker, function, Class = Asker(), described, Asker")
+    notebook.edit("bindings/answer.py", "the answer is", "it is")
+    notebook.edit("bindings/answer.py", "return get()", "return super().__hash__() and -get()")
+    assert notebook.succeed("print(described(), asker.ask())") == "it is 42 -42"
+    notebook.succeed("from tiny.bindings.answer import Asker as A, described as d")
+    assert notebook.in_force("A is Class, d is function, type(asker) is A") == "(True, True, True)"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("1 / 0\n", "bindings/answer.py:13: ZeroDivisionError: division by zero\n  13 | 1 / 0"),
+        ("raise SystemExit\n", "bindings/answer.py:13: SystemExit: \n  13 | raise SystemExit"),
+        ("1 //\n", "bindings/answer.py:13: SyntaxError: invalid syntax\n  13 | 1 //"),
+    ],
+    ids=["execution", "exit", "syntax"],
+)
+def test_error_in_a_wrapper(notebook, text, shown):
+    path = notebook.folder / "bindings" / "answer.py"
+    good = path.read_text()
+    path.write_text(good.replace("the answer is", "it is") + text)
+    for _ in range(2):
+        outcome = notebook.run("ran_with_error = True")
+        assert shown in outcome.shown_error
+    assert notebook.in_force("described(), 'ran_with_error' in globals()") == (
+        "('the answer is 42', False)"
+    )
+    path.write_text(good.replace("the answer is", "it is"))
+    assert notebook.succeed("print(described())") == "it is 42"
+
+
+def test_wrapper_and_its_user_that_were_edited_right_after_import(notebook):
+    notebook.write("bindings/factor.py", "FACTOR = 2\n")
+    user = "from .factor import FACTOR\nVALUE = 10 * FACTOR\n"
+    notebook.write("bindings/user.py", user)
+    notebook.succeed("import tiny.bindings.user")
+    notebook.write("bindings/factor.py", "FACTOR = 3\n")
+    assert notebook.succeed("print(tiny.bindings.user.VALUE)") == "30"
+
+
+def test_model_optimizer_and_compiled_function_go_on(notebook):
+    notebook.succeed(
+        "model, function = AddModel(4), add2\n"
+        "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "compiled = torch.compile(lambda x, y: add2(x, y), backend='eager', fullgraph=True)\n"
+        "x = torch.ones(4)\n"
+        "def gradient(f):\n"
+        "    y = torch.ones(4, requires_grad=True)\n"
+        "    f(x, y).sum().backward()\n"
+        "    return y.grad[0].item()\n"
+        "def step():\n"
+        "    optimizer.zero_grad()\n"
+        "    model().sum().backward()\n"
+        "    optimizer.step()\n"
+        "ways = add2, compiled, torch.ops.jit_loader.add2\n"
+        "values = lambda: [f(x, x)[0].item() for f in ways]\n"
+        "gradients = lambda: [gradient(f) for f in ways]\n"
+        "step()"
+    )
+    notebook.edit("../kernels/add2_math.h", "a + b", "a + b + 1")
+    show = "step(); print(values(), gradients(), model.a.grad is not None)"
+    assert notebook.succeed(show) == "[3.0, 3.0, 3.0] [1.0, 1.0, 1.0] True"
+    notebook.edit("../bindings/add2.py", "return grad, grad", "return grad, 5 * grad")
+    assert notebook.succeed(show) == "[3.0, 3.0, 3.0] [5.0, 5.0, 5.0] True"
+    again = "from bindings.add2 import add2 as again; print(again is function, add2 is function)"
+    assert notebook.succeed(again) == "True True"
+    notebook.edit("../bindings/differentiable.py", '"""@differentiable', '"""differentiable')
+    assert notebook.succeed(show) == "[3.0, 3.0, 3.0] [5.0, 5.0, 5.0] True"
+    assert notebook.succeed(again) == "True True"
+
+
+def test_interrupt_stops_the_compiler(notebook):
+    notebook.write("kernels/answer_cpu.cpp", '#include "kernels/answer.h"\n' + SLOW)
+    asked = notebook.start("interrupted = False")
+    while notebook.client.get_iopub_msg(timeout=60)["msg_type"] != "stream":
+        pass  # the line that says what is compiled
+    notebook.manager.interrupt_kernel()
+    outcome = notebook.finish(asked)
+    assert "KeyboardInterrupt: the build was stopped" in outcome.shown_error
+    assert "Error in callback" not in outcome.stdout
+    assert str(notebook.folder) not in subprocess.check_output(["ps", "-eo", "args"], text=True)
+    assert notebook.in_force("'interrupted' in globals(), get()") == "(False, 42)"
+    notebook.edit("kernels/answer_cpu.cpp", "i < 150", "i < 2")
+    assert notebook.succeed("print(get())") == "44"
+
+
+def test_two_notebooks_on_one_cache(notebook):
+    from IPython.core.interactiveshell import InteractiveShell
+    from traitlets.config import Config
+
+    config = Config()
+    config.HistoryManager.enabled = False
+    shell = InteractiveShell(config=config)
+    project = str(notebook.folder)
+    shell.run_cell(
+        "%load_ext jit_loader\n"
+        f"import jit_loader\nmodule = jit_loader.load_op('answer', project={project!r})"
+    ).raise_error()
+    notebook.edit("kernels/answer_math.h", "42", "12")
+    asked = notebook.start("import jit_loader; print(get(), jit_loader.loaded('answer').compiled)")
+    shell.run_cell("seen = module.get(), jit_loader.loaded('answer').compiled").raise_error()
+    outcome = notebook.finish(asked)
+    assert {outcome.stdout, f"{shell.user_ns['seen']}\n"} in (
+        {"12 True\n", "(12, False)\n"},
+        {"12 False\n", "(12, True)\n"},
+    )
+    shell.run_cell("%unload_ext jit_loader").raise_error()
+    notebook.edit("kernels/answer_math.h", "12", "13")
+    assert notebook.succeed("print(get())") == "13"
+    shell.run_cell("seen = module.get()").raise_error()
+    assert shell.user_ns["seen"] == 12, "not loaded any more"
+    assert not shell.run_cell("%%kernel a.h\nint x;").success
+
+
+def test_op_whose_files_are_gone_stays(notebook):
+    os.rename(notebook.folder / "bindings/answer.cpp", notebook.folder / "answer.cpp")
+    outcome = notebook.run("print(get())")
+    assert outcome.stdout == "42\n"
+    assert "bindings/answer.cpp does not exist" in outcome.stderr
+    assert notebook.run("print(get())").stderr == ""
