@@ -10,6 +10,7 @@ Settings (environment variables):
     JIT_LOADER_READONLY_CACHES  shared caches, separated by ":", to look in before building
     JIT_LOADER_CACHE_LIMIT      how large the cache may grow (default: 5GB; 0: no limit)
     JIT_LOADER_QUIET=1          prints nothing but errors
+    JIT_LOADER_SYNC=1           CUDA waits for each kernel: an error names the one that failed
     MAX_JOBS               how many compilers run at once (default: one a core and 3 GB of memory)
     TORCH_CUDA_ARCH_LIST   GPU architectures, such as "8.0;9.0" (default: those of this machine)
 
@@ -118,7 +119,14 @@ def install():
 
 
 def load_op(
-    name, *, project=None, extra_cflags=(), extra_cuda_cflags=(), extra_ldflags=(), on_load=None
+    name,
+    *,
+    project=None,
+    extra_cflags=(),
+    extra_cuda_cflags=(),
+    extra_ldflags=(),
+    defines=None,
+    on_load=None,
 ):
     """The compiled module of an op: kernels/<name>.cu, kernels/<name>_cpu.cpp, bindings/<name>.cpp.
 
@@ -129,6 +137,9 @@ def load_op(
     Args:
         project: the folder that holds kernels/ and bindings/; by default the nearest such folder
             above the calling file that has the op, else the current one.
+        defines: macros of a variant, such as {"THREADS_PER_BLOCK": 256}: a build and a module of
+            its own, beside the plain one and other variants. A list of them gives the list of
+            their modules, and those that are not in the cache are built at the same time.
         on_load: called with the module now, and with each new one that a later call brings.
 
     Raises: as load does.
@@ -142,6 +153,12 @@ def load_op(
         "extra_cuda_cflags": list(extra_cuda_cflags or ()),
         "extra_ldflags": list(extra_ldflags or ()),
     }
+    if defines is not None:
+        from _jit_loader import variants
+
+        if not isinstance(defines, dict):
+            return variants.load_all(name, project, flags, defines, on_load)
+        flags = variants.flags_of(flags, defines)
     return _project.load_op(name, project, flags, on_load)
 
 
@@ -169,7 +186,10 @@ def unload_ipython_extension(shell):
 
 
 def loaded(name):
-    """How an extension was last loaded in this process: compiled, seconds, with_cuda, path."""
+    """How an extension was last loaded in this process: compiled, seconds, with_cuda, path.
+
+    A variant of an op is named as "add2[THREADS_PER_BLOCK=256]".
+    """
     return _jit_loader.last_loaded[name]
 
 

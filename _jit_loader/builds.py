@@ -22,6 +22,7 @@ def describe(folder, manifest):
     version, _, cuda, *_ = asked["PyTorch"]
     return {
         "name": manifest["name"],
+        "variant": asked.get("variant", ""),
         "key": os.path.join(os.path.basename(os.path.dirname(folder)), os.path.basename(folder)),
         "folder": folder,
         "size": size_of(folder),

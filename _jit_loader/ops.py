@@ -6,7 +6,7 @@ import os
 import sys
 
 import _jit_loader
-from _jit_loader import hit
+from _jit_loader import hit, project, variants
 
 
 def current_project():
@@ -22,6 +22,26 @@ def current_project():
     return folder
 
 
+def project_with_op(title):
+    """The current project if it has an op of that name, or the one of that variant, else None."""
+    try:
+        folder = current_project()
+    except FileNotFoundError:
+        return None
+    return folder if variants.parse(title)[0] in op_names(folder) else None
+
+
+def no_such_name(name):
+    """The FileNotFoundError for a name that neither an op nor a build in the cache has."""
+    try:
+        where = f"in {current_project()}"
+    except FileNotFoundError:
+        where = f"above {os.getcwd()}"
+    return FileNotFoundError(
+        f"there is no op {name!r} {where}, and no build of that name in {hit.cache_folder()}"
+    )
+
+
 def op_names(folder):
     """The names of all ops of a project: those of bindings/*.cpp, but module.cpp is for all."""
     names = (os.path.splitext(name) for name in os.listdir(os.path.join(folder, "bindings")))
@@ -29,39 +49,67 @@ def op_names(folder):
     return sorted(stems - {"module"})
 
 
-def load_as_imported(name, folder):
+def load_as_imported(title, folder):
     """Loads an op as `import bindings.<name>` does, with the flags that its wrapper asks for.
+
+    title: its name, or that of a variant, which is the op with those macros as well.
 
     Returns how it was loaded, a _jit_loader.Loaded.
     """
+    name, defines = variants.parse(title)
+    if defines:
+        return project.load(*_question(name, folder, defines))
+    _load_plain(name, folder)
+    return next(loaded for loaded in _jit_loader.last_loaded.values() if loaded.name == name)
+
+
+def _load_plain(name, folder):
     if os.path.exists(os.path.join(folder, "bindings", f"{name}.py")):
         sys.path.insert(0, folder)
         importlib.import_module(f"bindings.{name}")
-    if name not in _jit_loader.last_loaded:
+    if all(loaded.name != name for loaded in _jit_loader.last_loaded.values()):
         import jit_loader
 
         jit_loader.load_op(name, project=folder)
-    return _jit_loader.last_loaded[name]
 
 
-def requests_of(name, folder):
+def requests_of(title, folder):
     """What load_as_imported would ask the loader for; the op is neither built nor loaded.
 
     Returns the requests, of which the last is what would be built, and the path of their memo.
     """
+    name, defines = variants.parse(title)
+    if defines:
+        asked = _question(name, folder, defines)
+        return project.requests(*asked), hit.memo_paths("load_op", asked)[0]
+    asked = _asked_as_imported(name, folder)
+    return asked.requests(), hit.memo_paths(asked.kind, asked.arguments)[0]
+
+
+def _question(name, folder, defines):
+    """project.load's arguments for a variant of an op, with the flags of its wrapper."""
+    asked = _asked_as_imported(name, folder)
+    if asked.kind != "load_op":
+        raise ValueError(f"bindings/{name}.py does not load {name!r} by load_op: no variants")
+    name, folder, flags = asked.arguments
+    defines = variants.normalized({**flags.get("defines", {}), **defines})
+    return [name, folder, {**flags, "defines": defines}]
+
+
+def _asked_as_imported(name, folder):
     with _questions_caught(name):
         try:
-            load_as_imported(name, folder)
+            _load_plain(name, folder)
         except _Asked as asked:
-            return asked.requests, asked.memo_path
+            return asked
     raise RuntimeError(f"importing bindings/{name}.py does not load the op {name!r}")
 
 
 class _Asked(BaseException):
     """What a wrapper's import ends with, past any `except Exception` of its own."""
 
-    def __init__(self, requests, memo_path):
-        self.requests, self.memo_path = requests, memo_path
+    def __init__(self, kind, arguments, requests):
+        self.kind, self.arguments, self.requests = kind, arguments, requests
 
 
 @contextlib.contextmanager
@@ -69,10 +117,10 @@ def _questions_caught(name):
     """Raises _Asked where an op would be loaded; others, which its wrapper imports, are loaded."""
     load = _jit_loader.load
 
-    def catch(asked_for, kind, arguments, requests, *others):
+    def catch(asked_for, kind, arguments, requests, *others, **options):
         if asked_for == name:
-            raise _Asked(requests(), hit.memo_paths(kind, arguments)[0])
-        return load(asked_for, kind, arguments, requests, *others)
+            raise _Asked(kind, arguments, requests)
+        return load(asked_for, kind, arguments, requests, *others, **options)
 
     _jit_loader.load = catch
     try:

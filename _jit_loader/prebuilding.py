@@ -20,12 +20,17 @@ def build_here(name, project):
     """Builds an op in this process; returns name, compiled, seconds, and error, None without."""
     from _jit_loader import ops
 
+    return result_of(name, lambda: ops.load_as_imported(name, project))
+
+
+def result_of(name, load):
+    """The same for any function that loads."""
     started = time.perf_counter()
     result = {"name": name, "compiled": False, "seconds": 0.0, "error": None}
     try:
         # What wrappers print must not get in between what programs read.
         with contextlib.redirect_stdout(sys.stderr):
-            loaded = ops.load_as_imported(name, project)
+            loaded = load()
         result["compiled"] = loaded.compiled
         if not loaded.compiled:
             say(f"{name}: up to date")
@@ -37,23 +42,28 @@ def build_here(name, project):
     return result
 
 
-def build_in_processes(names):
-    """Builds ops of the current folder's project; returns what build_here does, for each."""
-    if not names:
+def build_command(name):
+    """The words of a command that builds an op of the current folder's project."""
+    return [sys.executable, "-m", "jit_loader", "build", "--json", name]
+
+
+def build_in_processes(commands):
+    """Runs commands, {name of what it builds: words}; returns what build_here does, for each."""
+    if not commands:
         return []
-    at_once = min(len(names), parallel_jobs())
+    at_once = min(len(commands), parallel_jobs())
     environment = {
         **os.environ,
         "MAX_JOBS": str(parallel_jobs() // at_once),
         "PYTHONPATH": os.pathsep.join(filter(None, [_own_folder(), os.environ.get("PYTHONPATH")])),
     }
     running = set()
-    with _Progress(len(names)) as progress:
+    with _Progress(len(commands)) as progress:
         executor = concurrent.futures.ThreadPoolExecutor(at_once)
         try:
             build = [
-                executor.submit(_build_in_process, name, environment, running, progress)
-                for name in names
+                executor.submit(_build_in_process, name, words, environment, running, progress)
+                for name, words in commands.items()
             ]
             return [future.result() for future in build]
         except BaseException:
@@ -68,11 +78,11 @@ def _own_folder():
     return os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
-def _build_in_process(name, environment, running, progress):
+def _build_in_process(name, words, environment, running, progress):
     progress.started(name)
     started = time.perf_counter()
     process = subprocess.Popen(
-        [sys.executable, "-m", "jit_loader", "build", "--json", name],
+        words,
         env=environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

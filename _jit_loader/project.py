@@ -1,12 +1,13 @@
 """The convention on top of load: an op is found by its name in the caller's project."""
 
 import os
+import shlex
 
 import _jit_loader
 
-_asked = {}  # (project, name): the flags of the last load_op
-_in_force = {}  # (project, name): the module that it returned
-_listeners = {}  # (project, name): the functions to call with each new module
+_asked = {}  # (project, title): the name, project and flags of the last load_op
+_in_force = {}  # (project, title): the module that it returned
+_listeners = {}  # (project, title): the functions to call with each new module
 
 
 def project_of(file, name):
@@ -25,43 +26,56 @@ def project_of(file, name):
 
 
 def load_op(name, project, flags, on_load=None):
-    """See jit_loader.load_op. flags: the values of Request's extra_... arguments, by name."""
-    module = build_of(name, project, flags)
-    put_in_force(name, project, module)
-    _asked[project, name] = flags
+    """See jit_loader.load_op; flags as in load."""
+    module = load(name, project, flags).result
+    put_in_force(name, project, flags, module)
     if on_load is not None:
         on_load(module)
-        _listeners.setdefault((project, name), []).append(on_load)
+        key = project, title_of(name, flags)
+        _listeners.setdefault(key, []).append(on_load)
     return module
 
 
-def build_of(name, project, flags):
-    """The module that load_op returns, before anybody uses it."""
-    return _jit_loader.load(
-        *question(name, project, flags), lambda: _requests(name, project, flags)
-    ).result
-
-
-def question(name, project, flags):
-    """The name, the kind and the arguments that _jit_loader.load is asked with."""
-    return name, "load_op", [name, project, flags]
-
-
-def put_in_force(name, project, module):
+def put_in_force(name, project, flags, module):
     """Tells whoever uses the op of its module, where that is a new one."""
-    key = project, name
+    key = project, title_of(name, flags)
     if _in_force.get(key) not in (None, module):
         for listener in _listeners.get(key, ()):
             listener(module)
-    _in_force[key] = module
+    _asked[key], _in_force[key] = (name, project, flags), module
 
 
 def loaded_ops():
-    """{(project, name): (flags, module)} of the ops that are in force in this process."""
-    return {key: (_asked[key], _in_force[key]) for key in _asked}
+    """{(project, title): (arguments of load, module)} of the ops in force in this process."""
+    return {key: (_asked[key], _in_force[key]) for key in _in_force}
 
 
-def _requests(name, project, flags):
+def load(name, project, flags):
+    """Loads an op, by all that its requests depend on but files; returns a _jit_loader.Loaded.
+
+    flags: the values of Request's extra_... arguments, by name, and the variant's "defines", if it
+    is one, as variants.normalized has them.
+    """
+    asked = name, project, flags
+    title = title_of(name, flags)
+    return _jit_loader.load(name, *question(*asked), lambda: requests(*asked), title=title)
+
+
+def question(name, project, flags):
+    """The kind and the arguments that _jit_loader.load is asked with."""
+    return "load_op", [name, project, flags]
+
+
+def title_of(name, flags):
+    """What to call an op in all that people read: 'add2', and a variant 'add2[BLOCK=512]'."""
+    if "defines" not in flags:
+        return name  # a hit imports no more
+    from _jit_loader import variants
+
+    return variants.title_of(name, variants.variant_of(flags["defines"]))
+
+
+def requests(name, project, flags):
     """What to look for in the cache, in this order; the last is what can be built here."""
     import torch
 
@@ -70,18 +84,19 @@ def _requests(name, project, flags):
 
     files = _sources(name, project, with_cuda=True) + toolchain.looked_at(with_cuda=True)
     looked_at = {path: stamp(path) for path in files}
-    variants = [False]
+    choices = [False]
     if torch.version.cuda is not None and os.path.exists(_kernel(project, name, ".cu")):
         # On a machine without nvcc a build for CUDA may still be in the cache.
-        variants = [True] if toolchain.nvcc_path() is not None else [True, False]
-    requests = [_request(name, project, with_cuda, flags) for with_cuda in variants]
-    requests[0].looked_at.update(looked_at)
-    return requests
+        choices = [True] if toolchain.nvcc_path() is not None else [True, False]
+    found = [_request(name, project, with_cuda, flags) for with_cuda in choices]
+    found[0].looked_at.update(looked_at)
+    return found
 
 
 def _request(name, project, with_cuda, flags):
     from _jit_loader.request import Request
     from _jit_loader.toolchain import cpu_flags
+    from _jit_loader.variants import variant_of
 
     binding = _binding(project, name)
     if not os.path.exists(binding):
@@ -102,9 +117,23 @@ def _request(name, project, with_cuda, flags):
         extra_include_paths=[project],
         with_cuda=with_cuda,
         project=project,
-        # A binding only checks and passes on: it compiles in 5.0 s where -O3 takes 6.1 (add2).
-        source_flags={source: ["-O1"] for source in sources[:2]},
+        source_flags=_source_flags(sources, flags.get("defines", {})),
+        variant=variant_of(flags.get("defines", {})),
     )
+
+
+def _source_flags(sources, defines):
+    """{source: flags}, the macros for all but bindings/module.cpp, which variants have in common.
+
+    The binding takes them too: a header that it shares with the kernels may depend on one.
+    """
+    macros = [shlex.quote(f"-D{name}={text}").replace("$", "$$") for name, text in defines.items()]
+    binding, module, *kernels = sources
+    # A binding only checks and passes on: it compiles in 5.0 s where -O3 takes 6.1 (add2).
+    found = {binding: ["-O1", *macros], module: ["-O1"]}
+    if macros:
+        found.update((kernel, macros) for kernel in kernels)
+    return found
 
 
 def _sources(name, project, with_cuda):

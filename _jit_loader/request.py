@@ -15,6 +15,7 @@ from _jit_loader.hit import (
     pytorch_version,
     stamp,
 )
+from _jit_loader.variants import title_of
 
 # What compilers and linkers only read; and a path alone.
 PATH_FLAGS = (
@@ -74,7 +75,8 @@ class Request:
     """One extension to load. Lists of flags are the caller's own; nothing here changes them.
 
     source_flags: {source: flags} for single sources, which PyTorch's load has no argument for.
-    form: what is built, see hit.open_build.
+    form: what is built, see hit.open_build. variant: what tells it from others of its name, as
+    variants.variant_of writes it.
     """
 
     def __init__(
@@ -89,11 +91,14 @@ class Request:
         project=None,
         source_flags=None,
         form="module",
+        variant="",
     ):
         _check_name(name, form)
         if not sources:
             raise ValueError(f"{name}: there are no sources to compile")
         self.name = name
+        self.variant = variant
+        self.title = title_of(name, variant)
         self.form = form
         self.sources = [os.path.abspath(source) for source in sources]
         self.extra_cflags = list(extra_cflags or ())
@@ -117,6 +122,7 @@ class Request:
     def _describe(self):
         """What the key is made of, in the words of a person who asks why two keys differ."""
         roots = self.roots
+        variant = {"variant": self.variant} if self.variant else {}
         settings = SETTINGS + (CUDA_SETTINGS if self.with_cuda else ())
         environment = {name: os.environ[name] for name in settings if os.environ.get(name)}
         for name in PATH_LISTS:
@@ -125,6 +131,7 @@ class Request:
                 environment[name] = os.pathsep.join(map(roots.relative, folders))
         return {
             "name": self.name,
+            **variant,
             "form": self.form,
             "sources": [roots.relative(source) for source in self.sources],
             "C++ flags": [roots.relative_text(flag) for flag in self.extra_cflags],

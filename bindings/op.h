@@ -21,6 +21,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "bindings/launch_error.h"
 #include "bindings/module.h"
 #include "kernels/common.h"
 
@@ -174,7 +175,12 @@ class Op {
       if (x.is_cuda()) {
         const c10::DeviceGuard guard(x.device());
         const c10::impl::VirtualGuardImpl cuda(c10::DeviceType::CUDA);
-        body(Cuda{cuda.getStream(x.device()).native_handle()}, type);
+        const Cuda where{cuda.getStream(x.device()).native_handle()};
+        try {
+          body(where, type);
+        } catch (const LaunchError& error) {
+          TORCH_CHECK(false, launch_error(name_, error));
+        }
       }
 #endif
     });
@@ -223,8 +229,8 @@ class Op {
                                 " has no forward-mode derivative; use reverse mode");
 #ifndef WITH_CUDA
     TORCH_CHECK(x.is_cpu(), name_, "(): argument '", argument, "' is on ", x.device(), ", but ",
-                name_, " was built with CPU code only, because no nvcc was found; install the ",
-                "CUDA Toolkit or run `pip install -e \".[cuda]\"`, and start Python again");
+                name_, " was built with CPU code only, because no nvcc was found; ",
+                "`python -m jit_loader doctor` says how to get one; then start Python again");
 #endif
   }
 

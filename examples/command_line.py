@@ -1,6 +1,7 @@
 """What the examples' command lines share: where to run, how the op was obtained."""
 
 import argparse
+import importlib.util
 import sys
 from pathlib import Path
 
@@ -86,6 +87,18 @@ def dtype(text):
     if text not in DTYPES:
         raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(DTYPES)}")
     return getattr(torch, text)
+
+
+def png(text):
+    """An argparse type: a PNG file that can be written here, by matplotlib."""
+    path = Path(text)
+    if importlib.util.find_spec("matplotlib") is None:
+        raise argparse.ArgumentTypeError('needs matplotlib; run: pip install -e ".[bench]"')
+    if path.suffix != ".png":
+        raise argparse.ArgumentTypeError(f"{text} does not end in .png")
+    if not path.parent.is_dir():
+        raise argparse.ArgumentTypeError(f"there is no folder {path.parent}")
+    return path
 
 
 def _device(text):

@@ -6,10 +6,6 @@ The gradient of a is 2a, so a step of rate 0.01 multiplies a and b by 0.98 and t
 0.9604. The example checks every loss against that and ends with status 1 where one is off.
 """
 
-import argparse
-import importlib.util
-from pathlib import Path
-
 import command_line
 import torch
 from rich.console import Console
@@ -73,24 +69,14 @@ def plot(losses, path):
     figure.savefig(path, dpi=120)
 
 
-def png(text):
-    """An argparse type: a PNG file that can be written here."""
-    path = Path(text)
-    if importlib.util.find_spec("matplotlib") is None:
-        raise argparse.ArgumentTypeError('needs matplotlib; run: pip install -e ".[bench]"')
-    if path.suffix != ".png":
-        raise argparse.ArgumentTypeError(f"{text} does not end in .png")
-    if not path.parent.is_dir():
-        raise argparse.ArgumentTypeError(f"there is no folder {path.parent}")
-    return path
-
-
 def main():
     parser = command_line.parser(__doc__)
     count = command_line.count
     parser.add_argument("--n", type=count, default=1024, help="elements (default: 1024)")
     parser.add_argument("--epochs", type=count, default=500, help="steps (default: 500)")
-    parser.add_argument("--plot", type=png, metavar="FILE.png", help="write the loss curve")
+    parser.add_argument(
+        "--plot", type=command_line.png, metavar="FILE.png", help="write the loss curve"
+    )
     options = command_line.parse(parser, "add2")
     torch.manual_seed(0)
     losses = train(AddModel(options.n).to(options.device), options.epochs)

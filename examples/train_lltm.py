@@ -11,7 +11,6 @@ import torch
 from rich.console import Console
 from rich.progress import track
 from torch import nn
-from train_add2 import png
 
 from bindings.lltm import LLTM
 
@@ -73,7 +72,7 @@ def main():
     parser.add_argument("--length", type=positive, default=16, help="numbers (default: 16)")
     parser.add_argument("--state", type=positive, default=32, help="state size (default: 32)")
     parser.add_argument("--epochs", type=positive, default=150, help="steps (default: 150)")
-    parser.add_argument("--plot", type=png, metavar="FILE.png", help="write the loss curve")
+    parser.add_argument("--plot", type=command_line.png, metavar="FILE.png")
     options = command_line.parse(parser, "lltm")
     torch.manual_seed(0)
     model = Adder(options.state).to(options.device)

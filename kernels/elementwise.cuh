@@ -15,7 +15,14 @@
 #include "kernels/common.cuh"
 #include "kernels/pair.h"
 
-constexpr int kThreadsPerBlock = 128;
+// A variant of an op chooses another by this macro: load_op("add2",
+// defines={"THREADS_PER_BLOCK": 256}), as examples/tune_add2.py does.
+#ifndef THREADS_PER_BLOCK
+#define THREADS_PER_BLOCK 128
+#endif
+constexpr int kThreadsPerBlock = THREADS_PER_BLOCK;
+static_assert(kThreadsPerBlock % 32 == 0 && kThreadsPerBlock >= 32 && kThreadsPerBlock <= 1024,
+              "THREADS_PER_BLOCK must be a multiple of 32 from 32 to 1024");
 
 template <class T>
 constexpr int kLanes = 16 / sizeof(T);
@@ -28,8 +35,13 @@ struct Vector {
 // How many vectors of each array a thread has, by the number of arrays: 16-bit numbers of one input
 // are too few bytes for the work on them. A sigmoid of 2^28 takes 289 us with one vector, 261 with
 // two, 271 with four; of floats 503, 508 and 512. With a third array one is enough.
+// VECTORS_PER_THREAD chooses another number for all, likewise.
 template <class T, int arrays>
+#ifdef VECTORS_PER_THREAD
+constexpr int kVectors = VECTORS_PER_THREAD;
+#else
 constexpr int kVectors = arrays == 2 && sizeof(T) == 2 ? 2 : 1;
+#endif
 
 template <class Out>
 constexpr int kOutputs = 1;

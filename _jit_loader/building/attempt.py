@@ -9,9 +9,9 @@ import tempfile
 import time
 
 from _jit_loader import hit, toolchain
-from _jit_loader.building import closure, reasons
+from _jit_loader.building import closure, ptxas, reasons
 from _jit_loader.building.checker import make_checker
-from _jit_loader.building.display import BuildLine
+from _jit_loader.building.display import BuildLine, say
 from _jit_loader.building.errors import CompileError, LoadError, compile_error, named_files
 from _jit_loader.building.flags import (
     cuda_home,
@@ -51,6 +51,7 @@ class Attempt:
         self.inputs = Inputs(request, self.contents, self.programs, before, self.clock, careful)
         self.cuda_home = cuda_home() if request.with_cuda else None
         self.line = None
+        self.warning = None
         self.careful, self.verbose = careful, verbose
         self.published = None  # the Build, once there is one
 
@@ -131,6 +132,8 @@ class Attempt:
         publish(self.folder, self.manifest, self.published, self.contents)
         slot.remember(self.programs, self.published, self.manifest, self.contents)
         self.line.close_built()
+        if self.warning is not None:
+            say(self.warning)
         return opened
 
     def _run_ninja(self, text):
@@ -177,8 +180,9 @@ class Attempt:
             result = run_ninja(self.folder, on_started, on_finished, self.verbose)
         for recording in recordings:
             recording.result()
+        self._record_kernels(ninja_file, missing, result.said)
         if result.returncode != 0:
-            self._fail(result.output)
+            self._fail([line for line in result.output if not ptxas.is_report(line)])
         linked = closure.linked_files(result.output, self.folder)
         parts = [*self.records.values(), self.inputs.of_link(ninja_file, linked)]
         self.manifest = {
@@ -219,7 +223,7 @@ class Attempt:
         expected = sum(missing.values()) / min(parallel_jobs(), max(len(missing), 1))
         expected = max([expected, *missing.values()])
         reason = reasons.why_built(self.slot, self.programs, self.contents)
-        self.line = BuildLine(self.request.name, reason, missing, expected)
+        self.line = BuildLine(self.request.title, reason, missing, expected)
 
     def _command_key(self, ninja_file, output):
         words = [self.request.roots.relative_text(word) for word in ninja_file.command(output)]
@@ -242,6 +246,17 @@ class Attempt:
         write_record(path, record)
         self.records[output] = record
 
+    def _record_kernels(self, ninja_file, compiled, said):
+        """Adds what their kernels use to the records of the objects that nvcc has made."""
+        found = {}
+        for output in filter(ninja_file.is_cuda, compiled):
+            if output in self.records:
+                source = self.request.roots.relative(ninja_file.compilations[output])
+                found[source] = ptxas.kernels(said.get(output, []))
+                self.records[output].update(source=source, kernels=found[source])
+                write_record(os.path.join(self.folder, output), self.records[output])
+        self.warning = ptxas.spill_warning(self.request.name, found)
+
     def _fail(self, output, kind=CompileError):
         """Raises the CompileError, with a log and a note for those who wait for this build."""
         named = named_files(output)
@@ -251,7 +266,7 @@ class Attempt:
         absolute = self.request.roots.absolute
         own = [absolute(path) for record in self.records.values() for path in record["own"]]
         error = compile_error(
-            self.request.name,
+            self.request.title,
             output,
             self._failed_folder(),
             self.request.project,

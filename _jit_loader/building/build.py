@@ -41,7 +41,7 @@ def build(request, slot, verbose):
         check_trusted(cache_folder())
         published = None
         while published is None:
-            with build_lock(slot.folder, request.name, until=slot.has_new_answer) as excludes:
+            with build_lock(slot.folder, request.title, until=slot.has_new_answer) as excludes:
                 found = slot.look()
                 opened = found and hit.open_if_there(found.library, request.name, request.form)
                 if opened is not None:
@@ -64,31 +64,31 @@ def check_tools(request):
     command = toolchain.cxx_command()
     if toolchain.find_program(command[0]) is None:
         raise RuntimeError(
-            f"{request.name} has to be compiled, and the C++ compiler {command[0]!r} was not found "
-            "on PATH. Install g++ (Debian, Ubuntu: apt-get install g++), or name a compiler in "
-            "the environment variable CXX"
+            f"{request.title} has to be compiled, and the C++ compiler {command[0]!r} was not "
+            "found on PATH. Install g++ (Debian, Ubuntu: apt-get install g++), or name a compiler "
+            "in the environment variable CXX"
         )
     if ninja_path() is None:
         raise RuntimeError(
-            f"{request.name} has to be compiled, and ninja was not found. Run: pip install ninja"
+            f"{request.title} has to be compiled, and ninja was not found. Run: pip install ninja"
         )
     if request.with_cuda and (why_not := toolchain.why_no_cuda()) is not None:
-        raise RuntimeError(f"{request.name} has CUDA code to compile: {why_not}")
+        raise RuntimeError(f"{request.title} has CUDA code to compile: {why_not}")
 
 
 def check_paths(request):
     """Refuses what no compiler could take, before any is started."""
     for source in request.sources:
         if not os.path.isfile(source):
-            raise FileNotFoundError(f"{request.name}: there is no source file {source}")
+            raise FileNotFoundError(f"{request.title}: there is no source file {source}")
         if "," in os.path.basename(source) and source.endswith((".cu", ".cuh")):
-            raise ValueError(f"{request.name}: nvcc takes no file name with a comma: {source}")
+            raise ValueError(f"{request.title}: nvcc takes no file name with a comma: {source}")
     # nvcc puts paths between double quotes into commands for the shell.
     tool, refused = ("nvcc", '\n\t$"`') if request.with_cuda else ("ninja", "\n")
     for path in [*request.sources, *request.extra_include_paths]:
         if set(path) & set(refused):
             raise ValueError(
-                f"{request.name}: {tool} takes no path with any of {refused!r} in it: {path!r}"
+                f"{request.title}: {tool} takes no path with any of {refused!r} in it: {path!r}"
             )
 
 
@@ -102,7 +102,7 @@ def _build_until_stable(request, slot, verbose):
         except InputsChanged as error:
             changed, careful = error.args[0], True
     raise RuntimeError(
-        f"{request.name}: {', '.join(changed)} kept changing while being compiled; "
+        f"{request.title}: {', '.join(changed)} kept changing while being compiled; "
         "load it again when nothing writes there"
     )
 

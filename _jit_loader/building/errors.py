@@ -94,10 +94,10 @@ def compile_error(name, output, folder, project, ninja, sources):
     errors = _with_line(output, project) or _with_symbol(output, sources)
     if errors:
         path, number, message, via = errors[0]
-        lines = [f"{name}: {_place(path, number, project)}error: {message}"]
-        lines += _source_line(path, number)
+        lines = [f"{name}: {place(path, number, project)}error: {message}"]
+        lines += source_line(path, number)
         if via:
-            lines += [f"  asked for in {_place(*via, project).rstrip(': ')}", *_source_line(*via)]
+            lines += [f"  asked for in {place(*via, project).rstrip(': ')}", *source_line(*via)]
         others = len({(path, number, message) for path, number, message, _ in errors}) - 1
         if others:
             lines.append(f"  and {others} more error{'s' if others > 1 else ''}")
@@ -159,10 +159,10 @@ def _with_symbol(output, sources):
             files = sorted(sources, key=lambda path: not path.endswith((".cu", ".cuh")))
         message = match["message"].replace(symbol, demangled(symbol))
         if match["file"] and os.path.isfile(match["file"]):
-            place = match["file"], int(match["line"])
+            found_at = match["file"], int(match["line"])
         else:
-            place = first_use(demangled(symbol), files) or (None, None)
-        found.append((*place, message, None))
+            found_at = first_use(demangled(symbol), files) or (None, None)
+        found.append((*found_at, message, None))
     return found
 
 
@@ -175,14 +175,16 @@ def _telling_line(output):
     return said[-1] if said else "the build failed"
 
 
-def _place(path, number, project):
+def place(path, number, project):
+    """'kernels/add2.cu:8: ', relative to the project where it is within; '' without a path."""
     if path is None:
         return ""
     shown = os.path.relpath(path, project) if path.startswith(project + os.sep) else path
     return f"{shown}:{number}: "
 
 
-def _source_line(path, number):
+def source_line(path, number):
+    """['  8 | its text'], [] where there is none."""
     try:
         with open(path, errors="replace") as file:
             for current, line in enumerate(file, 1):

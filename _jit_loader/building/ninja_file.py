@@ -8,6 +8,7 @@ import re
 import shlex
 
 from _jit_loader import toolchain
+from _jit_loader.building import ptxas
 
 EDGE = r"^build (\S+): (\w+) (.*)$"  # outputs have plain names: see stand_ins.py
 
@@ -71,8 +72,8 @@ class NinjaFile:
     def without(self, kept):
         """The text for ninja: the kept objects are there already.
 
-        The depfiles stay as files and name system headers too, for which PyTorch passes -MMD, and
-        the linker says which files it linked.
+        The depfiles stay as files and name system headers too, for which PyTorch passes -MMD; the
+        linker says which files it linked, and nvcc what its kernels use.
         """
         lines = []
         for line in self._text.split("\n"):
@@ -88,6 +89,7 @@ class NinjaFile:
             if line.strip() == "deps = gcc":
                 continue
             line = re.sub(r"^(  command = .*) -MMD ", r"\1 -MD ", line)
+            line = line.replace("  command = $nvcc ", f"  command = $nvcc {ptxas.FLAG} ")
             if line.startswith("rule "):
                 line += "\n  description = $out"
             if line.startswith("  command = $cxx $in $ldflags"):

@@ -18,9 +18,10 @@ WATCHER = 'read word || kill -TERM "$0"'
 
 
 class NinjaResult:
-    def __init__(self, returncode, output):
+    def __init__(self, returncode, output, said):
         self.returncode = returncode
         self.output = output  # lines without the progress
+        self.said = said  # {output name: those of the step that made it}
 
 
 def ninja_path():
@@ -51,21 +52,24 @@ def run_ninja(folder, on_started, on_finished, verbose=False):
         stderr=subprocess.STDOUT,
         start_new_session=True,
     )
-    output = []
+    output, said = [], {}
+    current = []
     try:
         with _watched(process):
             on_started()
             for raw in process.stdout:
                 line = os.fsdecode(raw).rstrip("\n")
                 if line.startswith(STATUS):
+                    current = said.setdefault(line[len(STATUS) :], [])
                     on_finished(line[len(STATUS) :])
                     continue
                 output.append(line)
+                current.append(line)
                 if verbose and not os.path.isfile(os.path.join(folder, line)):  # the linker's trace
                     print(line, flush=True)
         if process.wait() < 0:
             output.append(f"ninja: fatal: it was ended by signal {-process.returncode}")
-        return NinjaResult(process.returncode, output)
+        return NinjaResult(process.returncode, output, said)
     finally:
         if process.poll() != 0:  # ninja may have been killed, and its compilers not
             stop_session(process)

@@ -84,6 +84,11 @@ def _text(value):
 
 
 def _last_of_name(slot):
-    """The manifest of the newest build of that name, whatever was asked for."""
-    all_of_name = (manifest for _, manifest in manifests([slot.request.name]))
-    return max(all_of_name, key=lambda manifest: manifest["created"], default=None)
+    """The manifest of the newest build of that name and variant, whatever else was asked for."""
+    variant = slot.request.description.get("variant")
+    found = (
+        manifest
+        for _, manifest in manifests([slot.request.name])
+        if manifest["request"].get("variant") == variant
+    )
+    return max(found, key=lambda manifest: manifest["created"], default=None)

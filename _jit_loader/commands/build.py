@@ -1,7 +1,8 @@
 """Builds ops of the current folder's project ahead of their first import.
 
 Several are built at once, each in a process of its own and with the flags that its wrapper,
-bindings/<name>.py, asks for. Those that do not compile do not keep the others from it.
+bindings/<name>.py, asks for; "add2[BLOCK=512]" names a variant, with macros of its
+own. Those that do not compile do not keep the others from it.
 """
 
 import json
@@ -15,12 +16,13 @@ def add_arguments(parser):
 
 def run(options):
     from _jit_loader import ops
-    from _jit_loader.prebuilding import build_here, build_in_processes
+    from _jit_loader.prebuilding import build_command, build_here, build_in_processes
 
     project = ops.current_project()
     names = list(dict.fromkeys(options.names)) or ops.op_names(project)
     one = len(names) == 1
-    results = [build_here(names[0], project)] if one else build_in_processes(names)
+    commands = {name: build_command(name) for name in names}
+    results = [build_here(names[0], project)] if one else build_in_processes(commands)
     if options.json:
         print(json.dumps(results, indent=1))
     failures = [result for result in results if result["error"] is not None]

@@ -7,6 +7,7 @@ from _jit_loader.hit import cache_folder
 from _jit_loader.pruning import Usage
 from _jit_loader.quantities import count, format_age, format_size
 from _jit_loader.table import print_table
+from _jit_loader.variants import title_of
 
 
 def add_arguments(parser):
@@ -17,7 +18,7 @@ def run(options):
     from _jit_loader.builds import describe, manifests
 
     builds = [describe(folder, manifest) for folder, manifest in manifests()]
-    builds.sort(key=lambda build: (build["name"], -build["created"]))
+    builds.sort(key=lambda build: (build["name"], build["variant"], -build["created"]))
     if options.json:
         print(json.dumps(builds, indent=1))
         return 0
@@ -31,7 +32,7 @@ def run(options):
 
 def _row(build):
     return [
-        build["name"],
+        title_of(build["name"], build["variant"]),
         "/".join(part[:8] for part in build["key"].split("/")),
         format_size(build["size"]),
         format_age(time.time() - build["created"]),

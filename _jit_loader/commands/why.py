@@ -1,9 +1,12 @@
 """Says why an extension would be built now: every difference from its last build.
 
-NAME is an op of the current folder's project, or else an extension in the cache.
+NAME is an op of the current folder's project, or else an extension in the cache; a variant of an
+op is named as "add2[BLOCK=512]".
 """
 
 import os
+
+from _jit_loader.variants import parse, variant_of
 
 
 def add_arguments(parser):
@@ -30,32 +33,30 @@ def run(options):
 def _requests(name):
     """What is looked for in the cache, in this order, the last is built; the path of the memo."""
     from _jit_loader import ops
-    from _jit_loader.hit import cache_folder
 
-    try:
-        project = ops.current_project()
-    except FileNotFoundError:
-        project = None
-    if project is not None and name in ops.op_names(project):
+    project = ops.project_with_op(name)
+    if project is not None:
         return ops.requests_of(name, project)
     found = _last_request(name)
     if found is None:
-        where = f"in {project}" if project else f"above {os.getcwd()}"
-        raise FileNotFoundError(
-            f"there is no op {name!r} {where}, and no build of that name in {cache_folder()}"
-        )
+        raise ops.no_such_name(name)
     return found
 
 
-def _last_request(name):
-    """The same for the newest build of a name, as it was asked for; None without a build."""
+def _last_request(title):
+    """The same for the newest build of a title, as it was asked for; None without a build."""
     from _jit_loader.builds import manifests
     from _jit_loader.request import Request, Roots
 
-    builds = sorted(manifests([name]), key=lambda build: -build[1]["created"])
+    name, defines = parse(title)
+    builds = [
+        build
+        for build in manifests([name])
+        if build[1]["request"].get("variant", "") == variant_of(defines)
+    ]
     if not builds:
         return None
-    folder, manifest = builds[0]
+    folder, manifest = max(builds, key=lambda build: build[1]["created"])
     asked = manifest["request"]
     memo_path, project = _memo_and_project(folder, manifest)
     roots = Roots(project)
@@ -73,6 +74,7 @@ def _last_request(name):
             for source, flags in asked["flags of single sources"].items()
         },
         form=asked["form"],
+        variant=variant_of(defines),
     )
     return [request], memo_path
 

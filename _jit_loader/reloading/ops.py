@@ -14,8 +14,8 @@ class Ops:
 
     def __init__(self):
         self._stock = None  # (what identifies it, the Memo of all ops)
-        self._seen = {}  # (project, name): the module that names stand for
-        self._need_restart = set()  # (project, name)
+        self._seen = {}  # (project, title): the module that names stand for
+        self._need_restart = set()  # (project, title)
         self._said = set()  # of ops that cannot be renewed
 
     def are_unchanged(self):
@@ -37,8 +37,8 @@ class Ops:
             return
         self._stock = None
         stamps, checker = {}, None
-        for (folder, name), (flags, module) in self._loaded().items():
-            memo = _memo_of(name, folder, flags, module)
+        for asked, module in self._loaded().values():
+            memo = _memo_of(asked, module)
             if memo is None:
                 return
             checker = memo.checker
@@ -57,17 +57,16 @@ class Ops:
         unchanged = self.are_unchanged()
         self._stock = self._stock if unchanged else None
         renewals = []
-        for (folder, name), (flags, module) in self._loaded().items():
+        for key, (asked, module) in self._loaded().items():
             try:
-                new = module if unchanged else project.build_of(name, folder, flags)
+                new = module if unchanged else project.load(*asked).result
             except RestartNeeded as error:
-                self._need_restart.add((folder, name))
+                self._need_restart.add(key)
                 self._say_once(str(error))
             except FileNotFoundError as error:
                 self._say_once(str(error))
             else:
-                old = self._seen.get((folder, name), module)
-                renewals.append(Renewal(name, folder, flags, old, new))
+                renewals.append(Renewal(key, asked, self._seen.get(key, module), new))
         return renewals
 
     def put_in_force(self, renewals):
@@ -92,19 +91,19 @@ class Ops:
 class Renewal:
     """An op's module that was in force at the last reload, and the one of its files as they are."""
 
-    def __init__(self, name, folder, flags, old, new):
-        self.name, self._folder, self._flags = name, folder, flags
-        self._old, self._new = old, new
+    def __init__(self, key, asked, old, new):
+        self._key, self._asked, self._old, self._new = key, asked, old, new
+        _, self.name = key
 
     def put_in_force(self):
         """Returns pairs of an old object and its new one; none where nothing is new.
 
         Where the op's wrapper has been executed meanwhile, and asked for other flags, that holds.
         """
-        key = self._folder, self.name
-        if project.loaded_ops()[key][0] == self._flags:
-            project.put_in_force(self.name, self._folder, self._new)
-        new = project.loaded_ops()[key][1]
+        asked, _ = project.loaded_ops()[self._key]
+        if asked == self._asked:
+            project.put_in_force(*asked, self._new)
+        _, new = project.loaded_ops()[self._key]
         if new is self._old:
             return []
         functions = {name: value for name, value in vars(self._old).items() if callable(value)}
@@ -120,12 +119,10 @@ class Renewal:
 
 def _question(ops):
     """Differs where another op is loaded, or anything that is no file has changed."""
-    asked = [[*key, flags, module.__file__] for key, (flags, module) in ops.items()]
-    return hit.memo_paths("loaded ops", asked)
+    return hit.memo_paths("loaded ops", [[*asked, m.__file__] for asked, m in ops.values()])
 
 
-def _memo_of(name, folder, flags, module):
+def _memo_of(asked, module):
     """The memo that led to the module in force; None where the last answer was another one."""
-    _, kind, arguments = project.question(name, folder, flags)
-    memos = map(Memo.read, filter(os.path.exists, hit.memo_paths(kind, arguments)))
+    memos = map(Memo.read, filter(os.path.exists, hit.memo_paths(*project.question(*asked))))
     return next((memo for memo in memos if memo and memo.library == module.__file__), None)

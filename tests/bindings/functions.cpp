@@ -3,6 +3,7 @@
 #include <new>
 #include <stdexcept>
 
+#include "bindings/launch_error.h"
 #include "bindings/module.h"
 
 at::Tensor same(const at::Tensor& x) { return x; }
@@ -38,6 +39,11 @@ void raise(int64_t which) {
   if (which == 9) throw 9;
 }
 
+void raise_launch_error(bool is_fault) {
+  const LaunchError error("void launcher()", "cudaErrorName", "what it means", is_fault);
+  TORCH_CHECK(false, launch_error("op", error));
+}
+
 PYTHON_MODULE(module) {
   module.doc("What the module is for.");
   module.define<same>("same", "What it does.", "x");
@@ -50,4 +56,5 @@ PYTHON_MODULE(module) {
   module.define<expect_half>("expect_half", "", "value");
   module.define<expect_gil>("expect_gil", "", "held");
   module.define<raise>("raise_", "", "which");
+  module.define<raise_launch_error>("raise_launch_error", "", "is_fault");
 }

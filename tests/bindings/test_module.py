@@ -192,3 +192,30 @@ def test_what_help_shows(module):
 def test_try_function_has_the_signature_of_its_function(compiled):
     assert inspect.signature(compiled.try_forward) == inspect.signature(compiled.forward)
     assert "None" in compiled.try_forward.__doc__
+
+
+def test_a_refused_launch_names_the_op_and_the_launcher(module):
+    with pytest.raises(RuntimeError) as raised:
+        module.raise_launch_error(False)
+    assert str(raised.value) == (
+        "op(): CUDA could not launch the kernel of void launcher(): cudaErrorName: what it means"
+    )
+
+
+@pytest.mark.parametrize("blocking", [None, "0", "1"])
+def test_a_kernels_fault_says_how_to_find_it_and_that_python_has_to_restart(
+    module, monkeypatch, blocking
+):
+    monkeypatch.delenv("CUDA_LAUNCH_BLOCKING", raising=False)
+    if blocking is not None:
+        monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", blocking)
+    with pytest.raises(RuntimeError) as raised:
+        module.raise_launch_error(True)
+    first, *advice = str(raised.value).splitlines()
+    assert first == (
+        "op(): a kernel has failed, found at the launch of void launcher(): cudaErrorName: "
+        "what it means"
+    )
+    assert any("JIT_LOADER_SYNC=1" in line for line in advice) == (blocking != "1")
+    assert advice[-2].strip() == "its line in the source: python -m jit_loader check <script>"
+    assert "restart Python" in advice[-1]

@@ -81,7 +81,7 @@ def result_of(finished):
 def test_help_names_every_command(command):
     code, out, _ = command()
     assert code == 0
-    for name in ("build", "clean", "doctor", "list", "prune", "why"):
+    for name in ("build", "clean", "doctor", "inspect", "list", "new", "prune", "why"):
         assert re.search(rf"^ +{name} +\w", out, re.MULTILINE)
 
 

@@ -12,6 +12,7 @@ import pytest
 
 import jit_loader
 from _jit_loader import contents
+from _jit_loader.hit import FORMAT
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -101,7 +102,7 @@ def test_hit_of_another_user(tiny, tmp_path):
     if os.geteuid() != 0:
         pytest.skip("only root can be another user")
     tiny.load()
-    (tmp_path / "cache" / "v3").chmod(0o755)
+    (tmp_path / "cache" / FORMAT).chmod(0o755)
     closed = [f for f in (tmp_path, *tmp_path.parents) if not f.stat().st_mode & 0o001]
     for folder in closed:  # pytest's own
         folder.chmod(folder.stat().st_mode | 0o001)
@@ -137,7 +138,7 @@ def test_hit_where_a_system_header_is_not_to_be_read(tiny, tmp_path, monkeypatch
         monkeypatch.setattr(
             contents, "read_digest", lambda path: None if path == str(header) else real(path)
         )
-        shutil.rmtree(tmp_path / "cache" / "v3" / "memos")
+        shutil.rmtree(tmp_path / "cache" / FORMAT / "memos")
     for _ in range(2):
         assert tiny.value() == 101
     assert tiny.compiled() == []

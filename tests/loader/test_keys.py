@@ -16,6 +16,7 @@ import torch
 
 import jit_loader
 from _jit_loader import contents, hit, machine, memo, request, toolchain
+from _jit_loader.hit import FORMAT
 from _jit_loader.request import Request
 
 
@@ -48,7 +49,7 @@ class Library:
         return first
 
     def forget(self):
-        shutil.rmtree(self.cache / "v3" / "memos")
+        shutil.rmtree(self.cache / FORMAT / "memos")
 
     def assert_matters(self, change, undo):
         first, _ = self.settled()

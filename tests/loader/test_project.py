@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import jit_loader
+from _jit_loader.new_op import KINDS
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -211,7 +212,7 @@ def test_installed_loader_serves_somebody_elses_project(tmp_path):
     """`pip install .` ships the loader alone; kernels/ and bindings/ are the other project's."""
     source = tmp_path / "source"
     source.mkdir()
-    for name in ("pyproject.toml", "README.md", "jit_loader.py"):
+    for name in ("pyproject.toml", "setup.py", "README.md", "jit_loader.py"):
         shutil.copy(ROOT / name, source)
     for name in ("_jit_loader", "kernels", "bindings"):
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -221,11 +222,28 @@ def test_installed_loader_serves_somebody_elses_project(tmp_path):
     shipped = {path.name for path in site.iterdir() if "dist-info" not in path.name}
     assert shipped - {"__pycache__", "bin"} == {"jit_loader.py", "_jit_loader"}
 
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(site),
+        "JIT_LOADER_CACHE": str(tmp_path / "cache"),
+    }
+    own = tmp_path / "own"
+    own.mkdir()
+    # PyTorch, which would take 2 s to import, has nothing to do with it.
+    new = "import sys; sys.modules['torch'] = None; from _jit_loader.command_line import main; "
+    for kind in KINDS:
+        code = f"{new}sys.exit(main(['new', 'my_{kind}', '--like', '{kind}']))"
+        subprocess.run([sys.executable, "-c", code], cwd=own, env=environment, check=True)
+    helpers = [path for path in own.rglob("*.*") if "my_" not in path.name]
+    assert {path.name for path in helpers} >= {"op.h", "reduction.cuh", "differentiable.py"}
+    for path in helpers:
+        assert path.read_bytes() == (ROOT / path.relative_to(own)).read_bytes()
+
     project = write_project(tmp_path / "project")
     result = subprocess.run(
         [sys.executable, "-c", "from bindings.answer import get; print(get())"],
         cwd=project,
-        env={**os.environ, "PYTHONPATH": str(site), "JIT_LOADER_CACHE": str(tmp_path / "cache")},
+        env=environment,
         capture_output=True,
         text=True,
         check=False,

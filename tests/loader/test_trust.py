@@ -7,6 +7,7 @@ import time
 import pytest
 
 import jit_loader
+from _jit_loader.hit import FORMAT
 
 
 def test_cache_is_for_its_owner_alone(tiny, tmp_path):
@@ -61,7 +62,7 @@ def test_shared_cache_is_looked_in_before_building(tiny, tmp_path, monkeypatch):
     monkeypatch.setenv("JIT_LOADER_CACHE", str(shared))
     tiny.load()
     tiny.compiled()
-    (shared / "v3").chmod(0o777)
+    (shared / FORMAT).chmod(0o777)
     monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "own"))
     monkeypatch.setenv("JIT_LOADER_READONLY_CACHES", f"{tmp_path / 'empty'}:{shared}")
     before = sorted(shared.rglob("*"))

@@ -65,9 +65,9 @@ def test_function_that_is_renamed_in_the_binding(notebook):
 
 def test_nothing_is_asked_of_the_loader_where_nothing_changed(notebook):
     count = "from _jit_loader import memo, project\nmemo.SETTLED_NS, asked = 0, []\n"
-    count += "original = project.build_of\n"
-    count += "def build_of(*args):\n    asked.append(args)\n    return original(*args)\n"
-    notebook.succeed(count + "project.build_of = build_of")
+    count += "original = project.load\n"
+    count += "def load(*args):\n    asked.append(args)\n    return original(*args)\n"
+    notebook.succeed(count + "project.load = load")
     notebook.succeed(
         "from jit_loader import load_op; load_op('answer'); load_op('add2', project='..')"
     )
@@ -75,7 +75,7 @@ def test_nothing_is_asked_of_the_loader_where_nothing_changed(notebook):
     notebook.succeed("pass")
     assert notebook.in_force("asked") == "[]"
     notebook.edit("kernels/answer_math.h", "42", "9")
-    notebook.succeed("project.build_of = original; memo.SETTLED_NS = 2_000_000_000")
+    notebook.succeed("project.load = original; memo.SETTLED_NS = 2_000_000_000")
     assert notebook.in_force("len(asked)") != "0"
 
 

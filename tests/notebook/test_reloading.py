@@ -11,12 +11,12 @@ from _jit_loader.reloading.ops import Ops
 def ops(monkeypatch):
     """Ops that are loaded and cannot be looked for: a list of the errors to raise."""
 
-    def build_of(name, folder, flags):
+    def load(name, folder, flags):
         raise errors.pop(0)
 
-    errors = []
-    monkeypatch.setattr(project, "loaded_ops", lambda: {("/project", "op"): ({}, object())})
-    monkeypatch.setattr(project, "build_of", build_of)
+    errors, asked = [], ("op", "/project", {})
+    monkeypatch.setattr(project, "loaded_ops", lambda: {("/project", "op"): (asked, object())})
+    monkeypatch.setattr(project, "load", load)
     monkeypatch.setattr("_jit_loader.reloading.ops._question", lambda ops: None)
     return errors
 

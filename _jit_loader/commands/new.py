@@ -1,0 +1,48 @@
+"""Writes the files of a new op, which works and passes its tests, for you to change.
+
+They go into the project of the current folder; where there is none, the current folder becomes one:
+kernels/ and bindings/ are made, with the helpers that the op needs. No file is changed.
+"""
+
+import argparse
+import os
+
+from _jit_loader import new_op
+
+
+def add_arguments(parser):
+    kinds = "\n".join(f"{kind:<12} {what}" for kind, what in new_op.KINDS.items())
+    parser.formatter_class = argparse.RawTextHelpFormatter
+    parser.add_argument("name", metavar="NAME", help="small letters, digits and '_'")
+    parser.add_argument("--like", choices=new_op.KINDS, default="elementwise", help=kinds)
+
+
+def run(options):
+    from _jit_loader import ops
+
+    try:
+        project = ops.current_project()
+    except FileNotFoundError:
+        project = os.getcwd()
+    op = new_op.NewOp(options.name, options.like, project)
+    op.write()
+    if op.helpers:
+        print(f"for all ops: {', '.join(op.helpers)}")
+    for path in op.other_helpers:
+        print(f"left as it is: {path}, which differs from this version's")
+    for path in op.files:
+        print(f"new: {os.path.relpath(os.path.join(project, path))}")
+    print(_next_steps(op))
+    return 0
+
+
+def _next_steps(op):
+    name = op.name
+    formula = f"kernels/{name}_math.h"
+    kernel = formula if formula in op.files else f"kernels/{name}.cu and {name}_cpu.cpp"
+    alone = f"tests/test_{name}.py"
+    tests = alone if alone in op.files else f"tests/bindings -k {name}"
+    return f"""\
+change {kernel}, and the gradient in bindings/{name}.py
+use it: from bindings.{name} import {name}
+test it: python -m pytest {tests}"""

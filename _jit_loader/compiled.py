@@ -1,0 +1,65 @@
+"""What is known of the compiled kernels of a build, which is kept beside its objects."""
+
+import contextlib
+import glob
+import os
+import sys
+
+from _jit_loader.cache import read_checked
+
+
+def compiled_kernels(name):
+    """The kernels of an op of the current project, built if need be, or of a cached extension.
+
+    Returns {"name", "folder", "with CUDA", "kernels", "why none"}: each kernel is what
+    building/ptxas.py says, and its source; without any, a sentence says why.
+
+    Raises: FileNotFoundError where there is neither, and as load does.
+    """
+    folder, manifest, project = _build_of(name)
+    with_cuda = manifest["request"]["with CUDA"]
+    kernels = [
+        {"source": record["source"].removeprefix("<project>/"), **kernel}
+        for record in map(read_checked, sorted(glob.glob(f"{glob.escape(folder)}/*.o.json")))
+        if record is not None
+        for kernel in record.get("kernels", [])
+    ]
+    return {
+        "name": name,
+        "folder": folder,
+        "with CUDA": with_cuda,
+        "kernels": kernels,
+        "why none": None if kernels else _why_none(name, with_cuda, project),
+    }
+
+
+def _build_of(name):
+    """(folder of the build, its manifest, the project, None for an extension in the cache)."""
+    from _jit_loader import ops
+    from _jit_loader.builds import manifests
+    from _jit_loader.store import read_manifest
+
+    project = ops.project_with_op(name)
+    if project is not None:
+        # What wrappers print must not get in between what programs read.
+        with contextlib.redirect_stdout(sys.stderr):
+            folder = os.path.dirname(ops.load_as_imported(name, project).path)
+        return folder, read_manifest(folder), project
+    builds = sorted(manifests([name]), key=lambda build: build[1]["created"])
+    if not builds:
+        raise ops.no_such_name(name)
+    return *builds[-1], None
+
+
+def _why_none(name, with_cuda, project):
+    from _jit_loader.toolchain import why_no_cuda
+    from _jit_loader.variants import parse
+
+    if with_cuda:
+        return (
+            "no kernel was compiled into machine code: its .cu files define none that is used, or "
+            "only PTX was asked for, which the driver compiles when it is loaded"
+        )
+    has_kernel = project is not None and os.path.exists(f"{project}/kernels/{parse(name)[0]}.cu")
+    why_not = why_no_cuda() if has_kernel else "none of its sources is a .cu file"
+    return f"built without CUDA, so there are no kernels: {why_not}"

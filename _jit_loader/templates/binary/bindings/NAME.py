@@ -1,0 +1,38 @@
+"""NAME: a * b, element by element."""
+
+from bindings.differentiable import differentiable
+
+
+# `saves`: what the gradient needs, names of arguments or "output".
+@differentiable("NAME(Tensor a, Tensor b) -> Tensor", saves=["a", "b"])
+def NAME(a, b):
+    """a * b, element by element, on CPU and CUDA.
+
+    >>> NAME(torch.tensor([1.0, 2.0]), torch.tensor([0.5]))
+    tensor([0.5000, 1.0000])
+
+    Args:
+        a, b: tensors of float64, float32, float16 or bfloat16, of any shapes and strides that
+            broadcast, on one device. 16-bit types are computed in float32 and rounded once.
+
+    Returns:
+        A new contiguous tensor of the broadcast shape, in the dtype that PyTorch promotes a's and
+        b's to.
+
+    The gradients are grad * b and grad * a, each summed over the dimensions that were broadcast.
+    They can be differentiated again. There is no forward-mode derivative.
+
+    Raises:
+        TypeError: an argument is not a tensor, or is missing.
+        NotImplementedError: another dtype, layout or device, or a forward-mode derivative.
+        RuntimeError: the devices differ, the shapes do not broadcast, or a CUDA tensor meets a
+            build without CUDA code.
+    """
+
+
+# Given the result's gradient and what was saved, the gradient of each argument; of a function, only
+# where it is asked for. Written in operations that have a gradient themselves, PyTorch's or ops
+# like this one. What was broadcast, autograd sums up.
+@NAME.gradient
+def _(grad, a, b):
+    return lambda: grad * b, lambda: grad * a

@@ -1,0 +1,13 @@
+// NAME on the CPU, by the loop in kernels/elementwise.h, on several threads.
+#include "kernels/NAME.h"
+#include "kernels/NAME_math.h"
+#include "kernels/elementwise.h"
+
+template <class T>
+void NAME(Cpu where, T* c, const T* a, const T* b, int64_t n) {
+  elementwise<Name>(where, n, c, a, b);
+}
+
+// Compiles it for every type that a tensor may have.
+#define INSTANTIATE(T) template void NAME(Cpu, T*, const T*, const T*, int64_t);
+FOR_FLOATING(INSTANTIATE)

@@ -1,0 +1,28 @@
+"""A copy of x by the compiled op and by PyTorch: the same numbers, and the time of each.
+
+python examples/run_NAME.py --n 1048576 --dtype bfloat16
+"""
+
+import command_line
+import torch
+from compare import compare, parser
+
+from bindings.NAME import NAME
+
+
+def main():
+    options = command_line.parse(parser(__doc__, n=2**20), "NAME")
+    torch.manual_seed(0)
+    x = torch.randn(options.n, dtype=options.dtype, device=options.device)
+    compare(
+        "NAME",
+        NAME,
+        torch.clone,
+        (x,),
+        f"n = {options.n:,}",
+        repeat=options.repeat,
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,23 @@
+// NAME for PyTorch: checks the arguments, makes the result, calls the kernel.
+#include "kernels/NAME.h"
+
+#include "bindings/op.h"
+
+at::Tensor forward(const at::Tensor& x) {
+  const Op op("NAME");  // as error messages call it
+  const at::Tensor input = op.floating("x", x).contiguous();
+  const at::Tensor y = op.empty_like(input);
+  op.run(y, [&](auto where, auto type) {
+    // where: the CPU, or the current stream of x's GPU. type: stands for x's dtype.
+    NAME(where, out(type, y), in(type, input), y.numel());
+  });
+  return y;
+}
+
+PYTHON_MODULE(module) {
+  module.doc("What bindings/NAME.py is made of.");
+  define_with_try<forward>(module, "forward",
+                           "x * x as a new contiguous tensor, without a gradient; x is a floating "
+                           "tensor.",
+                           "x");
+}

@@ -1,0 +1,35 @@
+"""NAME: x * x, element by element."""
+
+from bindings.differentiable import differentiable
+
+
+# `saves`: what the gradient needs, names of arguments or "output".
+@differentiable("NAME(Tensor x) -> Tensor", saves=["x"])
+def NAME(x):
+    """x * x, element by element, on CPU and CUDA.
+
+    >>> NAME(torch.tensor([1.0, -2.0]))
+    tensor([1., 4.])
+
+    Args:
+        x: a tensor of float64, float32, float16 or bfloat16, of any shape and strides. 16-bit types
+            are computed in float32 and rounded once.
+
+    Returns:
+        A new contiguous tensor of x's shape and dtype.
+
+    The gradient is 2 * x * grad. It can be differentiated again. There is no forward-mode
+    derivative.
+
+    Raises:
+        TypeError: x is not a tensor, or is missing.
+        NotImplementedError: another dtype, layout or device, or a forward-mode derivative.
+        RuntimeError: a CUDA tensor meets a build without CUDA code.
+    """
+
+
+# Given the result's gradient and what was saved, the gradient of each argument. Written in
+# operations that have a gradient themselves, PyTorch's or ops like this one.
+@NAME.gradient
+def _(grad, x):
+    return (2 * x * grad,)

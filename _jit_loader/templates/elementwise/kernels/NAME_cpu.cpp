@@ -1,0 +1,13 @@
+// NAME on the CPU, by the loop in kernels/elementwise.h, on several threads.
+#include "kernels/NAME.h"
+#include "kernels/NAME_math.h"
+#include "kernels/elementwise.h"
+
+template <class T>
+void NAME(Cpu where, T* y, const T* x, int64_t n) {
+  elementwise<Name>(where, n, y, x);
+}
+
+// Compiles it for every type that a tensor may have.
+#define INSTANTIATE(T) template void NAME(Cpu, T*, const T*, int64_t);
+FOR_FLOATING(INSTANTIATE)

@@ -1,0 +1,54 @@
+"""NAME: numbers and gradients, on the CPU and, if there is one, a GPU."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch.autograd import gradcheck, gradgradcheck
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where bindings/ is
+
+import jit_loader
+
+from bindings.NAME import NAME
+
+HAS_GPU = torch.cuda.is_available() and jit_loader.loaded("NAME").with_cuda
+each_device = pytest.mark.parametrize("device", ["cpu", "cuda"] if HAS_GPU else ["cpu"])
+each_dtype = pytest.mark.parametrize(
+    "dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16], ids=str
+)
+
+
+@each_device
+@each_dtype
+@pytest.mark.parametrize("shape", [(), (0,), (7,), (3, 5), (300_001,)], ids=str)
+def test_agrees_with_pytorch(shape, dtype, device):
+    x = torch.randn(shape, dtype=dtype, device=device)
+    torch.testing.assert_close(NAME(x), x * x)
+
+
+@each_device
+def test_any_strides(device):
+    x = torch.randn(6, 8, device=device)[::2, 1:].t()
+    torch.testing.assert_close(NAME(x), x * x)
+
+
+@each_device
+def test_gradients(device):
+    x = torch.randn(3, 5, dtype=torch.float64, device=device, requires_grad=True)
+    assert gradcheck(NAME, (x,))
+    assert gradgradcheck(NAME, (x,))
+
+
+@each_device
+def test_registered_for_torch_compile(device):
+    x = torch.randn(3, 5, device=device, requires_grad=True)
+    torch.library.opcheck(torch.ops.jit_loader.NAME.default, (x,))
+
+
+def test_what_is_no_floating_tensor_is_refused():
+    with pytest.raises(NotImplementedError, match="NAME"):
+        NAME(torch.ones(3, dtype=torch.int64))
+    with pytest.raises(TypeError, match="NAME"):
+        NAME([1.0, 2.0])

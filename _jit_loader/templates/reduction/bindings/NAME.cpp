@@ -1,0 +1,25 @@
+// NAME for PyTorch: checks the arguments, makes the result, calls the kernel.
+#include "kernels/NAME.h"
+
+#include "bindings/op.h"
+
+at::Tensor forward(const at::Tensor& x) {
+  const Op op("NAME");  // as error messages call it
+  const at::Tensor input = op.floating("x", x).contiguous();
+  const at::Tensor y = op.empty({}, input);  // {}: no dimensions, one element
+  const int64_t n = input.numel();
+  op.run(y, [&](auto where, auto type) {
+    // where: the CPU, or the current stream of x's GPU. type: stands for x's dtype.
+    const at::Tensor parts = op.scratch(partial_sums(where, n), input);
+    NAME(where, out(type, y), scratch(type, parts), in(type, input), n);
+  });
+  return y;
+}
+
+PYTHON_MODULE(module) {
+  module.doc("What bindings/NAME.py is made of.");
+  define_with_try<forward>(module, "forward",
+                           "The sum of x * x as a new tensor without dimensions, without a "
+                           "gradient; x is a floating tensor.",
+                           "x");
+}

@@ -1,0 +1,47 @@
+"""NAME: the sum of x * x over all elements of a tensor."""
+
+import torch
+
+from bindings.differentiable import differentiable, loop_vmap
+
+
+def result_like(x):
+    """A result without dimensions, of x's dtype and device; its value means nothing."""
+    return torch.empty((), dtype=x.dtype, device=x.device)
+
+
+@differentiable(
+    "NAME(Tensor x) -> Tensor",
+    saves=["x"],  # what the gradient needs, names of arguments or "output"
+    fake=result_like,  # for torch.compile, which has to know the result's shape
+    vmap=loop_vmap,  # a call for each index
+)
+def NAME(x):
+    """The sum of x * x over all elements, on CPU and CUDA.
+
+    >>> NAME(torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
+    tensor(30.)
+
+    Args:
+        x: a tensor of float64, float32, float16 or bfloat16, of any shape and strides. 16-bit types
+            are computed and accumulated in float32 and rounded once.
+
+    Returns:
+        A new tensor without dimensions, of x's dtype; 0 if x has no elements. The same input gives
+        the same bits, whatever the number of threads and the GPU.
+
+    The gradient is 2 * x * grad. It can be differentiated again. There is no forward-mode
+    derivative.
+
+    Raises:
+        TypeError: x is not a tensor, or is missing.
+        NotImplementedError: another dtype, layout or device, or a forward-mode derivative.
+        RuntimeError: a CUDA tensor meets a build without CUDA code.
+    """
+
+
+# Given the result's gradient and what was saved, the gradient of each argument. Written in
+# operations that have a gradient themselves, PyTorch's or ops like this one.
+@NAME.gradient
+def _(grad, x):
+    return (2 * x * grad,)

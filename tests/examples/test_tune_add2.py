@@ -1,0 +1,54 @@
+import types
+
+import pytest
+import torch
+
+import jit_loader
+
+
+@pytest.fixture
+def tune(import_example):
+    return import_example("tune_add2")
+
+
+def stub_variants(monkeypatch, forward):
+    """Modules in place of compiled variants; the macros that were asked for."""
+    asked = []
+
+    def load_op(name, *, defines):
+        asked.extend(defines)
+        return [types.SimpleNamespace(forward=forward) for _ in defines]
+
+    monkeypatch.setattr(jit_loader, "load_op", load_op)
+    return asked
+
+
+def test_sweeps_every_pair_and_draws_them(tune, monkeypatch, capsys, tmp_path):
+    asked = stub_variants(monkeypatch, torch.add)
+    a, b = torch.randn(2, 100)
+    rates = tune.sweep([64, 128], [1, 2], a, b, repeat=2)
+    assert [tuple(defines.values()) for defines in asked] == [(64, 1), (64, 2), (128, 1), (128, 2)]
+    assert set(rates) == {(64, 1), (64, 2), (128, 1), (128, 2), "add2", "PyTorch"}
+    tune.show(rates, 1200)
+    assert "128 threads, vectors 2" in capsys.readouterr().out
+    tune.plot(rates, "a title", tmp_path / "tune.png")
+    assert (tmp_path / "tune.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_wrong_variant_ends_it(tune, monkeypatch):
+    stub_variants(monkeypatch, torch.sub)
+    with pytest.raises(SystemExit, match="add2 with 64 threads, vectors 1 is wrong: "):
+        tune.sweep([64], [1], *torch.ones(2, 100), repeat=1)
+
+
+def test_says_that_it_needs_a_gpu(call_example, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(SystemExit, match="needs a GPU"):
+        call_example("tune_add2")
+
+
+@pytest.mark.gpu
+def test_tunes_on_the_gpu(call_example, capsys):
+    sizes = ["--blocks", "128", "256", "--vectors", "2", "--n", "1000003"]
+    call_example("tune_add2", *sizes, "--repeat", "3")
+    assert "every variant agrees with PyTorch" in capsys.readouterr().out

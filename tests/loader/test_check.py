@@ -1,0 +1,244 @@
+"""python -m jit_loader check: what a person reads, from what compute-sanitizer has written.
+
+The logs in compute_sanitizer/ are of compute-sanitizer 2025.3.1 on an H200, each cut after its
+first records.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import jit_loader
+from _jit_loader import sanitizer
+from _jit_loader.command_line import main
+from tests.loader.poke import LINE_OF_THE_FAULT, ROOT, write_project
+from tests.loader.test_project import write_project as write_answer
+
+LOGS = Path(__file__).parent / "compute_sanitizer"
+# A compute-sanitizer that finds what is in the file $LOG.
+FAKE = """\
+#!/bin/sh
+echo "$@" > "$(dirname "$0")/arguments"
+while [ "$1" != -- ] && [ "$1" != {python} ]; do
+  if [ "$1" = --log-file ]; then cp "$LOG" "$2"; fi
+  shift
+done
+exec "$@"
+"""
+PROGRAM = """\
+import os, sys
+print(sys.argv[1:], os.environ["NVCC_APPEND_FLAGS"])
+print(os.environ.get("PYTORCH_NO_CUDA_MEMORY_CACHING"))
+sys.exit(3)
+"""
+
+
+def log_of(name):
+    return (LOGS / f"{name}.log").read_text()
+
+
+def report(name):
+    return sanitizer.report(sanitizer.faults(log_of(name)), "/project").splitlines()
+
+
+@pytest.fixture(autouse=True)
+def cache_of_the_logs(monkeypatch):
+    monkeypatch.setenv("JIT_LOADER_CACHE", "/cache")
+
+
+def test_a_wrong_access_is_a_line_a_kernel_a_thread_and_an_address():
+    assert report("write_past_the_end") == [
+        "faults: faults.cu:5: error: Invalid __global__ write of size 4 bytes",
+        "  in the kernel void kernels::write_past_the_end<float>(T1 *, long)",
+        "  called from faults.cu:10",
+        "  by thread (104,0,0) in block (7,0,0)",
+        "  Access to 0x7f9132800fa0 is out of bounds",
+        "  and is 1 bytes after the nearest allocation at 0x7f9132800000 of size 4,000 bytes",
+        "  the same here 2 more times",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "also"),
+    [
+        ("misaligned", "faults: faults.cu:24: error: Invalid", "  Access to 0x7f37c2800001 is mis"),
+        ("shared_memory", "faults: faults.cu:26: error: Invalid __shared__ write", "  by thread"),
+        ("initcheck", "faults: faults.cu:18: error: Uninitialized __global__ memory", "  Address"),
+        ("synccheck", "faults: faults.cu:20: error: Barrier error detected. Diver", "  by thread"),
+        ("racecheck", "faults.cu:15: error: Race reported between Write access h", "  and Read"),
+        ("device_assert", "faults: error: Warp assert", "  in the kernel asserts(float*)"),
+        ("refused_launch", "faults: error: Program hit cudaErrorInvalidValue", "  in the kernel n"),
+    ],
+)
+def test_every_tools_first_fault(name, first, also):
+    lines = report(name)
+    assert lines[0].startswith(first)
+    assert any(line.startswith(also) for line in lines[1:])
+
+
+def test_calls_that_fail_after_a_kernels_fault_are_no_faults_of_their_own():
+    assert "Program hit cudaErrorAssert" in log_of("device_assert")
+    assert [fault.what for fault in sanitizer.faults(log_of("device_assert"))] == ["Warp assert"]
+
+
+def test_source_lines_of_the_kernel_and_of_the_script(tmp_path):
+    (tmp_path / "faults.cu").write_text("\n" * 4 + "  to[i] = value;\n")
+    (tmp_path / "go.py").write_text("\n" * 12 + "fault(0)\n")
+    log = log_of("write_past_the_end").replace("/project/", f"{tmp_path}/")
+    lines = sanitizer.report(sanitizer.faults(log), str(tmp_path)).splitlines()
+    assert lines[1] == "  5 |   to[i] = value;"
+    at = lines.index("  launched from go.py:13")
+    assert lines[at + 1] == "  13 | fault(0)"
+
+
+def test_other_faults_are_counted_apart_from_the_same_one():
+    both = log_of("write_past_the_end") + log_of("misaligned")
+    assert sanitizer.report(sanitizer.faults(both), "/project").splitlines()[-2:] == [
+        "  the same here 2 more times",
+        "  and 1 more fault",
+    ]
+
+
+@pytest.fixture
+def check(tmp_path, monkeypatch, capfd):
+    """check("write_past_the_end", "--tool", "racecheck"): exit code, stdout, stderr, arguments."""
+    folder = tmp_path / "toolkit" / "bin"
+    folder.mkdir(parents=True)
+    fake = folder / "compute-sanitizer"
+    fake.write_text(FAKE.format(python=sys.executable))
+    fake.chmod(0o755)
+    monkeypatch.setenv("CUDA_HOME", str(folder.parent))
+    monkeypatch.delenv("PYTORCH_NVCC", raising=False)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    (tmp_path / "program.py").write_text(PROGRAM)
+
+    def run(log, *options, program=tmp_path / "program.py"):
+        monkeypatch.setenv("LOG", str(LOGS / f"{log}.log"))
+        code = main(["check", *options, str(program), "--epochs", "1"])
+        captured = capfd.readouterr()
+        arguments = folder / "arguments"
+        return code, captured.out, captured.err, arguments.exists() and arguments.read_text()
+
+    return run
+
+
+def test_a_fault_ends_with_1_and_the_log(check, tmp_path):
+    code, out, err, arguments = check("write_past_the_end")
+    assert code == 1
+    assert out == "['--epochs', '1'] -lineinfo\n1\n", "the program's own words, and nothing else"
+    assert "error: Invalid __global__ write of size 4 bytes" in err
+    (path,) = re.findall(r"all that compute-sanitizer said: (.+)", err)
+    assert Path(path).read_text() == log_of("write_past_the_end")
+    assert "--tool memcheck" in arguments
+
+
+def test_what_is_built_meanwhile_has_line_numbers_and_leaves_the_plain_build(
+    check, tmp_path, monkeypatch
+):
+    monkeypatch.delenv("CUDA_HOME")  # which has the fake alone, and no nvcc
+    if jit_loader.why_no_cuda():
+        pytest.skip(jit_loader.why_no_cuda())
+    monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
+    project = write_answer(tmp_path / "answer", with_cuda=True)
+    monkeypatch.setattr(sanitizer, "find", lambda: tmp_path / "toolkit/bin/compute-sanitizer")
+    (tmp_path / "program.py").write_text(
+        f"import jit_loader\nprint(jit_loader.load_op('answer', project={str(project)!r}).__file__)"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    plain = jit_loader.load_op("answer", project=project).__file__
+    code, out, err, _ = check("no_fault")
+    assert code == 0, err
+    assert b".debug_line" in Path(out.strip()).read_bytes()
+    assert b".debug_line" not in Path(plain).read_bytes()
+
+
+def test_without_a_fault_the_exit_code_is_the_programs(check, tmp_path, monkeypatch):
+    monkeypatch.setenv("NVCC_APPEND_FLAGS", "-DMINE")
+    code, out, err, arguments = check("no_fault", "--tool", "racecheck", "--caching-allocator")
+    assert code == 3
+    assert out == "['--epochs', '1'] -DMINE -lineinfo\nNone\n"
+    assert re.fullmatch(r"check: racecheck found no fault in \S+program\.py\n", err)
+    assert "--tool racecheck" in arguments
+    assert not list(tmp_path.glob("compute-sanitizer-*")), "no log of nothing"
+
+
+def test_a_program_that_was_not_checked_does_not_pass(check, tmp_path):
+    (tmp_path / "program.py").write_text("")
+    code, _, err, _ = check("no_gpu")
+    assert code == 1
+    assert "was not checked: it has used no GPU" in err
+
+
+def test_a_sanitizer_that_fails_is_quoted():
+    log = "========= COMPUTE-SANITIZER\n========= Error: Device not supported.\n"
+    assert sanitizer.why_not_checked(log) == (
+        "compute-sanitizer says: Error: Device not supported."
+    )
+
+
+def test_a_missing_program_is_said_first(check, tmp_path):
+    code, _, err, arguments = check("no_fault", program=tmp_path / "nothing.py")
+    assert (code, arguments) == (2, False)
+    assert "there is no program" in err
+
+
+def without_a_toolkit(monkeypatch, folder):
+    monkeypatch.setenv("CUDA_HOME", str(folder))
+    monkeypatch.setenv("PATH", str(folder / "bin"))
+    monkeypatch.delenv("PYTORCH_NVCC", raising=False)
+    monkeypatch.delenv("CUDA_PATH", raising=False)
+    if os.path.exists("/usr/local/cuda/bin/compute-sanitizer"):
+        pytest.skip("there is one that is always found")
+
+
+def test_without_compute_sanitizer_the_error_says_what_to_install(tmp_path, monkeypatch, capfd):
+    without_a_toolkit(monkeypatch, tmp_path)
+    assert main(["check", __file__]) == 1
+    err = capfd.readouterr().err
+    assert "compute-sanitizer was not found" in err
+    assert "install the CUDA Toolkit" in err
+
+
+def test_the_one_from_pip_is_refused(tmp_path, monkeypatch):
+    """It would end at once, with success, without having started the program."""
+    without_a_toolkit(monkeypatch, tmp_path)
+    (tmp_path / "bin").mkdir()
+    for name in ("compute-sanitizer", "libsanitizer-collection.so"):
+        (tmp_path / "bin" / name).touch(0o755)
+    with pytest.raises(RuntimeError, match="from pip, cannot start programs; install the CUDA"):
+        sanitizer.find()
+    (tmp_path / "bin" / "TreeLauncherSubreaper").touch(0o755)
+    assert sanitizer.find() == str(tmp_path / "bin" / "compute-sanitizer")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("element", [1024, 1 << 40], ids=["next", "far"])
+def test_a_write_past_the_end_of_a_tensor_is_found(tmp_path, element):
+    project = write_project(tmp_path / "project")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "JIT_LOADER_CACHE": str(tmp_path)}
+    run = [sys.executable, "-m", "jit_loader", "check", "script.py", str(element)]
+    finished = subprocess.run(
+        run, cwd=project, env=environment, capture_output=True, text=True, check=False
+    )
+    assert finished.returncode == 1, finished.stderr
+    assert (
+        f"poke: kernels/poke.cu:{LINE_OF_THE_FAULT}: error: Invalid __global__ write of size 4 "
+        in (finished.stderr)
+    )
+    assert f"  {LINE_OF_THE_FAULT} |   y[i] = T{{}};" in finished.stderr
+    assert "launched from script.py:8" in finished.stderr
+    fine = subprocess.run(
+        [*run[:-1], "1023"],
+        cwd=project,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert fine.returncode == 0, fine.stderr
+    assert "memcheck found no fault in script.py" in fine.stderr

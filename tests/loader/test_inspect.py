@@ -1,0 +1,180 @@
+"""inspect: what kernels use, from what nvcc's assembler says; a spill is told when it is built."""
+
+import json
+import os
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+import jit_loader
+from _jit_loader import ops
+from _jit_loader.building import ptxas
+from _jit_loader.cache import read_checked, write_checked
+from _jit_loader.command_line import main
+
+REPORTS = Path(__file__).parent / "ptxas"
+BINDING = """\
+#include <Python.h>
+static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "faulty", nullptr, -1, nullptr};
+PyMODINIT_FUNC PyInit_faulty(void) { return PyModule_Create(&definition); }
+"""
+COLUMNS = ["kernel", "architecture", "registers", "spill stores", "spill loads", "shared", "stack"]
+
+
+def report(name):
+    lines = (REPORTS / name).read_text().splitlines()
+    return [[kernel[column] for column in COLUMNS] for kernel in ptxas.kernels(lines)]
+
+
+def test_report_of_two_architectures():
+    assert report("nvcc-13.0.txt") == [
+        ["spills<float, 40>", "sm_80", 32, 1216, 2856, 0, 1184],
+        ["plain", "sm_80", 8, 0, 0, 0, 0],
+        ["shared_and_stack", "sm_80", 30, 0, 0, 1024, 160],
+        ["pick", "sm_80", None, 0, 0, None, 0],
+        ["spills<float, 40>", "sm_90", 32, 1880, 3532, 0, 1824],
+        ["plain", "sm_90", 8, 0, 0, 0, 0],
+        ["shared_and_stack", "sm_90", 30, 0, 0, 1024, 160],
+        ["pick", "sm_90", None, 0, 0, None, 0],
+    ]
+
+
+def test_report_that_begins_with_a_function():
+    assert report("nvcc-13.2-debug.txt") == [
+        ["pick", "sm_80", None, 0, 0, None, 160],
+        ["shared_and_stack", "sm_80", 26, 0, 0, 1024, 160],
+        ["plain", "sm_80", 8, 0, 0, 0, 0],
+        ["spills<float, 40>", "sm_80", 18, 0, 0, 0, 160],
+    ]
+
+
+def test_every_line_of_a_report_is_known_as_one():
+    for path in REPORTS.glob("*.txt"):
+        assert all(map(ptxas.is_report, path.read_text().splitlines()))
+    for line in [
+        "ptxas error   : Entry function 'k' uses too much shared data",
+        "add2.cu(3): error",
+    ]:
+        assert not ptxas.is_report(line)
+
+
+@pytest.mark.parametrize(
+    ("mangled", "name"),
+    [
+        ("_Z5scaleIfEvPT_l", "scale<float>"),
+        ("_Z5scalePfl", "scale"),
+        ("c_name", "c_name"),
+        ("_ZN2ns5scaleIPFvfELi3EEEvPf", "ns::scale<void (*)(float), 3>"),
+        ("_ZN12_GLOBAL__N_15scaleEPf", "scale"),
+        ("__nv_static_30__842aa758_9_x_cu_09d379b9__Z5scalePf", "scale"),
+    ],
+)
+def test_names_are_those_of_the_source(mangled, name):
+    assert ptxas.readable(mangled) == name
+
+
+def test_warning_names_the_kernel_that_spills_most():
+    found = ptxas.kernels((REPORTS / "nvcc-13.0.txt").read_text().splitlines())
+    warning = ptxas.spill_warning("op", {"<project>/kernels/op.cu": found, "<project>/b.cu": []})
+    assert "\n" not in warning
+    assert "kernels/op.cu: spills<float, 40> spills registers on sm_90" in warning
+    assert "1880 bytes stored and 3532 loaded; so do 1 more" in warning
+    assert "inspect op" in warning
+    assert ptxas.spill_warning("op", {"b.cu": [k for k in found if not k["spill stores"]]}) is None
+
+
+def inspect(capsys, *arguments):
+    code = main(["inspect", *arguments])
+    return code, capsys.readouterr().out
+
+
+def test_table_of_a_build(tiny, capsys):
+    """With a record as nvcc's objects have it: what is shown needs no nvcc."""
+    record_path = Path(tiny.load().__file__).parent / "other.o.json"
+    lines = (REPORTS / "nvcc-13.0.txt").read_text().splitlines()
+    record = read_checked(record_path)
+    record.update(source="<project>/kernels/op.cu", kernels=ptxas.kernels(lines))
+    write_checked(str(record_path), record)
+    code, out = inspect(capsys, "tiny")
+    rows = [line.split() for line in out.splitlines()]
+    assert code == 0
+    assert ["kernels/op.cu"] in rows
+    assert ["shared_and_stack", "sm_90", "30", "0", "0", "1024", "160"] in rows
+    assert ["pick", "sm_80", "-", "0", "0", "-", "0"] in rows
+    _, out = inspect(capsys, "tiny", "--json")
+    found = json.loads(out)
+    assert found["kernels"][0]["source"] == "kernels/op.cu"
+    assert found["kernels"][0]["mangled"].startswith("_ZN43_GLOBAL__N__")
+    assert [[kernel[c] for c in COLUMNS] for kernel in found["kernels"]] == report("nvcc-13.0.txt")
+
+
+def test_build_without_cuda_says_so(tiny, capsys):
+    tiny.load()
+    code, out = inspect(capsys, "tiny")
+    assert code == 0
+    assert "tiny: built without CUDA" in out
+    assert "none of its sources is a .cu file" in out
+    assert json.loads(inspect(capsys, "tiny", "--json")[1])["with CUDA"] is False
+
+
+def test_op_with_a_kernel_that_could_not_be_compiled(tiny, capsys, monkeypatch):
+    tiny.write("bindings/faulty.cpp", BINDING)
+    tiny.write("kernels/faulty.cu", "")
+    monkeypatch.chdir(tiny.folder)
+    monkeypatch.setattr(torch.version, "cuda", None)
+    _, out = inspect(capsys, "faulty")
+    assert "built without CUDA" in out
+    assert jit_loader.why_no_cuda() in out
+
+
+def test_what_a_wrapper_prints_is_no_part_of_the_json(tiny, capsys, monkeypatch):
+    def load_and_print(*arguments):
+        print("importing faulty")
+        return load(*arguments)
+
+    load = ops.load_as_imported
+    monkeypatch.setattr(ops, "load_as_imported", load_and_print)
+    tiny.write("bindings/faulty.cpp", BINDING)
+    tiny.write("kernels/faulty_cpu.cpp", "")
+    monkeypatch.chdir(tiny.folder)
+    assert json.loads(inspect(capsys, "faulty", "--json")[1])["kernels"] == []
+
+
+def test_unknown_name(tiny, capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    assert main(["inspect", "nothing"]) == 1
+    assert "there is no op 'nothing'" in capsys.readouterr().err
+
+
+def test_kernels_of_a_real_build(tiny, capsys, monkeypatch):
+    """One build with nvcc, one that takes its object again, and one that fails beside it."""
+    if jit_loader.why_no_cuda():
+        pytest.skip(jit_loader.why_no_cuda())
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "8.0")
+    monkeypatch.setenv("JIT_LOADER_QUIET", "0")
+    tiny.write("kernels.cu", (REPORTS / "kernels.cu").read_text())
+    sources = [*tiny.sources, str(tiny.folder / "kernels.cu")]
+
+    def load(*more):
+        jit_loader.load("tiny", [*sources, *more])
+        return [line for line in capsys.readouterr().err.splitlines() if "spill" in line]
+
+    (warning,) = load()
+    assert re.search(r"kernels\.cu: spills<float, 40> spills .* \d+ bytes stored", warning)
+    tiny.write("value.h", "#define VALUE 2\n")
+    assert load() == [], "nothing was compiled that spills"
+    kernels = {k["kernel"]: k for k in json.loads(inspect(capsys, "tiny", "--json")[1])["kernels"]}
+    assert kernels["spills<float, 40>"]["spill stores"] > 0
+    assert kernels["spills<float, 40>"]["source"].endswith("kernels.cu")
+    assert kernels["shared_and_stack"]["shared"] == 1024
+    assert kernels["plain"]["spill loads"] == 0
+    assert 0 < kernels["plain"]["registers"] < 32
+
+    tiny.write("faulty.cu", "int a = ;\n")
+    with pytest.raises(jit_loader.CompileError, match=r"faulty\.cu:1: error") as caught:
+        load(str(tiny.folder / "faulty.cu"))
+    log = re.search(r"all the compiler said: (.*)", str(caught.value))[1]
+    assert "ptxas info" not in Path(log).read_text()
+    assert os.path.exists(os.path.join(os.path.dirname(log), "kernels.cuda.o"))

@@ -1,0 +1,272 @@
+"""new: the files of an op, which work at once, in this project, another one, or an empty folder."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from _jit_loader import new_op, toolchain
+from _jit_loader.command_line import main
+
+ROOT = Path(__file__).resolve().parents[2]
+OPS = {kind: f"my_{kind}" for kind in new_op.KINDS}
+
+# What a project like this one has for all its ops.
+COMMON = [
+    *("pyproject.toml", "tests/conftest.py", "examples/command_line.py"),
+    *("examples/compare.py", "tests/examples/conftest.py", "tests/examples/test_run_every_op.py"),
+    *("tests/bindings/case.py", "tests/bindings/conftest.py", "tests/bindings/test_gradients.py"),
+    *("tests/bindings/test_values.py", "tests/bindings/test_docstrings.py"),
+    "tests/bindings/views.py",
+]
+SELECTED = " and ".join(
+    f"not {slow}"
+    for slow in ("any_shapes", "passes_and_fails", "an_example", "off_every_alignment", "together")
+)
+
+
+def files_below(folder):
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def new(tmp_path, monkeypatch, capsys):
+    """new("--like", "binary", "mul2"): exit code, stdout and stderr, run in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments):
+        code = main(["new", *arguments])
+        return (code, *capsys.readouterr())
+
+    return run
+
+
+def test_every_template_belongs_to_a_kind():
+    folders = [entry for entry in os.scandir(new_op.TEMPLATES) if entry.is_dir()]
+    assert {folder.name for folder in folders} - {".ruff_cache"} == set(new_op.KINDS)
+
+
+def test_files_of_an_op_and_nothing_else(new, tmp_path):
+    code, out, err = new("mul2", "--like", "binary")
+    assert (code, err) == (0, "")
+    mine = {
+        *("kernels/mul2.h", "kernels/mul2.cu", "kernels/mul2_cpu.cpp", "kernels/mul2_math.h"),
+        *("bindings/mul2.cpp", "bindings/mul2.py", "tests/test_mul2.py"),
+    }
+    assert {line[len("new: ") :] for line in out.splitlines() if line.startswith("new: ")} == mine
+    helpers = files_below(tmp_path) - mine
+    assert helpers > {"bindings/__init__.py", "bindings/module.cpp", "kernels/elementwise.cuh"}
+    for path in helpers:
+        assert path in out
+        assert (tmp_path / path).read_bytes() == (ROOT / path).read_bytes()
+
+
+def test_only_helpers_that_are_missing_are_added(new, tmp_path):
+    new("first", "--like", "binary")
+    before = files_below(tmp_path)
+    _, out, _ = new("second", "--like", "binary")
+    assert "for all ops" not in out
+    assert all("second" in path for path in files_below(tmp_path) - before)
+    _, out, _ = new("third", "--like", "reduction")
+    assert "for all ops: kernels/partial_sums.h, kernels/reduction.cuh, kernels/reduction.h" in out
+
+
+def test_helper_of_another_version_stays(new, tmp_path):
+    new("first")
+    (tmp_path / "kernels" / "half.h").write_text("// mine\n")
+    _, out, _ = new("second")
+    assert "left as it is: kernels/half.h" in out
+    assert (tmp_path / "kernels" / "half.h").read_text() == "// mine\n"
+
+
+def test_in_a_folder_of_a_project(new, tmp_path, monkeypatch):
+    new("first")
+    (tmp_path / "scripts").mkdir()
+    monkeypatch.chdir(tmp_path / "scripts")
+    _, out, _ = new("second")
+    assert "new: ../kernels/second.h" in out
+    assert (tmp_path / "kernels" / "second.h").exists()
+
+
+def test_project_that_tests_all_its_ops_gets_rows_for_them(new, tmp_path):
+    for path in ("tests/bindings/case.py", "examples/compare.py"):
+        (tmp_path / path).parent.mkdir(parents=True)
+        (tmp_path / path).touch()
+    new("first")
+    found = files_below(tmp_path)
+    assert {"tests/bindings/cases/first.py", "examples/run_first.py"} <= found
+    assert "tests/test_first.py" not in found
+
+
+BAD_NAMES = {
+    "class": "keyword of Python",
+    "double": r"word of C\+\+",
+    "std": r"word of C\+\+",
+    "main": r"word of C\+\+",
+    "MyOp": "small letters.* such as 'my_op'",
+    "my-op": "such as 'my_op'",
+    "my op": "such as 'my_op'",
+    "2d": "begins with a letter",
+    "_": "begins with a letter",
+    "é": "small letters",
+    "../x": "small letters",
+    "op": "cannot name",  # bindings/op.h
+    "differentiable": "cannot name",
+    "module": "cannot name",
+    "half": "kernels/half.h|cannot name",
+    "common": r"kernels/common\.h",
+    "identity": "something else",  # would make a second struct Identity
+    "forward": "something else",
+    "torch": "something else",
+    "x": "something else",
+    "t": "something else",  # would make a struct T
+}
+
+
+@pytest.mark.parametrize("name", BAD_NAMES)
+def test_bad_names_are_refused_before_anything_is_written(new, tmp_path, name):
+    code, out, err = new(name)
+    assert (code, out) == (1, "")
+    assert re.search(BAD_NAMES[name], err)
+    assert files_below(tmp_path) == set()
+
+
+@pytest.mark.parametrize("name", ["sum", "relu", "softmax", "square", "match", "mul2", "norm"])
+def test_good_names(name):
+    new_op.check_name(name)
+
+
+@pytest.mark.parametrize(
+    "path", ["kernels/mine.cu", "bindings/mine.py", "tests/test_mine.py", "bindings/mine.h"]
+)
+def test_existing_files_are_refused_before_anything_is_written(new, tmp_path, path):
+    (tmp_path / path).parent.mkdir()
+    (tmp_path / path).write_text("// mine\n")
+    code, _, err = new("mine")
+    assert code == 1
+    assert path in err
+    assert files_below(tmp_path) == {path}
+
+
+def test_nothing_is_left_where_not_all_can_be_written(new, tmp_path):
+    (tmp_path / "tests").touch()
+    code, _, err = new("mine")
+    assert code == 1
+    assert "tests" in err
+    assert files_below(tmp_path) == {"tests"}
+
+
+@pytest.mark.parametrize("name", ["zz", "sixteen_letters_", "trilinear_interpolation"])
+def test_files_are_formatted(tmp_path, name):
+    for kind in new_op.KINDS:
+        for path, text in new_op.template_files(kind).items():
+            path = tmp_path / path.replace("NAME", f"{name}_{kind[0]}{kind[1]}")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(new_op.rendered(text, f"{name}_{kind[0]}{kind[1]}"))
+    for path in ("pyproject.toml", ".clang-format"):
+        shutil.copy(ROOT / path, tmp_path)
+    for path in ("bindings/__init__.py", "tests/bindings/case.py"):
+        (tmp_path / path).touch()
+    cpp = [path for path in tmp_path.rglob("*") if path.suffix in (".h", ".cu", ".cpp")]
+    for command in (
+        ["clang-format", "--dry-run", "-Werror", *cpp],
+        [sys.executable, "-m", "ruff", "check", "--no-cache"],
+        [sys.executable, "-m", "ruff", "format", "--check", "--no-cache"],
+    ):
+        finished = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+        assert finished.returncode == 0, finished.stdout + finished.stderr
+
+
+# The ops are built as one extension, in a third of the time: most of it goes into their headers.
+
+BINDING = """\
+#define forward {name}_forward
+#define define_functions {name}_functions
+#define define_module {name}_define_module
+#include "bindings/{name}.cpp"
+#undef forward
+#undef define_functions
+#undef define_module
+static void add_{name}(PyObject* parent) {{
+  PyObject* module = PyModule_New("{name}");
+  {name}_define_module(module);
+  PyModule_AddObject(parent, "{name}", module);
+}}
+"""
+KERNEL = """\
+#include "kernels/{name}{ending}"
+#undef INSTANTIATE
+"""
+CONFTEST = """\
+import jit_loader
+from benchmarks import timing
+
+timing.copy_bandwidth = lambda device: 1e10  # takes two seconds for every example
+
+load_op = jit_loader.load_op
+
+
+def load_part(name, *, on_load, **options):
+    module = getattr(load_op("together"), name)
+    loaded = jit_loader._jit_loader.last_loaded
+    loaded[name] = loaded["together"]
+    on_load(module)
+    return module
+
+
+jit_loader.load_op = load_part
+"""
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    """Ops of all kinds in a folder that was empty."""
+    folder = tmp_path_factory.mktemp("project")
+    for kind, name in OPS.items():
+        new_op.NewOp(name, kind, str(folder)).write()
+    for ending in ("_cpu.cpp", ".cu"):
+        text = "".join(KERNEL.format(name=name, ending=ending) for name in OPS.values())
+        (folder / "kernels" / f"together{ending}").write_text(text)
+    parts = [BINDING.format(name=name) for name in OPS.values()]
+    calls = "".join(f"  add_{name}(module);\n" for name in OPS.values())
+    binding = '#include "bindings/op.h"\n' + "".join(parts)
+    binding += f"void define_module(PyObject* module) {{\n{calls}}}\n"
+    (folder / "bindings" / "together.cpp").write_text(binding)
+    return folder
+
+
+def test_kernels_compile_with_nvcc(project, tmp_path):
+    if toolchain.nvcc_path() is None:
+        pytest.skip("there is no nvcc")
+    command = [toolchain.nvcc_path(), "-std=c++17", "-arch=sm_80", f"-I{project}", "-c"]
+    kernels = project / "kernels" / "together.cu"
+    subprocess.run([*command, kernels, "-o", tmp_path / "object"], check=True)
+
+
+def test_tests_of_new_ops_pass(project):
+    """Their own, and what a project like this one asks of all its ops: gradcheck is in both."""
+    (project / "conftest.py").write_text(CONFTEST)
+    for path in COMMON:
+        (project / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / path, project / path)
+    (project / "benchmarks").symlink_to(ROOT / "benchmarks")
+    for kind, name in OPS.items():
+        for path, text in new_op.template_files(kind).items():
+            path = project / path.replace("NAME", name)
+            if not path.exists():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(new_op.rendered(text, name))
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", SELECTED]
+    finished = subprocess.run(
+        command,
+        cwd=project,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    assert int(re.search(r"(\d+) passed", finished.stdout)[1]) > 200

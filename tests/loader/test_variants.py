@@ -1,0 +1,179 @@
+"""load_op with defines: builds of one op side by side, each a module of its own."""
+
+import json
+import os
+import re
+
+import pytest
+
+import jit_loader
+from _jit_loader import variants
+from _jit_loader.command_line import main
+from tests.loader.test_project import write_project as write_answer
+
+BINDING = """\
+#include <Python.h>
+long size();
+long next();
+static PyObject* size(PyObject*, PyObject*) { return PyLong_FromLong(size()); }
+static PyObject* next(PyObject*, PyObject*) { return PyLong_FromLong(next()); }
+static PyObject* same(PyObject*, PyObject*) {
+#ifdef SIZE
+  return PyBool_FromLong(size() == SIZE);
+#else
+  return PyBool_FromLong(size() == 1);
+#endif
+}
+static PyMethodDef methods[] = {{"size", size, METH_NOARGS, ""}, {"next", next, METH_NOARGS, ""},
+                                {"same", same, METH_NOARGS, ""}, {nullptr, nullptr, 0, nullptr}};
+static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "op", nullptr, -1, methods};
+PyMODINIT_FUNC PyInit_op(void) { return PyModule_Create(&definition); }
+"""
+KERNEL = """\
+#ifndef SIZE
+#define SIZE 1
+#endif
+inline long& calls() { static long count = 0; return count; }
+long size() { return SIZE; }
+long next() { return ++calls(); }
+"""
+WRAPPER = "from jit_loader import load_op\nmodule = load_op('op', extra_cflags=['-DFLAG'])\n"
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
+    folder = tmp_path / "project"
+    write(folder / "bindings" / "op.cpp", BINDING)
+    write(folder / "bindings" / "module.cpp", "int in_every_variant = 0;\n")
+    write(folder / "bindings" / "__init__.py", "")
+    write(folder / "kernels" / "op_cpu.cpp", KERNEL)
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.fixture
+def no_processes(monkeypatch):
+    """Variants are built one after another here, which spares each the import of PyTorch."""
+    monkeypatch.setattr(variants, "_build_in_processes", lambda *_: None)
+
+
+def write(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def load(project, **options):
+    return jit_loader.load_op("op", project=project, **options)
+
+
+def test_variants_live_side_by_side_and_share_no_statics(project):
+    plain, two, three = (
+        load(project),
+        load(project, defines={"SIZE": 2}),
+        load(project, defines={"SIZE": 3}),
+    )
+    assert [module.size() for module in (plain, two, three)] == [1, 2, 3]
+    assert all(module.same() for module in (plain, two, three)), "the binding has the macro too"
+    assert [plain.next(), plain.next(), two.next(), three.next(), plain.next()] == [1, 2, 1, 1, 3]
+    assert load(project, defines={"SIZE": "2"}) is two
+    assert load(project, defines={}) is plain
+    assert len({os.stat(path).st_ino for path in project.parent.rglob("module.o")}) == 1
+
+
+def test_several_are_built_in_processes_of_their_own(project, monkeypatch):
+    flags = {"extra_cflags": ["-DFLAG"]}
+    with pytest.raises(jit_loader.CompileError) as raised:
+        load(project, defines=[{"SIZE": 2}, {"SIZE": "+"}], **flags)
+    first = str(raised.value).splitlines()[0]
+    assert re.match(r"op\[SIZE=\+\]: (kernels/op_cpu|bindings/op)\.cpp:\d+: error: ", first)
+    modules = load(project, defines=[{"SIZE": 2}, {}], **flags)
+    assert [module.size() for module in modules] == [2, 1]
+    assert not jit_loader.loaded("op[SIZE=2]").compiled, "one that fails leaves the others"
+
+
+def test_a_list_of_variants_gives_the_list_of_modules(project, no_processes):
+    modules = load(project, defines=[{"SIZE": 2}, {}, {"SIZE": 3}, {"SIZE": 2}])
+    assert [module.size() for module in modules] == [2, 1, 3, 2]
+    assert load(project, defines=[]) == []
+
+
+def test_an_edit_reloads_every_variant_for_those_who_asked_for_it(project, no_processes):
+    seen = {"plain": [], "two": []}
+    plain = load(project, on_load=seen["plain"].append)
+    two = load(project, defines={"SIZE": 2}, on_load=seen["two"].append)
+    assert seen == {"plain": [plain], "two": [two]}
+    write(project / "kernels" / "op_cpu.cpp", KERNEL.replace("return SIZE", "return SIZE + 10"))
+    new_plain, new_two = load(project, defines=[{}, {"SIZE": 2}])
+    assert (new_plain.size(), new_two.size(), plain.size(), two.size()) == (11, 12, 1, 2)
+    assert seen == {"plain": [plain, new_plain], "two": [two, new_two]}
+
+
+def test_the_commands_name_variants(project, capsys):
+    write(project / "bindings" / "op.py", WRAPPER)
+    flags = {"extra_cflags": ["-DFLAG"]}
+    load(project, defines={"SIZE": 2}, **flags)
+    capsys.readouterr()
+    assert main(["why", "op[SIZE=2]"]) == 0
+    assert capsys.readouterr().out.startswith("op[SIZE=2]: in the cache")
+    main(["why", "op"])
+    assert capsys.readouterr().out == "op: it has never been built\n"
+    assert main(["build", "op[SIZE=3]"]) == 0
+    load(project, defines={"SIZE": 3}, **flags)
+    assert not jit_loader.loaded("op[SIZE=3]").compiled, "built with the flags of the wrapper"
+    capsys.readouterr()
+    main(["list"])
+    assert re.findall(r"^op\S*", capsys.readouterr().out, re.MULTILINE) == [
+        *("op[SIZE=2]", "op[SIZE=3]")
+    ]
+    main(["list", "--json"])
+    assert [build["variant"] for build in json.loads(capsys.readouterr().out)] == [
+        *("SIZE=2", "SIZE=3")
+    ]
+    write(project / "kernels" / "op_cpu.cpp", KERNEL + "\n")
+    main(["why", "op[SIZE=2]"])
+    assert capsys.readouterr().out == "op[SIZE=2]: kernels/op_cpu.cpp changed\n"
+
+
+def test_loaded_tells_a_variant_from_the_plain_op(project):
+    plain, two = load(project), load(project, defines={"SIZE": 2})
+    assert jit_loader.loaded("op").result is plain
+    assert jit_loader.loaded("op[SIZE=2]").result is two
+
+
+@pytest.mark.parametrize("text", ["sizeof(unsigned int)", "'$'", "(1 << 3)"])
+def test_a_value_reaches_the_compiler_as_it_is(project, text):
+    assert load(project, defines={"SIZE": text}).same()
+
+
+@pytest.mark.parametrize("defines", [{"2X": 1}, {"A B": 1}, {"A": None}, {"A": "x,y"}, {"A": "\n"}])
+def test_what_cannot_be_a_macro_is_refused(project, defines):
+    with pytest.raises(ValueError, match="defines: "):
+        load(project, defines=defines)
+    with pytest.raises(ValueError, match="defines: "):
+        load(project, defines=[defines])
+
+
+@pytest.mark.parametrize("defines", ["SIZE=2", ["SIZE=2"], {2: 2}])
+def test_what_is_no_dict_of_macros_is_refused(project, defines):
+    with pytest.raises(TypeError, match="defines: "):
+        load(project, defines=defines)
+
+
+def test_titles_are_read_as_they_are_written():
+    for defines in ({}, {"A": 1}, {"B": "float", "A": True}):
+        texts = variants.normalized(defines)
+        assert variants.parse(variants.title_of("op", variants.variant_of(texts))) == ("op", texts)
+    for title in ("op[", "op[A]", "op[A=1]x"):
+        with pytest.raises(ValueError, match="add2"):
+            variants.parse(title)
+
+
+def test_cuda_code_gets_the_macros_too(tmp_path, monkeypatch):
+    if jit_loader.why_no_cuda():
+        pytest.skip(jit_loader.why_no_cuda())
+    monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
+    project = write_answer(tmp_path / "project", with_cuda=True)
+    write(project / "kernels" / "answer.cu", "int launch_answer() { return SIZE; }\n")
+    module = jit_loader.load_op("answer", project=project, defines={"SIZE": 7})
+    assert module.cuda() == 7
