@@ -257,7 +257,7 @@ class Attempt:
                 found[source] = ptxas.kernels(said.get(output, []))
                 self.records[output].update(source=source, kernels=found[source])
                 write_record(os.path.join(self.folder, output), self.records[output])
-        self.warning = ptxas.spill_warning(self.request.name, found)
+        self.warning = ptxas.spill_warning(self.request.title, found)
 
     def _fail(self, output, kind=CompileError):
         """Raises the CompileError, with a log and a note for those who wait for this build."""

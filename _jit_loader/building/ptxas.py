@@ -1,6 +1,7 @@
 """What CUDA's assembler says of each kernel: registers, spills, shared memory, stack."""
 
 import re
+import shlex
 
 from _jit_loader.building.symbols import demangled
 
@@ -83,7 +84,7 @@ def readable(mangled):
     return name[:end].removeprefix("void ").replace("(anonymous namespace)::", "")
 
 
-def spill_warning(name, kernels_of_sources):
+def spill_warning(title, kernels_of_sources):
     """One line for a person: which kernel spills most; None where none does.
 
     kernels_of_sources: {source: what kernels() returned}.
@@ -100,7 +101,7 @@ def spill_warning(name, kernels_of_sources):
     source = source.removeprefix("<project>/")
     more = f"; so do {len(spilling) - 1} more" if len(spilling) > 1 else ""
     return (
-        f"{name}: warning: {source}: {kernel['kernel']} spills registers on "
+        f"{title}: warning: {source}: {kernel['kernel']} spills registers on "
         f"{kernel['architecture']}, {kernel['spill stores']} bytes stored and "
-        f"{kernel['spill loads']} loaded{more} (python -m jit_loader inspect {name})"
+        f"{kernel['spill loads']} loaded{more} (python -m jit_loader inspect {shlex.quote(title)})"
     )

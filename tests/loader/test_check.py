@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import jit_loader
-from _jit_loader import sanitizer
+from _jit_loader import hit, sanitizer
 from _jit_loader.command_line import main
 from tests.loader.poke import LINE_OF_THE_FAULT, ROOT, write_project
 from tests.loader.test_project import write_project as write_answer
@@ -48,6 +48,7 @@ def report(name):
 @pytest.fixture(autouse=True)
 def cache_of_the_logs(monkeypatch):
     monkeypatch.setenv("JIT_LOADER_CACHE", "/cache")
+    monkeypatch.setattr(hit, "FORMAT", "v3")
 
 
 def test_a_wrong_access_is_a_line_a_kernel_a_thread_and_an_address():

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import sys
 
 import pytest
 
@@ -109,7 +110,22 @@ def test_an_edit_reloads_every_variant_for_those_who_asked_for_it(project, no_pr
     assert seen == {"plain": [plain, new_plain], "two": [two, new_two]}
 
 
-def test_the_commands_name_variants(project, capsys):
+@pytest.fixture
+def own_bindings(monkeypatch):
+    """Lets a command import a project's bindings where another's have been imported."""
+
+    def forget():
+        names = [name for name in sys.modules if name.split(".")[0] == "bindings"]
+        return {name: sys.modules.pop(name) for name in names}
+
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    before = forget()
+    yield
+    forget()
+    sys.modules.update(before)
+
+
+def test_the_commands_name_variants(project, own_bindings, capsys):
     write(project / "bindings" / "op.py", WRAPPER)
     flags = {"extra_cflags": ["-DFLAG"]}
     load(project, defines={"SIZE": 2}, **flags)
