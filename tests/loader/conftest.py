@@ -90,14 +90,7 @@ class Extension:
         return begun
 
     def restore_compiler(self):
-        """Makes a c++ that appends its arguments to the file 'calls' beside it."""
-        folder = self.calls_path.parent
-        real = shutil.which("g++") or shutil.which("c++")
-        # Not written in place: the shell of a build that is still running may have it open.
-        new = folder / "new"
-        new.write_text(COMPILER.format(compiler=real, checker=self._checker))
-        new.chmod(new.stat().st_mode | stat.S_IXUSR)
-        new.rename(folder / "c++")
+        make_compiler(self.calls_path.parent, self._checker)
 
     def programs_at_work(self):
         """The compilers and linkers of the extension that are running, or are about to."""
@@ -112,6 +105,16 @@ class Extension:
         """Makes every file old enough for its stat to stand for its content, and remembers it."""
         time.sleep(0.05)
         self.load()
+
+
+def make_compiler(folder, checker):
+    """A c++ in the folder that appends its arguments to the file 'calls' beside it."""
+    real = shutil.which("g++") or shutil.which("c++")
+    # Not written in place: the shell of a build that is still running may have it open.
+    new = folder / "new"
+    new.write_text(COMPILER.format(compiler=real, checker=checker))
+    new.chmod(new.stat().st_mode | stat.S_IXUSR)
+    return new.rename(folder / "c++")
 
 
 def programs_that_name(folder):
