@@ -90,14 +90,7 @@ class Extension:
         return begun
 
     def restore_compiler(self):
-        """Makes a c++ that appends its arguments to the file 'calls' beside it."""
-        folder = self.calls_path.parent
-        real = shutil.which("g++") or shutil.which("c++")
-        # Not written in place: the shell of a build that is still running may have it open.
-        new = folder / "new"
-        new.write_text(COMPILER.format(compiler=real, checker=self._checker))
-        new.chmod(new.stat().st_mode | stat.S_IXUSR)
-        new.rename(folder / "c++")
+        make_compiler(self.calls_path.parent, self._checker)
 
     def programs_at_work(self):
         """The compilers and linkers of the extension that are running, or are about to."""
@@ -112,6 +105,21 @@ class Extension:
         """Makes every file old enough for its stat to stand for its content, and remembers it."""
         time.sleep(0.05)
         self.load()
+
+
+def make_compiler(folder, checker):
+    """A c++ in the folder that appends its arguments to the file 'calls' beside it.
+
+    checker: the compiled_checker.
+    """
+    folder.mkdir(exist_ok=True)
+    real = shutil.which("g++") or shutil.which("c++")
+    path = folder / "c++"
+    # Not written in place: the shell of a build that is still running may have it open.
+    new = folder / "new"
+    new.write_text(COMPILER.format(compiler=real, checker=checker))
+    new.chmod(new.stat().st_mode | stat.S_IXUSR)
+    return new.rename(path)
 
 
 def programs_that_name(folder):
@@ -150,11 +158,10 @@ def tiny(tmp_path, monkeypatch, compiled_checker):
     monkeypatch.setattr(memo, "SETTLED_NS", 20_000_000)  # in place of 2 s, for settle()
     for name in ("CXX", "CC"):
         monkeypatch.delenv(name, raising=False)
-    project, compilers = tmp_path / "project", tmp_path / "bin"
+    project = tmp_path / "project"
     project.mkdir()
-    compilers.mkdir()
-    extension = Extension(project, compilers, compiled_checker)
-    monkeypatch.setenv("PATH", str(compilers) + os.pathsep + os.environ["PATH"])
+    extension = Extension(project, tmp_path / "bin", compiled_checker)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin") + os.pathsep + os.environ["PATH"])
     return extension
 
 

@@ -53,12 +53,12 @@ print(f"value {value() + beside.ADDED}")
 class Session:
     """watch examples/run.py in a project with the op tiny, from the project's root."""
 
-    def __init__(self, folder, script):
+    def __init__(self, folder, script, checker):
         self.folder = folder
         self.value = 1111  # of the op's files as they are
         for name, text in {**FILES, SCRIPT_NAME: script}.items():
             self.write(name, text)
-        compiler = make_compiler(folder / "bin")
+        compiler = make_compiler(folder / "bin", checker)
         self.environment = {
             **os.environ,
             "PATH": f"{compiler.parent}:{os.environ['PATH']}",
@@ -104,9 +104,9 @@ class Session:
 
 
 @pytest.fixture(scope="module")
-def first(tmp_path_factory):
+def first(tmp_path_factory, compiled_checker):
     """The session and what its first run showed."""
-    session = Session(tmp_path_factory.mktemp("watch"), SCRIPT)
+    session = Session(tmp_path_factory.mktemp("watch"), SCRIPT, compiled_checker)
     try:
         yield session, session.until_the_end()
     finally:
@@ -353,12 +353,12 @@ def test_interrupt_of_a_compilation_ends_everything(op, wait_for):
 
 
 @pytest.fixture
-def start(tmp_path):
+def start(tmp_path, compiled_checker):
     """Starts a session whose script is running when it says 'begun'."""
     sessions = []
 
     def start_and_wait(script):
-        sessions.append(Session(tmp_path, script))
+        sessions.append(Session(tmp_path, script, compiled_checker))
         sessions[0].terminal.read_until("begun\n")
         return sessions[0]
 
