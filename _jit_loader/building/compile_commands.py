@@ -24,11 +24,13 @@ DEPFILE_FLAGS = (
 def update_compile_commands(request, ninja_file, folder):
     """Puts an op's commands among those of its project's other ops; leaves the file if it has them.
 
-    Only ops have it, as kernels/ and bindings/ have them: who calls load awaits no new file.
+    Only ops have it, as kernels/ and bindings/ have them: who calls load awaits no new file. Of an
+    op's variants there are many, and an editor knows each file by one command: the op's own.
 
     folder: private to this build.
     """
-    if os.path.join(request.project, "bindings", f"{request.name}.cpp") not in request.sources:
+    is_op = os.path.join(request.project, "bindings", f"{request.name}.cpp") in request.sources
+    if not is_op or request.title != request.name:
         return
     own = _commands(request, ninja_file, folder)
     path = os.path.join(request.project, NAME)

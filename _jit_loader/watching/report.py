@@ -37,13 +37,13 @@ class Report:
         load = _jit_loader.load
 
         @functools.wraps(load)
-        def load_and_tell(name, kind, arguments, requests, *others):
+        def load_and_tell(name, kind, arguments, requests, *others, **named):
             request = None
             with contextlib.suppress(Exception):  # which load will raise
                 request = requests()[-1]
                 # Now, because the first build may take minutes, or fail.
                 self.tell([*request.sources, *(f"{path}/" for path in request.extra_include_paths)])
-            loaded = load(name, kind, arguments, requests, *others)
+            loaded = load(name, kind, arguments, requests, *others, **named)
             if request is not None:
                 self.tell(_own_files(loaded, request))
             return loaded

@@ -53,6 +53,7 @@ class Project:
 @pytest.fixture
 def project(tmp_path, monkeypatch):
     monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("_jit_loader.project._asked", {})  # the ops are gone after the test
     return Project(tmp_path / "project")
 
 
@@ -84,10 +85,12 @@ def test_every_build_updates_its_own_entries(project):
         *("bindings/one.cpp", "bindings/two.cpp", "kernels/one_cpu.cpp", "kernels/two_cpu.cpp")
     ]
     project.load("one", extra_cflags=["-DMORE"])
+    project.load("one", defines={"BLOCK": 64})
     with_flag = [entry["file"] for entry in project.entries() if "-DMORE" in entry["command"]]
     assert len(project.entries()) == 4
     assert all(Path(file).name.startswith("one") for file in with_flag)
     assert len(with_flag) == 2
+    assert "BLOCK" not in project.path.read_text()
     # Of an op whose source is no more, the others' next build removes it.
     (project.folder / "kernels" / "two_cpu.cpp").unlink()
     project.load("one")
