@@ -3,6 +3,9 @@
 from _jit_loader.builds import manifests
 from _jit_loader.store import differences, fits, own_differences
 
+# Of what a build is known by: another version of it may have another row, with nothing in it.
+THE_LOADER = "the loader"
+
 
 def why_built(slot, programs, contents):
     """'kernels/add2.cu changed', 'first build', 'C++ flags changed', ..."""
@@ -12,7 +15,8 @@ def why_built(slot, programs, contents):
         if last is None:
             return "first build"
         old, new = last["request"], slot.request.description
-        return f"{', '.join(key for key in new if old.get(key) != new[key])} changed"
+        changed = [key for key in new if old.get(key) != new[key]] or [THE_LOADER]
+        return f"{', '.join(changed)} changed"
     roots = slot.request.roots
     # To look at all of PyTorch's headers as well would take 30 ms.
     changes = _texts(own_differences(manifest, roots, contents)) or _texts(
@@ -35,10 +39,8 @@ def all_reasons(slot, programs, contents):
     files = _texts(differences(last, roots, programs, contents))
     if old["PyTorch"] != new["PyTorch"]:  # which says it for its 5,000 headers
         files = [line for line in files if not line.startswith("<packages>/torch/")]
-    return [
-        *(line for key in new for line in _request_changes(key, old.get(key), new[key])),
-        *files,
-    ]
+    asked = [line for key in new for line in _request_changes(key, old.get(key), new[key])]
+    return [*asked, *files] or [f"{THE_LOADER} changed"]
 
 
 def _texts(changes):

@@ -15,6 +15,7 @@ import pytest
 from _jit_loader import findings, machine, pruning, quantities, toolchain
 from _jit_loader.command_line import main
 from _jit_loader.hit import cache_folder
+from _jit_loader.request import Request
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -320,6 +321,16 @@ def test_why_of_an_extension_in_the_cache(command, tiny, tmp_path, monkeypatch):
     code, out, _ = command("why", "tiny")
     assert code == 0
     assert sorted(out.splitlines()) == ["tiny: other.cpp is missing", "tiny: value.h changed"]
+
+
+def test_why_of_what_another_version_of_the_loader_has_built(command, tiny, monkeypatch, capsys):
+    tiny.load()
+    describe = Request._describe
+    monkeypatch.setattr(Request, "_describe", lambda self: {**describe(self), "row": None})
+    assert command("why", "tiny")[1] == "tiny: the loader changed\n"
+    shutil.rmtree(os.path.join(cache_folder(), "memos"))
+    tiny.load()
+    assert capsys.readouterr().err.startswith("tiny: the loader changed: compiling ")
 
 
 def test_why_of_an_unknown_name(command, tiny, tmp_path, monkeypatch):
