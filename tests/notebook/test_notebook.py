@@ -173,6 +173,18 @@ def test_wrapper_and_its_user_that_were_edited_right_after_import(notebook):
     assert notebook.succeed("print(tiny.bindings.user.VALUE)") == "30"
 
 
+def test_wrapper_that_fails_for_the_sake_of_another(notebook):
+    notebook.write("bindings/factor.py", "def factor(x):\n    return 2 * x\n")
+    notebook.write("bindings/user.py", "from .factor import factor\nVALUE = factor(10)\n")
+    notebook.succeed("import tiny.bindings.user")
+    notebook.edit("bindings/factor.py", "2 * x", "x / 0")
+    for _ in range(2):
+        outcome = notebook.run("ran_with_error = True")
+        assert "bindings/user.py:2: ZeroDivisionError" in outcome.shown_error
+    notebook.edit("bindings/factor.py", "x / 0", "3 * x")
+    assert notebook.succeed("print(tiny.bindings.user.VALUE)") == "30"
+
+
 def test_model_optimizer_and_compiled_function_go_on(notebook):
     notebook.succeed(
         "model, function = AddModel(4), add2\n"
