@@ -5,6 +5,7 @@ import re
 
 from _jit_loader.pruning import build_folders, last_used, size_of
 from _jit_loader.store import read_manifest
+from _jit_loader.variants import parse, variant_of
 
 
 def manifests(names=None):
@@ -14,6 +15,17 @@ def manifests(names=None):
         # A failed build has none; one from elsewhere would lie in the wrong place.
         if manifest is not None and manifest["name"] == _name_of(folder):
             yield folder, manifest
+
+
+def newest(title):
+    """(folder, manifest) of the newest build of an extension, or of a variant; None without one."""
+    name, defines = parse(title)
+    found = [
+        build
+        for build in manifests([name])
+        if build[1]["request"].get("variant", "") == variant_of(defines)
+    ]
+    return max(found, key=lambda build: build[1]["created"], default=None)
 
 
 def describe(folder, manifest):

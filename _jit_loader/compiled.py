@@ -36,7 +36,7 @@ def compiled_kernels(name):
 def _build_of(name):
     """(folder of the build, its manifest, the project, None for an extension in the cache)."""
     from _jit_loader import ops
-    from _jit_loader.builds import manifests
+    from _jit_loader.builds import newest
     from _jit_loader.store import read_manifest
 
     project = ops.project_with_op(name)
@@ -45,10 +45,10 @@ def _build_of(name):
         with contextlib.redirect_stdout(sys.stderr):
             folder = os.path.dirname(ops.load_as_imported(name, project).path)
         return folder, read_manifest(folder), project
-    builds = sorted(manifests([name]), key=lambda build: build[1]["created"])
-    if not builds:
+    build = newest(name)
+    if build is None:
         raise ops.no_such_name(name)
-    return *builds[-1], None
+    return *build, None
 
 
 def _why_none(name, with_cuda, project):

@@ -1,8 +1,9 @@
 """Shows what the kernels of an extension use: registers, spills, shared memory and stack.
 
 NAME is an op of the current folder's project, which is built if it has changed, or else an
-extension in the cache, of which the newest build is shown. What nvcc's assembler has said of each
-kernel and GPU architecture is kept with the build.
+extension in the cache, of which the newest build is shown; a variant of an op is named as
+"add2[BLOCK=512]". What nvcc's assembler has said of each kernel and GPU architecture is kept with
+the build.
 """
 
 import json

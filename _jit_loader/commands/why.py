@@ -6,8 +6,6 @@ op is named as "add2[BLOCK=512]".
 
 import os
 
-from _jit_loader.variants import parse, variant_of
-
 
 def add_arguments(parser):
     parser.add_argument("name", metavar="NAME")
@@ -45,23 +43,18 @@ def _requests(name):
 
 def _last_request(title):
     """The same for the newest build of a title, as it was asked for; None without a build."""
-    from _jit_loader.builds import manifests
+    from _jit_loader.builds import newest
     from _jit_loader.request import Request, Roots
 
-    name, defines = parse(title)
-    builds = [
-        build
-        for build in manifests([name])
-        if build[1]["request"].get("variant", "") == variant_of(defines)
-    ]
-    if not builds:
+    build = newest(title)
+    if build is None:
         return None
-    folder, manifest = max(builds, key=lambda build: build[1]["created"])
+    folder, manifest = build
     asked = manifest["request"]
     memo_path, project = _memo_and_project(folder, manifest)
     roots = Roots(project)
     request = Request(
-        name,
+        manifest["name"],
         [roots.absolute(source) for source in asked["sources"]],
         extra_cflags=list(map(roots.absolute_text, asked["C++ flags"])),
         extra_cuda_cflags=list(map(roots.absolute_text, asked["nvcc flags"])),
@@ -74,7 +67,7 @@ def _last_request(title):
             for source, flags in asked["flags of single sources"].items()
         },
         form=asked["form"],
-        variant=variant_of(defines),
+        variant=asked.get("variant", ""),
     )
     return [request], memo_path
 

@@ -4,8 +4,8 @@ import re
 
 # What is no code, and what could be taken for it.
 TOKEN = re.compile(
-    r"""//[^\n]*|/\*.*?\*/"""  # a comment
-    r"""|^[ \t]*\#(?:[^\n\\]|\\.)*"""  # a directive, on several lines too
+    r"""(?P<no_code>//[^\n]*|/\*.*?\*/"""  # a comment
+    r"""|^[ \t]*\#(?:[^\n\\]|\\.)*)"""  # a directive, on several lines too
     r"""|R"(?P<mark>[^\s()\\]{0,16})\(.*?\)(?P=mark)"|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'"""
     r"""|(?P<number>\b\d[\w.']*)""",  # 1'000'000 has no character in it
     re.DOTALL | re.MULTILINE,
@@ -23,8 +23,9 @@ def declarations(source):
 
     A function that is to be the source's own is `static`.
     """
-    code = TOKEN.sub(lambda match: match[0] if match["number"] else _blank(match[0]), source)
-    flat = _without_bodies(code)
+    code = TOKEN.sub(lambda match: _blank(match[0]) if match["no_code"] else match[0], source)
+    plain = TOKEN.sub(lambda match: match[0] if match["number"] else _blank(match[0]), code)
+    flat = _without_bodies(plain)
     found = {}
     for match in re.finditer(r"[^;{}]*\{", flat):
         head = match[0][:-1]

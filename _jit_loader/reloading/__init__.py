@@ -35,12 +35,14 @@ class Reloading:
         if not wrappers and self._ops.are_unchanged():
             return
         renewals = self._ops.build()
-        pairs = {module.__name__: self._wrappers.execute(module) for module in wrappers}
-        pairs.update(self._ops.put_in_force(renewals))
+        for module in wrappers:
+            self._replace(self._wrappers.execute(module))  # it is in force though another fails
+        pairs = self._ops.put_in_force(renewals)
         self._replace([pair for replaced in pairs.values() for pair in replaced])
         if wrappers and "torch._dynamo" in sys.modules:
             sys.modules["torch._dynamo"].reset()  # what it has compiled is the old wrapper
-        graphs.mark_stale({name.rpartition(".")[2] for name in pairs})
+        names = [*(module.__name__ for module in wrappers), *pairs]
+        graphs.mark_stale({name.rpartition(".")[2] for name in names})
 
     def _replace(self, pairs):
         if pairs:

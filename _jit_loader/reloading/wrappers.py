@@ -38,6 +38,7 @@ class _Source:
 class Wrappers:
     def __init__(self):
         self._executed = {}  # name of a module: _Source
+        self._to_execute = set()  # names of what changed() has returned and execute() not done
         self._looked = _process_start()  # ns
 
     def modules(self):
@@ -59,6 +60,8 @@ class Wrappers:
         modules = [module for module in self.modules() if os.path.exists(module.__file__)]
         started = time.time_ns()
         changed = {module.__name__ for module in modules if self._has_changed(module)}
+        # One may have failed for the sake of another, which is in force and will not be seen again.
+        changed |= self._to_execute & {module.__name__ for module in modules}
         self._looked = started
         if not changed:
             return []
@@ -73,6 +76,7 @@ class Wrappers:
         for name in order:
             if uses[name] & changed:
                 changed.add(name)
+        self._to_execute = set(changed)
         return [sys.modules[name] for name in order if name in changed]
 
     def _has_changed(self, module):
@@ -109,6 +113,7 @@ class Wrappers:
                 raise
             raise _explained(module, text, error) from error
         known.is_now(now, text)
+        self._to_execute.discard(module.__name__)
         return pairs
 
 

@@ -151,6 +151,18 @@ def test_the_commands_name_variants(project, own_bindings, capsys):
     assert capsys.readouterr().out == "op[SIZE=2]: kernels/op_cpu.cpp changed\n"
 
 
+def test_variants_in_the_cache_are_named_without_their_project(project, capsys, monkeypatch):
+    load(project, defines={"SIZE": 2})
+    monkeypatch.chdir(project.parent)
+    capsys.readouterr()
+    assert main(["inspect", "op[SIZE=2]", "--json"]) == 0
+    path = jit_loader.loaded("op[SIZE=2]").path
+    assert json.loads(capsys.readouterr().out)["folder"] == os.path.dirname(path)
+    assert main(["why", "op[SIZE=2]"]) == 0
+    assert main(["inspect", "op"]) == 1, "no build of the plain op, of which a variant is none"
+    assert "no build of that name" in capsys.readouterr().err
+
+
 def test_loaded_tells_a_variant_from_the_plain_op(project):
     plain, two = load(project), load(project, defines={"SIZE": 2})
     assert jit_loader.loaded("op").result is plain

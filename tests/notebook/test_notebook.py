@@ -18,6 +18,10 @@ long answer() { return 44; }
 """
 
 
+# What it decorates cannot keep its identity.
+CACHED = "import functools\n\n\n@functools.cache\n"
+
+
 @pytest.mark.parametrize(
     ("file", "before", "after", "value"),
     [
@@ -170,6 +174,19 @@ def test_wrapper_and_its_user_that_were_edited_right_after_import(notebook):
     notebook.write("bindings/user.py", user)
     notebook.succeed("import tiny.bindings.user")
     notebook.write("bindings/factor.py", "FACTOR = 3\n")
+    assert notebook.succeed("print(tiny.bindings.user.VALUE)") == "30"
+
+
+def test_wrapper_that_fails_for_the_sake_of_another(notebook):
+    notebook.write("bindings/factor.py", f"{CACHED}def factor(x):\n    return 2 * x\n")
+    notebook.write("bindings/user.py", "from .factor import factor\nVALUE = factor(10)\n")
+    notebook.succeed("import tiny.bindings.user\nfrom tiny.bindings.factor import factor")
+    notebook.edit("bindings/factor.py", "2 * x", "x / 0")
+    for _ in range(2):
+        outcome = notebook.run("ran_with_error = True")
+        assert "bindings/user.py:2: ZeroDivisionError" in outcome.shown_error
+    assert notebook.in_force("factor is tiny.bindings.factor.factor") == "True"
+    notebook.edit("bindings/factor.py", "x / 0", "3 * x")
     assert notebook.succeed("print(tiny.bindings.user.VALUE)") == "30"
 
 
