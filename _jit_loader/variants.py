@@ -35,7 +35,8 @@ def normalized(defines):
 
 def flags_of(flags, defines):
     """project.load_op's flags for a variant; those of the plain op where it has no macros."""
-    return {**flags, "defines": normalized(defines)} if defines else flags
+    macros = normalized(defines)
+    return {**flags, "defines": macros} if macros else flags
 
 
 def variant_of(defines):

@@ -38,7 +38,10 @@ def update_compile_commands(request, ninja_file, folder):
         if os.path.islink(path):
             return  # to what another build system makes
         text = _read(path)
-        entries = own + [entry for entry in _entries(text) if not _is_stale(entry, request)]
+        others = _entries(text)
+        if others is None:
+            return
+        entries = own + [entry for entry in others if not _is_stale(entry, request)]
         entries.sort(key=lambda entry: (entry.get("output", ""), entry["file"]))
         new_text = json.dumps(entries, indent=1) + "\n"
         if new_text != text:
@@ -73,10 +76,15 @@ def _is_stale(entry, request):
 
 
 def _entries(text):
-    """Those of a file's text that are entries; whatever wrote the others, they are lost."""
-    with contextlib.suppress(ValueError, TypeError):
-        return [entry for entry in json.loads(text) if {"directory", "file"} <= entry.keys()]
-    return []
+    """Those in a file's text; None where it is no list of them, and is to stay as it is."""
+    try:
+        entries = json.loads(text or "[]")
+    except ValueError:
+        return None
+    is_ours = isinstance(entries, list) and all(
+        isinstance(entry, dict) and {"directory", "file"} <= entry.keys() for entry in entries
+    )
+    return entries if is_ours else None
 
 
 def _read(path):

@@ -64,5 +64,5 @@ def may_mend(cell):
     """Whether a cell may be there to mend an error: it is written by a magic, or all shell."""
     lines = [line.strip() for line in cell.splitlines() if line.strip()]
     return cell.lstrip().split(maxsplit=1)[0] in NEVER_HELD_BACK or all(
-        line.startswith("!") for line in lines
+        line.startswith(("!", "#", "%cd")) for line in lines
     )

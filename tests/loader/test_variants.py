@@ -182,7 +182,7 @@ def test_what_cannot_be_a_macro_is_refused(project, defines):
         load(project, defines=[defines])
 
 
-@pytest.mark.parametrize("defines", ["SIZE=2", ["SIZE=2"], {2: 2}])
+@pytest.mark.parametrize("defines", ["SIZE=2", ["SIZE=2"], [None], {2: 2}])
 def test_what_is_no_dict_of_macros_is_refused(project, defines):
     with pytest.raises(TypeError, match="defines: "):
         load(project, defines=defines)

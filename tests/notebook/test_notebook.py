@@ -102,7 +102,7 @@ def test_compile_error_is_shown_and_the_cell_not_run(notebook):
         "%%kernel answer_math.h\n#define ANSWER 6\n",
         "%%kernel kernels/answer_math.h\n#define ANSWER 6\n",
         "%%writefile kernels/answer_math.h\n#define ANSWER 6\n",
-        "!echo '#define ANSWER 6' > kernels/answer_math.h",
+        "# mended\n!echo '#define ANSWER 6' > kernels/answer_math.h",
     ],
     ids=lambda cell: cell.split()[0],
 )
