@@ -17,7 +17,8 @@ OPS = {kind: f"my_{kind}" for kind in new_op.KINDS}
 
 # What a project like this one has for all its ops.
 COMMON = [
-    *("pyproject.toml", "tests/conftest.py", "examples/command_line.py"),
+    *("pyproject.toml", "tests/conftest.py", "tests/warm_python.py"),
+    "examples/command_line.py",
     *("examples/compare.py", "tests/examples/conftest.py", "tests/examples/test_run_every_op.py"),
     *("tests/bindings/case.py", "tests/bindings/conftest.py", "tests/bindings/test_gradients.py"),
     *("tests/bindings/test_values.py", "tests/bindings/test_docstrings.py"),
