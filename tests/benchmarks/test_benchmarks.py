@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+import jit_loader
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -173,11 +175,10 @@ def test_a_worker_loads_what_was_edited(tmp_path):
 def test_a_child_times_a_load(way):
     from benchmarks import child
 
-    cache = os.environ["JIT_LOADER_CACHE"]
-    child.run(way, cache, "cpu")
-    second = child.run(way, cache, "cpu")
-    assert not second["compiled"]
-    assert second["seconds"] > 0
+    jit_loader.load_op("add2", project=ROOT)
+    result = child.run(way, os.environ["JIT_LOADER_CACHE"], "cpu")
+    assert not result["compiled"]
+    assert result["seconds"] > 0
 
 
 def test_a_child_that_fails_says_why(tmp_path):
