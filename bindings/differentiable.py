@@ -62,7 +62,7 @@ AUTOCAST_KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU).add(
 AUTOCAST_FROM = (torch.float32, torch.float16, torch.bfloat16)  # as PyTorch: not from float64
 
 # Where this module is executed anew, they are as they were.
-_libraries = globals().get("_libraries", {})  # name: torch.library.Library
+_libraries = globals().get("_libraries", {})  # name: (torch.library.Library, schema, kernels)
 _calls = globals().get("_calls", {})  # (module, name): the function that stands for the op
 
 
@@ -135,6 +135,25 @@ def may_be(schema_type, value):
     if schema_type == "Optional[Tensor]":
         return value is None or is_tensor_like(value)
     return schema_type != "Tensor" or is_tensor_like(value)
+
+
+def _register(name, schema, kernels):
+    """Registers {dispatch key: function} as torch.ops.jit_loader.<name>; returns its overload.
+
+    What a wrapper that is executed anew has changed takes the old functions' place: an op that is
+    taken out of the dispatcher is freed memory to whoever has kept it.
+    """
+    library, known, in_force = _libraries.get(name, (None, None, {}))
+    if (known, in_force.keys()) != (schema, kernels.keys()):
+        if library is not None:
+            library._destroy()
+        library, in_force = torch.library.Library("jit_loader", "FRAGMENT"), {}
+        library.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
+        for key in kernels:
+            library.impl(name, lambda *args, key=key: in_force[key](*args), key)
+        _libraries[name] = library, schema, in_force
+    in_force.update(kernels)
+    return getattr(torch.ops.jit_loader, name).default
 
 
 def differentiable(
@@ -322,21 +341,18 @@ def differentiable(
         call.build = build_of.build if build_of else _Build(name, options)
         call.build.add_user(use)
 
-        if name in _libraries:
-            _libraries.pop(name)._destroy()
-        library = _libraries[name] = torch.library.Library("jit_loader", "FRAGMENT")
-        library.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
-        library.impl(name, lambda *args: forward(*args), "CPU")
-        library.impl(name, lambda *args: forward(*args), "CUDA")
-        library.impl(name, fake, "Meta")
-        library.impl(name, record, "Autograd")
-        # The first key of torch.func's transforms: General takes them all in their order.
-        transformed = cast_and_transform if autocast else General.apply
-        library.impl(name, transformed, "FuncTorchDynamicLayerFrontMode")
+        kernels = {
+            "CPU": lambda *args: forward(*args),
+            "CUDA": lambda *args: forward(*args),
+            "Meta": fake,
+            "Autograd": record,
+            # The first key of torch.func's transforms: General takes them all in their order.
+            "FuncTorchDynamicLayerFrontMode": cast_and_transform if autocast else General.apply,
+        }
         for device_type in ("cpu", "cuda") if autocast else ():
             kernel = functools.partial(cast_and_call, device_type)
-            library.impl(name, kernel, f"Autocast{device_type.upper()}")
-        op = getattr(torch.ops.jit_loader, name).default
+            kernels[f"Autocast{device_type.upper()}"] = kernel
+        op = _register(name, schema, kernels)
         scope.update(op=op, fast=fast, general=general)
         return call
 
