@@ -14,12 +14,23 @@ KINDS = {
     "reduction": "one result for all elements; to begin with, the sum of x * x",
     "blank": "a kernel of your own; to begin with, a thread for each element",
 }
+# What the templates in shared/ have for the result of a kind that takes one tensor: in words, as
+# many letters as the template's where clang-format counts them, and as PyTorch (and numpy, where
+# the kind has no case of its own) computes it.
+RESULTS = {
+    "elementwise": {"RESULT_OF_X": "Square of x", "EXPRESSION": "x * x"},
+    "reduction": {
+        "RESULT_OF_X": "The sum of x * x",
+        "EXPRESSION": "torch.linalg.vector_norm(x, dtype=torch.float64).square().to(x.dtype)",
+    },
+    "blank": {"RESULT_OF_X": "A copy of x", "EXPRESSION": "1 * x"},
+}
 TEMPLATES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "templates")
 
 # What load_op, and the import of any op, take beside what the op's files include.
 ALWAYS_NEEDED = ("bindings/__init__.py", "bindings/module.cpp")
 INCLUDE = re.compile(r'^#include "((?:kernels|bindings)/[\w.]+)"', re.MULTILINE)
-IMPORT = re.compile(r"^from bindings\.(\w+) import", re.MULTILINE)
+IMPORT = re.compile(r"^ *from bindings\.(\w+) import", re.MULTILINE)
 
 NOT_CODE = re.compile(r'"""[^"]*"""|"(?:[^"\\\n]|\\.)*"|//.*|#.*')
 WORD = re.compile(r"(?<![.\w])\w+(?!\w|=[^=])")  # but no attribute and no keyword argument
@@ -135,8 +146,18 @@ def rendered(text, name):
 
 
 def template_files(kind):
-    """{path: text} of a kind's templates; paths are relative to the project."""
-    folder = os.path.join(TEMPLATES, kind)
+    """{path: text} of a kind's templates; paths are relative to the project.
+
+    They are the files of its folder, and those of shared/ that it has no version of.
+    """
+    files = {**_files_below("shared"), **_files_below(kind)}
+    for word, text in RESULTS.get(kind, {}).items():
+        files = {path: content.replace(word, text) for path, content in files.items()}
+    return files
+
+
+def _files_below(name):
+    folder = os.path.join(TEMPLATES, name)
     return {
         os.path.relpath(os.path.join(parent, name), folder): _read(os.path.join(parent, name))
         for parent, _, names in sorted(os.walk(folder))

@@ -30,7 +30,7 @@ def run(options):
         print(f"for all ops: {', '.join(op.helpers)}")
     for path in op.other_helpers:
         print(f"left as it is: {path}, which differs from this version's")
-    for path in op.files:
+    for path in sorted(op.files):
         print(f"new: {os.path.relpath(os.path.join(project, path))}")
     print(_next_steps(op))
     return 0

@@ -11,6 +11,7 @@ import pytest
 
 from _jit_loader import new_op, toolchain
 from _jit_loader.command_line import main
+from tests.formatting import assert_formatted
 
 ROOT = Path(__file__).resolve().parents[2]
 OPS = {kind: f"my_{kind}" for kind in new_op.KINDS}
@@ -47,7 +48,7 @@ def new(tmp_path, monkeypatch, capsys):
 
 def test_every_template_belongs_to_a_kind():
     folders = [entry for entry in os.scandir(new_op.TEMPLATES) if entry.is_dir()]
-    assert {folder.name for folder in folders} - {".ruff_cache"} == set(new_op.KINDS)
+    assert {folder.name for folder in folders} - {".ruff_cache"} == {*new_op.KINDS, "shared"}
 
 
 def test_files_of_an_op_and_nothing_else(new, tmp_path):
@@ -60,6 +61,7 @@ def test_files_of_an_op_and_nothing_else(new, tmp_path):
     assert {line[len("new: ") :] for line in out.splitlines() if line.startswith("new: ")} == mine
     helpers = files_below(tmp_path) - mine
     assert helpers > {"bindings/__init__.py", "bindings/module.cpp", "kernels/elementwise.cuh"}
+    assert "bindings/sharding.py" in helpers  # which differentiable.py imports when it is needed
     for path in helpers:
         assert path in out
         assert (tmp_path / path).read_bytes() == (ROOT / path).read_bytes()
@@ -167,18 +169,9 @@ def test_files_are_formatted(tmp_path, name):
             path = tmp_path / path.replace("NAME", f"{name}_{kind[0]}{kind[1]}")
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(new_op.rendered(text, f"{name}_{kind[0]}{kind[1]}"))
-    for path in ("pyproject.toml", ".clang-format"):
-        shutil.copy(ROOT / path, tmp_path)
     for path in ("bindings/__init__.py", "tests/bindings/case.py"):
         (tmp_path / path).touch()
-    cpp = [path for path in tmp_path.rglob("*") if path.suffix in (".h", ".cu", ".cpp")]
-    for command in (
-        ["clang-format", "--dry-run", "-Werror", *cpp],
-        [sys.executable, "-m", "ruff", "check", "--no-cache"],
-        [sys.executable, "-m", "ruff", "format", "--check", "--no-cache"],
-    ):
-        finished = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-        assert finished.returncode == 0, finished.stdout + finished.stderr
+    assert_formatted(tmp_path)
 
 
 # The ops are built as one extension, in a third of the time: most of it goes into their headers.

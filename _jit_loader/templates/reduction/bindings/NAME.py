@@ -15,6 +15,7 @@ def result_like(x):
     saves=["x"],  # what the gradient needs, names of arguments or "output"
     fake=result_like,  # for torch.compile, which has to know the result's shape
     vmap=loop_vmap,  # a call for each index
+    sharding="sum",  # for DTensor: the parts of a tensor give summands of the result
 )
 def NAME(x):
     """The sum of x * x over all elements, on CPU and CUDA.

@@ -1,4 +1,4 @@
-"""The sum of x * x by the compiled op and by PyTorch: the same numbers, and the time of each.
+"""RESULT_OF_X by the compiled op and by PyTorch: the same numbers, and the time of each.
 
 python examples/run_NAME.py --n 1048576 --dtype bfloat16
 """
@@ -10,23 +10,23 @@ from compare import compare, parser
 from bindings.NAME import NAME
 
 
-def reference(x):
-    return torch.linalg.vector_norm(x, dtype=torch.float64).square().to(x.dtype)
+def pytorch(x):
+    return EXPRESSION
 
 
 def main():
     options = command_line.parse(parser(__doc__, n=2**20), "NAME")
     torch.manual_seed(0)
-    # Of 2^20 standard normal numbers the sum would be more than float16 can hold.
+    # Small numbers: a sum of so many must not be more than float16 can hold.
     x = torch.randn(options.n, dtype=options.dtype, device=options.device) / 8
     compare(
         "NAME",
         NAME,
-        reference,
+        pytorch,
         (x,),
         f"n = {options.n:,}",
         repeat=options.repeat,
-        rtol=16 * torch.finfo(options.dtype).eps,  # each rounds some sums on its way
+        rtol=16 * torch.finfo(options.dtype).eps,  # each may round on its way
     )
 
 

@@ -17,6 +17,6 @@ at::Tensor forward(const at::Tensor& x) {
 PYTHON_MODULE(module) {
   module.doc("What bindings/NAME.py is made of.");
   define_with_try<forward>(module, "forward",
-                           "A copy of x, contiguous, without a gradient; x is a floating tensor.",
+                           "RESULT_OF_X, contiguous, without a gradient; x is a floating tensor.",
                            "x");
 }
