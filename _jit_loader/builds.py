@@ -42,7 +42,7 @@ def describe(folder, manifest):
         "last used": last_used(folder),
         "torch": version,
         "cuda": cuda if asked["with CUDA"] else None,
-        "arch": _architectures(asked),
+        "arch": architectures(asked),
     }
 
 
@@ -50,7 +50,7 @@ def _name_of(folder):
     return os.path.basename(os.path.dirname(os.path.dirname(folder)))
 
 
-def _architectures(asked):
+def architectures(asked):
     """['x86-64-v4', 'sm_90']: what the code was compiled for."""
     cpu = [flag[len("-march=") :] for flag in asked["C++ flags"] if flag.startswith("-march=")]
     flags = " ".join([*asked["GPU architectures"], *asked["nvcc flags"]])

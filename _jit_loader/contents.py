@@ -4,10 +4,11 @@ import hashlib
 import os
 import struct
 
-from _jit_loader.hit import stamp
+from _jit_loader.hit import is_in_a_cache, stamp
 from _jit_loader.memo import UNSETTLED, is_settled
 
-# Reading libtorch_cpu.so (430 MB) costs 0.4 s; larger libraries are known by their build id.
+# Reading libtorch_cpu.so (430 MB) costs 0.4 s; larger libraries are known by their build id,
+# but not what is in a cache: it may have been damaged on the way here.
 WHOLE_FILE_LIMIT = 16 * 1024 * 1024
 
 
@@ -49,7 +50,8 @@ def read_digest(path):
     try:
         with open(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size
-            build_id = elf_build_id(file) if size > WHOLE_FILE_LIMIT else None
+            is_large = size > WHOLE_FILE_LIMIT and not is_in_a_cache(path)
+            build_id = elf_build_id(file) if is_large else None
             if build_id is not None:
                 return hashlib.blake2b(b"%d %s" % (size, build_id), digest_size=16).hexdigest()
             file.seek(0)
@@ -68,6 +70,8 @@ def elf_build_id(file):
         return None
     (table,) = struct.unpack_from("<Q", header, 32)
     entry_size, count = struct.unpack_from("<HH", header, 54)
+    if count == 0:  # an object file
+        return None
     file.seek(table)
     program_headers = file.read(entry_size * count)
     for start in range(0, len(program_headers) - 55, entry_size):

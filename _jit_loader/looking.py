@@ -1,6 +1,7 @@
 """A look at contents, where no memo says what fits; and a build, where nothing does."""
 
 from _jit_loader.building.build import build
+from _jit_loader.building.errors import ToolMissing
 from _jit_loader.hit import open_if_there
 from _jit_loader.store import Slot
 
@@ -20,5 +21,15 @@ def look_or_build(requests, memo_path, verbose):
         if result is not None:
             break
     else:
-        result, found, compiled = build(request, slot, verbose)
+        try:
+            result, found, compiled = build(request, slot, verbose)
+        except ToolMissing as error:
+            raise _with_exports(error, requests) from None
     return result, found.library, compiled, request.with_cuda
+
+
+def _with_exports(error, requests):
+    """The error, and why no export stands in for the tool."""
+    from _jit_loader.exporting.refusal import why_not_exported
+
+    return ToolMissing("\n".join([str(error), *why_not_exported(requests)]))

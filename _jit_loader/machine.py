@@ -13,6 +13,13 @@ def facts():
     return {"cpu": cpu, "architectures": gpu_architectures()}
 
 
+def stand_in_for(cpu, architectures):
+    """From now on facts() are those of another machine, for which is built here."""
+    global facts
+    there = {"cpu": cpu, "architectures": architectures}
+    facts = lambda: there  # noqa: E731
+
+
 def processor():
     """The CPU's model and what it can do, as the kernel says it of the first core."""
     names = ("vendor", "cpu family", "model", "flags", "CPU ", "Features", "cpu\t", "isa")

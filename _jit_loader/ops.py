@@ -58,7 +58,7 @@ def load_as_imported(title, folder):
     """
     name, defines = variants.parse(title)
     if defines:
-        return project.load(*_question(name, folder, defines))
+        return project.load(*question(title, folder))
     _load_plain(name, folder)
     return next(loaded for loaded in _jit_loader.last_loaded.values() if loaded.name == name)
 
@@ -80,20 +80,23 @@ def requests_of(title, folder):
     """
     name, defines = variants.parse(title)
     if defines:
-        asked = _question(name, folder, defines)
+        asked = question(title, folder)
         return project.requests(*asked), hit.memo_paths("load_op", asked)[0]
     asked = _asked_as_imported(name, folder)
     return asked.requests(), hit.memo_paths(asked.kind, asked.arguments)[0]
 
 
-def _question(name, folder, defines):
-    """project.load's arguments for a variant of an op, with the flags of its wrapper."""
+def question(title, folder):
+    """project.load's arguments for an op or a variant of it, with the flags of its wrapper."""
+    name, defines = variants.parse(title)
     asked = _asked_as_imported(name, folder)
     if asked.kind != "load_op":
-        raise ValueError(f"bindings/{name}.py does not load {name!r} by load_op: no variants")
+        raise ValueError(
+            f"{title}: bindings/{name}.py does not load it by load_op, which knows variants and "
+            "exports"
+        )
     name, folder, flags = asked.arguments
-    defines = variants.normalized({**flags.get("defines", {}), **defines})
-    return [name, folder, {**flags, "defines": defines}]
+    return [name, folder, variants.flags_of(flags, {**flags.get("defines", {}), **defines})]
 
 
 def _asked_as_imported(name, folder):

@@ -74,6 +74,21 @@ def build_in_processes(commands):
             executor.shutdown(cancel_futures=True)
 
 
+def build_all(commands, noun):
+    """The same, where one that fails is an error; noun: what to call the others that fail.
+
+    Raises:
+        CompileError: the first error, after all have been tried.
+    """
+    from _jit_loader.building.errors import CompileError
+    from _jit_loader.quantities import count
+
+    errors = [result["error"] for result in build_in_processes(commands) if result["error"]]
+    if errors:
+        others = f"\n{count(len(errors) - 1, f'more {noun}')} failed" if len(errors) > 1 else ""
+        raise CompileError(errors[0] + others)
+
+
 def _own_folder():
     return os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 

@@ -15,14 +15,20 @@ def project_of(file, name):
 
     tests/ may have folders of these names as well, but no op in them.
     """
-    folder = os.path.dirname(os.path.abspath(file))
-    while folder != os.path.dirname(folder):
-        if os.path.isdir(os.path.join(folder, "kernels")) and os.path.exists(
-            _binding(folder, name)
-        ):
-            return folder
-        folder = os.path.dirname(folder)
-    return os.getcwd()
+    try:
+        folder = os.path.dirname(os.path.abspath(file))
+        while folder != os.path.dirname(folder):
+            if os.path.isdir(os.path.join(folder, "kernels")) and os.path.exists(
+                _binding(folder, name)
+            ):
+                return folder
+            folder = os.path.dirname(folder)
+        return os.getcwd()
+    except FileNotFoundError:
+        raise FileNotFoundError(
+            f"there is no op {name!r} to be found: the current folder has been deleted. Change to "
+            'one that exists, such as by: cd "$PWD"'
+        ) from None
 
 
 def load_op(name, project, flags, on_load=None):
@@ -85,15 +91,20 @@ def requests(name, project, flags):
     files = _sources(name, project, with_cuda=True) + toolchain.looked_at(with_cuda=True)
     looked_at = {path: stamp(path) for path in files}
     choices = [False]
-    if torch.version.cuda is not None and os.path.exists(_kernel(project, name, ".cu")):
+    if torch.version.cuda is not None and has_cuda_kernel(name, project):
         # On a machine without nvcc a build for CUDA may still be in the cache.
         choices = [True] if toolchain.nvcc_path() is not None else [True, False]
-    found = [_request(name, project, with_cuda, flags) for with_cuda in choices]
+    found = [request_for(name, project, with_cuda, flags) for with_cuda in choices]
     found[0].looked_at.update(looked_at)
     return found
 
 
-def _request(name, project, with_cuda, flags):
+def has_cuda_kernel(name, project):
+    return os.path.exists(_kernel(project, name, ".cu"))
+
+
+def request_for(name, project, with_cuda, flags):
+    """What is asked for with CUDA code, or without."""
     from _jit_loader.request import Request
     from _jit_loader.toolchain import cpu_flags
     from _jit_loader.variants import variant_of

@@ -21,6 +21,7 @@ from _jit_loader.contents import Contents
 from _jit_loader.hit import cache_folder, readonly_caches, stamp
 from _jit_loader.memo import UNSETTLED, Entries, Memo, is_settled
 
+MANIFEST = "manifest.json"
 # What the manifest says of the user's own files, which are few: a manifest that names PyTorch's
 # headers takes 5 ms to read, and most builds differ from the files as they are by an own one.
 OWN_FILES = "own.json"
@@ -123,7 +124,11 @@ class Slot:
             return
         entries = Entries()
         own = set(map(absolute, manifest["own"]))
-        programs_then = [(programs[role], manifest["programs"].get(role)) for role in programs]
+        programs_then = [
+            (programs[role], digest)
+            for role, digest in manifest["programs"].items()
+            if role in programs
+        ]
         for path, digest in itertools.chain(
             ((absolute(path), digest) for path, digest in manifest["files"].items()),
             ((absolute(path), digest) for path, digest in manifest["tools"].items()),
@@ -200,4 +205,4 @@ def shadowing(manifest, roots):
 
 def read_manifest(folder):
     """The manifest of the build in a folder; None where there is none that is whole."""
-    return read_checked(os.path.join(folder, "manifest.json"))
+    return read_checked(os.path.join(folder, MANIFEST))

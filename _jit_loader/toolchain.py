@@ -11,6 +11,7 @@ from _jit_loader.hit import names_architectures
 
 # Without a GPU and without TORCH_CUDA_ARCH_LIST the code is compiled to see that it compiles.
 DEFAULT_ARCHITECTURES = ("8.0",)
+CPU_LEVELS = {"AVX512": "v4", "AVX2": "v3"}  # by what PyTorch says; all else is v2
 HELPERS = ("as", "ld")  # what a C++ compiler runs of PATH
 
 
@@ -130,16 +131,21 @@ def why_no_cuda():
     return None
 
 
+def cpu_level():
+    """'v4' of the levels of the x86-64 ABI that this CPU has all of; None for another processor."""
+    if os.uname().machine != "x86_64":
+        return None
+    return CPU_LEVELS.get(machine.facts()["cpu"], "v2")
+
+
 def cpu_flags():
     """Flags that let g++ and clang++ use this CPU's vector instructions.
 
     A level of the x86-64 ABI, not -march=native: the build then runs on every CPU of that level,
     and the flag, being part of the key, keeps machines of different levels apart.
     """
-    if os.uname().machine != "x86_64":
-        return []
-    level = {"AVX512": "v4", "AVX2": "v3"}.get(machine.facts()["cpu"], "v2")
-    return [f"-march=x86-64-{level}"]
+    level = cpu_level()
+    return [f"-march=x86-64-{level}"] if level else []
 
 
 def architecture_flags(extra_cuda_cflags):

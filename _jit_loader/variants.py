@@ -79,19 +79,14 @@ def load_all(name, project, flags, variants, on_load=None):
 
 
 def _build_in_processes(questions):
-    from _jit_loader.building.errors import CompileError
-    from _jit_loader.prebuilding import build_in_processes
+    from _jit_loader.prebuilding import build_all
     from _jit_loader.project import title_of
-    from _jit_loader.quantities import count
 
     commands = {
         title_of(name, flags): [sys.executable, "-m", __name__, json.dumps([name, project, flags])]
         for name, project, flags in questions
     }
-    errors = [result["error"] for result in build_in_processes(commands) if result["error"]]
-    if errors:
-        others = f"\n{count(len(errors) - 1, 'more variant')} failed" if len(errors) > 1 else ""
-        raise CompileError(errors[0] + others)
+    build_all(commands, "variant")
 
 
 def _build_here(asked):

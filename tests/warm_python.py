@@ -9,6 +9,8 @@ process of subprocess's.
 import os
 import sys
 
+SECONDS_LIMIT = 300  # a script that hangs is a test that fails, not a suite that never ends
+
 
 class WarmPython:
     def __init__(self, folder):
@@ -49,16 +51,28 @@ def serve():
     """Forks a process for each line of stdin; returns, in that process, what it has to do."""
     import gc
     import json
+    import signal
+    import time
 
     import torch  # noqa: F401
 
     gc.freeze()  # else the end of each process copies, and frees, what it shares with this one
 
     for line in sys.stdin.buffer:
+        request = json.loads(line)
         child = os.fork()
         if child == 0:
-            return json.loads(line)
-        _, status = os.waitpid(child, 0)
+            os.setpgrp()
+            return request
+        started, ended, status = time.monotonic(), 0, None
+        while not ended:
+            time.sleep(0.005)
+            ended, status = os.waitpid(child, os.WNOHANG)
+            if not ended and time.monotonic() - started > SECONDS_LIMIT:
+                os.killpg(child, signal.SIGKILL)  # and what it has forked
+                ended, status = os.waitpid(child, 0)
+                with open(request["outputs"][1], "a") as file:
+                    file.write(f"killed: it had not ended after {SECONDS_LIMIT} s\n")
         print(os.waitstatus_to_exitcode(status), flush=True)
     sys.exit()
 

@@ -9,7 +9,7 @@ import time
 
 from _jit_loader import hit, toolchain
 from _jit_loader.building.attempt import Attempt
-from _jit_loader.building.errors import CompileError, LoadError
+from _jit_loader.building.errors import CompileError, LoadError, ToolMissing
 from _jit_loader.building.inputs import InputsChanged
 from _jit_loader.building.lock import build_lock
 from _jit_loader.building.ninja_run import ninja_path
@@ -60,20 +60,20 @@ def build(request, slot, verbose):
 
 
 def check_tools(request):
-    """Raises a RuntimeError that says what to install where a needed tool is missing."""
+    """Raises a ToolMissing that says what to install where a needed tool is missing."""
     command = toolchain.cxx_command()
     if toolchain.find_program(command[0]) is None:
-        raise RuntimeError(
+        raise ToolMissing(
             f"{request.title} has to be compiled, and the C++ compiler {command[0]!r} was not "
             "found on PATH. Install g++ (Debian, Ubuntu: apt-get install g++), or name a compiler "
             "in the environment variable CXX"
         )
     if ninja_path() is None:
-        raise RuntimeError(
+        raise ToolMissing(
             f"{request.title} has to be compiled, and ninja was not found. Run: pip install ninja"
         )
     if request.with_cuda and (why_not := toolchain.why_no_cuda()) is not None:
-        raise RuntimeError(f"{request.title} has CUDA code to compile: {why_not}")
+        raise ToolMissing(f"{request.title} has CUDA code to compile: {why_not}")
 
 
 def check_paths(request):

@@ -85,6 +85,10 @@ class LoadError(CompileError, ImportError):
     """A source compiled and the library cannot be imported; PyTorch has an ImportError here."""
 
 
+class ToolMissing(ShownAlone, RuntimeError):
+    """Something has to be compiled and cannot be here; the message says what to install."""
+
+
 def compile_error(name, output, folder, project, ninja, sources):
     """CompileError for what the compilers printed.
 

@@ -6,11 +6,17 @@ import fcntl
 import json
 import os
 import socket
+import stat
+import tempfile
 import time
 
 from _jit_loader.building.display import say
+from _jit_loader.hit import digest_of
 
 POLL_SECONDS = 0.02
+# The longer one has waited, the more seldom one looks: the ranks of hundreds of nodes may do so on
+# one file server. Nobody waits more than this part longer than needed, nor more than half a second.
+POLL_PART, POLL_SECONDS_LIMIT = 0.02, 0.5
 SILENT_SECONDS = 0.5
 # Where the file system has no locks, a build that began this long ago is taken for finished.
 BUILD_SECONDS_LIMIT = 3600
@@ -25,7 +31,8 @@ def build_lock(slot_folder, name, until=lambda: False):
     the lock is free for the last of many processes.
 
     flock, not a file that says 'locked': the kernel lets it go when the holder dies, however it
-    dies. Where the file system has no locks each process builds, and the first to publish wins.
+    dies. Where the file system has no locks, a lock in this machine's folder for temporary files
+    leaves one builder a machine, and the first of them to publish wins.
     """
     descriptor, excludes = _acquire(_lock_path(slot_folder), name, until)
     if descriptor is None:
@@ -36,6 +43,9 @@ def build_lock(slot_folder, name, until=lambda: False):
         with contextlib.suppress(OSError):  # it is only for people
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, json.dumps(owner).encode(), 0)
+        if not excludes:
+            with contextlib.suppress(OSError):
+                os.utime(_lock_path(slot_folder))  # by which free_lock knows that somebody builds
         yield excludes
     finally:
         _release(descriptor)
@@ -58,6 +68,19 @@ def _lock_path(slot_folder):
     return os.path.join(slot_folder, "lock")
 
 
+def _lock_path_on_this_machine(path):
+    """Stands for a lock whose file system has none; None without a folder that is ours alone."""
+    try:
+        folder = os.path.join(tempfile.gettempdir(), f"jit_loader-{os.geteuid()}")
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        status = os.lstat(folder)
+    except OSError:
+        return None
+    # In a folder of another user's, that user could hold the lock for ever.
+    ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
+    return os.path.join(folder, digest_of(path)) if ours and not status.st_mode & 0o022 else None
+
+
 def _open(path):
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
 
@@ -70,11 +93,12 @@ def _release(descriptor):
 
 
 def _acquire(path, name, until):
-    """(descriptor, whether it is locked), or (None, None) where until() was true first.
+    """(descriptor, whether it excludes all others), or (None, None) where until() was true first.
 
     Each try opens the file: a prune may have deleted it.
     """
     started, said, stale = time.monotonic(), False, 0
+    everywhere = True  # not only on this machine
     while True:
         try:
             descriptor = _open(path)
@@ -84,9 +108,12 @@ def _acquire(path, name, until):
         try:
             locked = _try_to_lock(descriptor)
             if locked is None:
-                return descriptor, False
-            if locked and _is_at(path, descriptor):
-                return descriptor, True
+                instead = _lock_path_on_this_machine(path) if everywhere else None
+                if instead is None:
+                    return descriptor, False
+                path, everywhere = instead, False
+            elif locked and _is_at(path, descriptor):
+                return descriptor, everywhere
             if not locked and not said and time.monotonic() - started > SILENT_SECONDS:
                 said = True
                 say(f"{name}: waiting for {_owner(descriptor)}, which is building it ({path})")
@@ -101,7 +128,8 @@ def _acquire(path, name, until):
         os.close(descriptor)
         if until():
             return None, None
-        time.sleep(POLL_SECONDS)
+        waited = time.monotonic() - started
+        time.sleep(max(POLL_SECONDS, min(POLL_PART * waited, POLL_SECONDS_LIMIT)))
 
 
 def _try_to_lock(descriptor):

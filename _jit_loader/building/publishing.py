@@ -6,14 +6,14 @@ import shutil
 import tempfile
 
 from _jit_loader.cache import write_checked
-from _jit_loader.store import OWN_FILES, read_manifest
+from _jit_loader.store import MANIFEST, OWN_FILES, read_manifest
 
 LEFTOVERS = (".ninja_log", ".ninja_deps", "lock", "clock")
 
 
 def publish(folder, manifest, published, contents):
     """Renames the private folder to published.folder; a whole build that is there already stays."""
-    write_checked(os.path.join(folder, "manifest.json"), manifest)
+    write_checked(os.path.join(folder, MANIFEST), manifest)
     own = {path: manifest["files"][path] for path in manifest["own"]}
     write_checked(os.path.join(folder, OWN_FILES), own)
     for entry in list(os.scandir(folder)):

@@ -19,7 +19,7 @@ def why_built(slot, programs, contents):
         return f"{', '.join(changed)} changed"
     roots = slot.request.roots
     # To look at all of PyTorch's headers as well would take 30 ms.
-    changes = _texts(own_differences(manifest, roots, contents)) or _texts(
+    changes = change_texts(own_differences(manifest, roots, contents)) or change_texts(
         differences(manifest, roots, programs, contents)
     )
     if not changes:
@@ -36,14 +36,14 @@ def all_reasons(slot, programs, contents):
     if last is None:
         return ["it has never been built"]
     old, new = last["request"], slot.request.description
-    files = _texts(differences(last, roots, programs, contents))
+    files = change_texts(differences(last, roots, programs, contents))
     if old["PyTorch"] != new["PyTorch"]:  # which says it for its 5,000 headers
         files = [line for line in files if not line.startswith("<packages>/torch/")]
-    asked = [line for key in new for line in _request_changes(key, old.get(key), new[key])]
+    asked = [line for key in new for line in request_changes(key, old.get(key), new[key])]
     return [*asked, *files] or [f"{THE_LOADER} changed"]
 
 
-def _texts(changes):
+def change_texts(changes):
     """'kernels/add2.cu changed', 'the compiler /usr/bin/c++ changed', ..."""
     texts = {
         "new": "{} appeared",
@@ -56,7 +56,7 @@ def _texts(changes):
     ]
 
 
-def _request_changes(key, old, new):
+def request_changes(key, old, new):
     """'C++ flags: -DMORE is new', 'environment variables: CC was gcc, is clang', ..."""
     if old == new:
         return []

@@ -5,7 +5,9 @@ import fcntl
 import multiprocessing
 import os
 import shutil
+import tempfile
 import time
+import types
 
 import pytest
 
@@ -109,6 +111,53 @@ def test_file_system_without_locks(tiny, wait_for, monkeypatch):
     assert [values.get() for _ in range(4)] == [101] * 4
     assert len(list((tiny.folder.parent / "cache").rglob("manifest.json"))) == 1
     assert not list((tiny.folder.parent / "cache").rglob(".building-*"))
+
+
+@pytest.mark.parametrize("how", ["writable by others", "a link", "a file"])
+def test_folder_for_locks_that_is_not_ours_alone_is_not_used(how, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
+    folder = tmp_path / f"jit_loader-{os.geteuid()}"
+    path = lock._lock_path_on_this_machine("/shared/lock")
+    assert os.path.dirname(path) == str(folder)
+    assert folder.stat().st_mode & 0o777 == 0o700
+    if how == "writable by others":
+        folder.chmod(0o777)
+    else:
+        folder.rmdir()
+        folder.symlink_to(tmp_path) if how == "a link" else folder.touch()
+    assert lock._lock_path_on_this_machine("/shared/lock") is None
+
+
+def test_who_waits_long_looks_more_seldom(tmp_path, monkeypatch):
+    """Each look is a request to the file server of a shared cache."""
+    now, pauses = [0.0], []
+
+    def sleep(seconds):
+        pauses.append(seconds)
+        now[0] += seconds
+
+    clock = types.SimpleNamespace(monotonic=lambda: now[0], sleep=sleep, time=time.time)
+    with lock.build_lock(tmp_path, "tiny"):
+        monkeypatch.setattr(lock, "time", clock)
+        monkeypatch.setattr(lock, "_owner", lambda descriptor: "another process")
+        with lock.build_lock(tmp_path, "tiny", until=lambda: now[0] > 100) as excludes:
+            assert excludes is None
+    assert pauses[0] == 0.02
+    assert pauses[-1] == 0.5
+    assert pauses == sorted(pauses)
+
+
+def test_who_builds_without_a_lock_is_no_leftover_to_prune(tmp_path, monkeypatch):
+    path = lock._lock_path(tmp_path)
+    monkeypatch.setattr(lock, "_try_to_lock", lambda descriptor: None)
+    monkeypatch.setattr(lock, "_lock_path_on_this_machine", lambda path: None)
+    with lock.build_lock(tmp_path, "tiny"):
+        pass
+    os.utime(path, (0, 0))
+    with lock.free_lock(tmp_path) as is_free:
+        assert is_free
+    with lock.build_lock(tmp_path, "tiny"), lock.free_lock(tmp_path) as is_free:
+        assert not is_free
 
 
 def test_leftovers_where_there_are_no_locks(tiny, monkeypatch):

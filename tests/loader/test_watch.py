@@ -68,6 +68,8 @@ class Session:
             "JIT_LOADER_QUIET": "0",
             "TERM": "xterm",
         }
+        for name in ("CXX", "CC"):
+            self.environment.pop(name, None)
         self.terminal = Terminal(
             [sys.executable, "-m", "jit_loader", "watch", "examples/run.py", "--flag", "a b"],
             cwd=folder / "project",

@@ -1,0 +1,56 @@
+"""Compiles the ops of NAME. With PyTorch, setuptools and ninja installed:
+
+pip wheel --no-deps --no-build-isolation .    makes a wheel
+pip install --no-deps --no-build-isolation .  installs it at once
+"""
+
+import os
+from pathlib import Path
+
+import torch
+from setuptools import setup
+from torch.utils.cpp_extension import BuildExtension, CppExtension, CUDAExtension
+
+ROOT = Path(__file__).resolve().parent
+
+PROCESSOR = PROCESSOR_VALUE  # the oldest that the code runs on, as -march names it
+GPUS = GPUS_VALUE  # as TORCH_CUDA_ARCH_LIST names them; "" for the CPU alone
+CXX_FLAGS = CXX_FLAGS_VALUE
+NVCC_FLAGS = NVCC_FLAGS_VALUE
+LINK_FLAGS = LINK_FLAGS_VALUE
+
+OPS = OPS_VALUE
+
+
+def extension(name, sources, cxx=(), nvcc=(), link=()):
+    """The compiled module of an op; cxx, nvcc, link: flags of its own."""
+    kernels = [source for source in sources if source.endswith(".cu")]
+    if GPUS and kernels:
+        cxx = ["-DWITH_CUDA", *cxx]
+    else:
+        sources = [source for source in sources if source not in kernels]
+    kind = CUDAExtension if GPUS else CppExtension
+    return kind(
+        f"NAME.compiled.{name}",
+        sources,
+        include_dirs=[str(ROOT)],
+        extra_compile_args={"cxx": [*CXX_FLAGS, *cxx], "nvcc": [*NVCC_FLAGS, *nvcc]},
+        extra_link_args=[*LINK_FLAGS, *link],
+    )
+
+
+os.chdir(ROOT)
+if GPUS:
+    os.environ["TORCH_CUDA_ARCH_LIST"] = GPUS
+CXX_FLAGS.append("-g0")  # Python's own flags may have -g, and add2 then 5.2 MB in place of 0.27
+if PROCESSOR:
+    CXX_FLAGS.append(f"-march={PROCESSOR}")
+# What NAME/compiled/__init__.py compares with what is there when it is imported.
+Path("NAME/compiled/built_for.py").write_text(
+    f'PYTORCH = "{torch.__version__}"\nPROCESSOR = {PROCESSOR!r}\n'
+)
+setup(
+    ext_modules=[extension(name, **op) for name, op in OPS.items()],
+    cmdclass={"build_ext": BuildExtension},
+    install_requires=[f"torch=={torch.__version__.partition('+')[0]}"],
+)

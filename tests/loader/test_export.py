@@ -1,0 +1,366 @@
+"""export: a folder of builds, used by a copy of the project where there is no compiler."""
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import jit_loader
+from _jit_loader import contents, machine, toolchain
+from _jit_loader.command_line import main
+from _jit_loader.exporting import verifying
+from _jit_loader.exporting.modules import modules_of, op_titles
+from _jit_loader.exporting.targets import Architectures, Target
+from _jit_loader.hit import FORMAT
+
+ROOT = Path(__file__).resolve().parents[2]
+
+BINDING = """\
+#include <Python.h>
+#include "kernels/NAME.h"
+static PyObject* value(PyObject*, PyObject*) { return PyLong_FromLong(VALUE); }
+static PyMethodDef methods[] = {{"value", value, METH_NOARGS, ""}, {nullptr, nullptr, 0, nullptr}};
+static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "NAME", nullptr, -1, methods};
+PyMODINIT_FUNC PyInit_NAME(void) { return PyModule_Create(&definition); }
+"""
+WRAPPERS = {
+    "one": "from jit_loader import load_op\n\nvalue = load_op('one').value\n",
+    "two": "from bindings.one import value as one\nfrom jit_loader import load_op\n\n"
+    "both = one() + load_op('two', extra_cflags=['-DVALUE=40']).value()\n",
+    "alias": "from .two import both\n",
+}
+
+
+def write_project(folder):
+    """two's wrapper gives it the macro that it does not compile without, and imports one."""
+    for name, wrapper in WRAPPERS.items():
+        write(folder / "bindings" / f"{name}.py", wrapper)
+    for name in ("one", "two", "other"):
+        write(folder / "bindings" / f"{name}.cpp", BINDING.replace("NAME", name))
+        write(folder / "kernels" / f"{name}.h", "#define VALUE 2\n" if name == "one" else "\n")
+    write(folder / "bindings" / "__init__.py", "")
+    return folder
+
+
+def write(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """(project, export, cache): 'alias', exported for the oldest processors."""
+    folder = tmp_path_factory.mktemp("export")
+    project, out, cache = write_project(folder / "project"), folder / "out", folder / "cache"
+    arch = ["--arch", "x86-64-v2"] if toolchain.cpu_level() else []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(project)
+        patch.setenv("JIT_LOADER_CACHE", str(cache))
+        patch.setenv("CC", "gcc")  # a setting for compilers, which nodes do not have
+        assert main(["export", "alias", "--out", str(out), *arch]) == 0
+    return project, out, cache
+
+
+@pytest.fixture
+def node(made, python, tmp_path):
+    """node(script): run with a copy of the project and of the export, and no compiler.
+
+    Its processor is the oldest.
+    """
+    project = shutil.copytree(made[0], tmp_path / "elsewhere")
+    export = shutil.copytree(made[1], tmp_path / "export")
+    linker = tmp_path / "bin" / "ld"  # machines have one without a compiler
+    write(linker, "#!/bin/sh\n")
+    linker.chmod(0o755)
+
+    def run(script, before="", **environment):
+        environment = {
+            "PATH": str(linker.parent),
+            "JIT_LOADER_CACHE": str(tmp_path / "cache"),
+            "JIT_LOADER_READONLY_CACHES": str(export),
+            **environment,
+        }
+        script = f"{OLDEST}\n{before}\n{script}"
+        return python("-c", script, cwd=project, **environment)
+
+    run.project, run.export, run.cache = project, export, tmp_path / "cache"
+    return run
+
+
+OLDEST = "from _jit_loader import machine; machine.stand_in_for('', [])"
+USE = "import jit_loader, bindings.two as t; print(t.both, jit_loader.loaded('two').path)"
+
+
+def test_ops_of_a_wrapper_are_loaded_without_a_compiler(node):
+    for environment in ({}, {"CC": "gcc"}, {"JIT_LOADER_CACHE": "/proc/nothing"}):
+        finished = node(USE, **environment)
+        assert finished.stdout.startswith(f"42 {node.export}"), finished.stderr
+    assert list((node.cache / FORMAT / "memos").iterdir()), "the next look reads contents again"
+
+
+def test_files_are_readable_for_others_and_whole_for_sha256sum(made):
+    _, out, _ = made
+    umask = os.umask(0)
+    os.umask(umask)
+    for path in [out, *out.rglob("*")]:
+        assert path.stat().st_mode & 0o444 == 0o444 & ~umask, path
+    subprocess.run(["sha256sum", "--check", "--quiet", "SHA256SUMS"], cwd=out, check=True)
+
+
+def test_description(made):
+    export = json.loads((made[1] / "export.json").read_text())
+    assert {build["name"] for build in export["builds"]} == {"one", "two"}
+    for build in export["builds"]:
+        assert (made[1] / build["folder"] / f"{build['name']}.so").is_file()
+
+
+def test_export_for_another_processor_is_no_answer_for_this_one(made, python):
+    """Its build is in this machine's cache, and is not what this machine loads."""
+    script = (
+        "import os, jit_loader, bindings.two\n"
+        "with open(os.path.dirname(jit_loader.loaded('two').path) + '/manifest.json') as file:\n"
+        f"    assert '-march=x86-64-{toolchain.cpu_level()}' in file.read()"
+    )
+    if toolchain.cpu_level():
+        environment = {"JIT_LOADER_CACHE": str(made[2]), "CC": "gcc"}
+        python("-c", script, cwd=made[0], check=True, **environment)
+
+
+REFUSALS = {
+    "another PyTorch": ("import torch; torch.__version__ = '9.9.9'", "PyTorch 9.9.9"),
+    "another processor": (
+        "from _jit_loader import toolchain; toolchain.cpu_level = lambda: 'v9'",
+        "x86-64-v9",
+    ),
+    "another Python": (
+        "from _jit_loader import request; request.EXTENSION_SUFFIXES = ['.cpython-399.so']",
+        "cpython-399",
+    ),
+    "other flags": (
+        "import jit_loader; load = jit_loader.load_op; jit_loader.load_op = "
+        "lambda name: load(name, extra_cflags=['-DMORE'])",
+        "C++ flags: -DMORE is new",
+    ),
+}
+
+
+@pytest.mark.parametrize("difference", REFUSALS)
+def test_mismatch_says_what_the_export_is_for_and_what_is_here(node, difference):
+    before, here = REFUSALS[difference]
+    error = node("import bindings.one", before).stderr
+    assert f"the export {node.export} has one for\n  PyTorch " in error
+    assert here in error.partition("here is\n")[2]
+    assert "compiler 'c++' was not found" in error
+
+
+def test_changed_source_and_missing_op_are_named(node):
+    write(node.project / "kernels" / "one.h", "#define VALUE 3\n")
+    error = node("import bindings.one").stderr
+    assert f"since {node.export} was exported: kernels/one.h changed" in error
+    error = node("import jit_loader; jit_loader.load_op('other')").stderr
+    assert f"the export {node.export} holds one, two, and no other" in error
+    error = node("import bindings.one", JIT_LOADER_READONLY_CACHES="/not/there").stderr
+    assert "/not/there, which JIT_LOADER_READONLY_CACHES names, does not exist" in error
+
+
+def test_export_without_its_checksums_is_damaged(node):
+    (node.export / "SHA256SUMS").unlink()
+    for library in node.export.rglob("one.so"):
+        library.write_bytes(b"")
+    assert "SHA256SUMS is not as it was exported" in node("import bindings.one").stderr
+
+
+@pytest.mark.parametrize("name", ["one.so", "manifest.json"])
+def test_damaged_file_is_not_loaded_and_is_named(node, name, capsys):
+    for path in (node.export / FORMAT / "one").rglob(name):
+        data = path.read_bytes()
+        middle = len(data) // 2
+        path.write_bytes(data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :])
+    error = node("import bindings.one").stderr
+    assert f"the export {node.export} is damaged" in error
+    assert f"{name} is not as it was exported" in error
+    assert main(["export", "--verify", str(node.export)]) == 1
+    assert f"{name}\n" in capsys.readouterr().err
+
+
+def test_damaged_description_is_told(node, capsys):
+    write(node.export / "export.json", "{")
+    shutil.rmtree(node.export / FORMAT)
+    assert "export.json is damaged" in node("import bindings.one").stderr
+    write(node.export / "export.json", '{"format": "v0", "builds": []}')
+    assert "exported by another version of jit_loader" in node("import bindings.one").stderr
+
+
+def test_verify(node, capsys, monkeypatch):
+    monkeypatch.setattr(machine, "facts", lambda: {"cpu": "", "architectures": []})
+    assert main(["export", "--verify", str(node.export)]) == 0
+    assert "whole" in capsys.readouterr().out
+    (node.export / "more.so").touch()
+    assert main(["export", "--verify", str(node.export)]) == 1
+    assert capsys.readouterr().err == "damaged: more.so\n"
+    (node.export / "more.so").unlink()
+    monkeypatch.setattr("torch.__version__", "9.9.9")
+    assert main(["export", "--verify", str(node.export)]) == 1
+    assert "here is\n  PyTorch 9.9.9" in capsys.readouterr().err
+    assert main(["export", "--verify", str(node.project)]) == 1
+    assert "is no export" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("gpus", "builds", "fits"),
+    [
+        ([], [[]], True),
+        ([], [["sm_80"], []], True),
+        (["8.6"], [[]], True),
+        (["8.6"], [["sm_86"], []], True),
+        (["8.6"], [["sm_80"], []], False),
+    ],
+)
+def test_code_for_the_cpu_is_not_enough_where_others_get_gpu_code(gpus, builds, fits, monkeypatch):
+    monkeypatch.setattr(machine, "facts", lambda: {"cpu": "", "architectures": gpus})
+    same = {"PyTorch": "2.13.0", "CUDA": "13.0", "Python": "cpython-311"}
+    own = [f"sm_{gpu.replace('.', '')}" for gpu in gpus]
+    targets = [{**same, "architectures": ["x86-64-v3", *build]} for build in builds]
+    here = {**same, "architectures": ["x86-64-v3", *own]}
+    assert verifying._are_for(targets, here) == fits
+
+
+def test_failure_leaves_nothing(tmp_path, monkeypatch, capsys):
+    project = write_project(tmp_path / "project")
+    monkeypatch.chdir(project)
+    monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
+    out = tmp_path / "out"
+    assert main(["export", "other", "--out", str(out)]) == 1
+    assert "bindings/other.cpp:3: error: " in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cache", "project"]
+    assert main(["export", "nothing", "--out", str(out)]) == 1
+    assert "there is no op 'nothing'" in capsys.readouterr().err
+    write(out / "mine", "")
+    assert main(["export", "one", "--out", str(out)]) == 1
+    assert "is there already" in capsys.readouterr().err
+    assert [path.name for path in out.iterdir()] == ["mine"]
+
+
+def test_what_is_exported_with_an_op(tmp_path):
+    project = write_project(tmp_path)
+    assert modules_of(["alias"], project) == ["alias", "one", "two"]
+    assert op_titles(["alias"], project) == ["one", "two"]
+    assert op_titles([], project) == ["one", "other", "two"]
+    write(project / "bindings" / "helper.py", "from bindings import two as _\n")
+    assert op_titles(["helper"], project) == ["one", "two"]
+    write(project / "bindings" / "helper.py", "")
+    with pytest.raises(FileNotFoundError, match="there is no op to export"):
+        op_titles(["helper"], project)
+    assert op_titles(["one[A=1]", "one[A=2]"], project) == ["one[A=1]", "one[A=2]"]
+
+
+# --arch
+
+
+@pytest.fixture
+def arch(monkeypatch):
+    """arch("8.0", ...): Architectures on a machine that compiles CUDA code, of level v3, no GPU."""
+    monkeypatch.setattr(toolchain, "cpu_level", lambda: "v3")
+    monkeypatch.setattr(toolchain, "why_no_cuda", lambda: None)
+    monkeypatch.setattr(machine, "facts", lambda: {"cpu": "AVX2", "architectures": []})
+    monkeypatch.delenv("TORCH_CUDA_ARCH_LIST", raising=False)
+    return lambda *values: Architectures(values)
+
+
+def test_one_target_for_each_processor_with_each_gpu(arch):
+    expected = [Target("v3", ["8.0"]), Target("v3", ["9.0"])]
+    assert arch("8.0;9.0").targets(True) == arch("8.0", "9.0").targets(True) == expected
+    assert arch("cpu", "x86-64-v2", "x86-64-v3").targets(True) == [
+        Target("v2", []),
+        Target("v3", []),
+    ]
+    assert arch().targets(False) == [Target("v3", [])]
+
+
+def test_default_is_what_this_machine_asks_for(arch, monkeypatch):
+    with pytest.raises(ValueError, match="this machine has no GPU to export for"):
+        arch().targets(True)
+    monkeypatch.setattr(machine, "facts", lambda: {"cpu": "", "architectures": ["8.0", "9.0"]})
+    assert arch().targets(True) == [Target("v3", ["8.0", "9.0"])]
+    assert arch().of_wheel(True) == ("v3", "8.0;9.0")
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0a")
+    assert arch().targets(True) == [Target("v3", None)]
+    assert arch().of_wheel(True) == ("v3", "9.0a")
+    assert arch("8.0").targets(True) == [Target("v3", ["8.0"])]
+
+
+def test_a_wheel_is_for_all_gpus_at_once(arch):
+    assert arch("8.0;9.0+PTX").of_wheel(True) == ("v3", "8.0;9.0+PTX")
+    assert arch("cpu", "x86-64-v2").of_wheel(True) == ("v2", "")
+    with pytest.raises(ValueError, match="one level"):
+        arch("x86-64-v2", "x86-64-v3").of_wheel(True)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("9.0a", "a machine finds what its own GPU is, such as 9.0"),
+        ("8.0+PTX", "such as 8.0"),
+        ("Hopper", "write GPUs as 8.0"),
+        ("x86-64-v4", "this processor is v3"),
+    ],
+)
+def test_architectures_that_no_machine_finds(arch, value, message):
+    with pytest.raises(ValueError, match=message):
+        arch(value).targets(True)
+
+
+def test_gpu_without_cuda_is_refused(arch, monkeypatch):
+    monkeypatch.setattr(toolchain, "why_no_cuda", lambda: "nvcc was not found")
+    with pytest.raises(RuntimeError, match=r"--arch 9\.0: nvcc was not found"):
+        arch("9.0").targets(True)
+    assert arch().targets(True) == [Target("v3", [])]
+
+
+def test_gpu_finds_its_own_build(tmp_path, monkeypatch, python):
+    if jit_loader.why_no_cuda():
+        pytest.skip(jit_loader.why_no_cuda())
+    project = write_project(tmp_path / "project")
+    write(project / "kernels" / "one.cu", "__global__ void kernel() {}\n")
+    monkeypatch.chdir(project)
+    monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0a")
+    out = str(tmp_path / "out")
+    assert main(["export", "one", "--out", out, "--arch", "8.0;9.0", "cpu"]) == 0
+    monkeypatch.delenv("TORCH_CUDA_ARCH_LIST")
+    environment = {
+        "PATH": "",
+        "CUDA_HOME": "/nonexistent",
+        "JIT_LOADER_CACHE": "/proc/nothing",  # a memo is for the GPUs that this machine has
+        "JIT_LOADER_READONLY_CACHES": out,
+    }
+    found = {}
+    for gpu in ("8.0", "9.0", "8.6"):
+        script = (
+            f"from _jit_loader import machine; machine.gpu_architectures = lambda: ['{gpu}']\n"
+            "import jit_loader, bindings.one\n"
+            "print(jit_loader.loaded('one').with_cuda, jit_loader.loaded('one').path)"
+        )
+        found[gpu] = python("-c", script, cwd=project, check=True, **environment).stdout
+    assert [text.split()[0] for text in found.values()] == ["True", "True", "False"]
+    assert len(set(found.values())) == 3
+
+
+def test_digest_of_a_large_library_in_the_cache_is_that_of_all_of_it(tiny, monkeypatch):
+    tiny.load()
+    monkeypatch.setattr(contents, "WHOLE_FILE_LIMIT", 1000)
+    library = Path(jit_loader.loaded("tiny").path)
+    before = contents.read_digest(str(library))
+    data = library.read_bytes()
+    library.with_name("copy").write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    assert contents.read_digest(str(library.with_name("copy"))) != before
+
+
+def test_digest_of_a_large_object_file(tiny, monkeypatch, tmp_path):
+    tiny.load()
+    (built,) = (tmp_path / "cache").rglob("[!.]*/module.o")
+    monkeypatch.setattr(contents, "WHOLE_FILE_LIMIT", 1000)
+    assert contents.read_digest(shutil.copy(built, tmp_path)) == contents.read_digest(str(built))

@@ -1,0 +1,97 @@
+"""Cold start of a job: many ranks, on one node or two, with nothing built."""
+
+import functools
+import json
+import tempfile
+from pathlib import Path
+
+import pytest
+
+RANK = Path(__file__).parent / "rank.py"
+BOTH = ["module.cpp", "other.cpp"]
+
+CACHE_OF_ITS_OWN = 'os.environ["JIT_LOADER_CACHE"] += f"/node{node}"'
+# Another processor, and so another machine.
+ANOTHER_PROCESSOR = """
+from _jit_loader import hit, machine
+machine.processor = lambda: [f"flags: those of node {node}"]
+hit._boot = lambda: f"boot of node {node}"
+"""
+# As on some network file systems; each node's folder for temporary files is its own.
+NO_LOCKS_IN_THE_CACHE = """
+import errno, fcntl
+os.environ["TMPDIR"] += f"/node{node}"
+flock = fcntl.flock
+def flock_of_local_files(descriptor, operation):
+    if os.readlink(f"/proc/self/fd/{descriptor}").startswith(os.environ["JIT_LOADER_CACHE"]):
+        raise OSError(errno.ENOLCK, "No locks available")
+    return flock(descriptor, operation)
+fcntl.flock = flock_of_local_files
+"""
+
+
+@pytest.fixture
+def job(tiny, tmp_path):
+    """job(launch, preparation, flag): what each rank tells, and the finished launcher."""
+
+    def run(launch, preparation="", flag="-O0"):
+        folder = Path(tempfile.mkdtemp(dir=tmp_path))
+        for node in (0, 1):
+            (tmp_path / f"node{node}").mkdir(exist_ok=True)
+        arguments = [RANK, folder, preparation, flag, *tiny.sources]
+        finished = launch(*arguments, TMPDIR=str(tmp_path), TORCHELASTIC_ERROR_FILE="")
+        return [json.loads(p.read_text()) for p in sorted(folder.glob("*.json"))], finished
+
+    return run
+
+
+@pytest.fixture
+def eight(torchrun):
+    return functools.partial(torchrun, 8)
+
+
+@pytest.mark.parametrize("ranks", [2, 8])
+def test_ranks_compile_once(tiny, job, torchrun, ranks):
+    results, finished = job(functools.partial(torchrun, ranks))
+    assert finished.returncode == 0, finished.stderr
+    assert [result["value"] for result in results] == [101] * ranks
+    assert tiny.compiled() == BOTH
+
+
+@pytest.mark.parametrize("ranks", [2, 8])
+def test_every_rank_gets_the_compile_error_and_the_job_fails(tiny, job, python, eight, ranks):
+    """With two by torchrun's own command line."""
+    tiny.write("other.cpp", "int a = ;\n")
+    tiny.slow_down(1)
+    command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    results, finished = job(eight if ranks == 8 else functools.partial(python, *command))
+    assert finished.returncode == 1
+    assert "tiny: other.cpp:1: error: " in finished.stderr
+    assert len(results) == ranks
+    (error,) = {result["error"] for result in results}
+    assert error.startswith("tiny: other.cpp:1: error: ")
+    assert tiny.compiled().count("other.cpp") == 1
+
+
+def test_a_cache_for_each_node_compiles_once_a_node(tiny, job, eight):
+    results, finished = job(eight, CACHE_OF_ITS_OWN)
+    assert [result["value"] for result in results] == [101] * 8, finished.stderr
+    assert tiny.compiled() == sorted(2 * BOTH)
+
+
+def test_a_shared_cache_without_locks_compiles_at_most_once_a_node(tiny, job, eight, tmp_path):
+    tiny.slow_down(0.5)
+    results, finished = job(eight, NO_LOCKS_IN_THE_CACHE)
+    assert [result["value"] for result in results] == [101] * 8, finished.stderr
+    assert tiny.compiled() in (BOTH, sorted(2 * BOTH))
+    (winner,) = {result["library"] for result in results}
+    assert [str(path) for path in (tmp_path / "cache").rglob("tiny.so")] == [winner]
+
+
+def test_nodes_with_different_processors_never_share_native_code(tiny, job, eight):
+    for compiled in (sorted(2 * BOTH), []):
+        results, finished = job(eight, ANOTHER_PROCESSOR, "-march=native")
+        libraries = [result["library"] for result in results]
+        assert set(libraries[:4]).isdisjoint(libraries[4:]), finished.stderr
+        assert len(set(libraries)) == 2
+        assert tiny.compiled() == compiled

@@ -1,0 +1,240 @@
+"""export --wheel: a package whose ops need no compiler, no project and no jit_loader."""
+
+import os
+import shutil
+import zipfile
+from pathlib import Path
+
+import pytest
+import torch
+
+from _jit_loader import toolchain
+from _jit_loader.command_line import main
+from _jit_loader.exporting import package, wheel
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# Python's own operators on the tensors, so that no header of PyTorch has to be compiled.
+BINDING = """\
+#include <Python.h>
+#include "kernels/add.h"
+static PyObject* forward(PyObject*, PyObject* args) {
+  return ADD_NAME(PyTuple_GET_ITEM(args, 0), PyTuple_GET_ITEM(args, 1));
+}
+static PyObject* try_forward(PyObject*, PyObject*) { Py_RETURN_NOTIMPLEMENTED; }
+static PyMethodDef methods[] = {{"forward", forward, METH_VARARGS, ""},
+                                {"try_forward", try_forward, METH_VARARGS, ""},
+                                {nullptr, nullptr, 0, nullptr}};
+static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "plus", nullptr, -1, methods};
+PyMODINIT_FUNC PyInit_plus(void) { return PyModule_Create(&definition); }
+"""
+WRAPPER = '''\
+from bindings.differentiable import differentiable
+
+
+@differentiable("plus(Tensor a, Tensor b) -> Tensor", extra_cflags=["-DADD_NAME=PyNumber_Add"])
+def plus(a, b):
+    """>>> from bindings.plus import plus"""
+
+
+@plus.gradient
+def _(grad):
+    return grad, grad
+'''
+FILES = {
+    "bindings/__init__.py": "",
+    "bindings/plus.cpp": BINDING,
+    "bindings/plus.py": WRAPPER,
+    "bindings/alias.py": "from bindings.plus import plus as alias\n",
+    "bindings/broken.cpp": "int a = ;\n",
+    "kernels/plus.cu": "__global__ void kernel() {}\n",  # in the project, and not compiled here
+    "kernels/add.h": '#include "inner.h"\n',
+    "kernels/inner.h": "\n",
+    "kernels/unrelated.h": "\n",
+}
+
+
+def write_project(folder):
+    for name, text in FILES.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    shutil.copy(ROOT / "bindings" / "differentiable.py", folder / "bindings")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory, _warm_python):
+    """A folder with the project, the wheel's own project (kept/) and the unpacked wheel (site/)."""
+    folder = tmp_path_factory.mktemp("wheel")
+    project = write_project(folder / "project")
+    arch = ["--arch", "cpu", *["x86-64-v2"] * bool(toolchain.cpu_level())]
+    options = ["--wheel", "my_ops", "--out", folder / "out", "--keep-project", folder / "kept"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = ["-m", "jit_loader", "export", "alias", *options, *arch]
+    finished = _warm_python.run(*command, cwd=project, environment=environment)
+    assert finished.returncode == 0, finished.stderr
+    (built,) = (folder / "out").iterdir()
+    with zipfile.ZipFile(built) as archive:
+        archive.extractall(folder / "site")
+    return folder
+
+
+@pytest.fixture
+def use(made, python, tmp_path):
+    """use(script): run where the wheel is installed, and neither a compiler nor jit_loader is."""
+
+    def run(script, **environment):
+        environment = {"PATH": "", "PYTHONPATH": str(made / "site"), **environment}
+        return python("-c", script, cwd=tmp_path, **environment)
+
+    return run
+
+
+def test_ops_have_gradients(use):
+    script = """
+import sys, torch
+from my_ops.alias import alias
+from my_ops.plus import plus
+assert alias is plus
+a, b = torch.randn(2, 3, requires_grad=True), torch.randn(3, requires_grad=True)
+assert torch.equal(plus(a, b), a + b)
+plus(a, b).sum().backward()
+assert b.grad.tolist() == [2, 2, 2]
+assert "jit_loader" not in sys.modules
+"""
+    finished = use(script)
+    assert finished.returncode == 0, finished.stderr
+
+
+def test_compiled_beside_the_project_that_they_are_made_of(made, use):
+    script = """
+import torch
+from my_ops.plus import plus
+from bindings.plus import plus as here
+assert plus is not here
+a = torch.ones(3, requires_grad=True)
+both = torch.compile(lambda x: plus(x, x) * here(x, x), fullgraph=True, backend="aot_eager")
+both(a).sum().backward()
+assert a.grad.tolist() == [8, 8, 8]
+assert torch.ops.my_ops.plus.default is not torch.ops.jit_loader.plus.default
+"""
+    path = os.pathsep.join(map(str, (made / "site", made / "project", ROOT)))
+    finished = use(script, PYTHONPATH=path, PATH=os.environ["PATH"])
+    assert finished.returncode == 0, finished.stderr
+
+
+BUILT_FOR = """
+import my_ops, sys, types
+built_for = sys.modules["my_ops.compiled.built_for"] = types.ModuleType("built_for")
+built_for.PYTORCH, built_for.PROCESSOR = torch.__version__, "x86-64-v9"
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "message"),
+    [
+        ("torch.__version__ = '9.9.9'", "and this is PyTorch 9.9.9: install that one"),
+        (BUILT_FOR, "for processors of level x86-64-v9, and this one is x86-64-v"),
+    ],
+)
+def test_import_where_it_was_not_made_for(use, before, message):
+    finished = use(f"import torch\n{before}\nimport my_ops.plus")
+    assert "ImportError: my_ops was compiled for " in finished.stderr
+    assert message in finished.stderr
+
+
+def test_wheel_and_its_project_hold_what_they_need(made):
+    (wheel,) = (made / "out").iterdir()
+    with zipfile.ZipFile(wheel) as archive:
+        package_files = {path for path in archive.namelist() if path.startswith("my_ops/")}
+    (library,) = (made / "site" / "my_ops" / "compiled").glob("plus.*.so")
+    modules = {"__init__", "alias", "plus", "differentiable"}
+    assert package_files == {
+        *(f"my_ops/{name}.py" for name in modules),
+        *("my_ops/compiled/__init__.py", "my_ops/compiled/built_for.py"),
+        f"my_ops/compiled/{library.name}",
+    }
+    kept = {str(path.relative_to(made / "kept")) for path in (made / "kept").rglob("*.*")}
+    sources = {"bindings/plus.cpp", "kernels/plus.cu", "kernels/add.h", "kernels/inner.h"}
+    assert {path for path in kept if path.startswith(("bindings", "kernels"))} == sources
+    assert "from my_ops.plus import plus" in (made / "kept/my_ops/plus.py").read_text()
+
+
+def test_pip_is_told_of_the_pytorch_that_it_needs(made):
+    (metadata,) = (made / "site").glob("*.dist-info/METADATA")
+    version = torch.__version__.partition("+")[0]
+    assert f"Requires-Dist: torch=={version}\n" in metadata.read_text()
+
+
+def test_compile_error_names_the_file_and_leaves_no_wheel(tmp_path, python):
+    project = write_project(tmp_path / "project")
+    out = tmp_path / "out"
+    options = ["--wheel", "my_ops", "--out", str(out), "--arch", "cpu"]
+    finished = python("-m", "jit_loader", "export", "broken", *options, cwd=project)
+    assert finished.returncode == 1
+    assert "my_ops: bindings/broken.cpp:1:9: error: " in finished.stderr
+    assert [path.name for path in out.iterdir()] == ["my_ops.log"]
+
+
+def test_old_setuptools_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr("importlib.metadata.version", lambda name: "65.5.0")
+    with pytest.raises(RuntimeError, match=r'here is 65\.5\.0\. Run: pip install "setuptools>=77"'):
+        wheel.build_wheel("my_ops", {}, str(tmp_path), with_cuda=False)
+
+
+def test_variant_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="a wheel has one build of an op"):
+        package.package_files("my_ops", ["plus[A=1]"], str(tmp_path), "v3", "")
+
+
+@pytest.mark.parametrize("name", ["my-ops", "class", "torch", "bindings", "My", ""])
+def test_names_that_no_package_can_have(name):
+    with pytest.raises(ValueError, match="cannot name the package"):
+        package.check_name(name)
+
+
+def test_import_that_cannot_be_renamed_is_refused():
+    with pytest.raises(ValueError, match=r"write `from bindings\.two import \.\.\.`"):
+        package._renamed("import bindings.two\n", "my_ops", "one")
+
+
+def test_flags_are_words_and_stay_in_their_order():
+    flags = {
+        "extra_cflags": ["-I /a", "-include", "'b c.h'"],
+        "extra_cuda_cflags": [],
+        "extra_ldflags": ["-lm"],
+        "defines": {"TEXT": '"x y"'},
+    }
+    assert package._own_flags(flags) == {
+        "cxx": ['-DTEXT="x y"', "-I", "/a", "-include", "b c.h"],
+        "nvcc": ['-DTEXT="x y"'],
+        "link": ["-lm"],
+    }
+
+
+def test_imports_are_renamed_wherever_they_are():
+    lines = [
+        "from bindings import two",
+        "import bindings.two as t",
+        "from .three import x",
+        "import jit_loader",
+        "from jit_loader import load_op",
+        "import jit_loader as j",
+    ]
+    renamed = package._renamed("\n".join(lines), "my_ops", "one")
+    assert renamed.splitlines() == [
+        "from my_ops import two",
+        "import my_ops.two as t",
+        "from .three import x",
+        "import my_ops.compiled as jit_loader",
+        "from my_ops.compiled import load_op",
+        "import my_ops.compiled as j",
+    ]
+
+
+def test_project_is_not_written_over(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(write_project(tmp_path))
+    options = ["--wheel", "my_ops", "--out", str(tmp_path / "out"), "--arch", "cpu"]
+    assert main(["export", *options, "--keep-project", str(tmp_path)]) == 1
+    assert "is there already" in capsys.readouterr().err
