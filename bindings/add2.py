@@ -6,7 +6,7 @@ from torch import nn
 from bindings.differentiable import differentiable
 
 
-@differentiable("add2(Tensor a, Tensor b) -> Tensor")
+@differentiable("add2(Tensor a, Tensor b) -> Tensor", linear=["a", "b"])
 def add2(a, b):
     """a + b, element by element, on CPU and CUDA.
 

@@ -30,6 +30,7 @@ its dtype (validate_outputs in PyTorch's engine), so a formula deals with neithe
 
 import functools
 import inspect
+import sys
 
 import torch
 from torch.autograd import Function
@@ -59,6 +60,8 @@ AUTOCAST = """
 AUTOCAST_KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU).add(
     torch._C.DispatchKey.AutocastCUDA
 )
+# In torch.ops. A package made of these files (jit_loader export --wheel) has its own.
+NAMESPACE = "jit_loader" if __package__ == "bindings" else __package__
 AUTOCAST_FROM = (torch.float32, torch.float16, torch.bfloat16)  # as PyTorch: not from float64
 
 # Where this module is executed anew, they are as they were.
@@ -138,7 +141,7 @@ def may_be(schema_type, value):
 
 
 def _register(name, schema, kernels):
-    """Registers {dispatch key: function} as torch.ops.jit_loader.<name>; returns its overload.
+    """Registers {dispatch key: function} in torch.ops; returns the op's overload.
 
     What a wrapper that is executed anew has changed takes the old functions' place: an op that is
     taken out of the dispatcher is freed memory to whoever has kept it.
@@ -147,13 +150,13 @@ def _register(name, schema, kernels):
     if (known, in_force.keys()) != (schema, kernels.keys()):
         if library is not None:
             library._destroy()
-        library, in_force = torch.library.Library("jit_loader", "FRAGMENT"), {}
+        library, in_force = torch.library.Library(NAMESPACE, "FRAGMENT"), {}
         library.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
         for key in kernels:
             library.impl(name, lambda *args, key=key: in_force[key](*args), key)
         _libraries[name] = library, schema, in_force
     in_force.update(kernels)
-    return getattr(torch.ops.jit_loader, name).default
+    return getattr(getattr(torch.ops, NAMESPACE), name).default
 
 
 def differentiable(
@@ -166,6 +169,8 @@ def differentiable(
     autocast=(),
     fake=elementwise_fake,
     vmap=elementwise_vmap,
+    sharding=None,
+    linear=(),
     **options,
 ):
     """Decorates the empty function that stands for a compiled op, as the module's text shows.
@@ -185,6 +190,13 @@ def differentiable(
             of torch.mm; by default autocast changes nothing.
         fake: from inputs without data, empty results; for torch.compile and meta tensors.
         vmap: vmap(op, in_dims, inputs) -> (results, their mapped dimensions).
+        sharding: what the op does with DTensors of which each process has a part. "elementwise":
+            what it does with any tensors, each with its own part; "sum" and "norm": that too, and
+            the result is the sum, or the Euclidean norm, of theirs; "replicate": it needs whole
+            tensors, which every process then has. By default "elementwise" where vmap is, else
+            "replicate".
+        linear: names of the arguments in which, together, the op is linear: of summands of them it
+            can make summands of the result. Any others it needs as a whole.
         options: for load_op.
 
     `@op.gradient` decorates the formula: called with the gradient of each result and then what was
@@ -194,6 +206,9 @@ def differentiable(
     argument, so that none has to be saved for its shape only. Written in differentiable operations,
     the formula can be differentiated again.
     """
+
+    if sharding is None:
+        sharding = "elementwise" if vmap is elementwise_vmap else "replicate"
 
     def decorate(body):
         name = body.__name__
@@ -255,6 +270,7 @@ def differentiable(
         class General(Function):
             @staticmethod
             def forward(*args):
+                tell_dtensor(args)
                 with torch._C._AutoDispatchBelowAutograd():
                     return op(*args)
 
@@ -305,6 +321,13 @@ def differentiable(
                 args = cast(device_type, args)
             return General.apply(*args)
 
+        def tell_dtensor(args):
+            module = sys.modules.get("torch.distributed.tensor")
+            if module is not None and any(isinstance(x, module.DTensor) for x in args):
+                from bindings.sharding import register
+
+                register(op, sharding, linear)
+
         def general(*args):
             for position, (parameter, value) in enumerate(zip(parameters, args), 1):
                 if not may_be(types[position - 1], value):
@@ -312,6 +335,7 @@ def differentiable(
                         f"{name}(): argument '{parameter}' (position {position}) must be Tensor, "
                         f"not {type(value).__name__}"
                     )
+            tell_dtensor(args)
             return op(*args)
 
         shown = "" if results is None else f"[:{results}]"

@@ -6,7 +6,7 @@ from torch import nn
 from bindings.differentiable import differentiable
 
 
-@differentiable("my_op(Tensor x, Tensor y) -> Tensor")
+@differentiable("my_op(Tensor x, Tensor y) -> Tensor", linear=["x", "y"])
 def my_op(x, y):
     """3 * x - y, element by element, on CPU and CUDA.
 
@@ -44,6 +44,7 @@ def pair_fake(grad):
     build_of=my_op,
     function="backward",
     fake=pair_fake,
+    linear=["grad"],
 )
 def my_op_backward(grad):
     """(3 * grad, -grad), by one reading of grad."""

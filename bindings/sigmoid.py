@@ -37,6 +37,7 @@ def sigmoid(x):
     build_of=sigmoid,
     function="backward",
     saves=["grad", "y"],
+    linear=["grad"],
 )
 def sigmoid_backward(grad, y):
     """grad * y * (1 - y): the gradient of a sigmoid whose result is y."""

@@ -10,7 +10,13 @@ def scalar_fake(x):
     return torch.empty((), dtype=x.dtype, device=x.device)
 
 
-@differentiable("sum_single(Tensor x) -> Tensor", fake=scalar_fake, vmap=loop_vmap)
+@differentiable(
+    "sum_single(Tensor x) -> Tensor",
+    fake=scalar_fake,
+    vmap=loop_vmap,
+    sharding="sum",
+    linear=["x"],
+)
 def sum_single(x):
     """The sum of all elements, on CPU and CUDA.
 

@@ -15,6 +15,7 @@ def norm_fake(a, b):
     saves=["a", "b", "output"],
     fake=norm_fake,
     vmap=loop_vmap,
+    sharding="norm",
 )
 def two_norm(a, b):
     """sqrt(sum((a - b)^2)) over all elements, on CPU and CUDA.
@@ -54,6 +55,8 @@ def two_norm(a, b):
     saves=["grad", "a", "b", "norm"],
     fake=lambda grad, a, b, norm: (elementwise_fake(a, b), elementwise_fake(a, b)),
     vmap=loop_vmap,
+    sharding="elementwise",
+    linear=["grad"],
 )
 def two_norm_backward(grad, a, b, norm):
     """two_norm's gradients for a and b, by one reading of both."""
@@ -66,6 +69,8 @@ def two_norm_backward(grad, a, b, norm):
     saves=["grad", "a", "b", "norm"],
     fake=lambda grad, a, b, norm: elementwise_fake(a, b),
     vmap=loop_vmap,
+    sharding="elementwise",
+    linear=["grad"],
 )
 def two_norm_backward_of_a(grad, a, b, norm):
     """two_norm's gradient for a."""

@@ -35,14 +35,27 @@ class Adder(nn.Module):
         return self.readout(state[1])
 
 
+def draw(length, generator=None):
+    """A batch of sequences in (-1, 1), of shape (length, BATCH, 1), on the CPU."""
+    return torch.rand(length, BATCH, 1, generator=generator) * 2 - 1
+
+
+def error(model, sequences):
+    """The mean squared error of a model's sums."""
+    return (model(sequences) - sequences.sum(0)).square().mean()
+
+
+def optimizer_of(model):
+    return torch.optim.Adam(model.parameters(), lr=LEARNING_RATE)
+
+
 def train(model, epochs, length, device):
-    """The mean squared error before every step, as a CPU tensor."""
-    optimizer = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE)
+    """The error before every step, as a CPU tensor."""
+    optimizer = optimizer_of(model)
     losses = []
     for _ in track(range(epochs), "training", console=Console(stderr=True)):
-        sequences = torch.rand(length, BATCH, 1, device=device) * 2 - 1
         optimizer.zero_grad()
-        loss = (model(sequences) - sequences.sum(0)).square().mean()
+        loss = error(model, draw(length).to(device))
         loss.backward()
         optimizer.step()
         losses.append(loss.detach())
@@ -66,26 +79,36 @@ def plot(losses, path, length):
     figure.savefig(path, dpi=120)
 
 
-def main():
-    parser = command_line.parser(__doc__)
-    positive = command_line.positive
-    parser.add_argument("--length", type=positive, default=16, help="numbers (default: 16)")
-    parser.add_argument("--state", type=positive, default=32, help="state size (default: 32)")
-    parser.add_argument("--epochs", type=positive, default=150, help="steps (default: 150)")
-    parser.add_argument("--plot", type=command_line.png, metavar="FILE.png")
-    options = command_line.parse(parser, "lltm")
-    torch.manual_seed(0)
-    model = Adder(options.state).to(options.device)
-    losses = train(model, options.epochs, options.length, options.device)
-    last = losses[-10:].mean()
+def report(losses, options):
+    """Says what was learned, and plots it; the loss at the end."""
+    last, guess = losses[-10:].mean(), options.length / 3
     print(f"first loss {losses[0]:.4g}, of the last ten steps {last:.4g}")
     if options.plot:
         plot(losses, options.plot, options.length)
         print(f"wrote {options.plot}")
-    guess = options.length / 3
-    if not last <= LEFT * guess:
-        raise SystemExit(f"the loss should be at most {LEFT * guess:.4g}")
     print(f"{last / guess:.2%} of the loss of always guessing 0")
+    return last
+
+
+def parser(description):
+    """The command line that says what to train and for how long."""
+    result = command_line.parser(description)
+    positive = command_line.positive
+    result.add_argument("--length", type=positive, default=16, help="numbers (default: 16)")
+    result.add_argument("--state", type=positive, default=32, help="state size (default: 32)")
+    result.add_argument("--epochs", type=positive, default=150, help="steps (default: 150)")
+    result.add_argument("--plot", type=command_line.png, metavar="FILE.png")
+    return result
+
+
+def main():
+    options = command_line.parse(parser(__doc__), "lltm")
+    torch.manual_seed(0)
+    model = Adder(options.state).to(options.device)
+    last = report(train(model, options.epochs, options.length, options.device), options)
+    enough = LEFT * options.length / 3
+    if not last <= enough:
+        raise SystemExit(f"the loss should be at most {enough:.4g}")
 
 
 if __name__ == "__main__":

@@ -18,7 +18,8 @@ inline cudaStream_t stream_of(Cuda where) { return static_cast<cudaStream_t>(whe
 inline void check_launch(const char* launcher) {
   const cudaError_t error = cudaGetLastError();
   if (error == cudaSuccess) return;
-  // Only the error of a kernel that has run outlasts being asked for.
-  const bool is_fault = cudaGetLastError() == error;
+  // A kernel that has failed takes the context with it: every later call gives its error as well.
+  const bool is_fault = cudaStreamQuery(cudaStreamLegacy) == error;
+  cudaGetLastError();  // forgets what the query itself may have found wrong, during a capture
   throw LaunchError(launcher, cudaGetErrorName(error), cudaGetErrorString(error), is_fault);
 }

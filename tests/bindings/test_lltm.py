@@ -51,7 +51,8 @@ def test_autocast_leaves_float64_and_all_half_inputs_what_they_are(device):
 
 
 @pytest.mark.parametrize(
-    ("product", "cell"), itertools.permutations([torch.float16, torch.float32, torch.float64], 2)
+    ("product", "cell"),
+    list(itertools.permutations([torch.float16, torch.float32, torch.float64], 2)),
 )
 def test_a_cell_of_another_dtype_promotes(product, cell, device):
     *rest, old_cell = arguments(device, product, requires_grad=False)

@@ -1,0 +1,180 @@
+"""A rank of test_sharding.py: python dtensor_ranks.py DEVICE CHECK ...
+
+A check is a function below. It compares what the ops do with DTensors with what they do with the
+whole tensors, here.
+"""
+
+import os
+import sys
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
+
+from bindings.add2 import add2
+from bindings.lltm import lltm
+from bindings.my_op import my_op
+from bindings.sigmoid import sigmoid
+from bindings.sum_single import sum_single
+from bindings.trilinear_interpolation import trilinear_interpolation
+from bindings.two_norm import two_norm
+
+DEVICE = sys.argv[1]
+RANK, RANKS = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+UNARY = {"sigmoid": sigmoid, "sum_single": sum_single}
+BINARY = {"add2": add2, "my_op": my_op, "two_norm": two_norm}
+REDUCTIONS = ("sum_single", "two_norm")
+
+
+def randn(*shape):
+    """The same on every rank."""
+    return torch.randn(shape, dtype=torch.float64, device=DEVICE)
+
+
+def shared(x, *placements, on=None):
+    return distribute_tensor(x, on or mesh, placements).requires_grad_(x.requires_grad)
+
+
+def assert_same(result, expected):
+    torch.testing.assert_close(result.full_tensor(), expected, rtol=1e-12, atol=1e-12)
+
+
+def assert_same_with_gradients(function, wholes, parts, twice=False):
+    """That the results are the same, the gradients, and the gradients' gradients if so asked."""
+    result, expected = function(*parts), function(*wholes)
+    assert_same(result, expected)
+    gradients = []
+    for inputs, value in ((parts, result), (wholes, expected)):
+        found = torch.autograd.grad((value * value).sum(), inputs, create_graph=twice)
+        if twice:
+            found += torch.autograd.grad(sum((g * g).sum() for g in found), inputs)
+        gradients.append(found)
+    for mine, other in zip(*gradients):
+        assert_same(mine, other)
+    return result
+
+
+def elementwise_ops_keep_placements_and_reductions_are_global():
+    # 7 rows are shared unevenly.
+    for placement in (Shard(0), Shard(1), Replicate()):
+        for name, op in (UNARY | BINARY).items():
+            wholes = [randn(7, 9).requires_grad_() for _ in range(1 + (name in BINARY))]
+            parts = [shared(x, placement) for x in wholes]
+            twice = placement == Shard(0)
+            result = assert_same_with_gradients(op, wholes, parts, twice)
+            if name in REDUCTIONS and placement != Replicate():
+                assert result.placements[0].is_partial()
+            else:
+                assert result.placements == (placement,), (name, result.placements)
+
+
+def broadcast_inputs():
+    for of_a, of_b in [(Shard(0), Replicate()), (Shard(1), Shard(0)), (Shard(0), Shard(0))]:
+        for op in BINARY.values():
+            wholes = [randn(6, 8).requires_grad_(), randn(8).requires_grad_()]
+            result = assert_same_with_gradients(
+                op, wholes, [shared(x, p) for x, p in zip(wholes, (of_a, of_b))]
+            )
+            assert op is two_norm or result.placements == (of_a,)
+    column = randn(6, 1)
+    assert_same(add2(shared(column, Shard(0)), shared(column.T, Shard(1))), add2(column, column.T))
+
+
+def two_dimensions_of_the_mesh():
+    square = init_device_mesh(DEVICE, (2, RANKS // 2))
+    for placements in [(Shard(0), Shard(1)), (Shard(0), Shard(0))]:
+        for op in (my_op, two_norm):
+            wholes = [randn(8, 6).requires_grad_() for _ in range(2)]
+            result = assert_same_with_gradients(
+                op, wholes, [shared(x, *placements, on=square) for x in wholes]
+            )
+            assert op is two_norm or result.placements == placements
+
+
+def linear_ops_keep_summands_and_others_reduce_them():
+    x = randn(4, 4)
+    summands = DTensor.from_local(x + RANK, mesh, [Partial()])
+    whole = RANKS * x + sum(range(RANKS))
+    for op in (add2, my_op):
+        result = op(summands, summands)
+        assert result.placements == (Partial(),)
+        assert_same(result, op(whole, whole))
+        for other in (Shard(0), Replicate()):
+            assert_same(op(summands, shared(x, other)), op(whole, x))
+    assert_same(sum_single(summands), sum_single(whole))
+    assert sum_single(summands).placements == (Partial(),)
+    for op, arguments in [(sigmoid, 1), (two_norm, 2)]:
+        parts = [summands, shared(x, Shard(1))][:arguments]
+        result = op(*parts)
+        assert result.placements != (Partial(),)
+        assert_same(result, op(*[whole, x][:arguments]))
+    largest = DTensor.from_local(x + RANK, mesh, [Partial("max")])
+    assert_same(my_op(largest, largest), my_op(x + RANKS - 1, x + RANKS - 1))
+
+
+def norms_whose_squares_are_too_large_for_float16():
+    for scale in (1000.0, 1e-4):
+        whole = torch.full((8, 2), scale / 4, dtype=torch.float16, device=DEVICE)
+        zero = torch.zeros_like(whole)
+        part = shared(whole, Shard(0)), shared(zero, Shard(0))
+        torch.testing.assert_close(two_norm(*part).full_tensor(), two_norm(whole, zero))
+
+
+def fewer_elements_than_processes():
+    x = randn(1, 3).requires_grad_()
+    for op in (sigmoid, sum_single):
+        assert_same_with_gradients(op, [x], [shared(x, Shard(0))])
+    empty = randn(0, 3)
+    assert_same(two_norm(shared(empty, Shard(0)), shared(empty, Shard(0))), empty.sum())
+
+
+def other_ops_take_whole_tensors():
+    wholes = [randn(8, 3), randn(12, 7), randn(12), randn(8, 4), randn(8, 4)]
+    placements = [Shard(0), Replicate(), Replicate(), Shard(0), Shard(0)]
+    for asked in ((0, 1, 2, 3, 4), (1, 2), (0, 3)):
+        inputs = [x.clone().requires_grad_(i in asked) for i, x in enumerate(wholes)]
+        parts = [shared(x, p) for x, p in zip(inputs, placements)]
+        for mine, other in zip(lltm(*parts), lltm(*inputs)):
+            assert_same(mine, other)
+        gradients = [
+            torch.autograd.grad(
+                sum(x.sum() for x in lltm(*arguments)), [arguments[i] for i in asked]
+            )
+            for arguments in (parts, inputs)
+        ]
+        for mine, other in zip(*gradients):
+            assert_same(mine, other)
+    feats, points = randn(6, 8, 3), randn(6, 3).tanh()
+    result = trilinear_interpolation(shared(feats, Shard(0)), shared(points, Shard(0)))
+    assert_same(result, trilinear_interpolation(feats, points))
+
+
+def ways_past_autograd_and_the_wrapper():
+    x = randn(4, 4)
+    part = shared(x, Shard(0))
+    with torch.inference_mode():
+        assert_same(sigmoid(part), sigmoid(x))
+    assert_same(torch.ops.jit_loader.sigmoid(part), sigmoid(x))
+
+
+def compiled_functions():
+    x = randn(4, 4)
+    compiled = torch.compile(lambda x: 2 * sigmoid(x), backend="aot_eager", fullgraph=True)
+    assert_same(compiled(shared(x, Shard(0))), 2 * sigmoid(x))
+
+
+def plain_tensor_beside_a_dtensor():
+    x = randn(4, 4)
+    with pytest.raises(RuntimeError, match=r"convert all torch\.Tensor to DTensor"):
+        add2(shared(x, Shard(0)), x)
+
+
+if DEVICE == "cuda":
+    torch.cuda.set_device(RANK)
+mesh = init_device_mesh(DEVICE, (RANKS,))
+torch.manual_seed(0)
+for check in sys.argv[2:]:
+    globals()[check]()
+dist.destroy_process_group()

@@ -1,0 +1,56 @@
+"""The ops on DTensors, by as many processes as a job has."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+RANKS = Path(__file__).parent / "dtensor_ranks.py"
+IMPORTS = "torch._dynamo torch.distributed.tensor pytest"
+
+
+CHECKS = [
+    "ways_past_autograd_and_the_wrapper",  # first: as the first to meet a DTensor
+    "elementwise_ops_keep_placements_and_reductions_are_global",
+    "broadcast_inputs",
+    "two_dimensions_of_the_mesh",
+    "linear_ops_keep_summands_and_others_reduce_them",
+    "norms_whose_squares_are_too_large_for_float16",
+    "fewer_elements_than_processes",
+    "other_ops_take_whole_tensors",
+    "plain_tensor_beside_a_dtensor",
+]
+
+
+def check(torchrun, ranks, device, checks):
+    settings = {"OMP_NUM_THREADS": "1", "IMPORTS": IMPORTS}
+    torchrun(ranks, RANKS, device, *checks, check=True, **settings)
+
+
+def test_ops_on_dtensors(torchrun):
+    check(torchrun, 4, "cpu", CHECKS)
+
+
+def test_compiled_functions_of_dtensors(torchrun):
+    check(torchrun, 1, "cpu", ["compiled_functions"])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("checks", [CHECKS, ["compiled_functions"]], ids=["eager", "compiled"])
+def test_ops_on_dtensors_of_two_gpus(torchrun, checks):
+    if torch.cuda.device_count() < 2:
+        pytest.skip("needs two GPUs")
+    check(torchrun, 2, "cuda", checks)
+
+
+def test_nothing_of_it_is_imported_without_a_dtensor(python):
+    """Importing torch.distributed.tensor takes most of a second."""
+    python(
+        "-c",
+        "import sys, torch\n"
+        "from bindings.sigmoid import sigmoid\n"
+        "x = torch.zeros(2, requires_grad=True)\n"
+        "sigmoid(x).sum().backward(); torch.func.grad(lambda x: sigmoid(x).sum())(x)\n"
+        "assert 'bindings.sharding' not in sys.modules",
+        check=True,
+    )
