@@ -1,1 +1,1 @@
-"""One module per question: python -m benchmarks.bandwidth, and so on, from the project's root."""
+"""One script per question, listed in scripts.py: python -m benchmarks runs them all."""

@@ -6,7 +6,8 @@ From 2^10 to 2^28 elements (2^24 on a CPU), forward and backward. GB/s counts ea
 and each output written once. Every call allocates its result, as a call in a program does. Up to
 256 MiB per call a sample is 8 calls on 8 sets of inputs. On a GPU all of them come from memory, not
 from the L2 cache (see timing.py); on a CPU small ones come from its caches. torch.compile takes
-part at two sizes that are large enough not to be the host's.
+part at two sizes that are large enough not to be the host's; the classic kernels (classic/), which
+are built by PyTorch's own load, for float32 on a GPU.
 """
 
 import torch
@@ -42,6 +43,8 @@ def measure(workload, device, dtype, n, rounds, compiled):
     inputs = [workload.inputs(n, dtype, device) for _ in range(batch)]
     sources = [torch.zeros(moved // 2, dtype=torch.uint8, device=device) for _ in inputs]
     ways = {"ours": workload.ours, "eager": workload.eager}
+    if workload.classic and device == "cuda" and dtype == torch.float32:
+        ways["classic"] = workload.classic
     if compiled:
         torch._dynamo.reset()
         ways["compiled"] = torch.compile(workload.eager, dynamic=False)
@@ -81,10 +84,12 @@ def measure_all(workload, device, quick):
 
 
 def show(workload, device, results):
-    names = ["ours", "eager", "compiled", "copy"]
+    names = dict.fromkeys(name for result in results for name in result["samples"])
+    names = sorted(names, key=lambda name: name == "copy")  # the last column
+    ratios = [name for name in names if name not in ("ours", "copy")]
     report.table(
         f"{workload.name} on {device}, GB/s",
-        ["dtype", "elements", *names, "eager / ours", "compiled / ours"],
+        ["dtype", "elements", *names, *(f"{name} / ours" for name in ratios)],
         [
             (
                 result["dtype"],
@@ -92,7 +97,7 @@ def show(workload, device, results):
                 *(f"{result['gb_per_s'][n]:.4g}" if n in result["gb_per_s"] else "" for n in names),
                 *(
                     f"{result['over_ours'][n]:.3f}" if n in result["over_ours"] else ""
-                    for n in ("eager", "compiled")
+                    for n in ratios
                 ),
             )
             for result in results

@@ -2,7 +2,15 @@
 
     python -m benchmarks.call_overhead
 
-Each sample is the mean of many calls in a loop, with one synchronisation behind the loop.
+Each sample is the mean of many calls in a loop, with one synchronisation behind the loop. The ways
+of calling an op:
+
+    torch               PyTorch's own operations
+    torch compiled      the same under torch.compile, and on a GPU in the mode reduce-overhead
+    ours                the function that a user imports; with compiled, under torch.compile
+    module              the compiled module's forward, which records no gradient
+    autograd.Function   around that forward: the way that PyTorch's tutorial goes (add2)
+    custom_op           torch.library.custom_op around it (add2)
 """
 
 import time
@@ -10,18 +18,44 @@ import time
 import torch
 
 import jit_loader
-from benchmarks import report, timing
+from benchmarks import report, timing, wrappings
 from benchmarks.workloads import WORKLOADS, as_tuple
 
 ELEMENTS = 64
 
 
-def ways(workload, device):
+def functions_of(workload, device, quick):
+    """{name: function}, each of which has a gradient."""
+    functions = {"torch": workload.eager, "ours": workload.ours}
+    if workload.op == "add2":
+        functions["autograd.Function"] = wrappings.Add2.apply
+        functions["custom_op"] = wrappings.add2
+    if not quick:
+        torch._dynamo.reset()
+        functions["ours compiled"] = torch.compile(workload.ours, fullgraph=True)
+        functions["torch compiled"] = torch.compile(workload.eager)
+        if device == "cuda":
+            replayed = torch.compile(workload.eager, mode="reduce-overhead")
+            functions["torch reduce-overhead"] = in_steps(replayed)
+    return functions
+
+
+def in_steps(function):
+    """What a function that replays a CUDA graph returns is valid until its next call."""
+
+    def call(*inputs):
+        torch.compiler.cudagraph_mark_step_begin()
+        return function(*inputs)
+
+    return call
+
+
+def ways(workload, device, quick):
     """{question: {name: function of no arguments}}; what stands under "torch" is compared with."""
     inputs = workload.inputs(ELEMENTS, torch.float32, device)
     leaves = [x.clone().requires_grad_() for x in inputs]
     grads = [torch.ones_like(result) for result in as_tuple(workload.eager(*inputs))]
-    functions = {"torch": workload.eager, "ours": workload.ours}
+    functions = functions_of(workload, device, quick)
     module = jit_loader.load_op(workload.op)
 
     def forward_and_backward(function):
@@ -54,9 +88,9 @@ def measure(calls, rounds, loops, device):
     return samples
 
 
-def measure_all(workload, device, rounds, loops):
+def measure_all(workload, device, rounds, loops, quick):
     """Yields the results of a workload on a device."""
-    for question, calls in ways(workload, device).items():
+    for question, calls in ways(workload, device, quick).items():
         samples = measure(calls, rounds, loops, device)
         medians = {name: timing.median(seconds) for name, seconds in samples.items()}
         yield {
@@ -76,22 +110,21 @@ def main():
         results = []
         for workload in forward:
             report.progress(f"{device}: {workload.name}")
-            results += measure_all(workload, device, rounds, loops)
+            results += measure_all(workload, device, rounds, loops, options.quick)
         report.table(
             f"one call on {device}, {ELEMENTS} floats",
-            ["", "", "torch", "ours", "ours / torch's", "module / torch's"],
+            ["", "", "way", "median", "interquartile range", "time / torch's"],
             [
                 (
                     result["workload"],
                     result["question"],
-                    report.duration(result["medians"]["torch"]),
-                    report.duration(result["medians"]["ours"]),
-                    f"{result['over_torch']['ours']:.2f}",
-                    f"{result['over_torch']['module']:.2f}"
-                    if "module" in result["medians"]
-                    else "",
+                    name,
+                    report.duration(median),
+                    report.spread(result["samples"][name]),
+                    f"{result['over_torch'][name]:.2f}",
                 )
                 for result in results
+                for name, median in result["medians"].items()
             ],
         )
         report.save("call_overhead", device, options, results)

@@ -1,9 +1,12 @@
-"""How long does a step of LLTM take, forward and backward, next to eager PyTorch and torch.compile?
+"""How long does a step of LLTM take, forward and backward, next to PyTorch's and the classic ways?
 
     python -m benchmarks.lltm
 
 Small is bound by the host, large by the matrix products. A step is the forward call and the
-gradients of the parameters; with reduce-overhead too, which replays a CUDA graph.
+gradients of the parameters; with reduce-overhead too, which replays a CUDA graph. Forward and
+backward are timed by themselves as well, each up to its end on the device, with given gradients of
+the results: in Python (eager), as a C++ extension of ATen's operations (classic/, PyTorch's load)
+and in ours, whose pointwise part is a kernel.
 """
 
 import time
@@ -12,7 +15,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from benchmarks import report, timing
+from benchmarks import classic, report, timing
 from bindings.lltm import LLTM
 
 SIZES = {"small": (16, 32, 128), "large": (4096, 1024, 1024)}  # batch, features, state
@@ -36,12 +39,20 @@ class Eager(nn.Module):
         return torch.tanh(new_cell) * torch.sigmoid(o), new_cell
 
 
-def ways(sizes, device, quick):
-    """{way: function of no arguments that makes a step}."""
+class CppExtension(Eager):
+    """LLTM as a C++ extension composed of ATen's operations."""
+
+    def forward(self, input, state):
+        return classic.LLTM.apply(input, self.weights, self.bias, *state)
+
+
+def steps(sizes, device, quick):
+    """({way: module}, its arguments)"""
     batch, features, state_size = sizes
     ours = LLTM(features, state_size).to(device)
     modules = {"ours": ours, "eager": Eager(ours)}
     if not quick:
+        modules["C++ extension"] = CppExtension(ours)
         torch._dynamo.reset()
         modules["compiled"] = torch.compile(Eager(ours))
     if not quick and device == "cuda":
@@ -49,60 +60,105 @@ def ways(sizes, device, quick):
     input = torch.randn(batch, features, device=device)
     state = tuple(torch.randn(batch, state_size, device=device) for _ in range(2))
 
-    def step(module):
-        torch.compiler.cudagraph_mark_step_begin()
-        for parameter in module.parameters():
-            parameter.grad = None
-        new_h, new_cell = module(input, state)
-        (new_h.sum() + new_cell.sum()).backward()
-
-    return {way: lambda module=module: step(module) for way, module in modules.items()}
+    return modules, (input, state)
 
 
-def measure(calls, rounds, loops, device):
-    """{way: [seconds of one step]}, the ways taken in turn."""
-    synchronize = torch.cuda.synchronize if device == "cuda" else lambda: None
-    samples = {way: [] for way in calls}
-    for way, counts in timing.turns(calls, rounds):
+def clear_gradients(module):
+    torch.compiler.cudagraph_mark_step_begin()
+    for parameter in module.parameters():
+        parameter.grad = None
+
+
+def step_timer(module, arguments, loops, synchronize):
+    """A function that makes steps, and returns {"step": seconds of one}."""
+
+    def run():
         synchronize()
         started = time.perf_counter()
         for _ in range(loops):
-            calls[way]()
+            clear_gradients(module)
+            new_h, new_cell = module(*arguments)
+            (new_h.sum() + new_cell.sum()).backward()
         synchronize()
-        if counts:
-            samples[way].append((time.perf_counter() - started) / loops)
+        return {"step": (time.perf_counter() - started) / loops}
+
+    return run
+
+
+def direction_timer(module, arguments, loops, synchronize):
+    """The same of the two directions: {"forward": seconds, "backward": seconds}."""
+    grads = [torch.ones_like(x) for x in arguments[1]]
+
+    def run():
+        seconds = {"forward": 0.0, "backward": 0.0}
+        for _ in range(loops):
+            clear_gradients(module)
+            synchronize()
+            started = time.perf_counter()
+            results = module(*arguments)
+            synchronize()
+            between = time.perf_counter()
+            torch.autograd.backward(results, grads)
+            synchronize()
+            seconds["forward"] += (between - started) / loops
+            seconds["backward"] += (time.perf_counter() - between) / loops
+        return seconds
+
+    return run
+
+
+def measure(timers, rounds):
+    """{question: {way: [seconds]}}, the ways taken in turn."""
+    samples = {}
+    for way, counts in timing.turns(timers, rounds):
+        for question, seconds in timers[way]().items():
+            of_way = samples.setdefault(question, {}).setdefault(way, [])
+            if counts:
+                of_way.append(seconds)
     return samples
+
+
+def measure_all(name, sizes, device, quick):
+    """Yields the results of one size."""
+    rounds, loops = (3, 3) if quick else (15, 50)
+    # On a CPU a large step takes a second.
+    if device == "cpu" and name == "large":
+        rounds, loops = 3, 1
+    modules, arguments = steps(sizes, device, quick)
+    synchronize = torch.cuda.synchronize if device == "cuda" else lambda: None
+    for timer in (step_timer, direction_timer):
+        timers = {
+            way: timer(module, arguments, loops, synchronize) for way, module in modules.items()
+        }
+        for question, samples in measure(timers, rounds).items():
+            medians = {way: timing.median(seconds) for way, seconds in samples.items()}
+            yield {
+                "size": name,
+                "batch_features_state": sizes,
+                "question": question,
+                "medians": medians,
+                "over_ours": {way: t / medians["ours"] for way, t in medians.items()},
+                "samples": samples,
+            }
 
 
 def main():
     options = report.device_parser(__doc__).parse_args()
-    rounds, loops = (3, 3) if options.quick else (15, 50)
     for device in report.devices(options, "lltm"):
         results = []
         for name, sizes in (QUICK_SIZES if options.quick else SIZES).items():
             report.progress(f"{device}: {name}")
-            # On a CPU a large step takes a second.
-            few = device == "cpu" and name == "large"
-            calls = ways(sizes, device, options.quick)
-            samples = measure(calls, 3 if few else rounds, 1 if few else loops, device)
-            medians = {way: timing.median(seconds) for way, seconds in samples.items()}
-            results.append(
-                {
-                    "size": name,
-                    "batch_features_state": sizes,
-                    "medians": medians,
-                    "over_ours": {way: t / medians["ours"] for way, t in medians.items()},
-                    "samples": samples,
-                }
-            )
+            results += measure_all(name, sizes, device, options.quick)
         report.table(
-            f"a step of LLTM on {device}, forward and backward, float32",
-            ["", "", "median", "time / ours"],
+            f"LLTM on {device}, float32",
+            ["", "", "", "median", "interquartile range", "time / ours"],
             [
                 (
                     "B{} F{} S{}".format(*result["batch_features_state"]),
+                    result["question"],
                     way,
                     report.duration(seconds),
+                    report.spread(result["samples"][way]),
                     f"{result['over_ours'][way]:.2f}",
                 )
                 for result in results

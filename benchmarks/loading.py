@@ -3,11 +3,12 @@
     python -m benchmarks.loading [loads] [closure] [ops] [--sources plain light extension]
 
 loads: three bindings (sources/) beside one kernel, loaded by jit_loader.load and by
-torch.utils.cpp_extension.load: from the cache, after an edit of the kernel, after an edit of a
-header that the kernel alone includes, and by 16 processes that start together with nothing built.
-A new process has imported torch before it is timed; all else that a load imports counts. A way
-that returns a module of older code is called stale, and its time is none. "compilers alone" runs
-the commands that compile the edited kernel and link.
+torch.utils.cpp_extension.load, and the light one by other loaders (other_loaders.py): from the
+cache, after an edit of the kernel, after an edit of a header that the kernel alone includes, and by
+16 processes that start together with nothing built. A new process has imported torch before it is
+timed; all else that a load imports counts. A way that returns a module of older code is called
+stale, and its time is none. "compilers alone" runs the commands that compile the edited kernel and
+link.
 
 closure: a load from the cache, when the kernel includes 10 to 10,000 generated headers.
 
@@ -28,7 +29,7 @@ import torch
 
 import jit_loader
 from _jit_loader.store import read_manifest
-from benchmarks import report, timing
+from benchmarks import other_loaders, report, timing
 from benchmarks.subject import WAYS, CountedCompilers, Project, Subject
 from benchmarks.worker import environment
 
@@ -77,7 +78,7 @@ def ready_workers(starts):
 
 def both(subject, count=1):
     """What ready_workers starts for a subject."""
-    return {way: [functools.partial(subject.worker, way)] * count for way in WAYS}
+    return {way: [functools.partial(subject.worker, way)] * count for way in subject.ways}
 
 
 def in_new_processes(subject, rounds, edit=None, warm_up=0):
@@ -116,16 +117,18 @@ def loads(source, device, quick):
             result = compare(calls, edits, subject, subject.edit_header)
             yield {"question": "header edit, same process", **result}
     processes = 2 if quick else 16
-    yield {"question": f"nothing built, {processes} processes", **cold(source, device, processes)}
+    result = cold(source, device, processes, 1 if quick else 3)
+    yield {"question": f"nothing built, {processes} processes", **result}
 
 
-def cold(source, device, processes):
+def cold(source, device, processes, rounds):
     """Wall time until each of so many processes has the module, and how many files were compiled.
 
     Each way starts from a folder of its own with the same sources.
     """
-    samples, compilations, stale = {}, {}, []
-    for way in WAYS:
+    ways = (*WAYS, *other_loaders.ways(source, device))
+    samples, compilations, stale = {way: [] for way in ways}, {}, set()
+    for way, _ in timing.turns(ways, rounds, warm_up=0):
         with tempfile.TemporaryDirectory() as folder:
             compilers = CountedCompilers(folder)
             subject = Subject(folder, source, device, **compilers.variables)
@@ -135,11 +138,11 @@ def cold(source, device, processes):
                 for worker in workers[way]:
                     worker.ask()
                 values = {worker.answer()["value"] for worker in workers[way]}
-                samples[way] = [time.perf_counter() - started]
+                samples[way].append(time.perf_counter() - started)
             compilations[way] = compilers.count()
             if values != {subject.value}:
-                stale.append(way)
-    return {"stale": stale, "compilations": compilations, **summary(samples)}
+                stale.add(way)
+    return {"stale": sorted(stale), "compilations": compilations, **summary(samples)}
 
 
 def closure(headers, quick):
@@ -209,7 +212,7 @@ def cells(result, ways=WAYS):
         "stale" if way in stale else report.duration(medians[way]) if way in medians else ""
         for way in ways
     ]
-    has_ratio = "torch" in medians and not stale
+    has_ratio = "torch" in medians and not {"ours", "torch"} & {*stale}
     return [*texts, f"{result['torch_over_ours']:.1f}" if has_ratio else ""]
 
 
@@ -221,15 +224,17 @@ def measure_loads(options, device):
             report.progress(f"{source}: {result['question']}: {' '.join(cells(result))}")
         save(f"loading_{source}", options, results)
         counted = results[-1]["compilations"]
+        ways = [*counted]
         report.table(
             f"load of a {source} binding and a kernel, {device}",
-            ["", *WAYS, "torch / ours", "compilers alone", "ours / alone"],
+            ["", *ways, "torch / ours", "compilers alone", "ours / alone"],
             [
-                (result["question"], *cells(result), *alone_cells(result["medians"]))
+                (result["question"], *cells(result, ways), *alone_cells(result["medians"]))
                 for result in results
             ],
         )
-        print(f"files compiled with nothing built: {counted['ours']}, torch {counted['torch']}\n")
+        counts = ", ".join(f"{way} {count}" for way, count in counted.items())
+        print(f"files compiled with nothing built: {counts}\n")
 
 
 def alone_cells(medians):
@@ -286,10 +291,11 @@ PARTS = {"loads": measure_loads, "closure": measure_closures, "ops": measure_ops
 
 def main():
     parser = report.parser(__doc__)
-    parser.add_argument("parts", nargs="*", metavar="part", help="default: loads closure ops")
+    parser.add_argument("parts", nargs="*", metavar="part", help="default: all; quick: loads")
     parser.add_argument("--sources", nargs="+", choices=SOURCES, help="default: all")
     options = parser.parse_args()
-    options.parts = options.parts or list(PARTS)
+    # The others would take most of a quick run's time.
+    options.parts = options.parts or list(PARTS)[: 1 if options.quick else None]
     # torch/extension.h takes most of a minute to compile, on a small machine.
     options.sources = options.sources or SOURCES[: 1 if options.quick else 3]
     why_no_cuda = jit_loader.why_no_cuda()

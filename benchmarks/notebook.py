@@ -1,6 +1,6 @@
 """How long does it take in a notebook from saving a file to the cell's result?
 
-    python -m benchmarks.notebook [edits] [look] [--sources plain light]
+    python -m benchmarks.notebook [edits] [look] [--sources plain light extension]
 
 edits: an op of two sources (sources/) and a wrapper, in a Jupyter kernel that has said %load_ext
 jit_loader, after an edit of its kernel, of a header that the kernel alone includes, and of the
@@ -27,7 +27,7 @@ from benchmarks.loading import SETTLING_SECONDS, compare, summary
 from benchmarks.subject import Subject
 from benchmarks.worker import ROOT
 
-SOURCES = ("plain", "light")
+SOURCES = ("plain", "light", "extension")
 WAYS = ("ours", "torch", "alone")
 LOOKS = 200
 WRAPPER = """\
@@ -184,10 +184,12 @@ def main():
     parser.add_argument("--sources", nargs="+", choices=SOURCES, help="default: all")
     options = parser.parse_args()
     options.parts = options.parts or list(PARTS)
-    options.sources = options.sources or SOURCES[: 1 if options.quick else 2]
+    options.sources = options.sources or SOURCES[: 1 if options.quick else 3]
     device = "cpu" if jit_loader.why_no_cuda() else "cuda"
-    results = [result for part in options.parts for result in PARTS[part](options, device)]
-    report.save("notebook", "cuda" if torch.cuda.is_available() else "cpu", options, results)
+    results = []
+    for part in options.parts:
+        results += PARTS[part](options, device)
+        report.save("notebook", "cuda" if torch.cuda.is_available() else "cpu", options, results)
 
 
 if __name__ == "__main__":

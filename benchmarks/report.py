@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 import jit_loader
-from benchmarks import machine
+from benchmarks import machine, timing
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -48,8 +48,13 @@ def devices(options, op):
 def save(benchmark, device, options, results):
     """Writes <out>/<benchmark>-<device's model>.json, says so, and returns its path.
 
-    options is what argparse read; results a list of dicts, whose "samples" are the raw seconds.
+    options is what argparse read; results a list of dicts, whose "samples" are the raw seconds;
+    their quartiles are written beside them.
     """
+    for result in results:
+        result["quartiles"] = {
+            way: timing.quartiles(seconds) for way, seconds in result["samples"].items()
+        }
     content = {
         "benchmark": benchmark,
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
@@ -89,6 +94,12 @@ def table(title, columns, rows):
 def progress(text):
     """One line for a person who waits."""
     print(text, file=sys.stderr, flush=True)
+
+
+def spread(samples):
+    """The interquartile range as a person reads it: 8.31 us - 8.40 us."""
+    low, _, high = timing.quartiles(samples)
+    return f"{duration(low)} - {duration(high)}"
 
 
 def duration(seconds):

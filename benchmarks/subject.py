@@ -13,6 +13,7 @@ import torch
 from _jit_loader import ops, toolchain
 from _jit_loader.building import flags
 from _jit_loader.building.ninja_file import NinjaFile
+from benchmarks import other_loaders
 from benchmarks.worker import ROOT, Worker, environment
 
 SOURCES = Path(__file__).parent / "sources"
@@ -24,6 +25,8 @@ class Subject:
 
     It is a binding, a kernel, and a header that the kernel alone includes. value is what a module
     of the present sources must return; every edit makes it one that no cache has seen.
+
+    ways: how it can be loaded: ours, torch's and those of other_loaders.
 
     headers: how many generated ones the kernel includes besides. variables: environment variables.
     """
@@ -48,6 +51,12 @@ class Subject:
         self._torch_environment = dict(self._environment)
         if device == "cuda":
             self._prepare_cuda()
+        others = other_loaders.ways(source, device)
+        self.ways = (*WAYS, *others)
+        self._others = {
+            way: other_loaders.prepare(way, self.folder, self._kernel, self._header)
+            for way in others
+        }
 
     def _prepare_cuda(self):
         """What PyTorch's load needs where nvcc comes from pip, or there is no GPU."""
@@ -84,14 +93,20 @@ class Subject:
 
     def worker(self, way):
         """A process that loads it one way."""
+        return Worker(way, *self.call(way))
+
+    def call(self, way):
+        """(arguments of a way of benchmarks.worker, the environment to call it in)."""
         if way == "ours":
-            return Worker(way, {"sources": self.sources}, self._environment)
+            return {"sources": self.sources}, self._environment
+        if way in self._others:
+            return self._others[way], self._torch_environment
         arguments = {
             "sources": self.sources,
             "build_directory": str(self._torch_folder),
             "extra_ldflags": self._torch_flags,
         }
-        return Worker(way, arguments, self._torch_environment)
+        return arguments, self._torch_environment
 
     def bare_commands(self, path):
         """A function that compiles the kernel and links, as the build of a library did, no more."""

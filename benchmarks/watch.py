@@ -127,7 +127,7 @@ def results(source, device, quick):
             stack.callback(script.close)
             script.prepare()
             report.progress(f"{source}: {script.way} is ready")
-        for edit in EDITS:
+        for edit in EDITS[: 1 if quick else None]:
             samples, stale = {way: [] for way in WAYS}, set()
             for way, counts in timing.turns(WAYS, 1 if quick else 5, warm_up=0 if quick else 1):
                 time.sleep(SETTLING_SECONDS)
@@ -178,7 +178,7 @@ def main():
             map(row, found),
         )
         all_results += found
-    report.save("watch", "cuda" if torch.cuda.is_available() else "cpu", options, all_results)
+        report.save("watch", "cuda" if torch.cuda.is_available() else "cpu", options, all_results)
 
 
 if __name__ == "__main__":

@@ -84,10 +84,15 @@ def op(name, project):
     return jit_loader.load_op(name, project=project)
 
 
+FUNCTIONS = {"ours": ours, "torch": torchs, "op": op}
+
+
 def main():
     import torch  # noqa: F401  what is timed comes on top of it
 
-    way = {"ours": ours, "torch": torchs, "op": op}[sys.argv[1]]
+    from benchmarks import other_loaders
+
+    way = FUNCTIONS.get(sys.argv[1]) or getattr(other_loaders, sys.argv[1])
     arguments = json.loads(sys.argv[2])
     answers = sys.stdout
     print("{}", file=answers, flush=True)
@@ -98,7 +103,7 @@ def main():
             seconds = time.perf_counter() - started
         # An op has no value() and shows its version in its docstring.
         value = module.value() if hasattr(module, "value") else module.__doc__
-        answer = {"seconds": seconds, "value": value, "path": module.__file__}
+        answer = {"seconds": seconds, "value": value, "path": getattr(module, "__file__", None)}
         print(json.dumps(answer), file=answers, flush=True)
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
+from benchmarks import classic
 from bindings.add2 import add2
 from bindings.my_op import my_op
 from bindings.sigmoid import sigmoid
@@ -19,7 +20,8 @@ class Workload:
 
     shapes(n): the arguments' shapes. elements(n): how many elements are read and written, each
     input once and each output once. gradients_of: the positions of the arguments whose gradients
-    are computed; where there are none, the op itself is called without a gradient.
+    are computed; where there are none, the op itself is called without a gradient. classic: the
+    classic implementation, for float32 on a GPU, where there is one in this direction.
     """
 
     name: str
@@ -28,6 +30,7 @@ class Workload:
     shapes: Callable
     elements: Callable
     gradients_of: tuple = ()
+    classic: Callable | None = None
 
     @property
     def op(self):
@@ -84,8 +87,16 @@ def trilinear(features):
     shapes = lambda n: [(cells(n, features), 8, features), (cells(n, features), 3)]  # noqa: E731
     name = f"trilinear, F = {features}"
     ours, eager = trilinear_interpolation, _trilinear_interpolation
+    known = classic.trilinear_interpolation
     return [
-        Workload(name, ours, eager, shapes, lambda n: cells(n, features) * (9 * features + 3)),
+        Workload(
+            name,
+            ours,
+            eager,
+            shapes,
+            lambda n: cells(n, features) * (9 * features + 3),
+            classic=known,
+        ),
         Workload(
             f"{name}, backward for feats",
             ours,
@@ -93,6 +104,7 @@ def trilinear(features):
             shapes,
             lambda n: cells(n, features) * (9 * features + 3),
             (0,),
+            known,
         ),
         Workload(
             f"{name}, backward for points",
@@ -105,15 +117,22 @@ def trilinear(features):
     ]
 
 
+def of_vectors(name, ours, eager, inputs, elements, gradients_of=()):
+    """An op of so many vectors; elements: how many are read and written for each of the result."""
+    known = getattr(classic, ours.__name__)
+    moved = lambda n: elements * n  # noqa: E731
+    return Workload(name, ours, eager, vectors(inputs), moved, gradients_of, known)
+
+
 WORKLOADS = [
-    Workload("add2", add2, torch.add, vectors(2), lambda n: 3 * n),
-    Workload("my_op", my_op, _my_op, vectors(2), lambda n: 3 * n),
-    Workload("my_op backward", my_op, _my_op, vectors(2), lambda n: 3 * n, (0, 1)),
-    Workload("sigmoid", sigmoid, torch.sigmoid, vectors(1), lambda n: 2 * n),
-    Workload("sigmoid backward", sigmoid, torch.sigmoid, vectors(1), lambda n: 3 * n, (0,)),
-    Workload("sum_single", sum_single, torch.sum, vectors(1), lambda n: n),
-    Workload("two_norm", two_norm, _two_norm, vectors(2), lambda n: 2 * n),
-    Workload("two_norm backward", two_norm, _two_norm, vectors(2), lambda n: 4 * n, (0, 1)),
+    of_vectors("add2", add2, torch.add, 2, 3),
+    of_vectors("my_op", my_op, _my_op, 2, 3),
+    of_vectors("my_op backward", my_op, _my_op, 2, 3, (0, 1)),
+    of_vectors("sigmoid", sigmoid, torch.sigmoid, 1, 2),
+    of_vectors("sigmoid backward", sigmoid, torch.sigmoid, 1, 3, (0,)),
+    of_vectors("sum_single", sum_single, torch.sum, 1, 1),
+    of_vectors("two_norm", two_norm, _two_norm, 2, 2),
+    of_vectors("two_norm backward", two_norm, _two_norm, 2, 4, (0, 1)),
     *trilinear(64),
     *trilinear(256),
 ]

@@ -24,6 +24,9 @@ def results_in(folder):
     assert {"cpu", "cores", "gpus", "driver", "torch", "cuda", "python"} < content["machine"].keys()
     for result in content["results"]:
         assert all(s > 0 for samples in result["samples"].values() for s in samples)
+        for way, samples in result["samples"].items():
+            low, middle, high = result["quartiles"][way]
+            assert min(samples) <= low <= middle <= high <= max(samples)
     return content
 
 
@@ -84,7 +87,8 @@ def test_loads_are_compared(tmp_path, monkeypatch):
     monkeypatch.setattr(subject.Subject, "bare_commands", alone)
     monkeypatch.setattr(loading, "read_manifest", lambda _: {"files": {}})
     monkeypatch.setattr(loading, "SETTLING_SECONDS", 0)
-    monkeypatch.setattr(sys, "argv", ["loading", "--quick", "--out", str(tmp_path)])
+    parts = ["loads", "closure", "ops"]
+    monkeypatch.setattr(sys, "argv", ["loading", *parts, "--quick", "--out", str(tmp_path)])
     loading.main()
     parts = {path.name.split("-")[0]: path for path in tmp_path.glob("*.json")}
     results = {part: json.loads(path.read_text())["results"] for part, path in parts.items()}
@@ -113,7 +117,7 @@ def test_saves_are_compared(tmp_path, monkeypatch):
     monkeypatch.setattr(watch.Script, "prepare", lambda self: None)
     monkeypatch.setattr(watch.Script, "time", made_up)
     monkeypatch.setattr(watch, "SETTLING_SECONDS", 0)
-    monkeypatch.setattr(sys, "argv", ["watch", "--quick", "--out", str(tmp_path)])
+    monkeypatch.setattr(sys, "argv", ["watch", "--sources", "plain", "--out", str(tmp_path)])
     watch.main()
     kernel, header, wrapper = results_in(tmp_path)["results"]
     assert (kernel["edit"], wrapper["edit"]) == ("kernel", "wrapper")
@@ -140,6 +144,40 @@ def test_edits_in_a_notebook_are_compared(tmp_path, monkeypatch):
     assert by_question["kernel edit"]["medians"] == {"ours": 1.0, "torch": 2.0, "alone": 0.5}
     assert by_question["header edit"]["stale"] == ["torch"]
     assert by_question["wrapper edit"]["medians"] == {"ours": 1.0}
+
+
+def test_starts_of_many_processes_are_compared_and_plotted(tmp_path, monkeypatch):
+    """With times made up."""
+    from benchmarks import scaling
+    from benchmarks.pages import plot
+    from benchmarks.pages.results import Result
+
+    seconds = {"ours": 1.0, "torch": 2.0}
+    made_up = lambda subject, way, processes: [seconds[way]] * processes  # noqa: E731
+    monkeypatch.setattr(scaling, "start_together", made_up)
+    monkeypatch.setattr(scaling, "SETTLING_SECONDS", 0)
+    monkeypatch.setattr(sys, "argv", ["scaling", "--quick", "--out", str(tmp_path)])
+    scaling.main()
+    cold, warm = results_in(tmp_path)["results"][2:]
+    assert (cold["start"], warm["start"], cold["processes"]) == ("cold", "warm", 2)
+    assert cold["until_all"] == {"ours": 1.0, "torch": 2.0}
+    assert len(warm["samples"]["ours"]) == 2
+    (path,) = tmp_path.iterdir()
+    picture = path.with_suffix(".png")
+    plot.draw_scaling(Result(path, json.loads(path.read_text())), picture)
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_processes_that_start_together_compile_once(tmp_path):
+    from benchmarks import scaling
+    from benchmarks.subject import CountedCompilers, Subject
+
+    compilers = CountedCompilers(tmp_path)
+    subject = Subject(tmp_path, "plain", "cpu", **compilers.variables)
+    samples = scaling.start_together(subject, "ours", 2)
+    assert len(samples) == 2
+    assert min(samples) > 0
+    assert compilers.count() == 2
 
 
 def test_a_look_is_timed(tmp_path, monkeypatch):
@@ -186,26 +224,6 @@ def test_a_child_that_fails_says_why(tmp_path):
 
     with pytest.raises(SystemExit, match="KeyError: 'unknown'"):
         child.run("unknown", tmp_path, "cpu")
-
-
-def test_the_plot_is_made_from_json(tmp_path):
-    from benchmarks import plot
-
-    results = [
-        {
-            "workload": workload,
-            "dtype": dtype,
-            "bytes": 2**power,
-            "gb_per_s": {"ours": 3.0, "eager": 2.0, "compiled": 2.0, "copy": 4.0},
-        }
-        for workload in ("add2", "sigmoid backward")
-        for dtype in ("float32", "bfloat16", "float64")
-        for power in (10, 11)
-    ]
-    path = tmp_path / "bandwidth-cpu.json"
-    content = {"device": "a CPU", "machine": {"torch": "2.13.0"}, "results": results}
-    path.write_text(json.dumps(content))
-    assert plot.plot_bandwidth(path).read_bytes().startswith(b"\x89PNG")
 
 
 def test_samples_take_turns_and_keep_their_names():

@@ -1,0 +1,106 @@
+"""The classic implementations to compare with, written from their descriptions.
+
+A plain kernel per op, one float per thread, float32, on the GPU alone, and LLTM as a C++ extension
+of ATen's operations; all built by PyTorch's own load, and wrapped in autograd.Function.
+"""
+
+import functools
+from pathlib import Path
+
+from torch.autograd import Function
+
+FOLDER = Path(__file__).parent
+KERNELS = ("add2", "elementwise", "reductions", "trilinear")
+
+
+def _load(name, sources):
+    from torch.utils.cpp_extension import load
+
+    return load(name, [str(FOLDER / source) for source in sources], extra_cflags=["-O2"])
+
+
+@functools.cache
+def ops():
+    """The compiled module of all ops but LLTM; needs nvcc."""
+    return _load("classic_ops", ["ops.cpp", *(f"{name}_classic.cu" for name in KERNELS)])
+
+
+@functools.cache
+def lltm():
+    """The compiled module of LLTM, for any device."""
+    return _load("classic_lltm", ["lltm_classic.cpp"])
+
+
+class _MyOp(Function):
+    @staticmethod
+    def forward(ctx, x, y):
+        return ops().my_op(x, y)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return tuple(ops().my_op_backward(grad))
+
+
+class _Sigmoid(Function):
+    @staticmethod
+    def forward(ctx, x):
+        y = ops().sigmoid(x)
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, grad):
+        return ops().sigmoid_backward(grad, *ctx.saved_tensors)
+
+
+class _TwoNorm(Function):
+    @staticmethod
+    def forward(ctx, a, b):
+        norm = ops().two_norm(a, b)
+        ctx.save_for_backward(norm, a, b)
+        return norm
+
+    @staticmethod
+    def backward(ctx, grad):
+        return tuple(ops().two_norm_backward(grad, *ctx.saved_tensors))
+
+
+class _TrilinearInterpolation(Function):
+    """As the known implementations, it has no gradient for the points."""
+
+    @staticmethod
+    def forward(ctx, feats, points):
+        ctx.save_for_backward(points)
+        return ops().trilinear_interpolation(feats, points)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return ops().trilinear_interpolation_backward(grad, *ctx.saved_tensors), None
+
+
+class LLTM(Function):
+    """LLTM.apply(input, weights, bias, old_h, old_cell) -> (new_h, new_cell)"""
+
+    @staticmethod
+    def forward(ctx, input, weights, bias, old_h, old_cell):
+        new_h, new_cell, *kept = lltm().forward(input, weights, bias, old_h, old_cell)
+        ctx.save_for_backward(new_cell, *kept, weights)
+        return new_h, new_cell
+
+    @staticmethod
+    def backward(ctx, grad_h, grad_cell):
+        return tuple(lltm().backward(grad_h, grad_cell, *ctx.saved_tensors))
+
+
+def add2(a, b):
+    return ops().add2(a, b)
+
+
+def sum_single(x):
+    return ops().sum_single(x)
+
+
+my_op = _MyOp.apply
+sigmoid = _Sigmoid.apply
+two_norm = _TwoNorm.apply
+trilinear_interpolation = _TrilinearInterpolation.apply

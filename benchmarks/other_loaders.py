@@ -1,0 +1,71 @@
+"""Other loaders from PyPI, on the same kernel and header, as far as they are installed.
+
+cppimport takes the light (pybind11) binding as it is and no CUDA code; it is told of the header.
+tvm_ffi (apache-tvm-ffi) takes both kernels, and a binding of its own (sources/tvm_ffi.cpp).
+"""
+
+import importlib.util
+import os
+import shutil
+from pathlib import Path
+
+from benchmarks import report
+
+SOURCES = Path(__file__).parent / "sources"
+
+# What cppimport reads of a source: Python in a comment.
+CPPIMPORT_HEAD = """\
+// cppimport
+/*
+<%
+import pybind11
+cfg["include_dirs"] = [pybind11.get_include()]
+cfg["extra_compile_args"] = ["-DTORCH_EXTENSION_NAME=extension"]
+cfg["sources"] = ["../{kernel}"]
+cfg["dependencies"] = ["../{header}"]
+%>
+*/
+"""
+
+
+def ways(source, device):
+    """The names of those that take a source of the benchmarks, and are installed."""
+    if source != "light":
+        return ()
+    able = ("cppimport", "tvm_ffi") if device == "cpu" else ("tvm_ffi",)
+    installed = tuple(way for way in able if importlib.util.find_spec(way))
+    if missing := [way for way in able if way not in installed]:
+        report.progress(f'left out: {", ".join(missing)}; pip install -e ".[bench]" brings them')
+    return installed
+
+
+def prepare(way, folder, kernel, header):
+    """The arguments of the worker's function, after what it needs is in a folder of its own."""
+    folder = Path(folder, way)
+    folder.mkdir()
+    if way == "cppimport":
+        path = folder / "extension.cpp"
+        head = CPPIMPORT_HEAD.format(kernel=kernel.name, header=header.name)
+        path.write_text(head + (SOURCES / "light.cpp").read_text())
+        return {"path": str(path)}
+    binding = folder / "binding.cpp"
+    shutil.copy(SOURCES / "tvm_ffi.cpp", binding)
+    kind = "cuda_files" if kernel.suffix == ".cu" else "cpp_files"
+    files = {"cpp_files": [str(binding)], "cuda_files": []}
+    files[kind].append(str(kernel))
+    return {**files, "build_directory": str(folder)}
+
+
+def cppimport(path):
+    import cppimport
+
+    os.chdir(Path(path).parent)  # setuptools leaves its objects where it runs
+    return cppimport.imp_from_filepath(path, "extension")
+
+
+def tvm_ffi(cpp_files, cuda_files, build_directory):
+    import tvm_ffi.cpp
+
+    return tvm_ffi.cpp.load(
+        "extension", cpp_files=cpp_files, cuda_files=cuda_files, build_directory=build_directory
+    )

@@ -1,0 +1,69 @@
+"""Writes docs/performance.md, the plots and the README's figures from benchmarks/results/ alone.
+
+python -m benchmarks.pages [--check]
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from benchmarks.pages import performance, readme, results
+from benchmarks.report import RESULTS
+
+ROOT = Path(__file__).parents[2]
+
+
+def texts(by_device, root):
+    """{path: what it must contain}"""
+    page = root / "README.md"
+    return {
+        root / "docs" / "performance.md": performance.page(by_device),
+        page: readme.with_figures(page.read_text(), by_device),
+    }
+
+
+def is_plot_of(picture, result):
+    return picture.exists() and results.digest(result.path).encode() in picture.read_bytes()
+
+
+def update(root, folder, check=False):
+    """Writes what differs from the results; its paths. With check it writes nothing."""
+    by_device = results.read(folder)
+    differing = []
+    for path, text in texts(by_device, root).items():
+        if not path.exists() or path.read_text() != text:
+            differing.append(path)
+            if not check:
+                path.write_text(text)
+    drawn = [
+        (name, of_device[name])
+        for of_device in by_device.values()
+        for name in ("bandwidth", "scaling")
+        if name in of_device
+    ]
+    for name, result in drawn:
+        picture = result.path.with_suffix(".png")
+        if not is_plot_of(picture, result):
+            differing.append(picture)
+            if not check:
+                from benchmarks.pages import plot
+
+                getattr(plot, f"draw_{name}")(result, picture)
+    return differing
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if one differs")
+    options = parser.parse_args()
+    names = [str(path.relative_to(ROOT)) for path in update(ROOT, RESULTS, options.check)]
+    if options.check and names:
+        sys.exit(f"not what the results say: {', '.join(names)}; run: python -m benchmarks.pages")
+    for name in names:
+        print(f"wrote {name}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,53 @@
+"""The goals that the pages compare with: at least how many times as long each other way takes."""
+
+# {kind of device: {workload: {way: its time over ours, at the largest size}}}
+_BANDWIDTH_BOUND = {"eager": 0.98, "compiled": 0.98}
+_TRILINEAR = {
+    "": {"eager": 6, "compiled": 0.98},
+    ", backward for feats": {"eager": 25, "compiled": 1.2},
+    ", backward for points": {"eager": 9, "compiled": 0.98},
+}
+_TRILINEARS = [f"trilinear, F = {features}" for features in (64, 256)]
+LARGE = {
+    "gpu": {
+        "add2": _BANDWIDTH_BOUND,
+        "sigmoid": _BANDWIDTH_BOUND,
+        "sigmoid backward": _BANDWIDTH_BOUND,
+        "sum_single": _BANDWIDTH_BOUND,
+        "my_op": {"eager": 1.6, "compiled": 0.98},
+        "my_op backward": {"eager": 1.3, "compiled": 0.98},
+        "two_norm": {"eager": 1.9, "compiled": 0.98},
+        "two_norm backward": {"eager": 1.9, "compiled": 0.98},
+        **{name + way: goal for name in _TRILINEARS for way, goal in _TRILINEAR.items()},
+    },
+    "cpu": {
+        "add2": {"eager": 0.95},
+        "sigmoid": {"eager": 0.95},
+        "sigmoid backward": {"eager": 0.95},
+        "sum_single": {"eager": 0.95},
+        "my_op": {"eager": 2},
+        "my_op backward": {"eager": 2},
+        "two_norm": {"eager": 2},
+        "two_norm backward": {"eager": 2},
+        **{name + way: {"eager": 2} for name in _TRILINEARS for way in _TRILINEAR},
+    },
+}
+
+# At 2^20 and 2^24 elements on a GPU, of the workloads that memory bounds.
+MIDDLE = {name: {"eager": 1.0} for name in ("add2", "sigmoid", "sigmoid backward", "sum_single")}
+
+# Of a call on 64 floats: {question: of ops that are one operation in PyTorch, of the others}.
+CALLS = {"no grad": (1.0, 1.0), "grad, forward": (1 / 1.6, None)}
+CALLS["grad, forward and backward"] = CALLS["grad, forward"]
+ONE_OPERATION = ("add2", "sigmoid", "sum_single")
+
+# A step of LLTM on a GPU.
+LLTM = {
+    "small": {"eager": 2.2, "compiled": 2, "reduce-overhead": 1.6},
+    "large": {"compiled": 1.0},
+}
+
+# In a notebook, a kernel edit: at most so many times the compilers' time, plus seconds.
+NOTEBOOK_OVER_ALONE, NOTEBOOK_SECONDS = 1.15, 0.05
+# In watch mode, from a save to the first line: seconds beyond the compilers.
+WATCH_BEYOND_ALONE = 0.3

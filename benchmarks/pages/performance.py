@@ -1,0 +1,251 @@
+"""docs/performance.md: every result, for each device."""
+
+from benchmarks import scripts, timing
+from benchmarks.pages import goals
+from benchmarks.pages.results import Comparison, table
+from benchmarks.report import duration, spread
+
+HEAD = """\
+# Performance
+
+Written by `python -m benchmarks.pages` from the JSON in `benchmarks/results/`, which has the raw
+samples; `python -m benchmarks` measures anew. What was tested on a GPU, and the reasons for what is
+below a goal, are in [gpu.md](gpu.md).
+
+Times are medians; a spread is the range of the middle half of the samples. "x / ours" is x's time
+over ours: above 1 ours is faster. "same": each median lies within the other's spread, so that the
+difference is noise. The ways take turns, in every other round in reverse order.
+"""
+WAYS = ("eager", "compiled", "classic")
+NAMES = {"ours": "ours", "torch": "torch", "alone": "compilers alone"}
+
+
+def page(by_device):
+    """The page's text, from results.read()."""
+    lines = HEAD.splitlines()
+    lines += ["", "## Goals", "", *goal_table()]
+    for device, results in by_device.items():
+        lines += [f"## {device}", "", machine(results), ""]
+        for name in SECTIONS:
+            parts = [results[each] for each in sorted(results) if belongs(each, name)]
+            if parts:
+                # The name of a part follows the script's: loading_plain.
+                lines += [f"### {scripts.question(name)}", "", f"`python -m benchmarks.{name}`", ""]
+                for part in parts:
+                    lines += SECTIONS[name](part)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def goal_table():
+    """The goals, as lines of Markdown."""
+    names = {"gpu": "GPU", "cpu": "CPU"}
+    rows = [
+        (f"{names[kind]}: {workload}", wanted["eager"], wanted.get("compiled", ""))
+        for kind, workloads in goals.LARGE.items()
+        for workload, wanted in workloads.items()
+    ]
+    rows += [(f"GPU: {name}, at 2^20 and 2^24", g["eager"], "") for name, g in goals.MIDDLE.items()]
+    rows += [
+        (f"GPU: a step of LLTM, {size}", wanted.get("eager", ""), wanted["compiled"])
+        for size, wanted in goals.LLTM.items()
+    ]
+    columns = ["at the largest size, at least", "eager / ours", "compiled / ours"]
+    one, several = goals.CALLS["no grad"]
+    with_gradient = goals.CALLS["grad, forward"][0]
+    alone = f"{goals.NOTEBOOK_OVER_ALONE} times the compilers' time + {goals.NOTEBOOK_SECONDS:g} s"
+    return [
+        *table(columns, rows),
+        f"A small step of LLTM: reduce-overhead / ours {goals.LLTM['small']['reduce-overhead']}. A "
+        f"call on 64 floats: torch / ours {one:g} for {', '.join(goals.ONE_OPERATION)} without a "
+        f"gradient and {with_gradient:g} with one, {several:g} for the others without. A kernel "
+        f"edit in a notebook: at most {alone}; a save in watch mode: at most "
+        f"{goals.WATCH_BEYOND_ALONE} s more than the compilers.",
+        "",
+    ]
+
+
+def belongs(benchmark, script):
+    return benchmark == script or benchmark.startswith(f"{script}_")
+
+
+def machine(results):
+    """What the device's results were measured on, in a sentence."""
+    seen = []
+    for result in results.values():
+        about = result["machine"]
+        cuda = f", CUDA {about['cuda']}, driver {about['driver']}" if about["gpus"] else ""
+        text = (
+            f"{about['cores']} cores of {about['cpu']}, PyTorch {about['torch']}{cuda}, "
+            f"Python {about['python']}, {about['cxx']}"
+        )
+        if text not in seen:
+            seen.append(text)
+    dates = sorted(result["date"][:10] for result in results.values())
+    when = dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
+    return f"{'; '.join(seen)}; {when}."
+
+
+def verdicts(comparisons):
+    return "; ".join(filter(None, (comparison.verdict for comparison in comparisons)))
+
+
+def bandwidth(result):
+    largest = {}
+    for each in result["results"]:
+        key = each["workload"], each["dtype"]
+        largest[key] = max(largest.get(key, 0), each["n"])
+    large = [e for e in result["results"] if e["n"] == largest[e["workload"], e["dtype"]]]
+    lines = [f"![bandwidth against size](../benchmarks/results/{result.path.stem}.png)", ""]
+    lines += ["At the largest size (trilinear: n/256 cells of 64 features, n/1024 of 256):", ""]
+    lines += kernels(large, goals.LARGE[result.kind])
+    middle = [e for e in result["results"] if e["n"] in (2**20, 2**24) and e not in large]
+    if middle:
+        lines += ["At 2^20 and 2^24; small gradients are bound by the host:", ""]
+        lines += kernels(middle, goals.MIDDLE if result.kind == "gpu" else {})
+    return lines
+
+
+def kernels(results, goal_of):
+    ways = [way for way in WAYS if any(way in each["samples"] for each in results)]
+    rows = []
+    for each in results:
+        wanted = goal_of.get(each["workload"], {})
+        comparisons = {
+            way: Comparison(each["samples"], way, wanted.get(way))
+            for way in ways
+            if way in each["samples"]
+        }
+        ours = each["samples"]["ours"]
+        rows.append(
+            (
+                f"{each['workload']}, {each['dtype']}, 2^{each['n'].bit_length() - 1}",
+                duration(timing.median(ours)),
+                spread(ours),
+                f"{each['gb_per_s']['ours']:.4g}",
+                f"{each['gb_per_s']['ours'] / each['gb_per_s']['copy']:.0%}",
+                *(comparisons.get(way, "") for way in ways),
+                verdicts(comparisons.values()),
+            )
+        )
+    columns = ["", "ours", "spread", "GB/s", "of copy", *(f"{way} / ours" for way in ways), ""]
+    return table(columns, rows)
+
+
+def call_overhead(result):
+    rows = []
+    for each in result["results"]:
+        samples = each["samples"]
+        one, several = goals.CALLS[each["question"]]
+        goal = one if each["workload"] in goals.ONE_OPERATION else several
+        comparison = Comparison(samples, "torch", goal)
+        for way in samples:
+            mine = way == "ours"
+            rows.append(
+                (
+                    f"{each['workload']}, {each['question']}: {way}",
+                    duration(timing.median(samples[way])),
+                    spread(samples[way]),
+                    "" if way == "torch" else Comparison(samples, "torch", ours=way),
+                    comparison.verdict if mine else "",
+                )
+            )
+    return table(["", "median", "spread", "torch / this", ""], rows)
+
+
+def lltm(result):
+    rows = []
+    for each in result["results"]:
+        question = each.get("question", "step")
+        has_goal = result.kind == "gpu" and question == "step"
+        wanted = goals.LLTM[each["size"]] if has_goal else {}
+        for way, samples in each["samples"].items():
+            other = way != "ours"
+            comparison = Comparison(each["samples"], way, wanted.get(way)) if other else None
+            rows.append(
+                (
+                    "B{} F{} S{}".format(*each["batch_features_state"]) + f", {question}: {way}",
+                    duration(timing.median(samples)),
+                    spread(samples),
+                    comparison or "",
+                    comparison.verdict if comparison else "",
+                )
+            )
+    return table(["", "median", "spread", "this / ours", ""], rows)
+
+
+def cold_build(result):
+    return of_load_op(result)
+
+
+def of_load_op(result):
+    rows = []
+    for each in result["results"]:
+        for way, samples in each["samples"].items():
+            other = way != "load_op"
+            ratio = Comparison(each["samples"], way, ours="load_op") if other else ""
+            name = {"torch": "torch's load of the classic code"}.get(way, way)
+            rows.append((name, duration(timing.median(samples)), spread(samples), ratio))
+    return table(["", "median", "spread", "this / load_op"], rows)
+
+
+def times(result):
+    """Of several ways to load or to show a change, a row each."""
+    rows = []
+    for each in result["results"]:
+        first = next(iter(each["samples"]))
+        about = each.get("question") or each.get("edit") or f"{each['files']} files in the closure"
+        source = f"{each['source']}: " if "source" in each else ""
+        for way, samples in each["samples"].items():
+            label = f"{source}{about}: {NAMES.get(way, way)}"
+            if way in each.get("stale", ()):
+                rows.append((label, "stale", "", "", ""))
+                continue
+            comparison = Comparison(each["samples"], way, ours=first) if way != first else ""
+            # The compilers alone are a floor, and a single sample has no spread.
+            judged = comparison and way != "alone" and len(samples) > 1
+            verdict = comparison.verdict if judged else ""
+            if way == first:
+                verdict = beyond_floor(result["benchmark"], each)
+            shown = spread(samples) if len(samples) > 1 else "1 sample"
+            rows.append((label, duration(timing.median(samples)), shown, comparison, verdict))
+    return table(["", "median", "spread", "this / the first", ""], rows)
+
+
+def beyond_floor(benchmark, each):
+    """Whether a save to its result takes longer than the goal allows beyond the compilers."""
+    medians = each["medians"]
+    if benchmark == "notebook" and each["question"] == "kernel edit":
+        most = goals.NOTEBOOK_OVER_ALONE * medians["alone"] + goals.NOTEBOOK_SECONDS
+        return "" if medians["ours"] <= most else f"above the goal, {duration(most)}"
+    if benchmark == "watch":
+        most = medians["alone"] + goals.WATCH_BEYOND_ALONE
+        return "" if medians["watch"] <= most else f"above the goal, {duration(most)}"
+    return ""
+
+
+def scaling(result):
+    rows = [
+        (
+            f"{each['start']} start, {each['processes']} processes: {way}",
+            duration(seconds),
+            "" if way == "ours" else f"{seconds / each['until_all']['ours']:.2f}",
+            f"below {way}" if seconds < each["until_all"]["ours"] else "",
+        )
+        for each in result["results"]
+        for way, seconds in each["until_all"].items()
+    ]
+    plot = f"![seconds against processes](../benchmarks/results/{result.path.stem}.png)"
+    return [plot, "", *table(["", "until the last has it", "this / ours", ""], rows)]
+
+
+SECTIONS = {
+    "bandwidth": bandwidth,
+    "call_overhead": call_overhead,
+    "lltm": lltm,
+    "cold_build": cold_build,
+    "hit": of_load_op,
+    "loading": times,
+    "scaling": scaling,
+    "notebook": times,
+    "watch": times,
+}

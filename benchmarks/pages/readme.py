@@ -1,0 +1,62 @@
+"""The README's figures, between two markers: of each device, what matters most."""
+
+from benchmarks import timing
+from benchmarks.pages.results import Comparison, table
+from benchmarks.report import duration
+
+BEGIN = "<!-- figures: written by python -m benchmarks.pages -->"
+END = "<!-- end of figures -->"
+KERNELS = ("add2", "sigmoid", "two_norm", "trilinear, F = 64")
+
+
+def with_figures(text, by_device):
+    """The README's text with the figures in place; ValueError where a marker is missing."""
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end):
+        raise ValueError(f"README.md has no lines {BEGIN} and {END} for the figures")
+    rows = [row for device, results in by_device.items() for row in figures(device, results)]
+    block = table(["medians", "ours", "PyTorch", "PyTorch / ours"], rows)
+    return "\n".join([before + BEGIN, "", *block, END]) + after
+
+
+def figures(device, results):
+    """Rows of the table for one device."""
+    for name, number in (("bandwidth", "n"), ("call_overhead", None), ("lltm", None)):
+        for each in results[name]["results"] if name in results else ():
+            if number and not chosen(each, results[name]["results"]):
+                continue
+            if name == "call_overhead" and each["workload"] != "add2":
+                continue
+            if each.get("question", "step") in ("forward", "backward", "grad, forward"):
+                continue
+            yield (f"{device}: {described(name, each)}", *pair(each["samples"]))
+    for name, question in (
+        ("loading_extension", "from the cache, new process"),
+        ("loading_extension", "kernel edit, same process"),
+        ("loading_extension", "nothing built, 16 processes"),
+    ):
+        for each in results[name]["results"] if name in results else ():
+            if each["question"] == question and not {"ours", "torch"} & {*each["stale"]}:
+                about = f"torch/extension.h and a kernel, {question}"
+                yield (f"{device}: {about}", *pair(each["samples"]))
+
+
+def chosen(each, results):
+    """Whether a kernel's result is one of the largest size in float32."""
+    same = [e["n"] for e in results if (e["workload"], e["dtype"]) == (each["workload"], "float32")]
+    return each["workload"] in KERNELS and each["dtype"] == "float32" and each["n"] == max(same)
+
+
+def described(name, each):
+    if name == "bandwidth":
+        return f"{each['workload']}, 2^{each['n'].bit_length() - 1} float32"
+    if name == "lltm":
+        return "LLTM step, batch {}, {} features, state {}".format(*each["batch_features_state"])
+    return f"a call of add2 on 64 floats, {each['question']}"
+
+
+def pair(samples):
+    other = "eager" if "eager" in samples else "torch"
+    medians = [duration(timing.median(samples[way])) for way in ("ours", other)]
+    return *medians, Comparison(samples, other)

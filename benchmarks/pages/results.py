@@ -1,0 +1,67 @@
+"""The committed results, and what two of their times say next to each other."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+
+from benchmarks import timing
+
+
+@dataclass(frozen=True)
+class Result:
+    """One JSON file; path is its place."""
+
+    path: object
+    content: dict
+
+    def __getitem__(self, key):
+        return self.content[key]
+
+    @property
+    def kind(self):
+        return "gpu" if self["device"] in self["machine"]["gpus"] else "cpu"
+
+
+def read(folder):
+    """{device: {benchmark: Result}} of a folder, GPUs first; quick runs are none."""
+    by_device = {}
+    results = [Result(path, json.loads(path.read_text())) for path in sorted(folder.glob("*.json"))]
+    for result in sorted(results, key=lambda result: (result.kind == "cpu", result["device"])):
+        if not result["options"]["quick"]:
+            by_device.setdefault(result["device"], {})[result["benchmark"]] = result
+    return by_device
+
+
+def digest(path):
+    """What a plot carries, to be told from one of other results."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+class Comparison:
+    """Another way's time over ours: 2 where ours is twice as fast. goal: the least it must be."""
+
+    def __init__(self, samples, other, goal=None, ours="ours"):
+        self.other, self.goal = other, goal
+        low, middle, high = timing.quartiles(samples[ours])
+        other_low, other_middle, other_high = timing.quartiles(samples[other])
+        self.ratio = other_middle / middle
+        self.same = low <= other_middle <= high and other_low <= middle <= other_high
+
+    def __str__(self):
+        return f"{self.ratio:.2f} (same)" if self.same else f"{self.ratio:.2f}"
+
+    @property
+    def verdict(self):
+        """In words: below the goal, or below the other way by more than what is noise."""
+        if self.goal is not None and round(self.ratio, 2) < round(self.goal, 2):
+            noise = ", within the noise" if self.same and self.goal <= 1 else ""
+            return f"below the goal, {self.goal:.2f} x {self.other}{noise}"
+        if round(self.ratio, 2) < 1 and not self.same:
+            return f"below {self.other}"
+        return ""
+
+
+def table(columns, rows):
+    """Lines of Markdown; the first column is text, the others are numbers."""
+    marks = ["---", *["---:"] * (len(columns) - 1)]
+    return [f"| {' | '.join(map(str, cells))} |" for cells in (columns, marks, *rows)] + [""]

@@ -1,0 +1,126 @@
+"""How long do many processes that start together wait for an extension, with nothing built and all?
+
+    python -m benchmarks.scaling --source plain
+
+1 to 64 processes, as a job's ranks on one machine, load one of sources/ by jit_loader.load and by
+torch.utils.cpp_extension.load. Cold: nothing is built. Warm: it is. Each process has imported torch
+before the common start, and a sample is its time from there until it has the module.
+"""
+
+import contextlib
+import multiprocessing
+import os
+import sys
+import tempfile
+import time
+
+import torch
+
+import jit_loader
+from benchmarks import report, timing
+from benchmarks.loading import SETTLING_SECONDS, SOURCES
+from benchmarks.subject import WAYS, CountedCompilers, Subject
+from benchmarks.worker import FUNCTIONS
+
+PROCESSES = (1, 2, 4, 8, 16, 32, 64)
+PATIENCE_SECONDS = 600
+
+# Forks of a clean process that has imported torch: 64 imports would take longer than all else.
+forkserver = multiprocessing.get_context("forkserver")
+
+
+def load(way, arguments, environment, everyone, answers):
+    """A process: answers (when it began, when it had the module, the module's value).
+
+    Where it got none, what went wrong stands in place of the value.
+    """
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.dont_write_bytecode = False  # as benchmarks.worker has it
+    began = time.monotonic()
+    try:
+        everyone.wait(PATIENCE_SECONDS)
+        began = time.monotonic()
+        # What PyTorch's way prints is no part of a table.
+        with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
+            value = FUNCTIONS[way](**arguments).value()
+    except Exception as error:
+        value = repr(error)
+    answers.put((began, time.monotonic(), value))
+
+
+def start_together(subject, way, processes):
+    """Seconds until each of so many processes has the subject's module."""
+    everyone, answers = forkserver.Barrier(processes), forkserver.Queue()
+    arguments = (way, *subject.call(way), everyone, answers)
+    started = [forkserver.Process(target=load, args=arguments) for _ in range(processes)]
+    for process in started:
+        process.start()
+    # One that was killed, for want of memory say, never answers.
+    began, had, values = zip(*(answers.get(timeout=2 * PATIENCE_SECONDS) for _ in started))
+    for process in started:
+        process.join()
+    for value in values:
+        if value != subject.value:
+            raise SystemExit(f"{way}, {processes} processes: {value} is not what was built")
+    return [when - min(began) for when in had]
+
+
+def starts(source, device, processes):
+    """The results of a cold and of a warm start, each by both ways."""
+    cold, warm, compilations = {}, {}, {}
+    for way in WAYS:
+        with tempfile.TemporaryDirectory() as folder:
+            compilers = CountedCompilers(folder)
+            subject = Subject(folder, source, device, **compilers.variables)
+            cold[way] = start_together(subject, way, processes)
+            compilations[way] = compilers.count()
+            time.sleep(SETTLING_SECONDS)
+            start_together(subject, way, 1)  # it may write down what the next ones find
+            warm[way] = start_together(subject, way, processes)
+    return [
+        {"start": "cold", **result(processes, cold), "compilations": compilations},
+        {"start": "warm", **result(processes, warm)},
+    ]
+
+
+def result(processes, samples):
+    return {
+        "processes": processes,
+        "until_all": {way: max(seconds) for way, seconds in samples.items()},
+        "medians": {way: timing.median(seconds) for way, seconds in samples.items()},
+        "samples": samples,
+    }
+
+
+def main():
+    parser = report.parser(__doc__)
+    parser.add_argument("--source", choices=SOURCES, default="plain", help="default: plain")
+    options = parser.parse_args()
+    why_no_cuda = jit_loader.why_no_cuda()
+    device = "cpu" if why_no_cuda else "cuda"
+    if why_no_cuda:
+        report.progress(f"built for the CPU: {why_no_cuda}")
+    forkserver.set_forkserver_preload(["benchmarks.loading"])
+    results = []
+    for processes in PROCESSES[: 2 if options.quick else None]:
+        for found in starts(options.source, device, processes):
+            results.append({"built_for": device, **found})
+            until = {way: report.duration(s) for way, s in found["until_all"].items()}
+            report.progress(f"{processes} processes, {found['start']}: {until}")
+    report.save("scaling", "cuda" if torch.cuda.is_available() else "cpu", options, results)
+    report.table(
+        f"until the last process has a {options.source} extension, {device}",
+        ["processes", *(f"{start}, {way}" for start in ("cold", "warm") for way in WAYS)],
+        [
+            (
+                cold["processes"],
+                *(report.duration(row["until_all"][way]) for row in (cold, warm) for way in WAYS),
+            )
+            for cold, warm in zip(results[::2], results[1::2])
+        ],
+    )
+
+
+if __name__ == "__main__":
+    main()

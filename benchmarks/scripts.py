@@ -1,0 +1,23 @@
+"""Which benchmarks there are: a script each, whose docstring begins with its question."""
+
+import ast
+from pathlib import Path
+
+# In the order in which `python -m benchmarks` runs them.
+NAMES = (
+    "bandwidth",
+    "call_overhead",
+    "lltm",
+    "cold_build",
+    "hit",
+    "loading",
+    "scaling",
+    "notebook",
+    "watch",
+)
+
+
+def question(name):
+    """The first line of a script's docstring."""
+    source = Path(__file__).with_name(f"{name}.py").read_text()
+    return ast.get_docstring(ast.parse(source)).splitlines()[0]

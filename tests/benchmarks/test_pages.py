@@ -1,0 +1,131 @@
+"""docs/performance.md, the plots and the README's figures: what the results say, no more."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from benchmarks.pages import __main__ as pages
+from benchmarks.pages import performance, readme, results
+from benchmarks.pages.results import Comparison
+from benchmarks.report import RESULTS
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_what_is_committed_is_what_the_results_say():
+    differing = [str(path.relative_to(ROOT)) for path in pages.update(ROOT, RESULTS, check=True)]
+    assert not differing, "run: python -m benchmarks.pages"
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """A project with one result, of a CPU, and its pages."""
+    folder = tmp_path_factory.mktemp("written")
+    (folder / "docs").mkdir()
+    (folder / "results").mkdir()
+    (folder / "README.md").write_text(f"before\n{readme.BEGIN}\n{readme.END}\nafter\n")
+    write_bandwidth(folder, eager=[2.0, 2.1, 1.9])
+    pages.update(folder, folder / "results")
+    return folder
+
+
+@pytest.fixture
+def project(written, tmp_path):
+    return shutil.copytree(written, tmp_path, dirs_exist_ok=True)
+
+
+def write_bandwidth(project, eager, ours=(1.0, 1.1, 0.9), quick=False):
+    samples = {"ours": list(ours), "eager": eager, "copy": [1.0, 1.0, 1.0]}
+    result = {"workload": "add2", "n": 2**24, "bytes": 3 << 26, "samples": samples}
+    result["gb_per_s"] = dict.fromkeys(samples, 0.2)
+    machine = {"cpu": "a CPU", "cores": 2, "gpus": [], "torch": "2.13.0", "cuda": None}
+    content = {
+        "benchmark": "bandwidth",
+        "date": "2026-11-22T00:00:00+00:00",
+        "device": "a CPU",
+        "machine": {**machine, "python": "3.11", "cxx": "g++"},
+        "options": {"quick": quick},
+        "results": [{**result, "dtype": dtype} for dtype in ("float32", "bfloat16")],
+    }
+    name = "bandwidth-a-cpu-quick" if quick else "bandwidth-a-cpu"
+    (project / "results" / f"{name}.json").write_text(json.dumps(content))
+
+
+def check(project):
+    return {path.name for path in pages.update(project, project / "results", check=True)}
+
+
+def test_all_is_written_from_the_results_once(project):
+    assert (project / "results" / "bandwidth-a-cpu.png").read_bytes().startswith(b"\x89PNG")
+    assert "add2, float32, 2^24 | 1 s | 950 ms - 1.05 s |" in text_of(project)
+    figures = (project / "README.md").read_text()
+    assert figures.startswith("before\n")
+    assert figures.endswith("\nafter\n")
+    assert "add2, 2^24 float32 | 1 s | 2 s | 2.00 |" in figures
+    assert check(project) == set()
+
+
+def text_of(project):
+    return (project / "docs" / "performance.md").read_text()
+
+
+def test_check_names_what_differs_from_the_results_and_writes_nothing(project):
+    write_bandwidth(project, eager=[3.0, 3.1, 2.9])
+    before = text_of(project)
+    assert check(project) == {"performance.md", "README.md", "bandwidth-a-cpu.png"}
+    assert text_of(project) == before
+    pages.update(project, project / "results")
+    assert check(project) == set()
+
+
+def test_an_edited_figure_is_found(project):
+    page = project / "README.md"
+    page.write_text(page.read_text().replace("2.00", "2.50"))
+    assert check(project) == {"README.md"}
+
+
+def test_a_readme_without_markers_is_refused(project):
+    (project / "README.md").write_text("no figures\n")
+    with pytest.raises(ValueError, match="has no lines <!-- figures"):
+        check(project)
+
+
+def test_a_quick_run_is_no_result(project):
+    write_bandwidth(project, eager=[9.0, 9.0, 9.0], quick=True)
+    assert check(project) == set()
+
+
+def test_the_page_says_what_is_below_a_goal(project):
+    assert "below" not in text_of(project).partition("## a CPU")[2]
+    write_bandwidth(project, eager=[0.8, 0.8, 0.8])
+    pages.update(project, project / "results")
+    assert text_of(project).count("below the goal, 0.95 x eager") == 2
+
+
+@pytest.mark.parametrize(
+    ("other", "goal", "text", "verdict"),
+    [
+        ([2.0, 2.1, 2.2], None, "1.91", ""),
+        ([1.0, 1.12, 1.2], None, "1.02 (same)", ""),
+        ([1.0, 1.08, 1.15], None, "0.98 (same)", ""),
+        ([0.5, 0.6, 0.7], None, "0.55", "below other"),
+        ([1.5, 1.6, 1.7], 1.6, "1.45", "below the goal, 1.60 x other"),
+        ([1.0, 1.08, 1.15], 1.0, "0.98 (same)", "below the goal, 1.00 x other, within the noise"),
+    ],
+)
+def test_noise_is_called_noise(other, goal, text, verdict):
+    comparison = Comparison({"ours": [1.0, 1.1, 1.2], "other": other}, "other", goal)
+    assert (str(comparison), comparison.verdict) == (text, verdict)
+
+
+def test_every_workload_of_the_results_has_a_goal():
+    for device in results.read(RESULTS).values():
+        if "bandwidth" in device:
+            names = {each["workload"] for each in device["bandwidth"]["results"]}
+            assert names <= performance.goals.LARGE[device["bandwidth"].kind].keys()
+
+
+def test_a_machine_is_described_without_cuda(project):
+    assert "2 cores of a CPU, PyTorch 2.13.0, Python 3.11, g++; 2026-11-22." in text_of(project)
