@@ -1,0 +1,41 @@
+"""The pages as a reader of GitHub sees them: their headings, links and blocks of code."""
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+from markdown_it import MarkdownIt
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Block(NamedTuple):
+    """A fenced block: what stands behind the fence, its text, and the heading that it is under."""
+
+    language: str
+    text: str
+    heading: str
+
+
+class Page:
+    """name: its path from the project's root."""
+
+    def __init__(self, name):
+        self.path = ROOT / name
+        self.headings, self.blocks, self.links, self.code_spans = [], [], [], []
+        tokens = MarkdownIt().enable("table").parse(self.path.read_text())
+        for before, token in zip([None, *tokens], tokens):
+            if token.type == "fence":
+                self.blocks.append(Block(token.info, token.content, self.headings[-1]))
+            for part in token.children or ():
+                if part.type in ("link_open", "image"):
+                    self.links.append(part.attrGet("href") or part.attrGet("src"))
+                elif part.type == "code_inline":
+                    self.code_spans.append(part.content)
+            if before is not None and before.type == "heading_open":
+                self.headings.append(token.content)
+
+    @property
+    def anchors(self):
+        """What a link may name behind '#', as GitHub makes it of the headings."""
+        return [re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-") for text in self.headings]

@@ -1,0 +1,385 @@
+"""docs/troubleshooting.md: each text that it shows is what is really said."""
+
+import doctest
+import os
+import re
+import types
+
+import pytest
+import torch
+
+import jit_loader
+from _jit_loader import faults, findings, hit, pruning, registrations, sanitizer, toolchain
+from _jit_loader.building import build, lock, ptxas
+from _jit_loader.building.errors import compile_error
+from _jit_loader.building.inputs import InputsChanged
+from _jit_loader.commands import doctor
+from tests.docs.markdown import ROOT, Page
+
+PAGE = Page("docs/troubleshooting.md")
+BLOCKS = [block for block in PAGE.blocks if block.language == "text"]
+SHOWN = {}  # heading: the function that says what stands below it
+
+
+def shown_under(heading):
+    def decorate(function):
+        SHOWN[heading] = function
+        return function
+
+    return decorate
+
+
+class Fault:
+    """What makes a load of the op add2 fail, and what it then says."""
+
+    def __init__(self, tiny, monkeypatch, folder, capsys):
+        self.tiny, self.monkeypatch, self.folder, self._capsys = tiny, monkeypatch, folder, capsys
+        self.source = str(tiny.write("kernels/add2_cpu.cpp", ""))
+        tiny.write("pyproject.toml", "")  # by which it is a project
+
+    def of_load(self, *sources, **options):
+        return self.of(lambda: jit_loader.load("add2", [*sources, self.source], **options))
+
+    def of(self, function):
+        with pytest.raises((RuntimeError, OSError, ValueError)) as error:
+            function()
+        return str(error.value).replace(str(self.tiny.folder), "/home/me/project")
+
+    def of_tools(self, *lines):
+        """What is said where compilers, or the loader behind them, print such lines."""
+        project = str(self.tiny.folder)
+        lines = [line.replace("{}", project) for line in lines]
+        sources = [str(path) for path in self.tiny.folder.rglob("*.*")]
+        folder = "/cache/add2/key/failed"
+        return str(compile_error("add2", lines, folder, project, "ninja", sources))
+
+    def said(self):
+        """What has been printed for a person."""
+        return self._capsys.readouterr().err
+
+    def program(self, name, output):
+        """The path of a program that prints this."""
+        path = self.folder / name
+        path.write_text(f"#!/bin/sh\ncat <<'END'\n{output}\nEND\n")
+        path.chmod(0o755)
+        return str(path)
+
+
+@pytest.fixture
+def fault(tiny, monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("JIT_LOADER_QUIET", "0")
+    return Fault(tiny, monkeypatch, tmp_path, capsys)
+
+
+def test_every_text_has_its_proof():
+    assert SHOWN.keys() == {block.heading for block in BLOCKS}
+
+
+@pytest.mark.parametrize("heading", SHOWN)
+def test_text_is_what_is_said(fault, heading):
+    said = SHOWN[heading](fault)
+    said = [said] if isinstance(said, str) else said
+    texts = [block.text for block in BLOCKS if block.heading == heading]
+    for expected, actual in zip(texts, said, strict=True):
+        agrees = doctest.OutputChecker().check_output(
+            expected, actual.rstrip() + "\n", doctest.ELLIPSIS
+        )
+        assert agrees, f"the page shows\n{expected}\nand what is said is\n{actual}"
+
+
+def parts_of_source(path, *parts):
+    """Parts of a message that only a GPU provokes, joined by '...': each is in the source."""
+    text = re.sub(r'"\s*\n?\s*"', "", (ROOT / path).read_text())
+    for part in parts:
+        assert part in text
+    return parts
+
+
+# Tools.
+
+
+@shown_under("No C++ compiler")
+def _(fault):
+    fault.monkeypatch.setenv("PATH", str(fault.folder))
+    return fault.of_load()
+
+
+@shown_under("A compiler that is too old")
+def _(fault):
+    fault.monkeypatch.setenv("CXX", fault.program("g++", "g++ (GCC) 9.4.0"))
+    return "  ".join(doctor._row(findings._cxx()))
+
+
+@shown_under("No ninja")
+def _(fault):
+    fault.monkeypatch.setattr(build, "ninja_path", lambda: None)
+    return fault.of_load()
+
+
+@shown_under("No Python.h")
+def _(fault):
+    fault.tiny.write("bindings/add2.cpp", "\n#include <Python.h>\n")
+    return fault.of_tools(
+        "{}/bindings/add2.cpp:2:10: fatal error: Python.h: No such file or directory"
+    )
+
+
+# CUDA.
+
+
+def with_cuda_source(fault):
+    return fault.of_load(str(fault.tiny.write("kernels/add2.cu", "")))
+
+
+@shown_under("No nvcc")
+def _(fault):
+    fault.monkeypatch.setattr(torch.version, "cuda", "13.0")
+    fault.monkeypatch.setattr(toolchain, "nvcc_path", lambda: None)
+    yield with_cuda_source(fault)
+    _, middle, end = parts_of_source(
+        "bindings/op.h",
+        "(): argument '",
+        " was built with CPU code only, because no nvcc was found; ",
+        "`python -m jit_loader doctor` says how to get one; then start Python again",
+    )
+    yield f"add2(): argument 'a' is on cuda:0, but add2{middle}{end}"
+
+
+@shown_under("PyTorch without CUDA")
+def _(fault):
+    fault.monkeypatch.setattr(torch.version, "cuda", None)
+    fault.monkeypatch.setattr(torch, "__version__", "2.13.0+cpu")
+    return with_cuda_source(fault)
+
+
+@shown_under("nvcc of another CUDA version")
+def _(fault):
+    nvcc = fault.program("nvcc", "Cuda compilation tools, release 12.4, V12.4.131")
+    finding = findings._nvcc(nvcc, torch_cuda="13.0")
+    return "  ".join(doctor._row(finding)).replace(nvcc, "/usr/local/cuda/bin/nvcc")
+
+
+@shown_under("nvcc refuses the compiler")
+def _(fault):
+    return fault.of_tools(
+        "/usr/local/cuda/include/crt/host_config.h:143:2: error: #error -- unsupported GNU "
+        "version! gcc versions later than 15 are not supported! The nvcc flag "
+        "'-allow-unsupported-compiler' can be used to override this version check"
+    )
+
+
+@shown_under("nvcc does not know the GPU")
+def _(fault):
+    return fault.of_tools("nvcc fatal   : Unsupported gpu architecture 'compute_120'")
+
+
+@shown_under("Code for another GPU")
+def _(fault):
+    (said,) = parts_of_source("kernels/launch_error.h", "CUDA could not launch the kernel of")
+    error = "cudaErrorNoKernelImageForDevice: no kernel image is available for execution on the"
+    return f"add2(): {said} void elementwise(Cuda, ...): {error} device"
+
+
+@shown_under("Killed while compiling")
+def _(fault):
+    return fault.of_tools("c++: fatal error: Killed signal terminated program cc1plus")
+
+
+# Compile, link, load.
+
+
+@shown_under("It does not compile")
+def _(fault):
+    fault.monkeypatch.setenv("LC_ALL", "C.UTF-8")  # g++'s quotation marks
+    text = "int add(int a, int b) {\n    return a + b + ;\n}\nint x = y;\n"
+    fault.tiny.write("kernels/add2_math.h", "\n" * 6 + text)
+    fault.tiny.write("kernels/add2_cpu.cpp", '#include "add2_math.h"\n')
+    return fault.of_load()
+
+
+@shown_under("undefined symbol")
+def _(fault):
+    text = "template <class T> void add2(T* c, const T* a, const T* b, long n);\n"
+    fault.tiny.write("kernels/add2.h", "\n" * 6 + text)
+    return fault.of_tools(
+        "error: cannot be loaded: add2.so: undefined symbol: _Z4add2IfEvPT_PKS0_S3_l"
+    )
+
+
+@shown_under("cannot find -l")
+def _(fault):
+    return fault.of_tools("/usr/bin/ld: cannot find -lmore: No such file or directory")
+
+
+@shown_under("A library is not found when the op is loaded")
+def _(fault):
+    return fault.of_tools(
+        "error: cannot be loaded: libmore.so: cannot open shared object file: "
+        "No such file or directory"
+    )
+
+
+@shown_under("The module has another name")
+def _(fault):
+    source = "#include <Python.h>\nPyMODINIT_FUNC PyInit_another(void) { return nullptr; }\n"
+    fault.tiny.write("kernels/add2_cpu.cpp", source)
+    return fault.of_load()
+
+
+@shown_under("A class or an operator is registered twice")
+def _(fault):
+    error = ImportError('generic_type: type "Held" is already registered!')
+    yield fault.of(lambda: registrations.explain_second_class("add2", error))
+    (operators,) = [t for t in registrations.REGISTRATIONS.values() if "TORCH_LIBRARY" in t]
+    fault.monkeypatch.setattr(registrations, "_has_registered", lambda path: [operators])
+    yield fault.of(lambda: registrations.refuse_second_registration("add2", ["add2.so"]))
+
+
+@shown_under("There is no such op")
+def _(fault):
+    return fault.of(lambda: jit_loader.load_op("add2", project="/home/me"))
+
+
+@shown_under("The current folder is gone")
+def _(fault):
+    gone = fault.folder / "gone"
+    gone.mkdir()
+    fault.monkeypatch.chdir(gone)
+    gone.rmdir()
+    # As a line of a shell's or a notebook's own, which is in no file of a project.
+    return fault.of(lambda: exec("load_op('add2')", {"load_op": jit_loader.load_op}))
+
+
+@shown_under("It kept changing")
+def _(fault):
+    class Attempt:
+        def __init__(self, *_):
+            pass
+
+        def run(self):
+            raise InputsChanged(["/home/me/project/kernels/add2_math.h"])
+
+    fault.monkeypatch.setattr(build, "Attempt", Attempt)
+    return fault.of_load()
+
+
+# The cache.
+
+
+def in_home(fault, text):
+    return text.replace(os.environ["JIT_LOADER_CACHE"], "/home/me/.cache/jit_loader")
+
+
+@shown_under("It cannot be written")
+def _(fault):
+    def refuse(*_, **__):
+        raise PermissionError(13, "Permission denied")
+
+    fault.monkeypatch.setattr(build, "build_lock", refuse)
+    return in_home(fault, fault.of_load())
+
+
+@shown_under("The disk is full")
+def _(fault):
+    return fault.of_tools(
+        "{}/kernels/add2_cpu.cpp:3:1: fatal error: error writing to /tmp/ccX.s: "
+        "No space left on device"
+    )
+
+
+@shown_under("Others can write to it")
+def _(fault):
+    os.makedirs(hit.cache_folder())
+    os.chmod(hit.cache_folder(), 0o777)
+    return in_home(fault, fault.of_load())
+
+
+@shown_under("Waiting for another process")
+def _(fault):
+    fault.monkeypatch.setattr(lock, "SILENT_SECONDS", 0)
+    folder = str(fault.folder / "add2" / "key")
+    with lock.build_lock(folder, "add2"), lock.build_lock(folder, "add2", until=lambda: True):
+        pass
+    said = fault.said().replace(f"process {os.getpid()} on {os.uname().nodename}", "{}")
+    return re.sub(r"\{\} \(since [\d:]+\)", "process 4711 on gpu-node-3 (since 14:02:11)", said)
+
+
+@shown_under("Old builds are removed")
+def _(fault):
+    removed = pruning.Removed()
+    removed.builds, removed.size = 3, 2_100_000_000
+    fault.monkeypatch.setattr(pruning, "prune", lambda **_: removed)
+    fault.monkeypatch.setattr(pruning, "Usage", lambda _: types.SimpleNamespace(size=6e9))
+    pruning.keep_under_limit(pruning.cache_limit(), "the new one")
+    return fault.said()
+
+
+@shown_under("The limit is no size")
+def _(fault):
+    fault.monkeypatch.setenv("JIT_LOADER_CACHE_LIMIT", "many")
+    return fault.of_load()
+
+
+# Kernels.
+
+
+@shown_under("A kernel has failed")
+def _(fault):
+    fault.monkeypatch.delenv("CUDA_LAUNCH_BLOCKING", raising=False)
+    yield faults.advice(RuntimeError("CUDA error: an illegal memory access was encountered"))
+    log = ROOT / "tests" / "loader" / "compute_sanitizer" / "write_past_the_end.log"
+    fault.monkeypatch.setenv("JIT_LOADER_CACHE", "/cache")  # as where the log was written
+    fault.monkeypatch.setattr(hit, "FORMAT", "v3")
+    yield sanitizer.report(sanitizer.faults(log.read_text()), "/project")
+
+
+@shown_under("JIT_LOADER_SYNC comes too late")
+def _(fault):
+    fault.monkeypatch.delenv("CUDA_LAUNCH_BLOCKING", raising=False)
+    fault.monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    faults.synchronize_launches.__wrapped__()
+    return fault.said()
+
+
+@shown_under("Spilled registers")
+def _(fault):
+    kernel = {"kernel": "add2_kernel(float*)", "architecture": "sm_90"}
+    kernel.update({"spill stores": 96, "spill loads": 64})
+    return ptxas.spill_warning("add2", {"<project>/kernels/add2.cu": [kernel]})
+
+
+# Notebooks.
+
+
+@shown_under("A cell is not run")
+def _(fault):
+    pytest.importorskip("IPython")
+    from _jit_loader.notebook.before_cell import CellNotRun
+
+    said = SHOWN["It does not compile"](fault)
+    return "\n".join(CellNotRun(jit_loader.CompileError(said))._render_traceback_())
+
+
+@shown_under("A notebook outside of the project")
+def _(fault):
+    pytest.importorskip("IPython")
+    from IPython.core.error import UsageError
+
+    from _jit_loader.notebook.magics import _kernel_path
+
+    fault.monkeypatch.chdir(fault.folder)
+    with pytest.raises(UsageError) as error:
+        _kernel_path("add2.cu")
+    return str(error.value).replace(str(fault.folder), "/home/me")
+
+
+@shown_under("A wrapper that cannot be executed")
+def _(fault):
+    from _jit_loader.reloading import wrappers
+
+    text = "\n" * 11 + '@differentiabl("add2(Tensor a, Tensor b) -> Tensor")\ndef add2(a, b): ...\n'
+    module = types.ModuleType("bindings.add2")
+    module.__file__ = str(fault.tiny.write("bindings/add2.py", text))
+    imported = wrappers.Wrappers()
+    imported._executed[module.__name__] = wrappers._Source(module)
+    return fault.of(lambda: imported.execute(module))
