@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -10,6 +11,9 @@ from _jit_loader.building.jobs import parallel_jobs
 from _jit_loader.processes import session_members
 
 STATUS = "@jit_loader@ "
+# Python acts on a signal where a system call is interrupted by it, or between two: one that another
+# thread takes, or that comes just before a read, would wait until a compiler has something to say.
+SIGNAL_DELAY_SECONDS = 0.1
 
 # Reads a pipe that this process writes to. It ends without a word when this process was killed,
 # however that was; ninja is then told to stop, and stops its compilers. (A process that was forked
@@ -57,8 +61,7 @@ def run_ninja(folder, on_started, on_finished, verbose=False):
     try:
         with _watched(process):
             on_started()
-            for raw in process.stdout:
-                line = os.fsdecode(raw).rstrip("\n")
+            for line in _lines(process.stdout.fileno()):
                 if line.startswith(STATUS):
                     current = said.setdefault(line[len(STATUS) :], [])
                     on_finished(line[len(STATUS) :])
@@ -73,6 +76,23 @@ def run_ninja(folder, on_started, on_finished, verbose=False):
     finally:
         if process.poll() != 0:  # ninja may have been killed, and its compilers not
             stop_session(process)
+
+
+def _lines(descriptor):
+    """The lines that are written to a pipe, without their ends, each as soon as it is there."""
+    poll = select.poll()
+    poll.register(descriptor)
+    pending = b""
+    while True:
+        if not poll.poll(SIGNAL_DELAY_SECONDS * 1000):
+            continue
+        read = os.read(descriptor, 1 << 16)
+        *lines, pending = (pending + read).split(b"\n")
+        yield from map(os.fsdecode, lines)
+        if not read:
+            break
+    if pending:
+        yield os.fsdecode(pending)
 
 
 @contextlib.contextmanager

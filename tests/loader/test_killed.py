@@ -130,6 +130,26 @@ def test_interrupt_stops_the_compilers_and_the_next_call_works(tiny, wait_for, s
     assert process.exitcode == 7
 
 
+def test_interrupt_that_another_thread_takes(tiny, wait_for):
+    """No system call of the main thread is interrupted by it."""
+    begun = tiny.slow_down(60)
+
+    def interrupted():
+        def interrupt():
+            wait_for(begun.exists)
+            time.sleep(0.3)
+            signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+
+        threading.Thread(target=interrupt).start()
+        with pytest.raises(KeyboardInterrupt):
+            tiny.load()
+        os._exit(7)
+
+    process = _start(interrupted)
+    process.join(30)
+    assert process.exitcode == 7
+
+
 def test_interrupt_while_waiting_for_another_process(tiny, wait_for):
     begun = tiny.slow_down(60)
     builder = _start(tiny.load)
