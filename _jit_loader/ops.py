@@ -99,12 +99,17 @@ def question(title, folder):
     return [name, folder, variants.flags_of(flags, {**flags.get("defines", {}), **defines})]
 
 
+_asked_before = {}  # (name, project): the _Asked of an op that another's wrapper has imported
+
+
 def _asked_as_imported(name, folder):
-    with _questions_caught(name):
+    with _questions_caught(name, folder):
         try:
             _load_plain(name, folder)
         except _Asked as asked:
             return asked
+    if (name, folder) in _asked_before:
+        return _asked_before[name, folder]
     raise RuntimeError(f"importing bindings/{name}.py does not load the op {name!r}")
 
 
@@ -116,13 +121,15 @@ class _Asked(BaseException):
 
 
 @contextlib.contextmanager
-def _questions_caught(name):
+def _questions_caught(name, folder):
     """Raises _Asked where an op would be loaded; others, which its wrapper imports, are loaded."""
     load = _jit_loader.load
 
     def catch(asked_for, kind, arguments, requests, *others, **options):
+        asked = _Asked(kind, arguments, requests)
         if asked_for == name:
-            raise _Asked(kind, arguments, requests)
+            raise asked
+        _asked_before.setdefault((asked_for, folder), asked)
         return load(asked_for, kind, arguments, requests, *others, **options)
 
     _jit_loader.load = catch

@@ -21,10 +21,15 @@ CLASSIC = Path(__file__).parent / "classic"
 
 
 def run(way, folder, device):
-    """{"seconds", "compiled"} of one load in a new process; it keeps its builds in a folder."""
+    """{"seconds", "compiled"} of one load in a new process, which keeps its builds in a folder.
+
+    folder: None for the user's own cache.
+    """
     # Bytecode is written: what is measured is a second run, not the compilation of Python code.
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
-    environment.update(JIT_LOADER_CACHE=str(folder), JIT_LOADER_QUIET="1")
+    environment["JIT_LOADER_QUIET"] = "1"
+    if folder is not None:
+        environment["JIT_LOADER_CACHE"] = str(folder)
     finished = subprocess.run(
         [sys.executable, "-m", "benchmarks.child", way, str(folder), device],
         cwd=CLASSIC.parent.parent,

@@ -7,16 +7,12 @@ importing torch.utils.cpp_extension and its load() of the classic code, built be
 """
 
 import tempfile
-import time
 from pathlib import Path
 
 import torch
 
 import jit_loader
 from benchmarks import child, report, timing
-
-# The loader takes a file's stat for its content once the stat is older than 2 s.
-SETTLING_SECONDS = 2.5
 
 
 def main():
@@ -25,16 +21,17 @@ def main():
     options = parser.parse_args()
     device = "cpu" if jit_loader.why_no_cuda() else "cuda"
     # The classic code takes long to build.
-    ways = ("load_op", "bindings") if options.quick else ("load_op", "bindings", "torch")
+    ways = ("load_op",) if options.quick else ("load_op", "bindings", "torch")
     samples = {way: [] for way in ways}
     with tempfile.TemporaryDirectory() as cache, tempfile.TemporaryDirectory() as torch_folder:
-        folders = {way: Path(torch_folder if way == "torch" else cache) for way in ways}
+        folders = dict.fromkeys(ways, None if options.quick else Path(cache))
+        folders["torch"] = Path(torch_folder)
         for way in ways:
             report.progress(f"{way}: building")
             child.run(way, folders[way], device)
-        time.sleep(SETTLING_SECONDS)
+        timing.settle(options.quick)
         # The first hit may write down what the next ones find.
-        processes = 2 if options.quick else options.processes
+        processes = 1 if options.quick else options.processes
         for way, counts in timing.turns(ways, processes, warm_up=1):
             answer = child.run(way, folders[way], device)
             if answer["compiled"]:

@@ -33,8 +33,6 @@ from benchmarks import other_loaders, report, timing
 from benchmarks.subject import WAYS, CountedCompilers, Project, Subject
 from benchmarks.worker import environment
 
-# The loader takes a file's stat for its content once the stat is older than 2 s.
-SETTLING_SECONDS = 2.5
 SOURCES = ("plain", "light", "extension")
 OPS = 8
 
@@ -87,13 +85,13 @@ def in_new_processes(subject, rounds, edit=None, warm_up=0):
         return compare(calls, rounds, subject, edit, warm_up)
 
 
-def built(subject):
+def built(subject, quick):
     """{way: what its first load answered}, both at once, in no hurry to be timed."""
     with ready_workers(both(subject)) as workers:
         for (worker,) in workers.values():
             worker.ask()
         answers = {way: worker.answer() for way, (worker,) in workers.items()}
-    time.sleep(SETTLING_SECONDS)
+    timing.settle(quick)
     return answers
 
 
@@ -102,9 +100,9 @@ def loads(source, device, quick):
     edits = 1 if quick else 3
     with tempfile.TemporaryDirectory() as folder:
         subject = Subject(folder, source, device)
-        bare = subject.bare_commands(built(subject)["ours"]["path"])
+        bare = subject.bare_commands(built(subject, quick)["ours"]["path"])
         # The first hit may write down what the next ones find.
-        hits = in_new_processes(subject, 1 if quick else 7, warm_up=1)
+        hits = in_new_processes(subject, 1 if quick else 7, warm_up=0 if quick else 1)
         yield {"question": "from the cache, new process", **hits}
         for name, edit in {"kernel": subject.edit_kernel, "header": subject.edit_header}.items():
             result = in_new_processes(subject, edits, edit)
@@ -149,7 +147,7 @@ def closure(headers, quick):
     """The result of hits with so many generated headers in the closure."""
     with tempfile.TemporaryDirectory() as folder:
         subject = Subject(folder, "plain", "cpu", headers)
-        path = built(subject)["ours"]["path"]
+        path = built(subject, quick)["ours"]["path"]
         manifest = read_manifest(Path(path).parent)
         hits = in_new_processes(subject, 1 if quick else 5, warm_up=1)
     return {"headers": headers, "files": len(manifest["files"]), **hits}

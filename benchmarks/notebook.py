@@ -22,8 +22,8 @@ import torch
 import jit_loader
 from _jit_loader import ops
 from _jit_loader.reloading import Reloading
-from benchmarks import report
-from benchmarks.loading import SETTLING_SECONDS, compare, summary
+from benchmarks import report, timing
+from benchmarks.loading import compare, summary
 from benchmarks.subject import Subject
 from benchmarks.worker import ROOT
 
@@ -134,7 +134,7 @@ def look(quick):
     names = ops.op_names(ROOT)
     for name in names:
         importlib.import_module(f"bindings.{name}")
-    time.sleep(SETTLING_SECONDS)
+    timing.settle(quick)
     reloading = Reloading({})
     reloading.reload()
     reloading.take_stock()

@@ -4,7 +4,7 @@
 
 1 to 64 processes, as a job's ranks on one machine, load one of sources/ by jit_loader.load and by
 torch.utils.cpp_extension.load. Cold: nothing is built. Warm: it is. Each process has imported torch
-before the common start, and a sample is its time from there until it has the module.
+before the common start; a sample is the time from there until the last one has the module.
 """
 
 import contextlib
@@ -18,11 +18,12 @@ import torch
 
 import jit_loader
 from benchmarks import report, timing
-from benchmarks.loading import SETTLING_SECONDS, SOURCES
+from benchmarks.loading import SOURCES
 from benchmarks.subject import WAYS, CountedCompilers, Subject
 from benchmarks.worker import FUNCTIONS
 
-PROCESSES = (1, 2, 4, 8, 16, 32, 64)
+PROCESSES, QUICK_PROCESSES = (1, 2, 4, 8, 16, 32, 64), (2,)
+ROUNDS = 5
 PATIENCE_SECONDS = 600
 
 # Forks of a clean process that has imported torch: 64 imports would take longer than all else.
@@ -66,18 +67,18 @@ def start_together(subject, way, processes):
     return [when - min(began) for when in had]
 
 
-def starts(source, device, processes):
-    """The results of a cold and of a warm start, each by both ways."""
+def starts(source, device, processes, quick):
+    """The results of cold and of warm starts, each by both ways in turn."""
     cold, warm, compilations = {}, {}, {}
-    for way in WAYS:
+    for way, _ in timing.turns(WAYS, 1 if quick else ROUNDS, warm_up=0):
         with tempfile.TemporaryDirectory() as folder:
             compilers = CountedCompilers(folder)
             subject = Subject(folder, source, device, **compilers.variables)
-            cold[way] = start_together(subject, way, processes)
-            compilations[way] = compilers.count()
-            time.sleep(SETTLING_SECONDS)
+            cold.setdefault(way, []).append(max(start_together(subject, way, processes)))
+            compilations.setdefault(way, []).append(compilers.count())
+            timing.settle(quick)
             start_together(subject, way, 1)  # it may write down what the next ones find
-            warm[way] = start_together(subject, way, processes)
+            warm.setdefault(way, []).append(max(start_together(subject, way, processes)))
     return [
         {"start": "cold", **result(processes, cold), "compilations": compilations},
         {"start": "warm", **result(processes, warm)},
@@ -85,10 +86,10 @@ def starts(source, device, processes):
 
 
 def result(processes, samples):
+    """samples: of each start, the seconds until the last process had the module."""
     return {
         "processes": processes,
-        "until_all": {way: max(seconds) for way, seconds in samples.items()},
-        "medians": {way: timing.median(seconds) for way, seconds in samples.items()},
+        "until_all": {way: timing.median(seconds) for way, seconds in samples.items()},
         "samples": samples,
     }
 
@@ -103,8 +104,8 @@ def main():
         report.progress(f"built for the CPU: {why_no_cuda}")
     forkserver.set_forkserver_preload(["benchmarks.loading"])
     results = []
-    for processes in PROCESSES[: 2 if options.quick else None]:
-        for found in starts(options.source, device, processes):
+    for processes in QUICK_PROCESSES if options.quick else PROCESSES:
+        for found in starts(options.source, device, processes, options.quick):
             results.append({"built_for": device, **found})
             until = {way: report.duration(s) for way, s in found["until_all"].items()}
             report.progress(f"{processes} processes, {found['start']}: {until}")

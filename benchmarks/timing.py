@@ -8,6 +8,8 @@ WARM_UP_ROUNDS = 3
 # Several times the L2 cache of any GPU (50 MB on an H200).
 FLUSH_BYTES = 256 << 20
 COPY_BYTES = 256 << 20
+# The loader takes a file's stat for its content once the stat is older than 2 s.
+SETTLING_SECONDS = 2.5
 
 
 def interleaved(calls, rounds, device, batch=1):
@@ -39,6 +41,12 @@ def turns(names, rounds, warm_up=WARM_UP_ROUNDS):
     for round_number in range(-warm_up, rounds):
         for name in list(names)[:: -1 if round_number % 2 else 1]:
             yield name, round_number >= 0
+
+
+def settle(quick):
+    """Waits until a load is what it is long after the last build, or edit; not in a quick run."""
+    if not quick:
+        time.sleep(SETTLING_SECONDS)
 
 
 def copy_bandwidth(device):

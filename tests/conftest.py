@@ -13,9 +13,11 @@ ROOT = Path(__file__).resolve().parents[1]
 os.environ["JIT_LOADER_QUIET"] = "1"
 
 
-# Test modules import their ops while they are collected, before any fixture.
-_cache = tempfile.TemporaryDirectory(prefix="jit_loader_tests_")
-os.environ["JIT_LOADER_CACHE"] = _cache.name
+# Test modules import their ops while they are collected, before any fixture. The workers of
+# pytest-xdist have the cache of the process that has started them.
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    _cache = tempfile.TemporaryDirectory(prefix="jit_loader_tests_")
+    os.environ["JIT_LOADER_CACHE"] = _cache.name
 
 
 @pytest.fixture(scope="session")

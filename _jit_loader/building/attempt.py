@@ -3,8 +3,10 @@
 import concurrent.futures
 import contextlib
 import os
+import re
 import shlex
 import shutil
+import socket
 import tempfile
 import time
 
@@ -47,7 +49,7 @@ class Attempt:
         self.request, self.slot, self.before = request, slot, before
         self.contents = slot.contents()
         self.programs = toolchain.programs(request.with_cuda)
-        self.folder = tempfile.mkdtemp(prefix=".building-", dir=slot.folder)
+        self.folder = tempfile.mkdtemp(prefix=private_prefix(), dir=slot.folder)
         self.clock = Clock(self.folder)
         self.inputs = Inputs(request, self.contents, self.programs, before, self.clock, careful)
         self.cuda_home = cuda_home() if request.with_cuda else None
@@ -293,6 +295,11 @@ class Attempt:
     def _failed_folder(self):
         """Where a failed build is kept: its objects are as good as any, and it can be run again."""
         return os.path.join(self.slot.folder, "failed")
+
+
+def private_prefix():
+    """What the names of private folders begin with on this machine."""
+    return f".building-{re.sub('[^A-Za-z0-9_.]', '_', socket.gethostname())}-"
 
 
 def _seconds(folder, output):

@@ -8,7 +8,7 @@ import shutil
 import time
 
 from _jit_loader import hit, toolchain
-from _jit_loader.building.attempt import Attempt
+from _jit_loader.building.attempt import Attempt, private_prefix
 from _jit_loader.building.errors import CompileError, LoadError, ToolMissing
 from _jit_loader.building.inputs import InputsChanged
 from _jit_loader.building.lock import build_lock
@@ -49,7 +49,7 @@ def build(request, slot, verbose):
                 if excludes is None:
                     continue  # it was the answer for other files, or has been removed since
                 _raise_shared_failure(slot, failure_before)
-                _remove_leftovers(slot.folder, 0 if excludes else DAY_SECONDS)
+                _remove_leftovers(slot.folder, excludes)
                 opened, published = _build_until_stable(request, slot, verbose)
     except OSError as error:
         if error.errno in CACHE_ERRORS:
@@ -122,13 +122,24 @@ def _raise_shared_failure(slot, failure_before):
         raise (LoadError if failure["is_load_error"] else CompileError)(failure["message"])
 
 
-def _remove_leftovers(slot_folder, age_seconds):
-    """What killed builds left. Without a lock that excludes others, somebody may work there."""
-    for pattern in (".building-*", ".damaged-*"):
-        for folder in glob.glob(os.path.join(glob.escape(slot_folder), pattern)):
-            with contextlib.suppress(OSError):
-                if time.time() - os.stat(folder).st_mtime >= age_seconds:
-                    shutil.rmtree(folder, ignore_errors=True)
+def _remove_leftovers(slot_folder, excludes):
+    """What killed builds left.
+
+    Who does not exclude others cannot know whether somebody works there; nor can anybody of another
+    machine's, as on some network file systems a lock holds on each machine alone.
+    """
+    age_seconds = 0 if excludes else DAY_SECONDS
+    for folder in glob.glob(os.path.join(glob.escape(slot_folder), ".building-*")):
+        ours = os.path.basename(folder).startswith(private_prefix())
+        _remove(folder, age_seconds if ours else DAY_SECONDS)
+    for folder in glob.glob(os.path.join(glob.escape(slot_folder), ".damaged-*")):
+        _remove(folder, age_seconds)
+
+
+def _remove(folder, age_seconds):
+    with contextlib.suppress(OSError):
+        if time.time() - os.stat(folder).st_mtime >= age_seconds:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _explained(error, folder):

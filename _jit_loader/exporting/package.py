@@ -105,6 +105,9 @@ def _flags_and_ops(requests, folder):
         "CXX_FLAGS": own_statics_flags(gnu) + cxx,
         "NVCC_FLAGS": own_statics_flags(host_is_gnu, "-Xcompiler=") + request.extra_cuda_cflags,
         "LINK_FLAGS": request.extra_ldflags + openmp_flags(gnu, cxx),
+        "DEFINES": {
+            op: flags["defines"] for op, (_, flags) in requests.items() if "defines" in flags
+        },
         "OPS": {
             op: {
                 "sources": [os.path.relpath(source, folder) for source in request.sources],

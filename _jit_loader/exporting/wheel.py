@@ -115,11 +115,13 @@ def _try(name, wheel, files, site):
     """Imports every module of a wheel where no compiler and no jit_loader is to be found."""
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(site)
-    wrappers = [path[len(name) + 1 : -3] for path in files if re.match(rf"{name}/\w+\.py$", path)]
-    modules = [f"{name}.{module}" for module in wrappers if module != "__init__"]
+        libraries = [path for path in archive.namelist() if path.endswith(".so")]
+    modules = [path.partition(".")[0].replace("/", ".") for path in libraries]
+    wrappers = [path[:-3] for path in files if re.match(rf"{name}/(?!__init__)\w+\.py$", path)]
+    modules += [path.replace("/", ".") for path in wrappers]
     imports = f"import sys; sys.modules.update(dict.fromkeys({ELSEWHERE})); import "
     finished = subprocess.run(
-        [sys.executable, "-c", imports + ", ".join([*modules, f"{name}.compiled"])],
+        [sys.executable, "-c", imports + ", ".join(modules)],
         cwd=site,
         env={**os.environ, "PATH": ""},
         stdin=subprocess.DEVNULL,

@@ -165,12 +165,23 @@ def test_leftovers_where_there_are_no_locks(tiny, monkeypatch):
     tiny.load()
     monkeypatch.setattr(lock, "_try_to_lock", lambda descriptor: None)
     slot = tiny.lock_path().parent
-    for name in (".building-new", ".building-old"):
+    for name in (f"{attempt.private_prefix()}new", f"{attempt.private_prefix()}old"):
         (slot / name).mkdir()
-    os.utime(slot / ".building-old", (0, 0))
+    os.utime(slot / f"{attempt.private_prefix()}old", (0, 0))
     tiny.write("value.h", "#define VALUE 2\n")
     assert tiny.value() == 102
-    assert [path.name for path in slot.glob(".building-*")] == [".building-new"]
+    assert [path.name for path in slot.glob(".building-*")] == [f"{attempt.private_prefix()}new"]
+
+
+def test_private_folder_of_another_machine_is_no_leftover(tiny):
+    """As where a network file system is mounted with locks that hold on each machine alone."""
+    tiny.load()
+    slot = tiny.lock_path().parent
+    (slot / ".building-another.machine-x").mkdir()
+    (slot / f"{attempt.private_prefix()}x").mkdir()
+    tiny.write("value.h", "#define VALUE 2\n")
+    assert tiny.value() == 102
+    assert [path.name for path in slot.glob(".building-*")] == [".building-another.machine-x"]
 
 
 def test_stale_handle_of_the_lock(tiny, monkeypatch):

@@ -1,6 +1,7 @@
 """A build that is killed or interrupted leaves no compiler at work and nothing to clean."""
 
 import contextlib
+import gc
 import multiprocessing
 import os
 import signal
@@ -17,7 +18,12 @@ fork = multiprocessing.get_context("fork")
 
 
 def _start(function):
-    process = fork.Process(target=function)
+    def run():
+        # Python forgets a KeyboardInterrupt that is raised in one of these; hypothesis has one.
+        gc.callbacks.clear()
+        function()
+
+    process = fork.Process(target=run)
     process.start()
     return process
 

@@ -41,7 +41,19 @@ def plus(a, b):
 def _(grad):
     return grad, grad
 '''
+# An op without a Python function of its own, whose wrapper imports one that comes after it.
+EARLY = """\
+#include <Python.h>
+static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "early", ONE == 1 ? "one" : "two", -1};
+PyMODINIT_FUNC PyInit_early(void) { return PyModule_Create(&definition); }
+"""
 FILES = {
+    "bindings/early.cpp": EARLY,
+    "bindings/early.py": """\
+from bindings.plus import plus
+from jit_loader import load_op
+compiled = load_op("early", defines={"ONE": True})
+""",
     "bindings/__init__.py": "",
     "bindings/plus.cpp": BINDING,
     "bindings/plus.py": WRAPPER,
@@ -71,7 +83,7 @@ def made(tmp_path_factory, _warm_python):
     arch = ["--arch", "cpu", *["x86-64-v2"] * bool(toolchain.cpu_level())]
     options = ["--wheel", "my_ops", "--out", folder / "out", "--keep-project", folder / "kept"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = ["-m", "jit_loader", "export", "alias", *options, *arch]
+    command = ["-m", "jit_loader", "export", "alias", "early", *options, *arch]
     finished = _warm_python.run(*command, cwd=project, environment=environment)
     assert finished.returncode == 0, finished.stderr
     (built,) = (folder / "out").iterdir()
@@ -124,6 +136,18 @@ assert torch.ops.my_ops.plus.default is not torch.ops.jit_loader.plus.default
     assert finished.returncode == 0, finished.stderr
 
 
+def test_variants_that_are_in_it(use):
+    script = """
+import my_ops.early
+from my_ops.compiled import load_op
+assert my_ops.early.compiled.__doc__ == "one"
+assert load_op("early", defines={"ONE": 1}) is my_ops.early.compiled
+load_op("early", defines={"ONE": 2})
+"""
+    stderr = use(script).stderr
+    assert "ImportError: my_ops has early with the macros {'ONE': '1'} alone, not with" in stderr
+
+
 BUILT_FOR = """
 import my_ops, sys, types
 built_for = sys.modules["my_ops.compiled.built_for"] = types.ModuleType("built_for")
@@ -148,15 +172,22 @@ def test_wheel_and_its_project_hold_what_they_need(made):
     (wheel,) = (made / "out").iterdir()
     with zipfile.ZipFile(wheel) as archive:
         package_files = {path for path in archive.namelist() if path.startswith("my_ops/")}
-    (library,) = (made / "site" / "my_ops" / "compiled").glob("plus.*.so")
-    modules = {"__init__", "alias", "plus", "differentiable"}
+    libraries = {path.name for path in (made / "site/my_ops/compiled").glob("*.so")}
+    assert {name.partition(".")[0] for name in libraries} == {"early", "plus"}
+    modules = {"__init__", "alias", "early", "plus", "differentiable"}
     assert package_files == {
         *(f"my_ops/{name}.py" for name in modules),
         *("my_ops/compiled/__init__.py", "my_ops/compiled/built_for.py"),
-        f"my_ops/compiled/{library.name}",
+        *(f"my_ops/compiled/{name}" for name in libraries),
     }
     kept = {str(path.relative_to(made / "kept")) for path in (made / "kept").rglob("*.*")}
-    sources = {"bindings/plus.cpp", "kernels/plus.cu", "kernels/add.h", "kernels/inner.h"}
+    sources = {
+        "bindings/early.cpp",
+        "bindings/plus.cpp",
+        "kernels/plus.cu",
+        "kernels/add.h",
+        "kernels/inner.h",
+    }
     assert {path for path in kept if path.startswith(("bindings", "kernels"))} == sources
     assert "from my_ops.plus import plus" in (made / "kept/my_ops/plus.py").read_text()
 
