@@ -15,6 +15,8 @@ STATUS = "@jit_loader@ "
 # thread takes, or that comes just before a read, would wait until a compiler has something to say.
 SIGNAL_DELAY_SECONDS = 0.1
 
+# Waits until it is watched: whoever is killed before that leaves no ninja.
+START = 'read word && exec "$@" </dev/null'
 # Reads a pipe that this process writes to. It ends without a word when this process was killed,
 # however that was; ninja is then told to stop, and stops its compilers. (A process that was forked
 # off during the build holds the pipe as well: then they are stopped when that has ended, too.)
@@ -48,10 +50,10 @@ def run_ninja(folder, on_started, on_finished, verbose=False):
     verbose: prints what the compilers print.
     """
     process = subprocess.Popen(
-        [ninja_path() or "ninja", "-j", str(parallel_jobs())],
+        ["/bin/sh", "-c", START, "sh", ninja_path() or "ninja", "-j", str(parallel_jobs())],
         cwd=folder,
         env={**os.environ, "NINJA_STATUS": STATUS},
-        stdin=subprocess.DEVNULL,
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         start_new_session=True,
@@ -60,6 +62,8 @@ def run_ninja(folder, on_started, on_finished, verbose=False):
     current = []
     try:
         with _watched(process):
+            with process.stdin as pipe:
+                pipe.write(b"start\n")
             on_started()
             for line in _lines(process.stdout.fileno()):
                 if line.startswith(STATUS):

@@ -30,7 +30,8 @@ def page(by_device):
             parts = [results[each] for each in sorted(results) if belongs(each, name)]
             if parts:
                 # The name of a part follows the script's: loading_plain.
-                lines += [f"### {scripts.question(name)}", "", f"`python -m benchmarks.{name}`", ""]
+                lines += [f"### {device}: {name}", "", scripts.question(name), ""]
+                lines += [f"`python -m benchmarks.{name}`", ""]
                 for part in parts:
                     lines += SECTIONS[name](part)
     return "\n".join(lines).rstrip() + "\n"

@@ -5,6 +5,7 @@ import gc
 import multiprocessing
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -76,6 +77,23 @@ def test_killed_during(tiny, wait_for, in_process, step, number):
     tiny.restore_compiler()
     assert in_process(tiny.value) == 101
     assert not list((tiny.folder.parent / "cache").rglob(".building-*"))
+
+
+def test_killed_right_after_it_has_started_a_program(tiny, wait_for, monkeypatch):
+    begun = tiny.slow_down(60)
+    popen = subprocess.Popen
+
+    def start_and_die(command, **options):
+        if "start_new_session" in options:  # ninja, or what watches it
+            popen(command, **options)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return popen(command, **options)
+
+    monkeypatch.setattr(subprocess, "Popen", start_and_die)
+    process = _start(tiny.load)
+    process.join()
+    wait_for(lambda: tiny.programs_at_work() == [])
+    assert not begun.exists()
 
 
 def test_waiting_process_takes_over_from_a_killed_builder(tiny, wait_for):
