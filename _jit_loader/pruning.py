@@ -23,6 +23,7 @@ from _jit_loader.building.lock import free_lock
 from _jit_loader.hit import FORMAT, cache_folder
 from _jit_loader.memo import Memo
 from _jit_loader.quantities import count, format_size, parse_size
+from _jit_loader.variants import parse, variant_of
 
 DEFAULT_LIMIT = "5GB"
 # What a process writes for a moment is a leftover of a killed one when it is this old.
@@ -102,16 +103,16 @@ def prune(max_size=None, max_age=None, keep=None):
     return removed
 
 
-def clean(names=None):
-    """Removes all builds, of these names or of all; then all that the cache keeps for them."""
+def clean(titles=None):
+    """Removes all builds, of these titles or of all; then all that the cache keeps for them."""
     removed = Removed()
     usage = Usage(cache_folder())
-    for slot in list(slots(names)):
+    for slot in list(slots(titles)):
         builds = {folder: list(_files_below(folder)) for folder in _build_folders_of(slot)}
         _remove_from_slot(slot, builds, usage, removed)
     _remove_leftovers()
     _remove_memos(usage, removed)
-    if names is None and not removed.busy:
+    if titles is None and not removed.busy:
         _remove_the_rest(usage, removed)
     for folder in _subfolders(cache_folder()):
         with contextlib.suppress(OSError):
@@ -133,14 +134,33 @@ def remove_old_formats(removed):
                 removed.size += size
 
 
-def slots(names=None):
-    """Yields the folders of the requests in the cache, of these names or of all."""
+def slots(titles=None):
+    """Yields the folders of the requests in the cache, of these titles or of all.
+
+    titles: a name stands for all of its variants, too; add2[BLOCK=512] for that one.
+    """
+    wanted = None if titles is None else list(map(parse, titles))
     for folder in _subfolders(cache_folder()):
-        if names is None or folder.name in names:
-            # Every slot has a lock; memos and inline sources have none.
-            for slot in _subfolders(folder.path):
-                if os.path.lexists(os.path.join(slot.path, "lock")):
-                    yield slot.path
+        # Every slot has a lock; memos and inline sources have none.
+        for slot in _subfolders(folder.path):
+            if os.path.lexists(os.path.join(slot.path, "lock")) and (
+                wanted is None or _is_wanted(slot.path, folder.name, wanted)
+            ):
+                yield slot.path
+
+
+def _is_wanted(slot, name, wanted):
+    """wanted: (name, macros) of titles."""
+    defines = [macros for wanted_name, macros in wanted if wanted_name == name]
+    return {} in defines or (defines and _variant_of(slot) in map(variant_of, defines))
+
+
+def _variant_of(slot):
+    """What the builds of a slot are; None where there is none that did not fail."""
+    from _jit_loader.store import read_manifest  # which imports PyTorch; to show help needs none
+
+    manifests = map(read_manifest, _build_folders_of(slot))
+    return next((m["request"].get("variant", "") for m in manifests if m is not None), None)
 
 
 def count_builds():

@@ -8,7 +8,12 @@ from _jit_loader.quantities import count, format_size
 
 
 def add_arguments(parser):
-    parser.add_argument("names", nargs="*", metavar="name", help="default: all")
+    parser.add_argument(
+        "names",
+        nargs="*",
+        metavar="name",
+        help="an op, or a variant of it, as op[SIZE=2]; default: all",
+    )
 
 
 def run(options):

@@ -163,6 +163,21 @@ def test_variants_in_the_cache_are_named_without_their_project(project, capsys, 
     assert "no build of that name" in capsys.readouterr().err
 
 
+def test_one_variant_is_removed_and_a_name_stands_for_all(project, capsys):
+    for size in (2, 3):
+        load(project, defines={"SIZE": size})
+    load(project)
+
+    def clean(title):
+        capsys.readouterr()
+        code = main(["clean", title])
+        return code, capsys.readouterr().out.partition(",")[0]
+
+    assert clean("op[SIZE=2]") == (0, "removed 1 build")
+    assert clean("op[SIZE=2]") == (1, "removed 0 builds")
+    assert clean("op") == (0, "removed 2 builds")
+
+
 def test_loaded_tells_a_variant_from_the_plain_op(project):
     plain, two = load(project), load(project, defines={"SIZE": 2})
     assert jit_loader.loaded("op").result is plain
