@@ -21,9 +21,9 @@ static void gradients_of_block(TwoNormGradient<float> gradient, Half* da, Half* 
   if (db != nullptr) store_block(db, second);
 }
 
-// PyTorch's operations take 1.9 (float64) to 3.0 times (bfloat16) as long for 2^24 elements on 2 cores,
-// and 1.6 to 1.8 times where the results' memory comes fresh from the system, as it does at that
-// size: the system then takes most of the time.
+// PyTorch's operations take 1.9 (float64) to 3.0 times (bfloat16) as long for 2^24 elements on 2
+// cores, and 1.6 to 1.8 times where the results' memory comes fresh from the system, as it does at
+// that size: the system then takes most of the time.
 template <class T>
 void two_norm_backward(Cpu where, T* da, T* db, const T* grad, const T* a, const T* b,
                        const T* norm, int64_t n) {
