@@ -4,6 +4,8 @@ import os
 import sys
 import time
 
+from _jit_loader.building.threads import at_once
+
 
 def is_quiet():
     return os.environ.get("JIT_LOADER_QUIET", "") not in ("", "0")
@@ -56,6 +58,8 @@ class BuildLine:
         from rich.live import Live
 
         console = Console(stderr=True)
+        if at_once() > 1:
+            return None  # several live lines would write over each other
         # What stands in for stderr may say that it is a terminal: a notebook's does, and is not
         # known for one by rich before a cell.
         if console.is_jupyter or not console.is_terminal or sys.stderr is not sys.__stderr__:

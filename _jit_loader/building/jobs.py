@@ -4,6 +4,8 @@ import contextlib
 import os
 import re
 
+from _jit_loader.building.threads import at_once
+
 # With torch/extension.h g++ takes 1.6 GB (-O2) to 2.0 GB (-O3 -g), and nvcc 3.2 GB.
 BYTES_PER_COMPILER = 3 * 1000**3
 
@@ -11,7 +13,14 @@ ROOT = "/"  # of /proc and /sys
 
 
 def parallel_jobs():
-    """$MAX_JOBS, else one for each core that this process may use and each 3 GB of free memory."""
+    """$MAX_JOBS, else one for each core that this process may use and each 3 GB of free memory.
+
+    Of a build beside others in this process: its part.
+    """
+    return max(1, _all_jobs() // at_once())
+
+
+def _all_jobs():
     named = os.environ.get("MAX_JOBS", "")
     if named.isdigit() and int(named) > 0:
         return int(named)

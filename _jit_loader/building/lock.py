@@ -11,6 +11,7 @@ import tempfile
 import time
 
 from _jit_loader.building.display import say
+from _jit_loader.building.threads import check_interrupt
 from _jit_loader.hit import digest_of
 
 POLL_SECONDS = 0.02
@@ -128,6 +129,7 @@ def _acquire(path, name, until):
         os.close(descriptor)
         if until():
             return None, None
+        check_interrupt()
         waited = time.monotonic() - started
         time.sleep(max(POLL_SECONDS, min(POLL_PART * waited, POLL_SECONDS_LIMIT)))
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 
 from _jit_loader.building.jobs import parallel_jobs
+from _jit_loader.building.threads import check_interrupt
 from _jit_loader.processes import session_members
 
 STATUS = "@jit_loader@ "
@@ -88,6 +89,7 @@ def _lines(descriptor):
     poll.register(descriptor)
     pending = b""
     while True:
+        check_interrupt()
         if not poll.poll(SIGNAL_DELAY_SECONDS * 1000):
             continue
         read = os.read(descriptor, 1 << 16)

@@ -1,10 +1,12 @@
 """The ops that are in force in this process: have they changed, and what are they now?"""
 
+import functools
 import os
 import struct
 import sys
 
-from _jit_loader import hit, project
+from _jit_loader import hit, is_unchanged, project
+from _jit_loader.building.threads import call_at_once
 from _jit_loader.memo import NEVER_EQUAL, Entries, Memo
 from _jit_loader.registrations import RestartNeeded
 
@@ -57,9 +59,11 @@ class Ops:
         unchanged = self.are_unchanged()
         self._stock = self._stock if unchanged else None
         renewals = []
-        for key, (name, flags, module) in self._loaded().items():
+        ops = self._loaded()
+        found = {} if unchanged else _load_all(ops)
+        for key, (name, flags, module) in ops.items():
             try:
-                new = module if unchanged else project.load(name, key[0], flags).result
+                new = module if unchanged else found[key]().result
             except RestartNeeded as error:
                 self._need_restart.add(key)
                 self._say_once(str(error))
@@ -115,6 +119,24 @@ class Renewal:
             print(text, file=sys.stderr)
         pairs = [(functions[name], getattr(new, name)) for name in functions if name not in gone]
         return [(self._old, new), *pairs]
+
+
+def _load_all(ops):
+    """{key: function that returns how an op was loaded, or raises what it raised}.
+
+    What has changed is built at the same time: a header that 8 ops include took 8 builds' time.
+    """
+    calls = {
+        key: functools.partial(project.load, name, key[0], flags)
+        for key, (name, flags, _) in ops.items()
+    }
+    changed = [
+        key for key, call in calls.items() if not is_unchanged(*project.question(*call.args))
+    ]
+    if len(changed) > 1:
+        futures = call_at_once([calls[key] for key in changed])
+        calls.update((key, future.result) for key, future in zip(changed, futures))
+    return calls
 
 
 def _question(ops):

@@ -1,0 +1,130 @@
+"""Several ops of a process that goes on, built at the same time."""
+
+import os
+import signal
+import threading
+
+import pytest
+
+import jit_loader
+from _jit_loader import project
+from _jit_loader.building import lock
+from _jit_loader.building.jobs import parallel_jobs
+from _jit_loader.building.threads import call_at_once
+from _jit_loader.reloading.ops import Ops
+from tests.loader.test_killed import _start
+
+NAMES = ("one", "two")
+KERNEL = '#include "kernels/value.h"\nextern "C" long value_of_{name}() {{ return VALUE; }}\n'
+BINDING = """\
+#include <Python.h>
+extern "C" long value_of_{name}();
+static PyObject* value(PyObject*, PyObject*) {{ return PyLong_FromLong(value_of_{name}()); }}
+static PyMethodDef methods[] = {{{{"value", value, METH_NOARGS, ""}},
+                                {{nullptr, nullptr, 0, nullptr}}}};
+static PyModuleDef definition = {{PyModuleDef_HEAD_INIT, "{name}", nullptr, -1, methods}};
+PyMODINIT_FUNC PyInit_{name}(void) {{ return PyModule_Create(&definition); }}
+"""
+# Compiles when the other op is being compiled, too; or 20 s later, and says so.
+MEETING = """\
+#!/bin/sh
+case " $* " in *" -c "*_cpu.cpp*)
+  touch "{folder}/begun-$$"
+  for i in $(seq 200) alone; do [ $(ls "{folder}" | grep -c begun) = 2 ] && break; sleep 0.1; done
+  [ $i = alone ] && touch "{folder}/alone"
+esac
+exec g++ "$@"
+"""
+SLOW = """\
+#!/bin/sh
+case " $* " in *" -c "*_cpu.cpp*) touch "{folder}/begun-$$"; sleep 60; esac
+exec g++ "$@"
+"""
+
+
+@pytest.fixture
+def two_ops(tmp_path, monkeypatch):
+    """The folder of a project whose two ops, alone in force, include one header."""
+    monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(project, "_asked", {})
+    folder = tmp_path / "project"
+    for name in ("kernels", "bindings"):
+        (folder / name).mkdir(parents=True)
+    (folder / "kernels" / "value.h").write_text("#define VALUE 1\n")
+    for name in NAMES:
+        (folder / "kernels" / f"{name}_cpu.cpp").write_text(KERNEL.format(name=name))
+        (folder / "bindings" / f"{name}.cpp").write_text(BINDING.format(name=name))
+        jit_loader.load_op(name, project=str(folder))
+    return folder
+
+
+@pytest.fixture
+def edit(two_ops, monkeypatch):
+    """edit(compiler): of the header, before a compiler takes the place of g++."""
+
+    def edit_header(text):
+        (two_ops / "kernels" / "value.h").write_text("#define VALUE 2\n")
+        compiler = two_ops.parent / "c++"
+        compiler.write_text(text.format(folder=two_ops.parent))
+        compiler.chmod(0o755)
+        monkeypatch.setenv("CXX", str(compiler))
+
+    return edit_header
+
+
+def renewed_values():
+    ops = Ops()
+    ops.put_in_force(ops.build())
+    return [jit_loader.loaded(name).result.value() for name in NAMES]
+
+
+def test_ops_that_share_a_header_are_built_at_the_same_time(edit, tmp_path):
+    edit(MEETING)
+    assert renewed_values() == [2, 2]
+    assert not (tmp_path / "alone").exists()
+
+
+def test_error_of_one_op_leaves_the_other_built(edit, two_ops):
+    kernel = two_ops / "kernels" / "one_cpu.cpp"
+    good = kernel.read_text()
+    kernel.write_text("int a = ;\n")
+    edit('#!/bin/sh\nexec g++ "$@"\n')
+    with pytest.raises(jit_loader.CompileError, match=r"kernels/one_cpu\.cpp:1"):
+        renewed_values()
+    kernel.write_text(good)
+    assert renewed_values() == [2, 2]
+    assert not jit_loader.loaded("two").compiled
+
+
+def test_interrupt_ends_all_of_them(edit, tmp_path, wait_for, programs_at_work):
+    edit(SLOW)
+
+    def interrupted():
+        with pytest.raises(KeyboardInterrupt):
+            renewed_values()
+        assert not [program for program in programs_at_work() if b"ninja" in program]
+        os._exit(7)
+
+    process = _start(interrupted)
+    wait_for(lambda: len(list(tmp_path.glob("begun-*"))) == 2)
+    os.kill(process.pid, signal.SIGINT)
+    process.join(30)
+    assert process.exitcode == 7
+    assert programs_at_work() == []
+
+
+def test_one_who_waits_for_another_process_is_interrupted(tmp_path):
+    def wait():
+        with lock.build_lock(tmp_path, "one"):
+            raise AssertionError("it is held")
+
+    with lock.build_lock(tmp_path, "one"):
+        threading.Timer(0.3, signal.raise_signal, [signal.SIGINT]).start()
+        with pytest.raises(KeyboardInterrupt):
+            call_at_once([wait])
+
+
+def test_they_share_the_compilers(monkeypatch):
+    monkeypatch.setenv("MAX_JOBS", "8")
+    assert [future.result() for future in call_at_once([parallel_jobs] * 3)] == [2, 2, 2]
+    assert parallel_jobs() == 8
