@@ -14,7 +14,8 @@ def is_quiet():
 def say(text):
     """One plain line for a person, unless JIT_LOADER_QUIET is set."""
     if not is_quiet():
-        print(text, file=sys.stderr, flush=True)
+        # At once, for the sake of other threads' lines: print writes the end by itself.
+        print(f"{text}\n", end="", file=sys.stderr, flush=True)
 
 
 class BuildLine:
