@@ -122,11 +122,11 @@ def shadows(files, chain):
     """Where the compiler would have looked before it found a file.
 
     chain: the folders of the search, in order; first those of the including files, where a quoted
-    include looks first.
+    include looks first. One that is in both parts has two places: a file in it may have been found
+    from either.
 
     Returns {folder: names} of what is not there, and the list of what is there and was not read.
     """
-    chain = list(dict.fromkeys(chain))
     absent, present = {}, {}
     lacks = set()  # (folder, first part of a name) for which the folder has no such entry
     exists = functools.cache(os.path.exists)

@@ -35,7 +35,7 @@ class BuildLine:
         self._live = None if is_quiet() else self._start_live()
         if self._live is None:
             what = ", ".join([*outputs, *filter(None, [self._expected])])
-            say(f"{self._title}: compiling {what}")
+            say(f"{self._title}: {f'compiling {what}' if outputs else 'linking'}")
 
     def finished(self, output):
         if output in self._outputs:

@@ -4,6 +4,7 @@ import contextlib
 import gc
 import importlib
 import io
+import logging
 import multiprocessing.connection
 import os
 import sys
@@ -58,6 +59,8 @@ def _hand_down():
 
 def _import(names):
     """Imports modules, and says nothing: a run will, where there is something to say."""
+    disabled = logging.root.manager.disable
+    logging.disable()  # it has stderr already
     for name in names:
         with (
             contextlib.redirect_stdout(io.StringIO()),
@@ -65,6 +68,7 @@ def _import(names):
             contextlib.suppress(Exception),
         ):
             importlib.import_module(name)
+    logging.disable(disabled)
 
 
 def _try_in_a_child(names):

@@ -119,6 +119,32 @@ def test_new_header_that_shadows_the_old_one_is_seen(tiny):
     assert tiny.value(extra_include_paths=include) == 108
 
 
+def test_new_header_in_a_folder_before_that_of_a_header_of_the_users_own(tiny):
+    """The second folder is also one of an including file, in which a quoted include looks first."""
+    (tiny.folder / "value.h").unlink()
+    for name in ("first", "second"):
+        tiny.write(f"{name}/{name}.h", "")
+    tiny.write("second/value.h", "#include <number.h>\n#define VALUE NUMBER\n")
+    tiny.write("second/number.h", "#define NUMBER 1\n")
+    include = [str(tiny.folder / name) for name in ("first", "second")]
+    assert tiny.value(extra_include_paths=include) == 101
+    tiny.write("first/number.h", "#define NUMBER 8\n")
+    assert tiny.value(extra_include_paths=include) == 108
+    tiny.write("first/value.h", "#define VALUE 9\n")
+    assert tiny.value(extra_include_paths=include) == 109
+
+
+def test_new_header_beside_the_one_that_includes_it(tiny):
+    """It was found in the first folder, and a quoted include looks in its own before."""
+    (tiny.folder / "value.h").unlink()
+    tiny.write("first/number.h", "#define NUMBER 1\n")
+    tiny.write("second/value.h", '#include "number.h"\n#define VALUE NUMBER\n')
+    include = [str(tiny.folder / name) for name in ("first", "second")]
+    assert tiny.value(extra_include_paths=include) == 101
+    tiny.write("second/number.h", "#define NUMBER 8\n")
+    assert tiny.value(extra_include_paths=include) == 108
+
+
 def test_new_header_beside_the_source_shadows_one_on_the_include_path(tiny):
     (tiny.folder / "value.h").unlink()
     tiny.write("include/value.h", "#define VALUE 1\n")
