@@ -7,6 +7,7 @@ what is missing.
 
 import argparse
 import importlib
+import os
 import pkgutil
 import sys
 
@@ -28,9 +29,14 @@ def main(arguments=None):
     if options.run.__module__.endswith(".run"):
         return options.run(options)  # a program's errors are its own
     try:
-        return options.run(options)
+        code = options.run(options)
+        sys.stdout.flush()
+        return code
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:  # whoever reads has seen enough, as head does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for Python's last flush
+        return 141
     except (ImportError, OSError, RuntimeError, ValueError) as error:
         print(f"jit_loader: {error}", file=sys.stderr)
         return 1

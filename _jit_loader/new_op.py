@@ -216,7 +216,7 @@ def _is_word_of_cpp(name):
     from pygments.token import Name
 
     kind, _ = next(CppLexer().get_tokens(name))
-    return kind is not Name or name in ("main", "std")
+    return kind is not Name or name in ("main", "std", "errno")
 
 
 def _names_in(folder):

@@ -9,6 +9,7 @@ import keyword
 import os
 import re
 import shlex
+import sys
 
 from _jit_loader import ops, project, toolchain
 from _jit_loader.building.build import check_tools
@@ -20,10 +21,11 @@ TEMPLATE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "wheel_proje
 INCLUDE = re.compile(r'^\s*#\s*include\s*["<]([^">\n]+)[">]', re.MULTILINE)
 # In code, and in the examples of docstrings.
 RENAMED = {
-    r"\b(from|import) bindings\b": r"\1 {name}",
-    r"\bfrom jit_loader import\b": "from {name}.compiled import",
-    r"\bimport jit_loader as\b": "import {name}.compiled as",
-    r"\bimport jit_loader$": "import {name}.compiled as jit_loader",
+    r"\b(from|import)[ \t]+bindings\b": r"\1 {name}",
+    r"\bfrom[ \t]+jit_loader[ \t]+import\b": "from {name}.compiled import",
+    r"\bimport[ \t]+jit_loader[ \t]+as\b": "import {name}.compiled as",
+    r"\bimport[ \t]+jit_loader\b(?=[ \t]*(?:#.*|;.*)?$)": "import {name}.compiled as jit_loader",
+    r"\btorch\.ops\.jit_loader\b": "torch.ops.{name}",
 }
 OWN_FLAGS = {"cxx": "extra_cflags", "nvcc": "extra_cuda_cflags", "link": "extra_ldflags"}
 TAKEN = ("bindings", "kernels", "jit_loader", "torch", "compiled")
@@ -34,7 +36,7 @@ def check_name(name):
     why = None
     if not re.fullmatch("[a-z][a-z0-9_]*", name):
         why = "it takes small letters, digits and '_', and begins with a letter"
-    elif keyword.iskeyword(name) or name in TAKEN:
+    elif keyword.iskeyword(name) or name in TAKEN or name in sys.stdlib_module_names:
         why = "Python, PyTorch or a project of ops uses it for something else"
     if why is not None:
         raise ValueError(f"--wheel: {name!r} cannot name the package: {why}")
@@ -142,16 +144,44 @@ def _code(value):
 
 def _renamed(text, name, module):
     """A wrapper whose imports are those of the package."""
-    imported = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Import)]
-    for alias in (alias for node in imported for alias in node.names):
+    tree = ast.parse(text)
+    imported = [node for node in ast.walk(tree) if isinstance(node, ast.Import)]
+    for node, alias in ((node, alias) for node in imported for alias in node.names):
         if alias.name.startswith("bindings") and alias.asname is None:
             raise ValueError(
                 f"bindings/{module}.py has `import {alias.name}`, and the package will have "
                 f"another name; write `from {alias.name} import ...`"
             )
+        if alias.name == "jit_loader" and len(node.names) > 1:
+            raise ValueError(
+                f"bindings/{module}.py: write `import jit_loader` in a line of its own"
+            )
+    for used in sorted(_used_of_the_loader(tree) - {"load_op"}):
+        raise ValueError(
+            f"bindings/{module}.py uses jit_loader.{used}, and a wheel does without jit_loader: it "
+            "has load_op alone"
+        )
     for pattern, replacement in RENAMED.items():
         text = re.sub(pattern, replacement.format(name=name), text, flags=re.MULTILINE)
     return text
+
+
+def _used_of_the_loader(tree):
+    """The names of jit_loader that a wrapper uses."""
+    used, names = set(), set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module == "jit_loader":
+            used.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.Import):
+            own = [alias for alias in node.names if alias.name == "jit_loader"]
+            names.update(alias.asname or alias.name for alias in own)
+    return used | {
+        node.attr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and node.value.id in names
+    }
 
 
 def _with_included(sources, folder):

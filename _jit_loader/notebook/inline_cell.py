@@ -1,6 +1,7 @@
 """A cell of C++ or CUDA, compiled by load_inline."""
 
 import contextlib
+import os
 import re
 
 import jit_loader
@@ -22,7 +23,7 @@ def compile_cell(source, words, cuda):
 
     Raises: ValueError where there is no such function; else as load does.
     """
-    flags = [word for word in words if word.startswith("-")]
+    flags = [_absolute(word) for word in words if word.startswith("-")]
     wanted = [word for word in words if not word.startswith("-")]
     functions = None if "PYBIND11_MODULE" in source else _chosen(declarations(source), wanted)
     name = f"cell_{next(iter(functions))}" if functions else "cell"
@@ -54,6 +55,12 @@ def compile_cell(source, words, cuda):
         raise type(error)(PLACE.sub("cell:", str(error))) from None
     names = functions or [name for name in vars(module) if not name.startswith("_")]
     return {name: getattr(module, name) for name in names}
+
+
+def _absolute(flag):
+    """-I. and -L. mean the notebook's folder; the compiler works in another."""
+    kind, folder = flag[:2], flag[2:]
+    return kind + os.path.abspath(folder) if kind in ("-I", "-L") and folder else flag
 
 
 def _chosen(found, wanted):

@@ -72,7 +72,10 @@ class Magics(magic.Magics):
 
 
 def _kernel_path(line):
-    words = shlex.split(line)
+    try:
+        words = shlex.split(line)
+    except ValueError as error:
+        raise UsageError(f"%%kernel: {error}") from None
     if len(words) != 1:
         raise UsageError("%%kernel takes the name of one file: %%kernel add2.cu")
     try:

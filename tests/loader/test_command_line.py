@@ -139,6 +139,16 @@ def test_list_of_an_empty_cache(command, tiny):
     assert command("list")[:2] == (0, f"0 builds, 0 B on the disk, in {cache_folder()}\n")
 
 
+def test_reader_that_has_seen_enough():
+    """As head."""
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-m", "jit_loader", "list"]
+    finished = subprocess.run(command, stdout=write, stderr=subprocess.PIPE)
+    os.close(write)
+    assert (finished.returncode, finished.stderr) == (141, b"")
+
+
 # prune, clean
 
 

@@ -109,6 +109,7 @@ BAD_NAMES = {
     "double": r"word of C\+\+",
     "std": r"word of C\+\+",
     "main": r"word of C\+\+",
+    "errno": r"word of C\+\+",  # a macro
     "MyOp": "small letters.* such as 'my_op'",
     "my-op": "such as 'my_op'",
     "my op": "such as 'my_op'",

@@ -219,7 +219,7 @@ def test_variant_is_refused(tmp_path):
         package.package_files("my_ops", ["plus[A=1]"], str(tmp_path), "v3", "")
 
 
-@pytest.mark.parametrize("name", ["my-ops", "class", "torch", "bindings", "My", ""])
+@pytest.mark.parametrize("name", ["my-ops", "class", "torch", "bindings", "json", "My", ""])
 def test_names_that_no_package_can_have(name):
     with pytest.raises(ValueError, match="cannot name the package"):
         package.check_name(name)
@@ -252,6 +252,9 @@ def test_imports_are_renamed_wherever_they_are():
         "import jit_loader",
         "from jit_loader import load_op",
         "import jit_loader as j",
+        "import jit_loader  # for load_op",
+        "from  bindings import two",
+        "torch.ops.jit_loader.one(x)",
     ]
     renamed = package._renamed("\n".join(lines), "my_ops", "one")
     assert renamed.splitlines() == [
@@ -261,7 +264,26 @@ def test_imports_are_renamed_wherever_they_are():
         "import my_ops.compiled as jit_loader",
         "from my_ops.compiled import load_op",
         "import my_ops.compiled as j",
+        "import my_ops.compiled as jit_loader  # for load_op",
+        "from my_ops import two",
+        "torch.ops.my_ops.one(x)",
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("import os, jit_loader", "write `import jit_loader` in a line of its own"),
+        ("import jit_loader as j\nj.loaded('one')", r"bindings/one\.py uses jit_loader\.loaded"),
+        (
+            "from jit_loader import load, load_op",
+            r"uses jit_loader\.load, and a wheel does without",
+        ),
+    ],
+)
+def test_what_a_wheel_does_without_is_refused(text, message):
+    with pytest.raises(ValueError, match=message):
+        package._renamed(text, "my_ops", "one")
 
 
 def test_project_is_not_written_over(tmp_path, monkeypatch, capsys):

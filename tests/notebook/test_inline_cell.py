@@ -28,6 +28,13 @@ def test_cell_of_cpp(notebook):
     assert "the cell defines no function four that can be called" in outcome.stderr
 
 
+def test_folders_in_flags_are_relative_to_the_notebooks(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.h").write_text("#define MINE 5\n")
+    cell = '#include <pybind11/pybind11.h>\n#include "mine.h"\nint mine() { return MINE; }\n'
+    assert compile_cell(cell, ["-O0", "-I."], cuda=False)["mine"]() == 5
+
+
 def test_cell_of_cuda():
     if why_no_cuda := jit_loader.why_no_cuda():
         pytest.skip(why_no_cuda)

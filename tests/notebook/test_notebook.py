@@ -129,7 +129,9 @@ def test_kernel_cell_says_that_a_file_is_new(notebook):
     assert notebook.run("%%kernel other.h\n#define B\n").stdout == ""
 
 
-@pytest.mark.parametrize("file", ["", "../answer.h", "/tmp/answer.h", "nowhere/answer.h", "a b"])
+@pytest.mark.parametrize(
+    "file", ["", "../answer.h", "/tmp/answer.h", "nowhere/answer.h", "a b", "'a"]
+)
 def test_kernel_cell_writes_nowhere_else(notebook, file):
     outcome = notebook.run(f"%%kernel {file}\nint x;\n")
     assert outcome.error or "UsageError: %%kernel" in outcome.stderr
