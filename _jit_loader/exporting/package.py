@@ -145,17 +145,17 @@ def _code(value):
 def _renamed(text, name, module):
     """A wrapper whose imports are those of the package."""
     tree = ast.parse(text)
-    imported = [node for node in ast.walk(tree) if isinstance(node, ast.Import)]
-    for node, alias in ((node, alias) for node in imported for alias in node.names):
-        if alias.name.startswith("bindings") and alias.asname is None:
-            raise ValueError(
-                f"bindings/{module}.py has `import {alias.name}`, and the package will have "
-                f"another name; write `from {alias.name} import ...`"
-            )
-        if alias.name == "jit_loader" and len(node.names) > 1:
-            raise ValueError(
-                f"bindings/{module}.py: write `import jit_loader` in a line of its own"
-            )
+    for imported in (node.names for node in ast.walk(tree) if isinstance(node, ast.Import)):
+        for alias in imported:
+            if alias.name.startswith("bindings") and alias.asname is None:
+                raise ValueError(
+                    f"bindings/{module}.py has `import {alias.name}`, and the package will have "
+                    f"another name; write `from {alias.name} import ...`"
+                )
+            if alias.name == "jit_loader" and len(imported) > 1:
+                raise ValueError(
+                    f"bindings/{module}.py: write `import jit_loader` in a line of its own"
+                )
     for used in sorted(_used_of_the_loader(tree) - {"load_op"}):
         raise ValueError(
             f"bindings/{module}.py uses jit_loader.{used}, and a wheel does without jit_loader: it "
