@@ -167,16 +167,17 @@ def test_module_of_another_name(tiny):
 
 
 def test_library_that_is_not_found_when_it_is_loaded(tiny):
-    tiny.write("lib/more.cpp", 'extern "C" long more(void) { return 1; }\n')
+    """Its name is no other test's: what a process has loaded is found by its name alone."""
+    tiny.write("lib/lost.cpp", 'extern "C" long lost(void) { return 1; }\n')
     tiny.change_compiler(
-        f"g++ -shared -fPIC {tiny.folder}/lib/more.cpp -o {tiny.folder}/lib/libmore.so", "link"
+        f"g++ -shared -fPIC {tiny.folder}/lib/lost.cpp -o {tiny.folder}/lib/liblost.so", "link"
     )
     tiny.write(
         "other.cpp",
-        'extern "C" long more(void);\nextern "C" long other(void) { return more(); }\n',
+        'extern "C" long lost(void);\nextern "C" long other(void) { return lost(); }\n',
     )
-    lines = _fails(tiny, extra_ldflags=[f"-L{tiny.folder}/lib", "-lmore"])
-    assert "libmore.so: cannot open shared object file" in lines[0]
+    lines = _fails(tiny, extra_ldflags=[f"-L{tiny.folder}/lib", "-llost"])
+    assert "liblost.so: cannot open shared object file" in lines[0]
     assert "-Wl,-rpath" in lines[1]
 
 
