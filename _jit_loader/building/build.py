@@ -52,7 +52,7 @@ def build(request, slot, verbose):
                 _remove_leftovers(slot.folder, excludes)
                 opened, published = _build_until_stable(request, slot, verbose)
     except OSError as error:
-        if error.errno in CACHE_ERRORS:
+        if error.errno in CACHE_ERRORS or not os.path.isdir(cache_folder()):
             raise _explained(error, slot.folder) from error
         raise
     keep_under_limit(limit, published.folder)

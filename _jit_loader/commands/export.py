@@ -70,9 +70,9 @@ def _wheel(options):
     titles = op_titles(options.names, folder)
     level, gpus = Architectures(options.arch).of_wheel(_have_kernels(titles, folder))
     files = package.package_files(options.wheel, options.names, folder, level, gpus)
+    path = wheel.build_wheel(options.wheel, files, out, bool(gpus))
     if options.keep_project is not None:
         wheel.write_project(files, os.path.abspath(options.keep_project))
-    path = wheel.build_wheel(options.wheel, files, out, bool(gpus))
     if not gpus:
         _say_why_without_cuda(options, titles, folder)
     print(f"{path}\ninstall it: pip install {path}")

@@ -102,6 +102,12 @@ def test_full_disk_of_the_compilers_temporary_files(tiny, with_mounts, monkeypat
     assert value == 101
 
 
+def test_cache_where_no_folder_can_be(tiny, monkeypatch):
+    monkeypatch.setenv("JIT_LOADER_CACHE", "/proc/nowhere")
+    with pytest.raises(OSError, match=r"cannot be written .* JIT_LOADER_CACHE"):
+        tiny.load()
+
+
 def test_read_only_cache(tiny, with_mounts, in_process, tmp_path):
     """A hit works there; a build says what to do."""
     assert in_process(tiny.value) == 101

@@ -201,8 +201,10 @@ def test_pip_is_told_of_the_pytorch_that_it_needs(made):
 def test_compile_error_names_the_file_and_leaves_no_wheel(tmp_path, python):
     project = write_project(tmp_path / "project")
     out = tmp_path / "out"
-    options = ["--wheel", "my_ops", "--out", str(out), "--arch", "cpu"]
+    kept = tmp_path / "kept"
+    options = ["--wheel", "my_ops", "--out", str(out), "--arch", "cpu", "--keep-project", kept]
     finished = python("-m", "jit_loader", "export", "broken", *options, cwd=project)
+    assert not kept.exists(), "where the next try would be refused"
     assert finished.returncode == 1
     assert "my_ops: bindings/broken.cpp:1:9: error: " in finished.stderr
     assert [path.name for path in out.iterdir()] == ["my_ops.log"]
