@@ -63,8 +63,8 @@ def run_ninja(folder, on_started, on_finished, verbose=False):
     current = []
     try:
         with _watched(process):
-            with process.stdin as pipe:
-                pipe.write(b"start\n")
+            with contextlib.suppress(BrokenPipeError), process.stdin as pipe:
+                pipe.write(b"start\n")  # to one that was killed: its exit code says it
             on_started()
             for line in _lines(process.stdout.fileno()):
                 if line.startswith(STATUS):

@@ -10,19 +10,20 @@ import threading
 _thread = threading.local()
 
 
-def call_at_once(functions):
-    """Calls functions in a thread each; returns their futures when all have ended.
+def call_at_once(functions, most):
+    """Calls functions in threads, at most so many; returns their futures when all have ended.
 
     Raises:
         KeyboardInterrupt: the caller was interrupted; the builds in the threads have ended then.
     """
-    stopped = threading.Event()
+    stopped, threads = threading.Event(), min(len(functions), most)
 
     def run(function):
-        _thread.stopped, _thread.at_once = stopped, len(functions)
+        _thread.stopped, _thread.at_once = stopped, threads
+        check_interrupt()
         return function()
 
-    with concurrent.futures.ThreadPoolExecutor(len(functions)) as executor:
+    with concurrent.futures.ThreadPoolExecutor(threads) as executor:
         try:
             futures = [executor.submit(run, function) for function in functions]
             # With a timeout: see ninja_run.SIGNAL_DELAY_SECONDS.

@@ -6,6 +6,7 @@ import struct
 import sys
 
 from _jit_loader import hit, is_unchanged, project
+from _jit_loader.building.jobs import parallel_jobs
 from _jit_loader.building.threads import call_at_once
 from _jit_loader.memo import NEVER_EQUAL, Entries, Memo
 from _jit_loader.registrations import RestartNeeded
@@ -134,7 +135,7 @@ def _load_all(ops):
         key for key, call in calls.items() if not is_unchanged(*project.question(*call.args))
     ]
     if len(changed) > 1:
-        futures = call_at_once([calls[key] for key in changed])
+        futures = call_at_once([calls[key] for key in changed], parallel_jobs())
         calls.update((key, future.result) for key, future in zip(changed, futures))
     return calls
 

@@ -3,6 +3,7 @@
 import os
 import signal
 import threading
+import time
 
 import pytest
 
@@ -121,10 +122,23 @@ def test_one_who_waits_for_another_process_is_interrupted(tmp_path):
     with lock.build_lock(tmp_path, "one"):
         threading.Timer(0.3, signal.raise_signal, [signal.SIGINT]).start()
         with pytest.raises(KeyboardInterrupt):
-            call_at_once([wait])
+            call_at_once([wait], most=1)
 
 
 def test_they_share_the_compilers(monkeypatch):
     monkeypatch.setenv("MAX_JOBS", "8")
-    assert [future.result() for future in call_at_once([parallel_jobs] * 3)] == [2, 2, 2]
+    assert [future.result() for future in call_at_once([parallel_jobs] * 3, 8)] == [2, 2, 2]
     assert parallel_jobs() == 8
+
+
+def test_no_more_are_built_at_once_than_compilers_may_run():
+    running, most = [], []
+
+    def build():
+        running.append(None)
+        most.append(len(running))
+        time.sleep(0.05)
+        running.pop()
+
+    call_at_once([build] * 6, most=2)
+    assert max(most) == 2
