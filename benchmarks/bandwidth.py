@@ -6,19 +6,22 @@ From 2^10 to 2^28 elements (2^24 on a CPU), forward and backward. GB/s counts ea
 and each output written once. Every call allocates its result, as a call in a program does. Up to
 256 MiB per call a sample is 8 calls on 8 sets of inputs. On a GPU all of them come from memory, not
 from the L2 cache (see timing.py); on a CPU small ones come from its caches. torch.compile takes
-part at two sizes that are large enough not to be the host's; the classic kernels (classic/), which
-are built by PyTorch's own load, for float32 on a GPU.
+part at two large sizes, and for float32 at two small ones, which the host bounds: there in the mode
+reduce-overhead too, where a GPU runs an op without a gradient (CUDA graphs; call_overhead and lltm
+have it with gradients). The classic kernels (classic/), which are built by PyTorch's own load, take
+part for float32 on a GPU.
 """
 
 import torch
 import torch._functorch.config
 
 from benchmarks import report, timing
-from benchmarks.workloads import WORKLOADS
+from benchmarks.workloads import WORKLOADS, replayed
 
 BATCH = 8
 BATCH_LIMIT_BYTES = 256 << 20
 COMPILED_AT = (2**24, 2**28)
+HOST_BOUND_AT = (2**10, 2**20)
 
 
 def cases(device, quick):
@@ -36,18 +39,27 @@ def batch_of(bytes_moved):
     return BATCH if bytes_moved <= BATCH_LIMIT_BYTES else 1
 
 
-def measure(workload, device, dtype, n, rounds, compiled):
+def ways_of(workload, device, dtype, n, quick):
+    """{name: function}"""
+    ways = {"ours": workload.ours, "eager": workload.eager}
+    if workload.classic and device == "cuda" and dtype == torch.float32:
+        ways["classic"] = workload.classic
+    host_bound = n in HOST_BOUND_AT and dtype == torch.float32
+    if not quick and (n in COMPILED_AT or host_bound):
+        torch._dynamo.reset()
+        ways["compiled"] = torch.compile(workload.eager, dynamic=False)
+    if not quick and host_bound and device == "cuda" and not workload.gradients_of:
+        ways["reduce-overhead"] = replayed(workload.eager)
+    return ways
+
+
+def measure(workload, device, dtype, n, rounds, quick):
     """The result of one case, as JSON takes it."""
     moved = workload.elements(n) * dtype.itemsize
     batch = batch_of(moved)
     inputs = [workload.inputs(n, dtype, device) for _ in range(batch)]
     sources = [torch.zeros(moved // 2, dtype=torch.uint8, device=device) for _ in inputs]
-    ways = {"ours": workload.ours, "eager": workload.eager}
-    if workload.classic and device == "cuda" and dtype == torch.float32:
-        ways["classic"] = workload.classic
-    if compiled:
-        torch._dynamo.reset()
-        ways["compiled"] = torch.compile(workload.eager, dynamic=False)
+    ways = ways_of(workload, device, dtype, n, quick)
     calls = {name: [workload.call(way, each) for each in inputs] for name, way in ways.items()}
     calls["copy"] = [source.clone for source in sources]
     samples = timing.interleaved(
@@ -79,8 +91,7 @@ def measure_all(workload, device, quick):
     rounds = 3 if quick else {"cpu": 11, "cuda": 20}[device]
     for dtype, n in cases(device, quick):
         if fits(device, workload.elements(n) * dtype.itemsize):
-            compiled = n in COMPILED_AT and not quick
-            yield measure(workload, device, dtype, n, rounds, compiled)
+            yield measure(workload, device, dtype, n, rounds, quick)
 
 
 def show(workload, device, results):

@@ -19,7 +19,7 @@ import torch
 
 import jit_loader
 from benchmarks import report, timing, wrappings
-from benchmarks.workloads import WORKLOADS, as_tuple
+from benchmarks.workloads import WORKLOADS, as_tuple, replayed
 
 ELEMENTS = 64
 
@@ -35,19 +35,8 @@ def functions_of(workload, device, quick):
         functions["ours compiled"] = torch.compile(workload.ours, fullgraph=True)
         functions["torch compiled"] = torch.compile(workload.eager)
         if device == "cuda":
-            replayed = torch.compile(workload.eager, mode="reduce-overhead")
-            functions["torch reduce-overhead"] = in_steps(replayed)
+            functions["torch reduce-overhead"] = replayed(workload.eager)
     return functions
-
-
-def in_steps(function):
-    """What a function that replays a CUDA graph returns is valid until its next call."""
-
-    def call(*inputs):
-        torch.compiler.cudagraph_mark_step_begin()
-        return function(*inputs)
-
-    return call
 
 
 def ways(workload, device, quick):

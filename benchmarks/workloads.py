@@ -57,6 +57,20 @@ def as_tuple(value):
     return value if isinstance(value, tuple) else (value,)
 
 
+def replayed(function):
+    """The function under torch.compile in the mode reduce-overhead.
+
+    What it returns, memory of a CUDA graph, is valid until its next call.
+    """
+    compiled = torch.compile(function, mode="reduce-overhead")
+
+    def call(*inputs):
+        torch.compiler.cudagraph_mark_step_begin()
+        return compiled(*inputs)
+
+    return call
+
+
 def vectors(count):
     return lambda n: [(n,)] * count
 

@@ -46,10 +46,18 @@ def python(_warm_python):
 
 @pytest.fixture(scope="session")
 def torchrun(python):
-    """torchrun(8, "script.py", ...): the finished job of so many ranks, forked for speed's sake."""
+    """torchrun(8, "script.py", ...): the finished job of so many ranks.
+
+    They are forked for speed's sake, but where there are GPUs: CUDA, once begun, cannot be forked.
+    """
+    import torch
+
+    launcher = ["tests.torchrun_by_fork"]
+    if torch.cuda.is_available():
+        launcher = ["torch.distributed.run", "--standalone", "--nproc-per-node"]
 
     def run(ranks, *arguments, **options):
-        return python("-m", "tests.torchrun_by_fork", ranks, *arguments, **options)
+        return python("-m", *launcher, ranks, *arguments, **options)
 
     return run
 

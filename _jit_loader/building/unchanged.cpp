@@ -11,9 +11,11 @@
 
 namespace {
 
-// A stat takes 1 us where its file was not looked at for a while, a thread 50 us to start.
+// A stat takes 1 us where its file was not looked at for a while, a thread 50 us to start. 5,500
+// files on 16 cores: 5.4 ms with one thread, 2.9 with 3, 1.6 with 8; on 2 cores 10 ms with one and
+// 5.6 with 2 as with 8.
 constexpr int64_t kFilesPerThread = 256;
-constexpr int64_t kMostThreads = 3;
+constexpr int64_t kMostThreads = 8;
 
 // The names from a list as Memo writes it: the one that ends with '/' is the folder of those after
 // it. Opening a folder once for all its files saves a quarter of the time.

@@ -16,7 +16,7 @@ Times are medians; a spread is the range of the middle half of the samples. "x /
 over ours: above 1 ours is faster. "same": each median lies within the other's spread, so that the
 difference is noise. The ways take turns, in every other round in reverse order.
 """
-WAYS = ("eager", "compiled", "classic")
+WAYS = ("eager", "compiled", "reduce-overhead", "classic")
 NAMES = {"ours": "ours", "torch": "torch", "alone": "compilers alone"}
 
 
@@ -103,6 +103,10 @@ def bandwidth(result):
     if middle:
         lines += ["At 2^20 and 2^24; small gradients are bound by the host:", ""]
         lines += kernels(middle, goals.MIDDLE if result.kind == "gpu" else {})
+    small = [e for e in result["results"] if e["n"] == 2**10 and e["dtype"] == "float32"]
+    if small and result.kind == "gpu":
+        lines += ["At 2^10, all bound by the host:", ""]
+        lines += kernels(small, {})
     return lines
 
 

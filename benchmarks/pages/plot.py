@@ -8,6 +8,7 @@ COLOURS = {
     "ours": "tab:red",
     "eager": "tab:blue",
     "compiled": "tab:green",
+    "reduce-overhead": "tab:olive",
     "classic": "tab:orange",
     "copy": "0.6",
 }
@@ -15,10 +16,13 @@ LABELS = {
     "ours": "ours",
     "eager": "PyTorch",
     "compiled": "torch.compile",
+    "reduce-overhead": "reduce-overhead",
     "classic": "classic",
     "copy": "copy",
 }
 STYLES = {"float32": "-", "bfloat16": "--"}
+# Measured at a few sizes only.
+MARKERS = {"compiled": "o", "reduce-overhead": "s"}
 COLUMNS = 4
 
 
@@ -54,7 +58,10 @@ def draw(axes, results):
             # The copy moves bytes, whatever the dtype: one line of it is enough.
             if points and not (name == "copy" and dtype != "float32"):
                 label = label if name == "copy" else f"{label}, {dtype}"
-                axes.plot(*zip(*points), style, color=COLOURS[name], label=label, lw=1.2)
+                marker = MARKERS.get(name, "")
+                axes.plot(
+                    *zip(*points), style + marker, color=COLOURS[name], label=label, lw=1.2, ms=3
+                )
     axes.set_xscale("log", base=2)
     axes.set_ylim(bottom=0)
     axes.grid(alpha=0.3)
