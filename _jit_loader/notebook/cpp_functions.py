@@ -10,6 +10,7 @@ TOKEN = re.compile(
     r"""|(?P<number>\b\d[\w.']*)""",  # 1'000'000 has no character in it
     re.DOTALL | re.MULTILINE,
 )
+IF = re.compile(r"\s*#\s*(?P<word>if|elif|else|endif)(?P<never>\s+(?:0|false)\b)?")
 FUNCTION = re.compile(r"(?P<type>[^()=]*[\s&*])(?P<name>[A-Za-z_]\w*)\s*\([^{}]*$")
 # Functions that another source cannot link to, and those that run on the GPU.
 HIDDEN = {
@@ -19,40 +20,76 @@ HIDDEN = {
 
 
 def declarations(source):
-    """{name: declaration} of the functions that are defined in no namespace and can be linked to.
+    """{name: [declaration]} of the functions that are defined in no namespace and can be linked to.
 
-    A function that is to be the source's own is `static`.
+    Several where it is overloaded. A function that is to be the source's own is `static`.
     """
+    source = _without_disabled(source)
     code = TOKEN.sub(lambda match: _blank(match[0]) if match["no_code"] else match[0], source)
     plain = TOKEN.sub(lambda match: match[0] if match["number"] else _blank(match[0]), code)
-    flat = _without_bodies(plain)
     found = {}
-    for match in re.finditer(r"[^;{}]*\{", flat):
-        head = match[0][:-1]
-        function = FUNCTION.fullmatch(_without_template_arguments(head))
+    for start, end, has_c_linkage in _before_bodies(plain):
+        head = _without(r"<[^<>]*>", _without(r"\{[^{}]*\}", plain[start:end]))
+        function = FUNCTION.fullmatch(head)
         if function is None or function["name"] in HIDDEN:
             continue
         words = set(re.findall(r"\w+", function["type"]))
         if words and not words & HIDDEN:
-            found[function["name"]] = f"{' '.join(code[match.start() : match.end() - 1].split())};"
+            linkage = 'extern "C" ' * has_c_linkage
+            declaration = f"{linkage}{' '.join(code[start:end].split())};"
+            found.setdefault(function["name"], []).append(declaration)
     return found
+
+
+def _without_disabled(source):
+    """The source without what stands between an #if 0 and its #else or #endif."""
+    kept, depth = [], 0  # how many #ifs deep in what is left out
+    for line in source.split("\n"):
+        directive = IF.match(line)
+        word = directive["word"] if directive else None
+        if depth == 0:
+            depth += word == "if" and directive["never"] is not None
+        elif word in ("if", "endif"):
+            depth += 1 if word == "if" else -1
+        elif depth == 1 and word is not None:
+            depth = 0
+        kept.append("" if depth else line)
+    return "\n".join(kept)
+
+
+def _before_bodies(code):
+    """Yields (start, end, whether it is in an extern "C" block) of what precedes outermost braces.
+
+    code: without comments, directives and what stands in quotes.
+    """
+    start = depth = parentheses = c_blocks = 0
+    for position, character in enumerate(code):
+        if depth == 0 and character in "()":
+            parentheses += 1 if character == "(" else -1
+        elif parentheses > 0:
+            continue  # braces there are of a default argument
+        elif character == "{":
+            if depth == 0 and code[start:position].split() == ["extern"]:
+                c_blocks += 1
+                start = position + 1
+                continue
+            if depth == 0:
+                yield start, position, c_blocks > 0
+            depth += 1
+        elif character == "}" and depth == 0:
+            c_blocks -= 1
+            start = position + 1
+        elif character in "};":
+            depth -= character == "}"
+            start = position + 1 if depth == 0 else start
 
 
 def _blank(text):
     return re.sub(r"[^\n]", " ", text)
 
 
-def _without_bodies(code):
-    """The code with spaces for all between the outermost braces."""
-    depth, flat = 0, []
-    for character in code:
-        depth -= character == "}"
-        flat.append(character if depth <= 0 else " ")
-        depth += character == "{"
-    return "".join(flat)
-
-
-def _without_template_arguments(head):
-    while (shorter := re.sub(r"<[^<>]*>", lambda match: " " * len(match[0]), head)) != head:
-        head = shorter
-    return head
+def _without(pattern, text):
+    """Spaces in the place of all that matches, from the inside out."""
+    while (shorter := re.sub(pattern, lambda match: " " * len(match[0]), text)) != text:
+        text = shorter
+    return text

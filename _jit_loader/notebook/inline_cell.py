@@ -1,6 +1,7 @@
 """A cell of C++ or CUDA, compiled by load_inline."""
 
 import contextlib
+import keyword
 import os
 import re
 
@@ -71,7 +72,16 @@ def _chosen(found, wanted):
             + " that can be called from Python: one outside of any namespace that is not static, "
             "inline, a template or a kernel"
         )
-    return {name: found[name] for name in wanted or found}
+    chosen = {name: found[name] for name in wanted or found}
+    for name, declared in chosen.items():
+        if len(declared) > 1:
+            raise ValueError(
+                f"the cell defines {name} {len(declared)} times: give each a name of its own, or "
+                "make those static that Python is not to call"
+            )
+        if keyword.iskeyword(name):
+            raise ValueError(f"Python cannot call a function {name}: that is one of its keywords")
+    return {name: declaration for name, (declaration,) in chosen.items()}
 
 
 def _project():

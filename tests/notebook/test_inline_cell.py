@@ -79,6 +79,17 @@ def test_cell_of_cuda():
         ('const char* s = R"(}{ ")"; int f() {}', {"f"}),
         ("PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { if (a) {} }", {}),
         ("bool operator==(A a, B b) {}", {}),
+        (
+            "#if 0\nint f() {}\n#if 1\n#else\n#endif\n#else\nint g() {}\n#endif\nint h() {}",
+            {"g", "h"},
+        ),
+        (
+            'extern "C" {\nint f() {}\nint g() {}\n}\nint h() {}',
+            {"f": 'extern "C" int f();', "g": None, "h": "int h();"},
+        ),
+        ("int f(V v = {1, {2}}) {} int g() {}", {"f": "int f(V v = {1, {2}});", "g": "int g();"}),
+        ("V v{1, 2}; struct S { int x = 1; } s; int f() {}", {"f": "int f();"}),
+        ("int x = 1; } ) int f() {}", {}),
         ("", {}),
     ],
 )
@@ -86,4 +97,18 @@ def test_functions_of_a_source(source, found):
     declared = declarations(source)
     assert declared.keys() == set(found)
     for name, declaration in found.items() if isinstance(found, dict) else ():
-        assert declaration in (None, declared[name])
+        assert declaration in (None, *declared[name])
+
+
+@pytest.mark.parametrize(
+    ("source", "words", "said"),
+    [
+        ("int f(int x) {} int f(float x) {}", [], "the cell defines f 2 times: give each a name"),
+        ("int lambda(int x) {}", [], "Python cannot call a function lambda"),
+        ("static int f() {}", [], "the cell defines no function that can be called"),
+        ("int f(int x) {} int f(float x) {} int g() {}", ["h"], "the cell defines no function h"),
+    ],
+)
+def test_functions_that_cannot_be_had(source, words, said):
+    with pytest.raises(ValueError, match=said):
+        compile_cell(source, words, cuda=False)
