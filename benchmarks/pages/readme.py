@@ -40,6 +40,11 @@ def figures(device, results):
             if each["question"] == question and not {"ours", "torch"} & {*each["stale"]}:
                 about = f"torch/extension.h and a kernel, {question}"
                 yield (f"{device}: {about}", *pair(each["samples"]))
+    for each in results["watch"]["results"] if "watch" in results else ():
+        if each["source"] == "plain" and each["edit"] != "header":
+            about = f"watch mode, from a save of the {each['edit']} to the script's first line"
+            samples = {"ours": each["samples"]["watch"], "torch": each["samples"]["torch"]}
+            yield (f"{device}: {about}", *pair(samples))
 
 
 def chosen(each, results):
