@@ -1,8 +1,10 @@
 """Files of the cache that are whole or not there."""
 
+import contextlib
 import hashlib
 import json
 import os
+import shutil
 import time
 
 
@@ -26,10 +28,22 @@ def write_checked(path, value):
 
 def write_whole(path, data):
     """Writes a file that readers see whole or not at all."""
+    with _in_place_of(path) as temporary, open(temporary, "wb") as file:
+        file.write(data)
+
+
+def copy_whole(source, target):
+    """Copies a file with its times; readers of the target see the old or the new one whole."""
+    with _in_place_of(target) as temporary:
+        shutil.copy2(source, temporary)
+
+
+@contextlib.contextmanager
+def _in_place_of(path):
+    """A name to write to, which at the end takes the place of the path."""
     temporary = f"{path}.{os.getpid()}.{time.monotonic_ns()}.tmp"
     try:
-        with open(temporary, "wb") as file:
-            file.write(data)
+        yield temporary
         os.replace(temporary, path)
     finally:
         if os.path.exists(temporary):

@@ -13,7 +13,7 @@ import sys
 import time
 
 from _jit_loader.building.display import is_quiet, say
-from _jit_loader.building.ninja_run import parallel_jobs
+from _jit_loader.building.jobs import parallel_jobs
 
 
 def build_here(name, project):

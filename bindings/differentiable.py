@@ -19,9 +19,9 @@ is also registered as torch.ops.jit_loader.sigmoid. A call takes the first way t
 1. torch.compile is tracing, or autocast changes an argument's dtype: the registered op, which
    becomes one node of the graph.
 2. Ordinary tensors, no gradient: the kernel at once. C++ decides this and calls it (try_forward).
-3. Ordinary tensors with a gradient to record: _Fast, the cheapest autograd.Function.
+3. Ordinary tensors with a gradient to record: Fast, the cheapest autograd.Function.
 4. Everything else (tensor subclasses, modes, torch.func, forward mode, bad arguments): the
-   registered op, where PyTorch's dispatcher sees the call, and _General, the Function that
+   registered op, where PyTorch's dispatcher sees the call, and General, the Function that
    torch.func can transform.
 
 In both Functions autograd itself sums each gradient back to its input's shape and converts it to

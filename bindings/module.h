@@ -185,7 +185,7 @@ inline bool in_order(const Function& function, PyObject* const* given, size_t po
   }
   for (size_t place = 0; place < parameters.size(); ++place) {
     if (ordered[place] == nullptr) {
-      PyErr_Format(PyExc_TypeError, "%s() misses argument '%s'", name, parameters[place]);
+      PyErr_Format(PyExc_TypeError, "%s() is missing argument '%s'", name, parameters[place]);
       return false;
     }
   }

@@ -121,9 +121,13 @@ class Op {
   // That y's first n float32 elements are all x's or none of them.
   void no_partial_overlap(const char* first, const at::Tensor& x, const char* second,
                           const at::Tensor& y, int64_t n) const {
-    const int64_t distance = x.const_data_ptr<float>() - y.const_data_ptr<float>();
-    TORCH_CHECK(distance == 0 || std::abs(distance) >= n, name_, "(): argument '", first,
-                "' partly overlaps '", second, "'; they must be the same memory or separate");
+    const auto address = [](const at::Tensor& tensor) {
+      return reinterpret_cast<intptr_t>(tensor.const_data_ptr<float>());
+    };
+    const int64_t distance = std::abs(address(x) - address(y));
+    TORCH_CHECK(distance == 0 || distance >= n * int64_t{sizeof(float)}, name_, "(): argument '",
+                first, "' partly overlaps '", second,
+                "'; they must be the same memory or separate");
   }
 
   // Brings x and y, on one device, to the dtype that PyTorch promotes theirs to.
@@ -229,8 +233,8 @@ class Op {
                                 " has no forward-mode derivative; use reverse mode");
 #ifndef WITH_CUDA
     TORCH_CHECK(x.is_cpu(), name_, "(): argument '", argument, "' is on ", x.device(), ", but ",
-                name_, " was built with CPU code only, because no nvcc was found; ",
-                "`python -m jit_loader doctor` says how to get one; then start Python again");
+                name_, " was built without CUDA code; ",
+                "`python -m jit_loader doctor` says what CUDA needs here; then start Python again");
 #endif
   }
 

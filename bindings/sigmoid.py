@@ -12,8 +12,7 @@ def sigmoid(x):
     >>> sigmoid(torch.tensor([-1000.0, 0.0, 1000.0]))
     tensor([0.0000, 0.5000, 1.0000])
 
-    Computed from exp(-|x|), so no finite x overflows and results down to the smallest subnormal
-    number are kept.
+    Below about -88 for float32, and -709 for float64, the result is 0, as PyTorch's.
 
     Args:
         x: a tensor of float64, float32, float16 or bfloat16, of any shape and strides. 16-bit types

@@ -2,7 +2,6 @@
 
 import errno
 import os
-import shutil
 import tempfile
 
 from _jit_loader.cache import write_checked
@@ -33,17 +32,6 @@ def publish(folder, manifest, published, contents):
             os.rename(published.folder, tempfile.mkdtemp(prefix=".damaged-", dir=slot_folder))
             os.rename(folder, published.folder)
     _sync(slot_folder)
-
-
-def copy_whole(source, target):
-    """Copies a file with its times; readers of the target see the old or the new one whole."""
-    temporary = f"{target}.{os.getpid()}.tmp"
-    try:
-        shutil.copy2(source, temporary)
-        os.replace(temporary, target)
-    finally:
-        if os.path.exists(temporary):
-            os.unlink(temporary)
 
 
 def _is_whole(build, contents):

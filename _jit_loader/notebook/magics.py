@@ -29,7 +29,7 @@ class Magics(magic.Magics):
             with open(path, "w", encoding="utf-8") as file:
                 file.write(cell)
         if is_new:
-            print(f"{os.path.basename(path)} is a new file in {os.path.dirname(path)}")
+            print(f"new file: {os.path.relpath(path, ops.current_project())}")
         self._reloading.reload()
 
     @magic.cell_magic

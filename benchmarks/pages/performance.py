@@ -23,7 +23,7 @@ NAMES = {"ours": "ours", "torch": "torch", "alone": "compilers alone"}
 def page(by_device):
     """The page's text, from results.read()."""
     lines = HEAD.splitlines()
-    lines += ["", "## Goals", "", *goal_table()]
+    lines += [""]
     for device, results in by_device.items():
         lines += [f"## {device}", "", machine(results), ""]
         for name in SECTIONS:
@@ -34,6 +34,7 @@ def page(by_device):
                 lines += [f"`python -m benchmarks.{name}`", ""]
                 for part in parts:
                     lines += SECTIONS[name](part)
+    lines += ["## Goals", "", *goal_table()]
     return "\n".join(lines).rstrip() + "\n"
 
 

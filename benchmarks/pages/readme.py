@@ -6,6 +6,12 @@ from benchmarks.report import duration
 
 BEGIN = "<!-- figures: written by python -m benchmarks.pages -->"
 END = "<!-- end of figures -->"
+# Of a binding that includes torch/extension.h, and a kernel.
+LOADS = {
+    "from the cache, new process": "loading an extension, unchanged, in a new process",
+    "kernel edit, same process": "loading it after an edit of its kernel, in the same process",
+    "nothing built, 16 processes": "loading it in 16 processes, with nothing built",
+}
 KERNELS = ("add2", "sigmoid", "two_norm", "trilinear, F = 64")
 
 
@@ -15,13 +21,15 @@ def with_figures(text, by_device):
     _, end, after = rest.partition(END)
     if not (begin and end):
         raise ValueError(f"README.md has no lines {BEGIN} and {END} for the figures")
-    rows = [row for device, results in by_device.items() for row in figures(device, results)]
-    block = table(["medians", "ours", "PyTorch", "PyTorch / ours"], rows)
+    block = []
+    for device, results in by_device.items():
+        if rows := list(figures(results)):
+            block += table([device, "ours", "PyTorch", "PyTorch / ours"], rows)
     return "\n".join([before + BEGIN, "", *block, END]) + after
 
 
-def figures(device, results):
-    """Rows of the table for one device."""
+def figures(results):
+    """Rows of the table of one device."""
     for name, number in (("bandwidth", "n"), ("call_overhead", None), ("lltm", None)):
         for each in results[name]["results"] if name in results else ():
             if number and not chosen(each, results[name]["results"]):
@@ -30,21 +38,15 @@ def figures(device, results):
                 continue
             if each.get("question", "step") in ("forward", "backward", "grad, forward"):
                 continue
-            yield (f"{device}: {described(name, each)}", *pair(each["samples"]))
-    for name, question in (
-        ("loading_extension", "from the cache, new process"),
-        ("loading_extension", "kernel edit, same process"),
-        ("loading_extension", "nothing built, 16 processes"),
-    ):
-        for each in results[name]["results"] if name in results else ():
-            if each["question"] == question and not {"ours", "torch"} & {*each["stale"]}:
-                about = f"torch/extension.h and a kernel, {question}"
-                yield (f"{device}: {about}", *pair(each["samples"]))
+            yield described(name, each), *pair(each["samples"])
+    for each in results["loading_extension"]["results"] if "loading_extension" in results else ():
+        if each["question"] in LOADS and not {"ours", "torch"} & {*each["stale"]}:
+            yield LOADS[each["question"]], *pair(each["samples"])
     for each in results["watch"]["results"] if "watch" in results else ():
         if each["source"] == "plain" and each["edit"] != "header":
-            about = f"watch mode, from a save of the {each['edit']} to the script's first line"
+            about = f"from a save of the {each['edit']} to the script's first line, in watch mode"
             samples = {"ours": each["samples"]["watch"], "torch": each["samples"]["torch"]}
-            yield (f"{device}: {about}", *pair(samples))
+            yield about, *pair(samples)
 
 
 def chosen(each, results):

@@ -139,8 +139,8 @@ def _(fault):
     _, middle, end = parts_of_source(
         "bindings/op.h",
         "(): argument '",
-        " was built with CPU code only, because no nvcc was found; ",
-        "`python -m jit_loader doctor` says how to get one; then start Python again",
+        " was built without CUDA code; ",
+        "`python -m jit_loader doctor` says what CUDA needs here; then start Python again",
     )
     yield f"add2(): argument 'a' is on cuda:0, but add2{middle}{end}"
 

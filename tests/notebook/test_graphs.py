@@ -48,8 +48,6 @@ def test_graph_that_is_captured_again_is_silent(graph):
 
 
 def test_graph_goes_with_its_last_user(graph):
-    graphs.mark_stale({"add2"})
-    alive = weakref.ref(graph)
     gc.disable()
     try:
         made_up = MadeUpGraph()

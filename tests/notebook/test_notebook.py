@@ -124,7 +124,7 @@ def test_kernel_cell_rebuilds(notebook):
 
 
 def test_kernel_cell_says_that_a_file_is_new(notebook):
-    assert "other.h is a new file" in notebook.run("%%kernel other.h\n#define A\n").stdout
+    assert "new file: kernels/other.h" in notebook.run("%%kernel other.h\n#define A\n").stdout
     assert (notebook.folder / "kernels" / "other.h").read_text() == "#define A\n"
     assert notebook.run("%%kernel other.h\n#define B\n").stdout == ""
 
