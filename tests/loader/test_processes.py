@@ -126,9 +126,8 @@ def test_lock_is_let_go_where_a_child_was_forked_during_the_build(tiny, wait_for
     child.start()
     builder.join()
     tiny.write("value.h", "#define VALUE 2\n")
-    started = time.monotonic()
     assert tiny.value() == 102
-    assert time.monotonic() - started < 30
+    assert child.is_alive()
     child.kill()
     child.join()
 
