@@ -135,6 +135,8 @@ def load_op(
     PyTorch without CUDA, the op is built for the CPU alone.
 
     Args:
+        extra_cflags, extra_cuda_cflags, extra_ldflags: as load has them. Where none are given, and
+            the op's wrapper in bindings/ has loaded it with some, those hold.
         project: the folder that holds kernels/ and bindings/; by default the nearest such folder
             above the calling file that has the op, else the current one.
         defines: macros of a variant, such as {"THREADS_PER_BLOCK": 256}: a build and a module of
@@ -146,8 +148,8 @@ def load_op(
     """
     from _jit_loader import project as _project
 
-    project = project or _project.project_of(sys._getframe(1).f_code.co_filename, name)
-    project = os.path.realpath(project)
+    file = sys._getframe(1).f_code.co_filename
+    project = os.path.realpath(project or _project.project_of(file, name))
     flags = {
         "extra_cflags": list(extra_cflags or ()),
         "extra_cuda_cflags": list(extra_cuda_cflags or ()),
@@ -159,6 +161,7 @@ def load_op(
         if not isinstance(defines, dict):
             return variants.load_all(name, project, flags, defines, on_load)
         flags = variants.flags_of(flags, defines)
+    flags = _project.flags_for(file, name, project, flags)
     return _project.load_op(name, project, flags, on_load)
 
 

@@ -43,6 +43,18 @@ def load_op(name, project, flags, on_load=None):
     return module
 
 
+def flags_for(file, name, project, flags):
+    """The flags of a call in a file: where it gives none, and is no wrapper, those of the wrapper.
+
+    Else it would put a build without them in force for all who use the wrapper.
+    """
+    if any(flags.values()) or (project, name) not in _asked:
+        return flags
+    folder = os.path.dirname(os.path.realpath(file)) if os.path.isabs(file) else ""
+    is_wrapper = folder == os.path.join(project, "bindings")
+    return flags if is_wrapper else _asked[project, name][1]
+
+
 def load(name, project, flags):
     """Loads an op, by all that its requests depend on but files; returns a _jit_loader.Loaded.
 

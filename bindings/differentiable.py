@@ -232,6 +232,11 @@ def differentiable(
 
         def use(module):
             nonlocal forward
+            if not hasattr(module, f"try_{function}"):
+                raise AttributeError(
+                    f"the binding of {name} has no function {function!r}: it defines it by "
+                    f'define_with_try<...>(module, "{function}", ...)'
+                )
             forward = getattr(module, function)
             scope["try_forward"] = getattr(module, f"try_{function}")
 
@@ -350,7 +355,7 @@ def differentiable(
         exec(compile(source, f"<the call of {name}>", "exec"), scope)
         if call is None:
             call = _calls[body.__module__, name] = scope[name]
-        elif build_of is None:
+        elif build_of is None and hasattr(call, "build"):  # IPython's autoreload may have taken it
             call.build.users.clear()  # which may use what the binding no longer has
         call.__code__, call.__defaults__ = scope[name].__code__, scope[name].__defaults__
         functools.update_wrapper(call, body)

@@ -51,6 +51,14 @@ class BeforeCell:
 
     def _after(self, result):
         self._reloading.take_stock()
+        self._keep_autoreload_away()
+
+    def _keep_autoreload_away(self):
+        """From the wrappers: it would put a decorated function's bare body in force."""
+        autoreload = self._shell.magics_manager.registry.get("AutoreloadMagics")
+        if autoreload is not None:
+            for module in self._reloading.wrappers():
+                autoreload._reloader.mark_module_skipped(module.__name__)
 
     def visit(self, tree):
         """Called by IPython with the cell's syntax tree, once before it is run."""

@@ -11,6 +11,11 @@ TOKEN = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 IF = re.compile(r"\s*#\s*(?P<word>if|elif|else|endif)(?P<never>\s+(?:0|false)\b)?")
+# A macro's call, and attributes; a declaration does without them.
+BEFORE = re.compile(
+    r"(\s*(?!extern\b)(__attribute__\s*\(\(.*?\)\)|\w+\s*\([^()]*\)(?=\s*[\w:]+[\s&*]))\s*;?)*",
+    re.DOTALL,
+)
 FUNCTION = re.compile(r"(?P<type>[^()=]*[\s&*])(?P<name>[A-Za-z_]\w*)\s*\([^{}]*$")
 # Functions that another source cannot link to, and those that run on the GPU.
 HIDDEN = {
@@ -30,6 +35,8 @@ def declarations(source):
     found = {}
     for start, end, has_c_linkage in _before_bodies(plain):
         head = _without(r"<[^<>]*>", _without(r"\{[^{}]*\}", plain[start:end]))
+        before = len(BEFORE.match(head)[0])
+        start, head = start + before, head[before:]
         function = FUNCTION.fullmatch(head)
         if function is None or function["name"] in HIDDEN:
             continue

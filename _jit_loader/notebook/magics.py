@@ -83,7 +83,9 @@ def _kernel_path(line):
     except FileNotFoundError as error:
         raise UsageError(f"%%kernel: {error}") from None
     path = os.path.normpath(os.path.join(folder, words[0].removeprefix("kernels/")))
-    if not path.startswith(folder + os.sep) or not os.path.isdir(os.path.dirname(path)):
+    if path.startswith(folder + os.sep) and not os.path.isdir(os.path.dirname(path)):
+        raise UsageError(f"%%kernel: there is no folder {os.path.dirname(path)}")
+    if not path.startswith(folder + os.sep):
         raise UsageError(f"%%kernel writes to {folder}, and {words[0]!r} leads elsewhere")
     return path
 

@@ -6,11 +6,19 @@ graphs.py that a captured CUDA graph tells that it is not.
 """
 
 import sys
+import types
 
 from _jit_loader.reloading import graphs
 from _jit_loader.reloading.ops import Ops
 from _jit_loader.reloading.references import replace_references
 from _jit_loader.reloading.wrappers import Wrappers
+
+
+def _is_python(module):
+    """Not a compiled one: what was built before goes on as it was."""
+    return isinstance(module, types.ModuleType) and str(vars(module).get("__file__")).endswith(
+        ".py"
+    )
 
 
 class Reloading:
@@ -44,10 +52,14 @@ class Reloading:
         names = [*(module.__name__ for module in wrappers), *pairs]
         graphs.mark_stale({name.rpartition(".")[2] for name in names})
 
+    def wrappers(self):
+        """The modules beside the ops that are in force."""
+        return self._wrappers.modules()
+
     def _replace(self, pairs):
         if pairs:
-            modules = self._wrappers.modules()
-            replace_references(pairs, [self._namespace, *map(vars, modules)])
+            namespaces = [vars(m) for m in list(sys.modules.values()) if _is_python(m)]
+            replace_references(pairs, [self._namespace, *namespaces])
 
     def take_stock(self):
         """Makes the next look a quick one. It takes as long as some looks: not before a cell."""

@@ -1,11 +1,13 @@
 """Makes a function or class that others have imported the one of the new code."""
 
 import contextlib
+import enum
 import sys
 import types
 
 # Where a method keeps its functions that is none itself.
 WRAPPED = ("__func__", "fget", "fset", "fdel")
+METHODS = (types.FunctionType, property, classmethod, staticmethod)
 # Each object has its own.
 OWN_ATTRIBUTES = {"__dict__", "__weakref__", "__module__", "__qualname__", "__name__"}
 
@@ -52,11 +54,13 @@ def _take_over(old, new, kept):
         if type(old) is type(new) is types.FunctionType:
             _take_over_function(old, new)
             return True
+        if isinstance(old, enum.EnumMeta) and type(old) is type(new):
+            return _take_over_enum(old, new)
         if isinstance(old, type) and type(old) is type(new):
             _take_over_class(old, new, kept)
             return True
     except (TypeError, ValueError, AttributeError):
-        pass  # another number of closed-over variables, another layout, an enum, ...
+        pass  # another number of closed-over variables, another layout, ...
     return False
 
 
@@ -70,6 +74,17 @@ def _take_over_function(old, new):
         setattr(old, name, getattr(new, name))
     vars(old).clear()
     vars(old).update(vars(new))
+
+
+def _take_over_enum(old, new):
+    """Members are asked for by identity: the old ones stay where they are the same as the new."""
+    members = [[(name, member.value) for name, member in e.__members__.items()] for e in (old, new)]
+    if members[0] != members[1]:
+        return False
+    for name, value in vars(new).items():
+        if isinstance(value, METHODS) and not name.startswith("_"):
+            setattr(old, name, value)
+    return True
 
 
 def _take_over_class(old, new, kept):

@@ -63,6 +63,8 @@ class Saves:
             if isinstance(message, str):
                 raise RuntimeError(f"files cannot be watched: {message}")
             paths += message
+        # One that was removed, or renamed, is watched no longer, though it come again.
+        self._watched.difference_update(path for path in paths if not os.path.isdir(path))
         return paths
 
 

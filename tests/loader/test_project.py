@@ -99,6 +99,24 @@ def test_edited_kernel_is_in_force_for_all_who_asked(project):
     assert seen == [old, new], "nothing changed, nobody is told"
 
 
+def test_flags_of_the_wrapper_hold_for_who_gives_none(project):
+    def wrapper(flags):
+        source = f"module = load_op('answer', extra_cflags={flags}, on_load=seen.append)"
+        exec(compile(source, str(project / "bindings" / "answer.py"), "exec"), outside)
+
+    seen = []
+    outside = {"load_op": jit_loader.load_op, "seen": seen}
+    (project / "kernels" / "answer_cpu.cpp").write_text("long answer() { return ANSWER; }\n")
+    wrapper(["-DANSWER=5"])
+    assert jit_loader.load_op("answer", project=str(project)).get() == 5
+    assert len(seen) == 1
+    (project / "kernels" / "answer_cpu.cpp").write_text(
+        "#ifndef ANSWER\n#define ANSWER 6\n#endif\nlong answer() { return ANSWER; }\n"
+    )
+    wrapper([])  # as it is executed anew in a notebook
+    assert seen[-1].get() == 6
+
+
 def test_project_may_be_spelled_in_any_way(project, monkeypatch, tmp_path):
     seen = []
     monkeypatch.chdir(project)

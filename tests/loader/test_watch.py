@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+import shutil
 import sys
 from pathlib import Path
 
@@ -313,6 +314,18 @@ def test_new_folder(session):
     session.run("import later.module\n")
     session.write("project/examples/later/module.py", "print('imported')\n")
     assert "imported\n" in session.until_the_end()
+
+
+def test_folder_that_is_removed_and_made_again(session):
+    script = f"import sys\nsys.path.insert(0, {str(session.folder / 'beside')!r})\nimport module\n"
+    session.write("beside/module.py", "print('first')\n")
+    assert "first\n" in session.run(script)
+    shutil.rmtree(session.folder / "beside")
+    assert "No module named 'module'" in session.until_the_end()
+    session.write("beside/module.py", "print('second')\n")
+    assert "second\n" in session.run(script + "\n")
+    session.write("beside/module.py", "print('third')\n")
+    assert "third\n" in session.until_the_end()
 
 
 def test_output_of_printf_is_not_lost(session):

@@ -34,6 +34,29 @@ def test_function_with_new_defaults_docstring_and_attributes():
     assert (f(), f.__doc__, f.kind, hasattr(f, "gone")) == ((2, 3), "New.", "new", False)
 
 
+ENUM = """
+import enum
+class Mode(enum.Enum):
+    ONCE = 1
+    {more} = 2
+    def times(self):
+        return {factor} * self.value
+def is_once(mode):
+    return mode is Mode.ONCE
+"""
+
+
+def test_members_of_an_enum():
+    module = Module(ENUM.format(more="TWICE", factor=1))
+    Mode, once = module.Mode, module.Mode.ONCE
+    assert module.execute(ENUM.format(more="TWICE", factor=10)) == []
+    assert module.Mode is Mode
+    assert (module.is_once(once), once.times(), Mode.TWICE.times()) == (True, 10, 20)
+    ((old, new),) = module.execute(ENUM.format(more="THRICE", factor=10))
+    assert (old, new) == (Mode, module.Mode)
+    assert [*new.__members__] == ["ONCE", "THRICE"]
+
+
 DECORATED = """
 import functools
 def decorate(f):

@@ -90,6 +90,9 @@ def test_cell_of_cuda():
         ("int f(V v = {1, {2}}) {} int g() {}", {"f": "int f(V v = {1, {2}});", "g": "int g();"}),
         ("V v{1, 2}; struct S { int x = 1; } s; int f() {}", {"f": "int f();"}),
         ("int x = 1; } ) int f() {}", {}),
+        ("GENERATE(one, 1)\nint f(int x) {}", {"f": "int f(int x);"}),
+        ("__attribute__((noinline)) int f() {} GENERATE(a)\nauto g(int x) -> int {}", {"f", "g"}),
+        ("#define F(x) 1\nint f() {} int g(int x) noexcept {}", {"f", "g"}),
         ("", {}),
     ],
 )

@@ -58,6 +58,29 @@ def test_module_that_a_cell_has_loaded_itself_is_the_new_one_for_all(notebook):
     assert notebook.succeed("print(get(), described())") == "14 the answer is 14"
 
 
+def test_function_that_another_module_has_imported_is_the_new_one(notebook):
+    notebook.write("model.py", "from tiny.bindings.answer import get\nask = lambda: get()\n")
+    notebook.succeed("import sys; sys.path.insert(0, ''); import model")
+    notebook.edit("kernels/answer_math.h", "42", "16")
+    assert notebook.succeed("print(model.ask())") == "16"
+
+
+def test_autoreload_leaves_the_wrappers_alone(notebook):
+    wrapper = "bindings/answer.py"
+    notebook.write(
+        wrapper, (notebook.folder / wrapper).read_text() + "def added():\n    return 1 + get()\n"
+    )
+    notebook.succeed("%load_ext autoreload\n%autoreload 2\nfrom tiny.bindings.answer import added")
+    skipped = "'tiny.bindings.answer' in get_ipython().magics_manager.registry"
+    skipped += "['AutoreloadMagics']._reloader.skip_modules"
+    try:
+        assert notebook.in_force(skipped) == "True"
+        notebook.edit(wrapper, "1 + get()", "2 + get()")
+        assert notebook.succeed("print(added())") == "44"
+    finally:
+        notebook.succeed("%autoreload 0\n%unload_ext autoreload")
+
+
 def test_function_that_is_renamed_in_the_binding(notebook):
     notebook.edit("bindings/answer.cpp", '"get", get', '"got", get')
     outcome = notebook.run("print(get())")
