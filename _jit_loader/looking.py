@@ -32,4 +32,4 @@ def _with_exports(error, requests):
     """The error, and why no export stands in for the tool."""
     from _jit_loader.exporting.refusal import why_not_exported
 
-    return ToolMissing("\n".join([str(error), *why_not_exported(requests)]))
+    return type(error)("\n".join([str(error), *why_not_exported(requests)]))

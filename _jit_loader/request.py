@@ -166,6 +166,10 @@ class Request:
         return [*machine.processor(), *machine.gpu_architectures()]
 
 
+# Python looks for PyInit_ and 200 characters; a file's name, with its ".so", has 255.
+NAME_LIMITS = {"module": 200, "library": 252, "executable": 252}
+
+
 def _check_name(name, form):
     """A module's name is one of C++ and of Python; any name is that of a file in the cache."""
     if form == "module" and not (name.isidentifier() and name.isascii()):
@@ -177,6 +181,11 @@ def _check_name(name, form):
         raise ValueError(
             f"{name!r} cannot name an extension: it becomes the name of a file, so it takes "
             "letters, digits, '_', '-' and '.' only, and no '.' first"
+        )
+    if len(name) > NAME_LIMITS[form]:
+        raise ValueError(
+            f"{name!r} cannot name an extension: it has {len(name)} characters, and "
+            f"{NAME_LIMITS[form]} are the most"
         )
 
 

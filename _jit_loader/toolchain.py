@@ -17,7 +17,20 @@ HELPERS = ("as", "ld")  # what a C++ compiler runs of PATH
 
 def cxx_command():
     """The words of the C++ compiler's command, as PyTorch chooses it: $CXX, else c++."""
-    return shlex.split(os.environ.get("CXX", "")) or ["c++"]
+    return _words_of("CXX") or ["c++"]
+
+
+def _words_of(variable):
+    """The words of an environment variable, as a shell splits them."""
+    return split(os.environ.get(variable, ""), f"the environment variable {variable}")
+
+
+def split(text, what):
+    """The words of a text as a shell splits them; raises a ValueError that says what it is."""
+    try:
+        return shlex.split(text)
+    except ValueError as error:  # "No closing quotation"
+        raise ValueError(f"{what}: {error}: {text}") from None
 
 
 def find_program(name):
@@ -60,7 +73,7 @@ def nvcc_path():
 
 
 def _nvcc_candidates():
-    named = shlex.split(os.environ.get("PYTORCH_NVCC", ""))
+    named = _words_of("PYTORCH_NVCC")
     if named:
         return _candidates(named[-1])
     home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")

@@ -15,7 +15,13 @@ from _jit_loader.building import closure, ptxas, reasons
 from _jit_loader.building.checker import make_checker
 from _jit_loader.building.compile_commands import update_compile_commands
 from _jit_loader.building.display import BuildLine, say
-from _jit_loader.building.errors import CompileError, LoadError, compile_error, named_files
+from _jit_loader.building.errors import (
+    LOAD_ERRORS,
+    CompileError,
+    LoadError,
+    compile_error,
+    named_files,
+)
 from _jit_loader.building.flags import (
     cuda_home,
     is_gnu,
@@ -57,6 +63,7 @@ class Attempt:
         self.warning = None
         self.careful, self.verbose = careful, verbose
         self.published = None  # the Build, once there is one
+        self.keeps_objects = False  # where it fails
 
     def run(self):
         try:
@@ -68,10 +75,7 @@ class Attempt:
             self._run_ninja(text)
             return self.open_library()
         except CompileError as error:
-            failed = self._failed_folder()
-            shutil.rmtree(failed, ignore_errors=True)
-            with contextlib.suppress(OSError):  # another has put its own there
-                os.rename(self.folder, failed)
+            self.keeps_objects = True
             # What lies between is PyTorch's and ours; the error is in the user's source.
             raise error.with_traceback(None) from None
         except OSError as error:
@@ -83,6 +87,8 @@ class Attempt:
         finally:
             if self.line is not None:
                 self.line.close()
+            if self.keeps_objects:
+                self._keep()
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def _load_arguments(self):
@@ -127,8 +133,13 @@ class Attempt:
             opened = hit.open_library(private.library, build_key, name, self.request.form)
         except LoadError:
             raise  # what this process has loaded before is in the way, and in no other's
-        except ImportError as error:
-            self._fail([f"error: cannot be loaded: {error}"], LoadError)
+        except Exception as error:
+            theirs, ours = LOAD_ERRORS[self.request.form]
+            if isinstance(error, theirs):
+                # PyTorch's OSError names the library only.
+                self._fail([f"error: cannot be loaded: {error.__cause__ or error}"], ours)
+            self.keeps_objects = True  # they are good: it is the module that raises this
+            raise
         self.published = Build(os.path.join(slot.folder, build_key), self.request)
         # Before another thread can find it, which would open it a second time.
         opened = hit.adopt(self.published.library, opened)
@@ -285,12 +296,18 @@ class Attempt:
             os.path.join(self.folder, "failure.json"),
             {
                 "message": str(error),
-                "is_load_error": kind is LoadError,
+                "is_load_error": kind is not CompileError,
                 "time": time.time(),
                 "sources": sources,
             },
         )
         raise kind(*error.args)
+
+    def _keep(self):
+        failed = self._failed_folder()
+        shutil.rmtree(failed, ignore_errors=True)
+        with contextlib.suppress(OSError):  # another has put its own there
+            os.rename(self.folder, failed)
 
     def _failed_folder(self):
         """Where a failed build is kept: its objects are as good as any, and it can be run again."""

@@ -9,7 +9,7 @@ import time
 
 from _jit_loader import hit, toolchain
 from _jit_loader.building.attempt import Attempt, private_prefix
-from _jit_loader.building.errors import CompileError, LoadError, ToolMissing
+from _jit_loader.building.errors import LOAD_ERRORS, CompileError, CudaMissing, ToolMissing
 from _jit_loader.building.inputs import InputsChanged
 from _jit_loader.building.lock import build_lock
 from _jit_loader.building.ninja_run import ninja_path
@@ -35,6 +35,7 @@ def build(request, slot, verbose):
     failure_before = read_checked(_failure_path(slot))
     check_tools(request)
     check_paths(request)
+    check_flags(request)
     limit = cache_limit()
     try:
         os.makedirs(cache_folder(), mode=0o700, exist_ok=True)
@@ -73,7 +74,7 @@ def check_tools(request):
             f"{request.title} has to be compiled, and ninja was not found. Run: pip install ninja"
         )
     if request.with_cuda and (why_not := toolchain.why_no_cuda()) is not None:
-        raise ToolMissing(f"{request.title} has CUDA code to compile: {why_not}")
+        raise CudaMissing(f"{request.title} has CUDA code to compile: {why_not}")
 
 
 def check_paths(request):
@@ -90,6 +91,24 @@ def check_paths(request):
             raise ValueError(
                 f"{request.title}: {tool} takes no path with any of {refused!r} in it: {path!r}"
             )
+
+
+def check_flags(request):
+    """Refuses flags that ninja, or the shell that it runs, could not take."""
+    arguments = {
+        "extra_cflags": request.extra_cflags,
+        "extra_cuda_cflags": request.extra_cuda_cflags,
+        "extra_ldflags": request.extra_ldflags,
+        **{f"the flags of {source}": flags for source, flags in request.source_flags.items()},
+    }
+    for argument, flags in arguments.items():
+        for flag in flags:
+            if "\n" in flag:
+                raise ValueError(
+                    f"{request.title}: ninja takes no flag with a line break in it: {flag!r} in "
+                    f"{argument}"
+                )
+        toolchain.split(" ".join(flags), f"{request.title}: {argument}")
 
 
 def _build_until_stable(request, slot, verbose):
@@ -119,7 +138,8 @@ def _raise_shared_failure(slot, failure_before):
     roots, contents = slot.request.roots, slot.contents()
     sources = failure["sources"].items()
     if all(contents.digest(roots.absolute(path)) == digest for path, digest in sources):
-        raise (LoadError if failure["is_load_error"] else CompileError)(failure["message"])
+        kind = LOAD_ERRORS[slot.request.form][1] if failure["is_load_error"] else CompileError
+        raise kind(failure["message"])
 
 
 def _remove_leftovers(slot_folder, excludes):

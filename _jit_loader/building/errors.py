@@ -82,11 +82,24 @@ class CompileError(ShownAlone, RuntimeError):
 
 
 class LoadError(CompileError, ImportError):
-    """A source compiled and the library cannot be imported; PyTorch has an ImportError here."""
+    """A source compiled and the module cannot be imported; PyTorch has an ImportError here."""
+
+
+class LibraryLoadError(CompileError, OSError):
+    """The same for a library of operators (is_python_module=False): PyTorch has an OSError here."""
+
+
+# What opening a form raises, and what is raised for it. (Python has no class that is both an
+# ImportError and an OSError.)
+LOAD_ERRORS = {"module": (ImportError, LoadError), "library": (OSError, LibraryLoadError)}
 
 
 class ToolMissing(ShownAlone, RuntimeError):
     """Something has to be compiled and cannot be here; the message says what to install."""
+
+
+class CudaMissing(ToolMissing, OSError):
+    """CUDA code has to be compiled and cannot be here; PyTorch has an OSError without CUDA_HOME."""
 
 
 def compile_error(name, output, folder, project, ninja, sources):

@@ -84,6 +84,37 @@ def test_undefined_symbol_is_an_error_and_nothing_is_published(tiny, tmp_path):
     assert not list((tmp_path / "cache").rglob("manifest.json"))
 
 
+def test_library_that_cannot_be_opened(tiny, tmp_path):
+    """The same where torch.ops.load_library opens it; what compiled does so only once."""
+    tiny.write("other.cpp", 'int nope(int);\nextern "C" { int (*pointer)(int) = nope; }\n')
+    source = tiny.sources[1]
+    for compiled in (["other.cpp"], []):
+        with pytest.raises(jit_loader.CompileError) as error:
+            jit_loader.load("library", source, is_python_module=False)
+        assert isinstance(error.value, OSError), "as torch.utils.cpp_extension.load raises"
+        lines = str(error.value).splitlines()
+        assert lines[0] == "library: other.cpp:1: error: undefined symbol: nope(int)"
+        assert "declared, but not defined" in lines[2]
+        assert Path(lines[3].split(": ")[1]).exists()
+        assert tiny.compiled() == compiled
+    assert not list((tmp_path / "cache").rglob("manifest.json"))
+
+
+@pytest.mark.parametrize("kind", ["ValueError", "FileNotFoundError"])
+def test_module_that_raises_an_error_of_its_own(tiny, kind):
+    text = (tiny.folder / "module.cpp").read_text()
+    raising = f'PyErr_SetString(PyExc_{kind}, "not here"); return nullptr;'
+    tiny.write("module.cpp", text.replace("return PyModule_Create(&definition);", raising))
+    for compiled in (["module.cpp", "other.cpp"], []):
+        with pytest.raises((ValueError, FileNotFoundError), match=r"^not here$") as error:
+            tiny.load()
+        assert type(error.value).__name__ == kind
+        assert tiny.compiled() == compiled
+    tiny.write("module.cpp", text)
+    assert tiny.value() == 101
+    assert tiny.compiled() == ["module.cpp"]
+
+
 def test_undefined_reference_is_named(tiny):
     tiny.write("other.cpp", "long another_name(void) { return 1; }\n")
     with pytest.raises(jit_loader.CompileError, match=r"^tiny: .*undefined reference to "):
@@ -137,6 +168,19 @@ def test_no_compiler(tiny, monkeypatch, tmp_path):
         tiny.load()
     monkeypatch.delenv("CXX")
     assert tiny.value() == 101
+
+
+def test_no_cuda(tiny, monkeypatch):
+    monkeypatch.setattr("_jit_loader.toolchain.why_no_cuda", lambda: "nvcc was not found")
+    with pytest.raises(RuntimeError, match=r"has CUDA code to compile: nvcc was not") as error:
+        tiny.load(with_cuda=True)
+    assert isinstance(error.value, OSError), "as torch.utils.cpp_extension.load raises"
+
+
+def test_compiler_with_an_open_quote(tiny, monkeypatch):
+    monkeypatch.setenv("CXX", 'g++ "')
+    with pytest.raises(ValueError, match=r'variable CXX: No closing quotation: g\+\+ "'):
+        tiny.load()
 
 
 def test_no_ninja(tiny, monkeypatch):

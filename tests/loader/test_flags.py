@@ -16,3 +16,20 @@ def test_clang_links_an_openmp_of_its_own(tiny, version, linked):
     calls = tiny.calls_path.read_text().splitlines()
     link = next(call for call in calls if " -shared " in call and "-ltorch" in call)
     assert ("-fopenmp" in link.split()) is linked
+
+
+@pytest.mark.parametrize("argument", ["extra_cflags", "extra_cuda_cflags", "extra_ldflags"])
+@pytest.mark.parametrize(
+    ("flag", "said"), [('-DX="a', 'No closing quotation: -DX="a'), ("-DX\n-DY", "line break")]
+)
+def test_flag_that_cannot_be_is_named(tiny, argument, flag, said):
+    with pytest.raises(ValueError, match=said) as error:
+        tiny.load(**{argument: [flag]})
+    assert argument in str(error.value)
+    assert tiny.compiled() == []
+
+
+def test_quotes_across_flags(tiny):
+    """PyTorch joins them, and so does the shell."""
+    tiny.write("value.h", "#define VALUE sizeof X\n")
+    assert tiny.value(extra_cflags=["-DX='\"a", "b\"'"]) == 104

@@ -126,6 +126,19 @@ def test_name_that_is_no_identifier_is_refused(tiny, tmp_path, name):
     assert sorted(tmp_path.rglob("*")) == before
 
 
+def test_long_name(tiny):
+    """As long as Python and a file system take it, and longer."""
+    name = "n" * 200
+    module = _read(tiny, "module.cpp").replace("PyInit_tiny", f"PyInit_{name}")
+    tiny.write("module.cpp", module)
+    assert jit_loader.load(name, tiny.sources).value() == 101
+    assert jit_loader.load("n" * 252, tiny.sources[1], is_python_module=False).endswith(".so")
+    with pytest.raises(ValueError, match="has 201 characters, and 200 are"):
+        jit_loader.load("n" * 201, tiny.sources)
+    with pytest.raises(ValueError, match="has 253 characters, and 252 are"):
+        jit_loader.load("n" * 253, tiny.sources[1], is_python_module=False)
+
+
 def test_cache_behind_a_symlink(tiny, tmp_path, monkeypatch):
     (tmp_path / "disk").mkdir()
     (tmp_path / "link").symlink_to("disk")

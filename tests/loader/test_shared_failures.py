@@ -8,22 +8,22 @@ import jit_loader
 fork = multiprocessing.get_context("fork")
 
 
-def _build_and_wait(tiny, wait_for, monkeypatch, capfd, meanwhile):
+def _build_and_wait(tiny, wait_for, monkeypatch, capfd, meanwhile, load=None):
     """What a builder and a process that waits for it get when something is done meanwhile."""
     monkeypatch.setenv("JIT_LOADER_QUIET", "0")
     begun = tiny.slow_down(1)
     results = [fork.SimpleQueue(), fork.SimpleQueue()]
 
-    def load(result):
+    def load_and_tell(result):
         try:
-            result.put(tiny.value())
+            result.put((load or tiny.value)())
         except RuntimeError as error:
             result.put(str(error))
 
-    builder = fork.Process(target=load, args=(results[0],))
+    builder = fork.Process(target=load_and_tell, args=(results[0],))
     builder.start()
     wait_for(begun.exists)
-    waiter = fork.Process(target=load, args=(results[1],))
+    waiter = fork.Process(target=load_and_tell, args=(results[1],))
     waiter.start()
     wait_for(lambda: "waiting for process" in capfd.readouterr().err)
     meanwhile()
@@ -38,6 +38,21 @@ def test_same_files_share_the_error(tiny, wait_for, monkeypatch, capfd):
     assert one == other
     assert "other.cpp:1: error: " in one
     assert tiny.compiled().count("other.cpp") == 1
+
+
+def test_library_that_cannot_be_opened(tiny, wait_for, monkeypatch, capfd):
+    tiny.write("other.cpp", "int nope(int);\nint (*pointer)(int) = nope;\n")
+
+    def load():
+        try:
+            jit_loader.load("tiny", tiny.sources[1], is_python_module=False)
+        except OSError as error:
+            return str(error)
+
+    one, other = _build_and_wait(tiny, wait_for, monkeypatch, capfd, lambda: None, load)
+    assert one == other
+    assert "other.cpp:1: error: undefined symbol: nope(int)" in one
+    assert tiny.compiled() == ["other.cpp"]
 
 
 def test_source_that_was_fixed_meanwhile(tiny, wait_for, monkeypatch, capfd):
