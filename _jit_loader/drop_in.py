@@ -50,7 +50,7 @@ def load_inline(arguments):
 def _load(kind, question, requests, arguments):
     name, verbose, build_directory = map(arguments.get, ("name", "verbose", "build_directory"))
     loaded = _jit_loader.load(name, kind, question, requests, _form(arguments), verbose)
-    if build_directory is not None:
+    if build_directory:
         target = os.path.join(build_directory, os.path.basename(loaded.path))
         if not _is_copy(target, loaded.path):
             os.makedirs(build_directory, exist_ok=True)
@@ -81,7 +81,7 @@ def _form(arguments):
 
 
 def _list(value):
-    if value is None:
+    if not value:  # PyTorch takes "" for "not given" as well
         return []
     return [value] if isinstance(value, str | os.PathLike) else list(value)
 

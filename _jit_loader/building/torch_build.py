@@ -24,8 +24,6 @@ def build_with_torch(steps, load_arguments):
         # PyTorch would rename a changed module to <name>_v1, and compile everything again.
         versions = module.JIT_EXTENSION_VERSIONER.entries
         theirs = versions.pop(name, None)
-        if steps.cuda_home is not None:
-            module.CUDA_HOME = steps.cuda_home
         _thread.steps = steps
         try:
             return original("load")(**load_arguments)
@@ -61,6 +59,8 @@ def cpp_extension():
         _replace(module, last_step, lambda steps, *_, **__: steps.open_library())
     if hasattr(module, "FileLock"):  # from 2.14 or so; nobody else builds in a private folder
         _replace(module, "FileLock", lambda steps, *_, **__: contextlib.nullcontext())
+    # Not by CUDA_HOME, which is the program's, and one for all threads.
+    _replace(module, "_join_cuda_home", lambda steps, *paths: os.path.join(steps.cuda_home, *paths))
     # Ours is found by its path, whether or not PATH leads there.
     _replace(module, "verify_ninja_availability", lambda steps: None)
     # Runs the compiler twice to warn of one older than any that compiles these headers.

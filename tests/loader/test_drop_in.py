@@ -3,6 +3,7 @@
 import inspect
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -96,6 +97,36 @@ def test_build_directory_gets_the_library(tiny, tmp_path):
     tiny.load(build_directory=folder)
     assert library.exists()
     assert tiny.compiled() == []
+
+
+def test_build_directory_of_no_name_is_none(tiny):
+    assert tiny.value(build_directory="") == 101
+
+
+def test_inline_without_cuda_sources(cache):
+    """PyTorch takes an empty text for none."""
+    texts = {"cpp_sources": "long one() { return 1; }", "cuda_sources": ""}
+    texts["cpp_sources"] = (
+        "#include <pybind11/pybind11.h>\n" + texts["cpp_sources"] + "\n"
+        'PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("one", &one); }'
+    )
+    assert jit_loader.load_inline("empty", **texts, no_implicit_headers=True).one() == 1
+
+
+def test_cuda_home_stays_the_programs(monkeypatch):
+    """PyTorch's load finds the toolkit that we have found, and nobody else does."""
+    seen = []
+
+    def load(name):
+        seen.extend([cpp_extension._join_cuda_home("bin"), cpp_extension.CUDA_HOME])
+
+    torch_build.cpp_extension()
+    monkeypatch.setattr(cpp_extension, "CUDA_HOME", "/of/the/program")
+    monkeypatch.setitem(torch_build._originals, "load", load)
+    torch_build.build_with_torch(SimpleNamespace(cuda_home="/ours"), {"name": "any"})
+    assert seen == ["/ours/bin", "/of/the/program"]
+    assert cpp_extension.CUDA_HOME == "/of/the/program"
+    assert cpp_extension._join_cuda_home("bin") == "/of/the/program/bin"
 
 
 def test_verbose_prints_what_the_compiler_is_told(tiny, capfd):
