@@ -62,7 +62,7 @@ def run_ninja(folder, on_started, on_finished, verbose=False):
     output, said = [], {}
     current = []
     try:
-        with _watched(process):
+        with process.stdout, _watched(process):
             with contextlib.suppress(BrokenPipeError), process.stdin as pipe:
                 pipe.write(b"start\n")  # to one that was killed: its exit code says it
             on_started()

@@ -1,10 +1,12 @@
 """Many processes and threads on one cache; processes that die at any moment."""
 
+import gc
 import multiprocessing
 import re
 import socket
 import threading
 import time
+import warnings
 from pathlib import Path
 
 import jit_loader
@@ -33,6 +35,14 @@ def _in_processes(tiny, count):
     for process in processes:
         process.join()
     return results
+
+
+def test_build_closes_its_pipes(tiny):
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        tiny.load()
+        gc.collect()
+    assert [str(warning.message) for warning in warned] == []
 
 
 def test_cold_processes_compile_once(tiny):
