@@ -73,16 +73,19 @@ def _last_request(title):
 
 
 def _memo_and_project(folder, manifest):
-    """The memo of the last load of a build, and the folder that '<project>' stood for in it.
+    """The memo of the last load of a request, and the folder that '<project>' stood for in it.
 
-    Manifests know the project's files by relative paths only, so that a cache can be shared.
+    Of any of its builds: who goes back to an earlier version is led to an earlier one. Manifests
+    know the project's files by relative paths only, so that a cache can be shared.
     """
     from _jit_loader.pruning import memos
 
-    inside = [path[len("<project>") :] for path in manifest["own"] if path.startswith("<project>/")]
+    sources = manifest["request"]["sources"]
+    inside = [path[len("<project>") :] for path in sources if path.startswith("<project>/")]
+    slot_folder = os.path.dirname(folder)
     newest_first = sorted(memos(), key=lambda item: -os.stat(item[0]).st_mtime)
     for memo_path, memo in newest_first:
-        if inside and os.path.dirname(memo.library) == folder:
+        if inside and os.path.dirname(os.path.dirname(memo.library)) == slot_folder:
             for path in memo.paths():
                 if path.endswith(inside[0]):
                     return memo_path, path[: -len(inside[0])]

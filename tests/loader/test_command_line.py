@@ -333,6 +333,18 @@ def test_why_of_an_extension_in_the_cache(command, tiny, tmp_path, monkeypatch):
     assert sorted(out.splitlines()) == ["tiny: other.cpp is missing", "tiny: value.h changed"]
 
 
+def test_why_after_going_back(command, tiny, tmp_path, monkeypatch):
+    """The last load has found a build that is not the newest."""
+    monkeypatch.chdir(tmp_path)
+    for value in (1, 2, 1):
+        tiny.write("value.h", f"#define VALUE {value}\n")
+        assert tiny.value() == 100 + value
+    in_cache = "tiny: in the cache; nothing has changed since it was built\n"
+    assert command("why", "tiny")[1] == in_cache
+    tiny.write("value.h", "#define VALUE 3\n")
+    assert command("why", "tiny")[1] == "tiny: value.h changed\n"
+
+
 def test_why_of_what_another_version_of_the_loader_has_built(command, tiny, monkeypatch):
     tiny.load()
     describe = Request._describe
