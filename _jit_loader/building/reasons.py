@@ -5,6 +5,8 @@ from _jit_loader.store import differences, fits, own_differences
 
 # Of what a build is known by: another version of it may have another row, with nothing in it.
 THE_LOADER = "the loader"
+# What a request's description calls by a word of ours.
+WORDS = {"form": "the kind of build"}
 
 
 def why_built(slot, programs, contents):
@@ -16,7 +18,7 @@ def why_built(slot, programs, contents):
             return "first build"
         old, new = last["request"], slot.request.description
         changed = [key for key in new if old.get(key) != new[key]] or [THE_LOADER]
-        return f"{', '.join(changed)} changed"
+        return f"{', '.join(WORDS.get(key, key) for key in changed)} changed"
     roots = slot.request.roots
     # To look at all of PyTorch's headers as well would take 30 ms.
     changes = change_texts(own_differences(manifest, roots, contents)) or change_texts(
@@ -60,6 +62,7 @@ def request_changes(key, old, new):
     """'C++ flags: -DMORE is new', 'environment variables: CC was gcc, is clang', ..."""
     if old == new:
         return []
+    key = WORDS.get(key, key)
     if isinstance(old, dict) and isinstance(new, dict):
         pairs = [(name, old.get(name), new.get(name)) for name in dict.fromkeys([*old, *new])]
         return [

@@ -63,6 +63,13 @@ def test_changed_flags_are_named(tiny, said):
     assert said().startswith("tiny: C++ flags changed: ")
 
 
+def test_changed_form_is_named(tiny, said):
+    tiny.load()
+    said()
+    tiny.load(is_python_module=False)
+    assert said().startswith("tiny: the kind of build changed: ")
+
+
 def test_quiet_but_for_errors(tiny, said, monkeypatch, capfd):
     monkeypatch.setenv("JIT_LOADER_QUIET", "1")
     tiny.load()
