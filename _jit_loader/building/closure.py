@@ -23,7 +23,8 @@ def read_depfile(path, folder):
     """Absolute paths of the prerequisites in a Makefile fragment that a compiler wrote."""
     with open(path, encoding=None, errors="surrogateescape") as file:
         text = file.read().replace("\\\n", " ")
-    _, _, prerequisites = text.partition(": ")
+    _, _, rest = text.partition(": ")
+    prerequisites, *_ = rest.split("\n", 1)  # -MP adds a rule for each of them, with nothing in it
     words = re.findall(r"(?:\\.|[^\s\\])+", prerequisites)
     names = [re.sub(r"\\([ \t#\\:])", r"\1", word).replace("$$", "$") for word in words]
     return list(dict.fromkeys(plain_path(os.path.join(folder, name)) for name in names))
@@ -284,9 +285,9 @@ def _without_inputs_and_outputs(command):
     for word in command:
         if skip:
             skip = False
-        elif word in ("-o", "-c", "-MF"):
+        elif word in ("-o", "-c", "-MF", "-MT", "-MQ"):
             skip = True
-        elif word not in ("-MD", "-MMD"):
+        elif word not in ("-MD", "-MMD", "-MP"):
             words.append(word)
     return words
 

@@ -154,6 +154,28 @@ def test_new_header_beside_the_source_shadows_one_on_the_include_path(tiny):
     assert tiny.value(extra_include_paths=include) == 109
 
 
+@pytest.mark.parametrize("flag", ["-MP", "-MT other.o -MP"])
+def test_flags_for_depfiles_change_nothing(tiny, flag):
+    flags = flag.split()
+    assert tiny.value(extra_cflags=flags) == 101
+    tiny.write("value.h", "#define VALUE 2\n")
+    tiny.compiled()
+    assert tiny.value(extra_cflags=flags) == 102
+    assert tiny.compiled() == ["module.cpp"]
+
+
+def test_new_header_is_seen_with_flags_for_depfiles(tiny):
+    (tiny.folder / "value.h").unlink()
+    tiny.write("second/value.h", "#define VALUE 1\n")
+    options = {
+        "extra_cflags": ["-MP"],
+        "extra_include_paths": [str(tiny.folder / name) for name in ("first", "second")],
+    }
+    assert tiny.value(**options) == 101
+    tiny.write("first/value.h", "#define VALUE 8\n")
+    assert tiny.value(**options) == 108
+
+
 def test_optional_header_that_appears_is_seen(tiny):
     optional = '#if __has_include("optional.h")\n#include "optional.h"\n#endif\n#ifndef EXTRA\n'
     tiny.write("value.h", optional + "#define EXTRA 0\n#endif\n#define VALUE (1 + EXTRA)\n")
