@@ -196,11 +196,21 @@ def shadowing(manifest, roots):
     found = []
     for folder, names in manifest["absent"].items():
         try:
-            present = os.listdir(roots.absolute(folder))
+            present = set(os.listdir(roots.absolute(folder)))
         except OSError:
             continue
-        found += [os.path.join(folder, name) for name in sorted(set(names).intersection(present))]
+        there = [name for name in names if name.rstrip("/") in present]
+        paths = [os.path.join(folder, name) for name in sorted(there)]
+        found += [path.rstrip("/") for path in paths if _has_appeared(roots.absolute(path))]
     return found
+
+
+def _has_appeared(path):
+    """Whether there is now what was absent: with a slash at the end, no folder but a file.
+
+    A link that leads nowhere is none.
+    """
+    return os.path.isfile(path.rstrip("/")) if path.endswith("/") else os.path.exists(path)
 
 
 def read_manifest(folder):

@@ -143,12 +143,11 @@ def shadows(files, chain):
                     continue
                 candidate = f"{earlier}/{name}"
                 missing = _first_missing(candidate, exists)
-                if missing is None:
+                _add_absent(absent, missing)
+                if not missing:
                     if candidate not in read:
                         present[candidate] = None
-                    continue
-                absent.setdefault(missing[0], set()).add(missing[1])
-                if len(missing[0]) <= len(earlier):
+                elif len(missing[0][0]) <= len(earlier) and not missing[0][1].endswith("/"):
                     lacks.add((earlier, first))
     return absent, list(present)
 
@@ -174,11 +173,10 @@ def library_shadows(files, command):
         if match[2] == "a":
             candidates.append(os.path.join(folder, names[0]))
         for candidate in candidates:
-            missing = _first_missing(candidate, os.path.exists)
-            if missing is None:
+            missing = _first_missing(candidate)
+            _add_absent(absent, missing)
+            if not missing:
                 present.append(candidate)
-            else:
-                absent.setdefault(missing[0], set()).add(missing[1])
     return absent, present
 
 
@@ -201,10 +199,11 @@ def optional_headers(own, search_folders):
         for name in dict.fromkeys(asked + INCLUDE_UPWARDS.findall(text)):
             for folder in folders:
                 candidate = plain_path(os.path.join(folder, name))
-                missing = _first_missing(candidate, os.path.exists)
+                missing = _first_missing(candidate)
+                _add_absent(absent, missing)
                 if missing:
-                    absent.setdefault(missing[0], set()).add(missing[1])
-                elif name in asked:
+                    continue
+                if name in asked:
                     present.append(candidate)
                 else:
                     break
@@ -219,13 +218,31 @@ def read_text(path):
         return ""
 
 
-def _first_missing(path, exists):
-    """(existing folder, name missing in it) on the way to the path; None where the path exists."""
+def _first_missing(path, exists=os.path.exists):
+    """[(existing folder, name missing in it)] on the way to a file; [] where there is one.
+
+    More than one where the name is a link that leads nowhere: where its target is missing. A name
+    with a slash is that of a folder, in whose place the file is missing.
+    """
     if exists(path):
-        return None
-    while not exists(os.path.dirname(path)):
-        path = os.path.dirname(path)
-    return os.path.split(path)
+        folder, name = os.path.split(path)
+        return [(folder, name + "/")] if os.path.isdir(path) else []
+    found = []
+    while True:
+        while not exists(os.path.dirname(path)):
+            path = os.path.dirname(path)
+        place = os.path.split(path)
+        if place in found:
+            return found  # links that lead to each other
+        found.append(place)
+        if not os.path.islink(path):
+            return found
+        path = plain_path(os.path.join(place[0], os.readlink(path)))
+
+
+def _add_absent(absent, missing):
+    for folder, name in missing:
+        absent.setdefault(folder, set()).add(name)
 
 
 def _ask_preprocessor(words):

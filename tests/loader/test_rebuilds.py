@@ -154,6 +154,55 @@ def test_new_header_beside_the_source_shadows_one_on_the_include_path(tiny):
     assert tiny.value(extra_include_paths=include) == 109
 
 
+@pytest.mark.parametrize("target", ["nowhere.h", "../elsewhere/nowhere.h", "loop/../link.h"])
+def test_link_that_leads_nowhere_provides_no_header(tiny, target):
+    """It is passed over until its target appears."""
+    (tiny.folder / "value.h").unlink()
+    tiny.write("second/value.h", "#define VALUE 1\n")
+    first = tiny.folder / "first"
+    first.mkdir()
+    (first / "value.h").symlink_to("link.h")
+    (first / "link.h").symlink_to(target)
+    include = [str(first), str(tiny.folder / "second")]
+    assert tiny.value(extra_include_paths=include) == 101
+    tiny.compiled()
+    assert tiny.value(extra_include_paths=include) == 101
+    assert tiny.compiled() == []
+    if "loop" in target:
+        (first / "link.h").unlink()
+        target = "link.h"
+    tiny.write(f"first/{target}", "#define VALUE 8\n")
+    assert tiny.value(extra_include_paths=include) == 108
+
+
+def test_link_to_a_folder_that_appears_is_seen(tiny):
+    tiny.write("module.cpp", (tiny.folder / "module.cpp").read_text().replace("value.h", "v/x.h"))
+    tiny.write("second/v/x.h", "#define VALUE 1\n")
+    (tiny.folder / "first").mkdir()
+    (tiny.folder / "first" / "v").symlink_to("../elsewhere")
+    include = [str(tiny.folder / "first"), str(tiny.folder / "second")]
+    assert tiny.value(extra_include_paths=include) == 101
+    tiny.compiled()
+    assert tiny.value(extra_include_paths=include) == 101
+    assert tiny.compiled() == []
+    tiny.write("elsewhere/x.h", "#define VALUE 8\n")
+    assert tiny.value(extra_include_paths=include) == 108
+
+
+def test_file_in_place_of_a_folder_named_like_a_header_is_seen(tiny):
+    (tiny.folder / "value.h").unlink()
+    tiny.write("second/value.h", "#define VALUE 1\n")
+    tiny.write("first/value.h/notes.txt", "")
+    include = [str(tiny.folder / "first"), str(tiny.folder / "second")]
+    assert tiny.value(extra_include_paths=include) == 101
+    tiny.compiled()
+    assert tiny.value(extra_include_paths=include) == 101
+    assert tiny.compiled() == []
+    shutil.rmtree(tiny.folder / "first" / "value.h")
+    tiny.write("first/value.h", "#define VALUE 8\n")
+    assert tiny.value(extra_include_paths=include) == 108
+
+
 @pytest.mark.parametrize("flag", ["-MP", "-MT other.o -MP"])
 def test_flags_for_depfiles_change_nothing(tiny, flag):
     flags = flag.split()
