@@ -113,10 +113,27 @@ def _host_compiler_flags(command):
 
 
 def named_files(command):
-    """Absolute paths of files that the flags name: @file, -include, a linker script, a library."""
-    parts = [part for word in command[1:] for part in re.split("[=,]", word)]
-    paths = [part.removeprefix("@") for part in parts]
-    return [plain_path(path) for path in paths if os.path.isabs(path) and os.path.isfile(path)]
+    """Absolute paths of files that the flags name: @file, -include, a linker script, a library.
+
+    And of those that the flags in an @file name.
+    """
+    found = {}
+    words = command[1:]
+    for word in words:  # to which the loop adds
+        for part in re.split("[=,]", word):
+            path = plain_path(part.removeprefix("@"))
+            if os.path.isabs(path) and os.path.isfile(path) and path not in found:
+                found[path] = None
+                words += _split(read_text(path)) if part.startswith("@") else []
+    return list(found)
+
+
+def _split(text):
+    """The words of a text, as a shell reads them."""
+    try:
+        return shlex.split(text)
+    except ValueError:  # a quote without an end
+        return text.split()
 
 
 def shadows(files, chain):

@@ -244,6 +244,24 @@ def test_changed_file_that_a_flag_names_is_seen(tiny, flag):
     assert tiny.value(extra_cflags=flags) == 102
 
 
+def test_changed_file_in_a_file_of_flags_is_seen(tiny):
+    inner = tiny.write("inner", "-DEXTRA=1\n")
+    outer = tiny.write("outer", f"-DOTHER @{inner}\n")
+    tiny.write("value.h", "#define VALUE EXTRA\n")
+    flags = [f"@{outer}"]
+    assert tiny.value(extra_cflags=flags) == 101
+    tiny.write("inner", "-DEXTRA=2\n")
+    assert tiny.value(extra_cflags=flags) == 102
+
+
+def test_files_of_flags_that_name_each_other_come_to_an_end(tmp_path):
+    one, two = tmp_path / "one", tmp_path / "two"
+    one.write_text(f"-La @{two}")
+    two.write_text(f"-Lb @{one} 'an open quote")
+    assert closure.named_files(["c++", f"@{one}"]) == [str(one), str(two)]
+    assert closure.library_shadows([], ["c++", f"@{one}"]) == ({}, [])
+
+
 def test_unrelated_new_file_is_a_hit(tiny):
     tiny.load()
     tiny.compiled()
