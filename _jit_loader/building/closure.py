@@ -78,18 +78,29 @@ def cxx_facts(command):
 
 
 def nvcc_facts(command):
-    """Asks nvcc (or what wraps it) about the command of one compilation."""
-    output = _dry_run([_programs(command)[-1], *_host_compiler_flags(command)])
-    settings = dict(re.findall(r"^#\$ (\w+)=(.*)$", output, re.MULTILINE))
-    top = settings.get("TOP", "").strip()
-    own = shlex.split(settings.get("INCLUDES", "") + settings.get("SYSTEM_INCLUDES", ""))
-    host = re.search(r"^#\$ (.*) -E -x c\+\+ ", output, re.MULTILINE)
-    host = shlex.split(host[1])[:1] if host else ["gcc"]
-    search_folders, tools = _ask_preprocessor([*host, *_include_flags(command), *own])
+    """Asks nvcc (or what wraps it) about the command of one compilation.
+
+    Only nvcc knows all the spellings of its flags, and those that the environment adds: it says
+    with what flags it would run the host compiler as the preprocessor.
+    """
+    flags = _without_inputs_and_outputs(command[len(_programs(command)) :])
+    output = _dry_run([_programs(command)[-1], *flags])
+    top = re.search(r"^#\$ TOP=(.*)$", output, re.MULTILINE)
+    host = _host_preprocessor(output)
+    search_folders, tools = _ask_preprocessor(host)
+    tools.append(toolchain.find_program(host[0]))  # which may be a script that runs the real one
     names = ["bin/nvcc", "bin/cudafe++", "bin/ptxas", "bin/fatbinary", "nvvm/bin/cicc"]
     names += ["bin/nvcc.profile", "nvvm/libdevice/libdevice.10.bc"]
+    top = top[1].strip() if top else ""
     tools += [plain_path(os.path.join(top, name)) for name in names]
-    return CompilerFacts(search_folders, [tool for tool in tools if os.path.isfile(tool)])
+    tools = dict.fromkeys(tool for tool in tools if tool and os.path.isfile(tool))
+    return CompilerFacts(search_folders, list(tools))
+
+
+def _host_preprocessor(dry_run):
+    """The words of the host compiler's command in what nvcc prints, without input and output."""
+    line = re.search(r"^#\$ (.* -E -x c\+\+ .*) -include \S*cuda_runtime\.h", dry_run, re.MULTILINE)
+    return _split(line[1]) if line else ["gcc"]
 
 
 def nvcc_top(nvcc):
@@ -100,16 +111,6 @@ def nvcc_top(nvcc):
 
 def _dry_run(nvcc):
     return _run([*nvcc, "-v", "--dryrun", "-c", "-x", "cu", os.devnull, "-o", os.devnull])
-
-
-def _host_compiler_flags(command):
-    """-ccbin, in both its spellings."""
-    for position, word in enumerate(command[:-1]):
-        if word in ("-ccbin", "--compiler-bindir"):
-            return [word, command[position + 1]]
-        if word.startswith(("-ccbin=", "--compiler-bindir=")):
-            return [word]
-    return []
 
 
 def named_files(command):
@@ -324,14 +325,3 @@ def _without_inputs_and_outputs(command):
         elif word not in ("-MD", "-MMD", "-MP"):
             words.append(word)
     return words
-
-
-def _include_flags(command):
-    flags = []
-    for position, word in enumerate(command):
-        if word in ("-I", "-isystem", "-iquote", "-idirafter") and position + 1 < len(command):
-            flags += [word, command[position + 1]]
-        elif re.match(r"-I.|-isystem=|--include-path=|--system-include=", word):
-            option, _, folder = word.partition("=")
-            flags += [word] if word.startswith("-I") else ["-isystem", folder or option]
-    return flags

@@ -1,6 +1,7 @@
 """What identifies a build: each change that matters is seen, and nothing else rebuilds."""
 
 import os
+import shlex
 import shutil
 import subprocess
 import time
@@ -649,3 +650,68 @@ def test_path_that_ends_up_in_what_is_built_is_that_of_each_copy(tiny, tmp_path)
         assert module.value() == 100 + len(str(folder))
         with open(module.__file__, "rb") as file:
             assert os.fsencode(f"{folder}/lib") in file.read()
+
+
+DRY_RUN = """\
+#$ TOP={folder}/toolkit
+#$ INCLUDES="-I{folder}/toolkit/include"
+#$ "{folder}/hosts"/gcc -D__CUDA_ARCH_LIST__=750 -E -x c++ -D__CUDACC__ -I"{folder}/one" \
+-I"{folder}/two" "-isystem" "{folder}/three" -D__CUDACC_VER__=13 -include "cuda_runtime.h" -m64 \
+"/dev/null" -o "/tmp/tmpxft_1_null.cpp4.ii"
+"""
+
+
+def test_nvcc_says_where_it_looks_and_what_it_runs(tmp_path):
+    """It alone knows all the spellings of its flags; a host compiler may be a script."""
+    host = tmp_path / "hosts" / "gcc"
+    host.parent.mkdir()
+    host.write_text('#!/bin/sh\nexec gcc "$@"\n')
+    (tmp_path / "said").write_text(DRY_RUN.format(folder=tmp_path))
+    nvcc = tmp_path / "nvcc"
+    nvcc.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/asked\ncat {tmp_path}/said\n')
+    for program in (host, nvcc):
+        program.chmod(0o755)
+    command = f"{nvcc} -MD -MF x.d --include-path /one,/two -c x.cu -o x.o -ccbin {host.parent}"
+    facts = closure.nvcc_facts(command.split())
+    asked = (tmp_path / "asked").read_text()
+    assert asked.startswith(f"--include-path /one,/two -ccbin {host.parent} ")
+    assert "x.cu" not in asked
+    for name in ("one", "two", "three"):
+        assert str(tmp_path / name) in facts.search_folders
+    assert str(host) in facts.tools
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
+@pytest.mark.parametrize(
+    "flags",
+    [
+        "-I{0} -I {1}",
+        "-I{0},{1}",
+        "-I {0},{1}",
+        "--include-path {0} --include-path={1}",
+        "-isystem {0} --system-include {1}",
+        "-Xcompiler=-I{0},-I{1}",
+        "-Xcompiler -I{0} --compiler-options=-fPIC,-I,{1}",
+        "-x cu -MP -dc -I{0} -I{1}",
+    ],
+)
+@pytest.mark.parametrize("where", ["command", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"])
+def test_include_folders_of_nvcc_in_every_spelling(tmp_path, monkeypatch, flags, where):
+    folders = [str(tmp_path / name) for name in ("one", "two")]
+    flags = flags.format(*folders)
+    words = shlex.split(flags)
+    if where != "command":
+        monkeypatch.setenv(where, flags)
+        words = []
+    facts = closure.nvcc_facts(["nvcc", "-MD", "-MF", "x.d", *words, "-c", "x.cu", "-o", "x.o"])
+    assert [folder for folder in facts.search_folders if folder in folders] == folders
+    assert any(tool.endswith("/cicc") for tool in facts.tools)
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
+def test_host_compiler_in_a_folder_is_a_tool(tmp_path):
+    for name in ("gcc", "g++"):
+        (tmp_path / name).write_text(f'#!/bin/sh\nexec {shutil.which(name)} "$@"\n')
+        (tmp_path / name).chmod(0o755)
+    facts = closure.nvcc_facts(["nvcc", "-ccbin", str(tmp_path), "-c", "x.cu", "-o", "x.o"])
+    assert {str(tmp_path / "gcc"), shutil.which("gcc")} <= set(facts.tools)
