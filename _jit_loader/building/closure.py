@@ -17,6 +17,8 @@ from _jit_loader import toolchain
 HAS_INCLUDE = re.compile(r'__has_include\w*\s*\(\s*[<"]([^>"\n]+)[>"]')
 HEADER_MACRO = re.compile(r'^\s*#\s*define\s+\w+\s+[<"]([^>"\n]+)[>"]', re.MULTILINE)
 INCLUDE_UPWARDS = re.compile(r'^\s*#\s*include\w*\s*[<"]([^>"\n]*\.\./[^>"\n]+)[>"]', re.MULTILINE)
+FOLDER_FLAG = re.compile(r"-L|--library-(?:path|directory)(?:=|$)")
+LIBRARY_FLAG = re.compile(r"-l|--library(?:=|$)")
 
 
 def read_depfile(path, folder):
@@ -129,6 +131,16 @@ def named_files(command):
     return list(found)
 
 
+def _expanded(words, within=()):
+    """Yields the words with those of an @file in its place, as compilers and linkers read them."""
+    for word in words:
+        path = word.removeprefix("@")
+        if path != word and os.path.isabs(path) and os.path.isfile(path) and path not in within:
+            yield from _expanded(_split(read_text(path)), (*within, path))
+        else:
+            yield word
+
+
 def _split(text):
     """The words of a text, as a shell reads them."""
     try:
@@ -173,29 +185,62 @@ def shadows(files, chain):
 def library_shadows(files, command):
     """The same for libraries: -l looks through the -L folders, in each for .so, then for .a.
 
-    After them come those of LIBRARY_PATH, then the system's. A relative one is in the private
-    folder of the build, where nothing appears later.
+    The folders are the compiler's, those of LIBRARY_PATH and the linker's own (-Wl,-L): g++ passes
+    them on in this order, clang++ LIBRARY_PATH last. Then come the system's. A relative one is in
+    the private folder of the build, where nothing appears later.
     """
-    folders = [word[2:] for word in command if word.startswith("-L")]
-    folders += os.environ.get("LIBRARY_PATH", "").split(os.pathsep)
+    words, linker_words = _link_words(command)
+    variable = os.environ.get("LIBRARY_PATH", "").split(os.pathsep)
+    folders = [*_values(words, FOLDER_FLAG), *variable]
+    folders += [*_values(linker_words, FOLDER_FLAG), *variable]
     folders = [os.path.normpath(folder) for folder in folders if os.path.isabs(folder)]
+    asked = _values(words + linker_words, LIBRARY_FLAG)
+    whole_names = {name[1:] for name in asked if name.startswith(":")}
     absent, present = {}, []
     for path in files:
         folder, name = os.path.split(path)
-        match = re.fullmatch(r"(lib.+)\.(so|a)", name)
-        if match is None:
-            continue
-        earlier = folders[: folders.index(folder)] if folder in folders else folders
-        names = match[1] + ".so", match[1] + ".a"
-        candidates = [os.path.join(before, name) for before in earlier for name in names]
-        if match[2] == "a":
-            candidates.append(os.path.join(folder, names[0]))
+        earlier = dict.fromkeys(_before_last(folders, folder))
+        candidates = []
+        if name in whole_names:
+            candidates += [os.path.join(before, name) for before in earlier]
+        if match := re.fullmatch(r"(lib.+)\.(so|a)", name):
+            names = match[1] + ".so", match[1] + ".a"
+            candidates += [os.path.join(before, name) for before in earlier for name in names]
+            if match[2] == "a":
+                candidates.append(os.path.join(folder, names[0]))
         for candidate in candidates:
             missing = _first_missing(candidate)
             _add_absent(absent, missing)
             if not missing:
                 present.append(candidate)
     return absent, present
+
+
+def _link_words(command):
+    """The words of a link command, and those among them that are for the linker alone."""
+    words, linker_words = [], []
+    rest = _expanded(command)
+    for word in rest:
+        if word.startswith("-Wl,"):
+            linker_words += word.split(",")[1:]
+        elif word == "-Xlinker":
+            linker_words.append(next(rest, ""))
+        else:
+            words.append(word)
+    return words, list(_expanded(linker_words))
+
+
+def _values(words, flag):
+    """What follows each of a flag, in the same word or as the next one."""
+    rest = iter(words)
+    matches = ((word, flag.match(word)) for word in rest)
+    return [word[match.end() :] or next(rest, "") for word, match in matches if match]
+
+
+def _before_last(folders, folder):
+    """The folders before the last place of one, without that one; all where it has no place."""
+    places = [position for position, each in enumerate(folders) if each == folder]
+    return [each for each in folders[: places[-1] if places else None] if each != folder]
 
 
 def optional_headers(own, search_folders):

@@ -385,6 +385,46 @@ def use_library(tiny):
     )
 
 
+@pytest.mark.parametrize(
+    "flags",
+    [
+        "-L{0} -L{1} -lmore",
+        "-L {0} -L {1} -l more",
+        "--library-directory={0} --library-directory {1} -lmore",
+        "-Wl,-L,{0} -Wl,-L{1} -lmore",
+        "-Wl,-L{0},-L{1},-l,more",
+        "-Xlinker -L{0} -Xlinker -L -Xlinker {1} -lmore",
+        "-Wl,-L{1} -lmore -L{0}",
+        "-L{0} -L{1} -l:libmore.a",
+        "-L{0} -L{1} -l:more.o",
+        "@{0}/flags",
+        "-Wl,@{0}/flags",
+    ],
+)
+def test_library_that_appears_in_an_earlier_folder_is_seen(tiny, flags):
+    use_library(tiny)
+    first, second = tiny.folder / "first", tiny.folder / "second"
+    make_library(second, 1)
+    tiny.write("first/flags", f"-L{first} -L'{second}'\n-lmore\n")
+    flags = flags.format(first, second).split()
+    assert tiny.value(extra_ldflags=flags) == 2
+    make_library(first, 6)
+    assert tiny.value(extra_ldflags=flags) == 7
+
+
+def test_library_that_appears_in_a_later_folder_is_a_hit(tiny):
+    use_library(tiny)
+    first, second = tiny.folder / "first", tiny.folder / "second"
+    make_library(first, 1)
+    second.mkdir()
+    flags = [f"-L{first}", f"-L{second}", "-lmore"]
+    tiny.load(extra_ldflags=flags)
+    path = jit_loader.loaded("tiny").path
+    make_library(second, 6)
+    assert tiny.value(extra_ldflags=flags) == 2
+    assert jit_loader.loaded("tiny").path == path
+
+
 def test_shared_library_that_appears_beside_the_static_one_is_seen(tiny):
     use_library(tiny)
     make_library(tiny.folder / "lib", 1)
