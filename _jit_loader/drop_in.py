@@ -6,7 +6,6 @@ import sys
 import torch
 
 import _jit_loader
-from _jit_loader.cache import copy_whole
 
 
 def load(arguments):
@@ -53,6 +52,8 @@ def _load(kind, question, requests, arguments):
     if build_directory:
         target = os.path.join(build_directory, os.path.basename(loaded.path))
         if not _is_copy(target, loaded.path):
+            from _jit_loader.cache import copy_whole
+
             os.makedirs(build_directory, exist_ok=True)
             copy_whole(loaded.path, target)
         if arguments["is_standalone"]:
