@@ -1,7 +1,7 @@
 """What went into an object or a library, as a record that a later look can compare.
 
 A record: files, tools and programs with their digests, which of the files are the user's own, and
-what was absent (see closure.py).
+what was absent (see shadows.py).
 """
 
 import os
@@ -9,7 +9,7 @@ import re
 import time
 
 from _jit_loader import toolchain
-from _jit_loader.building import assembly, closure
+from _jit_loader.building import assembly, closure, shadows
 from _jit_loader.hit import stamp
 
 CLOCK_TICK_LIMIT_SECONDS = 0.1
@@ -91,13 +91,13 @@ class Inputs:
         folders = [os.path.dirname(self._clock.path), *facts.search_folders]
         command, is_cuda = ninja_file.command(output), ninja_file.is_cuda(output)
         assembled = assembly.included_files(command, source, own, folders, is_cuda)
-        absent, asked_for = closure.optional_headers(own, facts.search_folders)
+        absent, asked_for = shadows.optional_headers(own, facts.search_folders)
         more = [file for file in dict.fromkeys([*assembled, *asked_for]) if file not in set(files)]
         files += more
         own += [file for file in more if self._is_own(file)]
         own_folders = list(dict.fromkeys(map(os.path.dirname, own)))
         chain = [*own_folders, *facts.search_folders]
-        also_absent, present = closure.shadows(files, chain)
+        also_absent, present = shadows.of_headers(files, chain)
         for folder, names in also_absent.items():
             absent.setdefault(folder, set()).update(names)
         self._check_unchanged(files, present)
@@ -118,7 +118,7 @@ class Inputs:
         flags_from = toolchain.cpp_extension_path()
         files = list(dict.fromkeys([*linked, *closure.named_files(command), flags_from]))
         own = [file for file in files if self._is_own(file)]
-        absent, present = closure.library_shadows(linked, command)
+        absent, present = shadows.of_libraries(linked, command)
         self._check_unchanged(files, present)
         return self._record(files, own, closure.linker(command), absent)
 

@@ -10,7 +10,7 @@ import pytest
 
 import jit_loader
 from _jit_loader import contents, hit, memo
-from _jit_loader.building import closure
+from _jit_loader.building import closure, shadows
 
 
 def test_first_load_compiles_and_the_next_does_not(tiny):
@@ -260,7 +260,7 @@ def test_files_of_flags_that_name_each_other_come_to_an_end(tmp_path):
     one.write_text(f"-La @{two}")
     two.write_text(f"-Lb @{one} 'an open quote")
     assert closure.named_files(["c++", f"@{one}"]) == [str(one), str(two)]
-    assert closure.library_shadows([], ["c++", f"@{one}"]) == ({}, [])
+    assert shadows.of_libraries([], ["c++", f"@{one}"]) == ({}, [])
 
 
 def test_unrelated_new_file_is_a_hit(tiny):
