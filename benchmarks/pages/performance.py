@@ -57,8 +57,9 @@ def goal_table():
     alone = f"{goals.NOTEBOOK_OVER_ALONE} times the compilers' time + {goals.NOTEBOOK_SECONDS:g} s"
     return [
         *table(columns, rows),
-        f"A small step of LLTM: reduce-overhead / ours {goals.LLTM['small']['reduce-overhead']}. A "
-        f"call on 64 floats: torch / ours {one:g} for {', '.join(goals.ONE_OPERATION)} without a "
+        "On a GPU, a small step of LLTM: reduce-overhead / ours "
+        f"{goals.LLTM['small']['reduce-overhead']}; a call on 64 floats: torch / ours {one:g} for "
+        f"{', '.join(goals.ONE_OPERATION)} without a "
         f"gradient and {with_gradient:g} with one, {several:g} for the others without. A kernel "
         f"edit in a notebook: at most {alone}; a save in watch mode: at most "
         f"{goals.WATCH_BEYOND_ALONE} s more than the compilers.",
@@ -143,6 +144,7 @@ def call_overhead(result):
         samples = each["samples"]
         one, several = goals.CALLS[each["question"]]
         goal = one if each["workload"] in goals.ONE_OPERATION else several
+        goal = goal if result.kind == "gpu" else None
         comparison = Comparison(samples, "torch", goal)
         for way in samples:
             mine = way == "ours"
