@@ -6,6 +6,7 @@ import shlex
 import _jit_loader
 
 _asked = {}  # (project, title): the name and the flags of the last load_op
+_of_wrappers = {}  # (project, name): the flags that the op's wrapper has asked for last
 _in_force = {}  # (project, title): the module that it returned
 _listeners = {}  # (project, title): the functions to call with each new module
 
@@ -48,11 +49,10 @@ def flags_for(file, name, project, flags):
 
     Else it would put a build without them in force for all who use the wrapper.
     """
-    if any(flags.values()) or (project, name) not in _asked:
-        return flags
     folder = os.path.dirname(os.path.realpath(file)) if os.path.isabs(file) else ""
-    is_wrapper = folder == os.path.join(project, "bindings")
-    return flags if is_wrapper else _asked[project, name][1]
+    if folder == os.path.join(project, "bindings") and "defines" not in flags:
+        _of_wrappers[project, name] = flags
+    return flags if any(flags.values()) else _of_wrappers.get((project, name), flags)
 
 
 def load(name, project, flags):

@@ -82,7 +82,7 @@ def _take_over_enum(old, new):
     if members[0] != members[1]:
         return False
     for name, value in vars(new).items():
-        if isinstance(value, METHODS) and not name.startswith("_"):
+        if isinstance(value, METHODS):
             setattr(old, name, value)
     return True
 

@@ -117,6 +117,15 @@ def test_flags_of_the_wrapper_hold_for_who_gives_none(project):
     assert seen[-1].get() == 6
 
 
+def test_flags_of_who_is_no_wrapper_hold_for_one_call(project):
+    (project / "kernels" / "answer_cpu.cpp").write_text(
+        "#ifndef ANSWER\n#define ANSWER 6\n#endif\nlong answer() { return ANSWER; }\n"
+    )
+    flags = {"extra_cflags": ["-DANSWER=5"]}
+    assert jit_loader.load_op("answer", project=str(project), **flags).get() == 5
+    assert jit_loader.load_op("answer", project=str(project)).get() == 6
+
+
 def test_project_may_be_spelled_in_any_way(project, monkeypatch, tmp_path):
     seen = []
     monkeypatch.chdir(project)

@@ -41,6 +41,8 @@ class Mode(enum.Enum):
     {more} = 2
     def times(self):
         return {factor} * self.value
+    def __str__(self):
+        return "{factor}"
 def is_once(mode):
     return mode is Mode.ONCE
 """
@@ -52,6 +54,7 @@ def test_members_of_an_enum():
     assert module.execute(ENUM.format(more="TWICE", factor=10)) == []
     assert module.Mode is Mode
     assert (module.is_once(once), once.times(), Mode.TWICE.times()) == (True, 10, 20)
+    assert str(once) == "10"
     ((old, new),) = module.execute(ENUM.format(more="THRICE", factor=10))
     assert (old, new) == (Mode, module.Mode)
     assert [*new.__members__] == ["ONCE", "THRICE"]
