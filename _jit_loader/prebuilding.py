@@ -14,6 +14,7 @@ import time
 
 from _jit_loader.building.display import is_quiet, say
 from _jit_loader.building.jobs import parallel_jobs
+from _jit_loader.processes import start
 
 
 def build_here(name, project):
@@ -96,7 +97,7 @@ def _own_folder():
 def _build_in_process(name, words, environment, running, progress):
     progress.started(name)
     started = time.perf_counter()
-    process = subprocess.Popen(
+    process = start(
         words,
         env=environment,
         stdin=subprocess.DEVNULL,

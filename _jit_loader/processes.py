@@ -1,9 +1,52 @@
-"""Other processes, as /proc shows them."""
+"""Programs that are started, and other processes as /proc shows them."""
 
+import contextlib
 import os
+import subprocess
 import sys
+import threading
+
+# A process that another thread forks off while a pipe is made holds both of its ends: who reads it
+# would wait for that process's end, not for the program's.
+_starting = threading.RLock()
+
+
+def _let_go():
+    with contextlib.suppress(RuntimeError):  # a signal has ended the wait for it
+        _starting.release()
+
+
+def _renew():
+    global _starting
+    _starting = threading.RLock()
+
+
+os.register_at_fork(
+    before=lambda: _starting.acquire(), after_in_parent=_let_go, after_in_child=_renew
+)
 
 _PARENT, _SESSION = 1, 3  # columns of /proc/<pid>/stat, after the command's name
+
+
+def start(command, **options):
+    """subprocess.Popen; no thread forks until it has returned."""
+    with _starting:
+        return subprocess.Popen(command, **options)
+
+
+def run(command, env=None, check=False):
+    """subprocess.run of a command that reads nothing; what it prints is in the result, as bytes."""
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with start(command, env=env, **pipes) as process:
+        try:
+            stdout, stderr = process.communicate()
+        except BaseException:
+            process.kill()
+            raise
+    result = subprocess.CompletedProcess(command, process.returncode, stdout, stderr)
+    if check:
+        result.check_returncode()
+    return result
 
 
 def children(pid):

@@ -238,7 +238,7 @@ def _remove_leftovers():
 
 
 def _remove_the_rest(usage, removed):
-    """What is kept for builds: the memos, the checker, sources of load_inline that are not new."""
+    """What is kept for builds: memos, checker, stubs, sources of load_inline that are not new."""
     folders = _subfolders(cache_folder())
     for path in _files_in(cache_folder(), *(folder.path for folder in folders)):
         _remove_file(path, usage, removed)

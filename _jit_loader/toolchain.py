@@ -89,9 +89,9 @@ def _pip_cuda_folder():
     return os.path.join(packages_folder(), "nvidia")
 
 
-def host_compiler():
-    """What PyTorch passes to nvcc as the host compiler: $CC; without it nvcc takes gcc."""
-    return os.environ.get("CC") or os.environ.get("NVCC_CCBIN") or "gcc"
+def host_command():
+    """The words that PyTorch passes to nvcc as the host compiler: $CC; without it it takes gcc."""
+    return _words_of("CC") or _words_of("NVCC_CCBIN") or ["gcc"]
 
 
 def packages_folder():
@@ -112,7 +112,7 @@ def programs(with_cuda):
     nvcc = nvcc_path() if with_cuda else None
     if nvcc is not None:
         found["nvcc"] = nvcc
-        host = find_program(host_compiler())
+        host = find_program(host_command()[0])
         if host is not None:
             found["host"] = host
     return found
@@ -123,7 +123,7 @@ def looked_at(with_cuda):
     searches = [_candidates(word) for word in _cxx_words()]
     searches += [_helper_candidates(name) for name in HELPERS]
     if with_cuda:
-        searches += [_nvcc_candidates(), [_pip_cuda_folder()], _candidates(host_compiler())]
+        searches += [_nvcc_candidates(), [_pip_cuda_folder()], _candidates(host_command()[0])]
     paths = []
     for search in searches:
         found = _first_executable(search)

@@ -37,6 +37,7 @@ from _jit_loader.building.objects import ObjectStore, write_record
 from _jit_loader.building.publishing import publish
 from _jit_loader.building.recipe import Recipe
 from _jit_loader.building.stand_ins import make_stand_ins
+from _jit_loader.building.stubs import Stubs
 from _jit_loader.building.torch_build import build_with_torch
 from _jit_loader.cache import write_checked
 from _jit_loader.hit import cache_folder, digest_of
@@ -94,7 +95,7 @@ class Attempt:
     def _load_arguments(self):
         """What PyTorch's load is called with."""
         request = self.request
-        gnu = is_gnu(shlex.join(toolchain.cxx_command()))
+        gnu = is_gnu(toolchain.cxx_command())
         self.stand_ins = make_stand_ins(request.sources, self.folder)
         arguments = {
             "name": request.name,
@@ -111,7 +112,7 @@ class Attempt:
         arguments["extra_cflags"] += request.extra_cflags
         arguments["extra_ldflags"] += openmp_flags(gnu, request.extra_cflags)
         if request.with_cuda:
-            host_flags = own_statics_flags(is_gnu(toolchain.host_compiler()), "-Xcompiler=")
+            host_flags = own_statics_flags(is_gnu(toolchain.host_command()), "-Xcompiler=")
             arguments["extra_cuda_cflags"] += host_flags + request.extra_cuda_cflags
         return arguments
 
@@ -170,10 +171,10 @@ class Attempt:
         if self.verbose:
             for output in [*missing, ninja_file.library]:
                 print(shlex.join(ninja_file.command(output)), flush=True)
+        own_flags = self.request.extra_ldflags
+        stubs = Stubs(ninja_file.link_flags, own_flags, self.folder, cache_folder())
         self.clock.start()
-        path = os.path.join(self.folder, "build.ninja")
-        with open(path, "w", errors="surrogateescape") as file:
-            file.write(ninja_file.without(kept=set(self.records)))
+        self._write_ninja_file(ninja_file.without(set(self.records), stubs.flags))
         with concurrent.futures.ThreadPoolExecutor() as executor:
             facts = executor.submit(self.inputs.ask_compilers, ninja_file, list(missing))
             executor.submit(make_checker, cache_folder())
@@ -196,10 +197,15 @@ class Attempt:
         for recording in recordings:
             recording.result()
         self._record_kernels(ninja_file, missing, result.said)
+        is_compiled = set(self.records) == set(ninja_file.compilations)
+        if result.returncode != 0 and is_compiled and stubs.flags is not None:
+            # A linker that wants every symbol; or an error, which then names no stub.
+            self._write_ninja_file(ninja_file.without(set(self.records)))
+            result = run_ninja(self.folder, lambda: None, self.line.finished, self.verbose)
         if result.returncode != 0:
             self._fail([line for line in result.output if not ptxas.is_report(line)])
-        linked = closure.linked_files(result.output, self.folder)
-        parts = [*self.records.values(), self.inputs.of_link(ninja_file, linked)]
+        linked = map(stubs.library, closure.linked_files(result.output, self.folder))
+        parts = [*self.records.values(), self.inputs.of_link(ninja_file, list(linked))]
         self.manifest = {
             "name": self.request.name,
             "created": time.time(),
@@ -207,6 +213,11 @@ class Attempt:
             "library": self.contents.digest(os.path.join(self.folder, ninja_file.library)),
             **merged(parts),
         }
+
+    def _write_ninja_file(self, text):
+        path = os.path.join(self.folder, "build.ninja")
+        with open(path, "w", errors="surrogateescape") as file:
+            file.write(text)
 
     def _reuse(self, ninja_file, store):
         """({object: record} of what may still fit, {object: expected seconds} of the others)."""

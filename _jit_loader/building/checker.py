@@ -12,6 +12,7 @@ import tempfile
 from _jit_loader import toolchain
 from _jit_loader.contents import read_digest
 from _jit_loader.hit import stamp
+from _jit_loader.processes import run
 
 SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "unchanged.cpp")
 
@@ -44,7 +45,7 @@ def make_checker(cache):
                 "-o",
                 library,
             ]
-            subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=True)
+            run(command, check=True)
             os.rename(library, _path(cache, read_digest(library)))
         finally:
             shutil.rmtree(folder, ignore_errors=True)

@@ -7,9 +7,9 @@ import itertools
 import os
 import re
 import shlex
-import subprocess
 
 from _jit_loader import toolchain
+from _jit_loader.processes import run
 
 
 def read_depfile(path, folder):
@@ -66,7 +66,7 @@ def cxx_facts(command):
     """Asks g++ or clang++ (or what wraps it) about the command of one compilation."""
     words = _without_inputs_and_outputs(command)
     search_folders, tools = _ask_preprocessor(words)
-    tools += [_program(command, name) for name in toolchain.HELPERS]
+    tools += [program(command, name) for name in toolchain.HELPERS]
     return CompilerFacts(search_folders, [tool for tool in tools if tool])
 
 
@@ -174,11 +174,12 @@ def assembly(command, source):
 def linker(command):
     """[path] of the linker that a flag of the link names, such as -fuse-ld=gold; [] without."""
     flags = [word for word in command if word.startswith("-fuse-ld=")]
-    path = _program(toolchain.cxx_command(), "ld", flags) if flags else None
+    path = program(toolchain.cxx_command(), "ld", flags) if flags else None
     return [path] if path else []
 
 
-def _program(command, name, flags=()):
+def program(command, name, flags=()):
+    """The path of a program that a compiler takes for its part of the work, None without one."""
     path = _run([*_programs(command), *flags, f"-print-prog-name={name}"]).strip()
     return toolchain.find_program(path)
 
@@ -192,9 +193,7 @@ def _run(command):
     """What the command prints, both streams; '' where it cannot be run."""
     environment = {**os.environ, "LC_ALL": "C"}
     try:
-        result = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, env=environment, check=False
-        )
+        result = run(command, env=environment)
     except OSError:
         return ""
     return (result.stdout + result.stderr).decode(errors="replace")

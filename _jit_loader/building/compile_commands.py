@@ -8,10 +8,10 @@ import fcntl
 import json
 import os
 import re
-import subprocess
 
 from _jit_loader.building.ninja_run import ninja_path
 from _jit_loader.cache import write_whole
+from _jit_loader.processes import run
 
 NAME = "compile_commands.json"
 
@@ -54,7 +54,7 @@ def _commands(request, ninja_file, folder):
     with open(path, "w", errors="surrogateescape") as file:
         file.write(text)
     command = [ninja_path() or "ninja", "-C", folder, "-f", path, "-t", "compdb"]
-    found = subprocess.run(command, capture_output=True, check=True).stdout
+    found = run(command, check=True).stdout
     os.unlink(path)
     # ninja prints the folder that it enters.
     entries = json.loads(os.fsdecode(found[found.index(b"[\n") :]))

@@ -2,12 +2,11 @@
 
 import glob
 import os
-import shlex
-import subprocess
 
 from _jit_loader import toolchain
 from _jit_loader.building import closure
 from _jit_loader.hit import stamp
+from _jit_loader.processes import run
 
 _tops = {}  # (path of an nvcc, its stamp): the toolkit's folder, which takes 20 to 80 ms to ask for
 
@@ -38,7 +37,7 @@ def link_flags(cuda_home, folder):
         if found and not any(path.endswith(".so") for path in found):
             missing["libcudart.so"] = found[0]
     loaded = _loaded_libstdcxx()
-    if loaded is not None and not _compiler_finds("libstdc++.so"):
+    if loaded is not None and library_path("libstdc++.so") is None:
         missing["libstdc++.so"] = loaded
     for name, path in missing.items():
         os.symlink(path, os.path.join(folder, name))
@@ -52,17 +51,17 @@ def _loaded_libstdcxx():
         return next(paths, None)
 
 
-def _compiler_finds(library):
-    command = [*toolchain.cxx_command(), f"-print-file-name={library}"]
-    result = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
-    return os.path.isabs(os.fsdecode(result.stdout.strip()))
+def library_path(name):
+    """The path of a library that the C++ compiler finds by its file's name, None without one."""
+    said = run([*toolchain.cxx_command(), f"-print-file-name={name}"]).stdout
+    path = os.fsdecode(said.strip())
+    return path if os.path.isabs(path) else None
 
 
-def is_gnu(compiler):
-    """Whether it is g++, by what it says of itself."""
+def is_gnu(command):
+    """Whether a compiler is g++, by what it says of itself; command: its words."""
     try:
-        command = [*shlex.split(compiler), "--version"]
-        said = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+        said = run([*command, "--version"])
     except OSError:
         return False
     return b"Free Software Foundation" in said.stdout

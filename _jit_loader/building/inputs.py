@@ -6,6 +6,7 @@ what was absent (see shadows.py).
 
 import os
 import re
+import stat
 import time
 
 from _jit_loader import toolchain
@@ -13,6 +14,7 @@ from _jit_loader.building import assembly, closure, shadows
 from _jit_loader.hit import stamp
 
 CLOCK_TICK_LIMIT_SECONDS = 0.1
+CLOCK = ".clock"  # no output has such a name
 
 
 class InputsChanged(Exception):
@@ -23,10 +25,10 @@ class Clock:
     """The file system's clock, by which one sees whether a file was changed during a build."""
 
     def __init__(self, folder):
-        self.path = os.path.join(folder, "clock")
+        self.path = os.path.join(folder, CLOCK)
         self._made = self._now()
         self.started = None
-        self._links = {}
+        self._ways = {}
 
     def start(self):
         """Waits until no change made before can bear the time of start.
@@ -44,18 +46,25 @@ class Clock:
         return os.stat(self.path).st_ctime_ns
 
     def has_seen_change(self, path):
-        """Whether the file was changed, removed or exchanged by a symlink since the start."""
+        """Whether the file was changed, removed or exchanged since the start, or its folder was."""
         now = stamp(path)
-        return now is None or now[2] >= self.started or self._newest_link(path) >= self.started
+        return now is None or now[2] >= self.started or self._newest_way(path) >= self.started
 
-    def _newest_link(self, path):
-        """The time of the newest symlink on the way to the path, 0 without one."""
+    def _newest_way(self, path):
+        """When a symlink on the way to the path was made or a folder renamed last; 0 if never."""
         if path == os.path.dirname(path):
             return 0
-        if path not in self._links:
-            time_ns = os.lstat(path).st_ctime_ns if os.path.islink(path) else 0
-            self._links[path] = max(time_ns, self._newest_link(os.path.dirname(path)))
-        return self._links[path]
+        if path not in self._ways:
+            self._ways[path] = max(_exchanged(path), self._newest_way(os.path.dirname(path)))
+        return self._ways[path]
+
+
+def _exchanged(path):
+    """When what stands at the path came there, in ns, where its status tells that; else 0."""
+    status = os.lstat(path)
+    # To make or remove what lies in a folder changes both of its times, to rename it this one.
+    renamed = stat.S_ISDIR(status.st_mode) and status.st_ctime_ns != status.st_mtime_ns
+    return status.st_ctime_ns if renamed or stat.S_ISLNK(status.st_mode) else 0
 
 
 class Inputs:
@@ -103,6 +112,14 @@ class Inputs:
         self._check_unchanged(files, present)
         return self._record(files, own, facts.tools, absent)
 
+    def _named(self, own):
+        """Those of the user's files that one of them names by an absolute path.
+
+        In a copy of the project they still are those of the first one.
+        """
+        texts = [closure.read_text(path) for path in own]
+        return {path for path in own if any(path in text for text in texts)}
+
     def check_failed(self, files):
         """Raises InputsChanged where what did not compile has been edited since: it may now.
 
@@ -124,9 +141,11 @@ class Inputs:
 
     def _record(self, files, own, tools, absent):
         relative, digest = self._request.roots.relative, self._contents.digest
+        named = self._named(own)
+        names = {file: file if file in named else relative(file) for file in [*files, *own]}
         return {
-            "files": {relative(file): digest(file) for file in files},
-            "own": [relative(file) for file in own],
+            "files": {names[file]: digest(file) for file in files},
+            "own": [names[file] for file in own],
             "tools": {relative(tool): digest(tool) for tool in tools},
             "programs": {role: digest(path) for role, path in self._programs.items()},
             "absent": {relative(folder): sorted(names) for folder, names in absent.items()},

@@ -69,8 +69,14 @@ class NinjaFile:
         name = "cuda_post_cflags" if self.is_cuda(output) else "post_cflags"
         return {name: " ".join([self._variables.get(name, ""), *flags]).strip()}
 
-    def without(self, kept):
+    @property
+    def link_flags(self):
+        return self._variables.get("ldflags", "")
+
+    def without(self, kept, link_flags=None):
         """The text for ninja: the kept objects are there already.
+
+        link_flags: in place of those that PyTorch has written.
 
         The depfiles stay as files and name system headers too, for which PyTorch passes -MMD; the
         linker says which files it linked, and nvcc what its kernels use.
@@ -88,6 +94,8 @@ class NinjaFile:
                 line += "".join(f"\n  {name} = {value}" for name, value in own.items())
             if line.strip() == "deps = gcc":
                 continue
+            if link_flags is not None and line.startswith("ldflags = "):
+                line = f"ldflags = {link_flags}"
             line = re.sub(r"^(  command = .*) -MMD ", r"\1 -MD ", line)
             line = line.replace("  command = $nvcc ", f"  command = $nvcc {ptxas.FLAG} ")
             if line.startswith("rule "):

@@ -9,7 +9,7 @@ import subprocess
 
 from _jit_loader.building.jobs import parallel_jobs
 from _jit_loader.building.threads import check_interrupt
-from _jit_loader.processes import session_members
+from _jit_loader.processes import session_members, start
 
 STATUS = "@jit_loader@ "
 # Python acts on a signal where a system call is interrupted by it, or between two: one that another
@@ -50,7 +50,7 @@ def run_ninja(folder, on_started, on_finished, verbose=False):
     on_started(): called while the compilers work; they are stopped where it raises an error.
     verbose: prints what the compilers print.
     """
-    process = subprocess.Popen(
+    process = start(
         ["/bin/sh", "-c", START, "sh", ninja_path() or "ninja", "-j", str(parallel_jobs())],
         cwd=folder,
         env={**os.environ, "NINJA_STATUS": STATUS},
@@ -103,7 +103,7 @@ def _lines(descriptor):
 
 @contextlib.contextmanager
 def _watched(process):
-    watcher = subprocess.Popen(
+    watcher = start(
         ["/bin/sh", "-c", WATCHER, str(process.pid)],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,

@@ -4,10 +4,11 @@ import errno
 import os
 import tempfile
 
+from _jit_loader.building import inputs, stubs
 from _jit_loader.cache import write_checked
 from _jit_loader.store import MANIFEST, OWN_FILES, read_manifest
 
-LEFTOVERS = (".ninja_log", ".ninja_deps", "lock", "clock")
+LEFTOVERS = (".ninja_log", ".ninja_deps", "lock", inputs.CLOCK, stubs.FOLDER)
 
 
 def publish(folder, manifest, published, contents):

@@ -99,8 +99,8 @@ def _request(op, folder, for_gpus):
 def _flags_and_ops(requests, folder):
     """What the compilers and the linker are given for all ops, and for each; see setup.py."""
     request, _ = next(iter(requests.values()))
-    gnu = is_gnu(shlex.join(toolchain.cxx_command()))
-    host_is_gnu = is_gnu(toolchain.host_compiler())
+    gnu = is_gnu(toolchain.cxx_command())
+    host_is_gnu = is_gnu(toolchain.host_command())
     in_setup = ["-DWITH_CUDA", *toolchain.cpu_flags()]
     cxx = [flag for flag in request.extra_cflags if flag not in in_setup]
     return {

@@ -15,6 +15,7 @@ from _jit_loader.building.errors import ERROR_LINE, CompileError
 from _jit_loader.building.flags import cuda_home, link_flags
 from _jit_loader.building.jobs import parallel_jobs
 from _jit_loader.building.ninja_run import ninja_path
+from _jit_loader.processes import start
 
 BUILD = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
 SETUPTOOLS = 77  # which makes wheels by itself; wheel_project/pyproject.toml has it, too
@@ -80,7 +81,7 @@ def _environment(tools, with_cuda):
 
 
 def _run_setuptools(name, source, built, environment, out):
-    process = subprocess.Popen(
+    process = start(
         [sys.executable, "-c", BUILD, built],
         cwd=source,
         env=environment,

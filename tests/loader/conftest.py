@@ -37,7 +37,7 @@ exec {compiler} "$@"
 """
 
 # What the arguments of a step look like to the shell.
-STEPS = {"compilation": '*" -c "*', "link": '*.o" "*" -shared "*'}
+STEPS = {"compilation": '*" -c "*', "link": '*.o" "*"-shared "*'}
 
 fork = multiprocessing.get_context("fork")
 

@@ -177,10 +177,12 @@ def test_no_cuda(tiny, monkeypatch):
     assert isinstance(error.value, OSError), "as torch.utils.cpp_extension.load raises"
 
 
-def test_compiler_with_an_open_quote(tiny, monkeypatch):
-    monkeypatch.setenv("CXX", 'g++ "')
-    with pytest.raises(ValueError, match=r'variable CXX: No closing quotation: g\+\+ "'):
-        tiny.load()
+@pytest.mark.parametrize(("variable", "with_cuda"), [("CXX", False), ("CC", True)])
+def test_compiler_with_an_open_quote(tiny, monkeypatch, variable, with_cuda):
+    monkeypatch.setenv(variable, 'g++ "')
+    said = rf'variable {variable}: No closing quotation: g\+\+ "'
+    with pytest.raises(ValueError, match=said):
+        tiny.load(with_cuda=with_cuda)
 
 
 def test_no_ninja(tiny, monkeypatch):
@@ -259,6 +261,24 @@ def test_source_that_changes_and_changes_back_while_it_is_compiled(tiny):
         + run
     )
     assert tiny.value() == 101
+
+
+def test_folder_that_is_exchanged_while_it_is_compiled(tiny):
+    """A rename changes no time of the files in it."""
+    (tiny.folder / "value.h").unlink()
+    tiny.write("include/deep/value.h", "#define VALUE 1\n")
+    new = tiny.write("new/deep/value.h", "#define VALUE 2\n").parent.parent
+    tiny.write(
+        "module.cpp", (tiny.folder / "module.cpp").read_text().replace("value.h", "deep/value.h")
+    )
+    compiler = tiny.calls_path.parent / "c++"
+    include = tiny.folder / "include"
+    compiler.write_text(
+        compiler.read_text().replace("exec ", "")
+        + f'case "$*" in *" -c "*module.cpp*) [ -e {new} ] && mv {include} {include}.old '
+        + f"&& mv {new} {include};; esac; exit 0\n"
+    )
+    assert tiny.value(extra_include_paths=[str(include)]) == 102
 
 
 def test_header_that_comes_while_it_is_compiled_and_shadows_another(tiny):

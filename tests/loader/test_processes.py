@@ -2,15 +2,22 @@
 
 import gc
 import multiprocessing
+import os
 import re
+import signal
 import socket
+import subprocess
 import threading
 import time
 import warnings
 from pathlib import Path
 
+import pytest
+
 import jit_loader
+from _jit_loader import processes
 from _jit_loader.building.lock import build_lock
+from _jit_loader.processes import run
 
 fork = multiprocessing.get_context("fork")
 
@@ -140,6 +147,59 @@ def test_lock_is_let_go_where_a_child_was_forked_during_the_build(tiny, wait_for
     assert child.is_alive()
     child.kill()
     child.join()
+
+
+def test_program_is_started_while_a_child_is_forked(monkeypatch):
+    """The child has no end of the pipes from which is read what the program prints."""
+    begun = threading.Event()
+    execute_child = subprocess.Popen._execute_child
+
+    def slow(*arguments):
+        begun.set()
+        time.sleep(0.5)  # the pipes are made
+        execute_child(*arguments)
+
+    monkeypatch.setattr(subprocess.Popen, "_execute_child", slow)
+    result = []
+    thread = threading.Thread(target=lambda: result.append(run(["echo", "hello"]).stdout))
+    thread.start()
+    begun.wait()
+    child = fork.Process(target=time.sleep, args=(60,))
+    child.start()
+    thread.join()
+    assert result == [b"hello\n"]
+    assert child.is_alive()
+    child.kill()
+    child.join()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_signal_while_a_fork_waits_for_a_program_to_be_started(monkeypatch):
+    """Python ignores what its handler raises there, and forks: the child can start programs."""
+    held, go_on = threading.Event(), threading.Event()
+
+    def hold():
+        with processes._starting:
+            held.set()
+            go_on.wait(60)
+
+    def interrupt(*_):
+        raise InterruptedError
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait()
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    pid = os.fork()
+    signal.signal(signal.SIGALRM, before)
+    if pid == 0:
+        signal.alarm(10)
+        os._exit(run(["true"]).returncode)
+    go_on.set()
+    assert os.waitpid(pid, 0)[1] == 0
+    thread.join()
+    assert run(["echo", "hello"]).stdout == b"hello\n"
 
 
 def test_fork_during_a_build(tiny, wait_for, in_process):

@@ -552,6 +552,20 @@ def test_edit_in_a_copy_of_the_project_is_not_hidden_by_the_original(tiny, tmp_p
     assert tiny.value() == 106
 
 
+def test_copy_of_a_project_that_names_a_file_of_the_original(tiny, tmp_path):
+    module = (tiny.folder / "module.cpp").read_text()
+    tiny.write("module.cpp", module.replace("value.h", str(tiny.folder / "value.h")))
+    tiny.settle()
+    copy = tmp_path / "copy"
+    shutil.copytree(tiny.folder, copy)
+    original, tiny.folder = tiny.folder, copy
+    assert tiny.value() == 101
+    (original / "value.h").write_text("#define VALUE 6\n")
+    assert tiny.value() == 106
+    tiny.write("value.h", "#define VALUE 7\n")
+    assert tiny.value() == 106
+
+
 def test_pytorch_and_python_are_part_of_the_key(tiny, monkeypatch):
     import torch
 

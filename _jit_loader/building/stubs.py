@@ -1,0 +1,149 @@
+"""Stub libraries, which a link takes in place of PyTorch's own.
+
+PyTorch's libraries have 75,000 symbols, which ld enters into its table at every link, a few of them
+for use. A shared library may leave a symbol open, for the loader to find in the libraries that it
+names. So a stub has the name of a library, and those of its symbols for which a link would else
+take the C++ library's, whose versions another machine may lack.
+"""
+
+import contextlib
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+
+from _jit_loader import toolchain
+from _jit_loader.building import closure
+from _jit_loader.building.flags import library_path
+from _jit_loader.cache import read_checked, write_checked
+from _jit_loader.contents import read_digest
+from _jit_loader.hit import digest_of, stamp
+from _jit_loader.processes import run
+
+FOLDER = ".stubs"  # in the folder of a build, where the linker runs
+DIGESTS = "digests.json"
+# Some systems' g++ drops the libraries that define nothing of what is used.
+KEEP_ALL = "-Wl,--push-state,--no-as-needed"
+KEEP_AS_BEFORE = "-Wl,--pop-state"
+# Of the caller; any other may want to see every symbol.
+HARMLESS = re.compile(
+    r"-[Ll]\S*|-Wl,-rpath[,=][^,]*|-Wl,-z,(lazy|now)|-fopenmp|-pthread|[^-@].*", re.DOTALL
+)
+
+SYMBOL = """\
+.globl "{name}"
+.type "{name}", STT_{type}
+"{name}":
+"""
+
+
+class Stubs:
+    """The stubs for one link.
+
+    flags: those of the link with stubs in place of PyTorch's libraries; None where it is better
+    linked with the libraries themselves.
+    """
+
+    def __init__(self, link_flags, own_flags, folder, cache):
+        """link_flags: the text that PyTorch writes, own_flags: the caller's among them.
+
+        folder: that of the build. cache: the folder in which the stubs are kept.
+        """
+        self._folder = os.path.join(folder, FOLDER)
+        self._libraries = os.path.join(toolchain.packages_folder(), "torch", "lib")
+        self.flags = None
+        # libtorch_python is small, and a library of operators may be opened where Python is not.
+        # An executable is not linked with it: nothing may be left open in one.
+        asked = re.search(
+            rf"(?<!\S)-L{re.escape(self._libraries)}((?: -l\w+)+?) -ltorch_python(?!\S)", link_flags
+        )
+        if asked is None or not all(map(HARMLESS.fullmatch, _words(own_flags))):
+            return
+        names = [f"lib{flag[2:]}.so" for flag in asked[1].split()]
+        libraries = [os.path.join(self._libraries, name) for name in names]
+        if list(map(_real_name, libraries)) != names:
+            return  # of a system's package, whose libraries call themselves libtorch.so.2.6
+        kept = _stubs(cache, libraries)
+        if kept is not None:
+            # By a relative name: ninja and the shell would read more into the path of a cache.
+            os.symlink(kept, self._folder)
+            begin, end = asked.start(), asked.end(1)
+            ours = f"-L{FOLDER} {KEEP_ALL} {link_flags[begin:end]} {KEEP_AS_BEFORE}"
+            self.flags = link_flags[:begin] + ours + link_flags[end:]
+
+    def library(self, path):
+        """The library for which a path of the linker's stands; the path itself if for none."""
+        folder, name = os.path.split(path)
+        return os.path.join(self._libraries, name) if folder == self._folder else path
+
+
+def _words(flags):
+    """PyTorch joins flags by spaces: one may be several words."""
+    return toolchain.split(" ".join(flags), "extra_ldflags")
+
+
+def _real_name(path):
+    return os.path.basename(os.path.realpath(path))
+
+
+def _stubs(cache, libraries):
+    """The folder of a cache with whole stubs for libraries, made where there is none (0.3 s)."""
+    names = list(map(os.path.basename, libraries))
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        cxx_library = library_path("libstdc++.so")
+        if cxx_library is None:
+            return None
+        paths = [*libraries, cxx_library]
+        folder = os.path.join(cache, f"stubs-{digest_of([paths, list(map(stamp, paths))])}")
+        if not _is_whole(folder, names):
+            _make(folder, libraries, cxx_library)
+        return folder if _is_whole(folder, names) else None
+    return None
+
+
+def _is_whole(folder, names):
+    digests = read_checked(os.path.join(folder, DIGESTS)) or {}
+    found = {name: read_digest(os.path.join(folder, name)) for name in names}
+    return found == digests
+
+
+def _make(folder, libraries, cxx_library):
+    temporary = tempfile.mkdtemp(prefix=".stubs-", dir=os.path.dirname(folder))
+    try:
+        cxx_symbols = _symbols(cxx_library).keys()
+        digests = {}
+        for library in libraries:
+            symbols = {n: t for n, t in _symbols(library).items() if n in cxx_symbols}
+            stub = os.path.join(temporary, os.path.basename(library))
+            _make_one(stub, symbols)
+            digests[os.path.basename(library)] = read_digest(stub)
+        write_checked(os.path.join(temporary, DIGESTS), digests)
+        shutil.rmtree(folder, ignore_errors=True)
+        if os.path.lexists(folder) and not _is_whole(folder, digests):
+            os.unlink(folder)  # no folder
+        with contextlib.suppress(OSError):  # another has made them meanwhile
+            os.rename(temporary, folder)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _make_one(path, symbols):
+    """symbols: {name: nm's letter for its type}"""
+    source = f"{path}.s"
+    with open(source, "w") as file:
+        for name, letter in symbols.items():
+            file.write(SYMBOL.format(name=name, type="FUNC" if letter in "TtWwi" else "OBJECT"))
+        file.write('.section .note.GNU-stack, "", %progbits\n')
+    command = [*toolchain.cxx_command(), "-shared", "-nostdlib"]
+    command += [f"-Wl,-soname,{os.path.basename(path)}", source, "-o", path]
+    run(command, check=True)
+    os.unlink(source)
+
+
+def _symbols(library):
+    """{name: nm's letter for its type} of those that a library defines for others."""
+    nm = closure.program(toolchain.cxx_command(), "nm") or "nm"
+    said = run([nm, "-D", "--defined-only", library], check=True).stdout
+    rows = (line.split() for line in os.fsdecode(said).splitlines())
+    return {row[2].partition("@")[0]: row[1] for row in rows if len(row) == 3}

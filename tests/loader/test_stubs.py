@@ -1,0 +1,181 @@
+"""A link takes stubs in place of PyTorch's libraries; what comes of it is the same."""
+
+import ctypes
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import jit_loader
+from _jit_loader.building import stubs
+from _jit_loader.store import read_manifest
+
+# The value is PyTorch's: it has to be found in libtorch_cpu.so when the module is loaded.
+THREADS = """\
+namespace at { int get_num_threads(); }
+extern "C" long other(void) { return at::get_num_threads() > 0 ? 100 : 0; }
+"""
+WANT_ALL = ("-Wl,--no-undefined", "-lm -Wl,-z,defs", "-Wl,-rpath,/nowhere,-z,defs")
+# g++ calls it where a new[] is too large; it is newer than what PyTorch is built for.
+THROWS = """\
+namespace std { void __throw_bad_array_new_length(); }
+volatile bool is_large = false;
+extern "C" long other(void) {
+  if (is_large) std::__throw_bad_array_new_length();
+  return 100;
+}
+"""
+
+
+@pytest.fixture
+def threads(tiny):
+    tiny.write("other.cpp", THREADS)
+    return tiny
+
+
+def links(tiny, output="tiny.so"):
+    """How many links there were since the last call."""
+    calls = tiny.calls_path.read_text().splitlines()
+    tiny.calls_path.unlink()
+    return sum(f" -o {output} " in call for call in calls)
+
+
+def needed(library):
+    """The libraries that a library names."""
+    said = subprocess.run(["readelf", "-d", library], capture_output=True, text=True, check=True)
+    return re.findall(r"NEEDED.*\[(.*)\]", said.stdout)
+
+
+def versions(library):
+    """The versions of symbols that a library needs."""
+    said = subprocess.run(["readelf", "-V", library], capture_output=True, text=True, check=True)
+    return set(re.findall(r"Name: (\w+_[\d.]+)", said.stdout))
+
+
+def test_library_names_what_it_does_without_stubs(threads, monkeypatch):
+    module = threads.load()
+    assert module.value() == 101
+    assert links(threads) == 1
+    monkeypatch.setattr(stubs, "_stubs", lambda *_: None)
+    threads.write("value.h", "#define VALUE 2\n")
+    again = threads.load()
+    assert again.value() == 102
+    assert "libtorch_cpu.so" in needed(again.__file__)
+    assert set(needed(again.__file__)) <= set(needed(module.__file__))
+
+
+def test_linker_that_drops_what_defines_nothing(threads):
+    """As Ubuntu's g++ has it."""
+    threads.change_compiler('set -- -Wl,--as-needed "$@"', step="link")
+    assert threads.value() == 101
+    assert links(threads) == 1
+
+
+@pytest.mark.parametrize(
+    ("flag", "expected_links"), [*[(flag, 1) for flag in WANT_ALL], ("-lm", 2)]
+)
+def test_link_that_wants_every_symbol(threads, flag, expected_links):
+    """By a flag of the caller's, for which there are no stubs; or as a system's g++ has it."""
+    if expected_links == 2:
+        threads.change_compiler('set -- "$@" -Wl,--no-undefined', step="link")
+    options = {"is_python_module": False, "extra_ldflags": [flag]}
+    path = jit_loader.load("tiny", threads.sources[1], **options)
+    assert links(threads) == expected_links
+    assert ctypes.CDLL(path).other() == 100
+
+
+def test_library_of_operators_needs_no_python(threads):
+    threads.change_compiler('set -- -Wl,--as-needed "$@"', step="link")
+    path = jit_loader.load("tiny", threads.sources[1], is_python_module=False)
+    assert "libtorch_cpu.so" in needed(path)
+    assert "libtorch_python.so" not in needed(path)
+
+
+def test_symbol_that_the_cxx_library_has_as_well(tiny, monkeypatch):
+    """PyTorch's own link takes PyTorch's, without the version that an older C++ library lacks."""
+    tiny.write("other.cpp", THROWS)
+    with_stubs = versions(tiny.load().__file__)
+    monkeypatch.setattr(stubs, "_stubs", lambda *_: None)
+    tiny.write("value.h", "#define VALUE 2\n")
+    module = tiny.load()
+    assert module.value() == 102
+    assert with_stubs == versions(module.__file__)
+
+
+def test_symbol_that_nobody_has(tiny):
+    tiny.write("other.cpp", 'long nowhere();\nextern "C" long other(void) { return nowhere(); }\n')
+    with pytest.raises(ImportError, match=r"nowhere\(\)"):
+        tiny.load()
+    assert links(tiny) == 1
+
+
+def test_compiler_that_does_not_say_where_its_files_are(threads):
+    compiler = threads.calls_path.parent / "c++"
+    text = compiler.read_text().replace("exec", 'case "$1" in -print-*) exit 1;; esac\nexec')
+    compiler.write_text(text)
+    assert threads.value() == 101
+
+
+@pytest.mark.parametrize("make", [Path.touch, lambda path: path.symlink_to("nowhere")])
+def test_what_is_no_folder_makes_way_for_the_stubs(threads, make):
+    threads.load()
+    (folder,) = (threads.folder.parent / "cache").glob("*/stubs-*")
+    shutil.rmtree(folder)
+    make(folder)
+    threads.write("value.h", "#define VALUE 2\n")
+    assert threads.value() == 102
+    assert (folder / "libc10.so").exists()
+
+
+def test_damaged_stubs_that_cannot_be_replaced_are_not_used(threads, monkeypatch):
+    threads.load()
+    links(threads)
+    (folder,) = (threads.folder.parent / "cache").glob("*/stubs-*")
+    (folder / "libtorch_cpu.so").write_bytes(b"")
+    monkeypatch.setattr(stubs, "_make", lambda *_: None)
+    threads.write("value.h", "#define VALUE 2\n")
+    module = threads.load()
+    assert module.value() == 102
+    assert "libtorch_cpu.so" in needed(module.__file__)
+    assert links(threads) == 1
+
+
+def test_error_of_the_linker_names_no_stub(tiny):
+    with pytest.raises(jit_loader.CompileError, match="nosuch") as error:
+        tiny.load(extra_ldflags=["-lnosuch"])
+    assert "stubs" not in str(error.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"INPUT(-lm)", None])
+def test_damaged_stubs_are_made_anew(threads, content):
+    assert threads.value() == 101
+    links(threads)
+    (folder,) = (threads.folder.parent / "cache").glob("*/stubs-*")
+    whole = {path.name: path.read_bytes() for path in folder.iterdir()}
+    for path in folder.iterdir():
+        path.write_bytes(content) if content is not None else path.unlink()
+    threads.write("value.h", "#define VALUE 2\n")
+    assert threads.value() == 102
+    assert links(threads) == 1
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == whole
+
+
+@pytest.mark.parametrize("name", ["main", "stubs", "clock"])
+def test_executable_has_every_symbol(threads, name):
+    source = threads.write("main.cpp", f"{THREADS}int main() {{ return other() != 100; }}\n")
+    options = {"is_python_module": False, "is_standalone": True}
+    path = jit_loader.load(name, str(source), **options)
+    subprocess.run([path], check=True)
+    assert links(threads, name) == 1
+    threads.write("main.cpp", "int nowhere();\nint main() { return nowhere(); }\n")
+    with pytest.raises(jit_loader.CompileError, match="nowhere"):
+        jit_loader.load(name, str(source), **options)
+
+
+def test_pytorchs_libraries_are_of_what_the_library_was_made(threads):
+    """Not the stubs, which have few of their symbols."""
+    files = read_manifest(threads.load().__file__.rpartition("/")[0])["files"]
+    assert "<packages>/torch/lib/libtorch_cpu.so" in files
+    assert not [path for path in files if "/stubs" in path and "/usr/" not in path]
