@@ -119,10 +119,14 @@ def show(workload, device, results):
 def main():
     parser = report.device_parser(__doc__)
     names = [workload.name for workload in WORKLOADS]
-    parser.add_argument("workloads", nargs="*", metavar="workload", help=", ".join(names))
+    parser.add_argument(
+        "workloads",
+        nargs="*",
+        type=report.one_of(names),
+        metavar="workload",
+        help=f"default: all of {', '.join(map(repr, names))}",
+    )
     options = parser.parse_args()
-    if unknown := set(options.workloads) - set(names):
-        parser.error(f"no workload {', '.join(sorted(unknown))}; there are {', '.join(names)}")
     chosen = [w for w in WORKLOADS if w.name in options.workloads or not options.workloads]
     # What is compiled is differentiated again and again.
     torch._functorch.config.donated_buffer = False

@@ -19,7 +19,9 @@ WAYS = ("load_op", "torch")
 
 def main():
     parser = report.parser(__doc__)
-    parser.add_argument("--rounds", type=int, default=3, help="builds of each (default: 3)")
+    parser.add_argument(
+        "--rounds", type=report.positive, default=3, help="builds of each (default: 3)"
+    )
     options = parser.parse_args()
     why_no_cuda = jit_loader.why_no_cuda()
     device = "cpu" if why_no_cuda else "cuda"

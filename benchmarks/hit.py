@@ -17,7 +17,9 @@ from benchmarks import child, report, timing
 
 def main():
     parser = report.parser(__doc__)
-    parser.add_argument("--processes", type=int, default=20, help="of each way (default: 20)")
+    parser.add_argument(
+        "--processes", type=report.positive, default=20, help="of each way (default: 20)"
+    )
     options = parser.parse_args()
     device = "cpu" if jit_loader.why_no_cuda() else "cuda"
     # The classic code takes long to build.

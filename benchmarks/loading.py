@@ -7,8 +7,8 @@ torch.utils.cpp_extension.load, and the light one by other loaders (other_loader
 cache, after an edit of the kernel, after an edit of a header that the kernel alone includes, and by
 16 processes that start together with nothing built. A new process has imported torch before it is
 timed; all else that a load imports counts. A way that returns a module of older code is called
-stale, and its time is none. "compilers alone" runs the commands that compile the edited kernel and
-link.
+stale, and its time is none. "compilers alone" runs PyTorch's commands that compile the edited
+kernel and link; ours may be faster, as its link is another (_jit_loader/building/stubs.py).
 
 closure: a load from the cache, when the kernel includes 10 to 10,000 generated headers.
 
@@ -289,7 +289,13 @@ PARTS = {"loads": measure_loads, "closure": measure_closures, "ops": measure_ops
 
 def main():
     parser = report.parser(__doc__)
-    parser.add_argument("parts", nargs="*", metavar="part", help="default: all; quick: loads")
+    parser.add_argument(
+        "parts",
+        nargs="*",
+        type=report.one_of(PARTS),
+        metavar="part",
+        help="default: all; quick: loads",
+    )
     parser.add_argument("--sources", nargs="+", choices=SOURCES, help="default: all")
     options = parser.parse_args()
     # The others would take most of a quick run's time.

@@ -6,7 +6,7 @@ edits: an op of two sources (sources/) and a wrapper, in a Jupyter kernel that h
 jit_loader, after an edit of its kernel, of a header that the kernel alone includes, and of the
 wrapper. The time is that from the saved file to the printed value, as the notebook's client sees
 it. "torch" is torch.utils.cpp_extension.load in a process that has loaded the extension before,
-without a notebook around it, and "alone" the commands that compile the kernel and link.
+without a notebook around it, and "alone" runs PyTorch's commands that compile it and link.
 
 look: what happens before a cell where nothing has changed, with all ops of this project loaded.
 """
@@ -180,7 +180,9 @@ PARTS = {"edits": measure_edits, "look": measure_look}
 
 def main():
     parser = report.parser(__doc__)
-    parser.add_argument("parts", nargs="*", metavar="part", help="default: edits look")
+    parser.add_argument(
+        "parts", nargs="*", type=report.one_of(PARTS), metavar="part", help="default: edits look"
+    )
     parser.add_argument("--sources", nargs="+", choices=SOURCES, help="default: all")
     options = parser.parse_args()
     options.parts = options.parts or list(PARTS)

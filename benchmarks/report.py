@@ -37,8 +37,29 @@ def device_parser(description):
     return result
 
 
+def one_of(names):
+    """What argparse takes as the type of an argument that is one of these names."""
+
+    def checked(text):
+        if text not in names:
+            known = ", ".join(map(repr, names))  # some have a comma
+            raise argparse.ArgumentTypeError(f"no {text!r}; there are {known}")
+        return text
+
+    return checked
+
+
+def positive(text):
+    """What argparse takes as the type of a number of samples."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"not a positive number: {text}")
+    return int(text)
+
+
 def devices(options, op):
     """The devices to measure an imported op on: what --device says, else the CPU and the GPU."""
+    if options.device == "cuda" and not torch.cuda.is_available():
+        raise SystemExit("--device cuda: PyTorch finds no CUDA GPU on this machine")
     if options.device:
         return [options.device]
     on_gpu = jit_loader.loaded(op).with_cuda and torch.cuda.is_available()
@@ -60,6 +81,7 @@ def save(benchmark, device, options, results):
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "device": machine.device_name(device),
         "machine": machine.describe(),
+        "order": "random",  # in which the ways take turns
         "options": {key: value for key, value in vars(options).items() if key != "out"},
         "results": results,
     }
@@ -105,6 +127,6 @@ def spread(samples):
 def duration(seconds):
     """Seconds as a person reads them: 8.35 us, 1.20 ms, 10.8 s."""
     for unit, size in (("us", 1e-6), ("ms", 1e-3)):
-        if seconds < 1000 * size:
+        if abs(seconds) < 1000 * size:
             return f"{seconds / size:.3g} {unit}"
     return f"{seconds:.3g} s"

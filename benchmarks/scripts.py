@@ -17,7 +17,11 @@ NAMES = (
 )
 
 
+def docstring(name):
+    source = Path(__file__).with_name(f"{name}.py").read_text()
+    return ast.get_docstring(ast.parse(source))
+
+
 def question(name):
     """The first line of a script's docstring."""
-    source = Path(__file__).with_name(f"{name}.py").read_text()
-    return ast.get_docstring(ast.parse(source)).splitlines()[0]
+    return docstring(name).splitlines()[0]

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from _jit_loader import ops, toolchain
-from _jit_loader.building import flags
+from _jit_loader.building import flags, stubs
 from _jit_loader.building.ninja_file import NinjaFile
 from benchmarks import other_loaders
 from benchmarks.worker import ROOT, Worker, environment
@@ -109,14 +109,18 @@ class Subject:
         return arguments, self._torch_environment
 
     def bare_commands(self, path):
-        """A function that compiles the kernel and links, as the build of a library did, no more."""
+        """A function that runs PyTorch's commands for a library's kernel and its link, no more."""
         built = Path(path).parent
         folder = self.folder / "bare"
         shutil.copytree(built, folder, symlinks=True)
         ninja_file = NinjaFile((folder / "build.ninja").read_text(), self.sources, {})
         compilations = ninja_file.compilations.items()
         kernel = next(output for output, source in compilations if source == self.sources[1])
-        commands = [ninja_file.command(output) for output in (kernel, ninja_file.library)]
+        ours = {f"-L{stubs.FOLDER}", stubs.KEEP_ALL, stubs.KEEP_AS_BEFORE}
+        commands = [
+            [word for word in ninja_file.command(output) if word not in ours]
+            for output in (kernel, ninja_file.library)
+        ]
 
         def run():
             started = time.perf_counter()

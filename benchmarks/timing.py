@@ -1,10 +1,12 @@
 """Times of several calls, taken in turn, so that whatever else the machine does meets them all."""
 
+import random
 import time
 
 import torch
 
 WARM_UP_ROUNDS = 3
+SEED = 0
 # Several times the L2 cache of any GPU (50 MB on an H200).
 FLUSH_BYTES = 256 << 20
 COPY_BYTES = 256 << 20
@@ -16,7 +18,8 @@ def interleaved(calls, rounds, device, batch=1):
     """{name: [seconds of one call]}, `rounds` samples of every call in calls, {name: function}.
 
     A sample is the mean of function(0), ..., function(batch - 1), whose results are kept until the
-    last one is done.
+    last one is done. A call of function(0) goes before it, so that it makes no difference which
+    function's turn was before.
 
     On a GPU the events stand in the stream, and nothing waits before the last sample. Memory of
     several times the L2 cache's size is written before each sample: what function(i) reads then
@@ -28,6 +31,7 @@ def interleaved(calls, rounds, device, batch=1):
     with torch.cuda.device(device if device.type == "cuda" else -1):
         sample = _gpu_sampler(device) if device.type == "cuda" else _cpu_sample
         for name, counts in turns(calls, rounds):
+            calls[name](0)
             read = sample(calls[name], batch)
             if counts:
                 reads[name].append(read)
@@ -37,9 +41,10 @@ def interleaved(calls, rounds, device, batch=1):
 
 
 def turns(names, rounds, warm_up=WARM_UP_ROUNDS):
-    """Yields (name, whether its sample counts), in every other round in reverse order."""
+    """Yields (name, whether its sample counts), in each round in a random order."""
+    orders = random.Random(SEED)  # the same in every run
     for round_number in range(-warm_up, rounds):
-        for name in list(names)[:: -1 if round_number % 2 else 1]:
+        for name in orders.sample(list(names), len(names)):
             yield name, round_number >= 0
 
 

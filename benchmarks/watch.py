@@ -9,7 +9,7 @@ and ends when the wrapper has been imported and the first line behind it runs:
     watch  `python -m jit_loader watch script.py`, which runs all the time
     ours   `python script.py` with jit_loader.load
     torch  `python script.py` with torch.utils.cpp_extension.load
-    alone  the commands that compile the kernel and link; the floor, no Python at all
+    alone  PyTorch's commands that compile the kernel and link; no Python at all
 
 A way that runs older code is called stale, and its time is none.
 """

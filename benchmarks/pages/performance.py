@@ -3,18 +3,23 @@
 from benchmarks import scripts, timing
 from benchmarks.pages import goals
 from benchmarks.pages.results import Comparison, table
-from benchmarks.report import duration, spread
+from benchmarks.report import duration
+from benchmarks.report import spread as interquartile_range
 
 HEAD = """\
 # Performance
 
 Written by `python -m benchmarks.pages` from the JSON in `benchmarks/results/`, which has the raw
 samples; `python -m benchmarks` measures anew. What was tested on a GPU, and the reasons for what is
-below a goal, are in [gpu.md](gpu.md).
+below a goal, where they are known, are in [gpu.md](gpu.md); the goals are at the end.
 
-Times are medians; a spread is the range of the middle half of the samples. "x / ours" is x's time
-over ours: above 1 ours is faster. "same": each median lies within the other's spread, so that the
-difference is noise. The ways take turns, in every other round in reverse order.
+Times are medians; a spread is the range of the middle half of the samples, whose number stands in
+parentheses. In each round the ways take turns, in a random order but where it says that the order
+alternated: that favours the ways at its ends in calls of microseconds. "x / ours" is the median of
+the rounds' ratios of x's time to ours: above 1 ours is faster. "same": 1 is within the range of the
+middle half of these ratios (of all, where they are fewer than five), so the difference is noise.
+"of copy": GB/s over those of a clone of as many bytes into new memory; on a CPU the system's making
+of new memory is what bounds that.
 """
 WAYS = ("eager", "compiled", "reduce-overhead", "classic")
 NAMES = {"ours": "ours", "torch": "torch", "alone": "compilers alone"}
@@ -23,7 +28,9 @@ NAMES = {"ours": "ours", "torch": "torch", "alone": "compilers alone"}
 def page(by_device):
     """The page's text, from results.read()."""
     lines = HEAD.splitlines()
-    lines += [""]
+    lines += ["", "## What is measured", ""]
+    for name in scripts.NAMES:
+        lines += [f"### {name}", "", *scripts.docstring(name).splitlines(), ""]
     for device, results in by_device.items():
         lines += [f"## {device}", "", machine(results), ""]
         for name in SECTIONS:
@@ -31,8 +38,9 @@ def page(by_device):
             if parts:
                 # The name of a part follows the script's: loading_plain.
                 lines += [f"### {device}: {name}", "", scripts.question(name), ""]
-                lines += [f"`python -m benchmarks.{name}`", ""]
                 for part in parts:
+                    if "order" not in part.content:
+                        lines += ["In an order that alternated, forwards and backwards.", ""]
                     lines += SECTIONS[name](part)
     lines += ["## Goals", "", *goal_table()]
     return "\n".join(lines).rstrip() + "\n"
@@ -65,6 +73,10 @@ def goal_table():
         f"{goals.WATCH_BEYOND_ALONE} s more than the compilers.",
         "",
     ]
+
+
+def spread(samples):
+    return f"{interquartile_range(samples)} ({len(samples)})"
 
 
 def belongs(benchmark, script):
@@ -145,16 +157,18 @@ def call_overhead(result):
         one, several = goals.CALLS[each["question"]]
         goal = one if each["workload"] in goals.ONE_OPERATION else several
         goal = goal if result.kind == "gpu" else None
-        comparison = Comparison(samples, "torch", goal)
+        verdict_of = {"ours": Comparison(samples, "torch", goal).verdict}
+        if "torch compiled" in samples:
+            compiled = Comparison(samples, "torch compiled", ours="ours compiled")
+            verdict_of["ours compiled"] = compiled.verdict
         for way in samples:
-            mine = way == "ours"
             rows.append(
                 (
                     f"{each['workload']}, {each['question']}: {way}",
                     duration(timing.median(samples[way])),
                     spread(samples[way]),
                     "" if way == "torch" else Comparison(samples, "torch", ours=way),
-                    comparison.verdict if mine else "",
+                    verdict_of.get(way, ""),
                 )
             )
     return table(["", "median", "spread", "torch / this", ""], rows)
@@ -205,21 +219,22 @@ def times(result):
         source = f"{each['source']}: " if "source" in each else ""
         for way, samples in each["samples"].items():
             label = f"{source}{about}: {NAMES.get(way, way)}"
+            if not any(samples):
+                continue  # a wrapper has nothing to compile
             if way in each.get("stale", ()):
                 rows.append((label, "stale", "", "", ""))
                 continue
             comparison = Comparison(each["samples"], way, ours=first) if way != first else ""
-            # The compilers alone are a floor, and a single sample has no spread.
-            judged = comparison and way != "alone" and len(samples) > 1
-            verdict = comparison.verdict if judged else ""
+            # The compilers alone load nothing.
+            verdict = comparison.verdict if comparison and way != "alone" else ""
             if way == first:
-                verdict = beyond_floor(result["benchmark"], each)
-            shown = spread(samples) if len(samples) > 1 else "1 sample"
-            rows.append((label, duration(timing.median(samples)), shown, comparison, verdict))
+                verdict = beyond_compilers(result["benchmark"], each)
+            median = duration(timing.median(samples))
+            rows.append((label, median, spread(samples), comparison, verdict))
     return table(["", "median", "spread", "this / the first", ""], rows)
 
 
-def beyond_floor(benchmark, each):
+def beyond_compilers(benchmark, each):
     """Whether a save to its result takes longer than the goal allows beyond the compilers."""
     medians = each["medians"]
     if benchmark == "notebook" and each["question"] == "kernel edit":
@@ -232,18 +247,22 @@ def beyond_floor(benchmark, each):
 
 
 def scaling(result):
-    rows = [
-        (
-            f"{each['start']} start, {each['processes']} processes: {way}",
-            duration(seconds),
-            "" if way == "ours" else f"{seconds / each['until_all']['ours']:.2f}",
-            f"below {way}" if seconds < each["until_all"]["ours"] else "",
-        )
-        for each in result["results"]
-        for way, seconds in each["until_all"].items()
-    ]
+    rows = []
+    for each in result["results"]:
+        about = f"{each['start']} start, {each['processes']} processes"
+        for way, samples in each["samples"].items():
+            comparison = Comparison(each["samples"], way) if way != "ours" else None
+            rows.append(
+                (
+                    f"{about}: {way}",
+                    duration(timing.median(samples)),
+                    spread(samples),
+                    comparison or "",
+                    comparison.verdict if comparison else "",
+                )
+            )
     plot = f"![seconds against processes](../benchmarks/results/{result.path.stem}.png)"
-    return [plot, "", *table(["", "until the last has it", "this / ours", ""], rows)]
+    return [plot, "", *table(["", "until the last has it", "spread", "this / ours", ""], rows)]
 
 
 SECTIONS = {

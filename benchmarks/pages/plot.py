@@ -31,12 +31,14 @@ def draw_bandwidth(result, picture):
     names = list(dict.fromkeys(each["workload"] for each in result["results"]))
     rows = -(-len(names) // COLUMNS)
     figure = Figure(figsize=(2.6 * COLUMNS, 2.1 * rows + 0.9), layout="constrained")
-    panels = figure.subplots(rows, COLUMNS, squeeze=False, sharex=True, sharey=True).flat
-    for name, axes in zip(names, panels):
+    panels = figure.subplots(rows, COLUMNS, squeeze=False, sharex=True, sharey=True)
+    for name, axes in zip(names, panels.flat):
         draw(axes, [each for each in result["results"] if each["workload"] == name])
         axes.set_title(name.replace(", backward", "\nbackward"), fontsize=10)
-    for axes in panels:
-        axes.set_visible(False)
+    for unused in range(len(names), rows * COLUMNS):
+        panels.flat[unused].set_visible(False)
+        panels.flat[unused - COLUMNS].tick_params(labelbottom=True)
+    figure.axes[0].set_ylim(bottom=0)  # of all: they share it
     handles = dict(zip(*reversed(figure.axes[0].get_legend_handles_labels())))
     moved = "GB/s, over the bytes read and written by a call"
     figure.legend(
@@ -63,7 +65,6 @@ def draw(axes, results):
                     *zip(*points), style + marker, color=COLOURS[name], label=label, lw=1.2, ms=3
                 )
     axes.set_xscale("log", base=2)
-    axes.set_ylim(bottom=0)
     axes.grid(alpha=0.3)
 
 

@@ -59,7 +59,7 @@ def check(project):
 
 def test_all_is_written_from_the_results_once(project):
     assert (project / "results" / "bandwidth-a-cpu.png").read_bytes().startswith(b"\x89PNG")
-    assert "add2, float32, 2^24 | 1 s | 950 ms - 1.05 s |" in text_of(project)
+    assert "add2, float32, 2^24 | 1 s | 950 ms - 1.05 s (3) |" in text_of(project)
     figures = (project / "README.md").read_text()
     assert figures.startswith("before\n")
     assert figures.endswith("\nafter\n")
@@ -108,7 +108,7 @@ def test_the_page_says_what_is_below_a_goal(project):
     ("other", "goal", "text", "verdict"),
     [
         ([2.0, 2.1, 2.2], None, "1.91", ""),
-        ([1.0, 1.12, 1.2], None, "1.02 (same)", ""),
+        ([1.0, 1.12, 1.3], None, "1.02 (same)", ""),
         ([1.0, 1.08, 1.15], None, "0.98 (same)", ""),
         ([0.5, 0.6, 0.7], None, "0.55", "below other"),
         ([1.5, 1.6, 1.7], 1.6, "1.45", "below the goal, 1.60 x other"),
@@ -118,6 +118,17 @@ def test_the_page_says_what_is_below_a_goal(project):
 def test_noise_is_called_noise(other, goal, text, verdict):
     comparison = Comparison({"ours": [1.0, 1.1, 1.2], "other": other}, "other", goal)
     assert (str(comparison), comparison.verdict) == (text, verdict)
+
+
+def test_what_the_machine_does_in_a_round_is_no_difference():
+    samples = {"ours": [1.0, 2.0, 3.0, 4.0, 5.0], "other": [1.1, 2.2, 3.3, 4.4, 5.5]}
+    assert str(Comparison(samples, "other")) == "1.10"
+
+
+def test_few_samples_say_less():
+    ratios = [0.9, 1.1, 1.1, 1.1, 1.1]
+    assert str(Comparison({"ours": [1.0] * 5, "other": ratios}, "other")) == "1.10"
+    assert str(Comparison({"ours": [1.0] * 4, "other": ratios[:4]}, "other")) == "1.10 (same)"
 
 
 def test_every_workload_of_the_results_has_a_goal():
