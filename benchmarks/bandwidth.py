@@ -132,6 +132,7 @@ def main():
     torch._functorch.config.donated_buffer = False
     for device in report.devices(options, chosen[0].op):
         results = []
+        timing.raise_clocks(device)
         for workload in chosen:
             report.progress(f"{device}: {workload.name}")
             of_one = list(measure_all(workload, device, options.quick))

@@ -97,6 +97,7 @@ def main():
     forward = [workload for workload in WORKLOADS if not workload.gradients_of]
     for device in report.devices(options, forward[0].op):
         results = []
+        timing.raise_clocks(device)
         for workload in forward:
             report.progress(f"{device}: {workload.name}")
             results += measure_all(workload, device, rounds, loops, options.quick)

@@ -123,7 +123,7 @@ def measure_all(name, sizes, device, quick):
     rounds, loops = (3, 3) if quick else (15, 50)
     # On a CPU a large step takes a second.
     if device == "cpu" and name == "large":
-        rounds, loops = 3, 1
+        rounds, loops = 7, 1
     modules, arguments = steps(sizes, device, quick)
     synchronize = torch.cuda.synchronize if device == "cuda" else lambda: None
     for timer in (step_timer, direction_timer):
@@ -146,6 +146,7 @@ def main():
     options = report.device_parser(__doc__).parse_args()
     for device in report.devices(options, "lltm"):
         results = []
+        timing.raise_clocks(device)
         for name, sizes in (QUICK_SIZES if options.quick else SIZES).items():
             report.progress(f"{device}: {name}")
             results += measure_all(name, sizes, device, options.quick)

@@ -12,6 +12,7 @@ FLUSH_BYTES = 256 << 20
 COPY_BYTES = 256 << 20
 # The loader takes a file's stat for its content once the stat is older than 2 s.
 SETTLING_SECONDS = 2.5
+CLOCKS_RISE_SECONDS = 1
 
 
 def interleaved(calls, rounds, device, batch=1):
@@ -46,6 +47,16 @@ def turns(names, rounds, warm_up=WARM_UP_ROUNDS):
     for round_number in range(-warm_up, rounds):
         for name in orders.sample(list(names), len(names)):
             yield name, round_number >= 0
+
+
+def raise_clocks(device):
+    """Keeps the host and a device at work until their clocks have risen."""
+    x = torch.ones(1 << 20, device=device)
+    began = time.perf_counter()
+    while time.perf_counter() < began + CLOCKS_RISE_SECONDS:
+        x = (x * 2).clamp(max=1)
+        if x.is_cuda:
+            torch.cuda.synchronize()
 
 
 def settle(quick):
