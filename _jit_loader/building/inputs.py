@@ -100,7 +100,7 @@ class Inputs:
         folders = [os.path.dirname(self._clock.path), *facts.search_folders]
         command, is_cuda = ninja_file.command(output), ninja_file.is_cuda(output)
         assembled = assembly.included_files(command, source, own, folders, is_cuda)
-        absent, asked_for = shadows.optional_headers(own, facts.search_folders)
+        absent, asked_for = shadows.optional_headers(own, command, facts.search_folders)
         more = [file for file in dict.fromkeys([*assembled, *asked_for]) if file not in set(files)]
         files += more
         own += [file for file in more if self._is_own(file)]

@@ -10,7 +10,9 @@ import re
 from _jit_loader.building import closure
 
 HAS_INCLUDE = re.compile(r'__has_include\w*\s*\(\s*[<"]([^>"\n]+)[>"]')
+QUOTED_BY_MACRO = re.compile(r'__has_include\w*\s*\(\s*\w+\s*\(\s*([^()"<>\n]+?)\s*\)')
 HEADER_MACRO = re.compile(r'^\s*#\s*define\s+\w+\s+[<"]([^>"\n]+)[>"]', re.MULTILINE)
+MACRO_FLAG = re.compile(r'^(?:\S*-D)?\w+=[<"]([^>"\n]+)[>"]$', re.MULTILINE)
 INCLUDE_UPWARDS = re.compile(r'^\s*#\s*include\w*\s*[<"]([^>"\n]*\.\./[^>"\n]+)[>"]', re.MULTILINE)
 FOLDER_FLAG = re.compile(r"-L|--library-(?:path|directory)(?:=|$)")
 LIBRARY_FLAG = re.compile(r"-l|--library(?:=|$)")
@@ -110,8 +112,10 @@ def _before_last(folders, folder):
     return [each for each in folders[: places[-1] if places else None] if each != folder]
 
 
-def optional_headers(own, search_folders):
+def optional_headers(own, command, search_folders):
     """What the user's files ask for by __has_include, or include from a folder further up.
+
+    command: the compilation's, whose flags may define what they ask for.
 
     No compiler lists the former unless it is included too; and of_headers() knows the latter by no
     name that could be looked for in an earlier folder.
@@ -119,13 +123,15 @@ def optional_headers(own, search_folders):
     Returns {folder: names} of what is not there, and the list of what is asked for and there.
     """
     texts = {path: text for path in own if (text := closure.read_text(path))}
-    by_macro = []
-    if any(re.search(r"__has_include\w*\s*\(\s*\w", text) for text in texts.values()):
-        by_macro = [name for text in texts.values() for name in HEADER_MACRO.findall(text)]
+    flags = "\n".join(closure.expanded(command))
+    by_macro = HAS_INCLUDE.findall(flags)
+    if any(re.search(r"__has_include\w*\s*\(\s*\w", text) for text in [flags, *texts.values()]):
+        by_macro += MACRO_FLAG.findall(flags)
+        by_macro += [name for text in texts.values() for name in HEADER_MACRO.findall(text)]
     absent, present = {}, []
     for path, text in texts.items():
         folders = [os.path.dirname(path), *search_folders]
-        asked = HAS_INCLUDE.findall(text) + by_macro
+        asked = HAS_INCLUDE.findall(text) + QUOTED_BY_MACRO.findall(text) + by_macro
         for name in dict.fromkeys(asked + INCLUDE_UPWARDS.findall(text)):
             for folder in folders:
                 candidate = closure.plain_path(os.path.join(folder, name))

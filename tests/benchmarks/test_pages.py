@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import timing
 from benchmarks.pages import __main__ as pages
 from benchmarks.pages import performance, readme, results
 from benchmarks.pages.results import Comparison
@@ -136,6 +137,18 @@ def test_every_workload_of_the_results_has_a_goal():
         if "bandwidth" in device:
             names = {each["workload"] for each in device["bandwidth"]["results"]}
             assert names <= performance.goals.LARGE[device["bandwidth"].kind].keys()
+
+
+@pytest.mark.parametrize("path", sorted(RESULTS.glob("*.json")), ids=lambda path: path.stem)
+def test_medians_are_those_of_the_samples(path):
+    """All of it is rounded to five digits."""
+    for result in json.loads(path.read_text())["results"]:
+        middles = {way: timing.median(seconds) for way, seconds in result["samples"].items()}
+        for key in ("medians", "until_all"):
+            assert result.get(key, middles) == pytest.approx(middles, rel=1e-4)
+        if "gb_per_s" in result:
+            speeds = {way: result["bytes"] / middle / 1e9 for way, middle in middles.items()}
+            assert result["gb_per_s"] == pytest.approx(speeds, rel=2e-4)
 
 
 def test_a_machine_is_described_without_cuda(project):

@@ -662,17 +662,27 @@ def test_file_that_the_assembler_includes_is_seen(tiny):
     assert tiny.compiled() == []
 
 
-@pytest.mark.parametrize("name", ['"optional.h"', "OPTIONAL"])
-def test_optional_header_that_is_only_asked_for_is_seen(tiny, name):
+@pytest.mark.parametrize(
+    ("question", "flag"),
+    [
+        ('__has_include("optional.h")', None),
+        ("__has_include(OPTIONAL)", None),
+        ("__has_include(QUOTED(optional.h))", None),
+        ("__has_include(BY_FLAG)", 'BY_FLAG="optional.h"'),
+        ("BY_FLAG", 'BY_FLAG=__has_include("optional.h")'),
+    ],
+)
+def test_optional_header_that_is_only_asked_for_is_seen(tiny, question, flag):
     tiny.write(
         "value.h",
-        f'#define OPTIONAL "optional.h"\n#if __has_include({name})\n#define VALUE 20\n'
-        "#else\n#define VALUE 1\n#endif\n",
+        f'#define OPTIONAL "optional.h"\n#define QUOTED(name) #name\n#if {question}\n'
+        "#define VALUE 20\n#else\n#define VALUE 1\n#endif\n",
     )
+    flags = [shlex.quote(f"-D{flag}")] if flag else []
     for _ in range(2):
-        assert tiny.value() == 101
+        assert tiny.value(extra_cflags=flags) == 101
         optional = tiny.write("optional.h", "")
-        assert tiny.value() == 120
+        assert tiny.value(extra_cflags=flags) == 120
         optional.unlink()
 
 
