@@ -37,7 +37,7 @@ from _jit_loader.building.objects import ObjectStore, write_record
 from _jit_loader.building.publishing import publish
 from _jit_loader.building.recipe import Recipe
 from _jit_loader.building.stand_ins import make_stand_ins
-from _jit_loader.building.stubs import Stubs
+from _jit_loader.building.stubs import Stubs, make_stubs
 from _jit_loader.building.torch_build import build_with_torch
 from _jit_loader.cache import write_checked
 from _jit_loader.hit import cache_folder, digest_of
@@ -68,13 +68,8 @@ class Attempt:
 
     def run(self):
         try:
-            load_arguments = self._load_arguments()
-            self.recipe = Recipe(self.slot.folder, load_arguments, self.cuda_home, self.contents)
-            text = self.recipe.read()
-            if text is None:
-                return build_with_torch(self, load_arguments)
-            self._run_ninja(text)
-            return self.open_library()
+            with concurrent.futures.ThreadPoolExecutor() as self.executor:
+                return self._run()
         except CompileError as error:
             self.keeps_objects = True
             # What lies between is PyTorch's and ours; the error is in the user's source.
@@ -91,6 +86,17 @@ class Attempt:
             if self.keeps_objects:
                 self._keep()
             shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _run(self):
+        # In a new cache it takes 0.2 s, in which PyTorch's module is imported.
+        self.stubs_made = self.executor.submit(make_stubs, cache_folder(), self.request.with_cuda)
+        load_arguments = self._load_arguments()
+        self.recipe = Recipe(self.slot.folder, load_arguments, self.cuda_home, self.contents)
+        text = self.recipe.read()
+        if text is None:
+            return build_with_torch(self, load_arguments)
+        self._run_ninja(text)
+        return self.open_library()
 
     def _load_arguments(self):
         """What PyTorch's load is called with."""
@@ -172,28 +178,29 @@ class Attempt:
             for output in [*missing, ninja_file.library]:
                 print(shlex.join(ninja_file.command(output)), flush=True)
         own_flags = self.request.extra_ldflags
-        stubs = Stubs(ninja_file.link_flags, own_flags, self.folder, cache_folder())
+        kept = self.stubs_made.result()
+        stubs = Stubs(ninja_file.link_flags, own_flags, self.folder, kept)
         self.clock.start()
         self._write_ninja_file(ninja_file.without(set(self.records), stubs.flags))
-        with concurrent.futures.ThreadPoolExecutor() as executor:
-            facts = executor.submit(self.inputs.ask_compilers, ninja_file, list(missing))
-            executor.submit(make_checker, cache_folder())
-            executor.submit(update_compile_commands, self.request, ninja_file, self.folder)
-            recordings = []
+        ask = self.inputs.ask_compilers
+        facts = self.executor.submit(ask, ninja_file, list(missing))
+        self.executor.submit(make_checker, cache_folder())
+        self.executor.submit(update_compile_commands, self.request, ninja_file, self.folder)
+        recordings = []
 
-            def on_started():
-                # None of it takes time that the compilers do not take anyway.
-                if not self.careful:
-                    self._check_reused(store)
-                self._start_line(missing)
+        def on_started():
+            # None of it takes time that the compilers do not take anyway.
+            if not self.careful:
+                self._check_reused(store)
+            self._start_line(missing)
 
-            def on_finished(output):
-                # What takes longest is behind: the linker works meanwhile.
-                self.line.finished(output)
-                if output in missing:
-                    recordings.append(executor.submit(self._record, ninja_file, output, facts))
+        def on_finished(output):
+            # What takes longest is behind: the linker works meanwhile.
+            self.line.finished(output)
+            if output in missing:
+                recordings.append(self.executor.submit(self._record, ninja_file, output, facts))
 
-            result = run_ninja(self.folder, on_started, on_finished, self.verbose)
+        result = run_ninja(self.folder, on_started, on_finished, self.verbose)
         for recording in recordings:
             recording.result()
         self._record_kernels(ninja_file, missing, result.said)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import jit_loader
-from _jit_loader.building import stubs
+from _jit_loader.building import attempt, stubs
 from _jit_loader.store import read_manifest
 
 # The value is PyTorch's: it has to be found in libtorch_cpu.so when the module is loaded.
@@ -58,7 +58,7 @@ def test_library_names_what_it_does_without_stubs(threads, monkeypatch):
     module = threads.load()
     assert module.value() == 101
     assert links(threads) == 1
-    monkeypatch.setattr(stubs, "_stubs", lambda *_: None)
+    monkeypatch.setattr(attempt, "make_stubs", lambda *_: None)
     threads.write("value.h", "#define VALUE 2\n")
     again = threads.load()
     assert again.value() == 102
@@ -97,7 +97,7 @@ def test_symbol_that_the_cxx_library_has_as_well(tiny, monkeypatch):
     """PyTorch's own link takes PyTorch's, without the version that an older C++ library lacks."""
     tiny.write("other.cpp", THROWS)
     with_stubs = versions(tiny.load().__file__)
-    monkeypatch.setattr(stubs, "_stubs", lambda *_: None)
+    monkeypatch.setattr(attempt, "make_stubs", lambda *_: None)
     tiny.write("value.h", "#define VALUE 2\n")
     module = tiny.load()
     assert module.value() == 102
