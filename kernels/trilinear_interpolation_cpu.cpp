@@ -6,6 +6,7 @@
 #include "kernels/block.h"
 #include "kernels/trilinear_interpolation.h"
 #include "kernels/trilinear_interpolation_math.h"
+#include "kernels/vector.h"
 
 namespace {
 
@@ -18,6 +19,9 @@ constexpr int64_t kGrain = 8;
 // Some columns of some rows of (n, f): of whole rows, or of a single one.
 struct Tile {
   int64_t row, rows, column, columns;
+
+  // Where it begins in an array (n, lines, f).
+  int64_t in(int lines, int64_t f) const { return row * lines * f + column; }
 };
 
 class Tiles {
@@ -87,7 +91,7 @@ template <class T, int lines>
 class Input {
  public:
   Input(const T* array, const Tile& tile, int64_t f) {
-    const T* from = array + tile.row * lines * f + tile.column;
+    const T* from = array + tile.in(lines, f);
     if constexpr (!kIsBuffered<T>) {
       begin = from;
       stride = f;
@@ -114,7 +118,7 @@ template <class T, int lines>
 class Output {
  public:
   Output(T* array, const Tile& tile, int64_t f)
-      : tile_(tile), f_(f), to_(array + tile.row * lines * f + tile.column) {
+      : tile_(tile), f_(f), to_(array + tile.in(lines, f)) {
     if constexpr (kIsBuffered<T>) {
       begin = buffer_;
     } else {
@@ -150,28 +154,60 @@ void weights_of_rows(Weights<Accumulate<T>>* weights, const T* points, const Til
   }
 }
 
-constexpr int kLanes = 16;
+// Columns of a row that are worth going along it, and the lanes of its sums.
+constexpr int kLongRow = 16;
 
-bool has_long_rows(const Tile& tile) { return tile.columns >= kLanes; }
+bool has_long_rows(const Tile& tile) { return tile.columns >= kLongRow; }
 
-// Calls element(row, column) for all of a tile: along rows where these are long enough to be
-// vectorised, else along columns, because a loop over a short row costs more than the row's work.
+// Calls vector(column) for the vectors of a long row; the last one may overlap the one before.
+template <class T, class Each>
+void for_vectors(int64_t columns, const Each& vector) {
+  static_assert(kLanes<T> <= kLongRow);
+  for (int64_t column = 0; column < columns; column += kLanes<T>) {
+    vector(std::min(column, columns - kLanes<T>));
+  }
+}
+
+// out, grad: of the tile's first row and column in an array (n, f); feats, dfeats: in (n, 8, f).
+template <class T>
+void interpolate_rows(const Tile& tile, T* out, const T* feats, int64_t f,
+                      const Weights<Accumulate<T>>* weights) {
+  for (int64_t row = 0; row < tile.rows; ++row) {
+    const Weights<Accumulate<T>> weight = weights[row];
+    for_vectors<T>(tile.columns, [=](int64_t column) {
+      const T* corners = feats + row * kCorners * f + column;
+      Vector<T> sum{};
+      for (int k = 0; k < kCorners; ++k) sum += weight.corner[k] * load_vector(corners + k * f);
+      store_vector(out + row * f + column, sum);
+    });
+  }
+}
+
+template <class T>
+void distribute_rows(const Tile& tile, T* dfeats, const T* grad, int64_t f,
+                     const Weights<Accumulate<T>>* weights) {
+  for (int64_t row = 0; row < tile.rows; ++row) {
+    const Weights<Accumulate<T>> weight = weights[row];
+    for_vectors<T>(tile.columns, [=](int64_t column) {
+      T* corners = dfeats + row * kCorners * f + column;
+      const Vector<T> g = load_vector(grad + row * f + column);
+      for (int k = 0; k < kCorners; ++k) store_vector(corners + k * f, weight.corner[k] * g);
+    });
+  }
+}
+
+// A loop over a short row costs more than the row's work: these go along columns, through buffers.
+
 template <class Element>
 void for_elements(const Tile& tile, const Element& element) {
-  if (has_long_rows(tile)) {
-    for (int64_t row = 0; row < tile.rows; ++row) {
-      for (int64_t column = 0; column < tile.columns; ++column) element(row, column);
-    }
-  } else {
-    for (int64_t column = 0; column < tile.columns; ++column) {
-      for (int64_t row = 0; row < tile.rows; ++row) element(row, column);
-    }
+  for (int64_t column = 0; column < tile.columns; ++column) {
+    for (int64_t row = 0; row < tile.rows; ++row) element(row, column);
   }
 }
 
 template <class A>
-void interpolate(const Tile& tile, A* __restrict out, const A* feats, int64_t stride,
-                 const Weights<A>* weights) {
+void interpolate_columns(const Tile& tile, A* __restrict out, const A* feats, int64_t stride,
+                         const Weights<A>* weights) {
   for_elements(tile, [=](int64_t row, int64_t column) {
     const A* corners = feats + row * kCorners * stride + column;
     A sum = 0;
@@ -181,8 +217,8 @@ void interpolate(const Tile& tile, A* __restrict out, const A* feats, int64_t st
 }
 
 template <class A>
-void distribute(const Tile& tile, A* __restrict dfeats, const A* grad, int64_t stride,
-                const Weights<A>* weights) {
+void distribute_columns(const Tile& tile, A* __restrict dfeats, const A* grad, int64_t stride,
+                        const Weights<A>* weights) {
   for_elements(tile, [=](int64_t row, int64_t column) {
     A* corners = dfeats + row * kCorners * stride + column;
     const A g = grad[row * stride + column];
@@ -190,50 +226,54 @@ void distribute(const Tile& tile, A* __restrict dfeats, const A* grad, int64_t s
   });
 }
 
-template <class A>
-Position<A> scaled_derivative(const A* grad, const A* feats, int64_t stride,
-                              const Position<A>& at) {
-  A values[kCorners];
-  for (int k = 0; k < kCorners; ++k) values[k] = feats[k * stride];
-  const Position<A> slope = derivative(at, values);
-  return {*grad * slope.u, *grad * slope.v, *grad * slope.w};
+// The derivative by the position of grad times the value, from the values at the corners.
+template <class A, class Value>
+Position<Value> scaled_derivative(const Value& grad, const Value (&values)[kCorners],
+                                  const Position<A>& at) {
+  const Position<Value> slope = derivative(at, values);
+  return {grad * slope.u, grad * slope.v, grad * slope.w};
 }
 
-// Adds kLanes columns at a time, which compilers vectorise without reordering any sum.
-template <class A>
-Position<A> derivative_of_row(const A* grad, const A* feats, int64_t stride, const Position<A>& at,
-                              int64_t columns) {
-  A u[kLanes] = {}, v[kLanes] = {}, w[kLanes] = {};
-  const auto add_lane = [&](int lane, int64_t column) {
-    const Position<A> term = scaled_derivative(grad + column, feats + column, stride, at);
-    u[lane] += term.u;
-    v[lane] += term.v;
-    w[lane] += term.w;
-  };
-  int64_t column = 0;
-  for (; column + kLanes <= columns; column += kLanes) {
-    for (int lane = 0; lane < kLanes; ++lane) add_lane(lane, column + lane);
+// The sum over a row's columns, kLongRow at a time, the same for every width of vectors.
+template <class T>
+Position<Accumulate<T>> derivative_of_row(const T* grad, const T* feats, int64_t f,
+                                          const Position<Accumulate<T>>& at, int64_t columns) {
+  const int64_t end = columns - columns % kLongRow;
+  Position<Vector<T>> sums[kLongRow / kLanes<T>];
+  for (int i = 0; i < kLongRow / kLanes<T>; ++i) {
+    Position<Vector<T>> sum{};  // in registers
+    for (int64_t column = i * kLanes<T>; column < end; column += kLongRow) {
+      Vector<T> values[kCorners];
+      for (int k = 0; k < kCorners; ++k) values[k] = load_vector(feats + k * f + column);
+      add(sum, scaled_derivative(load_vector(grad + column), values, at));
+    }
+    sums[i] = sum;
   }
-  for (int lane = 0; column + lane < columns; ++lane) add_lane(lane, column + lane);
-  Position<A> sum{};
-  for (int lane = 0; lane < kLanes; ++lane) add(sum, {u[lane], v[lane], w[lane]});
+  Position<Accumulate<T>> lanes[kLongRow];
+  for (int lane = 0; lane < kLongRow; ++lane) {
+    const Position<Vector<T>>& sum = sums[lane / kLanes<T>];
+    lanes[lane] = {sum.u[lane % kLanes<T>], sum.v[lane % kLanes<T>], sum.w[lane % kLanes<T>]};
+  }
+  for (int lane = 0; end + lane < columns; ++lane) {
+    const int64_t column = end + lane;
+    Accumulate<T> values[kCorners];
+    for (int k = 0; k < kCorners; ++k) values[k] = widen(feats[k * f + column]);
+    add(lanes[lane], scaled_derivative(widen(grad[column]), values, at));
+  }
+  Position<Accumulate<T>> sum{};
+  for (const Position<Accumulate<T>>& lane : lanes) add(sum, lane);
   return sum;
 }
 
 template <class A>
-void add_derivatives(const Tile& tile, Position<A>* __restrict sums, const A* grad, const A* feats,
-                     int64_t stride, const Position<A>* at) {
-  if (has_long_rows(tile)) {
-    for (int64_t row = 0; row < tile.rows; ++row) {
-      add(sums[row], derivative_of_row(grad + row * stride, feats + row * kCorners * stride, stride,
-                                       at[row], tile.columns));
-    }
-  } else {
-    for_elements(tile, [=](int64_t row, int64_t column) {
-      add(sums[row], scaled_derivative(grad + row * stride + column,
-                                       feats + row * kCorners * stride + column, stride, at[row]));
-    });
-  }
+void add_derivatives_of_columns(const Tile& tile, Position<A>* __restrict sums, const A* grad,
+                                const A* feats, int64_t stride, const Position<A>* at) {
+  for_elements(tile, [=](int64_t row, int64_t column) {
+    const A* corners = feats + row * kCorners * stride + column;
+    A values[kCorners];
+    for (int k = 0; k < kCorners; ++k) values[k] = corners[k * stride];
+    add(sums[row], scaled_derivative(grad[row * stride + column], values, at[row]));
+  });
 }
 
 }  // namespace
@@ -242,12 +282,16 @@ template <class T>
 void trilinear_interpolation(Cpu where, T* out, const T* feats, const T* points, int64_t n,
                              int64_t f) {
   for_tiles(where, n, f, [=](const Tile& tile) {
-    const Input<T, kCorners> corners(feats, tile, f);
-    Output<T, 1> results(out, tile, f);
     Weights<Accumulate<T>> weights[kTile];
     weights_of_rows(weights, points, tile);
-    interpolate(tile, results.begin, corners.begin, corners.stride, weights);
-    results.write();
+    if (has_long_rows(tile)) {
+      interpolate_rows(tile, out + tile.in(1, f), feats + tile.in(kCorners, f), f, weights);
+    } else {
+      const Input<T, kCorners> corners(feats, tile, f);
+      Output<T, 1> results(out, tile, f);
+      interpolate_columns(tile, results.begin, corners.begin, corners.stride, weights);
+      results.write();
+    }
   });
 }
 
@@ -255,12 +299,16 @@ template <class T>
 void trilinear_interpolation_feats_backward(Cpu where, T* dfeats, const T* grad, const T* points,
                                             int64_t n, int64_t f) {
   for_tiles(where, n, f, [=](const Tile& tile) {
-    const Input<T, 1> grads(grad, tile, f);
-    Output<T, kCorners> results(dfeats, tile, f);
     Weights<Accumulate<T>> weights[kTile];
     weights_of_rows(weights, points, tile);
-    distribute(tile, results.begin, grads.begin, grads.stride, weights);
-    results.write();
+    if (has_long_rows(tile)) {
+      distribute_rows(tile, dfeats + tile.in(kCorners, f), grad + tile.in(1, f), f, weights);
+    } else {
+      const Input<T, 1> grads(grad, tile, f);
+      Output<T, kCorners> results(dfeats, tile, f);
+      distribute_columns(tile, results.begin, grads.begin, grads.stride, weights);
+      results.write();
+    }
   });
 }
 
@@ -278,9 +326,17 @@ void trilinear_interpolation_points_backward(Cpu where, T* dpoints, const T* gra
       }
       for (int64_t j = 0; j < across; ++j) {
         const Tile tile = tiles.at(i, j);
-        const Input<T, 1> grads(grad, tile, f);
-        const Input<T, kCorners> corners(feats, tile, f);
-        add_derivatives(tile, sums, grads.begin, corners.begin, corners.stride, at);
+        if (has_long_rows(tile)) {
+          const T *grads = grad + tile.in(1, f), *corners = feats + tile.in(kCorners, f);
+          for (int64_t row = 0; row < tile.rows; ++row) {
+            add(sums[row], derivative_of_row(grads + row * f, corners + row * kCorners * f, f,
+                                             at[row], tile.columns));
+          }
+        } else {
+          const Input<T, 1> grads(grad, tile, f);
+          const Input<T, kCorners> corners(feats, tile, f);
+          add_derivatives_of_columns(tile, sums, grads.begin, corners.begin, corners.stride, at);
+        }
       }
       for (int64_t row = 0; row < first.rows; ++row) {
         store_gradient(dpoints + (first.row + row) * 3, sums[row]);

@@ -45,16 +45,17 @@ HOST_DEVICE Weights<A> corner_weights(const Position<A>& at) {
   return weights;
 }
 
-// The derivative of the interpolated value by the position, from the values at the corners.
-template <class A>
-HOST_DEVICE Position<A> derivative(const Position<A>& at, const A (&feats)[kCorners]) {
+// The derivative of the interpolated value by the position, from the values at the corners; or of
+// several values at once, where each Value is a vector of them.
+template <class A, class Value>
+HOST_DEVICE Position<Value> derivative(const Position<A>& at, const Value (&feats)[kCorners]) {
   // Along w first: the value and its derivative on the four edges (iu, iv); then along v, then u.
-  A on_edge[4], dw_on_edge[4];
+  Value on_edge[4], dw_on_edge[4];
   for (int k = 0; k < 4; ++k) {
     dw_on_edge[k] = feats[2 * k + 1] - feats[2 * k];
     on_edge[k] = feats[2 * k] + at.w * dw_on_edge[k];
   }
-  A on_face[2], dv_on_face[2], dw_on_face[2];
+  Value on_face[2], dv_on_face[2], dw_on_face[2];
   for (int k = 0; k < 2; ++k) {
     dv_on_face[k] = on_edge[2 * k + 1] - on_edge[2 * k];
     on_face[k] = on_edge[2 * k] + at.v * dv_on_face[k];
