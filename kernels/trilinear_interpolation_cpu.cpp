@@ -1,5 +1,6 @@
-// The loops run over Accumulate<T>: parts of 16-bit arrays pass through buffers of floats. The work
-// is cut into tiles by n and f alone, so that no result depends on the number of threads.
+// Long rows go by vectors; tiles of short ones go along columns, 16-bit ones through buffers of
+// floats. The work is cut into tiles by n and f alone, so that no result depends on the number of
+// threads.
 #include <algorithm>
 #include <type_traits>
 

@@ -184,8 +184,11 @@ class Attempt:
         self._write_ninja_file(ninja_file.without(set(self.records), stubs.flags))
         ask = self.inputs.ask_compilers
         facts = self.executor.submit(ask, ninja_file, list(missing))
-        self.executor.submit(make_checker, cache_folder())
-        self.executor.submit(update_compile_commands, self.request, ninja_file, self.folder)
+        # What is published next is this folder, with the checker's path.
+        beside = [
+            self.executor.submit(make_checker, cache_folder()),
+            self.executor.submit(update_compile_commands, self.request, ninja_file, self.folder),
+        ]
         recordings = []
 
         def on_started():
@@ -201,6 +204,7 @@ class Attempt:
                 recordings.append(self.executor.submit(self._record, ninja_file, output, facts))
 
         result = run_ninja(self.folder, on_started, on_finished, self.verbose)
+        concurrent.futures.wait(beside)
         for recording in recordings:
             recording.result()
         self._record_kernels(ninja_file, missing, result.said)
@@ -211,8 +215,8 @@ class Attempt:
             result = run_ninja(self.folder, lambda: None, self.line.finished, self.verbose)
         if result.returncode != 0:
             self._fail([line for line in result.output if not ptxas.is_report(line)])
-        linked = map(stubs.library, closure.linked_files(result.output, self.folder))
-        parts = [*self.records.values(), self.inputs.of_link(ninja_file, list(linked))]
+        linked = closure.linked_files(map(stubs.traced, result.output), self.folder)
+        parts = [*self.records.values(), self.inputs.of_link(ninja_file, linked)]
         self.manifest = {
             "name": self.request.name,
             "created": time.time(),

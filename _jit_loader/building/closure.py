@@ -34,7 +34,7 @@ def plain_path(path):
 def _same_file(one, other):
     try:
         return os.path.samefile(one, other)
-    except OSError:
+    except (OSError, ValueError):  # no path has a null byte, a name in a source may
         return False
 
 

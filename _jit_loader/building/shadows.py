@@ -10,9 +10,10 @@ import re
 from _jit_loader.building import closure
 
 HAS_INCLUDE = re.compile(r'__has_include\w*\s*\(\s*[<"]([^>"\n]+)[>"]')
-QUOTED_BY_MACRO = re.compile(r'__has_include\w*\s*\(\s*\w+\s*\(\s*([^()"<>\n]+?)\s*\)')
+QUOTED_BY_MACRO = re.compile(r'__has_include\w*\s*\(\s*\w+\s*\(\s*([^\s()"<>][^()"<>\n]*)\)')
+ASKED_MACRO = re.compile(r"__has_include\w*\s*\(\s*(\w+)")
 HEADER_MACRO = re.compile(r'^\s*#\s*define\s+\w+\s+[<"]([^>"\n]+)[>"]', re.MULTILINE)
-MACRO_FLAG = re.compile(r'^(?:\S*-D)?\w+=[<"]([^>"\n]+)[>"]$', re.MULTILINE)
+MACRO_FLAG = re.compile(r'(?:^|[=,]|-D)(\w+)=[<"]([^>"\n]+)[>"](?=,|$)', re.MULTILINE)
 INCLUDE_UPWARDS = re.compile(r'^\s*#\s*include\w*\s*[<"]([^>"\n]*\.\./[^>"\n]+)[>"]', re.MULTILINE)
 FOLDER_FLAG = re.compile(r"-L|--library-(?:path|directory)(?:=|$)")
 LIBRARY_FLAG = re.compile(r"-l|--library(?:=|$)")
@@ -125,14 +126,16 @@ def optional_headers(own, command, search_folders):
     texts = {path: text for path in own if (text := closure.read_text(path))}
     flags = "\n".join(closure.expanded(command))
     by_macro = HAS_INCLUDE.findall(flags)
-    if any(re.search(r"__has_include\w*\s*\(\s*\w", text) for text in [flags, *texts.values()]):
-        by_macro += MACRO_FLAG.findall(flags)
+    macros = {name for text in [flags, *texts.values()] for name in ASKED_MACRO.findall(text)}
+    if macros:
+        by_macro += [header for name, header in MACRO_FLAG.findall(flags) if name in macros]
         by_macro += [name for text in texts.values() for name in HEADER_MACRO.findall(text)]
     absent, present = {}, []
     for path, text in texts.items():
         folders = [os.path.dirname(path), *search_folders]
-        asked = HAS_INCLUDE.findall(text) + QUOTED_BY_MACRO.findall(text) + by_macro
-        for name in dict.fromkeys(asked + INCLUDE_UPWARDS.findall(text)):
+        quoted = map(str.rstrip, QUOTED_BY_MACRO.findall(text))
+        asked = [*HAS_INCLUDE.findall(text), *quoted, *by_macro]
+        for name in dict.fromkeys([*asked, *INCLUDE_UPWARDS.findall(text)]):
             for folder in folders:
                 candidate = closure.plain_path(os.path.join(folder, name))
                 missing = _first_missing(candidate)

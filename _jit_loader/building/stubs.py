@@ -54,7 +54,6 @@ class Stubs:
 
         folder: that of the build. kept: what make_stubs() returned.
         """
-        self._folder = os.path.join(folder, FOLDER)
         self.flags = None
         # libtorch_python is small, and a library of operators may be opened where Python is not.
         # An executable is not linked with it: nothing may be left open in one.
@@ -68,15 +67,14 @@ class Stubs:
             return  # of a system's package, whose libraries call themselves libtorch.so.2.6
         if all(os.path.exists(os.path.join(kept, name)) for name in names):
             # By a relative name: ninja and the shell would read more into the path of a cache.
-            os.symlink(kept, self._folder)
+            os.symlink(kept, os.path.join(folder, FOLDER))
             begin, end = asked.start(), asked.end(1)
             ours = f"-L{FOLDER} {KEEP_ALL} {link_flags[begin:end]} {KEEP_AS_BEFORE}"
             self.flags = link_flags[:begin] + ours + link_flags[end:]
 
-    def library(self, path):
-        """The library for which a path of the linker's stands; the path itself if for none."""
-        folder, name = os.path.split(path)
-        return os.path.join(_pytorchs(), name) if folder == self._folder else path
+    def traced(self, line):
+        """A line of the linker's trace, with the library's path in place of its stub's."""
+        return re.sub(rf"^(\./)?{re.escape(FOLDER)}/", lambda _: f"{_pytorchs()}/", line)
 
 
 def _pytorchs():
@@ -127,10 +125,11 @@ def _make(folder, libraries, cxx_library):
             list(executor.map(_make_one, stubs, shared))
         digests = {os.path.basename(stub): read_digest(stub) for stub in stubs}
         write_checked(os.path.join(temporary, DIGESTS), digests)
-        shutil.rmtree(folder, ignore_errors=True)
-        if os.path.lexists(folder) and not _is_whole(folder, digests):
-            os.unlink(folder)  # no folder
-        with contextlib.suppress(OSError):  # another has made them meanwhile
+        if not _is_whole(folder, digests):  # another may have made them meanwhile
+            shutil.rmtree(folder, ignore_errors=True)
+            if os.path.lexists(folder):
+                os.unlink(folder)  # no folder
+        with contextlib.suppress(OSError):
             os.rename(temporary, folder)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)

@@ -6,11 +6,13 @@ import os
 import shlex
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
 
 import jit_loader
+from _jit_loader.building import attempt
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -189,3 +191,16 @@ def test_clangd_takes_nvccs_flags(project):
     }
     project.path.write_text(json.dumps([entry]))
     assert clangd_says(project, "kernels/one_cpu.cpp") == []
+
+
+def test_folder_is_published_when_the_commands_are_written(tiny, monkeypatch):
+    """They are asked for in it, while the compilers run, and may take longer than these."""
+    folders = []
+
+    def slow(request, ninja_file, folder):
+        time.sleep(1)
+        folders.append(os.path.isdir(folder))
+
+    monkeypatch.setattr(attempt, "update_compile_commands", slow)
+    assert tiny.value() == 101
+    assert folders == [True]

@@ -668,8 +668,10 @@ def test_file_that_the_assembler_includes_is_seen(tiny):
         ('__has_include("optional.h")', None),
         ("__has_include(OPTIONAL)", None),
         ("__has_include(QUOTED(optional.h))", None),
-        ("__has_include(BY_FLAG)", 'BY_FLAG="optional.h"'),
-        ("BY_FLAG", 'BY_FLAG=__has_include("optional.h")'),
+        ("__has_include(QUOTED( optional.h ))", None),
+        ("__has_include(BY_FLAG)", '-DBY_FLAG="optional.h"'),
+        ("__has_include(BY_FLAG)", '-Wp,-DBY_FLAG="optional.h",-DOTHER=1'),
+        ("BY_FLAG", '-DBY_FLAG=__has_include("optional.h")'),
     ],
 )
 def test_optional_header_that_is_only_asked_for_is_seen(tiny, question, flag):
@@ -678,12 +680,31 @@ def test_optional_header_that_is_only_asked_for_is_seen(tiny, question, flag):
         f'#define OPTIONAL "optional.h"\n#define QUOTED(name) #name\n#if {question}\n'
         "#define VALUE 20\n#else\n#define VALUE 1\n#endif\n",
     )
-    flags = [shlex.quote(f"-D{flag}")] if flag else []
+    flags = [shlex.quote(flag)] if flag else []
     for _ in range(2):
         assert tiny.value(extra_cflags=flags) == 101
         optional = tiny.write("optional.h", "")
         assert tiny.value(extra_cflags=flags) == 120
         optional.unlink()
+
+
+def test_name_that_no_file_can_have_is_asked_for(tiny):
+    """A compiler says that it is not there."""
+    text = '#if 0\n__has_include("../a\0b.h") __has_include(QUOTED(a\0b))\n#endif\n'
+    tiny.write("value.h", f"{text}#define VALUE 1\n")
+    assert tiny.value() == 101
+
+
+def test_file_that_a_flag_names_for_another_use_is_no_input(tiny):
+    log = tiny.write("log", "")
+    asks = '#define CONFIG "config.h"\n#if __has_include(CONFIG)\n#endif\n'
+    tiny.write("value.h", f"{asks}#define VALUE 1\n")
+    flags = [shlex.quote(f'-DLOG="{log}"')]
+    assert tiny.value(extra_cflags=flags) == 101
+    tiny.compiled()
+    log.write_text("more")
+    assert tiny.value(extra_cflags=flags) == 101
+    assert tiny.compiled() == []
 
 
 def test_new_header_further_up_shadows_one_on_the_include_path(tiny):

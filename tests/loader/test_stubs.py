@@ -142,6 +142,32 @@ def test_damaged_stubs_that_cannot_be_replaced_are_not_used(threads, monkeypatch
     assert links(threads) == 1
 
 
+def test_whole_stubs_stay_for_those_who_link_with_them(threads):
+    """Two processes that find none make them at once."""
+    threads.load()
+    (folder,) = (threads.folder.parent / "cache").glob("*/stubs-*")
+    before = folder.stat().st_ino
+    libraries = [str(Path(stubs._pytorchs(), f"lib{name}.so")) for name in stubs.OF_CPU]
+    stubs._make(str(folder), libraries, stubs.library_path("libstdc++.so"))
+    assert folder.stat().st_ino == before
+    assert not list(folder.parent.glob(".stubs-*"))
+
+
+def test_stubs_that_are_removed_after_the_link_leave_no_gap(threads, monkeypatch):
+    """What was linked is known by its path."""
+
+    def removed(*arguments):
+        result = run_ninja(*arguments)
+        for folder in (threads.folder.parent / "cache").glob("*/stubs-*"):
+            shutil.rmtree(folder)
+        return result
+
+    run_ninja = attempt.run_ninja
+    monkeypatch.setattr(attempt, "run_ninja", removed)
+    files = read_manifest(threads.load().__file__.rpartition("/")[0])["files"]
+    assert "<packages>/torch/lib/libtorch_cpu.so" in files
+
+
 def test_error_of_the_linker_names_no_stub(tiny):
     with pytest.raises(jit_loader.CompileError, match="nosuch") as error:
         tiny.load(extra_ldflags=["-lnosuch"])
