@@ -27,6 +27,7 @@ class Case:
     gradient_units: how many units of the largest gradient each gradient may be off, beside two
         roundings of its own.
     saved_rounding: the same in units of the dtype itself, where a rounded result is used again.
+    broadcasts: whether the arguments are broadcast to one shape.
     bad_calls: {name: (arguments, exception, words of its message)}.
     module: the op as an nn.Module without arguments, if there is one.
     vmap_dims: in_dims for vmap, for arguments of `shapes[vmap_of]` with a dimension of 3 put in.
@@ -44,6 +45,7 @@ class Case:
     ).to(device, dtype)
     gradient_units: float = 8.0
     saved_rounding: float = 0.0
+    broadcasts: bool = False
     module: Callable | None = None
     vmap_dims: list = field(default_factory=list)
     vmap_of: int = 0

@@ -173,6 +173,7 @@ def plain_tensor_beside_a_dtensor():
 
 if DEVICE == "cuda":
     torch.cuda.set_device(RANK)
+dist.init_process_group({"cpu": "gloo", "cuda": "nccl"}[DEVICE])
 mesh = init_device_mesh(DEVICE, (RANKS,))
 torch.manual_seed(0)
 for check in sys.argv[2:]:

@@ -18,6 +18,7 @@ CASE = Case(
         lambda shapes: shapes.input_shapes
     ),
     large=((300_001,), (300_001,)),
+    broadcasts=True,
     bad_calls={
         "list": ((FIVE, [1.0]), TypeError, ["'b'", "list"]),
         "none": ((FIVE, None), TypeError, ["'b'", "NoneType"]),
