@@ -37,7 +37,7 @@ from _jit_loader.building.objects import ObjectStore, write_record
 from _jit_loader.building.publishing import publish
 from _jit_loader.building.recipe import Recipe
 from _jit_loader.building.stand_ins import make_stand_ins
-from _jit_loader.building.stubs import Stubs, make_stubs
+from _jit_loader.building.stubs import Stubs, find_stubs, make_stubs
 from _jit_loader.building.torch_build import build_with_torch
 from _jit_loader.cache import write_checked
 from _jit_loader.hit import cache_folder, digest_of
@@ -88,8 +88,7 @@ class Attempt:
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def _run(self):
-        # In a new cache it takes 0.2 s, in which PyTorch's module is imported.
-        self.stubs_made = self.executor.submit(make_stubs, cache_folder(), self.request.with_cuda)
+        self.stubs_found = self.executor.submit(self._find_stubs)
         load_arguments = self._load_arguments()
         self.recipe = Recipe(self.slot.folder, load_arguments, self.cuda_home, self.contents)
         text = self.recipe.read()
@@ -97,6 +96,14 @@ class Attempt:
             return build_with_torch(self, load_arguments)
         self._run_ninja(text)
         return self.open_library()
+
+    def _find_stubs(self):
+        """The cache's stubs; in a new cache they are made while other things are done."""
+        cache, with_cuda = cache_folder(), self.request.with_cuda
+        found = find_stubs(cache, with_cuda)
+        if found is None:
+            self.stubs_made = self.executor.submit(make_stubs, cache, with_cuda)
+        return found
 
     def _load_arguments(self):
         """What PyTorch's load is called with."""
@@ -177,9 +184,9 @@ class Attempt:
         if self.verbose:
             for output in [*missing, ninja_file.library]:
                 print(shlex.join(ninja_file.command(output)), flush=True)
-        own_flags = self.request.extra_ldflags
-        kept = self.stubs_made.result()
-        stubs = Stubs(ninja_file.link_flags, own_flags, self.folder, kept)
+        stubs = Stubs(ninja_file.link_flags, self.request.extra_ldflags, self.folder)
+        found = self.stubs_found.result()
+        stubs.take(found)
         self.clock.start()
         self._write_ninja_file(ninja_file.without(set(self.records), stubs.flags))
         ask = self.inputs.ask_compilers
@@ -189,6 +196,8 @@ class Attempt:
             self.executor.submit(make_checker, cache_folder()),
             self.executor.submit(update_compile_commands, self.request, ninja_file, self.folder),
         ]
+        if found is None:
+            beside.append(self.executor.submit(lambda: stubs.take(self.stubs_made.result())))
         recordings = []
 
         def on_started():

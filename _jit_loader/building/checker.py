@@ -37,6 +37,7 @@ def make_checker(cache):
             command = [
                 *toolchain.cxx_command(),
                 "-O2",
+                "-nostdinc++",  # of which Python.h includes parts: half of the compilation
                 "-pthread",
                 "-shared",
                 "-fPIC",

@@ -45,32 +45,36 @@ SYMBOL = """\
 class Stubs:
     """The stubs for one link.
 
-    flags: those of the link with stubs in place of PyTorch's libraries; None where it is better
-    linked with the libraries themselves.
+    flags: those of a link that looks for stubs before it looks for PyTorch's libraries; None where
+    it is better linked with the libraries themselves.
     """
 
-    def __init__(self, link_flags, own_flags, folder, kept):
+    def __init__(self, link_flags, own_flags, folder):
         """link_flags: the text that PyTorch writes, own_flags: the caller's among them.
 
-        folder: that of the build. kept: what make_stubs() returned.
+        folder: that of the build.
         """
         self.flags = None
+        self._folder = folder
         # libtorch_python is small, and a library of operators may be opened where Python is not.
         # An executable is not linked with it: nothing may be left open in one.
         place = re.escape(_pytorchs())
         asked = re.search(rf"(?<!\S)-L{place}((?: -l\w+)+?) -ltorch_python(?!\S)", link_flags)
-        if kept is None or asked is None or not all(map(HARMLESS.fullmatch, _words(own_flags))):
+        if asked is None or not all(map(HARMLESS.fullmatch, _words(own_flags))):
             return
         names = [f"lib{flag[2:]}.so" for flag in asked[1].split()]
         libraries = [os.path.join(_pytorchs(), name) for name in names]
         if list(map(_real_name, libraries)) != names:
             return  # of a system's package, whose libraries call themselves libtorch.so.2.6
-        if all(os.path.exists(os.path.join(kept, name)) for name in names):
-            # By a relative name: ninja and the shell would read more into the path of a cache.
-            os.symlink(kept, os.path.join(folder, FOLDER))
-            begin, end = asked.start(), asked.end(1)
-            ours = f"-L{FOLDER} {KEEP_ALL} {link_flags[begin:end]} {KEEP_AS_BEFORE}"
-            self.flags = link_flags[:begin] + ours + link_flags[end:]
+        begin, end = asked.start(), asked.end(1)
+        # By a relative name: ninja and the shell would read more into the path of a cache.
+        ours = f"-L{FOLDER} {KEEP_ALL} {link_flags[begin:end]} {KEEP_AS_BEFORE}"
+        self.flags = link_flags[:begin] + ours + link_flags[end:]
+
+    def take(self, kept):
+        """Lets the linker find what find_stubs() or make_stubs() returned, if it comes in time."""
+        if kept is not None and self.flags is not None:
+            os.symlink(kept, os.path.join(self._folder, FOLDER))
 
     def traced(self, line):
         """A line of the linker's trace, with the library's path in place of its stub's."""
@@ -90,23 +94,31 @@ def _real_name(path):
     return os.path.basename(os.path.realpath(path))
 
 
-def make_stubs(cache, with_cuda):
-    """The folder of a cache with whole stubs of PyTorch's libraries, None where that cannot be.
-
-    They are made where there are none (0.2 s).
-    """
-    names = [f"lib{name}.so" for name in (*OF_CPU, *(OF_CUDA if with_cuda else ()))]
+def find_stubs(cache, with_cuda):
+    """The folder of a cache with whole stubs of PyTorch's libraries; None without."""
     with contextlib.suppress(OSError, subprocess.SubprocessError):
-        cxx_library = library_path("libstdc++.so")
-        if cxx_library is None:
-            return None
-        libraries = [os.path.join(_pytorchs(), name) for name in names]
-        paths = [*libraries, cxx_library]
-        folder = os.path.join(cache, f"stubs-{digest_of([paths, list(map(stamp, paths))])}")
-        if not _is_whole(folder, names):
-            _make(folder, libraries, cxx_library)
-        return folder if _is_whole(folder, names) else None
+        folder, libraries, _ = _place(cache, with_cuda)
+        return folder if _is_whole(folder, map(os.path.basename, libraries)) else None
     return None
+
+
+def make_stubs(cache, with_cuda):
+    """The same, when they have been made (0.2 s); None where they cannot be."""
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        _make(*_place(cache, with_cuda))
+    return find_stubs(cache, with_cuda)
+
+
+def _place(cache, with_cuda):
+    """(the stubs' folder, PyTorch's libraries, the C++ library)"""
+    names = (*OF_CPU, *(OF_CUDA if with_cuda else ()))
+    libraries = [os.path.join(_pytorchs(), f"lib{name}.so") for name in names]
+    cxx_library = library_path("libstdc++.so")
+    if cxx_library is None:
+        raise FileNotFoundError("libstdc++.so")
+    paths = [*libraries, cxx_library]
+    digest = digest_of([paths, list(map(stamp, paths))])
+    return os.path.join(cache, f"stubs-{digest}"), libraries, cxx_library
 
 
 def _is_whole(folder, names):
@@ -120,8 +132,12 @@ def _make(folder, libraries, cxx_library):
     try:
         stubs = [os.path.join(temporary, os.path.basename(library)) for library in libraries]
         with concurrent.futures.ThreadPoolExecutor() as executor:
-            cxx_symbols, *symbols = executor.map(_symbols, [cxx_library, *libraries])
-            shared = [{n: t for n, t in some.items() if n in cxx_symbols} for some in symbols]
+            cxx_library_said, *said = executor.map(_run_nm, [cxx_library, *libraries])
+            of_cxx_library = {name for name, _ in _symbols(cxx_library_said)}
+            shared = [
+                {name: letter for name, letter in _symbols(one) if name in of_cxx_library}
+                for one in said
+            ]
             list(executor.map(_make_one, stubs, shared))
         digests = {os.path.basename(stub): read_digest(stub) for stub in stubs}
         write_checked(os.path.join(temporary, DIGESTS), digests)
@@ -148,10 +164,14 @@ def _make_one(path, symbols):
     os.unlink(source)
 
 
-def _symbols(library):
-    """{name: nm's letter for its type} of those that a library defines for others."""
+def _run_nm(library):
+    """What nm says of the symbols that a library defines for others; unsorted in half the time."""
     nm = closure.program(toolchain.cxx_command(), "nm") or "nm"
-    said = run([nm, "-D", "--defined-only", library], check=True).stdout
+    return run([nm, "-D", "-p", "--defined-only", library], check=True).stdout
+
+
+def _symbols(said):
+    """Pairs of a name, maybe of several versions, and nm's letter for its type."""
     # An address, a letter and a name in each line: as one list a fourth of the time.
     words = re.sub(r"@\S+", "", os.fsdecode(said)).split()
-    return dict(zip(words[2::3], words[1::3]))
+    return zip(words[2::3], words[1::3])

@@ -1,15 +1,18 @@
 """A link takes stubs in place of PyTorch's libraries; what comes of it is the same."""
 
 import ctypes
+import os
 import re
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
 
 import jit_loader
 from _jit_loader.building import attempt, stubs
+from _jit_loader.hit import cache_folder
 from _jit_loader.store import read_manifest
 
 # The value is PyTorch's: it has to be found in libtorch_cpu.so when the module is loaded.
@@ -35,6 +38,20 @@ def threads(tiny):
     return tiny
 
 
+@pytest.fixture
+def kept(tiny):
+    """The folder of the cache's stubs, made as by an earlier build."""
+    cache = cache_folder()
+    os.makedirs(cache)
+    return Path(stubs.make_stubs(cache, with_cuda=False))
+
+
+def leave_out(monkeypatch):
+    """Links are PyTorch's own from here on."""
+    monkeypatch.setattr(attempt, "find_stubs", lambda *_: None)
+    monkeypatch.setattr(attempt, "make_stubs", lambda *_: None)
+
+
 def links(tiny, output="tiny.so"):
     """How many links there were since the last call."""
     calls = tiny.calls_path.read_text().splitlines()
@@ -54,11 +71,38 @@ def versions(library):
     return set(re.findall(r"Name: (\w+_[\d.]+)", said.stdout))
 
 
-def test_library_names_what_it_does_without_stubs(threads, monkeypatch):
+def test_linker_in_a_new_cache_takes_the_stubs_that_are_ready(threads, tmp_path):
+    found = tmp_path / "found"
+    wait = "for i in $(seq 100); do [ -e .stubs ] && break; sleep 0.1; done"
+    threads.change_compiler(f"{wait}; ls .stubs/ > {found}", step="link")
+    assert threads.value() == 101
+    assert "libtorch_cpu.so" in found.read_text()
+
+
+def test_linker_does_not_wait_for_stubs(threads, tmp_path, monkeypatch):
+    linked = tmp_path / "linked"
+
+    def make_late(*arguments):
+        deadline = time.monotonic() + 60
+        while not linked.exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return make_stubs(*arguments)
+
+    make_stubs = attempt.make_stubs
+    monkeypatch.setattr(attempt, "make_stubs", make_late)
+    threads.change_compiler(f"[ -e .stubs ] || touch {linked}", step="link")
+    module = threads.load()
+    assert module.value() == 101
+    assert linked.exists()
+    assert "libtorch_cpu.so" in needed(module.__file__)
+    assert not Path(module.__file__).with_name(".stubs").is_symlink()
+
+
+def test_library_names_what_it_does_without_stubs(threads, kept, monkeypatch):
     module = threads.load()
     assert module.value() == 101
     assert links(threads) == 1
-    monkeypatch.setattr(attempt, "make_stubs", lambda *_: None)
+    leave_out(monkeypatch)
     threads.write("value.h", "#define VALUE 2\n")
     again = threads.load()
     assert again.value() == 102
@@ -66,7 +110,7 @@ def test_library_names_what_it_does_without_stubs(threads, monkeypatch):
     assert set(needed(again.__file__)) <= set(needed(module.__file__))
 
 
-def test_linker_that_drops_what_defines_nothing(threads):
+def test_linker_that_drops_what_defines_nothing(threads, kept):
     """As Ubuntu's g++ has it."""
     threads.change_compiler('set -- -Wl,--as-needed "$@"', step="link")
     assert threads.value() == 101
@@ -76,7 +120,7 @@ def test_linker_that_drops_what_defines_nothing(threads):
 @pytest.mark.parametrize(
     ("flag", "expected_links"), [*[(flag, 1) for flag in WANT_ALL], ("-lm", 2)]
 )
-def test_link_that_wants_every_symbol(threads, flag, expected_links):
+def test_link_that_wants_every_symbol(threads, kept, flag, expected_links):
     """By a flag of the caller's, for which there are no stubs; or as a system's g++ has it."""
     if expected_links == 2:
         threads.change_compiler('set -- "$@" -Wl,--no-undefined', step="link")
@@ -86,25 +130,25 @@ def test_link_that_wants_every_symbol(threads, flag, expected_links):
     assert ctypes.CDLL(path).other() == 100
 
 
-def test_library_of_operators_needs_no_python(threads):
+def test_library_of_operators_needs_no_python(threads, kept):
     threads.change_compiler('set -- -Wl,--as-needed "$@"', step="link")
     path = jit_loader.load("tiny", threads.sources[1], is_python_module=False)
     assert "libtorch_cpu.so" in needed(path)
     assert "libtorch_python.so" not in needed(path)
 
 
-def test_symbol_that_the_cxx_library_has_as_well(tiny, monkeypatch):
+def test_symbol_that_the_cxx_library_has_as_well(tiny, kept, monkeypatch):
     """PyTorch's own link takes PyTorch's, without the version that an older C++ library lacks."""
     tiny.write("other.cpp", THROWS)
     with_stubs = versions(tiny.load().__file__)
-    monkeypatch.setattr(attempt, "make_stubs", lambda *_: None)
+    leave_out(monkeypatch)
     tiny.write("value.h", "#define VALUE 2\n")
     module = tiny.load()
     assert module.value() == 102
     assert with_stubs == versions(module.__file__)
 
 
-def test_symbol_that_nobody_has(tiny):
+def test_symbol_that_nobody_has(tiny, kept):
     tiny.write("other.cpp", 'long nowhere();\nextern "C" long other(void) { return nowhere(); }\n')
     with pytest.raises(ImportError, match=r"nowhere\(\)"):
         tiny.load()
@@ -119,21 +163,19 @@ def test_compiler_that_does_not_say_where_its_files_are(threads):
 
 
 @pytest.mark.parametrize("make", [Path.touch, lambda path: path.symlink_to("nowhere")])
-def test_what_is_no_folder_makes_way_for_the_stubs(threads, make):
+def test_what_is_no_folder_makes_way_for_the_stubs(threads, kept, make):
     threads.load()
-    (folder,) = (threads.folder.parent / "cache").glob("*/stubs-*")
-    shutil.rmtree(folder)
-    make(folder)
+    shutil.rmtree(kept)
+    make(kept)
     threads.write("value.h", "#define VALUE 2\n")
     assert threads.value() == 102
-    assert (folder / "libc10.so").exists()
+    assert (kept / "libc10.so").exists()
 
 
-def test_damaged_stubs_that_cannot_be_replaced_are_not_used(threads, monkeypatch):
+def test_damaged_stubs_that_cannot_be_replaced_are_not_used(threads, kept, monkeypatch):
     threads.load()
     links(threads)
-    (folder,) = (threads.folder.parent / "cache").glob("*/stubs-*")
-    (folder / "libtorch_cpu.so").write_bytes(b"")
+    (kept / "libtorch_cpu.so").write_bytes(b"")
     monkeypatch.setattr(stubs, "_make", lambda *_: None)
     threads.write("value.h", "#define VALUE 2\n")
     module = threads.load()
@@ -142,24 +184,20 @@ def test_damaged_stubs_that_cannot_be_replaced_are_not_used(threads, monkeypatch
     assert links(threads) == 1
 
 
-def test_whole_stubs_stay_for_those_who_link_with_them(threads):
+def test_whole_stubs_stay_for_those_who_link_with_them(kept):
     """Two processes that find none make them at once."""
-    threads.load()
-    (folder,) = (threads.folder.parent / "cache").glob("*/stubs-*")
-    before = folder.stat().st_ino
-    libraries = [str(Path(stubs._pytorchs(), f"lib{name}.so")) for name in stubs.OF_CPU]
-    stubs._make(str(folder), libraries, stubs.library_path("libstdc++.so"))
-    assert folder.stat().st_ino == before
-    assert not list(folder.parent.glob(".stubs-*"))
+    before = kept.stat().st_ino
+    assert stubs.make_stubs(cache_folder(), with_cuda=False) == str(kept)
+    assert kept.stat().st_ino == before
+    assert not list(kept.parent.glob(".stubs-*"))
 
 
-def test_stubs_that_are_removed_after_the_link_leave_no_gap(threads, monkeypatch):
+def test_stubs_that_are_removed_after_the_link_leave_no_gap(threads, kept, monkeypatch):
     """What was linked is known by its path."""
 
     def removed(*arguments):
         result = run_ninja(*arguments)
-        for folder in (threads.folder.parent / "cache").glob("*/stubs-*"):
-            shutil.rmtree(folder)
+        shutil.rmtree(kept)
         return result
 
     run_ninja = attempt.run_ninja
@@ -168,28 +206,27 @@ def test_stubs_that_are_removed_after_the_link_leave_no_gap(threads, monkeypatch
     assert "<packages>/torch/lib/libtorch_cpu.so" in files
 
 
-def test_error_of_the_linker_names_no_stub(tiny):
+def test_error_of_the_linker_names_no_stub(tiny, kept):
     with pytest.raises(jit_loader.CompileError, match="nosuch") as error:
         tiny.load(extra_ldflags=["-lnosuch"])
     assert "stubs" not in str(error.value)
 
 
 @pytest.mark.parametrize("content", [b"", b"INPUT(-lm)", None])
-def test_damaged_stubs_are_made_anew(threads, content):
+def test_damaged_stubs_are_made_anew(threads, kept, content):
     assert threads.value() == 101
     links(threads)
-    (folder,) = (threads.folder.parent / "cache").glob("*/stubs-*")
-    whole = {path.name: path.read_bytes() for path in folder.iterdir()}
-    for path in folder.iterdir():
+    whole = {path.name: path.read_bytes() for path in kept.iterdir()}
+    for path in kept.iterdir():
         path.write_bytes(content) if content is not None else path.unlink()
     threads.write("value.h", "#define VALUE 2\n")
     assert threads.value() == 102
     assert links(threads) == 1
-    assert {path.name: path.read_bytes() for path in folder.iterdir()} == whole
+    assert {path.name: path.read_bytes() for path in kept.iterdir()} == whole
 
 
 @pytest.mark.parametrize("name", ["main", "stubs", "clock"])
-def test_executable_has_every_symbol(threads, name):
+def test_executable_has_every_symbol(threads, kept, name):
     source = threads.write("main.cpp", f"{THREADS}int main() {{ return other() != 100; }}\n")
     options = {"is_python_module": False, "is_standalone": True}
     path = jit_loader.load(name, str(source), **options)
@@ -200,7 +237,7 @@ def test_executable_has_every_symbol(threads, name):
         jit_loader.load(name, str(source), **options)
 
 
-def test_pytorchs_libraries_are_of_what_the_library_was_made(threads):
+def test_pytorchs_libraries_are_of_what_the_library_was_made(threads, kept):
     """Not the stubs, which have few of their symbols."""
     files = read_manifest(threads.load().__file__.rpartition("/")[0])["files"]
     assert "<packages>/torch/lib/libtorch_cpu.so" in files
