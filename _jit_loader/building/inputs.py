@@ -89,7 +89,7 @@ class Inputs:
                 ask = closure.nvcc_facts if is_cuda else closure.cxx_facts
                 by_kind[is_cuda] = ask(ninja_file.command(output))
                 self._add_system_folders(by_kind[is_cuda].tools)
-                # The first time 0.8 s for nvcc's programs, one after the other.
+                # One after the other nvcc's programs take 0.8 s, the first time.
                 with concurrent.futures.ThreadPoolExecutor() as executor:
                     list(executor.map(self._contents.digest, by_kind[is_cuda].tools))
         return {output: by_kind[ninja_file.is_cuda(output)] for output in outputs}

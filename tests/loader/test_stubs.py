@@ -42,14 +42,13 @@ def threads(tiny):
 def kept(tiny):
     """The folder of the cache's stubs, made as by an earlier build."""
     cache = cache_folder()
-    os.makedirs(cache)
+    os.makedirs(cache, mode=0o700)
     return Path(stubs.make_stubs(cache, with_cuda=False))
 
 
 def leave_out(monkeypatch):
-    """Links are PyTorch's own from here on."""
-    monkeypatch.setattr(attempt, "find_stubs", lambda *_: None)
-    monkeypatch.setattr(attempt, "make_stubs", lambda *_: None)
+    """Links are PyTorch's own from here on, as with libraries that call themselves otherwise."""
+    monkeypatch.setattr(stubs, "_real_name", lambda path: f"{path}.2.6")
 
 
 def links(tiny, output="tiny.so"):
@@ -72,11 +71,12 @@ def versions(library):
 
 
 def test_linker_in_a_new_cache_takes_the_stubs_that_are_ready(threads, tmp_path):
-    found = tmp_path / "found"
-    wait = "for i in $(seq 100); do [ -e .stubs ] && break; sleep 0.1; done"
-    threads.change_compiler(f"{wait}; ls .stubs/ > {found}", step="link")
+    trace = tmp_path / "trace"
+    wait = "for i in $(seq 600); do [ -e .stubs ] && break; sleep 0.1; done"
+    traced = f'{shutil.which("g++") or shutil.which("c++")} "$@" -Wl,--trace > {trace}'
+    threads.change_compiler(f"{wait}; {traced}", step="link")
     assert threads.value() == 101
-    assert "libtorch_cpu.so" in found.read_text()
+    assert ".stubs/libtorch_cpu.so" in trace.read_text()
 
 
 def test_linker_does_not_wait_for_stubs(threads, tmp_path, monkeypatch):
@@ -96,6 +96,21 @@ def test_linker_does_not_wait_for_stubs(threads, tmp_path, monkeypatch):
     assert linked.exists()
     assert "libtorch_cpu.so" in needed(module.__file__)
     assert not Path(module.__file__).with_name(".stubs").is_symlink()
+
+
+def test_link_of_one_stub_and_of_libraries(threads, kept, tmp_path, monkeypatch):
+    """What a linker finds that has begun before the stubs came."""
+    some = tmp_path / "some"
+    some.mkdir()
+    shutil.copy(kept / "libtorch_cpu.so", some)
+    monkeypatch.setattr(attempt, "find_stubs", lambda *_: str(some))
+    module = threads.load()
+    assert module.value() == 101
+    assert links(threads) == 1
+    files = read_manifest(module.__file__.rpartition("/")[0])["files"]
+    for library in ("libc10.so", "libtorch_cpu.so"):
+        assert library in needed(module.__file__)
+        assert f"<packages>/torch/lib/{library}" in files
 
 
 def test_library_names_what_it_does_without_stubs(threads, kept, monkeypatch):
