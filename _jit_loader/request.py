@@ -168,6 +168,8 @@ class Request:
 
 # Python looks for PyInit_ and 200 characters; a file's name, with its ".so", has 255.
 NAME_LIMITS = {"module": 200, "library": 252, "executable": 252}
+# PyTorch's lock and ninja's file, and the store's: an executable has no ".so" to tell it from them.
+FILES_OF_A_BUILD = ("lock", "build.ninja", "manifest.json", "own.json", "failure.json", "log")
 
 
 def _check_name(name, form):
@@ -181,6 +183,10 @@ def _check_name(name, form):
         raise ValueError(
             f"{name!r} cannot name an extension: it becomes the name of a file, so it takes "
             "letters, digits, '_', '-' and '.' only, and no '.' first"
+        )
+    if form == "executable" and (name in FILES_OF_A_BUILD or name.endswith(".o")):
+        raise ValueError(
+            f"{name!r} cannot name an executable: a file beside it in the cache has that name"
         )
     if len(name) > NAME_LIMITS[form]:
         raise ValueError(

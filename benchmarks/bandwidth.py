@@ -5,11 +5,12 @@
 From 2^10 to 2^28 elements (2^24 on a CPU), forward and backward. GB/s counts each input read once
 and each output written once. Every call allocates its result, as a call in a program does. Up to
 256 MiB per call a sample is 8 calls on 8 sets of inputs. On a GPU all of them come from memory, not
-from the L2 cache (see timing.py); on a CPU small ones come from its caches. torch.compile takes
-part at two large sizes, and for float32 at two small ones, which the host bounds: there in the mode
-reduce-overhead too, where a GPU runs an op without a gradient (CUDA graphs; call_overhead and lltm
-have it with gradients). The classic kernels (classic/), which are built by PyTorch's own load, take
-part for float32 on a GPU.
+from the L2 cache (see timing.py); what the host takes for small calls is hidden in part while that
+is emptied, more of it for the quicker ways: their ratios are call_overhead's to tell. On a CPU
+small ones come from its caches. torch.compile takes part at two large sizes, and for float32 at two
+small ones, which the host bounds: there in the mode reduce-overhead too, where a GPU runs an op
+without a gradient (CUDA graphs; call_overhead and lltm have it with gradients). The classic kernels
+(classic/), which are built by PyTorch's own load, take part for float32 on a GPU.
 """
 
 import torch

@@ -3,12 +3,13 @@
     python -m benchmarks.loading [loads] [closure] [ops] [--sources plain light extension]
 
 loads: three bindings (sources/) beside one kernel, loaded by jit_loader.load and by
-torch.utils.cpp_extension.load, and the light one by other loaders (other_loaders.py): from the
-cache, after an edit of the kernel, after an edit of a header that the kernel alone includes, and by
-16 processes that start together with nothing built. A new process has imported torch before it is
-timed; all else that a load imports counts. A way that returns a module of older code is called
-stale, and its time is none. "compilers alone" runs PyTorch's commands that compile the edited
-kernel and link; ours may be faster, as its link is another (_jit_loader/building/stubs.py).
+torch.utils.cpp_extension.load, and the light one by other loaders (other_loaders.py; tvm_ffi with a
+binding of its own): from the cache, after an edit of the kernel, after an edit of a header that the
+kernel alone includes, and by 16 processes that start together with nothing built. A new process has
+imported torch before it is timed; all else that a load imports counts. A way that returns a module
+of older code is called stale, and its time is none. "compilers alone" runs PyTorch's commands that
+compile the edited kernel and link; ours may be faster, as its link is another
+(_jit_loader/building/stubs.py).
 
 closure: a load from the cache, when the kernel includes 10 to 10,000 generated headers.
 

@@ -127,6 +127,6 @@ def spread(samples):
 def duration(seconds):
     """Seconds as a person reads them: 8.35 us, 1.20 ms, 10.8 s."""
     for unit, size in (("us", 1e-6), ("ms", 1e-3)):
-        if abs(seconds) < 1000 * size:
+        if abs(seconds) < 999.5 * size:
             return f"{seconds / size:.3g} {unit}"
     return f"{seconds:.3g} s"

@@ -166,7 +166,6 @@ def main():
     device = "cpu" if why_no_cuda else "cuda"
     if why_no_cuda:
         report.progress(f"built for the CPU: {why_no_cuda}")
-    all_results = []
     for source in options.sources or SOURCES[: 1 if options.quick else 2]:
         found = []
         for result in results(source, device, options.quick):
@@ -177,8 +176,8 @@ def main():
             ["edit of the", *WAYS, "watch - alone", "torch / watch"],
             map(row, found),
         )
-        all_results += found
-        report.save("watch", "cuda" if torch.cuda.is_available() else "cpu", options, all_results)
+        where = "cuda" if torch.cuda.is_available() else "cpu"
+        report.save(f"watch_{source}", where, options, found)
 
 
 if __name__ == "__main__":

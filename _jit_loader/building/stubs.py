@@ -59,7 +59,9 @@ class Stubs:
         # libtorch_python is small, and a library of operators may be opened where Python is not.
         # An executable is not linked with it: nothing may be left open in one.
         place = re.escape(_pytorchs())
-        asked = re.search(rf"(?<!\S)-L{place}((?: -l\w+)+?) -ltorch_python(?!\S)", link_flags)
+        pattern = rf"(?<!\S)-L{place}((?: -l\w+)+?) -ltorch_python(?!\S)"
+        # PyTorch's own stand behind the caller's, who may have named some of them.
+        asked = next(reversed(list(re.finditer(pattern, link_flags))), None)
         if asked is None or not all(map(HARMLESS.fullmatch, _words(own_flags))):
             return
         names = [f"lib{flag[2:]}.so" for flag in asked[1].split()]

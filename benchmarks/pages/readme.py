@@ -42,8 +42,8 @@ def figures(results):
     for each in results["loading_extension"]["results"] if "loading_extension" in results else ():
         if each["question"] in LOADS and not {"ours", "torch"} & {*each["stale"]}:
             yield LOADS[each["question"]], *pair(each["samples"])
-    for each in results["watch"]["results"] if "watch" in results else ():
-        if each["source"] == "plain" and each["edit"] != "header":
+    for each in results["watch_plain"]["results"] if "watch_plain" in results else ():
+        if each["edit"] != "header":
             about = f"from a save of the {each['edit']} to the script's first line, in watch mode"
             samples = {"ours": each["samples"]["watch"], "torch": each["samples"]["torch"]}
             yield about, *pair(samples)

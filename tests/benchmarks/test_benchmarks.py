@@ -249,7 +249,14 @@ def test_quartiles():
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(8.351e-6, "8.35 us"), (0.00123, "1.23 ms"), (-0.00123, "-1.23 ms"), (10.8, "10.8 s")],
+    [
+        (8.351e-6, "8.35 us"),
+        (0.00123, "1.23 ms"),
+        (-0.00123, "-1.23 ms"),
+        (10.8, "10.8 s"),
+        (999.4e-6, "999 us"),
+        (999.6e-6, "1 ms"),
+    ],
 )
 def test_durations_are_for_people(seconds, text):
     from benchmarks.report import duration

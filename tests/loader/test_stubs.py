@@ -125,6 +125,13 @@ def test_library_names_what_it_does_without_stubs(threads, kept, monkeypatch):
     assert set(needed(again.__file__)) <= set(needed(module.__file__))
 
 
+def test_libraries_of_pytorch_that_the_caller_names_as_well(threads, kept):
+    threads.change_compiler('set -- -Wl,--as-needed "$@"', step="link")
+    flags = [f"-L{stubs._pytorchs()}", "-lc10 -ltorch_python"]
+    assert threads.load(extra_ldflags=flags).value() == 101
+    assert links(threads) == 1
+
+
 def test_linker_that_drops_what_defines_nothing(threads, kept):
     """As Ubuntu's g++ has it."""
     threads.change_compiler('set -- -Wl,--as-needed "$@"', step="link")
