@@ -4,13 +4,16 @@
 
 From 2^10 to 2^28 elements (2^24 on a CPU), forward and backward. GB/s counts each input read once
 and each output written once. Every call allocates its result, as a call in a program does. Up to
-256 MiB per call a sample is 8 calls on 8 sets of inputs. On a GPU all of them come from memory, not
-from the L2 cache (see timing.py); what the host takes for small calls is hidden in part while that
-is emptied, more of it for the quicker ways: their ratios are call_overhead's to tell. On a CPU
-small ones come from its caches. torch.compile takes part at two large sizes, and for float32 at two
-small ones, which the host bounds: there in the mode reduce-overhead too, where a GPU runs an op
-without a gradient (CUDA graphs; call_overhead and lltm have it with gradients). The classic kernels
-(classic/), which are built by PyTorch's own load, take part for float32 on a GPU.
+256 MiB per call a sample goes over 8 sets of inputs: once on a CPU, where small ones come from its
+caches, and 8 times on a GPU, where that is a program's loop: the time is the host's where the host
+is the slower of the two, and small inputs come from the L2 cache. A larger call is a sample by
+itself, from memory.
+
+torch.compile takes part at two large sizes, and for float32 at two small ones, which the host
+bounds: there in the mode reduce-overhead too, where a GPU runs an op without a gradient (CUDA
+graphs; call_overhead and lltm have it with gradients). The classic kernels (classic/), which are
+built by PyTorch's own load, take part for float32 on a GPU. add2's and sum_single's gradients are
+copies and views, which no kernel here computes; lltm has a benchmark of its own.
 """
 
 import torch
@@ -20,6 +23,7 @@ from benchmarks import report, timing
 from benchmarks.workloads import WORKLOADS, replayed
 
 BATCH = 8
+PASSES = {"cpu": 1, "cuda": 8}
 BATCH_LIMIT_BYTES = 256 << 20
 COMPILED_AT = (2**24, 2**28)
 HOST_BOUND_AT = (2**10, 2**20)
@@ -35,9 +39,9 @@ def cases(device, quick):
     return sweep + [(t, 2**largest) for t in (torch.float64, torch.float16)]
 
 
-def batch_of(bytes_moved):
-    """How many calls a sample has."""
-    return BATCH if bytes_moved <= BATCH_LIMIT_BYTES else 1
+def batch_and_passes(device, bytes_moved):
+    """How many sets of inputs a sample goes over, and how many times."""
+    return (BATCH, PASSES[device]) if bytes_moved <= BATCH_LIMIT_BYTES else (1, 1)
 
 
 def ways_of(workload, device, dtype, n, quick):
@@ -57,7 +61,7 @@ def ways_of(workload, device, dtype, n, quick):
 def measure(workload, device, dtype, n, rounds, quick):
     """The result of one case, as JSON takes it."""
     moved = workload.elements(n) * dtype.itemsize
-    batch = batch_of(moved)
+    batch, passes = batch_and_passes(device, moved)
     inputs = [workload.inputs(n, dtype, device) for _ in range(batch)]
     sources = [torch.zeros(moved // 2, dtype=torch.uint8, device=device) for _ in inputs]
     ways = ways_of(workload, device, dtype, n, quick)
@@ -68,6 +72,7 @@ def measure(workload, device, dtype, n, rounds, quick):
         rounds,
         device,
         batch,
+        passes,
     )
     medians = {name: timing.median(seconds) for name, seconds in samples.items()}
     return {
@@ -75,7 +80,7 @@ def measure(workload, device, dtype, n, rounds, quick):
         "dtype": str(dtype).removeprefix("torch."),
         "n": n,
         "bytes": moved,
-        "batch": batch,
+        "calls": batch * passes,  # of a sample
         "gb_per_s": {name: moved / seconds / 1e9 for name, seconds in medians.items()},
         "over_ours": {name: seconds / medians["ours"] for name, seconds in medians.items()},
         "samples": samples,
@@ -84,7 +89,8 @@ def measure(workload, device, dtype, n, rounds, quick):
 
 def fits(device, moved):
     """Whether a GPU has the memory for a case's inputs, results and copies, three ways."""
-    return device == "cpu" or 4 * batch_of(moved) * moved <= torch.cuda.mem_get_info()[0]
+    batch, _ = batch_and_passes(device, moved)
+    return device == "cpu" or 4 * batch * moved <= torch.cuda.mem_get_info()[0]
 
 
 def measure_all(workload, device, quick):

@@ -36,6 +36,7 @@ from benchmarks.worker import environment
 
 SOURCES = ("plain", "light", "extension")
 OPS = 8
+EDITS = 5  # of each kind
 
 
 def compare(calls, rounds, subject, edit=None, warm_up=0):
@@ -98,7 +99,7 @@ def built(subject, quick):
 
 def loads(source, device, quick):
     """Yields the results of one source."""
-    edits = 1 if quick else 3
+    edits = 1 if quick else EDITS
     with tempfile.TemporaryDirectory() as folder:
         subject = Subject(folder, source, device)
         bare = subject.bare_commands(built(subject, quick)["ours"]["path"])
@@ -170,7 +171,7 @@ def closures(quick):
 
 def binding_edits(quick):
     """Yields the results for add2 of this project."""
-    rounds = 1 if quick else 3
+    rounds = 1 if quick else EDITS
     with tempfile.TemporaryDirectory() as folder:
         project = Project(folder)
         with ready_workers({"ours": [project.worker] * (1 + rounds)}) as workers:

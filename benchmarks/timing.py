@@ -1,5 +1,6 @@
 """Times of several calls, taken in turn, so that whatever else the machine does meets them all."""
 
+import functools
 import random
 import time
 
@@ -15,30 +16,31 @@ SETTLING_SECONDS = 2.5
 CLOCKS_RISE_SECONDS = 1
 
 
-def interleaved(calls, rounds, device, batch=1):
+def interleaved(calls, rounds, device, batch=1, passes=1):
     """{name: [seconds of one call]}, `rounds` samples of every call in calls, {name: function}.
 
-    A sample is the mean of function(0), ..., function(batch - 1), whose results are kept until the
-    last one is done. A call of function(0) goes before it, so that it makes no difference which
-    function's turn was before.
+    A sample is the mean of function(0), ..., function(batch - 1), gone through so many times; the
+    results of a pass are kept until it is done. A call of function(0) goes before it, so that it
+    makes no difference which function's turn was before.
 
-    On a GPU the events stand in the stream, and nothing waits before the last sample. Memory of
-    several times the L2 cache's size is written before each sample: what function(i) reads then
-    comes from memory if no other i reads it, and the host has about 70 us to queue its launches,
-    so that short kernels are not timed at the pace of Python. On a CPU the caches stay as they are.
+    On a GPU a single pass is the device's time: memory of several times the L2 cache's size is
+    written before it, so that what function(i) reads comes from memory if no other i reads it, and
+    the host has about 70 us to queue its launches. Several are a program's loop: nothing is written
+    before them, the device has nothing else to do, and where the host is the slower of the two the
+    time is the host's. On a CPU the caches stay as they are.
     """
     device = torch.device(device)
     reads = {name: [] for name in calls}
     with torch.cuda.device(device if device.type == "cuda" else -1):
-        sample = _gpu_sampler(device) if device.type == "cuda" else _cpu_sample
+        sample = _gpu_sampler(device, passes) if device.type == "cuda" else _cpu_sample
         for name, counts in turns(calls, rounds):
             calls[name](0)
-            read = sample(calls[name], batch)
+            read = sample(functools.partial(_run, calls[name], batch, passes))
             if counts:
                 reads[name].append(read)
         if device.type == "cuda":
             torch.cuda.synchronize()
-    return {name: [read() / batch for read in reads[name]] for name in calls}
+    return {name: [read() / (batch * passes) for read in reads[name]] for name in calls}
 
 
 def turns(names, rounds, warm_up=WARM_UP_ROUNDS):
@@ -83,22 +85,30 @@ def quartiles(samples):
     return torch.tensor(samples, dtype=torch.float64).quantile(at).tolist()
 
 
-def _gpu_sampler(device):
-    flush = torch.empty(FLUSH_BYTES, dtype=torch.uint8, device=device)
-
-    def sample(call, batch):
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        flush.zero_()
-        begin.record()
+def _run(call, batch, passes):
+    for _ in range(passes):
         _results = [call(i) for i in range(batch)]
+
+
+def _gpu_sampler(device, passes):
+    if passes == 1:
+        before = torch.empty(FLUSH_BYTES, dtype=torch.uint8, device=device).zero_
+    else:
+        before = torch.cuda.synchronize
+
+    def sample(run):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        before()
+        begin.record()
+        run()
         end.record()
         return lambda: begin.elapsed_time(end) / 1000
 
     return sample
 
 
-def _cpu_sample(call, batch):
+def _cpu_sample(run):
     started = time.perf_counter()
-    _results = [call(i) for i in range(batch)]
+    run()
     seconds = time.perf_counter() - started
     return lambda: seconds

@@ -100,8 +100,8 @@ def machine(results):
     return f"{'; '.join(seen)}; {when}."
 
 
-def verdicts(comparisons):
-    return "; ".join(filter(None, (comparison.verdict for comparison in comparisons)))
+def verdicts(compared):
+    return "; ".join(filter(None, (comparison.verdict for comparison in compared.values())))
 
 
 def bandwidth(result):
@@ -109,31 +109,47 @@ def bandwidth(result):
     for each in result["results"]:
         key = each["workload"], each["dtype"]
         largest[key] = max(largest.get(key, 0), each["n"])
-    large = [e for e in result["results"] if e["n"] == largest[e["workload"], e["dtype"]]]
+    parts = {"large": [], "middle": [], "small": [], "others": []}
+    for each in result["results"]:
+        if each["n"] == largest[each["workload"], each["dtype"]]:
+            parts["large"].append(each)
+        elif each["n"] in (2**20, 2**24):
+            parts["middle"].append(each)
+        elif each["n"] == 2**10 and each["dtype"] == "float32":
+            parts["small"].append(each)
+        else:
+            parts["others"].append(each)
+    parts["others"] = [each for each in parts["others"] if verdicts(comparisons(each, {}))]
+    headings = {
+        "large": "At the largest size (trilinear: n/256 cells of 64 features, n/1024 of 256):",
+        "middle": "At 2^20 and 2^24:",
+        "small": "At 2^10:",
+        "others": "At other sizes, where another way is faster by more than the noise:",
+    }
+    goal_of = {"large": goals.LARGE[result.kind]}
+    if result.kind == "gpu":
+        goal_of["middle"] = goals.MIDDLE
     lines = [f"![bandwidth against size](../benchmarks/results/{result.path.stem}.png)", ""]
-    lines += ["At the largest size (trilinear: n/256 cells of 64 features, n/1024 of 256):", ""]
-    lines += kernels(large, goals.LARGE[result.kind])
-    middle = [e for e in result["results"] if e["n"] in (2**20, 2**24) and e not in large]
-    if middle:
-        lines += ["At 2^20 and 2^24; most gradients are bound by the host:", ""]
-        lines += kernels(middle, goals.MIDDLE if result.kind == "gpu" else {})
-    small = [e for e in result["results"] if e["n"] == 2**10 and e["dtype"] == "float32"]
-    if small and result.kind == "gpu":
-        lines += ["At 2^10, where call_overhead says what the host takes:", ""]
-        lines += kernels(small, {})
+    for part, results in parts.items():
+        if results:
+            lines += [headings[part], "", *kernels(results, goal_of.get(part, {}))]
     return lines
+
+
+def comparisons(each, wanted):
+    """{way: Comparison} of a kernel's result; wanted: {way: the goal}, where there is one."""
+    return {
+        way: Comparison(each["samples"], way, wanted.get(way))
+        for way in WAYS
+        if way in each["samples"]
+    }
 
 
 def kernels(results, goal_of):
     ways = [way for way in WAYS if any(way in each["samples"] for each in results)]
     rows = []
     for each in results:
-        wanted = goal_of.get(each["workload"], {})
-        comparisons = {
-            way: Comparison(each["samples"], way, wanted.get(way))
-            for way in ways
-            if way in each["samples"]
-        }
+        compared = comparisons(each, goal_of.get(each["workload"], {}))
         ours = each["samples"]["ours"]
         rows.append(
             (
@@ -142,8 +158,8 @@ def kernels(results, goal_of):
                 spread(ours),
                 f"{each['gb_per_s']['ours']:.4g}",
                 f"{each['gb_per_s']['ours'] / each['gb_per_s']['copy']:.0%}",
-                *(comparisons.get(way, "") for way in ways),
-                verdicts(comparisons.values()),
+                *(compared.get(way, "") for way in ways),
+                verdicts(compared),
             )
         )
     columns = ["", "ours", "spread", "GB/s", "of copy", *(f"{way} / ours" for way in ways), ""]

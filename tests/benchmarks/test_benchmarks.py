@@ -5,6 +5,7 @@ import os
 import platform
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -238,6 +239,19 @@ def test_samples_take_turns_and_keep_their_names():
     assert all(turn == [(turn[0][0], i) for i in (0, 0, 1)] for turn in turns)
     rounds = {turns[i][0][0] for i in range(0, len(turns), 2)}
     assert rounds == {"a", "b"}
+
+
+def test_a_sample_is_the_mean_of_all_its_calls():
+    from benchmarks import timing
+
+    def call(i):
+        calls.append(i)
+        time.sleep(0.01 * (1 + i))
+
+    calls = []
+    (seconds,) = timing.interleaved({"a": call}, 1, "cpu", batch=2, passes=3)["a"]
+    assert calls[-7:] == [0, 0, 1, 0, 1, 0, 1]
+    assert seconds >= 0.015  # the mean of 10 and 20 ms
 
 
 def test_quartiles():

@@ -37,10 +37,13 @@ def project(written, tmp_path):
     return shutil.copytree(written, tmp_path, dirs_exist_ok=True)
 
 
-def write_bandwidth(project, eager, ours=(1.0, 1.1, 0.9), quick=False):
-    samples = {"ours": list(ours), "eager": eager, "copy": [1.0, 1.0, 1.0]}
-    result = {"workload": "add2", "n": 2**24, "bytes": 3 << 26, "samples": samples}
-    result["gb_per_s"] = dict.fromkeys(samples, 0.2)
+def write_bandwidth(project, eager, ours=(1.0, 1.1, 0.9), quick=False, small=None):
+    """eager, small: PyTorch's samples at 2^24 and at 2^12 elements."""
+    results = []
+    for n, theirs in {24: eager, 12: small or eager}.items():
+        samples = {"ours": list(ours), "eager": theirs, "copy": [1.0, 1.0, 1.0]}
+        result = {"workload": "add2", "n": 2**n, "bytes": 12 << n, "samples": samples}
+        results.append({**result, "gb_per_s": dict.fromkeys(samples, 0.2)})
     machine = {"cpu": "a CPU", "cores": 2, "gpus": [], "torch": "2.13.0", "cuda": None}
     content = {
         "benchmark": "bandwidth",
@@ -48,7 +51,7 @@ def write_bandwidth(project, eager, ours=(1.0, 1.1, 0.9), quick=False):
         "device": "a CPU",
         "machine": {**machine, "python": "3.11", "cxx": "g++"},
         "options": {"quick": quick},
-        "results": [{**result, "dtype": dtype} for dtype in ("float32", "bfloat16")],
+        "results": [{**each, "dtype": t} for t in ("float32", "bfloat16") for each in results],
     }
     name = "bandwidth-a-cpu-quick" if quick else "bandwidth-a-cpu"
     (project / "results" / f"{name}.json").write_text(json.dumps(content))
@@ -105,6 +108,15 @@ def test_the_page_says_what_is_below_a_goal(project):
     assert text_of(project).count("below the goal, 0.95 x eager") == 2
 
 
+def test_the_page_says_at_every_size_what_is_below_pytorch(project):
+    assert "2^12" not in text_of(project)
+    write_bandwidth(project, eager=[2.0, 2.1, 1.9], small=[0.8, 0.8, 0.8])
+    pages.update(project, project / "results")
+    rows = [row for row in text_of(project).splitlines() if "2^12" in row]
+    assert len(rows) == 2
+    assert all(row.endswith("| 0.80 | below eager |") for row in rows)
+
+
 @pytest.mark.parametrize(
     ("other", "goal", "text", "verdict"),
     [
@@ -146,6 +158,15 @@ def test_medians_are_those_of_the_samples(path):
         middles = {way: timing.median(seconds) for way, seconds in result["samples"].items()}
         for key in ("medians", "until_all"):
             assert result.get(key, middles) == pytest.approx(middles, rel=1e-4)
+        for way, quartiles in result.get("quartiles", {}).items():
+            assert quartiles == pytest.approx(timing.quartiles(result["samples"][way]), rel=1e-4)
+        for base in ("ours", "torch", "load_op"):
+            ratios = (
+                {way: middle / middles[base] for way, middle in middles.items()}
+                if base in middles
+                else {}
+            )
+            assert result.get(f"over_{base}", ratios) == pytest.approx(ratios, rel=2e-4)
         if "gb_per_s" in result:
             speeds = {way: result["bytes"] / middle / 1e9 for way, middle in middles.items()}
             assert result["gb_per_s"] == pytest.approx(speeds, rel=2e-4)
