@@ -256,17 +256,25 @@ Position<Value> scaled_derivative(const Value& grad, const Value (&values)[kCorn
   return {grad * slope.u, grad * slope.v, grad * slope.w};
 }
 
-// The sum over a row's columns, kLongRow at a time, the same for every width of vectors.
+constexpr int kCacheLine = 64;
+
+// The sum over a row's columns, kLongRow at a time, the same for every width of vectors. Meanwhile
+// the next row's corners are asked for: else floats take 1.1 to 1.3 times as long.
 template <class T>
 Position<Accumulate<T>> derivative_of_row(const T* grad, const T* feats, int64_t f,
                                           const Position<Accumulate<T>>& at, int64_t columns) {
   const int64_t end = columns - columns % kLongRow;
   Position<Vector<T>> sums[kLongRow / kLanes<T>];
   for (int i = 0; i < kLongRow / kLanes<T>; ++i) {
+    const bool begins_line = i * kLanes<T> * sizeof(T) % kCacheLine == 0;
     Position<Vector<T>> sum{};  // in registers
     for (int64_t column = i * kLanes<T>; column < end; column += kLongRow) {
       Vector<T> values[kCorners];
-      for (int k = 0; k < kCorners; ++k) values[k] = load_vector(feats + k * f + column);
+      for (int k = 0; k < kCorners; ++k) {
+        const T* corner = feats + k * f + column;
+        if (begins_line) __builtin_prefetch(corner + kCorners * f);
+        values[k] = load_vector(corner);
+      }
       add(sum, scaled_derivative(load_vector(grad + column), values, at));
     }
     sums[i] = sum;
