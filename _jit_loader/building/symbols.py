@@ -4,6 +4,9 @@ import contextlib
 import ctypes
 import re
 
+MADE_FOR = r"^(?:vtable|typeinfo|typeinfo name|VTT|guard variable) for "  # a class or a variable
+NO_CODE = re.compile(r"\s*(//|\*|/\*|#\s*include)")
+
 
 def demangled(name):
     """'scale(float*, long)' for '_Z5scalePfl'; any other name as it is."""
@@ -22,21 +25,27 @@ def demangled(name):
 
 
 def first_use(symbol, files):
-    """(path, line number) of the first line of the files that names a symbol, or None."""
+    """(path, line number) of the first line of the files that calls a symbol, or names it; or None.
+
+    An op's name stands in strings and names of headers too: a call tells more.
+    """
     name = _last_name(symbol)
     not_within = r"(?<!\w)" if re.match(r"\w", name) else ""  # ".bar" comes after a word
-    pattern = re.compile(not_within + re.escape(name) + r"(?!\w)")
-    for path in files:
-        with contextlib.suppress(OSError), open(path, errors="replace") as file:
-            for number, line in enumerate(file, 1):
-                if pattern.search(line) and not re.match(r"\s*(//|\*|/\*)", line):
-                    return path, number
+    named = not_within + re.escape(name) + r"(?!\w)"
+    called = named + r"\s*[(<]"
+    patterns = [named] if re.match(MADE_FOR, symbol) else [called, named]
+    for pattern in map(re.compile, patterns):
+        for path in files:
+            with contextlib.suppress(OSError), open(path, errors="replace") as file:
+                for number, line in enumerate(file, 1):
+                    if pattern.search(line) and not NO_CODE.match(line):
+                        return path, number
     return None
 
 
 def _last_name(symbol):
     """'scale' for 'void ns::scale<float>(float*, long)'."""
-    name = re.sub(r"^(?:vtable|typeinfo|typeinfo name|VTT|guard variable) for ", "", symbol)
+    name = re.sub(MADE_FOR, "", symbol)
     while (shorter := re.sub(r"<[^<>]*>|\([^()]*\)", "", name)) != name:
         name = shorter
     name = re.sub(r"( const)?( &&?)?$", "", name.replace("[abi:cxx11]", "")).strip()

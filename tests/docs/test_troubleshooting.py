@@ -3,6 +3,7 @@
 import doctest
 import os
 import re
+import subprocess
 import types
 
 import pytest
@@ -18,6 +19,7 @@ from tests.docs.markdown import ROOT, Page
 
 PAGE = Page("docs/troubleshooting.md")
 BLOCKS = [block for block in PAGE.blocks if block.language == "text"]
+CXX = os.environ.get("CXX", "c++")
 SHOWN = {}  # heading: the function that says what stands below it
 
 
@@ -27,6 +29,27 @@ def shown_under(heading):
         return function
 
     return decorate
+
+
+# The error's name and its text are as CUDA gives them.
+LAUNCH_ERROR = """\
+#include "bindings/launch_error.h"
+int main() {
+  const LaunchError error("void elementwise(Cuda, ...)", "cudaErrorNoKernelImageForDevice",
+                          "no kernel image is available for execution on the device", false);
+  puts(launch_error("add2", error).c_str());
+}
+"""
+# A module that calls a function which it does not define.
+CALLER = """\
+#include <Python.h>
+{declaration}
+static PyModuleDef definition = {{PyModuleDef_HEAD_INIT, "add2"}};
+PyMODINIT_FUNC PyInit_add2(void) {{
+  {call};
+  return PyModule_Create(&definition);
+}}
+"""
 
 
 class Fault:
@@ -44,6 +67,10 @@ class Fault:
         with pytest.raises((RuntimeError, OSError, ValueError)) as error:
             function()
         return str(error.value).replace(str(self.tiny.folder), "/home/me/project")
+
+    def of_call(self, declaration, call, **options):
+        text = CALLER.format(declaration=declaration, call=call)
+        return self.of_load(str(self.tiny.write("bindings/add2.cpp", text)), **options)
 
     def of_tools(self, *lines):
         """What is said where compilers, or the loader behind them, print such lines."""
@@ -175,9 +202,10 @@ def _(fault):
 
 @shown_under("Code for another GPU")
 def _(fault):
-    (said,) = parts_of_source("kernels/launch_error.h", "CUDA could not launch the kernel of")
-    error = "cudaErrorNoKernelImageForDevice: no kernel image is available for execution on the"
-    return f"add2(): {said} void elementwise(Cuda, ...): {error} device"
+    source = fault.tiny.write("said.cpp", LAUNCH_ERROR)
+    program = fault.folder / "said"
+    subprocess.run([CXX, "-std=c++17", f"-I{ROOT}", source, "-o", program], check=True)
+    return subprocess.run([program], capture_output=True, text=True, check=True).stdout
 
 
 @shown_under("Killed while compiling")
@@ -200,23 +228,24 @@ def _(fault):
 @shown_under("undefined symbol")
 def _(fault):
     text = "template <class T> void add2(T* c, const T* a, const T* b, long n);\n"
-    fault.tiny.write("kernels/add2.h", "\n" * 6 + text)
-    return fault.of_tools(
-        "error: cannot be loaded: add2.so: undefined symbol: _Z4add2IfEvPT_PKS0_S3_l"
-    )
+    fault.tiny.write("kernels/add2.h", text)
+    return fault.of_call('#include "../kernels/add2.h"', "float c; add2(&c, &c, &c, 1)")
 
 
 @shown_under("cannot find -l")
 def _(fault):
-    return fault.of_tools("/usr/bin/ld: cannot find -lmore: No such file or directory")
+    fault.monkeypatch.setenv("LC_ALL", "C")  # ld's language
+    said = fault.of_call("", "", extra_ldflags=["-lmore"])
+    return re.sub(r"^add2: \S*ld\S*:", "add2: /usr/bin/ld:", said)
 
 
 @shown_under("A library is not found when the op is loaded")
 def _(fault):
-    return fault.of_tools(
-        "error: cannot be loaded: libmore.so: cannot open shared object file: "
-        "No such file or directory"
-    )
+    source = fault.tiny.write("more.cpp", 'extern "C" void more() {}\n')
+    library = fault.folder / "libmore.so"
+    subprocess.run([CXX, "-shared", "-fPIC", source, "-o", library], check=True)
+    flags = [f"-L{fault.folder}", "-lmore"]
+    return fault.of_call('extern "C" void more();', "more()", extra_ldflags=flags)
 
 
 @shown_under("The module has another name")

@@ -137,6 +137,18 @@ def test_undefined_symbol(tiny):
     assert "instantiated there for these types" in third
 
 
+def test_undefined_symbol_is_shown_where_it_is_called(tiny):
+    tiny.write("scale.h", "void scale();\n")
+    tiny.write(
+        "other.cpp",
+        '#include "scale.h"\nstatic const char* name = "scale";\n'
+        'extern "C" long other(void) { scale(); return *name; }\n',
+    )
+    first, second, *_ = _fails(tiny)
+    assert first == "tiny: other.cpp:3: error: undefined symbol: scale()"
+    assert second == '  3 | extern "C" long other(void) { scale(); return *name; }'
+
+
 def test_undefined_virtual_function(tiny):
     tiny.write(
         "other.cpp",
