@@ -6,8 +6,8 @@ From 2^10 to 2^28 elements (2^24 on a CPU), forward and backward. GB/s counts ea
 and each output written once. Every call allocates its result, as a call in a program does. Up to
 256 MiB per call a sample goes over 8 sets of inputs: once on a CPU, where small ones come from its
 caches, and 8 times on a GPU, where that is a program's loop: the time is the host's where the host
-is the slower of the two, and small inputs come from the L2 cache. A larger call is a sample by
-itself, from memory.
+is the slower of the two, and what is small comes from the L2 cache. A larger call is a sample by
+itself, and on a GPU the device's time: its inputs come from memory, and the host's time is hidden.
 
 torch.compile takes part at two large sizes, and for float32 at two small ones, which the host
 bounds: there in the mode reduce-overhead too, where a GPU runs an op without a gradient (CUDA
@@ -88,9 +88,9 @@ def measure(workload, device, dtype, n, rounds, quick):
 
 
 def fits(device, moved):
-    """Whether a GPU has the memory for a case's inputs, results and copies, three ways."""
+    """Whether a GPU has the memory for a case's inputs, and for what each way keeps and returns."""
     batch, _ = batch_and_passes(device, moved)
-    return device == "cpu" or 4 * batch * moved <= torch.cuda.mem_get_info()[0]
+    return device == "cpu" or 6 * batch * moved <= torch.cuda.mem_get_info()[0]
 
 
 def measure_all(workload, device, quick):

@@ -19,15 +19,15 @@ CLOCKS_RISE_SECONDS = 1
 def interleaved(calls, rounds, device, batch=1, passes=1):
     """{name: [seconds of one call]}, `rounds` samples of every call in calls, {name: function}.
 
-    A sample is the mean of function(0), ..., function(batch - 1), gone through so many times; the
-    results of a pass are kept until it is done. A call of function(0) goes before it, so that it
-    makes no difference which function's turn was before.
+    A sample is the mean of `passes` times function(0), ..., function(batch - 1); the results of a
+    pass are kept until it is done. A call of function(0) goes before it, so that it makes no
+    difference which function's turn was before.
 
     On a GPU a single pass is the device's time: memory of several times the L2 cache's size is
     written before it, so that what function(i) reads comes from memory if no other i reads it, and
-    the host has about 70 us to queue its launches. Several are a program's loop: nothing is written
-    before them, the device has nothing else to do, and where the host is the slower of the two the
-    time is the host's. On a CPU the caches stay as they are.
+    the host has about 70 us to queue its launches. Several passes are a program's loop: nothing is
+    written before them, the device has nothing else to do, and where the host is the slower of the
+    two the time is the host's. On a CPU the caches stay as they are.
     """
     device = torch.device(device)
     reads = {name: [] for name in calls}
@@ -86,8 +86,11 @@ def quartiles(samples):
 
 
 def _run(call, batch, passes):
+    """The results of the last pass, which the caller frees: on a CPU that takes time of its own."""
     for _ in range(passes):
-        _results = [call(i) for i in range(batch)]
+        results = None
+        results = [call(i) for i in range(batch)]
+    return results
 
 
 def _gpu_sampler(device, passes):
@@ -100,7 +103,7 @@ def _gpu_sampler(device, passes):
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         before()
         begin.record()
-        run()
+        _results = run()
         end.record()
         return lambda: begin.elapsed_time(end) / 1000
 
@@ -109,6 +112,6 @@ def _gpu_sampler(device, passes):
 
 def _cpu_sample(run):
     started = time.perf_counter()
-    run()
+    _results = run()
     seconds = time.perf_counter() - started
     return lambda: seconds

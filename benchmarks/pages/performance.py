@@ -17,9 +17,10 @@ Times are medians; a spread is the range of the middle half of the samples, whos
 parentheses. In each round the ways take turns, in a random order but where it says that the order
 alternated: that favours the ways at its ends in calls of microseconds. "x / ours" is the median of
 the rounds' ratios of x's time to ours: above 1 ours is faster. "same": 1 is within the range of the
-middle half of these ratios (of all, where they are fewer than five), so the difference is noise.
-"of copy": GB/s over those of a clone of as many bytes into new memory; on a CPU the system's making
-of new memory is what bounds that.
+middle half of these ratios (of all, where they are fewer than seven), so the difference is noise.
+Others use the machines as well, so that two rows may differ for reasons of theirs: ratios are what
+holds. "of copy": GB/s over those of a clone of as many bytes into new memory; on a CPU the system's
+making of new memory is what bounds that, and where the host bounds a GPU, it compares the calls.
 """
 WAYS = ("eager", "compiled", "reduce-overhead", "classic")
 NAMES = {"ours": "ours", "torch": "torch", "alone": "compilers alone"}
@@ -122,9 +123,9 @@ def bandwidth(result):
     parts["others"] = [each for each in parts["others"] if verdicts(comparisons(each, {}))]
     headings = {
         "large": "At the largest size (trilinear: n/256 cells of 64 features, n/1024 of 256):",
-        "middle": "At 2^20 and 2^24:",
-        "small": "At 2^10:",
-        "others": "At other sizes, where another way is faster by more than the noise:",
+        "middle": "At 2^20 and 2^24 (on a GPU most gradients are still bound by the host):",
+        "small": "At 2^10 in float32:",
+        "others": "The other results in which another way is faster by more than the noise:",
     }
     goal_of = {"large": goals.LARGE[result.kind]}
     if result.kind == "gpu":

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from benchmarks import timing
 
-FEW = 5  # samples, of which quartiles say nothing
+FEW = 7  # samples; the quartiles of fewer say little
 
 
 @dataclass(frozen=True)
