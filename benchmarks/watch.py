@@ -74,9 +74,20 @@ class Script(Subject):
     def edit_wrapper(self):
         self._edit(self._wrapper, "kWrapperValue")
 
-    def prepare(self):
-        """Runs it for the first time, however long that takes."""
-        self._start()
+    def start(self):
+        self.close()
+        command = ["-m", "jit_loader", "watch"] if self.way == "watch" else []
+        self._process = subprocess.Popen(
+            [sys.executable, *command, "script.py"],
+            cwd=self.folder,
+            env={**self._environment, "PYTHONPATH": str(ROOT)},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def wait_until_ready(self):
+        """Waits for the end of its first run, however long that takes."""
         value, _, path = self._first_line()
         if value != self.value:
             raise SystemExit(f"{self.way}: the first run shows {value}, not {self.value}")
@@ -90,7 +101,7 @@ class Script(Subject):
         if self.way == "alone":
             return self._bare() if edit != "wrapper" else {"value": self.value, "seconds": 0.0}
         if self.way != "watch":
-            self._start()
+            self.start()
         value, at, _ = self._first_line()
         return {"value": value, "seconds": at - started}
 
@@ -98,18 +109,6 @@ class Script(Subject):
         if self._process is not None:
             self._process.terminate()
             self._process.communicate()
-
-    def _start(self):
-        self.close()
-        command = ["-m", "jit_loader", "watch"] if self.way == "watch" else []
-        self._process = subprocess.Popen(
-            [sys.executable, *command, "script.py"],
-            cwd=self.folder,
-            env={**self._environment, "PYTHONPATH": str(ROOT)},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
 
     def _first_line(self):
         for line in self._process.stdout:
@@ -125,7 +124,9 @@ def results(source, device, quick):
         scripts = {way: Script(folder, source, device, way) for way in WAYS}
         for script in scripts.values():
             stack.callback(script.close)
-            script.prepare()
+            script.start()
+        for script in scripts.values():
+            script.wait_until_ready()
             report.progress(f"{source}: {script.way} is ready")
         for edit in EDITS[: 1 if quick else None]:
             samples, stale = {way: [] for way in WAYS}, set()

@@ -117,7 +117,8 @@ def test_saves_are_compared(tmp_path, monkeypatch):
         value = old if (script.way, edit) == ("torch", "header") else script.value
         return {"value": value, "seconds": 1.0 + watch.WAYS.index(script.way)}
 
-    monkeypatch.setattr(watch.Script, "prepare", lambda self: None)
+    monkeypatch.setattr(watch.Script, "start", lambda self: None)
+    monkeypatch.setattr(watch.Script, "wait_until_ready", lambda self: None)
     monkeypatch.setattr(watch.Script, "time", made_up)
     monkeypatch.setattr(watch, "SETTLING_SECONDS", 0)
     monkeypatch.setattr(sys, "argv", ["watch", "--sources", "plain", "--out", str(tmp_path)])
