@@ -241,10 +241,11 @@ def _(fault):
 
 @shown_under("A library is not found when the op is loaded")
 def _(fault):
-    source = fault.tiny.write("more.cpp", 'extern "C" void more() {}\n')
-    library = fault.folder / "libmore.so"
+    source = fault.tiny.write("model.cpp", 'extern "C" void more() {}\n')
+    # No other test loads one of this name: the process would take that for it.
+    library = fault.folder / "libmodel.so"
     subprocess.run([CXX, "-shared", "-fPIC", source, "-o", library], check=True)
-    flags = [f"-L{fault.folder}", "-lmore"]
+    flags = [f"-L{fault.folder}", "-lmodel"]
     return fault.of_call('extern "C" void more();', "more()", extra_ldflags=flags)
 
 

@@ -1,9 +1,11 @@
 """A tiny extension that compiles in 0.3 s, and a compiler that writes down what it compiles."""
 
+import faulthandler
 import multiprocessing
 import os
 import re
 import shutil
+import signal
 import stat
 import time
 from pathlib import Path
@@ -171,6 +173,7 @@ def in_process():
         queue = fork.SimpleQueue()
 
         def run_and_tell():
+            faulthandler.register(signal.SIGUSR1)
             try:
                 queue.put(function())
             except Exception as error:
@@ -179,6 +182,9 @@ def in_process():
         process = fork.Process(target=run_and_tell)
         process.start()
         process.join(60)
+        if process.exitcode is None:
+            os.kill(process.pid, signal.SIGUSR1)  # it says where it hangs
+            process.join(1)
         process.kill()
         assert process.exitcode == 0
         return queue.get()

@@ -1,6 +1,5 @@
 """A build that is killed or interrupted leaves no compiler at work and nothing to clean."""
 
-import contextlib
 import gc
 import multiprocessing
 import os
@@ -10,8 +9,11 @@ import sys
 import threading
 import time
 import traceback
+from pathlib import Path
 
 import pytest
+
+from _jit_loader.processes import children
 
 STEPS = pytest.mark.parametrize("step", ["compilation", "link"])
 
@@ -117,11 +119,9 @@ def test_ninja_that_is_killed(tiny, wait_for, in_process):
     def load_and_kill_ninja():
         def kill_ninja():
             wait_for(begun.exists)
-            for pid in filter(str.isdigit, os.listdir("/proc")):
-                with contextlib.suppress(OSError), open(f"/proc/{pid}/stat") as file:
-                    _, name, _, parent, *_ = file.read().split()
-                    if (name, parent) == ("(ninja)", str(os.getpid())):
-                        os.kill(int(pid), signal.SIGKILL)
+            for pid in children(os.getpid()):
+                if Path(f"/proc/{pid}/comm").read_text() == "ninja\n":
+                    os.kill(pid, signal.SIGKILL)
 
         threading.Thread(target=kill_ninja).start()
         tiny.load()
