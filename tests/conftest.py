@@ -1,6 +1,7 @@
 """Every test run has a cache of its own, and hears nothing of builds."""
 
 import os
+import signal
 import tempfile
 from pathlib import Path
 
@@ -11,6 +12,9 @@ from tests.warm_python import WarmPython
 ROOT = Path(__file__).resolve().parents[1]
 
 os.environ["JIT_LOADER_QUIET"] = "1"
+
+# A shell starts what it runs in the background deaf to Ctrl-C; the tests of Ctrl-C would hang.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 # Test modules import their ops while they are collected, before any fixture. The workers of
