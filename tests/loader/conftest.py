@@ -15,6 +15,7 @@ import pytest
 import jit_loader
 from _jit_loader import memo
 from _jit_loader.building.checker import make_checker
+from tests.loader.mounts import mount_privately
 
 # The macro: <Python.h> takes C's <math.h> and <stdlib.h>, not C++'s, and half the time to compile.
 MODULE = """\
@@ -173,7 +174,7 @@ def in_process():
         queue = fork.SimpleQueue()
 
         def run_and_tell():
-            faulthandler.register(signal.SIGUSR1)
+            faulthandler.register(signal.SIGUSR1, file=2)
             try:
                 queue.put(function())
             except Exception as error:
@@ -188,6 +189,26 @@ def in_process():
         process.kill()
         assert process.exitcode == 0
         return queue.get()
+
+    return run
+
+
+@pytest.fixture
+def with_mounts(in_process):
+    """Runs a function in a process that can mount."""
+    error = in_process(mount_privately)
+    if error is not None:
+        pytest.skip(f"nothing can be mounted here: {error}")
+
+    def run(function):
+        def run_there():
+            mount_privately()
+            return function()
+
+        result = in_process(run_there)
+        if isinstance(result, Exception):
+            raise result
+        return result
 
     return run
 
