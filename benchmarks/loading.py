@@ -99,23 +99,26 @@ def built(subject, quick):
 
 def loads(source, device, quick):
     """Yields the results of one source."""
-    edits = 1 if quick else EDITS
+    rounds = 1 if quick else EDITS
     with tempfile.TemporaryDirectory() as folder:
         subject = Subject(folder, source, device)
         bare = subject.bare_commands(built(subject, quick)["ours"]["path"])
         # The first hit may write down what the next ones find.
         hits = in_new_processes(subject, 1 if quick else 7, warm_up=0 if quick else 1)
         yield {"question": "from the cache, new process", **hits}
-        for name, edit in {"kernel": subject.edit_kernel, "header": subject.edit_header}.items():
-            result = in_new_processes(subject, edits, edit)
+        edits = {"kernel": subject.edit_kernel, "header": subject.edit_header}
+        if quick:
+            del edits["header"]
+        for name, edit in edits.items():
+            result = in_new_processes(subject, rounds, edit)
             yield {"question": f"{name} edit, new process", **result}
         with ready_workers(both(subject)) as workers:
             calls = {way: worker.load for way, (worker,) in workers.items()}
             compare(calls, 1, subject)
-            result = compare({**calls, "alone": bare}, edits, subject, subject.edit_kernel)
-            yield {"question": "kernel edit, same process", **result}
-            result = compare(calls, edits, subject, subject.edit_header)
-            yield {"question": "header edit, same process", **result}
+            for name, edit in edits.items():
+                more = {"alone": bare} if name == "kernel" else {}
+                result = compare({**calls, **more}, rounds, subject, edit)
+                yield {"question": f"{name} edit, same process", **result}
     processes = 2 if quick else 16
     result = cold(source, device, processes, 1 if quick else 3)
     yield {"question": f"nothing built, {processes} processes", **result}

@@ -90,9 +90,10 @@ def test_loads_are_compared(tmp_path, monkeypatch):
     alone = lambda self, _: lambda: {"seconds": 0.5, "value": self.value}  # noqa: E731
     monkeypatch.setattr(subject.Subject, "bare_commands", alone)
     monkeypatch.setattr(loading, "read_manifest", lambda _: {"files": {}})
-    parts = ["loads", "closure", "ops"]
-    monkeypatch.setattr(sys, "argv", ["loading", *parts, "--quick", "--out", str(tmp_path)])
-    loading.main()
+    monkeypatch.setattr(loading.timing, "settle", lambda quick: None)
+    for parts in ["loads", "--sources", "plain"], ["closure", "ops", "--quick"]:
+        monkeypatch.setattr(sys, "argv", ["loading", *parts, "--out", str(tmp_path)])
+        loading.main()
     parts = {path.name.split("-")[0]: path for path in tmp_path.glob("*.json")}
     results = {part: json.loads(path.read_text())["results"] for part, path in parts.items()}
     counts = {part: len(rows) for part, rows in results.items()}
@@ -104,7 +105,7 @@ def test_loads_are_compared(tmp_path, monkeypatch):
     assert edit["stale"] == []
     assert by_question["header edit, new process"]["stale"] == []
     assert by_question["header edit, same process"]["stale"] == ["torch"]
-    assert by_question["nothing built, 2 processes"]["compilations"] == {"ours": 0, "torch": 0}
+    assert by_question["nothing built, 16 processes"]["compilations"] == {"ours": 0, "torch": 0}
 
 
 def test_saves_are_compared(tmp_path, monkeypatch):
