@@ -10,21 +10,26 @@
 // Every addition has its place, which depends on n alone. Two launches of one kernel rather than
 // one in which the last block adds the others' sums: that needs a counter which begins at 0, and
 // setting it is a launch too. The second is launched while the first runs (programmatic dependent
-// launch): the sum of 2^20 floats takes 7.4 us on an H200 rather than 8.7, of 2^14 5.6 rather than
-// 6.8.
+// launch): the sum of 2^20 floats takes 7.4 us on an H200 rather than 8.7.
 #pragma once
 
 #include "kernels/elementwise.cuh"
 #include "kernels/partial_sums.h"
 
 constexpr int kWarp = 32;
-constexpr int kReducingThreads = 256;
+constexpr int kFewThreads = 256;
+constexpr int kManyThreads = 1024;
+constexpr int kElementsOfThread = kTile / kFewThreads;
+
+// Several blocks have few threads each, and so has an only one up to here: 2^12 floats take 1.4 us
+// with few and 2.3 with many, 2^14 2.2 and 2.1, 2^16 4.8 and 3.0 (an H200, in a CUDA graph).
+constexpr int64_t kElementsOfFewThreads = 2 * kTile;
 
 // The sum of `value` over the threads of the block, valid in thread 0. Every thread must call it,
 // once in a kernel.
-template <class Sum>
+template <int threads, class Sum>
 __device__ Sum block_sum(Sum value) {
-  __shared__ Sum warps[kReducingThreads / kWarp];
+  __shared__ Sum warps[threads / kWarp];
 #pragma unroll
   for (int distance = kWarp / 2; distance > 0; distance /= 2) {
     value += __shfl_down_sync(0xffffffffu, value, distance);
@@ -33,7 +38,7 @@ __device__ Sum block_sum(Sum value) {
   __syncthreads();
   Sum sum = warps[0];
 #pragma unroll
-  for (int warp = 1; warp < kReducingThreads / kWarp; ++warp) sum += warps[warp];
+  for (int warp = 1; warp < threads / kWarp; ++warp) sum += warps[warp];
   return sum;
 }
 
@@ -76,21 +81,22 @@ __device__ Sum sum_in_pairs(const Sum* lanes) {
 // All loads of a tile are under way before the first is used: 64 bytes of each array per thread for
 // float, 32 for 16-bit types, 128 for double. Arrays that do not begin at a multiple of 16 bytes
 // are read element by element, in the same order.
-template <class Formula, class Finish, class Out, class T, class... In>
-__global__ void __launch_bounds__(kReducingThreads)
+template <int threads, class Formula, class Finish, class Out, class T, class... In>
+__global__ void __launch_bounds__(threads)
     reduce_tiles(int64_t n, bool aligned, Out* out, Accumulate<T>* scratch, const T* first,
                  const In*... rest) {
-  constexpr int kStep = kReducingThreads * kLanes<T>;
-  constexpr int kSteps = kTile / kStep;
+  constexpr int kStep = threads * kLanes<T>;
+  constexpr int kSteps = kElementsOfThread / kLanes<T>;
+  constexpr int64_t kTileOfBlock = threads * kElementsOfThread;
   if (gridDim.x == 1) {
     wait_for_the_kernel_before();
   } else {
     let_the_next_kernel_wait();
   }
   Accumulate<T> lanes[kLanes<T>] = {};
-  for (int64_t tile = blockIdx.x * kTile; tile < n; tile += gridDim.x * kTile) {
+  for (int64_t tile = blockIdx.x * kTileOfBlock; tile < n; tile += gridDim.x * kTileOfBlock) {
     const int64_t begin = tile + threadIdx.x * kLanes<T>;
-    if (aligned && tile + kTile <= n) {
+    if (aligned && tile + kTileOfBlock <= n) {
 #pragma unroll
       for (int step = 0; step < kSteps; ++step) {
         const int64_t i = begin + step * kStep;
@@ -107,7 +113,7 @@ __global__ void __launch_bounds__(kReducingThreads)
       }
     }
   }
-  const auto sum = block_sum(sum_in_pairs<kLanes<T>>(lanes));
+  const auto sum = block_sum<threads>(sum_in_pairs<kLanes<T>>(lanes));
   if (threadIdx.x != 0) return;
   if (gridDim.x == 1) {
     *out = narrow<Out>(Finish()(sum));
@@ -135,7 +141,7 @@ bool waits_for_the_kernel_before(Kernel* kernel) {
 }
 
 // `early`: it may be launched while the kernel before in the stream still runs.
-template <class Formula, class Finish, class Out, class T, class... In>
+template <int threads, class Formula, class Finish, class Out, class T, class... In>
 void launch_reduce_tiles(Cuda where, int64_t blocks, bool early, int64_t n, Out* out,
                          Accumulate<T>* scratch, const T* first, const In*... rest) {
   const bool aligned = ((address_bits(first) | ... | address_bits(rest)) % 16) == 0;
@@ -144,21 +150,36 @@ void launch_reduce_tiles(Cuda where, int64_t blocks, bool early, int64_t n, Out*
   attribute.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t launch{};
   launch.gridDim = dim3(static_cast<unsigned>(blocks));
-  launch.blockDim = dim3(kReducingThreads);
+  launch.blockDim = dim3(threads);
   launch.stream = stream_of(where);
   launch.attrs = &attribute;
-  const auto kernel = reduce_tiles<Formula, Finish, Out, T, In...>;
+  const auto kernel = reduce_tiles<threads, Formula, Finish, Out, T, In...>;
   launch.numAttrs = early && waits_for_the_kernel_before(kernel) ? 1 : 0;
   cudaLaunchKernelEx(&launch, kernel, n, aligned, out, scratch, first, rest...);
   check_launch(__PRETTY_FUNCTION__);
 }
 
+template <class Formula, class Finish, class Out, class T, class... In>
+void launch_one_block(Cuda where, bool early, int64_t n, Out* out, const T* first,
+                      const In*... rest) {
+  Accumulate<T>* const no_scratch = nullptr;
+  if (n <= kElementsOfFewThreads) {
+    launch_reduce_tiles<kFewThreads, Formula, Finish>(where, 1, early, n, out, no_scratch, first,
+                                                      rest...);
+  } else {
+    launch_reduce_tiles<kManyThreads, Formula, Finish>(where, 1, early, n, out, no_scratch, first,
+                                                       rest...);
+  }
+}
+
 template <class Formula, class Finish, class T, class... In>
 void reduce(Cuda where, int64_t n, T* out, Accumulate<T>* scratch, const In*... in) {
   const int64_t parts = partial_sums(where, n);
-  launch_reduce_tiles<Formula, Finish>(where, parts == 0 ? 1 : parts, false, n, out, scratch,
-                                       in...);
-  if (parts == 0) return;
+  if (parts == 0) {
+    launch_one_block<Formula, Finish>(where, false, n, out, in...);
+    return;
+  }
+  launch_reduce_tiles<kFewThreads, Formula, Finish>(where, parts, false, n, out, scratch, in...);
   const Accumulate<T>* sums = scratch;
-  launch_reduce_tiles<Identity, Finish>(where, 1, true, parts, out, scratch, sums);
+  launch_one_block<Identity, Finish>(where, true, parts, out, sums);
 }

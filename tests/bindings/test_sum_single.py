@@ -5,8 +5,9 @@ import torch
 
 from bindings.sum_single import sum_single
 
-# Around what is added up as one: lanes, chunks of the CPU, tiles of the GPU, one block or several.
-EDGES = [n + more for n in (64, 4096, 16384, 32768, 65536) for more in (-1, 0, 1)]
+# Around what is added up as one: lanes, chunks of the CPU, tiles of the GPU, its few threads or
+# many, one block or several.
+EDGES = [n + more for n in (64, 4096, 8192, 16384, 32768, 65536) for more in (-1, 0, 1)]
 
 
 @pytest.mark.parametrize("n", EDGES)
