@@ -39,11 +39,11 @@ def test_page_from_top_to_bottom(folder, python):
 
 
 def run(python, line, folder):
-    """What a command of the page prints, as it does where there is no nvcc."""
+    """What a command of the page prints, as it does where there is neither nvcc nor GPU."""
     program, *arguments = shlex.split(line)
     assert program == "python"
-    without_nvcc = {"JIT_LOADER_QUIET": "0", "CUDA_HOME": str(folder / "no-cuda")}
-    finished = python(*arguments, cwd=folder, check=True, **without_nvcc)
+    without_cuda = {"CUDA_HOME": str(folder / "no-cuda"), "CUDA_VISIBLE_DEVICES": ""}
+    finished = python(*arguments, cwd=folder, check=True, JIT_LOADER_QUIET="0", **without_cuda)
     return PYTORCHS_WARNING.sub("", finished.stderr) + finished.stdout
 
 
