@@ -14,9 +14,8 @@ samples; `python -m benchmarks` measures anew. What was tested on a GPU, and the
 below a goal, where they are known, are in [gpu.md](gpu.md); the goals are at the end.
 
 Times are medians; a spread is the range of the middle half of the samples, whose number stands in
-parentheses. In each round the ways take turns, in a random order but where it says that the order
-alternated: that favours the ways at its ends in calls of microseconds. "x / ours" is the median of
-the rounds' ratios of x's time to ours: above 1 ours is faster. "same": 1 is within the range of the
+parentheses. In each round the ways take turns, in a random order. "x / ours" is the median of the
+rounds' ratios of x's time to ours: above 1 ours is faster. "same": 1 is within the range of the
 middle half of these ratios (of all, where they are fewer than seven), so the difference is noise.
 Others use the machines as well, so that two rows may differ for reasons of theirs: ratios are what
 holds. "of copy": GB/s over those of a clone of as many bytes into new memory; on a CPU the system's
@@ -40,8 +39,6 @@ def page(by_device):
                 # The name of a part follows the script's: loading_plain.
                 lines += [f"### {device}: {name}", "", scripts.question(name), ""]
                 for part in parts:
-                    if "order" not in part.content:
-                        lines += ["In an order that alternated, forwards and backwards.", ""]
                     lines += SECTIONS[name](part)
     lines += ["## Goals", "", *goal_table()]
     return "\n".join(lines).rstrip() + "\n"
