@@ -137,7 +137,7 @@ def main():
     chosen = [w for w in WORKLOADS if w.name in options.workloads or not options.workloads]
     # What is compiled is differentiated again and again.
     torch._functorch.config.donated_buffer = False
-    for device in report.devices(options, chosen[0].op):
+    for device in report.devices(options):
         results = []
         timing.raise_clocks(device)
         for workload in chosen:

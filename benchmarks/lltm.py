@@ -16,7 +16,6 @@ from torch import nn
 from torch.nn import functional
 
 from benchmarks import classic, report, timing
-from bindings.lltm import LLTM
 
 SIZES = {"small": (16, 32, 128), "large": (4096, 1024, 1024)}  # batch, features, state
 QUICK_SIZES = {"small": (2, 4, 8)}
@@ -48,6 +47,8 @@ class CppExtension(Eager):
 
 def steps(sizes, device, quick):
     """({way: module}, its arguments)"""
+    from bindings.lltm import LLTM  # which builds it
+
     batch, features, state_size = sizes
     ours = LLTM(features, state_size).to(device)
     modules = {"ours": ours, "eager": Eager(ours)}
@@ -144,7 +145,7 @@ def measure_all(name, sizes, device, quick):
 
 def main():
     options = report.device_parser(__doc__).parse_args()
-    for device in report.devices(options, "lltm"):
+    for device in report.devices(options):
         results = []
         timing.raise_clocks(device)
         for name, sizes in (QUICK_SIZES if options.quick else SIZES).items():

@@ -301,7 +301,7 @@ def main():
         metavar="part",
         help="default: all; quick: loads",
     )
-    parser.add_argument("--sources", nargs="+", choices=SOURCES, help="default: all")
+    parser.add_argument("--sources", nargs="+", choices=SOURCES, help="default: all; quick: plain")
     options = parser.parse_args()
     # The others would take most of a quick run's time.
     options.parts = options.parts or list(PARTS)[: 1 if options.quick else None]

@@ -183,7 +183,7 @@ def main():
     parser.add_argument(
         "parts", nargs="*", type=report.one_of(PARTS), metavar="part", help="default: edits look"
     )
-    parser.add_argument("--sources", nargs="+", choices=SOURCES, help="default: all")
+    parser.add_argument("--sources", nargs="+", choices=SOURCES, help="default: all; quick: plain")
     options = parser.parse_args()
     options.parts = options.parts or list(PARTS)
     options.sources = options.sources or SOURCES[: 1 if options.quick else 3]

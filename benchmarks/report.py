@@ -21,7 +21,9 @@ RESULTS = Path(__file__).parent / "results"
 def parser(description):
     """An ArgumentParser with --quick and --out."""
     result = argparse.ArgumentParser(
-        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog=f"python -m benchmarks.{Path(sys.argv[0]).stem}",
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     result.add_argument("--quick", action="store_true", help="few samples: does it run at all?")
     result.add_argument(
@@ -56,13 +58,13 @@ def positive(text):
     return int(text)
 
 
-def devices(options, op):
-    """The devices to measure an imported op on: what --device says, else the CPU and the GPU."""
+def devices(options):
+    """The devices to measure ops on: what --device says, else the CPU and the GPU."""
     if options.device == "cuda" and not torch.cuda.is_available():
         raise SystemExit("--device cuda: PyTorch finds no CUDA GPU on this machine")
     if options.device:
         return [options.device]
-    on_gpu = jit_loader.loaded(op).with_cuda and torch.cuda.is_available()
+    on_gpu = not jit_loader.why_no_cuda() and torch.cuda.is_available()
     return ["cpu", "cuda"] if on_gpu else ["cpu"]
 
 

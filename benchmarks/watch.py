@@ -161,7 +161,9 @@ def row(result):
 
 def main():
     parser = report.parser(__doc__)
-    parser.add_argument("--sources", nargs="+", choices=SOURCES, help="default: plain light")
+    parser.add_argument(
+        "--sources", nargs="+", choices=SOURCES, help="default: plain light; quick: plain"
+    )
     options = parser.parse_args()
     why_no_cuda = jit_loader.why_no_cuda()
     device = "cpu" if why_no_cuda else "cuda"

@@ -1,17 +1,12 @@
 """What the benchmarks call: each op in each direction, ours and PyTorch's own words for it."""
 
+import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 
 from benchmarks import classic
-from bindings.add2 import add2
-from bindings.my_op import my_op
-from bindings.sigmoid import sigmoid
-from bindings.sum_single import sum_single
-from bindings.trilinear_interpolation import trilinear_interpolation
-from bindings.two_norm import two_norm
 
 
 @dataclass(frozen=True)
@@ -25,7 +20,7 @@ class Workload:
     """
 
     name: str
-    ours: Callable
+    op: str
     eager: Callable
     shapes: Callable
     elements: Callable
@@ -33,8 +28,9 @@ class Workload:
     classic: Callable | None = None
 
     @property
-    def op(self):
-        return self.ours.__name__
+    def ours(self):
+        """The function that a user imports; the import builds what is not built."""
+        return getattr(importlib.import_module(f"bindings.{self.op}"), self.op)
 
     def inputs(self, n, dtype, device):
         # Uniform in [-1, 1], which every op's arguments may be.
@@ -100,12 +96,12 @@ def trilinear(features):
     """The op with so many features, in its three directions."""
     shapes = lambda n: [(cells(n, features), 8, features), (cells(n, features), 3)]  # noqa: E731
     name = f"trilinear, F = {features}"
-    ours, eager = trilinear_interpolation, _trilinear_interpolation
+    op, eager = "trilinear_interpolation", _trilinear_interpolation
     known = classic.trilinear_interpolation
     return [
         Workload(
             name,
-            ours,
+            op,
             eager,
             shapes,
             lambda n: cells(n, features) * (9 * features + 3),
@@ -113,7 +109,7 @@ def trilinear(features):
         ),
         Workload(
             f"{name}, backward for feats",
-            ours,
+            op,
             eager,
             shapes,
             lambda n: cells(n, features) * (9 * features + 3),
@@ -122,7 +118,7 @@ def trilinear(features):
         ),
         Workload(
             f"{name}, backward for points",
-            ours,
+            op,
             eager,
             shapes,
             lambda n: cells(n, features) * (9 * features + 6),
@@ -131,22 +127,22 @@ def trilinear(features):
     ]
 
 
-def of_vectors(name, ours, eager, inputs, elements, gradients_of=()):
+def of_vectors(name, op, eager, inputs, elements, gradients_of=()):
     """An op of so many vectors; elements: how many are read and written for each of the result."""
-    known = getattr(classic, ours.__name__)
+    known = getattr(classic, op)
     moved = lambda n: elements * n  # noqa: E731
-    return Workload(name, ours, eager, vectors(inputs), moved, gradients_of, known)
+    return Workload(name, op, eager, vectors(inputs), moved, gradients_of, known)
 
 
 WORKLOADS = [
-    of_vectors("add2", add2, torch.add, 2, 3),
-    of_vectors("my_op", my_op, _my_op, 2, 3),
-    of_vectors("my_op backward", my_op, _my_op, 2, 3, (0, 1)),
-    of_vectors("sigmoid", sigmoid, torch.sigmoid, 1, 2),
-    of_vectors("sigmoid backward", sigmoid, torch.sigmoid, 1, 3, (0,)),
-    of_vectors("sum_single", sum_single, torch.sum, 1, 1),
-    of_vectors("two_norm", two_norm, _two_norm, 2, 2),
-    of_vectors("two_norm backward", two_norm, _two_norm, 2, 4, (0, 1)),
+    of_vectors("add2", "add2", torch.add, 2, 3),
+    of_vectors("my_op", "my_op", _my_op, 2, 3),
+    of_vectors("my_op backward", "my_op", _my_op, 2, 3, (0, 1)),
+    of_vectors("sigmoid", "sigmoid", torch.sigmoid, 1, 2),
+    of_vectors("sigmoid backward", "sigmoid", torch.sigmoid, 1, 3, (0,)),
+    of_vectors("sum_single", "sum_single", torch.sum, 1, 1),
+    of_vectors("two_norm", "two_norm", _two_norm, 2, 2),
+    of_vectors("two_norm backward", "two_norm", _two_norm, 2, 4, (0, 1)),
     *trilinear(64),
     *trilinear(256),
 ]

@@ -118,9 +118,10 @@ def bandwidth(result):
         else:
             parts["others"].append(each)
     parts["others"] = [each for each in parts["others"] if verdicts(comparisons(each, {}))]
+    middle = {"gpu": "2^20 and 2^24 (most gradients are still bound by the host)", "cpu": "2^20"}
     headings = {
         "large": "At the largest size (trilinear: n/256 cells of 64 features, n/1024 of 256):",
-        "middle": "At 2^20 and 2^24 (on a GPU most gradients are still bound by the host):",
+        "middle": f"At {middle[result.kind]}:",
         "small": "At 2^10 in float32:",
         "others": "The other results in which another way is faster by more than the noise:",
     }
@@ -191,7 +192,7 @@ def call_overhead(result):
 def lltm(result):
     rows = []
     for each in result["results"]:
-        question = each.get("question", "step")
+        question = each["question"]
         has_goal = result.kind == "gpu" and question == "step"
         wanted = goals.LLTM[each["size"]] if has_goal else {}
         for way, samples in each["samples"].items():
