@@ -25,7 +25,7 @@ def demangled(name):
 
 
 def first_use(symbol, files):
-    """(path, line number) of the first line of the files that calls a symbol, or names it; or None.
+    """(path, line number) where the files first call or declare a symbol, or else name it; or None.
 
     An op's name stands in strings and names of headers too: a call tells more.
     """

@@ -6,6 +6,9 @@ import torch
 from jit_loader import load_op
 
 ROOT = str(Path(__file__).resolve().parents[2])
+# Around what a reduction adds up as one: lanes, chunks of the CPU, tiles of the GPU, its few
+# threads or many, one block or several.
+EDGES_OF_SUMS = [n + more for n in (64, 4096, 8192, 16384, 32768, 65536) for more in (-1, 0, 1)]
 
 
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])

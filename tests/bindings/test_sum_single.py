@@ -4,13 +4,10 @@ import pytest
 import torch
 
 from bindings.sum_single import sum_single
-
-# Around what is added up as one: lanes, chunks of the CPU, tiles of the GPU, its few threads or
-# many, one block or several.
-EDGES = [n + more for n in (64, 4096, 8192, 16384, 32768, 65536) for more in (-1, 0, 1)]
+from tests.bindings.conftest import EDGES_OF_SUMS
 
 
-@pytest.mark.parametrize("n", EDGES)
+@pytest.mark.parametrize("n", EDGES_OF_SUMS)
 def test_every_element_counts_once(n, dtype, device):
     x = torch.zeros(n, dtype=dtype, device=device)
     for first, last in [(0, 7), (n - 1, 3), (n // 2, 5)]:
@@ -65,6 +62,14 @@ def test_the_gradient_takes_no_memory_and_nothing_is_saved_for_it(device):
     (gradient,) = torch.autograd.grad(result, x)
     assert gradient.stride() == (0,)
     assert torch.equal(gradient, torch.ones_like(x))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("n", [(1 << 25) + 1, 3 * (1 << 24) + 5])
+def test_sums_of_blocks_that_fill_a_part_of_the_last_one(n):
+    x = torch.zeros(n, device="cuda")
+    x[0], x[n // 2], x[-1] = 1, 2, 4
+    assert sum_single(x) == 7
 
 
 @pytest.mark.gpu

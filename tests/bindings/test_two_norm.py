@@ -6,11 +6,20 @@ from torch.autograd import gradcheck, gradgradcheck
 
 from bindings.two_norm import two_norm, two_norm_backward
 from jit_loader import load_op
-from tests.bindings.conftest import ROOT
+from tests.bindings.conftest import EDGES_OF_SUMS, ROOT
 
 
 def leaves(*tensors):
     return [x.detach().clone().requires_grad_() for x in tensors]
+
+
+@pytest.mark.parametrize("n", EDGES_OF_SUMS)
+def test_every_element_counts_once(n, dtype, device):
+    a, b = torch.zeros(2, n, dtype=dtype, device=device)
+    a[0], b[n // 2], a[-1] = 2, 3, 6
+    assert two_norm(a, b) == 7
+    unaligned = [torch.cat([x.new_ones(1), x])[1:] for x in (a, b)]
+    assert two_norm(*unaligned) == 7
 
 
 @pytest.mark.parametrize("n", [0, 1, 5, 70_000])

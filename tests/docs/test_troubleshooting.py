@@ -296,7 +296,7 @@ def _(fault):
 # The cache.
 
 
-def in_home(fault, text):
+def in_home(text):
     return text.replace(os.environ["JIT_LOADER_CACHE"], "/home/me/.cache/jit_loader")
 
 
@@ -306,7 +306,7 @@ def _(fault):
         raise PermissionError(13, "Permission denied")
 
     fault.monkeypatch.setattr(build, "build_lock", refuse)
-    return in_home(fault, fault.of_load())
+    return in_home(fault.of_load())
 
 
 @shown_under("The disk is full")
@@ -331,7 +331,7 @@ def _(fault):
 def _(fault):
     os.makedirs(hit.cache_folder())
     os.chmod(hit.cache_folder(), 0o777)
-    return in_home(fault, fault.of_load())
+    return in_home(fault.of_load())
 
 
 @shown_under("Waiting for another process")
