@@ -21,6 +21,7 @@ POLL_PART, POLL_SECONDS_LIMIT = 0.02, 0.5
 SILENT_SECONDS = 0.5
 # Where the file system has no locks, a build that began this long ago is taken for finished.
 BUILD_SECONDS_LIMIT = 3600
+_held = set()  # descriptors of the locks that this process holds
 STALE_LIMIT = 100  # handles of a network file system that are stale, one after the other
 
 
@@ -39,6 +40,7 @@ def build_lock(slot_folder, name, until=lambda: False):
     if descriptor is None:
         yield None
         return
+    _held.add(descriptor)
     try:
         owner = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.time()}
         with contextlib.suppress(OSError):  # it is only for people
@@ -86,7 +88,20 @@ def _open(path):
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
 
 
+def _let_go_in_child():
+    """A forked process has the locks of its parent as well, and would keep them when that dies."""
+    for descriptor in _held:
+        nothing = os.open(os.devnull, os.O_RDWR)
+        os.dup2(nothing, descriptor)  # the number stays taken: who forked within a lock closes it
+        os.close(nothing)
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_let_go_in_child)
+
+
 def _release(descriptor):
+    _held.discard(descriptor)
     with contextlib.suppress(OSError):
         # Closing would not let go where a child was forked meanwhile.
         fcntl.flock(descriptor, fcntl.LOCK_UN)

@@ -149,6 +149,31 @@ def test_lock_is_let_go_where_a_child_was_forked_during_the_build(tiny, wait_for
     child.join()
 
 
+def test_lock_of_a_killed_builder_is_free_while_its_child_lives(tiny, wait_for):
+    begun = tiny.slow_down(1)
+    children = fork.SimpleQueue()
+
+    def build_and_fork():
+        threading.Thread(target=tiny.load).start()
+        wait_for(begun.exists)
+        pid = os.fork()
+        if pid == 0:
+            time.sleep(60)
+            os._exit(0)
+        children.put(pid)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    builder = fork.Process(target=build_and_fork)
+    builder.start()
+    child = children.get()
+    builder.join()
+    try:
+        assert tiny.value() == 101
+        os.kill(child, 0)
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
 def test_program_is_started_while_a_child_is_forked(monkeypatch):
     """The child has no end of the pipes from which is read what the program prints."""
     begun = threading.Event()
