@@ -11,6 +11,11 @@ def is_quiet():
     return os.environ.get("JIT_LOADER_QUIET", "") not in ("", "0")
 
 
+def printable(text):
+    """The text with '?' in a diamond for bytes of a path or a compiler's that are no text."""
+    return os.fsencode(text).decode(errors="replace")
+
+
 def say(text):
     """One plain line for a person, unless JIT_LOADER_QUIET is set."""
     if not is_quiet():

@@ -4,12 +4,16 @@ import os
 import re
 import shlex
 
+from _jit_loader.building.display import printable
 from _jit_loader.building.symbols import demangled, first_use
 
 ERROR_LINE = re.compile(
     r"^(?P<file>\S.*?)(?::(?P<line>\d+)(?::\d+)?|\((?P<nvcc_line>\d+)\)):? "
-    r"(?:fatal |catastrophic )?error\b(?: #\d+(?:-D)?)?:? ?(?P<message>.*)$"
+    r"(?:fatal |catastrophic )?[Ee]rror\b(?: #\d+(?:-D)?)?:? ?(?P<message>.*)$"
 )
+# In the value of a -D flag; the line that used the macro is told behind it.
+FLAG_ERROR = re.compile(r"^<command-line>: (?:fatal )?error: (?P<message>.*)$")
+MACRO_USE = re.compile(r"^(?P<file>\S.*?):(?P<line>\d+)(?::\d+)?: note: in expansion of macro")
 # Errors without the line of a source, but with a name that leads there. A linker's has the line
 # where that was compiled with -g.
 SYMBOL_ERROR = re.compile(
@@ -42,7 +46,7 @@ HINTS = {
     r"cannot find -l([^\s:]+)": "there is no lib{0} in the linker's folders: add its own by -L",
     r"[Uu]nsupported gpu architecture": "this nvcc is older than the GPU: set TORCH_CUDA_ARCH_LIST",
     r"unsupported GNU version": "this nvcc wants an older host compiler: set CC and CXX",
-    r"undefined (?:reference to|symbol:) [`']?(?:vtable|typeinfo|_ZT[IV])": (
+    r"undefined (?:reference to|symbol:?) [`']?(?:vtable|typeinfo|_ZT[IV])": (
         "a virtual function is declared, but not defined"
     ),
     r"undefined (?:reference to|symbol:) (?!.*(?:vtable|typeinfo|_ZT[IV]))": (
@@ -53,7 +57,9 @@ HINTS = {
         "a kernel cannot call a __device__ function of another source: define it in a header"
     ),
     r"multiple definition of": "two sources define it; in a header it has to be inline",
-    r"recompile with -fPIC": "an object or archive that is linked in was compiled without -fPIC",
+    r"(?m)^(?!.*(?:vtable|typeinfo|_ZT[IV])).*recompile with -fPIC": (
+        "an object or archive that is linked in was compiled without -fPIC"
+    ),
     r"module export function \(PyInit_(\w+)\)": (
         "the name in PYBIND11_MODULE has to be TORCH_EXTENSION_NAME, or {0}"
     ),
@@ -108,7 +114,7 @@ def compile_error(name, output, folder, project, ninja, sources):
     folder: where the log and build.ninja stay, so that the failed step can be run again.
     sources: the user's own files, one of which uses the symbol that an error names.
     """
-    errors = _with_line(output, project) or _with_symbol(output, sources)
+    errors = _with_line(output, project) or _in_flags(output) or _with_symbol(output, sources)
     if errors:
         path, number, message, via = errors[0]
         lines = [f"{name}: {place(path, number, project)}error: {message}"]
@@ -128,7 +134,7 @@ def compile_error(name, output, folder, project, ninja, sources):
     lines.append(f"  all the compiler said: {os.path.join(folder, 'log')}")
     lines.append(f"  run it again: {shlex.join([ninja, '-C', folder])}")
     # A compiler may say any bytes, and quotes what it is given.
-    return CompileError(os.fsencode("\n".join(lines)).decode(errors="replace"))
+    return CompileError(printable("\n".join(lines)))
 
 
 def named_files(output):
@@ -150,6 +156,18 @@ def _with_line(output, project):
             via = _led_by(block[:-1], project) if outside else None
             found.append((path, number, match["message"], via))
             block = []
+    return found
+
+
+def _in_flags(output):
+    """The same for errors in macros that flags define."""
+    found = []
+    for position, line in enumerate(output):
+        if error := FLAG_ERROR.match(line):
+            uses = filter(None, map(MACRO_USE.match, output[position:]))
+            use = next(uses, None)
+            at = (os.path.normpath(use["file"]), int(use["line"])) if use else (None, None)
+            found.append((*at, f"in a macro of the flags: {error['message']}", None))
     return found
 
 

@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 
+from _jit_loader.building.display import printable
 from _jit_loader.building.jobs import parallel_jobs
 from _jit_loader.building.threads import check_interrupt
 from _jit_loader.processes import session_members, start
@@ -74,7 +75,7 @@ def run_ninja(folder, on_started, on_finished, verbose=False):
                 output.append(line)
                 current.append(line)
                 if verbose and not os.path.isfile(os.path.join(folder, line)):  # the linker's trace
-                    print(line, flush=True)
+                    print(printable(line), flush=True)
         if process.wait() < 0:
             output.append(f"ninja: fatal: it was ended by signal {-process.returncode}")
         return NinjaResult(process.returncode, output, said)

@@ -1,5 +1,7 @@
 """Each tool's first error is shown as file:line with the source line, and what to do about it."""
 
+import re
+
 import pytest
 
 import jit_loader
@@ -159,6 +161,39 @@ def test_undefined_virtual_function(tiny):
     assert first.startswith("tiny: other.cpp:1: error: undefined symbol: ")
     assert "Base" in first
     assert "defined" in third
+
+
+def test_undefined_virtual_function_of_a_class_in_a_function(tiny):
+    tiny.write(
+        "other.cpp",
+        "static long made() { struct Local { virtual long f(); }; return long(new Local); }\n"
+        'extern "C" long other(void) { return made(); }\n',
+    )
+    message = "\n".join(_fails(tiny))
+    assert "a virtual function is declared, but not defined" in message
+    assert "compiled without -fPIC" not in message
+
+
+def test_macro_of_a_flag(tiny):
+    tiny.write("other.cpp", '\nextern "C" long other(void) { return NUMBER; }\n')
+    first, second, *_ = _fails(tiny, extra_cflags=["-DNUMBER=nope"])
+    assert re.match(r"tiny: other\.cpp:2: error: in a macro of the flags: .nope. was not ", first)
+    assert second == '  2 | extern "C" long other(void) { return NUMBER; }'
+
+
+def test_instruction_that_the_assembler_does_not_know(tiny):
+    tiny.write("other.cpp", 'extern "C" long other(void) {\n  asm("frobnicate");\n  return 1;\n}\n')
+    first, second, *_ = _fails(tiny)
+    assert re.match(r"tiny: other\.cpp:2: error: .*frobnicate", first)
+    assert second == '  2 |   asm("frobnicate");'
+
+
+def test_warning_that_is_no_text_is_printed(tiny, capsys):
+    """As PyTorch prints it: a comment in Latin-1, in the line that the warning shows."""
+    path = tiny.folder / "other.cpp"
+    path.write_bytes(b'extern "C" long other(void) { int unused; /* caf\xe9 */ return 1; }\n')
+    assert tiny.value(extra_cflags=["-Wall"], verbose=True) == 2
+    assert "caf\N{REPLACEMENT CHARACTER}" in capsys.readouterr().out
 
 
 def test_function_defined_twice(tiny):
