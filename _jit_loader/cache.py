@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import shutil
+import threading
 import time
 
 
@@ -41,7 +42,9 @@ def copy_whole(source, target):
 @contextlib.contextmanager
 def _in_place_of(path):
     """A name to write to, which at the end takes the place of the path."""
-    temporary = f"{path}.{os.getpid()}.{time.monotonic_ns()}.tmp"
+    # Not from the file's name, which may be as long as a name can be.
+    name = f".{os.getpid()}.{threading.get_ident()}.{time.monotonic_ns()}.tmp"
+    temporary = os.path.join(os.path.dirname(path), name)
     try:
         yield temporary
         os.replace(temporary, path)

@@ -296,7 +296,7 @@ def open_build(library, name, form):
 
                 refuse_second_registration(name, before, library)
             # Its symbols were all found when it was built; finding them when they are called saves
-            # a fifth of the import.
+            # a fifth of the import. (One with libraries of the caller's is linked otherwise.)
             flags = sys.getdlopenflags()
             sys.setdlopenflags(flags & ~os.RTLD_NOW | os.RTLD_LAZY)
             try:

@@ -1,5 +1,6 @@
 """What is asked for: everything that identifies a build apart from the contents of files."""
 
+import functools
 import os
 import re
 import sys
@@ -61,7 +62,8 @@ class Roots:
             return text
         for name, folder in self._by_length:
             # Not in the middle of a name: /home/foo is no root of /home/foo-common.
-            text = re.sub(re.escape(folder) + r"(?![\w.-])", f"<{name}>", text)
+            pattern = re.escape(folder) + r"(?![\w.-])"
+            text = re.sub(pattern, functools.partial(_named_root, name), text)
         return text
 
     def absolute_text(self, text):
@@ -69,6 +71,12 @@ class Roots:
         for name, folder in self._by_length:
             text = text.replace(f"<{name}>", folder)
         return text
+
+
+def _named_root(name, match):
+    """'<name>' for a folder where a path begins: /work is no root of -I/data/work/include."""
+    *_, before = re.split(r"\s(?=-)", match.string[: match.start()])
+    return match[0] if "/" in before else f"<{name}>"
 
 
 class Request:

@@ -19,7 +19,7 @@ def included_files(command, source, own, folders, is_cuda):
     texts = [
         text for text in map(closure.read_text, own) if re.search(r"\.inc(?:bin|lude)\b", text)
     ]
-    if texts and not is_cuda:
+    if texts and not is_cuda and not source.endswith(".s"):
         texts = [closure.assembly(command, source)]
     found = {}
     while texts:

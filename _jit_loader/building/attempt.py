@@ -14,7 +14,7 @@ from _jit_loader import hit, toolchain
 from _jit_loader.building import closure, ptxas, reasons
 from _jit_loader.building.checker import make_checker
 from _jit_loader.building.compile_commands import update_compile_commands
-from _jit_loader.building.display import BuildLine, say
+from _jit_loader.building.display import BuildLine, printable, say
 from _jit_loader.building.errors import (
     LOAD_ERRORS,
     CompileError,
@@ -36,10 +36,10 @@ from _jit_loader.building.ninja_run import ninja_path, run_ninja
 from _jit_loader.building.objects import ObjectStore, write_record
 from _jit_loader.building.publishing import publish
 from _jit_loader.building.recipe import Recipe
+from _jit_loader.building.shared_failure import FAILED, write_failure
 from _jit_loader.building.stand_ins import make_stand_ins
 from _jit_loader.building.stubs import Stubs, find_stubs, make_stubs
 from _jit_loader.building.torch_build import build_with_torch
-from _jit_loader.cache import write_checked
 from _jit_loader.hit import cache_folder, digest_of
 from _jit_loader.store import Build
 
@@ -115,7 +115,13 @@ class Attempt:
             "sources": self.stand_ins,
             "extra_cflags": own_statics_flags(gnu),
             "extra_cuda_cflags": list(request.architecture_flags),
-            "extra_ldflags": request.extra_ldflags + link_flags(self.cuda_home, self.folder),
+            "extra_ldflags": [
+                # A hit binds a function when it is called, and the library that a flag names may
+                # lack one by then: as with PyTorch's load, that is an ImportError.
+                *(["-Wl,-z,now"] if request.extra_ldflags else []),
+                *request.extra_ldflags,
+                *link_flags(self.cuda_home, self.folder),
+            ],
             "extra_include_paths": [p.replace("$", "$$") for p in request.extra_include_paths],
             "build_directory": self.folder,
             "with_cuda": request.with_cuda,
@@ -183,7 +189,7 @@ class Attempt:
             self.before[source] = self.contents.digest(source)
         if self.verbose:
             for output in [*missing, ninja_file.library]:
-                print(shlex.join(ninja_file.command(output)), flush=True)
+                print(printable(shlex.join(ninja_file.command(output))), flush=True)
         stubs = Stubs(ninja_file.link_flags, self.request.extra_ldflags, self.folder)
         found = self.stubs_found.result()
         stubs.take(found)
@@ -281,8 +287,13 @@ class Attempt:
         if not os.path.exists(path):
             return  # it did not compile
         depfile = path + ".d"
-        files = closure.read_depfile(depfile, self.folder)
-        os.unlink(depfile)
+        try:
+            files = closure.read_depfile(depfile, self.folder)
+            os.unlink(depfile)
+        except FileNotFoundError:  # the assembler alone made the object, which writes none
+            files = [ninja_file.compilations[output]]
+            if not files[0].endswith(".s"):
+                raise
         record = {
             "command": self._command_key(ninja_file, output),
             "object": self.contents.digest(path),
@@ -323,16 +334,9 @@ class Attempt:
             file.write("\n".join(output) + "\n")
         relative = self.request.roots.relative
         sources = {relative(path): digest for path, digest in self.before.items()}
-        write_checked(
-            os.path.join(self.folder, "failure.json"),
-            {
-                "message": str(error),
-                "is_load_error": kind is not CompileError,
-                "time": time.time(),
-                "sources": sources,
-            },
-        )
-        raise kind(*error.args)
+        error = kind(*error.args)
+        write_failure(self.folder, error, sources, self.clock.started)
+        raise error
 
     def _keep(self):
         failed = self._failed_folder()
@@ -342,7 +346,7 @@ class Attempt:
 
     def _failed_folder(self):
         """Where a failed build is kept: its objects are as good as any, and it can be run again."""
-        return os.path.join(self.slot.folder, "failed")
+        return os.path.join(self.slot.folder, FAILED)
 
 
 def private_prefix():

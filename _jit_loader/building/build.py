@@ -9,11 +9,11 @@ import time
 
 from _jit_loader import hit, toolchain
 from _jit_loader.building.attempt import Attempt, private_prefix
-from _jit_loader.building.errors import LOAD_ERRORS, CompileError, CudaMissing, ToolMissing
+from _jit_loader.building.errors import CudaMissing, ToolMissing
 from _jit_loader.building.inputs import InputsChanged
 from _jit_loader.building.lock import build_lock
 from _jit_loader.building.ninja_run import ninja_path
-from _jit_loader.cache import read_checked
+from _jit_loader.building.shared_failure import raise_shared_failure, read_failure
 from _jit_loader.hit import cache_folder, check_trusted
 from _jit_loader.pruning import cache_limit, keep_under_limit
 from _jit_loader.registrations import refuse_second_registration
@@ -32,7 +32,7 @@ def build(request, slot, verbose):
     Returns (what hit.open_build gives, its Build, whether it was compiled here).
     """
     refuse_second_registration(request.name, hit.opened_libraries(request.name))
-    failure_before = read_checked(_failure_path(slot))
+    failure_before = read_failure(slot)
     check_tools(request)
     check_paths(request)
     check_flags(request)
@@ -49,7 +49,7 @@ def build(request, slot, verbose):
                     return opened, found, False
                 if excludes is None:
                     continue  # it was the answer for other files, or has been removed since
-                _raise_shared_failure(slot, failure_before)
+                raise_shared_failure(slot, failure_before)
                 _remove_leftovers(slot.folder, excludes)
                 opened, published = _build_until_stable(request, slot, verbose)
     except OSError as error:
@@ -91,6 +91,21 @@ def check_paths(request):
             raise ValueError(
                 f"{request.title}: {tool} takes no path with any of {refused!r} in it: {path!r}"
             )
+    for source in request.sources:
+        if "|" in source:
+            raise ValueError(
+                f"{request.title}: ninja takes no source with a '|' in its path: {source!r}"
+            )
+    for path in request.extra_include_paths:
+        _check_text(path, f"{request.title}: extra_include_paths")
+
+
+def _check_text(text, where):
+    """Refuses bytes that are no text: PyTorch could not write them into build.ninja."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{where} has bytes that are not UTF-8: {text!r}") from None
 
 
 def check_flags(request):
@@ -103,6 +118,7 @@ def check_flags(request):
     }
     for argument, flags in arguments.items():
         for flag in flags:
+            _check_text(flag, f"{request.title}: {argument}")
             if "\n" in flag:
                 raise ValueError(
                     f"{request.title}: ninja takes no flag with a line break in it: {flag!r} in "
@@ -124,22 +140,6 @@ def _build_until_stable(request, slot, verbose):
         f"{request.title}: {', '.join(changed)} kept changing while being compiled; "
         "load it again when nothing writes there"
     )
-
-
-def _failure_path(slot):
-    return os.path.join(slot.folder, "failed", "failure.json")
-
-
-def _raise_shared_failure(slot, failure_before):
-    """Raises the error of a build that another has tried meanwhile, if it was of these files."""
-    failure = read_checked(_failure_path(slot))
-    if failure is None or failure == failure_before:
-        return
-    roots, contents = slot.request.roots, slot.contents()
-    sources = failure["sources"].items()
-    if all(contents.digest(roots.absolute(path)) == digest for path, digest in sources):
-        kind = LOAD_ERRORS[slot.request.form][1] if failure["is_load_error"] else CompileError
-        raise kind(failure["message"])
 
 
 def _remove_leftovers(slot_folder, excludes):

@@ -14,6 +14,12 @@ from _jit_loader import toolchain
 from _jit_loader.building import assembly, closure, shadows
 from _jit_loader.hit import stamp
 
+# Not all of /usr: projects lie in /usr/src and /usr/local.
+SYSTEM_FOLDERS = (
+    *("/lib", "/lib64"),
+    *("/usr/include", "/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/libexec", "/usr/share"),
+    *("/usr/local/include", "/usr/local/lib", "/usr/local/lib64", "/usr/local/share"),
+)
 CLOCK_TICK_LIMIT_SECONDS = 0.1
 CLOCK = ".clock"  # no output has such a name
 
@@ -78,7 +84,7 @@ class Inputs:
     def __init__(self, request, contents, programs, before, clock, again):
         self._request, self._contents, self._programs = request, contents, programs
         self._before, self._clock, self._again = before, clock, again
-        self._system_folders = {"/usr", "/lib", "/lib64"}
+        self._system_folders = {*SYSTEM_FOLDERS}
 
     def ask_compilers(self, ninja_file, outputs):
         """{object: CompilerFacts}, asked while the compilers run; once for each kind of source."""
@@ -168,7 +174,8 @@ class Inputs:
         for tool in tools:
             match = re.match(r"(/.+?)/(?:bin|lib\w*|nvvm)/", tool)
             # A tool in ~/bin does not make a person's files the system's.
-            if match and not self._request.project.startswith(match[1] + os.sep):
+            is_around = match and self._request.project.startswith(match[1] + os.sep)
+            if match and not is_around and match[1] not in ("/usr", "/usr/local"):
                 self._system_folders.add(match[1])
 
     def _check_unchanged(self, files, present):

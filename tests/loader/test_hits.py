@@ -1,5 +1,6 @@
 """A hit only looks: nothing is run, locked, written or imported for it."""
 
+import ctypes
 import errno
 import fcntl
 import os
@@ -49,6 +50,30 @@ def test_hit_in_a_new_process_imports_nothing_heavy(tiny, run_hit):
     assert {name for name in imported if "_jit_loader." in name} == {
         f"_jit_loader.{module}" for module in modules
     }
+
+
+def test_function_that_a_library_lacks_later_is_an_import_error(tiny, in_process):
+    """As with PyTorch's load, which binds them all; to be called, it would end the process."""
+    libraries = []
+    for function in ("given", "another"):
+        source = tiny.write(f"{function}.cpp", f'extern "C" long {function}(void) {{ return 5; }}')
+        libraries.append(tiny.folder / function / "libgiven.so")
+        libraries[-1].parent.mkdir()
+        command = ["c++", "-shared", "-fPIC", "-Wl,-soname,libgiven.so", source, "-o"]
+        subprocess.run([*command, libraries[-1]], check=True)
+    tiny.write(
+        "other.cpp",
+        'extern "C" long given(void);\nextern "C" long other(void) { return given(); }\n',
+    )
+
+    def load_with(library):
+        ctypes.CDLL(str(library))  # in place of an LD_LIBRARY_PATH, which would want a new process
+        return tiny.value(extra_ldflags=[f"-L{libraries[0].parent}", "-lgiven"])
+
+    assert in_process(lambda: load_with(libraries[0])) == 6
+    error = in_process(lambda: load_with(libraries[1]))
+    assert isinstance(error, ImportError)
+    assert "undefined symbol: given" in str(error)
 
 
 def test_hit_runs_no_program(tiny, monkeypatch):

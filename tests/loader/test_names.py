@@ -1,10 +1,12 @@
 """Paths of any kind compile, and what is said about them is right."""
 
+import os
 import subprocess
 
 import pytest
 
 import jit_loader
+from _jit_loader.cache import copy_whole, write_whole
 
 ODD = ["a b$HOME's (1)", 'say "hi"; x:y#b&{c}%', "-Übung\\数~[1]*?", "tab\there"]
 
@@ -105,6 +107,23 @@ def test_line_break_in_a_path_is_refused(tiny):
     assert tiny.compiled() == []
 
 
+def test_source_that_ninja_cannot_take_is_refused(tiny):
+    source = tiny.write("a|b.cpp", "int x;")
+    with pytest.raises(ValueError, match=r"ninja takes no source with a '\|'.*a\|b\.cpp"):
+        jit_loader.load("tiny", [*tiny.sources, str(source)])
+    assert tiny.compiled() == []
+
+
+@pytest.mark.parametrize("argument", ["extra_include_paths", "extra_cflags"])
+def test_bytes_that_are_no_text_are_refused(tiny, argument):
+    """PyTorch cannot write them into build.ninja; a source's path is put there by the loader."""
+    folder = os.fsdecode(os.fsencode(tiny.folder) + b"/caf\xe9")
+    value = folder if argument == "extra_include_paths" else f"-I{folder}"
+    with pytest.raises(ValueError, match=f"{argument} has bytes that are not UTF-8"):
+        tiny.load(**{argument: [value]})
+    assert tiny.compiled() == []
+
+
 @pytest.mark.parametrize("place", ["source", "include path"])
 @pytest.mark.parametrize("odd", ["a$b", 'a"b', "a`b", "a\tb"])
 def test_path_that_nvcc_cannot_take_is_refused(tiny, monkeypatch, odd, place):
@@ -145,6 +164,14 @@ def test_long_name(tiny):
         jit_loader.load("n" * 201, tiny.sources)
     with pytest.raises(ValueError, match="has 253 characters, and 252 are"):
         jit_loader.load("n" * 253, tiny.sources[1], is_python_module=False)
+
+
+def test_longest_name_of_a_file_is_written_and_copied(tmp_path):
+    path, copy = (tmp_path / (letter * 255) for letter in "ac")
+    write_whole(path, b"content")
+    copy_whole(path, copy)
+    assert copy.read_bytes() == b"content"
+    assert {entry.name for entry in tmp_path.iterdir()} == {path.name, copy.name}
 
 
 def test_cache_behind_a_symlink(tiny, tmp_path, monkeypatch):

@@ -5,12 +5,14 @@ import shlex
 import shutil
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 
 import jit_loader
 from _jit_loader import contents, hit, memo
 from _jit_loader.building import closure, shadows
+from tests.loader.mounts import mount
 
 
 def test_first_load_compiles_and_the_next_does_not(tiny):
@@ -522,6 +524,66 @@ def test_root_is_no_part_of_a_longer_name(tmp_path):
     assert roots.relative_text(f"-I{tmp_path}/foo") == "-I<project>"
     for name in ("foo-common", "foobar", "foo.old", "foo_2"):
         assert roots.relative_text(f"-I{tmp_path}/{name}") == f"-I{tmp_path}/{name}"
+
+
+def test_root_is_no_part_of_a_longer_path(tmp_path):
+    """Two projects with paths of their own in flags, as in a container's /work and /src."""
+    from _jit_loader.request import Roots
+
+    roots = Roots(str(tmp_path / "foo"))
+    assert roots.relative_text(f"-I/data{tmp_path}/foo/include") == f"-I/data{tmp_path}/foo/include"
+    flags = f"-I{tmp_path}/foo/one -I{tmp_path}/foo/two"
+    assert roots.relative_text(flags) == "-I<project>/one -I<project>/two"
+    assert roots.relative_text(f"-include {tmp_path}/foo/x.h") == "-include <project>/x.h"
+
+
+def test_headers_of_a_project_below_usr_are_its_own(tiny, with_mounts):
+    def load_there():
+        mount("tmpfs", "/usr/src", "tmpfs")
+        shutil.copytree(tiny.folder, "/usr/src/app/csrc")
+        include = Path("/usr/src/app/include")
+        include.mkdir()
+        (include / "value.h").write_text(
+            '#if __has_include("optional.h")\n#include "optional.h"\n'
+            "#else\n#define VALUE 1\n#endif\n"
+        )
+        Path("/usr/src/app/csrc/value.h").unlink()
+        sources = [f"/usr/src/app/csrc/{name}.cpp" for name in ("module", "other")]
+        values = []
+        for _ in range(2):
+            module = jit_loader.load("tiny", sources, extra_include_paths=[str(include)])
+            values.append(module.value())
+            (include / "optional.h").write_text("#define VALUE 2\n")
+        return values
+
+    assert with_mounts(load_there) == [101, 102]
+
+
+def test_source_in_assembly(tiny):
+    """The compiler does not say what it read: the assembler does the work alone."""
+    included = tiny.write("given.inc", ".set given, 1\n")
+    assembly = tiny.write(
+        "data.s",
+        f'.data\n.globl data\n.hidden data\ndata: .byte given\n.include "{included}"\n'
+        '.section .note.GNU-stack, "", %progbits\n',
+    )
+    tiny.write(
+        "other.cpp",
+        'extern "C" const char data[] __attribute__((visibility("hidden")));\n'
+        'extern "C" long other(void) { return data[0]; }\n',
+    )
+
+    def value():
+        return jit_loader.load("tiny", [*tiny.sources, str(assembly)]).value()
+
+    assert value() == 2
+    tiny.compiled()
+    assert value() == 2
+    assembly.write_text(assembly.read_text().replace("byte given", "byte given + 1"))
+    assert value() == 3
+    included.write_text(".set given, 7\n")
+    assert value() == 9
+    assert tiny.compiled() == ["data.s", "data.s"]
 
 
 def test_another_working_directory_is_a_hit(tiny, monkeypatch, tmp_path):

@@ -3,6 +3,8 @@
 import multiprocessing
 import re
 
+import pytest
+
 import jit_loader
 
 fork = multiprocessing.get_context("fork")
@@ -81,6 +83,46 @@ def test_header_that_is_fixed_after_it_was_read(tiny):
     tiny.write("value.h", "int a = ;\n")
     _after(tiny, f"[ -e {good} ] && mv {good} {tiny.folder}/value.h", "module.cpp")
     assert tiny.value() == 101
+
+
+def test_header_that_is_fixed_before_the_waiting_process_starts(tiny, wait_for):
+    """The error is in a source, and names no header."""
+    tiny.write("broken.h", "#define IS_BROKEN 1\n")
+    tiny.write(
+        "other.cpp",
+        '#include "broken.h"\n#if IS_BROKEN\n#error broken\n#endif\n'
+        'extern "C" long other(void) { return 100; }\n',
+    )
+    read = tiny.folder.parent / "read"
+    _after(tiny, f"touch {read}; sleep 1", "other.cpp")
+    builder = fork.Process(target=_failing, args=(tiny.load,))
+    builder.start()
+    wait_for(read.exists)
+    tiny.write("broken.h", "")
+    assert tiny.value() == 101
+    builder.join()
+    assert builder.exitcode == 0
+
+
+def test_library_path_that_the_waiting_process_has(tiny, wait_for, monkeypatch):
+    """The builder's library cannot be opened for want of it."""
+    monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
+    tiny.write("other.cpp", "int nope(int);\nint (*pointer)(int) = nope;\n")
+    begun = tiny.slow_down(1, "link")
+    builder = fork.Process(target=_failing, args=(tiny.load,))
+    builder.start()
+    wait_for(begun.exists)
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tiny.folder))
+    _failing(tiny.load)
+    builder.join()
+    assert builder.exitcode == 0
+    links = [call for call in tiny.calls_path.read_text().splitlines() if "-o tiny.so" in call]
+    assert len(links) == 2
+
+
+def _failing(load):
+    with pytest.raises(jit_loader.CompileError):
+        load()
 
 
 def test_source_that_is_broken_in_another_way_meanwhile(tiny):
