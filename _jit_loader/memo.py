@@ -16,6 +16,7 @@ from _jit_loader.hit import ABSENT_STAMP, checksum_of
 # A file written again within one tick of the file system's clock (4 ms on ext4, up to 2 s on some
 # network file systems) keeps its stat. A stat this young never stands for a content.
 SETTLED_NS = 2_000_000_000
+FAR_AHEAD_NS = 3600 * 1_000_000_000
 UNSETTLED = ()  # equals no stamp
 
 NEVER_EQUAL = (-2, -2, -2, -2)
@@ -24,7 +25,13 @@ DIGEST_BYTES = 16
 
 def is_settled(file_stamp):
     """Whether the stat is old enough that a later change must show in it."""
-    return file_stamp is None or max(file_stamp[1:3]) < time.time_ns() - SETTLED_NS
+    if file_stamp is None:
+        return True
+    _, modified, changed, _ = file_stamp
+    now = time.time_ns()
+    # No clock is that far ahead: somebody has set it, and any later change sets it back.
+    newest = changed if modified > now + FAR_AHEAD_NS else max(modified, changed)
+    return newest < now - SETTLED_NS
 
 
 class Entries:

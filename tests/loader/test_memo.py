@@ -9,7 +9,7 @@ import pytest
 from _jit_loader.building.checker import find_checker, make_checker
 from _jit_loader.contents import read_digest
 from _jit_loader.hit import checksum_of, stamp
-from _jit_loader.memo import UNSETTLED, Entries, Memo
+from _jit_loader.memo import UNSETTLED, Entries, Memo, is_settled
 
 
 @pytest.fixture(scope="module")
@@ -168,3 +168,14 @@ def test_memo_of_an_older_version_is_none(tmp_path):
     path = tmp_path / "memo"
     path.write_bytes(checksum_of(body) + body)
     assert Memo.read(path) is None
+
+
+@pytest.mark.parametrize(
+    ("ahead_seconds", "settled"),
+    [(-10, True), (0, False), (5, False), (24 * 3600, True)],  # 5: of a file server's clock
+)
+def test_when_a_stat_stands_for_the_content(ahead_seconds, settled):
+    now = time.time_ns()
+    changed = now - 10_000_000_000
+    assert is_settled((1, now + ahead_seconds * 1_000_000_000, changed, 1)) == settled
+    assert not is_settled((1, now + ahead_seconds * 1_000_000_000, now, 1))
