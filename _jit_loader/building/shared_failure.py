@@ -1,5 +1,7 @@
 """The error of a build, for the processes that waited for it: none of them compiles it again."""
 
+import contextlib
+import itertools
 import os
 import re
 import time
@@ -9,6 +11,7 @@ from _jit_loader.cache import read_checked, write_checked
 
 FILE = "failure.json"  # in the folder of a build that failed
 FAILED = "failed"  # the name of that folder
+MOST_FILES = 10_000  # a source may lie in a home folder
 INCLUDED = re.compile(r"\.(?:[ch]|cc|hh|[ch]pp|[ch]xx|cuh?|inc|inl|[it]pp|tcc|def)")
 
 
@@ -48,7 +51,7 @@ def raise_shared_failure(slot, before):
     if failure["is_load_error"] and failure["environment"] != _environment():
         return
     folders = {*map(os.path.dirname, request.sources), *request.extra_include_paths}
-    if not any(_has_edits(folder, failure["started"]) for folder in folders):
+    if not _have_edits(folders, failure["started"]):
         kind = LOAD_ERRORS[request.form][1] if failure["is_load_error"] else CompileError
         raise kind(failure["message"])
 
@@ -58,16 +61,19 @@ def _environment():
     return [os.environ.get(name) for name in ("LD_LIBRARY_PATH", "LD_PRELOAD")]
 
 
-def _has_edits(folder, since_ns):
+def _have_edits(folders, since_ns):
     """Whether what a compiler may read there has been written since, as headers may have been."""
-    for path, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        for name in names:
-            if INCLUDED.fullmatch(os.path.splitext(name)[1]):
-                try:
-                    status = os.stat(os.path.join(path, name))
-                except OSError:
-                    continue
-                if status.st_ctime_ns >= since_ns:
+    for path in itertools.islice(_files_below(folders), MOST_FILES):
+        if INCLUDED.fullmatch(os.path.splitext(path)[1]):
+            with contextlib.suppress(OSError):
+                if os.stat(path).st_ctime_ns >= since_ns:
                     return True
     return False
+
+
+def _files_below(folders):
+    for top in folders:
+        for folder, subfolders, names in os.walk(top):
+            subfolders[:] = [name for name in subfolders if not name.startswith(".")]
+            for name in names:
+                yield os.path.join(folder, name)
