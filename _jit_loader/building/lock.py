@@ -21,8 +21,9 @@ POLL_PART, POLL_SECONDS_LIMIT = 0.02, 0.5
 SILENT_SECONDS = 0.5
 # Where the file system has no locks, a build that began this long ago is taken for finished.
 BUILD_SECONDS_LIMIT = 3600
-_held = set()  # descriptors of the locks that this process holds
 STALE_LIMIT = 100  # handles of a network file system that are stale, one after the other
+
+_held = set()  # descriptors of the locks that this process holds
 
 
 @contextlib.contextmanager
