@@ -23,7 +23,7 @@ from importlib.machinery import EXTENSION_SUFFIXES
 # Where the cache is, and who could have written there.
 
 # Raised whenever what is stored, or how it is named, changes: an older cache is then left alone.
-FORMAT = "v5"
+FORMAT = "v6"
 
 
 def cache_folder():

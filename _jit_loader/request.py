@@ -75,7 +75,7 @@ class Roots:
 
 def _named_root(name, match):
     """'<name>' for a folder where a path begins: /work is no root of -I/data/work/include."""
-    *_, before = re.split(r"\s(?=-)", match.string[: match.start()])
+    *_, before = re.split(r"\s(?=[-@]|$)", match.string[: match.start()])
     return match[0] if "/" in before else f"<{name}>"
 
 

@@ -109,6 +109,7 @@ class Attempt:
         """What PyTorch's load is called with."""
         request = self.request
         gnu = is_gnu(toolchain.cxx_command())
+        is_opened = request.form != "executable"
         self.stand_ins = make_stand_ins(request.sources, self.folder)
         arguments = {
             "name": request.name,
@@ -118,7 +119,7 @@ class Attempt:
             "extra_ldflags": [
                 # A hit binds a function when it is called, and the library that a flag names may
                 # lack one by then: as with PyTorch's load, that is an ImportError.
-                *(["-Wl,-z,now"] if request.extra_ldflags else []),
+                *(["-Wl,-z,now"] if request.extra_ldflags and is_opened else []),
                 *request.extra_ldflags,
                 *link_flags(self.cuda_home, self.folder),
             ],

@@ -1,5 +1,6 @@
 """What an error says: the first one as file:line with its source line, and what to do next."""
 
+import itertools
 import os
 import re
 import shlex
@@ -11,8 +12,9 @@ ERROR_LINE = re.compile(
     r"^(?P<file>\S.*?)(?::(?P<line>\d+)(?::\d+)?|\((?P<nvcc_line>\d+)\)):? "
     r"(?:fatal |catastrophic )?[Ee]rror\b(?: #\d+(?:-D)?)?:? ?(?P<message>.*)$"
 )
-# In the value of a -D flag; the line that used the macro is told behind it.
+# In the value of a -D flag, or of -include; the line that used the macro is told behind it.
 FLAG_ERROR = re.compile(r"^<command-line>: (?:fatal )?error: (?P<message>.*)$")
+NEXT = re.compile(r".*: (?:fatal )?(?:error|warning): ")
 MACRO_USE = re.compile(r"^(?P<file>\S.*?):(?P<line>\d+)(?::\d+)?: note: in expansion of macro")
 # Errors without the line of a source, but with a name that leads there. A linker's has the line
 # where that was compiled with -g.
@@ -57,9 +59,8 @@ HINTS = {
         "a kernel cannot call a __device__ function of another source: define it in a header"
     ),
     r"multiple definition of": "two sources define it; in a header it has to be inline",
-    r"(?m)^(?!.*(?:vtable|typeinfo|_ZT[IV])).*recompile with -fPIC": (
-        "an object or archive that is linked in was compiled without -fPIC"
-    ),
+    r"(?m)^(?!.*undefined (?:hidden )?symbol [`'](?:vtable|typeinfo|_ZT[IV])).*"
+    r"recompile with -fPIC": ("an object or archive that is linked in was compiled without -fPIC"),
     r"module export function \(PyInit_(\w+)\)": (
         "the name in PYBIND11_MODULE has to be TORCH_EXTENSION_NAME, or {0}"
     ),
@@ -160,14 +161,14 @@ def _with_line(output, project):
 
 
 def _in_flags(output):
-    """The same for errors in macros that flags define."""
+    """The same for errors in what flags define or include."""
     found = []
-    for position, line in enumerate(output):
+    for position, line in enumerate(output, 1):
         if error := FLAG_ERROR.match(line):
-            uses = filter(None, map(MACRO_USE.match, output[position:]))
-            use = next(uses, None)
+            behind = itertools.takewhile(lambda line: not NEXT.match(line), output[position:])
+            use = next(filter(None, map(MACRO_USE.match, behind)), None)
             at = (os.path.normpath(use["file"]), int(use["line"])) if use else (None, None)
-            found.append((*at, f"in a macro of the flags: {error['message']}", None))
+            found.append((*at, f"in the flags: {error['message']}", None))
     return found
 
 

@@ -14,12 +14,8 @@ from _jit_loader import toolchain
 from _jit_loader.building import assembly, closure, shadows
 from _jit_loader.hit import stamp
 
-# Not all of /usr: projects lie in /usr/src and /usr/local.
-SYSTEM_FOLDERS = (
-    *("/lib", "/lib64"),
-    *("/usr/include", "/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/libexec", "/usr/share"),
-    *("/usr/local/include", "/usr/local/lib", "/usr/local/lib64", "/usr/local/share"),
-)
+# Of the system's folders, those where people put projects: /usr/src/app is usual in containers.
+PROJECTS = ("/usr/src/", "/usr/local/src/")
 CLOCK_TICK_LIMIT_SECONDS = 0.1
 CLOCK = ".clock"  # no output has such a name
 
@@ -84,7 +80,7 @@ class Inputs:
     def __init__(self, request, contents, programs, before, clock, again):
         self._request, self._contents, self._programs = request, contents, programs
         self._before, self._clock, self._again = before, clock, again
-        self._system_folders = {*SYSTEM_FOLDERS}
+        self._system_folders = {"/usr", "/lib", "/lib64"}
 
     def ask_compilers(self, ninja_file, outputs):
         """{object: CompilerFacts}, asked while the compilers run; once for each kind of source."""
@@ -167,15 +163,15 @@ class Inputs:
         relative = self._request.roots.relative(path)
         if relative.startswith("<"):
             return relative.startswith("<project>")
-        return not any(path.startswith(folder + os.sep) for folder in self._system_folders)
+        is_systems = any(path.startswith(folder + os.sep) for folder in self._system_folders)
+        return not is_systems or path.startswith(PROJECTS)
 
     def _add_system_folders(self, tools):
         """/opt/gcc for /opt/gcc/libexec/gcc/13/cc1plus: what a compiler brings along lies there."""
         for tool in tools:
             match = re.match(r"(/.+?)/(?:bin|lib\w*|nvvm)/", tool)
             # A tool in ~/bin does not make a person's files the system's.
-            is_around = match and self._request.project.startswith(match[1] + os.sep)
-            if match and not is_around and match[1] not in ("/usr", "/usr/local"):
+            if match and not self._request.project.startswith(match[1] + os.sep):
                 self._system_folders.add(match[1])
 
     def _check_unchanged(self, files, present):

@@ -23,7 +23,7 @@ SILENT_SECONDS = 0.5
 BUILD_SECONDS_LIMIT = 3600
 STALE_LIMIT = 100  # handles of a network file system that are stale, one after the other
 
-_held = set()  # descriptors of the locks that this process holds
+_open_locks = set()  # their descriptors
 
 
 @contextlib.contextmanager
@@ -41,7 +41,6 @@ def build_lock(slot_folder, name, until=lambda: False):
     if descriptor is None:
         yield None
         return
-    _held.add(descriptor)
     try:
         owner = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.time()}
         with contextlib.suppress(OSError):  # it is only for people
@@ -86,27 +85,34 @@ def _lock_path_on_this_machine(path):
 
 
 def _open(path):
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    _open_locks.add(descriptor)
+    return descriptor
+
+
+def _close(descriptor):
+    _open_locks.discard(descriptor)
+    os.close(descriptor)
 
 
 def _let_go_in_child():
     """A forked process has the locks of its parent as well, and would keep them when that dies."""
-    for descriptor in _held:
+    for descriptor in _open_locks:
         nothing = os.open(os.devnull, os.O_RDWR)
-        os.dup2(nothing, descriptor)  # the number stays taken: who forked within a lock closes it
+        # The number stays taken: who was forked off within a lock closes it.
+        os.dup2(nothing, descriptor, inheritable=False)
         os.close(nothing)
-    _held.clear()
+    _open_locks.clear()
 
 
 os.register_at_fork(after_in_child=_let_go_in_child)
 
 
 def _release(descriptor):
-    _held.discard(descriptor)
     with contextlib.suppress(OSError):
         # Closing would not let go where a child was forked meanwhile.
         fcntl.flock(descriptor, fcntl.LOCK_UN)
-    os.close(descriptor)
+    _close(descriptor)
 
 
 def _acquire(path, name, until):
@@ -137,12 +143,12 @@ def _acquire(path, name, until):
         except OSError as error:
             stale += 1
             if error.errno != errno.ESTALE or stale > STALE_LIMIT:
-                os.close(descriptor)
+                _close(descriptor)
                 raise
         except BaseException:
-            os.close(descriptor)
+            _close(descriptor)
             raise
-        os.close(descriptor)
+        _close(descriptor)
         if until():
             return None, None
         check_interrupt()

@@ -11,8 +11,8 @@ from _jit_loader.cache import read_checked, write_checked
 
 FILE = "failure.json"  # in the folder of a build that failed
 FAILED = "failed"  # the name of that folder
-MOST_FILES = 10_000  # a source may lie in a home folder
-INCLUDED = re.compile(r"\.(?:[ch]|cc|hh|[ch]pp|[ch]xx|cuh?|inc|inl|[it]pp|tcc|def)")
+MOST_FILES = 10_000  # of a folder: a source may lie in a home folder
+INCLUDED = re.compile(r"|\.(?:[CHchsS]|cc|hh|[cht]pp|[cht]xx|[ch]\+\+|cuh?|hip|in[cl]|ipp|tcc|def)")
 
 
 def write_failure(folder, error, sources, started):
@@ -45,13 +45,14 @@ def raise_shared_failure(slot, before):
     if failure is None or failure == before:
         return
     request, contents = slot.request, slot.contents()
-    sources = failure["sources"].items()
-    if any(contents.digest(request.roots.absolute(path)) != digest for path, digest in sources):
+    absolute = request.roots.absolute
+    sources = {absolute(path): digest for path, digest in failure["sources"].items()}
+    if any(contents.digest(path) != digest for path, digest in sources.items()):
         return
     if failure["is_load_error"] and failure["environment"] != _environment():
         return
-    folders = {*map(os.path.dirname, request.sources), *request.extra_include_paths}
-    if not _have_edits(folders, failure["started"]):
+    folders = [*map(os.path.dirname, request.sources), *request.extra_include_paths]
+    if not any(_has_edits(path, failure["started"], sources) for path in dict.fromkeys(folders)):
         kind = LOAD_ERRORS[request.form][1] if failure["is_load_error"] else CompileError
         raise kind(failure["message"])
 
@@ -61,19 +62,18 @@ def _environment():
     return [os.environ.get(name) for name in ("LD_LIBRARY_PATH", "LD_PRELOAD")]
 
 
-def _have_edits(folders, since_ns):
+def _has_edits(folder, since_ns, known):
     """Whether what a compiler may read there has been written since, as headers may have been."""
-    for path in itertools.islice(_files_below(folders), MOST_FILES):
-        if INCLUDED.fullmatch(os.path.splitext(path)[1]):
+    for path in itertools.islice(_files_below(folder), MOST_FILES):
+        if path not in known and INCLUDED.fullmatch(os.path.splitext(path)[1]):
             with contextlib.suppress(OSError):
                 if os.stat(path).st_ctime_ns >= since_ns:
                     return True
     return False
 
 
-def _files_below(folders):
-    for top in folders:
-        for folder, subfolders, names in os.walk(top):
-            subfolders[:] = [name for name in subfolders if not name.startswith(".")]
-            for name in names:
-                yield os.path.join(folder, name)
+def _files_below(top):
+    for folder, subfolders, names in os.walk(top):
+        subfolders[:] = [name for name in subfolders if not name.startswith(".")]
+        for name in names:
+            yield os.path.join(folder, name)

@@ -177,8 +177,19 @@ def test_undefined_virtual_function_of_a_class_in_a_function(tiny):
 def test_macro_of_a_flag(tiny):
     tiny.write("other.cpp", '\nextern "C" long other(void) { return NUMBER; }\n')
     first, second, *_ = _fails(tiny, extra_cflags=["-DNUMBER=nope"])
-    assert re.match(r"tiny: other\.cpp:2: error: in a macro of the flags: .nope. was not ", first)
+    assert re.match(r"tiny: other\.cpp:2: error: in the flags: .*nope", first)
     assert second == '  2 | extern "C" long other(void) { return NUMBER; }'
+
+
+def test_header_of_a_flag(tiny):
+    """No line of a source leads there, not that of another macro's warning either."""
+    tiny.write(
+        "other.cpp",
+        '#define WARNING _Pragma("GCC warning \\"w\\"")\nWARNING\n'
+        'extern "C" long other(void) { return 1; }\n',
+    )
+    first, *_ = _fails(tiny, extra_cflags=["-imacros", "missing.h"])
+    assert first == "tiny: error: in the flags: missing.h: No such file or directory"
 
 
 def test_instruction_that_the_assembler_does_not_know(tiny):

@@ -5,6 +5,7 @@ import shlex
 import shutil
 import subprocess
 import time
+import types
 from pathlib import Path
 
 import pytest
@@ -534,9 +535,12 @@ def test_root_is_no_part_of_a_longer_path(tmp_path):
     assert roots.relative_text(f"-I/data{tmp_path}/foo/include") == f"-I/data{tmp_path}/foo/include"
     flags = f"-I{tmp_path}/foo/one -I{tmp_path}/foo/two"
     assert roots.relative_text(flags) == "-I<project>/one -I<project>/two"
+    objects = f"{tmp_path}/foo/one.o {tmp_path}/foo/two.o"
+    assert roots.relative_text(objects) == "<project>/one.o <project>/two.o"
     assert roots.relative_text(f"-include {tmp_path}/foo/x.h") == "-include <project>/x.h"
 
 
+@pytest.mark.skipif(not os.path.isdir("/usr/src"), reason="there is no /usr/src")
 def test_headers_of_a_project_below_usr_are_its_own(tiny, with_mounts):
     def load_there():
         mount("tmpfs", "/usr/src", "tmpfs")
@@ -557,6 +561,23 @@ def test_headers_of_a_project_below_usr_are_its_own(tiny, with_mounts):
         return values
 
     assert with_mounts(load_there) == [101, 102]
+
+
+@pytest.mark.parametrize(
+    ("path", "is_own"),
+    [
+        ("/usr/local/cuda-13.0/include/cuda.h", False),  # a build is a hit where there is no CUDA
+        ("/usr/include/stdio.h", False),
+        ("/usr/local/src/app/include/value.h", True),
+        ("/opt/app/include/value.h", True),
+    ],
+)
+def test_whose_a_header_is(path, is_own, tmp_path):
+    from _jit_loader.building.inputs import Inputs
+    from _jit_loader.request import Roots
+
+    request = types.SimpleNamespace(roots=Roots(str(tmp_path)))
+    assert Inputs(request, None, {}, {}, None, False)._is_own(path) == is_own
 
 
 def test_source_in_assembly(tiny):
