@@ -67,8 +67,8 @@ def test_same_size_and_same_mtime_with_other_content_is_seen(tiny):
 
 def test_change_within_one_tick_of_the_clock_is_seen(tiny, monkeypatch):
     """A file whose stat is too young to stand for its content is read again."""
-    monkeypatch.setattr(memo, "SETTLED_NS", 2_000_000_000)
-    tiny.load()
+    # As long as a slow machine may take from here to the end, not 2 s.
+    monkeypatch.setattr(memo, "SETTLED_NS", 600_000_000_000)
     frozen = {}
     real = hit.stamp
 
@@ -80,8 +80,10 @@ def test_change_within_one_tick_of_the_clock_is_seen(tiny, monkeypatch):
     monkeypatch.setattr(contents, "stamp", coarse)
     monkeypatch.setattr("_jit_loader.store.stamp", coarse)
     monkeypatch.setattr(hit, "stamp", coarse)
-    monkeypatch.setattr("_jit_loader.building.checker.find_checker", lambda cache: None)
-    tiny.load()
+    # The checker asks the real clock.
+    monkeypatch.setattr("_jit_loader.store.find_checker", lambda cache: None)
+    assert tiny.value() == 101
+    assert tiny.value() == 101
     tiny.write("value.h", "#define VALUE 3\n")
     assert tiny.value() == 103
 
