@@ -26,6 +26,7 @@ from _jit_loader.quantities import count, format_size, parse_size
 from _jit_loader.variants import parse, variant_of
 
 DEFAULT_LIMIT = "5GB"
+FAILED = "failed"  # the folder of the last build in a slot that failed
 # What a process writes for a moment is a leftover of a killed one when it is this old.
 LEFTOVER_SECONDS = 3600
 
@@ -169,7 +170,7 @@ def count_builds():
 
 
 def _has_failed(folder):
-    return os.path.basename(folder) == "failed"
+    return os.path.basename(folder) == FAILED
 
 
 def build_folders(names=None):

@@ -36,11 +36,12 @@ from _jit_loader.building.ninja_run import ninja_path, run_ninja
 from _jit_loader.building.objects import ObjectStore, write_record
 from _jit_loader.building.publishing import publish
 from _jit_loader.building.recipe import Recipe
-from _jit_loader.building.shared_failure import FAILED, write_failure
+from _jit_loader.building.shared_failure import write_failure
 from _jit_loader.building.stand_ins import make_stand_ins
 from _jit_loader.building.stubs import Stubs, find_stubs, make_stubs
 from _jit_loader.building.torch_build import build_with_torch
 from _jit_loader.hit import cache_folder, digest_of
+from _jit_loader.pruning import FAILED
 from _jit_loader.store import Build
 
 
@@ -287,14 +288,12 @@ class Attempt:
         path = os.path.join(self.folder, output)
         if not os.path.exists(path):
             return  # it did not compile
-        depfile = path + ".d"
-        try:
+        source, depfile = ninja_file.compilations[output], path + ".d"
+        if source.endswith(".s"):  # the assembler alone makes the object, and writes no depfile
+            files = [source]
+        else:
             files = closure.read_depfile(depfile, self.folder)
             os.unlink(depfile)
-        except FileNotFoundError:  # the assembler alone made the object, which writes none
-            files = [ninja_file.compilations[output]]
-            if not files[0].endswith(".s"):
-                raise
         record = {
             "command": self._command_key(ninja_file, output),
             "object": self.contents.digest(path),

@@ -14,7 +14,7 @@ ERROR_LINE = re.compile(
 )
 # In the value of a -D flag, or of -include; the line that used the macro is told behind it.
 FLAG_ERROR = re.compile(r"^<command-line>: (?:fatal )?error: (?P<message>.*)$")
-NEXT = re.compile(r".*: (?:fatal )?(?:error|warning): ")
+NEXT_MESSAGE = re.compile(r".*: (?:fatal )?(?:error|warning): ")
 MACRO_USE = re.compile(r"^(?P<file>\S.*?):(?P<line>\d+)(?::\d+)?: note: in expansion of macro")
 # Errors without the line of a source, but with a name that leads there. A linker's has the line
 # where that was compiled with -g.
@@ -59,8 +59,9 @@ HINTS = {
         "a kernel cannot call a __device__ function of another source: define it in a header"
     ),
     r"multiple definition of": "two sources define it; in a header it has to be inline",
-    r"(?m)^(?!.*undefined (?:hidden )?symbol [`'](?:vtable|typeinfo|_ZT[IV])).*"
-    r"recompile with -fPIC": ("an object or archive that is linked in was compiled without -fPIC"),
+    r"(?m)^(?!.*undefined (?:hidden )?symbol [`'](?:vtable|typeinfo|_ZT[IV])).*with -fPIC": (
+        "an object or archive that is linked in was compiled without -fPIC"
+    ),
     r"module export function \(PyInit_(\w+)\)": (
         "the name in PYBIND11_MODULE has to be TORCH_EXTENSION_NAME, or {0}"
     ),
@@ -165,7 +166,9 @@ def _in_flags(output):
     found = []
     for position, line in enumerate(output, 1):
         if error := FLAG_ERROR.match(line):
-            behind = itertools.takewhile(lambda line: not NEXT.match(line), output[position:])
+            behind = itertools.takewhile(
+                lambda line: not NEXT_MESSAGE.match(line), output[position:]
+            )
             use = next(filter(None, map(MACRO_USE.match, behind)), None)
             at = (os.path.normpath(use["file"]), int(use["line"])) if use else (None, None)
             found.append((*at, f"in the flags: {error['message']}", None))

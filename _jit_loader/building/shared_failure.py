@@ -8,9 +8,9 @@ import time
 
 from _jit_loader.building.errors import LOAD_ERRORS, CompileError
 from _jit_loader.cache import read_checked, write_checked
+from _jit_loader.pruning import FAILED
 
 FILE = "failure.json"  # in the folder of a build that failed
-FAILED = "failed"  # the name of that folder
 MOST_FILES = 10_000  # of a folder: a source may lie in a home folder
 INCLUDED = re.compile(r"|\.(?:[CHchsS]|cc|hh|[cht]pp|[cht]xx|[ch]\+\+|cuh?|hip|in[cl]|ipp|tcc|def)")
 
