@@ -34,6 +34,7 @@ OTHER_ERRORS = [
     re.compile(pattern)
     for pattern in (
         r"error: cannot be loaded: ",
+        r".*No space left on device",
         r".*cannot find ",
         r"ptxas .*(?:error|fatal) ",
         r"ninja: (?:fatal|error): ",

@@ -207,6 +207,16 @@ def test_warning_that_is_no_text_is_printed(tiny, capsys):
     assert "caf\N{REPLACEMENT CHARACTER}" in capsys.readouterr().out
 
 
+def test_full_disk_is_told_before_what_follows_from_it():
+    output = [
+        "/tmp/cc.s: Assembler messages:",
+        "/tmp/cc.s: Fatal error: can't write 12 bytes to other.o: 'No space left on device'",
+        "/tmp/cc.s: Fatal error: other.o: No such file or directory",
+    ]
+    message = str(compile_error("tiny", output, "/failed", "/project", "ninja", []))
+    assert message.startswith(f"tiny: {output[1]}\n")
+
+
 def test_function_defined_twice(tiny):
     tiny.write("value.h", "#define VALUE 1\nint twice() { return 1; }\n")
     tiny.write("other.cpp", '#include "value.h"\nextern "C" long other(void) { return 100; }\n')
