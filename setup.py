@@ -31,9 +31,9 @@ class BuildWithHelpers(build_py):
 
     def _copies(self):
         sys.path.insert(0, ROOT)
-        from _jit_loader.new_op import helpers_of_all_kinds
+        from _jit_loader.commands.new_op import helpers_of_all_kinds
 
-        folder = os.path.join(self.build_lib, "_jit_loader", "helpers")
+        folder = os.path.join(self.build_lib, "_jit_loader", "commands", "helpers")
         return {path: os.path.join(folder, path) for path in helpers_of_all_kinds()}
 
 

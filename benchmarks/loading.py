@@ -9,7 +9,7 @@ kernel alone includes, and by 16 processes that start together with nothing buil
 imported torch before it is timed; all else that a load imports counts. A way that returns a module
 of older code is called stale, and its time is none. "compilers alone" runs PyTorch's commands that
 compile the edited kernel and link; ours may be faster, as its link is another
-(_jit_loader/building/stubs.py).
+(_jit_loader/build/pytorch/stubs.py).
 
 closure: a load from the cache, when the kernel includes 10 to 10,000 generated headers.
 
@@ -29,7 +29,7 @@ from pathlib import Path
 import torch
 
 import jit_loader
-from _jit_loader.store import read_manifest
+from _jit_loader.cache.store import read_manifest
 from benchmarks import other_loaders, report, timing
 from benchmarks.subject import WAYS, CountedCompilers, Project, Subject
 from benchmarks.worker import environment

@@ -6,7 +6,7 @@ import subprocess
 
 import torch
 
-from _jit_loader import toolchain
+from _jit_loader.key import toolchain
 
 
 def device_name(device):

@@ -20,8 +20,8 @@ from pathlib import Path
 import torch
 
 import jit_loader
-from _jit_loader import ops
-from _jit_loader.reloading import Reloading
+from _jit_loader.notebook.reloading import Reloading
+from _jit_loader.ops.project import op_names
 from benchmarks import report, timing
 from benchmarks.loading import compare, summary
 from benchmarks.subject import Subject
@@ -131,7 +131,7 @@ def edits(source, device, quick):
 
 def look(quick):
     """The result of looks at all ops, one after the other."""
-    names = ops.op_names(ROOT)
+    names = op_names(ROOT)
     for name in names:
         importlib.import_module(f"bindings.{name}")
     timing.settle(quick)

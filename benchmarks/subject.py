@@ -10,9 +10,12 @@ from pathlib import Path
 
 import torch
 
-from _jit_loader import ops, toolchain
-from _jit_loader.building import flags, stubs
-from _jit_loader.building.ninja_file import NinjaFile
+from _jit_loader.build.pytorch import stubs
+from _jit_loader.build.pytorch.flags import link_flags
+from _jit_loader.build.pytorch.ninja_file import NinjaFile
+from _jit_loader.key import toolchain
+from _jit_loader.key.nvcc import cuda_home
+from _jit_loader.ops.project import op_names
 from benchmarks import other_loaders
 from benchmarks.worker import ROOT, Worker, environment
 
@@ -64,9 +67,9 @@ class Subject:
             architectures = os.environ.get("TORCH_CUDA_ARCH_LIST") or "8.0"
             for variables in (self._environment, self._torch_environment):
                 variables["TORCH_CUDA_ARCH_LIST"] = architectures
-        home = flags.cuda_home()
+        home = cuda_home()
         self._torch_environment["CUDA_HOME"] = home
-        self._torch_flags = flags.link_flags(home, self._torch_folder)
+        self._torch_flags = link_flags(home, self._torch_folder)
 
     def _generate_headers(self, count):
         names = [f"generated/{number}.h" for number in range(count)]
@@ -171,7 +174,7 @@ class Project:
         self.edit_binding()
 
     def op_names(self):
-        return ops.op_names(self.folder)
+        return op_names(self.folder)
 
     def _copy_add2(self, name):
         for path in [*self.folder.glob("*/add2*")]:

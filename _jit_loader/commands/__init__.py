@@ -1,1 +1,1 @@
-"""The commands of the command line, one file each; command_line.py says what a command is."""
+"""The command line: one file a command, and main.py."""

@@ -15,14 +15,18 @@ def add_arguments(parser):
 
 
 def run(options):
-    from _jit_loader import ops
-    from _jit_loader.prebuilding import build_command, build_here, build_in_processes
+    from _jit_loader.ops.parallel_builds import build_command, build_in_processes, result_of
+    from _jit_loader.ops.project import current_project, op_names
+    from _jit_loader.ops.wrapper import load_as_imported
 
-    project = ops.current_project()
-    names = list(dict.fromkeys(options.names)) or ops.op_names(project)
+    project = current_project()
+    names = list(dict.fromkeys(options.names)) or op_names(project)
     one = len(names) == 1
     commands = {name: build_command(name) for name in names}
-    results = [build_here(names[0], project)] if one else build_in_processes(commands)
+    if one:
+        results = [result_of(names[0], lambda: load_as_imported(names[0], project))]
+    else:
+        results = build_in_processes(commands)
     if options.json:
         print(json.dumps(results, indent=1))
     failures = [result for result in results if result["error"] is not None]

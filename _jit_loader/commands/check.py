@@ -35,7 +35,7 @@ def run(options):
         print(f"jit_loader: there is no program {options.program}", file=sys.stderr)
         return 2  # as Python's own
 
-    from _jit_loader import sanitizer
+    from _jit_loader.cuda import sanitizer
 
     descriptor, log_path = tempfile.mkstemp(prefix="compute-sanitizer-", suffix=".log")
     os.close(descriptor)

@@ -2,9 +2,8 @@
 
 import sys
 
-from _jit_loader import pruning
-from _jit_loader.hit import cache_folder
-from _jit_loader.quantities import count, format_size
+from _jit_loader.cache import cache_folder, pruning
+from _jit_loader.report.quantities import count, format_size
 
 
 def add_arguments(parser):

@@ -6,8 +6,8 @@ thing.
 
 import json
 
-from _jit_loader import findings
-from _jit_loader.table import print_table
+from _jit_loader.commands import doctor_checks as findings
+from _jit_loader.report.table import print_table
 
 
 def add_arguments(parser):

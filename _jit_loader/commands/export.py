@@ -38,14 +38,14 @@ def run(options):
 
 
 def _folder(options):
-    from _jit_loader import ops
-    from _jit_loader.exporting.folder import export_folder
-    from _jit_loader.exporting.modules import op_titles
-    from _jit_loader.exporting.targets import Architectures
-    from _jit_loader.pruning import size_of
-    from _jit_loader.quantities import count, format_size
+    from _jit_loader.cache.pruning import size_of
+    from _jit_loader.export.folder import export_folder
+    from _jit_loader.export.modules import op_titles
+    from _jit_loader.export.targets import Architectures
+    from _jit_loader.ops.project import current_project
+    from _jit_loader.report.quantities import count, format_size
 
-    folder, out = ops.current_project(), os.path.abspath(options.out)
+    folder, out = current_project(), os.path.abspath(options.out)
     titles = op_titles(options.names, folder)
     targets = Architectures(options.arch).targets(_have_kernels(titles, folder))
     export = export_folder(titles, folder, targets, out)
@@ -57,16 +57,16 @@ def _folder(options):
 
 
 def _wheel(options):
-    from _jit_loader import ops
-    from _jit_loader.exporting import package, wheel
-    from _jit_loader.exporting.folder import check_free
-    from _jit_loader.exporting.modules import op_titles
-    from _jit_loader.exporting.targets import Architectures
+    from _jit_loader.export import package, wheel
+    from _jit_loader.export.folder import check_free
+    from _jit_loader.export.modules import op_titles
+    from _jit_loader.export.targets import Architectures
+    from _jit_loader.ops.project import current_project
 
     package.check_name(options.wheel)
     if options.keep_project is not None:
         check_free(os.path.abspath(options.keep_project))
-    folder, out = ops.current_project(), os.path.abspath(options.out)
+    folder, out = current_project(), os.path.abspath(options.out)
     titles = op_titles(options.names, folder)
     level, gpus = Architectures(options.arch).of_wheel(_have_kernels(titles, folder))
     files = package.package_files(options.wheel, options.names, folder, level, gpus)
@@ -80,25 +80,25 @@ def _wheel(options):
 
 
 def _have_kernels(titles, folder):
-    from _jit_loader.project import has_cuda_kernel
-    from _jit_loader.variants import parse
+    from _jit_loader.ops.project import has_cuda_kernel
+    from _jit_loader.report.variants import parse
 
-    return any(has_cuda_kernel(parse(title)[0], folder) for title in titles)
+    return any(has_cuda_kernel(folder, parse(title)[0]) for title in titles)
 
 
 def _say_why_without_cuda(options, titles, folder):
     """Where nobody has asked for that, and PyTorch has CUDA."""
     import torch
 
-    from _jit_loader.toolchain import why_no_cuda
+    from _jit_loader.key.toolchain import why_no_cuda
 
     if torch.version.cuda is not None and not options.arch and _have_kernels(titles, folder):
         print(f"without CUDA code: {why_no_cuda()}")
 
 
 def _verify(folder):
-    from _jit_loader.exporting.verifying import Verification
-    from _jit_loader.quantities import count
+    from _jit_loader.export.verifying import Verification
+    from _jit_loader.report.quantities import count
 
     found = Verification(folder)
     for path in found.damaged:

@@ -16,7 +16,7 @@ def add_arguments(parser):
 
 
 def run(options):
-    from _jit_loader.compiled import compiled_kernels
+    from _jit_loader.commands.compiled_kernels import compiled_kernels
 
     found = compiled_kernels(options.name)
     if options.json:

@@ -3,11 +3,11 @@
 import json
 import time
 
-from _jit_loader.hit import cache_folder
-from _jit_loader.pruning import Usage
-from _jit_loader.quantities import count, format_age, format_size
-from _jit_loader.table import print_table
-from _jit_loader.variants import title_of
+from _jit_loader.cache import cache_folder
+from _jit_loader.cache.pruning import Usage
+from _jit_loader.report.quantities import count, format_age, format_size
+from _jit_loader.report.table import print_table
+from _jit_loader.report.variants import title_of
 
 
 def add_arguments(parser):
@@ -15,7 +15,7 @@ def add_arguments(parser):
 
 
 def run(options):
-    from _jit_loader.builds import describe, manifests
+    from _jit_loader.cache.builds import describe, manifests
 
     builds = [describe(folder, manifest) for folder, manifest in manifests()]
     builds.sort(key=lambda build: (build["name"], build["variant"], -build["created"]))

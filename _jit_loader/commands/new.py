@@ -7,7 +7,7 @@ kernels/ and bindings/ are made, with the helpers that the op needs. No file is 
 import argparse
 import os
 
-from _jit_loader import new_op
+from _jit_loader.commands import new_op
 
 
 def add_arguments(parser):
@@ -18,10 +18,10 @@ def add_arguments(parser):
 
 
 def run(options):
-    from _jit_loader import ops
+    from _jit_loader.ops.project import current_project
 
     try:
-        project = ops.current_project()
+        project = current_project()
     except FileNotFoundError:
         project = os.getcwd()
     op = new_op.NewOp(options.name, options.like, project)

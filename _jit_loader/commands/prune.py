@@ -7,9 +7,9 @@ the same place goes as a whole.
 
 import argparse
 
-from _jit_loader import pruning
+from _jit_loader.cache import pruning
 from _jit_loader.commands.clean import report
-from _jit_loader.quantities import parse_age, parse_size
+from _jit_loader.report.quantities import parse_age, parse_size
 
 
 def add_arguments(parser):

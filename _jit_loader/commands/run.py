@@ -25,9 +25,9 @@ def run(options):
         print(f"jit_loader: there is no program {options.program}", file=sys.stderr)
         return 2  # as Python's own
 
-    import jit_loader
+    from _jit_loader import torch_api
 
-    jit_loader.install()
+    torch_api.install()
     sys.argv = [options.program, *options.arguments]
     if options.is_module:
         sys.path[0] = os.getcwd()

@@ -24,11 +24,12 @@ def run(options):
         print(f"jit_loader: there is no script {options.script}", file=sys.stderr)
         return 2  # as Python's own
 
-    from _jit_loader.watching.loop import Watch
-    from _jit_loader.watching.report import Report
-    from _jit_loader.watching.script import run_as_main
+    from _jit_loader import loaded
+    from _jit_loader.watch.loop import Watch
+    from _jit_loader.watch.report import Report
+    from _jit_loader.watch.script import run_as_main
 
     # From here on this process is a child; the other stays in there.
     report = Report(Watch(options.script).fork_at_each_save())
-    report.tell_of_loads()
+    loaded.observers.append(report)
     run_as_main(options.script, options.arguments, at_end=report.tell)

@@ -12,14 +12,16 @@ def add_arguments(parser):
 
 
 def run(options):
-    from _jit_loader import toolchain
-    from _jit_loader.building.reasons import all_reasons
-    from _jit_loader.store import Slot
+    from _jit_loader.build.why import all_reasons
+    from _jit_loader.cache.store import Slot
+    from _jit_loader.key import toolchain
+    from _jit_loader.key.contents import Contents
 
     requests, memo_path = _requests(options.name)
     for request in requests:
         slot = Slot(request, memo_path, {})
-        reasons = all_reasons(slot, toolchain.programs(request.with_cuda), slot.contents())
+        contents = Contents(slot.known())
+        reasons = all_reasons(slot, toolchain.programs(request.with_cuda), contents)
         if not reasons:
             print(f"{options.name}: in the cache; nothing has changed since it was built")
             return 0
@@ -30,21 +32,25 @@ def run(options):
 
 def _requests(name):
     """What is looked for in the cache, in this order, the last is built; the path of the memo."""
-    from _jit_loader import ops
+    from _jit_loader.key.question import memo_paths
+    from _jit_loader.ops.project import no_such_name, project_with_op
+    from _jit_loader.ops.wrapper import question_of
 
-    project = ops.project_with_op(name)
+    project = project_with_op(name)
     if project is not None:
-        return ops.requests_of(name, project)
+        question = question_of(name, project)
+        return question.requests(), memo_paths(question.kind, question.arguments)[0]
     found = _last_request(name)
     if found is None:
-        raise ops.no_such_name(name)
+        raise no_such_name(name)
     return found
 
 
 def _last_request(title):
     """The same for the newest build of a title, as it was asked for; None without a build."""
-    from _jit_loader.builds import newest
-    from _jit_loader.request import Request, Roots
+    from _jit_loader.cache.builds import newest
+    from _jit_loader.key.request import Request
+    from _jit_loader.key.roots import Roots
 
     build = newest(title)
     if build is None:
@@ -78,7 +84,7 @@ def _memo_and_project(folder, manifest):
     Of any of its builds: who goes back to an earlier version is led to an earlier one. Manifests
     know the project's files by relative paths only, so that a cache can be shared.
     """
-    from _jit_loader.pruning import memos
+    from _jit_loader.cache.pruning import memos
 
     sources = manifest["request"]["sources"]
     inside = [path[len("<project>") :] for path in sources if path.startswith("<project>/")]

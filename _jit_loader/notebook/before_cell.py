@@ -2,7 +2,7 @@
 
 from IPython.core.error import InputRejected
 
-from _jit_loader.building.errors import ShownAlone
+from _jit_loader.report.errors import ShownAlone
 
 # Cells that may mend an error, and what turns this off.
 NEVER_HELD_BACK = (

@@ -2,7 +2,7 @@
 
 from _jit_loader.notebook.before_cell import BeforeCell
 from _jit_loader.notebook.magics import Magics
-from _jit_loader.reloading import Reloading
+from _jit_loader.notebook.reloading import Reloading
 
 _notebooks = {}  # id of a shell: (BeforeCell, Magics)
 

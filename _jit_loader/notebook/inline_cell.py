@@ -5,10 +5,10 @@ import keyword
 import os
 import re
 
-import jit_loader
-from _jit_loader import ops
-from _jit_loader.building.errors import CompileError
 from _jit_loader.notebook.cpp_functions import declarations
+from _jit_loader.ops.project import current_project
+from _jit_loader.report.errors import CompileError
+from _jit_loader.torch_api import load_inline
 
 # Headers with which a cell needs no torch/extension.h, which takes most of the time.
 OWN_HEADERS = re.compile(r"^[ \t]*#[ \t]*include[ \t]*<(?:torch|ATen|pybind11)/.*", re.MULTILINE)
@@ -51,7 +51,7 @@ def compile_cell(source, words, cuda):
         arguments["cpp_sources"] = source
         arguments["extra_cflags"] += compiler_flags
     try:
-        module = jit_loader.load_inline(name, **arguments)
+        module = load_inline(name, **arguments)
     except CompileError as error:
         raise type(error)(PLACE.sub("cell:", str(error))) from None
     names = functions or [name for name in vars(module) if not name.startswith("_")]
@@ -87,5 +87,5 @@ def _chosen(found, wanted):
 def _project():
     """What a cell can include: kernels/ of the project, where there is one."""
     with contextlib.suppress(FileNotFoundError):
-        return [ops.current_project()]
+        return [current_project()]
     return []

@@ -6,8 +6,8 @@ import shlex
 from IPython.core import magic
 from IPython.core.error import UsageError
 
-from _jit_loader import ops
 from _jit_loader.notebook.inline_cell import compile_cell
+from _jit_loader.ops.project import current_project
 
 
 @magic.magics_class
@@ -29,7 +29,7 @@ class Magics(magic.Magics):
             with open(path, "w", encoding="utf-8") as file:
                 file.write(cell)
         if is_new:
-            print(f"new file: {os.path.relpath(path, ops.current_project())}")
+            print(f"new file: {os.path.relpath(path, current_project())}")
         self._reloading.reload()
 
     @magic.cell_magic
@@ -79,7 +79,7 @@ def _kernel_path(line):
     if len(words) != 1:
         raise UsageError("%%kernel takes the name of one file: %%kernel add2.cu")
     try:
-        folder = os.path.join(ops.current_project(), "kernels")
+        folder = os.path.join(current_project(), "kernels")
     except FileNotFoundError as error:
         raise UsageError(f"%%kernel: {error}") from None
     path = os.path.normpath(os.path.join(folder, words[0].removeprefix("kernels/")))

@@ -1,3 +1,3 @@
 """The tiny extension, in which errors are provoked in a moment."""
 
-from tests.loader.conftest import compiled_checker, in_process, tiny, with_mounts  # noqa: F401
+from tests.loader.conftest import in_process, tiny, with_mounts  # noqa: F401

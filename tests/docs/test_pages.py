@@ -1,20 +1,20 @@
 """README.md and docs/: what they link to and name is there."""
 
 import os
-import pkgutil
 import re
 
 import pytest
 
-from _jit_loader import commands
+from _jit_loader.commands import main
 from tests.docs.markdown import ROOT, Page
 
 PAGES = ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
-COMMANDS = {module.name for module in pkgutil.iter_modules(commands.__path__)}
 COMMAND = re.compile(r"python -m jit_loader (\w+)")
 PROJECT_FILE = re.compile(
     r"(?:kernels|bindings|examples|tests|benchmarks|docs|_jit_loader)/[\w./]+"
 )
+
+COMMANDS = set(main.COMMANDS)
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -11,10 +11,13 @@ import pytest
 import torch
 
 import jit_loader
-from _jit_loader import faults, findings, hit, pruning, registrations, sanitizer, toolchain
-from _jit_loader.building import build, lock, ptxas
-from _jit_loader.building.inputs import InputsChanged
+from _jit_loader.build import build
+from _jit_loader.build.inputs.records import InputsChanged
+from _jit_loader.cache import cache_folder, lock, pruning, registrations
 from _jit_loader.commands import doctor
+from _jit_loader.commands import doctor_checks as findings
+from _jit_loader.cuda import faults, ptxas, sanitizer
+from _jit_loader.key import toolchain
 from tests.docs.markdown import ROOT, Page
 from tests.loader.mounts import mount
 
@@ -133,7 +136,7 @@ def _(fault):
 
 @shown_under("No ninja")
 def _(fault):
-    fault.monkeypatch.setattr(build, "ninja_path", lambda: None)
+    fault.monkeypatch.setattr("_jit_loader.build.checks.ninja_path", lambda: None)
     return fault.of_load()
 
 
@@ -282,14 +285,10 @@ def _(fault):
 
 @shown_under("It kept changing")
 def _(fault):
-    class Attempt:
-        def __init__(self, *_):
-            pass
+    def change(*_):
+        raise InputsChanged(["/home/me/project/kernels/add2_math.h"])
 
-        def run(self):
-            raise InputsChanged(["/home/me/project/kernels/add2_math.h"])
-
-    fault.monkeypatch.setattr(build, "Attempt", Attempt)
+    fault.monkeypatch.setattr(build, "make_plan", change)
     return fault.of_load()
 
 
@@ -329,8 +328,8 @@ def _(fault):
 
 @shown_under("Others can write to it")
 def _(fault):
-    os.makedirs(hit.cache_folder())
-    os.chmod(hit.cache_folder(), 0o777)
+    os.makedirs(cache_folder())
+    os.chmod(cache_folder(), 0o777)
     return in_home(fault.of_load())
 
 
@@ -365,17 +364,16 @@ def _(fault):
 
 @shown_under("A kernel has failed")
 def _(fault):
-    fault.monkeypatch.delenv("CUDA_LAUNCH_BLOCKING", raising=False)
-    yield faults.advice(RuntimeError("CUDA error: an illegal memory access was encountered"))
     log = ROOT / "tests" / "loader" / "compute_sanitizer" / "write_past_the_end.log"
     fault.monkeypatch.setenv("JIT_LOADER_CACHE", "/cache")  # as where the log was written
-    fault.monkeypatch.setattr(hit, "FORMAT", "v3")
+    fault.monkeypatch.setattr("_jit_loader.cache.FORMAT", "v3")
     yield sanitizer.report(sanitizer.faults(log.read_text()), "/project")
 
 
 @shown_under("JIT_LOADER_SYNC comes too late")
 def _(fault):
     fault.monkeypatch.delenv("CUDA_LAUNCH_BLOCKING", raising=False)
+    fault.monkeypatch.setenv("JIT_LOADER_SYNC", "1")
     fault.monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     faults.synchronize_launches.__wrapped__()
     return fault.said()
@@ -415,7 +413,7 @@ def _(fault):
 
 @shown_under("A wrapper that cannot be executed")
 def _(fault):
-    from _jit_loader.reloading import wrappers
+    from _jit_loader.notebook import wrappers
 
     text = "\n" * 11 + '@differentiabl("add2(Tensor a, Tensor b) -> Tensor")\ndef add2(a, b): ...\n'
     module = types.ModuleType("bindings.add2")

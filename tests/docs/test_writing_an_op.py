@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from _jit_loader import toolchain
+from _jit_loader.key import toolchain
 from tests.docs.markdown import ROOT, Page
 from tests.formatting import assert_formatted
 

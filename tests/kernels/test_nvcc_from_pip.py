@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from _jit_loader import toolchain
+from _jit_loader.key import toolchain
 
 ROOT = Path(__file__).resolve().parents[2]
 

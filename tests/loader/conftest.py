@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 import jit_loader
-from _jit_loader import memo
-from _jit_loader.building.checker import make_checker
+from _jit_loader.cache import memo
 from tests.loader.mounts import mount_privately
 
 # The macro: <Python.h> takes C's <math.h> and <stdlib.h>, not C++'s, and half the time to compile.
@@ -31,11 +30,9 @@ PyMODINIT_FUNC PyInit_tiny(void) { return PyModule_Create(&definition); }
 OTHER = """\
 extern "C" long other(void) { return 100; }
 """
-# What a cache compiles once for itself is the same in all tests: it is copied.
 COMPILER = """\
 #!/bin/sh
 echo "$@" >> "${{0%/*}}/calls"
-case "$*" in *unchanged.cpp*) for output; do :; done; cp {checker} "$output"; exit;; esac
 exec {compiler} "$@"
 """
 
@@ -48,10 +45,9 @@ fork = multiprocessing.get_context("fork")
 class Extension:
     """The extension 'tiny' in a folder of its own: value() is VALUE of value.h + 100."""
 
-    def __init__(self, folder, compiler_folder, checker):
+    def __init__(self, folder, compiler_folder):
         self.folder = folder
         self.calls_path = compiler_folder / "calls"
-        self._checker = checker
         self.restore_compiler()
         self.write("module.cpp", MODULE)
         self.write("other.cpp", OTHER)
@@ -95,7 +91,7 @@ class Extension:
         return begun
 
     def restore_compiler(self):
-        make_compiler(self.calls_path.parent, self._checker)
+        make_compiler(self.calls_path.parent)
 
     def programs_at_work(self):
         """The compilers and linkers of the extension that are running, or are about to."""
@@ -112,12 +108,12 @@ class Extension:
         self.load()
 
 
-def make_compiler(folder, checker):
+def make_compiler(folder):
     """A c++ in the folder that appends its arguments to the file 'calls' beside it."""
     real = shutil.which("g++") or shutil.which("c++")
     # Not written in place: the shell of a build that is still running may have it open.
     new = folder / "new"
-    new.write_text(COMPILER.format(compiler=real, checker=checker))
+    new.write_text(COMPILER.format(compiler=real))
     new.chmod(new.stat().st_mode | stat.S_IXUSR)
     return new.rename(folder / "c++")
 
@@ -142,17 +138,8 @@ def programs_at_work(tmp_path):
     return lambda: programs_that_name(tmp_path)
 
 
-@pytest.fixture(scope="session")
-def compiled_checker(tmp_path_factory):
-    """The path of the library that a cache compiles for itself at its first build."""
-    folder = tmp_path_factory.mktemp("checker")
-    make_checker(str(folder))
-    (path,) = folder.iterdir()
-    return path
-
-
 @pytest.fixture
-def tiny(tmp_path, monkeypatch, compiled_checker):
+def tiny(tmp_path, monkeypatch):
     """The extension, with an empty cache and the compiler that writes down its calls."""
     monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(memo, "SETTLED_NS", 20_000_000)  # in place of 2 s, for settle()
@@ -161,7 +148,7 @@ def tiny(tmp_path, monkeypatch, compiled_checker):
     project, compilers = tmp_path / "project", tmp_path / "bin"
     project.mkdir()
     compilers.mkdir()
-    extension = Extension(project, compilers, compiled_checker)
+    extension = Extension(project, compilers)
     monkeypatch.setenv("PATH", str(compilers) + os.pathsep + os.environ["PATH"])
     return extension
 

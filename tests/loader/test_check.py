@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 import jit_loader
-from _jit_loader import hit, sanitizer
-from _jit_loader.command_line import main
+from _jit_loader.commands.main import main
+from _jit_loader.cuda import sanitizer
 from tests.loader.poke import LINE_OF_THE_FAULT, ROOT, write_project
 from tests.loader.test_project import write_project as write_answer
 
@@ -48,7 +48,7 @@ def report(name):
 @pytest.fixture(autouse=True)
 def cache_of_the_logs(monkeypatch):
     monkeypatch.setenv("JIT_LOADER_CACHE", "/cache")
-    monkeypatch.setattr(hit, "FORMAT", "v3")
+    monkeypatch.setattr("_jit_loader.cache.FORMAT", "v3")
 
 
 def test_a_wrong_access_is_a_line_a_kernel_a_thread_and_an_address():

@@ -12,10 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from _jit_loader import findings, machine, pruning, quantities, toolchain
-from _jit_loader.command_line import main
-from _jit_loader.hit import cache_folder
-from _jit_loader.request import Request
+from _jit_loader.cache import cache_folder, pruning
+from _jit_loader.commands import doctor_checks as findings
+from _jit_loader.commands.main import main
+from _jit_loader.key import machine, toolchain
+from _jit_loader.key.request import Request
+from _jit_loader.report import quantities
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -370,7 +372,7 @@ def doctor(command, tiny):
     """Runs doctor; returns its exit code and {subject: finding}."""
 
     def run():
-        machine.facts.cache_clear()
+        machine.this_machine.cache_clear()
         code, out, _ = command("doctor", "--json")
         return code, {finding["subject"]: finding for finding in json.loads(out)}
 

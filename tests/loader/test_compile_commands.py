@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 import jit_loader
-from _jit_loader.building import attempt
+from _jit_loader import loaded
+from _jit_loader.build import build
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -55,7 +56,7 @@ class Project:
 @pytest.fixture
 def project(tmp_path, monkeypatch):
     monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("_jit_loader.project._asked", {})  # the ops are gone after the test
+    monkeypatch.setattr(loaded, "ops", {})  # the ops are gone after the test
     return Project(tmp_path / "project")
 
 
@@ -201,6 +202,6 @@ def test_folder_is_published_when_the_commands_are_written(tiny, monkeypatch):
         time.sleep(1)
         folders.append(os.path.isdir(folder))
 
-    monkeypatch.setattr(attempt, "update_compile_commands", slow)
+    monkeypatch.setattr(build, "update_compile_commands", slow)
     assert tiny.value() == 101
     assert folders == [True]

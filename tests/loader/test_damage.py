@@ -12,8 +12,11 @@ import types
 import pytest
 
 import jit_loader
-from _jit_loader import hit
-from _jit_loader.building import attempt, lock, publishing
+from _jit_loader import loaded
+from _jit_loader.build import build, job
+from _jit_loader.build import compile as compiling
+from _jit_loader.build import publish as publishing
+from _jit_loader.cache import lock
 
 fork = multiprocessing.get_context("fork")
 
@@ -79,15 +82,15 @@ def test_damaged_lock_of_a_working_builder(tiny, wait_for, monkeypatch, capfd):
 
 
 def test_cache_that_another_process_deletes_and_builds_in(tiny, monkeypatch, in_process):
-    real = attempt.run_ninja
+    real = compiling.run_ninja
 
     def deleting(*arguments):
-        monkeypatch.setattr(attempt, "run_ninja", real)
+        monkeypatch.setattr(compiling, "run_ninja", real)
         shutil.rmtree(tiny.folder.parent / "cache")
         assert in_process(tiny.value) == 101
         return real(*arguments)
 
-    monkeypatch.setattr(attempt, "run_ninja", deleting)
+    monkeypatch.setattr(compiling, "run_ninja", deleting)
     assert tiny.value() == 101
 
 
@@ -165,12 +168,12 @@ def test_leftovers_where_there_are_no_locks(tiny, monkeypatch):
     tiny.load()
     monkeypatch.setattr(lock, "_try_to_lock", lambda descriptor: None)
     slot = tiny.lock_path().parent
-    for name in (f"{attempt.private_prefix()}new", f"{attempt.private_prefix()}old"):
+    for name in (f"{job._private_prefix()}new", f"{job._private_prefix()}old"):
         (slot / name).mkdir()
-    os.utime(slot / f"{attempt.private_prefix()}old", (0, 0))
+    os.utime(slot / f"{job._private_prefix()}old", (0, 0))
     tiny.write("value.h", "#define VALUE 2\n")
     assert tiny.value() == 102
-    assert [path.name for path in slot.glob(".building-*")] == [f"{attempt.private_prefix()}new"]
+    assert [path.name for path in slot.glob(".building-*")] == [f"{job._private_prefix()}new"]
 
 
 def test_private_folder_of_another_machine_is_no_leftover(tiny):
@@ -178,7 +181,7 @@ def test_private_folder_of_another_machine_is_no_leftover(tiny):
     tiny.load()
     slot = tiny.lock_path().parent
     (slot / ".building-another.machine-x").mkdir()
-    (slot / f"{attempt.private_prefix()}x").mkdir()
+    (slot / f"{job._private_prefix()}x").mkdir()
     tiny.write("value.h", "#define VALUE 2\n")
     assert tiny.value() == 102
     assert [path.name for path in slot.glob(".building-*")] == [".building-another.machine-x"]
@@ -238,7 +241,7 @@ def test_loser_of_the_rename_takes_the_winners_build(tiny, monkeypatch, in_proce
         return real_publish(folder, *arguments)
 
     real_publish = publishing.publish
-    monkeypatch.setattr(attempt, "publish", lose_once)
+    monkeypatch.setattr(build, "publish", lose_once)
     assert tiny.value() == 101
     assert len(list((tiny.folder.parent / "cache").rglob("manifest.json"))) == 1
 
@@ -268,4 +271,4 @@ def test_interrupted_publication(tiny, monkeypatch):
         with pytest.raises(OSError, match="Input/output"):
             tiny.load()
     assert tiny.value() == 101
-    assert hit._opened
+    assert loaded._opened

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import jit_loader
-from _jit_loader.building.lock import build_lock
+from _jit_loader.cache.lock import build_lock
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -3,15 +3,14 @@
 import inspect
 import subprocess
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
 from torch.utils import cpp_extension
 
 import jit_loader
-from _jit_loader import toolchain
-from _jit_loader.building import torch_build
+from _jit_loader.build.pytorch import ninja_text as pytorch
+from _jit_loader.key import toolchain
 
 # Each way to register what PyTorch takes only once in a process.
 OPERATORS = """\
@@ -40,7 +39,7 @@ def cache(tmp_path, monkeypatch):
 @pytest.mark.parametrize("function", ["load", "load_inline"])
 def test_signature_is_pytorchs(function):
     """Positional arguments too: each has the place and the default that it has there."""
-    theirs = inspect.signature(torch_build.original(function)).parameters.values()
+    theirs = inspect.signature(pytorch.original(function)).parameters.values()
     ours = inspect.signature(getattr(jit_loader, function)).parameters.values()
     described = [(parameter.name, parameter.kind, parameter.default) for parameter in theirs]
     # PyTorch 2.11 lacks the last argument of 2.15's load_inline.
@@ -113,17 +112,18 @@ def test_inline_without_cuda_sources(cache):
     assert jit_loader.load_inline("empty", **texts, no_implicit_headers=True).one() == 1
 
 
-def test_cuda_home_stays_the_programs(monkeypatch):
+def test_cuda_home_stays_the_programs(monkeypatch, tmp_path):
     """PyTorch's load finds the toolkit that we have found, and nobody else does."""
     seen = []
 
-    def load(name):
+    def load(name, build_directory):
         seen.extend([cpp_extension._join_cuda_home("bin"), cpp_extension.CUDA_HOME])
 
-    torch_build.cpp_extension()
+    pytorch.cpp_extension()
     monkeypatch.setattr(cpp_extension, "CUDA_HOME", "/of/the/program")
-    monkeypatch.setitem(torch_build._originals, "load", load)
-    torch_build.build_with_torch(SimpleNamespace(cuda_home="/ours"), {"name": "any"})
+    monkeypatch.setattr(cpp_extension, "load_before_jit_loader", load)
+    (tmp_path / "build.ninja").write_text("")
+    pytorch.ninja_text({"name": "any", "build_directory": str(tmp_path)}, "/ours")
     assert seen == ["/ours/bin", "/of/the/program"]
     assert cpp_extension.CUDA_HOME == "/of/the/program"
     assert cpp_extension._join_cuda_home("bin") == "/of/the/program/bin"
@@ -379,7 +379,7 @@ def test_inline_functions_are_bound(cache):
 
 def test_inline_texts_are_pytorchs():
     """What is composed is what PyTorch's load_inline composes."""
-    from _jit_loader.inline import source_texts
+    from _jit_loader.torch_api.inline import source_texts
 
     texts = source_texts(["int f();"], ["__global__ void k() {}"], ["f"], True, False, False)
     assert texts["main.cpp"].splitlines() == [
@@ -408,8 +408,10 @@ def test_inline_error_names_line_and_source(cache):
 def test_what_pytorch_does_alone_is_passed_on(monkeypatch):
     calls = []
     for function in ("load", "load_inline"):
-        monkeypatch.setitem(
-            torch_build._originals, function, lambda name, **arguments: calls.append(arguments)
+        monkeypatch.setattr(
+            pytorch.cpp_extension(),
+            f"{function}_before_jit_loader",
+            lambda name, **arguments: calls.append(arguments),
         )
     jit_loader.load("sycl", ["kernel.sycl"], extra_sycl_cflags=["-O2"])
     jit_loader.load("sycl", ["kernel.cpp"], with_sycl=True)

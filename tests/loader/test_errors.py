@@ -5,8 +5,8 @@ import re
 import pytest
 
 import jit_loader
-from _jit_loader import toolchain
-from _jit_loader.building.errors import compile_error
+from _jit_loader.key import toolchain
+from _jit_loader.report.errors import compile_error
 
 
 def _message(tiny, output, sources=("module.cpp", "other.cpp")):

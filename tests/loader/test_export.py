@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 import jit_loader
-from _jit_loader import contents, machine, toolchain
-from _jit_loader.command_line import main
-from _jit_loader.exporting import verifying
-from _jit_loader.exporting.modules import modules_of, op_titles
-from _jit_loader.exporting.targets import Architectures, Target
-from _jit_loader.hit import FORMAT
+from _jit_loader.cache import FORMAT
+from _jit_loader.commands.main import main
+from _jit_loader.export import verifying
+from _jit_loader.export.modules import modules_of, op_titles
+from _jit_loader.export.targets import Architectures, Target
+from _jit_loader.key import contents, machine, toolchain
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -90,7 +90,9 @@ def node(made, python, tmp_path):
     return run
 
 
-OLDEST = "from _jit_loader import machine; machine.stand_in_for('', [])"
+OLDEST = (
+    "from _jit_loader.key import machine; machine.this_machine = lambda: machine.Machine('', [])"
+)
 USE = "import jit_loader, bindings.two as t; print(t.both, jit_loader.loaded('two').path)"
 
 
@@ -194,8 +196,15 @@ def test_damaged_description_is_told(node, capsys):
     assert "exported by another version of jit_loader" in node("import bindings.one").stderr
 
 
+def pretend(monkeypatch, cpu, architectures):
+    """Makes this machine look like another one."""
+    there = machine.Machine(cpu, architectures)
+    for module in ("key.toolchain", "export.targets", "export.verifying"):
+        monkeypatch.setattr(f"_jit_loader.{module}.this_machine", lambda: there)
+
+
 def test_verify(node, capsys, monkeypatch):
-    monkeypatch.setattr(machine, "facts", lambda: {"cpu": "", "architectures": []})
+    pretend(monkeypatch, "", [])
     assert main(["export", "--verify", str(node.export)]) == 0
     assert "whole" in capsys.readouterr().out
     (node.export / "more.so").touch()
@@ -220,7 +229,7 @@ def test_verify(node, capsys, monkeypatch):
     ],
 )
 def test_code_for_the_cpu_is_not_enough_where_others_get_gpu_code(gpus, builds, fits, monkeypatch):
-    monkeypatch.setattr(machine, "facts", lambda: {"cpu": "", "architectures": gpus})
+    pretend(monkeypatch, "", gpus)
     same = {"PyTorch": "2.13.0", "CUDA": "13.0", "Python": "cpython-311"}
     own = [f"sm_{gpu.replace('.', '')}" for gpu in gpus]
     targets = [{**same, "architectures": ["x86-64-v3", *build]} for build in builds]
@@ -263,9 +272,9 @@ def test_what_is_exported_with_an_op(tmp_path):
 @pytest.fixture
 def arch(monkeypatch):
     """arch("8.0", ...): Architectures on a machine that compiles CUDA code, of level v3, no GPU."""
-    monkeypatch.setattr(toolchain, "cpu_level", lambda: "v3")
+    monkeypatch.setattr(toolchain, "cpu_level", lambda *_: "v3")
     monkeypatch.setattr(toolchain, "why_no_cuda", lambda: None)
-    monkeypatch.setattr(machine, "facts", lambda: {"cpu": "AVX2", "architectures": []})
+    pretend(monkeypatch, "AVX2", [])
     monkeypatch.delenv("TORCH_CUDA_ARCH_LIST", raising=False)
     return lambda *values: Architectures(values)
 
@@ -283,7 +292,7 @@ def test_one_target_for_each_processor_with_each_gpu(arch):
 def test_default_is_what_this_machine_asks_for(arch, monkeypatch):
     with pytest.raises(ValueError, match="this machine has no GPU to export for"):
         arch().targets(True)
-    monkeypatch.setattr(machine, "facts", lambda: {"cpu": "", "architectures": ["8.0", "9.0"]})
+    pretend(monkeypatch, "", ["8.0", "9.0"])
     assert arch().targets(True) == [Target("v3", ["8.0", "9.0"])]
     assert arch().of_wheel(True) == ("v3", "8.0;9.0")
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0a")
@@ -340,7 +349,7 @@ def test_gpu_finds_its_own_build(tmp_path, monkeypatch, python):
     found = {}
     for gpu in ("8.0", "9.0", "8.6"):
         script = (
-            f"from _jit_loader import machine; machine.gpu_architectures = lambda: ['{gpu}']\n"
+            f"from _jit_loader.key import machine; machine.gpu_architectures = lambda: ['{gpu}']\n"
             "import jit_loader, bindings.one\n"
             "print(jit_loader.loaded('one').with_cuda, jit_loader.loaded('one').path)"
         )

@@ -143,16 +143,16 @@ def test_sources_of_other_kinds(tiny):
 
 
 def test_cache_that_is_deleted_during_a_build(tiny, monkeypatch, tmp_path):
-    from _jit_loader.building import attempt
+    from _jit_loader.build import compile as compiling
 
-    real = attempt.run_ninja
+    real = compiling.run_ninja
 
     def deleting(*arguments):
-        monkeypatch.setattr(attempt, "run_ninja", real)
+        monkeypatch.setattr(compiling, "run_ninja", real)
         shutil.rmtree(tmp_path / "cache")
         return real(*arguments)
 
-    monkeypatch.setattr(attempt, "run_ninja", deleting)
+    monkeypatch.setattr(compiling, "run_ninja", deleting)
     assert tiny.value() == 101
 
 
@@ -171,7 +171,7 @@ def test_no_compiler(tiny, monkeypatch, tmp_path):
 
 
 def test_no_cuda(tiny, monkeypatch):
-    monkeypatch.setattr("_jit_loader.toolchain.why_no_cuda", lambda: "nvcc was not found")
+    monkeypatch.setattr("_jit_loader.key.toolchain.why_no_cuda", lambda: "nvcc was not found")
     with pytest.raises(RuntimeError, match=r"has CUDA code to compile: nvcc was not") as error:
         tiny.load(with_cuda=True)
     assert isinstance(error.value, OSError), "as torch.utils.cpp_extension.load raises"
@@ -186,7 +186,7 @@ def test_compiler_with_an_open_quote(tiny, monkeypatch, variable, with_cuda):
 
 
 def test_no_ninja(tiny, monkeypatch):
-    monkeypatch.setattr("_jit_loader.building.build.ninja_path", lambda: None)
+    monkeypatch.setattr("_jit_loader.build.checks.ninja_path", lambda: None)
     with pytest.raises(RuntimeError, match="pip install ninja"):
         tiny.load()
 

@@ -10,8 +10,8 @@ import subprocess
 import pytest
 
 import jit_loader
-from _jit_loader import contents
-from _jit_loader.hit import FORMAT
+from _jit_loader.cache import FORMAT
+from _jit_loader.key import contents
 
 HIT = """
 import os, sys
@@ -46,7 +46,7 @@ def test_hit_in_a_new_process_imports_nothing_heavy(tiny, run_hit):
     heavy = {"torch.utils.cpp_extension", "setuptools", "rich", "filelock", "subprocess", "fcntl"}
     assert not heavy.intersection(imported)
     assert not [name for name in imported if name.startswith(("rich.", "setuptools."))]
-    modules = {"drop_in", "hit"}
+    modules = {"torch_api", "loading", "loaded", "cache", "cache.memo", "key", "key.question"}
     assert {name for name in imported if "_jit_loader." in name} == {
         f"_jit_loader.{module}" for module in modules
     }
@@ -100,7 +100,7 @@ def test_hit_in_a_cache_that_cannot_be_written(tiny, tmp_path, monkeypatch):
         raise OSError(errno.EROFS, "Read-only file system", path)
 
     # Modes do not keep root, as whom tests may run, from writing.
-    monkeypatch.setattr("_jit_loader.store.write_whole", read_only)
+    monkeypatch.setattr("_jit_loader.cache.store.write_whole", read_only)
     assert tiny.value() == 101
     assert tiny.compiled() == []
     assert _snapshot(tmp_path / "cache") == before
@@ -109,8 +109,10 @@ def test_hit_in_a_cache_that_cannot_be_written(tiny, tmp_path, monkeypatch):
 ANOTHER_USER = """
 import importlib, os, pkgutil, sys
 import torch, jit_loader, _jit_loader
-for module in pkgutil.iter_modules(_jit_loader.__path__):  # which that user may not be able to read
-    importlib.import_module("_jit_loader." + module.name)
+# Before the change of user, who may not be able to read the modules.
+for module in pkgutil.walk_packages(_jit_loader.__path__, "_jit_loader."):
+    if module.name.split(".")[1] in ("build", "cache", "key", "loaded", "report", "system"):
+        importlib.import_module(module.name)
 os.setgroups([])
 os.setegid(65534)
 os.seteuid(65534)
@@ -143,7 +145,8 @@ def test_hit_of_another_user(tiny, run_hit, tmp_path):
 @pytest.mark.parametrize("what", ["absent", "unreadable"])
 def test_hit_where_a_system_header_is_not_to_be_read(tiny, tmp_path, monkeypatch, what):
     """A build works without the headers that it was made of, unless they are the user's own."""
-    monkeypatch.setattr("_jit_loader.building.inputs.Inputs._is_own", _is_below(tiny.folder))
+    is_own = _is_below(tiny.folder)
+    monkeypatch.setattr("_jit_loader.build.inputs.records.ownership", lambda *_: is_own)
     header = tmp_path / "system" / "of_the_system.h"
     header.parent.mkdir()
     header.write_text("#define VALUE 1\n")

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from _jit_loader.building import jobs
+from _jit_loader.system import jobs
 
 GB = 1000**3
 
@@ -114,7 +114,7 @@ def test_machine_that_tells_nothing(machine):
 def test_cores_that_this_process_may_use(python, monkeypatch):
     script = (
         "import os; os.sched_setaffinity(0, list(os.sched_getaffinity(0))[:1]);"
-        "from _jit_loader.building.jobs import parallel_jobs; print(parallel_jobs())"
+        "from _jit_loader.system.jobs import parallel_jobs; print(parallel_jobs())"
     )
     monkeypatch.delenv("MAX_JOBS", raising=False)
     assert python("-c", script).stdout == "1\n"

@@ -15,10 +15,17 @@ import pytest
 import torch
 
 import jit_loader
-from _jit_loader import contents, hit, machine, memo, request, toolchain
-from _jit_loader.building.checker import find_checker
-from _jit_loader.hit import FORMAT
-from _jit_loader.request import Request
+from _jit_loader.cache import FORMAT, memo
+from _jit_loader.cache.memo import stamp
+from _jit_loader.key import contents, machine, question, toolchain
+from _jit_loader.key.question import (
+    COMMON_NVCC_FLAGS,
+    CUDA_SETTINGS,
+    PATH_LISTS,
+    SETTINGS,
+    memo_paths,
+)
+from _jit_loader.key.request import Request
 
 
 class Library:
@@ -76,42 +83,43 @@ class Library:
 
 
 @pytest.fixture
-def small(tmp_path, monkeypatch, compiled_checker):
+def small(tmp_path, monkeypatch):
     monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
-
-    def copy_checker(cache):
-        if find_checker(cache) is None:
-            shutil.copy(compiled_checker, cache)
-
-    monkeypatch.setattr("_jit_loader.building.attempt.make_checker", copy_checker)
     monkeypatch.setattr(memo, "SETTLED_NS", 20_000_000)
-    for name in ("CXX", "CC", *hit.SETTINGS, *hit.PATH_LISTS):
+    for name in ("CXX", "CC", *SETTINGS, *PATH_LISTS):
         monkeypatch.delenv(name, raising=False)
     return Library(tmp_path)
+
+
+class Changed:
+    """The stat of another inode."""
+
+    def __init__(self, status):
+        self._status = status
+
+    def __getattr__(self, name):
+        return getattr(self._status, name) + (name == "st_ino")
 
 
 @pytest.fixture
 def look_changed(monkeypatch):
     """Makes files look changed that a test must leave alone: (change, undo) for a pattern."""
     pattern = []
-    real_stamp, real_digest = hit.stamp, contents.read_digest
+    real_stat, real_digest = os.stat, contents.read_digest
 
     def is_meant(path):
-        return any(re.search(one, os.fspath(path)) for one in pattern)
+        return isinstance(path, str) and any(re.search(one, path) for one in pattern)
 
-    def stamp(path):
-        found = real_stamp(path)
-        return (*found[:3], found[3] + 1) if found and is_meant(path) else found
+    def stat(path, **options):
+        found = real_stat(path, **options)
+        return Changed(found) if is_meant(path) else found
 
     def read_digest(path):
         found = real_digest(path)
         return found[::-1] if found and is_meant(path) else found
 
-    for name in ("hit", "contents", "request", "store"):
-        monkeypatch.setattr(f"_jit_loader.{name}.stamp", stamp)
+    monkeypatch.setattr(os, "stat", stat)
     monkeypatch.setattr(contents, "read_digest", read_digest)
-    # The compiled comparison asks the system itself.
-    monkeypatch.setattr("_jit_loader.store.find_checker", lambda cache: None)
     return lambda path: (lambda: pattern.append(path), pattern.clear)
 
 
@@ -263,7 +271,7 @@ def test_argument_that_changes_nothing(small, options):
 VALUES = {"CXX": "c++ -DOTHER", "SOURCE_DATE_EPOCH": "1000", "GCC_EXEC_PREFIX": None}
 
 
-@pytest.mark.parametrize("name", [*hit.PATH_LISTS, *hit.SETTINGS])
+@pytest.mark.parametrize("name", [*PATH_LISTS, *SETTINGS])
 def test_environment_variable(small, tmp_path, monkeypatch, name):
     value = VALUES.get(name, str(tmp_path / "other"))
     if value is None:  # ends with a slash, and the compiler has its programs there
@@ -299,19 +307,19 @@ def test_pytorch(small, monkeypatch, row):
 
 def test_python(small, monkeypatch):
     def put(suffix):
-        monkeypatch.setattr(hit, "EXTENSION_SUFFIXES", [suffix])
-        monkeypatch.setattr(request, "EXTENSION_SUFFIXES", [suffix])
+        monkeypatch.setattr("_jit_loader.key.question.EXTENSION_SUFFIXES", [suffix])
+        monkeypatch.setattr("_jit_loader.key.request.EXTENSION_SUFFIXES", [suffix])
 
     small.assert_matters(lambda: put(".cpython-399.so"), lambda: put(EXTENSION_SUFFIXES[0]))
 
 
 def test_processor_of_code_for_this_very_machine(small, monkeypatch):
     """Another machine that shares the cache could not run it."""
-    before = machine.processor, hit._boot
+    before = machine.processor, question._boot
 
     def move(processor, boot):
-        monkeypatch.setattr(machine, "processor", processor)
-        monkeypatch.setattr(hit, "_boot", boot)
+        monkeypatch.setattr("_jit_loader.key.request.processor", processor)
+        monkeypatch.setattr(question, "_boot", boot)
 
     def elsewhere():
         move(lambda: ["another"], lambda: "another")
@@ -329,7 +337,7 @@ def test_processor_of_code_for_this_very_machine(small, monkeypatch):
 def cuda(small, tmp_path, monkeypatch):
     """small with a CUDA source and a toolkit that is there in name."""
     small.source = small.write("small.cu", "")
-    for name in ("CUDA_HOME", "CUDA_PATH", *hit.CUDA_SETTINGS):
+    for name in ("CUDA_HOME", "CUDA_PATH", *CUDA_SETTINGS):
         monkeypatch.delenv(name, raising=False)
     program(tmp_path / "toolkit" / "bin" / "nvcc", "")  # nothing runs it
     monkeypatch.setenv("CUDA_HOME", str(tmp_path / "toolkit"))
@@ -339,10 +347,10 @@ def cuda(small, tmp_path, monkeypatch):
 def asked(extension):
     """What the memo is found by, and what the build is found by."""
     made = Request("small", [str(extension.source)], **extension.options)
-    return hit.memo_paths("load", extension.options), made.key
+    return memo_paths("load", extension.options), made.key
 
 
-@pytest.mark.parametrize("name", hit.CUDA_SETTINGS)
+@pytest.mark.parametrize("name", CUDA_SETTINGS)
 def test_cuda_setting(cuda, monkeypatch, name):
     before = asked(cuda)
     monkeypatch.setenv(name, "9.0")
@@ -370,14 +378,14 @@ def test_nvcc_flags_of_pytorch_before_it_is_imported(cuda):
     """A process that has not imported what holds them asks for the same build."""
     from torch.utils import cpp_extension
 
-    assert cpp_extension.COMMON_NVCC_FLAGS == hit.COMMON_NVCC_FLAGS
+    assert cpp_extension.COMMON_NVCC_FLAGS == COMMON_NVCC_FLAGS
 
 
 def test_gpus_of_the_machine(cuda, monkeypatch):
     def plug(names, architectures):
-        monkeypatch.setattr(hit, "gpus", lambda: names)
-        facts = {"cpu": "AVX2", "architectures": architectures}
-        monkeypatch.setattr(machine, "facts", lambda: facts)
+        monkeypatch.setattr(question, "gpus", lambda: names)
+        there = machine.Machine("AVX2", architectures)
+        monkeypatch.setattr(toolchain, "this_machine", lambda: there)
 
     plug(["nvidia0"], ["9.0"])
     before = asked(cuda)
@@ -423,20 +431,20 @@ def test_nvcc_that_pip_adds_to_a_folder_of_libraries(cuda, tmp_path, monkeypatch
 
 
 def looked_at():
-    return {path: hit.stamp(path) for path in toolchain.looked_at(with_cuda=True)}
+    return {path: stamp(path) for path in toolchain.looked_at(with_cuda=True)}
 
 
 def test_processors_level(tmp_path, monkeypatch):
     """The flags of an op are those of the CPU; the question has what decides it."""
-    before = hit.memo_paths("load_op", []), toolchain.cpu_flags()
+    before = memo_paths("load_op", []), toolchain.cpu_flags()
     for capability, level in (("AVX2", "v3"), ("AVX512", "v4"), ("DEFAULT", "v2")):
-        monkeypatch.setattr(machine, "facts", lambda cpu=capability: {"cpu": cpu})
+        there = machine.Machine(capability, [])
         if os.uname().machine == "x86_64":
-            assert toolchain.cpu_flags() == [f"-march=x86-64-{level}"]
-    monkeypatch.setattr(hit, "_boot", lambda: "another machine")
-    assert hit.memo_paths("load_op", []) != before[0]
+            assert toolchain.cpu_flags(there) == [f"-march=x86-64-{level}"]
+    monkeypatch.setattr(question, "_boot", lambda: "another machine")
+    assert memo_paths("load_op", []) != before[0]
     monkeypatch.setenv("ATEN_CPU_CAPABILITY", "avx2")
-    assert hit.memo_paths("load_op", []) != before[0]
+    assert memo_paths("load_op", []) != before[0]
 
 
 @pytest.mark.skipif(toolchain.why_no_cuda() is not None, reason="no CUDA code can be compiled")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from _jit_loader.processes import children
+from _jit_loader.system.processes import children
 
 STEPS = pytest.mark.parametrize("step", ["compilation", "link"])
 

@@ -1,4 +1,4 @@
-"""Comparing stats, in C++ and in Python: both see the same changes."""
+"""Memos: which changes of files they see."""
 
 import marshal
 import os
@@ -6,76 +6,59 @@ import time
 
 import pytest
 
-from _jit_loader.building.checker import find_checker, make_checker
-from _jit_loader.contents import read_digest
-from _jit_loader.hit import checksum_of, stamp
-from _jit_loader.memo import UNSETTLED, Entries, Memo, is_settled
-
-
-@pytest.fixture(scope="module")
-def checker(tmp_path_factory):
-    folder = str(tmp_path_factory.mktemp("checker"))
-    make_checker(folder)
-    found = find_checker(folder)
-    assert found is not None
-    return found
-
-
-@pytest.fixture(params=["C++", "Python"])
-def compare(request, checker):
-    return checker if request.param == "C++" else None
+from _jit_loader.cache.memo import UNSETTLED, Memo, _checksum, is_settled, stamp
+from _jit_loader.key.contents import read_digest
 
 
 @pytest.fixture
 def files(tmp_path):
-    """Enough of them for several threads."""
     paths = [tmp_path / f"file{i}" for i in range(1100)]
     for i, path in enumerate(paths):
         path.write_text(str(i))
     return paths
 
 
-def memo(files, checker, absent=()):
+def memo(files, absent=()):
     entries = [(str(path), stamp(path), read_digest(path)) for path in files]
     entries += [(str(path), None, None) for path in absent]
-    return Memo.of("/cache/library.so", True, Entries(entries), checker)
+    return Memo.of("/cache/library.so", True, entries)
 
 
-def test_nothing_has_changed(files, compare, tmp_path):
-    assert memo(files, compare, absent=[tmp_path / "absent"]).is_unchanged()
-    assert memo(files[:1], compare).is_unchanged()
-    assert memo([], compare).is_unchanged()
+def test_nothing_has_changed(files, tmp_path):
+    assert memo(files, absent=[tmp_path / "absent"]).is_unchanged()
+    assert memo(files[:1]).is_unchanged()
+    assert memo([]).is_unchanged()
 
 
 @pytest.mark.parametrize("which", [0, 300, 700, 1099])
-def test_each_change_is_seen(files, compare, which):
+def test_each_change_is_seen(files, which):
     path = files[which]
-    before = memo(files, compare)
+    before = memo(files)
     text, status = path.read_text(), path.stat()
     path.write_text(text + "!")
     assert not before.is_unchanged(), "another size"
     path.write_text(text)
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
     assert not before.is_unchanged(), "written in between, its mtime put back"
-    before = memo(files, compare)
+    before = memo(files)
     path.unlink()
     assert not before.is_unchanged(), "removed"
 
 
-def test_absent_file_that_appears_is_seen(files, compare, tmp_path):
-    before = memo(files, compare, absent=[tmp_path / "absent"])
+def test_absent_file_that_appears_is_seen(files, tmp_path):
+    before = memo(files, absent=[tmp_path / "absent"])
     (tmp_path / "absent").write_text("")
     assert not before.is_unchanged()
 
 
-def test_unsettled_stamp_equals_nothing(files, compare):
+def test_unsettled_stamp_equals_nothing(files):
     entries = [(str(files[0]), UNSETTLED, None)]
-    assert not Memo.of("/cache/library.so", True, Entries(entries), compare).is_unchanged()
+    assert not Memo.of("/cache/library.so", True, entries).is_unchanged()
 
 
-def test_written_and_read_again(files, compare, tmp_path):
+def test_written_and_read_again(files, tmp_path):
     path = tmp_path / "memo"
-    path.write_bytes(memo(files, compare).to_bytes())
+    path.write_bytes(memo(files).to_bytes())
     again = Memo.read(path)
     assert (again.library, again.with_cuda) == ("/cache/library.so", True)
     assert again.is_unchanged()
@@ -85,42 +68,21 @@ def test_written_and_read_again(files, compare, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["with space", "quo'te", 'dou"ble', "$dollar", "naïve-日本"])
-def test_unusual_names(tmp_path, compare, name):
+def test_unusual_names(tmp_path, name):
     path = tmp_path / name
     path.write_text("")
-    before = memo([path], compare)
+    before = memo([path])
     assert before.is_unchanged()
     path.write_text("x")
     assert not before.is_unchanged()
 
 
-@pytest.mark.parametrize("damage", ["truncated", "zeroed", "empty", "gone"])
-def test_damaged_checker_is_not_loaded(tmp_path, files, damage):
-    folder = str(tmp_path / "cache")
-    os.mkdir(folder)
-    make_checker(folder)
-    path, _ = found = find_checker(folder)
-    before = memo(files, found)
-    with open(path, "rb") as file:
-        data = file.read()
-    time.sleep(0.01)
-    os.unlink(path)
-    if damage != "gone":
-        changed = {"truncated": data[: len(data) // 2], "zeroed": bytes(len(data))}
-        with open(path, "wb") as file:
-            file.write(changed.get(damage, b""))
-    assert before.is_unchanged(), "Python compares in its place"
-    assert find_checker(folder) is None
-    make_checker(folder)
-    assert find_checker(folder) is not None
-
-
 @pytest.mark.parametrize("part", ["header", "paths", "stamps", "digests", "end"])
 @pytest.mark.parametrize("damage", ["flipped", "zeroed", "cut"])
-def test_damaged_memo_says_nothing_wrong(files, compare, tmp_path, part, damage):
+def test_damaged_memo_says_nothing_wrong(files, tmp_path, part, damage):
     """Whatever is damaged, it is not a hit, or all that it says of the files is still so."""
     path = tmp_path / "memo"
-    whole = memo(files, compare).to_bytes()
+    whole = memo(files).to_bytes()
     digests = 16 * len(files)
     stamps = 32 * len(files)
     start = {
@@ -140,22 +102,22 @@ def test_damaged_memo_says_nothing_wrong(files, compare, tmp_path, part, damage)
     damaged = Memo.read(path)
     if damaged is None or not damaged.is_unchanged():
         return
-    truth = memo(files, compare).known()
+    truth = memo(files).known()
     assert damage != "cut"
     assert all(truth[name] == said for name, said in damaged.known().items())
 
 
-def test_root_folder(compare):
+def test_root_folder():
     """In which a header would appear that is looked for in /nowhere/include."""
-    root = Memo.of("/cache/library.so", True, Entries([("/", stamp("/"), None)]), compare)
+    root = Memo.of("/cache/library.so", True, [("/", stamp("/"), None)])
     assert list(root.paths()) == ["/"]
     assert root.is_unchanged()
 
 
-def test_name_that_is_lost_is_a_change(files, compare, tmp_path):
+def test_name_that_is_lost_is_a_change(files, tmp_path):
     """What follows the head of a memo is unchecked: it must not stand for fewer files."""
     path = tmp_path / "memo"
-    whole = memo(files[:2], compare).to_bytes()
+    whole = memo(files[:2]).to_bytes()
     name = f"{files[1].name}\0".encode()
     assert whole.count(name) == 1
     path.write_bytes(whole.replace(name, name[:-1] + b"!"))
@@ -166,7 +128,7 @@ def test_memo_of_an_older_version_is_none(tmp_path):
     """It was the checksum of all that followed, and that."""
     body = marshal.dumps(("library", [1, 2, 3]))
     path = tmp_path / "memo"
-    path.write_bytes(checksum_of(body) + body)
+    path.write_bytes(_checksum(body) + body)
     assert Memo.read(path) is None
 
 

@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 import jit_loader
-from _jit_loader.cache import copy_whole, write_whole
+from _jit_loader.cache.files import copy_whole, write_whole
 
 ODD = ["a b$HOME's (1)", 'say "hi"; x:y#b&{c}%', "-Übung\\数~[1]*?", "tab\there"]
 
@@ -88,10 +88,10 @@ def test_sources_with_one_basename(tiny, other):
 
 
 def test_plain_names_of_three_alike(tmp_path):
-    from _jit_loader.building.stand_ins import make_stand_ins
+    from _jit_loader.build.pytorch.source_links import make_source_links
 
     sources = ["/a/x.cpp", "/b/x.cpp", "/c/x.cc", "/x.cu", "/x_2.cpp", "/a b.cuda.cpp"]
-    names = [path.rpartition("/")[2] for path in make_stand_ins(sources, tmp_path)]
+    names = [path.rpartition("/")[2] for path in make_source_links(sources, tmp_path)]
     assert names == ["x.cpp", "x_2.cpp", "x_3.cc", "x.cu", "x_2_2.cpp", "a_b_cuda.cpp"]
 
 
@@ -128,8 +128,8 @@ def test_bytes_that_are_no_text_are_refused(tiny, argument):
 @pytest.mark.parametrize("odd", ["a$b", 'a"b', "a`b", "a\tb"])
 def test_path_that_nvcc_cannot_take_is_refused(tiny, monkeypatch, odd, place):
     """It puts paths between double quotes into commands for the shell."""
-    monkeypatch.setattr("_jit_loader.toolchain.why_no_cuda", lambda: None)
-    monkeypatch.setattr("_jit_loader.toolchain.architecture_flags", lambda flags: [])
+    monkeypatch.setattr("_jit_loader.key.toolchain.why_no_cuda", lambda: None)
+    monkeypatch.setattr("_jit_loader.key.toolchain.architecture_flags", lambda *_: [])
     kernel = tiny.write("plain.cu" if place == "include path" else f"{odd}/k.cu", "")
     paths = [str(tiny.folder / odd)] if place == "include path" else []
     with pytest.raises(ValueError, match="nvcc takes no path with"):

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from _jit_loader import new_op, toolchain
-from _jit_loader.command_line import main
+from _jit_loader.commands import new_op
+from _jit_loader.commands.main import main
+from _jit_loader.key import toolchain
 from tests.formatting import assert_formatted
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -206,7 +207,7 @@ load_op = jit_loader.load_op
 
 def load_part(name, *, on_load, **options):
     module = getattr(load_op("together"), name)
-    loaded = jit_loader._jit_loader.last_loaded
+    loaded = jit_loader._loaded.last
     loaded[name] = loaded["together"]
     on_load(module)
     return module

@@ -1,6 +1,6 @@
 """Objects of earlier builds, while somebody removes those builds."""
 
-from _jit_loader.building import objects
+from _jit_loader.build import objects
 
 
 def test_a_record_that_vanishes_costs_no_other_build_its_object(tmp_path, monkeypatch):

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 import jit_loader
-from _jit_loader import processes
-from _jit_loader.building.lock import build_lock
-from _jit_loader.processes import run
+from _jit_loader.cache.lock import build_lock
+from _jit_loader.system import processes
+from _jit_loader.system.processes import run
 
 fork = multiprocessing.get_context("fork")
 
@@ -206,7 +206,7 @@ def test_signal_while_a_fork_waits_for_a_program_to_be_started(monkeypatch):
     held, go_on = threading.Event(), threading.Event()
 
     def hold():
-        with processes._starting:
+        with processes.no_fork():
             held.set()
             go_on.wait(60)
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import jit_loader
-from _jit_loader.new_op import KINDS
+from _jit_loader.commands.new_op import KINDS
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -99,22 +99,25 @@ def test_edited_kernel_is_in_force_for_all_who_asked(project):
     assert seen == [old, new], "nothing changed, nobody is told"
 
 
-def test_flags_of_the_wrapper_hold_for_who_gives_none(project):
+def test_each_caller_gets_the_flags_that_it_passes(project):
     def wrapper(flags):
         source = f"module = load_op('answer', extra_cflags={flags}, on_load=seen.append)"
         exec(compile(source, str(project / "bindings" / "answer.py"), "exec"), outside)
 
     seen = []
     outside = {"load_op": jit_loader.load_op, "seen": seen}
-    (project / "kernels" / "answer_cpu.cpp").write_text("long answer() { return ANSWER; }\n")
+    kernel = "#ifndef ANSWER\n#define ANSWER {}\n#endif\nlong answer() {{ return ANSWER; }}\n"
+    (project / "kernels" / "answer_cpu.cpp").write_text(kernel.format(6))
     wrapper(["-DANSWER=5"])
-    assert jit_loader.load_op("answer", project=str(project)).get() == 5
-    assert len(seen) == 1
-    (project / "kernels" / "answer_cpu.cpp").write_text(
-        "#ifndef ANSWER\n#define ANSWER 6\n#endif\nlong answer() { return ANSWER; }\n"
-    )
-    wrapper([])  # as it is executed anew in a notebook
-    assert seen[-1].get() == 6
+    assert seen[-1].get() == 5
+    assert jit_loader.load_op("answer", project=str(project)).get() == 6
+    assert [module.get() for module in seen] == [5], "it has no part in a build without its flags"
+    wrapper([])  # executed again, as in a notebook after an edit
+    (project / "kernels" / "answer_cpu.cpp").write_text(kernel.format(7))
+    assert jit_loader.load_op("answer", project=str(project)).get() == 7
+    assert [module.get() for module in seen] == [5, 6, 7]
+    jit_loader.load_op("answer", project=str(project), extra_cflags=["-DANSWER=5"])
+    assert len(seen) == 3, "the wrapper has left the build with its former flags"
 
 
 def test_flags_of_who_is_no_wrapper_hold_for_one_call(project):
@@ -153,7 +156,7 @@ def test_kernel_is_compiled_and_linked_without_a_gpu(tmp_path, monkeypatch):
 
 def test_without_nvcc_the_op_is_built_for_the_cpu(tmp_path, monkeypatch):
     monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("_jit_loader.toolchain.nvcc_path", lambda: None)
+    monkeypatch.setattr("_jit_loader.key.toolchain.nvcc_path", lambda: None)
     project = write_project(tmp_path / "project", with_cuda=True)
     module = jit_loader.load_op("answer", project=str(project))
     assert module.get() == 42
@@ -169,7 +172,7 @@ def test_cuda_build_in_the_cache_is_used_where_there_is_no_nvcc(tmp_path, monkey
     monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
     project = write_project(tmp_path / "project", with_cuda=True)
     module = jit_loader.load_op("answer", project=str(project))
-    monkeypatch.setattr("_jit_loader.toolchain.nvcc_path", lambda: None)
+    monkeypatch.setattr("_jit_loader.key.toolchain.nvcc_path", lambda: None)
     assert jit_loader.load_op("answer", project=str(project)) is module
 
 
@@ -190,7 +193,7 @@ def test_nvcc_that_is_a_script_elsewhere(tmp_path, monkeypatch):
 
 
 def test_nvcc_from_pip(tmp_path, monkeypatch):
-    from _jit_loader import toolchain
+    from _jit_loader.key import toolchain
 
     found = glob.glob(toolchain._pip_cuda_folder() + "/cu*/bin/nvcc")
     if not found or jit_loader.why_no_cuda():
@@ -202,11 +205,10 @@ def test_nvcc_from_pip(tmp_path, monkeypatch):
 
 
 def test_default_architecture_and_the_named_ones(monkeypatch):
-    from _jit_loader import machine, toolchain
+    from _jit_loader.key import machine, toolchain
 
     def flags(architectures, extra=()):
-        monkeypatch.setattr(machine, "facts", lambda: {"architectures": architectures})
-        return toolchain.architecture_flags(extra)
+        return toolchain.architecture_flags(extra, machine.Machine("AVX2", architectures))
 
     monkeypatch.delenv("TORCH_CUDA_ARCH_LIST", raising=False)
     assert flags([]) == ["-gencode=arch=compute_80,code=sm_80"]
@@ -223,7 +225,7 @@ def test_default_architecture_and_the_named_ones(monkeypatch):
 def test_looking_for_gpus_leaves_cuda_to_forked_processes(python):
     script = """
 import os, torch
-from _jit_loader import machine
+from _jit_loader.key import machine
 assert machine.gpu_architectures()
 pid = os.fork()
 if pid == 0:
@@ -256,7 +258,7 @@ def test_installed_loader_serves_somebody_elses_project(tmp_path):
     own = tmp_path / "own"
     own.mkdir()
     # PyTorch, which would take 2 s to import, has nothing to do with it.
-    new = "import sys; sys.modules['torch'] = None; from _jit_loader.command_line import main; "
+    new = "import sys; sys.modules['torch'] = None; from _jit_loader.commands.main import main; "
     for kind in KINDS:
         code = f"{new}sys.exit(main(['new', 'my_{kind}', '--like', '{kind}']))"
         subprocess.run([sys.executable, "-c", code], cwd=own, env=environment, check=True)

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from _jit_loader import hit, pruning
-from _jit_loader.building import lock
-from _jit_loader.command_line import main
-from _jit_loader.hit import cache_folder
+from _jit_loader import loaded
+from _jit_loader.cache import cache_folder, lock, pruning
+from _jit_loader.commands.main import main
 
 fork = multiprocessing.get_context("fork")
 
@@ -106,7 +105,7 @@ def test_loading_is_using(tiny):
 
 
 def _load_anew(tiny):
-    hit._opened.clear()
+    loaded._opened.clear()
     tiny.load()
 
 
@@ -209,15 +208,15 @@ def test_loaded_module_goes_on_working(tiny):
 
 def test_build_removed_between_look_and_import(tiny, monkeypatch):
     build(tiny, 1)
-    hit._opened.clear()
-    open_library = hit.open_library
+    loaded._opened.clear()
+    open_library = loaded.open_library
 
     def remove_first(*arguments):
-        monkeypatch.setattr(hit, "open_library", open_library)
+        monkeypatch.setattr(loaded, "open_library", open_library)
         pruning.clean()
         return open_library(*arguments)
 
-    monkeypatch.setattr(hit, "open_library", remove_first)
+    monkeypatch.setattr(loaded, "open_library", remove_first)
     assert tiny.value() == 101
 
 
@@ -256,7 +255,7 @@ def test_lock_is_that_of_the_slot_and_not_of_a_removed_one(tiny):
 def _load_again_and_again(tiny, until, queue):
     values = set()
     while time.time() < until:
-        hit._opened.clear()
+        loaded._opened.clear()
         try:
             values.add(tiny.value())
         except BaseException as error:

@@ -5,14 +5,20 @@ import shlex
 import shutil
 import subprocess
 import time
-import types
 from pathlib import Path
 
 import pytest
 
 import jit_loader
-from _jit_loader import contents, hit, memo
-from _jit_loader.building import closure, shadows
+from _jit_loader import loaded
+from _jit_loader.build.inputs import negative_dependencies as shadows
+from _jit_loader.build.inputs.depfiles import linked_files
+from _jit_loader.build.inputs.queries import named_files, nvcc_facts
+from _jit_loader.build.inputs.records import ownership
+from _jit_loader.cache import memo
+from _jit_loader.cache.memo import Memo
+from _jit_loader.key import contents
+from _jit_loader.key.roots import Roots
 from tests.loader.mounts import mount
 
 
@@ -70,18 +76,14 @@ def test_change_within_one_tick_of_the_clock_is_seen(tiny, monkeypatch):
     # As long as a slow machine may take from here to the end, not 2 s.
     monkeypatch.setattr(memo, "SETTLED_NS", 600_000_000_000)
     frozen = {}
-    real = hit.stamp
+    real = os.stat
 
-    def coarse(path):
+    def coarse(path, **options):
         """A clock that ticks so slowly that no edit shows in any stat."""
-        now = real(path)
+        now = real(path, **options)
         return frozen.setdefault(path, now) if str(path).endswith("value.h") else now
 
-    monkeypatch.setattr(contents, "stamp", coarse)
-    monkeypatch.setattr("_jit_loader.store.stamp", coarse)
-    monkeypatch.setattr(hit, "stamp", coarse)
-    # The checker asks the real clock.
-    monkeypatch.setattr("_jit_loader.store.find_checker", lambda cache: None)
+    monkeypatch.setattr(os, "stat", coarse)
     assert tiny.value() == 101
     assert tiny.value() == 101
     tiny.write("value.h", "#define VALUE 3\n")
@@ -264,7 +266,7 @@ def test_files_of_flags_that_name_each_other_come_to_an_end(tmp_path):
     one, two = tmp_path / "one", tmp_path / "two"
     one.write_text(f"-La @{two}")
     two.write_text(f"-Lb @{one} 'an open quote")
-    assert closure.named_files(["c++", f"@{one}"]) == [str(one), str(two)]
+    assert named_files(["c++", f"@{one}"]) == [str(one), str(two)]
     assert shadows.of_libraries([], ["c++", f"@{one}"]) == ({}, [])
 
 
@@ -343,7 +345,7 @@ def test_changed_compiler_behind_the_wrapper_is_seen(tiny, monkeypatch):
         "read_digest",
         lambda path: "0" * 32 if path == compilers[0] else real(path),
     )
-    monkeypatch.setattr(hit.Memo, "read", lambda path: None)
+    monkeypatch.setattr(Memo, "read", lambda path: None)
     tiny.load()
     assert tiny.compiled() == ["module.cpp", "other.cpp"]
 
@@ -367,7 +369,7 @@ def test_archive_members_are_named_by_every_linker(tmp_path):
         f"{tmp_path}/three.o",
         "a warning (of the linker)",
     ]
-    names = [os.path.basename(path) for path in closure.linked_files(trace, "/elsewhere")]
+    names = [os.path.basename(path) for path in linked_files(trace, "/elsewhere")]
     assert names == ["libone.a", "libtwo.so", "three.o"]
 
 
@@ -479,9 +481,7 @@ def test_folder_named_like_the_first_part_of_an_include_is_compiled_once(tiny):
 
 
 def test_edit_between_the_link_and_the_publication_is_seen(tiny, monkeypatch):
-    from _jit_loader import hit
-
-    real = hit.open_library
+    real = loaded.open_library
 
     def slow(*arguments):
         tiny.write("other.cpp", 'extern "C" long other(void) { return 200; }\n')
@@ -489,15 +489,13 @@ def test_edit_between_the_link_and_the_publication_is_seen(tiny, monkeypatch):
         return real(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(hit, "open_library", slow)
+        patch.setattr(loaded, "open_library", slow)
         assert tiny.value() == 101
     assert tiny.value() == 201
 
 
 def test_header_removed_before_the_publication_is_missed_afterwards(tiny, monkeypatch):
-    from _jit_loader import hit
-
-    real = hit.open_library
+    real = loaded.open_library
 
     def slow(*arguments):
         (tiny.folder / "value.h").unlink()
@@ -505,7 +503,7 @@ def test_header_removed_before_the_publication_is_missed_afterwards(tiny, monkey
         return real(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(hit, "open_library", slow)
+        patch.setattr(loaded, "open_library", slow)
         assert tiny.value() == 101
     with pytest.raises(jit_loader.CompileError, match=r"value\.h: No such file"):
         tiny.load()
@@ -520,7 +518,7 @@ def test_compiler_with_arguments(tiny, monkeypatch):
 
 
 def test_root_is_no_part_of_a_longer_name(tmp_path):
-    from _jit_loader.request import Roots
+    from _jit_loader.key.roots import Roots
 
     roots = Roots(str(tmp_path / "foo"))
     assert roots.relative_text(f"-I{tmp_path}/foo/include") == "-I<project>/include"
@@ -531,7 +529,7 @@ def test_root_is_no_part_of_a_longer_name(tmp_path):
 
 def test_root_is_no_part_of_a_longer_path(tmp_path):
     """Two projects with paths of their own in flags, as in a container's /work and /src."""
-    from _jit_loader.request import Roots
+    from _jit_loader.key.roots import Roots
 
     roots = Roots(str(tmp_path / "foo"))
     assert roots.relative_text(f"-I/data{tmp_path}/foo/include") == f"-I/data{tmp_path}/foo/include"
@@ -575,11 +573,7 @@ def test_headers_of_a_project_below_usr_are_its_own(tiny, with_mounts):
     ],
 )
 def test_whose_a_header_is(path, is_own, tmp_path):
-    from _jit_loader.building.inputs import Inputs
-    from _jit_loader.request import Roots
-
-    request = types.SimpleNamespace(roots=Roots(str(tmp_path)))
-    assert Inputs(request, None, {}, {}, None, False)._is_own(path) == is_own
+    assert ownership(Roots(str(tmp_path)))(path) == is_own
 
 
 def test_source_in_assembly(tiny):
@@ -654,16 +648,16 @@ def test_copy_of_a_project_that_names_a_file_of_the_original(tiny, tmp_path):
 def test_pytorch_and_python_are_part_of_the_key(tiny, monkeypatch):
     import torch
 
-    from _jit_loader import request
+    from _jit_loader.key.request import Request
 
-    key = request.Request("tiny", tiny.sources).key
+    key = Request("tiny", tiny.sources).key
     with monkeypatch.context() as patch:
         patch.setattr(torch, "__version__", "99.0")
-        assert request.Request("tiny", tiny.sources).key != key
+        assert Request("tiny", tiny.sources).key != key
     with monkeypatch.context() as patch:
-        patch.setattr(request, "EXTENSION_SUFFIXES", [".cpython-399.so"])
-        assert request.Request("tiny", tiny.sources).key != key
-    assert request.Request("tiny", tiny.sources).key == key
+        patch.setattr("_jit_loader.key.request.EXTENSION_SUFFIXES", [".cpython-399.so"])
+        assert Request("tiny", tiny.sources).key != key
+    assert Request("tiny", tiny.sources).key == key
 
 
 def test_changed_pytorch_header_is_seen(tiny, monkeypatch):
@@ -679,7 +673,7 @@ def test_changed_pytorch_header_is_seen(tiny, monkeypatch):
 
 
 def _manifests(slot_folder):
-    from _jit_loader.store import read_manifest
+    from _jit_loader.cache.store import read_manifest
 
     found = [read_manifest(entry.path) for entry in os.scandir(slot_folder) if entry.is_dir()]
     return [manifest for manifest in found if manifest]
@@ -842,7 +836,7 @@ def test_nvcc_says_where_it_looks_and_what_it_runs(tmp_path):
     for program in (host, nvcc):
         program.chmod(0o755)
     command = f"{nvcc} -MD -MF x.d --include-path /one,/two -c x.cu -o x.o -ccbin {host.parent}"
-    facts = closure.nvcc_facts(command.split())
+    facts = nvcc_facts(command.split())
     asked = (tmp_path / "asked").read_text()
     assert asked.startswith(f"--include-path /one,/two -ccbin {host.parent} ")
     assert "x.cu" not in asked
@@ -873,7 +867,7 @@ def test_include_folders_of_nvcc_in_every_spelling(tmp_path, monkeypatch, flags,
     if where != "command":
         monkeypatch.setenv(where, flags)
         words = []
-    facts = closure.nvcc_facts(["nvcc", "-MD", "-MF", "x.d", *words, "-c", "x.cu", "-o", "x.o"])
+    facts = nvcc_facts(["nvcc", "-MD", "-MF", "x.d", *words, "-c", "x.cu", "-o", "x.o"])
     assert [folder for folder in facts.search_folders if folder in folders] == folders
     assert any(tool.endswith("/cicc") for tool in facts.tools)
 
@@ -883,5 +877,5 @@ def test_host_compiler_in_a_folder_is_a_tool(tmp_path):
     for name in ("gcc", "g++"):
         (tmp_path / name).write_text(f'#!/bin/sh\nexec {shutil.which(name)} "$@"\n')
         (tmp_path / name).chmod(0o755)
-    facts = closure.nvcc_facts(["nvcc", "-ccbin", str(tmp_path), "-c", "x.cu", "-o", "x.o"])
+    facts = nvcc_facts(["nvcc", "-ccbin", str(tmp_path), "-c", "x.cu", "-o", "x.o"])
     assert {str(tmp_path / "gcc"), shutil.which("gcc")} <= set(facts.tools)

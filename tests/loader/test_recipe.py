@@ -29,7 +29,7 @@ def load(tiny, python):
 
 
 def recipe(tiny):
-    (path,) = (tiny.folder.parent / "cache").rglob("recipe.json")
+    (path,) = (tiny.folder.parent / "cache").rglob("build_ninja.json")
     return path
 
 
@@ -48,7 +48,7 @@ def test_other_flags_and_settings_are_asked_for(load):
 def test_process_that_may_have_changed_pytorchs_code_asks_it(load, tiny):
     change = "from torch.utils import cpp_extension as c\nc.CUDNN_HOME = '/nowhere'\n"
     assert load(change)
-    assert not list((tiny.folder.parent / "cache").rglob("recipe.json")), "others do without"
+    assert not list((tiny.folder.parent / "cache").rglob("build_ninja.json")), "others do without"
     load()
     assert load(change)
 
@@ -101,7 +101,7 @@ def test_header_of_the_system_is_looked_at_while_the_compilers_work(load, tiny):
     text = '#include <more.h>\nextern "C" long other(void) { return MORE; }\n'
     tiny.write("other.cpp", text)
     first = (
-        "from _jit_loader import toolchain\n"
+        "from _jit_loader.key import toolchain\n"
         "path = toolchain.cpp_extension_path()\n"
         "toolchain.cpp_extension_path = lambda: path\n"
         f"toolchain.packages_folder = lambda: {str(folder)!r}\n"

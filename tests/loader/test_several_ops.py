@@ -8,11 +8,11 @@ import time
 import pytest
 
 import jit_loader
-from _jit_loader import project
-from _jit_loader.building import lock
-from _jit_loader.building.jobs import parallel_jobs
-from _jit_loader.building.threads import call_at_once
-from _jit_loader.reloading.ops import Ops
+from _jit_loader import loaded
+from _jit_loader.cache import lock
+from _jit_loader.notebook.changed_ops import ChangedOps
+from _jit_loader.system.jobs import parallel_jobs
+from _jit_loader.system.threads import call_at_once
 from tests.loader.test_killed import _start
 
 NAMES = ("one", "two")
@@ -47,7 +47,7 @@ exec g++ "$@"
 def two_ops(tmp_path, monkeypatch):
     """The folder of a project whose two ops, alone in force, include one header."""
     monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(project, "_asked", {})
+    monkeypatch.setattr(loaded, "ops", {})
     folder = tmp_path / "project"
     for name in ("kernels", "bindings"):
         (folder / name).mkdir(parents=True)
@@ -74,8 +74,8 @@ def edit(two_ops, monkeypatch):
 
 
 def renewed_values():
-    ops = Ops()
-    ops.put_in_force(ops.build())
+    ops = ChangedOps()
+    ops.activate(ops.build())
     return [jit_loader.loaded(name).result.value() for name in NAMES]
 
 

@@ -85,25 +85,6 @@ def test_header_that_is_fixed_after_it_was_read(tiny):
     assert tiny.value() == 101
 
 
-def test_header_that_is_fixed_before_the_waiting_process_starts(tiny, wait_for):
-    """The error is in a source, and names no header."""
-    tiny.write("broken.h", "#define IS_BROKEN 1\n")
-    tiny.write(
-        "other.cpp",
-        '#include "broken.h"\n#if IS_BROKEN\n#error broken\n#endif\n'
-        'extern "C" long other(void) { return 100; }\n',
-    )
-    read = tiny.folder.parent / "read"
-    _after(tiny, f"touch {read}; sleep 1", "other.cpp")
-    builder = fork.Process(target=_failing, args=(tiny.load,))
-    builder.start()
-    wait_for(read.exists)
-    tiny.write("broken.h", "")
-    assert tiny.value() == 101
-    builder.join()
-    assert builder.exitcode == 0
-
-
 def test_library_path_that_the_waiting_process_has(tiny, wait_for, monkeypatch):
     """The builder's library cannot be opened for want of it."""
     monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)

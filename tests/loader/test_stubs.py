@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 import jit_loader
-from _jit_loader.building import attempt, stubs
-from _jit_loader.hit import cache_folder
-from _jit_loader.store import read_manifest
+from _jit_loader.build import compile as compiling
+from _jit_loader.build.pytorch import stubs
+from _jit_loader.cache import cache_folder
+from _jit_loader.cache.store import read_manifest
 
 # The value is PyTorch's: it has to be found in libtorch_cpu.so when the module is loaded.
 THREADS = """\
@@ -43,7 +44,7 @@ def kept(tiny):
     """The folder of the cache's stubs, made as by an earlier build."""
     cache = cache_folder()
     os.makedirs(cache, mode=0o700)
-    return Path(stubs.make_stubs(cache, with_cuda=False))
+    return Path(stubs.make_missing_stubs(cache, with_cuda=False))
 
 
 def leave_out(monkeypatch):
@@ -86,10 +87,10 @@ def test_linker_does_not_wait_for_stubs(threads, tmp_path, monkeypatch):
         deadline = time.monotonic() + 60
         while not linked.exists() and time.monotonic() < deadline:
             time.sleep(0.01)
-        return make_stubs(*arguments)
+        return make_missing_stubs(*arguments)
 
-    make_stubs = attempt.make_stubs
-    monkeypatch.setattr(attempt, "make_stubs", make_late)
+    make_missing_stubs = stubs.make_missing_stubs
+    monkeypatch.setattr(stubs, "make_missing_stubs", make_late)
     threads.change_compiler(f"[ -e .stubs ] || touch {linked}", step="link")
     module = threads.load()
     assert module.value() == 101
@@ -103,7 +104,7 @@ def test_link_of_one_stub_and_of_libraries(threads, kept, tmp_path, monkeypatch)
     some = tmp_path / "some"
     some.mkdir()
     shutil.copy(kept / "libtorch_cpu.so", some)
-    monkeypatch.setattr(attempt, "find_stubs", lambda *_: str(some))
+    monkeypatch.setattr(stubs, "find_stubs", lambda *_: str(some))
     module = threads.load()
     assert module.value() == 101
     assert links(threads) == 1
@@ -209,7 +210,7 @@ def test_damaged_stubs_that_cannot_be_replaced_are_not_used(threads, kept, monke
 def test_whole_stubs_stay_for_those_who_link_with_them(kept):
     """Two processes that find none make them at once."""
     before = kept.stat().st_ino
-    assert stubs.make_stubs(cache_folder(), with_cuda=False) == str(kept)
+    assert stubs.make_missing_stubs(cache_folder(), with_cuda=False) == str(kept)
     assert kept.stat().st_ino == before
     assert not list(kept.parent.glob(".stubs-*"))
 
@@ -222,8 +223,8 @@ def test_stubs_that_are_removed_after_the_link_leave_no_gap(threads, kept, monke
         shutil.rmtree(kept)
         return result
 
-    run_ninja = attempt.run_ninja
-    monkeypatch.setattr(attempt, "run_ninja", removed)
+    run_ninja = compiling.run_ninja
+    monkeypatch.setattr(compiling, "run_ninja", removed)
     files = read_manifest(threads.load().__file__.rpartition("/")[0])["files"]
     assert "<packages>/torch/lib/libtorch_cpu.so" in files
 

@@ -13,9 +13,9 @@ BOTH = ["module.cpp", "other.cpp"]
 CACHE_OF_ITS_OWN = 'os.environ["JIT_LOADER_CACHE"] += f"/node{node}"'
 # Another processor, and so another machine.
 ANOTHER_PROCESSOR = """
-from _jit_loader import hit, machine
-machine.processor = lambda: [f"flags: those of node {node}"]
-hit._boot = lambda: f"boot of node {node}"
+from _jit_loader.key import machine, question, request
+request.processor = lambda: [f"flags: those of node {node}"]
+question._boot = lambda: f"boot of node {node}"
 """
 # As on some network file systems; each node's folder for temporary files is its own.
 NO_LOCKS_IN_THE_CACHE = """

@@ -7,7 +7,7 @@ import time
 import pytest
 
 import jit_loader
-from _jit_loader.hit import FORMAT
+from _jit_loader.cache import FORMAT
 
 LOAD = "import sys, torch, jit_loader; jit_loader.load('tiny', sys.argv[1:])"
 
@@ -84,11 +84,11 @@ def test_shared_cache_is_looked_in_before_building(tiny, tmp_path, monkeypatch):
 
 
 def test_checker_is_not_loaded_from_a_cache_that_others_can_write(tiny, tmp_path, monkeypatch):
-    from _jit_loader import hit
+    from _jit_loader.cache.memo import Memo
 
     tiny.settle()
     (folder,) = (tmp_path / "cache").iterdir()
     folder.chmod(0o777)
-    monkeypatch.setattr(hit.Memo, "is_unchanged", lambda memo: pytest.fail("it is loaded"))
+    monkeypatch.setattr(Memo, "is_unchanged", lambda memo: pytest.fail("it is loaded"))
     with pytest.raises(PermissionError, match="chmod go-w"):
         tiny.load()

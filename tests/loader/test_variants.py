@@ -8,8 +8,8 @@ import sys
 import pytest
 
 import jit_loader
-from _jit_loader import variants
-from _jit_loader.command_line import main
+from _jit_loader.commands.main import main
+from _jit_loader.report.variants import normalized, parse, title_of, variant_of
 from tests.loader.test_project import write_project as write_answer
 
 BINDING = """\
@@ -56,7 +56,7 @@ def project(tmp_path, monkeypatch):
 @pytest.fixture
 def no_processes(monkeypatch):
     """Variants are built one after another here, which spares each the import of PyTorch."""
-    monkeypatch.setattr(variants, "_build_in_processes", lambda *_: None)
+    monkeypatch.setattr("_jit_loader.ops.variants._build_in_processes", lambda *_: None)
 
 
 def write(path, text):
@@ -205,11 +205,11 @@ def test_what_is_no_dict_of_macros_is_refused(project, defines):
 
 def test_titles_are_read_as_they_are_written():
     for defines in ({}, {"A": 1}, {"B": "float", "A": True}):
-        texts = variants.normalized(defines)
-        assert variants.parse(variants.title_of("op", variants.variant_of(texts))) == ("op", texts)
+        texts = normalized(defines)
+        assert parse(title_of("op", variant_of(texts))) == ("op", texts)
     for title in ("op[", "op[A]", "op[A=1]x"):
         with pytest.raises(ValueError, match="add2"):
-            variants.parse(title)
+            parse(title)
 
 
 def test_cuda_code_gets_the_macros_too(tmp_path, monkeypatch):

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from _jit_loader import processes
-from _jit_loader.command_line import main
+from _jit_loader.commands.main import main
+from _jit_loader.system import processes
 from tests.loader.conftest import make_compiler
 from tests.loader.terminal import Terminal
 
@@ -54,13 +54,13 @@ print(f"value {value() + beside.ADDED}")
 class Session:
     """watch examples/run.py in a project with the op tiny, from the project's root."""
 
-    def __init__(self, folder, script, checker):
+    def __init__(self, folder, script):
         self.folder = folder
         self.value = 1111  # of the op's files as they are
         for name, text in {**FILES, SCRIPT_NAME: script}.items():
             self.write(name, text)
         (folder / "bin").mkdir()
-        compiler = make_compiler(folder / "bin", checker)
+        compiler = make_compiler(folder / "bin")
         self.environment = {
             **os.environ,
             "PATH": f"{compiler.parent}:{os.environ['PATH']}",
@@ -108,9 +108,9 @@ class Session:
 
 
 @pytest.fixture(scope="module")
-def first(tmp_path_factory, compiled_checker):
+def first(tmp_path_factory):
     """The session and what its first run showed."""
-    session = Session(tmp_path_factory.mktemp("watch"), SCRIPT, compiled_checker)
+    session = Session(tmp_path_factory.mktemp("watch"), SCRIPT)
     try:
         yield session, session.until_the_end()
     finally:
@@ -369,12 +369,12 @@ def test_interrupt_of_a_compilation_ends_everything(op, wait_for):
 
 
 @pytest.fixture
-def start(tmp_path, compiled_checker):
+def start(tmp_path):
     """Starts a session whose script is running when it says 'begun'."""
     sessions = []
 
     def start_and_wait(script):
-        sessions.append(Session(tmp_path, script, compiled_checker))
+        sessions.append(Session(tmp_path, script))
         sessions[0].terminal.read_until("begun\n")
         return sessions[0]
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from _jit_loader import toolchain
-from _jit_loader.command_line import main
-from _jit_loader.exporting import package, wheel
+from _jit_loader.commands.main import main
+from _jit_loader.export import package, wheel
+from _jit_loader.key import toolchain
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -4,8 +4,8 @@ import types
 
 import pytest
 
-from _jit_loader.reloading.identity import keep_identity
-from _jit_loader.reloading.references import replace_references
+from _jit_loader.notebook.identity import keep_identity
+from _jit_loader.notebook.references import replace_references
 
 
 class Module:

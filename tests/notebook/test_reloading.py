@@ -1,43 +1,49 @@
-"""Ops that cannot be renewed, in this process."""
+"""Ops that cannot be reloaded in this process."""
 
 import pytest
 
-from _jit_loader import project
-from _jit_loader.registrations import ClassNeedsRestart, RestartNeeded
-from _jit_loader.reloading.ops import Ops
+from _jit_loader import loaded
+from _jit_loader.cache.registrations import ClassNeedsRestart, RestartNeeded
+from _jit_loader.notebook.changed_ops import ChangedOps
+from _jit_loader.ops.load_op import OpInUse
+
+
+class BrokenOp(OpInUse):
+    """An op whose loads raise errors, in turn."""
+
+    def __init__(self, errors):
+        super().__init__("op", "/project", {}, pytest)
+        self.errors = errors
+
+    def load(self):
+        raise self.errors.pop(0)
 
 
 @pytest.fixture
-def ops(monkeypatch):
-    """Ops that are loaded and cannot be looked for: a list of the errors to raise."""
-
-    def load(name, folder, flags):
-        raise errors.pop(0)
-
-    errors = []
-    monkeypatch.setattr(project, "loaded_ops", lambda: {("/project", "op"): ("op", {}, object())})
-    monkeypatch.setattr(project, "load", load)
-    monkeypatch.setattr("_jit_loader.reloading.ops._question", lambda ops: None)
-    return errors
+def errors(monkeypatch):
+    """The errors to raise: a list."""
+    op = BrokenOp([])
+    monkeypatch.setattr(loaded, "ops", {"op": op})
+    return op.errors
 
 
 @pytest.mark.parametrize("kind", [RestartNeeded, ClassNeedsRestart])
-def test_what_needs_a_restart_is_said_once_and_not_tried_again(ops, kind, capsys):
-    ops.append(kind("op registers operators: restart Python"))
-    looks = Ops()
-    assert not looks.are_unchanged()
-    assert looks.build() == []
+def test_op_that_needs_a_restart_is_reported_once_and_not_tried_again(errors, kind, capsys):
+    errors.append(kind("op registers operators: restart Python"))
+    ops = ChangedOps()
+    assert not ops.are_unchanged()
+    assert ops.build() == []
     assert "restart Python" in capsys.readouterr().err
-    assert looks.are_unchanged()
-    assert looks.build() == []
+    assert ops.are_unchanged()
+    assert ops.build() == []
     assert capsys.readouterr().err == ""
 
 
-def test_what_is_missing_is_said_once_and_looked_for_again(ops, capsys):
-    ops += [FileNotFoundError("there is no op")] * 2
-    looks = Ops()
-    assert looks.build() == []
+def test_missing_op_is_reported_once_and_looked_for_again(errors, capsys):
+    errors += [FileNotFoundError("there is no op")] * 2
+    ops = ChangedOps()
+    assert ops.build() == []
     assert "there is no op" in capsys.readouterr().err
-    assert not looks.are_unchanged()
-    assert looks.build() == []
+    assert not ops.are_unchanged()
+    assert ops.build() == []
     assert capsys.readouterr().err == ""

@@ -1,0 +1,73 @@
+"""A failed build: its error, its log, and a note for the processes that wait for it."""
+
+import os
+import re
+
+from _jit_loader.build.ninja import ninja_path
+from _jit_loader.cache.files import read_checked, write_checked
+from _jit_loader.cache.pruning import FAILED
+from _jit_loader.report.errors import LOAD_ERRORS, CompileError, compile_error, named_files
+
+NOTE = "failure.json"  # in the folder of the failed build
+NAMED = re.compile(r"^(?:In file included from | +from )?(/[^:\n]+)[:(]\d+", re.MULTILINE)
+
+
+def failed(job, recorder, records, before, output, kind=CompileError):
+    """Returns the error for what the compilers printed, after writing the log and the note.
+
+    records: of the objects that compiled. before: {path: digest} of the files read so far.
+
+    Raises:
+        InputsChanged: a file was edited meanwhile, so that it may compile now.
+    """
+    request = job.request
+    named = named_files(output)
+    recorder.check_failed(named)
+    absolute, relative = request.roots.absolute, request.roots.relative
+    own = [absolute(path) for record in records for path in record["own"]]
+    sources = list(dict.fromkeys([*request.sources, *own]))
+    error = compile_error(
+        request.title, output, job.failed_folder, request.project, ninja_path(), sources
+    )
+    error = kind(*error.args)
+    with open(os.path.join(job.folder, "log"), "w", errors="surrogateescape") as file:
+        file.write("\n".join(output) + "\n")
+    files = {*before, *filter(os.path.isfile, NAMED.findall("\n".join(output)))}
+    note = {
+        "message": str(error),
+        "is_load_error": kind is not CompileError,
+        "files": {relative(path): job.contents.digest(path) for path in files},
+        "environment": _library_environment(),
+    }
+    write_checked(os.path.join(job.folder, NOTE), note)
+    return error
+
+
+def names_a_source(output):
+    """Tells whether the compilers' output names a file with an error."""
+    return bool(named_files(output))
+
+
+def read_note(slot_folder):
+    """Returns the note of the last failed build, or None."""
+    return read_checked(os.path.join(slot_folder, FAILED, NOTE))
+
+
+def error_of(note, request, contents):
+    """Returns the error of another process's build, None if a file that it read has changed since.
+
+    The known files are the sources, the inputs of the last build and the files in the output.
+    A compiler does not report the headers of a source that does not compile.
+    """
+    absolute = request.roots.absolute
+    if any(contents.digest(absolute(path)) != digest for path, digest in note["files"].items()):
+        return None
+    if note["is_load_error"] and note["environment"] != _library_environment():
+        return None
+    kind = LOAD_ERRORS[request.form][1] if note["is_load_error"] else CompileError
+    return kind(note["message"])
+
+
+def _library_environment():
+    """Returns the variables by which a library's own libraries are found."""
+    return [os.environ.get(name) for name in ("LD_LIBRARY_PATH", "LD_PRELOAD")]

@@ -1,0 +1,178 @@
+"""Where compilers and linkers would have looked first: a file that appears there would be read.
+
+Those places are recorded as absent: {existing folder: names missing in it}.
+"""
+
+import functools
+import os
+import re
+
+from _jit_loader.build.inputs.queries import expanded
+from _jit_loader.system.files import plain_path
+from _jit_loader.system.files import read_text
+
+HAS_INCLUDE = re.compile(r'__has_include\w*\s*\(\s*[<"]([^>"\n]+)[>"]')
+QUOTED_BY_MACRO = re.compile(r'__has_include\w*\s*\(\s*\w+\s*\(\s*([^\s()"<>][^()"<>\n]*)\)')
+ASKED_MACRO = re.compile(r"__has_include\w*\s*\(\s*(\w+)")
+HEADER_MACRO = re.compile(r'^\s*#\s*define\s+\w+\s+[<"]([^>"\n]+)[>"]', re.MULTILINE)
+MACRO_FLAG = re.compile(r'(?:^|[=,]|-D)(\w+)=[<"]([^>"\n]+)[>"](?=,|$)', re.MULTILINE)
+INCLUDE_UPWARDS = re.compile(r'^\s*#\s*include\w*\s*[<"]([^>"\n]*\.\./[^>"\n]+)[>"]', re.MULTILINE)
+FOLDER_FLAG = re.compile(r"-L|--library-(?:path|directory)(?:=|$)")
+LIBRARY_FLAG = re.compile(r"-l|--library(?:=|$)")
+
+
+def of_headers(files, chain):
+    """Where the compiler would have looked before it found a file.
+
+    chain: the folders of the search, in order; first those of the including files, where a quoted
+    include looks first. One that is in both parts has two places: a file in it may have been found
+    from either.
+
+    Returns {folder: names} of what is not there, and the list of what is there and was not read.
+    """
+    absent, present = {}, {}
+    lacks = set()  # (folder, first part of a name) for which the folder has no such entry
+    exists = functools.cache(os.path.exists)
+    read = set(files)
+    for path in files:
+        for position, folder in enumerate(chain):
+            if not path.startswith(folder + "/"):
+                continue
+            name = path[len(folder) + 1 :]
+            first = name.partition("/")[0]
+            for earlier in chain[:position]:
+                if (earlier, first) in lacks:
+                    continue
+                candidate = f"{earlier}/{name}"
+                missing = _first_missing(candidate, exists)
+                _add_absent(absent, missing)
+                if not missing:
+                    if candidate not in read:
+                        present[candidate] = None
+                elif len(missing[0][0]) <= len(earlier) and not missing[0][1].endswith("/"):
+                    lacks.add((earlier, first))
+    return absent, list(present)
+
+
+def of_libraries(files, command):
+    """The same for libraries: -l looks through the -L folders, in each for .so, then for .a.
+
+    The folders are the compiler's, those of LIBRARY_PATH and the linker's own (-Wl,-L): g++ passes
+    them on in this order, clang++ LIBRARY_PATH last. Then come the system's. A relative one is in
+    the private folder of the build, where nothing appears later.
+    """
+    words, linker_words = _link_words(command)
+    variable = os.environ.get("LIBRARY_PATH", "").split(os.pathsep)
+    folders = [*_values(words, FOLDER_FLAG), *variable]
+    folders += [*_values(linker_words, FOLDER_FLAG), *variable]
+    folders = [os.path.normpath(folder) for folder in folders if os.path.isabs(folder)]
+    asked = _values(words + linker_words, LIBRARY_FLAG)
+    whole_names = {name[1:] for name in asked if name.startswith(":")}
+    absent, present = {}, []
+    for path in files:
+        folder, name = os.path.split(path)
+        earlier = dict.fromkeys(_before_last(folders, folder))
+        candidates = []
+        if name in whole_names:
+            candidates += [os.path.join(before, name) for before in earlier]
+        if match := re.fullmatch(r"(lib.+)\.(so|a)", name):
+            names = match[1] + ".so", match[1] + ".a"
+            candidates += [os.path.join(before, name) for before in earlier for name in names]
+            if match[2] == "a":
+                candidates.append(os.path.join(folder, names[0]))
+        for candidate in candidates:
+            missing = _first_missing(candidate)
+            _add_absent(absent, missing)
+            if not missing:
+                present.append(candidate)
+    return absent, present
+
+
+def _link_words(command):
+    """The words of a link command, and those among them that are for the linker alone."""
+    words, linker_words = [], []
+    rest = expanded(command)
+    for word in rest:
+        if word.startswith("-Wl,"):
+            linker_words += word.split(",")[1:]
+        elif word == "-Xlinker":
+            linker_words.append(next(rest, ""))
+        else:
+            words.append(word)
+    return words, list(expanded(linker_words))
+
+
+def _values(words, flag):
+    """What follows each of a flag, in the same word or as the next one."""
+    rest = iter(words)
+    matches = ((word, flag.match(word)) for word in rest)
+    return [word[match.end() :] or next(rest, "") for word, match in matches if match]
+
+
+def _before_last(folders, folder):
+    """The folders before the last place of one, without that one; all where it has no place."""
+    places = [position for position, each in enumerate(folders) if each == folder]
+    return [each for each in folders[: places[-1] if places else None] if each != folder]
+
+
+def optional_headers(own, command, search_folders):
+    """What the user's files ask for by __has_include, or include from a folder further up.
+
+    command: the compilation's, whose flags may define what they ask for.
+
+    No compiler lists the former unless it is included too; and of_headers() knows the latter by no
+    name that could be looked for in an earlier folder.
+
+    Returns {folder: names} of what is not there, and the list of what is asked for and there.
+    """
+    texts = {path: text for path in own if (text := read_text(path))}
+    flags = "\n".join(expanded(command))
+    by_macro = HAS_INCLUDE.findall(flags)
+    macros = {name for text in [flags, *texts.values()] for name in ASKED_MACRO.findall(text)}
+    if macros:
+        by_macro += [header for name, header in MACRO_FLAG.findall(flags) if name in macros]
+        by_macro += [name for text in texts.values() for name in HEADER_MACRO.findall(text)]
+    absent, present = {}, []
+    for path, text in texts.items():
+        folders = [os.path.dirname(path), *search_folders]
+        quoted = map(str.rstrip, QUOTED_BY_MACRO.findall(text))
+        asked = [*HAS_INCLUDE.findall(text), *quoted, *by_macro]
+        for name in dict.fromkeys([*asked, *INCLUDE_UPWARDS.findall(text)]):
+            for folder in folders:
+                candidate = plain_path(os.path.join(folder, name))
+                missing = _first_missing(candidate)
+                _add_absent(absent, missing)
+                if missing:
+                    continue
+                if name in asked:
+                    present.append(candidate)
+                else:
+                    break
+    return absent, list(filter(os.path.isfile, dict.fromkeys(present)))
+
+
+def _first_missing(path, exists=os.path.exists):
+    """[(existing folder, name missing in it)] on the way to a file; [] where there is one.
+
+    More than one where the name is a link that leads nowhere: where its target is missing. A name
+    with a slash is that of a folder, in whose place the file is missing.
+    """
+    if exists(path):
+        folder, name = os.path.split(path)
+        return [(folder, name + "/")] if os.path.isdir(path) else []
+    found = []
+    while True:
+        while not exists(os.path.dirname(path)):
+            path = os.path.dirname(path)
+        place = os.path.split(path)
+        if place in found:
+            return found  # links that lead to each other
+        found.append(place)
+        if not os.path.islink(path):
+            return found
+        path = plain_path(os.path.join(place[0], os.readlink(path)))
+
+
+def _add_absent(absent, missing):
+    for folder, name in missing:
+        absent.setdefault(folder, set()).add(name)

@@ -1,0 +1,153 @@
+"""Queries to the compilers: where they look for headers, and which programs they run."""
+
+import itertools
+import os
+import re
+import shlex
+
+from _jit_loader.key import toolchain
+from _jit_loader.key.nvcc import dry_run, toolkit_folder
+from _jit_loader.system.files import plain_path, read_text
+from _jit_loader.system.processes import output_of
+
+
+
+
+
+
+
+
+
+
+class CompilerFacts:
+    """Where a compile command looks for headers, in order, and which real programs it runs."""
+
+    def __init__(self, search_folders, tools):
+        self.search_folders = search_folders
+        self.tools = tools
+
+
+def cxx_facts(command):
+    """Asks g++ or clang++ (or what wraps it) about the command of one compilation."""
+    words = _without_inputs_and_outputs(command)
+    search_folders, tools = _ask_preprocessor(words)
+    tools += [program(command, name) for name in toolchain.HELPERS]
+    return CompilerFacts(search_folders, [tool for tool in tools if tool])
+
+
+def nvcc_facts(command):
+    """Asks nvcc (or what wraps it) about the command of one compilation.
+
+    Only nvcc knows all the spellings of its flags, and those that the environment adds: it says
+    with what flags it would run the host compiler as the preprocessor.
+    """
+    flags = _without_inputs_and_outputs(command[len(_programs(command)) :])
+    output = dry_run([_programs(command)[-1], *flags])
+    host = _host_preprocessor(output)
+    search_folders, tools = _ask_preprocessor(host)
+    tools.append(toolchain.find_program(host[0]))  # which may be a script that runs the real one
+    names = ["bin/nvcc", "bin/cudafe++", "bin/ptxas", "bin/fatbinary", "nvvm/bin/cicc"]
+    names += ["bin/nvcc.profile", "nvvm/libdevice/libdevice.10.bc"]
+    top = toolkit_folder(output) or ""
+    tools += [plain_path(os.path.join(top, name)) for name in names]
+    tools = dict.fromkeys(tool for tool in tools if tool and os.path.isfile(tool))
+    return CompilerFacts(search_folders, list(tools))
+
+
+def _host_preprocessor(report):
+    """Returns the words of the host compiler's command in nvcc's dry run, without in- and output."""
+    line = re.search(r"^#\$ (.* -E -x c\+\+ .*) -include \S*cuda_runtime\.h", report, re.MULTILINE)
+    return _split(line[1]) if line else ["gcc"]
+
+
+
+
+
+
+def named_files(command):
+    """Absolute paths of files that the flags name: @file, -include, a linker script, a library.
+
+    And of those that the flags in an @file name.
+    """
+    found = {}
+    words = command[1:]
+    for word in words:  # to which the loop adds
+        for part in re.split("[=,]", word):
+            path = plain_path(part.removeprefix("@"))
+            if os.path.isabs(path) and os.path.isfile(path) and path not in found:
+                found[path] = None
+                words += _split(read_text(path)) if part.startswith("@") else []
+    return list(found)
+
+
+def expanded(words, within=()):
+    """Yields the words with those of an @file in its place, as compilers and linkers read them."""
+    for word in words:
+        path = word.removeprefix("@")
+        if path != word and os.path.isabs(path) and os.path.isfile(path) and path not in within:
+            yield from expanded(_split(read_text(path)), (*within, path))
+        else:
+            yield word
+
+
+def _split(text):
+    """The words of a text, as a shell reads them."""
+    try:
+        return shlex.split(text)
+    except ValueError:  # a quote without an end
+        return text.split()
+
+
+
+
+def _ask_preprocessor(words):
+    """(search folders, paths of the real compiler) from what `c++ -v -E` prints.
+
+    Both g++ and its cc1plus: where a wrapper calls g++ and that becomes another version, the old
+    cc1plus may stay as it is.
+    """
+    output = output_of([*words, "-v", "-E", "-x", "c++", os.devnull, "-o", os.devnull])
+    missing = re.findall(r'^ignoring nonexistent directory "(.*)"$', output, re.MULTILINE)
+    listed = re.search(r"search starts here:\n(.*)End of search list", output, re.DOTALL)
+    found = re.findall(r"^ (\S.*)$", listed[1], re.MULTILINE) if listed else []
+    compiler = re.search(r'^ "?(/[^"\n]*?(?:/cc1plus|/clang[^/" ]*))"? ', output, re.MULTILINE)
+    folders = [plain_path(os.path.abspath(folder)) for folder in [*missing, *found]]
+    driver = re.search(r"^COLLECT_GCC=(.*)$", output, re.MULTILINE)
+    tools = [toolchain.find_program(driver[1])] if driver else []
+    tools += [plain_path(compiler[1])] if compiler else []
+    return folders, [tool for tool in tools if tool]
+
+
+def assembly(command, source):
+    """What the compiler makes of a source before it is assembled."""
+    return output_of([*_without_inputs_and_outputs(command), "-S", source, "-o", "-"])
+
+
+def linker(command):
+    """[path] of the linker that a flag of the link names, such as -fuse-ld=gold; [] without."""
+    flags = [word for word in command if word.startswith("-fuse-ld=")]
+    path = program(toolchain.cxx_command(), "ld", flags) if flags else None
+    return [path] if path else []
+
+
+def program(command, name, flags=()):
+    """The path of a program that a compiler takes for its part of the work, None without one."""
+    path = output_of([*_programs(command), *flags, f"-print-prog-name={name}"]).strip()
+    return toolchain.find_program(path)
+
+
+def _programs(command):
+    """["ccache", "g++"] of "ccache g++ -O3 ..."."""
+    return list(itertools.takewhile(lambda word: not word.startswith("-"), command))
+
+
+def _without_inputs_and_outputs(command):
+    words, skip = [], False
+    for word in command:
+        if skip:
+            skip = False
+        elif word in ("-o", "-c", "-MF", "-MT", "-MQ"):
+            skip = True
+        elif word not in ("-MD", "-MMD", "-MP"):
+            words.append(word)
+    return words

@@ -1,0 +1,165 @@
+"""Records: what went into an object or a library, in a form that a later look can compare.
+
+{"files": {path: digest}, "own": the files of the user's among them, "tools": {path: digest},
+"programs": {role: digest}, "absent": {folder: names} (negative_dependencies.py)}. Paths are relative
+to their roots (key/roots.py).
+"""
+
+import os
+import re
+
+from _jit_loader.build.inputs import assembly, negative_dependencies
+from _jit_loader.build.inputs.queries import cxx_facts, linker, named_files, nvcc_facts
+from _jit_loader.key import toolchain
+from _jit_loader.system.files import read_text
+from _jit_loader.system.threads import Workers
+
+SYSTEM_FOLDERS = ("/usr", "/lib", "/lib64")
+# Folders inside the system's in which people put projects: /usr/src/app is usual in containers.
+PROJECT_FOLDERS = ("/usr/src/", "/usr/local/src/")
+
+
+class InputsChanged(Exception):
+    """A file was written while it was compiled, so that the content of the object is not known."""
+
+
+class Recorder:
+    """Makes the records of one build, and checks that no input has changed meanwhile.
+
+    job: the build.Job. before: {path: digest} of files read before any compiler started; more are
+    added here. again: an earlier try found changes. A file that every build writes again must not
+    make the build fail for ever: then only its content counts.
+    """
+
+    def __init__(self, job, before, again):
+        self._request, self._contents = job.request, job.contents
+        self._programs, self._clock = job.programs, job.clock
+        self._before, self._again = before, again
+
+    def of_object(self, ninja_file, output, files, facts):
+        """Returns the record of an object that was compiled from these files."""
+        source, command = ninja_file.compilations[output], ninja_file.command(output)
+        is_own = ownership(self._request.roots, facts.tools)
+        files = list(dict.fromkeys([*files, *named_files(command)]))
+        own = [file for file in files if file == source or is_own(file)]
+        folders = [os.path.dirname(self._clock.path), *facts.search_folders]
+        is_cuda = ninja_file.is_cuda(output)
+        assembled = assembly.included_files(command, source, own, folders, is_cuda)
+        absent, tested = negative_dependencies.optional_headers(own, command, facts.search_folders)
+        known = set(files)
+        more = [file for file in dict.fromkeys([*assembled, *tested]) if file not in known]
+        files += more
+        own += filter(is_own, more)
+        chain = [*dict.fromkeys(map(os.path.dirname, own)), *facts.search_folders]
+        also_absent, present = negative_dependencies.of_headers(files, chain)
+        for folder, names in also_absent.items():
+            absent.setdefault(folder, set()).update(names)
+        self._check_unchanged(files, present)
+        return self._record(files, own, facts.tools, absent)
+
+    def of_link(self, ninja_file, linked):
+        """Returns the record of the files that were linked besides the objects."""
+        command = ninja_file.command(ninja_file.library)
+        # PyTorch's module chooses the flags, and some people patch it.
+        flags_from = toolchain.cpp_extension_path()
+        files = list(dict.fromkeys([*linked, *named_files(command), flags_from]))
+        own = list(filter(ownership(self._request.roots), files))
+        absent, present = negative_dependencies.of_libraries(linked, command)
+        self._check_unchanged(files, present)
+        return self._record(files, own, linker(command), absent)
+
+    def check_failed(self, files):
+        """Raises InputsChanged if a file has been edited since the failed compilation began.
+
+        files: those in which errors were found. All that was read before is checked as well.
+        """
+        before = [path for path, digest in self._before.items() if digest is not None]
+        self._check_unchanged([*before, *filter(os.path.isfile, files)], [])
+
+    def _record(self, files, own, tools, absent):
+        relative, digest = self._request.roots.relative, self._contents.digest
+        # A copy of the project reads the file that its sources name by an absolute path.
+        texts = [read_text(path) for path in own]
+        named = {path for path in own if any(path in text for text in texts)}
+        names = {file: file if file in named else relative(file) for file in [*files, *own]}
+        return {
+            "files": {names[file]: digest(file) for file in files},
+            "own": [names[file] for file in own],
+            "tools": {relative(tool): digest(tool) for tool in tools},
+            "programs": {role: digest(path) for role, path in self._programs.items()},
+            "absent": {relative(folder): sorted(names) for folder, names in absent.items()},
+        }
+
+    def _check_unchanged(self, files, present):
+        """Raises InputsChanged if a file was written during the build.
+
+        present: files that the compiler passed over. A new one may have come too late.
+        """
+        changed = [path for path in present if self._clock.has_seen_change(path)]
+        for path in files:
+            after = self._contents.digest(path)
+            before = self._before.get(path)
+            # The content may have changed and changed back.
+            look = before is None or not self._again
+            if before not in (None, after) or (look and self._clock.has_seen_change(path)):
+                changed.append(path)
+            self._before[path] = after
+        if changed:
+            raise InputsChanged(changed)
+
+
+def ownership(roots, tools=()):
+    """Returns a function that tells whether a file is the user's.
+
+    Other files are PyTorch's, Python's, a tool's or the system's. A build without one of the user's
+    files is not trusted: another file may be found in its place.
+    """
+    system = tuple(folder + os.sep for folder in _system_folders(tools, roots.folders["project"]))
+
+    def is_own(path):
+        shown = roots.relative(path)
+        if shown.startswith("<"):
+            return shown.startswith("<project>")
+        return not path.startswith(system) or path.startswith(PROJECT_FOLDERS)
+
+    return is_own
+
+
+def _system_folders(tools, project):
+    """Returns the system's folders, and /opt/gcc for /opt/gcc/libexec/gcc/13/cc1plus."""
+    matches = (re.match(r"(/.+?)/(?:bin|lib\w*|nvvm)/", tool) for tool in tools)
+    prefixes = {match[1] for match in matches if match}
+    # A tool in ~/bin does not make the files in ~ the system's.
+    own = {prefix for prefix in prefixes if project.startswith(prefix + os.sep)}
+    return {*SYSTEM_FOLDERS, *prefixes - own}
+
+
+def ask_compilers(ninja_file, outputs, contents):
+    """Returns {object: queries.CompilerFacts}, and hashes the tools; once per kind of source."""
+    by_kind = {}
+    for output in outputs:
+        is_cuda = ninja_file.is_cuda(output)
+        if is_cuda not in by_kind:
+            ask = nvcc_facts if is_cuda else cxx_facts
+            by_kind[is_cuda] = ask(ninja_file.command(output))
+            # One after the other, nvcc's programs take 0.8 s.
+            with Workers() as workers:
+                workers.map(contents.digest, by_kind[is_cuda].tools)
+    return {output: by_kind[ninja_file.is_cuda(output)] for output in outputs}
+
+
+def merged(records):
+    """Returns one record of all; raises InputsChanged if two read different versions of a file."""
+    result = {"files": {}, "tools": {}, "programs": {}}
+    for record in records:
+        for group, known in result.items():
+            for path, digest in record[group].items():
+                if known.setdefault(path, digest) != digest:
+                    raise InputsChanged([path])
+    absent = {}
+    for record in records:
+        for folder, names in record["absent"].items():
+            absent.setdefault(folder, set()).update(names)
+    result["own"] = sorted({path for record in records for path in record["own"]})
+    result["absent"] = {folder: sorted(names) for folder, names in sorted(absent.items())}
+    return result

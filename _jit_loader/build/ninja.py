@@ -1,0 +1,129 @@
+"""Runs ninja: progress while it works, its output as text, and no compiler left behind."""
+
+import contextlib
+import os
+import select
+import shutil
+import signal
+import subprocess
+from typing import NamedTuple
+
+from _jit_loader.report.build_line import printable
+from _jit_loader.system.jobs import parallel_jobs
+from _jit_loader.system.threads import SIGNAL_DELAY_SECONDS, check_interrupt
+from _jit_loader.system.processes import session_members
+from _jit_loader.system.processes import start
+
+STATUS = "@jit_loader@ "
+
+# Waits until it is watched: whoever is killed before that leaves no ninja.
+START = 'read word && exec "$@" </dev/null'
+# Reads a pipe that this process writes to. It ends without a word when this process was killed,
+# however that was; ninja is then told to stop, and stops its compilers. (A process that was forked
+# off during the build holds the pipe as well: then they are stopped when that has ended, too.)
+WATCHER = 'read word || kill -TERM "$0"'
+
+
+class NinjaResult(NamedTuple):
+    """output: the lines without the progress. said: {output: the lines of the step that made it}"""
+
+    returncode: int
+    output: list
+    said: dict
+
+
+def ninja_path():
+    """ninja from the Python package, where PATH may not lead when an environment is not activated.
+
+    An older ninja on PATH would do as well; one of the two has to be there.
+    """
+    try:
+        import ninja
+    except ImportError:
+        return shutil.which("ninja")
+    beside = os.path.join(ninja.BIN_DIR, "ninja")
+    return beside if os.path.exists(beside) else shutil.which("ninja")
+
+
+def run_ninja(folder, on_started, on_finished, verbose=False):
+    """Builds the default target of folder/build.ninja; on_finished(output name) after each.
+
+    on_started(): called while the compilers work; they are stopped where it raises an error.
+    verbose: prints what the compilers print.
+    """
+    process = start(
+        ["/bin/sh", "-c", START, "sh", ninja_path() or "ninja", "-j", str(parallel_jobs())],
+        cwd=folder,
+        env={**os.environ, "NINJA_STATUS": STATUS},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    output, said = [], {}
+    current = []
+    try:
+        with process.stdout, _watched(process):
+            with contextlib.suppress(BrokenPipeError), process.stdin as pipe:
+                pipe.write(b"start\n")  # to one that was killed: its exit code says it
+            on_started()
+            for line in _lines(process.stdout.fileno()):
+                if line.startswith(STATUS):
+                    current = said.setdefault(line[len(STATUS) :], [])
+                    on_finished(line[len(STATUS) :])
+                    continue
+                output.append(line)
+                current.append(line)
+                if verbose and not os.path.isfile(os.path.join(folder, line)):  # the linker's trace
+                    print(printable(line), flush=True)
+        if process.wait() < 0:
+            output.append(f"ninja: fatal: it was ended by signal {-process.returncode}")
+        return NinjaResult(process.returncode, output, said)
+    finally:
+        if process.poll() != 0:  # ninja may have been killed, and its compilers not
+            stop_session(process)
+
+
+def _lines(descriptor):
+    """The lines that are written to a pipe, without their ends, each as soon as it is there."""
+    poll = select.poll()
+    poll.register(descriptor)
+    pending = b""
+    while True:
+        check_interrupt()
+        if not poll.poll(SIGNAL_DELAY_SECONDS * 1000):
+            continue
+        read = os.read(descriptor, 1 << 16)
+        *lines, pending = (pending + read).split(b"\n")
+        yield from map(os.fsdecode, lines)
+        if not read:
+            break
+    if pending:
+        yield os.fsdecode(pending)
+
+
+@contextlib.contextmanager
+def _watched(process):
+    watcher = start(
+        ["/bin/sh", "-c", WATCHER, str(process.pid)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        yield
+    finally:
+        watcher.communicate(b"done\n")
+
+
+def stop_session(process):
+    """Ends ninja and its compilers, each of which ninja has put into a process group of its own."""
+    process.send_signal(signal.SIGINT)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(timeout=0.5)
+    for pid in session_members(process.pid):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    process.kill()
+    process.wait()

@@ -1,0 +1,69 @@
+"""The plan of a build: which objects of earlier builds fit, and which have to be compiled."""
+
+from typing import NamedTuple
+
+from _jit_loader.build.inputs.records import InputsChanged
+from _jit_loader.build.objects import ObjectStore
+from _jit_loader.build.pytorch.ninja_file import NinjaFile
+from _jit_loader.cache import digest_of
+from _jit_loader.system.jobs import parallel_jobs
+
+
+class Plan(NamedTuple):
+    """reused: {object: its record}, linked into the folder. missing: {object: seconds expected}."""
+
+    ninja_file: NinjaFile
+    reused: dict
+    missing: dict
+
+    @property
+    def expected_seconds(self):
+        """The seconds that the compilation takes if the objects take as long as last time."""
+        total = sum(self.missing.values()) / min(parallel_jobs(), max(len(self.missing), 1))
+        return max([total, *self.missing.values()])
+
+
+def make_plan(job, ninja_file, before, careful):
+    """Returns the Plan, and puts the digests of the files to compile into `before`.
+
+    careful: compare all inputs of old objects now; else check_reused does it for files that are not
+    the user's.
+    """
+    store, request = _store(job), job.request
+    reused, missing = {}, {}
+    for output in ninja_file.compilations:
+        known = store.newest(output)
+        key = command_key(request, ninja_file, output)
+        record = store.take(output, key, job.folder, known, careful)
+        if record is not None:
+            reused[output] = record
+            continue
+        missing[output] = 0
+        if known:
+            record = known[0][1]
+            missing[output] = record["seconds"]
+            for path in map(request.roots.absolute, record["files"]):
+                before[path] = job.contents.digest(path)
+    for source in request.sources:
+        before[source] = job.contents.digest(source)
+    return Plan(ninja_file, reused, missing)
+
+
+def check_reused(job, plan):
+    """Raises InputsChanged if an object does not fit that seemed to, by the user's files alone."""
+    store = _store(job)
+    for output, record in plan.reused.items():
+        path = f"{job.folder}/{output}"
+        if not store.still_fits(record, path):
+            raise InputsChanged([path])
+
+
+def command_key(request, ninja_file, output):
+    """Returns a digest of the command that compiles an object, and of its environment."""
+    words = [request.roots.relative_text(word) for word in ninja_file.command(output)]
+    return digest_of([words, request.description["environment variables"]])
+
+
+def _store(job):
+    name_folder = job.slot_folder.rpartition("/")[0]
+    return ObjectStore(name_folder, job.request.roots, job.programs, job.contents)

@@ -1,0 +1,51 @@
+"""Puts a finished build in its place: whole, on the disk, in one rename."""
+
+import errno
+import os
+import tempfile
+
+from _jit_loader.build.inputs.clock import CLOCK
+from _jit_loader.build.pytorch import stubs
+from _jit_loader.cache.files import write_checked
+from _jit_loader.cache.store import MANIFEST
+from _jit_loader.cache.store import OWN_FILES
+from _jit_loader.cache.store import read_manifest
+
+LEFTOVERS = (".ninja_log", ".ninja_deps", "lock", CLOCK, stubs.FOLDER)
+
+
+def publish(folder, manifest, published, contents):
+    """Renames the private folder to published.folder; a whole build that is there already stays."""
+    write_checked(os.path.join(folder, MANIFEST), manifest)
+    own = {path: manifest["files"][path] for path in manifest["own"]}
+    write_checked(os.path.join(folder, OWN_FILES), own)
+    for entry in list(os.scandir(folder)):
+        if entry.name in LEFTOVERS:
+            os.unlink(entry.path)
+        elif entry.is_file() and entry.stat().st_nlink == 1:  # the others were published before
+            _sync(entry.path)
+    slot_folder = os.path.dirname(published.folder)
+    os.chmod(folder, os.stat(slot_folder).st_mode & 0o777)  # mkdtemp made it for this user alone
+    _sync(folder)
+    try:
+        os.rename(folder, published.folder)
+    except OSError as error:
+        if not _is_whole(published, contents):
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+            os.rename(published.folder, tempfile.mkdtemp(prefix=".damaged-", dir=slot_folder))
+            os.rename(folder, published.folder)
+    _sync(slot_folder)
+
+
+def _is_whole(build, contents):
+    manifest = read_manifest(build.folder)
+    return manifest is not None and contents.digest(build.library) == manifest["library"]
+
+
+def _sync(path):
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,104 @@
+"""The build.ninja that torch.utils.cpp_extension.load writes for a call.
+
+PyTorch's load runs up to the point where it would start ninja. Some of its private functions are
+replaced for that (read in PyTorch 2.11 to 2.15). A replacement acts only in a thread that is inside
+ninja_text; all other callers get PyTorch's own function.
+"""
+
+import contextlib
+import functools
+import logging
+import os
+import threading
+
+from _jit_loader.system.processes import no_fork
+
+_thread = threading.local()  # cuda_home: of the call of ninja_text in this thread
+
+
+def ninja_text(arguments, cuda_home):
+    """Returns the text of build.ninja.
+
+    arguments: of PyTorch's load; build_directory is where it writes the file.
+    cuda_home: the folder of the CUDA Toolkit, None without CUDA.
+    """
+    module, name = cpp_extension(), arguments["name"]
+    with _name_lock(name):
+        # PyTorch would rename a changed module to <name>_v1, and so compile everything again.
+        versions = module.JIT_EXTENSION_VERSIONER.entries
+        theirs = versions.pop(name, None)
+        _thread.cuda_home = cuda_home
+        try:
+            original("load")(**arguments)
+        finally:
+            del _thread.cuda_home
+            versions.pop(name, None)
+            if theirs is not None:  # an extension that the program has loaded by PyTorch itself
+                versions[name] = theirs
+    with open(os.path.join(arguments["build_directory"], "build.ninja")) as file:
+        return file.read()
+
+
+def original(function_name):
+    """Returns PyTorch's own load or load_inline, even if install() has replaced it."""
+    return getattr(cpp_extension(), function_name + _ORIGINAL)
+
+
+_ORIGINAL = "_before_jit_loader"
+
+
+@functools.cache
+def cpp_extension():
+    """Returns the module torch.utils.cpp_extension, with the replacements in it."""
+    logger = logging.getLogger("torch.utils.cpp_extension")
+    level = logger.level
+    logger.setLevel(logging.ERROR)  # it warns on every machine that has nvcc and no GPU
+    try:
+        with no_fork():
+            from torch.utils import cpp_extension as module
+    finally:
+        logger.setLevel(level)
+    for name in ("load", "load_inline"):
+        setattr(module, name + _ORIGINAL, getattr(module, name))
+    for step in ("_run_ninja_build", "_import_module_from_library", "_get_exec_path"):
+        _replace(module, step, lambda *_, **__: None)
+    if hasattr(module, "FileLock"):  # from 2.14; no other process builds in a private folder
+        _replace(module, "FileLock", lambda *_, **__: contextlib.nullcontext())
+    # PyTorch uses its constant CUDA_HOME, one for all threads.
+    _replace(module, "_join_cuda_home", lambda *paths: os.path.join(_thread.cuda_home, *paths))
+    # ninja is found by its path, even if it is not on PATH.
+    _replace(module, "verify_ninja_availability", lambda: None)
+    # Runs the compiler twice, to warn of one that is too old for these headers anyway.
+    _replace(module, "get_compiler_abi_compatibility_and_version", lambda *_: (True, None))
+    return module
+
+
+def _replace(module, function_name, ours):
+    theirs = getattr(module, function_name)
+
+    @functools.wraps(theirs)
+    def either(*args, **kwargs):
+        function = ours if hasattr(_thread, "cuda_home") else theirs
+        return function(*args, **kwargs)
+
+    setattr(module, function_name, either)
+
+
+_name_locks = {}
+_name_locks_lock = threading.Lock()
+
+
+def _forget_threads():
+    """Renews the locks in a forked child, which has none of the threads that hold them."""
+    global _name_locks_lock
+    _name_locks_lock = threading.Lock()
+    _name_locks.clear()
+    vars(_thread).clear()
+
+
+os.register_at_fork(after_in_child=_forget_threads)
+
+
+def _name_lock(name):
+    with _name_locks_lock:
+        return _name_locks.setdefault(name, threading.Lock())

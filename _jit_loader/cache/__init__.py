@@ -1,0 +1,75 @@
+"""The cache: where it is, and who may have written to it.
+
+The other modules of this folder read and write it: memos, builds, locks, pruning. The code here is
+part of every hit, so it lies in the one file of the folder that is imported in any case.
+"""
+
+import hashlib
+import os
+
+# Raised if the format or the names of stored files change. Caches of other formats are ignored.
+FORMAT = "v7"
+
+
+def cache_folder():
+    """Returns the cache of this format: $JIT_LOADER_CACHE, $XDG_CACHE_HOME or ~/.cache."""
+    named = os.environ.get("JIT_LOADER_CACHE")
+    if named:
+        return os.path.join(os.path.abspath(os.path.expanduser(named)), FORMAT)
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    if not os.path.isabs(base):  # the XDG specification: ignore a relative path
+        base = os.path.expanduser("~/.cache")
+    return os.path.join(base, "jit_loader", FORMAT)
+
+
+def readonly_caches():
+    """Returns the shared caches of $JIT_LOADER_READONLY_CACHES, to search after our own."""
+    named = os.environ.get("JIT_LOADER_READONLY_CACHES", "")
+    folders = [os.path.expanduser(folder) for folder in named.split(os.pathsep) if folder]
+    return [os.path.join(os.path.abspath(folder), FORMAT) for folder in folders]
+
+
+def is_in_a_cache(path):
+    """Tells whether a path is in one of the caches that are configured now.
+
+    A memo may name a library in a cache that is no longer configured. Another user may have put
+    code there since.
+    """
+    folders = [cache_folder(), *readonly_caches()]
+    return any(path.startswith(folder + os.sep) for folder in folders)
+
+
+class UntrustedCache(PermissionError):
+    """Another user can write to the cache."""
+
+
+def check_trusted(path):
+    """Raises UntrustedCache if another user could have written a file of a cache.
+
+    Caches in JIT_LOADER_READONLY_CACHES are trusted: the user has chosen them.
+    """
+    if any(path.startswith(folder + os.sep) for folder in readonly_caches()):
+        return
+    folder = cache_folder()
+    mode = _check_mode(folder)
+    if path != folder and mode & 0o011:  # others can reach the files of the folder
+        _check_mode(path)
+
+
+def _check_mode(path):
+    status = os.stat(path)
+    foreign = status.st_uid not in (os.geteuid(), 0)
+    if foreign or status.st_mode & 0o022:
+        whose = f"belongs to user {status.st_uid}" if foreign else "can be written by other users"
+        raise UntrustedCache(
+            f"{path} in the cache {whose} (mode {status.st_mode & 0o7777:04o}), who could run code "
+            f"in this process. Make it your own (chown, chmod go-w), name another cache in "
+            "JIT_LOADER_CACHE, or name a cache that is shared on purpose in "
+            "JIT_LOADER_READONLY_CACHES"
+        )
+    return status.st_mode
+
+
+def digest_of(value):
+    """Returns a short digest of a value of lists, dicts, strings and numbers, for use in a path."""
+    return hashlib.blake2b(repr(value).encode(errors="surrogateescape"), digest_size=10).hexdigest()

@@ -1,0 +1,79 @@
+"""What a process takes only once: operators of TORCH_LIBRARY and classes of pybind11."""
+
+import functools
+import os
+
+from _jit_loader.report.errors import LoadError
+
+# The constructor of torch::Library, which TORCH_LIBRARY and its like call; what its elder,
+# torch::RegisterOperators, calls; and torch::class_ outside of TORCH_LIBRARY.
+REGISTRATIONS = {
+    b"_ZN5torch7LibraryC": "operators (TORCH_LIBRARY)",
+    b"_ZN3c1017RegisterOperators": "operators (torch::RegisterOperators)",
+    b"_ZN5torch6detail10class_baseC": "classes (torch::class_)",
+}
+
+
+class RestartNeeded(RuntimeError):
+    """The new version can only be used by another process."""
+
+
+class ClassNeedsRestart(LoadError, RestartNeeded):
+    """The same, where the new version does not load here."""
+
+
+def refuse_second_registration(name, before, library=None):
+    """Raises RestartNeeded where a second registration would end the process.
+
+    before: the libraries that were opened under this name. library: the one to open, which is none
+    of them; None where one is to be built first.
+    """
+    registered = dict.fromkeys(what for path in before for what in _has_registered(path))
+    if not registered:
+        return
+    if library is None or _registrations(_file_bytes(library)):
+        raise RestartNeeded(
+            f"{name} registers {' and '.join(registered)}, which PyTorch takes only once in a "
+            "process, and it has changed since it was loaded here. Restart Python to use the new "
+            "version; until then the old one stays in force"
+        )
+
+
+def explain_second_class(name, error):
+    """Raises ClassNeedsRestart where a changed extension registers a class that the old one has."""
+    if "is already registered" in str(error):
+        raise ClassNeedsRestart(
+            f"{name} makes Python classes (py::class_), which pybind11 takes only once in a "
+            f"process, and it has changed since it was loaded here ({error}). Restart Python to "
+            "use the new version; until then the old one stays in force. To reload such a class "
+            "without a restart, give py::class_ the argument py::module_local()"
+        ) from error
+
+
+@functools.cache
+def _has_registered(library):
+    return _registrations(_loaded_bytes(library))
+
+
+def _registrations(content):
+    """What a library registers, in the words of a message."""
+    return [what for symbol, what in REGISTRATIONS.items() if symbol in content]
+
+
+def _file_bytes(path):
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def _loaded_bytes(library):
+    """What this process has mapped of a library, whose file may have been deleted since."""
+    library = os.path.realpath(library)  # the cache may be behind a symlink
+    found = []
+    with open("/proc/self/maps") as maps, open("/proc/self/mem", "rb") as memory:
+        for line in maps:
+            place, permissions, _, _, _, *path = line.rstrip("\n").split(maxsplit=5)
+            if "r" in permissions and path and path[0].removesuffix(" (deleted)") == library:
+                start, end = (int(address, 16) for address in place.split("-"))
+                memory.seek(start)
+                found.append(memory.read(end - start))
+    return b"".join(found)

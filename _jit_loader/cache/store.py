@@ -1,0 +1,210 @@
+"""Where builds are kept, and which of them fits the files as they are now.
+
+<cache>/<name>/<request key>/      a slot: the builds of one request (sources, flags, tools)
+    <build key>/                   one build, published complete and never changed
+        <name>.so  manifest.json  own.json  the objects with their records
+    failed/                        the last failed build: its log, and the objects that compiled
+    build_ninja.json               the build.ninja that PyTorch wrote (build/pytorch)
+    lock
+<cache>/memos/<question>           the stats of all files that an answer depends on (memo.py)
+"""
+
+import contextlib
+import glob
+import itertools
+import os
+
+from _jit_loader.cache import cache_folder, readonly_caches
+from _jit_loader.cache.files import read_checked, write_whole
+from _jit_loader.cache.memo import UNSETTLED, Memo, is_settled, stamp
+
+MANIFEST = "manifest.json"
+# A copy of the manifest's rows for the user's own files. A manifest with PyTorch's headers takes
+# 5 ms to read, and most builds that do not fit differ in a file of the user's.
+OWN_FILES = "own.json"
+
+
+class Build:
+    """A build: a folder with the library (or executable) and its manifest."""
+
+    def __init__(self, folder, request):
+        self.folder = folder
+        ending = "" if request.form == "executable" else ".so"
+        self.library = os.path.join(folder, request.name + ending)
+
+
+class Slot:
+    """The builds of one request.
+
+    memo_path: the memo of the question that led to the request.
+    looked_at: {path: stamp} of the files whose presence led from the question to the request.
+    """
+
+    def __init__(self, request, memo_path, looked_at):
+        self.request = request
+        self.folder = os.path.join(cache_folder(), request.name, request.key)
+        self._other_folders = [
+            os.path.join(cache, request.name, request.key) for cache in readonly_caches()
+        ]
+        self._memo_path = memo_path
+        self._looked_at = looked_at
+        self._rejected = set()  # (path, inode) of builds that did not fit
+
+    def look(self, programs, contents):
+        """Returns the build that fits the files as they are, or None. Needs no write and no tool.
+
+        A build that did not fit an earlier look is not tried again.
+        """
+        for entry in self._build_folders():
+            if (entry.path, entry.inode()) in self._rejected:
+                continue
+            self._rejected.add((entry.path, entry.inode()))
+            own = read_checked(os.path.join(entry.path, OWN_FILES)) or {}
+            absolute = self.request.roots.absolute
+            if any(contents.digest(absolute(path)) != own[path] for path in own):
+                continue
+            build, manifest = Build(entry.path, self.request), read_manifest(entry.path)
+            if manifest is None or not fits(manifest, self.request.roots, programs, contents):
+                continue
+            if contents.digest(build.library) == manifest["library"]:
+                self.remember(programs, build, manifest, contents)
+                return build
+        return None
+
+    def answer(self):
+        """Returns a stamp of the memo, None without one: it changes when somebody answers."""
+        return stamp(self._memo_path)
+
+    def known(self):
+        """Returns {path: (stamp, digest)} of the last answer, or of the newest one in the cache.
+
+        PyTorch's headers and the compilers are the same for all extensions. To hash nvcc's programs
+        takes 0.8 s.
+        """
+        memo = Memo.read(self._memo_path) or Memo.read(_newest_memo())
+        return memo.known() if memo is not None else {}
+
+    def manifests(self):
+        """Yields (Build, manifest) of the published builds, our own first, the newest first."""
+        for entry in self._build_folders():
+            manifest = read_manifest(entry.path)
+            if manifest is not None:
+                yield Build(entry.path, self.request), manifest
+
+    def last_manifest(self):
+        """Returns the manifest of the build that the last look found, else of the newest build."""
+        memo = Memo.read(self._memo_path)
+        if memo is not None and os.path.dirname(os.path.dirname(memo.library)) == self.folder:
+            last = read_manifest(os.path.dirname(memo.library))
+            if last is not None:
+                return last
+        return next((manifest for _, manifest in self.manifests()), None)
+
+    def remember(self, programs, build, manifest, contents):
+        """Writes the memo that stands for this build's inputs, if the cache can be written."""
+        if shadowing(manifest, self.request.roots):
+            return
+        absolute = self.request.roots.absolute
+        own = set(map(absolute, manifest["own"]))
+        entries = []
+        for path, digest in itertools.chain(
+            ((absolute(path), digest) for path, digest in manifest["files"].items()),
+            ((absolute(path), digest) for path, digest in manifest["tools"].items()),
+            (
+                (programs[role], digest)
+                for role, digest in manifest["programs"].items()
+                if role in programs
+            ),
+            [(build.library, manifest["library"])],
+        ):
+            # Not read again: if the file has changed since, its stat differs at the next look.
+            file_stamp, current = contents.last(path)
+            if current != digest and (current is not None or path in own):
+                return  # changed since it was compiled: its stat must not stand for this build
+            entries.append((path, file_stamp, current))
+        folders = map(absolute, manifest["absent"])
+        stamps = {**self._looked_at, **{folder: stamp(folder) for folder in folders}}
+        for path, file_stamp in stamps.items():
+            entries.append((path, file_stamp if is_settled(file_stamp) else UNSETTLED, None))
+        memo = Memo.of(build.library, self.request.with_cuda, entries)
+        # In a read-only cache the next look reads the contents again.
+        with contextlib.suppress(OSError):
+            os.makedirs(os.path.dirname(self._memo_path), mode=0o700, exist_ok=True)
+            write_whole(self._memo_path, memo.to_bytes())
+
+    def _build_folders(self):
+        for slot_folder in [self.folder, *self._other_folders]:
+            try:
+                folders = [entry for entry in os.scandir(slot_folder) if entry.is_dir()]
+                folders.sort(key=lambda entry: -entry.stat().st_mtime_ns)
+            except OSError:
+                continue
+            yield from folders
+
+
+def _newest_memo():
+    """Returns the path of the memo that was written last, for any extension."""
+    memos = glob.glob(os.path.join(glob.escape(cache_folder()), "memos", "*"))
+    stamps = {path: stamp(path) for path in memos}
+    return max(filter(stamps.get, memos), key=lambda path: stamps[path][1], default=os.devnull)
+
+
+def fits(manifest, roots, programs, contents):
+    """Whether nothing that matters has changed since the build."""
+    return next(differences(manifest, roots, programs, contents), None) is None
+
+
+def differences(manifest, roots, programs, contents):
+    """Yields (kind, path) for what has changed since the build, the user's own files first.
+
+    A tool or system file that is not on this machine is passed over: a build works without the
+    compiler that made it. One that is there and different is a change.
+    """
+    yield from own_differences(manifest, roots, contents)
+    own = manifest["own"]
+    for path, digest in manifest["files"].items():
+        if path not in own and contents.digest(roots.absolute(path)) not in (None, digest):
+            yield "changed", path
+    for path in shadowing(manifest, roots):
+        yield "new", path
+    for role, digest in manifest["programs"].items():
+        if role in programs and contents.digest(programs[role]) != digest:
+            yield "compiler", programs[role]
+    for path, digest in manifest["tools"].items():
+        if contents.digest(roots.absolute(path)) not in (None, digest):
+            yield "compiler", path
+
+
+def own_differences(manifest, roots, contents):
+    """Yields (kind, path) for those of the user's own files that are missing or have changed."""
+    for path in manifest["own"]:
+        current = contents.digest(roots.absolute(path))
+        if current != manifest["files"][path]:
+            yield "missing" if current is None else "changed", path
+
+
+def shadowing(manifest, roots):
+    """Files that were absent at the build and would now be found in place of one that it read."""
+    found = []
+    for folder, names in manifest["absent"].items():
+        try:
+            present = set(os.listdir(roots.absolute(folder)))
+        except OSError:
+            continue
+        there = [name for name in names if name.rstrip("/") in present]
+        paths = [os.path.join(folder, name) for name in sorted(there)]
+        found += [path.rstrip("/") for path in paths if _has_appeared(roots.absolute(path))]
+    return found
+
+
+def _has_appeared(path):
+    """Whether there is now what was absent: with a slash at the end, no folder but a file.
+
+    A link that leads nowhere is none.
+    """
+    return os.path.isfile(path.rstrip("/")) if path.endswith("/") else os.path.exists(path)
+
+
+def read_manifest(folder):
+    """The manifest of the build in a folder; None where there is none that is whole."""
+    return read_checked(os.path.join(folder, MANIFEST))

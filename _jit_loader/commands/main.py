@@ -1,0 +1,56 @@
+"""python -m jit_loader <command>: each command is a module of this folder.
+
+A command has a docstring, whose first line is its help; add_arguments(parser); and run(options),
+which returns the exit code. It imports PyTorch and its own modules in run(), so that help and
+doctor work without PyTorch.
+"""
+
+import argparse
+import importlib
+import os
+import sys
+
+COMMANDS = (
+    *("build", "check", "clean", "doctor", "export", "inspect", "list", "new", "prune", "run"),
+    *("watch", "why"),
+)
+
+
+def main(arguments=None):
+    """Runs a command line and returns its exit code."""
+    parser = argparse.ArgumentParser(
+        prog="jit_loader", description="Builds C++ and CUDA extensions for PyTorch, and keeps them."
+    )
+    subparsers = parser.add_subparsers(metavar="command")
+    for name in COMMANDS:
+        _add_command(subparsers, name)
+    options = parser.parse_args(arguments)
+    if not hasattr(options, "run"):
+        parser.print_help()
+        return 0
+    if options.run.__module__.endswith(".run"):
+        return options.run(options)  # a program's errors are its own
+    try:
+        code = options.run(options)
+        sys.stdout.flush()
+        return code
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:  # the reader has closed the pipe, as head does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for Python's last flush
+        return 141
+    except (ImportError, OSError, RuntimeError, ValueError) as error:
+        print(f"jit_loader: {error}", file=sys.stderr)
+        return 1
+
+
+def _add_command(subparsers, name):
+    command = importlib.import_module(f"_jit_loader.commands.{name}")
+    parser = subparsers.add_parser(
+        name,
+        help=command.__doc__.splitlines()[0].rstrip("."),
+        description=command.__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    command.add_arguments(parser)
+    parser.set_defaults(run=command.run)

@@ -1,0 +1,1 @@
+"""What knows NVIDIA's tools: ptxas, compute-sanitizer, faults of kernels."""

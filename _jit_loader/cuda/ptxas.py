@@ -1,0 +1,107 @@
+"""What CUDA's assembler says of each kernel: registers, spills, shared memory, stack."""
+
+import re
+import shlex
+
+from _jit_loader.report.symbols import demangled
+
+FLAG = "-Xptxas=-v"  # changes nothing in the object
+
+REPORT = re.compile(r"ptxas info\b|    \d+ bytes stack frame, ")
+RUN = re.compile(r"ptxas info +: \d+ bytes gmem")  # one for each architecture
+ENTRY = re.compile(r"ptxas info +: Compiling entry function '(.+)' for '(\w+)'")
+FUNCTION = re.compile(r"ptxas info +: Function properties for (\S+)")
+FRAME = re.compile(
+    r" +(?P<stack>\d+) bytes stack frame, (?P<stores>\d+) bytes spill stores, "
+    r"(?P<loads>\d+) bytes spill loads"
+)
+USED = re.compile(r"ptxas info +: Used (\d+) registers")
+STACK = re.compile(r"(\d+) bytes cumulative stack size")
+SHARED = re.compile(r"(\d+) bytes smem")
+
+
+def is_report(line):
+    """Whether a line that nvcc printed is one of these."""
+    return REPORT.match(line) is not None
+
+
+def kernels(lines):
+    """What each kernel uses, from the lines that nvcc printed with FLAG, in their order.
+
+    Dicts of kernel (a function that was not inlined is one as well), mangled, architecture,
+    registers, spill stores, spill loads, shared and stack: bytes, but for the registers. What a
+    function has none of its own of, is None.
+    """
+    found, current, architecture = [], {}, None
+    for line in lines:
+        if RUN.match(line):
+            architecture = None
+        elif match := ENTRY.match(line):
+            kernel, architecture = match.groups()
+            for earlier in found:  # functions, which may stand before the first kernel
+                earlier["architecture"] = earlier["architecture"] or architecture
+            current = _kernel(kernel, architecture)
+            found.append(current)
+        elif match := FUNCTION.match(line):
+            if match[1] != current.get("mangled"):
+                current = {**_kernel(match[1], architecture), "registers": None, "shared": None}
+                found.append(current)
+        elif match := FRAME.match(line):
+            current["stack"] = int(match["stack"])
+            current["spill stores"] = int(match["stores"])
+            current["spill loads"] = int(match["loads"])
+        elif match := USED.match(line):
+            current["registers"] = int(match[1])
+            if stack := STACK.search(line):
+                current["stack"] = int(stack[1])
+            if shared := SHARED.search(line):
+                current["shared"] = int(shared[1])
+    return found
+
+
+def _kernel(mangled, architecture):
+    return {
+        "kernel": readable(mangled),
+        "mangled": mangled,
+        "architecture": architecture,
+        "registers": 0,
+        "spill stores": 0,
+        "spill loads": 0,
+        "shared": 0,
+        "stack": 0,
+    }
+
+
+def readable(mangled):
+    """'scale<float>' for '_Z5scaleIfEvPT_l': the name without parameters and result."""
+    name = demangled(re.sub(r"^__nv_static_.*?(?=_Z)", "", mangled))
+    depth, end = 0, len(name)
+    for match in re.finditer(r"\(anonymous namespace\)|[<>()]", name):
+        if match[0] == "(" and depth == 0:
+            end = match.start()
+            break
+        depth += {"<": 1, "(": 1, ">": -1, ")": -1}.get(match[0], 0)
+    return name[:end].removeprefix("void ").replace("(anonymous namespace)::", "")
+
+
+def spill_warning(title, kernels_of_sources):
+    """One line for a person: which kernel spills most; None where none does.
+
+    kernels_of_sources: {source: what kernels() returned}.
+    """
+    spilling = [
+        (kernel["spill stores"] + kernel["spill loads"], source, kernel)
+        for source, found in kernels_of_sources.items()
+        for kernel in found
+    ]
+    spilling = [item for item in spilling if item[0]]
+    if not spilling:
+        return None
+    _, source, kernel = max(spilling, key=lambda item: item[0])
+    source = source.removeprefix("<project>/")
+    more = f"; so do {len(spilling) - 1} more" if len(spilling) > 1 else ""
+    return (
+        f"{title}: warning: {source}: {kernel['kernel']} spills registers on "
+        f"{kernel['architecture']}, {kernel['spill stores']} bytes stored and "
+        f"{kernel['spill loads']} loaded{more} (python -m jit_loader inspect {shlex.quote(title)})"
+    )

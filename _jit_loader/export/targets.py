@@ -1,0 +1,121 @@
+"""What is exported for: the processors and GPUs of other machines, as each will find its own."""
+
+import itertools
+import os
+import re
+from typing import NamedTuple
+
+from _jit_loader.key import toolchain
+from _jit_loader.key.machine import Machine, this_machine
+from _jit_loader.key.question import names_architectures
+
+LEVEL = re.compile(r"x86-64-(v[234])")
+CAPABILITY = re.compile(r"\d+\.\d")
+NO_CUDA = "cpu"
+HOW_TO_ASK = "nvidia-smi --query-gpu=compute_cap --format=csv"
+
+
+class Target(NamedTuple):
+    """level: 'v3' of x86-64, None for another processor. gpus: capabilities, [] without CUDA code.
+
+    gpus is None where TORCH_CUDA_ARCH_LIST says it, here and on the other machines.
+    """
+
+    level: str | None
+    gpus: list[str] | None
+
+    @property
+    def with_cuda(self):
+        return self.gpus != []
+
+    def __str__(self):
+        processor = f"x86-64-{self.level}" if self.level else os.uname().machine
+        gpus = self.gpus if self.gpus is not None else [os.environ["TORCH_CUDA_ARCH_LIST"]]
+        return ", ".join([processor, *(f"GPU {gpu}" for gpu in gpus)])
+
+    @property
+    def machine(self):
+        """The key.machine.Machine that a request of such a machine is for."""
+        cpu = {level: name for name, level in toolchain.CPU_LEVELS.items()}.get(self.level, "")
+        return Machine(cpu, self.gpus or [])
+
+
+class Architectures:
+    """--arch as it was given: levels of x86-64, and GPUs as TORCH_CUDA_ARCH_LIST names them.
+
+    What it does not name is this machine's own.
+
+    Raises:
+        ValueError: a value that names neither.
+    """
+
+    def __init__(self, values):
+        words = [word for value in values for word in re.split(r"[;,\s]+", value) if word]
+        own = toolchain.cpu_level()
+        self.levels = [match[1] for word in words if (match := LEVEL.fullmatch(word))] or [own]
+        self.gpus = [word for word in words if not LEVEL.fullmatch(word)]
+        for gpu in self.gpus:
+            if gpu != NO_CUDA and not re.fullmatch(r"\d+\.\d[af]?(\+PTX)?", gpu):
+                raise ValueError(
+                    f"--arch: {gpu!r} is no architecture; write GPUs as 8.0 or 9.0 "
+                    f"({HOW_TO_ASK}), no GPU as cpu, and processors as x86-64-v3"
+                )
+        for level in self.levels:
+            if level != own and (own is None or level > own):
+                raise ValueError(
+                    f"--arch: what is compiled for x86-64-{level} cannot be loaded here, which is "
+                    f"how it is tested: this processor is {own or os.uname().machine}"
+                )
+
+    def targets(self, has_kernels):
+        """The Targets: each processor with each GPU.
+
+        has_kernels: whether there is a .cu file to compile.
+
+        Raises:
+            ValueError: a GPU is named as no machine finds its own, or has to be named.
+            RuntimeError: CUDA code cannot be compiled here.
+        """
+        for gpu in self.gpus:
+            if gpu != NO_CUDA and not CAPABILITY.fullmatch(gpu):
+                raise ValueError(
+                    f"--arch {gpu}: a machine finds what its own GPU is, such as "
+                    f"{CAPABILITY.match(gpu)[0]}, and looks for that. For {gpu} set "
+                    f"TORCH_CUDA_ARCH_LIST={gpu} here and there, and name no GPU in --arch"
+                )
+        gpus = [[] if gpu == NO_CUDA else [gpu] for gpu in self._checked_gpus()]
+        return [
+            Target(*pair)
+            for pair in itertools.product(self.levels, gpus or [self._own_gpus(has_kernels)])
+        ]
+
+    def of_wheel(self, has_kernels):
+        """(level, TORCH_CUDA_ARCH_LIST or '' without CUDA code): a wheel is for all at once.
+
+        Raises: as targets does.
+        """
+        if len(self.levels) > 1:
+            raise ValueError("--arch: a wheel is for one level of x86-64, and those above it")
+        gpus = self._checked_gpus() or self._own_gpus(has_kernels)
+        if gpus is None:
+            return self.levels[0], os.environ["TORCH_CUDA_ARCH_LIST"]
+        return self.levels[0], ";".join(gpu for gpu in gpus if gpu != NO_CUDA)
+
+    def _checked_gpus(self):
+        if set(self.gpus) - {NO_CUDA} and (why_not := toolchain.why_no_cuda()) is not None:
+            raise RuntimeError(f"--arch {' '.join(self.gpus)}: {why_not}")
+        return self.gpus
+
+    def _own_gpus(self, has_kernels):
+        """Target.gpus where none is named."""
+        if not has_kernels or toolchain.why_no_cuda() is not None:
+            return []
+        if names_architectures():
+            return None
+        found = this_machine().architectures
+        if not found:
+            raise ValueError(
+                f"this machine has no GPU to export for: name those of the others ({HOW_TO_ASK}) "
+                "in --arch, as 8.0 or 9.0, or cpu for none"
+            )
+        return found

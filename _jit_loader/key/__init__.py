@@ -1,0 +1,1 @@
+"""The key of a build: the request, the toolchain, the machine, and the contents of files."""

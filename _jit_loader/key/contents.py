@@ -1,0 +1,100 @@
+"""What a file holds: a digest of its content, read again only when its stat has changed."""
+
+import hashlib
+import os
+import struct
+
+from _jit_loader.cache import is_in_a_cache
+from _jit_loader.cache.memo import UNSETTLED, is_settled, stamp
+
+# Reading libtorch_cpu.so (430 MB) costs 0.4 s; larger libraries are known by their build id,
+# but not what is in a cache: it may have been damaged on the way here.
+WHOLE_FILE_LIMIT = 16 * 1024 * 1024
+
+
+class Contents:
+    """Digests of files; each is read once for as long as its stat stays the same.
+
+    known: {path: (stamp, digest)} from an earlier process.
+    """
+
+    def __init__(self, known=None):
+        self._before = known or {}
+        self._known = {}
+
+    def learn(self, known):
+        """Takes over {path: (stamp, digest)} that another process has found meanwhile."""
+        self._before = known
+
+    def last(self, path):
+        """Returns (stamp, digest) of the last call of digest(), without a look at the file.
+
+        The file is read if it was never read, or so soon after a write that its stat could not
+        stand for the content. If it is still too soon, the stamp is UNSETTLED.
+        """
+        known = self._known.get(path) or self._before.get(path)
+        if known is None or known[0] == UNSETTLED:
+            self.digest(path)
+            known = self._known[path]
+        return known
+
+    def digest(self, path):
+        """Hex digest of the content, or None where there is no readable file."""
+        now = stamp(path)
+        known = self._known.get(path) or self._before.get(path)
+        if known is not None and known[0] == now:
+            return known[1]
+        digest = read_digest(path)
+        self._known[path] = now if is_settled(now) else UNSETTLED, digest
+        return digest
+
+
+def read_digest(path):
+    """Hex digest of a file's content: of its bytes, or of a large ELF file's size and build id."""
+    try:
+        with open(path, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            is_large = size > WHOLE_FILE_LIMIT and not is_in_a_cache(path)
+            build_id = elf_build_id(file) if is_large else None
+            if build_id is not None:
+                return hashlib.blake2b(b"%d %s" % (size, build_id), digest_size=16).hexdigest()
+            file.seek(0)
+            hasher = hashlib.blake2b(digest_size=16)
+            while block := file.read(1 << 20):
+                hasher.update(block)
+            return hasher.hexdigest()
+    except OSError:
+        return None
+
+
+def elf_build_id(file):
+    """The GNU build id, the linker's own hash of the content, of a 64-bit ELF file, else None."""
+    header = file.read(64)
+    if len(header) < 64 or header[:6] != b"\x7fELF\x02\x01":
+        return None
+    (table,) = struct.unpack_from("<Q", header, 32)
+    entry_size, count = struct.unpack_from("<HH", header, 54)
+    if count == 0:  # an object file
+        return None
+    file.seek(table)
+    program_headers = file.read(entry_size * count)
+    for start in range(0, len(program_headers) - 55, entry_size):
+        kind, _, offset, _, _, size = struct.unpack_from("<IIQQQQ", program_headers, start)
+        if kind == 4:  # PT_NOTE
+            file.seek(offset)
+            build_id = _build_id_note(file.read(size))
+            if build_id is not None:
+                return build_id
+    return None
+
+
+def _build_id_note(notes):
+    position = 0
+    while position + 12 <= len(notes):
+        name_size, value_size, kind = struct.unpack_from("<III", notes, position)
+        name_start = position + 12
+        value_start = name_start + (name_size + 3) // 4 * 4
+        if kind == 3 and notes[name_start : name_start + name_size] == b"GNU\0":
+            return notes[value_start : value_start + value_size]
+        position = value_start + (value_size + 3) // 4 * 4
+    return None

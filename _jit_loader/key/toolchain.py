@@ -1,0 +1,174 @@
+"""Where the tools are: the C++ compiler, nvcc and the CUDA Toolkit. Looks at files only."""
+
+import glob
+import os
+import shlex
+
+import torch
+
+from _jit_loader.key.machine import this_machine
+from _jit_loader.key.question import names_architectures
+
+# Without a GPU and without TORCH_CUDA_ARCH_LIST the code is compiled to see that it compiles.
+DEFAULT_ARCHITECTURES = ("8.0",)
+CPU_LEVELS = {"AVX512": "v4", "AVX2": "v3"}  # by what PyTorch says; all else is v2
+HELPERS = ("as", "ld")  # what a C++ compiler runs of PATH
+
+
+def cxx_command():
+    """The words of the C++ compiler's command, as PyTorch chooses it: $CXX, else c++."""
+    return _words_of("CXX") or ["c++"]
+
+
+def _words_of(variable):
+    """The words of an environment variable, as a shell splits them."""
+    return split(os.environ.get(variable, ""), f"the environment variable {variable}")
+
+
+def split(text, what):
+    """The words of a text as a shell splits them; raises a ValueError that says what it is."""
+    try:
+        return shlex.split(text)
+    except ValueError as error:  # "No closing quotation"
+        raise ValueError(f"{what}: {error}: {text}") from None
+
+
+def find_program(name):
+    """The path of a program as a shell finds it, or None."""
+    return _first_executable(_candidates(name))
+
+
+def _candidates(name):
+    """Where a shell looks for a program, in order."""
+    folders = [""] if os.sep in name else os.environ.get("PATH", os.defpath).split(os.pathsep)
+    return [os.path.join(folder, name) for folder in folders]
+
+
+def _helper_candidates(name):
+    """Where g++ looks for the assembler and the linker, if it has none of its own, in order."""
+    folders = os.environ.get("COMPILER_PATH", "").split(os.pathsep)
+    return [os.path.join(folder, name) for folder in folders if folder] + _candidates(name)
+
+
+def _first_executable(paths):
+    return next(filter(_is_executable, paths), None)
+
+
+def _is_executable(path):
+    return os.access(path, os.X_OK) and not os.path.isdir(path)
+
+
+def cxx_programs():
+    """Paths of the programs in the C++ compiler's command ("ccache g++" has two); [] without."""
+    return [path for path in map(find_program, _cxx_words()) if path is not None]
+
+
+def _cxx_words():
+    return [word for word in cxx_command() if not word.startswith("-")]
+
+
+def nvcc_path():
+    """Path of nvcc, or None: $PYTORCH_NVCC, $CUDA_HOME, $CUDA_PATH, PATH, /usr/local/cuda, pip."""
+    return _first_executable(_nvcc_candidates())
+
+
+def _nvcc_candidates():
+    named = _words_of("PYTORCH_NVCC")
+    if named:
+        return _candidates(named[-1])
+    home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
+    if home:
+        return [os.path.join(home, "bin", "nvcc")]
+    # From `pip install cuda-toolkit[nvcc]` it lies beside torch in site-packages.
+    from_pip = sorted(glob.glob(os.path.join(_pip_cuda_folder(), "cu*")))
+    from_pip = [os.path.join(folder, "bin", "nvcc") for folder in from_pip]
+    return [*_candidates("nvcc"), "/usr/local/cuda/bin/nvcc", *from_pip]
+
+
+def _pip_cuda_folder():
+    return os.path.join(packages_folder(), "nvidia")
+
+
+def host_command():
+    """The words that PyTorch passes to nvcc as the host compiler: $CC; without it it takes gcc."""
+    return _words_of("CC") or _words_of("NVCC_CCBIN") or ["gcc"]
+
+
+def packages_folder():
+    """The folder that holds the torch package, site-packages as a rule."""
+    return os.path.dirname(os.path.dirname(os.path.abspath(torch.__file__)))
+
+
+def cpp_extension_path():
+    """The file of torch.utils.cpp_extension, which chooses the flags; it is not imported for it."""
+    return os.path.join(packages_folder(), "torch", "utils", "cpp_extension.py")
+
+
+def programs(with_cuda):
+    """{role: path} of the programs a build starts from, without those that are not installed."""
+    found = {f"cxx{i}": path for i, path in enumerate(cxx_programs())}
+    helpers = {name: _first_executable(_helper_candidates(name)) for name in HELPERS}
+    found.update((name, path) for name, path in helpers.items() if path is not None)
+    nvcc = nvcc_path() if with_cuda else None
+    if nvcc is not None:
+        found["nvcc"] = nvcc
+        host = find_program(host_command()[0])
+        if host is not None:
+            found["host"] = host
+    return found
+
+
+def looked_at(with_cuda):
+    """Every path whose presence decides what programs() finds: for each, up to where it is."""
+    searches = [_candidates(word) for word in _cxx_words()]
+    searches += [_helper_candidates(name) for name in HELPERS]
+    if with_cuda:
+        searches += [_nvcc_candidates(), [_pip_cuda_folder()], _candidates(host_command()[0])]
+    paths = []
+    for search in searches:
+        found = _first_executable(search)
+        paths += search[: search.index(found) + 1] if found else search
+    return paths
+
+
+def why_no_cuda():
+    """None where CUDA code can be compiled, else what is missing, as one sentence."""
+    if torch.version.cuda is None:
+        return f"PyTorch {torch.__version__} is a build without CUDA"
+    if nvcc_path() is None:
+        package = f"cuda-toolkit[nvcc,cccl]=={torch.version.cuda}.*"
+        return (
+            "nvcc was not found (in $CUDA_HOME, on PATH, in /usr/local/cuda, or from pip); install "
+            f'the CUDA Toolkit, or run: pip install "{package}"'
+        )
+    return None
+
+
+def cpu_level(machine=None):
+    """Returns a machine's level of the x86-64 ABI, such as 'v4'; None on another processor."""
+    if os.uname().machine != "x86_64":
+        return None
+    return CPU_LEVELS.get((machine or this_machine()).cpu, "v2")
+
+
+def cpu_flags(machine=None):
+    """Returns flags that let g++ and clang++ use a machine's vector instructions.
+
+    A level of the x86-64 ABI, not -march=native: the build then runs on every CPU of that level,
+    and the flag, being part of the key, keeps machines of different levels apart.
+    """
+    level = cpu_level(machine)
+    return [f"-march=x86-64-{level}"] if level else []
+
+
+def architecture_flags(extra_cuda_cflags, machine=None):
+    """Returns the -gencode flags for a machine's GPUs.
+
+    [] where the caller says what to compile for: by TORCH_CUDA_ARCH_LIST, which PyTorch reads
+    itself, or by a flag with "arch" in it, as PyTorch has it.
+    """
+    if names_architectures() or any("arch" in flag for flag in extra_cuda_cflags):
+        return []
+    architectures = (machine or this_machine()).architectures or DEFAULT_ARCHITECTURES
+    numbers = [architecture.replace(".", "") for architecture in architectures]
+    return [f"-gencode=arch=compute_{number},code=sm_{number}" for number in numbers]

@@ -1,0 +1,130 @@
+"""The way in: the memo of an earlier load, else the builds in the cache, else a new build."""
+
+import contextlib
+import contextvars
+import os
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from _jit_loader import loaded
+from _jit_loader.cache import check_trusted, is_in_a_cache
+from _jit_loader.cache.memo import Memo
+from _jit_loader.key.question import memo_paths
+
+
+class Question(NamedTuple):
+    """A call of load that was recorded; see load."""
+
+    kind: str
+    arguments: Any
+    requests: Callable
+
+
+class Recorded(Exception):
+    """The load was recorded; nothing was loaded."""
+
+
+class Recorder:
+    """Takes the question of the next load of one name."""
+
+    def __init__(self, name):
+        self.name = name
+        self.question = None
+
+
+_recorder = contextvars.ContextVar("recorder", default=None)
+
+
+@contextlib.contextmanager
+def recording(name):
+    """Records the question of a load of this name in place of loading it, which raises Recorded.
+
+    Yields the Recorder. Extensions of other names are loaded.
+    """
+    recorder = Recorder(name)
+    token = _recorder.set(recorder)
+    try:
+        yield recorder
+    finally:
+        _recorder.reset(token)
+
+
+def load(name, kind, arguments, requests, form="module", verbose=False, title=None):
+    """Loads an extension, from the cache or by a build, and returns a loaded.Loaded.
+
+    kind, arguments: all that requests() depends on apart from files and environment variables; the
+    question that names the memo.
+    requests(): returns the requests to look for in the cache, in this order. The last is built.
+    title: the name to show, by default the extension's.
+    """
+    started = time.perf_counter()
+    if (recorder := _recorder.get()) is not None and recorder.name == name:
+        recorder.question = Question(kind, arguments, requests)
+        raise Recorded(name)
+    if "JIT_LOADER_SYNC" in os.environ:
+        from _jit_loader.cuda.faults import synchronize_launches
+
+        synchronize_launches()
+    for observer in loaded.observers:
+        observer.asked(requests)
+    paths = memo_paths(kind, arguments)
+    for memo in _unchanged(paths):
+        result = loaded.open_build(memo.library, name, form)
+        if result is not None:
+            found = result, memo.library, False, memo.with_cuda
+            break
+    else:
+        found = look_or_build(requests(), paths[0], verbose)
+    this = loaded.Loaded(name, *found, time.perf_counter() - started)
+    loaded.last[title or name] = this
+    for observer in loaded.observers:
+        observer.loaded(this, requests)
+    return this
+
+
+def is_unchanged(kind, arguments):
+    """Tells whether load would find its answer by a memo."""
+    return any(True for _ in _unchanged(memo_paths(kind, arguments)))
+
+
+def _unchanged(paths):
+    """Yields the memos that still hold."""
+    for path in paths:
+        memo = Memo.read(path)
+        if memo is None or not is_in_a_cache(memo.library):
+            continue
+        with contextlib.suppress(FileNotFoundError):
+            check_trusted(path)  # a memo names code to load
+        if memo.is_unchanged():
+            yield memo
+
+
+def look_or_build(requests, memo_path, verbose=False):
+    """Looks for a build by content, and builds if none fits.
+
+    Returns (result of open_build, path of the library, whether it was compiled, with CUDA or not).
+    """
+    from _jit_loader.system.processes import no_fork
+
+    with no_fork():  # a hit imports none of this
+        from _jit_loader.build.build import build
+        from _jit_loader.build.refusal import explain_missing_tool
+        from _jit_loader.cache.store import Slot
+        from _jit_loader.key import toolchain
+        from _jit_loader.key.contents import Contents
+        from _jit_loader.report.errors import ToolMissing
+
+    looked_at = {path: stamp for request in requests for path, stamp in request.looked_at.items()}
+    for request in requests:
+        slot = Slot(request, memo_path, looked_at)
+        contents = Contents(slot.known())
+        found = slot.look(toolchain.programs(request.with_cuda), contents)
+        result = found and loaded.open_build(found.library, request.name, request.form)
+        if result is not None:
+            return result, found.library, False, request.with_cuda
+    try:
+        result, built, compiled = build(request, slot, contents, verbose)
+    except ToolMissing as error:
+        raise explain_missing_tool(error, requests) from None
+    return result, built.library, compiled, request.with_cuda

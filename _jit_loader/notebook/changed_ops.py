@@ -1,0 +1,147 @@
+"""The ops that this process uses: whether their files have changed, and their new modules."""
+
+import os
+import struct
+import sys
+
+from _jit_loader import loaded
+from _jit_loader.cache.memo import NEVER_EQUAL, Memo
+from _jit_loader.cache.registrations import RestartNeeded
+from _jit_loader.key.question import memo_paths
+from _jit_loader.loading import is_unchanged
+from _jit_loader.system.jobs import parallel_jobs
+from _jit_loader.system.threads import call_at_once
+
+
+class ChangedOps:
+    """Keeps one memo for all ops: to look at each of 8 ops takes 8 times as long as at all."""
+
+    def __init__(self):
+        self._memo = None  # (the memo paths of the question about all ops, their Memo)
+        self._seen = {}  # key of loaded.ops: the module at the last reload
+        self._need_restart = set()  # keys of loaded.ops
+        self._said = set()  # messages about ops that cannot be reloaded
+
+    def are_unchanged(self):
+        """Tells by stats alone whether no input of an op has changed."""
+        ops = self._ops()
+        if not ops:
+            return True
+        return (
+            self._memo is not None
+            and self._memo[0] == _question(ops)
+            and self._memo[1].is_unchanged()
+        )
+
+    def merge_memos(self):
+        """Merges the memos of all ops, for are_unchanged()."""
+        ops = self._ops()
+        for key, op in ops.items():
+            self._seen.setdefault(key, op.module)
+        question = _question(ops)
+        if self._memo is not None and self._memo[0] == question:
+            return
+        self._memo = None
+        stamps = {}
+        for op in ops.values():
+            memo = _memo_of(op)
+            if memo is None:
+                return
+            for path, stamp in zip(memo.paths(), struct.iter_unpack("4q", memo.stamps)):
+                if stamps.setdefault(path, stamp) != stamp:
+                    stamps[path] = NEVER_EQUAL  # the memos are of two times
+        entries = [(path, stamp, None) for path, stamp in stamps.items()]
+        self._memo = question, Memo.of(None, None, entries)
+
+    def build(self):
+        """Builds all ops from their files as they are now, and returns a list of Renewals.
+
+        No new module is active yet. An op that needs a restart, and one whose files are gone, stay
+        as they are; a message says so once.
+        """
+        unchanged = self.are_unchanged()
+        self._memo = self._memo if unchanged else None
+        renewals = []
+        ops = self._ops()
+        found = {} if unchanged else _load_all(ops)
+        for key, op in ops.items():
+            try:
+                new = op.module if unchanged else found[key]().result
+            except RestartNeeded as error:
+                self._need_restart.add(key)
+                self._say_once(str(error))
+            except FileNotFoundError as error:
+                self._say_once(str(error))
+            else:
+                renewals.append(Renewal(key, op, self._seen.get(key, op.module), new))
+        return renewals
+
+    def activate(self, renewals):
+        """Activates new modules; returns {op's name: pairs of an old object and its new one}."""
+        replaced = {}
+        for renewal in renewals:
+            if pairs := renewal.activate():
+                replaced.setdefault(renewal.name, []).extend(pairs)  # of all its variants
+        self._seen = {key: op.module for key, op in loaded.ops.items()}
+        return replaced
+
+    def _ops(self):
+        return {key: op for key, op in loaded.ops.items() if key not in self._need_restart}
+
+    def _say_once(self, text):
+        if text not in self._said:
+            self._said.add(text)
+            print(text, file=sys.stderr)
+
+
+class Renewal:
+    """An op's module at the last reload, and its module for the files as they are now."""
+
+    def __init__(self, key, op, old, new):
+        self.name, self._key, self._op = op.name, key, op
+        self._old, self._new = old, new
+
+    def activate(self):
+        """Returns pairs of an old object and its new one; [] if nothing is new.
+
+        The op may be gone: its wrapper was executed again and asked for other flags.
+        """
+        if loaded.ops.get(self._key) is not self._op:
+            return []
+        self._op.replace(self._new)
+        if self._new is self._old:
+            return []
+        functions = {name: value for name, value in vars(self._old).items() if callable(value)}
+        gone = [name for name in functions if not hasattr(self._new, name)]
+        if gone:
+            names = ", ".join(gone)
+            text = f"{self.name}: the new build has no {names}; old references keep the old ones"
+            print(text, file=sys.stderr)
+        pairs = [
+            (functions[name], getattr(self._new, name)) for name in functions if name not in gone
+        ]
+        return [(self._old, self._new), *pairs]
+
+
+def _load_all(ops):
+    """Returns {key: function that returns a loaded.Loaded, or raises the error of the load}.
+
+    Changed ops are built at the same time: an edit of a header that 8 ops include took 8 builds.
+    """
+    calls = {key: op.load for key, op in ops.items()}
+    changed = [key for key, op in ops.items() if not is_unchanged(*op.question)]
+    if len(changed) > 1:
+        futures = call_at_once([calls[key] for key in changed], parallel_jobs())
+        calls.update((key, future.result) for key, future in zip(changed, futures))
+    return calls
+
+
+def _question(ops):
+    """Returns a value that changes if another op is loaded, or a setting changes."""
+    return memo_paths("loaded ops", [[key, op.module.__file__] for key, op in ops.items()])
+
+
+def _memo_of(op):
+    """Returns the memo that led to an op's module, None if the last answer was another one."""
+    memos = map(Memo.read, filter(os.path.exists, memo_paths(*op.question)))
+    return next((memo for memo in memos if memo and memo.library == op.module.__file__), None)

@@ -1,0 +1,162 @@
+"""Builds several ops at once: a process for each, and no more compilers than one build would run.
+
+A process, because a wrapper that crashes, or an interrupt, must not leave the others half done.
+"""
+
+import concurrent.futures
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+from _jit_loader.report.build_line import is_quiet, say
+from _jit_loader.report.errors import CompileError
+from _jit_loader.report.quantities import count
+from _jit_loader.system.jobs import parallel_jobs
+from _jit_loader.system.processes import start
+
+
+def result_of(name, load):
+    """Calls load(), and returns {"name", "compiled", "seconds", "error"}; error is None or a text.
+
+    load: returns a loaded.Loaded, or another object with `compiled`.
+    """
+    started = time.perf_counter()
+    result = {"name": name, "compiled": False, "seconds": 0.0, "error": None}
+    try:
+        # What wrappers print must not get in between what programs read.
+        with contextlib.redirect_stdout(sys.stderr):
+            loaded = load()
+        result["compiled"] = loaded.compiled
+        if not loaded.compiled:
+            say(f"{name}: up to date")
+    except Exception as error:
+        text = str(error)
+        named = text.startswith(f"{name}: ")
+        result["error"] = text if named else f"{name}: {type(error).__name__}: {text}"
+    result["seconds"] = time.perf_counter() - started
+    return result
+
+
+def build_command(name):
+    """The words of a command that builds an op of the current folder's project."""
+    return [sys.executable, "-m", "jit_loader", "build", "--json", name]
+
+
+def build_in_processes(commands):
+    """Runs commands, {name: words}, each of which prints a list with one result_of."""
+    if not commands:
+        return []
+    at_once = min(len(commands), parallel_jobs())
+    environment = {
+        **os.environ,
+        "MAX_JOBS": str(parallel_jobs() // at_once),
+        "PYTHONPATH": os.pathsep.join(filter(None, [_own_folder(), os.environ.get("PYTHONPATH")])),
+    }
+    running = set()
+    with _Progress(len(commands)) as progress:
+        executor = concurrent.futures.ThreadPoolExecutor(at_once)
+        try:
+            build = [
+                executor.submit(_build_in_process, name, words, environment, running, progress)
+                for name, words in commands.items()
+            ]
+            return [future.result() for future in build]
+        except BaseException:
+            for process in list(running):
+                process.send_signal(signal.SIGINT)
+            raise
+        finally:
+            executor.shutdown(cancel_futures=True)
+
+
+def build_all(commands, noun):
+    """The same, where one that fails is an error; noun: what to call the others that fail.
+
+    Raises:
+        CompileError: the first error, after all have been tried.
+    """
+    errors = [result["error"] for result in build_in_processes(commands) if result["error"]]
+    if errors:
+        others = f"\n{count(len(errors) - 1, f'more {noun}')} failed" if len(errors) > 1 else ""
+        raise CompileError(errors[0] + others)
+
+
+def _own_folder():
+    return os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+
+def _build_in_process(name, words, environment, running, progress):
+    progress.started(name)
+    started = time.perf_counter()
+    process = start(
+        words,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+    )
+    running.add(process)
+    last = ""
+    for line in process.stderr:
+        last = line.rstrip("\n")
+        progress.said(name, last)
+    output = process.stdout.read()
+    process.wait()
+    running.discard(process)
+    progress.finished(name)
+    try:
+        return json.loads(output)[0]
+    except ValueError:
+        error = f"{name}: the process that built it ended with {process.returncode}: {last}"
+        seconds = time.perf_counter() - started
+        return {"name": name, "compiled": False, "seconds": seconds, "error": error}
+
+
+class _Progress:
+    """What the processes say: passed on line by line, and in a terminal a live line for each."""
+
+    def __init__(self, total):
+        self._total, self._done = total, 0
+        self._running = {}  # name: what it said last
+        self._live = None
+
+    def __enter__(self):
+        if not is_quiet():
+            from rich.console import Console
+            from rich.live import Live
+
+            console = Console(stderr=True)
+            if console.is_terminal:
+                self._live = Live(get_renderable=self._text, console=console, transient=True)
+                self._live.start()
+        return self
+
+    def __exit__(self, *_):
+        if self._live is not None:
+            self._live.stop()
+
+    def started(self, name):
+        self._running[name] = f"{name}: starting"
+
+    def said(self, name, line):
+        self._running[name] = line
+        if self._live is None:
+            say(line)
+        elif ": compiling " not in line:
+            self._live.console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    def finished(self, name):
+        self._done += 1
+        del self._running[name]
+
+    def _text(self):
+        from rich.text import Text
+
+        lines = [f"{self._done} of {self._total} ops done", *self._running.values()]
+        return Text("\n".join(lines), no_wrap=True, overflow="ellipsis")

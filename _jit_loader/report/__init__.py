@@ -1,0 +1,1 @@
+"""The text that people read: the build line, errors, symbols, reasons, tables."""

@@ -1,0 +1,100 @@
+"""The line that shows a build, on stderr."""
+
+import contextlib
+import os
+import sys
+import time
+
+from _jit_loader.system.processes import no_fork
+from _jit_loader.system.threads import at_once
+
+
+def is_quiet():
+    return os.environ.get("JIT_LOADER_QUIET", "") not in ("", "0")
+
+
+def printable(text):
+    """Returns the text with a replacement character for bytes that are not UTF-8."""
+    return os.fsencode(text).decode(errors="replace")
+
+
+def say(text):
+    """Prints one plain line for a person, unless JIT_LOADER_QUIET is set. It never fails."""
+    if is_quiet() or sys.stderr is None:
+        return
+    with contextlib.suppress(OSError, ValueError):  # stderr may be closed
+        # In one write, so that no line of another thread gets in between.
+        print(f"{text}\n", end="", file=sys.stderr, flush=True)
+
+
+class BuildLine:
+    """Shows `add2: kernels/add2.cu changed: add2.cuda.o, 1 of 2, 0.4 s of about 0.9 s`.
+
+    The line is live in a terminal. In a log file and in a notebook it is one line when the build
+    starts: rich's live line needs ipywidgets there. At the end one line stays: the reason and the
+    seconds.
+    """
+
+    def __init__(self, title, outputs, expected_seconds):
+        self._title = title
+        self._outputs = list(outputs)
+        self._total = len(self._outputs)
+        self._expected = f"about {expected_seconds:.1f} s" if expected_seconds else ""
+        self._started = time.monotonic()
+        self._live = None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self._live is not None:
+            with contextlib.suppress(OSError, ValueError):
+                self._live.stop()
+            self._live = None
+
+    def start(self, reason):
+        """Shows the line; reason: why the extension is built."""
+        self._title = f"{self._title}: {reason}"
+        if is_quiet():
+            return
+        with contextlib.suppress(OSError, ValueError):
+            self._live = self._start_live()
+        if self._live is None:
+            parts = ", ".join([*self._outputs, *filter(None, [self._expected])])
+            say(f"{self._title}: {f'compiling {parts}' if self._outputs else 'linking'}")
+
+    def finished(self, output):
+        if output in self._outputs:
+            self._outputs.remove(output)
+
+    def built(self):
+        """Ends the live line and prints the one that stays."""
+        self.__exit__()
+        say(f"{self._title}: built in {self._elapsed():.1f} s")
+
+    def _elapsed(self):
+        return time.monotonic() - self._started
+
+    def _start_live(self):
+        if at_once() > 1:
+            return None  # several live lines would overwrite each other
+        # A replacement of stderr, such as a notebook's, may say that it is a terminal.
+        if sys.stderr is not sys.__stderr__ or sys.stderr is None:
+            return None
+        with no_fork():
+            from rich.console import Console
+            from rich.live import Live
+        console = Console(stderr=True)
+        if console.is_jupyter or not console.is_terminal:
+            return None
+        live = Live(get_renderable=self._text, console=console, transient=True)
+        live.start(refresh=True)
+        return live
+
+    def _text(self):
+        from rich.text import Text
+
+        done = self._total - len(self._outputs)
+        elapsed = " of ".join(filter(None, [f"{self._elapsed():.1f} s", self._expected]))
+        parts = [", ".join(self._outputs) or "linking", f"{done} of {self._total}", elapsed]
+        return Text(f"{self._title}: {', '.join(parts)}", no_wrap=True, overflow="ellipsis")

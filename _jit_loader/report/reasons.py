@@ -1,0 +1,51 @@
+"""Differences between two builds, in words."""
+
+# Of what a build is known by: another version of it may have another row, with nothing in it.
+THE_LOADER = "the loader"
+
+
+# What a request's description calls by a word of ours.
+WORDS = {"form": "the kind of build"}
+
+
+def change_texts(changes):
+    """'kernels/add2.cu changed', 'the compiler /usr/bin/c++ changed', ..."""
+    texts = {
+        "new": "{} appeared",
+        "missing": "{} is missing",
+        "compiler": "the compiler {} changed",
+    }
+    return [
+        texts.get(kind, f"{{}} {kind}").format(path.removeprefix("<project>/"))
+        for kind, path in changes
+    ]
+
+
+def request_changes(key, old, new):
+    """'C++ flags: -DMORE is new', 'environment variables: CC was gcc, is clang', ..."""
+    if old == new:
+        return []
+    key = WORDS.get(key, key)
+    if isinstance(old, dict) and isinstance(new, dict):
+        pairs = [(name, old.get(name), new.get(name)) for name in dict.fromkeys([*old, *new])]
+        return [
+            f"{key}: {name} {_was_and_is(before, now)}"
+            for name, before, now in pairs
+            if before != now
+        ]
+    is_list = isinstance(old, list) and isinstance(new, list)
+    if not is_list or key == "PyTorch":
+        return [f"{key} {_was_and_is(old, new)}"]
+    changes = [f"{item} is new" for item in new if item not in old]
+    changes += [f"{item} is gone" for item in old if item not in new]
+    return [f"{key}: {change}" for change in changes or ["in another order"]]
+
+
+def _was_and_is(old, new):
+    return f"was {_text(old)}, is {_text(new)}"
+
+
+def _text(value):
+    if isinstance(value, list):
+        return " ".join(map(str, value))
+    return "not set" if value is None else str(value)

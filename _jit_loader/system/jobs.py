@@ -1,0 +1,85 @@
+"""How many compilers may run at once: as the cores, the memory and the container allow."""
+
+import contextlib
+import os
+import re
+
+from _jit_loader.system.threads import at_once
+
+# With torch/extension.h g++ takes 1.6 GB (-O2) to 2.0 GB (-O3 -g), and nvcc 3.2 GB.
+BYTES_PER_COMPILER = 3 * 1000**3
+
+ROOT = "/"  # of /proc and /sys
+
+
+def parallel_jobs():
+    """$MAX_JOBS, else one for each core that this process may use and each 3 GB of free memory.
+
+    Of a build beside others in this process: its part.
+    """
+    return max(1, _all_jobs() // at_once())
+
+
+def _all_jobs():
+    named = os.environ.get("MAX_JOBS", "")
+    if named.isdigit() and int(named) > 0:
+        return int(named)
+    groups = list(_control_groups())
+    cores = [len(os.sched_getaffinity(0)), *filter(None, map(_cores_of, groups))]
+    memory = [_available_memory(), *map(_memory_left_in, groups)]
+    jobs = [*cores, *(free / BYTES_PER_COMPILER for free in memory if free is not None)]
+    return max(1, int(min(jobs)))
+
+
+def _available_memory():
+    found = re.search(r"^MemAvailable: +(\d+) kB", _read("proc/meminfo"), re.MULTILINE)
+    return int(found[1]) * 1024 if found else None
+
+
+def _control_groups():
+    """Yields the folders of the groups that this process is in, from the innermost outwards.
+
+    A limit of an outer group holds for all within. In a container the group's path may be the
+    host's, which is not visible here; the container's own group is then the root that is.
+    """
+    for line in _read("proc/self/cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        for controller in controllers.split(","):  # version 2 has one line, which names none
+            if controller not in ("", "cpu", "memory"):
+                continue
+            while True:
+                yield os.path.join("sys/fs/cgroup", controller, path.strip("/"))
+                if path == "/":
+                    break
+                path = os.path.dirname(path)
+
+
+def _cores_of(group):
+    """The cores that a group may use, which need be no whole number; None without a limit."""
+    limit = _read(f"{group}/cpu.max").split() or [
+        _read(f"{group}/cpu.cfs_quota_us").strip(),
+        _read(f"{group}/cpu.cfs_period_us").strip(),
+    ]
+    return int(limit[0]) / int(limit[1]) if limit[0].isdigit() and int(limit[1]) else None
+
+
+def _memory_left_in(group):
+    """The bytes that a group may still take; None without a limit."""
+    for limit_name, used_name in (
+        ("memory.max", "memory.current"),
+        ("memory.limit_in_bytes", "memory.usage_in_bytes"),
+    ):
+        limit, used = _read(f"{group}/{limit_name}"), _read(f"{group}/{used_name}")
+        if limit.strip().isdigit() and used.strip().isdigit():
+            # What has been read from files is counted, and given back when memory is short.
+            cached = re.search(
+                r"^(?:total_)?inactive_file (\d+)$", _read(f"{group}/memory.stat"), re.MULTILINE
+            )
+            return max(0, int(limit) - int(used) + (int(cached[1]) if cached else 0))
+    return None
+
+
+def _read(path):
+    with contextlib.suppress(OSError), open(os.path.join(ROOT, path)) as file:
+        return file.read()
+    return ""

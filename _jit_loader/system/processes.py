@@ -1,0 +1,97 @@
+"""Child processes, and other processes as /proc shows them."""
+
+import contextlib
+import os
+import subprocess
+import sys
+import threading
+
+from _jit_loader.system.threads import SIGNAL_DELAY_SECONDS, ended_with_group
+
+# Held while a fork by another thread would do harm: the child would inherit both ends of a new
+# pipe, so that the reader waits for the child's end as well; or a module's import lock, whose
+# holder does not exist in the child.
+_no_fork = threading.RLock()
+
+
+def _release():
+    with contextlib.suppress(RuntimeError):  # a signal has interrupted the acquire
+        _no_fork.release()
+
+
+def _renew():
+    global _no_fork
+    _no_fork = threading.RLock()
+
+
+os.register_at_fork(
+    before=lambda: _no_fork.acquire(), after_in_parent=_release, after_in_child=_renew
+)
+
+_PARENT, _SESSION = 1, 3  # columns of /proc/<pid>/stat, after the command's name
+
+
+def no_fork():
+    """Returns a context in which no other thread forks."""
+    return _no_fork
+
+
+def start(command, **options):
+    """Starts a process as subprocess.Popen does. No thread forks until it has returned."""
+    with no_fork():
+        return subprocess.Popen(command, **options)
+
+
+def run(command, env=None, check=False):
+    """Runs a command without input, and returns a subprocess.CompletedProcess with bytes.
+
+    The process is killed if the wait is interrupted, or the build that this thread works for.
+    """
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with start(command, env=env, **pipes) as process, ended_with_group(process):
+        try:
+            while True:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    stdout, stderr = process.communicate(timeout=SIGNAL_DELAY_SECONDS)
+                    break
+        except BaseException:
+            process.kill()
+            raise
+    result = subprocess.CompletedProcess(command, process.returncode, stdout, stderr)
+    if check:
+        result.check_returncode()
+    return result
+
+
+def output_of(command):
+    """Returns the text that a command prints, both streams; '' if it cannot be run."""
+    try:
+        result = run(command, env={**os.environ, "LC_ALL": "C"})
+    except OSError:
+        return ""
+    return (result.stdout + result.stderr).decode(errors="replace")
+
+
+def children(pid):
+    """Returns the ids of a process's children, including those that ended and were not reaped."""
+    return _with(_PARENT, pid)
+
+
+def session_members(session):
+    return _with(_SESSION, session)
+
+
+def _with(column, value):
+    if not sys.platform.startswith("linux"):
+        return []
+    found = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{name}/stat", "rb") as file:
+                # The command's name, in parentheses, may hold spaces.
+                fields = file.read().rpartition(b") ")[2].split()
+        except OSError:
+            continue
+        if int(fields[column]) == value:
+            found.append(int(name))
+    return found

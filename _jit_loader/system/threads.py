@@ -1,0 +1,132 @@
+"""Threads of a build, and several builds at a time in one process.
+
+Python raises KeyboardInterrupt in the main thread alone. The threads of a build that is interrupted
+end because their child processes are killed.
+"""
+
+import concurrent.futures
+import contextlib
+import threading
+
+# Python runs a signal handler between two instructions of the main thread. A system call that
+# another thread's signal does not interrupt would delay it until the call ends.
+SIGNAL_DELAY_SECONDS = 0.1
+
+_thread = threading.local()
+
+
+class Interrupted(Exception):
+    """The build that a thread works for has ended by an error or an interrupt."""
+
+
+class Workers:
+    """Threads for the side jobs of a build. If the block ends with an error, they are stopped.
+
+    The workers of a worker stop with it.
+    """
+
+    def __init__(self):
+        self._group = _Group(getattr(_thread, "group", None))
+
+    def __enter__(self):
+        self._executor = concurrent.futures.ThreadPoolExecutor(
+            initializer=self._group.join, initargs=(vars(_thread).copy(),)
+        )
+        return self
+
+    def __exit__(self, kind, error, traceback):
+        if kind is not None:
+            self._group.stop()
+        self._executor.shutdown(wait=True, cancel_futures=kind is not None)
+
+    def submit(self, function, *arguments):
+        return self._executor.submit(function, *arguments)
+
+    def map(self, function, *iterables):
+        """Returns the list of the results."""
+        return self.results([self.submit(function, *items) for items in zip(*iterables)])
+
+    def results(self, futures):
+        """Waits for futures and returns their results; an interrupt ends the wait."""
+        while concurrent.futures.wait(futures, timeout=SIGNAL_DELAY_SECONDS).not_done:
+            pass
+        return [future.result() for future in futures]
+
+
+class _Group:
+    """The threads of one Workers, and the child processes that they wait for."""
+
+    def __init__(self, parent):
+        self._parent = parent
+        self._lock = threading.Lock()
+        self._processes = set()
+        self._stopped = False
+
+    def join(self, variables):
+        """Makes the current thread, a new one, a member."""
+        vars(_thread).update(variables)
+        _thread.group = self
+
+    def stop(self):
+        with self._lock:
+            self._stopped = True
+            for process in self._processes:
+                process.kill()
+
+    @contextlib.contextmanager
+    def holding(self, process):
+        """Kills a process if this group or a parent is stopped while the block runs."""
+        with self._parent.holding(process) if self._parent else contextlib.nullcontext():
+            with self._lock:
+                self._processes.add(process)
+                if self._stopped:
+                    process.kill()
+            try:
+                yield
+            finally:
+                with self._lock:
+                    self._processes.discard(process)
+            if self._stopped:
+                raise Interrupted
+
+
+def ended_with_group(process):
+    """Returns a context in which a process is killed if the current thread's group is stopped."""
+    group = getattr(_thread, "group", None)
+    return group.holding(process) if group is not None else contextlib.nullcontext()
+
+
+def call_at_once(functions, most):
+    """Calls functions in up to `most` threads, and returns their futures when all have ended.
+
+    Raises:
+        KeyboardInterrupt: the caller was interrupted; the builds in the threads have ended.
+    """
+    stopped, threads = threading.Event(), min(len(functions), most)
+
+    def run(function):
+        _thread.stopped, _thread.at_once = stopped, threads
+        check_interrupt()
+        return function()
+
+    with concurrent.futures.ThreadPoolExecutor(threads) as executor:
+        try:
+            futures = [executor.submit(run, function) for function in functions]
+            while concurrent.futures.wait(futures, timeout=SIGNAL_DELAY_SECONDS).not_done:
+                pass
+        except BaseException:
+            stopped.set()
+            raise
+    return futures
+
+
+def at_once():
+    """Returns how many builds share the compilers, this thread's build included."""
+    return getattr(_thread, "at_once", 1)
+
+
+def check_interrupt():
+    """Raises KeyboardInterrupt in the threads of a call_at_once that was interrupted."""
+    stopped = getattr(_thread, "stopped", None)
+    if stopped is not None and stopped.is_set():
+        raise KeyboardInterrupt

@@ -1,0 +1,202 @@
+"""load and load_inline with PyTorch's arguments, results and exceptions."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from _jit_loader import loading
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+    Flags = Sequence[str] | None
+
+
+def load(
+    name: str,
+    sources: Paths,
+    extra_cflags: Flags = None,
+    extra_cuda_cflags: Flags = None,
+    extra_sycl_cflags: Flags = None,
+    extra_ldflags: Flags = None,
+    extra_include_paths: Sequence[str] | None = None,
+    build_directory: str | None = None,
+    verbose: bool = False,
+    with_cuda: bool | None = None,
+    with_sycl: bool | None = None,
+    is_python_module: bool = True,
+    is_standalone: bool = False,
+    keep_intermediates: bool = True,
+) -> Any:
+    """Compiles sources into an extension, or takes it from the cache, and returns it.
+
+    The arguments and the results are those of torch.utils.cpp_extension.load: it returns the
+    module; with is_python_module=False the path of the library, whose operators are then in
+    torch.ops; with is_standalone=True the path of the executable. The extension is compiled if the
+    content of a source or header, a flag, a compiler, PyTorch or another input has changed, and
+    then only the affected objects.
+
+    Builds are kept in the cache. build_directory, if given, gets a copy of the library. verbose
+    prints the commands of the compilers and their output. SYCL sources, ROCm and systems other than
+    Linux go to PyTorch's own load.
+
+    Raises:
+        CompileError: a source does not compile, link or load. It is a RuntimeError.
+        RuntimeError: a tool is missing, and the message says how to get it; or the extension has
+            changed and registers operators (TORCH_LIBRARY), which needs a new process.
+        FileNotFoundError: a source does not exist.
+        ValueError: the name cannot be the name of a module.
+    """
+    arguments = dict(locals())
+    if _is_for_pytorch(arguments):
+        return _pass_to_pytorch("load", arguments)
+    if is_python_module and is_standalone:
+        raise ValueError("`is_python_module` and `is_standalone` are mutually exclusive.")
+    options = _request_options(arguments)
+    options["sources"] = [os.path.abspath(source) for source in _list(sources)]
+
+    def requests():
+        from _jit_loader.key.request import Request
+
+        return [Request(**options)]
+
+    return _load("load", options, requests, arguments)
+
+
+def load_inline(
+    name: str,
+    cpp_sources: str | Sequence[str],
+    cuda_sources: str | Sequence[str] | None = None,
+    sycl_sources: str | Sequence[str] | None = None,
+    functions: str | Sequence[str] | dict[str, str] | None = None,
+    extra_cflags: Flags = None,
+    extra_cuda_cflags: Flags = None,
+    extra_sycl_cflags: Flags = None,
+    extra_ldflags: Flags = None,
+    extra_include_paths: Sequence[str] | None = None,
+    build_directory: str | None = None,
+    verbose: bool = False,
+    with_cuda: bool | None = None,
+    with_sycl: bool | None = None,
+    is_python_module: bool = True,
+    with_pytorch_error_handling: bool = True,
+    keep_intermediates: bool = True,
+    use_pch: bool = False,
+    no_implicit_headers: bool = False,
+    gil_not_used: bool = False,
+) -> Any:
+    """Does the same as load for sources that are strings.
+
+    The arguments are those of torch.utils.cpp_extension.load_inline. functions: names of C++
+    functions to bind, or {name: docstring}. use_pch has no effect. The sources are kept as files in
+    the cache, so that errors and debuggers can name them.
+    """
+    arguments = {**locals(), "is_standalone": False}
+    if _is_for_pytorch(arguments):
+        return _pass_to_pytorch("load_inline", arguments)
+    options = _request_options(arguments)
+    texts = {
+        "cpp_sources": _list(cpp_sources),
+        "cuda_sources": _list(cuda_sources),
+        "functions": functions,
+        "with_pytorch_error_handling": with_pytorch_error_handling,
+        "no_implicit_headers": no_implicit_headers,
+        "gil_not_used": gil_not_used,
+    }
+
+    def requests():
+        from _jit_loader.key.request import Request
+        from _jit_loader.torch_api import inline
+
+        sources = inline.write_sources(inline.source_texts(**texts))
+        return [Request(**options, sources=sources, project=inline.folder())]
+
+    return _load("load_inline", [options, texts], requests, arguments)
+
+
+def install() -> None:
+    """Replaces PyTorch's load and load_inline by these for the whole process.
+
+    Call it before any module runs `from torch.utils.cpp_extension import load`. Programs that call
+    PyTorch's private functions keep PyTorch's own code.
+    """
+    from _jit_loader.build.pytorch.ninja_text import cpp_extension
+
+    module = cpp_extension()
+    module.load, module.load_inline = load, load_inline
+
+
+def _load(kind, question, requests, arguments):
+    name, verbose, build_directory = map(arguments.get, ("name", "verbose", "build_directory"))
+    loaded = loading.load(name, kind, question, requests, _form(arguments), verbose)
+    if build_directory:
+        target = os.path.join(build_directory, os.path.basename(loaded.path))
+        if not _is_copy(target, loaded.path):
+            from _jit_loader.cache.files import copy_whole
+
+            os.makedirs(build_directory, exist_ok=True)
+            copy_whole(loaded.path, target)
+        if arguments["is_standalone"]:
+            return target
+    return loaded.result
+
+
+def _request_options(arguments):
+    """Returns the arguments of key.Request apart from the sources."""
+    flags = ("extra_cflags", "extra_cuda_cflags", "extra_ldflags")
+    return {
+        "name": arguments["name"],
+        **{name: _list(arguments[name]) for name in flags},
+        "extra_include_paths": [
+            os.path.abspath(path) for path in _list(arguments["extra_include_paths"])
+        ],
+        "with_cuda": arguments["with_cuda"],
+        "form": _form(arguments),
+    }
+
+
+def _form(arguments):
+    if arguments["is_standalone"]:
+        return "executable"
+    return "module" if arguments["is_python_module"] else "library"
+
+
+def _list(value):
+    if not value:  # PyTorch takes "" for "not given" as well
+        return []
+    return [value] if isinstance(value, str | os.PathLike) else list(value)
+
+
+def _is_for_pytorch(arguments):
+    """Tells whether PyTorch builds it alone: the loader knows the files and tools of Linux only."""
+    return (
+        sys.platform != "linux"
+        or torch.version.hip is not None
+        or bool(arguments["with_sycl"])
+        or bool(arguments.get("sycl_sources"))
+        or any(str(source).endswith(".sycl") for source in _list(arguments.get("sources")))
+    )
+
+
+def _pass_to_pytorch(function_name, arguments):
+    import inspect
+
+    from _jit_loader.build.pytorch.ninja_text import original
+
+    function = original(function_name)
+    known = inspect.signature(function).parameters  # an older PyTorch lacks gil_not_used
+    return function(**{name: value for name, value in arguments.items() if name in known})
+
+
+def _is_copy(target, path):
+    """Tells whether a file is a copy of another with its times."""
+    try:
+        one, other = os.stat(target), os.stat(path)
+    except OSError:
+        return False
+    return (one.st_size, one.st_mtime_ns) == (other.st_size, other.st_mtime_ns)

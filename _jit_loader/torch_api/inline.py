@@ -1,0 +1,86 @@
+"""load_inline's sources as files: their text as PyTorch composes it, each where its digest says."""
+
+import atexit
+import functools
+import os
+import shutil
+import tempfile
+
+from _jit_loader.cache import cache_folder, digest_of
+from _jit_loader.cache.files import write_whole
+
+
+def source_texts(
+    cpp_sources,
+    cuda_sources,
+    functions,
+    with_pytorch_error_handling,
+    no_implicit_headers,
+    gil_not_used,
+):
+    """{file name: text} of main.cpp and, where there are CUDA sources, cuda.cu."""
+    cpp = list(cpp_sources)
+    cuda = list(cuda_sources)
+    if not no_implicit_headers:
+        cpp = ["#include <torch/extension.h>", *cpp]
+        cuda = [f"#include <{h}>" for h in ("torch/types.h", "cuda.h", "cuda_runtime.h")] + cuda
+    if functions is not None:
+        options = ", pybind11::mod_gil_not_used()" if gil_not_used else ""
+        cpp.append(f"PYBIND11_MODULE(TORCH_EXTENSION_NAME, m{options}) {{")
+        wrap = "torch::wrap_pybind_function({})" if with_pytorch_error_handling else "{}"
+        for name, docstring in _with_docstrings(functions).items():
+            # A raw string: a docstring may hold quotes and newlines.
+            text = f'R"jit_loader({docstring})jit_loader"'
+            cpp.append(f'm.def("{name}", {wrap.format(name)}, {text});')
+        cpp.append("}")
+    texts = {"main.cpp": "\n".join(cpp) + "\n"}
+    if cuda_sources:
+        texts["cuda.cu"] = "\n".join(cuda) + "\n"
+    return texts
+
+
+def _with_docstrings(functions):
+    if isinstance(functions, str):
+        functions = [functions]
+    if isinstance(functions, list | tuple):
+        return {name: name for name in functions}
+    if not isinstance(functions, dict):
+        raise ValueError(f"Expected 'functions' to be a list or dict, but was {type(functions)}")
+    return functions
+
+
+def write_sources(texts):
+    """Writes the texts where they are not there already, and returns their paths."""
+    paths = []
+    for name, text in texts.items():
+        path = os.path.join(folder(), digest_of(text), name)
+        if _read(path) != text:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            write_whole(path, text.encode())
+        paths.append(path)
+    return paths
+
+
+def folder():
+    """The folder of all inline sources: in the cache, or where that is read-only, a private one."""
+    path = os.path.join(cache_folder(), "inline")
+    try:
+        os.makedirs(path, mode=0o700, exist_ok=True)
+    except OSError:
+        return _private_folder()
+    return path if os.access(path, os.W_OK) else _private_folder()
+
+
+@functools.cache
+def _private_folder():
+    path = tempfile.mkdtemp(prefix="jit_loader-")
+    atexit.register(shutil.rmtree, path, ignore_errors=True)
+    return path
+
+
+def _read(path):
+    try:
+        with open(path, encoding="utf-8", newline="") as file:
+            return file.read()
+    except (OSError, UnicodeDecodeError):
+        return None
