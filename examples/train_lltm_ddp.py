@@ -77,7 +77,11 @@ def train(model, options, device):
     optimizer = optimizer_of(model)
     losses = load(options.checkpoint, model, optimizer) if options.checkpoint else []
     epochs = range(len(losses), options.epochs)
-    for epoch in track(epochs, "training", console=Console(stderr=True), disable=rank > 0):
+    if not epochs and rank == 0:
+        done = f"the checkpoint has {len(losses)} steps, --epochs is {options.epochs}"
+        print(f"{done}: nothing is left to train")
+    hidden = rank > 0 or not epochs
+    for epoch in track(epochs, "training", console=Console(stderr=True), disable=hidden):
         # In an epoch all processes draw the same batch, also after a restart.
         batch = draw(options.length, torch.Generator().manual_seed(epoch))
         optimizer.zero_grad()

@@ -74,6 +74,19 @@ def test_a_job_survives_the_death_of_a_process(python, alone, tmp_path):
     torch.testing.assert_close(losses_in(tmp_path), alone(20), rtol=1e-4, atol=0)
 
 
+def test_a_job_with_fewer_epochs_than_its_checkpoint_trains_nothing(python, tmp_path):
+    options = [*SMALL, "--checkpoint", tmp_path, "--every", "5"]
+    python(SCRIPT, *options, "--epochs", "10", check=True, **SETTINGS)
+    before = losses_in(tmp_path)
+    for epochs in ("5", "10"):
+        finished = python(SCRIPT, *options, "--epochs", epochs, check=True, **SETTINGS)
+        message = f"the checkpoint has 10 steps, --epochs is {epochs}: nothing is left to train"
+        assert message in finished.stdout
+        assert f"first loss {before[0]:.4g}" in finished.stdout
+        assert "training" not in finished.stderr
+    assert torch.equal(losses_in(tmp_path), before)
+
+
 def test_without_torchrun_it_is_a_job_of_one(python, tmp_path):
     picture = tmp_path / "loss.png"
     arguments = [*SMALL, "--epochs", "5", "--plot", picture]
