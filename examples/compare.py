@@ -1,4 +1,9 @@
-"""An op and PyTorch side by side: that they agree, and how long each takes."""
+"""Checks an op against PyTorch and times both.
+
+run_add2.py shows the same steps for one op in a single file.
+"""
+
+import functools
 
 import command_line
 import torch
@@ -6,97 +11,95 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import machine, timing
-from benchmarks.report import duration
-
 
 def parser(description, **sizes):
-    """The ArgumentParser of an example that compares: --dtype, --device, --repeat and each size.
+    """Returns an ArgumentParser with --dtype, --device, --repeat and an option for each size.
 
-    sizes: the name of an option and its default, a whole number.
+    sizes maps the name of an option to its default.
     """
     result = command_line.parser(description)
     for name, default in sizes.items():
         result.add_argument(
-            f"--{name}", type=command_line.count, default=default, help=f"default: {default}"
+            f"--{name}", type=command_line.at_least(0), default=default, help=f"default: {default}"
         )
-    names = ", ".join(command_line.DTYPES)
-    result.add_argument(
-        "--dtype", type=command_line.dtype, default=torch.float32, help=f"one of {names}"
-    )
-    result.add_argument(
-        "--repeat", type=command_line.positive, default=100, help="samples of each (default: 100)"
-    )
+    add_dtype_and_repeat(result)
     return result
 
 
-def compare(op, ours, reference, inputs, size, *, repeat=100, rtol=0.0, atol=0.0):
+def add_dtype_and_repeat(parser):
+    """Adds the option --dtype, and --repeat for the number of rounds of measure()."""
+    names = ", ".join(command_line.DTYPES)
+    parser.add_argument(
+        "--dtype", type=command_line.dtype, default=torch.float32, help=f"one of {names}"
+    )
+    parser.add_argument(
+        "--repeat", type=command_line.at_least(1), default=50, help="rounds of timing (default: 50)"
+    )
+
+
+def compare(op, ours, reference, inputs, size, *, repeat=50, rtol=0.0, atol=0.0):
     """Checks ours(*inputs) against reference(*inputs), then times both and prints a table.
 
-    A value that is off by more than atol + rtol * |reference| ends the program with status 1. With
-    the default of 0 both must be equal.
+    The GB/s count each input and each output once.
 
     Args:
-        op: the op's name, for the table.
-        size: what to call the inputs' size, such as "n = 1,048,576".
-        repeat: samples of each; a sample is one call, which allocates its results.
+        op: the op's name.
+        size: a description of the inputs' size, such as "n = 1,048,576".
+        repeat: the number of rounds of measure().
+        rtol, atol: the tolerances; by default both results must be equal.
+
+    Raises:
+        AssertionError: a value differs by more than atol + rtol * |reference|.
     """
-    results, expected = _tensors(ours(*inputs)), _tensors(reference(*inputs))
-    if wrong := first_difference(results, expected, rtol, atol):
-        raise SystemExit(f"{op} is wrong: {wrong}")
+    results = ours(*inputs)
+    assert_close(op, results, reference(*inputs), rtol=rtol, atol=atol)
     device, dtype = inputs[0].device, str(inputs[0].dtype).removeprefix("torch.")
-    print(f"{op}: {size}, {dtype}, on {machine.device_name(device)}: agrees with PyTorch")
-    # Each input read once, each output written once.
-    bytes_moved = sum(t.numel() * t.element_size() for t in (*inputs, *results))
-    if bytes_moved == 0:
-        print(f"{op}: nothing to time")
-        return
-    # On a CPU inputs of this size come from its caches, and a large copy from memory.
-    copy = timing.copy_bandwidth(device) if device.type == "cuda" else None
-    calls = {op: lambda _: ours(*inputs), "PyTorch": lambda _: reference(*inputs)}
-    samples = timing.interleaved(calls, repeat, device)
-    medians = {name: timing.median(seconds) for name, seconds in samples.items()}
-    columns = ["", "median", "interquartile range", "GB/s", *(["of copy"] if copy else [])]
-    table = Table(*columns, box=box.SIMPLE_HEAD)
+    processor = command_line.processor_name(device)
+    print(f"{op}: {size}, {dtype}, on {processor}: agrees with PyTorch")
+
+    calls = {op: ours, "PyTorch": reference}
+    times = measure({name: functools.partial(f, *inputs) for name, f in calls.items()}, repeat)
+    outputs = results if isinstance(results, tuple) else (results,)
+    bytes_moved = sum(tensor.nbytes for tensor in (*inputs, *outputs))
+    table = Table("", "median", "interquartile range", "GB/s", box=box.SIMPLE_HEAD)
     for column in table.columns[1:]:
         column.justify = "right"
-    for name, seconds in samples.items():
-        low, middle, high = timing.quartiles(seconds)
-        rate = bytes_moved / middle
-        spread = f"{duration(low)} - {duration(high)}"
-        of_copy = [f"{rate / copy:.0%}"] if copy else []
-        table.add_row(name, duration(middle), spread, _gigabytes(rate), *of_copy)
+    for name, measured in times.items():
+        median, spread = 1e6 * measured.median, 1e6 * measured.iqr
+        rate = bytes_moved / measured.median / 1e9
+        table.add_row(name, f"{median:,.1f} us", f"{spread:,.1f} us", f"{rate:,.1f}")
     Console(highlight=False).print(table)
-    roof = f"; a large copy reaches {_gigabytes(copy)} GB/s" if copy else ""
-    print(f"PyTorch's median / {op}'s: {medians['PyTorch'] / medians[op]:.2f}{roof}")
+    print(f"PyTorch's median / {op}'s: {times['PyTorch'].median / times[op].median:.2f}")
 
 
-def first_difference(results, expected, rtol=0.0, atol=0.0):
-    """Where tensors first differ by more than atol + rtol * |expected|, in words, else None."""
-    if len(results) != len(expected):
-        return f"{len(results)} results, PyTorch gives {len(expected)}"
-    for number, (ours, theirs) in enumerate(zip(results, expected, strict=True)):
-        which = f"result {number}" if len(results) > 1 else "the result"
-        for what in ("shape", "dtype", "device"):
-            if getattr(ours, what) != getattr(theirs, what):
-                return (
-                    f"{which} has {what} {getattr(ours, what)}, PyTorch's {getattr(theirs, what)}"
-                )
-        wrong = ~torch.isclose(ours, theirs, rtol, atol, equal_nan=True)
-        if wrong.any():
-            first = wrong.flatten().to(torch.uint8).argmax()
-            at = tuple(int(i) for i in torch.unravel_index(first, wrong.shape))
-            return (
-                f"{which} at index {list(at)} is {ours[at].item()}, "
-                f"PyTorch's {theirs[at].item()} ({int(wrong.sum())} of {wrong.numel()} are wrong)"
-            )
-    return None
+def assert_close(op, results, expected, rtol=0.0, atol=0.0):
+    """Raises an AssertionError that names the op if results differ from expected."""
+    torch.testing.assert_close(
+        results,
+        expected,
+        rtol=rtol,
+        atol=atol,
+        equal_nan=True,
+        msg=lambda text: f"{op} is wrong: {text}",
+    )
 
 
-def _tensors(result):
-    return result if isinstance(result, tuple) else (result,)
+def measure(calls, rounds):
+    """Times functions without arguments: {name: function} gives {name: Measurement}.
 
+    In each round every function is called in a block of about 1 ms. The functions take turns, so
+    that other load on the machine affects all of them alike. A block ends when the GPU is done.
+    Inputs that fit in a cache are read from the cache.
+    """
+    # Imported here because it takes 50 ms and, on some machines without a GPU, prints a warning.
+    from torch.utils.benchmark import Measurement, Timer
 
-def _gigabytes(bytes_per_second):
-    gigabytes = bytes_per_second / 1e9
-    return f"{gigabytes:,.0f}" if gigabytes >= 100 else f"{gigabytes:.3g}"
+    threads = torch.get_num_threads()  # Timer's default is one thread
+    timers = [
+        Timer("call()", globals={"call": call}, label=name, num_threads=threads)
+        for name, call in calls.items()
+    ]
+    # With blocks of 10 ms, other load on 2 cores made equal functions seem to differ 100-fold.
+    blocks = [(timer, max(1, int(1e-3 / timer.timeit(1).median))) for timer in timers]
+    times = [timer.timeit(number) for _ in range(rounds) for timer, number in blocks]
+    return {measured.label: measured for measured in Measurement.merge(times)}

@@ -1,20 +1,81 @@
-"""c = a + b by the compiled op and by PyTorch: the same numbers, and the time of each.
+"""Adds two tensors with the compiled add2 and with PyTorch, and compares the results and times.
 
 python examples/run_add2.py --n 1048576 --dtype bfloat16
+
+Small tensors stay in the processor's caches. To see the memory's bandwidth, choose an n whose
+tensors are larger than the caches, such as 268435456 on a GPU.
 """
 
-import command_line
-import torch
-from compare import compare, parser
+import argparse
 
-from bindings.add2 import add2
+import torch
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+import jit_loader
+from bindings.add2 import add2  # compiles kernels/add2.*, or loads the result from the cache
 
 
 def main():
-    options = command_line.parse(parser(__doc__, n=2**20), "add2")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    dtypes = ["float64", "float32", "float16", "bfloat16"]
+    parser.add_argument("--n", type=int, default=2**20, help="elements (default: 1048576)")
+    parser.add_argument("--dtype", choices=dtypes, default="float32", help="default: float32")
+    parser.add_argument("--device", choices=["cpu", "cuda"], help="default: cuda if available")
+    options = parser.parse_args()
+
+    build = jit_loader.loaded("add2")
+    if build.compiled:
+        print(f"add2: compiled in {build.seconds:.2f} s")
+    else:
+        print(f"add2: from cache in {1000 * build.seconds:.1f} ms")
+
+    why_not_cuda = None
+    if not build.with_cuda:
+        why_not_cuda = jit_loader.why_no_cuda()
+    elif not torch.cuda.is_available():
+        why_not_cuda = "PyTorch finds no CUDA GPU on this machine"
+    if options.device == "cuda" and why_not_cuda:
+        parser.error(f"argument --device: {why_not_cuda}")
+    if options.device is None and why_not_cuda:
+        print(f"add2: running on the CPU: {why_not_cuda}")
+    device = options.device or ("cpu" if why_not_cuda else "cuda")
+
     torch.manual_seed(0)
-    a, b = (torch.randn(options.n, dtype=options.dtype, device=options.device) for _ in range(2))
-    compare("add2", add2, torch.add, (a, b), f"n = {options.n:,}", repeat=options.repeat)
+    dtype = getattr(torch, options.dtype)
+    a, b = (torch.randn(options.n, dtype=dtype, device=device) for _ in range(2))
+    c = add2(a, b)
+    torch.testing.assert_close(c, a + b, rtol=0, atol=0)
+    threads = torch.get_num_threads()
+    processor = torch.cuda.get_device_name() if c.is_cuda else f"{threads} CPU threads"
+    print(f"add2: n = {options.n:,}, {options.dtype}, on {processor}: agrees with PyTorch")
+
+    # Imported here because it takes 50 ms and, on some machines without a GPU, prints a warning.
+    from torch.utils.benchmark import Measurement, Timer
+
+    names = {"add2": add2, "torch": torch, "a": a, "b": b}
+    timers = [
+        Timer(call, globals=names, num_threads=threads)  # Timer's default is one thread
+        for call in ("add2(a, b)", "torch.add(a, b)")
+    ]
+    # Blocks of about 1 ms take turns, so that other load on the machine affects both calls alike. A
+    # block ends when the GPU has finished.
+    number = max(1, int(1e-3 / timers[0].timeit(1).median))
+    ours, theirs = Measurement.merge(timer.timeit(number) for _ in range(50) for timer in timers)
+
+    table = Table("", "median", "interquartile range", "GB/s", box=box.SIMPLE_HEAD)
+    for column in table.columns[1:]:
+        column.justify = "right"
+    bytes_moved = a.nbytes + b.nbytes + c.nbytes  # each input is read once, the output written once
+    for measured in (ours, theirs):
+        median, spread = 1e6 * measured.median, 1e6 * measured.iqr
+        rate = bytes_moved / measured.median / 1e9
+        table.add_row(measured.stmt, f"{median:,.1f} us", f"{spread:,.1f} us", f"{rate:,.1f}")
+    Console(highlight=False).print(table)
+    print(f"PyTorch's median / add2's: {theirs.median / ours.median:.2f}")
 
 
 if __name__ == "__main__":

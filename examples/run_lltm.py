@@ -1,4 +1,4 @@
-"""One step of an LLTM by the compiled op and by PyTorch: the same numbers, and the time of each.
+"""Checks one step of the compiled lltm against PyTorch and times both.
 
 python examples/run_lltm.py --batch 4096 --features 1024 --state 1024
 """
@@ -12,7 +12,7 @@ from bindings.lltm import lltm
 
 
 def in_torch(input, weights, bias, old_h, old_cell):
-    """The same by PyTorch's own operations."""
+    """Computes the same step with PyTorch's own operations."""
     i, o, c = F.linear(torch.cat([old_h, input], dim=1), weights, bias).chunk(3, dim=1)
     new_cell = old_cell + F.elu(c) * torch.sigmoid(i)
     return torch.tanh(new_cell) * torch.sigmoid(o), new_cell
@@ -29,15 +29,23 @@ def main():
         (batch, state),
         (batch, state),
     ]
-    # All in +-1 / sqrt(terms of a gate), so that no gate is saturated.
+    # All values are within 1 / sqrt(number of terms in a gate), so that no gate saturates.
     scale = (state + features + 1) ** -0.5
     inputs = [
         (torch.rand(shape) * 2 - 1).mul(scale).to(options.device, options.dtype) for shape in shapes
     ]
     size = f"batch = {batch:,}, features = {features:,}, state = {state:,}"
-    eps = torch.finfo(options.dtype).eps
-    tolerances = {"rtol": 8 * eps, "atol": 8 * eps}
-    compare("lltm", lltm, in_torch, inputs, size, repeat=options.repeat, **tolerances)
+    tolerance = 8 * torch.finfo(options.dtype).eps
+    compare(
+        "lltm",
+        lltm,
+        in_torch,
+        inputs,
+        size,
+        repeat=options.repeat,
+        rtol=tolerance,
+        atol=tolerance,
+    )
 
 
 if __name__ == "__main__":

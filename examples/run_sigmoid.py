@@ -1,4 +1,4 @@
-"""y = 1 / (1 + exp(-x)) by the compiled op and by PyTorch: the same numbers, and the time of each.
+"""Checks the compiled sigmoid, 1 / (1 + exp(-x)), against PyTorch's and times both.
 
 python examples/run_sigmoid.py --n 1048576 --dtype bfloat16
 """

@@ -1,4 +1,4 @@
-"""sum_double, add2's other known name: what examples/run_add2.py shows, by this name.
+"""Checks sum_double, add2 under a second name, against PyTorch and times both.
 
 python examples/run_sum_double.py --n 1048576 --dtype float64
 """

@@ -1,4 +1,4 @@
-"""The sum of all elements by the compiled op and by PyTorch: how close, and the time of each.
+"""Checks the compiled sum_single, the sum of all elements, against PyTorch and times both.
 
 python examples/run_sum_single.py --n 16777216 --dtype bfloat16
 """
@@ -11,15 +11,11 @@ from bindings.sum_single import sum_single
 
 
 def main():
-    arguments = parser(__doc__)
-    arguments.add_argument(
-        "--n", type=command_line.count, default=2**20, help="elements (default: 1048576)"
-    )
-    options = command_line.parse(arguments, "sum_single")
+    options = command_line.parse(parser(__doc__, n=2**20), "sum_single")
     torch.manual_seed(0)
     x = torch.randn(options.n, dtype=options.dtype, device=options.device)
-    # Both round on the way, in another order: the elements' sum is about sqrt(n).
-    digit = torch.finfo(options.dtype).eps
+    # Each adds in a different order and rounds differently; the sum itself is about sqrt(n).
+    eps = torch.finfo(options.dtype).eps
     compare(
         "sum_single",
         sum_single,
@@ -27,8 +23,8 @@ def main():
         (x,),
         f"n = {options.n:,}",
         repeat=options.repeat,
-        rtol=2 * digit,
-        atol=digit * options.n**0.5,
+        rtol=2 * eps,
+        atol=eps * options.n**0.5,
     )
 
 

@@ -1,4 +1,4 @@
-"""Trilinear interpolation, compiled and by PyTorch: the same numbers, and the time of each.
+"""Checks the compiled trilinear_interpolation against PyTorch and times both.
 
 python examples/run_trilinear_interpolation.py --n 65536 --features 256
 """
@@ -10,8 +10,8 @@ from compare import compare, parser
 from bindings.trilinear_interpolation import trilinear_interpolation
 
 
-def by_pytorch(feats, points):
-    """The formula in PyTorch's own operations."""
+def in_torch(feats, points):
+    """Computes the same formula with PyTorch's own operations."""
     u, v, w = ((points + 1) / 2).unsqueeze(1).unbind(-1)
     a, b, c, d = (1 - v) * (1 - w), (1 - v) * w, v * (1 - w), v * w
     f = feats.unbind(1)
@@ -21,13 +21,7 @@ def by_pytorch(feats, points):
 
 
 def main():
-    arguments = parser(__doc__)
-    arguments.add_argument(
-        "--n", type=command_line.count, default=2**16, help="points (default: 65536)"
-    )
-    arguments.add_argument(
-        "--features", type=command_line.count, default=32, help="values at a corner (default: 32)"
-    )
+    arguments = parser(__doc__, n=2**16, features=32)
     options = command_line.parse(arguments, "trilinear_interpolation")
     torch.manual_seed(0)
     where = {"dtype": options.dtype, "device": options.device}
@@ -36,11 +30,11 @@ def main():
     compare(
         "trilinear_interpolation",
         trilinear_interpolation,
-        by_pytorch,
+        in_torch,
         (feats, points),
         f"{options.n:,} points of {options.features:,} features",
         repeat=options.repeat,
-        # PyTorch rounds every step to the dtype, 8 of them between an input and the result.
+        # PyTorch rounds each of the 8 steps between an input and the result to the dtype.
         atol=8 * torch.finfo(options.dtype).eps,
     )
 

@@ -1,4 +1,4 @@
-"""sqrt(sum((a - b)^2)) by the compiled op and by PyTorch: how close, and the time of each.
+"""Checks the compiled two_norm, sqrt(sum((a - b)^2)), against PyTorch and times both.
 
 python examples/run_two_norm.py --n 16777216 --dtype float64
 """
@@ -10,30 +10,26 @@ from compare import compare, parser
 from bindings.two_norm import two_norm
 
 
-def norm_of_difference(a, b):
+def in_torch(a, b):
     return torch.linalg.vector_norm(a - b)
 
 
 def main():
-    arguments = parser(__doc__)
-    arguments.add_argument(
-        "--n", type=command_line.count, default=2**20, help="elements (default: 1048576)"
-    )
-    options = command_line.parse(arguments, "two_norm")
+    options = command_line.parse(parser(__doc__, n=2**20), "two_norm")
     torch.manual_seed(0)
     a, b = (torch.randn(options.n, dtype=options.dtype, device=options.device) for _ in range(2))
-    # PyTorch rounds the differences too, and its CPU adds the squares one after another: of float32
-    # ones it loses 6e-4 at 2^24.
+    # PyTorch also rounds the differences, and on the CPU it adds the squares one after another: in
+    # float32 the relative error is 6e-4 at n = 2^24.
     summed_in = torch.float64 if options.dtype == torch.float64 else torch.float32
-    digits = 4 * torch.finfo(options.dtype).eps + 2 * torch.finfo(summed_in).eps * options.n**0.5
+    rtol = 4 * torch.finfo(options.dtype).eps + 2 * torch.finfo(summed_in).eps * options.n**0.5
     compare(
         "two_norm",
         two_norm,
-        norm_of_difference,
+        in_torch,
         (a, b),
         f"n = {options.n:,}",
         repeat=options.repeat,
-        rtol=digits,
+        rtol=rtol,
     )
 
 

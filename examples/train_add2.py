@@ -1,9 +1,10 @@
-"""Trains AddModel, c = a^2 + b^2 with the sum of c as the loss, to zero with SGD.
+"""Trains AddModel, c = a^2 + b^2, with SGD until its loss, the sum of c, is close to zero.
 
 python examples/train_add2.py --epochs 500 --plot loss.png
 
-The gradient of a is 2a, so a step of rate 0.01 multiplies a and b by 0.98 and the loss by 0.98^2 =
-0.9604. The example checks every loss against that and ends with status 1 where one is off.
+The gradient with respect to a is 2a, so a step with learning rate 0.01 multiplies a and b by 0.98
+and the loss by 0.98^2 = 0.9604. The example checks every loss and exits with status 1 if one is
+wrong.
 """
 
 import command_line
@@ -18,7 +19,7 @@ DECAY = (1 - 2 * LEARNING_RATE) ** 2
 
 
 def train(model, epochs):
-    """The losses before the first step and after every step, as a float64 CPU tensor."""
+    """Returns the losses before the first step and after each step, as a float64 CPU tensor."""
     optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
     losses = []
     for _ in track(range(epochs), "training", console=Console(stderr=True)):
@@ -29,28 +30,28 @@ def train(model, epochs):
         losses.append(loss.detach())
     with torch.no_grad():
         losses.append(total(model))
-    # Reading each loss in the loop would make the GPU wait for Python in every epoch.
+    # Reading a loss inside the loop would synchronize with the GPU in every epoch.
     return torch.stack(losses).cpu()
 
 
 def total(model):
-    """The loss, summed in float64: what first_wrong_epoch allows then depends on no sum."""
+    """Returns the loss, summed in float64 so that the summation adds no error to check."""
     return model().sum(dtype=torch.float64)
 
 
 def first_wrong_epoch(losses, n):
-    """The first epoch whose loss is not losses[0] * DECAY^epoch, or None.
+    """Returns the first epoch whose loss is not losses[0] * DECAY^epoch, or None.
 
-    Allowed is the worst that float32 can do. A step rounds each element twice, the product with
-    the rate, which is a fiftieth of it, and the difference: together 0.55 eps, 1.1 eps in the
-    square. The squares and their sum, rounded anew for each loss, add one eps. A square below the
-    smallest normal number may be lost.
+    The tolerance is the largest error that float32 allows. A step rounds each element twice: the
+    update, which is a fiftieth of the element, and the difference. Together this is 0.55 eps in the
+    element and 1.1 eps in its square. The squares and their sum, computed for each loss, add one
+    eps. A square below the smallest normal number may become zero.
     """
     float32 = torch.finfo(torch.float32)
     epochs = torch.arange(len(losses), dtype=torch.float64)
     expected = losses[0] * DECAY**epochs
     tolerance = (1.1 * epochs + 1) * float32.eps * expected + 2 * n * float32.tiny
-    # Not "error > tolerance", which a loss that is not a number would pass.
+    # "error > tolerance" would be false for a loss that is NaN.
     wrong = ~((losses - expected).abs() <= tolerance)
     return int(wrong.nonzero()[0]) if wrong.any() else None
 
@@ -71,7 +72,7 @@ def plot(losses, path):
 
 def main():
     parser = command_line.parser(__doc__)
-    count = command_line.count
+    count = command_line.at_least(0)
     parser.add_argument("--n", type=count, default=1024, help="elements (default: 1024)")
     parser.add_argument("--epochs", type=count, default=500, help="steps (default: 500)")
     parser.add_argument(
@@ -90,7 +91,7 @@ def main():
         raise SystemExit(
             f"the loss after {epoch} epochs is {losses[epoch]:.9g} and should be {expected:.9g}"
         )
-    print(f"every loss is the first one times {DECAY:.4f}^epoch, to float32's rounding")
+    print(f"every loss is the first one times {DECAY:.4f}^epoch, up to float32 rounding")
 
 
 if __name__ == "__main__":

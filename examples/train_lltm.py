@@ -1,9 +1,10 @@
-"""Trains an LLTM to add: it reads a sequence of numbers one by one and ends with their sum.
+"""Trains an LLTM to add: it reads a sequence of numbers one by one and returns their sum.
 
 python examples/train_lltm.py --epochs 150 --plot loss.png
 
-Without the sequence the best guess is 0, whose mean squared error is the variance of the sum, the
-length / 3. The example ends with status 1 where training does not leave less than a twentieth.
+A model that ignores the sequence does best if it always guesses 0. Its mean squared error is the
+variance of the sum, length / 3. The example exits with status 1 if the trained model's error is
+more than a twentieth of that.
 """
 
 import command_line
@@ -16,11 +17,11 @@ from bindings.lltm import LLTM
 
 LEARNING_RATE = 0.005
 BATCH = 256
-LEFT = 1 / 20
+ENOUGH = 1 / 20  # the largest accepted error, relative to that of always guessing 0
 
 
 class Adder(nn.Module):
-    """The sum of each of a batch of sequences, from the last state of an LLTM."""
+    """Predicts the sum of each sequence in a batch from the last state of an LLTM."""
 
     def __init__(self, state_size):
         super().__init__()
@@ -28,7 +29,7 @@ class Adder(nn.Module):
         self.readout = nn.Linear(state_size, 1)
 
     def forward(self, sequences):
-        """(length, batch, 1) -> (batch, 1)"""
+        """Maps sequences of shape (length, batch, 1) to sums of shape (batch, 1)."""
         state = sequences.new_zeros(2, sequences.shape[1], self.cell.state_size).unbind()
         for step in sequences:
             state = self.cell(step, state)
@@ -36,12 +37,12 @@ class Adder(nn.Module):
 
 
 def draw(length, generator=None):
-    """A batch of sequences in (-1, 1), of shape (length, BATCH, 1), on the CPU."""
+    """Draws a batch of sequences in (-1, 1), of shape (length, BATCH, 1), on the CPU."""
     return torch.rand(length, BATCH, 1, generator=generator) * 2 - 1
 
 
 def error(model, sequences):
-    """The mean squared error of a model's sums."""
+    """Returns the mean squared error of a model's sums."""
     return (model(sequences) - sequences.sum(0)).square().mean()
 
 
@@ -50,7 +51,7 @@ def optimizer_of(model):
 
 
 def train(model, epochs, length, device):
-    """The error before every step, as a CPU tensor."""
+    """Returns the error before each step, as a CPU tensor."""
     optimizer = optimizer_of(model)
     losses = []
     for _ in track(range(epochs), "training", console=Console(stderr=True)):
@@ -59,7 +60,7 @@ def train(model, epochs, length, device):
         loss.backward()
         optimizer.step()
         losses.append(loss.detach())
-    # Reading each loss in the loop would make the GPU wait for Python in every epoch.
+    # Reading a loss inside the loop would synchronize with the GPU in every epoch.
     return torch.stack(losses).cpu()
 
 
@@ -80,24 +81,24 @@ def plot(losses, path, length):
 
 
 def report(losses, options):
-    """Says what was learned, and plots it; the loss at the end."""
-    last, guess = losses[-10:].mean(), options.length / 3
+    """Prints the losses, plots them if --plot is given, and returns the final one."""
+    last, baseline = losses[-10:].mean(), options.length / 3
     print(f"first loss {losses[0]:.4g}, of the last ten steps {last:.4g}")
     if options.plot:
         plot(losses, options.plot, options.length)
         print(f"wrote {options.plot}")
-    print(f"{last / guess:.2%} of the loss of always guessing 0")
+    print(f"{last / baseline:.2%} of the loss of always guessing 0")
     return last
 
 
 def parser(description):
-    """The command line that says what to train and for how long."""
+    """Returns an ArgumentParser with the options of the model and its training."""
     result = command_line.parser(description)
-    positive = command_line.positive
+    positive = command_line.at_least(1)
     result.add_argument("--length", type=positive, default=16, help="numbers (default: 16)")
     result.add_argument("--state", type=positive, default=32, help="state size (default: 32)")
     result.add_argument("--epochs", type=positive, default=150, help="steps (default: 150)")
-    result.add_argument("--plot", type=command_line.png, metavar="FILE.png")
+    result.add_argument("--plot", type=command_line.png, metavar="FILE.png", help="plot the losses")
     return result
 
 
@@ -106,7 +107,7 @@ def main():
     torch.manual_seed(0)
     model = Adder(options.state).to(options.device)
     last = report(train(model, options.epochs, options.length, options.device), options)
-    enough = LEFT * options.length / 3
+    enough = ENOUGH * options.length / 3
     if not last <= enough:
         raise SystemExit(f"the loss should be at most {enough:.4g}")
 

@@ -1,15 +1,14 @@
-"""Trains the model of train_lltm.py by several processes, each with its part of every batch.
+"""Trains the model of train_lltm.py in several processes, each with its share of every batch.
 
 torchrun --nproc-per-node=2 examples/train_lltm_ddp.py --checkpoint checkpoints --plot loss.png
 
-It takes a GPU for each process of a node and NCCL, or gloo on CPUs. The model is replicated
-(DistributedDataParallel) or, with --fsdp, shared (fully_shard). Started without torchrun it is a
-job of one process. The losses are the same, to rounding, for any number of processes.
+Each process uses one GPU of its node with NCCL, or the CPU with gloo. The model is replicated
+(DistributedDataParallel) or, with --fsdp, sharded (fully_shard). Without torchrun the job has one
+process. The losses do not depend on the number of processes, except for rounding.
 
-With --checkpoint it goes on from the last checkpoint in that folder, which all nodes must see, if
-there is one: in a job that is started again, and after the death of a process under
-`torchrun --max-restarts=3`. Another number of processes, and the other of --fsdp and not, can take
-it, too.
+With --checkpoint training resumes from the last checkpoint in that folder, if there is one: when
+the job is started again, and when a process dies under `torchrun --max-restarts=3`. All nodes must
+see the folder. The number of processes may change between runs, and so may --fsdp.
 """
 
 import contextlib
@@ -29,43 +28,43 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 from train_lltm import BATCH, Adder, draw, error, optimizer_of, parser, report
 
-NAMES = "[0-9]" * 8  # of checkpoints: how many steps had been made
+CHECKPOINTS = "[0-9]" * 8  # a checkpoint is named by its number of steps
 
 
 def join(device):
-    """Makes this process one of the job's; the device that is its own."""
-    if device.type == "cuda" and device.index is None:
+    """Adds this process to the job's process group and returns its device."""
+    if device.type == "cuda":
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
         if device.index >= torch.cuda.device_count():
             raise SystemExit(
-                f"process {device.index} of this node has no GPU, there are "
-                f"{torch.cuda.device_count()}: start as many processes by torchrun's "
-                "--nproc-per-node, or train on the CPUs with --device cpu"
+                f"process {device.index} of this node has no GPU: the node has "
+                f"{torch.cuda.device_count()}. Set torchrun's --nproc-per-node to that number, or "
+                "train on the CPU with --device cpu"
             )
-    if device.type == "cuda":
         torch.cuda.set_device(device)
     store, rank, ranks = meet()
     if BATCH % ranks:
-        raise SystemExit(f"{ranks} processes cannot share a batch of {BATCH} equally")
+        raise SystemExit(f"a batch of {BATCH} cannot be divided among {ranks} processes")
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
     dist.init_process_group(backend, store=store, rank=rank, world_size=ranks)
     return device
 
 
 def meet():
-    """(store, rank, processes): where this process finds the others of the job."""
+    """Returns the store in which the job's processes meet, this rank and the number of ranks."""
     if "RANK" not in os.environ:
         return dist.HashStore(), 0, 1
     store, rank, ranks = next(dist.rendezvous("env://"))
-    # After a restart torchrun's store still has the addresses of the processes that have died
-    # (pytorch/pytorch#135712). Several nodes count restarts apart: for them see docs/scaling.md.
+    # After a restart torchrun's store still holds the addresses of the dead processes
+    # (pytorch/pytorch#135712). With several nodes each counts its own restarts, so the prefixes
+    # would differ: see docs/scaling.md.
     if os.environ.get("GROUP_WORLD_SIZE") == "1":
         store = dist.PrefixStore(os.environ["TORCHELASTIC_RESTART_COUNT"], store)
     return store, rank, ranks
 
 
 def distributed(model, fsdp):
-    """The model, of which each process has a copy or, with FSDP, a part."""
+    """Wraps a model so that each process holds a copy of it or, with FSDP, a shard."""
     if fsdp:
         return fully_shard(model)
     device = next(model.parameters()).device
@@ -73,13 +72,17 @@ def distributed(model, fsdp):
 
 
 def train(model, options, device):
-    """The error of the whole batch before every step, as a CPU tensor."""
+    """Returns the error of the complete batch before each step, as a CPU tensor."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
     optimizer = optimizer_of(model)
     losses = load(options.checkpoint, model, optimizer) if options.checkpoint else []
     epochs = range(len(losses), options.epochs)
-    for epoch in track(epochs, "training", console=Console(stderr=True), disable=rank > 0):
-        # Of every epoch all processes draw the same batch, before a restart and after it.
+    if not epochs and rank == 0:
+        done = f"the checkpoint has {len(losses)} steps, --epochs is {options.epochs}"
+        print(f"{done}: nothing is left to train")
+    hidden = rank > 0 or not epochs
+    for epoch in track(epochs, "training", console=Console(stderr=True), disable=hidden):
+        # In an epoch all processes draw the same batch, also after a restart.
         batch = draw(options.length, torch.Generator().manual_seed(epoch))
         optimizer.zero_grad()
         loss = error(model, batch[:, rank::ranks].to(device))
@@ -94,30 +97,31 @@ def train(model, options, device):
 
 
 def state(model, optimizer, losses):
-    """What a checkpoint holds: the same for any number of processes, with FSDP or not."""
+    """Returns a checkpoint's content, which depends neither on the number of ranks nor on FSDP."""
     parameters, moments = get_state_dict(model, optimizer)
     return {"model": parameters, "optimizer": moments, "losses": [float(x) for x in losses]}
 
 
 def save(folder, model, optimizer, losses):
-    """Writes a checkpoint beside the last one, which is then removed."""
+    """Writes a checkpoint, then removes the previous one."""
     path = folder / f"{len(losses):08}"
     checkpoint.save(state(model, optimizer, losses), checkpoint_id=path)
     if dist.get_rank() == 0:
-        for other in set(folder.glob(NAMES)) - {path}:
+        for other in set(folder.glob(CHECKPOINTS)) - {path}:
             shutil.rmtree(other, ignore_errors=True)
 
 
 def last_checkpoint(folder):
-    """The path of the last one that is whole; None without one."""
-    # .metadata is written last: what was being written when a process died has none.
-    return max((path.parent for path in folder.glob(f"{NAMES}/.metadata")), default=None)
+    """Returns the path of the last complete checkpoint in a folder, or None."""
+    # .metadata is written last, so an incomplete checkpoint has none.
+    return max((path.parent for path in folder.glob(f"{CHECKPOINTS}/.metadata")), default=None)
 
 
 def load(folder, model, optimizer):
-    """Takes the last checkpoint, if there is one; the losses until then."""
+    """Loads the last checkpoint, if there is one, and returns its losses."""
     last = [last_checkpoint(folder) if dist.get_rank() == 0 else None]
-    dist.broadcast_object_list(last)  # nodes may see a new file of a file server later than others
+    # On a network file system some nodes see a new file later than others.
+    dist.broadcast_object_list(last)
     if last[0] is None:
         return []
     found = state(model, optimizer, [])
@@ -126,29 +130,29 @@ def load(folder, model, optimizer):
         model, optimizer, model_state_dict=found["model"], optim_state_dict=found["optimizer"]
     )
     if dist.get_rank() == 0:
-        print(f"going on from {last[0]}, after {len(found['losses'])} steps")
+        print(f"resuming from {last[0]}, after {len(found['losses'])} steps")
     return found["losses"]
 
 
 def main():
     arguments = parser(__doc__)
-    arguments.add_argument("--fsdp", action="store_true", help="share the model by fully_shard")
+    arguments.add_argument("--fsdp", action="store_true", help="shard the model with fully_shard")
     arguments.add_argument(
-        "--checkpoint", type=Path, metavar="DIR", help="go on from the last one there, write there"
+        "--checkpoint", type=Path, metavar="DIR", help="resume from this folder and save to it"
     )
     arguments.add_argument(
         "--every",
-        type=command_line.positive,
+        type=command_line.at_least(1),
         default=10,
         metavar="N",
         help="steps between checkpoints (default: 10)",
     )
-    # One of the processes says what all would.
+    # All processes would print the same: only rank 0 does.
     with contextlib.redirect_stdout(None if int(os.environ.get("RANK", 0)) else sys.stdout):
         options = command_line.parse(arguments, "lltm")
     device = join(options.device)
     torch.manual_seed(0)
-    # No name for the model here: it has to go before the process group that it uses does.
+    # The model has no name here, so that it is freed before the process group it uses is destroyed.
     losses = train(distributed(Adder(options.state).to(device), options.fsdp), options, device)
     if dist.get_rank() == 0:
         report(losses, options)

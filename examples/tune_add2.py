@@ -1,63 +1,58 @@
-"""Which block size, and how many vectors per thread, suit add2 on this GPU: all pairs, timed.
+"""Times add2 on this GPU for each pair of block size and number of vectors per thread.
 
 python examples/tune_add2.py --n 67108864 --dtype bfloat16 --plot tune.png
 
-Each pair is a variant of add2, compiled with macros of its own that kernels/elementwise.cuh takes;
-all of them live in this process at once. Every result is compared with PyTorch's.
+Each pair is a variant of add2, compiled with the macros that kernels/elementwise.cuh reads. All
+variants are loaded into this process at the same time. Each result is checked against PyTorch's.
 """
 
+import functools
 import itertools
 
 import command_line
 import torch
-from compare import first_difference
+from compare import add_dtype_and_repeat, assert_close, measure
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
 import jit_loader
-from benchmarks import machine, timing
-from benchmarks.report import duration
 from bindings.add2 import add2
 
 
 def sweep(blocks, vectors, a, b, repeat):
-    """{(block size, vectors): GB/s, "add2": ..., "PyTorch": ...}; each read and write counts.
+    """Returns {(block size, vectors): GB/s, "add2": GB/s, "PyTorch": GB/s}, from the medians.
 
-    A wrong result ends the program with status 1.
+    Raises an AssertionError if a result differs from PyTorch's.
     """
     pairs = list(itertools.product(blocks, vectors))
     defines = [{"THREADS_PER_BLOCK": block, "VECTORS_PER_THREAD": count} for block, count in pairs]
     modules = jit_loader.load_op("add2", defines=defines)
     for pair, module in zip(pairs, modules, strict=True):
-        if wrong := first_difference([module.forward(a, b)], [a + b]):
-            raise SystemExit(f"add2 with {named(pair)} is wrong: {wrong}")
+        assert_close(f"add2 with {label(pair)}", module.forward(a, b), a + b)
     functions = {pair: module.forward for pair, module in zip(pairs, modules, strict=True)}
     functions.update({"add2": add2, "PyTorch": torch.add})
-    calls = {key: lambda _, call=call: call(a, b) for key, call in functions.items()}
-    samples = timing.interleaved(calls, repeat, a.device)
-    bytes_moved = 3 * a.numel() * a.element_size()
-    return {key: bytes_moved / timing.median(samples[key]) / 1e9 for key in calls}
+    calls = {key: functools.partial(function, a, b) for key, function in functions.items()}
+    gigabytes = 3 * a.nbytes / 1e9
+    return {key: gigabytes / measured.median for key, measured in measure(calls, repeat).items()}
 
 
-def named(key):
+def label(key):
     return key if isinstance(key, str) else f"{key[0]} threads, vectors {key[1]}"
 
 
-def show(rates, bytes_moved):
+def show(rates):
     """Prints the rates, the highest first."""
-    table = Table("", "median", "GB/s", "of PyTorch", box=box.SIMPLE_HEAD)
+    table = Table("", "GB/s", "of PyTorch", box=box.SIMPLE_HEAD)
     for column in table.columns[1:]:
         column.justify = "right"
     for key in sorted(rates, key=rates.get, reverse=True):
-        rate, relative = rates[key], rates[key] / rates["PyTorch"]
-        seconds = bytes_moved / rate / 1e9
-        table.add_row(named(key), duration(seconds), f"{rate:,.1f}", f"{relative:.1%}")
+        table.add_row(label(key), f"{rates[key]:,.1f}", f"{rates[key] / rates['PyTorch']:.1%}")
     Console(highlight=False).print(table)
 
 
 def plot(rates, title, path):
-    """Writes a picture of the rates over the block size to a PNG file, a line for each number."""
+    """Plots the rates over the block size to a PNG file, one line for each number of vectors."""
     from matplotlib.figure import Figure
 
     figure = Figure(layout="constrained")
@@ -79,24 +74,24 @@ def plot(rates, title, path):
 
 def main():
     parser = command_line.parser(__doc__)
-    whole = command_line.positive
+    positive = command_line.at_least(1)
     for name, default in (("blocks", [64, 128, 256, 512, 1024]), ("vectors", [1, 2, 4])):
         text = f"default: {' '.join(map(str, default))}"
-        parser.add_argument(f"--{name}", type=whole, nargs="+", default=default, help=text)
-    parser.add_argument("--n", type=whole, default=2**26, help="elements (default: 2^26)")
-    parser.add_argument("--dtype", type=command_line.dtype, default=torch.float32)
-    parser.add_argument("--repeat", type=whole, default=50, help="samples of each (default: 50)")
-    parser.add_argument("--plot", type=command_line.png, metavar="FILE.png", help="draw the rates")
+        parser.add_argument(f"--{name}", type=positive, nargs="+", default=default, help=text)
+    parser.add_argument("--n", type=positive, default=2**26, help="elements (default: 2^26)")
+    add_dtype_and_repeat(parser)
+    parser.add_argument("--plot", type=command_line.png, metavar="FILE.png", help="plot the rates")
     options = command_line.parse(parser, "add2")
     if options.device.type != "cuda":
-        raise SystemExit("tune_add2 needs a GPU: blocks and vectors are those of add2's CUDA code")
+        raise SystemExit("tune_add2 needs a GPU: block sizes exist in add2's CUDA code only")
     torch.manual_seed(0)
     a, b = (torch.randn(options.n, dtype=options.dtype, device=options.device) for _ in range(2))
     rates = sweep(options.blocks, options.vectors, a, b, options.repeat)
+    processor = command_line.processor_name(options.device)
     dtype = str(options.dtype).removeprefix("torch.")
-    title = f"add2: n = {options.n:,}, {dtype}, on {machine.device_name(options.device)}"
+    title = f"add2: n = {options.n:,}, {dtype}, on {processor}"
     print(f"{title}: every variant agrees with PyTorch")
-    show(rates, 3 * a.numel() * a.element_size())
+    show(rates)
     if options.plot:
         plot(rates, title, options.plot)
         print(f"wrote {options.plot}")

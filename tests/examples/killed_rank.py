@@ -1,4 +1,4 @@
-"""train_lltm_ddp.py, of which rank 1 kills itself after the second checkpoint, the first time."""
+"""Runs train_lltm_ddp.py, but rank 1 kills itself after its second checkpoint, once."""
 
 import os
 import signal

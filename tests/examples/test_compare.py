@@ -1,45 +1,39 @@
 import pytest
 import torch
 
-
-def subtract(a, b):
-    return a - b
-
-
-def test_a_wrong_result_ends_with_status_1(import_example):
-    compare = import_example("compare")
-    a, b = torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([[0.0, 0.0], [5.0, 6.0]])
-    with pytest.raises(SystemExit) as ended:
-        compare.compare("add2", subtract, torch.add, (a, b), "n = 4", repeat=1)
-    # Python prints a text that SystemExit carries, and ends with status 1.
-    assert ended.value.code == (
-        "add2 is wrong: the result at index [1, 0] is -2.0, PyTorch's 8.0 (2 of 4 are wrong)"
-    )
+ONE = torch.ones(1)
+NAN = torch.tensor([float("nan")])
 
 
-def test_a_result_that_is_not_a_number_is_wrong(import_example):
-    first_difference = import_example("compare").first_difference
-    nan, one = torch.tensor([float("nan")]), torch.ones(1)
-    assert "is nan" in first_difference((nan,), (one,), rtol=1.0)
-    assert first_difference((nan,), (nan,)) is None
+def test_a_wrong_result_is_an_error_that_names_the_op(import_example, capsys):
+    compare = import_example("compare").compare
+    with pytest.raises(AssertionError, match=r"add2 is wrong: (?s:.*)Mismatched elements: 1 / 2"):
+        compare("add2", torch.sub, torch.add, (torch.ones(2), torch.tensor([0.0, 1.0])), "n = 2")
+    assert "agrees" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
-    ("ours", "complaint"),
-    [
-        (torch.ones(3), "the result has shape"),
-        (torch.ones(2, dtype=torch.float64), "the result has dtype"),
-        (torch.ones(2, device="meta"), "the result has device"),
-    ],
+    "results",
+    [NAN, torch.ones(2), torch.ones(1, dtype=torch.float64), torch.ones(1, device="meta")],
 )
-def test_another_kind_of_result_is_wrong(import_example, ours, complaint):
-    first_difference = import_example("compare").first_difference
-    assert complaint in first_difference((ours,), (torch.ones(2),))
+def test_a_wrong_value_shape_dtype_or_device_is_an_error(import_example, results):
+    with pytest.raises(AssertionError, match="my_op is wrong: "):
+        import_example("compare").assert_close("my_op", results, ONE, rtol=1.0)
 
 
-def test_tolerances_and_several_results(import_example):
-    first_difference = import_example("compare").first_difference
-    ours, theirs = (torch.ones(2), torch.tensor(1.01)), (torch.ones(2), torch.tensor(1.0))
-    assert first_difference(ours, theirs, rtol=0.1) is None
-    assert "result 1 at index []" in first_difference(ours, theirs, rtol=0.001)
-    assert first_difference(ours[:1], theirs) == "1 results, PyTorch gives 2"
+def test_tolerances_apply_to_every_result(import_example):
+    assert_close = import_example("compare").assert_close
+    ours, theirs = (ONE, NAN, 1.01 * ONE), (ONE, NAN, ONE)
+    assert_close("my_op", ours, theirs, rtol=0.1)
+    with pytest.raises(AssertionError, match="my_op is wrong"):
+        assert_close("my_op", ours, theirs, rtol=0.001)
+
+
+def test_measures_every_function_in_every_round(import_example):
+    called = []
+    calls = {name: lambda name=name: called.append(name) for name in ("ours", "theirs")}
+    times = import_example("compare").measure(calls, rounds=2)
+    assert list(times) == ["ours", "theirs"]
+    turns = [name for name, before in zip(called, [None, *called]) if name != before]
+    assert turns == 3 * ["ours", "theirs"]  # the first turn chooses the size of the blocks
+    assert all(measured.median > 0 for measured in times.values())

@@ -1,4 +1,4 @@
-"""The notebooks run from their first cell to the last; on a machine without a GPU, on the CPU."""
+"""Tests that each notebook runs from the first cell to the last, on the CPU if there is no GPU."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ def test_notebook(path, tmp_path, monkeypatch):
     client = nbclient.NotebookClient(
         notebook, timeout=300, kernel_name="python3", resources={"metadata": {"path": tmp_path}}
     )
-    client.execute()  # raises what a cell raises
+    client.execute()  # raises the error of a cell
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
     assert any("image/png" in output.get("data", ()) for output in outputs)
     assert notebook.cells[-2].outputs[-1].data["text/plain"] == "True", "gradcheck"

@@ -5,12 +5,13 @@ import pytest
 def test_agrees_with_pytorch(call_example, capsys, dtype):
     sizes = ["--n", "500", "--features", "33"]
     call_example("run_trilinear_interpolation", *sizes, "--repeat", "1", "--dtype", dtype)
-    said = capsys.readouterr().out
-    assert f"500 points of 33 features, {dtype}" in said
-    assert "agrees with PyTorch" in said
+    printed = capsys.readouterr().out
+    assert f"500 points of 33 features, {dtype}" in printed
+    assert "agrees with PyTorch" in printed
 
 
 @pytest.mark.parametrize("option", ["--n", "--features"])
 def test_takes_no_elements(call_example, capsys, option):
-    call_example("run_trilinear_interpolation", "--n", "3", "--features", "3", option, "0")
+    sizes = ["--n", "3", "--features", "3", option, "0"]
+    call_example("run_trilinear_interpolation", *sizes, "--repeat", "1")
     assert "agrees with PyTorch" in capsys.readouterr().out

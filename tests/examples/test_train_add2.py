@@ -12,7 +12,7 @@ def test_trains_and_plots(run_example, tmp_path):
 
 
 @pytest.mark.parametrize("arguments", [("--n", "0"), ("--epochs", "0"), ("--epochs", "3000")])
-def test_the_check_holds_at_the_edges(call_example, capsys, arguments):
+def test_every_loss_is_right_at_extreme_sizes(call_example, capsys, arguments):
     call_example("train_add2", "--n", "8", "--epochs", "2", *arguments)
     assert "every loss is the first one" in capsys.readouterr().out
 

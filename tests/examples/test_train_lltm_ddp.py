@@ -1,4 +1,4 @@
-"""Jobs of several processes learn what one process learns from the same batches."""
+"""Tests that jobs of several processes have the losses of one process with the same batches."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ SETTINGS = {
 
 @pytest.fixture
 def alone(import_example):
-    """alone(epochs): the losses of one process that knows nothing of others."""
+    """Trains in this process without a process group: alone(epochs) returns the losses."""
 
     def train(epochs):
         lltm = import_example("train_lltm")
@@ -36,13 +36,13 @@ def alone(import_example):
 
 
 def losses_in(folder):
-    """Those of the last checkpoint."""
+    """Returns the losses in the folder's only checkpoint."""
     (path,) = [path.parent for path in folder.glob("*/.metadata")]
     dcp_to_torch_save(path, folder / "losses.pt")
     return torch.tensor(torch.load(folder / "losses.pt")["losses"])
 
 
-def test_losses_are_those_of_one_process_and_a_job_goes_on_from_its_checkpoint(
+def test_losses_are_those_of_one_process_and_a_job_resumes_from_its_checkpoint(
     torchrun, alone, tmp_path
 ):
     options = [*SMALL, "--checkpoint", tmp_path, "--every", "5"]
@@ -55,7 +55,7 @@ def test_losses_are_those_of_one_process_and_a_job_goes_on_from_its_checkpoint(
     other.mkdir()
     options += ["--epochs", "20", "--fsdp"]
     finished = torchrun(2, SCRIPT, *options, check=True, **SETTINGS)
-    assert "going on from" in finished.stdout
+    assert "resuming from" in finished.stdout
     assert "after 10 steps" in finished.stdout
     torch.testing.assert_close(losses_in(tmp_path), alone(20), rtol=1e-4, atol=0)
     assert {path.name for path in tmp_path.iterdir() if path.is_dir()} == {"00000020", other.name}
@@ -74,6 +74,19 @@ def test_a_job_survives_the_death_of_a_process(python, alone, tmp_path):
     torch.testing.assert_close(losses_in(tmp_path), alone(20), rtol=1e-4, atol=0)
 
 
+def test_a_job_with_fewer_epochs_than_its_checkpoint_trains_nothing(python, tmp_path):
+    options = [*SMALL, "--checkpoint", tmp_path, "--every", "5"]
+    python(SCRIPT, *options, "--epochs", "10", check=True, **SETTINGS)
+    before = losses_in(tmp_path)
+    for epochs in ("5", "10"):
+        finished = python(SCRIPT, *options, "--epochs", epochs, check=True, **SETTINGS)
+        message = f"the checkpoint has 10 steps, --epochs is {epochs}: nothing is left to train"
+        assert message in finished.stdout
+        assert f"first loss {before[0]:.4g}" in finished.stdout
+        assert "training" not in finished.stderr
+    assert torch.equal(losses_in(tmp_path), before)
+
+
 def test_without_torchrun_it_is_a_job_of_one(python, tmp_path):
     picture = tmp_path / "loss.png"
     arguments = [*SMALL, "--epochs", "5", "--plot", picture]
@@ -82,17 +95,17 @@ def test_without_torchrun_it_is_a_job_of_one(python, tmp_path):
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_batch_that_cannot_be_shared_equally(import_example, monkeypatch):
+def test_a_batch_that_cannot_be_divided(import_example, monkeypatch):
     example = import_example("train_lltm_ddp")
     monkeypatch.setattr(example, "meet", lambda: (None, 0, 3))
-    with pytest.raises(SystemExit, match="3 processes cannot share a batch of 256 equally"):
+    with pytest.raises(SystemExit, match="a batch of 256 cannot be divided among 3 processes"):
         example.join(torch.device("cpu"))
 
 
 def test_more_processes_than_gpus(import_example, monkeypatch):
     monkeypatch.setenv("LOCAL_RANK", "1")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    with pytest.raises(SystemExit, match="process 1 of this node has no GPU, there are 1: start"):
+    with pytest.raises(SystemExit, match="process 1 of this node has no GPU: the node has 1"):
         import_example("train_lltm_ddp").join(torch.device("cuda"))
 
 

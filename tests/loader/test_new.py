@@ -26,8 +26,7 @@ COMMON = [
     "tests/bindings/views.py",
 ]
 SELECTED = " and ".join(
-    f"not {slow}"
-    for slow in ("any_shapes", "passes_and_fails", "an_example", "off_every_alignment", "together")
+    f"not {slow}" for slow in ("any_shapes", "an_example", "off_every_alignment", "together")
 )
 
 
@@ -198,9 +197,6 @@ KERNEL = """\
 """
 CONFTEST = """\
 import jit_loader
-from benchmarks import timing
-
-timing.copy_bandwidth = lambda device: 1e10  # takes two seconds for every example
 
 load_op = jit_loader.load_op
 
@@ -248,7 +244,6 @@ def test_tests_of_new_ops_pass(project):
     for path in COMMON:
         (project / path).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / path, project / path)
-    (project / "benchmarks").symlink_to(ROOT / "benchmarks")
     for kind, name in OPS.items():
         for path, text in new_op.template_files(kind).items():
             path = project / path.replace("NAME", name)
