@@ -134,11 +134,11 @@ def test_export_for_another_processor_is_no_answer_for_this_one(made, python):
 REFUSALS = {
     "another PyTorch": ("import torch; torch.__version__ = '9.9.9'", "PyTorch 9.9.9"),
     "another processor": (
-        "from _jit_loader import toolchain; toolchain.cpu_level = lambda: 'v9'",
+        "from _jit_loader.key import toolchain; toolchain.cpu_level = lambda *_: 'v9'",
         "x86-64-v9",
     ),
     "another Python": (
-        "from _jit_loader import request; request.EXTENSION_SUFFIXES = ['.cpython-399.so']",
+        "from _jit_loader.key import request; request.EXTENSION_SUFFIXES = ['.cpython-399.so']",
         "cpython-399",
     ),
     "other flags": (
