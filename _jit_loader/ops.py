@@ -43,10 +43,9 @@ def no_such_name(name):
 
 
 def op_names(folder):
-    """The names of all ops of a project: those of bindings/*.cpp, but module.cpp is for all."""
+    """The names of all ops of a project: those of bindings/*.cpp."""
     names = (os.path.splitext(name) for name in os.listdir(os.path.join(folder, "bindings")))
-    stems = {stem for stem, ending in names if ending == ".cpp" and stem.isidentifier()}
-    return sorted(stems - {"module"})
+    return sorted(stem for stem, ending in names if ending == ".cpp" and stem.isidentifier())
 
 
 def load_as_imported(title, folder):

@@ -50,7 +50,8 @@ def flags_for(file, name, project, flags):
     Else it would put a build without them in force for all who use the wrapper.
     """
     folder = os.path.dirname(os.path.realpath(file)) if os.path.isabs(file) else ""
-    if folder == os.path.join(project, "bindings") and "defines" not in flags:
+    bindings = os.path.join(project, "bindings")
+    if folder in (bindings, os.path.join(bindings, "shared")) and "defines" not in flags:
         _of_wrappers[project, name] = flags
     return flags if any(flags.values()) else _of_wrappers.get((project, name), flags)
 
@@ -146,7 +147,7 @@ def request_for(name, project, with_cuda, flags):
 
 
 def _source_flags(sources, defines):
-    """{source: flags}, the macros for all but bindings/module.cpp, which variants have in common.
+    """{source: flags}, the macros for all but module.cpp, which variants have in common.
 
     The binding takes them too: a header that it shares with the kernels may depend on one.
     """
@@ -160,8 +161,8 @@ def _source_flags(sources, defines):
 
 
 def _sources(name, project, with_cuda):
-    """Where an op's sources are, if it has them; bindings/module.cpp is for all of a project's."""
-    bindings = [_binding(project, name), _binding(project, "module")]
+    """Where an op's sources are, if it has them; module.cpp is for all of a project's."""
+    bindings = [_binding(project, name), _binding(project, os.path.join("shared", "module"))]
     kernels = [_kernel(project, name, "_cpu.cpp"), _kernel(project, name, ".cu")]
     return bindings + kernels[: 1 + with_cuda]
 

@@ -1,6 +1,6 @@
 #include "kernels/add2.h"
 
-#include "bindings/op.h"
+#include "bindings/shared/op.h"
 
 at::Tensor forward(const at::Tensor& a, const at::Tensor& b) {
   const Op op("add2");

@@ -6,7 +6,7 @@
 #include <ATen/ops/slice_ops.h>
 #include <ATen/ops/t_ops.h>
 
-#include "bindings/op.h"
+#include "bindings/shared/op.h"
 
 namespace {
 

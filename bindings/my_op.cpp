@@ -1,6 +1,6 @@
 #include "kernels/my_op.h"
 
-#include "bindings/op.h"
+#include "bindings/shared/op.h"
 
 at::Tensor forward(const at::Tensor& x, const at::Tensor& y) {
   const Op op("my_op");

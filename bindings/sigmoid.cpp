@@ -1,6 +1,6 @@
 #include "kernels/sigmoid.h"
 
-#include "bindings/op.h"
+#include "bindings/shared/op.h"
 
 at::Tensor forward(const at::Tensor& x) {
   const Op op("sigmoid");

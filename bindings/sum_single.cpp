@@ -1,6 +1,6 @@
 #include "kernels/sum_single.h"
 
-#include "bindings/op.h"
+#include "bindings/shared/op.h"
 
 at::Tensor forward(const at::Tensor& x) {
   const Op op("sum_single");

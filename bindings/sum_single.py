@@ -2,7 +2,7 @@
 
 import torch
 
-from bindings.differentiable import differentiable, loop_vmap
+from bindings.shared.differentiable import differentiable, loop_vmap
 
 
 def scalar_fake(x):

@@ -1,6 +1,6 @@
 #include "kernels/trilinear_interpolation.h"
 
-#include "bindings/op.h"
+#include "bindings/shared/op.h"
 
 namespace {
 

@@ -1,6 +1,6 @@
 #include "kernels/two_norm.h"
 
-#include "bindings/op.h"
+#include "bindings/shared/op.h"
 
 static void write_norm(const Op& op, const at::Tensor& norm, const at::Tensor& a,
                        const at::Tensor& b, int64_t n) {

@@ -2,8 +2,9 @@
 
 python examples/tune_add2.py --n 67108864 --dtype bfloat16 --plot tune.png
 
-Each pair is a variant of add2, compiled with macros of its own that kernels/elementwise.cuh takes;
-all of them live in this process at once. Every result is compared with PyTorch's.
+Each pair is a variant of add2, compiled with its own values of two macros in
+kernels/shared/elementwise.cuh. All variants are loaded into this process at the same time. Every
+result is compared with PyTorch's.
 """
 
 import itertools

@@ -1,6 +1,6 @@
-#include "kernels/elementwise.cuh"
 #include "kernels/lltm.h"
 #include "kernels/lltm_math.h"
+#include "kernels/shared/elementwise.cuh"
 
 // A block is 32 threads along the columns, each with one vector of them (or one column, where
 // vectors would not be aligned), and 8 along the rows. 4096 x 1024 floats take 32 us and their

@@ -9,7 +9,7 @@
 // which no output may overlap another array.
 #pragma once
 
-#include "kernels/common.h"
+#include "kernels/shared/common.h"
 
 template <class T>
 void lltm(Cpu where, T* new_h, T* new_cell, const T* gates, const T* bias, const T* old_cell,

@@ -1,8 +1,8 @@
 #include <type_traits>
 
-#include "kernels/block.h"
 #include "kernels/lltm.h"
 #include "kernels/lltm_math.h"
+#include "kernels/shared/block.h"
 
 namespace {
 

@@ -1,8 +1,8 @@
 #pragma once
 
-#include "kernels/pair.h"
+#include "kernels/shared/pair.h"
+#include "kernels/shared/tanh.h"
 #include "kernels/sigmoid_math.h"
-#include "kernels/tanh.h"
 
 // ELU for alpha = 1: x above 0, e^x - 1 below.
 template <class T>

@@ -1,6 +1,6 @@
-#include "kernels/elementwise.cuh"
 #include "kernels/my_op.h"
 #include "kernels/my_op_math.h"
+#include "kernels/shared/elementwise.cuh"
 
 template <class T>
 void my_op(Cuda where, T* z, const T* x, const T* y, int64_t n) {

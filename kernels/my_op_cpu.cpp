@@ -1,6 +1,6 @@
-#include "kernels/elementwise.h"
 #include "kernels/my_op.h"
 #include "kernels/my_op_math.h"
+#include "kernels/shared/elementwise.h"
 
 template <class T>
 void my_op(Cpu where, T* z, const T* x, const T* y, int64_t n) {

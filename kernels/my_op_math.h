@@ -1,7 +1,7 @@
 #pragma once
 
-#include "kernels/half.h"
-#include "kernels/pair.h"
+#include "kernels/shared/half.h"
+#include "kernels/shared/pair.h"
 
 struct MyOp {
   template <class T>

@@ -1,4 +1,4 @@
-#include "kernels/elementwise.cuh"
+#include "kernels/shared/elementwise.cuh"
 #include "kernels/sigmoid.h"
 #include "kernels/sigmoid_math.h"
 

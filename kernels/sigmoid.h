@@ -2,7 +2,7 @@
 // contiguous arrays; a result may be one of the inputs.
 #pragma once
 
-#include "kernels/common.h"
+#include "kernels/shared/common.h"
 
 template <class T>
 void sigmoid(Cpu where, T* y, const T* x, int64_t n);

@@ -1,4 +1,4 @@
-#include "kernels/elementwise.h"
+#include "kernels/shared/elementwise.h"
 #include "kernels/sigmoid.h"
 #include "kernels/sigmoid_math.h"
 

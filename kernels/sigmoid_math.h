@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/exp.h"
+#include "kernels/shared/exp.h"
 
 // Below -88 for float e^-x is infinite and the result 0, as PyTorch's, where it would be subnormal.
 // From e^-|x|, which keeps those, 2^16 floats take 66 us on a CPU instead of 51 (PyTorch 55).

@@ -1,4 +1,4 @@
-#include "kernels/reduction.cuh"
+#include "kernels/shared/reduction.cuh"
 #include "kernels/sum_single.h"
 
 template <class T>

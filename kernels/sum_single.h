@@ -1,8 +1,8 @@
 // *sum = x[0] + ... + x[n - 1]: a contiguous array; 0 if it is empty. `scratch` is as
-// kernels/partial_sums.h says.
+// kernels/shared/partial_sums.h says.
 #pragma once
 
-#include "kernels/partial_sums.h"
+#include "kernels/shared/partial_sums.h"
 
 template <class T>
 void sum_single(Cpu where, T* sum, Accumulate<T>* scratch, const T* x, int64_t n);

@@ -1,4 +1,4 @@
-#include "kernels/reduction.h"
+#include "kernels/shared/reduction.h"
 #include "kernels/sum_single.h"
 
 template <class T>

@@ -1,6 +1,6 @@
 #include <type_traits>
 
-#include "kernels/elementwise.cuh"
+#include "kernels/shared/elementwise.cuh"
 #include "kernels/trilinear_interpolation.h"
 #include "kernels/trilinear_interpolation_math.h"
 

@@ -6,7 +6,7 @@
 // grad is the gradient of out, dfeats that of feats, dpoints that of points.
 #pragma once
 
-#include "kernels/common.h"
+#include "kernels/shared/common.h"
 
 template <class T>
 void trilinear_interpolation(Cpu where, T* out, const T* feats, const T* points, int64_t n,

@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "kernels/block.h"
+#include "kernels/shared/block.h"
+#include "kernels/shared/vector.h"
 #include "kernels/trilinear_interpolation.h"
 #include "kernels/trilinear_interpolation_math.h"
-#include "kernels/vector.h"
 
 namespace {
 

@@ -1,7 +1,7 @@
 // The cell's formulas; corner 4 iu + 2 iv + iw is at (iu, iv, iw).
 #pragma once
 
-#include "kernels/half.h"
+#include "kernels/shared/half.h"
 
 constexpr int kCorners = 8;
 

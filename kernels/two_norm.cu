@@ -1,4 +1,4 @@
-#include "kernels/reduction.cuh"
+#include "kernels/shared/reduction.cuh"
 #include "kernels/two_norm.h"
 #include "kernels/two_norm_math.h"
 

@@ -1,5 +1,5 @@
 // two_norm: *norm = sqrt((a[0] - b[0])^2 + ... + (a[n - 1] - b[n - 1])^2), 0 for empty arrays.
-// `scratch` is as kernels/partial_sums.h says; norm may point into a or b.
+// `scratch` is as kernels/shared/partial_sums.h says; norm may point into a or b.
 //
 // two_norm_backward: da[i] = *grad * (a[i] - b[i]) / *norm and db[i] = -da[i] for every i in [0,
 // n), 0 where *norm is 0. db may be nullptr, and is then not written. da and db may be a and b.
@@ -7,7 +7,7 @@
 // All arrays are contiguous.
 #pragma once
 
-#include "kernels/partial_sums.h"
+#include "kernels/shared/partial_sums.h"
 
 template <class T>
 void two_norm(Cpu where, T* norm, Accumulate<T>* scratch, const T* a, const T* b, int64_t n);

@@ -1,6 +1,6 @@
 #include <type_traits>
 
-#include "kernels/reduction.h"
+#include "kernels/shared/reduction.h"
 #include "kernels/two_norm.h"
 #include "kernels/two_norm_math.h"
 

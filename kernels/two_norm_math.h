@@ -2,7 +2,7 @@
 
 #include <math.h>
 
-#include "kernels/half.h"
+#include "kernels/shared/half.h"
 
 struct SquaredDifference {
   template <class T>

@@ -1,10 +1,11 @@
-// A function for every kind of argument, result and C++ exception that bindings/module.h knows.
+// A function for every kind of argument, result and C++ exception that bindings/shared/module.h
+// knows.
 #include <limits>
 #include <new>
 #include <stdexcept>
 
-#include "bindings/launch_error.h"
-#include "bindings/module.h"
+#include "bindings/shared/launch_error.h"
+#include "bindings/shared/module.h"
 
 at::Tensor same(const at::Tensor& x) { return x; }
 at::Tensor same_by_value(at::Tensor x) { return x; }

@@ -34,7 +34,7 @@ def shown_under(heading):
 
 # The error's name and its text are as CUDA gives them.
 LAUNCH_ERROR = """\
-#include "bindings/launch_error.h"
+#include "bindings/shared/launch_error.h"
 int main() {
   const LaunchError error("void elementwise(Cuda, ...)", "cudaErrorNoKernelImageForDevice",
                           "no kernel image is available for execution on the device", false);
@@ -163,7 +163,7 @@ def _(fault):
     fault.monkeypatch.setattr(toolchain, "nvcc_path", lambda: None)
     yield with_cuda_source(fault)
     _, middle, end = parts_of_source(
-        "bindings/op.h",
+        "bindings/shared/op.h",
         "(): argument '",
         " was built without CUDA code; ",
         "`python -m jit_loader doctor` says what CUDA needs here; then start Python again",

@@ -1,7 +1,7 @@
-// The conversions of kernels/vector.h, behind C functions; n is a multiple of 16.
+// The conversions of kernels/shared/vector.h, behind C functions; n is a multiple of 16.
 #include <stdint.h>
 
-#include "kernels/vector.h"
+#include "kernels/shared/vector.h"
 
 template <class T>
 void through(T* out, const T* in, int64_t n) {

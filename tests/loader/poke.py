@@ -8,7 +8,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FILES = {
     "kernels/poke.h": """\
 #pragma once
-#include "kernels/common.h"
+#include "kernels/shared/common.h"
 template <class T> void poke(Cpu, T* y, int64_t i);
 template <class T> void poke(Cuda where, T* y, int64_t i);
 """,
@@ -19,7 +19,7 @@ template <class T> void poke(Cpu, T*, int64_t) {}
 FOR_FLOATING(INSTANTIATE)
 """,
     "kernels/poke.cu": """\
-#include "kernels/common.cuh"
+#include "kernels/shared/common.cuh"
 #include "kernels/poke.h"
 
 template <class T>
@@ -37,7 +37,7 @@ FOR_FLOATING(INSTANTIATE)
 """,
     "bindings/poke.cpp": """\
 #include "kernels/poke.h"
-#include "bindings/op.h"
+#include "bindings/shared/op.h"
 at::Tensor forward(const at::Tensor& y, int64_t i) {
   const Op op("poke");
   op.run(y, [&](auto where, auto type) { poke(where, out(type, y), i); });
@@ -73,9 +73,7 @@ FAR = 1 << 40
 
 def write_project(folder):
     shutil.copytree(ROOT / "kernels", folder / "kernels")
-    (folder / "bindings").mkdir()
-    for name in ("op.h", "module.h", "module.cpp", "launch_error.h"):
-        shutil.copy(ROOT / "bindings" / name, folder / "bindings")
+    shutil.copytree(ROOT / "bindings/shared", folder / "bindings/shared")
     for name, text in FILES.items():
         (folder / name).write_text(text)
     return folder

@@ -99,10 +99,12 @@ def test_edited_kernel_is_in_force_for_all_who_asked(project):
     assert seen == [old, new], "nothing changed, nobody is told"
 
 
-def test_flags_of_the_wrapper_hold_for_who_gives_none(project):
+# differentiable.py, in bindings/shared/, loads the ops of the wrappers that use it.
+@pytest.mark.parametrize("path", ["bindings/answer.py", "bindings/shared/differentiable.py"])
+def test_flags_of_the_wrapper_hold_for_who_gives_none(project, path):
     def wrapper(flags):
         source = f"module = load_op('answer', extra_cflags={flags}, on_load=seen.append)"
-        exec(compile(source, str(project / "bindings" / "answer.py"), "exec"), outside)
+        exec(compile(source, str(project / path), "exec"), outside)
 
     seen = []
     outside = {"load_op": jit_loader.load_op, "seen": seen}
@@ -302,8 +304,9 @@ def test_cpp_library_of_the_process_is_linked_where_the_compiler_lacks_its_name(
 
 
 def test_binding_that_defines_its_module_itself_beside_the_shared_one(tmp_path, monkeypatch):
-    """bindings/module.cpp gives way to a PYBIND11_MODULE, or a plain PyInit_, of the binding."""
+    """module.cpp gives way to a PYBIND11_MODULE, or a plain PyInit_, of the binding."""
     monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
     project = write_project(tmp_path / "project")
-    shutil.copy(ROOT / "bindings" / "module.cpp", project / "bindings")
+    (project / "bindings" / "shared").mkdir()
+    shutil.copy(ROOT / "bindings/shared/module.cpp", project / "bindings/shared")
     assert jit_loader.load_op("answer", project=str(project)).get() == 42

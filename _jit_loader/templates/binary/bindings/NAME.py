@@ -1,6 +1,6 @@
 """NAME: a * b, element by element."""
 
-from bindings.differentiable import differentiable
+from bindings.shared.differentiable import differentiable
 
 
 # `saves`: what the gradient needs, names of arguments or "output".

@@ -1,7 +1,7 @@
-// NAME on the GPU, by the kernel in kernels/elementwise.cuh.
+// NAME on the GPU: the kernel is in kernels/shared/elementwise.cuh.
 #include "kernels/NAME.h"
 #include "kernels/NAME_math.h"
-#include "kernels/elementwise.cuh"
+#include "kernels/shared/elementwise.cuh"
 
 template <class T>
 void NAME(Cuda where, T* c, const T* a, const T* b, int64_t n) {

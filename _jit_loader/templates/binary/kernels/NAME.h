@@ -1,7 +1,7 @@
 // c[i] = a[i] * b[i] for every i in [0, n): contiguous arrays; c may be a or b.
 #pragma once
 
-#include "kernels/common.h"
+#include "kernels/shared/common.h"
 
 template <class T>
 void NAME(Cpu where, T* c, const T* a, const T* b, int64_t n);

@@ -1,7 +1,7 @@
-// NAME on the CPU, by the loop in kernels/elementwise.h, on several threads.
+// NAME on the CPU: the loop is in kernels/shared/elementwise.h.
 #include "kernels/NAME.h"
 #include "kernels/NAME_math.h"
-#include "kernels/elementwise.h"
+#include "kernels/shared/elementwise.h"
 
 template <class T>
 void NAME(Cpu where, T* c, const T* a, const T* b, int64_t n) {

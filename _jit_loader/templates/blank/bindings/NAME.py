@@ -1,6 +1,6 @@
 """NAME: a copy of x."""
 
-from bindings.differentiable import differentiable
+from bindings.shared.differentiable import differentiable
 
 
 # What the gradient needs, it is given where `saves` names it: saves=["x", "output"].

@@ -1,6 +1,6 @@
 // NAME on the GPU.
 #include "kernels/NAME.h"
-#include "kernels/common.cuh"
+#include "kernels/shared/common.cuh"
 
 constexpr int kThreads = 256;  // of a block
 

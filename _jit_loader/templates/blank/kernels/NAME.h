@@ -1,7 +1,7 @@
 // y[i] = x[i] for every i in [0, n): contiguous arrays. Say here what the op computes.
 #pragma once
 
-#include "kernels/common.h"
+#include "kernels/shared/common.h"
 
 // Results first, then inputs, then sizes; the same for CPU and GPU.
 template <class T>

@@ -1,6 +1,6 @@
 """NAME: x * x, element by element."""
 
-from bindings.differentiable import differentiable
+from bindings.shared.differentiable import differentiable
 
 
 # `saves`: what the gradient needs, names of arguments or "output".

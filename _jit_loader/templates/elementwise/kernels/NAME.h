@@ -1,7 +1,7 @@
 // y[i] = x[i] * x[i] for every i in [0, n): contiguous arrays; y may be x.
 #pragma once
 
-#include "kernels/common.h"
+#include "kernels/shared/common.h"
 
 template <class T>
 void NAME(Cpu where, T* y, const T* x, int64_t n);

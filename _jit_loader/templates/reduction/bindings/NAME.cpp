@@ -1,7 +1,7 @@
 // NAME for PyTorch: checks the arguments, makes the result, calls the kernel.
 #include "kernels/NAME.h"
 
-#include "bindings/op.h"
+#include "bindings/shared/op.h"
 
 at::Tensor forward(const at::Tensor& x) {
   const Op op("NAME");  // as error messages call it

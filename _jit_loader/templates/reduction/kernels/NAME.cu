@@ -1,7 +1,7 @@
-// NAME on the GPU, by the kernel in kernels/reduction.cuh.
+// NAME on the GPU: the kernel is in kernels/shared/reduction.cuh.
 #include "kernels/NAME.h"
 #include "kernels/NAME_math.h"
-#include "kernels/reduction.cuh"
+#include "kernels/shared/reduction.cuh"
 
 // Identity: what is done with the sum in the end, here nothing; a norm would take a root.
 template <class T>

@@ -1,7 +1,7 @@
-// NAME on the CPU, by the loops in kernels/reduction.h, on several threads.
+// NAME on the CPU: the loop is in kernels/shared/reduction.h.
 #include "kernels/NAME.h"
 #include "kernels/NAME_math.h"
-#include "kernels/reduction.h"
+#include "kernels/shared/reduction.h"
 
 // Identity: what is done with the sum in the end, here nothing; a norm would take a root.
 template <class T>

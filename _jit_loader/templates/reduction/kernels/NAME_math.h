@@ -1,7 +1,7 @@
 // What is added up. The gradient is in bindings/NAME.py: change both.
 #pragma once
 
-#include "kernels/half.h"
+#include "kernels/shared/half.h"
 
 // What an element adds to the result.
 struct Name {

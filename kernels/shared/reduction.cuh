@@ -13,8 +13,8 @@
 // launch): the sum of 2^20 floats takes 7.4 us on an H200 rather than 8.7.
 #pragma once
 
-#include "kernels/elementwise.cuh"
-#include "kernels/partial_sums.h"
+#include "kernels/shared/elementwise.cuh"
+#include "kernels/shared/partial_sums.h"
 
 constexpr int kWarp = 32;
 constexpr int kFewThreads = 256;

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#include "kernels/half.h"
+#include "kernels/shared/half.h"
 
 // Run on the CPU. The caller says how the work is spread over threads, as a CUDA caller gives a
 // stream: `parallel_for` splits [0, n) into ranges of at least `grain` elements, calls

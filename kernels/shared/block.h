@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-#include "kernels/vector.h"
+#include "kernels/shared/vector.h"
 
 constexpr int kBlock = 64;
 

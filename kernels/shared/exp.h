@@ -7,7 +7,7 @@
 // 0, those above the largest are infinity, and not-a-number stays so.
 #pragma once
 
-#include "kernels/half.h"
+#include "kernels/shared/half.h"
 
 // 2^n for a whole n in [-150, 150].
 HOST_DEVICE float power_of_two(int32_t n) {

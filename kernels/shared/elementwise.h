@@ -8,9 +8,9 @@
 
 #include <type_traits>
 
-#include "kernels/block.h"
-#include "kernels/common.h"
-#include "kernels/pair.h"
+#include "kernels/shared/block.h"
+#include "kernels/shared/common.h"
+#include "kernels/shared/pair.h"
 
 template <class T>
 void store(T* to, int64_t i, Accumulate<T> value) {

@@ -13,8 +13,8 @@
 
 #include <type_traits>
 
-#include "kernels/block.h"
-#include "kernels/partial_sums.h"
+#include "kernels/shared/block.h"
+#include "kernels/shared/partial_sums.h"
 
 // The sum of n > 0 values, which it overwrites: the second half is added to the first, again and
 // again.

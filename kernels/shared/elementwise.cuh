@@ -12,8 +12,8 @@
 // element.
 #pragma once
 
-#include "kernels/common.cuh"
-#include "kernels/pair.h"
+#include "kernels/shared/common.cuh"
+#include "kernels/shared/pair.h"
 
 // A variant of an op chooses another by this macro: load_op("add2",
 // defines={"THREADS_PER_BLOCK": 256}), as examples/tune_add2.py does.

@@ -4,7 +4,7 @@
 // A binding with a PYBIND11_MODULE of its own has that instead: what is weak here gives way.
 #include <pybind11/pybind11.h>
 
-// As bindings/module.h declares them, which would bring PyTorch's headers too.
+// As bindings/shared/module.h declares them, which would bring PyTorch's headers too.
 [[gnu::weak]] void define_module(PyObject* module);
 void set_python_error();
 

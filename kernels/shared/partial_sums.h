@@ -6,7 +6,7 @@
 // bits on every one.
 #pragma once
 
-#include "kernels/common.h"
+#include "kernels/shared/common.h"
 
 // On the CPU: what is added up before sums are added in pairs. Longer chunks lose digits: with
 // 16384, 2^24 times 0.1f is wrong by 2.4e-6, with 4096 by 0.6e-6, torch.sum by 0.5e-6.

@@ -21,9 +21,9 @@
 #include <cstdlib>
 #include <string>
 
-#include "bindings/launch_error.h"
-#include "bindings/module.h"
-#include "kernels/common.h"
+#include "bindings/shared/launch_error.h"
+#include "bindings/shared/module.h"
+#include "kernels/shared/common.h"
 
 // The dtype switch hands its choice on as a value: in(type, x) and out(type, y) are the memory of
 // x and y as pointers of that type.

@@ -1,8 +1,8 @@
 // What every .cu file shares.
 #pragma once
 
-#include "kernels/common.h"
-#include "kernels/launch_error.h"
+#include "kernels/shared/common.h"
+#include "kernels/shared/launch_error.h"
 
 // How many blocks cover n elements, or threads, of which each block takes so many.
 inline unsigned blocks_for(int64_t n, int64_t per_block) {

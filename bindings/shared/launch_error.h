@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "kernels/launch_error.h"
+#include "kernels/shared/launch_error.h"
 
 inline std::string launch_error(const char* op, const LaunchError& error) {
   std::string message = op + std::string("(): ") + error.what();

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-#include "kernels/half.h"
+#include "kernels/shared/half.h"
 
 #if defined(__AVX512F__)
 constexpr int kVectorBytes = 64;

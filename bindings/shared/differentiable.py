@@ -61,7 +61,8 @@ AUTOCAST_KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU).add(
     torch._C.DispatchKey.AutocastCUDA
 )
 # In torch.ops. A package made of these files (jit_loader export --wheel) has its own.
-NAMESPACE = "jit_loader" if __package__ == "bindings" else __package__
+_package = __package__.partition(".")[0]
+NAMESPACE = "jit_loader" if _package == "bindings" else _package
 AUTOCAST_FROM = (torch.float32, torch.float16, torch.bfloat16)  # as PyTorch: not from float64
 
 # Where this module is executed anew, they are as they were.
@@ -329,7 +330,7 @@ def differentiable(
         def tell_dtensor(args):
             module = sys.modules.get("torch.distributed.tensor")
             if module is not None and any(isinstance(x, module.DTensor) for x in args):
-                from bindings.sharding import register
+                from bindings.shared.sharding import register
 
                 register(op, sharding, linear)
 

@@ -7,7 +7,7 @@
 // correction, and for n = 0 that is the result. For n < 0 it is 2^n (e^r - 1) + (2^n - 1).
 #pragma once
 
-#include "kernels/exp.h"
+#include "kernels/shared/exp.h"
 
 HOST_DEVICE float exponential_minus_one(float x) {
 #ifdef __CUDA_ARCH__
