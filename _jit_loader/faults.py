@@ -44,7 +44,7 @@ def advice(error):
     text = str(error)
     if not isinstance(error, RuntimeError) or not FAULT.search(text):
         return None
-    if "python -m jit_loader check" in text:  # bindings/shared/launch_error.h has said it
+    if "python -m jit_loader check" in text:  # bindings/shared/launch_error_message.h has said it
         return None
     is_blocking = os.environ.get("CUDA_LAUNCH_BLOCKING") == "1"
     lines = ["jit_loader: a CUDA kernel has failed"]

@@ -11,7 +11,7 @@ constexpr int kRowThreads = 8;
 
 template <class T, bool vectors>
 struct Columns {
-  static constexpr int kCount = vectors ? kLanes<T> : 1;
+  static constexpr int kCount = vectors ? kVectorSize<T> : 1;
   Accumulate<T> value[kCount];
 };
 
@@ -19,9 +19,9 @@ template <class T, bool vectors>
 __device__ Columns<T, vectors> load_columns(const T* from) {
   Columns<T, vectors> columns;
   if constexpr (vectors) {
-    const Vector<T> vector = load_vector(from);
+    const AlignedVector<T> vector = load_vector(from);
 #pragma unroll
-    for (int k = 0; k < kLanes<T>; ++k) columns.value[k] = widen(vector.lane[k]);
+    for (int k = 0; k < kVectorSize<T>; ++k) columns.value[k] = widen(vector.value[k]);
   } else {
     columns.value[0] = widen(*from);
   }
@@ -183,11 +183,12 @@ __global__ void __launch_bounds__(kColumnThreads* kRowThreads)
 
 namespace {
 
-constexpr dim3 kBlockOfThreads(kColumnThreads, kRowThreads);
+constexpr dim3 kBlockShape(kColumnThreads, kRowThreads);
 
 template <class T, class... More>
 bool vectors_fit(int64_t state, const T* first, const More*... more) {
-  return state % kLanes<T> == 0 && ((address_bits(first) | ... | address_bits(more)) % 16) == 0;
+  return state % kVectorSize<T> == 0 &&
+         ((address_bits(first) | ... | address_bits(more)) % 16) == 0;
 }
 
 }  // namespace
@@ -197,10 +198,10 @@ void lltm(Cuda where, T* new_h, T* new_cell, const T* gates, const T* bias, cons
           int64_t batch, int64_t state) {
   if (batch == 0 || state == 0) return;
   const bool vectors = vectors_fit(state, gates, bias, old_cell, new_h, new_cell);
-  const int64_t across = blocks_for(state, kColumnThreads * (vectors ? kLanes<T> : 1));
+  const int64_t across = blocks_for(state, kColumnThreads * (vectors ? kVectorSize<T> : 1));
   const int64_t blocks = blocks_for(batch, kRowThreads) * across;
   const auto kernel = vectors ? step<T, true> : step<T, false>;
-  kernel<<<static_cast<unsigned>(blocks), kBlockOfThreads, 0, stream_of(where)>>>(
+  kernel<<<static_cast<unsigned>(blocks), kBlockShape, 0, stream_of(where)>>>(
       new_h, new_cell, gates, bias, old_cell, batch, state, static_cast<unsigned>(across));
   check_launch(__PRETTY_FUNCTION__);
 }
@@ -214,9 +215,9 @@ void lltm_backward(Cuda where, T* d_gates, T* d_bias, T* d_cell, Accumulate<T>* 
   if (tiles > 0) {
     const bool vectors =
         vectors_fit(state, gates, bias, new_cell, grad_h, grad_cell, d_gates, d_bias, d_cell);
-    const int64_t across = blocks_for(state, kColumnThreads * (vectors ? kLanes<T> : 1));
+    const int64_t across = blocks_for(state, kColumnThreads * (vectors ? kVectorSize<T> : 1));
     const auto kernel = vectors ? step_backward<T, true> : step_backward<T, false>;
-    kernel<<<static_cast<unsigned>(tiles * across), kBlockOfThreads, 0, stream_of(where)>>>(
+    kernel<<<static_cast<unsigned>(tiles * across), kBlockShape, 0, stream_of(where)>>>(
         d_gates, d_bias, d_cell, tiles > 1 ? sums : nullptr, grad_h, grad_cell, gates, bias,
         new_cell, batch, state, static_cast<unsigned>(across));
     check_launch(__PRETTY_FUNCTION__);
@@ -224,7 +225,7 @@ void lltm_backward(Cuda where, T* d_gates, T* d_bias, T* d_cell, Accumulate<T>* 
   if (d_bias != nullptr && tiles != 1) {
     const int64_t n = 3 * state;
     const unsigned blocks = blocks_for(n, kColumnThreads);
-    sum_tiles<<<blocks, kBlockOfThreads, 0, stream_of(where)>>>(d_bias, sums, tiles, n);
+    sum_tiles<<<blocks, kBlockShape, 0, stream_of(where)>>>(d_bias, sums, tiles, n);
     check_launch(__PRETTY_FUNCTION__);
   }
 }

@@ -7,13 +7,13 @@
 // ELU for alpha = 1: x above 0, e^x - 1 below.
 template <class T>
 HOST_DEVICE T elu(T x) {
-  return choose(x > T{0}, x, exponential_minus_one(choose(x > T{0}, T{0}, x)));
+  return select(x > T{0}, x, exponential_minus_one(select(x > T{0}, T{0}, x)));
 }
 
 // 1 at 0 and above, e^x below: no exponential is taken of a large x.
 template <class T>
 HOST_DEVICE T elu_derivative(T x) {
-  return exponential(choose(x > T{0}, T{0}, x));
+  return exponential(select(x > T{0}, T{0}, x));
 }
 
 // Of one element: (new_h, new_cell).

@@ -5,7 +5,7 @@
 #include <type_traits>
 
 #include "kernels/shared/block.h"
-#include "kernels/shared/vector.h"
+#include "kernels/shared/simd.h"
 #include "kernels/trilinear_interpolation.h"
 #include "kernels/trilinear_interpolation_math.h"
 
@@ -164,9 +164,9 @@ bool has_long_rows(const Tile& tile) { return tile.columns >= kLongRow; }
 // one before.
 template <class T, class Each>
 void for_vectors(int64_t column, int64_t columns, const Each& vector) {
-  static_assert(kLanes<T> <= kLongRow);
-  for (; column < columns; column += kLanes<T>) {
-    vector(std::min(column, columns - kLanes<T>));
+  static_assert(kSimdLanes<T> <= kLongRow);
+  for (; column < columns; column += kSimdLanes<T>) {
+    vector(std::min(column, columns - kSimdLanes<T>));
   }
 }
 
@@ -177,13 +177,13 @@ constexpr int kAdjacentVectors = 4;
 template <class T, int vectors>
 void interpolate_vectors(T* out, const T* corners, int64_t f,
                          const Weights<Accumulate<T>>& weight) {
-  Vector<T> sums[vectors] = {};
+  Simd<T> sums[vectors] = {};
   for (int k = 0; k < kCorners; ++k) {
     for (int i = 0; i < vectors; ++i) {
-      sums[i] += weight.corner[k] * load_vector(corners + k * f + i * kLanes<T>);
+      sums[i] += weight.corner[k] * load_simd(corners + k * f + i * kSimdLanes<T>);
     }
   }
-  for (int i = 0; i < vectors; ++i) store_vector(out + i * kLanes<T>, sums[i]);
+  for (int i = 0; i < vectors; ++i) store_simd(out + i * kSimdLanes<T>, sums[i]);
 }
 
 // out, grad: of the tile's first row and column in an array (n, f); feats, dfeats: in (n, 8, f).
@@ -194,7 +194,7 @@ void interpolate_rows(const Tile& tile, T* out, const T* feats, int64_t f,
     const Weights<Accumulate<T>> weight = weights[row];
     T* to = out + row * f;
     const T* corners = feats + row * kCorners * f;
-    constexpr int64_t kStep = kAdjacentVectors * kLanes<T>;
+    constexpr int64_t kStep = kAdjacentVectors * kSimdLanes<T>;
     int64_t column = 0;
     for (; column + kStep <= tile.columns; column += kStep) {
       interpolate_vectors<T, kAdjacentVectors>(to + column, corners + column, f, weight);
@@ -212,8 +212,8 @@ void distribute_rows(const Tile& tile, T* dfeats, const T* grad, int64_t f,
     const Weights<Accumulate<T>> weight = weights[row];
     for_vectors<T>(0, tile.columns, [=](int64_t column) {
       T* corners = dfeats + row * kCorners * f + column;
-      const Vector<T> g = load_vector(grad + row * f + column);
-      for (int k = 0; k < kCorners; ++k) store_vector(corners + k * f, weight.corner[k] * g);
+      const Simd<T> g = load_simd(grad + row * f + column);
+      for (int k = 0; k < kCorners; ++k) store_simd(corners + k * f, weight.corner[k] * g);
     });
   }
 }
@@ -257,7 +257,7 @@ Position<Value> scaled_derivative(const Value& grad, const Value (&values)[kCorn
 }
 
 constexpr int kCacheLine = 64;
-constexpr int kMostPrefetchedBytes = 16384;  // half of a small L1 cache
+constexpr int kMaxPrefetchedBytes = 16384;  // half of a small L1 cache
 
 // The sum over a row's columns, kLongRow at a time, the same for every width of vectors. Meanwhile
 // the next row's corners are asked for, if the cache can keep them: else rows of up to 512 floats
@@ -267,26 +267,27 @@ template <class T>
 Position<Accumulate<T>> derivative_of_row(const T* grad, const T* feats, int64_t f,
                                           const Position<Accumulate<T>>& at, int64_t columns) {
   const int64_t end = columns - columns % kLongRow;
-  const bool prefetches = kCorners * f * sizeof(T) <= kMostPrefetchedBytes;
-  Position<Vector<T>> sums[kLongRow / kLanes<T>];
-  for (int i = 0; i < kLongRow / kLanes<T>; ++i) {
-    const bool begins_line = prefetches && i * kLanes<T> * sizeof(T) % kCacheLine == 0;
-    Position<Vector<T>> sum{};  // in registers
-    for (int64_t column = i * kLanes<T>; column < end; column += kLongRow) {
-      Vector<T> values[kCorners];
+  const bool prefetches = kCorners * f * sizeof(T) <= kMaxPrefetchedBytes;
+  Position<Simd<T>> sums[kLongRow / kSimdLanes<T>];
+  for (int i = 0; i < kLongRow / kSimdLanes<T>; ++i) {
+    const bool begins_line = prefetches && i * kSimdLanes<T> * sizeof(T) % kCacheLine == 0;
+    Position<Simd<T>> sum{};  // in registers
+    for (int64_t column = i * kSimdLanes<T>; column < end; column += kLongRow) {
+      Simd<T> values[kCorners];
       for (int k = 0; k < kCorners; ++k) {
         const T* corner = feats + k * f + column;
         if (begins_line) __builtin_prefetch(corner + kCorners * f);
-        values[k] = load_vector(corner);
+        values[k] = load_simd(corner);
       }
-      add(sum, scaled_derivative(load_vector(grad + column), values, at));
+      add(sum, scaled_derivative(load_simd(grad + column), values, at));
     }
     sums[i] = sum;
   }
   Position<Accumulate<T>> lanes[kLongRow];
   for (int lane = 0; lane < kLongRow; ++lane) {
-    const Position<Vector<T>>& sum = sums[lane / kLanes<T>];
-    lanes[lane] = {sum.u[lane % kLanes<T>], sum.v[lane % kLanes<T>], sum.w[lane % kLanes<T>]};
+    const Position<Simd<T>>& sum = sums[lane / kSimdLanes<T>];
+    lanes[lane] = {sum.u[lane % kSimdLanes<T>], sum.v[lane % kSimdLanes<T>],
+                   sum.w[lane % kSimdLanes<T>]};
   }
   for (int lane = 0; end + lane < columns; ++lane) {
     const int64_t column = end + lane;

@@ -21,7 +21,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "bindings/shared/launch_error.h"
+#include "bindings/shared/launch_error_message.h"
 #include "bindings/shared/module.h"
 #include "kernels/shared/common.h"
 
@@ -183,7 +183,7 @@ class Op {
         try {
           body(where, type);
         } catch (const LaunchError& error) {
-          TORCH_CHECK(false, launch_error(name_, error));
+          TORCH_CHECK(false, launch_error_message(name_, error));
         }
       }
 #endif

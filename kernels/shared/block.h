@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-#include "kernels/shared/vector.h"
+#include "kernels/shared/simd.h"
 
 constexpr int kBlock = 64;
 
@@ -21,8 +21,8 @@ struct Block {
 inline Block<Half> load_block(const Half* from) {
   Block<Half> block;
 #ifdef __F16C__
-  for (int i = 0; i < kBlock; i += kLanes<Half>) {
-    const Vector<Half> floats = load_vector(from + i);
+  for (int i = 0; i < kBlock; i += kSimdLanes<Half>) {
+    const Simd<Half> floats = load_simd(from + i);
     memcpy(block.value + i, &floats, sizeof(floats));
   }
 #else
@@ -33,10 +33,10 @@ inline Block<Half> load_block(const Half* from) {
 
 inline void store_block(Half* to, const Block<Half>& block) {
 #ifdef __F16C__
-  for (int i = 0; i < kBlock; i += kLanes<Half>) {
-    Vector<Half> floats;
+  for (int i = 0; i < kBlock; i += kSimdLanes<Half>) {
+    Simd<Half> floats;
     memcpy(&floats, block.value + i, sizeof(floats));
-    store_vector(to + i, floats);
+    store_simd(to + i, floats);
   }
 #else
   for (int i = 0; i < kBlock; ++i) to[i] = narrow<Half>(block.value[i]);

@@ -4,6 +4,8 @@
 #include "kernels/shared/common.h"
 #include "kernels/shared/launch_error.h"
 
+constexpr int kWarpSize = 32;
+
 // How many blocks cover n elements, or threads, of which each block takes so many.
 inline unsigned blocks_for(int64_t n, int64_t per_block) {
   return static_cast<unsigned>((n + per_block - 1) / per_block);

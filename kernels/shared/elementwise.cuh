@@ -25,11 +25,11 @@ static_assert(kThreadsPerBlock % 32 == 0 && kThreadsPerBlock >= 32 && kThreadsPe
               "THREADS_PER_BLOCK must be a multiple of 32 from 32 to 1024");
 
 template <class T>
-constexpr int kLanes = 16 / sizeof(T);
+constexpr int kVectorSize = 16 / sizeof(T);
 
 template <class T>
-struct Vector {
-  T lane[kLanes<T>];
+struct AlignedVector {
+  T value[kVectorSize<T>];
 };
 
 // How many vectors of each array a thread has, by the number of arrays: 16-bit numbers of one input
@@ -38,9 +38,9 @@ struct Vector {
 // VECTORS_PER_THREAD chooses another number for all, likewise.
 template <class T, int arrays>
 #ifdef VECTORS_PER_THREAD
-constexpr int kVectors = VECTORS_PER_THREAD;
+constexpr int kVectorsPerThread = VECTORS_PER_THREAD;
 #else
-constexpr int kVectors = arrays == 2 && sizeof(T) == 2 ? 2 : 1;
+constexpr int kVectorsPerThread = arrays == 2 && sizeof(T) == 2 ? 2 : 1;
 #endif
 
 template <class Out>
@@ -50,19 +50,19 @@ constexpr int kOutputs<Pair<T>> = 2;
 
 // From a thread's vector to its next: a block's threads have all of one vector first.
 template <class T>
-constexpr int64_t kStride = int64_t{kThreadsPerBlock} * kLanes<T>;
+constexpr int64_t kStride = int64_t{kThreadsPerBlock} * kVectorSize<T>;
 
 // Through uint4, which is one 16-byte instruction for 8 lanes of 16 bits as well.
 template <class T>
-__device__ Vector<T> load_vector(const T* from) {
+__device__ AlignedVector<T> load_vector(const T* from) {
   const uint4 bits = *reinterpret_cast<const uint4*>(from);
-  Vector<T> vector;
+  AlignedVector<T> vector;
   memcpy(&vector, &bits, sizeof(bits));
   return vector;
 }
 
 template <class T>
-__device__ void store_vector(T* to, const Vector<T>& vector) {
+__device__ void store_vector(T* to, const AlignedVector<T>& vector) {
   uint4 bits;
   memcpy(&bits, &vector, sizeof(bits));
   *reinterpret_cast<uint4*>(to) = bits;
@@ -82,19 +82,20 @@ __device__ void store(Pair<T*> to, int64_t i, Pair<A> value) {
 // The results of one vector, from element i on.
 template <class T>
 __device__ void store_results(T* to, int64_t i, const Accumulate<T>* results) {
-  Vector<T> vector;
+  AlignedVector<T> vector;
 #pragma unroll
-  for (int lane = 0; lane < kLanes<T>; ++lane) vector.lane[lane] = narrow<T>(results[lane]);
+  for (int element = 0; element < kVectorSize<T>; ++element)
+    vector.value[element] = narrow<T>(results[element]);
   store_vector(to + i, vector);
 }
 
 template <class T, class A>
 __device__ void store_results(Pair<T*> to, int64_t i, const Pair<A>* results) {
-  A first[kLanes<T>], second[kLanes<T>];
+  A first[kVectorSize<T>], second[kVectorSize<T>];
 #pragma unroll
-  for (int lane = 0; lane < kLanes<T>; ++lane) {
-    first[lane] = results[lane].first;
-    second[lane] = results[lane].second;
+  for (int element = 0; element < kVectorSize<T>; ++element) {
+    first[element] = results[element].first;
+    second[element] = results[element].second;
   }
   store_results(to.first, i, first);
   store_results(to.second, i, second);
@@ -102,7 +103,7 @@ __device__ void store_results(Pair<T*> to, int64_t i, const Pair<A>* results) {
 
 template <class T, int count>
 struct Vectors {
-  Vector<T> at[count];
+  AlignedVector<T> at[count];
 };
 
 template <int count, class T>
@@ -115,13 +116,13 @@ __device__ Vectors<T, count> load_vectors(const T* from) {
 
 // All that a thread reads is read before it writes, so that the reads do not wait for each other.
 template <class Formula, class T, int count, class Out, class... In>
-__device__ void formula_of_vectors(int64_t begin, Out out, const Vectors<In, count>&... in) {
+__device__ void apply_to_vectors(int64_t begin, Out out, const Vectors<In, count>&... in) {
 #pragma unroll
   for (int v = 0; v < count; ++v) {
-    decltype(Formula()(widen(in.at[0].lane[0])...)) results[kLanes<T>];
+    decltype(Formula()(widen(in.at[0].value[0])...)) results[kVectorSize<T>];
 #pragma unroll
-    for (int lane = 0; lane < kLanes<T>; ++lane) {
-      results[lane] = Formula()(widen(in.at[v].lane[lane])...);
+    for (int element = 0; element < kVectorSize<T>; ++element) {
+      results[element] = Formula()(widen(in.at[v].value[element])...);
     }
     store_results(out, begin + v * kStride<T>, results);
   }
@@ -130,14 +131,14 @@ __device__ void formula_of_vectors(int64_t begin, Out out, const Vectors<In, cou
 template <class Formula, class T, class Out, class... In>
 __global__ void __launch_bounds__(kThreadsPerBlock)
     elementwise_vectors(int64_t n, Out out, const In*... in) {
-  constexpr int count = kVectors<T, kOutputs<Out> + sizeof...(In)>;
-  const int64_t begin = blockIdx.x * (count * kStride<T>)+threadIdx.x * kLanes<T>;
-  if (begin + (count - 1) * kStride<T> + kLanes<T> <= n) {
-    formula_of_vectors<Formula, T, count>(begin, out, load_vectors<count>(in + begin)...);
+  constexpr int count = kVectorsPerThread<T, kOutputs<Out> + sizeof...(In)>;
+  const int64_t begin = blockIdx.x * (count * kStride<T>)+threadIdx.x * kVectorSize<T>;
+  if (begin + (count - 1) * kStride<T> + kVectorSize<T> <= n) {
+    apply_to_vectors<Formula, T, count>(begin, out, load_vectors<count>(in + begin)...);
     return;
   }
   for (int64_t first = begin; first < n; first += kStride<T>) {
-    for (int64_t i = first; i < n && i < first + kLanes<T>; ++i) {
+    for (int64_t i = first; i < n && i < first + kVectorSize<T>; ++i) {
       store(out, i, Formula()(widen(in[i])...));
     }
   }
@@ -146,7 +147,7 @@ __global__ void __launch_bounds__(kThreadsPerBlock)
 template <class Formula, class T, class Out, class... In>
 __global__ void __launch_bounds__(kThreadsPerBlock)
     elementwise_scalars(int64_t n, Out out, const In*... in) {
-  constexpr int count = kVectors<T, kOutputs<Out> + sizeof...(In)> * kLanes<T>;
+  constexpr int count = kVectorsPerThread<T, kOutputs<Out> + sizeof...(In)> * kVectorSize<T>;
   int64_t i = int64_t{blockIdx.x} * kThreadsPerBlock * count + threadIdx.x;
 #pragma unroll
   for (int element = 0; element < count; ++element, i += kThreadsPerBlock) {
@@ -168,7 +169,8 @@ uintptr_t address_bits(Pair<T*> arrays) {
 template <class Formula, class Out, class T, class... In>
 void elementwise(Cuda where, int64_t n, Out out, const T* first, const In*... rest) {
   if (n == 0) return;
-  constexpr int64_t per_block = kVectors<T, kOutputs<Out> + 1 + sizeof...(In)> * kStride<T>;
+  constexpr int64_t per_block =
+      kVectorsPerThread<T, kOutputs<Out> + 1 + sizeof...(In)> * kStride<T>;
   const unsigned grid = blocks_for(n, per_block);
   const bool aligned =
       (((address_bits(out) | address_bits(first)) | ... | address_bits(rest)) % 16) == 0;

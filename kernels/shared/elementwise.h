@@ -24,14 +24,14 @@ void store(Pair<T*> to, int64_t i, Pair<A> value) {
 }
 
 template <class Formula, class T, class... In>
-void formula_of_blocks(T* to, const Block<In>&... in) {
+void apply_to_blocks(T* to, const Block<In>&... in) {
   Block<T> result;
   for (int i = 0; i < kBlock; ++i) result.value[i] = Formula()(in.value[i]...);
   store_block(to, result);
 }
 
 template <class Formula, class T, class... In>
-void formula_of_blocks(Pair<T*> to, const Block<In>&... in) {
+void apply_to_blocks(Pair<T*> to, const Block<In>&... in) {
   Block<T> first, second;
   for (int i = 0; i < kBlock; ++i) {
     const auto result = Formula()(in.value[i]...);
@@ -43,12 +43,12 @@ void formula_of_blocks(Pair<T*> to, const Block<In>&... in) {
 }
 
 template <class T>
-T* from(T* out, int64_t i) {
+T* offset_by(T* out, int64_t i) {
   return out + i;
 }
 
 template <class T>
-Pair<T*> from(Pair<T*> out, int64_t i) {
+Pair<T*> offset_by(Pair<T*> out, int64_t i) {
   return {out.first + i, out.second + i};
 }
 
@@ -58,7 +58,7 @@ void elementwise(Cpu where, int64_t n, Out out, const In*... in) {
     int64_t i = begin;
     if constexpr ((std::is_same_v<In, Half> && ...)) {
       for (; i + kBlock <= end; i += kBlock) {
-        formula_of_blocks<Formula>(from(out, i), load_block(in + i)...);
+        apply_to_blocks<Formula>(offset_by(out, i), load_block(in + i)...);
       }
     }
     for (; i < end; ++i) store(out, i, Formula()(widen(in[i])...));

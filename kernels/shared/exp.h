@@ -21,9 +21,8 @@ HOST_DEVICE double power_of_two(int64_t n) {
   return value;
 }
 
-// yes where the condition holds, no where not: by masks, as select in half.h. Of ?: g++ makes a
-// branch wherever one side is a constant or saves work, and then it does not vectorise the loop.
-HOST_DEVICE float choose(bool condition, float yes, float no) {
+// The same for floats: of ?: g++ makes a branch wherever one side is a constant or saves work.
+HOST_DEVICE float select(bool condition, float yes, float no) {
 #ifdef __CUDA_ARCH__
   return condition ? yes : no;
 #else
@@ -31,7 +30,7 @@ HOST_DEVICE float choose(bool condition, float yes, float no) {
 #endif
 }
 
-HOST_DEVICE double choose(bool condition, double yes, double no) {
+HOST_DEVICE double select(bool condition, double yes, double no) {
 #ifdef __CUDA_ARCH__
   return condition ? yes : no;
 #else
@@ -95,8 +94,8 @@ HOST_DEVICE float exponential(float x) {
 #ifdef __CUDA_ARCH__
   return expf(x);
 #else
-  x = choose(x > 89.0f, 89.0f, x);  // e^89 is infinite, e^-104 zero
-  x = choose(x < -104.0f, -104.0f, x);
+  x = select(x > 89.0f, 89.0f, x);  // e^89 is infinite, e^-104 zero
+  x = select(x < -104.0f, -104.0f, x);
   const auto [n, rest] = split_exponent(x);
   const int32_t half = n >> 1;
   return (rest + 1.0f) * power_of_two(half) * power_of_two(n - half);
@@ -107,8 +106,8 @@ HOST_DEVICE double exponential(double x) {
 #ifdef __CUDA_ARCH__
   return exp(x);
 #else
-  x = choose(x > 710.0, 710.0, x);  // e^710 is infinite, e^-746 zero
-  x = choose(x < -746.0, -746.0, x);
+  x = select(x > 710.0, 710.0, x);  // e^710 is infinite, e^-746 zero
+  x = select(x < -746.0, -746.0, x);
   const auto [n, rest] = split_exponent(x);
   // Not n >> 1, which AVX2 lacks for signed numbers of 64 bits.
   const int64_t half = static_cast<int64_t>(static_cast<uint64_t>(n + 2048) >> 1) - 1024;

@@ -16,62 +16,62 @@
 #include "kernels/shared/elementwise.cuh"
 #include "kernels/shared/partial_sums.h"
 
-constexpr int kWarp = 32;
-constexpr int kFewThreads = 256;
-constexpr int kManyThreads = 1024;
-constexpr int kElementsOfThread = kTile / kFewThreads;
+constexpr int kSmallBlockSize = 256;
+constexpr int kLargeBlockSize = 1024;
+constexpr int kElementsPerThread = kReductionTile / kSmallBlockSize;
 
 // Several blocks have few threads each, and so has an only one up to here: 2^12 floats take 1.4 us
 // with few and 2.3 with many, 2^14 2.2 and 2.1, 2^16 4.8 and 3.0 (an H200, in a CUDA graph).
-constexpr int64_t kElementsOfFewThreads = 2 * kTile;
+constexpr int64_t kMaxElementsOfSmallBlock = 2 * kReductionTile;
 
 // The sum of `value` over the threads of the block, valid in thread 0. Every thread must call it,
 // once in a kernel.
 template <int threads, class Sum>
 __device__ Sum block_sum(Sum value) {
-  __shared__ Sum warps[threads / kWarp];
+  __shared__ Sum warps[threads / kWarpSize];
 #pragma unroll
-  for (int distance = kWarp / 2; distance > 0; distance /= 2) {
+  for (int distance = kWarpSize / 2; distance > 0; distance /= 2) {
     value += __shfl_down_sync(0xffffffffu, value, distance);
   }
-  if (threadIdx.x % kWarp == 0) warps[threadIdx.x / kWarp] = value;
+  if (threadIdx.x % kWarpSize == 0) warps[threadIdx.x / kWarpSize] = value;
   __syncthreads();
   Sum sum = warps[0];
 #pragma unroll
-  for (int warp = 1; warp < threads / kWarp; ++warp) sum += warps[warp];
+  for (int warp = 1; warp < threads / kWarpSize; ++warp) sum += warps[warp];
   return sum;
 }
 
 // Waits until the kernel before in the stream has ended and its memory can be read, where this one
 // was launched before that.
-__device__ inline void wait_for_the_kernel_before() {
+__device__ inline void wait_for_previous_kernel() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
 
 // Lets the kernel behind in the stream be launched, if it will wait as above.
-__device__ inline void let_the_next_kernel_wait() {
+__device__ inline void allow_next_kernel_to_launch() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;");
 #endif
 }
 
 template <class Formula, class Sum, class T, class... In>
-__device__ void add_vectors(Sum* lanes, const Vector<T>& first, const Vector<In>&... rest) {
+__device__ void add_vectors(Sum* sums, const AlignedVector<T>& first,
+                            const AlignedVector<In>&... rest) {
 #pragma unroll
-  for (int lane = 0; lane < kLanes<T>; ++lane) {
-    lanes[lane] += Formula()(widen(first.lane[lane]), widen(rest.lane[lane])...);
+  for (int element = 0; element < kVectorSize<T>; ++element) {
+    sums[element] += Formula()(widen(first.value[element]), widen(rest.value[element])...);
   }
 }
 
 // A thread's own sums, one for each lane of its vectors, in pairs.
 template <int count, class Sum>
-__device__ Sum sum_in_pairs(const Sum* lanes) {
+__device__ Sum pairwise_sum(const Sum* sums) {
   if constexpr (count == 1) {
-    return lanes[0];
+    return sums[0];
   } else {
-    return sum_in_pairs<count / 2>(lanes) + sum_in_pairs<count / 2>(lanes + count / 2);
+    return pairwise_sum<count / 2>(sums) + pairwise_sum<count / 2>(sums + count / 2);
   }
 }
 
@@ -86,35 +86,35 @@ template <int threads, class Formula, class Finish, class Out, class T, class...
 __global__ void __launch_bounds__(threads)
     reduce_tiles(int64_t n, bool aligned, Out* out, Accumulate<T>* scratch, const T* first,
                  const In*... rest) {
-  constexpr int kStep = threads * kLanes<T>;
-  constexpr int kSteps = kElementsOfThread / kLanes<T>;
-  constexpr int64_t kTileOfBlock = threads * kElementsOfThread;
+  constexpr int kStep = threads * kVectorSize<T>;
+  constexpr int kSteps = kElementsPerThread / kVectorSize<T>;
+  constexpr int64_t kTileOfBlock = threads * kElementsPerThread;
   if (gridDim.x == 1) {
-    wait_for_the_kernel_before();
+    wait_for_previous_kernel();
   } else {
-    let_the_next_kernel_wait();
+    allow_next_kernel_to_launch();
   }
-  Accumulate<T> lanes[kLanes<T>] = {};
+  Accumulate<T> sums[kVectorSize<T>] = {};
   for (int64_t tile = blockIdx.x * kTileOfBlock; tile < n; tile += gridDim.x * kTileOfBlock) {
-    const int64_t begin = tile + threadIdx.x * kLanes<T>;
+    const int64_t begin = tile + threadIdx.x * kVectorSize<T>;
     if (aligned && tile + kTileOfBlock <= n) {
 #pragma unroll
       for (int step = 0; step < kSteps; ++step) {
         const int64_t i = begin + step * kStep;
-        add_vectors<Formula>(lanes, load_vector(first + i), load_vector(rest + i)...);
+        add_vectors<Formula>(sums, load_vector(first + i), load_vector(rest + i)...);
       }
     } else {
 #pragma unroll
       for (int step = 0; step < kSteps; ++step) {
 #pragma unroll
-        for (int lane = 0; lane < kLanes<T>; ++lane) {
-          const int64_t i = begin + step * kStep + lane;
-          if (i < n) lanes[lane] += Formula()(widen(first[i]), widen(rest[i])...);
+        for (int element = 0; element < kVectorSize<T>; ++element) {
+          const int64_t i = begin + step * kStep + element;
+          if (i < n) sums[element] += Formula()(widen(first[i]), widen(rest[i])...);
         }
       }
     }
   }
-  const auto sum = block_sum<threads>(sum_in_pairs<kLanes<T>>(lanes));
+  const auto sum = block_sum<threads>(pairwise_sum<kVectorSize<T>>(sums));
   if (threadIdx.x != 0) return;
   if (gridDim.x == 1) {
     *out = narrow<Out>(Finish()(sum));
@@ -126,7 +126,7 @@ __global__ void __launch_bounds__(threads)
 // Whether the kernel's code on the current device waits for the kernel before it. PTX for an older
 // architecture does not, on a device that could.
 template <class Kernel>
-bool waits_for_the_kernel_before(Kernel* kernel) {
+bool waits_for_previous_kernel(Kernel* kernel) {
   enum Answer : char { kNotAsked, kNo, kYes };
   constexpr int kDevices = 64;
   // Kept, because the question is one more call of the driver in front of every second launch; and
@@ -156,7 +156,7 @@ void launch_reduce_tiles(Cuda where, int64_t blocks, bool early, int64_t n, Out*
   launch.stream = stream_of(where);
   launch.attrs = &attribute;
   const auto kernel = reduce_tiles<threads, Formula, Finish, Out, T, In...>;
-  launch.numAttrs = early && waits_for_the_kernel_before(kernel) ? 1 : 0;
+  launch.numAttrs = early && waits_for_previous_kernel(kernel) ? 1 : 0;
   cudaLaunchKernelEx(&launch, kernel, n, aligned, out, scratch, first, rest...);
   check_launch(__PRETTY_FUNCTION__);
 }
@@ -165,12 +165,12 @@ template <class Formula, class Finish, class Out, class T, class... In>
 void launch_one_block(Cuda where, bool early, int64_t n, Out* out, const T* first,
                       const In*... rest) {
   Accumulate<T>* const no_scratch = nullptr;
-  if (n <= kElementsOfFewThreads) {
-    launch_reduce_tiles<kFewThreads, Formula, Finish>(where, 1, early, n, out, no_scratch, first,
-                                                      rest...);
+  if (n <= kMaxElementsOfSmallBlock) {
+    launch_reduce_tiles<kSmallBlockSize, Formula, Finish>(where, 1, early, n, out, no_scratch,
+                                                          first, rest...);
   } else {
-    launch_reduce_tiles<kManyThreads, Formula, Finish>(where, 1, early, n, out, no_scratch, first,
-                                                       rest...);
+    launch_reduce_tiles<kLargeBlockSize, Formula, Finish>(where, 1, early, n, out, no_scratch,
+                                                          first, rest...);
   }
 }
 
@@ -181,7 +181,8 @@ void reduce(Cuda where, int64_t n, T* out, Accumulate<T>* scratch, const In*... 
     launch_one_block<Formula, Finish>(where, false, n, out, in...);
     return;
   }
-  launch_reduce_tiles<kFewThreads, Formula, Finish>(where, parts, false, n, out, scratch, in...);
+  launch_reduce_tiles<kSmallBlockSize, Formula, Finish>(where, parts, false, n, out, scratch,
+                                                        in...);
   const Accumulate<T>* sums = scratch;
   launch_one_block<Identity, Finish>(where, true, parts, out, sums);
 }

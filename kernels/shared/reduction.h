@@ -8,7 +8,7 @@
 //
 // Every addition has its place, which depends on n alone. A chunk is summed in 64 lanes, so that
 // the loop vectorises, and lanes and chunks are added in pairs: no sum on the way has more than
-// kChunk / 64 terms beside those of pairs, whatever n.
+// kReductionChunk / 64 terms beside those of pairs, whatever n.
 #pragma once
 
 #include <type_traits>
@@ -19,7 +19,7 @@
 // The sum of n > 0 values, which it overwrites: the second half is added to the first, again and
 // again.
 template <class Sum>
-Sum sum_in_pairs(Sum* values, int64_t n) {
+Sum pairwise_sum(Sum* values, int64_t n) {
   while (n > 1) {
     const int64_t half = (n + 1) / 2;
     for (int64_t i = 0; i < n - half; ++i) values[i] += values[half + i];
@@ -50,7 +50,7 @@ Sum sum_of_chunk(int64_t n, const In*... in) {
     }
   }
   for (int lane = 0; i < n; ++i, ++lane) lanes[lane] += Formula()(widen(in[i])...);
-  return sum_in_pairs(lanes, kBlock);
+  return pairwise_sum(lanes, kBlock);
 }
 
 template <class Formula, class Finish, class T, class... In>
@@ -63,11 +63,11 @@ void reduce(Cpu where, int64_t n, T* out, Accumulate<T>* scratch, const In*... i
   }
   const auto sum_chunks = [=](int64_t begin, int64_t end) {
     for (int64_t chunk = begin; chunk < end; ++chunk) {
-      const int64_t first = chunk * kChunk;
-      const int64_t size = n - first < kChunk ? n - first : kChunk;
+      const int64_t first = chunk * kReductionChunk;
+      const int64_t size = n - first < kReductionChunk ? n - first : kReductionChunk;
       scratch[chunk] = sum_of_chunk<Formula, Sum>(size, in + first...);
     }
   };
-  where.for_ranges(parts, sum_chunks, 32768 / kChunk);
-  *out = narrow<T>(Finish()(sum_in_pairs(scratch, parts)));
+  where.for_ranges(parts, sum_chunks, 32768 / kReductionChunk);
+  *out = narrow<T>(Finish()(pairwise_sum(scratch, parts)));
 }

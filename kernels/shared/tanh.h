@@ -13,7 +13,7 @@ HOST_DEVICE float exponential_minus_one(float x) {
 #ifdef __CUDA_ARCH__
   return expm1f(x);
 #else
-  const auto [n, rest] = split_exponent(choose(x < -20.0f, -20.0f, x));  // -1 from -17.4 on
+  const auto [n, rest] = split_exponent(select(x < -20.0f, -20.0f, x));  // -1 from -17.4 on
   const float scale = power_of_two(n);
   return scale * rest + (scale - 1.0f);
 #endif
@@ -23,7 +23,7 @@ HOST_DEVICE double exponential_minus_one(double x) {
 #ifdef __CUDA_ARCH__
   return expm1(x);
 #else
-  const auto [n, rest] = split_exponent(choose(x < -40.0, -40.0, x));  // -1 from -37.5 on
+  const auto [n, rest] = split_exponent(select(x < -40.0, -40.0, x));  // -1 from -37.5 on
   const double scale = power_of_two(n);
   return scale * rest + (scale - 1.0);
 #endif

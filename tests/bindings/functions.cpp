@@ -4,7 +4,7 @@
 #include <new>
 #include <stdexcept>
 
-#include "bindings/shared/launch_error.h"
+#include "bindings/shared/launch_error_message.h"
 #include "bindings/shared/module.h"
 
 at::Tensor same(const at::Tensor& x) { return x; }
@@ -42,7 +42,7 @@ void raise(int64_t which) {
 
 void raise_launch_error(bool is_fault) {
   const LaunchError error("void launcher()", "cudaErrorName", "what it means", is_fault);
-  TORCH_CHECK(false, launch_error("op", error));
+  TORCH_CHECK(false, launch_error_message("op", error));
 }
 
 PYTHON_MODULE(module) {

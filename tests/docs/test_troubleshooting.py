@@ -34,11 +34,11 @@ def shown_under(heading):
 
 # The error's name and its text are as CUDA gives them.
 LAUNCH_ERROR = """\
-#include "bindings/shared/launch_error.h"
+#include "bindings/shared/launch_error_message.h"
 int main() {
   const LaunchError error("void elementwise(Cuda, ...)", "cudaErrorNoKernelImageForDevice",
                           "no kernel image is available for execution on the device", false);
-  puts(launch_error("add2", error).c_str());
+  puts(launch_error_message("add2", error).c_str());
 }
 """
 # A module that calls a function which it does not define.

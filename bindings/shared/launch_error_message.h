@@ -6,7 +6,7 @@
 
 #include "kernels/shared/launch_error.h"
 
-inline std::string launch_error(const char* op, const LaunchError& error) {
+inline std::string launch_error_message(const char* op, const LaunchError& error) {
   std::string message = op + std::string("(): ") + error.what();
   if (!error.is_fault()) return message;
   // As the driver reads it; jit_loader sets it where JIT_LOADER_SYNC=1 is set.

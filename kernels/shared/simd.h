@@ -10,45 +10,45 @@
 #include "kernels/shared/half.h"
 
 #if defined(__AVX512F__)
-constexpr int kVectorBytes = 64;
+constexpr int kSimdBytes = 64;
 #elif defined(__AVX__)
-constexpr int kVectorBytes = 32;
+constexpr int kSimdBytes = 32;
 #else
-constexpr int kVectorBytes = 16;
+constexpr int kSimdBytes = 16;
 #endif
 
 // How many T are computed in one register.
 template <class T>
-constexpr int kLanes = kVectorBytes / sizeof(Accumulate<T>);
+constexpr int kSimdLanes = kSimdBytes / sizeof(Accumulate<T>);
 
 template <class A>
-struct VectorType {
-  using type __attribute__((vector_size(kVectorBytes))) = A;
+struct SimdType {
+  using type __attribute__((vector_size(kSimdBytes))) = A;
 };
 template <class T>
-using Vector = typename VectorType<Accumulate<T>>::type;
+using Simd = typename SimdType<Accumulate<T>>::type;
 
 template <class T>
-Vector<T> load_vector(const T* from) {
-  Accumulate<T> lanes[kLanes<T>];
-  for (int i = 0; i < kLanes<T>; ++i) lanes[i] = widen(from[i]);
-  Vector<T> result;
+Simd<T> load_simd(const T* from) {
+  Accumulate<T> lanes[kSimdLanes<T>];
+  for (int i = 0; i < kSimdLanes<T>; ++i) lanes[i] = widen(from[i]);
+  Simd<T> result;
   memcpy(&result, lanes, sizeof(result));
   return result;
 }
 
 template <class T>
-void store_vector(T* to, Vector<T> x) {
-  Accumulate<T> lanes[kLanes<T>];
+void store_simd(T* to, Simd<T> x) {
+  Accumulate<T> lanes[kSimdLanes<T>];
   memcpy(lanes, &x, sizeof(x));
-  for (int i = 0; i < kLanes<T>; ++i) to[i] = narrow<T>(lanes[i]);
+  for (int i = 0; i < kSimdLanes<T>; ++i) to[i] = narrow<T>(lanes[i]);
 }
 
 // A loop over so few 16-bit results stays as it is: these are narrow<BFloat16>'s steps.
 template <>
-inline void store_vector(BFloat16* to, Vector<BFloat16> x) {
-  using Bits __attribute__((vector_size(kVectorBytes))) = uint32_t;
-  using Results __attribute__((vector_size(kVectorBytes / 2))) = uint16_t;
+inline void store_simd(BFloat16* to, Simd<BFloat16> x) {
+  using Bits __attribute__((vector_size(kSimdBytes))) = uint32_t;
+  using Results __attribute__((vector_size(kSimdBytes / 2))) = uint16_t;
   const Bits bits = reinterpret_cast<Bits>(x);
   const Bits rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
   const Bits nan = reinterpret_cast<Bits>((bits & 0x7fffffffu) > 0x7f800000u);
@@ -59,32 +59,32 @@ inline void store_vector(BFloat16* to, Vector<BFloat16> x) {
 // Compilers do not vectorise Half's conversions into the F16C instructions that every CPU of
 // x86-64-v3 has.
 #ifdef __F16C__
-using HalfVector __attribute__((vector_size(kVectorBytes / 2))) = short;
+using PackedHalf __attribute__((vector_size(kSimdBytes / 2))) = short;
 constexpr int kToNearest = 0;
 #ifdef __AVX512F__
 constexpr unsigned short kAll = 0xffff;
 constexpr int kCurrentRounding = 4;
-inline Vector<Half> widen(HalfVector x) {
-  return __builtin_ia32_vcvtph2ps512_mask(x, Vector<Half>{}, kAll, kCurrentRounding);
+inline Simd<Half> widen(PackedHalf x) {
+  return __builtin_ia32_vcvtph2ps512_mask(x, Simd<Half>{}, kAll, kCurrentRounding);
 }
-inline HalfVector narrow(Vector<Half> x) {
-  return __builtin_ia32_vcvtps2ph512_mask(x, kToNearest, HalfVector{}, kAll);
+inline PackedHalf narrow(Simd<Half> x) {
+  return __builtin_ia32_vcvtps2ph512_mask(x, kToNearest, PackedHalf{}, kAll);
 }
 #else
-inline Vector<Half> widen(HalfVector x) { return __builtin_ia32_vcvtph2ps256(x); }
-inline HalfVector narrow(Vector<Half> x) { return __builtin_ia32_vcvtps2ph256(x, kToNearest); }
+inline Simd<Half> widen(PackedHalf x) { return __builtin_ia32_vcvtph2ps256(x); }
+inline PackedHalf narrow(Simd<Half> x) { return __builtin_ia32_vcvtps2ph256(x, kToNearest); }
 #endif
 
 template <>
-inline Vector<Half> load_vector(const Half* from) {
-  HalfVector halves;
+inline Simd<Half> load_simd(const Half* from) {
+  PackedHalf halves;
   memcpy(&halves, from, sizeof(halves));
   return widen(halves);
 }
 
 template <>
-inline void store_vector(Half* to, Vector<Half> x) {
-  const HalfVector halves = narrow(x);
+inline void store_simd(Half* to, Simd<Half> x) {
+  const PackedHalf halves = narrow(x);
   memcpy(to, &halves, sizeof(halves));
 }
 #endif
