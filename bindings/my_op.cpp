@@ -2,6 +2,8 @@
 
 #include "bindings/shared/op.h"
 
+using namespace bindings;
+
 at::Tensor forward(const at::Tensor& x, const at::Tensor& y) {
   const Op op("my_op");
   at::Tensor a = x, b = y;

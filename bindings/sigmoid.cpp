@@ -2,6 +2,8 @@
 
 #include "bindings/shared/op.h"
 
+using namespace bindings;
+
 at::Tensor forward(const at::Tensor& x) {
   const Op op("sigmoid");
   const at::Tensor contiguous = op.floating("x", x).contiguous();

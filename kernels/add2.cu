@@ -2,6 +2,8 @@
 #include "kernels/add2_math.h"
 #include "kernels/shared/elementwise.cuh"
 
+using namespace kernels;
+
 template <class T>
 void add2(Cuda where, T* c, const T* a, const T* b, int64_t n) {
   elementwise<Add2>(where, n, c, a, b);

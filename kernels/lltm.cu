@@ -2,10 +2,12 @@
 #include "kernels/lltm_math.h"
 #include "kernels/shared/elementwise.cuh"
 
-// A block is 32 threads along the columns, each with one vector of them (or one column, where
-// vectors would not be aligned), and 8 along the rows. 4096 x 1024 floats take 32 us and their
-// gradients 54 on an H200, one column a thread 36 and 61, where memory alone would take 23 and 39;
-// of bfloat16 24 and 44, and 34 and 52.
+using namespace kernels;
+
+// A block has 32 threads along the columns and 8 along the rows. A thread has one vector of
+// columns, or one column if vectors would not be aligned. 4096 x 1024 floats take 32 us on an H200,
+// and their gradients 54; with one column per thread 36 and 61; the memory accesses alone would
+// take 23 and 39. bfloat16 takes 24 and 44, and with one column per thread 34 and 52.
 constexpr int kColumnThreads = 32;
 constexpr int kRowThreads = 8;
 
@@ -66,8 +68,9 @@ __device__ Gates<T, vectors> operator+(Gates<T, vectors> a, const Gates<T, vecto
   return a;
 }
 
-// Where a thread works: its block takes `rows_per_block` rows, of which the thread has every
-// kRowThreads-th from `row` to before `end`, and `column` may be past the last.
+// The part of the work that is a thread's own. Its block has `rows_per_block` rows; the thread has
+// every kRowThreads-th of them, from `row` up to but not including `end`. `column` may be past the
+// last.
 struct Place {
   int64_t tile, row, end, column;
 };
@@ -105,8 +108,8 @@ __global__ void __launch_bounds__(kColumnThreads* kRowThreads)
   store_columns(new_cell + offset, c);
 }
 
-// d_bias, if wanted, goes to `sums`, a row for each tile of kLltmRowsPerSum rows; the only tile's
-// to d_bias itself.
+// If d_bias is needed, each tile of kLltmRowsPerSum rows writes its sum to a row of `sums`; a
+// single tile writes to d_bias itself.
 template <class T, bool vectors>
 __global__ void __launch_bounds__(kColumnThreads* kRowThreads)
     step_backward(T* d_gates, T* d_bias, T* d_cell, Accumulate<T>* sums, const T* grad_h,
@@ -144,7 +147,7 @@ __global__ void __launch_bounds__(kColumnThreads* kRowThreads)
     }
   }
   if (d_bias == nullptr) return;
-  // Over the rows of the block, always in the same order.
+  // Sums over the rows of the block, always in the same order.
   __shared__ Gates<T, vectors> shared[kRowThreads][kColumnThreads];
   shared[threadIdx.y][threadIdx.x] = sum;
   __syncthreads();

@@ -12,7 +12,7 @@ struct MyOp {
 
 struct MyOpBackward {
   template <class T>
-  HOST_DEVICE Pair<T> operator()(T g) const {
+  HOST_DEVICE kernels::Pair<T> operator()(T g) const {
     return {T{3} * g, -g};
   }
 };

@@ -2,6 +2,8 @@
 #include "kernels/sigmoid.h"
 #include "kernels/sigmoid_math.h"
 
+using namespace kernels;
+
 template <class T>
 void sigmoid(Cpu where, T* y, const T* x, int64_t n) {
   elementwise<Sigmoid>(where, n, y, x);

@@ -1,6 +1,8 @@
 #include "kernels/shared/reduction.cuh"
 #include "kernels/sum_single.h"
 
+using namespace kernels;
+
 template <class T>
 void sum_single(Cuda where, T* sum, Accumulate<T>* scratch, const T* x, int64_t n) {
   reduce<Identity, Identity>(where, n, sum, scratch, x);

@@ -4,18 +4,22 @@
 #include "kernels/trilinear_interpolation.h"
 #include "kernels/trilinear_interpolation_math.h"
 
-// Every kernel moves 16-byte vectors (AlignedVector<T>) where f and the arrays' addresses allow it,
-// and else single elements. Both are Packs here, and `packs` is how many of them a row of f has.
+using namespace kernels;
+
+// Every kernel moves 16-byte vectors (AlignedVector<T>) if f and the arrays' addresses allow it,
+// otherwise single elements (Single<T>). A Pack is either of them; `packs` is the number of packs
+// in a row of f elements.
 //
-// On an H200, float32, n = 2^20 and f = 64: 554 us forward (4.4 TB/s), 620 us by feats, 568 us by
-// points. Loads that leave the first-level cache alone (no_allocate) take 583 us forward, and 1147
-// instead of 704 at n = 2^24 and f = 4, where each cache line is read 8 times.
+// On an H200, float32 with n = 2^20 and f = 64 takes 554 us forward (4.4 TB/s), 620 us for the
+// gradient of feats and 568 us for that of points. Loads that bypass the L1 cache (no_allocate)
+// take 583 us forward, and 1147 instead of 704 at n = 2^24 and f = 4, where each cache line is read
+// 8 times.
 //
-// By feats, 2.40 GB go through the memory, each byte once (ncu: 0.28 read, 2.12 written), at 3.9
-// TB/s and 80% of its peak: writes alone would take 500 us, and the reads between them cost the
+// The gradient of feats moves 2.40 GB, each byte once (ncu: 0.28 read, 2.12 written), at 3.9 TB/s,
+// 80% of the memory's peak. The writes alone would take 500 us; the reads between them cost the
 // rest. 40 variants took from 624 to 720 us: streaming, write-through and bulk stores
-// (cp.async.bulk), 64 to 1024 threads, grid-stride loops, results in the order of memory, grad
-// fetched ahead into the L2 cache. By points it is 93% of the peak.
+// (cp.async.bulk), 64 to 1024 threads, grid-stride loops, results in memory order, grad prefetched
+// into the L2 cache. The gradient of points reaches 93% of the peak.
 
 template <class T>
 struct Single {
@@ -45,7 +49,7 @@ __device__ void store_pack(Single<T>* to, const Single<T>& single) {
 // The index of this thread in the whole grid.
 __device__ uint64_t thread_index() { return uint64_t{blockIdx.x} * kThreadsPerBlock + threadIdx.x; }
 
-// One pack of out per thread.
+// Each thread computes one pack of out.
 template <class Pack, class T>
 __global__ void __launch_bounds__(kThreadsPerBlock)
     interpolate(Pack* __restrict__ out, const Pack* __restrict__ feats,
@@ -70,7 +74,7 @@ __global__ void __launch_bounds__(kThreadsPerBlock)
   store_pack(out + i, result);
 }
 
-// One pack of grad per thread, for rows of more than 64 bytes: 3.9 TB/s on an H200.
+// Each thread reads one pack of grad. For rows of more than 64 bytes: 3.9 TB/s on an H200.
 template <class Pack, class T>
 __global__ void __launch_bounds__(kThreadsPerBlock)
     feats_backward(Pack* __restrict__ dfeats, const Pack* __restrict__ grad,
@@ -93,11 +97,11 @@ __global__ void __launch_bounds__(kThreadsPerBlock)
   }
 }
 
-// One pack of dfeats per thread, in the order of memory, which reads grad 8 times, but from the
-// cache. Where the 8 results of a thread lie less than a sector of memory (32 bytes) apart, this
-// reaches 1.1 to 3.4 times what feats_backward does (float32 and F = 1: 215 instead of 757 us; F =
-// 4: 176 instead of 545), with long rows 0.9 times. Where rows of grad consist of packs too, so
-// does what a thread reads of it: `Grad` is Pack, else T.
+// Each thread writes one pack of dfeats, in memory order; grad is read 8 times, but from the cache.
+// If the 8 results of a thread of feats_backward lie less than a memory sector (32 bytes) apart,
+// this is 1.1 to 3.4 times as fast (float32 with F = 1: 215 us instead of 757; F = 4: 176 instead
+// of 545); with long rows it is 0.9 times as fast. `Grad` is Pack if rows of grad consist of packs,
+// else T.
 template <class Grad, class Pack, class T>
 __global__ void __launch_bounds__(kThreadsPerBlock)
     feats_backward_of_short_rows(Pack* __restrict__ dfeats, const Grad* __restrict__ grad,
@@ -132,8 +136,8 @@ __global__ void __launch_bounds__(kThreadsPerBlock)
   store_pack(dfeats + i, result);
 }
 
-// The sum over each aligned group of `size` threads of a warp, a power of 2; in all its threads, in
-// an order that depends on size alone. All threads of the warp must call it.
+// The sum over each aligned group of `size` threads of a warp, valid in all of them; `size` is a
+// power of 2. The order of additions depends on size alone. All threads of the warp must call it.
 template <class A>
 __device__ Position<A> sum_over_group(Position<A> sum, int size) {
   for (int distance = size / 2; distance > 0; distance /= 2) {
@@ -144,7 +148,8 @@ __device__ Position<A> sum_over_group(Position<A> sum, int size) {
   return sum;
 }
 
-// The sum over the block, in its first warp. All threads of the block must call it, once.
+// The sum over the block, valid in its first warp. All threads of the block must call it, and only
+// once in a kernel.
 template <class A>
 __device__ Position<A> sum_over_block(Position<A> sum) {
   constexpr int warps = kThreadsPerBlock / kWarpSize;
@@ -155,7 +160,8 @@ __device__ Position<A> sum_over_block(Position<A> sum) {
   return sum_over_group(sums[threadIdx.x % warps], warps);
 }
 
-// `threads` of a block for each point: a power of 2, at most a warp's, or the whole block.
+// Each point has `threads` threads of a block: a power of 2 up to the warp size, or the whole
+// block.
 template <class Pack, class T>
 __global__ void __launch_bounds__(kThreadsPerBlock)
     points_backward(T* __restrict__ dpoints, const Pack* __restrict__ grad,
@@ -196,7 +202,7 @@ __global__ void __launch_bounds__(kThreadsPerBlock)
   if (member == 0 && point < n) store_gradient(dpoints + point * 3, sum);
 }
 
-// Whether rows of f elements, in arrays that begin at these addresses, consist of vectors.
+// Whether rows of f elements, in arrays at these addresses, consist of aligned vectors.
 template <class T>
 bool in_vectors(int64_t f, const T* first, const T* second) {
   return f % kVectorSize<T> == 0 && (address_bits(first) | address_bits(second)) % 16 == 0;
@@ -254,8 +260,8 @@ void trilinear_interpolation_feats_backward(Cuda where, T* dfeats, const T* grad
   launch(where, dfeats, grad, points, n, f);
 }
 
-// How many threads share a row: one for each pack, but not more than a warp, unless every thread of
-// a block has one.
+// The number of threads that share a row: one for each pack, rounded up to a power of 2, at most a
+// warp; or a whole block if there is a pack for each of its threads.
 unsigned threads_per_row(uint64_t packs) {
   if (packs >= kThreadsPerBlock) return kThreadsPerBlock;
   unsigned threads = 1;

@@ -1,6 +1,6 @@
-// Long rows go by vectors; tiles of short ones go along columns, 16-bit ones through buffers of
-// floats. The work is cut into tiles by n and f alone, so that no result depends on the number of
-// threads.
+// Long rows are processed in SIMD vectors, and short ones column by column; short rows of 16-bit
+// types are converted to floats in a buffer. The tiles depend on n and f alone, so that no result
+// depends on the number of threads.
 #include <algorithm>
 #include <type_traits>
 
@@ -9,19 +9,21 @@
 #include "kernels/trilinear_interpolation.h"
 #include "kernels/trilinear_interpolation_math.h"
 
+using namespace kernels;
+
 namespace {
 
-// Elements of (n, f) in a tile: 8 times as many floats are half of a first-level cache of 32 KiB.
+// Elements of (n, f) in a tile: 8 times as many floats fill half of a 32 KiB L1 cache.
 constexpr int64_t kTile = 512;
 
-// Tiles that are worth a thread.
+// The least number of tiles for a thread.
 constexpr int64_t kGrain = 8;
 
-// Some columns of some rows of (n, f): of whole rows, or of a single one.
+// A part of (n, f): several whole rows, or some columns of one row.
 struct Tile {
   int64_t row, rows, column, columns;
 
-  // Where it begins in an array (n, lines, f).
+  // The offset of its first element in an array (n, lines, f).
   int64_t in(int lines, int64_t f) const { return row * lines * f + column; }
 };
 
@@ -87,7 +89,7 @@ void narrow_array(T* to, const Accumulate<T>* from, int64_t size) {
   for (; i < size; ++i) to[i] = narrow<T>(from[i]);
 }
 
-// A tile of an array (n, lines, f) to read from: its lines, each `stride` behind the one before.
+// A tile of an array (n, lines, f) as input; its lines are `stride` elements apart.
 template <class T, int lines>
 class Input {
  public:
@@ -114,7 +116,7 @@ class Input {
   Accumulate<T> buffer_[kBufferSize<T, lines>];
 };
 
-// The same to write to; write() completes it.
+// The same as output; write() must be called at the end.
 template <class T, int lines>
 class Output {
  public:
@@ -155,13 +157,13 @@ void weights_of_rows(Weights<Accumulate<T>>* weights, const T* points, const Til
   }
 }
 
-// Columns of a row that are worth going along it, and the lanes of its sums.
+// Rows of at least this many columns are processed one by one, with as many lanes in their sums.
 constexpr int kLongRow = 16;
 
 bool has_long_rows(const Tile& tile) { return tile.columns >= kLongRow; }
 
-// Calls vector(column) for the vectors of a long row from a column on; the last one may overlap the
-// one before.
+// Calls vector(column) for each SIMD vector of a long row, starting at `column`. The last vector
+// may overlap the previous one.
 template <class T, class Each>
 void for_vectors(int64_t column, int64_t columns, const Each& vector) {
   static_assert(kSimdLanes<T> <= kLongRow);
@@ -170,8 +172,8 @@ void for_vectors(int64_t column, int64_t columns, const Each& vector) {
   }
 }
 
-// With one vector of each corner at a time the memory waits: at F = 256 floats take 1.3 times as
-// long.
+// One vector of each corner at a time does not keep the memory busy: floats with F = 256 take 1.3
+// times as long.
 constexpr int kAdjacentVectors = 4;
 
 template <class T, int vectors>
@@ -186,7 +188,8 @@ void interpolate_vectors(T* out, const T* corners, int64_t f,
   for (int i = 0; i < vectors; ++i) store_simd(out + i * kSimdLanes<T>, sums[i]);
 }
 
-// out, grad: of the tile's first row and column in an array (n, f); feats, dfeats: in (n, 8, f).
+// Here out and grad point to the tile's first element in an array (n, f), feats and dfeats in
+// (n, 8, f).
 template <class T>
 void interpolate_rows(const Tile& tile, T* out, const T* feats, int64_t f,
                       const Weights<Accumulate<T>>* weights) {
@@ -218,7 +221,8 @@ void distribute_rows(const Tile& tile, T* dfeats, const T* grad, int64_t f,
   }
 }
 
-// A loop over a short row costs more than the row's work: these go along columns, through buffers.
+// A loop over a short row costs more than its work. These functions loop over the rows of a column,
+// in buffers.
 
 template <class Element>
 void for_elements(const Tile& tile, const Element& element) {
@@ -248,7 +252,7 @@ void distribute_columns(const Tile& tile, A* __restrict dfeats, const A* grad, i
   });
 }
 
-// The derivative by the position of grad times the value, from the values at the corners.
+// The derivative of grad times the value with respect to the position.
 template <class A, class Value>
 Position<Value> scaled_derivative(const Value& grad, const Value (&values)[kCorners],
                                   const Position<A>& at) {
@@ -259,10 +263,10 @@ Position<Value> scaled_derivative(const Value& grad, const Value (&values)[kCorn
 constexpr int kCacheLine = 64;
 constexpr int kMaxPrefetchedBytes = 16384;  // half of a small L1 cache
 
-// The sum over a row's columns, kLongRow at a time, the same for every width of vectors. Meanwhile
-// the next row's corners are asked for, if the cache can keep them: else rows of up to 512 floats
-// take 1.1 to 1.3 times as long, and bfloat16 1.1. Of longer rows floats take as much longer with
-// it.
+// The sum over a row's columns, in kLongRow lanes, so that it does not depend on the SIMD width.
+// The next row's corners are prefetched if they fit into the cache: without that, rows of up to 512
+// floats take 1.1 to 1.3 times as long, and bfloat16 1.1 times. Longer rows of floats would take as
+// much longer with prefetching.
 template <class T>
 Position<Accumulate<T>> derivative_of_row(const T* grad, const T* feats, int64_t f,
                                           const Position<Accumulate<T>>& at, int64_t columns) {

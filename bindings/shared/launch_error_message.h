@@ -1,4 +1,4 @@
-// What a kernel's LaunchError says to the person who called the op.
+// The error message for a failed kernel launch, for the person who called the op.
 #pragma once
 
 #include <cstdlib>
@@ -6,10 +6,12 @@
 
 #include "kernels/shared/launch_error.h"
 
-inline std::string launch_error_message(const char* op, const LaunchError& error) {
+namespace bindings {
+
+inline std::string launch_error_message(const char* op, const kernels::LaunchError& error) {
   std::string message = op + std::string("(): ") + error.what();
   if (!error.is_fault()) return message;
-  // As the driver reads it; jit_loader sets it where JIT_LOADER_SYNC=1 is set.
+  // Parsed as the driver does. jit_loader sets it if JIT_LOADER_SYNC=1 is set.
   const char* blocking = std::getenv("CUDA_LAUNCH_BLOCKING");
   if (blocking == nullptr || std::atoi(blocking) == 0) {
     message +=
@@ -20,3 +22,5 @@ inline std::string launch_error_message(const char* op, const LaunchError& error
          "\n  its line in the source: python -m jit_loader check <script>"
          "\n  the CUDA context of this process is lost: restart Python (in a notebook, the kernel)";
 }
+
+}  // namespace bindings

@@ -1,16 +1,18 @@
-// The Python module of an op, by pybind11. To include that takes 3 s, so it is compiled here:
-// beside the binding, and not again when the binding is edited.
+// The Python module of an op, by pybind11. Including pybind11 takes 3 s, so this file is compiled
+// beside the binding, and an edit of the binding does not compile it again.
 //
-// A binding with a PYBIND11_MODULE of its own has that instead: what is weak here gives way.
+// The weak symbols give way to a binding that has its own PYBIND11_MODULE.
 #include <pybind11/pybind11.h>
 
-// As bindings/shared/module.h declares them, which would bring PyTorch's headers too.
+// Declared as in bindings/shared/module.h, which would include PyTorch's headers too.
 [[gnu::weak]] void define_module(PyObject* module);
+namespace bindings {
 void set_python_error();
+}
 
-// Called where a C++ exception is being handled: the translators are pybind11's, for those of the
-// C++ library, and the ones that PyTorch has registered for its own.
-void set_python_error() {
+// pybind11 translates exceptions of the C++ library; PyTorch has registered translators for its
+// own.
+void bindings::set_python_error() {
   try {
     throw;
   } catch (pybind11::error_already_set& error) {
@@ -20,7 +22,7 @@ void set_python_error() {
   }
 }
 
-#define INIT_FUNCTION(name) INIT_FUNCTION_OF(name)  // one more, so that the name is replaced
+#define INIT_FUNCTION(name) INIT_FUNCTION_OF(name)  // expands the macro `name` first
 #define INIT_FUNCTION_OF(name) PyInit_##name
 extern "C" [[gnu::weak]] PyObject* INIT_FUNCTION(TORCH_EXTENSION_NAME)();
 

@@ -1,41 +1,46 @@
 // out[i] = Formula()(in[i]...) for every i in [0, n), on the current CUDA device.
 //
-// Formula is a struct with a template operator() over the type it computes in: 16-bit inputs
-// arrive as float and the result is rounded once. `out` is an array, or a Pair of them where the
-// formula returns a Pair. All arrays hold n contiguous elements of one type; `out` may be one of
-// the inputs, but must not partly overlap one.
+// Formula is a struct with a templated operator() that computes in double or float: 16-bit inputs
+// are widened to float, and the result is rounded once. `out` is an array, or a Pair of arrays if
+// the formula returns a Pair. All arrays hold n contiguous elements of one type. `out` may be one
+// of the inputs, but must not partly overlap one.
 //
-// One 16-byte vector per thread, as a rule: 4.41 TB/s for an addition on an H200, where a
-// grid-stride loop over 8 blocks per multiprocessor reaches 4.09 and one float per thread 2.32.
-// Blocks of 128 threads: with 256 a sigmoid takes 1.02 times as long, with 512 1.05 (with two
-// inputs all are alike). Arrays that do not begin at a multiple of 16 bytes are read element by
-// element.
+// A thread usually has one 16-byte vector of each array: an addition reaches 4.41 TB/s on an H200,
+// where a grid-stride loop with 8 blocks per multiprocessor reaches 4.09, and one float per thread
+// 2.32. A block has 128 threads: a sigmoid takes 1.02 times as long with 256, and 1.05 with 512; an
+// op with two inputs takes the same time with each. Arrays that are not aligned to 16 bytes are
+// accessed element by element.
 #pragma once
 
 #include "kernels/shared/common.cuh"
 #include "kernels/shared/pair.h"
 
-// A variant of an op chooses another by this macro: load_op("add2",
-// defines={"THREADS_PER_BLOCK": 256}), as examples/tune_add2.py does.
+// A variant of an op may define another value: load_op("add2", defines={"THREADS_PER_BLOCK": 256}),
+// as examples/tune_add2.py does.
 #ifndef THREADS_PER_BLOCK
 #define THREADS_PER_BLOCK 128
 #endif
+
+namespace kernels {
+
 constexpr int kThreadsPerBlock = THREADS_PER_BLOCK;
 static_assert(kThreadsPerBlock % 32 == 0 && kThreadsPerBlock >= 32 && kThreadsPerBlock <= 1024,
               "THREADS_PER_BLOCK must be a multiple of 32 from 32 to 1024");
 
+// The number of elements in 16 bytes.
 template <class T>
 constexpr int kVectorSize = 16 / sizeof(T);
 
+// 16 bytes of an array, which a thread loads or stores in one instruction.
 template <class T>
 struct AlignedVector {
   T value[kVectorSize<T>];
 };
 
-// How many vectors of each array a thread has, by the number of arrays: 16-bit numbers of one input
-// are too few bytes for the work on them. A sigmoid of 2^28 takes 289 us with one vector, 261 with
-// two, 271 with four; of floats 503, 508 and 512. With a third array one is enough.
-// VECTORS_PER_THREAD chooses another number for all, likewise.
+// How many vectors of each array a thread has. An op with one 16-bit input and one output moves too
+// few bytes per thread: a sigmoid of 2^28 elements takes 289 us with one vector, 261 with two and
+// 271 with four (floats 503, 508 and 512). With a third array one vector is enough. A variant may
+// define VECTORS_PER_THREAD, which then holds for all.
 template <class T, int arrays>
 #ifdef VECTORS_PER_THREAD
 constexpr int kVectorsPerThread = VECTORS_PER_THREAD;
@@ -48,11 +53,12 @@ constexpr int kOutputs = 1;
 template <class T>
 constexpr int kOutputs<Pair<T>> = 2;
 
-// From a thread's vector to its next: a block's threads have all of one vector first.
+// The distance between two vectors of a thread: the first vectors of a block's threads are
+// adjacent.
 template <class T>
 constexpr int64_t kStride = int64_t{kThreadsPerBlock} * kVectorSize<T>;
 
-// Through uint4, which is one 16-byte instruction for 8 lanes of 16 bits as well.
+// The cast to uint4 gives one 16-byte instruction, for 16-bit types too.
 template <class T>
 __device__ AlignedVector<T> load_vector(const T* from) {
   const uint4 bits = *reinterpret_cast<const uint4*>(from);
@@ -79,7 +85,7 @@ __device__ void store(Pair<T*> to, int64_t i, Pair<A> value) {
   store(to.second, i, value.second);
 }
 
-// The results of one vector, from element i on.
+// Rounds and stores one vector of results, the first at to[i].
 template <class T>
 __device__ void store_results(T* to, int64_t i, const Accumulate<T>* results) {
   AlignedVector<T> vector;
@@ -114,7 +120,7 @@ __device__ Vectors<T, count> load_vectors(const T* from) {
   return vectors;
 }
 
-// All that a thread reads is read before it writes, so that the reads do not wait for each other.
+// A thread loads all its vectors before it stores the first, so that the loads overlap.
 template <class Formula, class T, int count, class Out, class... In>
 __device__ void apply_to_vectors(int64_t begin, Out out, const Vectors<In, count>&... in) {
 #pragma unroll
@@ -155,7 +161,7 @@ __global__ void __launch_bounds__(kThreadsPerBlock)
   }
 }
 
-// All addresses, or-ed: a multiple of 16 where each of them is.
+// The bitwise OR of the addresses: a multiple of 16 if each of them is.
 template <class T>
 uintptr_t address_bits(T* array) {
   return reinterpret_cast<uintptr_t>(array);
@@ -179,3 +185,5 @@ void elementwise(Cuda where, int64_t n, Out out, const T* first, const In*... re
   kernel<<<grid, kThreadsPerBlock, 0, stream_of(where)>>>(n, out, first, rest...);
   check_launch(__PRETTY_FUNCTION__);
 }
+
+}  // namespace kernels

@@ -1,9 +1,9 @@
 // out[i] = Formula()(in[i]...) for every i in [0, n), on the CPU.
 //
-// Formula is a struct with a template operator() over the type it computes in: 16-bit inputs
-// arrive as float and the result is rounded once. `out` is an array, or a Pair of them where the
-// formula returns a Pair. All arrays hold n contiguous elements of one type; `out` may be one of
-// the inputs, but must not partly overlap one.
+// Formula is a struct with a templated operator() that computes in double or float: 16-bit inputs
+// are widened to float, and the result is rounded once. `out` is an array, or a Pair of arrays if
+// the formula returns a Pair. All arrays hold n contiguous elements of one type. `out` may be one
+// of the inputs, but must not partly overlap one.
 #pragma once
 
 #include <type_traits>
@@ -11,6 +11,8 @@
 #include "kernels/shared/block.h"
 #include "kernels/shared/common.h"
 #include "kernels/shared/pair.h"
+
+namespace kernels {
 
 template <class T>
 void store(T* to, int64_t i, Accumulate<T> value) {
@@ -64,3 +66,5 @@ void elementwise(Cpu where, int64_t n, Out out, const In*... in) {
     for (; i < end; ++i) store(out, i, Formula()(widen(in[i])...));
   });
 }
+
+}  // namespace kernels

@@ -1,31 +1,34 @@
 // *out = Finish()(the sum of Formula()(in[i]...) over every i in [0, n)), on the current CUDA
 // device; the sum of no elements is 0.
 //
-// Formula and Finish are structs with a template operator() over the type that is computed in:
-// 16-bit inputs arrive as float, are accumulated as float, and the result is rounded once. All
+// Formula and Finish are structs with a templated operator() that computes in double or float:
+// 16-bit inputs are widened to float and accumulated as float, and the result is rounded once. All
 // arrays hold n contiguous elements of one type; `out` may be one of their elements. `scratch` is
-// the caller's memory for partial_sums(where, n) values, whose content before and after means
-// nothing; a later call in the same stream may use it again.
+// uninitialised memory for partial_sums(where, n) values; a later call in the same stream may use
+// it again.
 //
-// Every addition has its place, which depends on n alone. Two launches of one kernel rather than
-// one in which the last block adds the others' sums: that needs a counter which begins at 0, and
-// setting it is a launch too. The second is launched while the first runs (programmatic dependent
-// launch): the sum of 2^20 floats takes 7.4 us on an H200 rather than 8.7.
+// The order of all additions depends on n alone. The kernel is launched twice. In a single launch
+// the last block would add the other blocks' sums, which needs a counter that starts at 0, and
+// setting it takes another launch. The second launch begins while the first runs (programmatic
+// dependent launch): the sum of 2^20 floats takes 7.4 us on an H200, and 8.7 without that.
 #pragma once
 
 #include "kernels/shared/elementwise.cuh"
 #include "kernels/shared/partial_sums.h"
 
+namespace kernels {
+
 constexpr int kSmallBlockSize = 256;
 constexpr int kLargeBlockSize = 1024;
 constexpr int kElementsPerThread = kReductionTile / kSmallBlockSize;
 
-// Several blocks have few threads each, and so has an only one up to here: 2^12 floats take 1.4 us
-// with few and 2.3 with many, 2^14 2.2 and 2.1, 2^16 4.8 and 3.0 (an H200, in a CUDA graph).
+// The blocks of a grid are small. A single block is small up to this size: 2^12 floats take 1.4 us
+// with a small block and 2.3 with a large one, 2^14 2.2 and 2.1, 2^16 4.8 and 3.0 (an H200, in a
+// CUDA graph).
 constexpr int64_t kMaxElementsOfSmallBlock = 2 * kReductionTile;
 
 // The sum of `value` over the threads of the block, valid in thread 0. Every thread must call it,
-// once in a kernel.
+// and only once in a kernel.
 template <int threads, class Sum>
 __device__ Sum block_sum(Sum value) {
   __shared__ Sum warps[threads / kWarpSize];
@@ -41,15 +44,16 @@ __device__ Sum block_sum(Sum value) {
   return sum;
 }
 
-// Waits until the kernel before in the stream has ended and its memory can be read, where this one
-// was launched before that.
+// cudaGridDependencySynchronize: if this kernel was launched early, waits until the previous one in
+// the stream has ended and its results are visible.
 __device__ inline void wait_for_previous_kernel() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
 
-// Lets the kernel behind in the stream be launched, if it will wait as above.
+// cudaTriggerProgrammaticLaunchCompletion: the next kernel in the stream may be launched early, if
+// it waits as above.
 __device__ inline void allow_next_kernel_to_launch() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;");
@@ -65,7 +69,7 @@ __device__ void add_vectors(Sum* sums, const AlignedVector<T>& first,
   }
 }
 
-// A thread's own sums, one for each lane of its vectors, in pairs.
+// The pairwise sum of a thread's sums, one for each element of its vectors.
 template <int count, class Sum>
 __device__ Sum pairwise_sum(const Sum* sums) {
   if constexpr (count == 1) {
@@ -75,13 +79,13 @@ __device__ Sum pairwise_sum(const Sum* sums) {
   }
 }
 
-// Every block sums its tiles: the one of its own number, and every gridDim.x further. An only block
-// writes *out, the others scratch[block].
+// Each block sums the tile of its own index, then every gridDim.x-th after that. A single block
+// writes *out; several blocks write scratch[block].
 //
-// A thread reads 64 bytes of each array of a tile for float, 32 for 16-bit types, 128 for double,
-// and several loads are under way before the first is used: of a sum of floats all 4, of doubles 3
-// of 8, of two_norm of floats 4 of 8 (nvcc 13.0 for sm_90). Arrays that do not begin at a multiple
-// of 16 bytes are read element by element, in the same order.
+// Of each array and tile a thread reads 64 bytes for float, 32 for 16-bit types and 128 for double.
+// Several loads are issued before the first result is used: all 4 in a sum of floats, 3 of 8 for
+// doubles, 4 of 8 in two_norm of floats (nvcc 13.0 for sm_90). Arrays that are not aligned to 16
+// bytes are read element by element, in the same order.
 template <int threads, class Formula, class Finish, class Out, class T, class... In>
 __global__ void __launch_bounds__(threads)
     reduce_tiles(int64_t n, bool aligned, Out* out, Accumulate<T>* scratch, const T* first,
@@ -123,14 +127,14 @@ __global__ void __launch_bounds__(threads)
   }
 }
 
-// Whether the kernel's code on the current device waits for the kernel before it. PTX for an older
-// architecture does not, on a device that could.
+// Whether the kernel's code on the current device waits for the previous kernel. Code from the PTX
+// of an older architecture does not, even on a device that supports it.
 template <class Kernel>
 bool waits_for_previous_kernel(Kernel* kernel) {
   enum Answer : char { kNotAsked, kNo, kYes };
   constexpr int kDevices = 64;
-  // Kept, because the question is one more call of the driver in front of every second launch; and
-  // for all kernels of one type together, as one compilation makes them.
+  // Cached, because the query is a driver call before every second launch. All kernels of one type
+  // share the answer, since they are compiled together.
   static thread_local Answer answers[kDevices];
   int device = 0;
   if (cudaGetDevice(&device) != cudaSuccess || device >= kDevices) return false;
@@ -142,7 +146,7 @@ bool waits_for_previous_kernel(Kernel* kernel) {
   return answers[device] == kYes;
 }
 
-// `early`: it may be launched while the kernel before in the stream still runs.
+// `early`: the kernel may be launched while the previous one in the stream still runs.
 template <int threads, class Formula, class Finish, class Out, class T, class... In>
 void launch_reduce_tiles(Cuda where, int64_t blocks, bool early, int64_t n, Out* out,
                          Accumulate<T>* scratch, const T* first, const In*... rest) {
@@ -186,3 +190,5 @@ void reduce(Cuda where, int64_t n, T* out, Accumulate<T>* scratch, const In*... 
   const Accumulate<T>* sums = scratch;
   launch_one_block<Identity, Finish>(where, true, parts, out, sums);
 }
+
+}  // namespace kernels

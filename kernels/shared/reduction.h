@@ -1,14 +1,14 @@
 // *out = Finish()(the sum of Formula()(in[i]...) over every i in [0, n)), on the CPU; the sum of no
 // elements is 0.
 //
-// Formula and Finish are structs with a template operator() over the type that is computed in:
-// 16-bit inputs arrive as float, are accumulated as float, and the result is rounded once. All
-// arrays hold n contiguous elements of one type. `scratch` is the caller's memory for
-// partial_sums(where, n) values, whose content before and after means nothing.
+// Formula and Finish are structs with a templated operator() that computes in double or float:
+// 16-bit inputs are widened to float and accumulated as float, and the result is rounded once. All
+// arrays hold n contiguous elements of one type. `scratch` is uninitialised memory for
+// partial_sums(where, n) values.
 //
-// Every addition has its place, which depends on n alone. A chunk is summed in 64 lanes, so that
-// the loop vectorises, and lanes and chunks are added in pairs: no sum on the way has more than
-// kReductionChunk / 64 terms beside those of pairs, whatever n.
+// The order of all additions depends on n alone. A chunk is summed in 64 lanes, so that the loop is
+// vectorised. The sums of lanes, and then of chunks, are added pairwise: a lane adds at most
+// kReductionChunk / 64 terms one after another, whatever n is.
 #pragma once
 
 #include <type_traits>
@@ -16,8 +16,9 @@
 #include "kernels/shared/block.h"
 #include "kernels/shared/partial_sums.h"
 
-// The sum of n > 0 values, which it overwrites: the second half is added to the first, again and
-// again.
+namespace kernels {
+
+// The sum of n > 0 values, which it overwrites: it repeatedly adds the second half to the first.
 template <class Sum>
 Sum pairwise_sum(Sum* values, int64_t n) {
   while (n > 1) {
@@ -71,3 +72,5 @@ void reduce(Cpu where, int64_t n, T* out, Accumulate<T>* scratch, const In*... i
   where.for_ranges(parts, sum_chunks, 32768 / kReductionChunk);
   *out = narrow<T>(Finish()(pairwise_sum(scratch, parts)));
 }
+
+}  // namespace kernels

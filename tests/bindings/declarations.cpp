@@ -10,6 +10,7 @@
 
 // Another type of a variable or of a result does not compile. Other arguments of a function would
 // declare a function that PyTorch lacks, and no binding could be loaded.
-static_assert(offsetof(TensorObject, tensor) == offsetof(THPVariable, cdata));
-static_assert(std::is_same_v<decltype(TensorObject::tensor), decltype(THPVariable::cdata)>);
-static_assert(sizeof(TensorObject) <= sizeof(THPVariable));
+static_assert(offsetof(bindings::TensorObject, tensor) == offsetof(THPVariable, cdata));
+static_assert(
+    std::is_same_v<decltype(bindings::TensorObject::tensor), decltype(THPVariable::cdata)>);
+static_assert(sizeof(bindings::TensorObject) <= sizeof(THPVariable));

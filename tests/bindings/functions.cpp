@@ -41,8 +41,8 @@ void raise(int64_t which) {
 }
 
 void raise_launch_error(bool is_fault) {
-  const LaunchError error("void launcher()", "cudaErrorName", "what it means", is_fault);
-  TORCH_CHECK(false, launch_error_message("op", error));
+  const kernels::LaunchError error("void launcher()", "cudaErrorName", "what it means", is_fault);
+  TORCH_CHECK(false, bindings::launch_error_message("op", error));
 }
 
 PYTHON_MODULE(module) {

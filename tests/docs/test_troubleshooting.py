@@ -36,9 +36,10 @@ def shown_under(heading):
 LAUNCH_ERROR = """\
 #include "bindings/shared/launch_error_message.h"
 int main() {
-  const LaunchError error("void elementwise(Cuda, ...)", "cudaErrorNoKernelImageForDevice",
-                          "no kernel image is available for execution on the device", false);
-  puts(launch_error_message("add2", error).c_str());
+  const kernels::LaunchError error(
+      "void kernels::elementwise(Cuda, ...)", "cudaErrorNoKernelImageForDevice",
+      "no kernel image is available for execution on the device", false);
+  puts(bindings::launch_error_message("add2", error).c_str());
 }
 """
 # A module that calls a function which it does not define.

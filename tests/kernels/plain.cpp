@@ -2,6 +2,8 @@
 #include "kernels/add2.h"
 #include "kernels/shared/half.h"
 
+using namespace kernels;
+
 extern "C" {
 
 void widen_half(float* out, const Half* in, int64_t n) {

@@ -3,6 +3,8 @@
 
 #include <stdint.h>
 
+using namespace kernels;
+
 template <class T>
 void through(T* out, const T* in, int64_t n) {
   for (int64_t i = 0; i < n; i += kSimdLanes<T>) store_simd(out + i, load_simd(in + i));

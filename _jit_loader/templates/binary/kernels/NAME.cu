@@ -3,11 +3,13 @@
 #include "kernels/NAME_math.h"
 #include "kernels/shared/elementwise.cuh"
 
+using namespace kernels;
+
 template <class T>
 void NAME(Cuda where, T* c, const T* a, const T* b, int64_t n) {
   elementwise<Name>(where, n, c, a, b);
 }
 
-// Compiles it for every type that a tensor may have.
+// Compiles it for each type that a tensor may have.
 #define INSTANTIATE(T) template void NAME(Cuda, T*, const T*, const T*, int64_t);
 FOR_FLOATING(INSTANTIATE)

@@ -3,7 +3,7 @@
 from bindings.shared.differentiable import differentiable
 
 
-# What the gradient needs, it is given where `saves` names it: saves=["x", "output"].
+# `saves`, such as saves=["x", "output"], names the tensors that the gradient needs.
 @differentiable("NAME(Tensor x) -> Tensor")
 def NAME(x):
     """A copy of x, on CPU and CUDA.
@@ -27,9 +27,10 @@ def NAME(x):
     """
 
 
-# Given the result's gradient and what was saved, the gradient of each argument. Written in
-# operations that have a gradient themselves, PyTorch's or ops like this one. An op whose result
-# differs from x in shape says by fake=... what it is like, and by vmap=loop_vmap how it is mapped.
+# Returns the gradient of each argument, from the result's gradient and the saved tensors. It can be
+# differentiated again if all its operations can (PyTorch's, or those of ops like this one). An op
+# whose result differs from x in shape needs fake=..., which makes an empty result, and
+# vmap=loop_vmap.
 @NAME.gradient
 def _(grad):
     return (grad,)

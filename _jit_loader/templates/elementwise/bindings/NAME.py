@@ -3,7 +3,7 @@
 from bindings.shared.differentiable import differentiable
 
 
-# `saves`: what the gradient needs, names of arguments or "output".
+# `saves`: the tensors that the gradient needs, names of arguments or "output".
 @differentiable("NAME(Tensor x) -> Tensor", saves=["x"])
 def NAME(x):
     """x * x, element by element, on CPU and CUDA.
@@ -28,8 +28,8 @@ def NAME(x):
     """
 
 
-# Given the result's gradient and what was saved, the gradient of each argument. Written in
-# operations that have a gradient themselves, PyTorch's or ops like this one.
+# Returns the gradient of each argument, from the result's gradient and the saved tensors. It can be
+# differentiated again if all its operations can (PyTorch's, or those of ops like this one).
 @NAME.gradient
 def _(grad, x):
     return (2 * x * grad,)
