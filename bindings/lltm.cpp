@@ -12,8 +12,8 @@ using namespace bindings;
 
 namespace {
 
-// A guard under which PyTorch's functions run their kernels alone. Autograd and autocast have done
-// their part for the whole op already.
+// A guard under which PyTorch's functions only run their kernels. Autograd and autocast have
+// already handled the call of this op.
 class KernelsOnly {
   const c10::impl::ExcludeDispatchKeyGuard guard_{
       c10::autograd_dispatch_keyset | c10::autocast_dispatch_keyset |

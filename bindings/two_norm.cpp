@@ -79,7 +79,7 @@ PYTHON_MODULE(module) {
       "a", "b");
   define_with_try<backward>(
       module, "backward",
-      "(da, db): da = grad * (a - b) / norm, or 0 where norm is 0, and db = -da, both new and of "
+      "(da, db): da = grad * (a - b) / norm, or 0 if norm is 0, and db = -da, both new and of "
       "the shape and dtype that a and b broadcast and promote to. grad and norm have one element.",
       "grad", "a", "b", "norm");
   define_with_try<backward_of_a>(module, "backward_of_a",

@@ -15,11 +15,10 @@ inline std::string launch_error_message(const char* op, const kernels::LaunchErr
   const char* blocking = std::getenv("CUDA_LAUNCH_BLOCKING");
   if (blocking == nullptr || std::atoi(blocking) == 0) {
     message +=
-        "\n  it may be any kernel that was launched before; which: run again with "
-        "JIT_LOADER_SYNC=1";
+        "\n  an earlier kernel may be at fault; to find it, run again with JIT_LOADER_SYNC=1";
   }
   return message +
-         "\n  its line in the source: python -m jit_loader check <script>"
+         "\n  to find the line at fault: python -m jit_loader check <script>"
          "\n  the CUDA context of this process is lost: restart Python (in a notebook, the kernel)";
 }
 

@@ -88,7 +88,7 @@ class Op {
                 "' must be contiguous; its shape is ", x.sizes(), " and its strides are ",
                 x.strides());
     TORCH_CHECK(x.numel() >= n, name_, "(): argument '", argument, "' has ", x.numel(),
-                " elements, fewer than the ", n, " asked for");
+                " elements, fewer than the ", n, " needed");
     return x;
   }
 
@@ -237,7 +237,7 @@ class Op {
 #ifndef WITH_CUDA
     TORCH_CHECK(x.is_cpu(), name_, "(): argument '", argument, "' is on ", x.device(), ", but ",
                 name_, " was built without CUDA code; ",
-                "`python -m jit_loader doctor` says what CUDA needs here; then start Python again");
+                "run `python -m jit_loader doctor` to see what is missing, then restart Python");
 #endif
   }
 

@@ -167,7 +167,7 @@ def _(fault):
         "bindings/shared/op.h",
         "(): argument '",
         " was built without CUDA code; ",
-        "`python -m jit_loader doctor` says what CUDA needs here; then start Python again",
+        "run `python -m jit_loader doctor` to see what is missing, then restart Python",
     )
     yield f"add2(): argument 'a' is on cuda:0, but add2{middle}{end}"
 

@@ -1,4 +1,4 @@
-"""NAME: a * b, element by element."""
+"""The op NAME, a * b, element by element."""
 
 from bindings.shared.differentiable import differentiable
 
@@ -24,9 +24,10 @@ def NAME(a, b):
 
     Raises:
         TypeError: an argument is not a tensor, or is missing.
-        NotImplementedError: another dtype, layout or device, or a forward-mode derivative.
-        RuntimeError: the devices differ, the shapes do not broadcast, or a CUDA tensor meets a
-            build without CUDA code.
+        NotImplementedError: the dtype, layout or device is not supported, or a forward-mode
+            derivative is requested.
+        RuntimeError: the devices differ, the shapes do not broadcast, or a tensor is on CUDA and
+            the build has no CUDA code.
     """
 
 

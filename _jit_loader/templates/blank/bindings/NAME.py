@@ -1,4 +1,4 @@
-"""NAME: a copy of x."""
+"""The op NAME, a copy of x."""
 
 from bindings.shared.differentiable import differentiable
 
@@ -22,8 +22,9 @@ def NAME(x):
 
     Raises:
         TypeError: x is not a tensor, or is missing.
-        NotImplementedError: another dtype, layout or device, or a forward-mode derivative.
-        RuntimeError: a CUDA tensor meets a build without CUDA code.
+        NotImplementedError: the dtype, layout or device is not supported, or a forward-mode
+            derivative is requested.
+        RuntimeError: x is on CUDA and the build has no CUDA code.
     """
 
 

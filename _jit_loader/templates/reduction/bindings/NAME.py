@@ -1,4 +1,4 @@
-"""NAME: the sum of x * x over all elements of a tensor."""
+"""The op NAME, the sum of x * x over all elements of a tensor."""
 
 import torch
 
@@ -6,7 +6,7 @@ from bindings.shared.differentiable import differentiable, loop_vmap
 
 
 def result_like(x):
-    """An empty result without dimensions, of x's dtype and device."""
+    """Makes an empty result without dimensions, of x's dtype and device."""
     return torch.empty((), dtype=x.dtype, device=x.device)
 
 
@@ -36,8 +36,9 @@ def NAME(x):
 
     Raises:
         TypeError: x is not a tensor, or is missing.
-        NotImplementedError: another dtype, layout or device, or a forward-mode derivative.
-        RuntimeError: a CUDA tensor meets a build without CUDA code.
+        NotImplementedError: the dtype, layout or device is not supported, or a forward-mode
+            derivative is requested.
+        RuntimeError: x is on CUDA and the build has no CUDA code.
     """
 
 
