@@ -1,6 +1,8 @@
 #include "kernels/add2.h"
 
-#include "bindings/op.h"
+#include "bindings/shared/op.h"
+
+using namespace bindings;
 
 at::Tensor forward(const at::Tensor& a, const at::Tensor& b) {
   const Op op("add2");
@@ -37,6 +39,6 @@ PYTHON_MODULE(module) {
       "torch_launch_add2",
       "Writes a[i] + b[i] into c[i] for every i in [0, n). c, a and b are contiguous float32 "
       "tensors on one device, each of at least n elements; c may be a or b, but must not partly "
-      "overlap one. ValueError for a negative n, RuntimeError for the rest.",
+      "overlap one. Raises ValueError for a negative n, and RuntimeError for any other fault.",
       "c", "a", "b", "n");
 }

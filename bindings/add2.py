@@ -1,9 +1,9 @@
-"""add2: the sum of two tensors, and AddModel, the smallest model to train with it."""
+"""The op add2, the sum of two tensors, and AddModel, a minimal model to train with it."""
 
 import torch
 from torch import nn
 
-from bindings.differentiable import differentiable
+from bindings.shared.differentiable import differentiable
 
 
 @differentiable("add2(Tensor a, Tensor b) -> Tensor", linear=["a", "b"])
@@ -26,9 +26,10 @@ def add2(a, b):
 
     Raises:
         TypeError: an argument is not a tensor, or is missing.
-        NotImplementedError: another dtype, layout or device, or a forward-mode derivative.
-        RuntimeError: the devices differ, the shapes do not broadcast, or a CUDA tensor meets a
-            build without CUDA code.
+        NotImplementedError: the dtype, layout or device is not supported, or a forward-mode
+            derivative is requested.
+        RuntimeError: the devices differ, the shapes do not broadcast, or a tensor is on CUDA and
+            the build has no CUDA code.
     """
 
 
@@ -38,9 +39,10 @@ def _(grad):
 
 
 class AddModel(nn.Module):
-    """add2(a * a, b * b) of its own parameters a and b: n float32 elements each, standard normal.
+    """A model of two parameters a and b that computes add2(a * a, b * b).
 
-    SGD on the sum of its result drives both to zero.
+    Each parameter has n float32 elements from a standard normal distribution. SGD on the sum of the
+    results drives both to zero.
     """
 
     def __init__(self, n):
@@ -49,5 +51,5 @@ class AddModel(nn.Module):
         self.b = nn.Parameter(torch.randn(n, dtype=torch.float32))
 
     def forward(self):
-        """The n sums."""
+        """Returns the n sums."""
         return add2(self.a * self.a, self.b * self.b)

@@ -6,12 +6,14 @@
 #include <ATen/ops/slice_ops.h>
 #include <ATen/ops/t_ops.h>
 
-#include "bindings/op.h"
+#include "bindings/shared/op.h"
+
+using namespace bindings;
 
 namespace {
 
-// While it lives, PyTorch's own functions do their work and nothing else: autograd and autocast,
-// which they would meet a second time, have done their part already.
+// A guard under which PyTorch's functions only run their kernels. Autograd and autocast have
+// already handled the call of this op.
 class KernelsOnly {
   const c10::impl::ExcludeDispatchKeyGuard guard_{
       c10::autograd_dispatch_keyset | c10::autocast_dispatch_keyset |
@@ -45,7 +47,8 @@ T* out_if_any(Type<T> type, const at::Tensor& y) {
   return y.defined() ? out(type, y) : nullptr;
 }
 
-// What both directions take: old_cell may be of another dtype than all others, and bias (1, 3S).
+// Checks the arguments of both directions. old_cell may have another dtype than the others, and
+// bias the shape (1, 3S).
 void check(const Op& op, const at::Tensor& input, const at::Tensor& weights, const at::Tensor& bias,
            const at::Tensor& old_h, const at::Tensor& old_cell) {
   op.floating("input", input);
@@ -78,7 +81,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> forward(const at::Ten
   check(op, input, weights, bias, old_h, old_cell);
   const KernelsOnly kernels_only;
   const at::ScalarType dtype = c10::promoteTypes(input.scalar_type(), old_cell.scalar_type());
-  // The bias is added in the kernel: with addmm PyTorch would ask cuBLASLt for the best algorithm.
+  // The kernel adds the bias: for addmm PyTorch would query cuBLASLt for the best algorithm.
   const at::Tensor x = joined_columns(old_h, input);
   const at::Tensor gates = contiguous(product(x, transposed(weights)), dtype);
   const at::Tensor b = contiguous(bias, dtype), cell = contiguous(old_cell, dtype);
@@ -141,13 +144,13 @@ PYTHON_MODULE(module) {
   module.doc("lltm, compiled; bindings/lltm.py has the function with a gradient.");
   define_with_try<forward>(
       module, "forward",
-      "(new_h, new_cell, x, gates) of one step, without a gradient: the new state, and what the "
-      "gradient needs beside it, x = [old_h, input] and gates = x @ weights.T.",
+      "(new_h, new_cell, x, gates) of one step, without a gradient: the new state, and two tensors "
+      "that the gradient needs, x = [old_h, input] and gates = x @ weights.T.",
       "input", "weights", "bias", "old_h", "old_cell");
   define_with_try<backward>(
       module, "backward",
-      "The gradients of forward's five arguments, None for those that `needs`, five bools, does "
-      "not ask for; grad_h and grad_cell may be None, which stands for zeros.",
+      "The gradients of forward's five arguments. `needs`, five bools, tells which are needed; the "
+      "others are None. grad_h and grad_cell may be None, which stands for zeros.",
       "grad_h", "grad_cell", "input", "weights", "bias", "old_h", "old_cell", "new_cell", "x",
       "gates", "needs");
 }

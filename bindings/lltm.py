@@ -1,4 +1,4 @@
-"""lltm: one step of a recurrent cell with two gates and a tanh, and its nn.Module LLTM."""
+"""The op lltm, one step of a recurrent cell with two gates and a tanh, and its nn.Module LLTM."""
 
 import math
 
@@ -6,11 +6,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from bindings.differentiable import differentiable, loop_vmap
+from bindings.shared.differentiable import differentiable, loop_vmap
 
 
 def lltm_fake(input, weights, bias, old_h, old_cell):
-    """new_h, new_cell, x and gates without data, for torch.compile."""
+    """Makes new_h, new_cell, x and gates without data, for torch.compile."""
     dtype = torch.promote_types(input.dtype, old_cell.dtype)
     batch, state = old_h.shape
     new_h, new_cell = (input.new_empty(batch, state, dtype=dtype) for _ in range(2))
@@ -42,9 +42,9 @@ def lltm(input, weights, bias, old_h, old_cell):
     tensor([[1., 1., 1.],
             [1., 1., 1.]])
 
-    The matrix products are PyTorch's, with its settings for TF32 and the like; the rest is one
-    kernel each way. The cell is the one of PyTorch's tutorial on C++ extensions: an LSTM without a
-    forget gate, with an ELU for the candidate.
+    PyTorch computes the matrix products, with its settings for TF32 and the like; the rest is one
+    kernel in each direction. The cell is that of PyTorch's tutorial on C++ extensions: an LSTM
+    without a forget gate and with an ELU for the candidate.
 
     Args:
         input: the step's input, a tensor of shape (batch, features).
@@ -52,32 +52,33 @@ def lltm(input, weights, bias, old_h, old_cell):
         bias: shape (3 * S) or (1, 3 * S).
         old_h, old_cell: the state before the step, of shape (batch, S).
 
-    All are of one dtype, float64, float32, float16 or bfloat16, of any strides and on one device.
-    old_cell may be of another one of them: results are then of the dtype that PyTorch promotes the
-    two to. 16-bit types are computed in float32, and rounded in the sums of the product and in the
-    results.
+    All have the same dtype (float64, float32, float16 or bfloat16) and device, and any strides.
+    old_cell may have another of these dtypes; the results then have the dtype that PyTorch promotes
+    the two to. 16-bit types are computed in float32; the matrix product and the results are
+    rounded.
 
-    Under torch.autocast the matrix products run in its dtype, as PyTorch's own do: input, weights,
-    bias and old_h are cast to it, and old_cell is not, so that a float32 cell stays one.
+    Under torch.autocast the matrix products run in its dtype, as in PyTorch: input, weights, bias
+    and old_h are cast to it. old_cell is not, so that a float32 cell stays float32.
 
     Returns:
         new_h and new_cell, new contiguous tensors of shape (batch, S).
 
-    The gradient is that of the formula, for every argument that needs one; it can be differentiated
-    again. There is no forward-mode derivative.
+    Every argument that needs a gradient gets that of the formula; it can be differentiated again.
+    There is no forward-mode derivative.
 
     Raises:
-        TypeError: an argument is not a tensor, is missing, or has another dtype than input.
-        NotImplementedError: another dtype, layout or device, or a forward-mode derivative.
-        RuntimeError: a shape is not as above, the devices differ, or a CUDA tensor meets a build
-            without CUDA code.
+        TypeError: an argument is not a tensor, is missing, or does not have the dtype of input.
+        NotImplementedError: the dtype, layout or device is not supported, or a forward-mode
+            derivative is requested.
+        RuntimeError: a shape is not as above, the devices differ, or a tensor is on CUDA and the
+            build has no CUDA code.
     """
 
 
 def lltm_backward_fake(
     grad_h, grad_cell, input, weights, bias, old_h, old_cell, new_cell, x, gates, needs
 ):
-    """The gradients without data, for torch.compile."""
+    """Makes the gradients without data, for torch.compile."""
 
     def like(tensor, dtype):
         return tensor.new_empty(tensor.shape, dtype=dtype)
@@ -105,10 +106,11 @@ def lltm_backward_fake(
 def lltm_backward(
     grad_h, grad_cell, input, weights, bias, old_h, old_cell, new_cell, x, gates, needs
 ):
-    """The gradients of lltm's arguments, None for those that `needs`, five bools, does not ask for.
+    """The gradients of lltm's arguments.
 
-    grad_h and grad_cell may be None, which stands for zeros. new_cell, x and gates are what lltm
-    has computed from its arguments, and no arguments of their own to the gradient's gradient.
+    `needs`, five bools, tells which are needed; the others are None. grad_h and grad_cell may be
+    None, which stands for zeros. new_cell, x and gates are results of lltm. They depend on the
+    other arguments, so the second derivative treats them as part of the formula, not as arguments.
     """
 
 
@@ -118,7 +120,7 @@ def _(grad_h, grad_cell, *saved, needs):
 
 
 def gradient_in_torch(grad_h, grad_cell, input, weights, bias, old_h, old_cell):
-    """What lltm_backward computes, as operations that PyTorch can differentiate again."""
+    """The same gradients as lltm_backward, in operations that PyTorch can differentiate again."""
     x = torch.cat([old_h, input], dim=1)
     dtype = torch.promote_types(x.dtype, old_cell.dtype)
     g0, g1, g2 = F.linear(x, weights, bias.flatten()).to(dtype).chunk(3, dim=1)
@@ -152,10 +154,11 @@ def _(d_input, d_weights, d_bias, d_old_h, d_old_cell, grad_h, grad_cell, *argum
 
 
 class LLTM(nn.Module):
-    """lltm with parameters of its own, called as module(input, (old_h, old_cell)).
+    """A module whose parameters are lltm's weights and bias: module(input, (old_h, old_cell)).
 
-    weights (3 * state_size, state_size + input_features) and bias (1, 3 * state_size) are of
-    PyTorch's default dtype, uniform in +-1 / sqrt(state_size). ValueError for a negative size.
+    weights (3 * state_size, state_size + input_features) and bias (1, 3 * state_size) have
+    PyTorch's default dtype and are uniform in +-1 / sqrt(state_size). A negative size is a
+    ValueError.
     """
 
     def __init__(self, input_features, state_size):
@@ -169,13 +172,13 @@ class LLTM(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self):
-        """Draws the parameters anew."""
+        """Draws new values for the parameters."""
         bound = 1 / math.sqrt(max(self.state_size, 1))
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -bound, bound)
 
     def forward(self, input, state):
-        """(new_h, new_cell) of shape (batch, state_size), from input (batch, input_features)."""
+        """Returns (new_h, new_cell) of shape (batch, state_size)."""
         return lltm(input, self.weights, self.bias, *state)
 
     def extra_repr(self):

@@ -1,6 +1,8 @@
 #include "kernels/my_op.h"
 
-#include "bindings/op.h"
+#include "bindings/shared/op.h"
+
+using namespace bindings;
 
 at::Tensor forward(const at::Tensor& x, const at::Tensor& y) {
   const Op op("my_op");

@@ -1,9 +1,9 @@
-"""my_op: 3x - y, the smallest op that PyTorch needs two launches for, and its nn.Module MyOp."""
+"""The op my_op, 3x - y, for which eager PyTorch needs two kernels; and its nn.Module MyOp."""
 
 import torch
 from torch import nn
 
-from bindings.differentiable import differentiable
+from bindings.shared.differentiable import differentiable
 
 
 @differentiable("my_op(Tensor x, Tensor y) -> Tensor", linear=["x", "y"])
@@ -26,14 +26,15 @@ def my_op(x, y):
 
     Raises:
         TypeError: an argument is not a tensor, or is missing.
-        NotImplementedError: another dtype, layout or device, or a forward-mode derivative.
-        RuntimeError: the devices differ, the shapes do not broadcast, or a CUDA tensor meets a
-            build without CUDA code.
+        NotImplementedError: the dtype, layout or device is not supported, or a forward-mode
+            derivative is requested.
+        RuntimeError: the devices differ, the shapes do not broadcast, or a tensor is on CUDA and
+            the build has no CUDA code.
     """
 
 
 def pair_fake(grad):
-    """Two results like grad, for my_op_backward."""
+    """Makes two empty results like grad, for my_op_backward."""
     return torch.empty_like(grad, memory_format=torch.contiguous_format), torch.empty_like(
         grad, memory_format=torch.contiguous_format
     )
@@ -47,7 +48,7 @@ def pair_fake(grad):
     linear=["grad"],
 )
 def my_op_backward(grad):
-    """(3 * grad, -grad), by one reading of grad."""
+    """Returns (3 * grad, -grad); it reads grad once."""
 
 
 @my_op.gradient
@@ -64,5 +65,5 @@ class MyOp(nn.Module):
     """my_op as a module without parameters."""
 
     def forward(self, x, y):
-        """my_op(x, y), of the shape that x's and y's broadcast to."""
+        """Returns my_op(x, y)."""
         return my_op(x, y)

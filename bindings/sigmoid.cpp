@@ -1,6 +1,8 @@
 #include "kernels/sigmoid.h"
 
-#include "bindings/op.h"
+#include "bindings/shared/op.h"
+
+using namespace bindings;
 
 at::Tensor forward(const at::Tensor& x) {
   const Op op("sigmoid");

@@ -1,8 +1,8 @@
-"""sigmoid: 1 / (1 + exp(-x)), and its nn.Module Sigmoid."""
+"""The op sigmoid, 1 / (1 + exp(-x)), and its nn.Module Sigmoid."""
 
 from torch import nn
 
-from bindings.differentiable import differentiable
+from bindings.shared.differentiable import differentiable
 
 
 @differentiable("sigmoid(Tensor x) -> Tensor", saves=["output"])
@@ -12,7 +12,7 @@ def sigmoid(x):
     >>> sigmoid(torch.tensor([-1000.0, 0.0, 1000.0]))
     tensor([0.0000, 0.5000, 1.0000])
 
-    Below about -88 for float32, and -709 for float64, the result is 0, as PyTorch's.
+    Below about -88 for float32, and -709 for float64, the result is 0, as in PyTorch.
 
     Args:
         x: a tensor of float64, float32, float16 or bfloat16, of any shape and strides. 16-bit types
@@ -26,8 +26,9 @@ def sigmoid(x):
 
     Raises:
         TypeError: x is not a tensor, or is missing.
-        NotImplementedError: another dtype, layout or device, or a forward-mode derivative.
-        RuntimeError: a CUDA tensor meets a build without CUDA code.
+        NotImplementedError: the dtype, layout or device is not supported, or a forward-mode
+            derivative is requested.
+        RuntimeError: x is on CUDA and the build has no CUDA code.
     """
 
 
@@ -56,5 +57,5 @@ class Sigmoid(nn.Module):
     """sigmoid as a module without parameters."""
 
     def forward(self, x):
-        """sigmoid(x), of x's shape and dtype."""
+        """Returns sigmoid(x)."""
         return sigmoid(x)

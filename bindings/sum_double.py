@@ -1,3 +1,3 @@
-"""sum_double: add2 under its other known name."""
+"""The op sum_double, another name of add2."""
 
 from bindings.add2 import add2 as sum_double  # noqa: F401

@@ -1,11 +1,13 @@
 #include "kernels/sum_single.h"
 
-#include "bindings/op.h"
+#include "bindings/shared/op.h"
+
+using namespace bindings;
 
 at::Tensor forward(const at::Tensor& x) {
   const Op op("sum_single");
   op.floating("x", x);
-  // A transposed tensor is summed as it lies in memory.
+  // A transposed tensor is summed in memory order.
   const at::Tensor elements = x.is_non_overlapping_and_dense() ? x : x.contiguous();
   const at::Tensor sum = op.empty({}, x);
   const int64_t n = x.numel();

@@ -1,12 +1,12 @@
-"""sum_single: the sum of all elements of a tensor."""
+"""The op sum_single, the sum of all elements of a tensor."""
 
 import torch
 
-from bindings.differentiable import differentiable, loop_vmap
+from bindings.shared.differentiable import differentiable, loop_vmap
 
 
 def scalar_fake(x):
-    """A result without dimensions, of x's dtype and device."""
+    """Makes an empty result without dimensions, of x's dtype and device."""
     return torch.empty((), dtype=x.dtype, device=x.device)
 
 
@@ -28,18 +28,18 @@ def sum_single(x):
             are accumulated in float32 and rounded once.
 
     Returns:
-        A new tensor without dimensions, of x's dtype; 0 if x has no elements. The additions are
-        made in the order of memory, in a pattern that depends on the number of elements only,
-        mostly in pairs: the same input gives the same bits, whatever the number of threads and the
-        GPU.
+        A new tensor without dimensions, of x's dtype; 0 if x has no elements. The elements are
+        added in memory order, mostly pairwise. The order depends only on the number of elements:
+        the same input gives the same bits for any number of threads and on any GPU.
 
-    The gradient is grad for every element: an expanded view of it, which takes no memory. There is
-    no forward-mode derivative.
+    The gradient is grad for every element, as an expanded view that takes no memory. There is no
+    forward-mode derivative.
 
     Raises:
         TypeError: x is not a tensor, or is missing.
-        NotImplementedError: another dtype, layout or device, or a forward-mode derivative.
-        RuntimeError: a CUDA tensor meets a build without CUDA code.
+        NotImplementedError: the dtype, layout or device is not supported, or a forward-mode
+            derivative is requested.
+        RuntimeError: x is on CUDA and the build has no CUDA code.
     """
 
 

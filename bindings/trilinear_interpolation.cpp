@@ -1,6 +1,8 @@
 #include "kernels/trilinear_interpolation.h"
 
-#include "bindings/op.h"
+#include "bindings/shared/op.h"
+
+using namespace bindings;
 
 namespace {
 
@@ -13,11 +15,11 @@ void check_grad(const Op& op, const at::Tensor& grad) {
   op.check(grad.dim() == 2, "grad", "has shape ", grad.sizes(), "; it must be (N, F)");
 }
 
-// That x has this shape, as another argument demands.
+// Checks that x has this shape, which follows from the shape of y.
 void check_shape(const Op& op, const char* argument, const at::Tensor& x, at::IntArrayRef shape,
                  const char* other, const at::Tensor& y) {
-  op.check(x.sizes() == shape, argument, "has shape ", x.sizes(), "; it must be ", shape,
-           " where '", other, "' has shape ", y.sizes());
+  op.check(x.sizes() == shape, argument, "has shape ", x.sizes(), "; it must be ", shape, " if '",
+           other, "' has shape ", y.sizes());
 }
 
 }  // namespace
@@ -82,7 +84,7 @@ std::tuple<at::Tensor, at::Tensor> backward(const at::Tensor& grad, const at::Te
   return {feats_backward(grad, points), points_backward(grad, feats, points)};
 }
 
-// feats only tells the shape.
+// Only the shape of feats is used.
 at::Tensor trilinearinterpolation_bw(const at::Tensor& grad, const at::Tensor& feats,
                                      const at::Tensor& points) {
   const Op op("trilinearinterpolation_bw");
@@ -97,27 +99,27 @@ PYTHON_MODULE(module) {
       "trilinear_interpolation, compiled; bindings/trilinear_interpolation.py has the function "
       "with a gradient.");
   const char* forward_doc =
-      "The values (N, F) at points (N, 3), each in a cell of its own that has the values feats "
-      "(N, 8, F) at its corners, as a new contiguous tensor, without a gradient. Floating tensors "
-      "on one device; dtypes promote as in PyTorch.";
+      "The values (N, F) at points (N, 3) as a new contiguous tensor, without a gradient. Each "
+      "point is in its own cell; feats (N, 8, F) are the values at the cells' corners. Floating "
+      "tensors on one device; dtypes promote as in PyTorch.";
   define_with_try<forward>(module, "forward", forward_doc, "feats", "points");
   define_with_try<feats_backward>(
       module, "feats_backward",
-      "The gradient (N, 8, F) by feats, from the result's gradient grad (N, F) and points (N, 3).",
+      "The gradient of feats (N, 8, F), from the result's gradient grad (N, F) and points (N, 3).",
       "grad", "points");
   define_with_try<points_backward>(
       module, "points_backward",
-      "The gradient (N, 3) by points, from the result's gradient grad (N, F), feats (N, 8, F) and "
+      "The gradient of points (N, 3), from the result's gradient grad (N, F), feats (N, 8, F) and "
       "points (N, 3).",
       "grad", "feats", "points");
   module.define<backward>(
       "backward",
-      "The gradients (N, 8, F) by feats and (N, 3) by points, from the result's gradient grad "
-      "(N, F): those of feats_backward and points_backward.",
+      "The gradients of feats (N, 8, F) and points (N, 3), from the result's gradient grad (N, F): "
+      "the results of feats_backward and points_backward.",
       "grad", "feats", "points");
   module.define<forward>("trilinearinterpolation", forward_doc, "feats", "points");
   module.define<trilinearinterpolation_bw>(
       "trilinearinterpolation_bw",
-      "feats_backward(grad, points), the gradient by feats alone; only the shape of feats is used.",
+      "feats_backward(grad, points), the gradient of feats; only the shape of feats is used.",
       "grad", "feats", "points");
 }

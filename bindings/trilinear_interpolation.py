@@ -1,9 +1,9 @@
-"""trilinear_interpolation: values inside cells from those at the corners; its nn.Module."""
+"""The op trilinear_interpolation, values inside cells from those at the corners; its nn.Module."""
 
 import torch
 from torch import nn
 
-from bindings.differentiable import differentiable, loop_vmap
+from bindings.shared.differentiable import differentiable, loop_vmap
 
 
 def _fake_result(feats, points):
@@ -13,7 +13,7 @@ def _fake_result(feats, points):
 
 
 def _check_shapes(name, feats, points):
-    """What the compiled functions check, for tensors without data."""
+    """Makes the checks of the compiled functions for tensors without data."""
     torch._check(
         feats.dim() == 3 and feats.shape[1] == 8,
         lambda: f"{name}(): argument 'feats' has shape {[*feats.shape]}; it must be (N, 8, F)",
@@ -22,7 +22,7 @@ def _check_shapes(name, feats, points):
         points.dim() == 2 and points.shape[1] == 3 and points.shape[0] == feats.shape[0],
         lambda: (
             f"{name}(): argument 'points' has shape {[*points.shape]}; it must be "
-            f"[{feats.shape[0]}, 3] where 'feats' has shape {[*feats.shape]}"
+            f"[{feats.shape[0]}, 3] if 'feats' has shape {[*feats.shape]}"
         ),
     )
 
@@ -34,9 +34,9 @@ def _check_shapes(name, feats, points):
     vmap=loop_vmap,
 )
 def trilinear_interpolation(feats, points):
-    """The value at each of N points, from the values at the 8 corners of its own cell.
+    """The value at each of N points, from the values at the 8 corners of the point's cell.
 
-    With u, v, w = (points + 1) / 2 by columns, and corner 4 iu + 2 iv + iw at (iu, iv, iw), the
+    With u, v, w the columns of (points + 1) / 2, and corner 4 iu + 2 iv + iw at (iu, iv, iw), the
     result is the sum over the corners of
 
         (u if iu else 1 - u) (v if iv else 1 - v) (w if iw else 1 - w) feats[:, corner]
@@ -47,24 +47,27 @@ def trilinear_interpolation(feats, points):
 
     Args:
         feats: (N, 8, F), the F values at each corner; any strides.
-        points: (N, 3), positions in the cell, each coordinate from -1 to 1; any strides. Outside,
-            the same formula extrapolates: nothing is clamped.
-            Both are of float64, float32, float16 or bfloat16, on one CPU or CUDA device; 16-bit
-            types are computed in float32 and rounded once. N and F may be 0.
+        points: (N, 3), positions in the cell, each coordinate from -1 to 1; any strides. Outside
+            that range the same formula extrapolates; nothing is clamped.
+
+    Both have dtype float64, float32, float16 or bfloat16, and are on one CPU or CUDA device. 16-bit
+    types are computed in float32 and rounded once. N and F may be 0.
 
     Returns:
         A new contiguous tensor (N, F), in the dtype that PyTorch promotes those of feats and points
         to.
 
-    The gradient by feats is each corner's weight times the result's gradient g; that by points is
-    half the sum over F of g times the derivative by u, v and w (the chain rule on the formula
-    above). Each is computed only where it is asked for, is the same bits at every call, and can be
-    differentiated again. There is no forward-mode derivative.
+    With g the result's gradient, the gradient of feats is each corner's weight times g. That of
+    points is half the sum over F of g times the derivative with respect to u, v and w (the chain
+    rule on the formula above). Each is computed only if it is needed, gives the same bits at every
+    call, and can be differentiated again. There is no forward-mode derivative.
 
     Raises:
         TypeError: an argument is not a tensor, or is missing.
-        NotImplementedError: another dtype, layout or device, or a forward-mode derivative.
-        RuntimeError: another shape, two devices, or a CUDA tensor meets a build without CUDA code.
+        NotImplementedError: the dtype, layout or device is not supported, or a forward-mode
+            derivative is requested.
+        RuntimeError: a shape is not as above, the devices differ, or a tensor is on CUDA and the
+            build has no CUDA code.
     """
 
 
@@ -82,22 +85,23 @@ def _fake_feats_gradient(grad, points):
     vmap=loop_vmap,
 )
 def trilinear_interpolation_feats_backward(grad, points):
-    """The gradient of trilinear_interpolation by feats: each corner's weight times grad.
+    """The gradient of trilinear_interpolation's feats: each corner's weight times grad.
 
     Args:
         grad: (N, F), the gradient of trilinear_interpolation's result.
-        points: (N, 3), as given to it. Both are of float64, float32, float16 or bfloat16, on one
-            device.
+        points: (N, 3), the same argument. Both have dtype float64, float32, float16 or bfloat16,
+            and are on one device.
 
     Returns:
         A new contiguous tensor (N, 8, F), in the dtype that PyTorch promotes theirs to.
 
-    The gradient by grad interpolates, as this function is linear in it; that by points is
-    trilinear_interpolation_points_backward's result.
+    This function is linear in grad, so the gradient of grad is an interpolation; that of points
+    comes from trilinear_interpolation_points_backward.
 
     Raises:
-        TypeError, NotImplementedError: as trilinear_interpolation.
-        RuntimeError: another shape, two devices, or a CUDA tensor meets a build without CUDA code.
+        TypeError, NotImplementedError: as for trilinear_interpolation.
+        RuntimeError: a shape is not as above, the devices differ, or a tensor is on CUDA and the
+            build has no CUDA code.
     """
 
 
@@ -115,27 +119,29 @@ def _fake_points_gradient(grad, feats, points):
     vmap=loop_vmap,
 )
 def trilinear_interpolation_points_backward(grad, feats, points):
-    """The gradient of trilinear_interpolation by points.
+    """The gradient of trilinear_interpolation's points.
 
-    Half the sum over F of grad times the interpolated value's derivative by u, v and w, the
-    positions in the cell: half, because points run from -1 to 1 where those run from 0 to 1.
+    It is half the sum over F of grad times the derivative of the interpolated value with respect to
+    the position u, v, w in the cell. The factor is a half because points range from -1 to 1 and
+    positions from 0 to 1.
 
     Args:
         grad: (N, F), the gradient of trilinear_interpolation's result.
-        feats: (N, 8, F), as given to it.
-        points: (N, 3), as given to it. All are of float64, float32, float16 or bfloat16, on one
-            device; 16-bit types are summed in float32 and rounded once.
+        feats: (N, 8, F), the same argument.
+        points: (N, 3), the same argument. All have dtype float64, float32, float16 or bfloat16, and
+            are on one device. 16-bit types are summed in float32 and rounded once.
 
     Returns:
-        A new contiguous tensor (N, 3), in the dtype that PyTorch promotes theirs to; zeros where F
-        is 0. The sum is taken in an order that the shape alone decides.
+        A new contiguous tensor (N, 3), in the dtype that PyTorch promotes theirs to; zeros if F is
+        0. The order of the additions depends on the shape alone.
 
-    Each gradient is the derivative along its direction (N, 3) of a function that is linear in each
-    coordinate: see _derivative.
+    Each of its gradients is the derivative, along a direction (N, 3), of a function that is linear
+    in each coordinate: see _derivative.
 
     Raises:
-        TypeError, NotImplementedError: as trilinear_interpolation.
-        RuntimeError: another shape, two devices, or a CUDA tensor meets a build without CUDA code.
+        TypeError, NotImplementedError: as for trilinear_interpolation.
+        RuntimeError: a shape is not as above, the devices differ, or a tensor is on CUDA and the
+            build has no CUDA code.
     """
 
 
@@ -167,10 +173,10 @@ def _(grad, g, feats, points):
 
 
 def _derivative(function, points, direction):
-    """The derivative of function(points) along a direction (N, 3), exactly.
+    """The exact derivative of function(points) along a direction (N, 3).
 
-    Along each coordinate the function is linear: its slope is half the difference between its
-    values at 1 and at -1.
+    The function is linear in each coordinate: its slope is half the difference between its values
+    at 1 and at -1.
     """
     columns = torch.arange(3, device=points.device)
 
@@ -186,5 +192,5 @@ class TrilinearInterpolation(nn.Module):
     """trilinear_interpolation as a module without parameters."""
 
     def forward(self, feats, points):
-        """trilinear_interpolation(feats, points): (N, F) from (N, 8, F) and (N, 3)."""
+        """Returns trilinear_interpolation(feats, points): (N, F) from (N, 8, F) and (N, 3)."""
         return trilinear_interpolation(feats, points)

@@ -1,6 +1,8 @@
 #include "kernels/two_norm.h"
 
-#include "bindings/op.h"
+#include "bindings/shared/op.h"
+
+using namespace bindings;
 
 static void write_norm(const Op& op, const at::Tensor& norm, const at::Tensor& a,
                        const at::Tensor& b, int64_t n) {
@@ -19,7 +21,7 @@ at::Tensor forward(const at::Tensor& a, const at::Tensor& b) {
   return norm;
 }
 
-// A value that the kernel reads from memory, in x's dtype.
+// The value, one element that the kernel reads from memory, in x's dtype.
 static at::Tensor scalar(const Op& op, const char* argument, const at::Tensor& value,
                          const at::Tensor& x) {
   op.floating(argument, value);
@@ -60,7 +62,7 @@ void two_norm_of_matrices(const at::Tensor& a, const at::Tensor& b, const at::Te
   TORCH_CHECK_VALUE(n >= 0, "two_norm(): argument 'n' is ", n, "; it must not be negative");
   TORCH_CHECK_VALUE(m >= 0, "two_norm(): argument 'm' is ", m, "; it must not be negative");
   TORCH_CHECK_VALUE(!__builtin_mul_overflow(n, m, &elements), "two_norm(): ", n, " x ", m,
-                    " elements are more than 64 bits count");
+                    " elements overflow 64 bits");
   op.float_buffer("a", a, elements);
   op.same_device("a", a, "b", op.float_buffer("b", b, elements));
   op.same_device("a", a, "c", op.float_buffer("c", c, 1));
@@ -77,17 +79,17 @@ PYTHON_MODULE(module) {
       "a", "b");
   define_with_try<backward>(
       module, "backward",
-      "(da, db): da = grad * (a - b) / norm, or 0 where norm is 0, and db = -da, both new and of "
+      "(da, db): da = grad * (a - b) / norm, or 0 if norm is 0, and db = -da, both new and of "
       "the shape and dtype that a and b broadcast and promote to. grad and norm have one element.",
       "grad", "a", "b", "norm");
   define_with_try<backward_of_a>(module, "backward_of_a",
-                                 "The first of backward's results, without the work for the other.",
+                                 "The first result of backward, without the work for the second.",
                                  "grad", "a", "b", "norm");
   module.define<two_norm_of_matrices>(
       "two_norm",
       "Writes sqrt(sum((a - b)^2)) into the first element of c, for matrices a and b of n x m. "
       "a, b and c are contiguous float32 tensors on one device, a and b of at least n * m "
-      "elements, of which the first n * m are taken; c may be part of a or b. ValueError for a "
-      "negative n or m, RuntimeError for the rest.",
+      "elements, of which the first n * m are used; c may be part of a or b. Raises ValueError for "
+      "a negative n or m, and RuntimeError for any other fault.",
       "a", "b", "c", "n", "m");
 }

@@ -1,12 +1,12 @@
-"""two_norm: the Euclidean distance of two tensors."""
+"""The op two_norm, the Euclidean distance between two tensors."""
 
 import torch
 
-from bindings.differentiable import differentiable, elementwise_fake, loop_vmap
+from bindings.shared.differentiable import differentiable, elementwise_fake, loop_vmap
 
 
 def norm_fake(a, b):
-    """A result without dimensions, of the dtype that a's and b's promote to."""
+    """Makes an empty result without dimensions, of the dtype that a's and b's promote to."""
     return elementwise_fake(a, b).new_empty(())
 
 
@@ -30,21 +30,21 @@ def two_norm(a, b):
 
     Returns:
         A new tensor without dimensions, in the dtype that PyTorch promotes a's and b's to; 0 for no
-        elements. It reads a and b once and has no temporary of their size, unless they have to be
+        elements. a and b are read once, without a temporary of their size unless they have to be
         broadcast, converted or made contiguous. The squares are not scaled: they must not overflow
-        the type that they are accumulated in. The additions are made in an order that depends on
-        the number of elements only: the same input gives the same bits, whatever the number of
-        threads and the GPU.
+        the type that they are accumulated in. The order of the additions depends only on the number
+        of elements: the same input gives the same bits for any number of threads and on any GPU.
 
     The gradients are grad * (a - b) / norm and its negative, each summed over the dimensions that
-    were broadcast, and 0 where the norm is 0, as torch.linalg.vector_norm(a - b) has it. They can
-    be differentiated again. There is no forward-mode derivative.
+    were broadcast. They are 0 if the norm is 0, as for torch.linalg.vector_norm(a - b). They can be
+    differentiated again. There is no forward-mode derivative.
 
     Raises:
         TypeError: an argument is not a tensor, or is missing.
-        NotImplementedError: another dtype, layout or device, or a forward-mode derivative.
-        RuntimeError: the devices differ, the shapes do not broadcast, or a CUDA tensor meets a
-            build without CUDA code.
+        NotImplementedError: the dtype, layout or device is not supported, or a forward-mode
+            derivative is requested.
+        RuntimeError: the devices differ, the shapes do not broadcast, or a tensor is on CUDA and
+            the build has no CUDA code.
     """
 
 
@@ -59,7 +59,7 @@ def two_norm(a, b):
     linear=["grad"],
 )
 def two_norm_backward(grad, a, b, norm):
-    """two_norm's gradients for a and b, by one reading of both."""
+    """Returns two_norm's gradients of a and b; it reads both once."""
 
 
 @differentiable(
@@ -73,7 +73,7 @@ def two_norm_backward(grad, a, b, norm):
     linear=["grad"],
 )
 def two_norm_backward_of_a(grad, a, b, norm):
-    """two_norm's gradient for a."""
+    """Returns two_norm's gradient of a."""
 
 
 @two_norm.gradient
@@ -93,9 +93,10 @@ def _(grad_da, grad_db, grad, a, b, norm):
 
 @two_norm_backward_of_a.gradient
 def second_gradients(grad_da, grad, a, b, norm):
-    """The gradients of sum(grad_da * grad * (a - b) / norm) for grad, a, b and norm.
+    """The gradients of sum(grad_da * grad * (a - b) / norm) with respect to grad, a, b and norm.
 
-    All are 0 where the norm is 0, and so are all further ones: nothing but infinity is divided by.
+    If the norm is 0, they and all higher derivatives are 0, since infinity takes its place in the
+    divisions.
     """
     norm = norm.masked_fill(norm == 0, torch.inf)
     inner = (grad_da * (a - b)).sum() / norm

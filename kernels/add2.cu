@@ -1,6 +1,8 @@
 #include "kernels/add2.h"
 #include "kernels/add2_math.h"
-#include "kernels/elementwise.cuh"
+#include "kernels/shared/elementwise.cuh"
+
+using namespace kernels;
 
 template <class T>
 void add2(Cuda where, T* c, const T* a, const T* b, int64_t n) {

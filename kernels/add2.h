@@ -1,10 +1,10 @@
-// c[i] = a[i] + b[i] for every i in [0, n): contiguous arrays; c may be a or b.
+// c[i] = a[i] + b[i] for every i in [0, n). The arrays are contiguous; c may be a or b.
 #pragma once
 
-#include "kernels/common.h"
+#include "kernels/shared/common.h"
 
 template <class T>
-void add2(Cpu where, T* c, const T* a, const T* b, int64_t n);
+void add2(kernels::Cpu where, T* c, const T* a, const T* b, int64_t n);
 
 template <class T>
-void add2(Cuda where, T* c, const T* a, const T* b, int64_t n);
+void add2(kernels::Cuda where, T* c, const T* a, const T* b, int64_t n);

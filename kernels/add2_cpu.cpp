@@ -1,6 +1,8 @@
 #include "kernels/add2.h"
 #include "kernels/add2_math.h"
-#include "kernels/elementwise.h"
+#include "kernels/shared/elementwise.h"
+
+using namespace kernels;
 
 template <class T>
 void add2(Cpu where, T* c, const T* a, const T* b, int64_t n) {

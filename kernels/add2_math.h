@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/half.h"
+#include "kernels/shared/half.h"
 
 struct Add2 {
   template <class T>

@@ -1,17 +1,19 @@
-#include "kernels/elementwise.cuh"
 #include "kernels/lltm.h"
 #include "kernels/lltm_math.h"
+#include "kernels/shared/elementwise.cuh"
 
-// A block is 32 threads along the columns, each with one vector of them (or one column, where
-// vectors would not be aligned), and 8 along the rows. 4096 x 1024 floats take 32 us and their
-// gradients 54 on an H200, one column a thread 36 and 61, where memory alone would take 23 and 39;
-// of bfloat16 24 and 44, and 34 and 52.
+using namespace kernels;
+
+// A block has 32 threads along the columns and 8 along the rows. A thread has one vector of
+// columns, or one column if vectors would not be aligned. 4096 x 1024 floats take 32 us on an H200,
+// and their gradients 54; with one column per thread 36 and 61; the memory accesses alone would
+// take 23 and 39. bfloat16 takes 24 and 44, and with one column per thread 34 and 52.
 constexpr int kColumnThreads = 32;
 constexpr int kRowThreads = 8;
 
 template <class T, bool vectors>
 struct Columns {
-  static constexpr int kCount = vectors ? kLanes<T> : 1;
+  static constexpr int kCount = vectors ? kVectorSize<T> : 1;
   Accumulate<T> value[kCount];
 };
 
@@ -19,9 +21,9 @@ template <class T, bool vectors>
 __device__ Columns<T, vectors> load_columns(const T* from) {
   Columns<T, vectors> columns;
   if constexpr (vectors) {
-    const Vector<T> vector = load_vector(from);
+    const AlignedVector<T> vector = load_vector(from);
 #pragma unroll
-    for (int k = 0; k < kLanes<T>; ++k) columns.value[k] = widen(vector.lane[k]);
+    for (int k = 0; k < kVectorSize<T>; ++k) columns.value[k] = widen(vector.value[k]);
   } else {
     columns.value[0] = widen(*from);
   }
@@ -66,8 +68,9 @@ __device__ Gates<T, vectors> operator+(Gates<T, vectors> a, const Gates<T, vecto
   return a;
 }
 
-// Where a thread works: its block takes `rows_per_block` rows, of which the thread has every
-// kRowThreads-th from `row` to before `end`, and `column` may be past the last.
+// The part of the work that is a thread's own. Its block has `rows_per_block` rows; the thread has
+// every kRowThreads-th of them, from `row` up to but not including `end`. `column` may be past the
+// last.
 struct Place {
   int64_t tile, row, end, column;
 };
@@ -105,8 +108,8 @@ __global__ void __launch_bounds__(kColumnThreads* kRowThreads)
   store_columns(new_cell + offset, c);
 }
 
-// d_bias, if wanted, goes to `sums`, a row for each tile of kLltmRowsPerSum rows; the only tile's
-// to d_bias itself.
+// If d_bias is needed, each tile of kLltmRowsPerSum rows writes its sum to a row of `sums`; a
+// single tile writes to d_bias itself.
 template <class T, bool vectors>
 __global__ void __launch_bounds__(kColumnThreads* kRowThreads)
     step_backward(T* d_gates, T* d_bias, T* d_cell, Accumulate<T>* sums, const T* grad_h,
@@ -144,7 +147,7 @@ __global__ void __launch_bounds__(kColumnThreads* kRowThreads)
     }
   }
   if (d_bias == nullptr) return;
-  // Over the rows of the block, always in the same order.
+  // Sums over the rows of the block, always in the same order.
   __shared__ Gates<T, vectors> shared[kRowThreads][kColumnThreads];
   shared[threadIdx.y][threadIdx.x] = sum;
   __syncthreads();
@@ -183,11 +186,12 @@ __global__ void __launch_bounds__(kColumnThreads* kRowThreads)
 
 namespace {
 
-constexpr dim3 kBlockOfThreads(kColumnThreads, kRowThreads);
+constexpr dim3 kBlockShape(kColumnThreads, kRowThreads);
 
 template <class T, class... More>
 bool vectors_fit(int64_t state, const T* first, const More*... more) {
-  return state % kLanes<T> == 0 && ((address_bits(first) | ... | address_bits(more)) % 16) == 0;
+  return state % kVectorSize<T> == 0 &&
+         ((address_bits(first) | ... | address_bits(more)) % 16) == 0;
 }
 
 }  // namespace
@@ -197,10 +201,10 @@ void lltm(Cuda where, T* new_h, T* new_cell, const T* gates, const T* bias, cons
           int64_t batch, int64_t state) {
   if (batch == 0 || state == 0) return;
   const bool vectors = vectors_fit(state, gates, bias, old_cell, new_h, new_cell);
-  const int64_t across = blocks_for(state, kColumnThreads * (vectors ? kLanes<T> : 1));
+  const int64_t across = blocks_for(state, kColumnThreads * (vectors ? kVectorSize<T> : 1));
   const int64_t blocks = blocks_for(batch, kRowThreads) * across;
   const auto kernel = vectors ? step<T, true> : step<T, false>;
-  kernel<<<static_cast<unsigned>(blocks), kBlockOfThreads, 0, stream_of(where)>>>(
+  kernel<<<static_cast<unsigned>(blocks), kBlockShape, 0, stream_of(where)>>>(
       new_h, new_cell, gates, bias, old_cell, batch, state, static_cast<unsigned>(across));
   check_launch(__PRETTY_FUNCTION__);
 }
@@ -214,9 +218,9 @@ void lltm_backward(Cuda where, T* d_gates, T* d_bias, T* d_cell, Accumulate<T>* 
   if (tiles > 0) {
     const bool vectors =
         vectors_fit(state, gates, bias, new_cell, grad_h, grad_cell, d_gates, d_bias, d_cell);
-    const int64_t across = blocks_for(state, kColumnThreads * (vectors ? kLanes<T> : 1));
+    const int64_t across = blocks_for(state, kColumnThreads * (vectors ? kVectorSize<T> : 1));
     const auto kernel = vectors ? step_backward<T, true> : step_backward<T, false>;
-    kernel<<<static_cast<unsigned>(tiles * across), kBlockOfThreads, 0, stream_of(where)>>>(
+    kernel<<<static_cast<unsigned>(tiles * across), kBlockShape, 0, stream_of(where)>>>(
         d_gates, d_bias, d_cell, tiles > 1 ? sums : nullptr, grad_h, grad_cell, gates, bias,
         new_cell, batch, state, static_cast<unsigned>(across));
     check_launch(__PRETTY_FUNCTION__);
@@ -224,7 +228,7 @@ void lltm_backward(Cuda where, T* d_gates, T* d_bias, T* d_cell, Accumulate<T>* 
   if (d_bias != nullptr && tiles != 1) {
     const int64_t n = 3 * state;
     const unsigned blocks = blocks_for(n, kColumnThreads);
-    sum_tiles<<<blocks, kBlockOfThreads, 0, stream_of(where)>>>(d_bias, sums, tiles, n);
+    sum_tiles<<<blocks, kBlockShape, 0, stream_of(where)>>>(d_bias, sums, tiles, n);
     check_launch(__PRETTY_FUNCTION__);
   }
 }

@@ -1,27 +1,27 @@
-// One step of an LLTM, a recurrent cell, for a batch of rows, after the matrix product that its
-// gates come from:
+// One step of an LLTM, a recurrent cell, for a batch of rows, after the matrix product that
+// computes the gates:
 //
-//   i, o, c = sigmoid(g0), sigmoid(g1), elu(g2)   with g0, g1, g2 the thirds of a row, gates + bias
+//   i, o, c = sigmoid(g0), sigmoid(g1), elu(g2)   g0, g1, g2: the thirds of a row of gates + bias
 //   new_cell = old_cell + c * i
 //   new_h = tanh(new_cell) * o
 //
-// gates is (batch, 3 * state), bias (3 * state), all others (batch, state): contiguous arrays, of
-// which no output may overlap another array.
+// gates is (batch, 3 * state), bias (3 * state), all others (batch, state). The arrays are
+// contiguous; no output may overlap another array.
 #pragma once
 
-#include "kernels/common.h"
+#include "kernels/shared/common.h"
 
 template <class T>
-void lltm(Cpu where, T* new_h, T* new_cell, const T* gates, const T* bias, const T* old_cell,
-          int64_t batch, int64_t state);
+void lltm(kernels::Cpu where, T* new_h, T* new_cell, const T* gates, const T* bias,
+          const T* old_cell, int64_t batch, int64_t state);
 
 template <class T>
-void lltm(Cuda where, T* new_h, T* new_cell, const T* gates, const T* bias, const T* old_cell,
-          int64_t batch, int64_t state);
+void lltm(kernels::Cuda where, T* new_h, T* new_cell, const T* gates, const T* bias,
+          const T* old_cell, int64_t batch, int64_t state);
 
-// d_bias is summed over this many rows at a time, and then over those sums, always in one order. On
-// an H200 the gradients of 512 x 512 floats take 14.8 us, with 64 rows 19.9; up to this many rows
-// need no second launch.
+// d_bias is summed over this many rows at a time, then over those sums, always in the same order.
+// The gradients of 512 x 512 floats take 14.8 us on an H200, and 19.9 with 64 rows. A batch of at
+// most this many rows needs no second launch.
 constexpr int64_t kLltmRowsPerSum = 32;
 
 constexpr int64_t lltm_sums(int64_t batch) {
@@ -29,15 +29,15 @@ constexpr int64_t lltm_sums(int64_t batch) {
 }
 
 // The gradients with respect to gates, bias and old_cell, from those with respect to new_h and
-// new_cell; any of the five may be nullptr: an output that nobody needs, or a gradient of zeros.
-// sums is scratch memory for (lltm_sums(batch), 3 * state) values where d_bias is needed and those
-// are several rows.
+// new_cell. Any of the five may be nullptr: an output that is not needed, or an input of zeros.
+// sums is uninitialised memory for (lltm_sums(batch), 3 * state) values if d_bias is needed and
+// lltm_sums(batch) > 1.
 template <class T>
-void lltm_backward(Cpu where, T* d_gates, T* d_bias, T* d_cell, Accumulate<T>* sums,
-                   const T* grad_h, const T* grad_cell, const T* gates, const T* bias,
-                   const T* new_cell, int64_t batch, int64_t state);
+void lltm_backward(kernels::Cpu where, T* d_gates, T* d_bias, T* d_cell,
+                   kernels::Accumulate<T>* sums, const T* grad_h, const T* grad_cell,
+                   const T* gates, const T* bias, const T* new_cell, int64_t batch, int64_t state);
 
 template <class T>
-void lltm_backward(Cuda where, T* d_gates, T* d_bias, T* d_cell, Accumulate<T>* sums,
-                   const T* grad_h, const T* grad_cell, const T* gates, const T* bias,
-                   const T* new_cell, int64_t batch, int64_t state);
+void lltm_backward(kernels::Cuda where, T* d_gates, T* d_bias, T* d_cell,
+                   kernels::Accumulate<T>* sums, const T* grad_h, const T* grad_cell,
+                   const T* gates, const T* bias, const T* new_cell, int64_t batch, int64_t state);

@@ -1,29 +1,31 @@
 #include <type_traits>
 
-#include "kernels/block.h"
 #include "kernels/lltm.h"
 #include "kernels/lltm_math.h"
+#include "kernels/shared/block.h"
+
+using namespace kernels;
 
 namespace {
 
-// The rows of one row of sums and as many columns as a block has, or the last ones.
-struct Piece {
+// One tile of the work: the rows that make up one row of sums, and the columns of one block.
+struct Tile {
   int64_t sum, row, end, column, columns;
 };
 
 int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
 template <class F>
-void for_pieces(Cpu where, int64_t batch, int64_t state, const F& f) {
+void for_tiles(Cpu where, int64_t batch, int64_t state, const F& f) {
   const int64_t across = (state + kBlock - 1) / kBlock;
   const auto range = [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t sum = i / across, row = sum * kLltmRowsPerSum, column = i % across * kBlock;
-      f(Piece{sum, row, smaller(row + kLltmRowsPerSum, batch), column,
-              smaller(kBlock, state - column)});
+      f(Tile{sum, row, smaller(row + kLltmRowsPerSum, batch), column,
+             smaller(kBlock, state - column)});
     }
   };
-  where.for_ranges(lltm_sums(batch) * across, range, 4);  // 2048 elements each: 4 take about 20 us
+  where.for_ranges(lltm_sums(batch) * across, range, 4);  // 4 tiles of 2048 elements: about 20 us
 }
 
 template <class T>
@@ -44,7 +46,7 @@ void store_columns(T* to, const Block<T>& block, int64_t n) {
   for (int64_t i = 0; i < n; ++i) to[i] = narrow<T>(block.value[i]);
 }
 
-// For arrays that may be nullptr, which stands for zeros, or for nothing to store.
+// These accept nullptr: it loads zeros, and storing does nothing.
 template <class T>
 Block<T> load_columns_at(const T* from, int64_t offset, int64_t n) {
   return from != nullptr ? load_columns(from + offset, n) : Block<T>{};
@@ -55,7 +57,7 @@ void store_columns_at(T* to, int64_t offset, const Block<T>& block, int64_t n) {
   if (to != nullptr) store_columns(to + offset, block, n);
 }
 
-// Three gates of a row, or their gradients.
+// The three gates of a row, or their gradients.
 template <class T>
 struct Gates {
   Block<T> gate[3];
@@ -90,12 +92,12 @@ void store_sums(Accumulate<T>* to, int64_t state, const Gates<T>& sum, int64_t n
 template <class T>
 void lltm(Cpu where, T* new_h, T* new_cell, const T* gates, const T* bias, const T* old_cell,
           int64_t batch, int64_t state) {
-  for_pieces(where, batch, state, [=](const Piece& piece) {
-    const int64_t n = piece.columns;
-    const Gates<T> b = load_gates(bias + piece.column, state, n);
-    for (int64_t row = piece.row; row < piece.end; ++row) {
-      const int64_t offset = row * state + piece.column;
-      Gates<T> g = load_gates(gates + row * 3 * state + piece.column, state, n);
+  for_tiles(where, batch, state, [=](const Tile& tile) {
+    const int64_t n = tile.columns;
+    const Gates<T> b = load_gates(bias + tile.column, state, n);
+    for (int64_t row = tile.row; row < tile.end; ++row) {
+      const int64_t offset = row * state + tile.column;
+      Gates<T> g = load_gates(gates + row * 3 * state + tile.column, state, n);
       g.add(b, n);
       const Block<T> cell = load_columns(old_cell + offset, n);
       Block<T> h, c;
@@ -115,13 +117,13 @@ template <class T>
 void lltm_backward(Cpu where, T* d_gates, T* d_bias, T* d_cell, Accumulate<T>* sums,
                    const T* grad_h, const T* grad_cell, const T* gates, const T* bias,
                    const T* new_cell, int64_t batch, int64_t state) {
-  for_pieces(where, batch, state, [=](const Piece& piece) {
-    const int64_t n = piece.columns;
-    const Gates<T> b = load_gates(bias + piece.column, state, n);
+  for_tiles(where, batch, state, [=](const Tile& tile) {
+    const int64_t n = tile.columns;
+    const Gates<T> b = load_gates(bias + tile.column, state, n);
     Gates<T> sum = {};
-    for (int64_t row = piece.row; row < piece.end; ++row) {
-      const int64_t offset = row * state + piece.column;
-      const int64_t gate_offset = row * 3 * state + piece.column;
+    for (int64_t row = tile.row; row < tile.end; ++row) {
+      const int64_t offset = row * state + tile.column;
+      const int64_t gate_offset = row * 3 * state + tile.column;
       Gates<T> g = load_gates(gates + gate_offset, state, n);
       g.add(b, n);
       const Block<T> gh = load_columns_at(grad_h, offset, n);
@@ -141,9 +143,9 @@ void lltm_backward(Cpu where, T* d_gates, T* d_bias, T* d_cell, Accumulate<T>* s
       store_columns_at(d_cell, offset, d_old, n);
     }
     if (sums != nullptr) {
-      store_sums<T>(sums + piece.sum * 3 * state + piece.column, state, sum, n);
+      store_sums<T>(sums + tile.sum * 3 * state + tile.column, state, sum, n);
     } else {
-      store_gates_at(d_bias, piece.column, state, sum, n);
+      store_gates_at(d_bias, tile.column, state, sum, n);
     }
   });
   if (d_bias == nullptr || lltm_sums(batch) == 1) return;

@@ -1,26 +1,27 @@
 #pragma once
 
-#include "kernels/pair.h"
+#include "kernels/shared/pair.h"
+#include "kernels/shared/tanh.h"
 #include "kernels/sigmoid_math.h"
-#include "kernels/tanh.h"
 
-// ELU for alpha = 1: x above 0, e^x - 1 below.
+// ELU with alpha = 1: x above 0, e^x - 1 below.
 template <class T>
 HOST_DEVICE T elu(T x) {
-  return choose(x > T{0}, x, exponential_minus_one(choose(x > T{0}, T{0}, x)));
+  const T negative = kernels::select(x > T{0}, T{0}, x);
+  return kernels::select(x > T{0}, x, kernels::exponential_minus_one(negative));
 }
 
-// 1 at 0 and above, e^x below: no exponential is taken of a large x.
+// 1 for x >= 0, e^x below 0. The exponential of a large x is never computed.
 template <class T>
 HOST_DEVICE T elu_derivative(T x) {
-  return exponential(choose(x > T{0}, T{0}, x));
+  return kernels::exponential(kernels::select(x > T{0}, T{0}, x));
 }
 
-// Of one element: (new_h, new_cell).
+// (new_h, new_cell) of one element.
 template <class T>
-HOST_DEVICE Pair<T> lltm_element(T g0, T g1, T g2, T old_cell) {
+HOST_DEVICE kernels::Pair<T> lltm_element(T g0, T g1, T g2, T old_cell) {
   const T new_cell = old_cell + elu(g2) * Sigmoid()(g0);
-  return {hyperbolic_tangent(new_cell) * Sigmoid()(g1), new_cell};
+  return {kernels::hyperbolic_tangent(new_cell) * Sigmoid()(g1), new_cell};
 }
 
 template <class T>
@@ -32,7 +33,7 @@ struct LltmGradient {
 template <class T>
 HOST_DEVICE LltmGradient<T> lltm_element_gradient(T grad_h, T grad_cell, T g0, T g1, T g2,
                                                   T new_cell) {
-  const T i = Sigmoid()(g0), o = Sigmoid()(g1), t = hyperbolic_tangent(new_cell);
+  const T i = Sigmoid()(g0), o = Sigmoid()(g1), t = kernels::hyperbolic_tangent(new_cell);
   const T d_cell = (T{1} - t * t) * (o * grad_h) + grad_cell;
   return {{elu(g2) * d_cell * (i * (T{1} - i)), t * grad_h * (o * (T{1} - o)),
            i * d_cell * elu_derivative(g2)},

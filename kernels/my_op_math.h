@@ -1,7 +1,7 @@
 #pragma once
 
-#include "kernels/half.h"
-#include "kernels/pair.h"
+#include "kernels/shared/half.h"
+#include "kernels/shared/pair.h"
 
 struct MyOp {
   template <class T>
@@ -12,7 +12,7 @@ struct MyOp {
 
 struct MyOpBackward {
   template <class T>
-  HOST_DEVICE Pair<T> operator()(T g) const {
+  HOST_DEVICE kernels::Pair<T> operator()(T g) const {
     return {T{3} * g, -g};
   }
 };

@@ -1,6 +1,8 @@
-#include "kernels/elementwise.cuh"
+#include "kernels/shared/elementwise.cuh"
 #include "kernels/sigmoid.h"
 #include "kernels/sigmoid_math.h"
+
+using namespace kernels;
 
 template <class T>
 void sigmoid(Cuda where, T* y, const T* x, int64_t n) {

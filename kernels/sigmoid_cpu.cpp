@@ -1,6 +1,8 @@
-#include "kernels/elementwise.h"
+#include "kernels/shared/elementwise.h"
 #include "kernels/sigmoid.h"
 #include "kernels/sigmoid_math.h"
+
+using namespace kernels;
 
 template <class T>
 void sigmoid(Cpu where, T* y, const T* x, int64_t n) {

@@ -1,5 +1,7 @@
-#include "kernels/reduction.cuh"
+#include "kernels/shared/reduction.cuh"
 #include "kernels/sum_single.h"
+
+using namespace kernels;
 
 template <class T>
 void sum_single(Cuda where, T* sum, Accumulate<T>* scratch, const T* x, int64_t n) {

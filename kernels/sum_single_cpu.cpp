@@ -1,5 +1,7 @@
-#include "kernels/reduction.h"
+#include "kernels/shared/reduction.h"
 #include "kernels/sum_single.h"
+
+using namespace kernels;
 
 template <class T>
 void sum_single(Cpu where, T* sum, Accumulate<T>* scratch, const T* x, int64_t n) {

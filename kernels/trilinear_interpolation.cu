@@ -1,30 +1,34 @@
 #include <type_traits>
 
-#include "kernels/elementwise.cuh"
+#include "kernels/shared/elementwise.cuh"
 #include "kernels/trilinear_interpolation.h"
 #include "kernels/trilinear_interpolation_math.h"
 
-// Every kernel moves 16-byte vectors (Vector<T>) where f and the arrays' addresses allow it, and
-// else single elements. Both are Packs here, and `packs` is how many of them a row of f has.
+using namespace kernels;
+
+// Every kernel moves 16-byte vectors (AlignedVector<T>) if f and the arrays' addresses allow it,
+// otherwise single elements (Single<T>). A Pack is either of them; `packs` is the number of packs
+// in a row of f elements.
 //
-// On an H200, float32, n = 2^20 and f = 64: 554 us forward (4.4 TB/s), 620 us by feats, 568 us by
-// points. Loads that leave the first-level cache alone (no_allocate) take 583 us forward, and 1147
-// instead of 704 at n = 2^24 and f = 4, where each cache line is read 8 times.
+// On an H200, float32 with n = 2^20 and f = 64 takes 554 us forward (4.4 TB/s), 620 us for the
+// gradient of feats and 568 us for that of points. Loads that bypass the L1 cache (no_allocate)
+// take 583 us forward, and 1147 instead of 704 at n = 2^24 and f = 4, where each cache line is read
+// 8 times.
 //
-// By feats, 2.40 GB go through the memory, each byte once (ncu: 0.28 read, 2.12 written), at 3.9
-// TB/s and 80% of its peak: writes alone would take 500 us, and the reads between them cost the
+// The gradient of feats moves 2.40 GB, each byte once (ncu: 0.28 read, 2.12 written), at 3.9 TB/s,
+// 80% of the memory's peak. The writes alone would take 500 us; the reads between them cost the
 // rest. 40 variants took from 624 to 720 us: streaming, write-through and bulk stores
-// (cp.async.bulk), 64 to 1024 threads, grid-stride loops, results in the order of memory, grad
-// fetched ahead into the L2 cache. By points it is 93% of the peak.
+// (cp.async.bulk), 64 to 1024 threads, grid-stride loops, results in memory order, grad prefetched
+// into the L2 cache. The gradient of points reaches 93% of the peak.
 
 template <class T>
 struct Single {
-  T lane[1];
+  T value[1];
 };
 
 template <class T>
-__device__ Vector<T> load_pack(const Vector<T>* from) {
-  return load_vector(from->lane);
+__device__ AlignedVector<T> load_pack(const AlignedVector<T>* from) {
+  return load_vector(from->value);
 }
 
 template <class T>
@@ -33,8 +37,8 @@ __device__ Single<T> load_pack(const Single<T>* from) {
 }
 
 template <class T>
-__device__ void store_pack(Vector<T>* to, const Vector<T>& vector) {
-  store_vector(to->lane, vector);
+__device__ void store_pack(AlignedVector<T>* to, const AlignedVector<T>& vector) {
+  store_vector(to->value, vector);
 }
 
 template <class T>
@@ -45,12 +49,12 @@ __device__ void store_pack(Single<T>* to, const Single<T>& single) {
 // The index of this thread in the whole grid.
 __device__ uint64_t thread_index() { return uint64_t{blockIdx.x} * kThreadsPerBlock + threadIdx.x; }
 
-// One pack of out per thread.
+// Each thread computes one pack of out.
 template <class Pack, class T>
 __global__ void __launch_bounds__(kThreadsPerBlock)
     interpolate(Pack* __restrict__ out, const Pack* __restrict__ feats,
                 const T* __restrict__ points, uint64_t all_packs, uint64_t packs) {
-  constexpr int lanes = sizeof(Pack) / sizeof(T);
+  constexpr int size = sizeof(Pack) / sizeof(T);
   const uint64_t i = thread_index();
   if (i >= all_packs) return;
   const uint64_t point = i / packs;
@@ -61,21 +65,21 @@ __global__ void __launch_bounds__(kThreadsPerBlock)
   const auto weights = corner_weights(position_in_cell(points + point * 3));
   Pack result;
 #pragma unroll
-  for (int lane = 0; lane < lanes; ++lane) {
+  for (int element = 0; element < size; ++element) {
     Accumulate<T> sum = 0;
 #pragma unroll
-    for (int k = 0; k < kCorners; ++k) sum += weights.corner[k] * widen(corners[k].lane[lane]);
-    result.lane[lane] = narrow<T>(sum);
+    for (int k = 0; k < kCorners; ++k) sum += weights.corner[k] * widen(corners[k].value[element]);
+    result.value[element] = narrow<T>(sum);
   }
   store_pack(out + i, result);
 }
 
-// One pack of grad per thread, for rows of more than 64 bytes: 3.9 TB/s on an H200.
+// Each thread reads one pack of grad. For rows of more than 64 bytes: 3.9 TB/s on an H200.
 template <class Pack, class T>
 __global__ void __launch_bounds__(kThreadsPerBlock)
     feats_backward(Pack* __restrict__ dfeats, const Pack* __restrict__ grad,
                    const T* __restrict__ points, uint64_t all_packs, uint64_t packs) {
-  constexpr int lanes = sizeof(Pack) / sizeof(T);
+  constexpr int size = sizeof(Pack) / sizeof(T);
   const uint64_t i = thread_index();
   if (i >= all_packs) return;
   const uint64_t point = i / packs;
@@ -86,42 +90,43 @@ __global__ void __launch_bounds__(kThreadsPerBlock)
   for (int k = 0; k < kCorners; ++k) {
     Pack result;
 #pragma unroll
-    for (int lane = 0; lane < lanes; ++lane) {
-      result.lane[lane] = narrow<T>(weights.corner[k] * widen(g.lane[lane]));
+    for (int element = 0; element < size; ++element) {
+      result.value[element] = narrow<T>(weights.corner[k] * widen(g.value[element]));
     }
     store_pack(first + k * packs, result);
   }
 }
 
-// One pack of dfeats per thread, in the order of memory, which reads grad 8 times, but from the
-// cache. Where the 8 results of a thread lie less than a sector of memory (32 bytes) apart, this
-// reaches 1.1 to 3.4 times what feats_backward does (float32 and F = 1: 215 instead of 757 us; F =
-// 4: 176 instead of 545), with long rows 0.9 times. Where rows of grad consist of packs too, so
-// does what a thread reads of it: `Grad` is Pack, else T.
+// Each thread writes one pack of dfeats, in memory order; grad is read 8 times, but from the cache.
+// If the 8 results of a thread of feats_backward lie less than a memory sector (32 bytes) apart,
+// this is 1.1 to 3.4 times as fast (float32 with F = 1: 215 us instead of 757; F = 4: 176 instead
+// of 545); with long rows it is 0.9 times as fast. `Grad` is Pack if rows of grad consist of packs,
+// else T.
 template <class Grad, class Pack, class T>
 __global__ void __launch_bounds__(kThreadsPerBlock)
     feats_backward_of_short_rows(Pack* __restrict__ dfeats, const Grad* __restrict__ grad,
                                  const T* __restrict__ points, uint64_t all_packs, uint64_t f) {
-  constexpr int lanes = sizeof(Pack) / sizeof(T);
+  constexpr int size = sizeof(Pack) / sizeof(T);
   const uint64_t i = thread_index();
   if (i >= all_packs) return;
   Pack result;
   if constexpr (std::is_same_v<Grad, Pack>) {
-    const uint64_t packs = f / lanes, line = i / packs, point = line / kCorners;
+    const uint64_t packs = f / size, line = i / packs, point = line / kCorners;
     const Pack g = load_pack(grad + point * packs + i % packs);
     const auto weight = corner_weight(position_in_cell(points + point * 3), line % kCorners);
 #pragma unroll
-    for (int lane = 0; lane < lanes; ++lane) {
-      result.lane[lane] = narrow<T>(weight * widen(g.lane[lane]));
+    for (int element = 0; element < size; ++element) {
+      result.value[element] = narrow<T>(weight * widen(g.value[element]));
     }
   } else {
-    const uint64_t line = i * lanes / f, point = line / kCorners;  // 8 lines are whole packs
+    const uint64_t line = i * size / f, point = line / kCorners;  // 8 lines are whole packs
     unsigned corner = line % kCorners;
-    uint64_t column = i * lanes % f;
+    uint64_t column = i * size % f;
     const auto at = position_in_cell(points + point * 3);
 #pragma unroll
-    for (int lane = 0; lane < lanes; ++lane) {
-      result.lane[lane] = narrow<T>(corner_weight(at, corner) * widen(grad[point * f + column]));
+    for (int element = 0; element < size; ++element) {
+      result.value[element] =
+          narrow<T>(corner_weight(at, corner) * widen(grad[point * f + column]));
       if (++column == f) {
         column = 0;
         ++corner;
@@ -131,10 +136,8 @@ __global__ void __launch_bounds__(kThreadsPerBlock)
   store_pack(dfeats + i, result);
 }
 
-constexpr int kWarp = 32;
-
-// The sum over each aligned group of `size` threads of a warp, a power of 2; in all its threads, in
-// an order that depends on size alone. All threads of the warp must call it.
+// The sum over each aligned group of `size` threads of a warp, valid in all of them; `size` is a
+// power of 2. The order of additions depends on size alone. All threads of the warp must call it.
 template <class A>
 __device__ Position<A> sum_over_group(Position<A> sum, int size) {
   for (int distance = size / 2; distance > 0; distance /= 2) {
@@ -145,25 +148,27 @@ __device__ Position<A> sum_over_group(Position<A> sum, int size) {
   return sum;
 }
 
-// The sum over the block, in its first warp. All threads of the block must call it, once.
+// The sum over the block, valid in its first warp. All threads of the block must call it, and only
+// once in a kernel.
 template <class A>
 __device__ Position<A> sum_over_block(Position<A> sum) {
-  constexpr int warps = kThreadsPerBlock / kWarp;
+  constexpr int warps = kThreadsPerBlock / kWarpSize;
   __shared__ Position<A> sums[warps];
-  sum = sum_over_group(sum, kWarp);
-  if (threadIdx.x % kWarp == 0) sums[threadIdx.x / kWarp] = sum;
+  sum = sum_over_group(sum, kWarpSize);
+  if (threadIdx.x % kWarpSize == 0) sums[threadIdx.x / kWarpSize] = sum;
   __syncthreads();
   return sum_over_group(sums[threadIdx.x % warps], warps);
 }
 
-// `threads` of a block for each point: a power of 2, at most a warp's, or the whole block.
+// Each point has `threads` threads of a block: a power of 2 up to the warp size, or the whole
+// block.
 template <class Pack, class T>
 __global__ void __launch_bounds__(kThreadsPerBlock)
     points_backward(T* __restrict__ dpoints, const Pack* __restrict__ grad,
                     const Pack* __restrict__ feats, const T* __restrict__ points, uint64_t n,
                     uint64_t packs, unsigned threads) {
   using A = Accumulate<T>;
-  constexpr int lanes = sizeof(Pack) / sizeof(T);
+  constexpr int size = sizeof(Pack) / sizeof(T);
   const uint64_t point = thread_index() / threads;
   const unsigned member = threadIdx.x % threads;
   Position<A> sum{};
@@ -177,11 +182,11 @@ __global__ void __launch_bounds__(kThreadsPerBlock)
         corners[k] = load_pack(feats + (point * kCorners + k) * packs + i);
       }
 #pragma unroll
-      for (int lane = 0; lane < lanes; ++lane) {
+      for (int element = 0; element < size; ++element) {
         A values[kCorners];
 #pragma unroll
-        for (int k = 0; k < kCorners; ++k) values[k] = widen(corners[k].lane[lane]);
-        const A factor = widen(g.lane[lane]);
+        for (int k = 0; k < kCorners; ++k) values[k] = widen(corners[k].value[element]);
+        const A factor = widen(g.value[element]);
         const Position<A> slope = derivative(at, values);
         sum.u += factor * slope.u;
         sum.v += factor * slope.v;
@@ -189,7 +194,7 @@ __global__ void __launch_bounds__(kThreadsPerBlock)
       }
     }
   }
-  if (threads > kWarp) {
+  if (threads > kWarpSize) {
     sum = sum_over_block(sum);
   } else {
     sum = sum_over_group(sum, threads);
@@ -197,10 +202,10 @@ __global__ void __launch_bounds__(kThreadsPerBlock)
   if (member == 0 && point < n) store_gradient(dpoints + point * 3, sum);
 }
 
-// Whether rows of f elements, in arrays that begin at these addresses, consist of vectors.
+// Whether rows of f elements, in arrays at these addresses, consist of aligned vectors.
 template <class T>
 bool in_vectors(int64_t f, const T* first, const T* second) {
-  return f % kLanes<T> == 0 && (address_bits(first) | address_bits(second)) % 16 == 0;
+  return f % kVectorSize<T> == 0 && (address_bits(first) | address_bits(second)) % 16 == 0;
 }
 
 template <class Pack, class T>
@@ -215,7 +220,7 @@ template <class T>
 void trilinear_interpolation(Cuda where, T* out, const T* feats, const T* points, int64_t n,
                              int64_t f) {
   if (n == 0 || f == 0) return;
-  const auto launch = in_vectors(f, out, feats) ? launch_interpolate<Vector<T>, T>
+  const auto launch = in_vectors(f, out, feats) ? launch_interpolate<AlignedVector<T>, T>
                                                 : launch_interpolate<Single<T>, T>;
   launch(where, out, feats, points, n, f);
 }
@@ -247,20 +252,20 @@ void trilinear_interpolation_feats_backward(Cuda where, T* dfeats, const T* grad
                                             int64_t n, int64_t f) {
   if (n == 0 || f == 0) return;
   const bool vectors = in_vectors(f, dfeats, grad);
-  const auto launch = vectors && f * sizeof(T) > 64 ? launch_feats_backward<Vector<T>, T>
-                      : vectors ? launch_feats_backward_of_short_rows<Vector<T>, Vector<T>, T>
-                      : address_bits(dfeats) % 16 == 0
-                          ? launch_feats_backward_of_short_rows<T, Vector<T>, T>
-                          : launch_feats_backward_of_short_rows<T, Single<T>, T>;
+  const auto launch =
+      vectors && f * sizeof(T) > 64 ? launch_feats_backward<AlignedVector<T>, T>
+      : vectors ? launch_feats_backward_of_short_rows<AlignedVector<T>, AlignedVector<T>, T>
+      : address_bits(dfeats) % 16 == 0 ? launch_feats_backward_of_short_rows<T, AlignedVector<T>, T>
+                                       : launch_feats_backward_of_short_rows<T, Single<T>, T>;
   launch(where, dfeats, grad, points, n, f);
 }
 
-// How many threads share a row: one for each pack, but not more than a warp, unless every thread of
-// a block has one.
+// The number of threads that share a row: one for each pack, rounded up to a power of 2, at most a
+// warp; or a whole block if there is a pack for each of its threads.
 unsigned threads_per_row(uint64_t packs) {
   if (packs >= kThreadsPerBlock) return kThreadsPerBlock;
   unsigned threads = 1;
-  while (threads < packs && threads < kWarp) threads *= 2;
+  while (threads < packs && threads < kWarpSize) threads *= 2;
   return threads;
 }
 
@@ -280,7 +285,7 @@ template <class T>
 void trilinear_interpolation_points_backward(Cuda where, T* dpoints, const T* grad, const T* feats,
                                              const T* points, int64_t n, int64_t f) {
   if (n == 0) return;
-  const auto launch = in_vectors(f, grad, feats) ? launch_points_backward<Vector<T>, T>
+  const auto launch = in_vectors(f, grad, feats) ? launch_points_backward<AlignedVector<T>, T>
                                                  : launch_points_backward<Single<T>, T>;
   launch(where, dpoints, grad, feats, points, n, f);
 }

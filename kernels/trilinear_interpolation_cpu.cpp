@@ -1,27 +1,29 @@
-// Long rows go by vectors; tiles of short ones go along columns, 16-bit ones through buffers of
-// floats. The work is cut into tiles by n and f alone, so that no result depends on the number of
-// threads.
+// Long rows are processed in SIMD vectors, and short ones column by column; short rows of 16-bit
+// types are converted to floats in a buffer. The tiles depend on n and f alone, so that no result
+// depends on the number of threads.
 #include <algorithm>
 #include <type_traits>
 
-#include "kernels/block.h"
+#include "kernels/shared/block.h"
+#include "kernels/shared/simd.h"
 #include "kernels/trilinear_interpolation.h"
 #include "kernels/trilinear_interpolation_math.h"
-#include "kernels/vector.h"
+
+using namespace kernels;
 
 namespace {
 
-// Elements of (n, f) in a tile: 8 times as many floats are half of a first-level cache of 32 KiB.
+// Elements of (n, f) in a tile: 8 times as many floats fill half of a 32 KiB L1 cache.
 constexpr int64_t kTile = 512;
 
-// Tiles that are worth a thread.
+// The least number of tiles for a thread.
 constexpr int64_t kGrain = 8;
 
-// Some columns of some rows of (n, f): of whole rows, or of a single one.
+// A part of (n, f): several whole rows, or some columns of one row.
 struct Tile {
   int64_t row, rows, column, columns;
 
-  // Where it begins in an array (n, lines, f).
+  // The offset of its first element in an array (n, lines, f).
   int64_t in(int lines, int64_t f) const { return row * lines * f + column; }
 };
 
@@ -87,7 +89,7 @@ void narrow_array(T* to, const Accumulate<T>* from, int64_t size) {
   for (; i < size; ++i) to[i] = narrow<T>(from[i]);
 }
 
-// A tile of an array (n, lines, f) to read from: its lines, each `stride` behind the one before.
+// A tile of an array (n, lines, f) as input; its lines are `stride` elements apart.
 template <class T, int lines>
 class Input {
  public:
@@ -114,7 +116,7 @@ class Input {
   Accumulate<T> buffer_[kBufferSize<T, lines>];
 };
 
-// The same to write to; write() completes it.
+// The same as output; write() must be called at the end.
 template <class T, int lines>
 class Output {
  public:
@@ -155,38 +157,39 @@ void weights_of_rows(Weights<Accumulate<T>>* weights, const T* points, const Til
   }
 }
 
-// Columns of a row that are worth going along it, and the lanes of its sums.
+// Rows of at least this many columns are processed one by one, with as many lanes in their sums.
 constexpr int kLongRow = 16;
 
 bool has_long_rows(const Tile& tile) { return tile.columns >= kLongRow; }
 
-// Calls vector(column) for the vectors of a long row from a column on; the last one may overlap the
-// one before.
+// Calls vector(column) for each SIMD vector of a long row, starting at `column`. The last vector
+// may overlap the previous one.
 template <class T, class Each>
 void for_vectors(int64_t column, int64_t columns, const Each& vector) {
-  static_assert(kLanes<T> <= kLongRow);
-  for (; column < columns; column += kLanes<T>) {
-    vector(std::min(column, columns - kLanes<T>));
+  static_assert(kSimdLanes<T> <= kLongRow);
+  for (; column < columns; column += kSimdLanes<T>) {
+    vector(std::min(column, columns - kSimdLanes<T>));
   }
 }
 
-// With one vector of each corner at a time the memory waits: at F = 256 floats take 1.3 times as
-// long.
+// One vector of each corner at a time does not keep the memory busy: floats with F = 256 take 1.3
+// times as long.
 constexpr int kAdjacentVectors = 4;
 
 template <class T, int vectors>
 void interpolate_vectors(T* out, const T* corners, int64_t f,
                          const Weights<Accumulate<T>>& weight) {
-  Vector<T> sums[vectors] = {};
+  Simd<T> sums[vectors] = {};
   for (int k = 0; k < kCorners; ++k) {
     for (int i = 0; i < vectors; ++i) {
-      sums[i] += weight.corner[k] * load_vector(corners + k * f + i * kLanes<T>);
+      sums[i] += weight.corner[k] * load_simd(corners + k * f + i * kSimdLanes<T>);
     }
   }
-  for (int i = 0; i < vectors; ++i) store_vector(out + i * kLanes<T>, sums[i]);
+  for (int i = 0; i < vectors; ++i) store_simd(out + i * kSimdLanes<T>, sums[i]);
 }
 
-// out, grad: of the tile's first row and column in an array (n, f); feats, dfeats: in (n, 8, f).
+// Here out and grad point to the tile's first element in an array (n, f), feats and dfeats in
+// (n, 8, f).
 template <class T>
 void interpolate_rows(const Tile& tile, T* out, const T* feats, int64_t f,
                       const Weights<Accumulate<T>>* weights) {
@@ -194,7 +197,7 @@ void interpolate_rows(const Tile& tile, T* out, const T* feats, int64_t f,
     const Weights<Accumulate<T>> weight = weights[row];
     T* to = out + row * f;
     const T* corners = feats + row * kCorners * f;
-    constexpr int64_t kStep = kAdjacentVectors * kLanes<T>;
+    constexpr int64_t kStep = kAdjacentVectors * kSimdLanes<T>;
     int64_t column = 0;
     for (; column + kStep <= tile.columns; column += kStep) {
       interpolate_vectors<T, kAdjacentVectors>(to + column, corners + column, f, weight);
@@ -212,13 +215,14 @@ void distribute_rows(const Tile& tile, T* dfeats, const T* grad, int64_t f,
     const Weights<Accumulate<T>> weight = weights[row];
     for_vectors<T>(0, tile.columns, [=](int64_t column) {
       T* corners = dfeats + row * kCorners * f + column;
-      const Vector<T> g = load_vector(grad + row * f + column);
-      for (int k = 0; k < kCorners; ++k) store_vector(corners + k * f, weight.corner[k] * g);
+      const Simd<T> g = load_simd(grad + row * f + column);
+      for (int k = 0; k < kCorners; ++k) store_simd(corners + k * f, weight.corner[k] * g);
     });
   }
 }
 
-// A loop over a short row costs more than the row's work: these go along columns, through buffers.
+// A loop over a short row costs more than its work. These functions loop over the rows of a column,
+// in buffers.
 
 template <class Element>
 void for_elements(const Tile& tile, const Element& element) {
@@ -248,7 +252,7 @@ void distribute_columns(const Tile& tile, A* __restrict dfeats, const A* grad, i
   });
 }
 
-// The derivative by the position of grad times the value, from the values at the corners.
+// The derivative of grad times the value with respect to the position.
 template <class A, class Value>
 Position<Value> scaled_derivative(const Value& grad, const Value (&values)[kCorners],
                                   const Position<A>& at) {
@@ -257,36 +261,37 @@ Position<Value> scaled_derivative(const Value& grad, const Value (&values)[kCorn
 }
 
 constexpr int kCacheLine = 64;
-constexpr int kMostPrefetchedBytes = 16384;  // half of a small L1 cache
+constexpr int kMaxPrefetchedBytes = 16384;  // half of a small L1 cache
 
-// The sum over a row's columns, kLongRow at a time, the same for every width of vectors. Meanwhile
-// the next row's corners are asked for, if the cache can keep them: else rows of up to 512 floats
-// take 1.1 to 1.3 times as long, and bfloat16 1.1. Of longer rows floats take as much longer with
-// it.
+// The sum over a row's columns, in kLongRow lanes, so that it does not depend on the SIMD width.
+// The next row's corners are prefetched if they fit into the cache: without that, rows of up to 512
+// floats take 1.1 to 1.3 times as long, and bfloat16 1.1 times. Longer rows of floats would take as
+// much longer with prefetching.
 template <class T>
 Position<Accumulate<T>> derivative_of_row(const T* grad, const T* feats, int64_t f,
                                           const Position<Accumulate<T>>& at, int64_t columns) {
   const int64_t end = columns - columns % kLongRow;
-  const bool prefetches = kCorners * f * sizeof(T) <= kMostPrefetchedBytes;
-  Position<Vector<T>> sums[kLongRow / kLanes<T>];
-  for (int i = 0; i < kLongRow / kLanes<T>; ++i) {
-    const bool begins_line = prefetches && i * kLanes<T> * sizeof(T) % kCacheLine == 0;
-    Position<Vector<T>> sum{};  // in registers
-    for (int64_t column = i * kLanes<T>; column < end; column += kLongRow) {
-      Vector<T> values[kCorners];
+  const bool prefetches = kCorners * f * sizeof(T) <= kMaxPrefetchedBytes;
+  Position<Simd<T>> sums[kLongRow / kSimdLanes<T>];
+  for (int i = 0; i < kLongRow / kSimdLanes<T>; ++i) {
+    const bool begins_line = prefetches && i * kSimdLanes<T> * sizeof(T) % kCacheLine == 0;
+    Position<Simd<T>> sum{};  // in registers
+    for (int64_t column = i * kSimdLanes<T>; column < end; column += kLongRow) {
+      Simd<T> values[kCorners];
       for (int k = 0; k < kCorners; ++k) {
         const T* corner = feats + k * f + column;
         if (begins_line) __builtin_prefetch(corner + kCorners * f);
-        values[k] = load_vector(corner);
+        values[k] = load_simd(corner);
       }
-      add(sum, scaled_derivative(load_vector(grad + column), values, at));
+      add(sum, scaled_derivative(load_simd(grad + column), values, at));
     }
     sums[i] = sum;
   }
   Position<Accumulate<T>> lanes[kLongRow];
   for (int lane = 0; lane < kLongRow; ++lane) {
-    const Position<Vector<T>>& sum = sums[lane / kLanes<T>];
-    lanes[lane] = {sum.u[lane % kLanes<T>], sum.v[lane % kLanes<T>], sum.w[lane % kLanes<T>]};
+    const Position<Simd<T>>& sum = sums[lane / kSimdLanes<T>];
+    lanes[lane] = {sum.u[lane % kSimdLanes<T>], sum.v[lane % kSimdLanes<T>],
+                   sum.w[lane % kSimdLanes<T>]};
   }
   for (int lane = 0; end + lane < columns; ++lane) {
     const int64_t column = end + lane;

@@ -1,11 +1,11 @@
-// The cell's formulas; corner 4 iu + 2 iv + iw is at (iu, iv, iw).
+// The formulas for one cell; corner 4 iu + 2 iv + iw is at (iu, iv, iw).
 #pragma once
 
-#include "kernels/half.h"
+#include "kernels/shared/half.h"
 
 constexpr int kCorners = 8;
 
-// A position in the cell, from 0 to 1 along each side; or a derivative by it.
+// A position in the cell, from 0 to 1 along each side; or a derivative with respect to it.
 template <class A>
 struct Position {
   A u, v, w;
@@ -18,11 +18,11 @@ HOST_DEVICE void add(Position<A>& sum, const Position<A>& term) {
   sum.w += term.w;
 }
 
-// Of coordinates from -1 to 1.
+// The position for coordinates from -1 to 1.
 template <class T>
-HOST_DEVICE Position<Accumulate<T>> position_in_cell(const T* coordinates) {
-  return {(widen(coordinates[0]) + 1) / 2, (widen(coordinates[1]) + 1) / 2,
-          (widen(coordinates[2]) + 1) / 2};
+HOST_DEVICE Position<kernels::Accumulate<T>> position_in_cell(const T* coordinates) {
+  return {(kernels::widen(coordinates[0]) + 1) / 2, (kernels::widen(coordinates[1]) + 1) / 2,
+          (kernels::widen(coordinates[2]) + 1) / 2};
 }
 
 template <class A>
@@ -45,11 +45,11 @@ HOST_DEVICE Weights<A> corner_weights(const Position<A>& at) {
   return weights;
 }
 
-// The derivative of the interpolated value by the position, from the values at the corners; or of
-// several values at once, where each Value is a vector of them.
+// The derivative of the interpolated value with respect to the position, from the values at the
+// corners. If Value is a vector, each of its elements is interpolated.
 template <class A, class Value>
 HOST_DEVICE Position<Value> derivative(const Position<A>& at, const Value (&feats)[kCorners]) {
-  // Along w first: the value and its derivative on the four edges (iu, iv); then along v, then u.
+  // First along w: the value and its derivative on the four edges (iu, iv). Then along v, then u.
   Value on_edge[4], dw_on_edge[4];
   for (int k = 0; k < 4; ++k) {
     dw_on_edge[k] = feats[2 * k + 1] - feats[2 * k];
@@ -65,10 +65,10 @@ HOST_DEVICE Position<Value> derivative(const Position<A>& at, const Value (&feat
           dw_on_face[0] + at.u * (dw_on_face[1] - dw_on_face[0])};
 }
 
-// The gradient by the coordinates: they run over 2 where the position runs over 1.
+// Stores the gradient with respect to the coordinates: they range over 2, positions over 1.
 template <class T>
-HOST_DEVICE void store_gradient(T* to, const Position<Accumulate<T>>& gradient) {
-  to[0] = narrow<T>(gradient.u / 2);
-  to[1] = narrow<T>(gradient.v / 2);
-  to[2] = narrow<T>(gradient.w / 2);
+HOST_DEVICE void store_gradient(T* to, const Position<kernels::Accumulate<T>>& gradient) {
+  to[0] = kernels::narrow<T>(gradient.u / 2);
+  to[1] = kernels::narrow<T>(gradient.v / 2);
+  to[2] = kernels::narrow<T>(gradient.w / 2);
 }

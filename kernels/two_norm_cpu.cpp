@@ -1,8 +1,10 @@
 #include <type_traits>
 
-#include "kernels/reduction.h"
+#include "kernels/shared/reduction.h"
 #include "kernels/two_norm.h"
 #include "kernels/two_norm_math.h"
+
+using namespace kernels;
 
 template <class T>
 void two_norm(Cpu where, T* norm, Accumulate<T>* scratch, const T* a, const T* b, int64_t n) {
@@ -22,7 +24,7 @@ static void gradients_of_block(TwoNormGradient<float> gradient, Half* da, Half* 
 }
 
 // PyTorch's operations take 1.9 (float64) to 3.0 times (bfloat16) as long for 2^24 elements on 2
-// cores, and 1.6 to 1.8 times where the results' memory comes fresh from the system, as it does at
+// cores, and 1.6 to 1.8 times as long if the results' memory is fresh from the system, as it is at
 // that size: the system then takes most of the time.
 template <class T>
 void two_norm_backward(Cpu where, T* da, T* db, const T* grad, const T* a, const T* b,

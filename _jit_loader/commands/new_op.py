@@ -28,9 +28,13 @@ RESULTS = {
 TEMPLATES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "templates")
 
 # What load_op, and the import of any op, take beside what the op's files include.
-ALWAYS_NEEDED = ("bindings/__init__.py", "bindings/module.cpp")
-INCLUDE = re.compile(r'^#include "((?:kernels|bindings)/[\w.]+)"', re.MULTILINE)
-IMPORT = re.compile(r"^ *from bindings\.(\w+) import", re.MULTILINE)
+ALWAYS_NEEDED = (
+    "bindings/__init__.py",
+    "bindings/shared/__init__.py",
+    "bindings/shared/module.cpp",
+)
+INCLUDE = re.compile(r'^#include "((?:kernels|bindings)/[\w./]+)"', re.MULTILINE)
+IMPORT = re.compile(r"^ *from bindings\.([\w.]+) import", re.MULTILINE)
 
 NOT_CODE = re.compile(r'"""[^"]*"""|"(?:[^"\\\n]|\\.)*"|//.*|#.*')
 WORD = re.compile(r"(?<![.\w])\w+(?!\w|=[^=])")  # but no attribute and no keyword argument
@@ -105,7 +109,7 @@ class NewOp:
         helpers = helpers_of_all_kinds()
         taken = [path for path in self.files if path in helpers or self._has(path)]
         modules = {*helpers, *(f"bindings/{name}" for name in _names_in(self._path("bindings")))}
-        taken += [path for path in modules if re.match(rf"bindings/{self.name}\.", path)]
+        taken += [path for path in modules if re.match(rf"bindings/{self.name}[./]", path)]
         if taken:
             raise FileExistsError(
                 f"{self.name!r} cannot name a new op: {', '.join(sorted(set(taken)))} "
@@ -142,7 +146,15 @@ def rendered(text, name):
     text = text.replace("NAME", name).replace("Name", formula_name(name))
     includes = r'(?:#include "kernels/.*\n)+'
     text = re.sub(includes, lambda match: "".join(sorted(match[0].splitlines(True))), text)
+    text = re.sub(r"^void .{96,}$", lambda match: _wrapped(match[0]), text, flags=re.MULTILINE)
     return re.sub(r"^(#define \w+\(T\)) (?=.{78})", r"\1 \\\n  ", text, flags=re.MULTILINE)
+
+
+def _wrapped(declaration):
+    """The declaration of a function on two lines, of at most 100 columns."""
+    end = declaration.rindex(",", 0, 100) + 1
+    indent = " " * (declaration.index("(") + 1)
+    return f"{declaration[:end]}\n{indent}{declaration[end + 1 :]}"
 
 
 def template_files(kind):
@@ -195,7 +207,8 @@ def _helper_folder():
 def _needed_paths(texts):
     for text in texts:
         yield from INCLUDE.findall(text)
-        yield from (f"bindings/{module}.py" for module in IMPORT.findall(text))
+        modules = (module.replace(".", "/") for module in IMPORT.findall(text))
+        yield from (f"bindings/{module}.py" for module in modules)
 
 
 def _texts_of_templates():

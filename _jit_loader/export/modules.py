@@ -1,4 +1,7 @@
-"""Which modules of bindings/ belong to what is exported: those named, and what they import."""
+"""Which modules of bindings/ belong to what is exported: those named, and what they import.
+
+One in a folder of it is named with a dot, as Python does: shared.differentiable.
+"""
 
 import ast
 import os
@@ -20,7 +23,7 @@ def modules_of(titles, project):
     found = set()
     while missing:
         name = missing.pop()
-        paths = [os.path.join(bindings, name + ending) for ending in (".py", ".cpp")]
+        paths = _paths(name, bindings)
         if not any(map(os.path.exists, paths)):
             raise FileNotFoundError(
                 f"there is no op {name!r} in {project}: neither bindings/{name}.py nor "
@@ -28,7 +31,7 @@ def modules_of(titles, project):
             )
         found.add(name)
         if os.path.exists(paths[0]):
-            missing += _imported(paths[0], bindings) - found
+            missing += _imported(name, bindings) - found
     return sorted(found)
 
 
@@ -51,20 +54,24 @@ def _all(project):
     return sorted(modules | set(op_names(project)))
 
 
-def _imported(path, bindings):
-    """Names of the modules in bindings/ that a file of it imports."""
+def _paths(name, bindings):
+    stem = os.path.join(bindings, *name.split("."))
+    return [f"{stem}.py", f"{stem}.cpp"]
+
+
+def _imported(name, bindings):
+    """Names of the modules in bindings/ that one of them imports."""
+    path = _paths(name, bindings)[0]
     with open(path) as file:
         tree = ast.parse(file.read(), path)
+    package = ["bindings", *name.split(".")[:-1]]
     names = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            parts = [alias.name.split(".") for alias in node.names]
-            names.update(part[1] for part in parts if part[0] == "bindings" and part[1:])
+            names.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            module = (node.module or "").split(".")
-            if node.level == 0 and module[0] != "bindings":
-                continue
-            inside = module[1:] if node.level == 0 else list(filter(None, module))
-            names.update(inside[:1] or (alias.name for alias in node.names))
-    here = set(os.listdir(bindings))
-    return {name for name in names if {f"{name}.py", f"{name}.cpp"} & here}
+            origin = package[: len(package) - node.level + 1] if node.level else []
+            origin = ".".join([*origin, *filter(None, [node.module])])
+            names.update([origin, *(f"{origin}.{alias.name}" for alias in node.names)])
+    inside = {name.partition(".")[2] for name in names if name.startswith("bindings.")}
+    return {name for name in inside if any(map(os.path.exists, _paths(name, bindings)))}

@@ -70,12 +70,19 @@ def package_files(name, titles, folder, level, gpus):
         for placeholder, value in values.items():
             text = text.replace(f"{placeholder}_VALUE", _code(value))
         files[path.replace("NAME", name)] = text
-    for module in modules:
+    for module in _with_packages(modules):
         wrapper = os.path.join(folder, "bindings", f"{module}.py")
         if os.path.exists(wrapper):
             files[f"{name}/{module}.py"] = _renamed(_read(wrapper), name, module)
     sources = [source for request, _ in requests.values() for source in request.sources]
     return {**files, **_with_included(sources, folder)}
+
+
+def _with_packages(modules):
+    """Modules of bindings/ and the packages that they are in, as paths without an ending."""
+    parts = [module.split(".") for module in modules]
+    packages = {"/".join(part[:end]) for part in parts for end in range(1, len(part))}
+    return [*map("/".join, parts), *(f"{package}/__init__" for package in packages)]
 
 
 def _template():

@@ -143,8 +143,7 @@ def _explained(module, text, error):
         if frame.filename == module.__file__
     ]
     number = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
-    folder = os.path.dirname(os.path.dirname(module.__file__))
-    place = f"{os.path.relpath(module.__file__, folder)}:{number}"
+    place = f"bindings/{module.__file__.rpartition('/bindings/')[2]}:{number}"
     said = error.msg if isinstance(error, SyntaxError) else error
     message = f"{place}: {type(error).__name__}: {said}"
     source = text.decode(errors="replace").splitlines()
@@ -175,8 +174,9 @@ def _read(module):
 @functools.cache
 def _is_wrapper(file, folders):
     folder, name = os.path.split(os.path.realpath(file))
-    projects = [os.path.join(project_folder, "bindings") for project_folder in folders]
-    return name.endswith(".py") and folder in projects
+    bindings = [os.path.join(project_folder, "bindings") for project_folder in folders]
+    shared = [os.path.join(folder_of_one, "shared") for folder_of_one in bindings]
+    return name.endswith(".py") and folder in [*bindings, *shared]
 
 
 def _process_start():

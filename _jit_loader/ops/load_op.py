@@ -155,7 +155,7 @@ def request_for(name, project, with_cuda, flags, machine=None):
 
 
 def _source_flags(sources, defines):
-    """Returns {source: flags}: the macros of a variant for all sources but bindings/module.cpp.
+    """Returns {source: flags}: the macros of a variant for all sources but module.cpp.
 
     The binding gets the macros too: a header that it shares with the kernels may depend on one.
     """

@@ -55,10 +55,9 @@ def no_such_name(name):
 
 
 def op_names(project):
-    """Returns the names of all ops of a project: those of bindings/*.cpp, except module.cpp."""
+    """Returns the names of all ops of a project: those of bindings/*.cpp."""
     names = (os.path.splitext(name) for name in os.listdir(os.path.join(project, "bindings")))
-    stems = {stem for stem, ending in names if ending == ".cpp" and stem.isidentifier()}
-    return sorted(stems - {"module"})
+    return sorted(stem for stem, ending in names if ending == ".cpp" and stem.isidentifier())
 
 
 def binding_path(project, name):
@@ -70,7 +69,7 @@ def source_paths(project, name, with_cuda):
     kernels = os.path.join(project, "kernels", name)
     return [
         binding_path(project, name),
-        binding_path(project, "module"),
+        os.path.join(project, "bindings", "shared", "module.cpp"),
         f"{kernels}_cpu.cpp",
         *([f"{kernels}.cu"] if with_cuda else []),
     ]

@@ -1,4 +1,4 @@
-// What bindings/module.h declares of PyTorch, next to PyTorch's own headers: it only has to
+// What bindings/shared/module.h declares of PyTorch, next to PyTorch's own headers: it only has to
 // compile.
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/python_variable.h>
@@ -6,10 +6,11 @@
 #include <cstddef>
 #include <type_traits>
 
-#include "bindings/module.h"
+#include "bindings/shared/module.h"
 
 // Another type of a variable or of a result does not compile. Other arguments of a function would
 // declare a function that PyTorch lacks, and no binding could be loaded.
-static_assert(offsetof(TensorObject, tensor) == offsetof(THPVariable, cdata));
-static_assert(std::is_same_v<decltype(TensorObject::tensor), decltype(THPVariable::cdata)>);
-static_assert(sizeof(TensorObject) <= sizeof(THPVariable));
+static_assert(offsetof(bindings::TensorObject, tensor) == offsetof(THPVariable, cdata));
+static_assert(
+    std::is_same_v<decltype(bindings::TensorObject::tensor), decltype(THPVariable::cdata)>);
+static_assert(sizeof(bindings::TensorObject) <= sizeof(THPVariable));

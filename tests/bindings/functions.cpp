@@ -1,10 +1,11 @@
-// A function for every kind of argument, result and C++ exception that bindings/module.h knows.
+// A function for every kind of argument, result and C++ exception that bindings/shared/module.h
+// knows.
 #include <limits>
 #include <new>
 #include <stdexcept>
 
-#include "bindings/launch_error.h"
-#include "bindings/module.h"
+#include "bindings/shared/launch_error_message.h"
+#include "bindings/shared/module.h"
 
 at::Tensor same(const at::Tensor& x) { return x; }
 at::Tensor same_by_value(at::Tensor x) { return x; }
@@ -40,8 +41,8 @@ void raise(int64_t which) {
 }
 
 void raise_launch_error(bool is_fault) {
-  const LaunchError error("void launcher()", "cudaErrorName", "what it means", is_fault);
-  TORCH_CHECK(false, launch_error("op", error));
+  const kernels::LaunchError error("void launcher()", "cudaErrorName", "what it means", is_fault);
+  TORCH_CHECK(false, bindings::launch_error_message("op", error));
 }
 
 PYTHON_MODULE(module) {

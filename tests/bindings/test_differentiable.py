@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import bindings.add2
-import bindings.differentiable
+import bindings.shared.differentiable
 from bindings.add2 import add2
 
 registered = torch.ops.jit_loader.add2
@@ -266,8 +266,9 @@ def test_functions_imported_before_use_a_new_build(ab, monkeypatch):
         uses.append(on_load)
         return original(name, project=project, on_load=on_load)
 
-    original, project = bindings.differentiable.load_op, bindings.__path__[0].rpartition("/")[0]
-    monkeypatch.setattr(bindings.differentiable, "load_op", load_op)
+    original = bindings.shared.differentiable.load_op
+    project = bindings.__path__[0].rpartition("/")[0]
+    monkeypatch.setattr(bindings.shared.differentiable, "load_op", load_op)
     held = importlib.reload(bindings.add2).add2
 
     class NewBuild:

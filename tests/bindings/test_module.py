@@ -1,4 +1,4 @@
-"""bindings/module.h: arguments, results and errors between Python and C++."""
+"""bindings/shared/module.h: arguments, results and errors between Python and C++."""
 
 import enum
 import gc
@@ -25,7 +25,7 @@ X = torch.arange(3.0)
 def module():
     return jit_loader.load(
         "module_test",
-        [str(FOLDER / "functions.cpp"), str(ROOT / "bindings" / "module.cpp")],
+        [str(FOLDER / "functions.cpp"), str(ROOT / "bindings/shared/module.cpp")],
         extra_cflags=["-O1", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror"],
         extra_include_paths=[str(ROOT)],
     )
@@ -217,5 +217,5 @@ def test_a_kernels_fault_says_how_to_find_it_and_that_python_has_to_restart(
         "what it means"
     )
     assert any("JIT_LOADER_SYNC=1" in line for line in advice) == (blocking != "1")
-    assert advice[-2].strip() == "its line in the source: python -m jit_loader check <script>"
+    assert advice[-2].strip() == "to find the line at fault: python -m jit_loader check <script>"
     assert "restart Python" in advice[-1]

@@ -51,6 +51,6 @@ def test_nothing_of_it_is_imported_without_a_dtensor(python):
         "from bindings.sigmoid import sigmoid\n"
         "x = torch.zeros(2, requires_grad=True)\n"
         "sigmoid(x).sum().backward(); torch.func.grad(lambda x: sigmoid(x).sum())(x)\n"
-        "assert 'bindings.sharding' not in sys.modules",
+        "assert 'bindings.shared.sharding' not in sys.modules",
         check=True,
     )

@@ -37,11 +37,12 @@ def shown_under(heading):
 
 # The error's name and its text are as CUDA gives them.
 LAUNCH_ERROR = """\
-#include "bindings/launch_error.h"
+#include "bindings/shared/launch_error_message.h"
 int main() {
-  const LaunchError error("void elementwise(Cuda, ...)", "cudaErrorNoKernelImageForDevice",
-                          "no kernel image is available for execution on the device", false);
-  puts(launch_error("add2", error).c_str());
+  const kernels::LaunchError error(
+      "void kernels::elementwise(Cuda, ...)", "cudaErrorNoKernelImageForDevice",
+      "no kernel image is available for execution on the device", false);
+  puts(bindings::launch_error_message("add2", error).c_str());
 }
 """
 # A module that calls a function which it does not define.
@@ -166,10 +167,10 @@ def _(fault):
     fault.monkeypatch.setattr(toolchain, "nvcc_path", lambda: None)
     yield with_cuda_source(fault)
     _, middle, end = parts_of_source(
-        "bindings/op.h",
+        "bindings/shared/op.h",
         "(): argument '",
         " was built without CUDA code; ",
-        "`python -m jit_loader doctor` says what CUDA needs here; then start Python again",
+        "run `python -m jit_loader doctor` to see what is missing, then restart Python",
     )
     yield f"add2(): argument 'a' is on cuda:0, but add2{middle}{end}"
 

@@ -3,6 +3,8 @@
 
 #include "kernels/lltm_math.h"
 
+using namespace kernels;
+
 #define LOOP(name, type, expression)                                    \
   extern "C" void name##_##type(type* out, const type* in, int64_t n) { \
     for (int64_t i = 0; i < n; ++i) {                                   \

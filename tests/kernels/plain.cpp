@@ -1,6 +1,8 @@
 // The kernels behind C functions, so that Python's ctypes can call them without any framework.
 #include "kernels/add2.h"
-#include "kernels/half.h"
+#include "kernels/shared/half.h"
+
+using namespace kernels;
 
 extern "C" {
 

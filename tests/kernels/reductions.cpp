@@ -2,6 +2,8 @@
 #include "kernels/sum_single.h"
 #include "kernels/two_norm.h"
 
+using namespace kernels;
+
 // A thread count of 3: the last range first.
 static void in_three_ranges(int64_t n, int64_t, Cpu::Range range, const void* context) {
   range(context, n - n / 3, n);

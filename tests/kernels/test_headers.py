@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-KERNELS = sorted(path for path in (ROOT / "kernels").iterdir() if path.is_file())
+KERNELS = sorted(path for path in (ROOT / "kernels").rglob("*") if path.is_file())
 FRAMEWORKS = ("torch/", "ATen/", "c10/", "caffe2/", "pybind11/", "Python.h", "bindings/")
 
 
@@ -22,7 +22,7 @@ def test_no_framework_header(path):
 )
 def test_header_stands_alone_in_cpp17_without_warnings(path, compiler):
     command = [*compiler, "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-x", "c++", "-"]
-    source = f'#include "kernels/{path.name}"\n'
+    source = f'#include "{path.relative_to(ROOT)}"\n'
     subprocess.run(command, input=source, text=True, check=True)
 
 

@@ -8,19 +8,22 @@ ROOT = Path(__file__).resolve().parents[2]
 FILES = {
     "kernels/poke.h": """\
 #pragma once
-#include "kernels/common.h"
-template <class T> void poke(Cpu, T* y, int64_t i);
-template <class T> void poke(Cuda where, T* y, int64_t i);
+#include "kernels/shared/common.h"
+template <class T> void poke(kernels::Cpu, T* y, int64_t i);
+template <class T> void poke(kernels::Cuda where, T* y, int64_t i);
 """,
     "kernels/poke_cpu.cpp": """\
 #include "kernels/poke.h"
+using namespace kernels;
 template <class T> void poke(Cpu, T*, int64_t) {}
 #define INSTANTIATE(T) template void poke(Cpu, T*, int64_t);
 FOR_FLOATING(INSTANTIATE)
 """,
     "kernels/poke.cu": """\
-#include "kernels/common.cuh"
+#include "kernels/shared/common.cuh"
 #include "kernels/poke.h"
+
+using namespace kernels;
 
 template <class T>
 __global__ void write_zero(T* y, int64_t i) {
@@ -37,7 +40,8 @@ FOR_FLOATING(INSTANTIATE)
 """,
     "bindings/poke.cpp": """\
 #include "kernels/poke.h"
-#include "bindings/op.h"
+#include "bindings/shared/op.h"
+using namespace bindings;
 at::Tensor forward(const at::Tensor& y, int64_t i) {
   const Op op("poke");
   op.run(y, [&](auto where, auto type) { poke(where, out(type, y), i); });
@@ -67,15 +71,13 @@ if "call_again" in sys.argv:
 print(y.sum().item())
 """,
 }
-LINE_OF_THE_FAULT = 6
+LINE_OF_THE_FAULT = 8
 FAR = 1 << 40
 
 
 def write_project(folder):
     shutil.copytree(ROOT / "kernels", folder / "kernels")
-    (folder / "bindings").mkdir()
-    for name in ("op.h", "module.h", "module.cpp", "launch_error.h"):
-        shutil.copy(ROOT / "bindings" / name, folder / "bindings")
+    shutil.copytree(ROOT / "bindings/shared", folder / "bindings/shared")
     for name, text in FILES.items():
         (folder / name).write_text(text)
     return folder

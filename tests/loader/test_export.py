@@ -260,6 +260,11 @@ def test_what_is_exported_with_an_op(tmp_path):
     assert op_titles([], project) == ["one", "other", "two"]
     write(project / "bindings" / "helper.py", "from bindings import two as _\n")
     assert op_titles(["helper"], project) == ["one", "two"]
+    write(project / "bindings" / "helper.py", "from bindings.shared.first import x\n")
+    write(project / "bindings" / "shared" / "first.py", "from .second import x\nimport shared.no\n")
+    write(project / "bindings" / "shared" / "second.py", "from bindings import two\n")
+    expected = ["helper", "one", "shared.first", "shared.second", "two"]
+    assert modules_of(["helper"], project) == expected
     write(project / "bindings" / "helper.py", "")
     with pytest.raises(FileNotFoundError, match="there is no op to export"):
         op_titles(["helper"], project)

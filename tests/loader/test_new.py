@@ -60,8 +60,11 @@ def test_files_of_an_op_and_nothing_else(new, tmp_path):
     }
     assert {line[len("new: ") :] for line in out.splitlines() if line.startswith("new: ")} == mine
     helpers = files_below(tmp_path) - mine
-    assert helpers > {"bindings/__init__.py", "bindings/module.cpp", "kernels/elementwise.cuh"}
-    assert "bindings/sharding.py" in helpers  # which differentiable.py imports when it is needed
+    assert helpers > {
+        *("bindings/__init__.py", "bindings/shared/__init__.py", "bindings/shared/module.cpp"),
+        "bindings/shared/sharding.py",  # which differentiable.py imports when it is needed
+        "kernels/shared/elementwise.cuh",
+    }
     for path in helpers:
         assert path in out
         assert (tmp_path / path).read_bytes() == (ROOT / path).read_bytes()
@@ -74,15 +77,19 @@ def test_only_helpers_that_are_missing_are_added(new, tmp_path):
     assert "for all ops" not in out
     assert all("second" in path for path in files_below(tmp_path) - before)
     _, out, _ = new("third", "--like", "reduction")
-    assert "for all ops: kernels/partial_sums.h, kernels/reduction.cuh, kernels/reduction.h" in out
+    added = (
+        f"kernels/shared/{name}" for name in ("partial_sums.h", "reduction.cuh", "reduction.h")
+    )
+    assert f"for all ops: {', '.join(added)}\n" in out
 
 
 def test_helper_of_another_version_stays(new, tmp_path):
     new("first")
-    (tmp_path / "kernels" / "half.h").write_text("// mine\n")
+    helper = tmp_path / "kernels/shared/half.h"
+    helper.write_text("// mine\n")
     _, out, _ = new("second")
-    assert "left as it is: kernels/half.h" in out
-    assert (tmp_path / "kernels" / "half.h").read_text() == "// mine\n"
+    assert "left as it is: kernels/shared/half.h" in out
+    assert helper.read_text() == "// mine\n"
 
 
 def test_in_a_folder_of_a_project(new, tmp_path, monkeypatch):
@@ -117,11 +124,13 @@ BAD_NAMES = {
     "_": "begins with a letter",
     "é": "small letters",
     "../x": "small letters",
-    "op": "cannot name",  # bindings/op.h
-    "differentiable": "cannot name",
-    "module": "cannot name",
-    "half": "kernels/half.h|cannot name",
-    "common": r"kernels/common\.h",
+    "shared": "bindings/shared/__init__.py",
+    "kernels": "something else",  # a namespace
+    "bindings": "something else",
+    "op": "something else",  # would make a second class Op
+    "half": "something else",
+    "differentiable": "something else",
+    "module": r"word of C\+\+",
     "identity": "something else",  # would make a second struct Identity
     "forward": "something else",
     "torch": "something else",
@@ -138,7 +147,9 @@ def test_bad_names_are_refused_before_anything_is_written(new, tmp_path, name):
     assert files_below(tmp_path) == set()
 
 
-@pytest.mark.parametrize("name", ["sum", "relu", "softmax", "square", "match", "mul2", "norm"])
+@pytest.mark.parametrize(
+    "name", ["sum", "relu", "softmax", "square", "match", "mul2", "norm", "common", "exp"]
+)
 def test_good_names(name):
     new_op.check_name(name)
 
@@ -224,7 +235,7 @@ def project(tmp_path_factory):
         (folder / "kernels" / f"together{ending}").write_text(text)
     parts = [BINDING.format(name=name) for name in OPS.values()]
     calls = "".join(f"  add_{name}(module);\n" for name in OPS.values())
-    binding = '#include "bindings/op.h"\n' + "".join(parts)
+    binding = '#include "bindings/shared/op.h"\n' + "".join(parts)
     binding += f"void define_module(PyObject* module) {{\n{calls}}}\n"
     (folder / "bindings" / "together.cpp").write_text(binding)
     return folder

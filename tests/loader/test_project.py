@@ -304,8 +304,9 @@ def test_cpp_library_of_the_process_is_linked_where_the_compiler_lacks_its_name(
 
 
 def test_binding_that_defines_its_module_itself_beside_the_shared_one(tmp_path, monkeypatch):
-    """bindings/module.cpp gives way to a PYBIND11_MODULE, or a plain PyInit_, of the binding."""
+    """module.cpp gives way to a PYBIND11_MODULE, or a plain PyInit_, of the binding."""
     monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
     project = write_project(tmp_path / "project")
-    shutil.copy(ROOT / "bindings" / "module.cpp", project / "bindings")
+    (project / "bindings" / "shared").mkdir()
+    shutil.copy(ROOT / "bindings/shared/module.cpp", project / "bindings/shared")
     assert jit_loader.load_op("answer", project=str(project)).get() == 42

@@ -46,7 +46,7 @@ def project(tmp_path, monkeypatch):
     monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
     folder = tmp_path / "project"
     write(folder / "bindings" / "op.cpp", BINDING)
-    write(folder / "bindings" / "module.cpp", "int in_every_variant = 0;\n")
+    write(folder / "bindings/shared/module.cpp", "int in_every_variant = 0;\n")
     write(folder / "bindings" / "__init__.py", "")
     write(folder / "kernels" / "op_cpu.cpp", KERNEL)
     monkeypatch.chdir(folder)

@@ -29,7 +29,7 @@ static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "plus", nullptr, -1, met
 PyMODINIT_FUNC PyInit_plus(void) { return PyModule_Create(&definition); }
 """
 WRAPPER = '''\
-from bindings.differentiable import differentiable
+from bindings.shared.differentiable import differentiable
 
 
 @differentiable("plus(Tensor a, Tensor b) -> Tensor", extra_cflags=["-DADD_NAME=PyNumber_Add"])
@@ -71,7 +71,9 @@ def write_project(folder):
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    shutil.copy(ROOT / "bindings" / "differentiable.py", folder / "bindings")
+    (folder / "bindings/shared").mkdir()
+    for name in ("__init__.py", "differentiable.py", "sharding.py"):
+        shutil.copy(ROOT / "bindings/shared" / name, folder / "bindings/shared")
     return folder
 
 
@@ -174,7 +176,8 @@ def test_wheel_and_its_project_hold_what_they_need(made):
         package_files = {path for path in archive.namelist() if path.startswith("my_ops/")}
     libraries = {path.name for path in (made / "site/my_ops/compiled").glob("*.so")}
     assert {name.partition(".")[0] for name in libraries} == {"early", "plus"}
-    modules = {"__init__", "alias", "early", "plus", "differentiable"}
+    shared = {f"shared/{name}" for name in ("__init__", "differentiable", "sharding")}
+    modules = {"__init__", "alias", "early", "plus"} | shared
     assert package_files == {
         *(f"my_ops/{name}.py" for name in modules),
         *("my_ops/compiled/__init__.py", "my_ops/compiled/built_for.py"),

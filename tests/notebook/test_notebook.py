@@ -243,7 +243,10 @@ def test_model_optimizer_and_compiled_function_go_on(notebook):
     assert notebook.succeed(show) == "[3.0, 3.0, 3.0] [5.0, 5.0, 5.0] True"
     again = "from bindings.add2 import add2 as again; print(again is function, add2 is function)"
     assert notebook.succeed(again) == "True True"
-    notebook.edit("../bindings/differentiable.py", '"""@differentiable', '"""differentiable')
+    shared = "../bindings/shared/differentiable.py"
+    notebook.edit(shared, '"""@differentiable', '"""differentiable')
+    shown = "from bindings.shared import differentiable; print(differentiable.__doc__[:14])"
+    assert notebook.succeed(shown) == "differentiable"
     assert notebook.succeed(show) == "[3.0, 3.0, 3.0] [5.0, 5.0, 5.0] True"
     assert notebook.succeed(again) == "True True"
 

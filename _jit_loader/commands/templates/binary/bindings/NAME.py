@@ -1,9 +1,9 @@
-"""NAME: a * b, element by element."""
+"""The op NAME, a * b, element by element."""
 
-from bindings.differentiable import differentiable
+from bindings.shared.differentiable import differentiable
 
 
-# `saves`: what the gradient needs, names of arguments or "output".
+# `saves`: the tensors that the gradient needs, names of arguments or "output".
 @differentiable("NAME(Tensor a, Tensor b) -> Tensor", saves=["a", "b"])
 def NAME(a, b):
     """a * b, element by element, on CPU and CUDA.
@@ -24,15 +24,17 @@ def NAME(a, b):
 
     Raises:
         TypeError: an argument is not a tensor, or is missing.
-        NotImplementedError: another dtype, layout or device, or a forward-mode derivative.
-        RuntimeError: the devices differ, the shapes do not broadcast, or a CUDA tensor meets a
-            build without CUDA code.
+        NotImplementedError: the dtype, layout or device is not supported, or a forward-mode
+            derivative is requested.
+        RuntimeError: the devices differ, the shapes do not broadcast, or a tensor is on CUDA and
+            the build has no CUDA code.
     """
 
 
-# Given the result's gradient and what was saved, the gradient of each argument; of a function, only
-# where it is asked for. Written in operations that have a gradient themselves, PyTorch's or ops
-# like this one. What was broadcast, autograd sums up.
+# Returns the gradient of each argument, from the result's gradient and the saved tensors; or a
+# function, which is called only if that gradient is needed. It can be differentiated again if all
+# its operations can (PyTorch's, or those of ops like this one). Autograd sums each gradient over
+# the dimensions that were broadcast.
 @NAME.gradient
 def _(grad, a, b):
     return lambda: grad * b, lambda: grad * a

@@ -1,4 +1,4 @@
-"""a * b by the compiled op and by PyTorch: the same numbers, and the time of each.
+"""a * b by the compiled op and by PyTorch: checks that they agree and shows both times.
 
 python examples/run_NAME.py --n 1048576 --dtype bfloat16
 """

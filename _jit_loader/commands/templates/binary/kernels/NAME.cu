@@ -1,13 +1,15 @@
-// NAME on the GPU, by the kernel in kernels/elementwise.cuh.
+// NAME on the GPU: the kernel is in kernels/shared/elementwise.cuh.
 #include "kernels/NAME.h"
 #include "kernels/NAME_math.h"
-#include "kernels/elementwise.cuh"
+#include "kernels/shared/elementwise.cuh"
+
+using namespace kernels;
 
 template <class T>
 void NAME(Cuda where, T* c, const T* a, const T* b, int64_t n) {
   elementwise<Name>(where, n, c, a, b);
 }
 
-// Compiles it for every type that a tensor may have.
+// Compiles it for each type that a tensor may have.
 #define INSTANTIATE(T) template void NAME(Cuda, T*, const T*, const T*, int64_t);
 FOR_FLOATING(INSTANTIATE)

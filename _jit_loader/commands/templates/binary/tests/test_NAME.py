@@ -1,4 +1,4 @@
-"""NAME: numbers and gradients, on the CPU and, if there is one, a GPU."""
+"""Tests of NAME: results and gradients, on the CPU and, if present, a GPU."""
 
 import sys
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.autograd import gradcheck, gradgradcheck
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where bindings/ is
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the folder of bindings/
 
 import jit_loader
 
@@ -53,7 +53,7 @@ def test_registered_for_torch_compile(device):
     torch.library.opcheck(torch.ops.jit_loader.NAME.default, (a, b))
 
 
-def test_what_does_not_fit_is_refused():
+def test_bad_arguments_are_refused():
     x = torch.ones(3)
     with pytest.raises(NotImplementedError, match="NAME"):
         NAME(x, x.to(torch.int64))

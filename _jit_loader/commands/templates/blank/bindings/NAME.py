@@ -1,9 +1,9 @@
-"""NAME: a copy of x."""
+"""The op NAME, a copy of x."""
 
-from bindings.differentiable import differentiable
+from bindings.shared.differentiable import differentiable
 
 
-# What the gradient needs, it is given where `saves` names it: saves=["x", "output"].
+# `saves`, such as saves=["x", "output"], names the tensors that the gradient needs.
 @differentiable("NAME(Tensor x) -> Tensor")
 def NAME(x):
     """A copy of x, on CPU and CUDA.
@@ -22,14 +22,16 @@ def NAME(x):
 
     Raises:
         TypeError: x is not a tensor, or is missing.
-        NotImplementedError: another dtype, layout or device, or a forward-mode derivative.
-        RuntimeError: a CUDA tensor meets a build without CUDA code.
+        NotImplementedError: the dtype, layout or device is not supported, or a forward-mode
+            derivative is requested.
+        RuntimeError: x is on CUDA and the build has no CUDA code.
     """
 
 
-# Given the result's gradient and what was saved, the gradient of each argument. Written in
-# operations that have a gradient themselves, PyTorch's or ops like this one. An op whose result
-# differs from x in shape says by fake=... what it is like, and by vmap=loop_vmap how it is mapped.
+# Returns the gradient of each argument, from the result's gradient and the saved tensors. It can be
+# differentiated again if all its operations can (PyTorch's, or those of ops like this one). An op
+# whose result differs from x in shape needs fake=..., which makes an empty result, and
+# vmap=loop_vmap.
 @NAME.gradient
 def _(grad):
     return (grad,)

@@ -1,9 +1,9 @@
-"""NAME: x * x, element by element."""
+"""The op NAME, x * x, element by element."""
 
-from bindings.differentiable import differentiable
+from bindings.shared.differentiable import differentiable
 
 
-# `saves`: what the gradient needs, names of arguments or "output".
+# `saves`: the tensors that the gradient needs, names of arguments or "output".
 @differentiable("NAME(Tensor x) -> Tensor", saves=["x"])
 def NAME(x):
     """x * x, element by element, on CPU and CUDA.
@@ -23,13 +23,14 @@ def NAME(x):
 
     Raises:
         TypeError: x is not a tensor, or is missing.
-        NotImplementedError: another dtype, layout or device, or a forward-mode derivative.
-        RuntimeError: a CUDA tensor meets a build without CUDA code.
+        NotImplementedError: the dtype, layout or device is not supported, or a forward-mode
+            derivative is requested.
+        RuntimeError: x is on CUDA and the build has no CUDA code.
     """
 
 
-# Given the result's gradient and what was saved, the gradient of each argument. Written in
-# operations that have a gradient themselves, PyTorch's or ops like this one.
+# Returns the gradient of each argument, from the result's gradient and the saved tensors. It can be
+# differentiated again if all its operations can (PyTorch's, or those of ops like this one).
 @NAME.gradient
 def _(grad, x):
     return (2 * x * grad,)

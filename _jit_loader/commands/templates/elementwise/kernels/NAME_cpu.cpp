@@ -1,13 +1,15 @@
-// NAME on the CPU, by the loop in kernels/elementwise.h, on several threads.
+// NAME on the CPU: the loop is in kernels/shared/elementwise.h.
 #include "kernels/NAME.h"
 #include "kernels/NAME_math.h"
-#include "kernels/elementwise.h"
+#include "kernels/shared/elementwise.h"
+
+using namespace kernels;
 
 template <class T>
 void NAME(Cpu where, T* y, const T* x, int64_t n) {
   elementwise<Name>(where, n, y, x);
 }
 
-// Compiles it for every type that a tensor may have.
+// Compiles it for each type that a tensor may have.
 #define INSTANTIATE(T) template void NAME(Cpu, T*, const T*, int64_t);
 FOR_FLOATING(INSTANTIATE)

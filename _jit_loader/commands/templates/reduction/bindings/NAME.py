@@ -1,21 +1,21 @@
-"""NAME: the sum of x * x over all elements of a tensor."""
+"""The op NAME, the sum of x * x over all elements of a tensor."""
 
 import torch
 
-from bindings.differentiable import differentiable, loop_vmap
+from bindings.shared.differentiable import differentiable, loop_vmap
 
 
 def result_like(x):
-    """A result without dimensions, of x's dtype and device; its value means nothing."""
+    """Makes an empty result without dimensions, of x's dtype and device."""
     return torch.empty((), dtype=x.dtype, device=x.device)
 
 
 @differentiable(
     "NAME(Tensor x) -> Tensor",
-    saves=["x"],  # what the gradient needs, names of arguments or "output"
-    fake=result_like,  # for torch.compile, which has to know the result's shape
-    vmap=loop_vmap,  # a call for each index
-    sharding="sum",  # for DTensor: the parts of a tensor give summands of the result
+    saves=["x"],  # the tensors that the gradient needs: names of arguments, or "output"
+    fake=result_like,  # tells torch.compile the result's shape
+    vmap=loop_vmap,  # one call for each index
+    sharding="sum",  # for DTensor: the result is the sum of the shards' results
 )
 def NAME(x):
     """The sum of x * x over all elements, on CPU and CUDA.
@@ -29,20 +29,21 @@ def NAME(x):
 
     Returns:
         A new tensor without dimensions, of x's dtype; 0 if x has no elements. The same input gives
-        the same bits, whatever the number of threads and the GPU.
+        the same bits for any number of threads and on any GPU.
 
     The gradient is 2 * x * grad. It can be differentiated again. There is no forward-mode
     derivative.
 
     Raises:
         TypeError: x is not a tensor, or is missing.
-        NotImplementedError: another dtype, layout or device, or a forward-mode derivative.
-        RuntimeError: a CUDA tensor meets a build without CUDA code.
+        NotImplementedError: the dtype, layout or device is not supported, or a forward-mode
+            derivative is requested.
+        RuntimeError: x is on CUDA and the build has no CUDA code.
     """
 
 
-# Given the result's gradient and what was saved, the gradient of each argument. Written in
-# operations that have a gradient themselves, PyTorch's or ops like this one.
+# Returns the gradient of each argument, from the result's gradient and the saved tensors. It can be
+# differentiated again if all its operations can (PyTorch's, or those of ops like this one).
 @NAME.gradient
 def _(grad, x):
     return (2 * x * grad,)

@@ -1,14 +1,16 @@
-// NAME on the CPU, by the loops in kernels/reduction.h, on several threads.
+// NAME on the CPU: the loop is in kernels/shared/reduction.h.
 #include "kernels/NAME.h"
 #include "kernels/NAME_math.h"
-#include "kernels/reduction.h"
+#include "kernels/shared/reduction.h"
 
-// Identity: what is done with the sum in the end, here nothing; a norm would take a root.
+using namespace kernels;
+
+// Identity: the function applied to the final sum, here none. A norm would apply a square root.
 template <class T>
 void NAME(Cpu where, T* y, Accumulate<T>* scratch, const T* x, int64_t n) {
   reduce<Name, Identity>(where, n, y, scratch, x);
 }
 
-// Compiles it for every type that a tensor may have.
+// Compiles it for each type that a tensor may have.
 #define INSTANTIATE(T) template void NAME(Cpu, T*, Accumulate<T>*, const T*, int64_t);
 FOR_FLOATING(INSTANTIATE)

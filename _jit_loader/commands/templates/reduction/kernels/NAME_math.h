@@ -1,11 +1,11 @@
-// What is added up. The gradient is in bindings/NAME.py: change both.
+// The formula. The gradient is in bindings/NAME.py: change both.
 #pragma once
 
-#include "kernels/half.h"
+#include "kernels/shared/half.h"
 
-// What an element adds to the result.
+// The term that an element adds to the sum.
 struct Name {
-  // T is double or float: 16-bit numbers come as float, are added up as float, and the result is
+  // T is double or float: 16-bit numbers are widened to float and added as float, and the result is
   // rounded once.
   template <class T>
   HOST_DEVICE T operator()(T x) const {

@@ -1,4 +1,4 @@
-"""RESULT_OF_X by the compiled op and by PyTorch: the same numbers, and the time of each.
+"""RESULT_OF_X by the compiled op and by PyTorch: checks that they agree and shows both times.
 
 python examples/run_NAME.py --n 1048576 --dtype bfloat16
 """
@@ -17,7 +17,7 @@ def pytorch(x):
 def main():
     options = command_line.parse(parser(__doc__, n=2**20), "NAME")
     torch.manual_seed(0)
-    # Small numbers: a sum of so many must not be more than float16 can hold.
+    # Small numbers, because the sum must not overflow float16.
     x = torch.randn(options.n, dtype=options.dtype, device=options.device) / 8
     compare(
         "NAME",
@@ -26,7 +26,7 @@ def main():
         (x,),
         f"n = {options.n:,}",
         repeat=options.repeat,
-        rtol=16 * torch.finfo(options.dtype).eps,  # each may round on its way
+        rtol=16 * torch.finfo(options.dtype).eps,  # intermediate results may be rounded
     )
 
 

@@ -1,4 +1,4 @@
-"""NAME: numbers and gradients, on the CPU and, if there is one, a GPU."""
+"""Tests of NAME: results and gradients, on the CPU and, if present, a GPU."""
 
 import sys
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.autograd import gradcheck, gradgradcheck
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where bindings/ is
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the folder of bindings/
 
 import jit_loader
 
@@ -28,7 +28,7 @@ def expected(x):
 @each_dtype
 @pytest.mark.parametrize("shape", [(), (0,), (7,), (3, 5), (300_001,)], ids=str)
 def test_agrees_with_pytorch(shape, dtype, device):
-    # Small numbers: a sum of so many must not be more than float16 can hold.
+    # Small numbers, because the sum must not overflow float16.
     x = torch.randn(shape, dtype=dtype, device=device) / 8
     torch.testing.assert_close(NAME(x), expected(x.double()).to(dtype))
 
@@ -52,7 +52,7 @@ def test_registered_for_torch_compile(device):
     torch.library.opcheck(torch.ops.jit_loader.NAME.default, (x,))
 
 
-def test_what_is_no_floating_tensor_is_refused():
+def test_only_floating_tensors_are_accepted():
     with pytest.raises(NotImplementedError, match="NAME"):
         NAME(torch.ones(3, dtype=torch.int64))
     with pytest.raises(TypeError, match="NAME"):

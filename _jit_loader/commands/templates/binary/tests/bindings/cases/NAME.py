@@ -1,4 +1,4 @@
-"""NAME for the tests that hold for every op."""
+"""The case of NAME in the tests that all ops share."""
 
 import torch
 from hypothesis.extra.numpy import mutually_broadcastable_shapes
@@ -12,7 +12,7 @@ SHAPES = [(), (1,), (0,), (3, 0, 2), (7,), (64,), (4, 5), (2, 3, 4, 5), (1023,)]
 CASE = Case(
     op=NAME,
     reference=lambda a, b: a * b,
-    error=lambda dtype, a, b: 0.0,  # beside the rounding of the result
+    error=lambda dtype, a, b: 0.0,  # in addition to the rounding of the result
     shapes=[(shape, shape) for shape in SHAPES] + [((3, 1), (1, 4)), ((2, 3), (3,)), ((), (2,))],
     any_shapes=mutually_broadcastable_shapes(num_shapes=2, min_side=0, max_side=6).map(
         lambda shapes: shapes.input_shapes
@@ -23,7 +23,7 @@ CASE = Case(
         "integer": ((FIVE, FIVE.int()), NotImplementedError, ["'b'", "Int"]),
         "shapes": ((FIVE, torch.ones(2, 4)), RuntimeError, ["[5]", "[2, 4]", "broadcast"]),
     },
-    saved_rounding=4.0,  # rounded products are added up where an argument was broadcast
+    saved_rounding=4.0,  # rounded products are summed if an argument was broadcast
     vmap_of=6,
     vmap_dims=[(0, 0), (0, None), (None, 1), (2, 0)],
 )

@@ -1,4 +1,4 @@
-"""NAME for the tests that hold for every op."""
+"""The case of NAME in the tests that all ops share."""
 
 import numpy as np
 import torch
@@ -9,7 +9,7 @@ from tests.bindings.case import Case, unit
 
 
 def small_numbers(_position, shape, dtype, device):
-    """Of so many standard normal numbers the sum would be more than float16 can hold."""
+    """Normal numbers of variance 1/64; with variance 1 the sum would overflow float16."""
     return (torch.randn(shape, dtype=torch.float64) / 8).to(device, dtype)
 
 

@@ -1,4 +1,4 @@
-"""NAME for the tests that hold for every op."""
+"""The case of NAME in the tests that all ops share."""
 
 from hypothesis.extra.numpy import array_shapes
 
@@ -8,7 +8,7 @@ from tests.bindings.case import Case
 CASE = Case(
     op=NAME,
     reference=lambda x: EXPRESSION,
-    error=lambda dtype, x: 0.0,  # beside the rounding of the result
+    error=lambda dtype, x: 0.0,  # in addition to the rounding of the result
     shapes=[((),), ((1,),), ((0,),), ((3, 0, 2),), ((7,),), ((64,),), ((1023,),), ((4, 5),)],
     any_shapes=array_shapes(min_dims=0, min_side=0, max_side=7).map(lambda shape: (shape,)),
     large=((300_001,),),

@@ -1,15 +1,17 @@
-// What a launch of a kernel throws; a caller that knows no CUDA header can catch it.
+// The exception for a failed kernel launch. It needs no CUDA header, so any caller can catch it.
 #pragma once
 
 #include <stdio.h>
 
 #include <exception>
 
-// Not std::runtime_error: <stdexcept> would add 0.5 s to the compilation of every .cu file.
+namespace kernels {
+
+// Not a std::runtime_error: <stdexcept> would add 0.5 s to the compilation of every .cu file.
 class LaunchError : public std::exception {
  public:
-  // launcher: whose launch it was. name, text: CUDA's for the error. is_fault: a kernel has failed
-  // while it ran, this one or an earlier one, and taken the process's CUDA context with it; else
+  // launcher: the function that launched the kernel. name, text: of the CUDA error. is_fault: this
+  // or an earlier kernel failed while running, and the process's CUDA context is lost; otherwise
   // the launch itself was refused.
   LaunchError(const char* launcher, const char* name, const char* text, bool is_fault)
       : is_fault_(is_fault) {
@@ -24,3 +26,5 @@ class LaunchError : public std::exception {
   bool is_fault_;
   char message_[1024];
 };
+
+}  // namespace kernels

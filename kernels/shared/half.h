@@ -1,8 +1,8 @@
-// The 16-bit types: storage only. Kernels widen them to float, compute there, and narrow the
-// result once, to the nearest value and to the even one of two equally near.
+// The 16-bit types, for storage only. Kernels widen them to float, compute in float, and narrow the
+// result once, rounding to nearest even.
 //
-// CUDA's own cuda_fp16.h and cuda_bf16.h would add 0.5 s to the compilation of every .cu file.
-// Without branches, so that the compiler vectorises the loops that the conversions stand in.
+// CUDA's own cuda_fp16.h and cuda_bf16.h would add 0.5 s to the compilation of every .cu file. The
+// conversions have no branches, so that compilers vectorise the loops that contain them.
 #pragma once
 
 #include <stdint.h>
@@ -13,6 +13,8 @@
 #else
 #define HOST_DEVICE inline
 #endif
+
+namespace kernels {
 
 struct Half {
   uint16_t bits;
@@ -50,13 +52,13 @@ HOST_DEVICE float float_from_bits(uint32_t bits) {
   return value;
 }
 
-// yes where the condition holds, no where not. Masks rather than ?:, because g++ turns ?: back into
-// branches around floating-point operations, and then does not vectorise.
+// select(condition, yes, no) is condition ? yes : no, computed with masks. g++ turns ?: back into
+// branches around floating-point operations, and then does not vectorise the loop.
 HOST_DEVICE uint32_t select(bool condition, uint32_t yes, uint32_t no) {
   return no ^ ((yes ^ no) & (0u - static_cast<uint32_t>(condition)));
 }
 
-// widen(x): x as the type it is computed in, exactly.
+// widen(x) converts x to Accumulate<T>, exactly.
 
 HOST_DEVICE double widen(double x) { return x; }
 
@@ -73,11 +75,11 @@ HOST_DEVICE float widen(Half x) {
   const uint32_t sign = uint32_t{x.bits & 0x8000u} << 16;
   const uint32_t magnitude = uint32_t{x.bits & 0x7fffu} << 13;
   const uint32_t exponent = magnitude & 0x0f800000u;
-  // Half's exponent is biased by 15, float's by 127.
+  // The exponent bias is 15 for Half and 127 for float.
   const uint32_t normal = magnitude + (112u << 23);
   const uint32_t infinite_or_nan = magnitude + (224u << 23);
-  // A subnormal is mantissa * 2^-24: put behind 2^-14's exponent, which is then taken away, so
-  // that no float on the way is subnormal (a thread may have set those to be flushed to zero).
+  // A subnormal is mantissa * 2^-24. This sets the exponent of 2^-14 and then subtracts 2^-14, so
+  // that no intermediate float is subnormal: the thread may flush those to zero.
   const float subnormal = float_from_bits(magnitude + (113u << 23)) - float_from_bits(113u << 23);
   uint32_t bits = select(exponent == 0x0f800000u, infinite_or_nan, normal);
   bits = select(exponent == 0, float_bits(subnormal), bits);
@@ -85,7 +87,7 @@ HOST_DEVICE float widen(Half x) {
 #endif
 }
 
-// narrow<T>(x): x rounded to T.
+// narrow<T>(x) rounds x to T, to nearest even.
 
 template <class T>
 HOST_DEVICE T narrow(Accumulate<T> x) {
@@ -100,8 +102,8 @@ HOST_DEVICE BFloat16 narrow<BFloat16>(float x) {
   return result;
 #else
   const uint32_t bits = float_bits(x);
-  // Adding just under half of the last place kept, and one more where that place is odd, carries
-  // into it when x is nearer to the next value up; from the largest value on that is infinity.
+  // Adds just under half a unit of the last place kept, or exactly half if that place is odd. The
+  // carry rounds to nearest even; above the largest finite value it gives infinity.
   const uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
   const bool nan = (bits & 0x7fffffffu) > 0x7f800000u;
   return BFloat16{static_cast<uint16_t>(select(nan, 0x7fc0u, rounded))};
@@ -118,14 +120,16 @@ HOST_DEVICE Half narrow<Half>(float x) {
   const uint32_t bits = float_bits(x);
   const uint32_t sign = (bits >> 16) & 0x8000u;
   const uint32_t magnitude = bits & 0x7fffffffu;
-  // Normal: the exponent biased anew, then rounded as above, 13 places shorter.
+  // Normal: the exponent gets Half's bias, then 13 bits are rounded off as above.
   const uint32_t normal = (magnitude - (112u << 23) + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
-  // Below 2^-14: adding 0.5 leaves exactly half's 10 bits, in steps of 2^-24, and the addition
-  // rounds to them.
+  // Below 2^-14: floats from 0.5 to 1 are 2^-24 apart, as subnormal Halfs are, so adding 0.5 rounds
+  // to one of them.
   const uint32_t subnormal = float_bits(float_from_bits(magnitude) + 0.5f) - float_bits(0.5f);
   uint32_t result = select(magnitude < (113u << 23), subnormal, normal);
-  result = select(magnitude >= 0x47800000u, 0x7c00u, result);  // 65536 and above, infinity
-  result = select(magnitude > 0x7f800000u, 0x7e00u, result);   // not a number
+  result = select(magnitude >= 0x47800000u, 0x7c00u, result);  // 65536 and above: infinity
+  result = select(magnitude > 0x7f800000u, 0x7e00u, result);   // NaN
   return Half{static_cast<uint16_t>(sign | result)};
 #endif
 }
+
+}  // namespace kernels

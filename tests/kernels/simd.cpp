@@ -1,16 +1,18 @@
-// The conversions of kernels/vector.h, behind C functions; n is a multiple of 16.
+// The conversions of kernels/shared/simd.h, behind C functions; n is a multiple of 16.
+#include "kernels/shared/simd.h"
+
 #include <stdint.h>
 
-#include "kernels/vector.h"
+using namespace kernels;
 
 template <class T>
 void through(T* out, const T* in, int64_t n) {
-  for (int64_t i = 0; i < n; i += kLanes<T>) store_vector(out + i, load_vector(in + i));
+  for (int64_t i = 0; i < n; i += kSimdLanes<T>) store_simd(out + i, load_simd(in + i));
 }
 
 template <class T>
 void vectors(T* out, const float* in, int64_t n) {
-  for (int64_t i = 0; i < n; i += kLanes<T>) store_vector(out + i, load_vector(in + i));
+  for (int64_t i = 0; i < n; i += kSimdLanes<T>) store_simd(out + i, load_simd(in + i));
 }
 
 template <class T>

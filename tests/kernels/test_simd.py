@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-SOURCE = Path(__file__).parent / "vectors.cpp"
+SOURCE = Path(__file__).parent / "simd.cpp"
 TYPES = ("Half", "BFloat16")
 
 
 @pytest.fixture(scope="module", params=[[], ["-march=native"]], ids=["baseline", "native"])
 def library(request, compiler, tmp_path_factory):
-    path = tmp_path_factory.mktemp("vectors") / "vectors.so"
+    path = tmp_path_factory.mktemp("simd") / "simd.so"
     command = [*compiler, "-O3", *request.param, "-shared", "-fPIC", SOURCE, "-o", path]
     subprocess.run(command, check=True)
     return ctypes.CDLL(str(path))

@@ -1,15 +1,15 @@
-"""How the ops act on DTensors, tensors that several processes share (torch.distributed.tensor).
+"""Sharding rules of the ops for DTensors, which several processes share (torch.distributed.tensor).
 
-A rule lists, for one dimension of the mesh, the placements in which an op can work on what each
-process has. DTensor takes those that cost the least communication, and redistributes an input that
-is placed otherwise. differentiable.py asks for the rule of an op at its first call with a DTensor:
-without one, nothing here is imported.
+For one dimension of the mesh, a rule lists the placements in which an op can work on each process's
+local tensors. DTensor chooses the placements that need the least communication, and redistributes
+inputs that are placed differently. differentiable.py registers an op's rule at its first call with
+a DTensor; a process without DTensors never imports this module.
 """
 
 from torch.distributed.tensor import Partial, Replicate, Shard
 from torch.distributed.tensor._dtensor_spec import DTensorSpec
 
-# PyTorch's own norm has it, too: sqrt(x^2 + y^2) of what two processes have.
+# The placement of PyTorch's own norm: two processes' values x and y reduce to sqrt(x^2 + y^2).
 from torch.distributed.tensor._ops._math_ops import _NormPartial
 from torch.distributed.tensor.experimental import register_sharding
 
@@ -17,11 +17,11 @@ _registered = set()
 
 
 def register(op, rule, linear):
-    """Tells DTensor what an op can do, the first time that it is called for the op.
+    """Registers an op's sharding rule with DTensor, once.
 
     Args:
-        op: its overload in torch.ops.
-        rule, linear: as differentiable's `sharding` and `linear`.
+        op: the overload in torch.ops.
+        rule, linear: the arguments `sharding` and `linear` of differentiable.
     """
     if op in _registered:
         return
@@ -39,7 +39,7 @@ def register(op, rule, linear):
         found = [row(Replicate(), lambda name: Replicate())]
         if linear:
             found.append(row(Partial(), lambda n: Partial() if n in linear else Replicate()))
-        # Of 16-bit norms DTensor would take the squares in 16 bits: 256^2 is too much for float16.
+        # DTensor squares 16-bit norms in 16 bits, and 256^2 overflows float16.
         is_narrow = any(x.tensor_meta.dtype.itemsize == 2 for x in tensors.values())
         if rule != "replicate" and not (rule == "norm" and is_narrow):
             reduced = {"elementwise": None, "sum": Partial(), "norm": _NormPartial(2)}[rule]
@@ -51,9 +51,9 @@ def register(op, rule, linear):
 
 
 def _shards(tensors):
-    """Yields (dim, {name: placement}) for each dimension that the broadcast tensors can share.
+    """Yields (dim, {name: placement}) for each dimension along which the tensors can be sharded.
 
-    dim is that of the result. What is broadcast along it is needed as a whole.
+    dim is a dimension of the result. Tensors that are broadcast along it are replicated.
     """
     rank = max(tensor.ndim for tensor in tensors.values())
     for dim in range(rank):

@@ -1,4 +1,4 @@
-"""@differentiable: makes a compiled op a PyTorch function, with a gradient and all that it takes.
+"""@differentiable makes a compiled op a PyTorch function with a gradient.
 
     @differentiable("sigmoid(Tensor x) -> Tensor", saves=["output"])
     def sigmoid(x):
@@ -7,25 +7,26 @@
     @differentiable("sigmoid_backward(Tensor grad, Tensor y) -> Tensor",
                     build_of=sigmoid, function="backward", saves=["grad", "y"])
     def sigmoid_backward(grad, y):
-        '''A kernel of the same build, which can be differentiated again.'''
+        '''A kernel of the same build. If it has a gradient too, sigmoid has a second derivative.'''
 
     @sigmoid.gradient
     def _(grad, y):
         return sigmoid_backward(grad, y)
 
-The function has no body: its compiled module is load_op("sigmoid"), and the work is forward's. It
-is also registered as torch.ops.jit_loader.sigmoid. A call takes the first way that suits it:
+The function has no body: it calls forward of the compiled module, load_op("sigmoid"). It is also
+registered as torch.ops.jit_loader.sigmoid. A call takes the first of these paths that applies:
 
 1. torch.compile is tracing, or autocast changes an argument's dtype: the registered op, which
    becomes one node of the graph.
-2. Ordinary tensors, no gradient: the kernel at once. C++ decides this and calls it (try_forward).
+2. Ordinary tensors without a gradient: the kernel. C++ makes this decision and calls the kernel
+   (try_forward).
 3. Ordinary tensors with a gradient to record: Fast, the cheapest autograd.Function.
 4. Everything else (tensor subclasses, modes, torch.func, forward mode, bad arguments): the
-   registered op, where PyTorch's dispatcher sees the call, and General, the Function that
-   torch.func can transform.
+   registered op, so that PyTorch's dispatcher handles the call, and General, the autograd.Function
+   that torch.func can transform.
 
-In both Functions autograd itself sums each gradient back to its input's shape and converts it to
-its dtype (validate_outputs in PyTorch's engine), so a formula deals with neither.
+In both Functions autograd sums each gradient back to its input's shape and converts it to its dtype
+(validate_outputs in PyTorch's engine), so a formula does neither.
 """
 
 import functools
@@ -39,38 +40,39 @@ from torch.overrides import is_tensor_like
 
 from jit_loader import load_op
 
-# Made from text for the sake of its signature: *args and **kwargs would cost 0.2 us per call.
+# The source text of each function, with its own signature: *args and **kwargs would cost 0.2 us.
 CALL = """\
 def {name}{signature}:
     if is_dynamo_compiling():
-        return op({arguments}){shown}{autocast}
+        return op({arguments}){returned}{autocast}
     result = try_forward({arguments})
     if result is None:
-        return fast({arguments}){shown}
+        return fast({arguments}){returned}
     if result is not NotImplemented:
-        return result{shown}
-    return general({arguments}){shown}
+        return result{returned}
+    return general({arguments}){returned}
 """
 
-# Where autocast casts arguments of the op.
+# Added for an op that has arguments cast by autocast.
 AUTOCAST = """
     if is_any_autocast_enabled():
-        return general({arguments}){shown}"""
+        return general({arguments}){returned}"""
 
 AUTOCAST_KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU).add(
     torch._C.DispatchKey.AutocastCUDA
 )
-# In torch.ops. A package made of these files (jit_loader export --wheel) has its own.
-NAMESPACE = "jit_loader" if __package__ == "bindings" else __package__
-AUTOCAST_FROM = (torch.float32, torch.float16, torch.bfloat16)  # as PyTorch: not from float64
+# The namespace in torch.ops. A package made by jit_loader export --wheel has its own.
+_package = __package__.partition(".")[0]
+NAMESPACE = "jit_loader" if _package == "bindings" else _package
+AUTOCAST_FROM = (torch.float32, torch.float16, torch.bfloat16)  # as in PyTorch, not float64
 
-# Where this module is executed anew, they are as they were.
+# These survive when a notebook executes this module again.
 _libraries = globals().get("_libraries", {})  # name: (torch.library.Library, schema, kernels)
-_calls = globals().get("_calls", {})  # (module, name): the function that stands for the op
+_calls = globals().get("_calls", {})  # (module, name): the op's Python function
 
 
 class _Build:
-    """The compiled module of an op, and what uses it: now, and each later one that is loaded."""
+    """The compiled module of an op, and the functions to call with each new version of it."""
 
     def __init__(self, name, options):
         self.users = []
@@ -87,14 +89,14 @@ class _Build:
 
 
 def elementwise_fake(*inputs):
-    """The result's shape, dtype and device, for inputs that broadcast."""
+    """An empty result of the shape, dtype and device that the inputs broadcast and promote to."""
     return torch.empty_like(
         functools.reduce(torch.add, inputs), memory_format=torch.contiguous_format
     )
 
 
 def elementwise_vmap(op, in_dims, inputs):
-    """vmap of an op that broadcasts: the mapped dimension goes first in every input that has it."""
+    """Vmap of an op that broadcasts: moves the mapped dimension of each input to the front."""
     rank = max(x.dim() - (dim is not None) for x, dim in zip(inputs, in_dims))
 
     def batch_first(x, dim):
@@ -107,11 +109,11 @@ def elementwise_vmap(op, in_dims, inputs):
 
 
 def loop_vmap(op, in_dims, inputs):
-    """vmap of any op: a call for each index of the mapped dimension."""
-    # Of an argument that is a list, the dimension is a list of None.
+    """Vmap of any op: one call for each index of the mapped dimension."""
+    # For an argument that is a list, the dimension is a list of None.
     mapped = [isinstance(dim, int) for dim in in_dims]
     size = next(x.shape[dim] for x, dim, flag in zip(inputs, in_dims, mapped) if flag)
-    if size == 0:  # one call, of which no result is kept, says what they are like
+    if size == 0:  # one call, for the results' shapes and dtypes; its values are dropped
         one = [
             x.new_zeros((*x.shape[:dim], 1, *x.shape[dim + 1 :])) if flag else x
             for x, dim, flag in zip(inputs, in_dims, mapped)
@@ -131,7 +133,7 @@ def loop_vmap(op, in_dims, inputs):
 
 
 def may_be(schema_type, value):
-    """Whether an argument of this type in a schema may have the value, if the type is a tensor's.
+    """Whether a tensor argument of this schema type may have the value; True for other types.
 
     PyTorch's own check would accept None as a Tensor.
     """
@@ -143,19 +145,19 @@ def may_be(schema_type, value):
 def _register(name, schema, kernels):
     """Registers {dispatch key: function} in torch.ops; returns the op's overload.
 
-    What a wrapper that is executed anew has changed takes the old functions' place: an op that is
-    taken out of the dispatcher is freed memory to whoever has kept it.
+    If a wrapper is executed again, its new functions replace the old ones, and the op stays
+    registered: code that holds an op which was removed from the dispatcher would use freed memory.
     """
-    library, known, in_force = _libraries.get(name, (None, None, {}))
-    if (known, in_force.keys()) != (schema, kernels.keys()):
+    library, old_schema, active = _libraries.get(name, (None, None, {}))
+    if (old_schema, active.keys()) != (schema, kernels.keys()):
         if library is not None:
             library._destroy()
-        library, in_force = torch.library.Library(NAMESPACE, "FRAGMENT"), {}
+        library, active = torch.library.Library(NAMESPACE, "FRAGMENT"), {}
         library.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
         for key in kernels:
-            library.impl(name, lambda *args, key=key: in_force[key](*args), key)
-        _libraries[name] = library, schema, in_force
-    in_force.update(kernels)
+            library.impl(name, lambda *args, key=key: active[key](*args), key)
+        _libraries[name] = library, schema, active
+    active.update(kernels)
     return getattr(getattr(torch.ops, NAMESPACE), name).default
 
 
@@ -173,38 +175,37 @@ def differentiable(
     linear=(),
     **options,
 ):
-    """Decorates the empty function that stands for a compiled op, as the module's text shows.
+    """Decorates an empty function, which then calls a compiled op, as in the module's docstring.
 
     Args:
-        schema: name, arguments and results, as torch.library writes them. An argument that is no
-            Tensor has no gradient.
-        saves: what the gradient needs: names of arguments and of results; "output" is the name of
-            an only result.
-        results: how many results are the caller's, where not all are; those after them are what a
-            gradient needs beside them, and have no gradient. The gradient of a result that
-            nothing was computed from is then None, where it is a tensor of zeros otherwise.
-        build_of: the op of whose compiled module this is another function; by default the op has a
-            build of its own.
+        schema: name, arguments and results, in the syntax of torch.library. Only Tensor arguments
+            have gradients.
+        saves: the tensors that the gradient needs: names of arguments and of results. A single
+            result is named "output".
+        results: the number of results that a call returns; by default all. The results after them
+            are for the gradient alone and have no gradient themselves. If this is given and nothing
+            was computed from a result, the formula gets None as its gradient instead of zeros.
+        build_of: the op whose compiled module contains this function too; by default the op has its
+            own build.
         function: the compiled function's name.
-        autocast: names of the arguments that torch.autocast casts to its dtype, as it does those
-            of torch.mm; by default autocast changes nothing.
-        fake: from inputs without data, empty results; for torch.compile and meta tensors.
+        autocast: names of the arguments that torch.autocast casts to its dtype, as for torch.mm; by
+            default none.
+        fake: makes empty results from inputs without data, for torch.compile and meta tensors.
         vmap: vmap(op, in_dims, inputs) -> (results, their mapped dimensions).
-        sharding: what the op does with DTensors of which each process has a part. "elementwise":
-            what it does with any tensors, each with its own part; "sum" and "norm": that too, and
-            the result is the sum, or the Euclidean norm, of theirs; "replicate": it needs whole
-            tensors, which every process then has. By default "elementwise" where vmap is, else
-            "replicate".
-        linear: names of the arguments in which, together, the op is linear: of summands of them it
-            can make summands of the result. Any others it needs as a whole.
+        sharding: how the op works on sharded DTensors. "elementwise": each process applies it to
+            its own shards. "sum", "norm": likewise, and the result is the sum or the Euclidean norm
+            of the processes' results. "replicate": every process needs the complete tensors. By
+            default "elementwise" if vmap is elementwise_vmap, else "replicate".
+        linear: names of the arguments in which the op is jointly linear. It maps partial sums of
+            them to partial sums of the result; it needs complete values of the other arguments.
         options: for load_op.
 
-    `@op.gradient` decorates the formula: called with the gradient of each result and then what was
-    saved, it returns the gradient of every argument, or a function that computes it, called only
-    where the gradient is asked for. An argument named `needs` is given a bool for every argument
-    of the op: whether its gradient is asked for. One named `shapes` is given the shape of every
-    argument, so that none has to be saved for its shape only. Written in differentiable operations,
-    the formula can be differentiated again.
+    `@op.gradient` decorates the formula. Its arguments are the gradient of each result, then the
+    saved tensors. It returns the gradient of each argument, or a function that computes it and is
+    called only if that gradient is needed. If the formula has a parameter `needs`, it gets a bool
+    for each argument of the op: whether its gradient is needed. If it has a parameter `shapes`, it
+    gets the shape of each argument, so that no tensor is saved for its shape alone. If the formula
+    uses only differentiable operations, it can be differentiated again.
     """
 
     if sharding is None:
@@ -219,8 +220,8 @@ def differentiable(
         names = (*parameters, *outputs)
         kept = [names.index(item) for item in saves]
         formula = forward = None
-        told = set()  # of what the formula is told by name
-        # Where the wrapper is executed anew, the function that others have imported is that of the
+        wanted = set()  # the names among "needs" and "shapes" that the formula has as parameters
+        # If the wrapper is executed again, the function that other modules have imported gets the
         # new code.
         call = _calls.get((body.__module__, name))
         scope = call.__globals__ if call else {}
@@ -234,7 +235,7 @@ def differentiable(
             nonlocal forward
             if not hasattr(module, f"try_{function}"):
                 raise AttributeError(
-                    f"the binding of {name} has no function {function!r}: it defines it by "
+                    f"the binding of {name} has no function {function!r}: define it with "
                     f'define_with_try<...>(module, "{function}", ...)'
                 )
             forward = getattr(module, function)
@@ -244,18 +245,18 @@ def differentiable(
             values = (*inputs, *output) if len(outputs) > 1 else (*inputs, output)
             if kept:
                 ctx.save_for_backward(*(values[i] for i in kept))
-            if "shapes" in told:
+            if "shapes" in wanted:
                 ctx.shapes = tuple(x.shape for x in inputs)
             if results is not None:
                 ctx.mark_non_differentiable(*output[results:])
-                # Zeros for every result would be made, those without a gradient too.
+                # Otherwise autograd makes zeros for each result, even those without a gradient.
                 ctx.set_materialize_grads(False)
 
         def gradients(ctx, *grads):
             named = {}
-            if "needs" in told:
+            if "needs" in wanted:
                 named["needs"] = ctx.needs_input_grad
-            if "shapes" in told:
+            if "shapes" in wanted:
                 named["shapes"] = ctx.shapes
             values = formula(*grads[:results], *ctx.saved_tensors, **named)
             return tuple(
@@ -275,7 +276,7 @@ def differentiable(
         class General(Function):
             @staticmethod
             def forward(*args):
-                tell_dtensor(args)
+                register_sharding(args)
                 with torch._C._AutoDispatchBelowAutograd():
                     return op(*args)
 
@@ -296,11 +297,11 @@ def differentiable(
                     "use reverse mode (grad, vjp, jacrev)"
                 )
 
-        # grad_fn, the profiler and autograd's errors show these.
+        # These names appear in grad_fn, the profiler and autograd's errors.
         for node in (Fast._backward_cls, General._backward_cls):
             node.__name__ = f"{name}_backward"
 
-        # Function.apply, less the question whether torch.func is active, which C++ has answered.
+        # Function.apply without its check for an active torch.func transform, which C++ has made.
         fast = super(Function, Fast).apply
 
         def record(*args):
@@ -326,10 +327,10 @@ def differentiable(
                 args = cast(device_type, args)
             return General.apply(*args)
 
-        def tell_dtensor(args):
+        def register_sharding(args):
             module = sys.modules.get("torch.distributed.tensor")
             if module is not None and any(isinstance(x, module.DTensor) for x in args):
-                from bindings.sharding import register
+                from bindings.shared.sharding import register
 
                 register(op, sharding, linear)
 
@@ -340,30 +341,32 @@ def differentiable(
                         f"{name}(): argument '{parameter}' (position {position}) must be Tensor, "
                         f"not {type(value).__name__}"
                     )
-            tell_dtensor(args)
+            register_sharding(args)
             return op(*args)
 
-        shown = "" if results is None else f"[:{results}]"
+        returned = "" if results is None else f"[:{results}]"
         arguments = ", ".join(parameters)
         source = CALL.format(
             name=name,
             signature=inspect.signature(body),
             arguments=arguments,
-            shown=shown,
-            autocast=AUTOCAST.format(arguments=arguments, shown=shown) if autocast else "",
+            returned=returned,
+            autocast=AUTOCAST.format(arguments=arguments, returned=returned) if autocast else "",
         )
         exec(compile(source, f"<the call of {name}>", "exec"), scope)
         if call is None:
             call = _calls[body.__module__, name] = scope[name]
-        elif build_of is None and hasattr(call, "build"):  # IPython's autoreload may have taken it
-            call.build.users.clear()  # which may use what the binding no longer has
+        elif build_of is None and hasattr(
+            call, "build"
+        ):  # IPython's autoreload may have removed it
+            call.build.users.clear()  # they may use functions that the binding no longer has
         call.__code__, call.__defaults__ = scope[name].__code__, scope[name].__defaults__
         functools.update_wrapper(call, body)
 
         def gradient(function):
-            nonlocal formula, told
+            nonlocal formula, wanted
             formula = function
-            told = {"needs", "shapes"} & set(inspect.signature(function).parameters)
+            wanted = {"needs", "shapes"} & set(inspect.signature(function).parameters)
             return function
 
         call.gradient = gradient
@@ -375,7 +378,7 @@ def differentiable(
             "CUDA": lambda *args: forward(*args),
             "Meta": fake,
             "Autograd": record,
-            # The first key of torch.func's transforms: General takes them all in their order.
+            # The first dispatch key of torch.func's transforms: General applies them all in order.
             "FuncTorchDynamicLayerFrontMode": cast_and_transform if autocast else General.apply,
         }
         for device_type in ("cpu", "cuda") if autocast else ():

@@ -1,9 +1,9 @@
-// What every binding needs: checks with messages, contiguous memory, broadcasting, the device, its
-// current stream, the threads, and the switch over dtypes, so that a binding states its op only.
+// The class Op: argument checks with messages, contiguous memory, broadcasting, the device and its
+// current stream, threads, and the switch over dtypes. A binding then contains its op alone.
 //
-// Compile time rules what is included: torch/extension.h would take many times as long, a header in
-// torch/csrc brings pybind11 (see module.h), and ATen/ops/<name>.h drags in all that the two-line
-// <name>_ops.h avoids.
+// The includes are chosen for compile time: torch/extension.h would take many times as long, a
+// header in torch/csrc includes pybind11 (see module.h), and ATen/ops/<name>.h includes much that
+// <name>_ops.h, two lines long, does not.
 #pragma once
 
 #include <ATen/Parallel.h>
@@ -21,12 +21,14 @@
 #include <cstdlib>
 #include <string>
 
-#include "bindings/launch_error.h"
-#include "bindings/module.h"
-#include "kernels/common.h"
+#include "bindings/shared/launch_error_message.h"
+#include "bindings/shared/module.h"
+#include "kernels/shared/common.h"
 
-// The dtype switch hands its choice on as a value: in(type, x) and out(type, y) are the memory of
-// x and y as pointers of that type.
+namespace bindings {
+
+// The dtype switch passes its choice on as a value of this type: in(type, x) and out(type, y) are
+// pointers to the elements of x and y.
 template <class T>
 struct Type {};
 
@@ -40,25 +42,26 @@ T* out(Type<T>, const at::Tensor& y) {
   return static_cast<T*>(y.mutable_data_ptr());
 }
 
-// Memory that Op::scratch made; nullptr where it made none.
+// A pointer to memory from Op::scratch; nullptr if there is none.
 template <class T>
-Accumulate<T>* scratch(Type<T>, const at::Tensor& memory) {
-  return memory.defined() ? static_cast<Accumulate<T>*>(memory.mutable_data_ptr()) : nullptr;
+kernels::Accumulate<T>* scratch(Type<T>, const at::Tensor& memory) {
+  return memory.defined() ? static_cast<kernels::Accumulate<T>*>(memory.mutable_data_ptr())
+                          : nullptr;
 }
 
-// Tensors that are memory and nothing else. Every other key (a batched, fake, sparse or negated
-// tensor) means that PyTorch's dispatcher has to see the call before a kernel does.
+// The dispatch keys of tensors that are plain memory. With any other key (a batched, fake, sparse
+// or negated tensor), PyTorch's dispatcher has to handle the call before a kernel runs.
 constexpr c10::DispatchKeySet kPlainKeys =
     c10::DispatchKeySet(
         {c10::DispatchKey::CPU, c10::DispatchKey::CUDA, c10::DispatchKey::ADInplaceOrView}) |
     c10::autograd_dispatch_keyset | c10::autocast_dispatch_keyset;
 
 inline bool is_plain(const at::Tensor& x) {
-  // As bits: operator- would leave the backend's.
+  // Compares bits, because operator- ignores those of the backend.
   return (x.key_set().raw_repr() & ~kPlainKeys.raw_repr()) == 0;
 }
 
-// A forward-mode (dual) tensor, whose tangent the kernels would drop.
+// Whether x is a forward-mode (dual) tensor, whose tangent the kernels would drop.
 inline bool has_tangent(const at::Tensor& x) {
   return c10::AutogradState::get_tls_state().get_fw_grad_mode() && x._fw_grad(0).defined();
 }
@@ -67,8 +70,7 @@ class Op {
  public:
   explicit Op(const char* name) : name_(name) {}
 
-  // x itself, which may be of any floating dtype that kernels are built for, and on any device that
-  // this build has code for.
+  // Returns x, and checks that this build has kernels for its dtype and its device.
   const at::Tensor& floating(const char* argument, const at::Tensor& x) const {
     check_kind(argument, x);
     TORCH_CHECK_NOT_IMPLEMENTED(with_type(x.scalar_type(), [](auto) {}), name_, "(): argument '",
@@ -77,7 +79,7 @@ class Op {
     return x;
   }
 
-  // x itself, as memory for a C-style call: float32, contiguous, of at least n elements.
+  // Returns x, and checks that it suits a C-style call: float32, contiguous, at least n elements.
   const at::Tensor& float_buffer(const char* argument, const at::Tensor& x, int64_t n) const {
     check_kind(argument, x);
     TORCH_CHECK(x.scalar_type() == at::kFloat, name_, "(): argument '", argument, "' is ",
@@ -86,7 +88,7 @@ class Op {
                 "' must be contiguous; its shape is ", x.sizes(), " and its strides are ",
                 x.strides());
     TORCH_CHECK(x.numel() >= n, name_, "(): argument '", argument, "' has ", x.numel(),
-                " elements, fewer than the ", n, " asked for");
+                " elements, fewer than the ", n, " needed");
     return x;
   }
 
@@ -103,7 +105,7 @@ class Op {
                      "; they must be of one dtype");
   }
 
-  // RuntimeError unless ok: names the op and the argument, and goes on with `wrong`.
+  // Raises a RuntimeError unless ok; its message names the op and the argument, then says `wrong`.
   template <class... Text>
   void check(bool ok, const char* argument, const Text&... wrong) const {
     TORCH_CHECK(ok, name_, "(): argument '", argument, "' ", wrong...);
@@ -118,7 +120,7 @@ class Op {
     check(x.sizes() == expected, argument, "has shape ", x.sizes(), "; it must be ", expected);
   }
 
-  // That y's first n float32 elements are all x's or none of them.
+  // Checks that the first n float32 elements of x and y are the same memory or do not overlap.
   void no_partial_overlap(const char* first, const at::Tensor& x, const char* second,
                           const at::Tensor& y, int64_t n) const {
     const auto address = [](const at::Tensor& tensor) {
@@ -130,7 +132,8 @@ class Op {
                 "'; they must be the same memory or separate");
   }
 
-  // Brings x and y, on one device, to the dtype that PyTorch promotes theirs to.
+  // Checks that x and y are on one device, and converts them to the dtype that PyTorch promotes
+  // theirs to.
   void promote(const char* first, at::Tensor& x, const char* second, at::Tensor& y) const {
     floating(first, x);
     floating(second, y);
@@ -142,8 +145,7 @@ class Op {
     }
   }
 
-  // Brings x and y to the dtype and the shape that PyTorch's promotion and broadcasting give them,
-  // in contiguous memory.
+  // Promotes x and y, broadcasts them as PyTorch does, and makes them contiguous.
   void broadcast(const char* first, at::Tensor& x, const char* second, at::Tensor& y) const {
     promote(first, x, second, y);
     if (x.sizes() != y.sizes()) {
@@ -155,35 +157,35 @@ class Op {
     y = y.contiguous();
   }
 
-  // Contiguous, uninitialised, of x's shape, dtype and device.
+  // A contiguous, uninitialised tensor of x's shape, dtype and device.
   at::Tensor empty_like(const at::Tensor& x) const { return empty(x.sizes(), x); }
 
-  // Contiguous, uninitialised, of this shape and of x's dtype and device.
+  // A contiguous, uninitialised tensor of this shape, and of x's dtype and device.
   at::Tensor empty(at::IntArrayRef shape, const at::Tensor& x) const {
     return empty(shape, x.scalar_type(), x.device());
   }
 
-  // Uninitialised memory for so many values of the type that x's elements are accumulated in, on
-  // x's device; none for 0.
+  // Uninitialised memory for this number of values of Accumulate<T>, where T is x's type, on x's
+  // device; an undefined tensor for 0.
   at::Tensor scratch(int64_t values, const at::Tensor& x) const {
     if (values == 0) return {};
     return empty(values, x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat, x.device());
   }
 
-  // Calls body(where, type) once, for x's device and dtype. Every tensor of the op has both.
+  // Calls body(where, type) once, for x's device and dtype, which all tensors of the op must have.
   template <class Body>
   void run(const at::Tensor& x, const Body& body) const {
     with_type(x.scalar_type(), [&](auto type) {
-      if (x.is_cpu()) body(Cpu{parallel_for}, type);
+      if (x.is_cpu()) body(kernels::Cpu{parallel_for}, type);
 #ifdef WITH_CUDA
       if (x.is_cuda()) {
         const c10::DeviceGuard guard(x.device());
         const c10::impl::VirtualGuardImpl cuda(c10::DeviceType::CUDA);
-        const Cuda where{cuda.getStream(x.device()).native_handle()};
+        const kernels::Cuda where{cuda.getStream(x.device()).native_handle()};
         try {
           body(where, type);
-        } catch (const LaunchError& error) {
-          TORCH_CHECK(false, launch_error(name_, error));
+        } catch (const kernels::LaunchError& error) {
+          TORCH_CHECK(false, launch_error_message(name_, error));
         }
       }
 #endif
@@ -196,7 +198,7 @@ class Op {
                                                device, std::nullopt, at::MemoryFormat::Contiguous);
   }
 
-  // Whether kernels are built for the dtype; if so, calls f with its C++ type.
+  // Calls f with the C++ type of the dtype, and returns whether kernels are built for it.
   template <class F>
   static bool with_type(at::ScalarType dtype, const F& f) {
     switch (dtype) {
@@ -207,17 +209,18 @@ class Op {
         f(Type<float>());
         return true;
       case at::kHalf:
-        f(Type<Half>());
+        f(Type<kernels::Half>());
         return true;
       case at::kBFloat16:
-        f(Type<BFloat16>());
+        f(Type<kernels::BFloat16>());
         return true;
       default:
         return false;
     }
   }
 
-  static void parallel_for(int64_t n, int64_t grain, Cpu::Range range, const void* context) {
+  static void parallel_for(int64_t n, int64_t grain, kernels::Cpu::Range range,
+                           const void* context) {
     at::parallel_for(0, n, grain, [&](int64_t begin, int64_t end) { range(context, begin, end); });
   }
 
@@ -234,7 +237,7 @@ class Op {
 #ifndef WITH_CUDA
     TORCH_CHECK(x.is_cpu(), name_, "(): argument '", argument, "' is on ", x.device(), ", but ",
                 name_, " was built without CUDA code; ",
-                "`python -m jit_loader doctor` says what CUDA needs here; then start Python again");
+                "run `python -m jit_loader doctor` to see what is missing, then restart Python");
 #endif
   }
 
@@ -242,7 +245,7 @@ class Op {
                                 at::IntArrayRef y) const {
     const size_t rank = std::max(x.size(), y.size());
     at::DimVector shape(rank);
-    for (size_t i = 1; i <= rank; ++i) {  // counted from the last dimension
+    for (size_t i = 1; i <= rank; ++i) {  // from the last dimension
       const int64_t size_x = i <= x.size() ? x[x.size() - i] : 1;
       const int64_t size_y = i <= y.size() ? y[y.size() - i] : 1;
       TORCH_CHECK(size_x == size_y || size_x == 1 || size_y == 1, name_, "(): argument '", first,
@@ -258,13 +261,13 @@ class Op {
 
 namespace detail {
 
-// A torch.Tensor or nn.Parameter itself: a subclass may have its own __torch_function__.
+// Whether value is a torch.Tensor or nn.Parameter itself; a subclass may have __torch_function__.
 inline bool is_exactly_tensor(PyObject* value) {
   PyObject* type = reinterpret_cast<PyObject*>(Py_TYPE(value));
   return type == THPVariableClass || type == ParameterClass;
 }
 
-// Whether PyTorch's dispatcher would do nothing between a call and the kernel but autograd.
+// Whether PyTorch's dispatcher would do nothing but autograd before it calls the kernel.
 inline bool no_mode_is_active() {
   const c10::DispatchKeySet included = c10::impl::tls_local_dispatch_key_set().included_;
   return (included - c10::default_included_set - c10::autocast_dispatch_keyset).empty() &&
@@ -277,8 +280,8 @@ inline bool autograd_is_active() {
              c10::DispatchKey::AutogradFunctionality);
 }
 
-// plain_from_python: sets `to` to an argument's value; false where it is a tensor that PyTorch's
-// dispatcher has to see first, or no such value at all.
+// plain_from_python sets `to` to an argument's value. It returns false for a tensor that PyTorch's
+// dispatcher has to handle first, and for a value of another type.
 
 inline bool plain_from_python(const Argument& argument, at::Tensor& to) {
   if (!is_exactly_tensor(argument.value)) return false;
@@ -344,18 +347,20 @@ PyObject* try_call_from_python(PyObject* self, PyObject* const* values, Py_ssize
 
 }  // namespace detail
 
-// Defines `name`, a function of the kinds of arguments that module.h knows, one of them a tensor,
-// and try_`name` for the Python wrapper: the result where nothing but the kernel has to run, None
-// where only autograd has to record the call too, and NotImplemented where PyTorch's dispatcher has
-// to decide (or no such call is possible).
+// Defines `name`, as Module::define does, for a function with at least one tensor among its
+// arguments; and try_`name` for the Python wrapper. try_`name` returns the result if only the
+// kernel has to run, None if autograd has to record the call, and NotImplemented if PyTorch's
+// dispatcher has to decide or the arguments are wrong.
 //
-// Made in C++, that decision costs a tenth of a microsecond; in Python it costs a whole one.
+// That decision takes 0.1 us in C++ and 1 us in Python.
 template <auto function, class... Names>
 void define_with_try(Module& module, const std::string& name, const char* doc,
                      Names... parameters) {
   module.define<function>(name, doc, parameters...);
   module.add("try_" + name,
-             "What " + name + " returns; None where autograd has to record the call, and " +
-                 "NotImplemented where PyTorch's dispatcher has to decide.",
+             "Returns what " + name + " returns, None if autograd has to record the call, or " +
+                 "NotImplemented if PyTorch's dispatcher has to decide.",
              {parameters...}, detail::try_call_from_python<function>, METH_FASTCALL);
 }
+
+}  // namespace bindings

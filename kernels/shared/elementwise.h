@@ -1,16 +1,18 @@
 // out[i] = Formula()(in[i]...) for every i in [0, n), on the CPU.
 //
-// Formula is a struct with a template operator() over the type it computes in: 16-bit inputs
-// arrive as float and the result is rounded once. `out` is an array, or a Pair of them where the
-// formula returns a Pair. All arrays hold n contiguous elements of one type; `out` may be one of
-// the inputs, but must not partly overlap one.
+// Formula is a struct with a templated operator() that computes in double or float: 16-bit inputs
+// are widened to float, and the result is rounded once. `out` is an array, or a Pair of arrays if
+// the formula returns a Pair. All arrays hold n contiguous elements of one type. `out` may be one
+// of the inputs, but must not partly overlap one.
 #pragma once
 
 #include <type_traits>
 
-#include "kernels/block.h"
-#include "kernels/common.h"
-#include "kernels/pair.h"
+#include "kernels/shared/block.h"
+#include "kernels/shared/common.h"
+#include "kernels/shared/pair.h"
+
+namespace kernels {
 
 template <class T>
 void store(T* to, int64_t i, Accumulate<T> value) {
@@ -24,14 +26,14 @@ void store(Pair<T*> to, int64_t i, Pair<A> value) {
 }
 
 template <class Formula, class T, class... In>
-void formula_of_blocks(T* to, const Block<In>&... in) {
+void apply_to_blocks(T* to, const Block<In>&... in) {
   Block<T> result;
   for (int i = 0; i < kBlock; ++i) result.value[i] = Formula()(in.value[i]...);
   store_block(to, result);
 }
 
 template <class Formula, class T, class... In>
-void formula_of_blocks(Pair<T*> to, const Block<In>&... in) {
+void apply_to_blocks(Pair<T*> to, const Block<In>&... in) {
   Block<T> first, second;
   for (int i = 0; i < kBlock; ++i) {
     const auto result = Formula()(in.value[i]...);
@@ -43,12 +45,12 @@ void formula_of_blocks(Pair<T*> to, const Block<In>&... in) {
 }
 
 template <class T>
-T* from(T* out, int64_t i) {
+T* offset_by(T* out, int64_t i) {
   return out + i;
 }
 
 template <class T>
-Pair<T*> from(Pair<T*> out, int64_t i) {
+Pair<T*> offset_by(Pair<T*> out, int64_t i) {
   return {out.first + i, out.second + i};
 }
 
@@ -58,9 +60,11 @@ void elementwise(Cpu where, int64_t n, Out out, const In*... in) {
     int64_t i = begin;
     if constexpr ((std::is_same_v<In, Half> && ...)) {
       for (; i + kBlock <= end; i += kBlock) {
-        formula_of_blocks<Formula>(from(out, i), load_block(in + i)...);
+        apply_to_blocks<Formula>(offset_by(out, i), load_block(in + i)...);
       }
     }
     for (; i < end; ++i) store(out, i, Formula()(widen(in[i])...));
   });
 }
+
+}  // namespace kernels

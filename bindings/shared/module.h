@@ -1,8 +1,9 @@
-// Functions of C++ as functions of a Python module, through nothing but CPython's own interface.
+// Makes C++ functions available in a Python module, with CPython's C API alone.
 //
-// Compile time is the reason: through pybind11 add2's binding took 10.9 s, through this it takes
-// 5.0 s, of which 3.5 s are ATen/core/Tensor.h (g++ 12, medians). PyTorch's own header of tensors
-// in Python brings pybind11, so what is needed of it is declared here, and a test compares.
+// This is for compile time: with pybind11 add2's binding took 10.9 s; with this it takes 5.0 s, of
+// which 3.5 s are ATen/core/Tensor.h (g++ 12, medians). PyTorch's header for tensors in Python
+// includes pybind11, so the declarations needed from it are repeated here, and a test compares
+// them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,24 +19,26 @@
 #include <utility>
 #include <vector>
 
-// Of torch/csrc/autograd/python_variable.h: torch.Tensor, torch.nn.Parameter, and a tensor as a
-// Python object (None for an undefined one).
+// From torch/csrc/autograd/python_variable.h: torch.Tensor, torch.nn.Parameter, and the Python
+// object of a tensor (None for an undefined tensor).
 extern PyObject* THPVariableClass;
 extern PyObject* ParameterClass;
 PyObject* THPVariable_Wrap(const at::TensorBase& tensor);
 
-// In module.cpp. Called where a C++ exception is being handled: sets the Python error for it.
-void set_python_error();
-
-// What module.cpp calls to fill the Python module; PYTHON_MODULE defines it.
+// Fills the Python module; PYTHON_MODULE defines it, and module.cpp calls it.
 void define_module(PyObject* module);
 
-// The start of THPVariable, which every torch.Tensor in Python is.
+namespace bindings {
+
+// Sets the Python error for the C++ exception that is being handled. It is in module.cpp.
+void set_python_error();
+
+// The first members of THPVariable, the object of every torch.Tensor.
 struct TensorObject {
   PyObject_HEAD at::Tensor tensor;
 };
 
-// PyEval_SaveThread for a scope: other Python threads run meanwhile.
+// Releases the GIL in a scope, so that other Python threads can run.
 class WithoutGil {
  public:
   WithoutGil() : state_(PyEval_SaveThread()) {}
@@ -54,7 +57,7 @@ struct Release {
 };
 using Object = std::unique_ptr<PyObject, Release>;  // owns one reference
 
-// A Python function made of a C++ one; the Python function owns it.
+// The description of a C++ function; the Python function that calls it owns this.
 struct Function {
   std::string name;
   std::string doc;
@@ -68,7 +71,7 @@ struct Argument {
   const char* parameter;
   PyObject* value;
 
-  // Sets the TypeError; false.
+  // Sets a TypeError and returns false.
   bool must_be(const char* expected, const char* got = nullptr) const {
     PyErr_Format(PyExc_TypeError, "%s(): argument '%s' must be %s, not %s", function.name.c_str(),
                  parameter, expected, got != nullptr ? got : Py_TYPE(value)->tp_name);
@@ -76,10 +79,10 @@ struct Argument {
   }
 };
 
-// from_python: sets `to` to the argument's value; false where a Python error is set instead.
+// from_python sets `to` to the argument's value, or sets a Python error and returns false.
 
 inline bool from_python(const Argument& argument, at::Tensor& to) {
-  // Not PyObject_IsInstance, which believes a __class__ that the object's memory belies.
+  // Not PyObject_IsInstance: an object may claim a __class__ whose memory layout it does not have.
   if (!PyObject_TypeCheck(argument.value, reinterpret_cast<PyTypeObject*>(THPVariableClass))) {
     return argument.must_be("Tensor", argument.value == Py_None ? "None" : nullptr);
   }
@@ -93,7 +96,7 @@ inline bool from_python(const Argument& argument, std::optional<at::Tensor>& to)
 }
 
 inline bool from_python(const Argument& argument, int64_t& to) {
-  const Object index(PyNumber_Index(argument.value));  // int, numpy's integers, but no float
+  const Object index(PyNumber_Index(argument.value));  // accepts int and numpy integers, not float
   if (index == nullptr) {
     if (!PyErr_ExceptionMatches(PyExc_TypeError)) return false;
     PyErr_Clear();
@@ -135,7 +138,7 @@ bool from_python(const Argument& argument, std::array<bool, n>& to) {
          argument.must_be(expected.c_str(), "one of other values");
 }
 
-// to_python: a new reference, or nullptr where a Python error is set.
+// to_python returns a new reference, or sets a Python error and returns nullptr.
 
 inline PyObject* to_python(const at::Tensor& tensor) { return THPVariable_Wrap(tensor); }
 
@@ -154,7 +157,8 @@ PyObject* to_python(const std::tuple<T...>& values) {
   return complete ? tuple.release() : nullptr;
 }
 
-// The arguments of a call in the order of the parameters; false where a TypeError is set.
+// Puts the arguments of a call into the order of the parameters, or sets a TypeError and returns
+// false.
 inline bool in_order(const Function& function, PyObject* const* given, size_t positional,
                      PyObject* keywords, PyObject** ordered) {
   const char* name = function.name.c_str();
@@ -192,7 +196,7 @@ inline bool in_order(const Function& function, PyObject* const* given, size_t po
   return true;
 }
 
-// Calls a C++ function with what CPython hands to a METH_FASTCALL | METH_KEYWORDS function.
+// Calls a C++ function with the arguments that CPython passes for METH_FASTCALL | METH_KEYWORDS.
 template <class Result, class... Args>
 PyObject* call(Result (*function)(Args...), const Function& self, PyObject* const* given,
                size_t positional, PyObject* keywords) {
@@ -244,10 +248,10 @@ class Module {
 
   void doc(const char* text) { PyModule_SetDocString(module_, text); }
 
-  // A C++ function as `name` in Python, its arguments by position or by name; other Python threads
-  // run while it does. Arguments may be at::Tensor, std::optional of it (None), int64_t, double,
-  // bool and std::array of bool (a list or tuple); the result at::Tensor (None if undefined), a
-  // std::tuple of them, or void.
+  // Defines `name` in Python as a call of a C++ function, with positional and keyword arguments.
+  // The GIL is released during the call. Arguments may be at::Tensor, std::optional<at::Tensor>
+  // (None), int64_t, double, bool and std::array of bool (a list or tuple). The result may be
+  // at::Tensor (None if undefined), a std::tuple of tensors, or void.
   template <auto function, class... Names>
   void define(const std::string& name, const char* doc, Names... parameters) {
     static_assert(sizeof...(Names) == detail::count_parameters(function), "name every argument");
@@ -255,7 +259,7 @@ class Module {
         METH_FASTCALL | METH_KEYWORDS);
   }
 
-  // The same for a function written for CPython, of the kind that `flags` says.
+  // Defines `name` as a function that is written for CPython, with its METH_... flags.
   template <class CFunction>
   void add(const std::string& name, const std::string& doc, std::vector<const char*> parameters,
            CFunction* function, int flags) {
@@ -266,7 +270,7 @@ class Module {
  private:
   void add_method(const std::string& name, const std::string& doc,
                   std::vector<const char*> parameters, PyCFunction function, int flags) {
-    std::string signature;  // for help() and inspect.signature, in the form that CPython reads
+    std::string signature;  // for help() and inspect.signature, in the form that CPython parses
     for (const char* parameter : parameters) {
       signature += (signature.empty() ? "" : ", ") + std::string(parameter);
     }
@@ -284,11 +288,13 @@ class Module {
   PyObject* module_;
 };
 
-// PYTHON_MODULE(module) { ... } fills the Python module when it is imported.
-#define PYTHON_MODULE(module)                   \
-  static void define_functions(Module& module); \
-  void define_module(PyObject* python_module) { \
-    Module module(python_module);               \
-    define_functions(module);                   \
-  }                                             \
-  static void define_functions(Module& module)
+}  // namespace bindings
+
+// PYTHON_MODULE(module) { ... } is the body of a function that fills the Python module on import.
+#define PYTHON_MODULE(module)                             \
+  static void define_functions(bindings::Module& module); \
+  void define_module(PyObject* python_module) {           \
+    bindings::Module module(python_module);               \
+    define_functions(module);                             \
+  }                                                       \
+  static void define_functions(bindings::Module& module)

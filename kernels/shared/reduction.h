@@ -1,25 +1,26 @@
 // *out = Finish()(the sum of Formula()(in[i]...) over every i in [0, n)), on the CPU; the sum of no
 // elements is 0.
 //
-// Formula and Finish are structs with a template operator() over the type that is computed in:
-// 16-bit inputs arrive as float, are accumulated as float, and the result is rounded once. All
-// arrays hold n contiguous elements of one type. `scratch` is the caller's memory for
-// partial_sums(where, n) values, whose content before and after means nothing.
+// Formula and Finish are structs with a templated operator() that computes in double or float:
+// 16-bit inputs are widened to float and accumulated as float, and the result is rounded once. All
+// arrays hold n contiguous elements of one type. `scratch` is uninitialised memory for
+// partial_sums(where, n) values.
 //
-// Every addition has its place, which depends on n alone. A chunk is summed in 64 lanes, so that
-// the loop vectorises, and lanes and chunks are added in pairs: no sum on the way has more than
-// kChunk / 64 terms beside those of pairs, whatever n.
+// The order of all additions depends on n alone. A chunk is summed in 64 lanes, so that the loop is
+// vectorised. The sums of lanes, and then of chunks, are added pairwise: a lane adds at most
+// kReductionChunk / 64 terms one after another, whatever n is.
 #pragma once
 
 #include <type_traits>
 
-#include "kernels/block.h"
-#include "kernels/partial_sums.h"
+#include "kernels/shared/block.h"
+#include "kernels/shared/partial_sums.h"
 
-// The sum of n > 0 values, which it overwrites: the second half is added to the first, again and
-// again.
+namespace kernels {
+
+// The sum of n > 0 values, which it overwrites: it repeatedly adds the second half to the first.
 template <class Sum>
-Sum sum_in_pairs(Sum* values, int64_t n) {
+Sum pairwise_sum(Sum* values, int64_t n) {
   while (n > 1) {
     const int64_t half = (n + 1) / 2;
     for (int64_t i = 0; i < n - half; ++i) values[i] += values[half + i];
@@ -50,7 +51,7 @@ Sum sum_of_chunk(int64_t n, const In*... in) {
     }
   }
   for (int lane = 0; i < n; ++i, ++lane) lanes[lane] += Formula()(widen(in[i])...);
-  return sum_in_pairs(lanes, kBlock);
+  return pairwise_sum(lanes, kBlock);
 }
 
 template <class Formula, class Finish, class T, class... In>
@@ -63,11 +64,13 @@ void reduce(Cpu where, int64_t n, T* out, Accumulate<T>* scratch, const In*... i
   }
   const auto sum_chunks = [=](int64_t begin, int64_t end) {
     for (int64_t chunk = begin; chunk < end; ++chunk) {
-      const int64_t first = chunk * kChunk;
-      const int64_t size = n - first < kChunk ? n - first : kChunk;
+      const int64_t first = chunk * kReductionChunk;
+      const int64_t size = n - first < kReductionChunk ? n - first : kReductionChunk;
       scratch[chunk] = sum_of_chunk<Formula, Sum>(size, in + first...);
     }
   };
-  where.for_ranges(parts, sum_chunks, 32768 / kChunk);
-  *out = narrow<T>(Finish()(sum_in_pairs(scratch, parts)));
+  where.for_ranges(parts, sum_chunks, 32768 / kReductionChunk);
+  *out = narrow<T>(Finish()(pairwise_sum(scratch, parts)));
 }
+
+}  // namespace kernels
