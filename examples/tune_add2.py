@@ -2,7 +2,7 @@
 
 python examples/tune_add2.py --n 67108864 --dtype bfloat16 --plot tune.png
 
-Each pair is a variant of add2, compiled with the macros that kernels/shared/elementwise.cuh reads. All
+Each pair is a variant of add2, compiled with the macros of kernels/shared/elementwise.cuh. All
 variants are loaded into this process at the same time. Each result is checked against PyTorch's.
 """
 

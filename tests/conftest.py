@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.warm_python import WarmPython
+from tests.support.extension import (  # noqa: F401
+    in_process,
+    programs_at_work,
+    tiny,
+    wait_for,
+    with_mounts,
+)
+from tests.support.warm_python import WarmPython
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -56,7 +63,7 @@ def torchrun(python):
     """
     import torch
 
-    launcher = ["tests.torchrun_by_fork"]
+    launcher = ["tests.support.torchrun_by_fork"]
     if torch.cuda.is_available():
         launcher = ["torch.distributed.run", "--standalone", "--nproc-per-node"]
 

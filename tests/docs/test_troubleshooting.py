@@ -19,7 +19,7 @@ from _jit_loader.commands import doctor_checks as findings
 from _jit_loader.cuda import faults, ptxas, sanitizer
 from _jit_loader.key import toolchain
 from tests.docs.markdown import ROOT, Page
-from tests.loader.mounts import mount
+from tests.support.mounts import mount
 
 PAGE = Page("docs/troubleshooting.md")
 BLOCKS = [block for block in PAGE.blocks if block.language == "text"]
@@ -365,7 +365,7 @@ def _(fault):
 
 @shown_under("A kernel has failed")
 def _(fault):
-    log = ROOT / "tests" / "loader" / "compute_sanitizer" / "write_past_the_end.log"
+    log = ROOT / "tests" / "cuda" / "compute_sanitizer" / "write_past_the_end.log"
     fault.monkeypatch.setenv("JIT_LOADER_CACHE", "/cache")  # as where the log was written
     fault.monkeypatch.setattr("_jit_loader.cache.FORMAT", "v3")
     yield sanitizer.report(sanitizer.faults(log.read_text()), "/project")

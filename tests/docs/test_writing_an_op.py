@@ -9,7 +9,7 @@ import pytest
 
 from _jit_loader.key import toolchain
 from tests.docs.markdown import ROOT, Page
-from tests.formatting import assert_formatted
+from tests.support.formatting import assert_formatted
 
 PAGE = Page("docs/writing-an-op.md")
 FILE = re.compile(r"(?://|#) ([\w./]+\.(?:h|cu|cpp|py))\n")  # the first line of a block that is one

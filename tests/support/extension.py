@@ -14,7 +14,7 @@ import pytest
 
 import jit_loader
 from _jit_loader.cache import memo
-from tests.loader.mounts import mount_privately
+from tests.support.mounts import mount_privately
 
 # The macro: <Python.h> takes C's <math.h> and <stdlib.h>, not C++'s, and half the time to compile.
 MODULE = """\

@@ -12,14 +12,19 @@ import pytest
 from _jit_loader.commands import new_op
 from _jit_loader.commands.main import main
 from _jit_loader.key import toolchain
-from tests.formatting import assert_formatted
+from tests.support.formatting import assert_formatted
 
 ROOT = Path(__file__).resolve().parents[2]
 OPS = {kind: f"my_{kind}" for kind in new_op.KINDS}
 
 # What a project like this one has for all its ops.
 COMMON = [
-    *("pyproject.toml", "tests/conftest.py", "tests/warm_python.py", "examples/command_line.py"),
+    *(
+        "pyproject.toml",
+        "tests/conftest.py",
+        "tests/support/warm_python.py",
+        "examples/command_line.py",
+    ),
     *("examples/compare.py", "tests/examples/conftest.py", "tests/examples/test_run_every_op.py"),
     *("tests/bindings/case.py", "tests/bindings/conftest.py", "tests/bindings/test_gradients.py"),
     *("tests/bindings/test_values.py", "tests/bindings/test_docstrings.py"),

@@ -11,8 +11,8 @@ import pytest
 
 from _jit_loader.commands.main import main
 from _jit_loader.system import processes
-from tests.loader.conftest import make_compiler
-from tests.loader.terminal import Terminal
+from tests.support.extension import make_compiler
+from tests.support.terminal import Terminal
 
 ROOT = Path(__file__).resolve().parents[2]
 

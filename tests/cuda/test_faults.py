@@ -9,8 +9,8 @@ import torch
 
 import jit_loader
 from _jit_loader.cuda import faults
-from tests.loader.poke import FAR, ROOT, write_project
-from tests.loader.test_project import write_project as write_answer
+from tests.ops.test_load_op import write_project as write_answer
+from tests.support.poke import FAR, ROOT, write_project
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ import pytest
 import jit_loader
 from _jit_loader.commands.main import main
 from _jit_loader.cuda import sanitizer
-from tests.loader.poke import LINE_OF_THE_FAULT, ROOT, write_project
-from tests.loader.test_project import write_project as write_answer
+from tests.ops.test_load_op import write_project as write_answer
+from tests.support.poke import LINE_OF_THE_FAULT, ROOT, write_project
 
 LOGS = Path(__file__).parent / "compute_sanitizer"
 # A compute-sanitizer that finds what is in the file $LOG.

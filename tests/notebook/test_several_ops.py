@@ -13,7 +13,7 @@ from _jit_loader.cache import lock
 from _jit_loader.notebook.changed_ops import ChangedOps
 from _jit_loader.system.jobs import parallel_jobs
 from _jit_loader.system.threads import call_at_once
-from tests.loader.test_killed import _start
+from tests.build.test_killed import _start
 
 NAMES = ("one", "two")
 KERNEL = '#include "kernels/value.h"\nextern "C" long value_of_{name}() {{ return VALUE; }}\n'

@@ -13,7 +13,7 @@ from _jit_loader.cache.files import read_checked, write_checked
 from _jit_loader.commands.main import main
 from _jit_loader.cuda import ptxas
 
-REPORTS = Path(__file__).parent / "ptxas"
+REPORTS = Path(__file__).parents[1] / "cuda" / "ptxas"
 BINDING = """\
 #include <Python.h>
 static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "faulty", nullptr, -1, nullptr};

@@ -6,7 +6,7 @@ Each test makes a file system of its own, in a process that is thrown away.
 import pytest
 
 import jit_loader
-from tests.loader.mounts import MS_BIND, MS_RDONLY, MS_REMOUNT, mount
+from tests.support.mounts import MS_BIND, MS_RDONLY, MS_REMOUNT, mount
 
 
 def test_disk_that_is_full_at_any_moment(tiny, with_mounts, in_process, tmp_path):

@@ -1,4 +1,4 @@
-"""python -m tests.torchrun_by_fork RANKS script.py ...: what torchrun does, with forked ranks.
+"""python -m tests.support.torchrun_by_fork RANKS script.py ...: torchrun with forked ranks.
 
 The same agent starts, watches and ends them; but what this process has imported, PyTorch and the
 modules named in IMPORTS, none of them takes seconds to import anew.

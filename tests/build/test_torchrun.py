@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-RANK = Path(__file__).parent / "rank.py"
+RANK = Path(__file__).parents[1] / "support" / "rank.py"
 BOTH = ["module.cpp", "other.cpp"]
 
 CACHE_OF_ITS_OWN = 'os.environ["JIT_LOADER_CACHE"] += f"/node{node}"'

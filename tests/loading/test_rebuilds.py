@@ -19,7 +19,7 @@ from _jit_loader.cache import memo
 from _jit_loader.cache.memo import Memo
 from _jit_loader.key import contents
 from _jit_loader.key.roots import Roots
-from tests.loader.mounts import mount
+from tests.support.mounts import mount
 
 
 def test_first_load_compiles_and_the_next_does_not(tiny):
