@@ -83,6 +83,13 @@ def load(name, kind, arguments, requests, form="module", verbose=False, title=No
     return this
 
 
+def explains_itself(error):
+    """Tells whether the frames of the loader add nothing to an error: its message has the place."""
+    from _jit_loader.report.errors import ShownAlone
+
+    return isinstance(error, ShownAlone)
+
+
 def is_unchanged(kind, arguments):
     """Tells whether load would find its answer by a memo."""
     return any(True for _ in _unchanged(memo_paths(kind, arguments)))
