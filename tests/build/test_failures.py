@@ -324,3 +324,18 @@ def test_source_that_never_stops_changing(tiny):
     )
     with pytest.raises(RuntimeError, match=r"other\.cpp kept changing"):
         tiny.load()
+
+
+@pytest.mark.parametrize("load", ["load", "load_inline"])
+def test_traceback_of_a_compile_error_ends_at_the_users_line(tiny, load):
+    tiny.write("other.cpp", "int broken(;")
+    with pytest.raises(jit_loader.CompileError) as caught:
+        if load == "load":
+            tiny.load()
+        else:
+            jit_loader.load_inline("tiny", "int broken(;", no_implicit_headers=True)
+    frames = [entry.name for entry in caught.traceback]
+    assert frames[-1] == load, "one frame of the loader"
+    assert len([entry for entry in caught.traceback if "_jit_loader" in str(entry.path)]) == 1
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__
