@@ -4,8 +4,6 @@ import contextlib
 import contextvars
 import os
 import time
-from collections.abc import Callable
-from typing import Any, NamedTuple
 
 from _jit_loader import loaded
 from _jit_loader.cache import check_trusted, is_in_a_cache
@@ -13,12 +11,11 @@ from _jit_loader.cache.memo import Memo
 from _jit_loader.key.question import memo_paths
 
 
-class Question(NamedTuple):
-    """A call of load that was recorded; see load."""
+class Question:
+    """The question of a load, which recording() has recorded; see load."""
 
-    kind: str
-    arguments: Any
-    requests: Callable
+    def __init__(self, kind, arguments, requests):
+        self.kind, self.arguments, self.requests = kind, arguments, requests
 
 
 class Recorded(Exception):
