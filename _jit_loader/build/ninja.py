@@ -10,9 +10,8 @@ from typing import NamedTuple
 
 from _jit_loader.report.build_line import printable
 from _jit_loader.system.jobs import parallel_jobs
+from _jit_loader.system.processes import session_members, start
 from _jit_loader.system.threads import SIGNAL_DELAY_SECONDS, check_interrupt
-from _jit_loader.system.processes import session_members
-from _jit_loader.system.processes import start
 
 STATUS = "@jit_loader@ "
 

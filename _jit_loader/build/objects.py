@@ -3,11 +3,9 @@
 import contextlib
 import os
 
-from _jit_loader.cache.files import read_checked
-from _jit_loader.cache.files import write_checked
+from _jit_loader.cache.files import read_checked, write_checked
+from _jit_loader.cache.store import fits, own_differences
 from _jit_loader.key.contents import read_digest
-from _jit_loader.cache.store import fits
-from _jit_loader.cache.store import own_differences
 
 RECORD = ".json"
 CANDIDATES = 16  # the newest records that are tried per object; each takes 0.3 ms to read

@@ -7,9 +7,7 @@ import tempfile
 from _jit_loader.build.inputs.clock import CLOCK
 from _jit_loader.build.pytorch import stubs
 from _jit_loader.cache.files import write_checked
-from _jit_loader.cache.store import MANIFEST
-from _jit_loader.cache.store import OWN_FILES
-from _jit_loader.cache.store import read_manifest
+from _jit_loader.cache.store import MANIFEST, OWN_FILES, read_manifest
 
 LEFTOVERS = (".ninja_log", ".ninja_deps", "lock", CLOCK, stubs.FOLDER)
 
@@ -22,7 +20,9 @@ def publish(folder, manifest, published, contents):
     for entry in list(os.scandir(folder)):
         if entry.name in LEFTOVERS:
             os.unlink(entry.path)
-        elif entry.is_file() and entry.stat().st_nlink == 1:  # files with more links were published before
+        elif (
+            entry.is_file() and entry.stat().st_nlink == 1
+        ):  # files with more links were published before
             _sync(entry.path)
     slot_folder = os.path.dirname(published.folder)
     os.chmod(folder, os.stat(slot_folder).st_mode & 0o777)  # mkdtemp makes it private

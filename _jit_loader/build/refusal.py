@@ -2,13 +2,11 @@
 
 import os
 
-from _jit_loader.cache import readonly_caches
-from _jit_loader.report.reasons import change_texts
-from _jit_loader.report.reasons import request_changes
-from _jit_loader.key.contents import Contents
 from _jit_loader.cache import exported as description
-from _jit_loader.cache.store import differences
-from _jit_loader.cache.store import read_manifest
+from _jit_loader.cache import readonly_caches
+from _jit_loader.cache.store import differences, read_manifest
+from _jit_loader.key.contents import Contents
+from _jit_loader.report.reasons import change_texts, request_changes
 from _jit_loader.report.variants import title_of
 
 

@@ -1,11 +1,8 @@
 """The reasons for a build: the differences from the last one."""
 
 from _jit_loader.cache.builds import manifests
-from _jit_loader.cache.store import differences
-from _jit_loader.cache.store import fits
-from _jit_loader.cache.store import own_differences
+from _jit_loader.cache.store import differences, fits, own_differences
 from _jit_loader.report.reasons import THE_LOADER, WORDS, change_texts, request_changes
-
 
 
 def why_built(slot, programs, contents):
@@ -42,14 +39,6 @@ def all_reasons(slot, programs, contents):
         files = [line for line in files if not line.startswith("<packages>/torch/")]
     asked = [line for key in new for line in request_changes(key, old.get(key), new[key])]
     return [*asked, *files] or [f"{THE_LOADER} changed"]
-
-
-
-
-
-
-
-
 
 
 def _last_of_name(slot):

@@ -1,4 +1,4 @@
-"""load_inline's sources as files: their text as PyTorch composes it, each where its digest says."""
+"""The sources of load_inline as files: PyTorch's text, in folders named by its digest."""
 
 import atexit
 import functools
@@ -18,7 +18,7 @@ def source_texts(
     no_implicit_headers,
     gil_not_used,
 ):
-    """{file name: text} of main.cpp and, where there are CUDA sources, cuda.cu."""
+    """Returns {file name: text}: main.cpp, and cuda.cu if there are CUDA sources."""
     cpp = list(cpp_sources)
     cuda = list(cuda_sources)
     if not no_implicit_headers:
@@ -29,7 +29,7 @@ def source_texts(
         cpp.append(f"PYBIND11_MODULE(TORCH_EXTENSION_NAME, m{options}) {{")
         wrap = "torch::wrap_pybind_function({})" if with_pytorch_error_handling else "{}"
         for name, docstring in _with_docstrings(functions).items():
-            # A raw string: a docstring may hold quotes and newlines.
+            # A raw string: a docstring may have quotes and newlines.
             text = f'R"jit_loader({docstring})jit_loader"'
             cpp.append(f'm.def("{name}", {wrap.format(name)}, {text});')
         cpp.append("}")
@@ -50,7 +50,7 @@ def _with_docstrings(functions):
 
 
 def write_sources(texts):
-    """Writes the texts where they are not there already, and returns their paths."""
+    """Writes the texts that do not exist yet, and returns the paths of all."""
     paths = []
     for name, text in texts.items():
         path = os.path.join(folder(), digest_of(text), name)
@@ -62,7 +62,7 @@ def write_sources(texts):
 
 
 def folder():
-    """The folder of all inline sources: in the cache, or where that is read-only, a private one."""
+    """Returns the folder of all inline sources: in the cache, or a private one if it is read-only."""
     path = os.path.join(cache_folder(), "inline")
     try:
         os.makedirs(path, mode=0o700, exist_ok=True)

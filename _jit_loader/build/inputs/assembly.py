@@ -4,8 +4,7 @@ import os
 import re
 
 from _jit_loader.build.inputs.queries import assembly
-from _jit_loader.system.files import plain_path
-from _jit_loader.system.files import read_text
+from _jit_loader.system.files import plain_path, read_text
 
 DIRECTIVE = re.compile(r'\.(?:incbin|include)\s+\\?"([^"\n]+?)\\?"')
 
@@ -17,9 +16,7 @@ def included_files(command, source, own, folders, is_cuda):
     in which macros are expanded. nvcc has none: for CUDA, a name has to be in one string literal.
     folders: the search path of the assembler, its working folder first.
     """
-    texts = [
-        text for text in map(read_text, own) if re.search(r"\.inc(?:bin|lude)\b", text)
-    ]
+    texts = [text for text in map(read_text, own) if re.search(r"\.inc(?:bin|lude)\b", text)]
     if texts and not is_cuda and not source.endswith(".s"):
         texts = [assembly(command, source)]
     found = {}

@@ -11,14 +11,6 @@ from _jit_loader.system.files import plain_path, read_text
 from _jit_loader.system.processes import output_of
 
 
-
-
-
-
-
-
-
-
 class CompilerFacts:
     """The folders in which a compile command looks for headers, in order, and its real programs."""
 
@@ -60,10 +52,6 @@ def _host_preprocessor(report):
     return _split(line[1]) if line else ["gcc"]
 
 
-
-
-
-
 def named_files(command):
     """Returns the absolute paths of files in the flags: @file, -include, linker scripts, libraries.
 
@@ -96,8 +84,6 @@ def _split(text):
         return shlex.split(text)
     except ValueError:  # an unclosed quote
         return text.split()
-
-
 
 
 def _ask_preprocessor(words):

@@ -7,8 +7,8 @@ still fit, so ninja runs the other steps only, in parallel.
 import re
 import shlex
 
-from _jit_loader.key import toolchain
 from _jit_loader.cuda import ptxas
+from _jit_loader.key import toolchain
 
 EDGE = r"^build (\S+): (\w+) (.*)$"  # outputs have plain names: see source_links.py
 

@@ -13,14 +13,13 @@ import shutil
 import subprocess
 import tempfile
 
-from _jit_loader.key import toolchain
 from _jit_loader.build.inputs.queries import program
 from _jit_loader.build.pytorch.flags import library_path
-from _jit_loader.cache.files import read_checked
-from _jit_loader.cache.files import write_checked
-from _jit_loader.key.contents import read_digest
 from _jit_loader.cache import digest_of
+from _jit_loader.cache.files import read_checked, write_checked
 from _jit_loader.cache.memo import stamp
+from _jit_loader.key import toolchain
+from _jit_loader.key.contents import read_digest
 from _jit_loader.system.processes import run
 from _jit_loader.system.threads import Workers
 

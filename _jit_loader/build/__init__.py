@@ -1,0 +1,1 @@
+"""Builds an extension: plan, compile, record, publish."""

@@ -1,0 +1,55 @@
+"""Runs the compilers and the linker of a plan."""
+
+import os
+import resource
+import shlex
+
+from _jit_loader.build.ninja import run_ninja
+from _jit_loader.report.build_line import printable
+
+
+def compile_plan(job, plan, stubs, on_started, on_finished, verbose):
+    """Compiles the missing objects and links; returns a ninja.NinjaResult.
+
+    stubs: pytorch.stubs.Stubs of the link. on_started(): called while the compilers work.
+    on_finished(output): called after each object and the library.
+    """
+    ninja_file = plan.ninja_file
+    if verbose:
+        for output in [*plan.missing, ninja_file.library]:
+            print(printable(shlex.join(ninja_file.command(output))), flush=True)
+    _write(job.folder, ninja_file.without(set(plan.reused), stubs.flags))
+    result = run_ninja(job.folder, on_started, on_finished, verbose)
+    is_compiled = all(map(_exists_in(job.folder), ninja_file.compilations))
+    if result.returncode != 0 and is_compiled and stubs.flags is not None:
+        # The linker wants every symbol; or there is an error, which then names no stub.
+        _write(job.folder, ninja_file.without(set(ninja_file.compilations)))
+        again = run_ninja(job.folder, lambda: None, on_finished, verbose)
+        result = again._replace(said={**result.said, **again.said})
+    return _checked_sizes(job.folder, result)
+
+
+def _checked_sizes(folder, result):
+    """Returns the result, or a failure if the limit on the size of files has cut one short.
+
+    The assembler then writes an empty object without an error. The linker is killed.
+    """
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    if limit == resource.RLIM_INFINITY:
+        return result
+    objects = (entry for entry in os.scandir(folder) if entry.name.endswith(".o"))
+    cut = [entry.name for entry in objects if entry.stat().st_size == 0]
+    if not cut and not any("File size limit exceeded" in line for line in result.output):
+        return result
+    text = f"error: {cut[0] if cut else 'the library'} is too large for the limit of {limit} bytes "
+    text += "on the size of files. Raise it, for example with: ulimit -f unlimited"
+    return result._replace(returncode=1, output=[text])
+
+
+def _exists_in(folder):
+    return lambda output: os.path.exists(os.path.join(folder, output))
+
+
+def _write(folder, text):
+    with open(os.path.join(folder, "build.ninja"), "w", errors="surrogateescape") as file:
+        file.write(text)

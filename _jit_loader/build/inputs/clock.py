@@ -1,0 +1,59 @@
+"""The file system's clock: it shows whether a file was changed during a build."""
+
+import os
+import stat
+import time
+
+from _jit_loader.cache.memo import stamp
+
+CLOCK = ".clock"  # a file in the folder of the build; no output has such a name
+TICK_LIMIT_SECONDS = 0.1
+
+
+class Clock:
+    """Tells whether files were changed since start(), by their ctime and that of a file of ours."""
+
+    def __init__(self, folder):
+        self.path = os.path.join(folder, CLOCK)
+        self.started = None
+        self._made = self._now()
+        self._link_changes = {}
+
+    def start(self):
+        """Waits until no earlier change can have the time of the start.
+
+        The clock usually ticks every 4 ms, and has ticked since it was made.
+        """
+        deadline = time.monotonic() + TICK_LIMIT_SECONDS
+        while (now := self._now()) <= self._made and time.monotonic() < deadline:
+            time.sleep(0.001)
+        self.started = now
+
+    def _now(self):
+        with open(self.path, "w"):
+            os.utime(self.path)
+        return os.stat(self.path).st_ctime_ns
+
+    def has_seen_change(self, path):
+        """Tells whether a file was changed, removed or replaced since the start, or its folder."""
+        now = stamp(path)
+        if now is None or now[2] >= self.started:
+            return True
+        return self._last_link_change(path) >= self.started
+
+    def _last_link_change(self, path):
+        """Returns when a symlink in the path was made, or a folder renamed; 0 if never."""
+        if path == os.path.dirname(path):
+            return 0
+        if path not in self._link_changes:
+            above = self._last_link_change(os.path.dirname(path))
+            self._link_changes[path] = max(_replaced_at(path), above)
+        return self._link_changes[path]
+
+
+def _replaced_at(path):
+    """Returns the ctime in ns of a symlink or a renamed folder, else 0."""
+    status = os.lstat(path)
+    # A new or removed entry changes both times of a folder, a rename of the folder only its ctime.
+    renamed = stat.S_ISDIR(status.st_mode) and status.st_ctime_ns != status.st_mtime_ns
+    return status.st_ctime_ns if renamed or stat.S_ISLNK(status.st_mode) else 0

@@ -1,0 +1,82 @@
+"""A job: one try to build a request, in a private folder."""
+
+import contextlib
+import os
+import re
+import shutil
+import socket
+import tempfile
+import time
+from typing import NamedTuple
+
+from _jit_loader.build.inputs.clock import Clock
+from _jit_loader.cache.pruning import FAILED
+from _jit_loader.key.contents import Contents
+from _jit_loader.key.request import Request
+
+DAY_SECONDS = 24 * 60 * 60
+
+
+class Job(NamedTuple):
+    """folder: private to this try. programs: {role: path} of the compilers, as in records."""
+
+    request: Request
+    folder: str
+    programs: dict
+    contents: Contents
+    clock: Clock
+
+    @property
+    def slot_folder(self):
+        return os.path.dirname(self.folder)
+
+    @property
+    def failed_folder(self):
+        """Where the folder of a failed build is kept, with its log and its good objects."""
+        return os.path.join(self.slot_folder, FAILED)
+
+
+@contextlib.contextmanager
+def private_folder(slot_folder):
+    """Makes a folder for one try; at the end it is removed, if it was not renamed."""
+    os.makedirs(slot_folder, exist_ok=True)
+    folder = tempfile.mkdtemp(prefix=_private_prefix(), dir=slot_folder)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def keep_as_failed(job):
+    """Keeps the folder of a failed build, to be run again by hand, and for its good objects."""
+    shutil.rmtree(job.failed_folder, ignore_errors=True)
+    with contextlib.suppress(OSError):  # another process has put its own there
+        os.rename(job.folder, job.failed_folder)
+
+
+def remove_leftovers(slot_folder, excludes):
+    """Removes the folders of killed builds.
+
+    excludes: whether the lock excludes other builders. Without it, and for folders of another
+    machine, nobody knows whether a build is still running: on some network file systems a lock
+    holds on each machine alone. Such folders are removed after a day.
+    """
+    age_seconds = 0 if excludes else DAY_SECONDS
+    with contextlib.suppress(OSError):
+        for entry in list(os.scandir(slot_folder)):
+            if entry.name.startswith(".building-"):
+                ours = entry.name.startswith(_private_prefix())
+                _remove(entry.path, age_seconds if ours else DAY_SECONDS)
+            elif entry.name.startswith(".damaged-"):
+                _remove(entry.path, age_seconds)
+
+
+def _private_prefix():
+    """Returns the beginning of the names of private folders on this machine."""
+    return f".building-{re.sub('[^A-Za-z0-9_.]', '_', socket.gethostname())}-"
+
+
+def _remove(folder, age_seconds):
+    with contextlib.suppress(OSError):
+        if time.time() - os.stat(folder).st_mtime >= age_seconds:
+            shutil.rmtree(folder, ignore_errors=True)

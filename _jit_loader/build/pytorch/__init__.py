@@ -1,0 +1,1 @@
+"""All that touches private parts of torch.utils.cpp_extension."""

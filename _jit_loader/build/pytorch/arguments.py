@@ -1,0 +1,38 @@
+"""The arguments of torch.utils.cpp_extension.load for a request."""
+
+from _jit_loader.build.pytorch.flags import (
+    is_gnu,
+    link_flags,
+    openmp_flags,
+    own_statics_flags,
+)
+from _jit_loader.key import toolchain
+
+
+def load_arguments(request, sources, folder, cuda_home):
+    """Returns {name: value}; sources: source_links, folder: where PyTorch writes build.ninja."""
+    gnu = is_gnu(toolchain.cxx_command())
+    is_opened = request.form != "executable"
+    cuda_cflags = list(request.architecture_flags)
+    if request.with_cuda:
+        cuda_cflags += own_statics_flags(is_gnu(toolchain.host_command()), "-Xcompiler=")
+        cuda_cflags += request.extra_cuda_cflags
+    return {
+        "name": request.name,
+        "sources": sources,
+        "extra_cflags": own_statics_flags(gnu) + request.extra_cflags,
+        "extra_cuda_cflags": cuda_cflags,
+        "extra_ldflags": [
+            # A hit binds a function at its first call. If a library that a flag names lacks one by
+            # then, the load has to raise an ImportError, as PyTorch's does.
+            *(["-Wl,-z,now"] if request.extra_ldflags and is_opened else []),
+            *request.extra_ldflags,
+            *link_flags(cuda_home, folder),
+            *openmp_flags(gnu, request.extra_cflags),
+        ],
+        "extra_include_paths": [path.replace("$", "$$") for path in request.extra_include_paths],
+        "build_directory": folder,
+        "with_cuda": request.with_cuda,
+        "is_python_module": request.form == "module",
+        "is_standalone": request.form == "executable",
+    }

@@ -1,0 +1,76 @@
+"""Records what went into each object and the library, and what the kernels use."""
+
+import contextlib
+import os
+import time
+
+from _jit_loader.build.inputs.depfiles import linked_files, read_depfile
+from _jit_loader.build.inputs.records import merged
+from _jit_loader.build.objects import write_record
+from _jit_loader.build.plan import command_key
+from _jit_loader.cuda import ptxas
+
+
+def record_object(job, ninja_file, recorder, output, facts):
+    """Writes the record of a new object beside it and returns it; None if it did not compile.
+
+    facts: a future of records.ask_compilers.
+
+    Raises:
+        InputsChanged: an input was edited while it was compiled.
+    """
+    path = os.path.join(job.folder, output)
+    if not os.path.exists(path):
+        return None
+    source, depfile = ninja_file.compilations[output], path + ".d"
+    if source.endswith(".s"):  # only the assembler runs, and it writes no depfile
+        files = [source]
+    else:
+        files = read_depfile(depfile, job.folder)
+        os.unlink(depfile)
+    record = {
+        "command": command_key(job.request, ninja_file, output),
+        "object": job.contents.digest(path),
+        "seconds": _seconds(job.folder, output),
+        **recorder.of_object(ninja_file, output, files, facts.result()[output]),
+    }
+    write_record(path, record)
+    return record
+
+
+def record_kernels(job, ninja_file, records, said):
+    """Adds ptxas's figures to the records of new CUDA objects.
+
+    said: {object: the lines that its compiler printed}.
+
+    Returns a warning about spilled registers for the user, or None.
+    """
+    found = {}
+    for output in filter(ninja_file.is_cuda, records):
+        source = job.request.roots.relative(ninja_file.compilations[output])
+        found[source] = ptxas.kernels(said.get(output, []))
+        records[output].update(source=source, kernels=found[source])
+        write_record(os.path.join(job.folder, output), records[output])
+    return ptxas.spill_warning(job.request.title, found)
+
+
+def make_manifest(job, ninja_file, recorder, records, trace):
+    """Returns the manifest of the build; records: of all objects, trace: the linker's output."""
+    link = recorder.of_link(ninja_file, linked_files(trace, job.folder))
+    return {
+        "name": job.request.name,
+        "created": time.time(),
+        "request": job.request.description,
+        "library": job.contents.digest(os.path.join(job.folder, ninja_file.library)),
+        **merged([*records, link]),
+    }
+
+
+def _seconds(folder, output):
+    """Returns the duration of a step from ninja's log: start and end in ms, mtime, output, hash."""
+    with contextlib.suppress(OSError), open(os.path.join(folder, ".ninja_log")) as file:
+        for line in file:
+            row = line.split("\t")
+            if len(row) > 3 and row[3] == output:
+                return (int(row[1]) - int(row[0])) / 1000
+    return 0

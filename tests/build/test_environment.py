@@ -1,0 +1,96 @@
+"""Builds in unusual processes: without standard files, with limits, interrupted, forked."""
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.support.extension import programs_that_name
+
+LOAD = """
+import sys
+import jit_loader
+value = jit_loader.load("tiny", {sources}).value()
+with open({result!r}, "w") as file:
+    file.write(str(value))
+"""
+FORK_DURING_AN_IMPORT = """
+import os, signal, sys, threading, time
+import jit_loader
+
+class Slow:
+    def find_spec(name, path, target=None):
+        if name == "rich.live":
+            importing.set()
+            time.sleep(0.5)
+
+importing = threading.Event()
+sys.meta_path.insert(0, Slow)
+builder = threading.Thread(target=lambda: jit_loader.load("tiny", {sources}))
+builder.start()
+assert importing.wait(60)
+pid = os.fork()
+if pid == 0:
+    signal.alarm(30)
+    jit_loader.load("tiny", {sources}, extra_cflags=["-DOTHER"])
+    os._exit(0)
+status = os.waitpid(pid, 0)[1]
+builder.join()
+sys.exit(status != 0)
+"""
+
+
+@pytest.fixture
+def environment():
+    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    return {**os.environ, "PYTHONPATH": root, "JIT_LOADER_QUIET": "0"}
+
+
+def test_process_without_standard_files(tiny, tmp_path, environment):
+    """A daemon's: to print the build line fails, and the build must not."""
+    result = tmp_path / "result"
+    close = "import os\nfor descriptor in range(3): os.close(descriptor)\n"
+    code = close + LOAD.format(sources=tiny.sources, result=str(result))
+    subprocess.run([sys.executable, "-c", code], env=environment, check=False)
+    assert result.read_text() == "101"
+
+
+@pytest.mark.parametrize(("limit", "file"), [(100_000, ".o is"), (250_000, "the library is")])
+def test_limit_on_the_size_of_files(tiny, in_process, limit, file):
+    """The assembler writes an empty object without a word; the linker is killed."""
+    for name in ("module", "other"):
+        source = tiny.folder / f"{name}.cpp"
+        source.write_text(source.read_text() + f"char {name}_data[200000] = {{1}};\n")
+
+    def load():
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+        return tiny.value()
+
+    error = in_process(load)
+    assert f"{file} too large for the limit of {limit} bytes on the size of files" in str(error)
+
+
+@pytest.mark.parametrize("step", ["stubs", "query"])
+def test_interrupt_while_a_side_job_runs(tiny, tmp_path, environment, wait_for, step):
+    """SIGINT to Python alone, as an IDE sends it: it is raised soon, and no program is left."""
+    begun = tiny.slow_down(60, step)
+    code = LOAD.format(sources=tiny.sources, result=str(tmp_path / "result"))
+    process = subprocess.Popen([sys.executable, "-c", code], env=environment, stderr=-1, text=True)
+    wait_for(begun.exists)
+    process.send_signal(signal.SIGINT)
+    started = time.monotonic()
+    _, err = process.communicate(timeout=30)
+    assert "KeyboardInterrupt" in err
+    assert time.monotonic() - started < 20, "it does not wait for the program"
+    wait_for(lambda: not programs_that_name(tmp_path))
+
+
+def test_fork_by_another_thread_while_a_build_imports(tiny, environment):
+    """The child has none of the threads that hold import locks."""
+    code = FORK_DURING_AN_IMPORT.format(sources=tiny.sources)
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=120)
