@@ -38,7 +38,8 @@ def check_paths(request):
     for path in [*request.sources, *request.extra_include_paths]:
         if set(path) & set(refused):
             raise ValueError(
-                f"{request.title}: {tool} cannot take a path with one of the characters {refused!r}: {path!r}"
+                f"{request.title}: {tool} cannot take a path with any of {refused!r} in it: "
+                f"{path!r}"
             )
     for source in request.sources:
         if "|" in source:

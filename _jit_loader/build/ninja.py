@@ -17,9 +17,9 @@ STATUS = "@jit_loader@ "
 
 # Waits for the watcher: if this process is killed before, no ninja starts.
 START = 'read word && exec "$@" </dev/null'
-# Reads a pipe that this process writes to. If the pipe ends without a word, this process was killed:
-# then ninja gets SIGTERM, and stops its compilers. (A process that was forked during the build holds
-# the pipe too: then the compilers are stopped when it has ended as well.)
+# Reads a pipe that this process writes to. If the pipe ends without a word, this process was
+# killed: then ninja gets SIGTERM, and stops its compilers. (A process that was forked during the
+# build holds the pipe too: then the compilers are stopped when it has ended as well.)
 WATCHER = 'read word || kill -TERM "$0"'
 
 

@@ -62,7 +62,7 @@ def write_sources(texts):
 
 
 def folder():
-    """Returns the folder of all inline sources: in the cache, or a private one if it is read-only."""
+    """Returns the folder of inline sources: in the cache, or a private one if it is read-only."""
     path = os.path.join(cache_folder(), "inline")
     try:
         os.makedirs(path, mode=0o700, exist_ok=True)

@@ -329,11 +329,10 @@ def test_source_that_never_stops_changing(tiny):
 @pytest.mark.parametrize("load", ["load", "load_inline"])
 def test_traceback_of_a_compile_error_ends_at_the_users_line(tiny, load):
     tiny.write("other.cpp", "int broken(;")
+    sources = tiny.sources if load == "load" else ["int broken(;"]
+    options = {} if load == "load" else {"no_implicit_headers": True}
     with pytest.raises(jit_loader.CompileError) as caught:
-        if load == "load":
-            tiny.load()
-        else:
-            jit_loader.load_inline("tiny", "int broken(;", no_implicit_headers=True)
+        getattr(jit_loader, load)("tiny", sources, **options)
     frames = [entry.name for entry in caught.traceback]
     assert frames[-1] == load, "one frame of the loader"
     assert len([entry for entry in caught.traceback if "_jit_loader" in str(entry.path)]) == 1

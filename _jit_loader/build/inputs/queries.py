@@ -47,7 +47,7 @@ def nvcc_facts(command):
 
 
 def _host_preprocessor(report):
-    """Returns the words of the host compiler's command in nvcc's dry run, without in- and output."""
+    """Returns the words of the host compiler's command in nvcc's dry run, without its files."""
     line = re.search(r"^#\$ (.* -E -x c\+\+ .*) -include \S*cuda_runtime\.h", report, re.MULTILINE)
     return _split(line[1]) if line else ["gcc"]
 
@@ -89,8 +89,8 @@ def _split(text):
 def _ask_preprocessor(words):
     """Returns (search folders, paths of the real compiler) from the output of `c++ -v -E`.
 
-    The compiler is g++ and its cc1plus: if a wrapper starts to call another g++, the old cc1plus may
-    stay unchanged.
+    The compiler is g++ and its cc1plus: if a wrapper starts to call another g++, the old cc1plus
+    may stay unchanged.
     """
     output = output_of([*words, "-v", "-E", "-x", "c++", os.devnull, "-o", os.devnull])
     missing = re.findall(r'^ignoring nonexistent directory "(.*)"$', output, re.MULTILINE)

@@ -1,8 +1,8 @@
 """Records: what went into an object or a library, in a form that a later look can compare.
 
 {"files": {path: digest}, "own": the files of the user's among them, "tools": {path: digest},
-"programs": {role: digest}, "absent": {folder: names} (negative_dependencies.py)}. Paths are relative
-to their roots (key/roots.py).
+"programs": {role: digest}, "absent": {folder: names}}. Paths are relative to their roots
+(key/roots.py); for "absent" see negative_dependencies.py.
 """
 
 import os

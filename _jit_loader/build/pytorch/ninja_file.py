@@ -78,7 +78,7 @@ class NinjaFile:
 
         link_flags: replace PyTorch's.
 
-        Depfiles are not removed, and list system headers too (PyTorch passes -MMD). The linker prints
+        Depfiles are kept, and list system headers too (PyTorch passes -MMD). The linker prints
         the files that it links, and nvcc the resources of each kernel.
         """
         lines = []
