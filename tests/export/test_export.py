@@ -249,7 +249,7 @@ def test_failure_leaves_nothing(tmp_path, monkeypatch, capsys):
     assert "there is no op 'nothing'" in capsys.readouterr().err
     write(out / "mine", "")
     assert main(["export", "one", "--out", str(out)]) == 1
-    assert "is there already" in capsys.readouterr().err
+    assert "already exists" in capsys.readouterr().err
     assert [path.name for path in out.iterdir()] == ["mine"]
 
 
