@@ -67,7 +67,7 @@ def _filled_template(name, values):
     files = {}
     for parent, _, names in os.walk(TEMPLATE):
         for path in (os.path.join(parent, file) for file in names if not file.endswith(".pyc")):
-            text = _read(path).replace("NAME", name)
+            text = re.sub(r"\bNAME\b", name, _read(path))
             for placeholder, value in values.items():
                 text = text.replace(f"{placeholder}_VALUE", as_code(value))
             files[os.path.relpath(path, TEMPLATE).replace("NAME", name)] = text
@@ -89,7 +89,7 @@ def _wrappers(modules, folder, name, replaced):
 
 
 def _with_included(sources, folder):
-    """Returns {path: text} of sources and of the project's files that they include, at any depth."""
+    """Returns {path: text} of sources and all files of the project that they include."""
     found, missing = {}, list(sources)
     while missing:
         path = os.path.normpath(missing.pop())
