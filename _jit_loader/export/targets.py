@@ -61,11 +61,12 @@ class Architectures:
                     f"--arch: {gpu!r} is not an architecture; write GPUs as 8.0 or 9.0 "
                     f"({CAPABILITY_COMMAND}), no GPU as cpu, and processors as x86-64-v3"
                 )
+        here = f"x86-64-{own}" if own else os.uname().machine
         for level in self.levels:
             if level != own and (own is None or level > own):
                 raise ValueError(
-                    f"--arch: each build is loaded as a test, and this processor, "
-                    f"{own or os.uname().machine}, cannot run code for x86-64-{level}"
+                    f"--arch: each build is loaded as a test, and this processor ({here}) cannot run "
+                    f"code for x86-64-{level}"
                 )
 
     def targets(self, has_kernels):

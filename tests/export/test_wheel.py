@@ -98,7 +98,7 @@ def made(tmp_path_factory, _warm_python):
 
 @pytest.fixture
 def use(made, python, tmp_path):
-    """use(script): run where the wheel is installed, and neither a compiler nor jit_loader is."""
+    """use(script): run with the wheel installed, and without a compiler and jit_loader."""
 
     def run(script, **environment):
         environment = {"PATH": "", "PYTHONPATH": str(made / "site"), **environment}
@@ -123,7 +123,7 @@ assert "jit_loader" not in sys.modules
     assert finished.returncode == 0, finished.stderr
 
 
-def test_compiled_beside_the_project_that_they_are_made_of(made, use):
+def test_wheel_and_its_project_in_one_process(made, use):
     script = """
 import torch
 from my_ops.plus import plus
@@ -140,7 +140,7 @@ assert torch.ops.my_ops.plus.default is not torch.ops.jit_loader.plus.default
     assert finished.returncode == 0, finished.stderr
 
 
-def test_variants_that_are_in_it(use):
+def test_variants(use):
     script = """
 import my_ops.early
 from my_ops.compiled import load_op
@@ -166,13 +166,13 @@ built_for.PYTORCH, built_for.PROCESSOR = torch.__version__, "x86-64-v9"
         (BUILT_FOR, "for processors of level x86-64-v9, and this one is x86-64-v"),
     ],
 )
-def test_import_where_it_was_not_made_for(use, before, message):
+def test_import_with_another_pytorch_or_processor(use, before, message):
     finished = use(f"import torch\n{before}\nimport my_ops.plus")
     assert "ImportError: my_ops was compiled for " in finished.stderr
     assert message in finished.stderr
 
 
-def test_wheel_and_its_project_hold_what_they_need(made):
+def test_files_of_the_wheel_and_of_its_project(made):
     (wheel,) = (made / "out").iterdir()
     with zipfile.ZipFile(wheel) as archive:
         package_files = {path for path in archive.namelist() if path.startswith("my_ops/")}
@@ -204,7 +204,7 @@ def test_wrappers_are_copied_without_changes(made):
                 assert (package_folder / path).read_bytes() == wrapper.read_bytes()
 
 
-def test_pip_is_told_of_the_pytorch_that_it_needs(made):
+def test_wheel_requires_the_pytorch_that_built_it(made):
     (metadata,) = (made / "site").glob("*.dist-info/METADATA")
     version = torch.__version__.partition("+")[0]
     assert f"Requires-Dist: torch=={version}\n" in metadata.read_text()
@@ -216,7 +216,7 @@ def test_compile_error_names_the_file_and_leaves_no_wheel(tmp_path, python):
     kept = tmp_path / "kept"
     options = ["--wheel", "my_ops", "--out", str(out), "--arch", "cpu", "--keep-project", kept]
     finished = python("-m", "jit_loader", "export", "broken", *options, cwd=project)
-    assert not kept.exists(), "where the next try would be refused"
+    assert not kept.exists(), "the next run would be refused"
     assert finished.returncode == 1
     assert "my_ops: bindings/broken.cpp:1:9: error: " in finished.stderr
     assert [path.name for path in out.iterdir()] == ["my_ops.log"]
@@ -292,7 +292,7 @@ def test_every_wrapper_of_this_project_works_in_a_wheel():
             check_for_wheel(wrapper.read_text(), module)
 
 
-def test_project_is_not_written_over(tmp_path, monkeypatch, capsys):
+def test_project_is_not_overwritten(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(write_project(tmp_path))
     options = ["--wheel", "my_ops", "--out", str(tmp_path / "out"), "--arch", "cpu"]
     assert main(["export", *options, "--keep-project", str(tmp_path)]) == 1
