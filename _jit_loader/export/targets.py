@@ -65,8 +65,8 @@ class Architectures:
         for level in self.levels:
             if level != own and (own is None or level > own):
                 raise ValueError(
-                    f"--arch: each build is loaded as a test, and this processor ({here}) cannot run "
-                    f"code for x86-64-{level}"
+                    f"--arch: each build is loaded as a test, and this processor ({here}) cannot "
+                    f"run code for x86-64-{level}"
                 )
 
     def targets(self, has_kernels):
