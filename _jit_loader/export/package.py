@@ -5,12 +5,13 @@ It needs only pyproject.toml and setup.py. wheel_project/ holds the files that a
 
 import keyword
 import os
+import pprint
 import re
 import sys
 
 from _jit_loader.export.imports import check_for_wheel
 from _jit_loader.export.modules import modules_of, op_titles
-from _jit_loader.export.setup_values import as_code, requests_of, setup_values
+from _jit_loader.export.setup_values import requests_of, setup_values
 from _jit_loader.report.variants import parse
 
 TEMPLATE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "wheel_project")
@@ -64,12 +65,13 @@ def package_files(name, titles, folder, level, gpus):
 
 def _filled_template(name, values):
     """Returns {path: text} of wheel_project/ with the package's name and {placeholder: value}."""
+    code = {key: pprint.pformat(value, width=99, sort_dicts=False) for key, value in values.items()}
     files = {}
     for parent, _, names in os.walk(TEMPLATE):
         for path in (os.path.join(parent, file) for file in names if not file.endswith(".pyc")):
             text = re.sub(r"\bNAME\b", name, _read(path))
-            for placeholder, value in values.items():
-                text = text.replace(f"{placeholder}_VALUE", as_code(value))
+            for placeholder, value in code.items():
+                text = text.replace(f"{placeholder}_VALUE", value)
             files[os.path.relpath(path, TEMPLATE).replace("NAME", name)] = text
     return files
 

@@ -1,6 +1,5 @@
 """The values in a wheel's setup.py: the ops' sources, and the flags that the loader would pass."""
 
-import json
 import os
 import shlex
 
@@ -48,20 +47,6 @@ def setup_values(requests, folder):
             for op, (request, flags) in requests.items()
         },
     }
-
-
-def as_code(value):
-    """Returns a value of strings, lists and dicts as Python code, with long lists on many lines."""
-    text = json.dumps(value, ensure_ascii=False)
-    if isinstance(value, str) or not value or (isinstance(value, list) and len(text) < 80):
-        return text
-    if isinstance(value, list):
-        opened, items, closed = "[", map(as_code, value), "]"
-    else:
-        opened, closed = "{}"
-        items = (f"{json.dumps(key)}: {as_code(item)}" for key, item in value.items())
-    lines = "".join(f"{item},\n" for item in items).splitlines(keepends=True)
-    return f"{opened}\n{''.join('    ' + line for line in lines)}{closed}"
 
 
 def _request(op, folder, for_gpus):

@@ -63,13 +63,7 @@ def _are_for(targets, here):
     If some builds have GPU code, a machine with a GPU needs one with code for its GPU.
     """
     has_kernels = any(target["architectures"][1:] for target in targets)
-    wants_kernels = has_kernels and bool(this_machine().architectures)
-    return any(_is_for(target, here, wants_kernels) for target in targets)
-
-
-def _is_for(target, here, wants_kernels):
-    processor, *gpus = target["architectures"]
-    own_processor, *own_gpus = here["architectures"]
-    same = all(target[name] == here[name] for name in ("PyTorch", "CUDA", "Python"))
-    fitting = [own_gpus] if wants_kernels else [[], own_gpus]
-    return same and processor == own_processor and gpus in fitting
+    fitting = [here]
+    if not (has_kernels and this_machine().architectures):
+        fitting.append({**here, "architectures": here["architectures"][:1]})
+    return any(target in fitting for target in targets)

@@ -13,7 +13,7 @@ from torch.utils.cpp_extension import BuildExtension, CppExtension, CUDAExtensio
 
 ROOT = Path(__file__).resolve().parent
 
-PROCESSOR = PROCESSOR_VALUE  # the oldest that the code runs on, a value of -march
+PROCESSOR = PROCESSOR_VALUE  # the oldest that runs the code, a value of -march
 GPUS = GPUS_VALUE  # a value of TORCH_CUDA_ARCH_LIST; "" for the CPU only
 CXX_FLAGS = CXX_FLAGS_VALUE
 NVCC_FLAGS = NVCC_FLAGS_VALUE
