@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from bindings.shared.differentiable import differentiable
+from .shared.differentiable import differentiable
 
 
 @differentiable("add2(Tensor a, Tensor b) -> Tensor", linear=["a", "b"])

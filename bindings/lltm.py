@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from bindings.shared.differentiable import differentiable, loop_vmap
+from .shared.differentiable import differentiable, loop_vmap
 
 
 def lltm_fake(input, weights, bias, old_h, old_cell):

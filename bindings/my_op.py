@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from bindings.shared.differentiable import differentiable
+from .shared.differentiable import differentiable
 
 
 @differentiable("my_op(Tensor x, Tensor y) -> Tensor", linear=["x", "y"])

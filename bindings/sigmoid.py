@@ -2,7 +2,7 @@
 
 from torch import nn
 
-from bindings.shared.differentiable import differentiable
+from .shared.differentiable import differentiable
 
 
 @differentiable("sigmoid(Tensor x) -> Tensor", saves=["output"])

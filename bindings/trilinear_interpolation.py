@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from bindings.shared.differentiable import differentiable, loop_vmap
+from .shared.differentiable import differentiable, loop_vmap
 
 
 def _fake_result(feats, points):

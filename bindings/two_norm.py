@@ -2,7 +2,7 @@
 
 import torch
 
-from bindings.shared.differentiable import differentiable, elementwise_fake, loop_vmap
+from .shared.differentiable import differentiable, elementwise_fake, loop_vmap
 
 
 def norm_fake(a, b):

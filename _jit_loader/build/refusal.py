@@ -1,9 +1,8 @@
-"""Why none of the exports that JIT_LOADER_READONLY_CACHES names has what is asked for."""
+"""Explains why no export in JIT_LOADER_READONLY_CACHES has a usable build for a request."""
 
 import os
 
-from _jit_loader.cache import exported as description
-from _jit_loader.cache import readonly_caches
+from _jit_loader.cache import exported, readonly_caches
 from _jit_loader.cache.store import differences, read_manifest
 from _jit_loader.key.contents import Contents
 from _jit_loader.report.reasons import change_texts, request_changes
@@ -11,9 +10,9 @@ from _jit_loader.report.variants import title_of
 
 
 def explain_missing_tool(error, requests):
-    """Returns the error with a line for each configured export: why it has no build to load.
+    """Returns the error with lines that say, for each export, why none of its builds is usable.
 
-    requests: those that were looked for and not found.
+    requests: none of them has a usable build.
     """
     folders = [os.path.dirname(folder) for folder in readonly_caches()]
     lines = [line for folder in folders for line in _why_not(folder, requests)]
@@ -24,32 +23,32 @@ def _why_not(folder, requests):
     if not os.path.isdir(folder):
         return [f"{folder}, which JIT_LOADER_READONLY_CACHES names, does not exist"]
     try:
-        export = description.read(folder)
+        export = exported.read(folder)
     except ValueError as error:
         return [str(error)]
     if export is None:
-        return []  # it is a cache, of which nobody says what it is for
+        return []  # an ordinary cache has no description
     request = requests[0]
     builds = [build for build in export["builds"] if _title(build) == request.title]
     if not builds:
         titles = ", ".join(sorted(set(map(_title, export["builds"]))))
-        return [f"the export {folder} holds {titles}, and no {request.title}"]
+        return [f"the export {folder} has {titles}, but not {request.title}"]
     keys = {request.key for request in requests}
-    asked_for = [build for build in builds if description.key_of(build) in keys]
-    if asked_for:
-        return _misfits(folder, asked_for, request)
+    matching = [build for build in builds if exported.key_of(build) in keys]
+    if matching:
+        return _changes(folder, matching, request)
     return _other_targets(folder, builds, request)
 
 
-def _misfits(folder, builds, request):
-    """What is wrong with builds of what is asked for."""
+def _changes(folder, builds, request):
+    """Returns lines on damaged files, else on the project's changes, of builds with its key."""
     inside = tuple(os.path.join(build["folder"], "") for build in builds)
-    damaged = description.damaged(folder)
-    bad = [path for path in damaged if path == description.SUMS or path.startswith(inside)]
+    damaged = exported.damaged(folder)
+    bad = [path for path in damaged if path == exported.SUMS or path.startswith(inside)]
     if bad:
         return [
-            f"the export {folder} is damaged: {', '.join(bad)} is not as it was exported; copy it "
-            f"again (python -m jit_loader export --verify {folder} checks it)"
+            f"the export {folder} is damaged: {', '.join(bad)} changed after the export or is "
+            f"missing; copy it again (python -m jit_loader export --verify {folder} checks it)"
         ]
     manifests = [read_manifest(os.path.join(folder, build["folder"])) for build in builds]
     changes = [
@@ -61,11 +60,11 @@ def _misfits(folder, builds, request):
 
 
 def _other_targets(folder, builds, request):
-    """What the builds were made for, and what is here."""
-    here = description.target_of(request.description)
-    targets = list(dict.fromkeys(description.text_of(build["made for"]) for build in builds))
+    """Returns lines with the builds' targets and with this machine's."""
+    here = exported.target_of(request.description)
+    targets = list(dict.fromkeys(exported.text_of(build["made for"]) for build in builds))
     lines = [f"the export {folder} has {request.title} for", *(f"  {text}" for text in targets)]
-    lines.append(f"here is\n  {description.text_of(here)}")
+    lines.append(f"this machine has\n  {exported.text_of(here)}")
     for build in builds:
         if build["made for"] == here:
             manifest = read_manifest(os.path.join(folder, build["folder"])) or {"request": {}}

@@ -1,4 +1,7 @@
-"""What an export says of itself: export.json, what it holds; SHA256SUMS, for sha256sum -c too."""
+"""The description of an export: export.json, a list of its builds, and SHA256SUMS.
+
+`sha256sum -c SHA256SUMS` checks the files without Python.
+"""
 
 import hashlib
 import json
@@ -14,18 +17,18 @@ SUMS = "SHA256SUMS"
 
 
 def write(folder):
-    """Describes the builds in a folder, and returns what it has written to export.json."""
+    """Writes export.json and SHA256SUMS for the builds in a folder; returns export.json's value."""
     builds = []
     for path in _files_in(folder):
         if os.path.basename(path) == MANIFEST:
             build = os.path.dirname(path)
             manifest = read_manifest(os.path.join(folder, build))
-            asked = manifest["request"]
+            request = manifest["request"]
             builds.append(
                 {
                     "name": manifest["name"],
-                    "variant": asked.get("variant", ""),
-                    "made for": target_of(asked),
+                    "variant": request.get("variant", ""),
+                    "made for": target_of(request),
                     "folder": build,
                 }
             )
@@ -41,10 +44,10 @@ def write(folder):
 
 
 def read(folder):
-    """The value of export.json; None where the folder is no export.
+    """Returns the value of export.json, or None if the folder is not an export.
 
     Raises:
-        ValueError: it is damaged, or another version of jit_loader wrote it.
+        ValueError: export.json is damaged, or another version of jit_loader wrote it.
     """
     path = os.path.join(folder, EXPORT)
     try:
@@ -63,39 +66,39 @@ def read(folder):
     return export
 
 
-def target_of(asked):
-    """What a request was made for, in words that two can be compared by.
+def target_of(request):
+    """Returns the target of a request as a dict, for comparison with others.
 
-    asked: Request.description.
+    request: Request.description.
     """
-    version, _, cuda, *_ = asked["PyTorch"]
+    version, _, cuda, *_ = request["PyTorch"]
     return {
         "PyTorch": version,
         "CUDA": cuda,
-        "Python": python_of(asked["Python"]),
-        "architectures": architectures(asked),
+        "Python": python_of(request["Python"]),
+        "architectures": architectures(request),
     }
 
 
 def python_of(suffix):
-    """'cpython-311-x86_64-linux-gnu', of what the names of its extension modules end with."""
+    """Returns 'cpython-311-x86_64-linux-gnu' from the suffix of Python's extension modules."""
     return suffix.removeprefix(".").removesuffix(".so")
 
 
 def text_of(target):
-    """'PyTorch 2.13.0 (CUDA 13.0), cpython-311-x86_64-linux-gnu, x86-64-v3, sm_90'."""
+    """Returns 'PyTorch 2.13.0 (CUDA 13.0), cpython-311-x86_64-linux-gnu, x86-64-v3, sm_90'."""
     cuda = f" (CUDA {target['CUDA']})" if target["CUDA"] else ""
     parts = [f"PyTorch {target['PyTorch']}{cuda}", target["Python"], *target["architectures"]]
     return ", ".join(parts)
 
 
 def key_of(build):
-    """The key of the request that one of the builds in export.json is for."""
+    """Returns the key of the request that a build in export.json is for."""
     return os.path.basename(os.path.dirname(build["folder"]))
 
 
 def damaged(folder):
-    """Yields the paths, relative to an export, of the files that are not as they were exported."""
+    """Yields the relative paths of the files that were changed, added or removed since export."""
     try:
         with open(os.path.join(folder, SUMS)) as file:
             sums = dict(line.rstrip("\n").split("  ", 1)[::-1] for line in file)
@@ -111,7 +114,7 @@ def damaged(folder):
 
 
 def _files_in(folder):
-    """Paths of all files below a folder, relative to it, sorted."""
+    """Returns the sorted paths of all files below a folder, relative to it."""
     return sorted(
         os.path.relpath(os.path.join(parent, name), folder)
         for parent, _, names in os.walk(folder)

@@ -34,7 +34,8 @@ ALWAYS_NEEDED = (
     "bindings/shared/module.cpp",
 )
 INCLUDE = re.compile(r'^#include "((?:kernels|bindings)/[\w./]+)"', re.MULTILINE)
-IMPORT = re.compile(r"^ *from bindings\.([\w.]+) import", re.MULTILINE)
+# Wrappers and helpers import only helpers, which are in bindings/shared/.
+IMPORT = re.compile(r"^ *from \.(?:shared\.)?(\w+) import", re.MULTILINE)
 
 NOT_CODE = re.compile(r'"""[^"]*"""|"(?:[^"\\\n]|\\.)*"|//.*|#.*')
 WORD = re.compile(r"(?<![.\w])\w+(?!\w|=[^=])")  # but no attribute and no keyword argument
@@ -207,8 +208,7 @@ def _helper_folder():
 def _needed_paths(texts):
     for text in texts:
         yield from INCLUDE.findall(text)
-        modules = (module.replace(".", "/") for module in IMPORT.findall(text))
-        yield from (f"bindings/{module}.py" for module in modules)
+        yield from (f"bindings/shared/{name}.py" for name in IMPORT.findall(text))
 
 
 def _texts_of_templates():

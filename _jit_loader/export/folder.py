@@ -1,23 +1,23 @@
-"""Makes an export: a folder that JIT_LOADER_READONLY_CACHES can name where nothing is compiled."""
+"""Writes an export: a folder of builds for JIT_LOADER_READONLY_CACHES on other machines."""
 
 import os
 import shutil
 import tempfile
 
-from _jit_loader.cache import exported as description
+from _jit_loader.cache import exported
 from _jit_loader.export import one_build
 from _jit_loader.ops.parallel_builds import build_all
 from _jit_loader.report.build_line import say
 
 
 def export_folder(titles, project, targets, out):
-    """Builds ops of a project for all targets into a new folder; returns export.json's value.
+    """Builds ops for all targets into a new folder, and returns the value of its export.json.
 
-    The folder is there when all is in it, or not at all.
+    The folder appears when it is complete; after an error it does not exist.
 
     Raises:
-        FileExistsError: there is something at the path.
-        CompileError: an op does not compile; the message names the others that fail, too.
+        FileExistsError: the path exists and is not an empty folder.
+        CompileError: an op does not compile; the message also names the others that fail.
     """
     check_free(out)
     os.makedirs(os.path.dirname(out), exist_ok=True)
@@ -28,8 +28,8 @@ def export_folder(titles, project, targets, out):
                 say(f"for {target}:")
             commands = {op: one_build.command(op, project, target, staging) for op in titles}
             build_all(commands, "op")
-        export = description.write(staging)
-        _let_others_read(staging)
+        export = exported.write(staging)
+        _apply_umask(staging)
         if os.path.isdir(out):
             os.rmdir(out)
         os.rename(staging, out)
@@ -39,13 +39,13 @@ def export_folder(titles, project, targets, out):
 
 
 def check_free(path):
-    """Raises a FileExistsError where there is something else than an empty folder."""
+    """Raises a FileExistsError if the path exists and is not an empty folder."""
     if os.path.lexists(path) and not (os.path.isdir(path) and not os.listdir(path)):
-        raise FileExistsError(f"{path} is there already; name a new folder")
+        raise FileExistsError(f"{path} already exists; name a new folder")
 
 
-def _let_others_read(folder):
-    """As the umask has it: mkdtemp makes a folder for this user alone, and so is a cache."""
+def _apply_umask(folder):
+    """Gives files the umask's permissions: mkdtemp and the cache give them to this user only."""
     umask = os.umask(0)
     os.umask(umask)
     for parent, _, names in os.walk(folder):

@@ -1,45 +1,47 @@
-"""Which modules of bindings/ belong to what is exported: those named, and what they import.
+"""The modules of bindings/ to export: those that were named, and the modules that they import.
 
-One in a folder of it is named with a dot, as Python does: shared.differentiable.
+The name of a module in a subfolder has dots: shared.differentiable.
 """
 
-import ast
 import os
 
+from _jit_loader.export.imports import imported_names
 from _jit_loader.ops.project import op_names
 from _jit_loader.report.variants import parse
 
 
 def modules_of(titles, project):
-    """Names of the modules in bindings/ that ops, or other modules there, consist of; sorted.
+    """Returns the sorted names of modules in bindings/ and of all modules there that they import.
 
-    titles: as on the command line; [] for all.
+    titles: ops, variants of ops and other modules; [] for all modules.
 
     Raises:
-        FileNotFoundError: there is no such module.
+        FileNotFoundError: a module does not exist.
     """
     bindings = os.path.join(project, "bindings")
     missing = [parse(title)[0] for title in titles] or _all(project)
     found = set()
     while missing:
         name = missing.pop()
-        paths = _paths(name, bindings)
-        if not any(map(os.path.exists, paths)):
+        wrapper, binding = _paths(name, bindings)
+        if os.path.exists(wrapper):
+            missing += _imported(name, bindings) - found
+        elif not os.path.exists(binding):
             raise FileNotFoundError(
                 f"there is no op {name!r} in {project}: neither bindings/{name}.py nor "
                 f"bindings/{name}.cpp exists"
             )
         found.add(name)
-        if os.path.exists(paths[0]):
-            missing += _imported(name, bindings) - found
     return sorted(found)
 
 
 def op_titles(titles, project):
-    """What has to be built for them: the ops named, and those that their wrappers import.
+    """Returns the ops to build: those in titles, and those that their wrappers import.
+
+    titles: as for modules_of.
 
     Raises:
-        FileNotFoundError: there is no such module, or nothing to build.
+        FileNotFoundError: a module does not exist, or there is no op to build.
     """
     needed = set(modules_of(titles, project)) & set(op_names(project))
     named = [title for title in dict.fromkeys(titles) if parse(title)[0] in needed]
@@ -60,18 +62,8 @@ def _paths(name, bindings):
 
 
 def _imported(name, bindings):
-    """Names of the modules in bindings/ that one of them imports."""
-    path = _paths(name, bindings)[0]
-    with open(path) as file:
-        tree = ast.parse(file.read(), path)
-    package = ["bindings", *name.split(".")[:-1]]
-    names = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            names.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            origin = package[: len(package) - node.level + 1] if node.level else []
-            origin = ".".join([*origin, *filter(None, [node.module])])
-            names.update([origin, *(f"{origin}.{alias.name}" for alias in node.names)])
+    """Returns the names of the modules in bindings/ that a wrapper imports."""
+    with open(_paths(name, bindings)[0], "rb") as file:
+        names = imported_names(file.read(), name)
     inside = {name.partition(".")[2] for name in names if name.startswith("bindings.")}
     return {name for name in inside if any(map(os.path.exists, _paths(name, bindings)))}

@@ -1,6 +1,6 @@
-"""Builds one op for one target, in a separate process, and copies the build into an export.
+"""Builds one op for one target in a separate process, and copies the build into an export.
 
-A build is loaded as a test, and two builds of one name may conflict in one process.
+Each build is loaded as a test, and two builds of one op may conflict in one process.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from _jit_loader.ops.wrapper import op_arguments
 
 
 def command(title, folder, target, export):
-    """Returns the words of a command that prints [parallel_builds.result_of] as JSON.
+    """Returns the command that builds an op, and prints a list of one parallel_builds result.
 
     folder: of the project. export: the folder to copy the build to.
     """
@@ -39,7 +39,7 @@ def _export(title, folder, target, export):
     with_cuda = target.with_cuda and has_cuda_kernel(folder, name)
     request = request_for(name, folder, with_cuda, flags, target.machine)
     with tempfile.TemporaryDirectory(prefix="jit_loader_export_") as temporary:
-        # A separate memo: this machine's would answer its next question with this build.
+        # With this machine's memo, its next load would get this build.
         memo = os.path.join(temporary, "memo")
         _, library, compiled, _ = look_or_build([request], memo)
     with _without_compiling_settings():
@@ -53,7 +53,7 @@ def _export(title, folder, target, export):
 
 @contextlib.contextmanager
 def _without_compiling_settings():
-    """CC, CPATH and the like are part of a key, and are not set where nothing is compiled."""
+    """Unsets CC, CPATH etc.: they are part of a key, and machines without a compiler lack them."""
     names = {*PATH_LISTS, *SETTINGS, *CUDA_SETTINGS} - {"TORCH_CUDA_ARCH_LIST"}
     before = {name: os.environ.pop(name) for name in names if name in os.environ}
     try:
@@ -63,10 +63,10 @@ def _without_compiling_settings():
 
 
 def _copy(build, library, target):
-    """What a build is loaded by, and what has to be the same where it is: the user's own files.
+    """Copies a build's library, and its manifest with the project's own files only.
 
-    The others are PyTorch's, which the key knows by its version, and those of the compiler and the
-    system, which say nothing where nothing is compiled: that C library may be another.
+    The other files need not be equal on the other machine: the key has PyTorch's version, and
+    nothing is compiled there, so compiler and system headers may differ.
     """
     os.makedirs(target, exist_ok=True)
     shutil.copy2(library, target)
@@ -83,6 +83,5 @@ def _copy(build, library, target):
 
 
 if __name__ == "__main__":
-    asked = json.loads(sys.argv[1])
-    asked[2] = Target(*asked[2])
-    print(json.dumps([result_of(asked[0], lambda: _export(*asked))]))
+    title, folder, target, export = json.loads(sys.argv[1])
+    print(json.dumps([result_of(title, lambda: _export(title, folder, Target(*target), export))]))

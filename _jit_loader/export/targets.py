@@ -1,4 +1,4 @@
-"""What is exported for: the processors and GPUs of other machines, as each will find its own."""
+"""The targets of an export: the processors and GPUs of the machines that will load it."""
 
 import itertools
 import os
@@ -12,13 +12,14 @@ from _jit_loader.key.question import names_architectures
 LEVEL = re.compile(r"x86-64-(v[234])")
 CAPABILITY = re.compile(r"\d+\.\d")
 NO_CUDA = "cpu"
-HOW_TO_ASK = "nvidia-smi --query-gpu=compute_cap --format=csv"
+CAPABILITY_COMMAND = "nvidia-smi --query-gpu=compute_cap --format=csv"
 
 
 class Target(NamedTuple):
-    """level: 'v3' of x86-64, None for another processor. gpus: capabilities, [] without CUDA code.
+    """A kind of machine.
 
-    gpus is None where TORCH_CUDA_ARCH_LIST says it, here and on the other machines.
+    level: 'v3' of x86-64; None for another processor. gpus: their capabilities; [] for no CUDA
+    code; None if TORCH_CUDA_ARCH_LIST names them, here and on the other machines.
     """
 
     level: str | None
@@ -35,18 +36,18 @@ class Target(NamedTuple):
 
     @property
     def machine(self):
-        """The key.machine.Machine that a request of such a machine is for."""
+        """The key.machine.Machine of a request on such a machine."""
         cpu = {level: name for name, level in toolchain.CPU_LEVELS.items()}.get(self.level, "")
         return Machine(cpu, self.gpus or [])
 
 
 class Architectures:
-    """--arch as it was given: levels of x86-64, and GPUs as TORCH_CUDA_ARCH_LIST names them.
+    """The values of --arch: levels of x86-64, and GPUs in the form of TORCH_CUDA_ARCH_LIST.
 
-    What it does not name is this machine's own.
+    The default of each is this machine's own.
 
     Raises:
-        ValueError: a value that names neither.
+        ValueError: a value is neither, or this processor cannot run code for the level.
     """
 
     def __init__(self, values):
@@ -57,31 +58,32 @@ class Architectures:
         for gpu in self.gpus:
             if gpu != NO_CUDA and not re.fullmatch(r"\d+\.\d[af]?(\+PTX)?", gpu):
                 raise ValueError(
-                    f"--arch: {gpu!r} is no architecture; write GPUs as 8.0 or 9.0 "
-                    f"({HOW_TO_ASK}), no GPU as cpu, and processors as x86-64-v3"
+                    f"--arch: {gpu!r} is not an architecture; write GPUs as 8.0 or 9.0 "
+                    f"({CAPABILITY_COMMAND}), no GPU as cpu, and processors as x86-64-v3"
                 )
+        here = f"x86-64-{own}" if own else os.uname().machine
         for level in self.levels:
             if level != own and (own is None or level > own):
                 raise ValueError(
-                    f"--arch: what is compiled for x86-64-{level} cannot be loaded here, which is "
-                    f"how it is tested: this processor is {own or os.uname().machine}"
+                    f"--arch: each build is loaded as a test, and this processor ({here}) cannot "
+                    f"run code for x86-64-{level}"
                 )
 
     def targets(self, has_kernels):
-        """The Targets: each processor with each GPU.
+        """Returns the Targets of a folder of builds: each processor with each GPU.
 
         has_kernels: whether there is a .cu file to compile.
 
         Raises:
-            ValueError: a GPU is named as no machine finds its own, or has to be named.
+            ValueError: no machine finds its own GPU under a given name, or --arch has to name GPUs.
             RuntimeError: CUDA code cannot be compiled here.
         """
         for gpu in self.gpus:
             if gpu != NO_CUDA and not CAPABILITY.fullmatch(gpu):
                 raise ValueError(
-                    f"--arch {gpu}: a machine finds what its own GPU is, such as "
-                    f"{CAPABILITY.match(gpu)[0]}, and looks for that. For {gpu} set "
-                    f"TORCH_CUDA_ARCH_LIST={gpu} here and there, and name no GPU in --arch"
+                    f"--arch {gpu}: a machine looks for builds for its GPU's capability, such as "
+                    f"{CAPABILITY.match(gpu)[0]}. For {gpu}, set TORCH_CUDA_ARCH_LIST={gpu} here "
+                    "and on the other machines, and name no GPU in --arch"
                 )
         gpus = [[] if gpu == NO_CUDA else [gpu] for gpu in self._checked_gpus()]
         return [
@@ -90,9 +92,10 @@ class Architectures:
         ]
 
     def of_wheel(self, has_kernels):
-        """(level, TORCH_CUDA_ARCH_LIST or '' without CUDA code): a wheel is for all at once.
+        """Returns the level, and the TORCH_CUDA_ARCH_LIST of all GPUs, of a wheel ('' for no GPU).
 
-        Raises: as targets does.
+        Raises:
+            ValueError, RuntimeError: as targets() does; a wheel is for one level.
         """
         if len(self.levels) > 1:
             raise ValueError("--arch: a wheel is for one level of x86-64, and those above it")
@@ -107,7 +110,7 @@ class Architectures:
         return self.gpus
 
     def _own_gpus(self, has_kernels):
-        """Target.gpus where none is named."""
+        """Returns Target.gpus if --arch names none."""
         if not has_kernels or toolchain.why_no_cuda() is not None:
             return []
         if names_architectures():
@@ -115,7 +118,7 @@ class Architectures:
         found = this_machine().architectures
         if not found:
             raise ValueError(
-                f"this machine has no GPU to export for: name those of the others ({HOW_TO_ASK}) "
-                "in --arch, as 8.0 or 9.0, or cpu for none"
+                "this machine has no GPU to export for: name the GPUs of the other machines in "
+                f"--arch, as 8.0 or 9.0 ({CAPABILITY_COMMAND}), or cpu for no CUDA code"
             )
         return found

@@ -1,35 +1,37 @@
-"""Whether an export is whole, and whether its builds can be used on this machine."""
+"""Verifies an export: are its files undamaged, and are its builds for this machine?"""
 
 import os
 from importlib.machinery import EXTENSION_SUFFIXES
 
-from _jit_loader.cache import exported as description
+from _jit_loader.cache import exported
 from _jit_loader.key import toolchain
 from _jit_loader.key.machine import this_machine
 from _jit_loader.key.question import names_architectures, pytorch_version
 
 
 class Verification:
-    """Of an export: damaged, paths; fits, whether a build of every op is for a machine like this.
+    """The state of an export on this machine.
 
-    targets: what its builds were made for; here: what is here, both as texts.
+    Attributes:
+        builds: of export.json.
+        damaged: the paths of damaged files.
+        fits: whether each op has a build for this machine.
+        targets, here: texts of the builds' targets, and of this machine.
 
     Raises:
-        FileNotFoundError: the folder is no export.
-        ValueError: its description is damaged.
+        FileNotFoundError: the folder is not an export.
+        ValueError: export.json is damaged, or another version of jit_loader wrote it.
     """
 
     def __init__(self, folder):
-        export = description.read(folder)
+        export = exported.read(folder)
         if export is None:
-            raise FileNotFoundError(
-                f"{folder} is no export: there is no {description.EXPORT} in it"
-            )
+            raise FileNotFoundError(f"{folder} is not an export: it has no {exported.EXPORT}")
         self.builds = export["builds"]
-        self.damaged = list(description.damaged(folder))
+        self.damaged = list(exported.damaged(folder))
         here = _here()
-        self.here = description.text_of(here)
-        texts = [description.text_of(build["made for"]) for build in self.builds]
+        self.here = exported.text_of(here)
+        texts = [exported.text_of(build["made for"]) for build in self.builds]
         self.targets = list(dict.fromkeys(texts))
         builds = {}
         for build in self.builds:
@@ -38,7 +40,7 @@ class Verification:
 
 
 def _here():
-    """description.target_of for what this machine would ask for."""
+    """Returns the target of this machine, in the form of exported.target_of."""
     version, _, cuda, *_ = pytorch_version()
     level = toolchain.cpu_level()
     gpus = []
@@ -50,25 +52,18 @@ def _here():
     return {
         "PyTorch": version,
         "CUDA": cuda,
-        "Python": description.python_of(EXTENSION_SUFFIXES[0]),
+        "Python": exported.python_of(EXTENSION_SUFFIXES[0]),
         "architectures": [f"x86-64-{level}" if level else os.uname().machine, *gpus],
     }
 
 
 def _are_for(targets, here):
-    """Whether one of an op's builds is for this machine.
+    """Returns whether one of an op's builds is for this machine.
 
-    Code without kernels for a GPU is for all of them, but on a machine with a GPU not what to take
-    where others of the builds have them.
+    If some builds have GPU code, a machine with a GPU needs one with code for its GPU.
     """
     has_kernels = any(target["architectures"][1:] for target in targets)
-    wants_kernels = has_kernels and bool(this_machine().architectures)
-    return any(_is_for(target, here, wants_kernels) for target in targets)
-
-
-def _is_for(target, here, wants_kernels):
-    processor, *gpus = target["architectures"]
-    own_processor, *own_gpus = here["architectures"]
-    same = all(target[name] == here[name] for name in ("PyTorch", "CUDA", "Python"))
-    fitting = [own_gpus] if wants_kernels else [[], own_gpus]
-    return same and processor == own_processor and gpus in fitting
+    fitting = [here]
+    if not (has_kernels and this_machine().architectures):
+        fitting.append({**here, "architectures": here["architectures"][:1]})
+    return any(target in fitting for target in targets)

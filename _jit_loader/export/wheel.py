@@ -1,4 +1,4 @@
-"""Builds a wheel from its project, by setuptools and PyTorch's BuildExtension, and tries it."""
+"""Builds a wheel from its project with setuptools and PyTorch's BuildExtension, and tests it."""
 
 import importlib.metadata
 import os
@@ -19,17 +19,18 @@ from _jit_loader.system.jobs import parallel_jobs
 from _jit_loader.system.processes import start
 
 BUILD = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
-SETUPTOOLS = 77  # which makes wheels by itself; wheel_project/pyproject.toml has it, too
-ELSEWHERE = ["jit_loader", "_jit_loader", "bindings"]  # what a wheel does without
+# The first that makes wheels without the package `wheel`; wheel_project/pyproject.toml has it too.
+SETUPTOOLS = 77
+ABSENT = ["jit_loader", "_jit_loader", "bindings"]  # modules that a wheel must not need
 COMPILING = re.compile(r"building '[\w.]+\.(\w+)' extension")
 
 
 def write_project(files, folder):
-    """Writes {path: text} into a new folder."""
+    """Writes {path: text} of package_files into a folder."""
     for path, text in files.items():
         path = os.path.join(folder, path)
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        with open(path, "w", errors="surrogateescape") as file:
+        with open(path, "w", encoding="utf-8", errors="surrogateescape", newline="") as file:
             file.write(text)
 
 
@@ -37,13 +38,13 @@ def build_wheel(name, files, out, with_cuda):
     """Builds the wheel of {path: text} into the folder `out`; returns its path.
 
     Raises:
-        CompileError: it does not compile, or a module of it cannot be imported.
+        CompileError: an op does not compile, or a module of the wheel cannot be imported.
         RuntimeError: setuptools is too old.
     """
     found = importlib.metadata.version("setuptools")
     if int(found.partition(".")[0]) < SETUPTOOLS:
         raise RuntimeError(
-            f"a wheel is made by setuptools {SETUPTOOLS} or later, and here is {found}. Run: "
+            f"a wheel needs setuptools {SETUPTOOLS} or later, and {found} is installed. Run: "
             f'pip install "setuptools>={SETUPTOOLS}"'
         )
     os.makedirs(out, exist_ok=True)
@@ -56,16 +57,16 @@ def build_wheel(name, files, out, with_cuda):
         write_project(files, source)
         _run_setuptools(name, source, built, _environment(tools, with_cuda), out)
         (wheel,) = os.listdir(built)
-        _try(name, os.path.join(built, wheel), files, site)
+        _test(name, os.path.join(built, wheel), files, site)
         target = os.path.join(out, wheel)
         shutil.move(os.path.join(built, wheel), target)
         return target
 
 
 def _environment(tools, with_cuda):
-    """Where PyTorch's BuildExtension finds what the loader finds by itself.
+    """Returns os.environ with the tools and libraries that the loader finds and PyTorch may not.
 
-    tools: a folder that gets what linkers have no name for.
+    tools: a folder for links to libraries that the linker does not find by name.
     """
     home = cuda_home() if with_cuda else None
     environment = {
@@ -91,12 +92,12 @@ def _run_setuptools(name, source, built, environment, out):
         stderr=subprocess.STDOUT,
         text=True,
         errors="replace",
-        start_new_session=True,  # with all the compilers it can be stopped as one
+        start_new_session=True,  # so that killpg stops the compilers too
     )
-    said = []
+    output = []
     try:
         for line in process.stdout:
-            said.append(line)
+            output.append(line)
             if match := COMPILING.match(line):
                 say(f"{name}: compiling {match[1]}")
     except BaseException:
@@ -107,21 +108,21 @@ def _run_setuptools(name, source, built, environment, out):
     if process.returncode != 0:
         log = os.path.join(out, f"{name}.log")
         with open(log, "w") as file:
-            file.writelines(said)
-        errors = [line for line in said if ERROR_LINE.match(line)] or said[-1:]
+            file.writelines(output)
+        errors = [line for line in output if ERROR_LINE.match(line)] or output[-1:]
         first = "".join(errors[:1]).rstrip().replace(source + os.sep, "")
-        raise CompileError(f"{name}: {first}\n  all that was said: {log}")
+        raise CompileError(f"{name}: {first}\n  complete output: {log}")
 
 
-def _try(name, wheel, files, site):
-    """Imports every module of a wheel where no compiler and no jit_loader is to be found."""
+def _test(name, wheel, files, site):
+    """Imports every module of a wheel without a compiler and jit_loader; raises a CompileError."""
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(site)
         libraries = [path for path in archive.namelist() if path.endswith(".so")]
     modules = [path.partition(".")[0].replace("/", ".") for path in libraries]
     wrappers = [path[:-3] for path in files if re.match(rf"{name}/(?!__init__)\w+\.py$", path)]
     modules += [path.replace("/", ".") for path in wrappers]
-    imports = f"import sys; sys.modules.update(dict.fromkeys({ELSEWHERE})); import "
+    imports = f"import sys; sys.modules.update(dict.fromkeys({ABSENT})); import "
     finished = subprocess.run(
         [sys.executable, "-c", imports + ", ".join(modules)],
         cwd=site,

@@ -38,7 +38,7 @@ from torch.autograd import Function
 from torch.compiler import is_dynamo_compiling
 from torch.overrides import is_tensor_like
 
-from jit_loader import load_op
+from .loader import NAMESPACE, load_op
 
 # The source text of each function, with its own signature: *args and **kwargs would cost 0.2 us.
 CALL = """\
@@ -61,9 +61,6 @@ AUTOCAST = """
 AUTOCAST_KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU).add(
     torch._C.DispatchKey.AutocastCUDA
 )
-# The namespace in torch.ops. A package made by jit_loader export --wheel has its own.
-_package = __package__.partition(".")[0]
-NAMESPACE = "jit_loader" if _package == "bindings" else _package
 AUTOCAST_FROM = (torch.float32, torch.float16, torch.bfloat16)  # as in PyTorch, not float64
 
 # These survive when a notebook executes this module again.
@@ -330,7 +327,7 @@ def differentiable(
         def register_sharding(args):
             module = sys.modules.get("torch.distributed.tensor")
             if module is not None and any(isinstance(x, module.DTensor) for x in args):
-                from bindings.shared.sharding import register
+                from .sharding import register
 
                 register(op, sharding, linear)
 

@@ -67,6 +67,7 @@ def test_files_of_an_op_and_nothing_else(new, tmp_path):
     helpers = files_below(tmp_path) - mine
     assert helpers > {
         *("bindings/__init__.py", "bindings/shared/__init__.py", "bindings/shared/module.cpp"),
+        "bindings/shared/loader.py",
         "bindings/shared/sharding.py",  # which differentiable.py imports when it is needed
         "kernels/shared/elementwise.cuh",
     }

@@ -1,4 +1,4 @@
-"""export: a folder of builds, used by a copy of the project where there is no compiler."""
+"""export: a folder of builds, used by a copy of the project without a compiler."""
 
 import json
 import os
@@ -35,7 +35,7 @@ WRAPPERS = {
 
 
 def write_project(folder):
-    """two's wrapper gives it the macro that it does not compile without, and imports one."""
+    """The wrapper of two passes a macro that two.cpp needs, and imports one."""
     for name, wrapper in WRAPPERS.items():
         write(folder / "bindings" / f"{name}.py", wrapper)
     for name in ("one", "two", "other"):
@@ -103,7 +103,7 @@ def test_ops_of_a_wrapper_are_loaded_without_a_compiler(node):
     assert list((node.cache / FORMAT / "memos").iterdir()), "the next look reads contents again"
 
 
-def test_files_are_readable_for_others_and_whole_for_sha256sum(made):
+def test_other_users_can_read_the_files_and_sha256sum_checks_them(made):
     _, out, _ = made
     umask = os.umask(0)
     os.umask(umask)
@@ -119,8 +119,8 @@ def test_description(made):
         assert (made[1] / build["folder"] / f"{build['name']}.so").is_file()
 
 
-def test_export_for_another_processor_is_no_answer_for_this_one(made, python):
-    """Its build is in this machine's cache, and is not what this machine loads."""
+def test_export_for_another_processor_is_not_loaded_on_this_one(made, python):
+    """The build is in this machine's cache."""
     script = (
         "import os, jit_loader, bindings.two\n"
         "with open(os.path.dirname(jit_loader.loaded('two').path) + '/manifest.json') as file:\n"
@@ -150,11 +150,11 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("difference", REFUSALS)
-def test_mismatch_says_what_the_export_is_for_and_what_is_here(node, difference):
+def test_mismatch_shows_the_targets_and_this_machine(node, difference):
     before, here = REFUSALS[difference]
     error = node("import bindings.one", before).stderr
     assert f"the export {node.export} has one for\n  PyTorch " in error
-    assert here in error.partition("here is\n")[2]
+    assert here in error.partition("this machine has\n")[2]
     assert "compiler 'c++' was not found" in error
 
 
@@ -163,7 +163,7 @@ def test_changed_source_and_missing_op_are_named(node):
     error = node("import bindings.one").stderr
     assert f"since {node.export} was exported: kernels/one.h changed" in error
     error = node("import jit_loader; jit_loader.load_op('other')").stderr
-    assert f"the export {node.export} holds one, two, and no other" in error
+    assert f"the export {node.export} has one, two, but not other" in error
     error = node("import bindings.one", JIT_LOADER_READONLY_CACHES="/not/there").stderr
     assert "/not/there, which JIT_LOADER_READONLY_CACHES names, does not exist" in error
 
@@ -172,7 +172,7 @@ def test_export_without_its_checksums_is_damaged(node):
     (node.export / "SHA256SUMS").unlink()
     for library in node.export.rglob("one.so"):
         library.write_bytes(b"")
-    assert "SHA256SUMS is not as it was exported" in node("import bindings.one").stderr
+    assert "SHA256SUMS changed after the export or is missing" in node("import bindings.one").stderr
 
 
 @pytest.mark.parametrize("name", ["one.so", "manifest.json"])
@@ -183,12 +183,12 @@ def test_damaged_file_is_not_loaded_and_is_named(node, name, capsys):
         path.write_bytes(data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :])
     error = node("import bindings.one").stderr
     assert f"the export {node.export} is damaged" in error
-    assert f"{name} is not as it was exported" in error
+    assert f"{name} changed after the export" in error
     assert main(["export", "--verify", str(node.export)]) == 1
     assert f"{name}\n" in capsys.readouterr().err
 
 
-def test_damaged_description_is_told(node, capsys):
+def test_damaged_description_is_reported(node, capsys):
     write(node.export / "export.json", "{")
     shutil.rmtree(node.export / FORMAT)
     assert "export.json is damaged" in node("import bindings.one").stderr
@@ -215,7 +215,7 @@ def test_verify(node, capsys, monkeypatch):
     assert main(["export", "--verify", str(node.export)]) == 1
     assert "here is\n  PyTorch 9.9.9" in capsys.readouterr().err
     assert main(["export", "--verify", str(node.project)]) == 1
-    assert "is no export" in capsys.readouterr().err
+    assert "is not an export" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -228,7 +228,9 @@ def test_verify(node, capsys, monkeypatch):
         (["8.6"], [["sm_80"], []], False),
     ],
 )
-def test_code_for_the_cpu_is_not_enough_where_others_get_gpu_code(gpus, builds, fits, monkeypatch):
+def test_cpu_build_does_not_fit_a_gpu_machine_if_other_builds_have_gpu_code(
+    gpus, builds, fits, monkeypatch
+):
     pretend(monkeypatch, "", gpus)
     same = {"PyTorch": "2.13.0", "CUDA": "13.0", "Python": "cpython-311"}
     own = [f"sm_{gpu.replace('.', '')}" for gpu in gpus]
@@ -249,11 +251,11 @@ def test_failure_leaves_nothing(tmp_path, monkeypatch, capsys):
     assert "there is no op 'nothing'" in capsys.readouterr().err
     write(out / "mine", "")
     assert main(["export", "one", "--out", str(out)]) == 1
-    assert "is there already" in capsys.readouterr().err
+    assert "already exists" in capsys.readouterr().err
     assert [path.name for path in out.iterdir()] == ["mine"]
 
 
-def test_what_is_exported_with_an_op(tmp_path):
+def test_modules_and_ops_that_are_exported_with_an_op(tmp_path):
     project = write_project(tmp_path)
     assert modules_of(["alias"], project) == ["alias", "one", "two"]
     assert op_titles(["alias"], project) == ["one", "two"]
@@ -294,7 +296,7 @@ def test_one_target_for_each_processor_with_each_gpu(arch):
     assert arch().targets(False) == [Target("v3", [])]
 
 
-def test_default_is_what_this_machine_asks_for(arch, monkeypatch):
+def test_default_is_this_machine(arch, monkeypatch):
     with pytest.raises(ValueError, match="this machine has no GPU to export for"):
         arch().targets(True)
     pretend(monkeypatch, "", ["8.0", "9.0"])
@@ -316,13 +318,13 @@ def test_a_wheel_is_for_all_gpus_at_once(arch):
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ("9.0a", "a machine finds what its own GPU is, such as 9.0"),
+        ("9.0a", "GPU's capability, such as 9.0"),
         ("8.0+PTX", "such as 8.0"),
         ("Hopper", "write GPUs as 8.0"),
-        ("x86-64-v4", "this processor is v3"),
+        ("x86-64-v4", "this processor .x86-64-v3. cannot run code"),
     ],
 )
-def test_architectures_that_no_machine_finds(arch, value, message):
+def test_architectures_that_are_refused(arch, value, message):
     with pytest.raises(ValueError, match=message):
         arch(value).targets(True)
 
@@ -363,7 +365,7 @@ def test_gpu_finds_its_own_build(tmp_path, monkeypatch, python):
     assert len(set(found.values())) == 3
 
 
-def test_digest_of_a_large_library_in_the_cache_is_that_of_all_of_it(tiny, monkeypatch):
+def test_digest_of_a_large_library_in_the_cache_covers_all_of_it(tiny, monkeypatch):
     tiny.load()
     monkeypatch.setattr(contents, "WHOLE_FILE_LIMIT", 1000)
     library = Path(jit_loader.loaded("tiny").path)

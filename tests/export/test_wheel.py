@@ -1,6 +1,7 @@
-"""export --wheel: a package whose ops need no compiler, no project and no jit_loader."""
+"""export --wheel: its package needs no compiler, no project and no jit_loader."""
 
 import os
+import re
 import shutil
 import zipfile
 from pathlib import Path
@@ -9,7 +10,8 @@ import pytest
 import torch
 
 from _jit_loader.commands.main import main
-from _jit_loader.export import package, wheel
+from _jit_loader.export import package, setup_values, wheel
+from _jit_loader.export.imports import check_for_wheel
 from _jit_loader.key import toolchain
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,7 +31,7 @@ static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "plus", nullptr, -1, met
 PyMODINIT_FUNC PyInit_plus(void) { return PyModule_Create(&definition); }
 """
 WRAPPER = '''\
-from bindings.shared.differentiable import differentiable
+from .shared.differentiable import differentiable
 
 
 @differentiable("plus(Tensor a, Tensor b) -> Tensor", extra_cflags=["-DADD_NAME=PyNumber_Add"])
@@ -41,7 +43,7 @@ def plus(a, b):
 def _(grad):
     return grad, grad
 '''
-# An op without a Python function of its own, whose wrapper imports one that comes after it.
+# An op without a Python function, whose wrapper imports one that comes after it.
 EARLY = """\
 #include <Python.h>
 static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "early", ONE == 1 ? "one" : "two", -1};
@@ -50,14 +52,14 @@ PyMODINIT_FUNC PyInit_early(void) { return PyModule_Create(&definition); }
 FILES = {
     "bindings/early.cpp": EARLY,
     "bindings/early.py": """\
-from bindings.plus import plus
-from jit_loader import load_op
+from .plus import plus
+from .shared.loader import load_op
 compiled = load_op("early", defines={"ONE": True})
 """,
     "bindings/__init__.py": "",
     "bindings/plus.cpp": BINDING,
     "bindings/plus.py": WRAPPER,
-    "bindings/alias.py": "from bindings.plus import plus as alias\n",
+    "bindings/alias.py": "from .plus import plus as alias  # é\r\n",
     "bindings/broken.cpp": "int a = ;\n",
     "kernels/plus.cu": "__global__ void kernel() {}\n",  # in the project, and not compiled here
     "kernels/add.h": '#include "inner.h"\n',
@@ -70,9 +72,9 @@ def write_project(folder):
     for name, text in FILES.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+        path.write_bytes(text.encode())
     (folder / "bindings/shared").mkdir()
-    for name in ("__init__.py", "differentiable.py", "sharding.py"):
+    for name in ("__init__.py", "differentiable.py", "loader.py", "sharding.py"):
         shutil.copy(ROOT / "bindings/shared" / name, folder / "bindings/shared")
     return folder
 
@@ -96,7 +98,7 @@ def made(tmp_path_factory, _warm_python):
 
 @pytest.fixture
 def use(made, python, tmp_path):
-    """use(script): run where the wheel is installed, and neither a compiler nor jit_loader is."""
+    """use(script): run with the wheel installed, and without a compiler and jit_loader."""
 
     def run(script, **environment):
         environment = {"PATH": "", "PYTHONPATH": str(made / "site"), **environment}
@@ -121,7 +123,7 @@ assert "jit_loader" not in sys.modules
     assert finished.returncode == 0, finished.stderr
 
 
-def test_compiled_beside_the_project_that_they_are_made_of(made, use):
+def test_wheel_and_its_project_in_one_process(made, use):
     script = """
 import torch
 from my_ops.plus import plus
@@ -138,7 +140,7 @@ assert torch.ops.my_ops.plus.default is not torch.ops.jit_loader.plus.default
     assert finished.returncode == 0, finished.stderr
 
 
-def test_variants_that_are_in_it(use):
+def test_variants(use):
     script = """
 import my_ops.early
 from my_ops.compiled import load_op
@@ -147,7 +149,7 @@ assert load_op("early", defines={"ONE": 1}) is my_ops.early.compiled
 load_op("early", defines={"ONE": 2})
 """
     stderr = use(script).stderr
-    assert "ImportError: my_ops has early with the macros {'ONE': '1'} alone, not with" in stderr
+    assert "ImportError: my_ops has early only with the macros {'ONE': '1'}, not with" in stderr
 
 
 BUILT_FOR = """
@@ -160,23 +162,23 @@ built_for.PYTORCH, built_for.PROCESSOR = torch.__version__, "x86-64-v9"
 @pytest.mark.parametrize(
     ("before", "message"),
     [
-        ("torch.__version__ = '9.9.9'", "and this is PyTorch 9.9.9: install that one"),
+        ("torch.__version__ = '9.9.9'", "and this is PyTorch 9.9.9: install that PyTorch"),
         (BUILT_FOR, "for processors of level x86-64-v9, and this one is x86-64-v"),
     ],
 )
-def test_import_where_it_was_not_made_for(use, before, message):
+def test_import_with_another_pytorch_or_processor(use, before, message):
     finished = use(f"import torch\n{before}\nimport my_ops.plus")
     assert "ImportError: my_ops was compiled for " in finished.stderr
     assert message in finished.stderr
 
 
-def test_wheel_and_its_project_hold_what_they_need(made):
+def test_files_of_the_wheel_and_of_its_project(made):
     (wheel,) = (made / "out").iterdir()
     with zipfile.ZipFile(wheel) as archive:
         package_files = {path for path in archive.namelist() if path.startswith("my_ops/")}
     libraries = {path.name for path in (made / "site/my_ops/compiled").glob("*.so")}
     assert {name.partition(".")[0] for name in libraries} == {"early", "plus"}
-    shared = {f"shared/{name}" for name in ("__init__", "differentiable", "sharding")}
+    shared = {f"shared/{name}" for name in ("__init__", "differentiable", "loader", "sharding")}
     modules = {"__init__", "alias", "early", "plus"} | shared
     assert package_files == {
         *(f"my_ops/{name}.py" for name in modules),
@@ -192,10 +194,17 @@ def test_wheel_and_its_project_hold_what_they_need(made):
         "kernels/inner.h",
     }
     assert {path for path in kept if path.startswith(("bindings", "kernels"))} == sources
-    assert "from my_ops.plus import plus" in (made / "kept/my_ops/plus.py").read_text()
 
 
-def test_pip_is_told_of_the_pytorch_that_it_needs(made):
+def test_wrappers_are_copied_without_changes(made):
+    for wrapper in (made / "project/bindings").rglob("*.py"):
+        path = wrapper.relative_to(made / "project/bindings")
+        if path != Path("shared/loader.py"):
+            for package_folder in (made / "site/my_ops", made / "kept/my_ops"):
+                assert (package_folder / path).read_bytes() == wrapper.read_bytes()
+
+
+def test_wheel_requires_the_pytorch_that_built_it(made):
     (metadata,) = (made / "site").glob("*.dist-info/METADATA")
     version = torch.__version__.partition("+")[0]
     assert f"Requires-Dist: torch=={version}\n" in metadata.read_text()
@@ -207,7 +216,7 @@ def test_compile_error_names_the_file_and_leaves_no_wheel(tmp_path, python):
     kept = tmp_path / "kept"
     options = ["--wheel", "my_ops", "--out", str(out), "--arch", "cpu", "--keep-project", kept]
     finished = python("-m", "jit_loader", "export", "broken", *options, cwd=project)
-    assert not kept.exists(), "where the next try would be refused"
+    assert not kept.exists(), "the next run would be refused"
     assert finished.returncode == 1
     assert "my_ops: bindings/broken.cpp:1:9: error: " in finished.stderr
     assert [path.name for path in out.iterdir()] == ["my_ops.log"]
@@ -215,7 +224,9 @@ def test_compile_error_names_the_file_and_leaves_no_wheel(tmp_path, python):
 
 def test_old_setuptools_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr("importlib.metadata.version", lambda name: "65.5.0")
-    with pytest.raises(RuntimeError, match=r'here is 65\.5\.0\. Run: pip install "setuptools>=77"'):
+    with pytest.raises(
+        RuntimeError, match=r'and 65\.5\.0 is installed\. Run: pip install "setuptools>=77"'
+    ):
         wheel.build_wheel("my_ops", {}, str(tmp_path), with_cuda=False)
 
 
@@ -230,11 +241,6 @@ def test_names_that_no_package_can_have(name):
         package.check_name(name)
 
 
-def test_import_that_cannot_be_renamed_is_refused():
-    with pytest.raises(ValueError, match=r"write `from bindings\.two import \.\.\.`"):
-        package._renamed("import bindings.two\n", "my_ops", "one")
-
-
 def test_flags_are_words_and_stay_in_their_order():
     flags = {
         "extra_cflags": ["-I /a", "-include", "'b c.h'"],
@@ -242,57 +248,52 @@ def test_flags_are_words_and_stay_in_their_order():
         "extra_ldflags": ["-lm"],
         "defines": {"TEXT": '"x y"'},
     }
-    assert package._own_flags(flags) == {
+    assert setup_values._own_flags(flags) == {
         "cxx": ['-DTEXT="x y"', "-I", "/a", "-include", "b c.h"],
         "nvcc": ['-DTEXT="x y"'],
         "link": ["-lm"],
     }
 
 
-def test_imports_are_renamed_wherever_they_are():
-    lines = [
-        "from bindings import two",
-        "import bindings.two as t",
-        "from .three import x",
-        "import jit_loader",
-        "from jit_loader import load_op",
-        "import jit_loader as j",
-        "import jit_loader  # for load_op",
-        "from  bindings import two",
-        "torch.ops.jit_loader.one(x)",
-    ]
-    renamed = package._renamed("\n".join(lines), "my_ops", "one")
-    assert renamed.splitlines() == [
-        "from my_ops import two",
-        "import my_ops.two as t",
-        "from .three import x",
-        "import my_ops.compiled as jit_loader",
-        "from my_ops.compiled import load_op",
-        "import my_ops.compiled as j",
-        "import my_ops.compiled as jit_loader  # for load_op",
-        "from my_ops import two",
-        "torch.ops.my_ops.one(x)",
-    ]
-
-
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "advice"),
     [
-        ("import os, jit_loader", "write `import jit_loader` in a line of its own"),
-        ("import jit_loader as j\nj.loaded('one')", r"bindings/one\.py uses jit_loader\.loaded"),
-        (
-            "from jit_loader import load, load_op",
-            r"uses jit_loader\.load, and a wheel does without",
-        ),
+        ("from bindings.two import two", "from .NAME import ..."),
+        ("import os, bindings.two as t", "from .NAME import ..."),
+        ("import jit_loader", "from .shared.loader import load_op"),
+        ("from jit_loader import load, load_op", "from .shared.loader import load_op"),
+        ("torch.ops.jit_loader.one(x)", "getattr(torch.ops, NAMESPACE)"),
     ],
 )
-def test_what_a_wheel_does_without_is_refused(text, message):
-    with pytest.raises(ValueError, match=message):
-        package._renamed(text, "my_ops", "one")
+def test_names_that_a_wheel_does_not_have_are_refused(text, advice):
+    with pytest.raises(ValueError, match="does not work in a wheel") as raised:
+        check_for_wheel(f"import os\n{text}\n", "one")
+    assert str(raised.value).startswith("bindings/one.py:2: `")
+    assert f"Write: {advice}" in str(raised.value)
+    inside = f"def f():\n    {text}\n"
+    with pytest.raises(ValueError, match=re.escape(advice.replace("from .", "from .."))):
+        check_for_wheel(inside, "shared.one")
 
 
-def test_project_is_not_written_over(tmp_path, monkeypatch, capsys):
+def test_export_names_a_wrapper_that_does_not_work_in_a_wheel(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(write_project(tmp_path))
+    (tmp_path / "bindings/early.py").write_text(
+        "from jit_loader import load_op\nload_op('early')\n"
+    )
+    options = ["--wheel", "my_ops", "--out", str(tmp_path / "out"), "--arch", "cpu"]
+    assert main(["export", "early", *options]) == 1
+    assert "bindings/early.py:1: `from jit_loader import load_op`" in capsys.readouterr().err
+
+
+def test_every_wrapper_of_this_project_works_in_a_wheel():
+    for wrapper in (ROOT / "bindings").rglob("*.py"):
+        module = ".".join(wrapper.relative_to(ROOT / "bindings").with_suffix("").parts)
+        if module != "shared.loader":
+            check_for_wheel(wrapper.read_text(), module)
+
+
+def test_project_is_not_overwritten(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(write_project(tmp_path))
     options = ["--wheel", "my_ops", "--out", str(tmp_path / "out"), "--arch", "cpu"]
     assert main(["export", *options, "--keep-project", str(tmp_path)]) == 1
-    assert "is there already" in capsys.readouterr().err
+    assert "already exists" in capsys.readouterr().err

@@ -1,7 +1,7 @@
 """Compiles the ops of NAME. With PyTorch, setuptools and ninja installed:
 
 pip wheel --no-deps --no-build-isolation .    makes a wheel
-pip install --no-deps --no-build-isolation .  installs it at once
+pip install --no-deps --no-build-isolation .  installs it
 """
 
 import os
@@ -13,8 +13,8 @@ from torch.utils.cpp_extension import BuildExtension, CppExtension, CUDAExtensio
 
 ROOT = Path(__file__).resolve().parent
 
-PROCESSOR = PROCESSOR_VALUE  # the oldest that the code runs on, as -march names it
-GPUS = GPUS_VALUE  # as TORCH_CUDA_ARCH_LIST names them; "" for the CPU alone
+PROCESSOR = PROCESSOR_VALUE  # the oldest that runs the code, a value of -march
+GPUS = GPUS_VALUE  # a value of TORCH_CUDA_ARCH_LIST; "" for the CPU only
 CXX_FLAGS = CXX_FLAGS_VALUE
 NVCC_FLAGS = NVCC_FLAGS_VALUE
 LINK_FLAGS = LINK_FLAGS_VALUE
@@ -23,7 +23,7 @@ OPS = OPS_VALUE
 
 
 def extension(name, sources, cxx=(), nvcc=(), link=()):
-    """The compiled module of an op; cxx, nvcc, link: flags of its own."""
+    """Returns the extension of an op; cxx, nvcc, link: flags for this op only."""
     kernels = [source for source in sources if source.endswith(".cu")]
     if GPUS and kernels:
         cxx = ["-DWITH_CUDA", *cxx]
@@ -42,10 +42,10 @@ def extension(name, sources, cxx=(), nvcc=(), link=()):
 os.chdir(ROOT)
 if GPUS:
     os.environ["TORCH_CUDA_ARCH_LIST"] = GPUS
-CXX_FLAGS.append("-g0")  # Python's own flags may have -g, and add2 then 5.2 MB in place of 0.27
+CXX_FLAGS.append("-g0")  # Python's own flags may have -g: add2 has 5.2 MB with it, 0.27 without
 if PROCESSOR:
     CXX_FLAGS.append(f"-march={PROCESSOR}")
-# What NAME/compiled/__init__.py compares with what is there when it is imported.
+# NAME/compiled/__init__.py compares these values with the importing machine's.
 Path("NAME/compiled/built_for.py").write_text(
     f'PYTORCH = "{torch.__version__}"\nPROCESSOR = {PROCESSOR!r}\n'
 )

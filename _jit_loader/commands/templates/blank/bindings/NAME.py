@@ -1,6 +1,6 @@
 """The op NAME, a copy of x."""
 
-from bindings.shared.differentiable import differentiable
+from .shared.differentiable import differentiable
 
 
 # `saves`, such as saves=["x", "output"], names the tensors that the gradient needs.

@@ -1,6 +1,6 @@
 """The op NAME, x * x, element by element."""
 
-from bindings.shared.differentiable import differentiable
+from .shared.differentiable import differentiable
 
 
 # `saves`: the tensors that the gradient needs, names of arguments or "output".

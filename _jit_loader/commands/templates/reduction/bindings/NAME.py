@@ -2,7 +2,7 @@
 
 import torch
 
-from bindings.shared.differentiable import differentiable, loop_vmap
+from .shared.differentiable import differentiable, loop_vmap
 
 
 def result_like(x):

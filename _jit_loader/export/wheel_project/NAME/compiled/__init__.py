@@ -1,6 +1,6 @@
 """The compiled modules of NAME's ops.
 
-Raises an ImportError where PyTorch or the processor is not what they were compiled for.
+Its import raises an ImportError if they were compiled for another PyTorch or a newer processor.
 """
 
 import importlib
@@ -10,12 +10,12 @@ import torch
 from NAME.compiled.built_for import PROCESSOR, PYTORCH
 
 DEFINES = DEFINES_VALUE
-LEVELS = {"AVX512": "x86-64-v4", "AVX2": "x86-64-v3"}  # by what PyTorch says; all else is v2
+LEVELS = {"AVX512": "x86-64-v4", "AVX2": "x86-64-v3"}  # by PyTorch's names; all others are v2
 
 if torch.__version__ != PYTORCH:
     raise ImportError(
         f"NAME was compiled for PyTorch {PYTORCH}, and this is PyTorch {torch.__version__}: "
-        "install that one, or a wheel of NAME that was made with this one"
+        "install that PyTorch, or a wheel of NAME that was made with this one"
     )
 if PROCESSOR:
     _level = LEVELS.get(torch.backends.cpu.get_cpu_capability(), "x86-64-v2")
@@ -27,13 +27,14 @@ if PROCESSOR:
 
 
 def load_op(name, *, defines=None, on_load=None, **_):
-    """The compiled module of an op; the flags that jit_loader.load_op takes are in it already.
+    """Returns the compiled module of an op; it was compiled with the flags of its wrapper.
 
-    Raises an ImportError for a variant that is not.
+    Raises:
+        ImportError: the wheel does not have the variant with these macros.
     """
     if not isinstance(defines, dict | None) or _texts(defines or {}) != DEFINES.get(name, {}):
         raise ImportError(
-            f"NAME has {name} with the macros {DEFINES.get(name, {})} alone, not with {defines}"
+            f"NAME has {name} only with the macros {DEFINES.get(name, {})}, not with {defines}"
         )
     module = importlib.import_module(f"NAME.compiled.{name}")
     if on_load is not None:

@@ -1,0 +1,47 @@
+"""The imports of a wrapper: which modules they name, and whether a wheel has those modules."""
+
+import ast
+
+# A wheel's package has another name than bindings, no jit_loader, and its own namespace.
+NOT_IN_A_WHEEL = {
+    "bindings": "from {dots}NAME import ...",
+    "jit_loader": "from {dots}shared.loader import load_op\n"
+    "(bindings/shared/loader.py has the line: from jit_loader import load_op)",
+    "torch.ops.jit_loader": "getattr(torch.ops, NAMESPACE)\n"
+    "after: from {dots}shared.loader import NAMESPACE",
+}
+
+
+def imported_names(text, module):
+    """Returns the absolute names of the modules, or names in modules, that a wrapper imports.
+
+    module: the wrapper's name below bindings/, such as shared.differentiable.
+    """
+    package = ["bindings", *module.split(".")[:-1]]
+    names = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            origin = package[: len(package) - node.level + 1] if node.level else []
+            origin = ".".join([*origin, *filter(None, [node.module])])
+            names.update([origin, *(f"{origin}.{alias.name}" for alias in node.names)])
+    return names
+
+
+def check_for_wheel(text, module):
+    """Raises a ValueError if a wrapper uses a name that a wheel does not have."""
+    for node in ast.walk(ast.parse(text)):
+        used = set()
+        if isinstance(node, ast.Import):
+            used = {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            used = {node.module.partition(".")[0]}
+        elif isinstance(node, ast.Attribute):
+            used = {ast.unparse(node)}
+        for name in used & NOT_IN_A_WHEEL.keys():
+            advice = NOT_IN_A_WHEEL[name].format(dots="." * len(module.split(".")))
+            raise ValueError(
+                f"bindings/{module.replace('.', '/')}.py:{node.lineno}: `{ast.unparse(node)}` does "
+                f"not work in a wheel. Write: {advice}"
+            )
