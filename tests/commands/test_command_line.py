@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from _jit_loader.cache import cache_folder, pruning
-from _jit_loader.commands import doctor_checks as findings
+from _jit_loader.commands import doctor_checks
 from _jit_loader.commands.main import main
 from _jit_loader.key import machine, toolchain
 from _jit_loader.key.request import Request
@@ -232,7 +232,7 @@ def test_build_goes_on_after_a_failure(project, run_in):
     finished = run_in(project, "build", JIT_LOADER_QUIET="1")
     assert finished.returncode == 1
     assert finished.stderr.startswith("one: kernels/one_cpu.cpp:1: error: ")
-    assert finished.stdout == "1 of 2 built; not one\n"
+    assert finished.stdout == "built 1 of 2 ops; failed: one\n"
     assert [build["name"] for build in result_of(run_in(project, "list", "--json"))] == ["two"]
 
 
@@ -241,7 +241,7 @@ def test_build_survives_an_op_that_crashes(project, run_in):
     finished = run_in(project, "build", "--json")
     assert finished.returncode == 1
     one, two = json.loads(finished.stdout)
-    assert "one: the process that built it ended with -6" in one["error"]
+    assert "one: the build process ended with exit code -6" in one["error"]
     assert two["error"] is None
     assert two["compiled"]
 
@@ -369,12 +369,12 @@ def test_why_of_an_unknown_name(command, tiny, tmp_path, monkeypatch):
 
 @pytest.fixture
 def doctor(command, tiny):
-    """Runs doctor; returns its exit code and {subject: finding}."""
+    """Runs doctor; returns its exit code and {subject: check}."""
 
     def run():
         machine.this_machine.cache_clear()
         code, out, _ = command("doctor", "--json")
-        return code, {finding["subject"]: finding for finding in json.loads(out)}
+        return code, {check["subject"]: check for check in json.loads(out)}
 
     return run
 
@@ -388,7 +388,7 @@ def test_doctor_finds_nothing_wrong_here(doctor, tiny):
     assert not os.path.exists(cache_folder())  # in a cache of its own
 
 
-def test_doctor_prints_a_line_for_each_finding(command, doctor):
+def test_doctor_prints_a_line_for_each_check(command, doctor):
     _, found = doctor()
     _, out, _ = command("doctor")
     assert len(out.splitlines()) == len(found)
@@ -412,7 +412,7 @@ def test_doctor_without_a_compiler(command, doctor, monkeypatch):
 
 
 def test_doctor_without_ninja(doctor, monkeypatch):
-    monkeypatch.setattr(findings, "ninja_path", lambda: None)
+    monkeypatch.setattr(doctor_checks, "ninja_path", lambda: None)
     code, found = doctor()
     assert code == 1
     assert found["ninja"]["fix"] == "pip install ninja"
@@ -464,7 +464,7 @@ def test_doctor_with_a_cache_that_others_can_write(doctor, tiny):
 
 def test_doctor_without_cuda_is_content(doctor, monkeypatch):
     monkeypatch.setattr(toolchain, "why_no_cuda", lambda: "nvcc was not found; install it")
-    monkeypatch.setattr(findings, "_gpu_devices", lambda: [])
+    monkeypatch.setattr(doctor_checks, "_gpu_devices", lambda: [])
     code, found = doctor()
     assert code == 0
     assert found["CUDA"]["level"] == "ok"
@@ -473,7 +473,7 @@ def test_doctor_without_cuda_is_content(doctor, monkeypatch):
 
 def test_doctor_names_the_architectures_of_the_gpus(doctor, monkeypatch):
     monkeypatch.delenv("TORCH_CUDA_ARCH_LIST", raising=False)
-    monkeypatch.setattr(findings, "_gpu_devices", lambda: ["nvidia0", "nvidia1"])
+    monkeypatch.setattr(doctor_checks, "_gpu_devices", lambda: ["nvidia0", "nvidia1"])
     monkeypatch.setattr(machine, "gpu_architectures", lambda: ["9.0"])
     _, found = doctor()
     text = "2 GPUs of architecture 9.0; CUDA code is compiled for 9.0"

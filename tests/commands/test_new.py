@@ -22,6 +22,8 @@ COMMON = [
     *(
         "pyproject.toml",
         "tests/conftest.py",
+        "tests/support/extension.py",
+        "tests/support/mounts.py",
         "tests/support/warm_python.py",
         "examples/command_line.py",
     ),
@@ -79,13 +81,13 @@ def test_only_helpers_that_are_missing_are_added(new, tmp_path):
     new("first", "--like", "binary")
     before = files_below(tmp_path)
     _, out, _ = new("second", "--like", "binary")
-    assert "for all ops" not in out
+    assert "shared by all ops" not in out
     assert all("second" in path for path in files_below(tmp_path) - before)
     _, out, _ = new("third", "--like", "reduction")
     added = (
         f"kernels/shared/{name}" for name in ("partial_sums.h", "reduction.cuh", "reduction.h")
     )
-    assert f"for all ops: {', '.join(added)}\n" in out
+    assert f"new, shared by all ops: {', '.join(added)}\n" in out
 
 
 def test_helper_of_another_version_stays(new, tmp_path):
@@ -93,7 +95,7 @@ def test_helper_of_another_version_stays(new, tmp_path):
     helper = tmp_path / "kernels/shared/half.h"
     helper.write_text("// mine\n")
     _, out, _ = new("second")
-    assert "left as it is: kernels/shared/half.h" in out
+    assert "kept: kernels/shared/half.h" in out
     assert helper.read_text() == "// mine\n"
 
 
@@ -118,24 +120,24 @@ def test_project_that_tests_all_its_ops_gets_rows_for_them(new, tmp_path):
 
 BAD_NAMES = {
     "class": "keyword of Python",
-    "double": r"word of C\+\+",
-    "std": r"word of C\+\+",
-    "main": r"word of C\+\+",
-    "errno": r"word of C\+\+",  # a macro
-    "MyOp": "small letters.* such as 'my_op'",
+    "double": r"standard name of C\+\+",
+    "std": r"standard name of C\+\+",
+    "main": r"standard name of C\+\+",
+    "errno": r"standard name of C\+\+",  # a macro
+    "MyOp": "lower-case letters.* such as 'my_op'",
     "my-op": "such as 'my_op'",
     "my op": "such as 'my_op'",
-    "2d": "begins with a letter",
-    "_": "begins with a letter",
-    "é": "small letters",
-    "../x": "small letters",
+    "2d": "begin with a letter",
+    "_": "begin with a letter",
+    "é": "lower-case letters",
+    "../x": "lower-case letters",
     "shared": "bindings/shared/__init__.py",
     "kernels": "something else",  # a namespace
     "bindings": "something else",
     "op": "something else",  # would make a second class Op
     "half": "something else",
     "differentiable": "something else",
-    "module": r"word of C\+\+",
+    "module": r"standard name of C\+\+",
     "identity": "something else",  # would make a second struct Identity
     "forward": "something else",
     "torch": "something else",

@@ -59,7 +59,7 @@ def test_a_wrong_access_is_a_line_a_kernel_a_thread_and_an_address():
         "  by thread (104,0,0) in block (7,0,0)",
         "  Access to 0x7f9132800fa0 is out of bounds",
         "  and is 1 bytes after the nearest allocation at 0x7f9132800000 of size 4,000 bytes",
-        "  the same here 2 more times",
+        "  the same fault occurred here 2 more times",
     ]
 
 
@@ -83,7 +83,7 @@ def test_every_tools_first_fault(name, first, also):
 
 def test_calls_that_fail_after_a_kernels_fault_are_no_faults_of_their_own():
     assert "Program hit cudaErrorAssert" in log_of("device_assert")
-    assert [fault.what for fault in sanitizer.faults(log_of("device_assert"))] == ["Warp assert"]
+    assert [fault.message for fault in sanitizer.faults(log_of("device_assert"))] == ["Warp assert"]
 
 
 def test_source_lines_of_the_kernel_and_of_the_script(tmp_path):
@@ -99,7 +99,7 @@ def test_source_lines_of_the_kernel_and_of_the_script(tmp_path):
 def test_other_faults_are_counted_apart_from_the_same_one():
     both = log_of("write_past_the_end") + log_of("misaligned")
     assert sanitizer.report(sanitizer.faults(both), "/project").splitlines()[-2:] == [
-        "  the same here 2 more times",
+        "  the same fault occurred here 2 more times",
         "  and 1 more fault",
     ]
 
@@ -133,7 +133,7 @@ def test_a_fault_ends_with_1_and_the_log(check, tmp_path):
     assert code == 1
     assert out == "['--epochs', '1'] -lineinfo\n1\n", "the program's own words, and nothing else"
     assert "error: Invalid __global__ write of size 4 bytes" in err
-    (path,) = re.findall(r"all that compute-sanitizer said: (.+)", err)
+    (path,) = re.findall(r"full output of compute-sanitizer: (.+)", err)
     assert Path(path).read_text() == log_of("write_past_the_end")
     assert "--tool memcheck" in arguments
 
@@ -172,7 +172,7 @@ def test_a_program_that_was_not_checked_does_not_pass(check, tmp_path):
     (tmp_path / "program.py").write_text("")
     code, _, err, _ = check("no_gpu")
     assert code == 1
-    assert "was not checked: it has used no GPU" in err
+    assert "was not checked: it did not use a GPU" in err
 
 
 def test_a_sanitizer_that_fails_is_quoted():

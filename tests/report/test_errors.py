@@ -115,7 +115,7 @@ def test_error_in_a_header_of_others_names_the_line_that_led_there(tiny, tmp_pat
     first, second, third, fourth, *_ = _fails(tiny)
     assert first.startswith(f"tiny: {header}:1: error: ")
     assert second.startswith("  1 | template <class T> struct vector")
-    assert third == "  asked for in value.h:2"
+    assert third == "  required from value.h:2"
     assert fourth == "  2 | vector<int> v;"
 
 
@@ -223,7 +223,7 @@ def test_function_defined_twice(tiny):
     first, second, third, *_ = _fails(tiny)
     assert first == "tiny: value.h:2: error: multiple definition of `twice()'"
     assert second == "  2 | int twice() { return 1; }"
-    assert "has to be inline" in third
+    assert "must be inline" in third
 
 
 def test_module_of_another_name(tiny):
@@ -231,7 +231,7 @@ def test_module_of_another_name(tiny):
     tiny.write("module.cpp", text.replace("PyInit_tiny", "PyInit_another"))
     lines = _fails(tiny)
     assert "PyInit_tiny" in lines[0]
-    assert lines[1] == "  the name in PYBIND11_MODULE has to be TORCH_EXTENSION_NAME, or tiny"
+    assert lines[1] == "  the name in PYBIND11_MODULE must be TORCH_EXTENSION_NAME, or tiny"
 
 
 def test_library_that_is_not_found_when_it_is_loaded(tiny):
