@@ -124,7 +124,7 @@ class Request:
 
 # Python uses at most 200 characters after PyInit_. File names, with ".so", have at most 255.
 NAME_LIMITS = {"module": 200, "library": 252, "executable": 252}
-# Files of PyTorch, ninja and the store in a build's folder. An executable, which has no ".so", could
+# Files of PyTorch, ninja and the store in a build's folder. An executable has no ".so", so it could
 # have the name of one of them.
 FILES_OF_A_BUILD = ("lock", "build.ninja", "manifest.json", "own.json", "failure.json", "log")
 

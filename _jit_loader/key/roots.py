@@ -48,7 +48,7 @@ class Roots:
     def relative_text(self, text):
         """Returns a path, or a flag such as -I<folder>, with every root replaced by its name.
 
-        Other flags are unchanged: the value of -D and the folder of -rpath become part of the build.
+        Other flags are unchanged: the value of -D, or the folder of -rpath, is part of the build.
         """
         if not text.startswith(PATH_FLAGS):
             return text

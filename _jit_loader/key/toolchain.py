@@ -124,7 +124,10 @@ def packages_folder():
 
 
 def cpp_extension_path():
-    """Returns the path of torch.utils.cpp_extension, which chooses the flags; does not import it."""
+    """Returns the path of torch.utils.cpp_extension, which chooses the flags.
+
+    The module is not imported, because that is slow.
+    """
     return os.path.join(packages_folder(), "torch", "utils", "cpp_extension.py")
 
 

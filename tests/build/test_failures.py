@@ -324,3 +324,15 @@ def test_source_that_never_stops_changing(tiny):
     )
     with pytest.raises(RuntimeError, match=r"other\.cpp kept changing"):
         tiny.load()
+
+
+def test_error_of_a_modules_own_initialisation_is_not_one_of_the_cache(tiny):
+    text = (tiny.folder / "module.cpp").read_text()
+    raising = 'PyErr_SetObject(PyExc_OSError, Py_BuildValue("(is)", 13, "not for you"))'
+    tiny.write(
+        "module.cpp",
+        text.replace("return PyModule_Create(&definition)", f"{raising}; return nullptr"),
+    )
+    with pytest.raises(PermissionError) as error:
+        tiny.load()
+    assert error.value.strerror == "not for you"

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from _jit_loader.cache import cache_folder, pruning
 from _jit_loader.commands import doctor_checks
@@ -409,6 +410,22 @@ def test_doctor_without_a_compiler(command, doctor, monkeypatch):
     assert found["C++ compiler"]["level"] == "missing"
     assert "install g++" in found["C++ compiler"]["fix"]
     assert ". Fix: install g++" in command("doctor")[1]
+
+
+def test_doctor_with_an_open_quote_in_the_compilers_command(doctor, monkeypatch):
+    monkeypatch.setenv("CXX", 'g++ "')
+    code, found = doctor()
+    assert code == 1
+    assert found["C++ compiler"]["level"] == "missing"
+    assert found["C++ compiler"]["text"].startswith("the environment variable CXX: No closing quot")
+
+
+def test_doctor_with_an_open_quote_in_the_command_of_nvcc(doctor, monkeypatch):
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setenv("PYTORCH_NVCC", 'nvcc "')
+    _, found = doctor()
+    assert found["CUDA"]["level"] == "problem"
+    assert found["CUDA"]["text"].startswith("the environment variable PYTORCH_NVCC: No closing quo")
 
 
 def test_doctor_without_ninja(doctor, monkeypatch):
