@@ -87,11 +87,16 @@ def load_op(
         "extra_ldflags": list(extra_ldflags or ()),
     }
     folder = os.path.realpath(project or ops.project_of(caller, name))
-    if defines is None:
-        return ops.load_op(name, folder, flags, on_load, caller)
-    from _jit_loader.ops import variants
+    try:
+        if defines is None:
+            return ops.load_op(name, folder, flags, on_load, caller)
+        from _jit_loader.ops import variants
 
-    return variants.load(name, folder, flags, defines, on_load, caller)
+        return variants.load(name, folder, flags, defines, on_load, caller)
+    except Exception as error:
+        if ops.loading.explains_itself(error):
+            raise error.with_traceback(None) from None
+        raise
 
 
 def load_ipython_extension(shell: Any) -> None:

@@ -4,8 +4,6 @@ import contextlib
 import contextvars
 import os
 import time
-from collections.abc import Callable
-from typing import Any, NamedTuple
 
 from _jit_loader import loaded
 from _jit_loader.cache import check_trusted, is_in_a_cache
@@ -13,12 +11,11 @@ from _jit_loader.cache.memo import Memo
 from _jit_loader.key.question import memo_paths
 
 
-class Question(NamedTuple):
-    """A call of load that was recorded; see load."""
+class Question:
+    """The question of a load, which recording() has recorded; see load."""
 
-    kind: str
-    arguments: Any
-    requests: Callable
+    def __init__(self, kind, arguments, requests):
+        self.kind, self.arguments, self.requests = kind, arguments, requests
 
 
 class Recorded(Exception):
@@ -81,6 +78,13 @@ def load(name, kind, arguments, requests, form="module", verbose=False, title=No
     for observer in loaded.observers:
         observer.loaded(this, requests)
     return this
+
+
+def explains_itself(error):
+    """Tells whether the frames of the loader add nothing to an error: its message has the place."""
+    from _jit_loader.report.errors import ShownAlone
+
+    return isinstance(error, ShownAlone)
 
 
 def is_unchanged(kind, arguments):

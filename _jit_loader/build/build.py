@@ -37,8 +37,12 @@ from _jit_loader.system.threads import Workers
 TRIES = 3
 CACHE_ERRORS = (
     *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR),
-    *(errno.ENOSPC, errno.EDQUOT),
+    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG),
 )
+
+
+class _ModuleError(Exception):
+    """Carries the error of a module's own initialisation, past the handlers for the cache's."""
 
 
 def build(request, slot, contents, verbose):
@@ -56,6 +60,8 @@ def build(request, slot, contents, verbose):
         os.makedirs(cache_folder(), mode=0o700, exist_ok=True)
         check_trusted(cache_folder())
         result, build, compiled = _build_or_wait(request, slot, contents, note_before, verbose)
+    except _ModuleError as carrier:
+        raise carrier.__cause__ from None
     except OSError as error:
         if error.errno in CACHE_ERRORS or not os.path.isdir(cache_folder()):
             raise _explained(error, slot.folder) from error
@@ -119,7 +125,7 @@ def _try_to_build(request, slot, contents, before, careful, verbose):
             keep_as_failed(job)
             raise
         except OSError as error:
-            if os.path.isdir(slot.folder):
+            if os.path.isdir(folder):
                 raise
             raise InputsChanged([folder]) from error  # somebody has deleted the cache
 
@@ -201,8 +207,8 @@ def _publish(job, slot, recorder, records, before, manifest):
             # PyTorch's OSError names the library only.
             text = f"error: cannot be loaded: {error.__cause__ or error}"
             raise failed(job, recorder, records, before, [text], ours) from None
-        keep_as_failed(job)  # the objects are good: the module itself raises the error
-        raise
+        keep_as_failed(job)  # the objects are good
+        raise _ModuleError from error
     build = Build(os.path.join(slot.folder, build_key), request)
     # First of all: another thread that finds the build must not open it a second time.
     opened = loaded.adopt(build.library, opened)
@@ -213,8 +219,11 @@ def _publish(job, slot, recorder, records, before, manifest):
 
 def _explained(error, folder):
     """Returns an error of the cache folder with advice."""
+    advice = (
+        "raise the limit on the size of files, for example with: ulimit -f unlimited"
+        if error.errno == errno.EFBIG
+        else "make room there, or name another folder in the environment variable JIT_LOADER_CACHE"
+    )
     return OSError(
-        error.errno,
-        f"the cache folder {folder} cannot be written ({error.strerror}); make room there, or "
-        "name another folder in the environment variable JIT_LOADER_CACHE",
+        error.errno, f"the cache folder {folder} cannot be written ({error.strerror}); {advice}"
     )

@@ -4,7 +4,6 @@ A hit compares stats and reads no file. A stat stands for a content only if it i
 that was hashed when the memo was written, and old enough that a later change must show in it.
 """
 
-import collections.abc
 import itertools
 import marshal
 import os
@@ -153,8 +152,8 @@ class Memo:
         return _Known(self) if self._checksum in (None, _checksum(rest)) else {}
 
 
-class _Known(collections.abc.Mapping):
-    """Implements Memo.known(): it makes a value on request, for the sake of Memo's columns."""
+class _Known:
+    """Implements Memo.known(): a mapping that makes its values on request, see Memo."""
 
     def __init__(self, memo):
         self._stamps, self._digests = memo.stamps, memo.digests
@@ -166,18 +165,19 @@ class _Known(collections.abc.Mapping):
             if self._digests[start : start + DIGEST_BYTES] != bytes(DIGEST_BYTES)
         }
 
-    def __getitem__(self, path):
-        start = self._starts[path]
+    def get(self, path):
+        """Returns (stamp, digest), None for a path whose stat stands for no content."""
+        start = self._starts.get(path)
+        if start is None:
+            return None
         file_stamp = struct.unpack_from("4q", self._stamps, start // DIGEST_BYTES * 32)
         if file_stamp[0] < 0:
-            raise KeyError(path)
+            return None
         return file_stamp, self._digests[start : start + DIGEST_BYTES].hex()
 
-    def __iter__(self):
-        return (path for path in self._starts if path in self)
-
-    def __len__(self):
-        return sum(1 for _ in self)
+    def items(self):
+        values = ((path, self.get(path)) for path in self._starts)
+        return [(path, value) for path, value in values if value is not None]
 
 
 def _checksum(body):

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 
-from _jit_loader.system.threads import SIGNAL_DELAY_SECONDS, ended_with_group
+from _jit_loader.system.threads import SIGNAL_DELAY_SECONDS, ended_with_group, kill_session
 
 # Held while a fork by another thread would do harm: the child would inherit both ends of a new
 # pipe, so that the reader waits for the child's end as well; or a module's import lock, whose
@@ -45,17 +45,18 @@ def start(command, **options):
 def run(command, env=None, check=False):
     """Runs a command without input, and returns a subprocess.CompletedProcess with bytes.
 
-    The process is killed if the wait is interrupted, or the build that this thread works for.
+    The process is killed if the wait is interrupted, or if the Workers of this thread are stopped.
     """
-    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with start(command, env=env, **pipes) as process, ended_with_group(process):
+    options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    options |= {"env": env, "start_new_session": True}  # a wrapper's compiler is killed with it
+    with start(command, **options) as process, ended_with_group(process):
         try:
             while True:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     stdout, stderr = process.communicate(timeout=SIGNAL_DELAY_SECONDS)
                     break
         except BaseException:
-            process.kill()
+            kill_session(process)
             raise
     result = subprocess.CompletedProcess(command, process.returncode, stdout, stderr)
     if check:

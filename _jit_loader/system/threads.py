@@ -6,6 +6,8 @@ end because their child processes are killed.
 
 import concurrent.futures
 import contextlib
+import os
+import signal
 import threading
 
 # Python runs a signal handler between two instructions of the main thread. A system call that
@@ -17,6 +19,12 @@ _thread = threading.local()
 
 class Interrupted(Exception):
     """The build that a thread works for has ended by an error or an interrupt."""
+
+
+def kill_session(process):
+    """Kills a child process that leads a session, and the processes that it has started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 class Workers:
@@ -71,7 +79,7 @@ class _Group:
         with self._lock:
             self._stopped = True
             for process in self._processes:
-                process.kill()
+                kill_session(process)
 
     @contextlib.contextmanager
     def holding(self, process):
@@ -80,7 +88,7 @@ class _Group:
             with self._lock:
                 self._processes.add(process)
                 if self._stopped:
-                    process.kill()
+                    kill_session(process)
             try:
                 yield
             finally:

@@ -65,7 +65,12 @@ def load(
 
         return [Request(**options)]
 
-    return _load("load", options, requests, arguments)
+    try:
+        return _load("load", options, requests, arguments)
+    except Exception as error:
+        if loading.explains_itself(error):
+            raise error.with_traceback(None) from None
+        raise
 
 
 def load_inline(
@@ -116,7 +121,12 @@ def load_inline(
         sources = inline.write_sources(inline.source_texts(**texts))
         return [Request(**options, sources=sources, project=inline.folder())]
 
-    return _load("load_inline", [options, texts], requests, arguments)
+    try:
+        return _load("load_inline", [options, texts], requests, arguments)
+    except Exception as error:
+        if loading.explains_itself(error):
+            raise error.with_traceback(None) from None
+        raise
 
 
 def install() -> None:

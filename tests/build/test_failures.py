@@ -336,3 +336,18 @@ def test_error_of_a_modules_own_initialisation_is_not_one_of_the_cache(tiny):
     with pytest.raises(PermissionError) as error:
         tiny.load()
     assert error.value.strerror == "not for you"
+
+
+@pytest.mark.parametrize("load", ["load", "load_inline"])
+def test_traceback_of_a_compile_error_ends_at_the_users_line(tiny, load):
+    tiny.write("other.cpp", "int broken(;")
+    with pytest.raises(jit_loader.CompileError) as caught:
+        if load == "load":
+            tiny.load()
+        else:
+            jit_loader.load_inline("tiny", "int broken(;", no_implicit_headers=True)
+    frames = [entry.name for entry in caught.traceback]
+    assert frames[-1] == load, "one frame of the loader"
+    assert len([entry for entry in caught.traceback if "_jit_loader" in str(entry.path)]) == 1
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__

@@ -168,7 +168,7 @@ def test_hit_where_a_system_header_is_not_to_be_read(tiny, tmp_path, monkeypatch
 
 
 def _is_below(folder):
-    return lambda inputs, path: path.startswith(str(folder))
+    return lambda path: path.startswith(str(folder))
 
 
 def test_hit_in_a_copy_of_the_cache(tiny, tmp_path, monkeypatch):

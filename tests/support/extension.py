@@ -37,7 +37,12 @@ exec {compiler} "$@"
 """
 
 # What the arguments of a step look like to the shell.
-STEPS = {"compilation": '*" -c "*', "link": '*.o" "*"-shared "*'}
+STEPS = {
+    "compilation": '*" -c "*',
+    "link": '*.o" "*"-shared "*',
+    "stubs": '*" -nostdlib "*',
+    "query": '*" -print-prog-name="*',
+}
 
 fork = multiprocessing.get_context("fork")
 
