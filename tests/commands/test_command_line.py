@@ -1,4 +1,4 @@
-"""python -m jit_loader: what a person relies on in each command."""
+"""python -m jit_loader: the behaviour and the output of each command."""
 
 import json
 import os
@@ -45,7 +45,7 @@ def command(capsys):
 
 @pytest.fixture
 def project(tmp_path, monkeypatch):
-    """A project with the ops one and two; two's wrapper asks for a flag of its own."""
+    """A project with the ops one and two; two's wrapper requests another flag."""
     monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
     folder = tmp_path / "project"
     for name in ("one", "two"):
@@ -64,7 +64,7 @@ def write(path, text):
 
 @pytest.fixture
 def run_in(python):
-    """Runs a command as a user does, in a process of its own."""
+    """Runs a command as a user does, in another process."""
 
     def run(folder, *arguments, **environment):
         environment = {"JIT_LOADER_QUIET": "0", **environment}
@@ -142,8 +142,8 @@ def test_list_of_an_empty_cache(command, tiny):
     assert command("list")[:2] == (0, f"0 builds, 0 B on the disk, in {cache_folder()}\n")
 
 
-def test_reader_that_has_seen_enough():
-    """As head."""
+def test_reader_that_closes_the_pipe():
+    """head does."""
     read, write = os.pipe()
     os.close(read)
     command = [sys.executable, "-m", "jit_loader", "list"]
@@ -179,7 +179,7 @@ def test_prune_alone_applies_the_limit(command, tiny, monkeypatch):
 
 
 @pytest.mark.parametrize("option", [["--max-size", "2 potatoes"], ["--max-age", "30"]])
-def test_prune_refuses_what_is_no_quantity(command, capsys, option):
+def test_prune_refuses_other_texts_than_quantities(command, capsys, option):
     with pytest.raises(SystemExit):
         command("prune", *option)
     assert f"{option[1]!r} is not a" in capsys.readouterr().err
@@ -249,7 +249,7 @@ def test_build_survives_an_op_that_crashes(project, run_in):
 
 def test_compilers_of_all_builds_together_are_bounded(project, run_in, tmp_path):
     counter = tmp_path / "bin" / "c++"
-    # The first waits for a second, which comes late where the machine has other work to do.
+    # The first compiler waits for a second one, which starts late on a busy machine.
     write(
         counter,
         '#!/bin/sh\ncase "$*" in *" -c "*) d=$(dirname "$0")/now; mkdir -p $d; touch $d/$$; i=0;'
@@ -323,7 +323,7 @@ def test_why_of_an_op(project, run_in):
         "two: environment variables: CC was not set, is gcc",
         "two: kernels/two_cpu.cpp changed",
     ]
-    assert len(result_of(run_in(project, "list", "--json"))) == 1  # it has built nothing
+    assert len(result_of(run_in(project, "list", "--json"))) == 1  # why has built nothing
 
 
 def test_why_of_an_extension_in_the_cache(command, tiny, tmp_path, monkeypatch):
@@ -340,7 +340,7 @@ def test_why_of_an_extension_in_the_cache(command, tiny, tmp_path, monkeypatch):
 
 
 def test_why_after_going_back(command, tiny, tmp_path, monkeypatch):
-    """The last load has found a build that is not the newest."""
+    """The last load found a build that is not the newest."""
     monkeypatch.chdir(tmp_path)
     for value in (1, 2, 1):
         tiny.write("value.h", f"#define VALUE {value}\n")
@@ -351,7 +351,7 @@ def test_why_after_going_back(command, tiny, tmp_path, monkeypatch):
     assert command("why", "tiny")[1] == "tiny: value.h changed\n"
 
 
-def test_why_of_what_another_version_of_the_loader_has_built(command, tiny, monkeypatch):
+def test_why_of_a_build_of_another_version_of_the_loader(command, tiny, monkeypatch):
     tiny.load()
     describe = Request._describe
     monkeypatch.setattr(Request, "_describe", lambda self: {**describe(self), "row": None})
@@ -385,8 +385,8 @@ def test_doctor_finds_nothing_wrong_here(doctor, tiny):
     assert code == 0
     assert {"Python", "PyTorch", "ninja", "C++ compiler", "GPU", "cache"} <= set(found)
     assert found["compile .cpp"]["level"] == "ok"
-    assert "doctor_cpp.cpp" in tiny.compiled()  # for real
-    assert not os.path.exists(cache_folder())  # in a cache of its own
+    assert "doctor_cpp.cpp" in tiny.compiled()  # doctor has compiled it
+    assert not os.path.exists(cache_folder())  # doctor uses a temporary cache
 
 
 def test_doctor_prints_a_line_for_each_check(command, doctor):
@@ -479,7 +479,7 @@ def test_doctor_with_a_cache_that_others_can_write(doctor, tiny):
     assert found["cache"]["fix"].startswith(f"chmod go-w {cache_folder()}")
 
 
-def test_doctor_without_cuda_is_content(doctor, monkeypatch):
+def test_doctor_accepts_a_machine_without_cuda(doctor, monkeypatch):
     monkeypatch.setattr(toolchain, "why_no_cuda", lambda: "nvcc was not found; install it")
     monkeypatch.setattr(doctor_checks, "_gpu_devices", lambda: [])
     code, found = doctor()

@@ -1,4 +1,4 @@
-"""new: the files of an op, which work at once, in this project, another one, or an empty folder."""
+"""new writes the files of an op, which work in this project, another one, or an empty folder."""
 
 import os
 import re
@@ -17,7 +17,7 @@ from tests.support.formatting import assert_formatted
 ROOT = Path(__file__).resolve().parents[2]
 OPS = {kind: f"my_{kind}" for kind in new_op.KINDS}
 
-# What a project like this one has for all its ops.
+# Files of this project that test all of its ops.
 COMMON = [
     *(
         "pyproject.toml",
@@ -43,7 +43,7 @@ def files_below(folder):
 
 @pytest.fixture
 def new(tmp_path, monkeypatch, capsys):
-    """new("--like", "binary", "mul2"): exit code, stdout and stderr, run in an empty folder."""
+    """new("--like", "binary", "mul2") returns exit code, stdout and stderr; the folder is empty."""
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments):
@@ -173,7 +173,7 @@ def test_existing_files_are_refused_before_anything_is_written(new, tmp_path, pa
     assert files_below(tmp_path) == {path}
 
 
-def test_nothing_is_left_where_not_all_can_be_written(new, tmp_path):
+def test_nothing_is_left_if_not_all_can_be_written(new, tmp_path):
     (tmp_path / "tests").touch()
     code, _, err = new("mine")
     assert code == 1
@@ -193,7 +193,7 @@ def test_files_are_formatted(tmp_path, name):
     assert_formatted(tmp_path)
 
 
-# The ops are built as one extension, in a third of the time: most of it goes into their headers.
+# The ops are built as one extension, which takes a third of the time: headers take most of it.
 
 BINDING = """\
 #define forward {name}_forward
@@ -233,7 +233,7 @@ jit_loader.load_op = load_part
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
-    """Ops of all kinds in a folder that was empty."""
+    """Ops of all kinds in a new folder."""
     folder = tmp_path_factory.mktemp("project")
     for kind, name in OPS.items():
         new_op.NewOp(name, kind, str(folder)).write()
@@ -257,7 +257,7 @@ def test_kernels_compile_with_nvcc(project, tmp_path):
 
 
 def test_tests_of_new_ops_pass(project):
-    """Their own, and what a project like this one asks of all its ops: gradcheck is in both."""
+    """Runs the tests of each op, and those of this project for all ops; both have gradcheck."""
     (project / "conftest.py").write_text(CONFTEST)
     for path in COMMON:
         (project / path).parent.mkdir(parents=True, exist_ok=True)

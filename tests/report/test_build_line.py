@@ -1,4 +1,4 @@
-"""What a person sees: one line that says why, and nothing when there is nothing to say."""
+"""The build line: one line for each build, with its reason, and no line for a hit."""
 
 import json
 import os
