@@ -280,7 +280,7 @@ def test_installed_loader_serves_somebody_elses_project(tmp_path):
 
 
 def test_cpp_library_of_the_process_is_linked_if_g_plus_plus_lacks_it(tmp_path, monkeypatch):
-    """Such a g++ would link libstdc++.a, and the first number in a message would end the process."""
+    """Such a g++ would link libstdc++.a, and the first number in a message crash the process."""
     project = write_project(tmp_path / "project")
     (project / "kernels" / "answer_cpu.cpp").write_text(
         "#include <sstream>\nlong answer() { std::ostringstream text; text << 42; "
