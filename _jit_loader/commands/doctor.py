@@ -25,5 +25,5 @@ def run(options):
 
 def row(check):
     """Returns the level, subject and text of a check, on one line each."""
-    text = check.text if check.fix is None else f"{check.text}. Fix: {check.fix}"
+    text = check.text if check.fix is None else f"{check.text.rstrip('.')}. Fix: {check.fix}"
     return [check.level, check.subject, " ".join(text.split())]

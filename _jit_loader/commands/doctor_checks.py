@@ -191,7 +191,8 @@ def _host_compiler(nvcc):
         return Check("host compiler", PROBLEM, str(error), CLOSE_QUOTE)
     host = toolchain.find_program(name)
     if host is None:
-        return Check("host compiler", PROBLEM, f"{name} was not found on PATH", f"install {name}")
+        fix = "install gcc, or name another compiler in CC"
+        return Check("host compiler", PROBLEM, f"{name!r} was not found on PATH", fix)
     version = _first_line(host, "--version")
     succeeded, _, stderr = _run(
         nvcc, "-ccbin", host, "-E", "-x", "cu", os.devnull, "-o", os.devnull
