@@ -1,6 +1,6 @@
-"""compile_commands.json in a project's folder: by it clangd, and editors with it, know the files.
+"""compile_commands.json in a project's folder, for clangd and the editors that use it.
 
-The commands are ninja's own words for them (ninja -t compdb).
+ninja writes the commands (ninja -t compdb).
 """
 
 import contextlib
@@ -15,17 +15,17 @@ from _jit_loader.system.processes import run
 
 NAME = "compile_commands.json"
 
-# What an editor has no use for: it would write these files.
+# clangd would write these files.
 DEPFILE_FLAGS = (
     r" (?:-MD|--generate-dependencies-with-compile) (?:-MF|--dependency-output) \$out\.d"
 )
 
 
 def update_compile_commands(request, ninja_file, folder):
-    """Puts an op's commands among those of its project's other ops; leaves the file if it has them.
+    """Replaces an op's commands in the file of its project, if they differ.
 
-    Only ops have it, as kernels/ and bindings/ have them: who calls load awaits no new file. Of an
-    op's variants there are many, and an editor knows each file by one command: the op's own.
+    Only ops have the file: a caller of load expects no new file. Variants do not change it, because
+    an editor takes one command per source: that of the plain op.
 
     folder: private to this build.
     """
@@ -36,7 +36,7 @@ def update_compile_commands(request, ninja_file, folder):
     path = os.path.join(request.project, NAME)
     with contextlib.suppress(OSError), _locked(request.project):
         if os.path.islink(path):
-            return  # to what another build system makes
+            return  # made by another build system
         text = _read(path)
         others = _entries(text)
         if others is None:
@@ -56,7 +56,7 @@ def _commands(request, ninja_file, folder):
     command = [ninja_path() or "ninja", "-C", folder, "-f", path, "-t", "compdb"]
     found = run(command, check=True).stdout
     os.unlink(path)
-    # ninja prints the folder that it enters.
+    # ninja first prints the folder that it enters.
     entries = json.loads(os.fsdecode(found[found.index(b"[\n") :]))
     return [
         {
@@ -76,7 +76,7 @@ def _is_stale(entry, request):
 
 
 def _entries(text):
-    """Those in a file's text; None where it is no list of them, and is to stay as it is."""
+    """Returns the entries of a file's text, None if it has another form and must not be changed."""
     try:
         entries = json.loads(text or "[]")
     except ValueError:
@@ -95,7 +95,7 @@ def _read(path):
 
 @contextlib.contextmanager
 def _locked(folder):
-    """Builds of several ops end at the same time; none may lose another's commands."""
+    """Locks the folder: builds that end at the same time must not lose each other's commands."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -1,4 +1,4 @@
-"""Runs ninja: progress while it works, its output as text, and no compiler left behind."""
+"""Runs ninja, reports its progress, and leaves no compiler behind."""
 
 import contextlib
 import os
@@ -16,11 +16,11 @@ from _jit_loader.system.processes import start
 
 STATUS = "@jit_loader@ "
 
-# Waits until it is watched: whoever is killed before that leaves no ninja.
+# Waits for the watcher: if this process is killed before, no ninja starts.
 START = 'read word && exec "$@" </dev/null'
-# Reads a pipe that this process writes to. It ends without a word when this process was killed,
-# however that was; ninja is then told to stop, and stops its compilers. (A process that was forked
-# off during the build holds the pipe as well: then they are stopped when that has ended, too.)
+# Reads a pipe that this process writes to. If the pipe ends without a word, this process was killed:
+# then ninja gets SIGTERM, and stops its compilers. (A process that was forked during the build holds
+# the pipe too: then the compilers are stopped when it has ended as well.)
 WATCHER = 'read word || kill -TERM "$0"'
 
 
@@ -33,9 +33,9 @@ class NinjaResult(NamedTuple):
 
 
 def ninja_path():
-    """ninja from the Python package, where PATH may not lead when an environment is not activated.
+    """Returns the path of ninja: the Python package's, else the one on PATH; None without.
 
-    An older ninja on PATH would do as well; one of the two has to be there.
+    The folder of the package is not on PATH if its environment is not activated.
     """
     try:
         import ninja
@@ -46,10 +46,11 @@ def ninja_path():
 
 
 def run_ninja(folder, on_started, on_finished, verbose=False):
-    """Builds the default target of folder/build.ninja; on_finished(output name) after each.
+    """Builds the default target of folder/build.ninja, and returns a NinjaResult.
 
-    on_started(): called while the compilers work; they are stopped where it raises an error.
-    verbose: prints what the compilers print.
+    on_started(): called while the compilers work; an error in it stops them.
+    on_finished(output): called after each step.
+    verbose: print the output of the compilers.
     """
     process = start(
         ["/bin/sh", "-c", START, "sh", ninja_path() or "ninja", "-j", str(parallel_jobs())],
@@ -65,7 +66,7 @@ def run_ninja(folder, on_started, on_finished, verbose=False):
     try:
         with process.stdout, _watched(process):
             with contextlib.suppress(BrokenPipeError), process.stdin as pipe:
-                pipe.write(b"start\n")  # to one that was killed: its exit code says it
+                pipe.write(b"start\n")  # if it was killed, its exit code tells
             on_started()
             for line in _lines(process.stdout.fileno()):
                 if line.startswith(STATUS):
@@ -85,7 +86,7 @@ def run_ninja(folder, on_started, on_finished, verbose=False):
 
 
 def _lines(descriptor):
-    """The lines that are written to a pipe, without their ends, each as soon as it is there."""
+    """Yields the lines that are written to a pipe, each as soon as it is complete."""
     poll = select.poll()
     poll.register(descriptor)
     pending = b""
@@ -118,7 +119,7 @@ def _watched(process):
 
 
 def stop_session(process):
-    """Ends ninja and its compilers, each of which ninja has put into a process group of its own."""
+    """Ends ninja and its compilers. ninja puts each compiler into its own process group."""
     process.send_signal(signal.SIGINT)
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(timeout=0.5)

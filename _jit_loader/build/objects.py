@@ -1,4 +1,4 @@
-"""Compiled objects with a record of all that went into each, to be used again when that fits."""
+"""Compiled objects of earlier builds, with a record of the inputs of each."""
 
 import contextlib
 import os
@@ -10,18 +10,18 @@ from _jit_loader.cache.store import fits
 from _jit_loader.cache.store import own_differences
 
 RECORD = ".json"
-CANDIDATES = 16  # records tried per object: the newest, each costs 0.3 ms to read
+CANDIDATES = 16  # the newest records that are tried per object; each takes 0.3 ms to read
 
 
 class ObjectStore:
-    """The objects of earlier builds of one name, whatever their flags."""
+    """The objects of earlier builds of one name, with any flags."""
 
     def __init__(self, name_folder, roots, programs, contents):
         self._name_folder = name_folder
         self._roots, self._programs, self._contents = roots, programs, contents
 
     def newest(self, output):
-        """[(path of the object, its record)] of one object, the newest first."""
+        """Returns [(path, record)] of one object, the newest first."""
         found = {}
         for slot in _subfolders(self._name_folder):
             for folder in _subfolders(slot.path):
@@ -36,10 +36,10 @@ class ObjectStore:
         return [(path, record) for path, record in records if record is not None]
 
     def take(self, output, command_key, target_folder, known, careful):
-        """Links an object that may still fit into the folder; returns its record, None without one.
+        """Links an object that may fit into the folder, and returns its record; None without one.
 
-        known: what newest(output) returned. careful: whether to look at once at what still_fits()
-        looks at, else by the user's own files alone.
+        known: the result of newest(output). careful: compare all inputs, as still_fits() does; else
+        the user's own files only.
         """
         target = os.path.join(target_folder, output)
         for path, record in known:
@@ -53,22 +53,21 @@ class ObjectStore:
                 if not careful or self.still_fits(record, target):
                     return record
             except OSError:
-                pass  # somebody removes that build
-            # What is left here may be a link: the next candidate would be copied into a published
-            # object.
+                pass  # another process removes that build
+            # A link may be left: the next candidate would be copied into a published object.
             for rest in (target, target + RECORD):
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(rest)
         return None
 
     def still_fits(self, record, path):
-        """Whether an object is whole and nothing of what went into it has changed."""
-        whole = read_digest(path) == record["object"]
-        return whole and fits(record, self._roots, self._programs, self._contents)
+        """Tells whether an object is complete and none of its inputs has changed."""
+        complete = read_digest(path) == record["object"]
+        return complete and fits(record, self._roots, self._programs, self._contents)
 
 
 def write_record(path, record):
-    """Puts the record of an object beside it."""
+    """Writes the record of an object beside it."""
     write_checked(path + RECORD, record)
 
 

@@ -1,4 +1,4 @@
-"""Puts a finished build in its place: whole, on the disk, in one rename."""
+"""Publishes a build: complete, synced to the disk, by one rename."""
 
 import errno
 import os
@@ -15,22 +15,22 @@ LEFTOVERS = (".ninja_log", ".ninja_deps", "lock", CLOCK, stubs.FOLDER)
 
 
 def publish(folder, manifest, published, contents):
-    """Renames the private folder to published.folder; a whole build that is there already stays."""
+    """Renames the private folder to published.folder. A complete build that exists there stays."""
     write_checked(os.path.join(folder, MANIFEST), manifest)
     own = {path: manifest["files"][path] for path in manifest["own"]}
     write_checked(os.path.join(folder, OWN_FILES), own)
     for entry in list(os.scandir(folder)):
         if entry.name in LEFTOVERS:
             os.unlink(entry.path)
-        elif entry.is_file() and entry.stat().st_nlink == 1:  # the others were published before
+        elif entry.is_file() and entry.stat().st_nlink == 1:  # files with more links were published before
             _sync(entry.path)
     slot_folder = os.path.dirname(published.folder)
-    os.chmod(folder, os.stat(slot_folder).st_mode & 0o777)  # mkdtemp made it for this user alone
+    os.chmod(folder, os.stat(slot_folder).st_mode & 0o777)  # mkdtemp makes it private
     _sync(folder)
     try:
         os.rename(folder, published.folder)
     except OSError as error:
-        if not _is_whole(published, contents):
+        if not _is_complete(published, contents):
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
             os.rename(published.folder, tempfile.mkdtemp(prefix=".damaged-", dir=slot_folder))
@@ -38,7 +38,7 @@ def publish(folder, manifest, published, contents):
     _sync(slot_folder)
 
 
-def _is_whole(build, contents):
+def _is_complete(build, contents):
     manifest = read_manifest(build.folder)
     return manifest is not None and contents.digest(build.library) == manifest["library"]
 

@@ -1,4 +1,4 @@
-"""Why something is built: what differs from the last build of it."""
+"""The reasons for a build: the differences from the last one."""
 
 from _jit_loader.cache.builds import manifests
 from _jit_loader.cache.store import differences
@@ -9,7 +9,7 @@ from _jit_loader.report.reasons import THE_LOADER, WORDS, change_texts, request_
 
 
 def why_built(slot, programs, contents):
-    """'kernels/add2.cu changed', 'first build', 'C++ flags changed', ..."""
+    """Returns 'kernels/add2.cu changed', 'first build', 'C++ flags changed', ..."""
     manifest = slot.last_manifest()
     if manifest is None:
         last = _last_of_name(slot)
@@ -19,7 +19,7 @@ def why_built(slot, programs, contents):
         changed = [key for key in new if old.get(key) != new[key]] or [THE_LOADER]
         return f"{', '.join(WORDS.get(key, key) for key in changed)} changed"
     roots = slot.request.roots
-    # To look at all of PyTorch's headers as well would take 30 ms.
+    # To compare all of PyTorch's headers takes 30 ms.
     changes = change_texts(own_differences(manifest, roots, contents)) or change_texts(
         differences(manifest, roots, programs, contents)
     )
@@ -29,7 +29,7 @@ def why_built(slot, programs, contents):
 
 
 def all_reasons(slot, programs, contents):
-    """Every difference from the last build, a line each; [] where a build fits."""
+    """Returns a line for each difference from the last build; [] if a build fits."""
     roots = slot.request.roots
     if any(fits(manifest, roots, programs, contents) for _, manifest in slot.manifests()):
         return []
@@ -38,7 +38,7 @@ def all_reasons(slot, programs, contents):
         return ["it has never been built"]
     old, new = last["request"], slot.request.description
     files = change_texts(differences(last, roots, programs, contents))
-    if old["PyTorch"] != new["PyTorch"]:  # which says it for its 5,000 headers
+    if old["PyTorch"] != new["PyTorch"]:  # one line for its 5,000 headers
         files = [line for line in files if not line.startswith("<packages>/torch/")]
     asked = [line for key in new for line in request_changes(key, old.get(key), new[key])]
     return [*asked, *files] or [f"{THE_LOADER} changed"]
@@ -53,7 +53,7 @@ def all_reasons(slot, programs, contents):
 
 
 def _last_of_name(slot):
-    """The manifest of the newest build of that name and variant, whatever else was asked for."""
+    """Returns the manifest of the newest build of the same name and variant, with any flags."""
     variant = slot.request.description.get("variant")
     found = (
         manifest

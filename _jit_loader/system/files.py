@@ -4,7 +4,7 @@ import os
 
 
 def plain_path(path):
-    """The path without '..', unless a symlink makes that another file."""
+    """Returns the path without '..', unless a symlink makes that another file."""
     normal = os.path.normpath(path)
     if normal != path and ".." in path and not _same_file(normal, path):
         return path
@@ -14,11 +14,12 @@ def plain_path(path):
 def _same_file(one, other):
     try:
         return os.path.samefile(one, other)
-    except (OSError, ValueError):  # no path has a null byte, a name in a source may
+    except (OSError, ValueError):  # a name in a source may have a null byte, a path cannot
         return False
 
 
 def read_text(path):
+    """Returns the text of a file, with replacement characters; '' if it cannot be read."""
     try:
         with open(path, errors="replace") as file:
             return file.read()

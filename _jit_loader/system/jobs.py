@@ -1,4 +1,4 @@
-"""How many compilers may run at once: as the cores, the memory and the container allow."""
+"""The number of compilers that may run at a time: by the cores, the memory and the container."""
 
 import contextlib
 import os
@@ -13,9 +13,9 @@ ROOT = "/"  # of /proc and /sys
 
 
 def parallel_jobs():
-    """$MAX_JOBS, else one for each core that this process may use and each 3 GB of free memory.
+    """Returns $MAX_JOBS, else one job per core of this process and per 3 GB of free memory.
 
-    Of a build beside others in this process: its part.
+    Builds that run at the same time in one process share the jobs.
     """
     return max(1, _all_jobs() // at_once())
 
@@ -37,14 +37,14 @@ def _available_memory():
 
 
 def _control_groups():
-    """Yields the folders of the groups that this process is in, from the innermost outwards.
+    """Yields the folders of this process's control groups, from the innermost outwards.
 
-    A limit of an outer group holds for all within. In a container the group's path may be the
-    host's, which is not visible here; the container's own group is then the root that is.
+    The limit of an outer group applies to all inside. In a container the path may be the host's,
+    which is not visible: then the visible root is the container's own group.
     """
     for line in _read("proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
-        for controller in controllers.split(","):  # version 2 has one line, which names none
+        for controller in controllers.split(","):  # version 2 has one line without names
             if controller not in ("", "cpu", "memory"):
                 continue
             while True:
@@ -55,7 +55,7 @@ def _control_groups():
 
 
 def _cores_of(group):
-    """The cores that a group may use, which need be no whole number; None without a limit."""
+    """Returns the cores that a group may use, possibly a fraction; None without a limit."""
     limit = _read(f"{group}/cpu.max").split() or [
         _read(f"{group}/cpu.cfs_quota_us").strip(),
         _read(f"{group}/cpu.cfs_period_us").strip(),
@@ -64,14 +64,14 @@ def _cores_of(group):
 
 
 def _memory_left_in(group):
-    """The bytes that a group may still take; None without a limit."""
+    """Returns the bytes that a group may still take; None without a limit."""
     for limit_name, used_name in (
         ("memory.max", "memory.current"),
         ("memory.limit_in_bytes", "memory.usage_in_bytes"),
     ):
         limit, used = _read(f"{group}/{limit_name}"), _read(f"{group}/{used_name}")
         if limit.strip().isdigit() and used.strip().isdigit():
-            # What has been read from files is counted, and given back when memory is short.
+            # The file cache is counted too, and freed if memory is short.
             cached = re.search(
                 r"^(?:total_)?inactive_file (\d+)$", _read(f"{group}/memory.stat"), re.MULTILINE
             )

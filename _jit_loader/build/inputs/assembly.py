@@ -1,4 +1,4 @@
-"""Files that inline assembly takes in, by .incbin or .include: no compiler lists them."""
+"""Files that inline assembly includes by .incbin or .include: no compiler lists them."""
 
 import os
 import re
@@ -11,12 +11,11 @@ DIRECTIVE = re.compile(r'\.(?:incbin|include)\s+\\?"([^"\n]+?)\\?"')
 
 
 def included_files(command, source, own, folders, is_cuda):
-    """Absolute paths of them.
+    """Returns the absolute paths of the files.
 
-    own: the user's files that were read for the source; only where a directive is in one of them
-    is the compiler asked for the assembly, in which names are whole whatever macros made them. nvcc
-    has none to show: then only names that stand in one string are seen.
-    folders: where the assembler looks, the one it runs in first.
+    If one of the user's own files has such a directive, the compiler is asked for the assembly text,
+    in which macros are expanded. nvcc has none: for CUDA, a name has to be in one string literal.
+    folders: the search path of the assembler, its working folder first.
     """
     texts = [
         text for text in map(read_text, own) if re.search(r"\.inc(?:bin|lude)\b", text)
@@ -30,5 +29,5 @@ def included_files(command, source, own, folders, is_cuda):
             path = next(filter(os.path.isfile, candidates), None)
             if path is not None and plain_path(path) not in found:
                 found[plain_path(path)] = None
-                texts.append(read_text(path))  # which may take in others
+                texts.append(read_text(path))  # it may include others
     return list(found)

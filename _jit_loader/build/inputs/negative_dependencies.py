@@ -1,6 +1,7 @@
-"""Where compilers and linkers would have looked first: a file that appears there would be read.
+"""Negative dependencies: places where compilers and linkers looked first and found no file.
 
-Those places are recorded as absent: {existing folder: names missing in it}.
+A file that appears there would be read. The places are recorded as absent: {existing folder: names
+that are missing in it}.
 """
 
 import functools
@@ -22,16 +23,15 @@ LIBRARY_FLAG = re.compile(r"-l|--library(?:=|$)")
 
 
 def of_headers(files, chain):
-    """Where the compiler would have looked before it found a file.
+    """Finds the places where the compiler looked before it found each file.
 
-    chain: the folders of the search, in order; first those of the including files, where a quoted
-    include looks first. One that is in both parts has two places: a file in it may have been found
-    from either.
+    chain: the folders of the search, in order: first those of the including files, for quoted
+    includes. A folder may be in it twice: a file may have been found from either place.
 
-    Returns {folder: names} of what is not there, and the list of what is there and was not read.
+    Returns ({folder: missing names}, the existing files that were not read).
     """
     absent, present = {}, {}
-    lacks = set()  # (folder, first part of a name) for which the folder has no such entry
+    lacks = set()  # (folder, first part of a name) without such an entry in the folder
     exists = functools.cache(os.path.exists)
     read = set(files)
     for path in files:
@@ -55,11 +55,11 @@ def of_headers(files, chain):
 
 
 def of_libraries(files, command):
-    """The same for libraries: -l looks through the -L folders, in each for .so, then for .a.
+    """Does the same for libraries: -l searches the -L folders, each for .so, then for .a.
 
     The folders are the compiler's, those of LIBRARY_PATH and the linker's own (-Wl,-L): g++ passes
-    them on in this order, clang++ LIBRARY_PATH last. Then come the system's. A relative one is in
-    the private folder of the build, where nothing appears later.
+    them on in this order, clang++ passes LIBRARY_PATH last. Then come the system's. A relative
+    folder is in the private folder of the build, where nothing appears later.
     """
     words, linker_words = _link_words(command)
     variable = os.environ.get("LIBRARY_PATH", "").split(os.pathsep)
@@ -89,7 +89,7 @@ def of_libraries(files, command):
 
 
 def _link_words(command):
-    """The words of a link command, and those among them that are for the linker alone."""
+    """Returns the words of a link command for the compiler, and those for the linker alone."""
     words, linker_words = [], []
     rest = expanded(command)
     for word in rest:
@@ -103,27 +103,26 @@ def _link_words(command):
 
 
 def _values(words, flag):
-    """What follows each of a flag, in the same word or as the next one."""
+    """Returns the value of each occurrence of a flag, in the same word or in the next one."""
     rest = iter(words)
     matches = ((word, flag.match(word)) for word in rest)
     return [word[match.end() :] or next(rest, "") for word, match in matches if match]
 
 
 def _before_last(folders, folder):
-    """The folders before the last place of one, without that one; all where it has no place."""
+    """Returns the folders before the last occurrence of one, or all if it does not occur."""
     places = [position for position, each in enumerate(folders) if each == folder]
     return [each for each in folders[: places[-1] if places else None] if each != folder]
 
 
 def optional_headers(own, command, search_folders):
-    """What the user's files ask for by __has_include, or include from a folder further up.
+    """Finds the headers that the user's files test by __has_include, or include by "../".
 
-    command: the compilation's, whose flags may define what they ask for.
+    A compiler does not list a header that is tested and not included, and of_headers() has no name
+    for the other kind that it could look for in an earlier folder.
+    command: of the compilation; its flags may define the names.
 
-    No compiler lists the former unless it is included too; and of_headers() knows the latter by no
-    name that could be looked for in an earlier folder.
-
-    Returns {folder: names} of what is not there, and the list of what is asked for and there.
+    Returns ({folder: missing names}, the existing files that are tested).
     """
     texts = {path: text for path in own if (text := read_text(path))}
     flags = "\n".join(expanded(command))
@@ -152,10 +151,10 @@ def optional_headers(own, command, search_folders):
 
 
 def _first_missing(path, exists=os.path.exists):
-    """[(existing folder, name missing in it)] on the way to a file; [] where there is one.
+    """Returns [(existing folder, name missing in it)] for a path, [] if there is a file.
 
-    More than one where the name is a link that leads nowhere: where its target is missing. A name
-    with a slash is that of a folder, in whose place the file is missing.
+    A dangling link gives several: the places where its targets are missing. A name that ends with a
+    slash is a folder in the place of the file.
     """
     if exists(path):
         folder, name = os.path.split(path)
@@ -166,7 +165,7 @@ def _first_missing(path, exists=os.path.exists):
             path = os.path.dirname(path)
         place = os.path.split(path)
         if place in found:
-            return found  # links that lead to each other
+            return found  # a cycle of links
         found.append(place)
         if not os.path.islink(path):
             return found

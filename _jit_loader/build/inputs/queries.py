@@ -20,7 +20,7 @@ from _jit_loader.system.processes import output_of
 
 
 class CompilerFacts:
-    """Where a compile command looks for headers, in order, and which real programs it runs."""
+    """The folders in which a compile command looks for headers, in order, and its real programs."""
 
     def __init__(self, search_folders, tools):
         self.search_folders = search_folders
@@ -28,7 +28,7 @@ class CompilerFacts:
 
 
 def cxx_facts(command):
-    """Asks g++ or clang++ (or what wraps it) about the command of one compilation."""
+    """Asks g++ or clang++, or a wrapper of it, about the command of one compilation."""
     words = _without_inputs_and_outputs(command)
     search_folders, tools = _ask_preprocessor(words)
     tools += [program(command, name) for name in toolchain.HELPERS]
@@ -36,16 +36,16 @@ def cxx_facts(command):
 
 
 def nvcc_facts(command):
-    """Asks nvcc (or what wraps it) about the command of one compilation.
+    """Asks nvcc, or a wrapper of it, about the command of one compilation.
 
-    Only nvcc knows all the spellings of its flags, and those that the environment adds: it says
-    with what flags it would run the host compiler as the preprocessor.
+    Only nvcc knows all spellings of its flags, and the flags that the environment adds. Its dry run
+    has the flags that it passes to the host compiler as the preprocessor.
     """
     flags = _without_inputs_and_outputs(command[len(_programs(command)) :])
     output = dry_run([_programs(command)[-1], *flags])
     host = _host_preprocessor(output)
     search_folders, tools = _ask_preprocessor(host)
-    tools.append(toolchain.find_program(host[0]))  # which may be a script that runs the real one
+    tools.append(toolchain.find_program(host[0]))  # it may be a script that runs the real one
     names = ["bin/nvcc", "bin/cudafe++", "bin/ptxas", "bin/fatbinary", "nvvm/bin/cicc"]
     names += ["bin/nvcc.profile", "nvvm/libdevice/libdevice.10.bc"]
     top = toolkit_folder(output) or ""
@@ -65,13 +65,13 @@ def _host_preprocessor(report):
 
 
 def named_files(command):
-    """Absolute paths of files that the flags name: @file, -include, a linker script, a library.
+    """Returns the absolute paths of files in the flags: @file, -include, linker scripts, libraries.
 
-    And of those that the flags in an @file name.
+    The flags in an @file count as well.
     """
     found = {}
     words = command[1:]
-    for word in words:  # to which the loop adds
+    for word in words:  # the loop appends to it
         for part in re.split("[=,]", word):
             path = plain_path(part.removeprefix("@"))
             if os.path.isabs(path) and os.path.isfile(path) and path not in found:
@@ -81,7 +81,7 @@ def named_files(command):
 
 
 def expanded(words, within=()):
-    """Yields the words with those of an @file in its place, as compilers and linkers read them."""
+    """Yields the words, with the words of an @file in its place, as compilers read them."""
     for word in words:
         path = word.removeprefix("@")
         if path != word and os.path.isabs(path) and os.path.isfile(path) and path not in within:
@@ -91,20 +91,20 @@ def expanded(words, within=()):
 
 
 def _split(text):
-    """The words of a text, as a shell reads them."""
+    """Splits a text into words as a shell does."""
     try:
         return shlex.split(text)
-    except ValueError:  # a quote without an end
+    except ValueError:  # an unclosed quote
         return text.split()
 
 
 
 
 def _ask_preprocessor(words):
-    """(search folders, paths of the real compiler) from what `c++ -v -E` prints.
+    """Returns (search folders, paths of the real compiler) from the output of `c++ -v -E`.
 
-    Both g++ and its cc1plus: where a wrapper calls g++ and that becomes another version, the old
-    cc1plus may stay as it is.
+    The compiler is g++ and its cc1plus: if a wrapper starts to call another g++, the old cc1plus may
+    stay unchanged.
     """
     output = output_of([*words, "-v", "-E", "-x", "c++", os.devnull, "-o", os.devnull])
     missing = re.findall(r'^ignoring nonexistent directory "(.*)"$', output, re.MULTILINE)
@@ -119,25 +119,25 @@ def _ask_preprocessor(words):
 
 
 def assembly(command, source):
-    """What the compiler makes of a source before it is assembled."""
+    """Returns the assembly text that the compiler makes of a source."""
     return output_of([*_without_inputs_and_outputs(command), "-S", source, "-o", "-"])
 
 
 def linker(command):
-    """[path] of the linker that a flag of the link names, such as -fuse-ld=gold; [] without."""
+    """Returns [path] of the linker that -fuse-ld names, [] without such a flag."""
     flags = [word for word in command if word.startswith("-fuse-ld=")]
     path = program(toolchain.cxx_command(), "ld", flags) if flags else None
     return [path] if path else []
 
 
 def program(command, name, flags=()):
-    """The path of a program that a compiler takes for its part of the work, None without one."""
+    """Returns the path of a program that a compiler runs, such as "as"; None if there is none."""
     path = output_of([*_programs(command), *flags, f"-print-prog-name={name}"]).strip()
     return toolchain.find_program(path)
 
 
 def _programs(command):
-    """["ccache", "g++"] of "ccache g++ -O3 ..."."""
+    """Returns ["ccache", "g++"] for "ccache g++ -O3 ..."."""
     return list(itertools.takewhile(lambda word: not word.startswith("-"), command))
 
 

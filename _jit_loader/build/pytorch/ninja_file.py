@@ -1,7 +1,7 @@
-"""The build.ninja that PyTorch writes, read and rewritten.
+"""Reads and rewrites the build.ninja that PyTorch writes.
 
-ninja decides by timestamps and we decide by content: objects that are still good are no longer
-built in the rewritten file, so ninja only runs what is left, in parallel.
+ninja decides by timestamps, the loader by content: the rewritten file has no edges for objects that
+still fit, so ninja runs the other steps only, in parallel.
 """
 
 import re
@@ -10,18 +10,18 @@ import shlex
 from _jit_loader.key import toolchain
 from _jit_loader.cuda import ptxas
 
-EDGE = r"^build (\S+): (\w+) (.*)$"  # outputs have plain names: see stand_ins.py
+EDGE = r"^build (\S+): (\w+) (.*)$"  # outputs have plain names: see source_links.py
 
 
 class NinjaFile:
-    """The text of build.ninja, with its edges: {output: (rule, [inputs])}.
+    """The text of build.ninja, and its edges: {output: (rule, [inputs])}.
 
-    sources: the real paths of what is compiled, for which the text has stand-ins; in its order.
-    source_flags: {source: flags} that come last in the command of one source.
+    sources: the real paths of the sources, in the order of the links in the text.
+    source_flags: {source: flags} to append to the command of one source.
     """
 
     def __init__(self, text, sources, source_flags):
-        # PyTorch 2.13 quotes "ccache g++" as one word; and on request it leaves nvcc's depfile out.
+        # PyTorch 2.13 quotes "ccache g++" as one word. On request it omits nvcc's depfile.
         cxx = shlex.join(toolchain.cxx_command()).replace("$", "$$")
         text = re.sub(r"^cxx = .*$", lambda _: f"cxx = {cxx}", text, flags=re.MULTILINE)
         text = text.replace("= $nvcc  $cuda_cflags", "= $nvcc -MD -MF $out.d $cuda_cflags")
@@ -45,14 +45,14 @@ class NinjaFile:
 
     @property
     def library(self):
-        """The name of the file that the link edge makes."""
+        """The output of the link edge."""
         return next(output for output, (rule, _) in self.edges.items() if rule == "link")
 
     def is_cuda(self, output):
         return self.edges[output][0] == "cuda_compile"
 
     def command(self, output):
-        """The words of the command that makes an output."""
+        """Returns the words of the command that makes an output."""
         rule, inputs = self.edges[output]
         values = {}
         for name, text in {**self._variables, **self._own_variables(output)}.items():
@@ -62,7 +62,7 @@ class NinjaFile:
         return shlex.split(_expanded(self._commands[rule], values))
 
     def _own_variables(self, output):
-        """The variables that an edge sets for itself."""
+        """Returns the variables of an edge."""
         flags = self._source_flags.get(self.compilations.get(output))
         if not flags:
             return {}
@@ -74,12 +74,12 @@ class NinjaFile:
         return self._variables.get("ldflags", "")
 
     def without(self, kept, link_flags=None):
-        """The text for ninja: the kept objects are there already.
+        """Returns the text for ninja, without edges for the objects that are kept.
 
-        link_flags: in place of those that PyTorch has written.
+        link_flags: replace PyTorch's.
 
-        The depfiles stay as files and name system headers too, for which PyTorch passes -MMD; the
-        linker says which files it linked, and nvcc what its kernels use.
+        Depfiles are not removed, and list system headers too (PyTorch passes -MMD). The linker prints
+        the files that it links, and nvcc the resources of each kernel.
         """
         lines = []
         for line in self._text.split("\n"):
@@ -107,7 +107,7 @@ class NinjaFile:
 
 
 def _expanded(text, values):
-    """The text with variables and escapes as ninja reads them."""
+    """Expands variables and escapes as ninja does."""
     return re.sub(
         r"\$(?:([ :$])|(\w+)|\{([\w.-]+)\})",
         lambda match: match[1] or values.get(match[2] or match[3], ""),

@@ -1,9 +1,9 @@
-"""Stub libraries, which a link takes in place of PyTorch's own.
+"""Link stubs: libraries that a link uses in place of PyTorch's.
 
-PyTorch's libraries have 75,000 symbols, which ld enters into its table at every link, a few of them
-for use. A shared library may leave a symbol open, for the loader to find in the libraries that it
-names. So a stub has the name of a library, and those of its symbols for which a link would else
-take the C++ library's, whose versions another machine may lack.
+PyTorch's libraries have 75,000 symbols. ld enters all of them into its table at every link and uses
+a few. A shared library may leave a symbol undefined: the dynamic loader finds it in the libraries
+that the library names. So a stub has the name of a library, and only the symbols that a link would
+otherwise take from the C++ library, in versions that another machine may lack.
 """
 
 import contextlib
@@ -24,15 +24,15 @@ from _jit_loader.cache.memo import stamp
 from _jit_loader.system.processes import run
 from _jit_loader.system.threads import Workers
 
-FOLDER = ".stubs"  # in the folder of a build, where the linker runs
+FOLDER = ".stubs"  # in the folder of a build, the linker's working folder
 DIGESTS = "digests.json"
-# The names of PyTorch's libraries that a link is given, but for torch_python.
+# The names of PyTorch's libraries in a link, apart from torch_python.
 OF_CPU = ("c10", "torch_cpu", "torch")
 OF_CUDA = ("c10_cuda", "torch_cuda")
-# Some systems' g++ drops the libraries that define nothing of what is used.
+# Some systems' g++ drops libraries that define none of the symbols in use.
 KEEP_ALL = "-Wl,--push-state,--no-as-needed"
 KEEP_AS_BEFORE = "-Wl,--pop-state"
-# Of the caller; any other may want to see every symbol.
+# Flags of the caller. With any other the linker may need every symbol.
 HARMLESS = re.compile(
     r"-[Ll]\S*|-Wl,-rpath[,=][^,]*|-Wl,-z,(lazy|now)|-fopenmp|-pthread|[^-@].*", re.DOTALL
 )
@@ -47,31 +47,28 @@ SYMBOL = """\
 class Stubs:
     """The stubs for one link.
 
-    flags: those of a link that looks for stubs before it looks for PyTorch's libraries; None where
-    it is better linked with the libraries themselves.
+    flags: for a link that finds the stubs before PyTorch's libraries; None if it must use the
+    libraries themselves.
     """
 
     def __init__(self, link_flags, own_flags, folder):
-        """link_flags: the text that PyTorch writes, own_flags: the caller's among them.
-
-        folder: that of the build.
-        """
+        """link_flags: PyTorch's text. own_flags: the caller's among them. folder: of the build."""
         self.flags = None
         self._folder = folder
-        # libtorch_python is small, and a library of operators may be opened where Python is not.
-        # An executable is not linked with it: nothing may be left open in one.
+        # libtorch_python is small, and a library of operators may be opened without Python. An
+        # executable is not linked with it, and may leave no symbol undefined.
         place = re.escape(_pytorchs())
         pattern = rf"(?<!\S)-L{place}((?: -l\w+)+?) -ltorch_python(?!\S)"
-        # PyTorch's own stand behind the caller's, who may have named some of them.
+        # PyTorch's come after the caller's, who may have named some of them too.
         asked = next(reversed(list(re.finditer(pattern, link_flags))), None)
         if asked is None or not all(map(HARMLESS.fullmatch, _words(own_flags))):
             return
         names = [f"lib{flag[2:]}.so" for flag in asked[1].split()]
         libraries = [os.path.join(_pytorchs(), name) for name in names]
         if list(map(_real_name, libraries)) != names:
-            return  # of a system's package, whose libraries call themselves libtorch.so.2.6
+            return  # a system's package: its libraries have names such as libtorch.so.2.6
         begin, end = asked.start(), asked.end(1)
-        # By a relative name: ninja and the shell would read more into the path of a cache.
+        # A relative name: ninja and the shell would expand parts of the cache's path.
         ours = f"-L{FOLDER} {KEEP_ALL} {link_flags[begin:end]} {KEEP_AS_BEFORE}"
         self.flags = link_flags[:begin] + ours + link_flags[end:]
 
@@ -81,7 +78,7 @@ class Stubs:
             os.symlink(kept, os.path.join(self._folder, FOLDER))
 
     def traced(self, line):
-        """A line of the linker's trace, with the library's path in place of its stub's."""
+        """Returns a line of the linker's trace with the library's path in place of the stub's."""
         return re.sub(rf"^(\./)?{re.escape(FOLDER)}/", lambda _: f"{_pytorchs()}/", line)
 
 
@@ -90,7 +87,7 @@ def _pytorchs():
 
 
 def _words(flags):
-    """PyTorch joins flags by spaces: one may be several words."""
+    """Splits flags into words: PyTorch joins flags with spaces."""
     return toolchain.split(" ".join(flags), "extra_ldflags")
 
 
@@ -116,7 +113,7 @@ def make_missing_stubs(cache, with_cuda):
 
 
 def _place(cache, with_cuda):
-    """(the stubs' folder, PyTorch's libraries, the C++ library)"""
+    """Returns (folder of the stubs, PyTorch's libraries, the C++ library)."""
     names = (*OF_CPU, *(OF_CUDA if with_cuda else ()))
     libraries = [os.path.join(_pytorchs(), f"lib{name}.so") for name in names]
     cxx_library = library_path("libstdc++.so")
@@ -147,10 +144,10 @@ def _make(folder, libraries, cxx_library):
             workers.map(_make_one, stubs, shared)
         digests = {os.path.basename(stub): read_digest(stub) for stub in stubs}
         write_checked(os.path.join(temporary, DIGESTS), digests)
-        if not _is_complete(folder, digests):  # another may have made them meanwhile
+        if not _is_complete(folder, digests):  # another process may have made them
             shutil.rmtree(folder, ignore_errors=True)
             if os.path.lexists(folder):
-                os.unlink(folder)  # no folder
+                os.unlink(folder)  # it is a file
         with contextlib.suppress(OSError):
             os.rename(temporary, folder)
     finally:
@@ -171,13 +168,13 @@ def _make_one(path, symbols):
 
 
 def _run_nm(library):
-    """What nm says of the symbols that a library defines for others; unsorted in half the time."""
+    """Returns nm's list of the symbols that a library exports; unsorted takes half the time."""
     nm = program(toolchain.cxx_command(), "nm") or "nm"
     return run([nm, "-D", "-p", "--defined-only", library], check=True).stdout
 
 
 def _symbols(said):
-    """Pairs of a name, maybe of several versions, and nm's letter for its type."""
-    # An address, a letter and a name in each line: as one list a fourth of the time.
+    """Yields (name, nm's letter for its type); a name may occur in several versions."""
+    # Each line has an address, a letter and a name: one list takes a quarter of the time.
     words = re.sub(r"@\S+", "", os.fsdecode(said)).split()
     return zip(words[2::3], words[1::3])
