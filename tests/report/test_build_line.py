@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def said(monkeypatch, capfd):
-    """What was printed on stderr since the last call."""
+    """Returns the text printed on stderr since the last call."""
     monkeypatch.setenv("JIT_LOADER_QUIET", "0")
     return lambda: capfd.readouterr().err
 

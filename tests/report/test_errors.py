@@ -1,4 +1,4 @@
-"""Each tool's first error is shown as file:line with the source line, and what to do about it."""
+"""Each tool's first error is shown as file:line with its source line and advice."""
 
 import re
 
