@@ -122,7 +122,7 @@ def test_undefined_reference_is_named(tiny):
 
 
 def test_missing_library_is_named(tiny):
-    with pytest.raises(jit_loader.CompileError, match=r"there is no libnosuch in the linker's"):
+    with pytest.raises(jit_loader.CompileError, match=r"libnosuch is not in the linker's"):
         tiny.load(extra_ldflags=["-lnosuch"])
 
 
