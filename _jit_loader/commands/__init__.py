@@ -1,1 +1,1 @@
-"""The command line: one file a command, and main.py."""
+"""The command line: one file for each command, and main.py, which runs them."""

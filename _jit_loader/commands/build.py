@@ -1,8 +1,8 @@
-"""Builds ops of the current folder's project ahead of their first import.
+"""Builds ops of the current folder's project before they are imported.
 
-Several are built at once, each in a process of its own and with the flags that its wrapper,
-bindings/<name>.py, asks for; "add2[BLOCK=512]" names a variant, with macros of its
-own. Those that do not compile do not keep the others from it.
+Several ops are built in parallel, each in its own process and with the flags that its wrapper,
+bindings/<name>.py, requests. "add2[BLOCK=512]" names a variant of add2, which has its own macros.
+One failure does not stop the others.
 """
 
 import json
@@ -11,7 +11,7 @@ import sys
 
 def add_arguments(parser):
     parser.add_argument("names", nargs="*", metavar="name", help="default: all ops of the project")
-    parser.add_argument("--json", action="store_true", help="the results, for programs")
+    parser.add_argument("--json", action="store_true", help="print the results as JSON")
 
 
 def run(options):
@@ -21,19 +21,21 @@ def run(options):
 
     project = current_project()
     names = list(dict.fromkeys(options.names)) or op_names(project)
-    one = len(names) == 1
-    commands = {name: build_command(name) for name in names}
-    if one:
+    if len(names) == 1:
         results = [result_of(names[0], lambda: load_as_imported(names[0], project))]
     else:
-        results = build_in_processes(commands)
+        results = build_in_processes({name: build_command(name) for name in names})
+    failures = [result for result in results if result["error"] is not None]
     if options.json:
         print(json.dumps(results, indent=1))
-    failures = [result for result in results if result["error"] is not None]
-    if not options.json:
-        for failure in failures:
-            print(failure["error"], file=sys.stderr)
-        if failures and not one:
-            failed = ", ".join(failure["name"] for failure in failures)
-            print(f"{len(results) - len(failures)} of {len(results)} built; not {failed}")
+    else:
+        _print_failures(failures, len(results))
     return 1 if failures else 0
+
+
+def _print_failures(failures, total):
+    for failure in failures:
+        print(failure["error"], file=sys.stderr)
+    if failures and total > 1:
+        failed = ", ".join(failure["name"] for failure in failures)
+        print(f"built {total - len(failures)} of {total} ops; failed: {failed}")

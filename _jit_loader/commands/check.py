@@ -1,10 +1,10 @@
-"""Runs a program under compute-sanitizer and says where a kernel faults: file, line, thread.
+"""Runs a program under compute-sanitizer and reports faults of kernels: file, line and thread.
 
-python -m jit_loader check train.py --epochs 1. What is compiled meanwhile gets line numbers
-(-lineinfo) and is kept beside the ordinary builds. PyTorch's caching allocator is off, so that each
-tensor is memory of its own, beyond which an access shows.
+For example: python -m jit_loader check train.py --epochs 1. Extensions that the program builds get
+line numbers (-lineinfo) and are cached beside the ordinary builds. PyTorch's caching allocator is
+off, so that every tensor is a separate allocation and an access beyond its end is detected.
 
-The exit code is 1 where there is a fault, else the program's own.
+The exit code is 1 if a fault is found; otherwise it is the program's exit code.
 """
 
 import os
@@ -13,6 +13,7 @@ import sys
 import tempfile
 
 from _jit_loader.commands import run as run_command
+from _jit_loader.system.files import read_text
 
 
 def add_arguments(parser):
@@ -20,20 +21,20 @@ def add_arguments(parser):
         "--tool",
         choices=("memcheck", "racecheck", "initcheck", "synccheck"),
         default="memcheck",
-        help="what to look for (default: memcheck, wrong accesses)",
+        help="the check to run (default: memcheck, which finds invalid accesses)",
     )
     parser.add_argument(
         "--caching-allocator",
         action="store_true",
-        help="leave PyTorch's on: faster, needed to capture CUDA graphs, and finds less",
+        help="keep PyTorch's caching allocator: faster, and needed to capture CUDA graphs, but "
+        "finds fewer faults",
     )
     run_command.add_arguments(parser)
 
 
 def run(options):
-    if not options.is_module and not os.path.exists(options.program):
-        print(f"jit_loader: there is no program {options.program}", file=sys.stderr)
-        return 2  # as Python's own
+    if not run_command.program_exists(options):
+        return 2  # as Python does
 
     from _jit_loader.cuda import sanitizer
 
@@ -41,20 +42,18 @@ def run(options):
     os.close(descriptor)
     found = []
     try:
-        words = sanitizer.command(sanitizer.find(), options.tool, log_path)
-        words += [sys.executable, *(["-m"] if options.is_module else []), options.program]
-        code = subprocess.run(
-            [*words, *options.arguments], env=_environment(options), check=False
-        ).returncode
-        with open(log_path, errors="replace") as file:
-            log = file.read()
+        command = sanitizer.command(sanitizer.find(), options.tool, log_path)
+        command += [sys.executable, *(["-m"] if options.is_module else []), options.program]
+        command += options.arguments
+        code = subprocess.run(command, env=_environment(options), check=False).returncode
+        log = read_text(log_path)
         found = sanitizer.faults(log)
     finally:
         if not found:
             os.unlink(log_path)
     if found:
         print(sanitizer.report(found, os.getcwd()), file=sys.stderr)
-        print(f"  all that {sanitizer.PROGRAM} said: {log_path}", file=sys.stderr)
+        print(f"  full output of {sanitizer.PROGRAM}: {log_path}", file=sys.stderr)
         return 1
     why_not = sanitizer.why_not_checked(log)
     if why_not is None:
@@ -65,6 +64,7 @@ def run(options):
 
 
 def _environment(options):
+    """Returns the environment variables of the program."""
     flags = " ".join(filter(None, [os.environ.get("NVCC_APPEND_FLAGS"), "-lineinfo"]))
     environment = {**os.environ, "NVCC_APPEND_FLAGS": flags}
     if not options.caching_allocator:

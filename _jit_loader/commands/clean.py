@@ -11,7 +11,7 @@ def add_arguments(parser):
         "names",
         nargs="*",
         metavar="name",
-        help="an op, or a variant of it, as op[SIZE=2]; default: all",
+        help="an op, or a variant of an op, such as op[SIZE=2]; default: all",
     )
 
 
@@ -24,7 +24,7 @@ def run(options):
 
 
 def report(removed):
-    """Says what was removed, and what could not be."""
+    """Prints which builds were removed, and which were not because they are in use."""
     left = count(pruning.count_builds(), "build")
     size = format_size(pruning.Usage(cache_folder()).size)
     print(
@@ -32,4 +32,4 @@ def report(removed):
         f"{left}, {size}, left in {cache_folder()}"
     )
     for slot in removed.busy:
-        print(f"left alone, because something is being built there: {slot}", file=sys.stderr)
+        print(f"not removed, because a build is running there: {slot}", file=sys.stderr)

@@ -1,28 +1,29 @@
-"""Checks what building needs, and says how to get what is missing.
+"""Checks the tools that a build needs, and says how to get missing ones.
 
-The exit code is 1 where something is missing without which nothing can be built; CUDA is no such
-thing.
+The exit code is 1 if nothing can be built. Missing CUDA does not count: ops are then built for the
+CPU.
 """
 
 import json
 
-from _jit_loader.commands import doctor_checks as findings
+from _jit_loader.commands import doctor_checks
 from _jit_loader.report.table import print_table
 
 
 def add_arguments(parser):
-    parser.add_argument("--json", action="store_true", help="the findings, for programs")
+    parser.add_argument("--json", action="store_true", help="print the checks as JSON")
 
 
 def run(options):
-    found = list(findings.all_findings())
+    checks = list(doctor_checks.all_checks())
     if options.json:
-        print(json.dumps([finding._asdict() for finding in found], indent=1))
+        print(json.dumps([check._asdict() for check in checks], indent=1))
     else:
-        print_table([_row(finding) for finding in found])
-    return 1 if any(finding.level == findings.MISSING for finding in found) else 0
+        print_table([row(check) for check in checks])
+    return 1 if any(check.level == doctor_checks.MISSING for check in checks) else 0
 
 
-def _row(finding):
-    text = finding.text if finding.fix is None else f"{finding.text}. Fix: {finding.fix}"
-    return [finding.level, finding.subject, " ".join(text.split())]
+def row(check):
+    """Returns the level, subject and text of a check, on one line each."""
+    text = check.text if check.fix is None else f"{check.text.rstrip('.')}. Fix: {check.fix}"
+    return [check.level, check.subject, " ".join(text.split())]

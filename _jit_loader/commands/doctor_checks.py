@@ -1,10 +1,9 @@
-"""What `doctor` finds: the tools, the GPUs, the cache, and whether all of it compiles something."""
+"""The checks of `doctor`: the tools, the GPUs, the cache, and a test build."""
 
 import contextlib
 import os
 import re
 import stat
-import subprocess
 import sys
 import sysconfig
 import tempfile
@@ -15,13 +14,15 @@ from _jit_loader.build.ninja import ninja_path
 from _jit_loader.cache import UntrustedCache, cache_folder, check_trusted, readonly_caches
 from _jit_loader.cache.pruning import Usage, cache_limit, count_builds
 from _jit_loader.report.quantities import count, format_size
+from _jit_loader.system.processes import run
 
 OK = "ok"
-PROBLEM = "problem"  # something does not work as it could
+PROBLEM = "problem"  # something is missing or does not work; other builds succeed
 MISSING = "missing"  # nothing can be built
 
 OLDEST_TORCH = "2.11"
 OLDEST_COMPILER = {"g++": 11, "clang": 16}
+CLOSE_QUOTE = "close the quote, or unset the variable"
 
 MODULE = """\
 #include <Python.h>
@@ -34,22 +35,27 @@ int launch() { doctor<<<1, 1>>>(nullptr); return 0; }
 """
 
 
-class Finding(NamedTuple):
+class Check(NamedTuple):
+    """The result of a check: its level is OK, PROBLEM or MISSING."""
+
     subject: str
     level: str
     text: str
     fix: str | None = None
 
 
-def all_findings():
-    """Yields the findings, what the others need first."""
+def all_checks():
+    """Yields the results of all checks.
+
+    The checks of tools come before those that use them. Without PyTorch there are no others.
+    """
     yield _python()
     yield _ninja()
     torch = _torch()
     yield torch
     if torch.level == MISSING:
         return
-    compiler = _cxx()
+    compiler = cxx_check()
     yield compiler
     cuda = list(_cuda())
     yield from cuda
@@ -57,25 +63,25 @@ def all_findings():
     yield _cache()
     yield from _readonly_caches()
     if compiler.level != MISSING and ninja_path() is not None:
-        yield _test_compile("doctor_cpp", {".cpp": MODULE.format(name="doctor_cpp")}, MISSING)
-        if any(finding.subject == "nvcc" for finding in cuda):
+        yield _test_build("doctor_cpp", {".cpp": MODULE.format(name="doctor_cpp")}, MISSING)
+        if any(check.subject == "nvcc" for check in cuda):
             sources = {".cpp": MODULE.format(name="doctor_cu"), ".cu": KERNEL}
-            yield _test_compile("doctor_cu", sources, PROBLEM)
+            yield _test_build("doctor_cu", sources, PROBLEM)
 
 
 def _python():
     text = f"{sys.version.split()[0]}, {sys.executable}"
     if not os.path.exists(os.path.join(sysconfig.get_paths()["include"], "Python.h")):
         fix = "install Python's headers (Debian, Ubuntu: apt-get install python3-dev)"
-        return Finding("Python", MISSING, f"{text}, without Python.h", fix)
-    return Finding("Python", OK, text)
+        return Check("Python", MISSING, f"{text}, without Python.h", fix)
+    return Check("Python", OK, text)
 
 
 def _ninja():
     path = ninja_path()
     if path is None:
-        return Finding("ninja", MISSING, "not found", "pip install ninja")
-    return Finding("ninja", OK, f"{_output([path, '--version'])}, {path}")
+        return Check("ninja", MISSING, "not found", "pip install ninja")
+    return Check("ninja", OK, f"{_first_line(path, '--version')}, {path}")
 
 
 def _torch():
@@ -83,63 +89,72 @@ def _torch():
     try:
         import torch
     except Exception as error:
-        return Finding("PyTorch", MISSING, f"cannot be imported: {error}", fix)
+        return Check("PyTorch", MISSING, f"cannot be imported: {error}", fix)
     cuda = f"CUDA {torch.version.cuda}" if torch.version.cuda else "without CUDA"
     text = f"{torch.__version__}, {cuda}, {os.path.dirname(torch.__file__)}"
-    if torch.__version__ < OLDEST_TORCH:  # PyTorch compares it as a version
-        return Finding("PyTorch", PROBLEM, text, f"{fix}>={OLDEST_TORCH}")
-    return Finding("PyTorch", OK, text)
+    if torch.__version__ < OLDEST_TORCH:  # a TorchVersion, which compares as a version
+        return Check("PyTorch", PROBLEM, text, f"{fix}>={OLDEST_TORCH}")
+    return Check("PyTorch", OK, text)
 
 
-def _cxx():
+def cxx_check():
+    """Returns the Check of the C++ compiler."""
     from _jit_loader.key import toolchain
 
-    command = toolchain.cxx_command()
+    try:
+        command = toolchain.cxx_command()
+    except ValueError as error:  # an open quote
+        return Check("C++ compiler", MISSING, str(error), CLOSE_QUOTE)
     path = toolchain.find_program(command[0])
     if path is None:
         fix = "install g++ (Debian, Ubuntu: apt-get install g++), or name a compiler in CXX"
-        return Finding("C++ compiler", MISSING, f"{command[0]!r} was not found on PATH", fix)
-    said = _output([*command, "--version"]).partition("\n")[0]
-    text = f"{said or 'says no version'}, {path}"
-    kind = "clang" if "clang" in said else "g++"
-    versions = re.findall(r"\d+(?=\.\d+\.\d+)", said)
-    if not said or (versions and int(versions[-1]) < OLDEST_COMPILER[kind]):
+        return Check("C++ compiler", MISSING, f"{command[0]!r} was not found on PATH", fix)
+    version = _first_line(*command, "--version")
+    text = f"{version or 'prints no version'}, {path}"
+    kind = "clang" if "clang" in version else "g++"
+    numbers = re.findall(r"\d+(?=\.\d+\.\d+)", version)
+    if not version or (numbers and int(numbers[-1]) < OLDEST_COMPILER[kind]):
         fix = f"install {kind} {OLDEST_COMPILER[kind]} or later, or name another compiler in CXX"
-        return Finding("C++ compiler", PROBLEM, text, fix)
-    return Finding("C++ compiler", OK, text)
+        return Check("C++ compiler", PROBLEM, text, fix)
+    return Check("C++ compiler", OK, text)
 
 
 def _cuda():
-    """Findings about nvcc; one of CUDA alone where PyTorch or the machine has none."""
+    """Yields the checks of CUDA, nvcc and the host compiler, as far as they are installed."""
     import torch
 
     from _jit_loader.key import toolchain
     from _jit_loader.key.nvcc import cuda_home
 
-    why_not = toolchain.why_no_cuda()
+    try:
+        why_not = toolchain.why_no_cuda()
+    except ValueError as error:  # an open quote
+        yield Check("CUDA", PROBLEM, str(error), CLOSE_QUOTE)
+        return
     if torch.version.cuda is None:
         if not _gpu_devices():
-            yield Finding("CUDA", OK, f"{why_not}, on a machine without a GPU")
+            yield Check("CUDA", OK, f"{why_not}, on a machine without a GPU")
         else:
             fix = "choose a CUDA build on https://pytorch.org/get-started/locally"
-            yield Finding("CUDA", PROBLEM, f"{why_not}: the GPU is not used", fix)
+            yield Check("CUDA", PROBLEM, f"{why_not}: the GPU is not used", fix)
         return
     if why_not is not None:
         text, _, fix = why_not.partition("; ")
-        yield Finding("CUDA", PROBLEM if _gpu_devices() else OK, text, fix)
+        yield Check("CUDA", PROBLEM if _gpu_devices() else OK, text, fix)
         return
     nvcc = toolchain.nvcc_path()
     home = cuda_home()
     if home is None:
         fix = "name the CUDA Toolkit's folder in CUDA_HOME"
-        yield Finding("CUDA", PROBLEM, f"{nvcc} does not say where its toolkit is", fix)
+        yield Check("CUDA", PROBLEM, f"{nvcc} does not print its toolkit's folder", fix)
         return
-    yield Finding("CUDA", OK, f"{_origin(nvcc, home)}: {home}")
-    yield _nvcc(nvcc, torch.version.cuda)
+    yield Check("CUDA", OK, f"{_origin(nvcc, home)}: {home}")
+    yield nvcc_check(nvcc, torch.version.cuda)
     yield _host_compiler(nvcc)
 
 
 def _origin(nvcc, home):
+    """Returns in words where the CUDA Toolkit in a folder comes from."""
     from _jit_loader.key.toolchain import packages_folder
 
     if home.startswith(os.path.join(packages_folder(), "nvidia") + os.sep):
@@ -149,33 +164,45 @@ def _origin(nvcc, home):
     return f"the CUDA Toolkit, by the script {nvcc}" if is_script else "the CUDA Toolkit"
 
 
-def _nvcc(nvcc, torch_cuda):
-    match = re.search(r"release (\d+\.\d+)", _output([nvcc, "--version"]))
+def nvcc_check(nvcc, torch_cuda):
+    """Returns the Check of an nvcc for a PyTorch that was built with a version of CUDA."""
+    _, output, _ = _run(nvcc, "--version")
+    match = re.search(r"release (\d+\.\d+)", output)
     package = f'pip install "cuda-toolkit[nvcc,cccl]=={torch_cuda}.*"'
     if match is None:
-        return Finding("nvcc", PROBLEM, f"{nvcc} does not run", package)
+        return Check("nvcc", PROBLEM, f"{nvcc} does not run", package)
     text = f"{match[1]}, {nvcc}"
     if match[1].partition(".")[0] != torch_cuda.partition(".")[0]:
-        fix = f"{package} and leave CUDA_HOME and PATH without another, or name its folder there"
-        return Finding("nvcc", PROBLEM, f"{text}; PyTorch was built with CUDA {torch_cuda}", fix)
-    return Finding("nvcc", OK, text)
+        fix = (
+            f"{package} and remove other versions from CUDA_HOME and PATH, or name the folder of "
+            "that version in CUDA_HOME"
+        )
+        return Check("nvcc", PROBLEM, f"{text}; PyTorch was built with CUDA {torch_cuda}", fix)
+    return Check("nvcc", OK, text)
 
 
 def _host_compiler(nvcc):
-    """Whether nvcc takes the compiler that PyTorch gives it: $CC, else gcc."""
+    """Returns the Check whether nvcc accepts the host compiler that PyTorch passes to it."""
     from _jit_loader.key import toolchain
 
-    host = toolchain.programs(with_cuda=True).get("host")
+    try:
+        name = toolchain.host_command()[0]
+    except ValueError as error:  # an open quote
+        return Check("host compiler", PROBLEM, str(error), CLOSE_QUOTE)
+    host = toolchain.find_program(name)
     if host is None:
-        return Finding("host compiler", PROBLEM, "gcc was not found on PATH", "install gcc")
-    version = _output([host, "--version"]).partition("\n")[0]
-    result = _run([nvcc, "-ccbin", host, "-E", "-x", "cu", os.devnull, "-o", os.devnull])
-    if result is None or result.returncode != 0:
-        said = result.stderr.strip().splitlines() if result is not None else []
-        telling = [line for line in said if "error" in line.lower()] or said or ["no message"]
-        fix = "install a compiler that this nvcc takes and name it in CC and CXX"
-        return Finding("host compiler", PROBLEM, f"nvcc refuses {version}: {telling[0]}", fix)
-    return Finding("host compiler", OK, f"nvcc takes {version}, {host}")
+        fix = "install gcc, or name another compiler in CC"
+        return Check("host compiler", PROBLEM, f"{name!r} was not found on PATH", fix)
+    version = _first_line(host, "--version")
+    succeeded, _, stderr = _run(
+        nvcc, "-ccbin", host, "-E", "-x", "cu", os.devnull, "-o", os.devnull
+    )
+    if not succeeded:
+        lines = stderr.strip().splitlines()
+        errors = [line for line in lines if "error" in line.lower()] or lines or ["no message"]
+        fix = "install a compiler that this nvcc accepts and name it in CC and CXX"
+        return Check("host compiler", PROBLEM, f"nvcc refuses {version}: {errors[0]}", fix)
+    return Check("host compiler", OK, f"nvcc accepts {version}, {host}")
 
 
 def _gpus():
@@ -184,16 +211,25 @@ def _gpus():
     devices, architectures = _gpu_devices(), machine.gpu_architectures()
     named = os.environ.get("TORCH_CUDA_ARCH_LIST")
     compiled_for = named or " ".join(architectures or toolchain.DEFAULT_ARCHITECTURES)
-    by = ", by TORCH_CUDA_ARCH_LIST" if named else ""
+    by = ", as TORCH_CUDA_ARCH_LIST says" if named else ""
     target = f"CUDA code is compiled for {compiled_for}{by}"
     if devices and not architectures:
-        text = f"{count(len(devices), 'GPU')}, and the driver's libnvidia-ml.so.1 does not answer"
+        text = f"{count(len(devices), 'GPU')}, but the driver's libnvidia-ml.so.1 does not answer"
         fix = "set TORCH_CUDA_ARCH_LIST; in a container, NVIDIA_DRIVER_CAPABILITIES=compute,utility"
-        return Finding("GPU", OK if named else PROBLEM, f"{text}; {target}", None if named else fix)
+        return Check("GPU", OK if named else PROBLEM, f"{text}; {target}", None if named else fix)
     if not architectures:
-        return Finding("GPU", OK, "none" if toolchain.why_no_cuda() else f"none; {target}")
+        return Check("GPU", OK, f"none; {target}" if _can_compile_cuda() else "none")
     text = f"{count(len(devices), 'GPU')} of architecture {' '.join(architectures)}"
-    return Finding("GPU", OK, f"{text}; {target}")
+    return Check("GPU", OK, f"{text}; {target}")
+
+
+def _can_compile_cuda():
+    from _jit_loader.key import toolchain
+
+    try:
+        return toolchain.why_no_cuda() is None
+    except ValueError:  # an open quote, which another check reports
+        return False
 
 
 def _gpu_devices():
@@ -215,40 +251,40 @@ def _cache():
         with tempfile.TemporaryFile(dir=existing):
             pass
     except ValueError as error:
-        return Finding("cache", MISSING, str(error), "correct it, or unset it for 5GB")
+        return Check("cache", MISSING, str(error), "correct it, or unset it for 5GB")
     except UntrustedCache as error:
-        return Finding("cache", MISSING, str(error), f"chmod go-w {folder}, or {elsewhere}")
+        return Check("cache", MISSING, str(error), f"chmod go-w {folder}, or {elsewhere}")
     except OSError as error:
         text = f"{folder} cannot be written: {error.strerror}"
-        return Finding("cache", MISSING, text, elsewhere)
+        return Check("cache", MISSING, text, elsewhere)
     if os.statvfs(existing).f_flag & os.ST_NOEXEC:
-        return Finding("cache", MISSING, f"{folder} is mounted with noexec", elsewhere)
+        return Check("cache", MISSING, f"{folder} is mounted with noexec", elsewhere)
     if existing != folder:
-        return Finding("cache", OK, f"{folder}, which the first build makes")
+        return Check("cache", OK, f"{folder}, which the first build makes")
     mode = stat.S_IMODE(os.stat(folder).st_mode)
     size = format_size(Usage(folder).size)
     under = f"of {format_size(limit)}" if limit is not None else "without a limit"
     builds = count(count_builds(), "build")
-    return Finding("cache", OK, f"{folder}, mode {mode:04o}, {builds}, {size} {under}")
+    return Check("cache", OK, f"{folder}, mode {mode:04o}, {builds}, {size} {under}")
 
 
 def _readonly_caches():
     for folder in readonly_caches():
         if os.access(folder, os.R_OK | os.X_OK):
-            yield Finding("shared cache", OK, folder)
+            yield Check("shared cache", OK, folder)
         else:
             fix = "correct the environment variable JIT_LOADER_READONLY_CACHES"
-            yield Finding("shared cache", PROBLEM, f"{folder} cannot be read", fix)
+            yield Check("shared cache", PROBLEM, f"{folder} cannot be read", fix)
 
 
-def _test_compile(name, sources, level_of_failure):
-    """Compiles and loads sources, {ending: text}, by the loader, in a cache of their own."""
+def _test_build(name, sources, level_of_failure):
+    """Compiles and loads sources, {suffix: text}, in a temporary cache, and returns the Check."""
     from _jit_loader.torch_api import load
 
     started = time.perf_counter()
     subject = "compile .cu" if ".cu" in sources else "compile .cpp"
     with tempfile.TemporaryDirectory(prefix="jit_loader_doctor_") as folder:
-        paths = [os.path.join(folder, name + ending) for ending in sources]
+        paths = [os.path.join(folder, name + suffix) for suffix in sources]
         for path, text in zip(paths, sources.values()):
             with open(path, "w") as file:
                 file.write(text)
@@ -262,10 +298,10 @@ def _test_compile(name, sources, level_of_failure):
             try:
                 load(name, paths)
             except Exception as error:
-                # The log that the message speaks of goes with the folder.
-                said = str(error).partition("\n  all the compiler said:")[0]
-                return Finding(subject, level_of_failure, said, "repair what this names")
-    return Finding(subject, OK, f"compiled and loaded in {time.perf_counter() - started:.1f} s")
+                # The log is deleted with the folder.
+                message = str(error).partition("\n  full compiler output:")[0]
+                return Check(subject, level_of_failure, message, "correct the cause named here")
+    return Check(subject, OK, f"compiled and loaded in {time.perf_counter() - started:.1f} s")
 
 
 @contextlib.contextmanager
@@ -282,21 +318,17 @@ def _environment(**values):
                 os.environ[name] = value
 
 
-def _output(command):
-    """What a program prints; '' where it cannot be run."""
-    result = _run(command)
-    return result.stdout.strip() if result is not None and result.returncode == 0 else ""
+def _first_line(*command):
+    """Returns the first line that a program prints; '' if it cannot be run or fails."""
+    succeeded, output, _ = _run(*command)
+    return output.partition("\n")[0] if succeeded else ""
 
 
-def _run(command):
-    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-        return subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=60,
-            check=False,
-        )
-    return None
+def _run(*command):
+    """Returns (whether it succeeded, stdout, stderr) of a command."""
+    try:
+        result = run(command)
+    except OSError as error:
+        return False, "", str(error)
+    texts = (stream.decode(errors="replace") for stream in (result.stdout, result.stderr))
+    return result.returncode == 0, *texts

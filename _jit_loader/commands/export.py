@@ -1,8 +1,8 @@
 """Builds ops of the current folder's project for machines without a compiler.
 
-What is written is a folder for JIT_LOADER_READONLY_CACHES, used where the project lies as well, or
-with --wheel a package for pip, whose ops need neither the project nor jit_loader. Either is for
-this version of PyTorch and of Python, and for the architectures that --arch names.
+The result is a folder for JIT_LOADER_READONLY_CACHES, for machines that have the project as well.
+With --wheel it is a package for pip, whose ops need neither the project nor jit_loader. Both work
+only with this version of PyTorch and of Python, and on the architectures given by --arch.
 """
 
 import os
@@ -11,29 +11,33 @@ import sys
 
 def add_arguments(parser):
     parser.add_argument("names", nargs="*", metavar="name", help="default: all ops of the project")
-    parser.add_argument("--out", metavar="DIR", help="a new folder; of a wheel, the one it goes to")
+    parser.add_argument(
+        "--out", metavar="DIR", help="the folder to make, or the folder for the wheel"
+    )
     parser.add_argument(
         "--arch",
         nargs="+",
         default=[],
         metavar="ARCH",
-        help="GPUs, as 8.0 9.0, or cpu for none, and processors, as x86-64-v3; default: this "
-        "machine's own",
+        help="GPU architectures such as 8.0 9.0, or cpu for none, and processor levels such as "
+        "x86-64-v3; default: those of this machine",
     )
-    parser.add_argument("--wheel", metavar="NAME", help="makes a wheel of the package NAME")
+    parser.add_argument("--wheel", metavar="NAME", help="make a wheel of the package NAME")
     parser.add_argument(
-        "--keep-project", metavar="DIR", help="the wheel's own project goes to DIR, to be edited"
+        "--keep-project",
+        metavar="DIR",
+        help="also write the source project of the wheel to DIR, for editing",
     )
-    parser.add_argument("--verify", metavar="DIR", help="checks an exported folder, and no more")
+    parser.add_argument("--verify", metavar="DIR", help="only check an exported folder")
 
 
 def run(options):
     if options.verify is not None:
         return _verify(os.path.abspath(options.verify))
     if options.out is None:
-        raise ValueError("name the folder to write to: --out DIR")
+        raise ValueError("there is no folder to write to: name it with --out DIR")
     if options.keep_project is not None and options.wheel is None:
-        raise ValueError("--keep-project is for a wheel's project: name the package by --wheel")
+        raise ValueError("--keep-project needs a wheel: name its package with --wheel NAME")
     return _wheel(options) if options.wheel is not None else _folder(options)
 
 
@@ -52,7 +56,7 @@ def _folder(options):
     print(f"{count(len(export['builds']), 'build')}, {format_size(size_of(out))}, in {out}")
     if not any(target.with_cuda for target in targets):
         _say_why_without_cuda(options, titles, folder)
-    print(f"where it is used: export JIT_LOADER_READONLY_CACHES={out}")
+    print(f"to use it: export JIT_LOADER_READONLY_CACHES={out}")
     return 0
 
 
@@ -87,7 +91,7 @@ def _have_kernels(titles, folder):
 
 
 def _say_why_without_cuda(options, titles, folder):
-    """Where nobody has asked for that, and PyTorch has CUDA."""
+    """Prints why there is no CUDA code, if PyTorch has CUDA and --arch was not given."""
     import torch
 
     from _jit_loader.key.toolchain import why_no_cuda
@@ -104,9 +108,14 @@ def _verify(folder):
     for path in found.damaged:
         print(f"damaged: {path}", file=sys.stderr)
     if not found.fits:
-        print("not for this machine; it is for", *found.targets, sep="\n  ", file=sys.stderr)
-        print(f"here is\n  {found.here}", file=sys.stderr)
+        print(
+            "it does not run on this machine; it is for",
+            *found.targets,
+            sep="\n  ",
+            file=sys.stderr,
+        )
+        print(f"this machine is\n  {found.here}", file=sys.stderr)
     if found.damaged or not found.fits:
         return 1
-    print(f"{count(len(found.builds), 'build')}, whole, for {found.here}")
+    print(f"{count(len(found.builds), 'build')}, complete, for {found.here}")
     return 0

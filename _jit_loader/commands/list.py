@@ -11,7 +11,7 @@ from _jit_loader.report.variants import title_of
 
 
 def add_arguments(parser):
-    parser.add_argument("--json", action="store_true", help="for programs: all that is known")
+    parser.add_argument("--json", action="store_true", help="print all details as JSON")
 
 
 def run(options):
@@ -24,7 +24,7 @@ def run(options):
         return 0
     if builds:
         header = ["name", "key", "size", "age", "torch", "CUDA", "arch"]
-        print_table([header, *map(_row, builds)])
+        print_table(map(_row, builds), header)
     size = format_size(Usage(cache_folder()).size)
     print(f"{count(len(builds), 'build')}, {size} on the disk, in {cache_folder()}")
     return 0

@@ -1,8 +1,8 @@
-"""python -m jit_loader <command>: each command is a module of this folder.
+"""Implements python -m jit_loader <command>. Each command is a module of this folder.
 
-A command has a docstring, whose first line is its help; add_arguments(parser); and run(options),
-which returns the exit code. It imports PyTorch and its own modules in run(), so that help and
-doctor work without PyTorch.
+The first line of its docstring is its help. It defines add_arguments(parser) and run(options),
+which returns the exit code. It imports PyTorch, and modules that import PyTorch, inside run(): then
+--help is fast, and doctor works without PyTorch.
 """
 
 import argparse
@@ -19,7 +19,7 @@ COMMANDS = (
 def main(arguments=None):
     """Runs a command line and returns its exit code."""
     parser = argparse.ArgumentParser(
-        prog="jit_loader", description="Builds C++ and CUDA extensions for PyTorch, and keeps them."
+        prog="jit_loader", description="Builds and caches C++ and CUDA extensions for PyTorch."
     )
     subparsers = parser.add_subparsers(metavar="command")
     for name in COMMANDS:
@@ -29,14 +29,14 @@ def main(arguments=None):
         parser.print_help()
         return 0
     if options.run.__module__.endswith(".run"):
-        return options.run(options)  # a program's errors are its own
+        return options.run(options)  # errors of the program get Python's traceback
     try:
         code = options.run(options)
         sys.stdout.flush()
         return code
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:  # the reader has closed the pipe, as head does
+    except BrokenPipeError:  # the reader, such as head, has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for Python's last flush
         return 141
     except (ImportError, OSError, RuntimeError, ValueError) as error:

@@ -1,7 +1,8 @@
 """Writes the files of a new op, which works and passes its tests, for you to change.
 
-They go into the project of the current folder; where there is none, the current folder becomes one:
-kernels/ and bindings/ are made, with the helpers that the op needs. No file is changed.
+They are written into the current folder's project. If there is none, the current folder becomes a
+project: kernels/ and bindings/ are made, with the helpers that the op needs. Existing files are
+never changed.
 """
 
 import argparse
@@ -11,9 +12,9 @@ from _jit_loader.commands import new_op
 
 
 def add_arguments(parser):
-    kinds = "\n".join(f"{kind:<12} {what}" for kind, what in new_op.KINDS.items())
+    kinds = "\n".join(f"{kind:<12} {description}" for kind, description in new_op.KINDS.items())
     parser.formatter_class = argparse.RawTextHelpFormatter
-    parser.add_argument("name", metavar="NAME", help="small letters, digits and '_'")
+    parser.add_argument("name", metavar="NAME", help="lower-case letters, digits and '_'")
     parser.add_argument("--like", choices=new_op.KINDS, default="elementwise", help=kinds)
 
 
@@ -27,9 +28,9 @@ def run(options):
     op = new_op.NewOp(options.name, options.like, project)
     op.write()
     if op.helpers:
-        print(f"for all ops: {', '.join(op.helpers)}")
+        print(f"new, shared by all ops: {', '.join(op.helpers)}")
     for path in op.other_helpers:
-        print(f"left as it is: {path}, which differs from this version's")
+        print(f"kept: {path}, which differs from the version that comes with jit_loader")
     for path in sorted(op.files):
         print(f"new: {os.path.relpath(os.path.join(project, path))}")
     print(_next_steps(op))

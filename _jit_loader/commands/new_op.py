@@ -1,22 +1,23 @@
-"""What a new op is made of: the files of its kind in templates/, and the helpers that they need.
+"""Makes a new op from the files of its kind in templates/ and the helpers that they include.
 
-A template is the op NAME, with the formula Name: text that would compile, but for the op's name.
+In the text and the path of a template, NAME is the op's name and Name that of its formula.
 """
 
 import contextlib
 import keyword
 import os
 import re
+from pathlib import Path
 
 KINDS = {
-    "elementwise": "a result for each element; to begin with, x * x",
-    "binary": "a result for each pair of elements, broadcast; to begin with, a * b",
-    "reduction": "one result for all elements; to begin with, the sum of x * x",
-    "blank": "a kernel of your own; to begin with, a thread for each element",
+    "elementwise": "one result for each element; the template computes x * x",
+    "binary": "one result for each pair of elements, broadcast; the template computes a * b",
+    "reduction": "one result for all elements; the template computes the sum of x * x",
+    "blank": "any kernel; the template has a thread for each element",
 }
-# What the templates in shared/ have for the result of a kind that takes one tensor: in words, as
-# many letters as the template's where clang-format counts them, and as PyTorch (and numpy, where
-# the kind has no case of its own) computes it.
+# {placeholder of the templates in shared/: its text} for the kinds that take one tensor: the result
+# in words, and the expression by which PyTorch computes it (numpy too, if the kind has no case file
+# in its own folder). The placeholders are about as long as the texts, which keeps lines formatted.
 RESULTS = {
     "elementwise": {"RESULT_OF_X": "Square of x", "EXPRESSION": "x * x"},
     "reduction": {
@@ -27,7 +28,7 @@ RESULTS = {
 }
 TEMPLATES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "templates")
 
-# What load_op, and the import of any op, take beside what the op's files include.
+# Files that load_op or the import of any op uses and that no op's file includes.
 ALWAYS_NEEDED = (
     "bindings/__init__.py",
     "bindings/shared/__init__.py",
@@ -38,19 +39,22 @@ INCLUDE = re.compile(r'^#include "((?:kernels|bindings)/[\w./]+)"', re.MULTILINE
 IMPORT = re.compile(r"^ *from \.(?:shared\.)?(\w+) import", re.MULTILINE)
 
 NOT_CODE = re.compile(r'"""[^"]*"""|"(?:[^"\\\n]|\\.)*"|//.*|#.*')
-WORD = re.compile(r"(?<![.\w])\w+(?!\w|=[^=])")  # but no attribute and no keyword argument
+# A name, but not an attribute and not a keyword argument.
+WORD = re.compile(r"(?<![.\w])\w+(?!\w|=[^=])")
 TYPE = re.compile(r"^(?:struct|class|using) (\w+)", re.MULTILINE)
 
 
 class NewOp:
-    """An op to be written into a project; nothing is written before write().
+    """A new op and the files that it adds to a project; write() writes them.
 
-    project: the folder that holds kernels/ and bindings/, or will.
-    files, helpers: {path: text}, what is written. other_helpers: paths of those that the project
-    has in another version; they stay.
+    Attributes:
+        project: the folder that contains kernels/ and bindings/, or will contain them.
+        files: {path: text} of the op's own files.
+        helpers: {path: text} of the helpers that the project lacks.
+        other_helpers: paths of helpers of which the project has another version, which is kept.
 
     Raises:
-        ValueError: the name cannot be that of an op.
+        ValueError: the name cannot be the name of an op.
         FileExistsError: the project has one of the op's files.
     """
 
@@ -69,11 +73,11 @@ class NewOp:
         self.other_helpers = [
             path
             for path, text in needed.items()
-            if path not in self.helpers and _read(self._path(path)) != text
+            if path not in self.helpers and Path(self._path(path)).read_text() != text
         ]
 
     def write(self):
-        """Writes all files, or none."""
+        """Writes all files, or none if one of them cannot be written."""
         written = []
         try:
             for path, text in {**self.helpers, **self.files}.items():
@@ -94,10 +98,10 @@ class NewOp:
         return os.path.lexists(self._path(path))
 
     def _suits(self, template):
-        """Whether the project uses such a file.
+        """Returns whether the project uses the file of a template.
 
-        One that tests and compares all its ops has a row for each; others get a test that stands
-        alone.
+        A project with tests/bindings/case.py has a case file for each op; others get a test file
+        that needs no other file.
         """
         tests_all = self._has("tests/bindings/case.py")
         return {
@@ -107,22 +111,23 @@ class NewOp:
         }.get(template, True)
 
     def _check_free(self):
+        """Raises a FileExistsError if the project or the helpers have one of the op's files."""
         helpers = helpers_of_all_kinds()
         taken = [path for path in self.files if path in helpers or self._has(path)]
         modules = {*helpers, *(f"bindings/{name}" for name in _names_in(self._path("bindings")))}
         taken += [path for path in modules if re.match(rf"bindings/{self.name}[./]", path)]
         if taken:
             raise FileExistsError(
-                f"{self.name!r} cannot name a new op: {', '.join(sorted(set(taken)))} "
-                f"would be in its way in {self.project}"
+                f"{self.name!r} cannot be the name of a new op in {self.project}: it conflicts "
+                f"with {', '.join(sorted(set(taken)))}"
             )
 
 
 def check_name(name):
-    """Raises a ValueError where a name is none for an op, and says why."""
+    """Raises a ValueError that says why a name cannot be the name of an op."""
     why = None
     if not re.fullmatch("[a-z][a-z0-9_]*", name):
-        why = "it takes small letters, digits and '_', and begins with a letter"
+        why = "use lower-case letters, digits and '_', and begin with a letter"
         parts = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)
         plain = re.sub(r"\W+", "_", parts, flags=re.ASCII).strip("_").lower()
         if re.fullmatch("[a-z][a-z0-9_]*", plain):
@@ -130,20 +135,20 @@ def check_name(name):
     elif keyword.iskeyword(name):
         why = "it is a keyword of Python"
     elif _is_word_of_cpp(name):
-        why = "it is a word of C++"
+        why = "it is a keyword or a standard name of C++"
     elif {name, formula_name(name)} & (_words_of_templates() | _types_of_helpers()):
         why = "the op's files use that name for something else"
     if why is not None:
-        raise ValueError(f"{name!r} cannot name an op: {why}")
+        raise ValueError(f"{name!r} cannot be the name of an op: {why}")
 
 
 def formula_name(name):
-    """LeakyRelu of leaky_relu."""
+    """Returns the name of an op's formula: 'LeakyRelu' for 'leaky_relu'."""
     return "".join(part.capitalize() for part in name.split("_"))
 
 
 def rendered(text, name):
-    """A template's text for an op of that name, in the form that clang-format gives it."""
+    """Returns a template's text for an op, formatted as clang-format would."""
     text = text.replace("NAME", name).replace("Name", formula_name(name))
     includes = r'(?:#include "kernels/.*\n)+'
     text = re.sub(includes, lambda match: "".join(sorted(match[0].splitlines(True))), text)
@@ -152,16 +157,16 @@ def rendered(text, name):
 
 
 def _wrapped(declaration):
-    """The declaration of a function on two lines, of at most 100 columns."""
+    """Returns the declaration of a function on two lines of at most 100 columns."""
     end = declaration.rindex(",", 0, 100) + 1
     indent = " " * (declaration.index("(") + 1)
     return f"{declaration[:end]}\n{indent}{declaration[end + 1 :]}"
 
 
 def template_files(kind):
-    """{path: text} of a kind's templates; paths are relative to the project.
+    """Returns {path: text} of a kind's templates; the paths are relative to the project.
 
-    They are the files of its folder, and those of shared/ that it has no version of.
+    They are the files of the kind's folder, and those of shared/ that its folder does not replace.
     """
     files = {**_files_below("shared"), **_files_below(kind)}
     for word, text in RESULTS.get(kind, {}).items():
@@ -172,7 +177,7 @@ def template_files(kind):
 def _files_below(name):
     folder = os.path.join(TEMPLATES, name)
     return {
-        os.path.relpath(os.path.join(parent, name), folder): _read(os.path.join(parent, name))
+        os.path.relpath(os.path.join(parent, name), folder): Path(parent, name).read_text()
         for parent, _, names in sorted(os.walk(folder))
         for name in sorted(names)
         if not name.endswith(".pyc")
@@ -180,25 +185,25 @@ def _files_below(name):
 
 
 def needed_helpers(texts):
-    """{path: text} of what files include and import, directly or not, of kernels/ and bindings/."""
+    """Returns {path: text} of the helpers that texts include or import, directly or indirectly."""
     found, missing = {}, [*ALWAYS_NEEDED, *_needed_paths(texts)]
     while missing:
         path = missing.pop()
         if path not in found and "NAME" not in path:
-            found[path] = _read(os.path.join(_helper_folder(), path))
+            found[path] = Path(_helper_folder(), path).read_text()
             missing += _needed_paths([found[path]])
     return dict(sorted(found.items()))
 
 
 def helpers_of_all_kinds():
-    """{path: text} of the helpers that ops of any kind need."""
+    """Returns {path: text} of the helpers that ops of any kind need."""
     return needed_helpers(_texts_of_templates())
 
 
 def _helper_folder():
     """Returns the folder that holds kernels/ and bindings/ with the helpers.
 
-    setup.py copies them beside templates/. In a checkout they are this project's own.
+    setup.py copies them beside templates/. In a checkout they are in its root.
     """
     commands = os.path.dirname(TEMPLATES)
     installed = os.path.join(commands, "helpers")
@@ -206,6 +211,7 @@ def _helper_folder():
 
 
 def _needed_paths(texts):
+    """Yields the paths of the helpers that texts include or import."""
     for text in texts:
         yield from INCLUDE.findall(text)
         yield from (f"bindings/shared/{name}.py" for name in IMPORT.findall(text))
@@ -225,7 +231,7 @@ def _types_of_helpers():
 
 
 def _is_word_of_cpp(name):
-    from pygments.lexers import CppLexer  # which rich brings along
+    from pygments.lexers import CppLexer  # installed with rich
     from pygments.token import Name
 
     kind, _ = next(CppLexer().get_tokens(name))
@@ -234,8 +240,3 @@ def _is_word_of_cpp(name):
 
 def _names_in(folder):
     return os.listdir(folder) if os.path.isdir(folder) else []
-
-
-def _read(path):
-    with open(path) as file:
-        return file.read()

@@ -1,8 +1,8 @@
-"""Removes old builds, the one that was not used for longest first.
+"""Removes old builds, the least recently used first.
 
-Without an option it applies the limit that the cache keeps to by itself when something is built:
-JIT_LOADER_CACHE_LIMIT, by default 5GB. What versions of the loader with another format have left in
-the same place goes as a whole.
+Without an option it applies the limit that every build applies as well: JIT_LOADER_CACHE_LIMIT, by
+default 5GB. The caches of older versions of the loader, which have another format, are removed
+completely.
 """
 
 import argparse
@@ -14,10 +14,10 @@ from _jit_loader.report.quantities import parse_age, parse_size
 
 def add_arguments(parser):
     parser.add_argument(
-        "--max-size", type=_argument(parse_size), help="what the cache may take, such as 2GB"
+        "--max-size", type=_argument(parse_size), help="maximum size of the cache, such as 2GB"
     )
     parser.add_argument(
-        "--max-age", type=_argument(parse_age), help="how long a build may lie unused, such as 30d"
+        "--max-age", type=_argument(parse_age), help="maximum time since the last use, such as 30d"
     )
 
 
@@ -32,6 +32,8 @@ def run(options):
 
 
 def _argument(parse):
+    """Returns a function that parses an argument and reports a ValueError as argparse expects."""
+
     def parsed(text):
         try:
             return parse(text)

@@ -1,7 +1,7 @@
-"""Runs a program with jit_loader in place of PyTorch's own load and load_inline.
+"""Runs a program with jit_loader in place of PyTorch's load and load_inline.
 
-For programs that cannot be edited: python -m jit_loader run train.py --epochs 3, or, for a module,
-python -m jit_loader run -m package.train --epochs 3.
+Use it for a program that cannot be edited: python -m jit_loader run train.py --epochs 3. For a
+module: python -m jit_loader run -m package.train --epochs 3.
 """
 
 import argparse
@@ -12,18 +12,17 @@ import sys
 
 
 def add_arguments(parser):
-    parser.add_argument("-m", dest="is_module", action="store_true", help="it is a module's name")
-    parser.add_argument("program", help="path of a script, or name of a module")
+    parser.add_argument("-m", dest="is_module", action="store_true", help="run a module")
+    parser.add_argument("program", help="the path of a script, or with -m the name of a module")
     arguments = parser.add_argument(
-        "arguments", nargs=argparse.REMAINDER, help="what the program gets"
+        "arguments", nargs=argparse.REMAINDER, help="the program's arguments"
     )
-    arguments.required = False  # in an error, which names what is missing
+    arguments.required = False  # otherwise argparse names it as missing together with the program
 
 
 def run(options):
-    if not options.is_module and not os.path.exists(options.program):
-        print(f"jit_loader: there is no program {options.program}", file=sys.stderr)
-        return 2  # as Python's own
+    if not program_exists(options):
+        return 2  # as Python does
 
     from _jit_loader import torch_api
 
@@ -33,7 +32,7 @@ def run(options):
         sys.path[0] = os.getcwd()
         if (why_not := _why_no_module(options.program)) is not None:
             print(f"{sys.executable}: {why_not}", file=sys.stderr)
-            return 1  # as Python's own
+            return 1  # as Python does
         runpy.run_module(options.program, run_name="__main__", alter_sys=True)
     else:
         sys.path[0] = os.path.dirname(os.path.abspath(options.program))
@@ -41,8 +40,16 @@ def run(options):
     return 0
 
 
+def program_exists(options):
+    """Returns whether the script exists, and prints an error if it does not."""
+    if options.is_module or os.path.exists(options.program):
+        return True
+    print(f"jit_loader: there is no program {options.program}", file=sys.stderr)
+    return False
+
+
 def _why_no_module(name):
-    """What `python -m` says of a module that cannot be run; None for one that can."""
+    """Returns the error that `python -m` prints for a module, or None if it can be run."""
     try:
         spec = importlib.util.find_spec(name)
         if spec is None:

@@ -1,9 +1,9 @@
-"""Runs a script, and again at each save of it or of a kernel, header, binding or wrapper.
+"""Runs a script, and again whenever it or a kernel, header, binding or wrapper is saved.
 
-python -m jit_loader watch train.py --epochs 3. PyTorch and all else that is installed is imported
-once; each run is a fresh child of that warm process, and the last one is ended before. Ctrl-C ends
-everything. What PyTorch reads from the environment when it is imported, OMP_NUM_THREADS say, has to
-be set before, not by the script.
+For example: python -m jit_loader watch train.py --epochs 3. PyTorch and other installed packages
+are imported once. Each run is a child process forked from that warm process; a save ends the
+previous run. Ctrl-C ends everything. Environment variables that PyTorch reads when it is imported,
+such as OMP_NUM_THREADS, must be set before this command, not by the script.
 """
 
 import argparse
@@ -12,24 +12,24 @@ import sys
 
 
 def add_arguments(parser):
-    parser.add_argument("script", help="its path")
+    parser.add_argument("script", help="the path of the script")
     arguments = parser.add_argument(
-        "arguments", nargs=argparse.REMAINDER, help="what the script gets"
+        "arguments", nargs=argparse.REMAINDER, help="the script's arguments"
     )
-    arguments.required = False  # in an error, which names what is missing
+    arguments.required = False  # otherwise argparse names it as missing together with the script
 
 
 def run(options):
     if not os.path.isfile(options.script):
         print(f"jit_loader: there is no script {options.script}", file=sys.stderr)
-        return 2  # as Python's own
+        return 2  # as Python does
 
     from _jit_loader import loaded
     from _jit_loader.watch.loop import Watch
     from _jit_loader.watch.report import Report
     from _jit_loader.watch.script import run_as_main
 
-    # From here on this process is a child; the other stays in there.
+    # fork_at_each_save returns in the child processes only.
     report = Report(Watch(options.script).fork_at_each_save())
     loaded.observers.append(report)
     run_as_main(options.script, options.arguments, at_end=report.tell)

@@ -1,7 +1,7 @@
-"""Says why an extension would be built now: every difference from its last build.
+"""Says why an extension would be built now: lists every difference from its last build.
 
-NAME is an op of the current folder's project, or else an extension in the cache; a variant of an
-op is named as "add2[BLOCK=512]".
+NAME is an op of the current folder's project, or otherwise an extension in the cache.
+"add2[BLOCK=512]" names a variant of an op.
 """
 
 import os
@@ -31,7 +31,10 @@ def run(options):
 
 
 def _requests(name):
-    """What is looked for in the cache, in this order, the last is built; the path of the memo."""
+    """Returns (requests, memo path) of a name.
+
+    The cache is searched for the requests in their order; the last one would be built.
+    """
     from _jit_loader.key.question import memo_paths
     from _jit_loader.ops.project import no_such_name, project_with_op
     from _jit_loader.ops.wrapper import question_of
@@ -47,7 +50,7 @@ def _requests(name):
 
 
 def _last_request(title):
-    """The same for the newest build of a title, as it was asked for; None without a build."""
+    """Returns the same for the request of a title's newest build, or None without a build."""
     from _jit_loader.cache.builds import newest
     from _jit_loader.key.request import Request
     from _jit_loader.key.roots import Roots
@@ -56,33 +59,34 @@ def _last_request(title):
     if build is None:
         return None
     folder, manifest = build
-    asked = manifest["request"]
+    recorded = manifest["request"]
     memo_path, project = _memo_and_project(folder, manifest)
     roots = Roots(project)
     request = Request(
         manifest["name"],
-        [roots.absolute(source) for source in asked["sources"]],
-        extra_cflags=list(map(roots.absolute_text, asked["C++ flags"])),
-        extra_cuda_cflags=list(map(roots.absolute_text, asked["nvcc flags"])),
-        extra_ldflags=list(map(roots.absolute_text, asked["linker flags"])),
-        extra_include_paths=list(map(roots.absolute, asked["include paths"])),
-        with_cuda=asked["with CUDA"],
+        [roots.absolute(source) for source in recorded["sources"]],
+        extra_cflags=list(map(roots.absolute_text, recorded["C++ flags"])),
+        extra_cuda_cflags=list(map(roots.absolute_text, recorded["nvcc flags"])),
+        extra_ldflags=list(map(roots.absolute_text, recorded["linker flags"])),
+        extra_include_paths=list(map(roots.absolute, recorded["include paths"])),
+        with_cuda=recorded["with CUDA"],
         project=project,
         source_flags={
             roots.absolute(source): flags
-            for source, flags in asked["flags of single sources"].items()
+            for source, flags in recorded["flags of single sources"].items()
         },
-        form=asked["form"],
-        variant=asked.get("variant", ""),
+        form=recorded["form"],
+        variant=recorded.get("variant", ""),
     )
     return [request], memo_path
 
 
 def _memo_and_project(folder, manifest):
-    """The memo of the last load of a request, and the folder that '<project>' stood for in it.
+    """Returns the newest memo of a slot and the folder that '<project>' was when it was written.
 
-    Of any of its builds: who goes back to an earlier version is led to an earlier one. Manifests
-    know the project's files by relative paths only, so that a cache can be shared.
+    The memo may name another build of the slot than the newest one: the last load may have found an
+    earlier build. Manifests have only relative paths of the project's files, so that a cache can be
+    shared.
     """
     from _jit_loader.cache.pruning import memos
 

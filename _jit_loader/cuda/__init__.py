@@ -1,1 +1,1 @@
-"""What knows NVIDIA's tools: ptxas, compute-sanitizer, faults of kernels."""
+"""Support for NVIDIA's tools: ptxas, compute-sanitizer, and errors of kernels."""

@@ -1,4 +1,4 @@
-"""JIT_LOADER_SYNC=1: CUDA waits for each kernel, so that an error names the kernel that failed."""
+"""Implements JIT_LOADER_SYNC=1: CUDA waits for each kernel, so an error names the failed kernel."""
 
 import functools
 import os
@@ -6,9 +6,10 @@ import os
 
 @functools.cache
 def synchronize_launches():
-    """Makes CUDA wait for each kernel, PyTorch's included, if JIT_LOADER_SYNC asks for it.
+    """Makes CUDA wait for each kernel, including PyTorch's, if JIT_LOADER_SYNC is set.
 
-    The driver reads the setting when CUDA starts. If it has started already, a message says so.
+    The driver reads CUDA_LAUNCH_BLOCKING when CUDA starts. If it has already started, a message
+    says that JIT_LOADER_SYNC has no effect.
     """
     if os.environ.get("JIT_LOADER_SYNC", "") in ("", "0"):
         return

@@ -1,14 +1,14 @@
-"""What CUDA's assembler says of each kernel: registers, spills, shared memory, stack."""
+"""Parses the output of ptxas, CUDA's assembler: registers, spills, shared memory and stack."""
 
 import re
 import shlex
 
 from _jit_loader.report.symbols import demangled
 
-FLAG = "-Xptxas=-v"  # changes nothing in the object
+FLAG = "-Xptxas=-v"  # prints the figures, and does not change the object
 
 REPORT = re.compile(r"ptxas info\b|    \d+ bytes stack frame, ")
-RUN = re.compile(r"ptxas info +: \d+ bytes gmem")  # one for each architecture
+RUN = re.compile(r"ptxas info +: \d+ bytes gmem")  # once for each architecture
 ENTRY = re.compile(r"ptxas info +: Compiling entry function '(.+)' for '(\w+)'")
 FUNCTION = re.compile(r"ptxas info +: Function properties for (\S+)")
 FRAME = re.compile(
@@ -21,16 +21,18 @@ SHARED = re.compile(r"(\d+) bytes smem")
 
 
 def is_report(line):
-    """Whether a line that nvcc printed is one of these."""
+    """Returns whether a line that nvcc printed is part of the report of ptxas."""
     return REPORT.match(line) is not None
 
 
 def kernels(lines):
-    """What each kernel uses, from the lines that nvcc printed with FLAG, in their order.
+    """Returns the resources of each kernel as a list of dicts, in the order of nvcc's output.
 
-    Dicts of kernel (a function that was not inlined is one as well), mangled, architecture,
-    registers, spill stores, spill loads, shared and stack: bytes, but for the registers. What a
-    function has none of its own of, is None.
+    Each dict has "kernel", "mangled", "architecture", "registers", and the bytes of "spill stores",
+    "spill loads", "shared" and "stack". A device function that was not inlined has a dict as well;
+    its "registers" and "shared" are None.
+
+    lines: the lines that nvcc printed with FLAG.
     """
     found, current, architecture = [], {}, None
     for line in lines:
@@ -38,7 +40,7 @@ def kernels(lines):
             architecture = None
         elif match := ENTRY.match(line):
             kernel, architecture = match.groups()
-            for earlier in found:  # functions, which may stand before the first kernel
+            for earlier in found:  # functions may be printed before the first kernel
                 earlier["architecture"] = earlier["architecture"] or architecture
             current = _kernel(kernel, architecture)
             found.append(current)
@@ -73,7 +75,7 @@ def _kernel(mangled, architecture):
 
 
 def readable(mangled):
-    """'scale<float>' for '_Z5scaleIfEvPT_l': the name without parameters and result."""
+    """Returns a symbol's name without parameters and result: 'scale<float>'."""
     name = demangled(re.sub(r"^__nv_static_.*?(?=_Z)", "", mangled))
     depth, end = 0, len(name)
     for match in re.finditer(r"\(anonymous namespace\)|[<>()]", name):
@@ -85,9 +87,9 @@ def readable(mangled):
 
 
 def spill_warning(title, kernels_of_sources):
-    """One line for a person: which kernel spills most; None where none does.
+    """Returns a warning that names the kernel that spills most; None if no kernel spills.
 
-    kernels_of_sources: {source: what kernels() returned}.
+    kernels_of_sources: {source: a list of dicts as kernels() returns it}.
     """
     spilling = [
         (kernel["spill stores"] + kernel["spill loads"], source, kernel)

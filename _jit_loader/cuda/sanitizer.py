@@ -1,4 +1,4 @@
-"""compute-sanitizer, the CUDA Toolkit's checker: where it is, how it is run, what it has found."""
+"""Finds and runs compute-sanitizer, the CUDA Toolkit's checker, and parses its log."""
 
 import os
 import re
@@ -15,19 +15,21 @@ from _jit_loader.report.variants import title_of
 
 PROGRAM = "compute-sanitizer"
 
-# A function of the device, with its line where the code was compiled with -lineinfo.
+# A device function, with its file and line if the code was compiled with -lineinfo.
 DEVICE_PLACE = re.compile(r"(?:\bat|Device Frame:) (.+?)\+0x[0-9a-f]+(?: in (.+?):(\d+))?(?= \[|$)")
 HOST_FRAME = re.compile(r"Host Frame: *(.*?) \[0x[0-9a-f]+\]$")
 PYTHON_FRAME = re.compile(r"Host Frame: *.+ in (.+):(\d+)$")
 LIBRARY = re.compile(r"in (/.+)$")
-SHOWN_RECORDS = 100  # more it does not print
+SHOWN_RECORDS = 100  # compute-sanitizer prints no more
 
 
 def find():
-    """Path of compute-sanitizer: beside nvcc, on PATH, in /usr/local/cuda.
+    """Returns the path of compute-sanitizer.
+
+    It is searched for beside nvcc, in $CUDA_HOME and $CUDA_PATH, on PATH and in /usr/local/cuda.
 
     Raises:
-        RuntimeError: there is none that can run a program.
+        RuntimeError: there is no compute-sanitizer, or only pip's, which cannot run programs.
     """
     homes = [cuda_home()] if toolchain.nvcc_path() is not None else []
     homes += [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH")]
@@ -46,13 +48,17 @@ def find():
         else f"{PROGRAM} was not found (beside nvcc, in $CUDA_HOME, on PATH, in /usr/local/cuda)"
     )
     raise RuntimeError(
-        f"{why}; install the CUDA Toolkit (of NVIDIA's packages for Linux cuda-sanitizer-13-0, or "
-        "that of your version, is enough), or name its folder in CUDA_HOME"
+        f"{why}; install the CUDA Toolkit (of NVIDIA's Linux packages, cuda-sanitizer-13-0 or that "
+        "of your version is enough), or name its folder in CUDA_HOME"
     )
 
 
 def _is_from_pip(path):
-    """The wheels up to 13.3 lack the program that starts the one to check, and say nothing."""
+    """Returns whether a compute-sanitizer comes from an incomplete wheel.
+
+    Wheels up to 13.3 lack TreeLauncherSubreaper, which starts the program to check. They end
+    without an error.
+    """
     folder = os.path.dirname(os.path.realpath(path))
     library = os.path.join(folder, "libsanitizer-collection.so")
     return os.path.exists(library) and not os.path.exists(
@@ -61,25 +67,30 @@ def _is_from_pip(path):
 
 
 def command(path, tool, log):
-    """The words that stand before a program's own; what is found goes to the file log."""
+    """Returns the words to put before a program's command. The faults are written to a log file."""
     return [
         *(path, "--tool", tool, "--log-file", log),
         *("--strip-paths", "no", "--require-cuda-init", "no"),
-        # Else one element past a tensor of 512 bytes would be within the next.
+        # Without it, one element past a tensor of 512 bytes would be inside the next tensor.
         *(("--padding", "64") if tool == "memcheck" else ()),
     ]
 
 
 class Fault(NamedTuple):
-    """A record of the log: what was wrong, and where.
+    """A record of the log.
 
-    places: (function, path, line number) in the kernel, the innermost first; without -lineinfo
-    path and number are None. notes: what else is said of it. functions, libraries: those of the
-    host that led to the launch; python: (path, line number) likewise. is_api: not a kernel's, but
-    that of a call of CUDA.
+    Attributes:
+        message: the error.
+        places: [(function, path, line number)] in the kernel, the innermost first. Without
+            -lineinfo path and line number are None.
+        notes: further lines about the error.
+        functions: the functions of the host's stack at the launch.
+        libraries: the paths of the libraries in that stack.
+        python: the [(path, line number)] of Python in that stack.
+        is_api: whether a call of CUDA's API failed, not a kernel.
     """
 
-    what: str
+    message: str
     places: list
     notes: list
     functions: list
@@ -89,17 +100,18 @@ class Fault(NamedTuple):
 
     @property
     def place(self):
-        """(path, line number) of the innermost place that has one."""
+        """Returns (path, line number) of the innermost place that has one, or (None, None)."""
         return next((place[1:] for place in self.places if place[1]), (None, None))
 
     @property
     def kernel(self):
+        """Returns the name of the kernel; None if it is unknown."""
         functions = [place[0] for place in self.places if "assertfail" not in place[0]]
         return functions[-1] if functions else next(filter(None, self.functions), None)
 
     @property
     def extension(self):
-        """What was loaded by jit_loader and launched it, else the library that did."""
+        """Returns the title of the extension that launched the kernel, or the name of a library."""
         for library in filter(is_in_a_cache, self.libraries):
             manifest = read_manifest(os.path.dirname(library))
             variant = manifest["request"].get("variant", "") if manifest is not None else ""
@@ -108,16 +120,16 @@ class Fault(NamedTuple):
 
 
 def faults(log):
-    """The faults in the text of a log; those of CUDA's calls only where no kernel has any.
+    """Returns the list of Faults in the text of a log.
 
-    After a kernel's fault, the calls that follow fail too.
+    If a kernel has a fault, failed calls of CUDA's API are left out: they follow from it.
     """
     found = [_fault(*record) for record in _records(log)]
     return [fault for fault in found if not fault.is_api] or found
 
 
 def _records(log):
-    """Yields (first line, the indented lines that follow)."""
+    """Yields (first line, the indented lines below it) of each record of a log."""
     first, rest = None, []
     for line in [*log.splitlines(), "========= "]:
         text = line.removeprefix("=========")
@@ -144,52 +156,53 @@ def _fault(first, rest):
                 notes.append(line)
         elif line != first and not line.startswith("Saved host backtrace"):
             notes.append(line)
-    what = re.sub(r" access at .*", " access here", first).removeprefix("Error: ")
+    message = re.sub(r" access at .*", " access here", first).removeprefix("Error: ")
     is_api = first.startswith("Program hit ")
-    return Fault(what, places, notes, functions, libraries, python, is_api)
+    return Fault(message, places, notes, functions, libraries, python, is_api)
 
 
 def report(found, project):
-    """The first fault as file:line with its source line, then how many more.
+    """Returns a text with the first fault, its source line and the number of further faults.
 
-    project: the folder that paths are shown relative to.
+    found: the result of faults(), not empty. project: the folder that paths are shown relative to.
     """
     first = found[0]
     name = f"{first.extension}: " if first.extension else ""
-    lines = [f"{name}{errors.place(*first.place, project)}error: {first.what}"]
+    lines = [f"{name}{errors.place(*first.place, project)}error: {first.message}"]
     lines += errors.source_line(*first.place)
     if first.kernel:
         lines.append(f"  in the kernel {first.kernel}")
     callers = [place[1:] for place in first.places[1:] if place[1]]
-    for place in [] if first.what.startswith("Race ") else callers:
+    for place in [] if first.message.startswith("Race ") else callers:
         lines += _with_source_line("called from", place, project)
     lines += [f"  {note}" for note in first.notes]
     for place in [place for place in first.python if _is_own(place[0])][:1]:
         lines += _with_source_line("launched from", place, project)
-    same = sum((other.what, other.place) == (first.what, first.place) for other in found) - 1
+    same = sum((other.message, other.place) == (first.message, first.place) for other in found) - 1
     if same:
-        lines.append(f"  the same here {count(same, 'more time')}")
+        lines.append(f"  the same fault occurred here {count(same, 'more time')}")
     if others := len(found) - 1 - same:
         lines.append(f"  and {count(others, 'more fault')}")
     if len(found) >= SHOWN_RECORDS:
-        lines.append(f"  {PROGRAM} counts no further than {SHOWN_RECORDS}")
+        lines.append(f"  {PROGRAM} prints at most {SHOWN_RECORDS} faults")
     return "\n".join(lines)
 
 
-def _with_source_line(how, place, project):
-    return [f"  {how} {errors.place(*place, project).rstrip(': ')}", *errors.source_line(*place)]
+def _with_source_line(label, place, project):
+    return [f"  {label} {errors.place(*place, project).rstrip(': ')}", *errors.source_line(*place)]
 
 
 def _is_own(path):
+    """Returns whether a path is a file outside of site-packages."""
     return os.path.isfile(path) and not path.startswith(toolchain.packages_folder() + os.sep)
 
 
 def why_not_checked(log):
-    """None where a program was checked; else, in words, why not."""
+    """Returns None if a program was checked; otherwise a text that says why it was not."""
     if "terminated before first instrumented API call" in log:
-        return "it has used no GPU"
+        return "it did not use a GPU"
     if "SUMMARY" in log:
         return None
-    said = [line.removeprefix("=========").strip() for line in log.splitlines()]
-    said = [line for line in said if line and line != "COMPUTE-SANITIZER"]
-    return f"{PROGRAM} says: {said[0]}" if said else f"{PROGRAM} said nothing"
+    lines = [line.removeprefix("=========").strip() for line in log.splitlines()]
+    lines = [line for line in lines if line and line != "COMPUTE-SANITIZER"]
+    return f"{PROGRAM} says: {lines[0]}" if lines else f"{PROGRAM} printed nothing"

@@ -1,4 +1,4 @@
-"""What a file holds: a digest of its content, read again only when its stat has changed."""
+"""Digests of files' contents. A file is read again only if its stat has changed."""
 
 import hashlib
 import os
@@ -7,15 +7,15 @@ import struct
 from _jit_loader.cache import is_in_a_cache
 from _jit_loader.cache.memo import UNSETTLED, is_settled, stamp
 
-# Reading libtorch_cpu.so (430 MB) costs 0.4 s; larger libraries are known by their build id,
-# but not what is in a cache: it may have been damaged on the way here.
+# Reading libtorch_cpu.so (430 MB) takes 0.4 s, so libraries above this size are identified by their
+# build id. Files in a cache are always read: copying may have damaged them.
 WHOLE_FILE_LIMIT = 16 * 1024 * 1024
 
 
 class Contents:
-    """Digests of files; each is read once for as long as its stat stays the same.
+    """Keeps the digests of files; each file is read once while its stat stays the same.
 
-    known: {path: (stamp, digest)} from an earlier process.
+    known: {path: (stamp, digest)} that an earlier process has recorded.
     """
 
     def __init__(self, known=None):
@@ -23,14 +23,14 @@ class Contents:
         self._known = {}
 
     def learn(self, known):
-        """Takes over {path: (stamp, digest)} that another process has found meanwhile."""
+        """Replaces the known digests by those that another process has recorded since."""
         self._before = known
 
     def last(self, path):
-        """Returns (stamp, digest) of the last call of digest(), without a look at the file.
+        """Returns (stamp, digest) of the last call of digest(), without checking the file.
 
-        The file is read if it was never read, or so soon after a write that its stat could not
-        stand for the content. If it is still too soon, the stamp is UNSETTLED.
+        The file is read if it was never read, or if it was read so soon after a write that a later
+        write could have left its stat unchanged. If it is still too soon, the stamp is UNSETTLED.
         """
         known = self._known.get(path) or self._before.get(path)
         if known is None or known[0] == UNSETTLED:
@@ -39,7 +39,7 @@ class Contents:
         return known
 
     def digest(self, path):
-        """Hex digest of the content, or None where there is no readable file."""
+        """Returns the hex digest of a file's content; None if it cannot be read."""
         now = stamp(path)
         known = self._known.get(path) or self._before.get(path)
         if known is not None and known[0] == now:
@@ -50,7 +50,10 @@ class Contents:
 
 
 def read_digest(path):
-    """Hex digest of a file's content: of its bytes, or of a large ELF file's size and build id."""
+    """Returns the hex digest of a file's content; None if it cannot be read.
+
+    For a large ELF file it is the digest of its size and its build id.
+    """
     try:
         with open(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size
@@ -68,7 +71,7 @@ def read_digest(path):
 
 
 def elf_build_id(file):
-    """The GNU build id, the linker's own hash of the content, of a 64-bit ELF file, else None."""
+    """Returns the GNU build id of a 64-bit ELF file, the linker's hash of the content, or None."""
     header = file.read(64)
     if len(header) < 64 or header[:6] != b"\x7fELF\x02\x01":
         return None
@@ -89,6 +92,7 @@ def elf_build_id(file):
 
 
 def _build_id_note(notes):
+    """Returns the build id in the bytes of an ELF note segment, or None."""
     position = 0
     while position + 12 <= len(notes):
         name_size, value_size, kind = struct.unpack_from("<III", notes, position)

@@ -1,4 +1,4 @@
-"""What is asked for: everything that identifies a build apart from the contents of files."""
+"""A request: everything that identifies a build, except the contents of files."""
 
 import os
 import re
@@ -20,12 +20,17 @@ from _jit_loader.report.variants import title_of
 
 
 class Request:
-    """One extension to load. Lists of flags are the caller's own and are not changed.
+    """A request to load an extension. The caller's lists are copied.
 
-    source_flags: {source: flags} for single sources; PyTorch's load has no such argument.
-    form: "module", "library" or "executable", see loaded.open_build.
-    variant: the text of variants.variant_of, for one of several builds of a name.
-    machine: the machine.Machine to build for, by default this one.
+    Arguments (the others are those of PyTorch's load):
+        project: the folder that paths in the key are relative to.
+        source_flags: {source: flags} for single sources.
+        form: "module", "library" or "executable", see loaded.open_build.
+        variant: the text of variants.variant_of; '' for the plain op.
+        machine: the machine.Machine to build for; by default this one.
+
+    Raises:
+        ValueError: the name is not valid, or there are no sources.
     """
 
     def __init__(
@@ -58,7 +63,8 @@ class Request:
         if with_cuda is None:
             with_cuda = any(source.endswith((".cu", ".cuh")) for source in self.sources)
         self.with_cuda = with_cuda
-        # Before the look itself: what changes in between then differs at the next look.
+        # The stamps are taken before the files are used: a change in between then shows at the next
+        # load.
         self.looked_at = {path: stamp(path) for path in toolchain.looked_at(with_cuda)}
         self.source_flags = source_flags or {}
         self.project = os.path.abspath(project or find_project(self.sources))
@@ -70,7 +76,7 @@ class Request:
         self.key = digest_of(self.description)
 
     def _describe(self):
-        """What the key is made of, in the words of a person who asks why two keys differ."""
+        """Returns the content of the key, in words that `why` can show to a person."""
         roots = self.roots
         variant = {"variant": self.variant} if self.variant else {}
         settings = SETTINGS + (CUDA_SETTINGS if self.with_cuda else ())
@@ -91,7 +97,7 @@ class Request:
             "nvcc flags": [roots.relative_text(flag) for flag in self.extra_cuda_cflags],
             "PyTorch's nvcc flags": common_nvcc_flags() if self.with_cuda else None,
             "GPU architectures": self.architecture_flags,
-            # A library that is named by its path may be looked for there when it is loaded.
+            # The path of a library becomes part of the build: the loader searches for it there.
             "linker flags": [
                 flag if flag.startswith("/") else roots.relative_text(flag)
                 for flag in self.extra_ldflags
@@ -106,9 +112,9 @@ class Request:
         }
 
     def _native(self, environment):
-        """What -march=native and nvcc's -arch=native stand for here; None without such a flag.
+        """Returns this machine's processor and GPUs if a flag says "native"; otherwise None.
 
-        A machine that shares the cache and has another CPU could not run the code.
+        A machine with another CPU that shares the cache could not run the code.
         """
         flags = [self.extra_cflags, self.extra_cuda_cflags, *self.source_flags.values()]
         if "native" not in f"{flags} {list(environment.values())}":
@@ -116,30 +122,34 @@ class Request:
         return [*processor(), *gpu_architectures()]
 
 
-# Python looks for PyInit_ and 200 characters; a file's name, with its ".so", has 255.
+# Python uses at most 200 characters after PyInit_. File names, with ".so", have at most 255.
 NAME_LIMITS = {"module": 200, "library": 252, "executable": 252}
-# PyTorch's lock and ninja's file, and the store's: an executable has no ".so" to tell it from them.
+# Files of PyTorch, ninja and the store in a build's folder. An executable has no ".so", so it could
+# have the name of one of them.
 FILES_OF_A_BUILD = ("lock", "build.ninja", "manifest.json", "own.json", "failure.json", "log")
 
 
 def _check_name(name, form):
-    """A module's name is one of C++ and of Python; any name is that of a file in the cache."""
+    """Raises a ValueError if a name is not valid.
+
+    The name of a module is used in C++ and Python; every name is that of a file in the cache.
+    """
     if form == "module" and not (name.isidentifier() and name.isascii()):
         raise ValueError(
-            f"{name!r} cannot name an extension: it becomes a C++ and Python name, so it takes "
-            "letters, digits and underscores only, and no digit first"
+            f"{name!r} cannot be the name of an extension: it is used in C++ and Python, so it may "
+            "have only letters, digits and underscores, and must not begin with a digit"
         )
     if not re.fullmatch(r"[\w-][\w.-]*", name, re.ASCII):
         raise ValueError(
-            f"{name!r} cannot name an extension: it becomes the name of a file, so it takes "
-            "letters, digits, '_', '-' and '.' only, and no '.' first"
+            f"{name!r} cannot be the name of an extension: it becomes a file name, so it may have "
+            "only letters, digits, '_', '-' and '.', and must not begin with '.'"
         )
     if form == "executable" and (name in FILES_OF_A_BUILD or name.endswith(".o")):
         raise ValueError(
-            f"{name!r} cannot name an executable: a file beside it in the cache has that name"
+            f"{name!r} cannot be the name of an executable: another file of its build has that name"
         )
     if len(name) > NAME_LIMITS[form]:
         raise ValueError(
-            f"{name!r} cannot name an extension: it has {len(name)} characters, and "
-            f"{NAME_LIMITS[form]} are the most"
+            f"{name!r} cannot be the name of an extension: it has {len(name)} characters, and the "
+            f"maximum is {NAME_LIMITS[form]}"
         )

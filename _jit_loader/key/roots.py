@@ -7,7 +7,7 @@ import sys
 
 from _jit_loader.key import toolchain
 
-# What compilers and linkers only read; and a path alone.
+# Flags with paths that compilers and linkers only read from, and plain paths.
 PATH_FLAGS = (
     *("-I", "-L", "-isystem", "-iquote", "-idirafter", "-include", "-imacros"),
     *("--include-path", "--system-include", "@", "/"),
@@ -15,61 +15,70 @@ PATH_FLAGS = (
 
 
 class Roots:
-    """The folders that paths are kept relative to, so that a cache or a repo can be moved."""
+    """Makes paths relative to the project and to the folders of Python, and absolute again."""
 
     def __init__(self, project):
         packages = toolchain.packages_folder()
         folders = {"project": os.path.abspath(project), "packages": packages}
-        if os.path.dirname(sys.base_prefix) != "/":  # /usr is the system's, at one place everywhere
+        if os.path.dirname(sys.base_prefix) != "/":  # /usr is the same path on all machines
             folders["python"] = sys.base_prefix
         if sys.prefix != sys.base_prefix:
             folders["environment"] = sys.prefix
         self.folders = folders
-        # The innermost folder first: a virtual environment may lie in the project, or around it.
+        # The innermost folder first: a virtual environment may be in the project, or contain it.
         self._by_length = sorted(folders.items(), key=lambda item: -len(item[1]))
 
     def relative(self, path):
-        """'<project>/kernels/add2.cu' for a path below a root, else the path itself."""
+        """Returns '<project>/kernels/add2.cu' for a path below a root; others are unchanged."""
         for name, folder in self._by_length:
             if path.startswith(folder) and path[len(folder) : len(folder) + 1] in ("", "/"):
                 return f"<{name}>{path[len(folder) :]}"
         return path
 
     def absolute(self, path):
-        """The inverse of relative; a root that this machine lacks gives a path that exists not."""
+        """Returns the absolute path of a path that relative() returned.
+
+        If this machine has no such root, the result is a path that does not exist.
+        """
         if path.startswith("<"):
             name, _, rest = path[1:].partition(">")
             return self.folders.get(name, "/nonexistent") + rest
         return path
 
     def relative_text(self, text):
-        """A path, or a flag such as -I<folder>, with every root's folder replaced by its name.
+        """Returns a path, or a flag such as -I<folder>, with every root replaced by its name.
 
-        Others stay: the value of -D and the folder of -rpath end up in what is built.
+        Other flags are unchanged: the value of -D, or the folder of -rpath, is part of the build.
         """
         if not text.startswith(PATH_FLAGS):
             return text
         for name, folder in self._by_length:
-            # Not in the middle of a name: /home/foo is no root of /home/foo-common.
+            # Only complete names are replaced: /home/foo is not a root of /home/foo-common.
             pattern = re.escape(folder) + r"(?![\w.-])"
             text = re.sub(pattern, functools.partial(_named_root, name), text)
         return text
 
     def absolute_text(self, text):
-        """The inverse of relative_text."""
+        """Returns the text from which relative_text() has made another one."""
         for name, folder in self._by_length:
             text = text.replace(f"<{name}>", folder)
         return text
 
 
 def _named_root(name, match):
-    """'<name>' for a folder where a path begins: /work is no root of -I/data/work/include."""
+    """Returns '<name>' if the matched folder begins a path; otherwise the match is unchanged.
+
+    For example, /work is not a root of -I/data/work/include.
+    """
     *_, before = re.split(r"\s(?=[-@]|$)", match.string[: match.start()])
     return match[0] if "/" in before else f"<{name}>"
 
 
 def find_project(sources):
-    """The nearest folder above the sources that looks like a project's root, else their own."""
+    """Returns the nearest folder above sources that has .git or pyproject.toml.
+
+    If there is none, it is the common folder of the sources.
+    """
     common = os.path.commonpath([os.path.dirname(source) for source in sources])
     folder = common
     while folder != os.path.dirname(folder):

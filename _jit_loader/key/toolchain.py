@@ -1,4 +1,4 @@
-"""Where the tools are: the C++ compiler, nvcc and the CUDA Toolkit. Looks at files only."""
+"""Finds the C++ compiler, nvcc and their helpers, as PyTorch and the shell do; runs no program."""
 
 import glob
 import os
@@ -9,43 +9,56 @@ import torch
 from _jit_loader.key.machine import this_machine
 from _jit_loader.key.question import names_architectures
 
-# Without a GPU and without TORCH_CUDA_ARCH_LIST the code is compiled to see that it compiles.
+# The target without a GPU and without TORCH_CUDA_ARCH_LIST, where code is only compiled, not run.
 DEFAULT_ARCHITECTURES = ("8.0",)
-CPU_LEVELS = {"AVX512": "v4", "AVX2": "v3"}  # by what PyTorch says; all else is v2
-HELPERS = ("as", "ld")  # what a C++ compiler runs of PATH
+CPU_LEVELS = {"AVX512": "v4", "AVX2": "v3"}  # {PyTorch's name: level}; all others are v2
+HELPERS = ("as", "ld")  # programs on PATH that a C++ compiler runs
 
 
 def cxx_command():
-    """The words of the C++ compiler's command, as PyTorch chooses it: $CXX, else c++."""
+    """Returns the words of the C++ compiler's command as PyTorch chooses it: $CXX, by default c++.
+
+    Raises:
+        ValueError: CXX has a quote that is not closed.
+    """
     return _words_of("CXX") or ["c++"]
 
 
 def _words_of(variable):
-    """The words of an environment variable, as a shell splits them."""
+    """Returns the words of an environment variable, as a shell splits them."""
     return split(os.environ.get(variable, ""), f"the environment variable {variable}")
 
 
-def split(text, what):
-    """The words of a text as a shell splits them; raises a ValueError that says what it is."""
+def split(text, origin):
+    """Returns the words of a text, as a shell splits them.
+
+    origin: the name of the text in the error.
+
+    Raises:
+        ValueError: the text has a quote that is not closed.
+    """
     try:
         return shlex.split(text)
     except ValueError as error:  # "No closing quotation"
-        raise ValueError(f"{what}: {error}: {text}") from None
+        raise ValueError(f"{origin}: {error}: {text}") from None
 
 
 def find_program(name):
-    """The path of a program as a shell finds it, or None."""
+    """Returns the path of a program as a shell finds it, or None."""
     return _first_executable(_candidates(name))
 
 
 def _candidates(name):
-    """Where a shell looks for a program, in order."""
+    """Returns the paths at which a shell searches for a program, in order."""
     folders = [""] if os.sep in name else os.environ.get("PATH", os.defpath).split(os.pathsep)
     return [os.path.join(folder, name) for folder in folders]
 
 
 def _helper_candidates(name):
-    """Where g++ looks for the assembler and the linker, if it has none of its own, in order."""
+    """Returns the paths at which g++ searches for the assembler or the linker, in order.
+
+    They count only if the compiler was not installed with its own.
+    """
     folders = os.environ.get("COMPILER_PATH", "").split(os.pathsep)
     return [os.path.join(folder, name) for folder in folders if folder] + _candidates(name)
 
@@ -59,7 +72,7 @@ def _is_executable(path):
 
 
 def cxx_programs():
-    """Paths of the programs in the C++ compiler's command ("ccache g++" has two); [] without."""
+    """Returns the paths of the programs in the C++ compiler's command; "ccache g++" has two."""
     return [path for path in map(find_program, _cxx_words()) if path is not None]
 
 
@@ -68,7 +81,14 @@ def _cxx_words():
 
 
 def nvcc_path():
-    """Path of nvcc, or None: $PYTORCH_NVCC, $CUDA_HOME, $CUDA_PATH, PATH, /usr/local/cuda, pip."""
+    """Returns the path of nvcc, or None.
+
+    It is searched for in $PYTORCH_NVCC, $CUDA_HOME, $CUDA_PATH, on PATH, in /usr/local/cuda and in
+    pip's packages.
+
+    Raises:
+        ValueError: PYTORCH_NVCC has a quote that is not closed.
+    """
     return _first_executable(_nvcc_candidates())
 
 
@@ -79,7 +99,7 @@ def _nvcc_candidates():
     home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
     if home:
         return [os.path.join(home, "bin", "nvcc")]
-    # From `pip install cuda-toolkit[nvcc]` it lies beside torch in site-packages.
+    # `pip install cuda-toolkit[nvcc]` installs it beside torch in site-packages.
     from_pip = sorted(glob.glob(os.path.join(_pip_cuda_folder(), "cu*")))
     from_pip = [os.path.join(folder, "bin", "nvcc") for folder in from_pip]
     return [*_candidates("nvcc"), "/usr/local/cuda/bin/nvcc", *from_pip]
@@ -90,22 +110,29 @@ def _pip_cuda_folder():
 
 
 def host_command():
-    """The words that PyTorch passes to nvcc as the host compiler: $CC; without it it takes gcc."""
+    """Returns the words of the command of nvcc's host compiler: $CC, $NVCC_CCBIN, by default gcc.
+
+    Raises:
+        ValueError: the variable has a quote that is not closed.
+    """
     return _words_of("CC") or _words_of("NVCC_CCBIN") or ["gcc"]
 
 
 def packages_folder():
-    """The folder that holds the torch package, site-packages as a rule."""
+    """Returns the folder that contains the torch package, usually site-packages."""
     return os.path.dirname(os.path.dirname(os.path.abspath(torch.__file__)))
 
 
 def cpp_extension_path():
-    """The file of torch.utils.cpp_extension, which chooses the flags; it is not imported for it."""
+    """Returns the path of torch.utils.cpp_extension, which chooses the flags.
+
+    The module is not imported, because that is slow.
+    """
     return os.path.join(packages_folder(), "torch", "utils", "cpp_extension.py")
 
 
 def programs(with_cuda):
-    """{role: path} of the programs a build starts from, without those that are not installed."""
+    """Returns {role: path} of the programs that a build runs, as far as they are installed."""
     found = {f"cxx{i}": path for i, path in enumerate(cxx_programs())}
     helpers = {name: _first_executable(_helper_candidates(name)) for name in HELPERS}
     found.update((name, path) for name, path in helpers.items() if path is not None)
@@ -119,7 +146,10 @@ def programs(with_cuda):
 
 
 def looked_at(with_cuda):
-    """Every path whose presence decides what programs() finds: for each, up to where it is."""
+    """Returns every path whose presence affects the result of programs().
+
+    For each program these are the paths of the search up to and including the program itself.
+    """
     searches = [_candidates(word) for word in _cxx_words()]
     searches += [_helper_candidates(name) for name in HELPERS]
     if with_cuda:
@@ -132,7 +162,7 @@ def looked_at(with_cuda):
 
 
 def why_no_cuda():
-    """None where CUDA code can be compiled, else what is missing, as one sentence."""
+    """Returns None if CUDA code can be compiled; otherwise a sentence that says why it cannot."""
     if torch.version.cuda is None:
         return f"PyTorch {torch.__version__} is a build without CUDA"
     if nvcc_path() is None:
@@ -154,8 +184,9 @@ def cpu_level(machine=None):
 def cpu_flags(machine=None):
     """Returns flags that let g++ and clang++ use a machine's vector instructions.
 
-    A level of the x86-64 ABI, not -march=native: the build then runs on every CPU of that level,
-    and the flag, being part of the key, keeps machines of different levels apart.
+    They name a level of the x86-64 ABI in place of -march=native: the build runs on every CPU of
+    that level, and the flag is part of the key, so machines of different levels have separate
+    builds.
     """
     level = cpu_level(machine)
     return [f"-march=x86-64-{level}"] if level else []
@@ -164,8 +195,8 @@ def cpu_flags(machine=None):
 def architecture_flags(extra_cuda_cflags, machine=None):
     """Returns the -gencode flags for a machine's GPUs.
 
-    [] where the caller says what to compile for: by TORCH_CUDA_ARCH_LIST, which PyTorch reads
-    itself, or by a flag with "arch" in it, as PyTorch has it.
+    It returns [] if the user has chosen the architectures: by TORCH_CUDA_ARCH_LIST, which PyTorch
+    reads itself, or by a flag that contains "arch", which is PyTorch's rule.
     """
     if names_architectures() or any("arch" in flag for flag in extra_cuda_cflags):
         return []

@@ -1,6 +1,6 @@
-"""Builds several ops at once: a process for each, and no more compilers than one build would run.
+"""Builds several ops in parallel, with no more compilers in total than one build would run.
 
-A process, because a wrapper that crashes, or an interrupt, must not leave the others half done.
+Each op is built in a process, so that a wrapper that crashes does not end the other builds.
 """
 
 import concurrent.futures
@@ -20,15 +20,15 @@ from _jit_loader.system.processes import start
 
 
 def result_of(name, load):
-    """Calls load(), and returns {"name", "compiled", "seconds", "error"}; error is None or a text.
+    """Returns {"name", "compiled", "seconds", "error"} of a call of load().
 
-    load: returns a loaded.Loaded, or another object with `compiled`.
+    "error" is None or a text. load: returns an object with the attribute `compiled`, such as
+    loaded.Loaded.
     """
     started = time.perf_counter()
     result = {"name": name, "compiled": False, "seconds": 0.0, "error": None}
     try:
-        # What wrappers print must not get in between what programs read.
-        with contextlib.redirect_stdout(sys.stderr):
+        with contextlib.redirect_stdout(sys.stderr):  # output of wrappers would break the JSON
             loaded = load()
         result["compiled"] = loaded.compiled
         if not loaded.compiled:
@@ -42,29 +42,32 @@ def result_of(name, load):
 
 
 def build_command(name):
-    """The words of a command that builds an op of the current folder's project."""
+    """Returns the words of a command that builds an op of the current folder's project."""
     return [sys.executable, "-m", "jit_loader", "build", "--json", name]
 
 
 def build_in_processes(commands):
-    """Runs commands, {name: words}, each of which prints a list with one result_of."""
+    """Returns the results of commands, in their order.
+
+    commands: {name: words}; each command prints the JSON of a list with one result_of().
+    """
     if not commands:
         return []
-    at_once = min(len(commands), parallel_jobs())
+    processes = min(len(commands), parallel_jobs())
     environment = {
         **os.environ,
-        "MAX_JOBS": str(parallel_jobs() // at_once),
+        "MAX_JOBS": str(parallel_jobs() // processes),
         "PYTHONPATH": os.pathsep.join(filter(None, [_own_folder(), os.environ.get("PYTHONPATH")])),
     }
     running = set()
     with _Progress(len(commands)) as progress:
-        executor = concurrent.futures.ThreadPoolExecutor(at_once)
+        executor = concurrent.futures.ThreadPoolExecutor(processes)
         try:
-            build = [
+            builds = [
                 executor.submit(_build_in_process, name, words, environment, running, progress)
                 for name, words in commands.items()
             ]
-            return [future.result() for future in build]
+            return [future.result() for future in builds]
         except BaseException:
             for process in list(running):
                 process.send_signal(signal.SIGINT)
@@ -74,10 +77,12 @@ def build_in_processes(commands):
 
 
 def build_all(commands, noun):
-    """The same, where one that fails is an error; noun: what to call the others that fail.
+    """Runs commands as build_in_processes does, and raises an error if one of them fails.
+
+    noun: the word for the others in "2 more <noun>s failed".
 
     Raises:
-        CompileError: the first error, after all have been tried.
+        CompileError: the first error, after all commands have ended.
     """
     errors = [result["error"] for result in build_in_processes(commands) if result["error"]]
     if errors:
@@ -90,6 +95,7 @@ def _own_folder():
 
 
 def _build_in_process(name, words, environment, running, progress):
+    """Returns the result of a command; the process is in the set `running` while it runs."""
     progress.started(name)
     started = time.perf_counter()
     process = start(
@@ -113,17 +119,17 @@ def _build_in_process(name, words, environment, running, progress):
     try:
         return json.loads(output)[0]
     except ValueError:
-        error = f"{name}: the process that built it ended with {process.returncode}: {last}"
+        error = f"{name}: the build process ended with exit code {process.returncode}: {last}"
         seconds = time.perf_counter() - started
         return {"name": name, "compiled": False, "seconds": seconds, "error": error}
 
 
 class _Progress:
-    """What the processes say: passed on line by line, and in a terminal a live line for each."""
+    """Prints the processes' messages, and in a terminal a live line for each process."""
 
     def __init__(self, total):
         self._total, self._done = total, 0
-        self._running = {}  # name: what it said last
+        self._running = {}  # {name: its last line}
         self._live = None
 
     def __enter__(self):

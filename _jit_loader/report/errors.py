@@ -1,4 +1,4 @@
-"""What an error says: the first one as file:line with its source line, and what to do next."""
+"""Errors as people read them: file:line of the first one, its source line, and what to do next."""
 
 import itertools
 import os
@@ -12,12 +12,12 @@ ERROR_LINE = re.compile(
     r"^(?P<file>\S.*?)(?::(?P<line>\d+)(?::\d+)?|\((?P<nvcc_line>\d+)\)):? "
     r"(?:fatal |catastrophic )?[Ee]rror\b(?: #\d+(?:-D)?)?:? ?(?P<message>.*)$"
 )
-# In the value of a -D flag, or of -include; the line that used the macro is told behind it.
+# An error in the value of a -D flag or of -include. The line that uses the macro is printed later.
 FLAG_ERROR = re.compile(r"^<command-line>: (?:fatal )?error: (?P<message>.*)$")
 NEXT_MESSAGE = re.compile(r".*: (?:fatal )?(?:error|warning): ")
 MACRO_USE = re.compile(r"^(?P<file>\S.*?):(?P<line>\d+)(?::\d+)?: note: in expansion of macro")
-# Errors without the line of a source, but with a name that leads there. A linker's has the line
-# where that was compiled with -g.
+# Errors that name a symbol in place of a source line. Those of a linker have the line as well if
+# the source was compiled with -g.
 SYMBOL_ERROR = re.compile(
     r"^(?:(?P<file>\S[^()]*?):(?P<line>\d+): )?.*?(?P<message>"
     r"undefined reference to [`'](?P<reference>.+)'"
@@ -29,7 +29,7 @@ SYMBOL_ERROR = re.compile(
     r"|(?:Not a name of any known instruction:|Unknown modifier) '(?P<instruction>.+)'"
     r")"
 )
-# What tells most about a failure that names neither, first.
+# Lines of failures that name neither, the most informative first.
 OTHER_ERRORS = [
     re.compile(pattern)
     for pattern in (
@@ -46,9 +46,9 @@ OTHER_ERRORS = [
 ]
 HINTS = {
     r"Python\.h: No such file": "Python's headers are missing: install python3-dev",
-    r"cannot find -l([^\s:]+)": "there is no lib{0} in the linker's folders: add its own by -L",
+    r"cannot find -l([^\s:]+)": "lib{0} is not in the linker's search path: add its folder by -L",
     r"[Uu]nsupported gpu architecture": "this nvcc is older than the GPU: set TORCH_CUDA_ARCH_LIST",
-    r"unsupported GNU version": "this nvcc wants an older host compiler: set CC and CXX",
+    r"unsupported GNU version": "this nvcc needs an older host compiler: set CC and CXX",
     r"undefined (?:reference to|symbol:?) [`']?(?:vtable|typeinfo|_ZT[IV])": (
         "a virtual function is declared, but not defined"
     ),
@@ -59,63 +59,71 @@ HINTS = {
     r"Unresolved extern function": (
         "a kernel cannot call a __device__ function of another source: define it in a header"
     ),
-    r"multiple definition of": "two sources define it; in a header it has to be inline",
+    r"multiple definition of": "two sources define it; in a header it must be inline",
     r"(?m)^(?!.*undefined (?:hidden )?symbol [`'](?:vtable|typeinfo|_ZT[IV])).*with -fPIC": (
         "an object or archive that is linked in was compiled without -fPIC"
     ),
     r"module export function \(PyInit_(\w+)\)": (
-        "the name in PYBIND11_MODULE has to be TORCH_EXTENSION_NAME, or {0}"
+        "the name in PYBIND11_MODULE must be TORCH_EXTENSION_NAME, or {0}"
     ),
     r"cannot open shared object file": (
         "add its folder to extra_ldflags: -Wl,-rpath,<folder>, or to LD_LIBRARY_PATH"
     ),
     r"Killed signal terminated program|died due to signal 9|ended by signal 9": (
-        "it was killed, for want of memory as a rule: set MAX_JOBS=1"
+        "it was killed, usually because memory ran out: set MAX_JOBS=1"
     ),
     r"No space left on device": (
         "the disk is full: that of the cache, or that of the compilers' temporary files ($TMPDIR, "
-        "else /tmp)"
+        "by default /tmp)"
     ),
 }
 
 
 class ShownAlone:
-    """For an error whose message says where it is: IPython shows no frames, which are ours."""
+    """Makes IPython show an error without a traceback, whose frames would be the loader's."""
 
     def _render_traceback_(self):
         return f"{type(self).__name__}: {self}".splitlines()
 
 
 class CompileError(ShownAlone, RuntimeError):
-    """A source did not compile, link or load. The message names the first error."""
+    """A source does not compile, link or load. The message names the first error."""
 
 
 class LoadError(CompileError, ImportError):
-    """A source compiled and the module cannot be imported; PyTorch has an ImportError here."""
+    """A module compiles but cannot be imported. PyTorch raises an ImportError in this case."""
 
 
 class LibraryLoadError(CompileError, OSError):
-    """The same for a library of operators (is_python_module=False): PyTorch has an OSError here."""
+    """A library compiles but cannot be loaded. PyTorch raises an OSError in this case.
+
+    A library is a build with is_python_module=False, for example one that registers operators.
+    """
 
 
-# What opening a form raises, and what is raised for it. (Python has no class that is both an
-# ImportError and an OSError.)
+# {form: (the error that loading it raises, the error that is raised in its place)}. Two classes are
+# necessary, because Python does not allow a class that is both an ImportError and an OSError.
 LOAD_ERRORS = {"module": (ImportError, LoadError), "library": (OSError, LibraryLoadError)}
 
 
 class ToolMissing(ShownAlone, RuntimeError):
-    """Something has to be compiled and cannot be here; the message says what to install."""
+    """Something must be compiled and a tool is missing. The message says how to install it."""
 
 
 class CudaMissing(ToolMissing, OSError):
-    """CUDA code has to be compiled and cannot be here; PyTorch has an OSError without CUDA_HOME."""
+    """CUDA code must be compiled and nvcc is missing. PyTorch raises an OSError in this case."""
 
 
 def compile_error(name, output, folder, project, ninja, sources):
-    """CompileError for what the compilers printed.
+    """Returns the CompileError for the output of a failed build.
 
-    folder: where the log and build.ninja stay, so that the failed step can be run again.
-    sources: the user's own files, one of which uses the symbol that an error names.
+    Arguments:
+        name: the title of the extension.
+        output: the lines that the compilers and the linker printed.
+        folder: the folder of the log and build.ninja, which are kept to run the step again.
+        project: the folder that paths are shown relative to.
+        ninja: the path of ninja.
+        sources: the user's own files, which are searched for the symbol that an error names.
     """
     errors = _with_line(output, project) or _in_flags(output) or _with_symbol(output, sources)
     if errors:
@@ -123,30 +131,34 @@ def compile_error(name, output, folder, project, ninja, sources):
         lines = [f"{name}: {place(path, number, project)}error: {message}"]
         lines += source_line(path, number)
         if via:
-            lines += [f"  asked for in {place(*via, project).rstrip(': ')}", *source_line(*via)]
+            lines += [f"  required from {place(*via, project).rstrip(': ')}", *source_line(*via)]
         others = len({(path, number, message) for path, number, message, _ in errors}) - 1
         if others:
             lines.append(f"  and {others} more error{'s' if others > 1 else ''}")
     else:
-        lines = [f"{name}: {_telling_line(output)}"]
+        lines = [f"{name}: {_most_informative_line(output)}"]
     text = "\n".join(output)
     for pattern, hint in HINTS.items():
         match = re.search(pattern, text)
         if match:
             lines.append(f"  {hint.format(*match.groups())}")
-    lines.append(f"  all the compiler said: {os.path.join(folder, 'log')}")
+    lines.append(f"  full compiler output: {os.path.join(folder, 'log')}")
     lines.append(f"  run it again: {shlex.join([ninja, '-C', folder])}")
-    # A compiler may say any bytes, and quotes what it is given.
+    # Compilers may print any bytes, and quote those of the source.
     return CompileError(printable("\n".join(lines)))
 
 
 def named_files(output):
-    """The files in which errors were found."""
+    """Returns the paths of the files in which compilers found errors."""
     return {os.path.normpath(match["file"]) for match in map(ERROR_LINE.match, output) if match}
 
 
 def _with_line(output, project):
-    """[(path, line number, message, None or the (path, number) of the user's that led there)]"""
+    """Returns [(path, line number, message, required from)] of the errors that name a line.
+
+    required from: (path, line number) of the project's line that includes or instantiates the code
+    of an error elsewhere; otherwise None.
+    """
     found = []
     block = []  # the lines since the last error
     for line in output:
@@ -156,28 +168,31 @@ def _with_line(output, project):
             path = os.path.normpath(match["file"])
             number = int(match["line"] or match["nvcc_line"])
             outside = not path.startswith(project + os.sep) and os.path.isabs(path)
-            via = _led_by(block[:-1], project) if outside else None
+            via = _required_from(block[:-1], project) if outside else None
             found.append((path, number, match["message"], via))
             block = []
     return found
 
 
 def _in_flags(output):
-    """The same for errors in what flags define or include."""
+    """Returns the same for errors in macros and headers that come from flags."""
     found = []
     for position, line in enumerate(output, 1):
         if error := FLAG_ERROR.match(line):
-            behind = itertools.takewhile(
+            notes = itertools.takewhile(
                 lambda line: not NEXT_MESSAGE.match(line), output[position:]
             )
-            use = next(filter(None, map(MACRO_USE.match, behind)), None)
+            use = next(filter(None, map(MACRO_USE.match, notes)), None)
             at = (os.path.normpath(use["file"]), int(use["line"])) if use else (None, None)
             found.append((*at, f"in the flags: {error['message']}", None))
     return found
 
 
-def _led_by(block, project):
-    """'In file included from <path>:<number>' or '<path>:<number>: required from here'."""
+def _required_from(block, project):
+    """Returns (path, line number) of the last line in a block that names a file of the project.
+
+    Such lines are 'In file included from <path>:<number>' and '<path>:<number>: required from ...'.
+    """
     for line in reversed(block):
         match = re.search(rf"({re.escape(project + os.sep)}.+?)[:(](\d+)", line)
         if match:
@@ -186,7 +201,7 @@ def _led_by(block, project):
 
 
 def _with_symbol(output, sources):
-    """The same for errors that name a symbol; the path is None where no source names it."""
+    """Returns the same for errors that name a symbol; the path is None if no source names it."""
     found = []
     for match in filter(None, map(SYMBOL_ERROR.match, output)):
         kind, symbol = next(
@@ -206,17 +221,20 @@ def _with_symbol(output, sources):
     return found
 
 
-def _telling_line(output):
+def _most_informative_line(output):
     for pattern in OTHER_ERRORS:
         for line in output:
             if pattern.match(line):
                 return line
-    said = [line for line in output if line.strip() and "build stopped" not in line]
-    return said[-1] if said else "the build failed"
+    lines = [line for line in output if line.strip() and "build stopped" not in line]
+    return lines[-1] if lines else "the build failed"
 
 
 def place(path, number, project):
-    """'kernels/add2.cu:8: ', relative to the project where it is within; '' without a path."""
+    """Returns a place as 'kernels/add2.cu:8: '; '' if the path is None.
+
+    Paths inside the project are shown relative to it.
+    """
     if path is None:
         return ""
     shown = os.path.relpath(path, project) if path.startswith(project + os.sep) else path
@@ -224,7 +242,7 @@ def place(path, number, project):
 
 
 def source_line(path, number):
-    """['  8 | its text'], [] where there is none."""
+    """Returns the line of a file as ['  8 | its text']; [] if it is empty or cannot be read."""
     try:
         with open(path, errors="replace") as file:
             for current, line in enumerate(file, 1):

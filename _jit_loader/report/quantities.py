@@ -1,4 +1,4 @@
-"""Sizes and ages as people write them."""
+"""Parses and formats sizes and ages as people write them."""
 
 import re
 
@@ -11,7 +11,11 @@ SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 
 def parse_size(text):
-    """Bytes of '2GB', '512 MiB' or '1000'."""
+    """Returns the bytes of a size such as '2GB', '512 MiB' or '1000'.
+
+    Raises:
+        ValueError: the text is not a size.
+    """
     number, unit = _parts(text)
     if number is None or unit.upper() not in SIZES:
         raise ValueError(f"{text!r} is not a size; write it as 500MB, 2GB or 1.5GiB")
@@ -19,7 +23,11 @@ def parse_size(text):
 
 
 def parse_age(text):
-    """Seconds of '30d', '12h' or '2w'."""
+    """Returns the seconds of an age such as '30d', '12h' or '2w'.
+
+    Raises:
+        ValueError: the text is not an age.
+    """
     number, unit = _parts(text)
     if number is None or unit.lower() not in SECONDS:
         raise ValueError(f"{text!r} is not an age; write it as 30min, 12h, 30d or 4w")
@@ -27,7 +35,7 @@ def parse_age(text):
 
 
 def format_size(size):
-    """'1.2 GB'."""
+    """Returns a number of bytes as a text such as '1.2 GB'."""
     for unit in ("B", "kB", "MB", "GB"):
         if size < 999.5:
             return f"{size:.3g} {unit}"
@@ -36,7 +44,7 @@ def format_size(size):
 
 
 def format_age(seconds):
-    """'5 min', '3 h', '12 d'."""
+    """Returns a number of seconds as a text such as '5 min', '3 h' or '12 d'."""
     for unit, limit in (("s", 60), ("min", 3600), ("h", 48 * 3600)):
         if seconds < limit:
             return f"{max(seconds, 0) / SECONDS[unit]:.0f} {unit}"
@@ -44,10 +52,11 @@ def format_age(seconds):
 
 
 def count(number, noun):
-    """'1 build', '2 builds'."""
+    """Returns a number with a noun, such as '1 build' or '2 builds'."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _parts(text):
+    """Returns (number, unit) of a text such as '1.5 GB'; (None, '') if it has another form."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
     return (float(match[1]), match[2]) if match else (None, "")

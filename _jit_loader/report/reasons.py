@@ -1,15 +1,18 @@
-"""Differences between two builds, in words."""
+"""Describes the differences between two builds in words."""
 
-# Of what a build is known by: another version of it may have another row, with nothing in it.
+# The reason to build if two requests agree and their keys differ: another version of the loader
+# describes the same request in other rows.
 THE_LOADER = "the loader"
 
-
-# What a request's description calls by a word of ours.
+# Texts for the rows of a request's description that have an internal name.
 WORDS = {"form": "the kind of build"}
 
 
 def change_texts(changes):
-    """'kernels/add2.cu changed', 'the compiler /usr/bin/c++ changed', ..."""
+    """Returns texts of changed files: 'x.cu changed', 'the compiler /usr/bin/c++ changed', ...
+
+    changes: [(kind, path)]; the kinds "new", "missing" and "compiler" have texts of their own.
+    """
     texts = {
         "new": "{} appeared",
         "missing": "{} is missing",
@@ -22,7 +25,10 @@ def change_texts(changes):
 
 
 def request_changes(key, old, new):
-    """'C++ flags: -DMORE is new', 'environment variables: CC was gcc, is clang', ..."""
+    """Returns texts of the differences between two values of a row of a request's description.
+
+    For example 'C++ flags: -DMORE is new' or 'environment variables: CC was gcc, is clang'.
+    """
     if old == new:
         return []
     key = WORDS.get(key, key)
@@ -38,7 +44,7 @@ def request_changes(key, old, new):
         return [f"{key} {_was_and_is(old, new)}"]
     changes = [f"{item} is new" for item in new if item not in old]
     changes += [f"{item} is gone" for item in old if item not in new]
-    return [f"{key}: {change}" for change in changes or ["in another order"]]
+    return [f"{key}: {change}" for change in changes or ["in a different order"]]
 
 
 def _was_and_is(old, new):

@@ -1,19 +1,20 @@
-"""Names of functions and instructions in errors: as they are written, and where they are used."""
+"""Names of functions and instructions in errors: demangled, and the line that uses them."""
 
 import contextlib
 import ctypes
 import re
 
-MADE_FOR = r"^(?:vtable|typeinfo|typeinfo name|VTT|guard variable) for "  # a class or a variable
+# The beginning of a symbol that the compiler makes for a class or a variable.
+GENERATED = r"^(?:vtable|typeinfo|typeinfo name|VTT|guard variable) for "
 NO_CODE = re.compile(r"\s*(//|\*|/\*|#\s*include)")
 
 
 def demangled(name):
-    """'scale(float*, long)' for '_Z5scalePfl'; any other name as it is."""
+    """Returns 'scale(float*, long)' for '_Z5scalePfl'; a name that is not mangled is unchanged."""
     if not name.startswith("_Z"):
         return name
     with contextlib.suppress(OSError):
-        library = ctypes.CDLL("libstdc++.so.6")  # PyTorch needs it, so it is there
+        library = ctypes.CDLL("libstdc++.so.6")  # always present: PyTorch needs it
         library.__cxa_demangle.restype = ctypes.c_void_p
         status = ctypes.c_int()
         found = library.__cxa_demangle(name.encode(), None, None, ctypes.byref(status))
@@ -25,15 +26,16 @@ def demangled(name):
 
 
 def first_use(symbol, files):
-    """(path, line number) where the files first call or declare a symbol, or else name it; or None.
+    """Returns (path, line number) of a symbol's first call or declaration in files, or None.
 
-    An op's name stands in strings and names of headers too: a call tells more.
+    If there is none, the first other occurrence is returned. Calls and declarations come first,
+    because the name of an op also occurs in strings and names of headers.
     """
     name = _last_name(symbol)
-    not_within = r"(?<!\w)" if re.match(r"\w", name) else ""  # ".bar" comes after a word
+    not_within = r"(?<!\w)" if re.match(r"\w", name) else ""  # ".bar" follows a word
     named = not_within + re.escape(name) + r"(?!\w)"
     called = named + r"\s*[(<]"
-    patterns = [named] if re.match(MADE_FOR, symbol) else [called, named]
+    patterns = [named] if re.match(GENERATED, symbol) else [called, named]
     for pattern in map(re.compile, patterns):
         for path in files:
             with contextlib.suppress(OSError), open(path, errors="replace") as file:
@@ -44,8 +46,8 @@ def first_use(symbol, files):
 
 
 def _last_name(symbol):
-    """'scale' for 'void ns::scale<float>(float*, long)'."""
-    name = re.sub(MADE_FOR, "", symbol)
+    """Returns 'scale' for 'void ns::scale<float>(float*, long)'."""
+    name = re.sub(GENERATED, "", symbol)
     while (shorter := re.sub(r"<[^<>]*>|\([^()]*\)", "", name)) != name:
         name = shorter
     name = re.sub(r"( const)?( &&?)?$", "", name.replace("[abi:cxx11]", "")).strip()

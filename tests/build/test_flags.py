@@ -29,6 +29,16 @@ def test_flag_that_cannot_be_is_named(tiny, argument, flag, said):
     assert tiny.compiled() == []
 
 
+@pytest.mark.parametrize("argument", ["extra_cflags", "extra_cuda_cflags"])
+@pytest.mark.parametrize(
+    "flags", [["-MF", "x.d"], ["-MFx.d"], ["-O1 -MF x.d"], ["--dependency-output", "x.d"]]
+)
+def test_flag_that_moves_the_depfile_is_refused(tiny, argument, flags):
+    with pytest.raises(ValueError, match=f"tiny: remove -.* from {argument}: .* depfile"):
+        tiny.load(**{argument: flags})
+    assert tiny.compiled() == []
+
+
 def test_quotes_across_flags(tiny):
     """PyTorch joins them, and so does the shell."""
     tiny.write("value.h", "#define VALUE sizeof X\n")

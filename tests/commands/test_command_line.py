@@ -1,4 +1,4 @@
-"""python -m jit_loader: what a person relies on in each command."""
+"""python -m jit_loader: the behaviour and the output of each command."""
 
 import json
 import os
@@ -11,9 +11,10 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from _jit_loader.cache import cache_folder, pruning
-from _jit_loader.commands import doctor_checks as findings
+from _jit_loader.commands import doctor_checks
 from _jit_loader.commands.main import main
 from _jit_loader.key import machine, toolchain
 from _jit_loader.key.request import Request
@@ -44,7 +45,7 @@ def command(capsys):
 
 @pytest.fixture
 def project(tmp_path, monkeypatch):
-    """A project with the ops one and two; two's wrapper asks for a flag of its own."""
+    """A project with the ops one and two; two's wrapper requests another flag."""
     monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
     folder = tmp_path / "project"
     for name in ("one", "two"):
@@ -63,7 +64,7 @@ def write(path, text):
 
 @pytest.fixture
 def run_in(python):
-    """Runs a command as a user does, in a process of its own."""
+    """Runs a command as a user does, in another process."""
 
     def run(folder, *arguments, **environment):
         environment = {"JIT_LOADER_QUIET": "0", **environment}
@@ -141,8 +142,8 @@ def test_list_of_an_empty_cache(command, tiny):
     assert command("list")[:2] == (0, f"0 builds, 0 B on the disk, in {cache_folder()}\n")
 
 
-def test_reader_that_has_seen_enough():
-    """As head."""
+def test_reader_that_closes_the_pipe():
+    """head does."""
     read, write = os.pipe()
     os.close(read)
     command = [sys.executable, "-m", "jit_loader", "list"]
@@ -178,7 +179,7 @@ def test_prune_alone_applies_the_limit(command, tiny, monkeypatch):
 
 
 @pytest.mark.parametrize("option", [["--max-size", "2 potatoes"], ["--max-age", "30"]])
-def test_prune_refuses_what_is_no_quantity(command, capsys, option):
+def test_prune_refuses_other_texts_than_quantities(command, capsys, option):
     with pytest.raises(SystemExit):
         command("prune", *option)
     assert f"{option[1]!r} is not a" in capsys.readouterr().err
@@ -232,7 +233,7 @@ def test_build_goes_on_after_a_failure(project, run_in):
     finished = run_in(project, "build", JIT_LOADER_QUIET="1")
     assert finished.returncode == 1
     assert finished.stderr.startswith("one: kernels/one_cpu.cpp:1: error: ")
-    assert finished.stdout == "1 of 2 built; not one\n"
+    assert finished.stdout == "built 1 of 2 ops; failed: one\n"
     assert [build["name"] for build in result_of(run_in(project, "list", "--json"))] == ["two"]
 
 
@@ -241,14 +242,14 @@ def test_build_survives_an_op_that_crashes(project, run_in):
     finished = run_in(project, "build", "--json")
     assert finished.returncode == 1
     one, two = json.loads(finished.stdout)
-    assert "one: the process that built it ended with -6" in one["error"]
+    assert "one: the build process ended with exit code -6" in one["error"]
     assert two["error"] is None
     assert two["compiled"]
 
 
 def test_compilers_of_all_builds_together_are_bounded(project, run_in, tmp_path):
     counter = tmp_path / "bin" / "c++"
-    # The first waits for a second, which comes late where the machine has other work to do.
+    # The first compiler waits for a second one, which starts late on a busy machine.
     write(
         counter,
         '#!/bin/sh\ncase "$*" in *" -c "*) d=$(dirname "$0")/now; mkdir -p $d; touch $d/$$; i=0;'
@@ -322,7 +323,7 @@ def test_why_of_an_op(project, run_in):
         "two: environment variables: CC was not set, is gcc",
         "two: kernels/two_cpu.cpp changed",
     ]
-    assert len(result_of(run_in(project, "list", "--json"))) == 1  # it has built nothing
+    assert len(result_of(run_in(project, "list", "--json"))) == 1  # why has built nothing
 
 
 def test_why_of_an_extension_in_the_cache(command, tiny, tmp_path, monkeypatch):
@@ -339,7 +340,7 @@ def test_why_of_an_extension_in_the_cache(command, tiny, tmp_path, monkeypatch):
 
 
 def test_why_after_going_back(command, tiny, tmp_path, monkeypatch):
-    """The last load has found a build that is not the newest."""
+    """The last load found a build that is not the newest."""
     monkeypatch.chdir(tmp_path)
     for value in (1, 2, 1):
         tiny.write("value.h", f"#define VALUE {value}\n")
@@ -350,7 +351,7 @@ def test_why_after_going_back(command, tiny, tmp_path, monkeypatch):
     assert command("why", "tiny")[1] == "tiny: value.h changed\n"
 
 
-def test_why_of_what_another_version_of_the_loader_has_built(command, tiny, monkeypatch):
+def test_why_of_a_build_of_another_version_of_the_loader(command, tiny, monkeypatch):
     tiny.load()
     describe = Request._describe
     monkeypatch.setattr(Request, "_describe", lambda self: {**describe(self), "row": None})
@@ -369,12 +370,12 @@ def test_why_of_an_unknown_name(command, tiny, tmp_path, monkeypatch):
 
 @pytest.fixture
 def doctor(command, tiny):
-    """Runs doctor; returns its exit code and {subject: finding}."""
+    """Runs doctor; returns its exit code and {subject: check}."""
 
     def run():
         machine.this_machine.cache_clear()
         code, out, _ = command("doctor", "--json")
-        return code, {finding["subject"]: finding for finding in json.loads(out)}
+        return code, {check["subject"]: check for check in json.loads(out)}
 
     return run
 
@@ -384,11 +385,11 @@ def test_doctor_finds_nothing_wrong_here(doctor, tiny):
     assert code == 0
     assert {"Python", "PyTorch", "ninja", "C++ compiler", "GPU", "cache"} <= set(found)
     assert found["compile .cpp"]["level"] == "ok"
-    assert "doctor_cpp.cpp" in tiny.compiled()  # for real
-    assert not os.path.exists(cache_folder())  # in a cache of its own
+    assert "doctor_cpp.cpp" in tiny.compiled()  # doctor has compiled it
+    assert not os.path.exists(cache_folder())  # doctor uses a temporary cache
 
 
-def test_doctor_prints_a_line_for_each_finding(command, doctor):
+def test_doctor_prints_a_line_for_each_check(command, doctor):
     _, found = doctor()
     _, out, _ = command("doctor")
     assert len(out.splitlines()) == len(found)
@@ -411,8 +412,24 @@ def test_doctor_without_a_compiler(command, doctor, monkeypatch):
     assert ". Fix: install g++" in command("doctor")[1]
 
 
+def test_doctor_with_an_open_quote_in_the_compilers_command(doctor, monkeypatch):
+    monkeypatch.setenv("CXX", 'g++ "')
+    code, found = doctor()
+    assert code == 1
+    assert found["C++ compiler"]["level"] == "missing"
+    assert found["C++ compiler"]["text"].startswith("the environment variable CXX: No closing quot")
+
+
+def test_doctor_with_an_open_quote_in_the_command_of_nvcc(doctor, monkeypatch):
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setenv("PYTORCH_NVCC", 'nvcc "')
+    _, found = doctor()
+    assert found["CUDA"]["level"] == "problem"
+    assert found["CUDA"]["text"].startswith("the environment variable PYTORCH_NVCC: No closing quo")
+
+
 def test_doctor_without_ninja(doctor, monkeypatch):
-    monkeypatch.setattr(findings, "ninja_path", lambda: None)
+    monkeypatch.setattr(doctor_checks, "ninja_path", lambda: None)
     code, found = doctor()
     assert code == 1
     assert found["ninja"]["fix"] == "pip install ninja"
@@ -462,9 +479,9 @@ def test_doctor_with_a_cache_that_others_can_write(doctor, tiny):
     assert found["cache"]["fix"].startswith(f"chmod go-w {cache_folder()}")
 
 
-def test_doctor_without_cuda_is_content(doctor, monkeypatch):
+def test_doctor_accepts_a_machine_without_cuda(doctor, monkeypatch):
     monkeypatch.setattr(toolchain, "why_no_cuda", lambda: "nvcc was not found; install it")
-    monkeypatch.setattr(findings, "_gpu_devices", lambda: [])
+    monkeypatch.setattr(doctor_checks, "_gpu_devices", lambda: [])
     code, found = doctor()
     assert code == 0
     assert found["CUDA"]["level"] == "ok"
@@ -473,7 +490,7 @@ def test_doctor_without_cuda_is_content(doctor, monkeypatch):
 
 def test_doctor_names_the_architectures_of_the_gpus(doctor, monkeypatch):
     monkeypatch.delenv("TORCH_CUDA_ARCH_LIST", raising=False)
-    monkeypatch.setattr(findings, "_gpu_devices", lambda: ["nvidia0", "nvidia1"])
+    monkeypatch.setattr(doctor_checks, "_gpu_devices", lambda: ["nvidia0", "nvidia1"])
     monkeypatch.setattr(machine, "gpu_architectures", lambda: ["9.0"])
     _, found = doctor()
     text = "2 GPUs of architecture 9.0; CUDA code is compiled for 9.0"

@@ -1,4 +1,4 @@
-"""inspect: what kernels use, from what nvcc's assembler says; a spill is told when it is built."""
+"""inspect shows the resources of kernels, as ptxas prints them; a build warns of spills."""
 
 import json
 import os
@@ -91,7 +91,7 @@ def inspect(capsys, *arguments):
 
 
 def test_table_of_a_build(tiny, capsys):
-    """With a record as nvcc's objects have it: what is shown needs no nvcc."""
+    """The record is written by the test as nvcc's objects have it, so that nvcc is not needed."""
     record_path = Path(tiny.load().__file__).parent / "other.o.json"
     lines = (REPORTS / "nvcc-13.0.txt").read_text().splitlines()
     record = read_checked(record_path)
@@ -146,7 +146,7 @@ def test_unknown_name(tiny, capsys, monkeypatch, tmp_path):
 
 
 def test_kernels_of_a_real_build(tiny, capsys, monkeypatch):
-    """One build with nvcc, one that takes its object again, and one that fails beside it."""
+    """Builds with nvcc, again with the same object, and with another source that fails."""
     if jit_loader.why_no_cuda():
         pytest.skip(jit_loader.why_no_cuda())
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "8.0")
@@ -172,6 +172,6 @@ def test_kernels_of_a_real_build(tiny, capsys, monkeypatch):
     tiny.write("faulty.cu", "int a = ;\n")
     with pytest.raises(jit_loader.CompileError, match=r"faulty\.cu:1: error") as caught:
         load(str(tiny.folder / "faulty.cu"))
-    log = re.search(r"all the compiler said: (.*)", str(caught.value))[1]
+    log = re.search(r"full compiler output: (.*)", str(caught.value))[1]
     assert "ptxas info" not in Path(log).read_text()
     assert os.path.exists(os.path.join(os.path.dirname(log), "kernels.cuda.o"))

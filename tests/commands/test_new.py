@@ -1,4 +1,4 @@
-"""new: the files of an op, which work at once, in this project, another one, or an empty folder."""
+"""new writes the files of an op, which work in this project, another one, or an empty folder."""
 
 import os
 import re
@@ -17,11 +17,13 @@ from tests.support.formatting import assert_formatted
 ROOT = Path(__file__).resolve().parents[2]
 OPS = {kind: f"my_{kind}" for kind in new_op.KINDS}
 
-# What a project like this one has for all its ops.
+# Files of this project that test all of its ops.
 COMMON = [
     *(
         "pyproject.toml",
         "tests/conftest.py",
+        "tests/support/extension.py",
+        "tests/support/mounts.py",
         "tests/support/warm_python.py",
         "examples/command_line.py",
     ),
@@ -41,7 +43,7 @@ def files_below(folder):
 
 @pytest.fixture
 def new(tmp_path, monkeypatch, capsys):
-    """new("--like", "binary", "mul2"): exit code, stdout and stderr, run in an empty folder."""
+    """new("--like", "binary", "mul2") returns exit code, stdout and stderr; the folder is empty."""
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments):
@@ -80,13 +82,13 @@ def test_only_helpers_that_are_missing_are_added(new, tmp_path):
     new("first", "--like", "binary")
     before = files_below(tmp_path)
     _, out, _ = new("second", "--like", "binary")
-    assert "for all ops" not in out
+    assert "shared by all ops" not in out
     assert all("second" in path for path in files_below(tmp_path) - before)
     _, out, _ = new("third", "--like", "reduction")
     added = (
         f"kernels/shared/{name}" for name in ("partial_sums.h", "reduction.cuh", "reduction.h")
     )
-    assert f"for all ops: {', '.join(added)}\n" in out
+    assert f"new, shared by all ops: {', '.join(added)}\n" in out
 
 
 def test_helper_of_another_version_stays(new, tmp_path):
@@ -94,7 +96,7 @@ def test_helper_of_another_version_stays(new, tmp_path):
     helper = tmp_path / "kernels/shared/half.h"
     helper.write_text("// mine\n")
     _, out, _ = new("second")
-    assert "left as it is: kernels/shared/half.h" in out
+    assert "kept: kernels/shared/half.h" in out
     assert helper.read_text() == "// mine\n"
 
 
@@ -119,24 +121,24 @@ def test_project_that_tests_all_its_ops_gets_rows_for_them(new, tmp_path):
 
 BAD_NAMES = {
     "class": "keyword of Python",
-    "double": r"word of C\+\+",
-    "std": r"word of C\+\+",
-    "main": r"word of C\+\+",
-    "errno": r"word of C\+\+",  # a macro
-    "MyOp": "small letters.* such as 'my_op'",
+    "double": r"standard name of C\+\+",
+    "std": r"standard name of C\+\+",
+    "main": r"standard name of C\+\+",
+    "errno": r"standard name of C\+\+",  # a macro
+    "MyOp": "lower-case letters.* such as 'my_op'",
     "my-op": "such as 'my_op'",
     "my op": "such as 'my_op'",
-    "2d": "begins with a letter",
-    "_": "begins with a letter",
-    "é": "small letters",
-    "../x": "small letters",
+    "2d": "begin with a letter",
+    "_": "begin with a letter",
+    "é": "lower-case letters",
+    "../x": "lower-case letters",
     "shared": "bindings/shared/__init__.py",
     "kernels": "something else",  # a namespace
     "bindings": "something else",
     "op": "something else",  # would make a second class Op
     "half": "something else",
     "differentiable": "something else",
-    "module": r"word of C\+\+",
+    "module": r"standard name of C\+\+",
     "identity": "something else",  # would make a second struct Identity
     "forward": "something else",
     "torch": "something else",
@@ -172,7 +174,7 @@ def test_existing_files_are_refused_before_anything_is_written(new, tmp_path, pa
     assert files_below(tmp_path) == {path}
 
 
-def test_nothing_is_left_where_not_all_can_be_written(new, tmp_path):
+def test_nothing_is_left_if_not_all_can_be_written(new, tmp_path):
     (tmp_path / "tests").touch()
     code, _, err = new("mine")
     assert code == 1
@@ -192,7 +194,7 @@ def test_files_are_formatted(tmp_path, name):
     assert_formatted(tmp_path)
 
 
-# The ops are built as one extension, in a third of the time: most of it goes into their headers.
+# The ops are built as one extension, which takes a third of the time: headers take most of it.
 
 BINDING = """\
 #define forward {name}_forward
@@ -232,7 +234,7 @@ jit_loader.load_op = load_part
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
-    """Ops of all kinds in a folder that was empty."""
+    """Ops of all kinds in a new folder."""
     folder = tmp_path_factory.mktemp("project")
     for kind, name in OPS.items():
         new_op.NewOp(name, kind, str(folder)).write()
@@ -256,7 +258,7 @@ def test_kernels_compile_with_nvcc(project, tmp_path):
 
 
 def test_tests_of_new_ops_pass(project):
-    """Their own, and what a project like this one asks of all its ops: gradcheck is in both."""
+    """Runs the tests of each op, and those of this project for all ops; both have gradcheck."""
     (project / "conftest.py").write_text(CONFTEST)
     for path in COMMON:
         (project / path).parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""python -m jit_loader check: what a person reads, from what compute-sanitizer has written.
+"""python -m jit_loader check: the report that is made from a log of compute-sanitizer.
 
 The logs in compute_sanitizer/ are of compute-sanitizer 2025.3.1 on an H200, each cut after its
 first records.
@@ -19,7 +19,7 @@ from tests.ops.test_load_op import write_project as write_answer
 from tests.support.poke import LINE_OF_THE_FAULT, ROOT, write_project
 
 LOGS = Path(__file__).parent / "compute_sanitizer"
-# A compute-sanitizer that finds what is in the file $LOG.
+# A compute-sanitizer that writes the file $LOG as its log.
 FAKE = """\
 #!/bin/sh
 echo "$@" > "$(dirname "$0")/arguments"
@@ -59,7 +59,7 @@ def test_a_wrong_access_is_a_line_a_kernel_a_thread_and_an_address():
         "  by thread (104,0,0) in block (7,0,0)",
         "  Access to 0x7f9132800fa0 is out of bounds",
         "  and is 1 bytes after the nearest allocation at 0x7f9132800000 of size 4,000 bytes",
-        "  the same here 2 more times",
+        "  the same fault occurred here 2 more times",
     ]
 
 
@@ -81,9 +81,9 @@ def test_every_tools_first_fault(name, first, also):
     assert any(line.startswith(also) for line in lines[1:])
 
 
-def test_calls_that_fail_after_a_kernels_fault_are_no_faults_of_their_own():
+def test_calls_that_fail_after_a_kernels_fault_are_not_reported():
     assert "Program hit cudaErrorAssert" in log_of("device_assert")
-    assert [fault.what for fault in sanitizer.faults(log_of("device_assert"))] == ["Warp assert"]
+    assert [fault.message for fault in sanitizer.faults(log_of("device_assert"))] == ["Warp assert"]
 
 
 def test_source_lines_of_the_kernel_and_of_the_script(tmp_path):
@@ -99,14 +99,14 @@ def test_source_lines_of_the_kernel_and_of_the_script(tmp_path):
 def test_other_faults_are_counted_apart_from_the_same_one():
     both = log_of("write_past_the_end") + log_of("misaligned")
     assert sanitizer.report(sanitizer.faults(both), "/project").splitlines()[-2:] == [
-        "  the same here 2 more times",
+        "  the same fault occurred here 2 more times",
         "  and 1 more fault",
     ]
 
 
 @pytest.fixture
 def check(tmp_path, monkeypatch, capfd):
-    """check("write_past_the_end", "--tool", "racecheck"): exit code, stdout, stderr, arguments."""
+    """check("misaligned", "--tool", "racecheck") returns exit code, stdout, stderr, arguments."""
     folder = tmp_path / "toolkit" / "bin"
     folder.mkdir(parents=True)
     fake = folder / "compute-sanitizer"
@@ -131,17 +131,17 @@ def check(tmp_path, monkeypatch, capfd):
 def test_a_fault_ends_with_1_and_the_log(check, tmp_path):
     code, out, err, arguments = check("write_past_the_end")
     assert code == 1
-    assert out == "['--epochs', '1'] -lineinfo\n1\n", "the program's own words, and nothing else"
+    assert out == "['--epochs', '1'] -lineinfo\n1\n", "only the output of the program"
     assert "error: Invalid __global__ write of size 4 bytes" in err
-    (path,) = re.findall(r"all that compute-sanitizer said: (.+)", err)
+    (path,) = re.findall(r"full output of compute-sanitizer: (.+)", err)
     assert Path(path).read_text() == log_of("write_past_the_end")
     assert "--tool memcheck" in arguments
 
 
-def test_what_is_built_meanwhile_has_line_numbers_and_leaves_the_plain_build(
+def test_builds_under_check_have_line_numbers_and_leave_the_plain_build(
     check, tmp_path, monkeypatch
 ):
-    monkeypatch.delenv("CUDA_HOME")  # which has the fake alone, and no nvcc
+    monkeypatch.delenv("CUDA_HOME")  # it has the fake compute-sanitizer and no nvcc
     if jit_loader.why_no_cuda():
         pytest.skip(jit_loader.why_no_cuda())
     monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
@@ -165,14 +165,14 @@ def test_without_a_fault_the_exit_code_is_the_programs(check, tmp_path, monkeypa
     assert out == "['--epochs', '1'] -DMINE -lineinfo\nNone\n"
     assert re.fullmatch(r"check: racecheck found no fault in \S+program\.py\n", err)
     assert "--tool racecheck" in arguments
-    assert not list(tmp_path.glob("compute-sanitizer-*")), "no log of nothing"
+    assert not list(tmp_path.glob("compute-sanitizer-*")), "an empty log is deleted"
 
 
 def test_a_program_that_was_not_checked_does_not_pass(check, tmp_path):
     (tmp_path / "program.py").write_text("")
     code, _, err, _ = check("no_gpu")
     assert code == 1
-    assert "was not checked: it has used no GPU" in err
+    assert "was not checked: it did not use a GPU" in err
 
 
 def test_a_sanitizer_that_fails_is_quoted():
@@ -182,7 +182,7 @@ def test_a_sanitizer_that_fails_is_quoted():
     )
 
 
-def test_a_missing_program_is_said_first(check, tmp_path):
+def test_a_missing_program_is_reported_first(check, tmp_path):
     code, _, err, arguments = check("no_fault", program=tmp_path / "nothing.py")
     assert (code, arguments) == (2, False)
     assert "there is no program" in err
@@ -194,7 +194,7 @@ def without_a_toolkit(monkeypatch, folder):
     monkeypatch.delenv("PYTORCH_NVCC", raising=False)
     monkeypatch.delenv("CUDA_PATH", raising=False)
     if os.path.exists("/usr/local/cuda/bin/compute-sanitizer"):
-        pytest.skip("there is one that is always found")
+        pytest.skip("/usr/local/cuda has one, which is always found")
 
 
 def test_without_compute_sanitizer_the_error_says_what_to_install(tmp_path, monkeypatch, capfd):
@@ -206,7 +206,7 @@ def test_without_compute_sanitizer_the_error_says_what_to_install(tmp_path, monk
 
 
 def test_the_one_from_pip_is_refused(tmp_path, monkeypatch):
-    """It would end at once, with success, without having started the program."""
+    """It would end with exit code 0 without starting the program."""
     without_a_toolkit(monkeypatch, tmp_path)
     (tmp_path / "bin").mkdir()
     for name in ("compute-sanitizer", "libsanitizer-collection.so"):

@@ -1,4 +1,4 @@
-"""A kernel that faults: what the error says, and JIT_LOADER_SYNC=1."""
+"""Errors of kernels that fault, with and without JIT_LOADER_SYNC=1."""
 
 import os
 import subprocess
@@ -33,14 +33,14 @@ def test_the_programs_excepthook_is_left_alone(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("value", "expected"), [("1", "1"), ("0", None), ("", None), (None, None)])
-def test_the_setting_has_cuda_wait_for_every_kernel(tiny, not_blocking, value, expected):
+def test_the_setting_makes_cuda_wait_for_every_kernel(tiny, not_blocking, value, expected):
     if value is not None:
         not_blocking.setenv("JIT_LOADER_SYNC", value)
     tiny.load()
     assert os.environ.get("CUDA_LAUNCH_BLOCKING") == expected
 
 
-def test_a_setting_that_comes_too_late_is_said_once(tiny, not_blocking, capsys):
+def test_a_setting_that_comes_too_late_is_reported_once(tiny, not_blocking, capsys):
     not_blocking.setenv("JIT_LOADER_SYNC", "1")
     not_blocking.setenv("JIT_LOADER_QUIET", "0")
     not_blocking.setattr(torch.cuda, "is_initialized", lambda: True)
@@ -55,7 +55,7 @@ def test_a_setting_that_comes_too_late_is_said_once(tiny, not_blocking, capsys):
 
 @pytest.fixture(scope="module")
 def run_poke(tmp_path_factory):
-    """Runs the project's script in a process of its own: its stdout and stderr."""
+    """Runs the project's script in another process; returns its stdout and stderr."""
     folder = tmp_path_factory.mktemp("faults")
     project = write_project(folder / "project")
 
@@ -86,7 +86,7 @@ def test_synchronised_the_error_names_the_op_and_the_kernel(run_poke):
 
 
 @pytest.mark.gpu
-def test_otherwise_it_says_how_to_find_out(run_poke):
+def test_otherwise_the_error_names_the_setting(run_poke):
     out, err = run_poke(str(FAR), "call_again")
     assert out.startswith("returned\n")
     assert "poke(): a kernel has failed" in out

@@ -14,8 +14,7 @@ import jit_loader
 from _jit_loader.build import build
 from _jit_loader.build.inputs.records import InputsChanged
 from _jit_loader.cache import cache_folder, lock, pruning, registrations
-from _jit_loader.commands import doctor
-from _jit_loader.commands import doctor_checks as findings
+from _jit_loader.commands import doctor, doctor_checks
 from _jit_loader.cuda import faults, ptxas, sanitizer
 from _jit_loader.key import toolchain
 from tests.docs.markdown import ROOT, Page
@@ -132,7 +131,7 @@ def _(fault):
 @shown_under("A compiler that is too old")
 def _(fault):
     fault.monkeypatch.setenv("CXX", fault.program("g++", "g++ (GCC) 9.4.0"))
-    return "  ".join(doctor._row(findings._cxx()))
+    return "  ".join(doctor.row(doctor_checks.cxx_check()))
 
 
 @shown_under("No ninja")
@@ -185,8 +184,8 @@ def _(fault):
 @shown_under("nvcc of another CUDA version")
 def _(fault):
     nvcc = fault.program("nvcc", "Cuda compilation tools, release 12.4, V12.4.131")
-    finding = findings._nvcc(nvcc, torch_cuda="13.0")
-    return "  ".join(doctor._row(finding)).replace(nvcc, "/usr/local/cuda/bin/nvcc")
+    check = doctor_checks.nvcc_check(nvcc, torch_cuda="13.0")
+    return "  ".join(doctor.row(check)).replace(nvcc, "/usr/local/cuda/bin/nvcc")
 
 
 @shown_under("nvcc refuses the compiler")

@@ -206,14 +206,14 @@ def pretend(monkeypatch, cpu, architectures):
 def test_verify(node, capsys, monkeypatch):
     pretend(monkeypatch, "", [])
     assert main(["export", "--verify", str(node.export)]) == 0
-    assert "whole" in capsys.readouterr().out
+    assert "complete" in capsys.readouterr().out
     (node.export / "more.so").touch()
     assert main(["export", "--verify", str(node.export)]) == 1
     assert capsys.readouterr().err == "damaged: more.so\n"
     (node.export / "more.so").unlink()
     monkeypatch.setattr("torch.__version__", "9.9.9")
     assert main(["export", "--verify", str(node.export)]) == 1
-    assert "here is\n  PyTorch 9.9.9" in capsys.readouterr().err
+    assert "this machine is\n  PyTorch 9.9.9" in capsys.readouterr().err
     assert main(["export", "--verify", str(node.project)]) == 1
     assert "is not an export" in capsys.readouterr().err
 

@@ -1,6 +1,6 @@
-"""Every row of what identifies a build: changing just that is another build, and back is a hit.
+"""Every row of a build's key: a change of that row alone is another build; changing it back, a hit.
 
-Each row is tried with a memo in force, whose stats have to show the change, and without one, as in
+Each row is tested with an active memo, whose stats must show the change, and without a memo, as in
 a copy of the cache, where contents are compared.
 """
 
@@ -29,7 +29,7 @@ from _jit_loader.key.request import Request
 
 
 class Library:
-    """The extension 'small', a library of one source that compiles at once; value.h is in it."""
+    """The extension 'small', a library of one source that compiles fast and includes value.h."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -45,12 +45,12 @@ class Library:
         return path
 
     def load(self):
-        """The path of the library, and whether it was compiled for that."""
+        """Returns the path of the library, and whether this call compiled it."""
         path = jit_loader.load("small", self.source, is_python_module=False, **self.options)
         return path, jit_loader.loaded("small").compiled
 
     def settled(self):
-        """The same, with a memo from when every stat stood for its content."""
+        """Returns the same, with a memo in which all stats are settled."""
         first = self.load()
         time.sleep(0.05)
         assert self.load() == (first[0], False)
@@ -92,7 +92,7 @@ def small(tmp_path, monkeypatch):
 
 
 class Changed:
-    """The stat of another inode."""
+    """Returns the stat of another inode."""
 
     def __init__(self, status):
         self._status = status
@@ -103,7 +103,7 @@ class Changed:
 
 @pytest.fixture
 def look_changed(monkeypatch):
-    """Makes files look changed that a test must leave alone: (change, undo) for a pattern."""
+    """Makes files look changed that a test must not change: (change, undo) for a pattern."""
     pattern = []
     real_stat, real_digest = os.stat, contents.read_digest
 
@@ -143,7 +143,7 @@ def test_header(small, monkeypatch, kind):
     header = small.write("include/of_the_system.h", "// one\n")
     if kind == "own":
         header = small.header
-    elif kind == "system":  # where -MMD leaves it out of depfiles
+    elif kind == "system":  # -MMD leaves it out of depfiles
         monkeypatch.setenv("CPLUS_INCLUDE_PATH", str(header.parent))
         small.source.write_text("#include <of_the_system.h>\n")
     else:
@@ -167,7 +167,7 @@ def test_file_of_pytorch(small, look_changed, file):
 
 @pytest.mark.parametrize("name", ["cc1plus", "as", "ld", "g++"])
 def test_program_behind_a_wrapper(small, look_changed, tmp_path, monkeypatch, name):
-    """update-alternatives makes g++ another one, and the wrapper, c++, stays as it is."""
+    """update-alternatives replaces g++, and the wrapper, c++, is unchanged."""
     put_on_path(monkeypatch, tmp_path / "bin")
     program(tmp_path / "bin" / "c++", 'exec g++ "$@"')
     path = subprocess.check_output(["g++", f"-print-prog-name={name}"], text=True).strip()
@@ -221,7 +221,7 @@ def test_library_in_library_path_in_place_of_another(small, tmp_path, monkeypatc
     small.assert_matters(lambda: library(path), path.unlink)
 
 
-# What is asked
+# Arguments and environment variables
 
 
 @pytest.mark.parametrize(
@@ -274,7 +274,7 @@ VALUES = {"CXX": "c++ -DOTHER", "SOURCE_DATE_EPOCH": "1000", "GCC_EXEC_PREFIX": 
 @pytest.mark.parametrize("name", [*PATH_LISTS, *SETTINGS])
 def test_environment_variable(small, tmp_path, monkeypatch, name):
     value = VALUES.get(name, str(tmp_path / "other"))
-    if value is None:  # ends with a slash, and the compiler has its programs there
+    if value is None:  # it ends with a slash, and the compiler has its programs there
         cc1plus = subprocess.check_output(["g++", "-print-prog-name=cc1plus"], text=True).strip()
         value = cc1plus.split("x86_64")[0]
     small.assert_matters(lambda: monkeypatch.setenv(name, value), lambda: monkeypatch.delenv(name))
@@ -285,7 +285,7 @@ def test_environment_variable_that_changes_nothing(small, monkeypatch, name):
     small.assert_matters_not(lambda: monkeypatch.setenv(name, "7"))
 
 
-# Where it runs
+# PyTorch, Python and the machine
 
 ROWS = {
     "PyTorch's version": (torch, "__version__", "99.0"),
@@ -314,7 +314,7 @@ def test_python(small, monkeypatch):
 
 
 def test_processor_of_code_for_this_very_machine(small, monkeypatch):
-    """Another machine that shares the cache could not run it."""
+    """Another machine that shares the cache could not run the code."""
     before = machine.processor, question._boot
 
     def move(processor, boot):
@@ -330,52 +330,52 @@ def test_processor_of_code_for_this_very_machine(small, monkeypatch):
     small.assert_matters(elsewhere, lambda: move(*before))
 
 
-# CUDA: what is asked and looked at, which a machine without nvcc can say as well
+# CUDA: requests and searches, which need no nvcc
 
 
 @pytest.fixture
 def cuda(small, tmp_path, monkeypatch):
-    """small with a CUDA source and a toolkit that is there in name."""
+    """small with a CUDA source and a fake toolkit."""
     small.source = small.write("small.cu", "")
     for name in ("CUDA_HOME", "CUDA_PATH", *CUDA_SETTINGS):
         monkeypatch.delenv(name, raising=False)
-    program(tmp_path / "toolkit" / "bin" / "nvcc", "")  # nothing runs it
+    program(tmp_path / "toolkit" / "bin" / "nvcc", "")  # it is never run
     monkeypatch.setenv("CUDA_HOME", str(tmp_path / "toolkit"))
     return small
 
 
-def asked(extension):
-    """What the memo is found by, and what the build is found by."""
+def keys_of(extension):
+    """Returns the key of the memo and the key of the request."""
     made = Request("small", [str(extension.source)], **extension.options)
     return memo_paths("load", extension.options), made.key
 
 
 @pytest.mark.parametrize("name", CUDA_SETTINGS)
 def test_cuda_setting(cuda, monkeypatch, name):
-    before = asked(cuda)
+    before = keys_of(cuda)
     monkeypatch.setenv(name, "9.0")
-    assert all(now != then for now, then in zip(asked(cuda), before))
+    assert all(now != then for now, then in zip(keys_of(cuda), before))
     monkeypatch.delenv(name)
-    assert asked(cuda) == before
+    assert keys_of(cuda) == before
 
 
 def test_nvcc_flags(cuda):
-    before = asked(cuda)
+    before = keys_of(cuda)
     cuda.options = {"extra_cuda_cflags": ["-O1"]}
-    assert all(now != then for now, then in zip(asked(cuda), before))
+    assert all(now != then for now, then in zip(keys_of(cuda), before))
 
 
 def test_nvcc_flags_of_pytorch_that_a_program_changes(cuda, monkeypatch):
     from torch.utils import cpp_extension
 
-    before = asked(cuda)
+    before = keys_of(cuda)
     flags = [flag for flag in cpp_extension.COMMON_NVCC_FLAGS if "HALF" not in flag]
     monkeypatch.setattr(cpp_extension, "COMMON_NVCC_FLAGS", flags)
-    assert all(now != then for now, then in zip(asked(cuda), before))
+    assert all(now != then for now, then in zip(keys_of(cuda), before))
 
 
 def test_nvcc_flags_of_pytorch_before_it_is_imported(cuda):
-    """A process that has not imported what holds them asks for the same build."""
+    """A process that has not imported torch.utils.cpp_extension requests the same build."""
     from torch.utils import cpp_extension
 
     assert cpp_extension.COMMON_NVCC_FLAGS == COMMON_NVCC_FLAGS
@@ -388,20 +388,20 @@ def test_gpus_of_the_machine(cuda, monkeypatch):
         monkeypatch.setattr(toolchain, "this_machine", lambda: there)
 
     plug(["nvidia0"], ["9.0"])
-    before = asked(cuda)
+    before = keys_of(cuda)
     plug(["nvidia0", "nvidia1"], ["8.0", "9.0"])
-    assert all(now != then for now, then in zip(asked(cuda), before))
+    assert all(now != then for now, then in zip(keys_of(cuda), before))
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0")
-    named = asked(cuda)
+    named = keys_of(cuda)
     plug([], [])
-    assert asked(cuda) == named, "where somebody says for which to compile, none is asked"
+    assert keys_of(cuda) == named, "if the user names architectures, the GPUs do not matter"
 
 
 def test_toolkit_that_is_named(cuda, tmp_path, monkeypatch):
-    before, programs = asked(cuda)[0], toolchain.programs(with_cuda=True)
+    before, programs = keys_of(cuda)[0], toolchain.programs(with_cuda=True)
     program(tmp_path / "another" / "bin" / "nvcc", "")
     monkeypatch.setenv("CUDA_HOME", str(tmp_path / "another"))
-    assert asked(cuda)[0] != before
+    assert keys_of(cuda)[0] != before
     assert toolchain.programs(with_cuda=True)["nvcc"] != programs["nvcc"]
 
 
@@ -417,11 +417,11 @@ def test_program_of_cuda_that_comes_first_on_path(cuda, tmp_path, monkeypatch, n
 
 
 def test_nvcc_that_pip_adds_to_a_folder_of_libraries(cuda, tmp_path, monkeypatch):
-    """nvidia/cu13 is there with the libraries that PyTorch needs; nvcc is another package."""
+    """nvidia/cu13 exists with the libraries that PyTorch needs; nvcc is another package."""
     monkeypatch.delenv("CUDA_HOME")
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
     monkeypatch.setattr(toolchain, "packages_folder", lambda: str(tmp_path / "packages"))
-    real = toolchain._is_executable  # but for a toolkit in /usr/local/cuda
+    real = toolchain._is_executable  # except for a toolkit in /usr/local/cuda
     here = str(tmp_path)
     monkeypatch.setattr(toolchain, "_is_executable", lambda p: p.startswith(here) and real(p))
     (tmp_path / "packages" / "nvidia" / "cu99" / "bin").mkdir(parents=True)
@@ -435,7 +435,7 @@ def looked_at():
 
 
 def test_processors_level(tmp_path, monkeypatch):
-    """The flags of an op are those of the CPU; the question has what decides it."""
+    """The flags of an op depend on the CPU, and so does its question."""
     before = memo_paths("load_op", []), toolchain.cpu_flags()
     for capability, level in (("AVX2", "v3"), ("AVX512", "v4"), ("DEFAULT", "v2")):
         there = machine.Machine(capability, [])
@@ -450,7 +450,7 @@ def test_processors_level(tmp_path, monkeypatch):
 @pytest.mark.skipif(toolchain.why_no_cuda() is not None, reason="no CUDA code can be compiled")
 @pytest.mark.parametrize("file", ["/cuda_runtime.h$", "/cicc$", "/ptxas$", "/libdevice.10.bc$"])
 def test_file_of_the_cuda_toolkit(small, look_changed, tmp_path, monkeypatch, file):
-    """nvcc is called by ccache, as PyTorch's documentation has it."""
+    """ccache calls nvcc, as PyTorch's documentation suggests."""
     ccache = program(tmp_path / "bin" / "ccache", 'exec "$@"')
     monkeypatch.setenv("PYTORCH_NVCC", f"{ccache} {toolchain.nvcc_path()}")
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "8.0")

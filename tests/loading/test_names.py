@@ -148,7 +148,7 @@ def test_name_that_is_no_identifier_is_refused(tiny, tmp_path, name):
 @pytest.mark.parametrize("name", ["lock", "build.ninja", "manifest.json", "own.json", "main.o"])
 def test_executable_with_the_name_of_another_file_is_refused(tiny, name):
     source = tiny.write("main.cpp", "int main() {}")
-    with pytest.raises(ValueError, match=f"'{name}' cannot name an executable"):
+    with pytest.raises(ValueError, match=f"'{name}' cannot be the name of an executable"):
         jit_loader.load(name, source, is_python_module=False, is_standalone=True)
     assert tiny.compiled() == []
 

@@ -1,4 +1,4 @@
-"""load_op: an op is found by its name in the caller's project, this one's or anybody's."""
+"""load_op finds an op by its name in the caller's project."""
 
 import glob
 import os
@@ -87,7 +87,7 @@ def test_unknown_op_says_what_is_missing(project):
         jit_loader.load_op("nothing", project=str(project))
 
 
-def test_edited_kernel_is_in_force_for_all_who_asked(project):
+def test_edited_kernel_is_used_by_all_callers(project):
     seen = []
     old = jit_loader.load_op("answer", project=str(project), on_load=seen.append)
     assert seen == [old]
@@ -96,7 +96,7 @@ def test_edited_kernel_is_in_force_for_all_who_asked(project):
     assert (old.get(), new.get()) == (42, 43)
     assert seen == [old, new]
     jit_loader.load_op("answer", project=str(project))
-    assert seen == [old, new], "nothing changed, nobody is told"
+    assert seen == [old, new], "nothing changed, so no caller is notified"
 
 
 def test_each_caller_gets_the_flags_that_it_passes(project):
@@ -120,7 +120,7 @@ def test_each_caller_gets_the_flags_that_it_passes(project):
     assert len(seen) == 3, "the wrapper has left the build with its former flags"
 
 
-def test_flags_of_who_is_no_wrapper_hold_for_one_call(project):
+def test_flags_of_a_caller_without_a_wrapper_hold_for_one_call(project):
     (project / "kernels" / "answer_cpu.cpp").write_text(
         "#ifndef ANSWER\n#define ANSWER 6\n#endif\nlong answer() { return ANSWER; }\n"
     )
@@ -166,7 +166,7 @@ def test_without_nvcc_the_op_is_built_for_the_cpu(tmp_path, monkeypatch):
     assert "nvcc was not found" in reason if torch.version.cuda else "without CUDA" in reason
 
 
-def test_cuda_build_in_the_cache_is_used_where_there_is_no_nvcc(tmp_path, monkeypatch):
+def test_cuda_build_in_the_cache_is_used_without_nvcc(tmp_path, monkeypatch):
     if jit_loader.why_no_cuda():
         pytest.skip(jit_loader.why_no_cuda())
     monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
@@ -177,7 +177,7 @@ def test_cuda_build_in_the_cache_is_used_where_there_is_no_nvcc(tmp_path, monkey
 
 
 def test_nvcc_that_is_a_script_elsewhere(tmp_path, monkeypatch):
-    """The CUDA Toolkit is where nvcc says it is, not beside the script on PATH."""
+    """The CUDA Toolkit is in the folder that nvcc prints, not beside the script on PATH."""
     if jit_loader.why_no_cuda():
         pytest.skip(jit_loader.why_no_cuda())
     monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
@@ -222,7 +222,7 @@ def test_default_architecture_and_the_named_ones(monkeypatch):
 
 
 @pytest.mark.gpu
-def test_looking_for_gpus_leaves_cuda_to_forked_processes(python):
+def test_the_search_for_gpus_does_not_start_cuda(python):
     script = """
 import os, torch
 from _jit_loader.key import machine
@@ -237,7 +237,7 @@ assert os.waitpid(pid, 0)[1] == 0
 
 
 def test_installed_loader_serves_somebody_elses_project(tmp_path):
-    """`pip install .` ships the loader alone; kernels/ and bindings/ are the other project's."""
+    """`pip install .` installs only the loader; kernels/ and bindings/ are the other project's."""
     source = tmp_path / "source"
     source.mkdir()
     for name in ("pyproject.toml", "setup.py", "README.md", "jit_loader.py"):
@@ -257,7 +257,7 @@ def test_installed_loader_serves_somebody_elses_project(tmp_path):
     }
     own = tmp_path / "own"
     own.mkdir()
-    # PyTorch, which would take 2 s to import, has nothing to do with it.
+    # The import of PyTorch would take 2 s, and setup.py does not need it.
     new = "import sys; sys.modules['torch'] = None; from _jit_loader.commands.main import main; "
     for kind in KINDS:
         code = f"{new}sys.exit(main(['new', 'my_{kind}', '--like', '{kind}']))"
@@ -279,10 +279,8 @@ def test_installed_loader_serves_somebody_elses_project(tmp_path):
     assert result.stdout == "42\n", result.stderr
 
 
-def test_cpp_library_of_the_process_is_linked_where_the_compiler_lacks_its_name(
-    tmp_path, monkeypatch
-):
-    """Such a g++ would link libstdc++.a, and the first number in a message end the process."""
+def test_cpp_library_of_the_process_is_linked_if_g_plus_plus_lacks_it(tmp_path, monkeypatch):
+    """Such a g++ would link libstdc++.a, and the first number in a message crash the process."""
     project = write_project(tmp_path / "project")
     (project / "kernels" / "answer_cpu.cpp").write_text(
         "#include <sstream>\nlong answer() { std::ostringstream text; text << 42; "
@@ -304,7 +302,7 @@ def test_cpp_library_of_the_process_is_linked_where_the_compiler_lacks_its_name(
 
 
 def test_binding_that_defines_its_module_itself_beside_the_shared_one(tmp_path, monkeypatch):
-    """module.cpp gives way to a PYBIND11_MODULE, or a plain PyInit_, of the binding."""
+    """A PYBIND11_MODULE or a plain PyInit_ in the binding replaces the one in module.cpp."""
     monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
     project = write_project(tmp_path / "project")
     (project / "bindings" / "shared").mkdir()

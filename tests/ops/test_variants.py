@@ -1,4 +1,4 @@
-"""load_op with defines: builds of one op side by side, each a module of its own."""
+"""load_op with defines: builds of one op side by side, each a separate module."""
 
 import json
 import os
@@ -55,7 +55,7 @@ def project(tmp_path, monkeypatch):
 
 @pytest.fixture
 def no_processes(monkeypatch):
-    """Variants are built one after another here, which spares each the import of PyTorch."""
+    """Builds variants in this process, which saves the import of PyTorch in each process."""
     monkeypatch.setattr("_jit_loader.ops.variants._build_in_processes", lambda *_: None)
 
 
@@ -82,7 +82,7 @@ def test_variants_live_side_by_side_and_share_no_statics(project):
     assert len({os.stat(path).st_ino for path in project.parent.rglob("module.o")}) == 1
 
 
-def test_several_are_built_in_processes_of_their_own(project, monkeypatch):
+def test_several_are_built_in_separate_processes(project, monkeypatch):
     flags = {"extra_cflags": ["-DFLAG"]}
     with pytest.raises(jit_loader.CompileError) as raised:
         load(project, defines=[{"SIZE": 2}, {"SIZE": "+"}], **flags)
@@ -99,7 +99,7 @@ def test_a_list_of_variants_gives_the_list_of_modules(project, no_processes):
     assert load(project, defines=[]) == []
 
 
-def test_an_edit_reloads_every_variant_for_those_who_asked_for_it(project, no_processes):
+def test_an_edit_reloads_every_variant_for_its_callers(project, no_processes):
     seen = {"plain": [], "two": []}
     plain = load(project, on_load=seen["plain"].append)
     two = load(project, defines={"SIZE": 2}, on_load=seen["two"].append)
@@ -112,7 +112,7 @@ def test_an_edit_reloads_every_variant_for_those_who_asked_for_it(project, no_pr
 
 @pytest.fixture
 def own_bindings(monkeypatch):
-    """Lets a command import a project's bindings where another's have been imported."""
+    """Lets a command import a project's bindings after another project's were imported."""
 
     def forget():
         names = [name for name in sys.modules if name.split(".")[0] == "bindings"]
@@ -163,7 +163,7 @@ def test_variants_in_the_cache_are_named_without_their_project(project, capsys, 
     assert "no build of that name" in capsys.readouterr().err
 
 
-def test_one_variant_is_removed_and_a_name_stands_for_all(project, capsys):
+def test_one_variant_is_removed_or_all_of_a_name(project, capsys):
     for size in (2, 3):
         load(project, defines={"SIZE": size})
     load(project)
@@ -190,7 +190,7 @@ def test_a_value_reaches_the_compiler_as_it_is(project, text):
 
 
 @pytest.mark.parametrize("defines", [{"2X": 1}, {"A B": 1}, {"A": None}, {"A": "x,y"}, {"A": "\n"}])
-def test_what_cannot_be_a_macro_is_refused(project, defines):
+def test_invalid_macros_are_refused(project, defines):
     with pytest.raises(ValueError, match="defines: "):
         load(project, defines=defines)
     with pytest.raises(ValueError, match="defines: "):
@@ -198,7 +198,7 @@ def test_what_cannot_be_a_macro_is_refused(project, defines):
 
 
 @pytest.mark.parametrize("defines", ["SIZE=2", ["SIZE=2"], [None], {2: 2}])
-def test_what_is_no_dict_of_macros_is_refused(project, defines):
+def test_other_types_than_a_dict_are_refused(project, defines):
     with pytest.raises(TypeError, match="defines: "):
         load(project, defines=defines)
 

@@ -1,4 +1,4 @@
-"""What a person sees: one line that says why, and nothing when there is nothing to say."""
+"""The build line: one line for each build, with its reason, and no line for a hit."""
 
 import json
 import os
@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def said(monkeypatch, capfd):
-    """What was printed on stderr since the last call."""
+    """Returns the text printed on stderr since the last call."""
     monkeypatch.setenv("JIT_LOADER_QUIET", "0")
     return lambda: capfd.readouterr().err
 

@@ -1,4 +1,4 @@
-"""Each tool's first error is shown as file:line with the source line, and what to do about it."""
+"""Each tool's first error is shown as file:line with its source line and advice."""
 
 import re
 
@@ -10,7 +10,7 @@ from _jit_loader.report.errors import compile_error
 
 
 def _message(tiny, output, sources=("module.cpp", "other.cpp")):
-    """What is said when the tools have printed this; {} stands for the project's folder."""
+    """Returns the lines of the error for an output of the tools; {} is the project's folder."""
     project = str(tiny.folder)
     sources = [f"{project}/{name}" for name in sources]
     lines = output.strip("\n").replace("{}", project).splitlines()
@@ -23,7 +23,7 @@ def _fails(tiny, **options):
     return str(error.value).splitlines()
 
 
-# What clang 20 and nvcc 13.2 print.
+# Output of clang 20 and nvcc 13.2.
 CLANG = """
 {}/other.cpp:2:40: error: type 'int' cannot be used prior to '::' because it has no members
     2 | template <class T> struct A { typename T::nothing x; };
@@ -107,7 +107,7 @@ def test_number_of_other_errors(tiny):
     assert not [line for line in _message(tiny, NVCC) if "more error" in line]
 
 
-def test_error_in_a_header_of_others_names_the_line_that_led_there(tiny, tmp_path):
+def test_error_in_a_header_of_others_names_the_line_that_includes_it(tiny, tmp_path):
     header = tmp_path / "library" / "vector.h"
     header.parent.mkdir()
     header.write_text("template <class T> struct vector { typename T::type x; };\n")
@@ -115,7 +115,7 @@ def test_error_in_a_header_of_others_names_the_line_that_led_there(tiny, tmp_pat
     first, second, third, fourth, *_ = _fails(tiny)
     assert first.startswith(f"tiny: {header}:1: error: ")
     assert second.startswith("  1 | template <class T> struct vector")
-    assert third == "  asked for in value.h:2"
+    assert third == "  required from value.h:2"
     assert fourth == "  2 | vector<int> v;"
 
 
@@ -182,7 +182,7 @@ def test_macro_of_a_flag(tiny):
 
 
 def test_header_of_a_flag(tiny):
-    """No line of a source leads there, not that of another macro's warning either."""
+    """The error names no line of a source, not even that of another macro's warning."""
     tiny.write(
         "other.cpp",
         '#define WARNING _Pragma("GCC warning \\"w\\"")\nWARNING\n'
@@ -192,22 +192,22 @@ def test_header_of_a_flag(tiny):
     assert first == "tiny: error: in the flags: missing.h: No such file or directory"
 
 
-def test_instruction_that_the_assembler_does_not_know(tiny):
+def test_instruction_that_is_unknown_to_the_assembler(tiny):
     tiny.write("other.cpp", 'extern "C" long other(void) {\n  asm("frobnicate");\n  return 1;\n}\n')
     first, second, *_ = _fails(tiny)
     assert re.match(r"tiny: other\.cpp:2: error: .*frobnicate", first)
     assert second == '  2 |   asm("frobnicate");'
 
 
-def test_warning_that_is_no_text_is_printed(tiny, capsys):
-    """As PyTorch prints it: a comment in Latin-1, in the line that the warning shows."""
+def test_warning_that_is_not_utf_8_is_printed(tiny, capsys):
+    """PyTorch prints it too. The line that the warning shows has a comment in Latin-1."""
     path = tiny.folder / "other.cpp"
     path.write_bytes(b'extern "C" long other(void) { int unused; /* caf\xe9 */ return 1; }\n')
     assert tiny.value(extra_cflags=["-Wall"], verbose=True) == 2
     assert "caf\N{REPLACEMENT CHARACTER}" in capsys.readouterr().out
 
 
-def test_full_disk_is_told_before_what_follows_from_it():
+def test_full_disk_is_reported_before_the_errors_that_follow_from_it():
     output = [
         "/tmp/cc.s: Assembler messages:",
         "/tmp/cc.s: Fatal error: can't write 12 bytes to other.o: 'No space left on device'",
@@ -223,7 +223,7 @@ def test_function_defined_twice(tiny):
     first, second, third, *_ = _fails(tiny)
     assert first == "tiny: value.h:2: error: multiple definition of `twice()'"
     assert second == "  2 | int twice() { return 1; }"
-    assert "has to be inline" in third
+    assert "must be inline" in third
 
 
 def test_module_of_another_name(tiny):
@@ -231,11 +231,11 @@ def test_module_of_another_name(tiny):
     tiny.write("module.cpp", text.replace("PyInit_tiny", "PyInit_another"))
     lines = _fails(tiny)
     assert "PyInit_tiny" in lines[0]
-    assert lines[1] == "  the name in PYBIND11_MODULE has to be TORCH_EXTENSION_NAME, or tiny"
+    assert lines[1] == "  the name in PYBIND11_MODULE must be TORCH_EXTENSION_NAME, or tiny"
 
 
 def test_library_that_is_not_found_when_it_is_loaded(tiny):
-    """Its name is no other test's: what a process has loaded is found by its name alone."""
+    """No other test uses the name: a process finds a library that it has loaded by its name."""
     tiny.write("lib/lost.cpp", 'extern "C" long lost(void) { return 1; }\n')
     tiny.change_compiler(
         f"g++ -shared -fPIC {tiny.folder}/lib/lost.cpp -o {tiny.folder}/lib/liblost.so", "link"
@@ -258,7 +258,7 @@ def test_compiler_that_is_killed(tiny):
     assert "MAX_JOBS=1" in lines[1]
 
 
-# The same with the real nvcc, where there is one.
+# The same with the real nvcc, if it is installed.
 nvcc = pytest.mark.skipif(toolchain.why_no_cuda() is not None, reason="needs nvcc")
 
 

@@ -155,14 +155,14 @@ def test_standalone_program(cache, tmp_path):
     "name", ["", "..", "../x", "a/b", "a b", "a\0b", ".hidden", "a\n", "naïve", "1st", "a-b", "a.b"]
 )
 def test_name_that_no_module_can_have_is_refused(tiny, name):
-    with pytest.raises(ValueError, match="cannot name an extension"):
+    with pytest.raises(ValueError, match="cannot be the name of an extension"):
         jit_loader.load(name, tiny.sources)
     assert tiny.compiled() == []
 
 
 @pytest.mark.parametrize("name", ["", "..", "../x", "a/b", "a b", ".hidden"])
 def test_name_that_leaves_the_cache_is_refused_for_a_library_too(tiny, name):
-    with pytest.raises(ValueError, match="cannot name an extension"):
+    with pytest.raises(ValueError, match="cannot be the name of an extension"):
         jit_loader.load(name, tiny.sources, is_python_module=False)
 
 
