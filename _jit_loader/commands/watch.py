@@ -1,9 +1,12 @@
-"""Runs a script, and again at each save of it or of a kernel, header, binding or wrapper.
+"""Runs a script, and again whenever it or a kernel, header, binding or wrapper is saved.
 
-python -m jit_loader watch train.py --epochs 3. PyTorch and all else that is installed is imported
-once; each run is a fresh child of that warm process, and the last one is ended before. Ctrl-C ends
-everything. What PyTorch reads from the environment when it is imported, OMP_NUM_THREADS say, has to
-be set before, not by the script.
+For example: python -m jit_loader watch train.py --epochs 3. PyTorch and other installed packages
+are imported once. Each run is a child process forked from that warm process; a save ends the
+previous run. Ctrl-C ends everything. Environment variables that PyTorch reads when it is imported,
+such as OMP_NUM_THREADS, must be set before this command, not by the script.
+
+Code that the script itself writes starts no run. Code that a program started by the script writes
+starts one if its content has changed.
 """
 
 import argparse
@@ -32,4 +35,5 @@ def run(options):
     # From here on this process is a child; the other stays in there.
     report = Report(Watch(options.script).fork_at_each_save())
     loaded.observers.append(report)
+    report.tell_writes()
     run_as_main(options.script, options.arguments, at_end=report.tell)
