@@ -23,7 +23,7 @@ class ChangedOps:
         self._memo = None  # (paths of the memos of all ops, their merged Memo)
         self._seen = {}  # key of loaded.ops: the module at the last reload
         self._need_restart = set()  # keys of loaded.ops
-        self._said = set()  # messages about ops that cannot be reloaded
+        self._printed = set()  # messages about ops that cannot be reloaded
 
     def are_unchanged(self):
         """Tells, only from the stats of files, whether no input of an op has changed."""
@@ -89,8 +89,8 @@ class ChangedOps:
         return {key: op for key, op in loaded.ops.items() if key not in self._need_restart}
 
     def _say_once(self, text):
-        if text not in self._said:
-            self._said.add(text)
+        if text not in self._printed:
+            self._printed.add(text)
             print(text, file=sys.stderr)
 
 

@@ -46,10 +46,8 @@ def _is_compiled(value):
     """Tells whether a value is a function of an op's module, which sys.modules does not hold."""
     if not isinstance(value, types.BuiltinFunctionType):
         return False
-    module = value.__module__ or ""
-    return module not in sys.modules or module.startswith(
-        "jit_loader_builds."
-    )  # by loaded.open_library
+    module = value.__module__ or ""  # loaded.open_library chooses the name
+    return module not in sys.modules or module.startswith("jit_loader_builds.")
 
 
 def _take_over(old, new, kept):

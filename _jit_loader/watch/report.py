@@ -51,7 +51,9 @@ class Report:
             path, _, flags = arguments
             paths = [path] if flags & (os.O_WRONLY | os.O_RDWR) else []
         elif event in ("os.rename", "os.remove"):
-            paths = [path for path in arguments if isinstance(path, str | bytes | os.PathLike)]
+            names, folders = arguments[: len(arguments) // 2], arguments[len(arguments) // 2 :]
+            # A descriptor of a folder, as shutil.rmtree has it, is not resolved.
+            paths = [name for name, folder in zip(names, folders) if folder == -1]
         else:
             return
         with contextlib.suppress(Exception):  # the operation raises the error

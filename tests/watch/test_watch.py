@@ -270,7 +270,12 @@ def test_installed_modules_are_imported_once(session):
 
 def test_save_while_it_runs(session):
     script = (
-        "import atexit, time\n"
+        "import atexit, os, pathlib, shutil, tempfile, time\n"
+        # It removes a file with the name of the script, in another folder.
+        "other = pathlib.Path(tempfile.mkdtemp(), os.path.basename(__file__))\n"
+        "other.touch()\n"
+        "os.chdir(os.path.dirname(__file__))\n"
+        "shutil.rmtree(other.parent)\n"
         "print('begun', flush=True)\n"
         "atexit.register(print, 'ended by itself')\n"
         "time.sleep(1000)\n"
