@@ -31,6 +31,19 @@ def compile_cell(source, words, cuda):
     wanted = [word for word in words if not word.startswith("-")]
     functions = None if "PYBIND11_MODULE" in source else _chosen(declarations(source), wanted)
     name = f"cell_{next(iter(functions))}" if functions else "cell"
+    try:
+        module = load_inline(name, **_arguments(source, flags, functions, cuda))
+    except CompileError as error:
+        raise type(error)(PLACE.sub("cell:", str(error))) from None
+    names = functions or [name for name in vars(module) if not name.startswith("_")]
+    return {name: getattr(module, name) for name in names}
+
+
+def _arguments(source, flags, functions, cuda):
+    """Returns the arguments of load_inline for a cell.
+
+    functions: {name: declaration}, or None if the cell binds its functions itself.
+    """
     link_flags = [flag for flag in flags if flag.startswith(LINK_FLAGS)]
     compiler_flags = ["-O3", *(flag for flag in flags if flag not in link_flags)]
     own_headers = OWN_HEADERS.findall(source)
@@ -53,12 +66,7 @@ def compile_cell(source, words, cuda):
     else:
         arguments["cpp_sources"] = source
         arguments["extra_cflags"] += compiler_flags
-    try:
-        module = load_inline(name, **arguments)
-    except CompileError as error:
-        raise type(error)(PLACE.sub("cell:", str(error))) from None
-    names = functions or [name for name in vars(module) if not name.startswith("_")]
-    return {name: getattr(module, name) for name in names}
+    return arguments
 
 
 def _absolute(flag):
