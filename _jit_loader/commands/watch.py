@@ -4,6 +4,9 @@ For example: python -m jit_loader watch train.py --epochs 3. PyTorch and other i
 are imported once. Each run is a child process forked from that warm process; a save ends the
 previous run. Ctrl-C ends everything. Environment variables that PyTorch reads when it is imported,
 such as OMP_NUM_THREADS, must be set before this command, not by the script.
+
+Code that the script itself writes starts no run. Code that a program started by the script writes
+starts one if its content has changed.
 """
 
 import argparse
@@ -32,4 +35,5 @@ def run(options):
     # fork_at_each_save returns in the child processes only.
     report = Report(Watch(options.script).fork_at_each_save())
     loaded.observers.append(report)
+    report.tell_writes()
     run_as_main(options.script, options.arguments, at_end=report.tell)

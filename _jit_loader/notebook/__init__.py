@@ -1,1 +1,1 @@
-"""A notebook: before each cell runs, what has changed is built and put in force; cell magics."""
+"""Notebooks: changed ops and wrappers are reloaded before each cell; the cell magics."""

@@ -1,29 +1,30 @@
-"""Before a cell: a reload; where that fails, the error is shown in the place of the cell."""
+"""Reloads before each cell. If the reload fails, the error is shown and the cell does not run."""
 
 from IPython.core.error import InputRejected
 
 from _jit_loader.report.errors import ShownAlone
 
-# Cells that may mend an error, and what turns this off.
-NEVER_HELD_BACK = (
+# Cells that can fix an error, and cells that turn the reload off.
+ALWAYS_RUN = (
     *("%%kernel", "%%writefile", "%%file", "%%bash", "%%sh", "%%script"),
     *("%unload_ext", "%reload_ext"),
 )
 
 
 class CellNotRun(ShownAlone, InputRejected):
-    """What a cell ends with that is held back, since what it would use does not compile."""
+    """A cell did not run, because the code that it would use does not compile."""
 
     def __init__(self, error):
-        said = "the build was stopped" if isinstance(error, KeyboardInterrupt) else str(error)
-        super().__init__(f"{type(error).__name__}: {said}")
+        text = "the build was stopped" if isinstance(error, KeyboardInterrupt) else str(error)
+        super().__init__(f"{type(error).__name__}: {text}")
 
 
 class BeforeCell:
-    """An error in IPython's pre_run_cell event is printed and the cell runs all the same.
+    """Reloads in IPython's pre_run_cell event, and refuses the cell in an AST transformer.
 
-    An AST transformer can refuse a cell; but it is called for other code as well (%timeit), and is
-    told nothing of the cell. So the event looks and builds, and the transformer refuses.
+    IPython prints an error that the event raises, and runs the cell nevertheless. An AST
+    transformer can refuse a cell, but does not get its text, and is also called for other code
+    (%timeit).
     """
 
     def __init__(self, shell, reloading):
@@ -42,7 +43,7 @@ class BeforeCell:
 
     def _before(self, info):
         self._error = None
-        if may_mend(info.raw_cell):
+        if _may_fix_an_error(info.raw_cell):
             return
         try:
             self._reloading.reload()
@@ -50,27 +51,27 @@ class BeforeCell:
             self._error = CellNotRun(error)
 
     def _after(self, result):
-        self._reloading.take_stock()
+        self._reloading.merge_memos()
         self._keep_autoreload_away()
 
     def _keep_autoreload_away(self):
-        """From the wrappers: it would put a decorated function's bare body in force."""
+        """Stops IPython's autoreload from reloading wrappers: it would undo their decorators."""
         autoreload = self._shell.magics_manager.registry.get("AutoreloadMagics")
         if autoreload is not None:
             for module in self._reloading.wrappers():
                 autoreload._reloader.mark_module_skipped(module.__name__)
 
     def visit(self, tree):
-        """Called by IPython with the cell's syntax tree, once before it is run."""
+        """Raises the error of the reload; IPython calls it with a cell's syntax tree."""
         error, self._error = self._error, None
         if error is not None:
             raise error
         return tree
 
 
-def may_mend(cell):
-    """Whether a cell may be there to mend an error: it is written by a magic, or all shell."""
+def _may_fix_an_error(cell):
+    """Tells whether a cell may fix an error: it runs a magic that writes files, or only shell."""
     lines = [line.strip() for line in cell.splitlines() if line.strip()]
-    return cell.lstrip().split(maxsplit=1)[0] in NEVER_HELD_BACK or all(
+    return cell.lstrip().split(maxsplit=1)[0] in ALWAYS_RUN or all(
         line.startswith(("!", "#", "%cd")) for line in lines
     )

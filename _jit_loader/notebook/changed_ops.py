@@ -1,4 +1,4 @@
-"""The ops that this process uses: whether their files have changed, and their new modules."""
+"""Checks whether the files of the loaded ops have changed, and builds the ops that have."""
 
 import os
 import struct
@@ -14,16 +14,19 @@ from _jit_loader.system.threads import call_at_once
 
 
 class ChangedOps:
-    """Keeps one memo for all ops: to look at each of 8 ops takes 8 times as long as at all."""
+    """Checks and builds the loaded ops.
+
+    It keeps one memo for all ops: with 8 ops, one check of each takes 8 times as long.
+    """
 
     def __init__(self):
-        self._memo = None  # (the memo paths of the question about all ops, their Memo)
+        self._memo = None  # (paths of the memos of all ops, their merged Memo)
         self._seen = {}  # key of loaded.ops: the module at the last reload
         self._need_restart = set()  # keys of loaded.ops
-        self._said = set()  # messages about ops that cannot be reloaded
+        self._printed = set()  # messages about ops that cannot be reloaded
 
     def are_unchanged(self):
-        """Tells by stats alone whether no input of an op has changed."""
+        """Tells, only from the stats of files, whether no input of an op has changed."""
         ops = self._ops()
         if not ops:
             return True
@@ -49,15 +52,15 @@ class ChangedOps:
                 return
             for path, stamp in zip(memo.paths(), struct.iter_unpack("4q", memo.stamps)):
                 if stamps.setdefault(path, stamp) != stamp:
-                    stamps[path] = NEVER_EQUAL  # the memos are of two times
+                    stamps[path] = NEVER_EQUAL  # the file changed between the two memos
         entries = [(path, stamp, None) for path, stamp in stamps.items()]
         self._memo = question, Memo.of(None, None, entries)
 
     def build(self):
-        """Builds all ops from their files as they are now, and returns a list of Renewals.
+        """Builds all ops from their current files, and returns a list of Renewals.
 
-        No new module is active yet. An op that needs a restart, and one whose files are gone, stay
-        as they are; a message says so once.
+        No new module is active yet. An op that needs a restart or whose files are gone keeps its
+        module; a message says so once.
         """
         unchanged = self.are_unchanged()
         self._memo = self._memo if unchanged else None
@@ -77,37 +80,31 @@ class ChangedOps:
         return renewals
 
     def activate(self, renewals):
-        """Activates new modules; returns {op's name: pairs of an old object and its new one}."""
-        replaced = {}
-        for renewal in renewals:
-            if pairs := renewal.activate():
-                replaced.setdefault(renewal.name, []).extend(pairs)  # of all its variants
+        """Activates new modules, and returns pairs (old object, new object)."""
+        pairs = [pair for renewal in renewals for pair in renewal.activate()]
         self._seen = {key: op.module for key, op in loaded.ops.items()}
-        return replaced
+        return pairs
 
     def _ops(self):
         return {key: op for key, op in loaded.ops.items() if key not in self._need_restart}
 
     def _say_once(self, text):
-        if text not in self._said:
-            self._said.add(text)
+        if text not in self._printed:
+            self._printed.add(text)
             print(text, file=sys.stderr)
 
 
 class Renewal:
-    """An op's module at the last reload, and its module for the files as they are now."""
+    """An op's module at the last reload, and the module built from its current files."""
 
     def __init__(self, key, op, old, new):
-        self.name, self._key, self._op = op.name, key, op
+        self._key, self._op = key, op
         self._old, self._new = old, new
 
     def activate(self):
-        """Returns pairs of an old object and its new one; [] if nothing is new.
-
-        The op may be gone: its wrapper was executed again and asked for other flags.
-        """
+        """Activates the new module, and returns pairs (old object, new object)."""
         if loaded.ops.get(self._key) is not self._op:
-            return []
+            return []  # its wrapper was executed again and requested other flags
         self._op.replace(self._new)
         if self._new is self._old:
             return []
@@ -115,7 +112,9 @@ class Renewal:
         gone = [name for name in functions if not hasattr(self._new, name)]
         if gone:
             names = ", ".join(gone)
-            text = f"{self.name}: the new build has no {names}; old references keep the old ones"
+            text = (
+                f"{self._op.name}: the new build has no {names}; old references keep the old ones"
+            )
             print(text, file=sys.stderr)
         pairs = [
             (functions[name], getattr(self._new, name)) for name in functions if name not in gone
@@ -126,7 +125,7 @@ class Renewal:
 def _load_all(ops):
     """Returns {key: function that returns a loaded.Loaded, or raises the error of the load}.
 
-    Changed ops are built at the same time: an edit of a header that 8 ops include took 8 builds.
+    Changed ops are built at the same time: one header may be included by many ops.
     """
     calls = {key: op.load for key, op in ops.items()}
     changed = [key for key, op in ops.items() if not is_unchanged(*op.question)]
@@ -137,11 +136,11 @@ def _load_all(ops):
 
 
 def _question(ops):
-    """Returns a value that changes if another op is loaded, or a setting changes."""
+    """Returns the paths of the merged memo: they change with the ops, their builds and settings."""
     return memo_paths("loaded ops", [[key, op.module.__file__] for key, op in ops.items()])
 
 
 def _memo_of(op):
-    """Returns the memo that led to an op's module, None if the last answer was another one."""
+    """Returns the memo of an op's module, or None if the current memo has another module."""
     memos = map(Memo.read, filter(os.path.exists, memo_paths(*op.question)))
     return next((memo for memo in memos if memo and memo.library == op.module.__file__), None)

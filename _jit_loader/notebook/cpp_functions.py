@@ -1,23 +1,23 @@
-"""The functions that a C++ or CUDA source offers to others."""
+"""Finds the functions of a C++ or CUDA source that other sources can call."""
 
 import re
 
-# What is no code, and what could be taken for it.
+# Comments, directives and literals. Their text could be mistaken for code.
 TOKEN = re.compile(
     r"""(?P<no_code>//[^\n]*|/\*.*?\*/"""  # a comment
-    r"""|^[ \t]*\#(?:[^\n\\]|\\.)*)"""  # a directive, on several lines too
+    r"""|^[ \t]*\#(?:[^\n\\]|\\.)*)"""  # a directive, with continued lines
     r"""|R"(?P<mark>[^\s()\\]{0,16})\(.*?\)(?P=mark)"|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'"""
-    r"""|(?P<number>\b\d[\w.']*)""",  # 1'000'000 has no character in it
+    r"""|(?P<number>\b\d[\w.']*)""",  # 1'000'000 holds no character literal
     re.DOTALL | re.MULTILINE,
 )
 IF = re.compile(r"\s*#\s*(?P<word>if|elif|else|endif)(?P<never>\s+(?:0|false)\b)?")
-# A macro's call, and attributes; a declaration does without them.
+# Macro calls and attributes before a function. A declaration does not need them.
 BEFORE = re.compile(
     r"(\s*(?!extern\b)(__attribute__\s*\(\(.*?\)\)|\w+\s*\([^()]*\)(?=\s*[\w:]+[\s&*]))\s*;?)*",
     re.DOTALL,
 )
 FUNCTION = re.compile(r"(?P<type>[^()=]*[\s&*])(?P<name>[A-Za-z_]\w*)\s*\([^{}]*$")
-# Functions that another source cannot link to, and those that run on the GPU.
+# Words of definitions that another source cannot link to, or that run on the GPU.
 HIDDEN = {
     *("static", "inline", "constexpr", "consteval", "template", "operator"),
     *("__global__", "__device__", "friend", "typedef", "using", "class", "enum", "union"),
@@ -25,9 +25,9 @@ HIDDEN = {
 
 
 def declarations(source):
-    """{name: [declaration]} of the functions that are defined in no namespace and can be linked to.
+    """Returns {name: [declaration]} of the functions outside namespaces with external linkage.
 
-    Several where it is overloaded. A function that is to be the source's own is `static`.
+    An overloaded function has several declarations.
     """
     source = _without_disabled(source)
     code = TOKEN.sub(lambda match: _blank(match[0]) if match["no_code"] else match[0], source)
@@ -49,8 +49,8 @@ def declarations(source):
 
 
 def _without_disabled(source):
-    """The source without what stands between an #if 0 and its #else or #endif."""
-    kept, depth = [], 0  # how many #ifs deep in what is left out
+    """Returns the source with blank lines between each #if 0 and its #else or #endif."""
+    kept, depth = [], 0  # depth: number of open #ifs, from the disabled one on
     for line in source.split("\n"):
         directive = IF.match(line)
         word = directive["word"] if directive else None
@@ -65,16 +65,16 @@ def _without_disabled(source):
 
 
 def _before_bodies(code):
-    """Yields (start, end, whether it is in an extern "C" block) of what precedes outermost braces.
+    """Yields (start, end, is_in_extern_c_block) of the text before each outermost brace.
 
-    code: without comments, directives and what stands in quotes.
+    code: a source whose comments, directives and literals are blank.
     """
     start = depth = parentheses = c_blocks = 0
     for position, character in enumerate(code):
         if depth == 0 and character in "()":
             parentheses += 1 if character == "(" else -1
         elif parentheses > 0:
-            continue  # braces there are of a default argument
+            continue  # these braces belong to a default argument
         elif character == "{":
             if depth == 0 and code[start:position].split() == ["extern"]:
                 c_blocks += 1
@@ -96,7 +96,7 @@ def _blank(text):
 
 
 def _without(pattern, text):
-    """Spaces in the place of all that matches, from the inside out."""
+    """Replaces all matches by spaces, the innermost first."""
     while (shorter := re.sub(pattern, lambda match: " " * len(match[0]), text)) != text:
         text = shorter
     return text

@@ -1,4 +1,4 @@
-"""%load_ext jit_loader, and %unload_ext."""
+"""Implements `%load_ext jit_loader` and `%unload_ext jit_loader`."""
 
 from _jit_loader.notebook.before_cell import BeforeCell
 from _jit_loader.notebook.magics import Magics
@@ -8,7 +8,7 @@ _notebooks = {}  # id of a shell: (BeforeCell, Magics)
 
 
 def load(shell):
-    """Where it is loaded already, nothing changes."""
+    """Registers the reload and the magics in an IPython shell, unless they are registered."""
     if id(shell) in _notebooks:
         return
     reloading = Reloading(shell.user_ns)
@@ -19,6 +19,7 @@ def load(shell):
 
 
 def unload(shell):
+    """Undoes load()."""
     before_cell, magics = _notebooks.pop(id(shell))
     before_cell.unregister()
     for name in magics.magics["cell"]:

@@ -1,22 +1,24 @@
-"""Makes a function or class that others have imported the one of the new code."""
+"""Gives functions and classes that other modules have imported the new code, in place."""
 
 import contextlib
 import enum
 import sys
 import types
 
-# Where a method keeps its functions that is none itself.
+# Attributes of classmethods, staticmethods and properties that hold their functions.
 WRAPPED = ("__func__", "fget", "fset", "fdel")
 METHODS = (types.FunctionType, property, classmethod, staticmethod)
-# Each object has its own.
+# Attributes that a class does not take over from the new one.
 OWN_ATTRIBUTES = {"__dict__", "__weakref__", "__module__", "__qualname__", "__name__"}
 
 
 def keep_identity(before, namespace, module_name):
-    """Gives a module's functions and classes the new code, and puts them in the new ones' place.
+    """Gives a module's old functions and classes the new code, and puts them back into it.
 
-    before: what its names stood for. namespace: what they stand for now; changed here. Returns
-    pairs of an old object and its new one where that is not possible.
+    before: the module's names before it was executed again. namespace: its names now, which this
+    function changes.
+
+    Returns pairs (old object, new object) of the callables that cannot take the new code.
     """
     new_of_module = {
         name: value
@@ -41,15 +43,15 @@ def keep_identity(before, namespace, module_name):
 
 
 def _is_compiled(value):
-    """Whether it is a function of an op's module, which nobody imports under its name."""
+    """Tells whether a value is a function of an op's module, which sys.modules does not hold."""
     if not isinstance(value, types.BuiltinFunctionType):
         return False
-    module = value.__module__ or ""
-    return module not in sys.modules or module.startswith("jit_loader_builds.")  # see hit.py
+    module = value.__module__ or ""  # loaded.open_library chooses the name
+    return module not in sys.modules or module.startswith("jit_loader_builds.")
 
 
 def _take_over(old, new, kept):
-    """Whether an old function or class now does what the new one does."""
+    """Gives an old function or class the new code; tells whether that was possible."""
     try:
         if type(old) is type(new) is types.FunctionType:
             _take_over_function(old, new)
@@ -60,15 +62,15 @@ def _take_over(old, new, kept):
             _take_over_class(old, new, kept)
             return True
     except (TypeError, ValueError, AttributeError):
-        pass  # another number of closed-over variables, another layout, ...
+        pass  # another number of closure variables, another layout, ...
     return False
 
 
 def _take_over_function(old, new):
-    old.__code__ = new.__code__  # raises a ValueError where it does not fit the closure
+    old.__code__ = new.__code__  # raises ValueError if the closures differ in size
     for cell, new_cell in zip(old.__closure__ or (), new.__closure__ or ()):
         cell.cell_contents = new_cell.cell_contents
-    # Python 3.14 computes annotations when they are asked for.
+    # Python 3.14 computes annotations when they are first read.
     annotations = "__annotate__" if hasattr(new, "__annotate__") else "__annotations__"
     for name in ("__defaults__", "__kwdefaults__", "__doc__", annotations):
         setattr(old, name, getattr(new, name))
@@ -77,7 +79,7 @@ def _take_over_function(old, new):
 
 
 def _take_over_enum(old, new):
-    """Members are asked for by identity: the old ones stay where they are the same as the new."""
+    """Gives an enum the new methods if its members are equal: members are compared by identity."""
     members = [[(name, member.value) for name, member in e.__members__.items()] for e in (old, new)]
     if members[0] != members[1]:
         return False
@@ -96,14 +98,14 @@ def _take_over_class(old, new, kept):
             setattr(old, name, value)
     for name in set(vars(old)) - set(vars(new)) - OWN_ATTRIBUTES:
         delattr(old, name)
-    # super() in a method asks for the class in which it was written.
+    # super() in a method uses the class in which the method was defined.
     for cell in _closed_over(list(vars(new).values())):
         if cell.cell_contents is new:
             cell.cell_contents = old
 
 
 def _closed_over(values):
-    """Yields the cells of functions, and of those that they wrap."""
+    """Yields the closure cells of functions, and of the functions that they wrap."""
     seen = set()
     while values:
         value = values.pop()
@@ -118,6 +120,6 @@ def _closed_over(values):
 
 
 def _keep_bases(value, kept):
-    """A class derived from a new class that gave way to the old one is derived from that."""
+    """Replaces new base classes by the old ones that took over their code."""
     if isinstance(value, type) and any(id(base) in kept for base in value.__bases__):
         value.__bases__ = tuple(kept.get(id(base), base) for base in value.__bases__)

@@ -1,4 +1,4 @@
-"""%%kernel, %%cpp and %%cuda."""
+"""The cell magics %%kernel, %%cpp and %%cuda."""
 
 import os
 import shlex
@@ -20,8 +20,8 @@ class Magics(magic.Magics):
     def kernel(self, line, cell):
         """%%kernel FILE: writes the cell to kernels/FILE of the project, and rebuilds.
 
-        The ops that are loaded and read the file are in force, new, when the cell ends. The project
-        is the nearest folder from the current one upwards that holds kernels/ and bindings/.
+        When the cell ends, the loaded ops that include the file use it. The project is the current
+        folder, or the nearest one above it, that holds kernels/ and bindings/.
         """
         path = _kernel_path(line)
         is_new = not os.path.exists(path)
@@ -34,22 +34,25 @@ class Magics(magic.Magics):
 
     @magic.cell_magic
     def cpp(self, line, cell):
-        """%%cpp [FUNCTION ...] [FLAG ...]: compiles the cell; its functions are then Python's.
+        """%%cpp [FUNCTION ...] [FLAG ...]: compiles the cell; Python can then call its functions.
 
             %%cpp
             torch::Tensor twice(torch::Tensor x) { return 2 * x; }
 
-        Those functions, or those named, that are outside of any namespace and not static, inline or
-        a template; or what the cell's own PYBIND11_MODULE binds. torch/extension.h is included,
-        but where the cell includes headers of torch/, ATen/ or pybind11/ itself: with
-        <pybind11/pybind11.h> alone a cell takes a quarter of the time. The project's kernels/ can
-        be included. Flags go to the compiler (-O3 is there), those for libraries to the linker.
+        Python gets the functions that are named, or all of them. Functions in a namespace, static
+        and inline functions, and templates are left out. If the cell has its own PYBIND11_MODULE,
+        Python gets the functions that it binds.
+
+        torch/extension.h is included, unless the cell includes headers of torch/, ATen/ or
+        pybind11/ itself. With only <pybind11/pybind11.h> a cell compiles in a quarter of the time.
+        The cell can include the project's kernels/. Flags go to the compiler, after -O3; flags for
+        libraries go to the linker.
         """
         self._run(line, cell, cuda=False)
 
     @magic.cell_magic
     def cuda(self, line, cell):
-        """%%cuda [FUNCTION ...] [FLAG ...]: as %%cpp, for CUDA. A function launches the kernels.
+        """%%cuda [FUNCTION ...] [FLAG ...]: like %%cpp, for CUDA. A function launches the kernels.
 
             %%cuda
             __global__ void fill(float* x, float value) { x[threadIdx.x] = value; }
@@ -58,8 +61,8 @@ class Magics(magic.Magics):
               return x;
             }
 
-        torch/types.h is included, and torch/extension.h where the functions are bound, but where
-        the cell includes headers of torch/, ATen/ or pybind11/ itself.
+        torch/types.h is included, and torch/extension.h in the source that binds the functions,
+        unless the cell includes headers of torch/, ATen/ or pybind11/ itself.
         """
         self._run(line, cell, cuda=True)
 
@@ -84,9 +87,9 @@ def _kernel_path(line):
         raise UsageError(f"%%kernel: {error}") from None
     path = os.path.normpath(os.path.join(folder, words[0].removeprefix("kernels/")))
     if path.startswith(folder + os.sep) and not os.path.isdir(os.path.dirname(path)):
-        raise UsageError(f"%%kernel: there is no folder {os.path.dirname(path)}")
+        raise UsageError(f"%%kernel: the folder {os.path.dirname(path)} does not exist")
     if not path.startswith(folder + os.sep):
-        raise UsageError(f"%%kernel writes to {folder}, and {words[0]!r} leads elsewhere")
+        raise UsageError(f"%%kernel writes only to {folder}, and {words[0]!r} is outside of it")
     return path
 
 

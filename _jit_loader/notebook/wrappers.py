@@ -1,4 +1,4 @@
-"""The Python wrappers of a project's bindings/: have they changed, and how are they renewed?"""
+"""Finds the Python wrappers in bindings/ that have changed, and executes them again."""
 
 import ast
 import contextlib
@@ -17,13 +17,13 @@ from _jit_loader.report.errors import CompileError, ShownAlone
 
 
 class WrapperError(ShownAlone, RuntimeError):
-    """A wrapper that has changed cannot be executed. The message names the line."""
+    """A changed wrapper cannot be executed; the message names the line."""
 
 
 class _Source:
-    """What a wrapper held when it was executed last: its bytes, and a stamp that stands for them.
+    """A wrapper's text when it was last executed, and the stamp of its file at that time.
 
-    Both are None where nobody has seen that.
+    Both are None if they are not known.
     """
 
     def __init__(self, module):
@@ -35,13 +35,15 @@ class _Source:
 
 
 class Wrappers:
+    """The imported wrappers, and the texts from which they were executed."""
+
     def __init__(self):
         self._executed = {}  # name of a module: _Source
-        self._to_execute = set()  # names of what changed() has returned and execute() not done
-        self._looked = _process_start()  # ns
+        self._to_execute = set()  # names of modules that changed() returned, until they succeed
+        self._last_check = _process_start()  # ns
 
     def modules(self):
-        """The modules of bindings/ that have been imported, of all projects with an op in force."""
+        """Returns the imported modules of bindings/, of all projects with a loaded op."""
         folders = tuple({op.project for op in loaded.ops.values()})
         return [
             module
@@ -51,17 +53,18 @@ class Wrappers:
         ]
 
     def changed(self):
-        """The modules to execute anew: what has changed and who uses it, the used ones first.
+        """Returns the modules to execute again: changed ones, then those that import them.
 
-        Raises a WrapperError where one is not Python.
+        Raises:
+            WrapperError: a changed module has a syntax error.
         """
-        # One that is gone goes on as it was.
+        # A module whose file was deleted keeps its code.
         modules = [module for module in self.modules() if os.path.exists(module.__file__)]
         started = time.time_ns()
         changed = {module.__name__ for module in modules if self._has_changed(module)}
-        # One may have failed for the sake of another, which is in force and will not be seen again.
+        # A module may have failed because of another one that has been executed since.
         changed |= self._to_execute & {module.__name__ for module in modules}
-        self._looked = started
+        self._last_check = started
         if not changed:
             return []
         for name in changed:
@@ -69,7 +72,7 @@ class Wrappers:
         names = {module.__name__ for module in modules}
         uses = {module.__name__: names & _imported(module) for module in modules}
         try:
-            order = [*graphlib.TopologicalSorter(uses).static_order()]
+            order = list(graphlib.TopologicalSorter(uses).static_order())
         except graphlib.CycleError:
             order = list(uses)
         for name in order:
@@ -83,7 +86,7 @@ class Wrappers:
         known = self._executed.get(module.__name__)
         if known is None or known.module is not module:
             known = self._executed[module.__name__] = _Source(module)
-            if max(now[1:3]) <= self._looked:  # it was not imported before that
+            if max(now[1:3]) <= self._last_check:  # it was imported after its last change
                 known.is_now(now, _read(module))
         if now == known.stamp:
             return False
@@ -94,10 +97,13 @@ class Wrappers:
         return False
 
     def execute(self, module):
-        """Executes a module anew, in its own namespace.
+        """Executes a module again, in its own namespace.
 
-        Returns pairs of an old object and its new one where identity could not be kept. Raises a
-        WrapperError, or the CompileError of a load in it; the module is then as it was.
+        Returns pairs (old object, new object) of the objects that could not take the new code.
+
+        Raises:
+            WrapperError: the module cannot be executed; its old code stays active.
+            CompileError: a load in the module fails; its old code stays active.
         """
         now, text = stamp(module.__file__), _read(module)
         known = self._executed[module.__name__]
@@ -105,7 +111,7 @@ class Wrappers:
             pairs = _execute(module, text)
         except BaseException as error:
             if known.text is not None:
-                # What it registers elsewhere, too.
+                # Also restores the operators that the old code registered.
                 with contextlib.suppress(Exception):
                     _execute(module, known.text)
             if isinstance(error, CompileError | KeyboardInterrupt):
@@ -136,7 +142,7 @@ def _compiled(module, text):
 
 
 def _explained(module, text, error):
-    """A WrapperError with the line of the wrapper that an error is about."""
+    """Returns a WrapperError for an error, with the line of the wrapper that raised it."""
     lines = [
         frame.lineno
         for frame in traceback.extract_tb(error.__traceback__)
@@ -144,8 +150,8 @@ def _explained(module, text, error):
     ]
     number = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
     place = f"bindings/{module.__file__.rpartition('/bindings/')[2]}:{number}"
-    said = error.msg if isinstance(error, SyntaxError) else error
-    message = f"{place}: {type(error).__name__}: {said}"
+    reason = error.msg if isinstance(error, SyntaxError) else error
+    message = f"{place}: {type(error).__name__}: {reason}"
     source = text.decode(errors="replace").splitlines()
     if number is not None and number <= len(source):
         message += f"\n  {number} | {source[number - 1]}"
@@ -153,14 +159,14 @@ def _explained(module, text, error):
 
 
 def _imported(module):
-    """Names of the modules that a wrapper imports or may import from."""
+    """Returns the names of the modules that a wrapper imports or may import from."""
     names = set()
     for node in ast.walk(ast.parse(_read(module))):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             origin = "." * node.level + (node.module or "")
-            with contextlib.suppress(ImportError):  # it leads out of the package
+            with contextlib.suppress(ImportError):  # it is outside of the package
                 origin = importlib.util.resolve_name(origin, module.__package__)
                 names |= {origin, *(f"{origin}.{alias.name}" for alias in node.names)}
     return names
@@ -180,7 +186,7 @@ def _is_wrapper(file, folders):
 
 
 def _process_start():
-    """When this process began, in ns, by the clock that files have their times from."""
+    """Returns the time when this process started, in ns, by the clock of file times."""
     with open("/proc/self/stat") as file:
         ticks = int(file.read().rpartition(")")[2].split()[19])
     since_boot = ticks * 1_000_000_000 // os.sysconf("SC_CLK_TCK")

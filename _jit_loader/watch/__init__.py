@@ -1,1 +1,1 @@
-"""Watch mode: a warm process, and a fresh child of it at each save."""
+"""Watch mode: a warm process forks a child that runs the script, again after each save."""

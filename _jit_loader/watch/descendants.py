@@ -1,4 +1,4 @@
-"""What a run has started ends with it, at the latest when the next run begins."""
+"""Ends the processes that a run has started, at the latest when the next run begins."""
 
 import contextlib
 import ctypes
@@ -13,33 +13,34 @@ POLL_SECONDS = 0.005
 
 
 def adopt_orphans():
-    """Makes this process the parent of what its children leave behind when they end."""
+    """Makes this process the parent of processes whose own parents end."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def end_with_parent():
-    """Has this process killed when its parent ends, however that was."""
+    """Has the kernel kill this process when its parent ends, even if that is killed."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
-def tell_ends():
-    """A descriptor that can be read once a child has ended; clear() reads it."""
-    told, tell = os.pipe()
-    for descriptor in (told, tell):
+def pipe_of_ends():
+    """Returns a descriptor that is readable after a child has ended, until drain()."""
+    reading, writing = os.pipe()
+    for descriptor in (reading, writing):
         os.set_blocking(descriptor, False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)  # a signal without a handler wakes nobody
-    signal.set_wakeup_fd(tell, warn_on_full_buffer=False)
-    return told
+    signal.signal(signal.SIGCHLD, lambda *_: None)  # without a handler nothing is written
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    return reading
 
 
-def clear(told):
+def drain(descriptor):
+    """Reads all that a non-blocking pipe holds."""
     with contextlib.suppress(BlockingIOError):
-        while os.read(told, 4096):
+        while os.read(descriptor, 4096):
             pass
 
 
 def reap():
-    """{process id: exit code, or minus the signal} of the children that have ended."""
+    """Reaps ended children; returns {process id: exit code, or minus the signal's number}."""
     ended = {}
     with contextlib.suppress(ChildProcessError):
         while (found := os.waitpid(-1, os.WNOHANG))[0]:
@@ -48,27 +49,31 @@ def reap():
 
 
 def wait_for(pid, seconds):
-    """Waits until a child has ended, for so long."""
+    """Waits until a child has ended, at most for a number of seconds."""
     limit = time.monotonic() + seconds
     while pid not in reap() and time.monotonic() < limit:
         time.sleep(POLL_SECONDS)
 
 
 def children():
+    """Returns the ids of this process's children."""
     return set(processes.children(os.getpid()))
 
 
 def end(spared, seconds):
-    """Ends all children but some, and theirs: by SIGTERM, after so many seconds by SIGKILL."""
-    limit, told = time.monotonic() + seconds, set()
+    """Ends all children and their descendants: by SIGTERM, and after some seconds by SIGKILL.
+
+    spared: ids of children that are not ended.
+    """
+    limit, terminated = time.monotonic() + seconds, set()
     while True:
         reap()
         left = children() - spared
         if not left:
             return
         is_late = time.monotonic() > limit
-        for pid in left if is_late else left - told:
+        for pid in left if is_late else left - terminated:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL if is_late else signal.SIGTERM)
-        told |= left
+        terminated |= left
         time.sleep(POLL_SECONDS)

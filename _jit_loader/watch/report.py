@@ -1,25 +1,27 @@
-"""What a run tells the process that it was forked from: what it is made of."""
+"""The reports of a run to the warm process: the files and modules that it uses."""
 
 import contextlib
 import os
 import sys
 
+from _jit_loader.watch.sources import CODE
 from _jit_loader.watch.warm import is_installed
 
 
 class Report:
-    """Tells (files to watch, installed modules to import ahead of the next run)."""
+    """Sends (files to watch, installed modules to import before the next run, files written)."""
 
     def __init__(self, connection):
         self._connection = connection
-        self._told = set(sys.modules)
+        self._reported = set(sys.modules)
+        self._written = set()
 
     def tell(self, files=()):
-        """Tells these files, and what was imported since the last call."""
+        """Reports these files, and the modules imported since the last call."""
         files, modules = list(files), []
-        for name in [name for name in sys.modules if name not in self._told]:
-            self._told.add(name)
-            # Not by getattr: some modules make what they are asked for.
+        for name in [name for name in sys.modules if name not in self._reported]:
+            self._reported.add(name)
+            # Not by getattr: some modules create attributes on access.
             spec = getattr(sys.modules.get(name), "__dict__", {}).get("__spec__")
             if getattr(spec, "has_location", False):
                 if is_installed(name, spec.origin):
@@ -27,19 +29,42 @@ class Report:
                 else:
                     files.append(os.path.abspath(spec.origin))
         if files or modules:
-            with contextlib.suppress(OSError):  # the run may have closed all that it has open
-                self._connection.send((files, modules))
+            self._send(files, modules, [])
 
     def asked(self, requests):
-        """Tells the sources before a load: a first build may take minutes, or fail."""
-        with contextlib.suppress(Exception):  # the load will raise it
+        """Reports the sources before a load: a first build may take minutes, or fail."""
+        with contextlib.suppress(Exception):  # the load raises the error
             request = requests()[-1]
             self.tell([*request.sources, *(f"{path}/" for path in request.extra_include_paths)])
 
     def loaded(self, loaded, requests):
-        """Tells all files that an extension was made of, after a load."""
+        """Reports, after a load, all files that an extension was built from."""
         with contextlib.suppress(Exception):
             self.tell(_own_files(loaded, requests()[-1]))
+
+    def tell_writes(self):
+        """Reports from now on, before each write of this process, the code file that it writes."""
+        sys.addaudithook(self._audit)
+
+    def _audit(self, event, arguments):
+        if event == "open":
+            path, _, flags = arguments
+            paths = [path] if flags & (os.O_WRONLY | os.O_RDWR) else []
+        elif event in ("os.rename", "os.remove"):
+            names, folders = arguments[: len(arguments) // 2], arguments[len(arguments) // 2 :]
+            # A descriptor of a folder, as shutil.rmtree has it, is not resolved.
+            paths = [name for name, folder in zip(names, folders) if folder == -1]
+        else:
+            return
+        with contextlib.suppress(Exception):  # the operation raises the error
+            written = {os.path.realpath(os.fsdecode(path)) for path in paths}
+            if new := {path for path in written if path.endswith(CODE)} - self._written:
+                self._written |= new
+                self._send([], [], new)
+
+    def _send(self, *message):
+        with contextlib.suppress(OSError):  # the run may have closed all its descriptors
+            self._connection.send(message)
 
 
 def _own_files(loaded, request):

@@ -1,4 +1,4 @@
-"""A run: the child that runs the script, as the process that it was forked from sees it."""
+"""A run: the child that runs the script, and its reports, as seen by the warm process."""
 
 import os
 import signal
@@ -8,15 +8,18 @@ from multiprocessing.connection import Pipe
 
 from _jit_loader.watch import descendants
 
-ENDINGS = (signal.SIGTERM, signal.SIGHUP)  # for which the parent has handlers of its own
+ENDINGS = (signal.SIGTERM, signal.SIGHUP)  # the warm process has handlers for these
 
 
-def fork():
-    """Forks; returns (None, the Connection to report on) in the child, (Run, None) here."""
+def fork(previous):
+    """Forks. Returns (None, the Connection to report on) in the child, (Run, None) in the parent.
+
+    previous: the Run before this one, or None.
+    """
     reports, to_report = Pipe(duplex=False)
     sys.stdout.flush()
     sys.stderr.flush()
-    # Until a signal means in the child what it does in a program.
+    # Blocked until the child has reset the handlers.
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT, *ENDINGS])
     pid = os.fork()
     if pid == 0:
@@ -29,35 +32,43 @@ def fork():
     else:
         to_report.close()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT, *ENDINGS])
-    return (None, to_report) if pid == 0 else (Run(pid, reports), None)
+    return (None, to_report) if pid == 0 else (Run(pid, reports, previous), None)
 
 
 class Run:
-    """pid: the child's. ended: when it did, None before."""
+    """A child that runs the script.
 
-    def __init__(self, pid, reports):
+    pid: of the child. ended: the time when it ended, or None. written: the code files that it has
+    written.
+    """
+
+    def __init__(self, pid, reports, previous):
         self.pid, self._reports = pid, reports
         self._started, self.ended = time.time(), None
+        self.written = set()
+        # The previous run may have written while it was terminated.
+        self._written_before = previous.written if previous else set()
 
     def readable(self):
-        """What can be read when it reports."""
+        """Returns a list of the connections that are readable after a report."""
         return [] if self._reports.closed else [self._reports]
 
-    def reports(self):
-        """(files, modules) of all that it has reported since the last call."""
+    def take_reports(self):
+        """Returns (files, modules) of all reports since the last call."""
         files, modules = [], []
         while not self._reports.closed and self._reports.poll():
             try:
-                more_files, more_modules = self._reports.recv()
+                more_files, more_modules, written = self._reports.recv()
             except EOFError:
                 self._reports.close()
                 break
             files += more_files
             modules += more_modules
+            self.written.update(written)
         return files, modules
 
     def end(self, code):
-        """Takes note that it has ended; returns how, in words."""
+        """Sets the time of the end, and returns a description of it."""
         self.ended = time.time()
         seconds = f"after {self.ended - self._started:.1f} s"
         if code >= 0:
@@ -65,11 +76,16 @@ class Run:
         return f"ended by signal {-code} ({signal.strsignal(-code)}) {seconds}"
 
     def has_written(self, path):
-        """Whether a file was written or removed while it ran, by it or by others."""
+        """Tells whether the script, and nobody after its end, has changed a file."""
+        is_written = os.path.realpath(path) in self.written | self._written_before
+        return is_written and not self.ended_before_change(path)
+
+    def ended_before_change(self, path):
+        """Tells whether a file that exists was changed after the end of the run."""
         try:
-            return self.ended is None or os.stat(path).st_mtime < self.ended
+            return self.ended is not None and os.stat(path).st_mtime >= self.ended
         except OSError:
-            return True
+            return False
 
     def close(self):
         self._reports.close()

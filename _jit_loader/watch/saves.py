@@ -1,4 +1,4 @@
-"""Tells what is saved, from a process of its own: threads would not survive our forks."""
+"""Reports saves from a separate process: threads of watchfiles would not survive a fork."""
 
 import contextlib
 import multiprocessing.connection
@@ -6,73 +6,76 @@ import os
 import signal
 import threading
 
-# An editor may write, rename and delete for one save; what follows within this time belongs to it.
+# An editor may write, rename and delete for one save: events within STEP_MS are one save.
 STEP_MS = 10
-DEBOUNCE_MS = 200  # but no longer, where something writes all the time
+DEBOUNCE_MS = 200  # the limit, if something writes all the time
 
-# What a project's code is not kept in; watchfiles knows .git, node_modules and the like.
+# Folders without code, besides those that watchfiles knows (.git, node_modules, ...).
 OTHER_FOLDERS = ("build", "dist")
-FOLDERS_LIMIT = 5000  # of inotify's watches, of which a user may have 8192 on an older system
+FOLDERS_LIMIT = 5000  # each takes an inotify watch; older systems allow a user 8192
 
 
 class Saves:
-    """The process that tells, and the folders that it watches."""
+    """The process that watches folders and reports saves.
+
+    pid: of the process. messages: the Connection that is readable after a save.
+    """
 
     def __init__(self):
-        asked, self._ask = multiprocessing.connection.Pipe(duplex=False)
-        self.told, tell = multiprocessing.connection.Pipe(duplex=False)
+        requests, self._to_process = multiprocessing.connection.Pipe(duplex=False)
+        self.messages, to_report = multiprocessing.connection.Pipe(duplex=False)
         self._watched = set()
         self.pid = os.fork()
         if self.pid == 0:
             try:
-                self._ask.close()
-                _tell_saves(asked, tell)
+                self._to_process.close()
+                _report_saves(requests, to_report)
             finally:
                 os._exit(0)
-        asked.close()
-        tell.close()
+        requests.close()
+        to_report.close()
 
     def watch(self, folders):
-        """Has folders watched, too, each without those that it holds."""
+        """Watches more folders, without their subfolders."""
         new = {folder for folder in folders if os.path.isdir(folder)} - self._watched
         if new:
             self._watched |= new
-            self._ask.send((sorted(new), False))
+            self._to_process.send((sorted(new), False))
 
     def watch_below(self, root):
-        """Has a project's folders watched, those that are made later among them."""
-        self._ask.send(([root], True))
+        """Watches a project's folder and its subfolders, including those created later."""
+        self._to_process.send(([root], True))
 
     def leave(self):
-        """For a child: the process ends when this one does, whoever else is left."""
-        self._ask.close()
-        self.told.close()
+        """Closes the connections in a child: the process ends when they are closed everywhere."""
+        self._to_process.close()
+        self.messages.close()
 
     def paths(self):
-        """The files that were made, changed or removed since the last call.
+        """Returns the files that were created, changed or removed since the last call.
 
         Raises:
-            RuntimeError: they can be watched no longer.
+            RuntimeError: files can no longer be watched.
         """
         paths = []
-        while self.told.poll():
+        while self.messages.poll():
             try:
-                message = self.told.recv()
+                message = self.messages.recv()
             except EOFError:
                 raise RuntimeError("the process that watches the files has ended") from None
             if isinstance(message, str):
                 raise RuntimeError(f"files cannot be watched: {message}")
             paths += message
-        # One that was removed, or renamed, is watched no longer, though it come again.
+        # A removed or renamed folder is no longer watched, even if it is created again.
         self._watched.difference_update(path for path in paths if not os.path.isdir(path))
         return paths
 
 
 def folders_below(root):
-    """Yields a project's folders, the root first, that may hold code."""
+    """Yields the folders of a project that may hold code, the root first."""
     from watchfiles import DefaultFilter
 
-    passed_over = {*DefaultFilter.ignore_dirs, *OTHER_FOLDERS}
+    ignored = {*DefaultFilter.ignore_dirs, *OTHER_FOLDERS}
     level, count = [root], 0
     while level:
         below = []
@@ -87,29 +90,29 @@ def folders_below(root):
                     for entry in os.scandir(folder)
                     if entry.is_dir(follow_symlinks=False)
                     and not entry.name.startswith(".")
-                    and entry.name not in passed_over
+                    and entry.name not in ignored
                     and not os.path.exists(os.path.join(entry.path, "pyvenv.cfg"))
                 ]
         level = below
 
 
-def _tell_saves(asked, tell):
-    """Ends when the process that asks has ended, however that was."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that asks
+def _report_saves(requests, to_report):
+    """Watches the requested folders until the warm process ends, even if it is killed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the warm process handles Ctrl-C
     lock = threading.Lock()
 
     def send(message):
         with lock, contextlib.suppress(OSError):
-            tell.send(message)
+            to_report.send(message)
 
     with contextlib.suppress(EOFError):
         while True:
-            # More folders get a thread more: nothing is missed, as it would be in a new start.
-            threading.Thread(target=_watch, args=(*asked.recv(), send), daemon=True).start()
+            # One more thread for more folders: a restart of the first one would miss saves.
+            threading.Thread(target=_watch, args=(*requests.recv(), send), daemon=True).start()
 
 
 def _watch(folders, and_below, send):
-    """and_below: the folders in these too, and those that are made in them later."""
+    """Sends the paths of saved files; and_below: also those in present and later subfolders."""
     from watchfiles import Change, watch
 
     if and_below:
@@ -119,12 +122,12 @@ def _watch(folders, and_below, send):
         try:
             for changes in watch(*folders, **options, ignore_permission_denied=True):
                 send([path for _, path in changes])
-                made = [path for change, path in changes if change == Change.added]
-                for folder in filter(os.path.isdir, made if and_below else []):
+                created = [path for change, path in changes if change == Change.added]
+                for folder in filter(os.path.isdir, created if and_below else []):
                     threading.Thread(target=_watch, args=([folder], True, send)).start()
-                    send(list(_files_below(folder)))  # made in there before it is watched
+                    send(list(_files_below(folder)))  # created before the folder was watched
         except FileNotFoundError:
-            continue  # one was removed before it was watched
+            continue  # a folder was removed before it was watched
         except OSError as error:
             return send(str(error))
 

@@ -12,9 +12,9 @@ from _jit_loader.report.errors import CompileError
 
 
 def run_as_main(script, arguments, at_end):
-    """Runs it to its end, which is that of the process: raises SystemExit.
+    """Runs a script, then raises SystemExit.
 
-    at_end(): called when the script has ended, its threads and exit handlers have not.
+    at_end(): called at the end of the script, before its threads and exit handlers end.
     """
     _forget_the_parent()
     sys.argv = [script, *arguments]
@@ -41,10 +41,10 @@ def run_as_main(script, arguments, at_end):
 
 
 def _forget_the_parent():
-    """Undoes what all forks of a process share and no two new processes do."""
+    """Resets the state that forks of one process share and new processes do not."""
     importlib.invalidate_caches()
-    # A file saved twice in one second at the same length would run as the first time: Python knows
-    # what it has compiled by size and whole seconds.
+    # Python identifies bytecode by the source's size and time in whole seconds. Of two saves with
+    # the same size within a second, it would run the first.
     sys.dont_write_bytecode = True
     if "numpy.random" in sys.modules:
         sys.modules["numpy.random"].seed()
@@ -52,6 +52,6 @@ def _forget_the_parent():
 
 
 def _show(error):
-    """Shows an error without our own frames; of a compile error no frame tells anything."""
+    """Shows an error without our frames, and a compile error without any frame."""
     frames = None if isinstance(error, CompileError) else error.__traceback__.tb_next
     sys.excepthook(type(error), error.with_traceback(frames), frames)

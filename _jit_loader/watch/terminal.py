@@ -1,4 +1,4 @@
-"""The terminal, which a run that is killed leaves as it was then."""
+"""Restores the terminal after a run: a killed run leaves its own settings."""
 
 import contextlib
 import os
@@ -9,7 +9,7 @@ SHOW_CURSOR = "\x1b[?25h"
 
 
 class Terminal:
-    """The terminal of this process, if it has one, as it is now."""
+    """The settings of this process's terminal, if it has one, when the object was created."""
 
     def __init__(self):
         self._settings = None
@@ -17,9 +17,9 @@ class Terminal:
             self._settings = termios.tcgetattr(0)
 
     def restore(self):
-        """Makes it echo what is typed, and so on, and its cursor visible."""
-        with contextlib.suppress(OSError, termios.error):  # it may be gone
-            # In the background it belongs to others, and who writes to it is stopped.
+        """Restores the settings, such as echo, and makes the cursor visible."""
+        with contextlib.suppress(OSError, termios.error):  # the terminal may be closed
+            # The system stops a background process that writes to its terminal.
             if self._settings is None or os.tcgetpgrp(0) != os.getpgrp():
                 return
             if termios.tcgetattr(0) != self._settings:
@@ -27,7 +27,7 @@ class Terminal:
             self._write(SHOW_CURSOR)
 
     def end_line(self):
-        """After the ^C that the terminal shows."""
+        """Ends the line on which the terminal shows ^C."""
         with contextlib.suppress(OSError):
             self._write("\n")
 

@@ -1,4 +1,4 @@
-"""What every run finds imported: installed modules that a fork takes no harm from."""
+"""Imports installed modules in the warm process, unless they would harm its children."""
 
 import contextlib
 import gc
@@ -10,7 +10,7 @@ import os
 import sys
 import sysconfig
 
-# Beside what the last run has imported: what the first build in a run needs takes 0.2 s.
+# Imported before the first run. The modules of a build take 0.2 s.
 FIRST = ("torch", "numpy", "jit_loader", "_jit_loader.loading", "rich.live")
 
 PACKAGES = ("site-packages", "dist-packages")
@@ -18,7 +18,7 @@ LOADER = ("jit_loader", "_jit_loader")
 
 
 def is_installed(module_name, path):
-    """Whether a module is the same in every run: no person's own code, that may be edited."""
+    """Tells whether a module is installed, so that nobody edits it between runs."""
     library = sysconfig.get_path("stdlib") + os.sep
     parts = path.split(os.sep)
     return (
@@ -29,38 +29,45 @@ def is_installed(module_name, path):
 
 
 class WarmModules:
-    """The modules that are imported in this process for the sake of its children."""
+    """The modules that the warm process imports for its children."""
 
     def __init__(self):
-        self._left = set()  # to the children
+        self._reported = []  # names of modules that the last runs have imported
+        self._harmful = set()  # names of modules that only the children import
 
     def load_first(self):
-        """Imports what every run needs, and what is known to do no harm."""
+        """Imports the modules that most runs need."""
         for name in FIRST:
             importlib.import_module(name)
-        _hand_down()
+        _freeze()
 
-    def load(self, names):
-        """Imports modules, but for those that would spoil this process for its children."""
+    def report(self, names):
+        """Adds modules that a run has imported, for load_reported()."""
+        self._reported += names
+
+    def load_reported(self):
+        """Imports the reported modules, except those that would harm the children."""
         importlib.invalidate_caches()  # a package may have been installed since
-        while names := [name for name in names if name not in {*sys.modules, *self._left}]:
-            good, spoiling = _try_in_a_child(names)
+        names, self._reported = self._reported, []
+        while names := [name for name in names if name not in {*sys.modules, *self._harmful}]:
+            good, harmful = _try_in_a_child(names)
             _import(good)
-            self._left.update(spoiling)
-            self._left.update(name for name in good if name not in sys.modules)  # it cannot be
-        _hand_down()
+            self._harmful.update(harmful)
+            # Also the modules whose import fails.
+            self._harmful.update(name for name in good if name not in sys.modules)
+        _freeze()
 
 
-def _hand_down():
-    """Keeps what there is from being looked through, and so copied, by a child's collections."""
+def _freeze():
+    """Keeps a child's garbage collector from reading, and so copying, all present objects."""
     gc.collect()
     gc.freeze()
 
 
 def _import(names):
-    """Imports modules, and says nothing: a run will, where there is something to say."""
+    """Imports modules without output, which is left to the run. Skips those whose import fails."""
     disabled = logging.root.manager.disable
-    logging.disable()  # it has stderr already
+    logging.disable()  # handlers hold the real stderr
     for name in names:
         with (
             contextlib.redirect_stdout(io.StringIO()),
@@ -72,47 +79,50 @@ def _import(names):
 
 
 def _try_in_a_child(names):
-    """Imports modules in a child until one spoils it.
+    """Imports modules in a child until one does harm.
 
-    Returns those before, and the one with all that came with it.
+    Returns the modules before that one, and that one with all modules that it imported.
     """
-    told, tell = multiprocessing.connection.Pipe(duplex=False)
+    result, to_parent = multiprocessing.connection.Pipe(duplex=False)
     pid = os.fork()
     if pid == 0:
         try:
             state = _State()
             for count, name in enumerate(names):
-                there = set(sys.modules)
+                present = set(sys.modules)
                 _import([name])
                 before, state = state, _State()
-                if state.is_worse_than(before):
-                    tell.send((names[:count], [name, *(set(sys.modules) - there)]))
+                if state.is_harmful_after(before):
+                    to_parent.send((names[:count], [name, *(set(sys.modules) - present)]))
                     break
             else:
-                tell.send((names, []))
+                to_parent.send((names, []))
         finally:
             os._exit(0)
-    tell.close()
+    to_parent.close()
     try:
-        return told.recv()
-    except EOFError:  # one of them ends the process
+        return result.recv()
+    except EOFError:  # one of the modules ends the process
         return [], names
     finally:
-        told.close()
+        result.close()
         os.waitpid(pid, 0)
 
 
 class _State:
-    """What of this process an import may change to the harm of its children."""
+    """The state of this process that an import may change in a way that harms its children."""
 
     def __init__(self):
         self._path = list(sys.path)
         self._threads = len(os.listdir("/proc/self/task"))
         self._openblas = _openblas_libraries()
 
-    def is_worse_than(self, before):
-        """Whether a child would lack threads, be refused by CUDA or look elsewhere for modules."""
-        # OpenBLAS starts threads when it is loaded, and ends them itself before a fork.
+    def is_harmful_after(self, before):
+        """Tells whether an import has started threads, opened a GPU or changed sys.path.
+
+        A child would lack the threads, could not use CUDA, or would search other folders.
+        """
+        # OpenBLAS starts threads when it is loaded, and ends them before a fork.
         lacks_threads = self._threads > before._threads and self._openblas == before._openblas
         return lacks_threads or self._path != before._path or _has_gpu_open()
 

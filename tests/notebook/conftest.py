@@ -1,6 +1,6 @@
-"""One IPython kernel for all tests. It works in the project tiny, whose op compiles in 0.3 s.
+"""One IPython kernel for all tests, in the project tiny, whose op compiles in 0.3 s.
 
-The folder above is a copy of this project, for add2.
+The folder above it is a copy of this project, for add2.
 """
 
 import os
@@ -36,7 +36,7 @@ ANSWER = {
 
 
 class Outcome:
-    """What a cell has left: its texts, and the error that it ended with, None without."""
+    """A cell's output: stdout, stderr, and the content of its error message or None."""
 
     def __init__(self):
         self.stdout = self.stderr = ""
@@ -48,6 +48,8 @@ class Outcome:
 
 
 class Notebook:
+    """An IPython kernel and its client, in a folder."""
+
     def __init__(self, folder, **environment):
         from jupyter_client.manager import KernelManager
 
@@ -62,11 +64,11 @@ class Notebook:
         """Runs a cell; finish() waits for its end."""
         return self.client.execute(code)
 
-    def finish(self, asked):
+    def finish(self, cell):
         outcome = Outcome()
         while True:
             message = self.client.get_iopub_msg(timeout=120)
-            if message["parent_header"].get("msg_id") != asked:
+            if message["parent_header"].get("msg_id") != cell:
                 continue
             kind, content = message["msg_type"], message["content"]
             if kind == "stream":
@@ -87,10 +89,12 @@ class Notebook:
         assert outcome.error is None, outcome.shown_error
         return outcome.stdout.strip()
 
-    def in_force(self, expression):
-        """Its value, as text, asked for past all that happens before a cell."""
-        asked = self.client.execute("", silent=True, user_expressions={"it": expression})
-        while (reply := self.client.get_shell_msg(timeout=60))["parent_header"]["msg_id"] != asked:
+    def value_of(self, expression):
+        """Returns the text of a value, without the reload that precedes a cell."""
+        request = self.client.execute("", silent=True, user_expressions={"it": expression})
+        while (reply := self.client.get_shell_msg(timeout=60))["parent_header"][
+            "msg_id"
+        ] != request:
             pass
         return reply["content"]["user_expressions"]["it"]["data"]["text/plain"]
 
@@ -100,7 +104,7 @@ class Notebook:
         return path
 
     def edit(self, name, before, after):
-        """Replaces a text that is in a file."""
+        """Replaces a text that the file must contain."""
         path = self.folder / name
         text = path.read_text()
         assert before in text
@@ -112,7 +116,7 @@ class Notebook:
 
 
 def make_projects(folder):
-    """Returns the folder of the tiny project."""
+    """Creates both projects, and returns the folder of tiny."""
     for name in ("kernels", "bindings"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
         (folder / "tiny" / name).mkdir(parents=True)
@@ -123,7 +127,7 @@ def make_projects(folder):
 
 @pytest.fixture(scope="session")
 def kernel(tmp_path_factory):
-    """The kernel, with the extension and both ops loaded."""
+    """The kernel, with the extension and both ops loaded, for all tests."""
     pytest.importorskip("ipykernel")
     folder = make_projects(tmp_path_factory.mktemp("projects"))
     path = os.pathsep.join([str(folder.parent), str(ROOT), os.environ.get("PYTHONPATH", "")])
@@ -139,7 +143,7 @@ def kernel(tmp_path_factory):
 
 @pytest.fixture
 def notebook(kernel):
-    """The kernel, in whose project every file is as it was after the test."""
+    """The kernel. After the test, every file of its projects is restored."""
 
     def files():
         paths = [*kernel.folder.glob("*/*.*"), *kernel.folder.parent.glob("*/*.*")]

@@ -1,15 +1,15 @@
-"""A module that is executed anew: what others have imported of it is the new code."""
+"""A module is executed again: functions and classes imported from it get the new code."""
 
 import types
 
 import pytest
 
 from _jit_loader.notebook.identity import keep_identity
-from _jit_loader.notebook.references import replace_references
+from _jit_loader.notebook.reloading import replace_references
 
 
 class Module:
-    """A module, of which a text is executed, then another."""
+    """A module in which one text is executed, then another."""
 
     def __init__(self, text):
         self.module = types.ModuleType("wrapper")
@@ -134,7 +134,7 @@ def test_functions_that_refer_to_each_other():
     assert "A object" in instance.name()
 
 
-def test_what_cannot_take_over_is_replaced_by_name():
+def test_function_that_cannot_take_new_code_is_replaced_by_name():
     module = Module("import functools\n@functools.lru_cache\ndef f():\n    return 1\nN = 1\n")
     namespace = {"mine": module.f, "number": module.N}
     pairs = module.execute(
@@ -142,7 +142,7 @@ def test_what_cannot_take_over_is_replaced_by_name():
     )
     replace_references(pairs, [namespace])
     assert namespace["mine"]() == 2
-    assert namespace["number"] == 1, "a number is nobody's in particular"
+    assert namespace["number"] == 1, "numbers are not replaced: equal ones may be one object"
 
 
 def test_function_of_another_module_stays_its_own():

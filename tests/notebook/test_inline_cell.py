@@ -1,4 +1,4 @@
-"""%%cpp and %%cuda: a cell is compiled, and its functions are the notebook's."""
+"""%%cpp and %%cuda compile a cell and put its functions into the notebook's namespace."""
 
 import pytest
 import torch
@@ -106,12 +106,12 @@ def test_functions_of_a_source(source, found):
 @pytest.mark.parametrize(
     ("source", "words", "said"),
     [
-        ("int f(int x) {} int f(float x) {}", [], "the cell defines f 2 times: give each a name"),
+        ("int f(int x) {} int f(float x) {}", [], "the cell defines f 2 times: give each function"),
         ("int lambda(int x) {}", [], "Python cannot call a function lambda"),
         ("static int f() {}", [], "the cell defines no function that can be called"),
         ("int f(int x) {} int f(float x) {} int g() {}", ["h"], "the cell defines no function h"),
     ],
 )
-def test_functions_that_cannot_be_had(source, words, said):
+def test_functions_that_cannot_be_called(source, words, said):
     with pytest.raises(ValueError, match=said):
         compile_cell(source, words, cuda=False)

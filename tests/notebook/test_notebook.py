@@ -1,11 +1,11 @@
-"""%load_ext jit_loader in a real IPython kernel: edit a file, run the next cell."""
+"""%load_ext jit_loader in a real IPython kernel: a file is edited, the next cell runs."""
 
 import os
 import subprocess
 
 import pytest
 
-# g++ takes seconds to evaluate it, and no memory.
+# g++ needs seconds to evaluate this constant, and little memory.
 SLOW = """\
 constexpr long sum() {
   long s = 0;
@@ -17,8 +17,7 @@ static_assert(sum() > 0);
 long answer() { return 44; }
 """
 
-
-# What it decorates cannot keep its identity.
+# A cached function cannot take new code in place.
 CACHED = "import functools\n\n\n@functools.cache\n"
 
 
@@ -31,7 +30,7 @@ CACHED = "import functools\n\n\n@functools.cache\n"
     ],
     ids=["kernel", "header", "binding"],
 )
-def test_edit_is_in_force_in_the_next_cell(notebook, file, before, after, value):
+def test_edit_is_active_in_the_next_cell(notebook, file, before, after, value):
     show = "print(get(), described(), Asker().ask())"
     assert notebook.succeed(show) == "42 the answer is 42 42"
     notebook.edit(file, before, after)
@@ -40,7 +39,7 @@ def test_edit_is_in_force_in_the_next_cell(notebook, file, before, after, value)
     first, last = outcome.stderr.splitlines()
     assert first.startswith(f"answer: {file} changed: compiling answer")
     assert last.startswith(f"answer: {file} changed: built in ")
-    assert notebook.run(show).stderr == "", "nothing is said where nothing has changed"
+    assert notebook.run(show).stderr == "", "nothing has changed, so nothing is printed"
 
 
 def test_module_of_load_op_is_the_new_one(notebook):
@@ -49,7 +48,7 @@ def test_module_of_load_op_is_the_new_one(notebook):
     assert notebook.succeed("print(module.get())") == "8"
 
 
-def test_module_that_a_cell_has_loaded_itself_is_the_new_one_for_all(notebook):
+def test_module_that_a_cell_loads_replaces_the_old_one_everywhere(notebook):
     notebook.succeed(
         "from pathlib import Path; from jit_loader import load_op\n"
         "Path('kernels/answer_math.h').write_text('#define ANSWER 14')\n"
@@ -58,7 +57,7 @@ def test_module_that_a_cell_has_loaded_itself_is_the_new_one_for_all(notebook):
     assert notebook.succeed("print(get(), described())") == "14 the answer is 14"
 
 
-def test_function_that_another_module_has_imported_is_the_new_one(notebook):
+def test_function_that_another_module_has_imported_is_replaced(notebook):
     notebook.write("model.py", "from tiny.bindings.answer import get\nask = lambda: get()\n")
     notebook.succeed("import sys; sys.path.insert(0, ''); import model")
     notebook.edit("kernels/answer_math.h", "42", "16")
@@ -74,7 +73,7 @@ def test_autoreload_leaves_the_wrappers_alone(notebook):
     skipped = "'tiny.bindings.answer' in get_ipython().magics_manager.registry"
     skipped += "['AutoreloadMagics']._reloader.skip_modules"
     try:
-        assert notebook.in_force(skipped) == "True"
+        assert notebook.value_of(skipped) == "True"
         notebook.edit(wrapper, "1 + get()", "2 + get()")
         assert notebook.succeed("print(added())") == "44"
     finally:
@@ -90,7 +89,7 @@ def test_function_that_is_renamed_in_the_binding(notebook):
     assert notebook.succeed("print(get(), described())") == "15 the answer is 15"
 
 
-def test_nothing_is_asked_of_the_loader_where_nothing_changed(notebook):
+def test_without_a_change_nothing_is_loaded(notebook):
     count = "from _jit_loader import loaded\nfrom _jit_loader.cache import memo\n"
     count += "memo.SETTLED_NS, asked = 0, []\n"
     count += (
@@ -102,10 +101,10 @@ def test_nothing_is_asked_of_the_loader_where_nothing_changed(notebook):
     )
     notebook.succeed("asked.clear()")
     notebook.succeed("pass")
-    assert notebook.in_force("asked") == "[]"
+    assert notebook.value_of("asked") == "[]"
     notebook.edit("kernels/answer_math.h", "42", "9")
     notebook.succeed("memo.SETTLED_NS = 2_000_000_000")
-    assert notebook.in_force("len(asked)") != "0"
+    assert notebook.value_of("len(asked)") != "0"
 
 
 def test_compile_error_is_shown_and_the_cell_not_run(notebook):
@@ -116,7 +115,7 @@ def test_compile_error_is_shown_and_the_cell_not_run(notebook):
         assert "answer: kernels/answer_math.h:1: error: expected" in outcome.shown_error
         assert "  1 | #define ANSWER 4 2" in outcome.shown_error
         assert "site-packages" not in outcome.shown_error.split("full compiler output")[0]
-    assert notebook.in_force("'ran' in globals(), get()") == "(False, 42)"
+    assert notebook.value_of("'ran' in globals(), get()") == "(False, 42)"
     notebook.edit("kernels/answer_math.h", "4 2", "5")
     assert notebook.succeed("print(get())") == "5"
 
@@ -127,11 +126,11 @@ def test_compile_error_is_shown_and_the_cell_not_run(notebook):
         "%%kernel answer_math.h\n#define ANSWER 6\n",
         "%%kernel kernels/answer_math.h\n#define ANSWER 6\n",
         "%%writefile kernels/answer_math.h\n#define ANSWER 6\n",
-        "# mended\n!echo '#define ANSWER 6' > kernels/answer_math.h",
+        "# fixed\n!echo '#define ANSWER 6' > kernels/answer_math.h",
     ],
     ids=lambda cell: cell.split()[0],
 )
-def test_cell_that_mends_an_error_is_run(notebook, cell):
+def test_cell_that_fixes_an_error_is_run(notebook, cell):
     notebook.edit("kernels/answer_math.h", "42", "4 2")
     assert "4 2" in notebook.run("pass").shown_error
     notebook.succeed(cell)
@@ -140,12 +139,12 @@ def test_cell_that_mends_an_error_is_run(notebook, cell):
 
 def test_kernel_cell_rebuilds(notebook):
     notebook.succeed("%%kernel answer_math.h\n#define ANSWER 11\n")
-    assert notebook.in_force("get()") == "11"
+    assert notebook.value_of("get()") == "11"
     outcome = notebook.run("%%kernel answer_math.h\n#define ANSWER 1 1\n")
     assert "kernels/answer_math.h:1: error: " in outcome.shown_error
     assert "  1 | #define ANSWER 1 1" in outcome.shown_error
     assert "Traceback" not in outcome.shown_error
-    assert notebook.in_force("get()") == "11"
+    assert notebook.value_of("get()") == "11"
 
 
 def test_kernel_cell_says_that_a_file_is_new(notebook):
@@ -169,7 +168,7 @@ def test_wrapper_edit_keeps_identity(notebook):
     notebook.edit("bindings/answer.py", "return get()", "return super().__hash__() and -get()")
     assert notebook.succeed("print(described(), asker.ask())") == "it is 42 -42"
     notebook.succeed("from tiny.bindings.answer import Asker as A, described as d")
-    assert notebook.in_force("A is Class, d is function, type(asker) is A") == "(True, True, True)"
+    assert notebook.value_of("A is Class, d is function, type(asker) is A") == "(True, True, True)"
 
 
 @pytest.mark.parametrize(
@@ -188,7 +187,7 @@ def test_error_in_a_wrapper(notebook, text, shown):
     for _ in range(2):
         outcome = notebook.run("ran_with_error = True")
         assert shown in outcome.shown_error
-    assert notebook.in_force("described(), 'ran_with_error' in globals()") == (
+    assert notebook.value_of("described(), 'ran_with_error' in globals()") == (
         "('the answer is 42', False)"
     )
     path.write_text(good.replace("the answer is", "it is"))
@@ -204,7 +203,7 @@ def test_wrapper_and_its_user_that_were_edited_right_after_import(notebook):
     assert notebook.succeed("print(tiny.bindings.user.VALUE)") == "30"
 
 
-def test_wrapper_that_fails_for_the_sake_of_another(notebook):
+def test_wrapper_that_fails_because_of_another(notebook):
     notebook.write("bindings/factor.py", f"{CACHED}def factor(x):\n    return 2 * x\n")
     notebook.write("bindings/user.py", "from .factor import factor\nVALUE = factor(10)\n")
     notebook.succeed("import tiny.bindings.user\nfrom tiny.bindings.factor import factor")
@@ -212,12 +211,12 @@ def test_wrapper_that_fails_for_the_sake_of_another(notebook):
     for _ in range(2):
         outcome = notebook.run("ran_with_error = True")
         assert "bindings/user.py:2: ZeroDivisionError" in outcome.shown_error
-    assert notebook.in_force("factor is tiny.bindings.factor.factor") == "True"
+    assert notebook.value_of("factor is tiny.bindings.factor.factor") == "True"
     notebook.edit("bindings/factor.py", "x / 0", "3 * x")
     assert notebook.succeed("print(tiny.bindings.user.VALUE)") == "30"
 
 
-def test_model_optimizer_and_compiled_function_go_on(notebook):
+def test_model_optimizer_and_compiled_function_use_the_new_code(notebook):
     notebook.succeed(
         "model, function = AddModel(4), add2\n"
         "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
@@ -253,15 +252,15 @@ def test_model_optimizer_and_compiled_function_go_on(notebook):
 
 def test_interrupt_stops_the_compiler(notebook):
     notebook.write("kernels/answer_cpu.cpp", '#include "kernels/answer.h"\n' + SLOW)
-    asked = notebook.start("interrupted = False")
+    cell = notebook.start("interrupted = False")
     while notebook.client.get_iopub_msg(timeout=60)["msg_type"] != "stream":
         pass  # the line that says what is compiled
     notebook.manager.interrupt_kernel()
-    outcome = notebook.finish(asked)
+    outcome = notebook.finish(cell)
     assert "KeyboardInterrupt: the build was stopped" in outcome.shown_error
     assert "Error in callback" not in outcome.stdout
     assert str(notebook.folder) not in subprocess.check_output(["ps", "-eo", "args"], text=True)
-    assert notebook.in_force("'interrupted' in globals(), get()") == "(False, 42)"
+    assert notebook.value_of("'interrupted' in globals(), get()") == "(False, 42)"
     notebook.edit("kernels/answer_cpu.cpp", "i < 150", "i < 2")
     assert notebook.succeed("print(get())") == "44"
 
@@ -279,9 +278,9 @@ def test_two_notebooks_on_one_cache(notebook):
         f"import jit_loader\nmodule = jit_loader.load_op('answer', project={project!r})"
     ).raise_error()
     notebook.edit("kernels/answer_math.h", "42", "12")
-    asked = notebook.start("import jit_loader; print(get(), jit_loader.loaded('answer').compiled)")
+    cell = notebook.start("import jit_loader; print(get(), jit_loader.loaded('answer').compiled)")
     shell.run_cell("seen = module.get(), jit_loader.loaded('answer').compiled").raise_error()
-    outcome = notebook.finish(asked)
+    outcome = notebook.finish(cell)
     assert {outcome.stdout, f"{shell.user_ns['seen']}\n"} in (
         {"12 True\n", "(12, False)\n"},
         {"12 False\n", "(12, True)\n"},
@@ -290,11 +289,11 @@ def test_two_notebooks_on_one_cache(notebook):
     notebook.edit("kernels/answer_math.h", "12", "13")
     assert notebook.succeed("print(get())") == "13"
     shell.run_cell("seen = module.get()").raise_error()
-    assert shell.user_ns["seen"] == 12, "not loaded any more"
+    assert shell.user_ns["seen"] == 12, "the extension is unloaded"
     assert not shell.run_cell("%%kernel a.h\nint x;").success
 
 
-def test_op_whose_files_are_gone_stays(notebook):
+def test_op_whose_files_are_gone_keeps_its_module(notebook):
     os.rename(notebook.folder / "bindings/answer.cpp", notebook.folder / "answer.cpp")
     outcome = notebook.run("print(get())")
     assert outcome.stdout == "42\n"

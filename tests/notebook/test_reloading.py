@@ -1,4 +1,4 @@
-"""Ops that cannot be reloaded in this process."""
+"""Some ops cannot be reloaded in a running process."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from _jit_loader.ops.load_op import OpInUse
 
 
 class BrokenOp(OpInUse):
-    """An op whose loads raise errors, in turn."""
+    """An op whose loads raise the given errors, one after the other."""
 
     def __init__(self, errors):
         super().__init__("op", "/project", {}, pytest)
@@ -21,14 +21,14 @@ class BrokenOp(OpInUse):
 
 @pytest.fixture
 def errors(monkeypatch):
-    """The errors to raise: a list."""
+    """The list of errors that the only loaded op raises."""
     op = BrokenOp([])
     monkeypatch.setattr(loaded, "ops", {"op": op})
     return op.errors
 
 
 @pytest.mark.parametrize("kind", [RestartNeeded, ClassNeedsRestart])
-def test_op_that_needs_a_restart_is_reported_once_and_not_tried_again(errors, kind, capsys):
+def test_op_that_needs_a_restart_is_reported_once_and_not_loaded_again(errors, kind, capsys):
     errors.append(kind("op registers operators: restart Python"))
     ops = ChangedOps()
     assert not ops.are_unchanged()
@@ -39,7 +39,7 @@ def test_op_that_needs_a_restart_is_reported_once_and_not_tried_again(errors, ki
     assert capsys.readouterr().err == ""
 
 
-def test_missing_op_is_reported_once_and_looked_for_again(errors, capsys):
+def test_missing_op_is_reported_once_and_loaded_again(errors, capsys):
     errors += [FileNotFoundError("there is no op")] * 2
     ops = ChangedOps()
     assert ops.build() == []

@@ -1,16 +1,20 @@
-"""Several ops of a process that goes on, built at the same time."""
+"""Several changed ops of a running process are built at the same time."""
 
 import os
 import signal
+import sys
 import threading
 import time
+import types
 
 import pytest
+import torch
 
 import jit_loader
 from _jit_loader import loaded
 from _jit_loader.cache import lock
 from _jit_loader.notebook.changed_ops import ChangedOps
+from _jit_loader.notebook.reloading import Reloading
 from _jit_loader.system.jobs import parallel_jobs
 from _jit_loader.system.threads import call_at_once
 from tests.build.test_killed import _start
@@ -26,7 +30,7 @@ static PyMethodDef methods[] = {{{{"value", value, METH_NOARGS, ""}},
 static PyModuleDef definition = {{PyModuleDef_HEAD_INIT, "{name}", nullptr, -1, methods}};
 PyMODINIT_FUNC PyInit_{name}(void) {{ return PyModule_Create(&definition); }}
 """
-# Compiles when the other op is being compiled, too; or 20 s later, and says so.
+# Waits until the other op is compiled as well, at most 20 s. Then it creates the file alone.
 MEETING = """\
 #!/bin/sh
 case " $* " in *" -c "*_cpu.cpp*)
@@ -45,7 +49,7 @@ exec g++ "$@"
 
 @pytest.fixture
 def two_ops(tmp_path, monkeypatch):
-    """The folder of a project whose two ops, alone in force, include one header."""
+    """The folder of a project with two ops that include one header; no other op is loaded."""
     monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(loaded, "ops", {})
     folder = tmp_path / "project"
@@ -61,7 +65,7 @@ def two_ops(tmp_path, monkeypatch):
 
 @pytest.fixture
 def edit(two_ops, monkeypatch):
-    """edit(compiler): of the header, before a compiler takes the place of g++."""
+    """edit(compiler): edits the header, and replaces g++ by a shell script."""
 
     def edit_header(text):
         (two_ops / "kernels" / "value.h").write_text("#define VALUE 2\n")
@@ -85,6 +89,25 @@ def test_ops_that_share_a_header_are_built_at_the_same_time(edit, tmp_path):
     assert not (tmp_path / "alone").exists()
 
 
+@pytest.mark.parametrize("has_graphs", [False, True])
+def test_captured_graphs_keep_the_old_kernels(two_ops, has_graphs, monkeypatch, capsys):
+    """Graphs of torch.compile are captured again; a line reports those that a user captured."""
+    resets = []
+    dynamo = types.SimpleNamespace(reset=lambda: resets.append(None))
+    monkeypatch.setitem(sys.modules, "torch._dynamo", dynamo)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: has_graphs)
+    reloading = Reloading({})
+    said = []
+    for value in (2, 3, 3):
+        reloading.merge_memos()
+        (two_ops / "kernels" / "value.h").write_text(f"#define VALUE {value}\n")
+        reloading.reload()
+        assert jit_loader.loaded("one").result.value() == value
+        said += [line for line in capsys.readouterr().err.splitlines() if "CUDA graph" in line]
+    line = "a CUDA graph captured before this reload keeps the old kernels: capture it again"
+    assert (said, len(resets)) == (([line], 2) if has_graphs else ([], 0))
+
+
 def test_error_of_one_op_leaves_the_other_built(edit, two_ops):
     kernel = two_ops / "kernels" / "one_cpu.cpp"
     good = kernel.read_text()
@@ -97,7 +120,7 @@ def test_error_of_one_op_leaves_the_other_built(edit, two_ops):
     assert not jit_loader.loaded("two").compiled
 
 
-def test_interrupt_ends_all_of_them(edit, tmp_path, wait_for, programs_at_work):
+def test_interrupt_ends_all_builds(edit, tmp_path, wait_for, programs_at_work):
     edit(SLOW)
 
     def interrupted():
@@ -114,7 +137,7 @@ def test_interrupt_ends_all_of_them(edit, tmp_path, wait_for, programs_at_work):
     assert programs_at_work() == []
 
 
-def test_one_who_waits_for_another_process_is_interrupted(tmp_path):
+def test_wait_for_another_process_is_interrupted(tmp_path):
     def wait():
         with lock.build_lock(tmp_path, "one"):
             raise AssertionError("it is held")
@@ -125,13 +148,13 @@ def test_one_who_waits_for_another_process_is_interrupted(tmp_path):
             call_at_once([wait], most=1)
 
 
-def test_they_share_the_compilers(monkeypatch):
+def test_builds_share_the_jobs(monkeypatch):
     monkeypatch.setenv("MAX_JOBS", "8")
     assert [future.result() for future in call_at_once([parallel_jobs] * 3, 8)] == [2, 2, 2]
     assert parallel_jobs() == 8
 
 
-def test_no_more_are_built_at_once_than_compilers_may_run():
+def test_no_more_builds_run_than_jobs():
     running, most = [], []
 
     def build():

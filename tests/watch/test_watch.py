@@ -1,4 +1,4 @@
-"""python -m jit_loader watch, in a terminal: what a person relies on from save to save."""
+"""python -m jit_loader watch, in a terminal, from save to save."""
 
 import contextlib
 import os
@@ -52,11 +52,11 @@ print(f"value {value() + beside.ADDED}")
 
 
 class Session:
-    """watch examples/run.py in a project with the op tiny, from the project's root."""
+    """`watch examples/run.py` in the root of a project with the op tiny."""
 
     def __init__(self, folder, script):
         self.folder = folder
-        self.value = 1111  # of the op's files as they are
+        self.value = 1111  # the result of the op's current files
         for name, text in {**FILES, SCRIPT_NAME: script}.items():
             self.write(name, text)
         (folder / "bin").mkdir()
@@ -83,7 +83,7 @@ class Session:
         path.write_text(text)
 
     def slow_down(self):
-        """Makes each compilation take long; returns a file that exists once one has begun."""
+        """Makes each compilation take long; returns a file that the first one creates."""
         begun = self.folder / "begun"
         compiler = self.folder / "bin" / "c++"
         compiler.write_text(
@@ -92,7 +92,7 @@ class Session:
         return begun
 
     def run(self, script):
-        """Saves a script, and returns what is shown until it has ended."""
+        """Saves a script, and returns the output until it has ended."""
         self.write(SCRIPT_NAME, script)
         return self.until_the_end()
 
@@ -100,7 +100,7 @@ class Session:
         return self.terminal.read_until(r"; waiting for a save\n")
 
     def replace(self, name, before, after):
-        """Saves a changed file, and returns what is shown until the script has ended."""
+        """Saves a changed file, and returns the output until the script has ended."""
         text = (self.folder / name).read_text()
         assert before in text
         self.write(name, text.replace(before, after))
@@ -109,7 +109,7 @@ class Session:
 
 @pytest.fixture(scope="module")
 def first(tmp_path_factory):
-    """The session and what its first run showed."""
+    """The session and the output of its first run."""
     session = Session(tmp_path_factory.mktemp("watch"), SCRIPT)
     try:
         yield session, session.until_the_end()
@@ -119,13 +119,13 @@ def first(tmp_path_factory):
 
 @pytest.fixture
 def session(first):
-    """The session, its script ended."""
+    """The session; no run is active."""
     return first[0]
 
 
 @pytest.fixture
 def op(session):
-    """The session, its script the one that shows the op's value."""
+    """The session, with the script that prints the op's value."""
     if (session.folder / SCRIPT_NAME).read_text() != SCRIPT:
         assert f"value {session.value}\n" in session.run(SCRIPT)
     return session
@@ -149,7 +149,7 @@ def test_first_run(first):
         ("project/examples/beside.py", "0", "5", 5),
     ],
 )
-def test_a_save_of_any_file_is_seen(op, name, before, after, more):
+def test_save_of_any_file_starts_a_run(op, name, before, after, more):
     op.value += more
     shown = op.replace(name, before, after)
     assert f"value {op.value}\n" in shown
@@ -157,14 +157,14 @@ def test_a_save_of_any_file_is_seen(op, name, before, after, more):
     assert shown.startswith(f"run.py: {path} saved\n")
 
 
-def test_other_files_are_not_seen(session):
+def test_save_of_other_files_starts_no_run(session):
     session.write("project/examples/notes.txt", "")
     session.write("project/examples/result.json", "{}")
     session.write("project/.git/hooks.py", "")
     assert session.terminal.rest(0.5) == ""
 
 
-def test_script_is_run_as_by_python(session):
+def test_script_runs_as_by_python(session):
     script = (
         "import sys\n"
         "print(sorted(globals()), __name__, __file__, __spec__, type(__loader__).__name__)\n"
@@ -184,14 +184,14 @@ def test_script_is_run_as_by_python(session):
     assert "exit code 1 " in shown
 
 
-def test_input_is_the_terminals(session):
+def test_script_reads_from_the_terminal(session):
     session.write(SCRIPT_NAME, "print(f'got {input(\"what? \")}')\n")
     session.terminal.read_until(r"what\? ")
     session.terminal.type("this\n")
     assert "got this\n" in session.until_the_end()
 
 
-def test_compile_error_shows_and_the_fix_goes_on(op):
+def test_compile_error_is_shown_and_fixed(op):
     shown = op.replace("project/kernels/deep/part.h", "PART", "PART 10")
     assert re.search(r"CompileError: tiny: kernels/\S+:\d: error: .*\n  \d \| ", shown), shown
     assert "Traceback" not in shown
@@ -199,26 +199,26 @@ def test_compile_error_shows_and_the_fix_goes_on(op):
     assert f"value {op.value}\n" in op.replace("project/kernels/deep/part.h", "PART 10", "PART")
 
 
-def test_exception_shows_the_scripts_lines_alone(session):
+def test_traceback_has_only_the_lines_of_the_script(session):
     shown = session.run("def f():\n    return 1 / 0\nf()\n")
     path = str(session.folder / "project/examples/run.py")
     assert re.findall(r'File "(.+?)"', shown) == [path, path]
     assert "ZeroDivisionError: division by zero\nrun.py: exit code 1 after " in shown
 
 
-def test_syntax_error_shows(session):
+def test_syntax_error_is_shown(session):
     shown = session.run("x = = 1\n")
     assert 'examples/run.py", line 1' in shown
     assert "Traceback" not in shown
     assert "exit code 1 " in shown
 
 
-def test_crash_shows(session):
+def test_crash_is_reported(session):
     shown = session.run("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n")
     assert "run.py: ended by signal 11 (Segmentation fault) after " in shown
 
 
-def test_nothing_of_the_last_run_remains(session):
+def test_run_leaves_nothing_behind(session):
     script = (
         "import os, random, subprocess, sys, numpy, torch\n"
         "os.environ['LEFT'] = os.environ.get('LEFT', '') + 'x'\n"
@@ -239,7 +239,7 @@ def test_nothing_of_the_last_run_remains(session):
 
 
 def test_same_length_within_a_second(session):
-    """Python's own cache of bytecode tells files apart by length and whole seconds."""
+    """Python identifies cached bytecode by the source's size and time in whole seconds."""
     session.run("import changing\nprint(f'changing {changing.VALUE}')\n")
     for digit in "123":
         session.write("project/examples/changing.py", f"VALUE = {digit}\n")
@@ -247,7 +247,7 @@ def test_same_length_within_a_second(session):
 
 
 def test_installed_modules_are_imported_once(session):
-    """But not those that a fork does harm to."""
+    """Modules that would harm a forked child are not."""
     session.write("site-packages/harmless.py", "print('importing')\n")
     session.write(
         "site-packages/harmful/__init__.py",
@@ -270,17 +270,22 @@ def test_installed_modules_are_imported_once(session):
 
 def test_save_while_it_runs(session):
     script = (
-        "import atexit, time\n"
+        "import atexit, os, pathlib, shutil, tempfile, time\n"
+        # It removes a file with the name of the script, in another folder.
+        "other = pathlib.Path(tempfile.mkdtemp(), os.path.basename(__file__))\n"
+        "other.touch()\n"
+        "os.chdir(os.path.dirname(__file__))\n"
+        "shutil.rmtree(other.parent)\n"
         "print('begun', flush=True)\n"
         "atexit.register(print, 'ended by itself')\n"
         "time.sleep(1000)\n"
     )
     session.write(SCRIPT_NAME, script)
     session.terminal.read_until("begun\n")
-    shown = session.run("print('anew')\n")
+    shown = session.run("print('again')\n")
     assert "ended by itself" not in shown
-    assert "anew\n" in shown
-    # One that takes no SIGTERM, and hides what is typed.
+    assert "again\n" in shown
+    # A script that ignores SIGTERM and turns off the terminal's echo.
     script = (
         "import signal, termios, time\n"
         "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
@@ -293,21 +298,63 @@ def test_save_while_it_runs(session):
     session.write(SCRIPT_NAME, script)
     session.terminal.read_until("begun\n")
     assert not session.terminal.echoes()
-    assert "anew\n" in session.run("print('anew')\n")
+    assert "again\n" in session.run("print('again')\n")
     assert session.terminal.echoes()
 
 
-def test_run_that_writes_code_does_not_start_itself(session):
+@pytest.mark.parametrize(
+    "write",
+    [
+        "path.write_text(f'int x = {time.time_ns()};')",
+        "new = path.with_suffix('.new'); new.write_text(str(time.time_ns())); new.replace(path)",
+        "path.write_text(''); path.unlink()",
+        "os.fork() or (path.write_text(str(time.time_ns())), os._exit(0))",
+    ],
+    ids=["write", "rename", "remove", "child"],
+)
+def test_code_that_the_script_writes_starts_no_run(session, write):
     script = (
+        "import os, time\n"
         "from pathlib import Path\n"
-        "Path(__file__).with_name('generated.h').write_text('int x;')\n"
+        "path = Path(__file__).with_name('generated.h')\n"
+        f"{write}\n"
+        "time.sleep(0.2)\n"
+        "print('wrote')\n"
+    )
+    shown = session.run(script) + session.terminal.rest(1.5)
+    assert shown.count("wrote\n") == 1
+    # A save by a person, after the run, starts one.
+    session.write("project/examples/generated.h", "int x;")
+    assert "wrote\n" in session.until_the_end()
+
+
+def test_code_that_a_script_writes_when_it_is_terminated_starts_no_run(session):
+    script = (
+        "import os, signal, sys, time\n"
+        "from pathlib import Path\n"
+        "def write(*_):\n"
+        "    Path(__file__).with_name('late.h').write_text(str(time.time_ns()))\n"
+        "    sys.exit()\n"
+        "signal.signal(signal.SIGTERM, write)\n"
+        "print('begun', flush=True)\n"
+        "time.sleep(1000)\n"
+    )
+    session.write(SCRIPT_NAME, script)
+    session.terminal.read_until("begun\n")
+    session.write(SCRIPT_NAME, f"{script}\n")
+    session.terminal.read_until("begun\n")
+    assert session.terminal.rest(1.5) == ""
+    assert "again\n" in session.run("print('again')\n")
+
+
+def test_same_code_that_a_program_of_the_script_writes_starts_one_run(session):
+    script = (
+        "import subprocess, sys\n"
+        "subprocess.run(['cp', __file__, __file__ + '.h'], check=True)\n"
         "print('wrote')\n"
     )
     shown = session.run(script) + session.terminal.rest(1.5)
     assert 1 <= shown.count("wrote\n") <= 2
-    # It is seen when a person saves it.
-    session.write("project/examples/generated.h", "int x;")
-    session.until_the_end()
 
 
 def test_new_folder(session):
@@ -328,13 +375,13 @@ def test_folder_that_is_removed_and_made_again(session):
     assert "third\n" in session.until_the_end()
 
 
-def test_output_of_printf_is_not_lost(session):
+def test_output_of_printf_is_shown(session):
     shown = session.run("import ctypes\nctypes.CDLL(None).printf(b'from C')\n")
     assert "from C" in shown
 
 
 @pytest.mark.gpu
-def test_every_run_has_the_gpu_to_itself(session):
+def test_every_run_initializes_the_gpu_itself(session):
     script = (
         "import torch\n"
         "print('before', torch.cuda.is_initialized())\n"
@@ -345,11 +392,11 @@ def test_every_run_has_the_gpu_to_itself(session):
         assert "before False\non the GPU 3.0\n" in shown
 
 
-# How it ends
+# The end of a session.
 
 
 def processes_of(session):
-    """The ids of the processes in a session's terminal, and of all that name its folder."""
+    """Returns the ids of the processes in a session's terminal, and of those in its folder."""
     found = set(processes.session_members(session.terminal.process.pid))
     for pid in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError):
@@ -359,7 +406,7 @@ def processes_of(session):
 
 
 def test_interrupt_of_a_compilation_ends_everything(op, wait_for):
-    """The last test of the session: it is over then."""
+    """The last test that uses the session: it ends it."""
     begun = op.slow_down()
     op.write("project/kernels/deep/part.h", "#define PART 60\n")
     wait_for(begun.exists)
@@ -370,7 +417,7 @@ def test_interrupt_of_a_compilation_ends_everything(op, wait_for):
 
 @pytest.fixture
 def start(tmp_path):
-    """Starts a session whose script is running when it says 'begun'."""
+    """Starts a session, and waits until its script prints 'begun'."""
     sessions = []
 
     def start_and_wait(script):
@@ -383,7 +430,7 @@ def start(tmp_path):
         session.terminal.close()
 
 
-def test_interrupt_leaves_a_script_time(start):
+def test_interrupted_script_has_time_to_end(start):
     session = start(
         "import subprocess, time\n"
         "subprocess.Popen(['sleep', '1000'], start_new_session=True)\n"
@@ -392,21 +439,21 @@ def test_interrupt_leaves_a_script_time(start):
     )
     children = processes.children(session.terminal.process.pid)
     before = {pid for child in children for pid in [child, *processes.children(child)]}
-    assert len(before) == 3  # the script, what it has started, and what watches the files
+    assert len(before) == 3  # the script, its child, and the process that watches files
     session.terminal.type("\x03")
     assert "all is saved\n" in session.terminal.read_until("saved\n")
     assert session.terminal.process.wait(30) == 130
     assert [pid for pid in before if os.path.exists(f"/proc/{pid}")] == []
 
 
-def test_killed_leaves_nothing(start, wait_for):
+def test_killed_session_leaves_no_process(start, wait_for):
     session = start("import time\nprint('begun', flush=True)\ntime.sleep(1000)\n")
     session.terminal.process.kill()
     session.terminal.process.wait()
     wait_for(lambda: processes_of(session) == set())
 
 
-def test_end_of_what_watches_the_files_is_an_error(start):
+def test_end_of_the_process_that_watches_files_is_an_error(start):
     session = start("import time\nprint('begun', flush=True)\ntime.sleep(1000)\n")
     os.kill(min(processes.children(session.terminal.process.pid)), 9)
     session.terminal.read_until("jit_loader: the process that watches the files has ended\n")
