@@ -1,5 +1,6 @@
 """Many processes and threads on one cache; processes that die at any moment."""
 
+import fcntl
 import gc
 import multiprocessing
 import os
@@ -174,6 +175,34 @@ def test_lock_of_a_killed_builder_is_free_while_its_child_lives(tiny, wait_for):
     finally:
         later.kill()
         os.kill(child, signal.SIGKILL)
+
+
+def test_fork_does_not_wait_for_a_lock_on_a_slow_file_server(tmp_path, monkeypatch):
+    """A library that drains its own locking before each fork makes the fork wait."""
+    waiting, forked, in_time = threading.Event(), threading.Event(), []
+    flock = fcntl.flock
+
+    def slow(descriptor, operation):
+        if operation & fcntl.LOCK_EX:
+            waiting.set()
+            in_time.append(forked.wait(10))
+        return flock(descriptor, operation)
+
+    def take_lock():
+        with build_lock(str(tmp_path), "tiny"):
+            pass
+
+    monkeypatch.setattr(fcntl, "flock", slow)
+    thread = threading.Thread(target=take_lock)
+    thread.start()
+    waiting.wait()
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0)
+    forked.set()
+    assert os.waitpid(pid, 0)[1] == 0
+    thread.join()
+    assert in_time == [True]
 
 
 def test_program_is_started_while_a_child_is_forked(monkeypatch):

@@ -4,6 +4,7 @@ import errno
 import fcntl
 import multiprocessing
 import os
+import re
 import shutil
 import tempfile
 import time
@@ -16,7 +17,7 @@ from _jit_loader import loaded
 from _jit_loader.build import build, job
 from _jit_loader.build import compile as compiling
 from _jit_loader.build import publish as publishing
-from _jit_loader.cache import lock
+from _jit_loader.cache import lock, pruning
 
 fork = multiprocessing.get_context("fork")
 
@@ -114,6 +115,32 @@ def test_file_system_without_locks(tiny, wait_for, monkeypatch):
     assert [values.get() for _ in range(4)] == [101] * 4
     assert len(list((tiny.folder.parent / "cache").rglob("manifest.json"))) == 1
     assert not list((tiny.folder.parent / "cache").rglob(".building-*"))
+
+
+@pytest.fixture(params=["folder", "symlink"])
+def not_a_lock(request, tiny):
+    """A slot whose lock is a folder or a dangling symlink: (path, which of them)."""
+    tiny.load()
+    path = tiny.lock_path()
+    path.unlink()
+    path.mkdir() if request.param == "folder" else path.symlink_to("nowhere")
+    tiny.write("value.h", "#define VALUE 2\n")
+    return path, request.param
+
+
+def test_lock_that_is_no_file(tiny, not_a_lock):
+    path, kind = not_a_lock
+    with pytest.raises(OSError, match=f"^{re.escape(str(path))} is a {kind}, ") as raised:
+        tiny.load()
+    assert str(raised.value).endswith(f". Delete the {kind}, then load again")
+    path.rmdir() if kind == "folder" else path.unlink()
+    assert tiny.value() == 102
+
+
+def test_clean_heals_a_lock_that_is_no_file(tiny, not_a_lock):
+    removed = pruning.clean()
+    assert removed.busy == []
+    assert tiny.value() == 102
 
 
 @pytest.mark.parametrize("how", ["writable by others", "a link", "a file"])
