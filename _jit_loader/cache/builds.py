@@ -42,7 +42,7 @@ def describe(folder, manifest):
         "last used": last_used(folder),
         "torch": version,
         "cuda": cuda if request["with CUDA"] else None,
-        "arch": _architectures(request),
+        "arch": architectures(request),
     }
 
 
@@ -50,7 +50,7 @@ def _name_of(folder):
     return os.path.basename(os.path.dirname(os.path.dirname(folder)))
 
 
-def _architectures(request):
+def architectures(request):
     """Returns the architectures that a request compiles for, for example x86-64-v4 and sm_90."""
     cpu = [flag[len("-march=") :] for flag in request["C++ flags"] if flag.startswith("-march=")]
     flags = " ".join([*request["GPU architectures"], *request["nvcc flags"]])

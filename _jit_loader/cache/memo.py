@@ -1,7 +1,7 @@
 """A memo: the library that a request led to, and the stat of every file that it depends on.
 
 A hit compares stats and reads no file. An equal stat proves equal content only if the file was
-hashed when the memo was written, and if the stat was old enough that a later change must show in it.
+hashed when the memo was written, and if its stat was old enough then to show any later change.
 """
 
 import collections.abc
