@@ -73,7 +73,7 @@ class Slot:
         return None
 
     def answer(self):
-        """Returns the stamp of the memo, or None. It changes when a process publishes a build."""
+        """Returns the stamp of the memo, or None. It changes when a process finds or builds one."""
         return stamp(self._memo_path)
 
     def known(self):
