@@ -2,9 +2,9 @@
 
 It is an flock on a file. The kernel releases it when its holder dies, however that happens.
 
-The library filelock is not used, because its locks affect each fork of the process (read for 3.30
-to 4.2): a fork waits while another thread opens a lock file, and after 30 s of this, which a slow
-file server can cause, the child exits with status 70. Older versions leave the lock to the child.
+The library filelock is not used, because it affects every fork of the process. Before 3.30 a child
+keeps the lock. Since then a fork waits while another thread opens a lock file, which a slow file
+server can delay; in 4.2.12 the child exits with status 70 if that takes 30 s.
 """
 
 import contextlib
