@@ -1,13 +1,12 @@
-"""The cache: where it is, and who may have written to it.
+"""The folders of the cache, and the check that only the owner may write to them.
 
-The other modules of this folder read and write it: memos, builds, locks, pruning. The code here is
-part of every hit, so it lies in the one file of the folder that is imported in any case.
+Every hit runs this code. It is in the one file of this folder that every import of the others runs.
 """
 
 import hashlib
 import os
 
-# Raised if the format or the names of stored files change. Caches of other formats are ignored.
+# Increased if the format or the names of stored files change. Caches of other formats are ignored.
 FORMAT = "v7"
 
 
@@ -23,14 +22,14 @@ def cache_folder():
 
 
 def readonly_caches():
-    """Returns the shared caches of $JIT_LOADER_READONLY_CACHES, to search after our own."""
+    """Returns the shared caches of $JIT_LOADER_READONLY_CACHES, which are searched last."""
     named = os.environ.get("JIT_LOADER_READONLY_CACHES", "")
     folders = [os.path.expanduser(folder) for folder in named.split(os.pathsep) if folder]
     return [os.path.join(os.path.abspath(folder), FORMAT) for folder in folders]
 
 
 def is_in_a_cache(path):
-    """Tells whether a path is in one of the caches that are configured now.
+    """Returns whether a path is in one of the caches that are configured now.
 
     A memo may name a library in a cache that is no longer configured. Another user may have put
     code there since.
@@ -60,9 +59,9 @@ def _check_mode(path):
     status = os.stat(path)
     foreign = status.st_uid not in (os.geteuid(), 0)
     if foreign or status.st_mode & 0o022:
-        whose = f"belongs to user {status.st_uid}" if foreign else "can be written by other users"
+        fault = f"belongs to user {status.st_uid}" if foreign else "can be written by other users"
         raise UntrustedCache(
-            f"{path} in the cache {whose} (mode {status.st_mode & 0o7777:04o}), who could run code "
+            f"{path} in the cache {fault} (mode {status.st_mode & 0o7777:04o}), who could run code "
             f"in this process. Make it your own (chown, chmod go-w), name another cache in "
             "JIT_LOADER_CACHE, or name a cache that is shared on purpose in "
             "JIT_LOADER_READONLY_CACHES"

@@ -1,4 +1,4 @@
-"""The published builds of the cache, and what their manifests say of them."""
+"""Descriptions of the published builds of the cache, from their manifests."""
 
 import os
 import re
@@ -9,16 +9,16 @@ from _jit_loader.report.variants import parse, variant_of
 
 
 def manifests(names=None):
-    """Yields (folder, manifest) of the published builds, of these names or of all."""
+    """Yields (folder, manifest) of the published builds, of these names or all."""
     for folder in build_folders(names):
         manifest = read_manifest(folder)
-        # A failed build has none; one from elsewhere would lie in the wrong place.
+        # A failed build has no manifest. A folder that was copied here may have another name.
         if manifest is not None and manifest["name"] == _name_of(folder):
             yield folder, manifest
 
 
 def newest(title):
-    """(folder, manifest) of the newest build of an extension, or of a variant; None without one."""
+    """Returns (folder, manifest) of the newest build of an extension or a variant, or None."""
     name, defines = parse(title)
     found = [
         build
@@ -29,20 +29,20 @@ def newest(title):
 
 
 def describe(folder, manifest):
-    """What a person asks about a build, as values that JSON can hold."""
-    asked = manifest["request"]
-    version, _, cuda, *_ = asked["PyTorch"]
+    """Returns the properties of a build that `list` shows, as values that JSON can hold."""
+    request = manifest["request"]
+    version, _, cuda, *_ = request["PyTorch"]
     return {
         "name": manifest["name"],
-        "variant": asked.get("variant", ""),
+        "variant": request.get("variant", ""),
         "key": os.path.join(os.path.basename(os.path.dirname(folder)), os.path.basename(folder)),
         "folder": folder,
         "size": size_of(folder),
         "created": manifest["created"],
         "last used": last_used(folder),
         "torch": version,
-        "cuda": cuda if asked["with CUDA"] else None,
-        "arch": architectures(asked),
+        "cuda": cuda if request["with CUDA"] else None,
+        "arch": architectures(request),
     }
 
 
@@ -50,10 +50,10 @@ def _name_of(folder):
     return os.path.basename(os.path.dirname(os.path.dirname(folder)))
 
 
-def architectures(asked):
-    """['x86-64-v4', 'sm_90']: what the code was compiled for."""
-    cpu = [flag[len("-march=") :] for flag in asked["C++ flags"] if flag.startswith("-march=")]
-    flags = " ".join([*asked["GPU architectures"], *asked["nvcc flags"]])
-    named = asked["environment variables"].get("TORCH_CUDA_ARCH_LIST", "").replace(";", " ")
+def architectures(request):
+    """Returns the architectures that a request compiles for, for example x86-64-v4 and sm_90."""
+    cpu = [flag[len("-march=") :] for flag in request["C++ flags"] if flag.startswith("-march=")]
+    flags = " ".join([*request["GPU architectures"], *request["nvcc flags"]])
+    named = request["environment variables"].get("TORCH_CUDA_ARCH_LIST", "").replace(";", " ")
     gpu = re.findall(r"code=\[?(sm_\w+)", flags) or named.split()
-    return [*(cpu[-1:] or [asked["machine"]]), *(gpu if asked["with CUDA"] else [])]
+    return [*(cpu[-1:] or [request["machine"]]), *(gpu if request["with CUDA"] else [])]

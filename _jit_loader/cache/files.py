@@ -1,4 +1,4 @@
-"""Files of the cache that are whole or not there."""
+"""Files of the cache that are complete or do not exist."""
 
 import contextlib
 import hashlib
@@ -10,7 +10,7 @@ import time
 
 
 def read_checked(path):
-    """The JSON value that write_checked wrote; None where it is missing or damaged."""
+    """Returns the JSON value that write_checked wrote; None if it is missing or damaged."""
     try:
         with open(path, "rb") as file:
             checksum, _, body = file.read().partition(b"\n")
@@ -22,27 +22,27 @@ def read_checked(path):
 
 
 def write_checked(path, value):
-    """Writes a JSON value behind a line with its own digest."""
-    body = json.dumps(value).encode()  # with an indent it takes four times as long
+    """Writes a line with the digest of a JSON value, then the value."""
+    body = json.dumps(value).encode()  # an indent would take four times as long
     write_whole(path, hashlib.blake2b(body, digest_size=16).hexdigest().encode() + b"\n" + body)
 
 
 def write_whole(path, data):
-    """Writes a file that readers see whole or not at all."""
-    with _in_place_of(path) as temporary, open(temporary, "wb") as file:
+    """Writes a file. Its readers see all of it, or the file that it replaces."""
+    with _replacement(path) as temporary, open(temporary, "wb") as file:
         file.write(data)
 
 
 def copy_whole(source, target):
-    """Copies a file with its times; readers of the target see the old or the new one whole."""
-    with _in_place_of(target) as temporary:
+    """Copies a file with its times. Readers of the target see all of the old or the new file."""
+    with _replacement(target) as temporary:
         shutil.copy2(source, temporary)
 
 
 @contextlib.contextmanager
-def _in_place_of(path):
-    """A name to write to, which at the end takes the place of the path."""
-    # Not from the file's name, which may be as long as a name can be.
+def _replacement(path):
+    """Yields the path of a temporary file, which replaces the other one at the end."""
+    # The file's name is not part of it: that may have the greatest length that a name can have.
     name = f".{os.getpid()}.{threading.get_ident()}.{time.monotonic_ns()}.tmp"
     temporary = os.path.join(os.path.dirname(path), name)
     try:

@@ -1,4 +1,11 @@
-"""One builder at a time: a lock that dies with its holder, and whom one waits for."""
+"""The lock of a slot: one process builds, and the others say which process they wait for.
+
+It is an flock on a file. The kernel releases it when its holder dies, however that happens.
+
+The library filelock is not used, because it affects every fork of the process. Before 3.30 a child
+keeps the lock. Since then a fork waits while another thread opens a lock file, which a slow file
+server can delay; in 4.2.12 the child exits with status 70 if that takes 30 s.
+"""
 
 import contextlib
 import errno
@@ -15,27 +22,34 @@ from _jit_loader.report.build_line import say
 from _jit_loader.system.threads import check_interrupt
 
 POLL_SECONDS = 0.02
-# The longer one has waited, the more seldom one looks: the ranks of hundreds of nodes may do so on
-# one file server. Nobody waits more than this part longer than needed, nor more than half a second.
+# The pause between two polls is this part of the time waited so far, up to the limit. The ranks of
+# hundreds of nodes may poll one file server.
 POLL_PART, POLL_SECONDS_LIMIT = 0.02, 0.5
 SILENT_SECONDS = 0.5
-# Where the file system has no locks, a build that began this long ago is taken for finished.
+# On a file system without locks, a build that began this long ago is taken for finished.
 BUILD_SECONDS_LIMIT = 3600
-STALE_LIMIT = 100  # handles of a network file system that are stale, one after the other
+STALE_LIMIT = 100  # stale handles of a network file system, one after another
+
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 _open_locks = set()  # their descriptors
 
 
+class NotALockFile(OSError):
+    """There is a folder or a symlink in the place of a lock file."""
+
+
 @contextlib.contextmanager
 def build_lock(slot_folder, name, until=lambda: False):
-    """Holds the lock of a slot; yields whether it excludes others.
+    """Returns a context that holds the lock of a slot, and yields whether it excludes all others.
 
-    Yields None, with no lock, if somebody holds it when until() is true: that may be long before
-    the lock is free for the last of many processes.
+    It yields None and holds no lock if another process has the lock and until() returns true. The
+    last of many processes may get the answer long before it would get the lock.
 
-    flock, not a file that says 'locked': the kernel lets it go when the holder dies, however it
-    dies. Where the file system has no locks, a lock in this machine's folder for temporary files
-    leaves one builder a machine, and the first of them to publish wins.
+    On a file system without locks, a lock in this machine's folder for temporary files leaves one
+    builder per machine, and the first of them to publish wins.
+
+    Raises NotALockFile if the lock cannot be opened because it is not a file.
     """
     descriptor, excludes = _acquire(_lock_path(slot_folder), name, until)
     if descriptor is None:
@@ -43,12 +57,12 @@ def build_lock(slot_folder, name, until=lambda: False):
         return
     try:
         owner = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.time()}
-        with contextlib.suppress(OSError):  # it is only for people
+        with contextlib.suppress(OSError):  # only for the message of those that wait
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, json.dumps(owner).encode(), 0)
         if not excludes:
             with contextlib.suppress(OSError):
-                os.utime(_lock_path(slot_folder))  # by which free_lock knows that somebody builds
+                os.utime(_lock_path(slot_folder))  # tells free_lock that a build has begun
         yield excludes
     finally:
         _release(descriptor)
@@ -56,8 +70,15 @@ def build_lock(slot_folder, name, until=lambda: False):
 
 @contextlib.contextmanager
 def free_lock(slot_folder):
-    """Holds the lock of a slot if nobody does, without waiting; yields whether it does."""
-    descriptor = _open(_lock_path(slot_folder))
+    """Returns a context that holds the lock of a slot if it is free, and yields whether it was.
+
+    It does not wait.
+    """
+    try:
+        descriptor = _open(_lock_path(slot_folder))
+    except NotALockFile:
+        yield True  # no process can hold it
+        return
     try:
         locked = _try_to_lock(descriptor)
         if locked is None:
@@ -72,20 +93,32 @@ def _lock_path(slot_folder):
 
 
 def _lock_path_on_this_machine(path):
-    """Stands for a lock whose file system has none; None without a folder that is ours alone."""
+    """Returns the path of a local lock for use instead of one whose file system has no locks.
+
+    Returns None if only a folder that another user can write to is available. There, that user
+    could hold the lock forever.
+    """
     try:
         folder = os.path.join(tempfile.gettempdir(), f"jit_loader-{os.geteuid()}")
         os.makedirs(folder, mode=0o700, exist_ok=True)
         status = os.lstat(folder)
     except OSError:
         return None
-    # In a folder of another user's, that user could hold the lock for ever.
     ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
     return os.path.join(folder, digest_of(path)) if ours and not status.st_mode & 0o022 else None
 
 
 def _open(path):
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        if os.path.islink(path) or os.path.isdir(path):
+            kind = "symlink" if os.path.islink(path) else "folder"
+            raise NotALockFile(
+                f"{path} is a {kind}, but processes lock a file of this name before they build. "
+                f"Delete the {kind}, then load again"
+            ) from error
+        raise
     _open_locks.add(descriptor)
     return descriptor
 
@@ -95,33 +128,33 @@ def _close(descriptor):
     os.close(descriptor)
 
 
-def _let_go_in_child():
-    """A forked process has the locks of its parent as well, and would keep them when that dies."""
+def _close_in_child():
+    """Gives up the locks of the parent, which a forked child would keep when the parent dies."""
     for descriptor in _open_locks:
-        nothing = os.open(os.devnull, os.O_RDWR)
-        # The number stays taken: who was forked off within a lock closes it.
-        os.dup2(nothing, descriptor, inheritable=False)
-        os.close(nothing)
+        null = os.open(os.devnull, os.O_RDWR)
+        # The number stays in use: a child that was forked inside build_lock closes it.
+        os.dup2(null, descriptor, inheritable=False)
+        os.close(null)
     _open_locks.clear()
 
 
-os.register_at_fork(after_in_child=_let_go_in_child)
+os.register_at_fork(after_in_child=_close_in_child)
 
 
 def _release(descriptor):
     with contextlib.suppress(OSError):
-        # Closing would not let go where a child was forked meanwhile.
+        # Closing is not enough if a child was forked in the meantime.
         fcntl.flock(descriptor, fcntl.LOCK_UN)
     _close(descriptor)
 
 
 def _acquire(path, name, until):
-    """(descriptor, whether it excludes all others), or (None, None) where until() was true first.
+    """Returns (descriptor, whether it excludes all others); (None, None) if until() is true first.
 
-    Each try opens the file: a prune may have deleted it.
+    Each attempt opens the file again, because prune may have deleted it.
     """
-    started, said, stale = time.monotonic(), False, 0
-    everywhere = True  # not only on this machine
+    started, reported, stale = time.monotonic(), False, 0
+    on_all_machines = True
     while True:
         try:
             descriptor = _open(path)
@@ -131,23 +164,20 @@ def _acquire(path, name, until):
         try:
             locked = _try_to_lock(descriptor)
             if locked is None:
-                instead = _lock_path_on_this_machine(path) if everywhere else None
-                if instead is None:
+                local = _lock_path_on_this_machine(path) if on_all_machines else None
+                if local is None:
                     return descriptor, False
-                path, everywhere = instead, False
+                path, on_all_machines = local, False
             elif locked and _is_at(path, descriptor):
-                return descriptor, everywhere
-            if not locked and not said and time.monotonic() - started > SILENT_SECONDS:
-                said = True
+                return descriptor, on_all_machines
+            if not locked and not reported and time.monotonic() - started > SILENT_SECONDS:
+                reported = True
                 say(f"{name}: waiting for {_owner(descriptor)}, which is building it ({path})")
-        except OSError as error:
+        except BaseException as error:
             stale += 1
-            if error.errno != errno.ESTALE or stale > STALE_LIMIT:
+            if getattr(error, "errno", None) != errno.ESTALE or stale > STALE_LIMIT:
                 _close(descriptor)
                 raise
-        except BaseException:
-            _close(descriptor)
-            raise
         _close(descriptor)
         if until():
             return None, None
@@ -157,11 +187,11 @@ def _acquire(path, name, until):
 
 
 def _try_to_lock(descriptor):
-    """Whether it could be locked; None where the file system has no locks."""
+    """Returns whether the file could be locked; None if its file system has no locks."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        if error.errno in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
+        if error.errno in _NO_LOCKS:
             return None
         if error.errno in (errno.EAGAIN, errno.EACCES):
             return False

@@ -1,12 +1,12 @@
-"""How large the cache is, and how builds leave it: the one that was not used for longest first.
+"""Measures the cache and removes builds from it, the least recently used first.
 
-When a build was last used is the access time of its library, which the file system keeps: a hit
-writes nothing. Linux renews it once a day at most (relatime), and never where a disk is mounted
-with noatime; there a build is as old as its making.
+A build was last used at the access time of its library. The file system keeps this time, so that a
+hit writes nothing. Linux updates it at most once a day (relatime). On a disk that is mounted with
+noatime the time of the build counts.
 
-Nobody is disturbed. A build is renamed away under its slot's lock, in one step, before its files
-are deleted; what is being built is left alone, and who has loaded a library keeps it. Symlinks are
-never followed.
+Running programs are not affected. A build is renamed under the lock of its slot, in one step,
+before its files are deleted. A slot in which a process builds is left alone, and a process that has
+loaded a library keeps it. Symlinks are never followed.
 """
 
 import collections
@@ -27,20 +27,19 @@ from _jit_loader.report.quantities import count, format_size, parse_size
 from _jit_loader.report.variants import parse, variant_of
 
 DEFAULT_LIMIT = "5GB"
-FAILED = "failed"  # the folder of the last build in a slot that failed
-# What a process writes for a moment is a leftover of a killed one when it is this old.
-LEFTOVER_SECONDS = 3600
+FAILED = "failed"  # the folder of the last failed build of a slot
+LEFTOVER_SECONDS = 3600  # a temporary file or folder of this age is from a process that was killed
 
 
 class Removed:
-    """What was removed: builds, and bytes of the disk; busy: slots in which somebody builds."""
+    """Counts the removed builds and bytes; busy: the slots in which another process builds."""
 
     def __init__(self):
         self.builds, self.size, self.busy = 0, 0, []
 
 
 class Usage:
-    """The bytes below a folder. Builds share objects by hard links, each of which counts once."""
+    """The bytes below a folder. Builds share objects by hard links: each object counts once."""
 
     def __init__(self, folder):
         self.size = 0
@@ -51,7 +50,7 @@ class Usage:
             self._links[status.st_ino] += 1
 
     def subtract(self, statuses):
-        """Takes files away; returns the bytes of those that nothing else links to."""
+        """Subtracts deleted files, and returns the bytes of those without another hard link."""
         freed = 0
         for status in statuses:
             self._links[status.st_ino] -= 1
@@ -62,7 +61,10 @@ class Usage:
 
 
 def cache_limit():
-    """Bytes that the cache may take: $JIT_LOADER_CACHE_LIMIT, else 5 GB; None for no limit."""
+    """Returns the limit of the cache in bytes, $JIT_LOADER_CACHE_LIMIT or 5 GB; None for no limit.
+
+    Raises ValueError if the variable is not a size.
+    """
     named = os.environ.get("JIT_LOADER_CACHE_LIMIT") or DEFAULT_LIMIT
     try:
         return parse_size(named) or None
@@ -71,10 +73,10 @@ def cache_limit():
 
 
 def keep_under_limit(limit, new_build):
-    """Removes old builds until the cache is under its limit, but never the one just made."""
+    """Removes old builds until the cache is under its limit, but never the new build."""
     if limit is None:
         return
-    with contextlib.suppress(OSError):  # a build that was made is not lost over this
+    with contextlib.suppress(OSError):  # the new build is usable even if this fails
         if Usage(cache_folder()).size <= limit:
             return
         removed = prune(max_size=limit, keep=new_build)
@@ -88,7 +90,7 @@ def keep_under_limit(limit, new_build):
 def prune(max_size=None, max_age=None, keep=None):
     """Removes builds not used for max_age seconds, and others while the cache exceeds max_size.
 
-    keep: the folder of a build that stays.
+    keep: the folder of a build that is not removed. Returns a Removed.
     """
     removed = Removed()
     _remove_leftovers()
@@ -106,11 +108,14 @@ def prune(max_size=None, max_age=None, keep=None):
 
 
 def clean(titles=None):
-    """Removes all builds, of these titles or of all; then all that the cache keeps for them."""
+    """Removes the builds of these titles, or all of them, and the files kept for them.
+
+    Returns a Removed.
+    """
     removed = Removed()
     usage = Usage(cache_folder())
     for slot in list(slots(titles)):
-        builds = {folder: list(_files_below(folder)) for folder in _build_folders_of(slot)}
+        builds = {folder: list(_files_below(folder)) for folder in _subfolders(slot)}
         _remove_from_slot(slot, builds, usage, removed)
     _remove_leftovers()
     _remove_memos(usage, removed)
@@ -118,53 +123,53 @@ def clean(titles=None):
         _remove_the_rest(usage, removed)
     for folder in _subfolders(cache_folder()):
         with contextlib.suppress(OSError):
-            os.rmdir(folder.path)  # which takes an empty one only
+            os.rmdir(folder)  # only if it is empty
     return removed
 
 
 def remove_old_formats(removed):
-    """Removes the caches of older versions of the loader, which lie beside this one."""
+    """Removes the caches of older formats, which are beside this one; adds to a Removed."""
     cache = cache_folder()
-    for entry in _subfolders(os.path.dirname(cache)):
-        number = re.fullmatch(r"v(\d+)", entry.name)
-        # The folder may be a person's own, with others of such a name in it.
-        is_cache = glob.glob(os.path.join(glob.escape(entry.path), "*", "*", "lock"))
+    for folder in _subfolders(os.path.dirname(cache)):
+        number = re.fullmatch(r"v(\d+)", os.path.basename(folder))
+        # $JIT_LOADER_CACHE may be a folder with other contents; a lock shows that it is a cache.
+        is_cache = glob.glob(os.path.join(glob.escape(folder), "*", "*", "lock"))
         if number and int(number[1]) < int(FORMAT[1:]) and is_cache:
-            size = Usage(entry.path).size
+            size = Usage(folder).size
             os.makedirs(cache, mode=0o700, exist_ok=True)
-            if _remove(entry.path):
+            if _remove(folder):
                 removed.size += size
 
 
 def slots(titles=None):
     """Yields the folders of the requests in the cache, of these titles or of all.
 
-    titles: a name stands for all of its variants, too; add2[BLOCK=512] for that one.
+    A title is a name, for all of its variants, or add2[BLOCK=512], for one variant.
     """
     wanted = None if titles is None else list(map(parse, titles))
     for folder in _subfolders(cache_folder()):
-        # Every slot has a lock; memos and inline sources have none.
-        for slot in _subfolders(folder.path):
-            if os.path.lexists(os.path.join(slot.path, "lock")) and (
-                wanted is None or _is_wanted(slot.path, folder.name, wanted)
+        # Every slot has a lock; the folders of memos and inline sources have none.
+        for slot in _subfolders(folder):
+            if os.path.lexists(os.path.join(slot, "lock")) and (
+                wanted is None or _is_wanted(slot, os.path.basename(folder), wanted)
             ):
-                yield slot.path
+                yield slot
 
 
 def _is_wanted(slot, name, wanted):
-    """wanted: (name, macros) of titles."""
+    """Tells whether a slot is of one of the wanted (name, macros)."""
     defines = [macros for wanted_name, macros in wanted if wanted_name == name]
     return {} in defines or (defines and _variant_of(slot) in map(variant_of, defines))
 
 
 def _variant_of(slot):
-    """What the builds of a slot are; None where there is none that did not fail."""
-    manifests = map(read_manifest, _build_folders_of(slot))
+    """Returns the variant that the builds of a slot are; None if each of them failed."""
+    manifests = map(read_manifest, _subfolders(slot))
     return next((m["request"].get("variant", "") for m in manifests if m is not None), None)
 
 
 def count_builds():
-    """How many builds the cache holds; one that failed is none."""
+    """Returns the number of builds in the cache, without failed ones."""
     return sum(not _has_failed(folder) for folder in build_folders())
 
 
@@ -173,18 +178,18 @@ def _has_failed(folder):
 
 
 def build_folders(names=None):
-    """Yields the folders of the builds in the cache, failed ones among them."""
+    """Yields the folders of the builds in the cache, those of failed builds included."""
     for slot in slots(names):
-        yield from _build_folders_of(slot)
+        yield from _subfolders(slot)
 
 
 def size_of(folder):
-    """Bytes of a folder's files, shared or not."""
+    """Returns the bytes of a folder's files, shared ones included."""
     return sum(status.st_size for status in _files_below(folder))
 
 
 def last_used(folder):
-    """When a build was last loaded, in seconds since the epoch; of a failed one, when it failed."""
+    """Returns when a build was last loaded, in seconds since the epoch, or when it failed."""
     name = os.path.basename(os.path.dirname(os.path.dirname(folder)))
     for path in (os.path.join(folder, f"{name}.so"), os.path.join(folder, name), folder):
         with contextlib.suppress(OSError):
@@ -193,20 +198,16 @@ def last_used(folder):
     return 0.0
 
 
-def _build_folders_of(slot):
-    return [entry.path for entry in _subfolders(slot)]
-
-
 def _remove_from_slot(slot, builds, usage, removed):
-    """Removes builds of one slot, {folder: stats of its files}; and the slot, if nothing stays."""
+    """Removes builds of a slot, {folder: stats of its files}; the slot too if no build is left."""
     gone = dict(builds)
     with contextlib.suppress(FileNotFoundError), free_lock(slot) as is_free:
         if not is_free:
-            removed.busy += [slot] * (slot not in removed.busy)
+            if slot not in removed.busy:
+                removed.busy.append(slot)
             return
         removed.builds += sum(_remove(build) and not _has_failed(build) for build in builds)
-        killed = [entry.path for entry in _subfolders(slot, hidden=True)]
-        for folder in [*killed, slot]:
+        for folder in [*_subfolders(slot, hidden=True), slot]:  # hidden ones are leftovers
             if folder != slot or not _subfolders(slot):
                 gone[folder] = list(_files_below(folder))
                 _remove(folder)
@@ -215,7 +216,7 @@ def _remove_from_slot(slot, builds, usage, removed):
 
 
 def _remove(path):
-    """Renames a folder out of everybody's sight, then deletes it; False if another process did."""
+    """Renames a folder, so that no process finds it, and deletes it; False if it was gone."""
     trash = tempfile.mkdtemp(prefix=".removed-", dir=cache_folder())
     try:
         os.rename(path, os.path.join(trash, "folder"))
@@ -227,10 +228,9 @@ def _remove(path):
 
 
 def _remove_leftovers():
-    """What killed processes left beside the builds."""
-    cache = cache_folder()
-    folders = [entry.path for entry in _subfolders(cache, hidden=True)]
-    files = [path for path in _files_in(cache, *_memo_folders()) if path.endswith(".tmp")]
+    """Removes temporary files and folders, outside of slots, of processes that were killed."""
+    folders = _subfolders(cache_folder(), hidden=True)
+    files = [path for path in _files_outside_slots() if path.endswith(".tmp")]
     for path in [*folders, *files]:
         with contextlib.suppress(OSError):
             if time.time() - os.lstat(path).st_mtime > LEFTOVER_SECONDS:
@@ -238,20 +238,19 @@ def _remove_leftovers():
 
 
 def _remove_the_rest(usage, removed):
-    """What is kept for builds: memos, checker, stubs, sources of load_inline that are not new."""
-    folders = _subfolders(cache_folder())
-    for path in _files_in(cache_folder(), *(folder.path for folder in folders)):
+    """Removes memos, checker and stubs, and the sources of load_inline that are not new."""
+    for path in _files_outside_slots():
         _remove_file(path, usage, removed)
-    for entry in [entry for folder in folders for entry in _subfolders(folder.path)]:
+    for folder in [path for parent in _subfolders(cache_folder()) for path in _subfolders(parent)]:
         with contextlib.suppress(OSError):
-            if time.time() - entry.stat().st_mtime > LEFTOVER_SECONDS:
-                statuses = list(_files_below(entry.path))
-                _remove(entry.path)
+            if time.time() - os.stat(folder).st_mtime > LEFTOVER_SECONDS:
+                statuses = list(_files_below(folder))
+                _remove(folder)
                 removed.size += usage.subtract(statuses)
 
 
 def _remove_memos(usage, removed):
-    """Memos that name a library of this cache which is gone."""
+    """Removes memos that name a library of this cache that does not exist."""
     for path, memo in memos():
         is_own = memo.library.startswith(os.path.join(cache_folder(), ""))
         if is_own and not os.path.exists(memo.library):
@@ -266,27 +265,35 @@ def _remove_file(path, usage, removed):
 
 
 def memos():
-    """Yields (path, memo) of those that can be read."""
-    for path in _files_in(*_memo_folders()):
-        memo = Memo.read(path)
-        if memo is not None:
-            yield path, memo
+    """Yields (path, memo) of the memos that can be read."""
+    for path in _files_outside_slots():
+        if os.path.basename(os.path.dirname(path)) == "memos":
+            memo = Memo.read(path)
+            if memo is not None:
+                yield path, memo
 
 
-def _memo_folders():
-    return [entry.path for entry in _subfolders(cache_folder()) if entry.name == "memos"]
-
-
-def _files_in(*folders):
-    """Paths of the files that lie in folders, without symlinks."""
+def _files_outside_slots():
+    """Returns the paths of the files in the cache's folder and in its subfolders."""
+    folders = [cache_folder(), *_subfolders(cache_folder())]
     entries = [entry for folder in folders for entry in _entries(folder)]
     return [entry.path for entry in entries if entry.is_file(follow_symlinks=False)]
 
 
+def _files_below(folder):
+    """Yields the stat of every file and symlink below a folder."""
+    for entry in _entries(folder):
+        if entry.is_dir(follow_symlinks=False):
+            yield from _files_below(entry.path)
+            continue
+        with contextlib.suppress(OSError):
+            yield entry.stat(follow_symlinks=False)
+
+
 def _subfolders(folder, hidden=False):
-    """The folders in a folder, without symlinks: the hidden ones or the others."""
+    """Returns the paths of the folders in a folder, without symlinks: the hidden or the others."""
     return [
-        entry
+        entry.path
         for entry in _entries(folder)
         if entry.is_dir(follow_symlinks=False) and entry.name.startswith(".") == hidden
     ]
@@ -297,13 +304,3 @@ def _entries(folder):
         return list(os.scandir(folder))
     except OSError:
         return []
-
-
-def _files_below(folder):
-    """Yields the stat of every file below a folder; that of a symlink is its own."""
-    for entry in _entries(folder):
-        if entry.is_dir(follow_symlinks=False):
-            yield from _files_below(entry.path)
-            continue
-        with contextlib.suppress(OSError):
-            yield entry.stat(follow_symlinks=False)

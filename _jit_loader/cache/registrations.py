@@ -1,12 +1,12 @@
-"""What a process takes only once: operators of TORCH_LIBRARY and classes of pybind11."""
+"""Registrations that a process takes only once: operators and classes of an extension."""
 
 import functools
 import os
 
 from _jit_loader.report.errors import LoadError
 
-# The constructor of torch::Library, which TORCH_LIBRARY and its like call; what its elder,
-# torch::RegisterOperators, calls; and torch::class_ outside of TORCH_LIBRARY.
+# The functions that TORCH_LIBRARY and related macros, the older torch::RegisterOperators, and
+# torch::class_ outside of TORCH_LIBRARY call.
 REGISTRATIONS = {
     b"_ZN5torch7LibraryC": "operators (TORCH_LIBRARY)",
     b"_ZN3c1017RegisterOperators": "operators (torch::RegisterOperators)",
@@ -15,37 +15,37 @@ REGISTRATIONS = {
 
 
 class RestartNeeded(RuntimeError):
-    """The new version can only be used by another process."""
+    """The new version of an extension can only be used after a restart of Python."""
 
 
 class ClassNeedsRestart(LoadError, RestartNeeded):
-    """The same, where the new version does not load here."""
+    """The new version does not load in this process, because it registers a class again."""
 
 
 def refuse_second_registration(name, before, library=None):
-    """Raises RestartNeeded where a second registration would end the process.
+    """Raises RestartNeeded if a second registration would end the process.
 
-    before: the libraries that were opened under this name. library: the one to open, which is none
-    of them; None where one is to be built first.
+    before: the libraries that were opened under this name.
+    library: the new one to open; None if it has to be built first.
     """
-    registered = dict.fromkeys(what for path in before for what in _has_registered(path))
+    registered = dict.fromkeys(kind for path in before for kind in _has_registered(path))
     if not registered:
         return
     if library is None or _registrations(_file_bytes(library)):
         raise RestartNeeded(
             f"{name} registers {' and '.join(registered)}, which PyTorch takes only once in a "
             "process, and it has changed since it was loaded here. Restart Python to use the new "
-            "version; until then the old one stays in force"
+            "version; until then the old version stays active"
         )
 
 
 def explain_second_class(name, error):
-    """Raises ClassNeedsRestart where a changed extension registers a class that the old one has."""
+    """Raises ClassNeedsRestart if an error says that a class is registered a second time."""
     if "is already registered" in str(error):
         raise ClassNeedsRestart(
             f"{name} makes Python classes (py::class_), which pybind11 takes only once in a "
             f"process, and it has changed since it was loaded here ({error}). Restart Python to "
-            "use the new version; until then the old one stays in force. To reload such a class "
+            "use the new version; until then the old version stays active. To reload such a class "
             "without a restart, give py::class_ the argument py::module_local()"
         ) from error
 
@@ -56,8 +56,8 @@ def _has_registered(library):
 
 
 def _registrations(content):
-    """What a library registers, in the words of a message."""
-    return [what for symbol, what in REGISTRATIONS.items() if symbol in content]
+    """Returns the kinds of registrations in a library, in the words of a message."""
+    return [kind for symbol, kind in REGISTRATIONS.items() if symbol in content]
 
 
 def _file_bytes(path):
@@ -66,7 +66,7 @@ def _file_bytes(path):
 
 
 def _loaded_bytes(library):
-    """What this process has mapped of a library, whose file may have been deleted since."""
+    """Returns the mapped bytes of a loaded library, whose file may have been deleted."""
     library = os.path.realpath(library)  # the cache may be behind a symlink
     found = []
     with open("/proc/self/maps") as maps, open("/proc/self/mem", "rb") as memory:

@@ -1,4 +1,4 @@
-"""Where builds are kept, and which of them fits the files as they are now.
+"""Finds the build in the cache that fits the files as they are now.
 
 <cache>/<name>/<request key>/      a slot: the builds of one request (sources, flags, tools)
     <build key>/                   one build, published complete and never changed
@@ -6,7 +6,7 @@
     failed/                        the last failed build: its log, and the objects that compiled
     build_ninja.json               the build.ninja that PyTorch wrote (build/pytorch)
     lock
-<cache>/memos/<question>           the stats of all files that an answer depends on (memo.py)
+<cache>/memos/<question>           the stats of all files that a build depends on (memo.py)
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from _jit_loader.cache.memo import UNSETTLED, Memo, is_settled, stamp
 
 MANIFEST = "manifest.json"
 # A copy of the manifest's rows for the user's own files. A manifest with PyTorch's headers takes
-# 5 ms to read, and most builds that do not fit differ in a file of the user's.
+# 5 ms to read, and most builds that do not fit differ in one of the user's files.
 OWN_FILES = "own.json"
 
 
@@ -51,9 +51,10 @@ class Slot:
         self._rejected = set()  # (path, inode) of builds that did not fit
 
     def look(self, programs, contents):
-        """Returns the build that fits the files as they are, or None. Needs no write and no tool.
+        """Returns the build that fits the files as they are, or None.
 
-        A build that did not fit an earlier look is not tried again.
+        It runs no tool, and works in a read-only cache. A build that did not fit the last time is
+        not tried again.
         """
         for entry in self._build_folders():
             if (entry.path, entry.inode()) in self._rejected:
@@ -72,27 +73,27 @@ class Slot:
         return None
 
     def answer(self):
-        """Returns a stamp of the memo, None without one: it changes when somebody answers."""
+        """Returns the stamp of the memo, or None. It changes when a process finds or builds one."""
         return stamp(self._memo_path)
 
     def known(self):
-        """Returns {path: (stamp, digest)} of the last answer, or of the newest one in the cache.
+        """Returns {path: (stamp, digest)} of this slot's memo, or of the newest one in the cache.
 
-        PyTorch's headers and the compilers are the same for all extensions. To hash nvcc's programs
-        takes 0.8 s.
+        PyTorch's headers and the compilers are the same for all extensions. Hashing nvcc's
+        programs takes 0.8 s.
         """
         memo = Memo.read(self._memo_path) or Memo.read(_newest_memo())
         return memo.known() if memo is not None else {}
 
     def manifests(self):
-        """Yields (Build, manifest) of the published builds, our own first, the newest first."""
+        """Yields (Build, manifest) of the published builds: our own cache first, newest first."""
         for entry in self._build_folders():
             manifest = read_manifest(entry.path)
             if manifest is not None:
                 yield Build(entry.path, self.request), manifest
 
     def last_manifest(self):
-        """Returns the manifest of the build that the last look found, else of the newest build."""
+        """Returns the manifest of the build that was found last, or of the newest build."""
         memo = Memo.read(self._memo_path)
         if memo is not None and os.path.dirname(os.path.dirname(memo.library)) == self.folder:
             last = read_manifest(os.path.dirname(memo.library))
@@ -101,7 +102,7 @@ class Slot:
         return next((manifest for _, manifest in self.manifests()), None)
 
     def remember(self, programs, build, manifest, contents):
-        """Writes the memo that stands for this build's inputs, if the cache can be written."""
+        """Writes the memo that leads to this build, if the cache can be written."""
         if shadowing(manifest, self.request.roots):
             return
         absolute = self.request.roots.absolute
@@ -117,17 +118,17 @@ class Slot:
             ),
             [(build.library, manifest["library"])],
         ):
-            # Not read again: if the file has changed since, its stat differs at the next look.
+            # The file is not read again. If it has changed since, its stat differs next time.
             file_stamp, current = contents.last(path)
             if current != digest and (current is not None or path in own):
-                return  # changed since it was compiled: its stat must not stand for this build
+                return  # changed since it was compiled: its stat must not lead to this build
             entries.append((path, file_stamp, current))
         folders = map(absolute, manifest["absent"])
         stamps = {**self._looked_at, **{folder: stamp(folder) for folder in folders}}
         for path, file_stamp in stamps.items():
             entries.append((path, file_stamp if is_settled(file_stamp) else UNSETTLED, None))
         memo = Memo.of(build.library, self.request.with_cuda, entries)
-        # In a read-only cache the next look reads the contents again.
+        # Without a memo, as in a read-only cache, the next process reads the contents again.
         with contextlib.suppress(OSError):
             os.makedirs(os.path.dirname(self._memo_path), mode=0o700, exist_ok=True)
             write_whole(self._memo_path, memo.to_bytes())
@@ -150,15 +151,15 @@ def _newest_memo():
 
 
 def fits(manifest, roots, programs, contents):
-    """Whether nothing that matters has changed since the build."""
+    """Returns whether no relevant file has changed since the build."""
     return next(differences(manifest, roots, programs, contents), None) is None
 
 
 def differences(manifest, roots, programs, contents):
-    """Yields (kind, path) for what has changed since the build, the user's own files first.
+    """Yields (kind, path) for each change since the build, the user's own files first.
 
-    A tool or system file that is not on this machine is passed over: a build works without the
-    compiler that made it. One that is there and different is a change.
+    A tool or system file that does not exist here is no change: a build works without the compiler
+    that made it. One that exists and differs is a change.
     """
     yield from own_differences(manifest, roots, contents)
     own = manifest["own"]
@@ -176,7 +177,7 @@ def differences(manifest, roots, programs, contents):
 
 
 def own_differences(manifest, roots, contents):
-    """Yields (kind, path) for those of the user's own files that are missing or have changed."""
+    """Yields (kind, path) for each of the user's own files that is missing or has changed."""
     for path in manifest["own"]:
         current = contents.digest(roots.absolute(path))
         if current != manifest["files"][path]:
@@ -184,7 +185,7 @@ def own_differences(manifest, roots, contents):
 
 
 def shadowing(manifest, roots):
-    """Files that were absent at the build and would now be found in place of one that it read."""
+    """Returns the files that were absent at the build and would now be read instead of others."""
     found = []
     for folder, names in manifest["absent"].items():
         try:
@@ -198,13 +199,13 @@ def shadowing(manifest, roots):
 
 
 def _has_appeared(path):
-    """Whether there is now what was absent: with a slash at the end, no folder but a file.
+    """Returns whether a path exists that was absent; with a slash at the end, whether as a file.
 
-    A link that leads nowhere is none.
+    A dangling symlink does not exist.
     """
     return os.path.isfile(path.rstrip("/")) if path.endswith("/") else os.path.exists(path)
 
 
 def read_manifest(folder):
-    """The manifest of the build in a folder; None where there is none that is whole."""
+    """Returns the manifest of the build in a folder; None if it is missing or damaged."""
     return read_checked(os.path.join(folder, MANIFEST))

@@ -1,4 +1,4 @@
-"""A build that is killed or interrupted leaves no compiler at work and nothing to clean."""
+"""A build that is killed or interrupted leaves no running compiler and nothing to clean."""
 
 import gc
 import multiprocessing
@@ -22,7 +22,7 @@ fork = multiprocessing.get_context("fork")
 
 def _start(function):
     def run():
-        # Python forgets a KeyboardInterrupt that is raised in one of these; hypothesis has one.
+        # Python drops a KeyboardInterrupt that a callback raises; hypothesis has such a callback.
         gc.callbacks.clear()
         function()
 
@@ -32,7 +32,7 @@ def _start(function):
 
 
 def _die_at_operation(tiny, number):
-    """Loads, and dies just before the given operation on a file of the cache."""
+    """Loads, and dies immediately before the given operation on a file of the cache."""
     count = 0
     lock = threading.Lock()
 
@@ -53,7 +53,7 @@ def _die_at_operation(tiny, number):
 
 
 def test_killed_before_any_change_to_the_cache(tiny, in_process):
-    """Every fifth of about 70 operations; each value differs, so that each has to be built."""
+    """Every fifth of about 70 operations. Each value differs, so that each try has to build."""
     survived = False
     number = 1
     while not survived:
@@ -86,7 +86,7 @@ def test_killed_right_after_it_has_started_a_program(tiny, wait_for, monkeypatch
     popen = subprocess.Popen
 
     def start_and_die(command, **options):
-        if "start_new_session" in options:  # ninja, or what watches it
+        if "start_new_session" in options:  # ninja, or its watcher
             popen(command, **options)
             os.kill(os.getpid(), signal.SIGKILL)
         return popen(command, **options)
@@ -113,7 +113,7 @@ def test_waiting_process_takes_over_from_a_killed_builder(tiny, wait_for):
 
 
 def test_ninja_that_is_killed(tiny, wait_for, in_process):
-    """As by the kernel, where memory runs out."""
+    """The kernel does this if memory runs out."""
     begun = tiny.slow_down(60)
 
     def load_and_kill_ninja():
@@ -154,8 +154,8 @@ def test_interrupt_stops_the_compilers_and_the_next_call_works(tiny, wait_for, s
     assert process.exitcode == 7
 
 
-def test_interrupt_that_another_thread_takes(tiny, wait_for):
-    """No system call of the main thread is interrupted by it."""
+def test_interrupt_that_another_thread_receives(tiny, wait_for):
+    """It interrupts no system call of the main thread."""
     begun = tiny.slow_down(60)
 
     def interrupted():

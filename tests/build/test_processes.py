@@ -1,5 +1,6 @@
 """Many processes and threads on one cache; processes that die at any moment."""
 
+import fcntl
 import gc
 import multiprocessing
 import os
@@ -22,7 +23,7 @@ from _jit_loader.system.processes import run
 fork = multiprocessing.get_context("fork")
 
 
-def _load_and_tell(tiny, start, queue):
+def _load_and_put(tiny, start, queue):
     start.wait()
     try:
         queue.put(tiny.value())
@@ -33,7 +34,7 @@ def _load_and_tell(tiny, start, queue):
 def _in_processes(tiny, count):
     start, queue = fork.Event(), fork.Queue()
     processes = [
-        fork.Process(target=_load_and_tell, args=(tiny, start, queue)) for _ in range(count)
+        fork.Process(target=_load_and_put, args=(tiny, start, queue)) for _ in range(count)
     ]
     for process in processes:
         process.start()
@@ -76,7 +77,7 @@ def test_threads_compile_once(tiny):
     assert tiny.compiled() == ["module.cpp", "other.cpp"]
 
 
-def test_waiting_process_says_for_whom_it_waits(tiny, wait_for, monkeypatch, capfd):
+def test_waiting_process_names_the_builder(tiny, wait_for, monkeypatch, capfd):
     monkeypatch.setenv("JIT_LOADER_QUIET", "0")
     begun = tiny.slow_down(1)
     builder = fork.Process(target=tiny.load)
@@ -96,7 +97,7 @@ def test_waiting_process_says_for_whom_it_waits(tiny, wait_for, monkeypatch, cap
 def test_waiting_process_takes_the_answer_while_the_lock_is_held(
     tiny, wait_for, tmp_path, monkeypatch, capfd
 ):
-    """As it may be for long by others that waited."""
+    """Other waiting processes may hold the lock for long."""
     monkeypatch.setenv("JIT_LOADER_QUIET", "0")
     tiny.load()
     build = Path(jit_loader.loaded("tiny").path).parent
@@ -134,7 +135,7 @@ def test_waiter_with_another_source_does_not_get_the_builders_module(tiny, wait_
     builder.join()
 
 
-def test_lock_is_let_go_where_a_child_was_forked_during_the_build(tiny, wait_for):
+def test_lock_is_released_if_a_child_was_forked_during_the_build(tiny, wait_for):
     begun = tiny.slow_down(1)
     builder = threading.Thread(target=tiny.load)
     builder.start()
@@ -170,20 +171,48 @@ def test_lock_of_a_killed_builder_is_free_while_its_child_lives(tiny, wait_for):
         later = fork.Process(target=tiny.load)
         later.start()
         later.join(60)
-        assert later.exitcode == 0, "it waits for as long as the child lives"
+        assert later.exitcode == 0, "it waits until the child ends"
     finally:
         later.kill()
         os.kill(child, signal.SIGKILL)
 
 
+def test_fork_does_not_wait_for_a_lock_on_a_slow_file_server(tmp_path, monkeypatch):
+    """A library that drains its own locking before each fork makes the fork wait."""
+    waiting, forked, in_time = threading.Event(), threading.Event(), []
+    flock = fcntl.flock
+
+    def slow(descriptor, operation):
+        if operation & fcntl.LOCK_EX:
+            waiting.set()
+            in_time.append(forked.wait(10))
+        return flock(descriptor, operation)
+
+    def take_lock():
+        with build_lock(str(tmp_path), "tiny"):
+            pass
+
+    monkeypatch.setattr(fcntl, "flock", slow)
+    thread = threading.Thread(target=take_lock)
+    thread.start()
+    waiting.wait()
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0)
+    forked.set()
+    assert os.waitpid(pid, 0)[1] == 0
+    thread.join()
+    assert in_time == [True]
+
+
 def test_program_is_started_while_a_child_is_forked(monkeypatch):
-    """The child has no end of the pipes from which is read what the program prints."""
+    """The child inherits no end of the pipes through which the output is read."""
     begun = threading.Event()
     execute_child = subprocess.Popen._execute_child
 
     def slow(*arguments):
         begun.set()
-        time.sleep(0.5)  # the pipes are made
+        time.sleep(0.5)  # the pipes exist
         execute_child(*arguments)
 
     monkeypatch.setattr(subprocess.Popen, "_execute_child", slow)
@@ -202,7 +231,7 @@ def test_program_is_started_while_a_child_is_forked(monkeypatch):
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_signal_while_a_fork_waits_for_a_program_to_be_started(monkeypatch):
-    """Python ignores what its handler raises there, and forks: the child can start programs."""
+    """Python ignores an exception of the handler there, and forks. The child can start programs."""
     held, go_on = threading.Event(), threading.Event()
 
     def hold():
@@ -230,7 +259,7 @@ def test_signal_while_a_fork_waits_for_a_program_to_be_started(monkeypatch):
 
 
 def test_fork_during_a_build(tiny, wait_for, in_process):
-    """The child builds, too: it has none of the threads that held its locks."""
+    """The child can build, although it has none of the threads that held locks."""
     begun = tiny.slow_down(1)
     builder = threading.Thread(target=tiny.load)
     builder.start()

@@ -1,4 +1,4 @@
-"""Cold start of a job: many ranks, on one node or two, with nothing built."""
+"""Cold start of a job: many ranks, on one node or two, with an empty cache."""
 
 import functools
 import json
@@ -10,14 +10,14 @@ import pytest
 RANK = Path(__file__).parents[1] / "support" / "rank.py"
 BOTH = ["module.cpp", "other.cpp"]
 
-CACHE_OF_ITS_OWN = 'os.environ["JIT_LOADER_CACHE"] += f"/node{node}"'
-# Another processor, and so another machine.
-ANOTHER_PROCESSOR = """
+CACHE_PER_NODE = 'os.environ["JIT_LOADER_CACHE"] += f"/node{node}"'
+# The nodes have different processors.
+TWO_PROCESSORS = """
 from _jit_loader.key import machine, question, request
 request.processor = lambda: [f"flags: those of node {node}"]
 question._boot = lambda: f"boot of node {node}"
 """
-# As on some network file systems; each node's folder for temporary files is its own.
+# Some network file systems have no locks. Each node has a private folder for temporary files.
 NO_LOCKS_IN_THE_CACHE = """
 import errno, fcntl
 os.environ["TMPDIR"] += f"/node{node}"
@@ -32,7 +32,7 @@ fcntl.flock = flock_of_local_files
 
 @pytest.fixture
 def job(tiny, tmp_path):
-    """job(launch, preparation, flag): what each rank tells, and the finished launcher."""
+    """job(launch, preparation, flag) returns the results of the ranks, and the launcher."""
 
     def run(launch, preparation="", flag="-O0"):
         folder = Path(tempfile.mkdtemp(dir=tmp_path))
@@ -60,7 +60,7 @@ def test_ranks_compile_once(tiny, job, torchrun, ranks):
 
 @pytest.mark.parametrize("ranks", [2, 8])
 def test_every_rank_gets_the_compile_error_and_the_job_fails(tiny, job, python, eight, ranks):
-    """With two by torchrun's own command line."""
+    """Two ranks are launched by the command line of torchrun itself."""
     tiny.write("other.cpp", "int a = ;\n")
     tiny.slow_down(1)
     command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
@@ -74,7 +74,7 @@ def test_every_rank_gets_the_compile_error_and_the_job_fails(tiny, job, python, 
 
 
 def test_a_cache_for_each_node_compiles_once_a_node(tiny, job, eight):
-    results, finished = job(eight, CACHE_OF_ITS_OWN)
+    results, finished = job(eight, CACHE_PER_NODE)
     assert [result["value"] for result in results] == [101] * 8, finished.stderr
     assert tiny.compiled() == sorted(2 * BOTH)
 
@@ -90,7 +90,7 @@ def test_a_shared_cache_without_locks_compiles_at_most_once_a_node(tiny, job, ei
 
 def test_nodes_with_different_processors_never_share_native_code(tiny, job, eight):
     for compiled in (sorted(2 * BOTH), []):
-        results, finished = job(eight, ANOTHER_PROCESSOR, "-march=native")
+        results, finished = job(eight, TWO_PROCESSORS, "-march=native")
         libraries = [result["library"] for result in results]
         assert set(libraries[:4]).isdisjoint(libraries[4:]), finished.stderr
         assert len(set(libraries)) == 2

@@ -1,9 +1,10 @@
-"""Whatever has happened to the files of the cache, the next run gives the right value."""
+"""After any damage to the files of the cache, the next run gives the right value."""
 
 import errno
 import fcntl
 import multiprocessing
 import os
+import re
 import shutil
 import tempfile
 import time
@@ -16,7 +17,7 @@ from _jit_loader import loaded
 from _jit_loader.build import build, job
 from _jit_loader.build import compile as compiling
 from _jit_loader.build import publish as publishing
-from _jit_loader.cache import lock
+from _jit_loader.cache import lock, pruning
 
 fork = multiprocessing.get_context("fork")
 
@@ -29,7 +30,7 @@ DAMAGES = {
 
 
 def _fill(tiny, in_process):
-    """A cache with a good build, a failed one and all else that there may be."""
+    """Makes a cache with a good build, a failed build and all other files; returns their paths."""
     good = (tiny.folder / "other.cpp").read_text()
     tiny.write("other.cpp", "int a = ;\n")
     assert isinstance(in_process(tiny.value), jit_loader.CompileError)
@@ -43,14 +44,14 @@ def _fill(tiny, in_process):
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_each_file_of_the_cache(tiny, in_process, damage):
-    """In place, as a crash of the machine or of a disk leaves it."""
+    """Damages files in place, as a crash of the machine or a faulty disk does."""
     files = _fill(tiny, in_process)
     assert len(files) > 10
     for path in files:
         if path.exists():
             path.write_bytes(DAMAGES[damage](path.read_bytes()))
         assert in_process(tiny.value) == 101, path.name
-    # Each damaged again, and an edit, for which the objects and records are looked at.
+    # Damages each again. The edit makes the next build read the objects and their records.
     for path in files:
         if path.exists():
             path.write_bytes(DAMAGES[damage](path.read_bytes()))
@@ -60,7 +61,7 @@ def test_each_file_of_the_cache(tiny, in_process, damage):
     assert "other.cpp:1: error: " in str(in_process(tiny.value))
 
 
-def test_each_file_of_the_cache_is_missed(tiny, in_process):
+def test_each_file_of_the_cache_is_deleted(tiny, in_process):
     for path in _fill(tiny, in_process):
         if path.exists():
             path.unlink()
@@ -68,7 +69,7 @@ def test_each_file_of_the_cache_is_missed(tiny, in_process):
 
 
 def test_damaged_lock_of_a_working_builder(tiny, wait_for, monkeypatch, capfd):
-    """What it says is only for people."""
+    """Its content is only for the message of those that wait."""
     monkeypatch.setenv("JIT_LOADER_QUIET", "0")
     begun = tiny.slow_down(1)
     builder = fork.Process(target=tiny.load)
@@ -95,7 +96,7 @@ def test_cache_that_another_process_deletes_and_builds_in(tiny, monkeypatch, in_
 
 
 def test_file_system_without_locks(tiny, wait_for, monkeypatch):
-    """Each builds, none disturbs the others, and one of the builds stays."""
+    """Each process builds, none affects the others, and one build is published."""
 
     def no_locks(descriptor, operation):
         raise OSError(errno.ENOLCK, "No locks available")
@@ -116,8 +117,34 @@ def test_file_system_without_locks(tiny, wait_for, monkeypatch):
     assert not list((tiny.folder.parent / "cache").rglob(".building-*"))
 
 
+@pytest.fixture(params=["folder", "symlink"])
+def not_a_lock(request, tiny):
+    """A slot whose lock is a folder or a dangling symlink: (path, which of them)."""
+    tiny.load()
+    path = tiny.lock_path()
+    path.unlink()
+    path.mkdir() if request.param == "folder" else path.symlink_to("nowhere")
+    tiny.write("value.h", "#define VALUE 2\n")
+    return path, request.param
+
+
+def test_lock_that_is_no_file(tiny, not_a_lock):
+    path, kind = not_a_lock
+    with pytest.raises(OSError, match=f"^{re.escape(str(path))} is a {kind}, ") as raised:
+        tiny.load()
+    assert str(raised.value).endswith(f". Delete the {kind}, then load again")
+    path.rmdir() if kind == "folder" else path.unlink()
+    assert tiny.value() == 102
+
+
+def test_clean_heals_a_lock_that_is_no_file(tiny, not_a_lock):
+    removed = pruning.clean()
+    assert removed.busy == []
+    assert tiny.value() == 102
+
+
 @pytest.mark.parametrize("how", ["writable by others", "a link", "a file"])
-def test_folder_for_locks_that_is_not_ours_alone_is_not_used(how, tmp_path, monkeypatch):
+def test_folder_for_locks_that_another_user_may_write_to_is_not_used(how, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
     folder = tmp_path / f"jit_loader-{os.geteuid()}"
     path = lock._lock_path_on_this_machine("/shared/lock")
@@ -131,8 +158,8 @@ def test_folder_for_locks_that_is_not_ours_alone_is_not_used(how, tmp_path, monk
     assert lock._lock_path_on_this_machine("/shared/lock") is None
 
 
-def test_who_waits_long_looks_more_seldom(tmp_path, monkeypatch):
-    """Each look is a request to the file server of a shared cache."""
+def test_long_wait_polls_less_often(tmp_path, monkeypatch):
+    """Each poll is a request to the file server of a shared cache."""
     now, pauses = [0.0], []
 
     def sleep(seconds):
@@ -150,7 +177,7 @@ def test_who_waits_long_looks_more_seldom(tmp_path, monkeypatch):
     assert pauses == sorted(pauses)
 
 
-def test_who_builds_without_a_lock_is_no_leftover_to_prune(tmp_path, monkeypatch):
+def test_build_without_a_lock_is_not_pruned(tmp_path, monkeypatch):
     path = lock._lock_path(tmp_path)
     monkeypatch.setattr(lock, "_try_to_lock", lambda descriptor: None)
     monkeypatch.setattr(lock, "_lock_path_on_this_machine", lambda path: None)
@@ -164,7 +191,7 @@ def test_who_builds_without_a_lock_is_no_leftover_to_prune(tmp_path, monkeypatch
 
 
 def test_leftovers_where_there_are_no_locks(tiny, monkeypatch):
-    """Nobody knows whether their process lives: a day is enough for any."""
+    """Their process may live. A day is enough time for any build."""
     tiny.load()
     monkeypatch.setattr(lock, "_try_to_lock", lambda descriptor: None)
     slot = tiny.lock_path().parent
@@ -177,7 +204,7 @@ def test_leftovers_where_there_are_no_locks(tiny, monkeypatch):
 
 
 def test_private_folder_of_another_machine_is_no_leftover(tiny):
-    """As where a network file system is mounted with locks that hold on each machine alone."""
+    """A network file system may be mounted with locks that hold on one machine only."""
     tiny.load()
     slot = tiny.lock_path().parent
     (slot / ".building-another.machine-x").mkdir()
@@ -188,7 +215,7 @@ def test_private_folder_of_another_machine_is_no_leftover(tiny):
 
 
 def test_stale_handle_of_the_lock(tiny, monkeypatch):
-    """As NFS has them when another machine has replaced the file."""
+    """NFS has stale handles after another machine has replaced the file."""
     real, left = fcntl.flock, [2]
 
     def stale(descriptor, operation):
@@ -201,8 +228,8 @@ def test_stale_handle_of_the_lock(tiny, monkeypatch):
     assert tiny.value() == 101
 
 
-def test_lock_that_is_deleted_while_one_waits_for_it(tiny, wait_for, monkeypatch):
-    """Two locks of one name: who gets the old one has to look for the new one."""
+def test_lock_that_is_deleted_during_the_wait(tiny, wait_for, monkeypatch):
+    """A process that gets the lock of a deleted file has to take that of the new file."""
     begun = tiny.slow_down(1)
     builder = fork.Process(target=tiny.load)
     builder.start()
@@ -221,14 +248,14 @@ def test_lock_that_is_deleted_while_one_waits_for_it(tiny, wait_for, monkeypatch
     monkeypatch.setattr(lock, "_try_to_lock", replaced)
     with lock.build_lock(str(path.parent), "tiny"):
         other = os.open(path, os.O_RDWR)
-        assert real(other) is False, "the file that is there now is locked"
+        assert real(other) is False, "the new file is locked"
         os.close(other)
     builder.join()
 
 
 @pytest.mark.parametrize("number", [errno.ENOTEMPTY, errno.ENOENT, errno.ESTALE])
 def test_loser_of_the_rename_takes_the_winners_build(tiny, monkeypatch, in_process, number):
-    """ENOENT, ESTALE: NFS sent the answer twice, and the first, which was 'done', was lost."""
+    """ENOENT, ESTALE: NFS lost the first answer, which was success, and repeated the request."""
     real = os.rename
 
     def lose(source, target):
@@ -261,7 +288,7 @@ def test_compiler_that_vanishes_midway(tiny, monkeypatch, step):
 
 
 def test_interrupted_publication(tiny, monkeypatch):
-    """The module was imported, and then the disk failed."""
+    """The disk fails after the module was imported."""
 
     def fail(*arguments):
         raise OSError(errno.EIO, "Input/output error")

@@ -1,4 +1,4 @@
-"""Memos: which changes of files they see."""
+"""Memos: the changes of files that they detect."""
 
 import marshal
 import os
@@ -39,7 +39,7 @@ def test_each_change_is_seen(files, which):
     assert not before.is_unchanged(), "another size"
     path.write_text(text)
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
-    assert not before.is_unchanged(), "written in between, its mtime put back"
+    assert not before.is_unchanged(), "written in between, with the old mtime"
     before = memo(files)
     path.unlink()
     assert not before.is_unchanged(), "removed"
@@ -79,8 +79,8 @@ def test_unusual_names(tmp_path, name):
 
 @pytest.mark.parametrize("part", ["header", "paths", "stamps", "digests", "end"])
 @pytest.mark.parametrize("damage", ["flipped", "zeroed", "cut"])
-def test_damaged_memo_says_nothing_wrong(files, tmp_path, part, damage):
-    """Whatever is damaged, it is not a hit, or all that it says of the files is still so."""
+def test_damaged_memo_gives_no_wrong_answer(files, tmp_path, part, damage):
+    """A damaged memo is no hit, or each digest in it is right."""
     path = tmp_path / "memo"
     whole = memo(files).to_bytes()
     digests = 16 * len(files)
@@ -108,14 +108,14 @@ def test_damaged_memo_says_nothing_wrong(files, tmp_path, part, damage):
 
 
 def test_root_folder():
-    """In which a header would appear that is looked for in /nowhere/include."""
+    """A header that is searched in /nowhere/include would appear there."""
     root = Memo.of("/cache/library.so", True, [("/", stamp("/"), None)])
     assert list(root.paths()) == ["/"]
     assert root.is_unchanged()
 
 
 def test_name_that_is_lost_is_a_change(files, tmp_path):
-    """What follows the head of a memo is unchecked: it must not stand for fewer files."""
+    """The columns of a memo are not checked: damaged ones must not name fewer files."""
     path = tmp_path / "memo"
     whole = memo(files[:2]).to_bytes()
     name = f"{files[1].name}\0".encode()
@@ -125,7 +125,7 @@ def test_name_that_is_lost_is_a_change(files, tmp_path):
 
 
 def test_memo_of_an_older_version_is_none(tmp_path):
-    """It was the checksum of all that followed, and that."""
+    """The format was a checksum of the rest, then the rest."""
     body = marshal.dumps(("library", [1, 2, 3]))
     path = tmp_path / "memo"
     path.write_bytes(_checksum(body) + body)
@@ -134,9 +134,9 @@ def test_memo_of_an_older_version_is_none(tmp_path):
 
 @pytest.mark.parametrize(
     ("ahead_seconds", "settled"),
-    [(-10, True), (0, False), (5, False), (24 * 3600, True)],  # 5: of a file server's clock
+    [(-10, True), (0, False), (5, False), (24 * 3600, True)],  # 5: a file server with another clock
 )
-def test_when_a_stat_stands_for_the_content(ahead_seconds, settled):
+def test_when_a_stat_proves_the_content(ahead_seconds, settled):
     now = time.time_ns()
     changed = now - 10_000_000_000
     assert is_settled((1, now + ahead_seconds * 1_000_000_000, changed, 1)) == settled

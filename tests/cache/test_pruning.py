@@ -1,4 +1,4 @@
-"""The cache keeps to its limit, and nobody who loads or builds notices what leaves it."""
+"""The cache stays under its limit, and removals affect no process that loads or builds."""
 
 import multiprocessing
 import os
@@ -24,7 +24,7 @@ def build(tiny, value):
 
 
 def use_at(folder, seconds):
-    """Makes a build's library as old as that, and its last use too."""
+    """Sets the times of the last change and the last use of a build."""
     os.utime(Path(folder) / "tiny.so", (seconds, seconds))
 
 
@@ -39,7 +39,7 @@ def test_limit_removes_the_oldest_when_something_is_built(tiny, monkeypatch):
     assert pruning.Usage(cache_folder()).size <= size
 
 
-def test_build_just_made_stays_whatever_the_limit(tiny, monkeypatch):
+def test_new_build_stays_under_any_limit(tiny, monkeypatch):
     old = build(tiny, 1)[1]
     monkeypatch.setenv("JIT_LOADER_CACHE_LIMIT", "1B")
     new = build(tiny, 2)[1]
@@ -67,7 +67,7 @@ def test_hit_removes_nothing(tiny, monkeypatch):
     assert all(map(os.path.exists, folders))
 
 
-def test_what_was_removed_is_said(tiny, monkeypatch, capfd):
+def test_removal_is_reported(tiny, monkeypatch, capfd):
     build(tiny, 1)
     monkeypatch.setenv("JIT_LOADER_CACHE_LIMIT", "1B")
     monkeypatch.setenv("JIT_LOADER_QUIET", "0")
@@ -88,7 +88,7 @@ def test_last_used_counts_not_created(tiny):
 
 
 def test_loading_is_using(tiny):
-    """What the file system has to do for it: a read renews an access time that is a day old."""
+    """The file system updates an access time that is a day old when the file is read."""
     _, folder = build(tiny, 1)
     library = Path(folder) / "tiny.so"
     day = 86400
@@ -97,14 +97,14 @@ def test_loading_is_using(tiny):
     if os.stat(library).st_atime < time.time() - day:
         pytest.skip("this file system is mounted with noatime")
     os.utime(library, (time.time() - 3 * day, time.time() - 4 * day))
-    child = fork.Process(target=_load_anew, args=(tiny,))
+    child = fork.Process(target=_load_again, args=(tiny,))
     child.start()
     child.join()
     assert child.exitcode == 0
     assert time.time() - pruning.last_used(folder) < day
 
 
-def _load_anew(tiny):
+def _load_again(tiny):
     loaded._opened.clear()
     tiny.load()
 
@@ -199,7 +199,7 @@ def test_symlinks_are_not_followed(tiny, tmp_path, depth):
     assert sorted(outside.rglob("*")) == files
 
 
-def test_loaded_module_goes_on_working(tiny):
+def test_loaded_module_still_works(tiny):
     module, folder = build(tiny, 1)
     pruning.clean()
     assert not os.path.exists(folder)
@@ -220,7 +220,7 @@ def test_build_removed_between_look_and_import(tiny, monkeypatch):
     assert tiny.value() == 101
 
 
-def test_slot_in_which_somebody_builds_is_left_alone(tiny):
+def test_slot_with_a_running_build_is_left_alone(tiny):
     _, folder = build(tiny, 1)
     slot = os.path.dirname(folder)
     with lock.build_lock(slot, "tiny"):
@@ -231,7 +231,7 @@ def test_slot_in_which_somebody_builds_is_left_alone(tiny):
 
 
 def test_lock_is_that_of_the_slot_and_not_of_a_removed_one(tiny):
-    """Who waits while the slot is removed gets the lock of the new slot, as the next one does."""
+    """A process that waits while the slot is removed gets the lock of the new slot."""
     slot = os.path.dirname(build(tiny, 1)[1])
     entered, leave = threading.Event(), threading.Event()
 
@@ -281,7 +281,7 @@ def test_processes_that_load_while_others_clean(tiny):
     assert results == [{101}] * 4
 
 
-def test_what_a_killed_process_left_is_removed(tiny):
+def test_leftovers_of_a_killed_process_are_removed(tiny):
     _, folder = build(tiny, 1)
     leftovers = [Path(folder).parent / ".building-x", Path(cache_folder()) / ".removed-x"]
     for leftover in leftovers:

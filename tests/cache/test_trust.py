@@ -1,4 +1,4 @@
-"""Whose code is loaded: this user's own, and that of caches that were named as shared."""
+"""Code is loaded only from this user's cache and from caches that are named as shared."""
 
 import os
 import shutil
@@ -12,7 +12,7 @@ from _jit_loader.cache import FORMAT
 LOAD = "import sys, torch, jit_loader; jit_loader.load('tiny', sys.argv[1:])"
 
 
-def test_cache_is_for_its_owner_alone(tiny, tmp_path):
+def test_only_the_owner_may_read_the_cache(tiny, tmp_path):
     tiny.load()
     (folder,) = (tmp_path / "cache").iterdir()
     assert folder.stat().st_mode & 0o077 == 0
@@ -38,9 +38,9 @@ def test_library_that_others_can_write_is_refused(tiny, python, tmp_path):
     (library,) = folder.rglob("tiny.so")
     library.chmod(0o666)
     time.sleep(0.05)
-    tiny.load()  # notes the new ctime
+    tiny.load()  # records the new ctime
     finished = python("-c", LOAD, *tiny.sources)
-    assert finished.stderr == "", "nobody reaches it in a folder of mode 0700"
+    assert finished.stderr == "", "no other user can reach it in a folder of mode 0700"
     folder.chmod(0o755)
     said = python("-c", LOAD, *tiny.sources).stderr
     assert library.name in said
@@ -52,13 +52,13 @@ def test_cache_of_another_user_is_refused(tiny, tmp_path, monkeypatch):
     (folder,) = (tmp_path / "cache").iterdir()
     monkeypatch.setattr(os, "geteuid", lambda: folder.stat().st_uid + 1)
     if folder.stat().st_uid == 0:
-        pytest.skip("what belongs to root is trusted")
+        pytest.skip("files of root are trusted")
     tiny.write("value.h", "#define VALUE 2\n")
     with pytest.raises(PermissionError, match="belongs to user"):
         tiny.load()
 
 
-def test_shared_cache_is_looked_in_before_building(tiny, tmp_path, monkeypatch):
+def test_shared_cache_is_searched_before_a_build(tiny, tmp_path, monkeypatch):
     shared = tmp_path / "shared"
     monkeypatch.setenv("JIT_LOADER_CACHE", str(shared))
     tiny.load()
