@@ -236,6 +236,7 @@ assert os.waitpid(pid, 0)[1] == 0
     python("-c", script, check=True)
 
 
+@pytest.mark.slow
 def test_installed_loader_serves_somebody_elses_project(tmp_path):
     """`pip install .` ships the loader alone; kernels/ and bindings/ are the other project's."""
     source = tmp_path / "source"
@@ -303,6 +304,7 @@ def test_cpp_library_of_the_process_is_linked_where_the_compiler_lacks_its_name(
     assert all("libstdc++.so.6" in line for line in linked)
 
 
+@pytest.mark.slow
 def test_binding_that_defines_its_module_itself_beside_the_shared_one(tmp_path, monkeypatch):
     """module.cpp gives way to a PYBIND11_MODULE, or a plain PyInit_, of the binding."""
     monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))

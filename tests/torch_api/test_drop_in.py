@@ -209,6 +209,7 @@ def run(operators, python):
     return run_there
 
 
+@pytest.mark.slow
 def test_operators_load_once_and_a_changed_one_is_refused(operators, run):
     """A second TORCH_LIBRARY of one namespace would end the process."""
     (operators / "operators.cpp").write_text(OPERATORS)
