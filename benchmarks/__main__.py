@@ -2,9 +2,9 @@
 
     python -m benchmarks [name ...] [--quick]
 
-One that fails does not stop the others; the exit code is then 1. What a name measures on a GPU it
-measures only where there is one. `python -m benchmarks.NAME --help` says what a name measures and
-takes; `python -m benchmarks.pages` then makes docs/performance.md and the README's figures.
+One failure does not stop the others; the exit code is then 1. The GPU is measured only if there is
+one. `python -m benchmarks.NAME --help` describes a benchmark and its arguments; `python -m
+benchmarks.pages` then makes docs/performance.md and the README's figures.
 """
 
 import argparse

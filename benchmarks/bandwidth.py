@@ -4,16 +4,16 @@
 
 From 2^10 to 2^28 elements (2^24 on a CPU), forward and backward. GB/s counts each input read once
 and each output written once. Every call allocates its result, as a call in a program does. Up to
-256 MiB per call a sample goes over 8 sets of inputs: once on a CPU, where small ones come from its
-caches, and 8 times on a GPU, where that is a program's loop: the time is the host's where the host
-is the slower of the two, and what is small comes from the L2 cache. A larger call is a sample by
-itself, and on a GPU the device's time: its inputs come from memory, and the host's time is hidden.
+256 MiB per call a sample goes over 8 sets of inputs: once on a CPU, so that small inputs come from
+its caches, and 8 times on a GPU, like a program's loop: the time is the host's if the host is
+slower than the device, and small inputs come from the L2 cache. A larger call is one sample, and on
+a GPU the device's time: its inputs come from memory, and the host's time is hidden.
 
-torch.compile takes part at two large sizes, and for float32 at two small ones, which the host
-bounds: there in the mode reduce-overhead too, where a GPU runs an op without a gradient (CUDA
-graphs; call_overhead and lltm have it with gradients). The classic kernels (classic/), which are
-built by PyTorch's own load, take part for float32 on a GPU. add2's and sum_single's gradients are
-copies and views, which no kernel here computes; lltm has a benchmark of its own.
+torch.compile is measured at two large sizes, and for float32 at two small ones, which the host
+bounds; at these also in the mode reduce-overhead, for ops without a gradient on a GPU (CUDA graphs;
+call_overhead and lltm have it with gradients). The classic kernels (classic/), which PyTorch's load
+builds, are measured for float32 on a GPU. add2's and sum_single's gradients are copies and views,
+which no kernel here computes; lltm has a separate benchmark.
 """
 
 import torch
@@ -88,7 +88,7 @@ def measure(workload, device, dtype, n, rounds, quick):
 
 
 def fits(device, moved):
-    """Whether a GPU has the memory for a case's inputs, and for what each way keeps and returns."""
+    """Tells whether a GPU has the memory for a case's inputs, saved tensors and results."""
     batch, _ = batch_and_passes(device, moved)
     return device == "cpu" or 6 * batch * moved <= torch.cuda.mem_get_info()[0]
 
@@ -135,7 +135,7 @@ def main():
     )
     options = parser.parse_args()
     chosen = [w for w in WORKLOADS if w.name in options.workloads or not options.workloads]
-    # What is compiled is differentiated again and again.
+    # The compiled graph is differentiated many times.
     torch._functorch.config.donated_buffer = False
     for device in report.devices(options):
         results = []

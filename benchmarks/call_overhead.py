@@ -1,4 +1,4 @@
-"""What does a call of an op cost the host, next to PyTorch's own, on 64 floats?
+"""How much host time does a call of an op take, next to PyTorch's, on 64 floats?
 
     python -m benchmarks.call_overhead
 
@@ -42,7 +42,7 @@ def functions_of(workload, device, quick):
 
 
 def ways(workload, device, quick):
-    """{question: {name: function of no arguments}}; what stands under "torch" is compared with."""
+    """{question: {name: function of no arguments}}; the others are compared with "torch"."""
     inputs = workload.inputs(ELEMENTS, torch.float32, device)
     leaves = [x.clone().requires_grad_() for x in inputs]
     grads = [torch.ones_like(result) for result in as_tuple(workload.eager(*inputs))]

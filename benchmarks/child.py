@@ -1,4 +1,4 @@
-"""One load in a process of its own: prints the seconds that it took on top of `import torch`.
+"""One load in a new process: prints the seconds that it took after `import torch`.
 
     python -m benchmarks.child load_op             import jit_loader; load_op("add2")
     python -m benchmarks.child bindings            from bindings.add2 import add2
@@ -15,7 +15,7 @@ import sys
 import time
 from pathlib import Path
 
-import torch  # noqa: F401  what is timed comes on top of it
+import torch  # noqa: F401  its import is not part of the time
 
 CLASSIC = Path(__file__).parent / "classic"
 
@@ -25,7 +25,7 @@ def run(way, folder, device):
 
     folder: None for the user's own cache.
     """
-    # Bytecode is written: what is measured is a second run, not the compilation of Python code.
+    # Bytecode is written: the benchmark measures a second run, not the compilation of Python code.
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     environment["JIT_LOADER_QUIET"] = "1"
     if folder is not None:

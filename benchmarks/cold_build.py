@@ -2,8 +2,8 @@
 
     python -m benchmarks.cold_build --rounds 3
 
-Both compile into an empty folder in a new process. Ours is the whole load_op("add2"): four dtypes
-for the CPU and the GPU. The classic code (benchmarks/classic/) is a binding that includes
+Both compile into an empty folder in a new process. Ours is the complete load_op("add2"): four
+dtypes for the CPU and the GPU. The classic code (benchmarks/classic/) is a binding that includes
 torch/extension.h and a kernel for float32. Without nvcc both are built for the CPU alone.
 """
 

@@ -1,4 +1,4 @@
-"""What does a cache hit cost in a new process, on top of `import torch`?
+"""How long does a cache hit take in a new process, after `import torch`?
 
     python -m benchmarks.hit --processes 20
 
@@ -32,7 +32,7 @@ def main():
             report.progress(f"{way}: building")
             child.run(way, folders[way], device)
         timing.settle(options.quick)
-        # The first hit may write down what the next ones find.
+        # The first hit may write the memo that the next ones read.
         processes = 1 if options.quick else options.processes
         for way, counts in timing.turns(ways, processes, warm_up=1):
             answer = child.run(way, folders[way], device)

@@ -4,17 +4,17 @@
 
 loads: three bindings (sources/) beside one kernel, loaded by jit_loader.load and by
 torch.utils.cpp_extension.load, and the light one by other loaders (other_loaders.py; tvm_ffi with a
-binding of its own): from the cache, after an edit of the kernel, after an edit of a header that the
-kernel alone includes, and by 16 processes that start together with nothing built. A new process has
-imported torch before it is timed; all else that a load imports counts. A way that returns a module
-of older code is called stale, and its time is none. "compilers alone" runs PyTorch's commands that
-compile the edited kernel and link; ours may be faster, as its link is another
+separate binding): from the cache, after an edit of the kernel, after an edit of a header that only
+the kernel includes, and by 16 processes that start together with nothing built. A new process has
+imported torch before it is timed; all other imports of a load count. A loader that returns a module
+of older code is called stale, and has no time. "compilers alone" runs PyTorch's commands that
+compile the edited kernel and link; ours may be faster, as it links stubs
 (_jit_loader/build/pytorch/stubs.py).
 
 closure: a load from the cache, when the kernel includes 10 to 10,000 generated headers.
 
 ops: this project's add2 after an edit of its binding; and `python -m jit_loader build` of one op
-and of 8 (copies of add2 stand in for those that the project lacks), with nothing built.
+and of 8 (with copies of add2 if the project has fewer), with nothing built.
 """
 
 import contextlib
@@ -77,7 +77,7 @@ def ready_workers(starts):
 
 
 def both(subject, count=1):
-    """What ready_workers starts for a subject."""
+    """Returns the workers of a subject, for ready_workers."""
     return {way: [functools.partial(subject.worker, way)] * count for way in subject.ways}
 
 
@@ -88,7 +88,7 @@ def in_new_processes(subject, rounds, edit=None, warm_up=0):
 
 
 def built(subject, quick):
-    """{way: what its first load answered}, both at once, in no hurry to be timed."""
+    """Returns {way: the answer of its first load}; the loads run in parallel and are not timed."""
     with ready_workers(both(subject)) as workers:
         for (worker,) in workers.values():
             worker.ask()
@@ -103,7 +103,7 @@ def loads(source, device, quick):
     with tempfile.TemporaryDirectory() as folder:
         subject = Subject(folder, source, device)
         bare = subject.bare_commands(built(subject, quick)["ours"]["path"])
-        # The first hit may write down what the next ones find.
+        # The first hit may write the memo that the next ones read.
         hits = in_new_processes(subject, 1 if quick else 7, warm_up=0 if quick else 1)
         yield {"question": "from the cache, new process", **hits}
         edits = {"kernel": subject.edit_kernel, "header": subject.edit_header}
@@ -125,9 +125,9 @@ def loads(source, device, quick):
 
 
 def cold(source, device, processes, rounds):
-    """Wall time until each of so many processes has the module, and how many files were compiled.
+    """Returns the wall time until each process has the module, and the number of compiled files.
 
-    Each way starts from a folder of its own with the same sources.
+    Each way starts from a separate folder with the same sources.
     """
     ways = (*WAYS, *other_loaders.ways(source, device))
     samples, compilations, stale = {way: [] for way in ways}, {}, set()

@@ -1,4 +1,4 @@
-"""What a result was measured on: models and versions, never a host name or a path."""
+"""The machine of a result: models and versions, never a host name or a path."""
 
 import os
 import platform
@@ -16,7 +16,7 @@ def device_name(device):
 
 
 def cpu_model():
-    """The CPU's model, or its architecture where the kernel does not say (aarch64)."""
+    """Returns the CPU's model, or its architecture if the kernel has no model (aarch64)."""
     with open("/proc/cpuinfo") as file:
         models = [line.partition(":")[2].strip() for line in file if line.startswith("model name")]
     return models[0] if models else platform.machine()
@@ -40,7 +40,7 @@ def describe():
 
 
 def _line(command, containing=""):
-    """The first line that a command prints with a word in it; None where there is no command."""
+    """Returns the first line of a command's output with a word in it, None without the command."""
     try:
         answer = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError):

@@ -2,13 +2,13 @@
 
     python -m benchmarks.notebook [edits] [look] [--sources plain light extension]
 
-edits: an op of two sources (sources/) and a wrapper, in a Jupyter kernel that has said %load_ext
-jit_loader, after an edit of its kernel, of a header that the kernel alone includes, and of the
-wrapper. The time is that from the saved file to the printed value, as the notebook's client sees
-it. "torch" is torch.utils.cpp_extension.load in a process that has loaded the extension before,
-without a notebook around it, and "alone" runs PyTorch's commands that compile it and link.
+edits: an op of two sources (sources/) and a wrapper, in a Jupyter kernel with %load_ext jit_loader,
+after an edit of its kernel, of a header that only the kernel includes, and of the wrapper. The time
+is that from the saved file to the printed value, as the notebook's client sees it. "torch" is
+torch.utils.cpp_extension.load in a process that has loaded the extension before, without a
+notebook, and "alone" runs PyTorch's commands that compile it and link.
 
-look: what happens before a cell where nothing has changed, with all ops of this project loaded.
+look: the work before a cell if nothing has changed, with all ops of this project loaded.
 """
 
 import importlib
@@ -81,7 +81,7 @@ class Notebook:
         self.run("%load_ext jit_loader\nimport jit_loader\nfrom bindings.extension import value")
 
     def run(self, code):
-        """(what the cell printed, the seconds until then)"""
+        """Returns the cell's output and the seconds until then."""
         printed, seconds = "", None
 
         def take(message):
@@ -171,7 +171,7 @@ def cells(result):
 def measure_look(options, device):
     result = look(options.quick)
     shown = report.duration(result["medians"]["ours"])
-    print(f"before a cell where nothing has changed, {result['ops']} ops loaded: {shown}")
+    print(f"before a cell, with nothing changed, {result['ops']} ops loaded: {shown}")
     return [{"built_for": device, **result}]
 
 

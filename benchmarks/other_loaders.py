@@ -1,7 +1,7 @@
 """Other loaders from PyPI, on the same kernel and header, as far as they are installed.
 
-cppimport takes the light (pybind11) binding as it is and no CUDA code; it is told of the header.
-tvm_ffi (apache-tvm-ffi) takes both kernels, and a binding of its own (sources/tvm_ffi.cpp).
+cppimport takes the light (pybind11) binding as it is and no CUDA code; it gets the header's name.
+tvm_ffi (apache-tvm-ffi) takes both kernels, and a separate binding (sources/tvm_ffi.cpp).
 """
 
 import importlib.util
@@ -13,7 +13,7 @@ from benchmarks import report
 
 SOURCES = Path(__file__).parent / "sources"
 
-# What cppimport reads of a source: Python in a comment.
+# cppimport reads this configuration from the source: Python in a comment.
 CPPIMPORT_HEAD = """\
 // cppimport
 /*
@@ -40,7 +40,7 @@ def ways(source, device):
 
 
 def prepare(way, folder, kernel, header):
-    """The arguments of the worker's function, after what it needs is in a folder of its own."""
+    """Prepares the way's folder and returns the arguments of the worker's function."""
     folder = Path(folder, way)
     folder.mkdir()
     if way == "cppimport":

@@ -1,4 +1,4 @@
-"""What every benchmark shares: its arguments, its JSON file, its table."""
+"""The common parts of all benchmarks: the arguments, the JSON file, the table."""
 
 import argparse
 import datetime
@@ -40,7 +40,7 @@ def device_parser(description):
 
 
 def one_of(names):
-    """What argparse takes as the type of an argument that is one of these names."""
+    """Returns an argparse type for an argument that is one of these names."""
 
     def checked(text):
         if text not in names:
@@ -52,14 +52,14 @@ def one_of(names):
 
 
 def positive(text):
-    """What argparse takes as the type of a number of samples."""
+    """Converts a number of samples, as an argparse type."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"not a positive number: {text}")
     return int(text)
 
 
 def devices(options):
-    """The devices to measure ops on: what --device says, else the CPU and the GPU."""
+    """Returns the devices to measure ops on: that of --device, or the CPU and the GPU."""
     if options.device == "cuda" and not torch.cuda.is_available():
         raise SystemExit("--device cuda: PyTorch finds no CUDA GPU on this machine")
     if options.device:
@@ -71,7 +71,7 @@ def devices(options):
 def save(benchmark, device, options, results):
     """Writes <out>/<benchmark>-<device's model>.json, says so, and returns its path.
 
-    options is what argparse read; results a list of dicts, whose "samples" are the raw seconds;
+    options is argparse's result; results is a list of dicts, whose "samples" are the raw seconds;
     their quartiles are written beside them.
     """
     for result in results:
@@ -116,7 +116,7 @@ def table(title, columns, rows):
 
 
 def progress(text):
-    """One line for a person who waits."""
+    """Prints one line of progress."""
     print(text, file=sys.stderr, flush=True)
 
 

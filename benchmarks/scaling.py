@@ -5,7 +5,7 @@
 1 to 64 processes, as a job's ranks on one machine, load one of sources/ by jit_loader.load and by
 torch.utils.cpp_extension.load. Cold: nothing is built. Warm: it is. Each process has imported torch
 before the common start; a sample is the time from there until the last one has the module. Each
-cold start has a cache folder of its own: ours then includes what a new cache is given once, some
+cold start has a new cache folder: ours then includes the files that each cache gets once, some
 0.3 s of work on 2 cores.
 """
 
@@ -28,14 +28,14 @@ PROCESSES, QUICK_PROCESSES = (1, 2, 4, 8, 16, 32, 64), (2,)
 ROUNDS = 5
 PATIENCE_SECONDS = 600
 
-# Forks of a clean process that has imported torch: 64 imports would take longer than all else.
+# Forks of a clean process that has imported torch: 64 imports would take longer than the rest.
 forkserver = multiprocessing.get_context("forkserver")
 
 
 def load(way, arguments, environment, everyone, answers):
-    """A process: answers (when it began, when it had the module, the module's value).
+    """Runs in a process: puts (the time of the start, the time of the module, its value).
 
-    Where it got none, what went wrong stands in place of the value.
+    If the load fails, the error is in place of the value.
     """
     os.environ.clear()
     os.environ.update(environment)
@@ -44,7 +44,7 @@ def load(way, arguments, environment, everyone, answers):
     try:
         everyone.wait(PATIENCE_SECONDS)
         began = time.monotonic()
-        # What PyTorch's way prints is no part of a table.
+        # The output of PyTorch's load does not belong into the table.
         with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
             value = FUNCTIONS[way](**arguments).value()
     except Exception as error:
@@ -59,13 +59,15 @@ def start_together(subject, way, processes):
     started = [forkserver.Process(target=load, args=arguments) for _ in range(processes)]
     for process in started:
         process.start()
-    # One that was killed, for want of memory say, never answers.
+    # A killed process (usually out of memory) never answers.
     began, had, values = zip(*(answers.get(timeout=2 * PATIENCE_SECONDS) for _ in started))
     for process in started:
         process.join()
     for value in values:
         if value != subject.value:
-            raise SystemExit(f"{way}, {processes} processes: {value} is not what was built")
+            raise SystemExit(
+                f"{way}, {processes} processes: {value} is not the value of the sources"
+            )
     return [when - min(began) for when in had]
 
 
@@ -79,7 +81,7 @@ def starts(source, device, processes, quick):
             cold.setdefault(way, []).append(max(start_together(subject, way, processes)))
             compilations.setdefault(way, []).append(compilers.count())
             timing.settle(quick)
-            start_together(subject, way, 1)  # it may write down what the next ones find
+            start_together(subject, way, 1)  # it may write the memo that the next ones read
             warm.setdefault(way, []).append(max(start_together(subject, way, processes)))
     return [
         {"start": "cold", **result(processes, cold), "compilations": compilations},

@@ -1,4 +1,4 @@
-"""What is loaded and edited: copies of sources/ and of this project's ops, in a folder."""
+"""The sources that are loaded and edited: copies of sources/ and of this project's ops."""
 
 import os
 import re
@@ -24,10 +24,10 @@ WAYS = ("ours", "torch")
 
 
 class Subject:
-    """A copy of one of sources/, which both ways build, each in a folder of its own.
+    """A copy of one of sources/, which both ways build, each in a separate folder.
 
-    It is a binding, a kernel, and a header that the kernel alone includes. value is what a module
-    of the present sources must return; every edit makes it one that no cache has seen.
+    It is a binding, a kernel, and a header that only the kernel includes. value is the number that
+    a module of the present sources must return; every edit sets it to one that no cache has.
 
     ways: how it can be loaded: ours, torch's and those of other_loaders.
 
@@ -62,7 +62,7 @@ class Subject:
         }
 
     def _prepare_cuda(self):
-        """What PyTorch's load needs where nvcc comes from pip, or there is no GPU."""
+        """Sets the variables that PyTorch's load needs with nvcc from pip, or without a GPU."""
         if not torch.cuda.is_available():
             architectures = os.environ.get("TORCH_CUDA_ARCH_LIST") or "8.0"
             for variables in (self._environment, self._torch_environment):

@@ -1,4 +1,4 @@
-"""Times of several calls, taken in turn, so that whatever else the machine does meets them all."""
+"""Times of several calls, taken in turn, so that other load of the machine affects all of them."""
 
 import functools
 import random
@@ -24,10 +24,10 @@ def interleaved(calls, rounds, device, batch=1, passes=1):
     difference which function's turn was before.
 
     On a GPU a single pass is the device's time: memory of several times the L2 cache's size is
-    written before it, so that what function(i) reads comes from memory if no other i reads it, and
+    written before it, so that function(i)'s inputs come from memory if no other i reads them, and
     the host has about 70 us to queue its launches. Several passes are a program's loop: nothing is
-    written before them, the device has nothing else to do, and where the host is the slower of the
-    two the time is the host's. On a CPU the caches stay as they are.
+    written before them, the device has no other work, and if the host is slower than the device the
+    time is the host's. On a CPU the caches stay as they are.
     """
     device = torch.device(device)
     reads = {name: [] for name in calls}
@@ -62,7 +62,7 @@ def raise_clocks(device):
 
 
 def settle(quick):
-    """Waits until a load is what it is long after the last build, or edit; not in a quick run."""
+    """Waits until the last build or edit no longer affects a load; not in a quick run."""
     if not quick:
         time.sleep(SETTLING_SECONDS)
 
@@ -80,13 +80,13 @@ def median(samples):
 
 
 def quartiles(samples):
-    """The values below which a quarter, a half and three quarters of the samples lie."""
+    """Returns the first quartile, the median and the third quartile of the samples."""
     at = torch.tensor([0.25, 0.5, 0.75], dtype=torch.float64)
     return torch.tensor(samples, dtype=torch.float64).quantile(at).tolist()
 
 
 def _run(call, batch, passes):
-    """The results of the last pass, which the caller frees: on a CPU that takes time of its own."""
+    """Returns the results of the last pass; the caller frees them, which takes time on a CPU."""
     for _ in range(passes):
         results = None
         results = [call(i) for i in range(batch)]

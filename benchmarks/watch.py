@@ -3,15 +3,15 @@
     python -m benchmarks.watch --sources plain light
 
 A script imports PyTorch and a wrapper, which loads an extension: a binding (sources/) and a kernel
-that includes a header. What is timed begins with a save of the kernel, the header or the wrapper,
-and ends when the wrapper has been imported and the first line behind it runs:
+that includes a header. The time begins with a save of the kernel, the header or the wrapper, and
+ends when the wrapper has been imported and the first line behind it runs:
 
     watch  `python -m jit_loader watch script.py`, which runs all the time
     ours   `python script.py` with jit_loader.load
     torch  `python script.py` with torch.utils.cpp_extension.load
     alone  PyTorch's commands that compile the kernel and link; no Python at all
 
-A way that runs older code is called stale, and its time is none.
+A way that runs older code is called stale, and has no time.
 """
 
 import contextlib
@@ -51,7 +51,7 @@ EDITS = ("kernel", "header", "wrapper")
 
 
 class Script(Subject):
-    """A script with its wrapper and its extension, in a folder of its own, run in one way."""
+    """A script with its wrapper and its extension, in a separate folder, run in one way."""
 
     def __init__(self, folder, source, device, way):
         folder = Path(folder, way)

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parent.parent
 
 
 class Worker:
-    """The process; it loads nothing before it is asked.
+    """A process that loads the extension at each request.
 
     way: a function below, with its arguments. environment: the process's, see environment().
     """
@@ -42,7 +42,7 @@ class Worker:
         self._process.stdin.flush()
 
     def answer(self):
-        """{"seconds": of the load, "value": what the module is asked for, "path": its file}"""
+        """Returns {"seconds": of the load, "value": the module's value, "path": its file}."""
         line = self._process.stdout.readline()
         if not line:
             self._errors.seek(0)
@@ -59,8 +59,8 @@ class Worker:
 
 
 def environment(cache, **variables):
-    """The environment of a process that keeps our builds in a folder of its own."""
-    # Bytecode is written: what is measured is a second run, not the compilation of Python code.
+    """Returns the environment of a process with this cache folder."""
+    # Bytecode is written: the benchmark measures a second run, not the compilation of Python code.
     inherited = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     return {**inherited, "JIT_LOADER_CACHE": str(cache), "JIT_LOADER_QUIET": "1", **variables}
 
@@ -88,7 +88,7 @@ FUNCTIONS = {"ours": ours, "torch": torchs, "op": op}
 
 
 def main():
-    import torch  # noqa: F401  what is timed comes on top of it
+    import torch  # noqa: F401  its import is not part of the time
 
     from benchmarks import other_loaders
 

@@ -1,4 +1,4 @@
-"""What the benchmarks call: each op in each direction, ours and PyTorch's own words for it."""
+"""The calls of the benchmarks: each op in each direction, ours and in PyTorch's operations."""
 
 import importlib
 from collections.abc import Callable
@@ -15,8 +15,8 @@ class Workload:
 
     shapes(n): the arguments' shapes. elements(n): how many elements are read and written, each
     input once and each output once. gradients_of: the positions of the arguments whose gradients
-    are computed; where there are none, the op itself is called without a gradient. classic: the
-    classic implementation, for float32 on a GPU, where there is one in this direction.
+    are computed; if there are none, the op itself is called without a gradient. classic: the
+    classic implementation, for float32 on a GPU, if there is one in this direction.
     """
 
     name: str
@@ -29,7 +29,7 @@ class Workload:
 
     @property
     def ours(self):
-        """The function that a user imports; the import builds what is not built."""
+        """The function that a user imports; the import builds it if necessary."""
         return getattr(importlib.import_module(f"bindings.{self.op}"), self.op)
 
     def inputs(self, n, dtype, device):
@@ -54,9 +54,9 @@ def as_tuple(value):
 
 
 def replayed(function):
-    """The function under torch.compile in the mode reduce-overhead.
+    """Returns the function under torch.compile in the mode reduce-overhead.
 
-    What it returns, memory of a CUDA graph, is valid until its next call.
+    Its result, memory of a CUDA graph, is valid until the next call.
     """
     compiled = torch.compile(function, mode="reduce-overhead")
 

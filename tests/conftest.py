@@ -1,8 +1,9 @@
-"""Every test run has a cache of its own, and hears nothing of builds."""
+"""Each test run has a private cache and prints no build lines."""
 
 import os
 import signal
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -73,7 +74,28 @@ def torchrun(python):
     return run
 
 
+# In these folders a case builds for 0.5 to 2 s: by default a parametrised test has the first two.
+FOLDERS_OF_FEW_CASES = {"build", "cache", "key", "loading"}
+DEFAULT_CASES = 2
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
+    mark_more_cases_slow(items)
+    skip_without_gpu(items)
+
+
+def mark_more_cases_slow(items):
+    cases = Counter()
+    for item in items:
+        if item.path.parent.name in FOLDERS_OF_FEW_CASES and hasattr(item, "callspec"):
+            test = item.path, item.originalname
+            cases[test] += 1
+            if cases[test] > DEFAULT_CASES:
+                item.add_marker(pytest.mark.slow)
+
+
+def skip_without_gpu(items):
     import torch
 
     if not torch.cuda.is_available():

@@ -1,1 +1,1 @@
-"""What is written from the results alone: docs/performance.md and the README's figures."""
+"""Pages that are written from the results alone: docs/performance.md and the README's figures."""

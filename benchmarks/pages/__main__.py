@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def texts(by_device, root):
-    """{path: what it must contain}"""
+    """Returns {path: its correct text}."""
     page = root / "README.md"
     return {
         root / "docs" / "performance.md": performance.page(by_device),
@@ -27,7 +27,7 @@ def is_plot_of(picture, result):
 
 
 def update(root, folder, check=False):
-    """Writes what differs from the results; its paths. With check it writes nothing."""
+    """Writes the files that differ from the results, unless check, and returns their paths."""
     by_device = results.read(folder)
     differing = []
     for path, text in texts(by_device, root).items():

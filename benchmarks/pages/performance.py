@@ -10,16 +10,16 @@ HEAD = """\
 # Performance
 
 Written by `python -m benchmarks.pages` from the JSON in `benchmarks/results/`, which has the raw
-samples; `python -m benchmarks` measures anew. What was tested on a GPU, and the reasons for what is
-below a goal, where they are known, are in [gpu.md](gpu.md); the goals are at the end.
+samples; `python -m benchmarks` measures again. The tests on a GPU, and the known reasons for
+results below a goal, are in [gpu.md](gpu.md); the goals are at the end.
 
-Times are medians; a spread is the range of the middle half of the samples, whose number stands in
+Times are medians; a spread is the range of the middle half of the samples, with their number in
 parentheses. In each round the ways take turns, in a random order. "x / ours" is the median of the
 rounds' ratios of x's time to ours: above 1 ours is faster. "same": 1 is within the range of the
-middle half of these ratios (of all, where they are fewer than seven), so the difference is noise.
-Others use the machines as well, so that two rows may differ for reasons of theirs: ratios are what
-holds. "of copy": GB/s over those of a clone of as many bytes into new memory; on a CPU the system's
-making of new memory is what bounds that, and where the host bounds a GPU, it compares the calls.
+middle half of these ratios (of all, if they are fewer than seven), so the difference is noise.
+The machines have other users, so two rows may differ because of their load: compare the ratios.
+"of copy": GB/s over those of a clone of as many bytes into new memory; on a CPU the allocation of
+new memory bounds that, and if the host bounds a GPU, it compares the calls.
 """
 WAYS = ("eager", "compiled", "reduce-overhead", "classic")
 NAMES = {"ours": "ours", "torch": "torch", "alone": "compilers alone"}
@@ -28,7 +28,7 @@ NAMES = {"ours": "ours", "torch": "torch", "alone": "compilers alone"}
 def page(by_device):
     """The page's text, from results.read()."""
     lines = HEAD.splitlines()
-    lines += ["", "## What is measured", ""]
+    lines += ["", "## Benchmarks", ""]
     for name in scripts.NAMES:
         lines += [f"### {name}", "", *scripts.docstring(name).splitlines(), ""]
     for device, results in by_device.items():
@@ -82,7 +82,7 @@ def belongs(benchmark, script):
 
 
 def machine(results):
-    """What the device's results were measured on, in a sentence."""
+    """Returns a sentence about the machine of the device's results."""
     seen = []
     for result in results.values():
         about = result["machine"]
@@ -136,7 +136,7 @@ def bandwidth(result):
 
 
 def comparisons(each, wanted):
-    """{way: Comparison} of a kernel's result; wanted: {way: the goal}, where there is one."""
+    """{way: Comparison} of a kernel's result; wanted: {way: its goal}, if any."""
     return {
         way: Comparison(each["samples"], way, wanted.get(way))
         for way in WAYS

@@ -1,4 +1,4 @@
-"""The README's figures, between two markers: of each device, what matters most."""
+"""The README's figures, between two markers: for each device, the most important results."""
 
 from benchmarks import timing
 from benchmarks.pages.results import Comparison, table
@@ -16,7 +16,7 @@ KERNELS = ("add2", "sigmoid", "two_norm", "trilinear, F = 64")
 
 
 def with_figures(text, by_device):
-    """The README's text with the figures in place; ValueError where a marker is missing."""
+    """The README's text with the figures in place; ValueError if a marker is missing."""
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not (begin and end):

@@ -1,4 +1,4 @@
-"""The committed results, and what two of their times say next to each other."""
+"""The committed results, and comparisons of their times."""
 
 import hashlib
 import json
@@ -36,16 +36,16 @@ def read(folder):
 
 
 def digest(path):
-    """What a plot carries, to be told from one of other results or drawn by other code."""
+    """Returns the digest in a plot, which depends on the results and on the code that draws it."""
     drawn_by = Path(__file__).with_name("plot.py")
     return hashlib.sha256(path.read_bytes() + drawn_by.read_bytes()).hexdigest()
 
 
 class Comparison:
-    """Another way's time over ours: 2 where ours is twice as fast. goal: the least it must be.
+    """Another way's time over ours: 2 if ours is twice as fast. goal: the least that it must be.
 
-    The samples of a round were taken one after the other: what a machine does in another round
-    does not tell in their ratio.
+    The samples of a round were taken one after the other, so load of the machine in another round
+    does not change their ratio.
     """
 
     def __init__(self, samples, other, goal=None, ours="ours"):
@@ -61,7 +61,7 @@ class Comparison:
 
     @property
     def verdict(self):
-        """In words: below the goal, or below the other way by more than what is noise."""
+        """Returns words: below the goal, or below the other way by more than the noise."""
         if self.goal is not None and round(self.ratio, 2) < round(self.goal, 2):
             noise = ", within the noise" if self.same and self.goal <= 1 else ""
             return f"below the goal, {self.goal:.2f} x {self.other}{noise}"

@@ -34,7 +34,9 @@ def results_in(folder):
     return content
 
 
-@pytest.mark.parametrize("name", ["bandwidth", "call_overhead", "lltm"])
+@pytest.mark.parametrize(
+    "name", [pytest.param("bandwidth", marks=pytest.mark.slow), "call_overhead", "lltm"]
+)
 def test_a_quick_run_writes_results(name, python, tmp_path):
     python("-m", f"benchmarks.{name}", "--quick", "--out", tmp_path, check=True)
     assert results_in(tmp_path)["benchmark"] == name
@@ -187,7 +189,7 @@ def test_processes_that_start_together_compile_once(tmp_path):
 def test_a_look_is_timed(tmp_path, monkeypatch):
     from benchmarks import notebook
 
-    monkeypatch.setattr(notebook.ops, "op_names", lambda folder: ["add2"])
+    monkeypatch.setattr(notebook, "op_names", lambda folder: ["add2"])
     monkeypatch.setattr(sys, "argv", ["notebook", "look", "--quick", "--out", str(tmp_path)])
     notebook.main()
     (result,) = results_in(tmp_path)["results"]

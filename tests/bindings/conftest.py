@@ -16,7 +16,16 @@ def device(request):
     return request.param
 
 
-@pytest.fixture(params=[torch.float64, torch.float32, torch.float16, torch.bfloat16], ids=str)
+# By default one native and one 16-bit type; gradcheck and opcheck use float64.
+DTYPES = [
+    torch.float32,
+    torch.bfloat16,
+    pytest.param(torch.float64, marks=pytest.mark.slow),
+    pytest.param(torch.float16, marks=pytest.mark.slow),
+]
+
+
+@pytest.fixture(params=DTYPES, ids=str)
 def dtype(request):
     return request.param
 

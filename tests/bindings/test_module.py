@@ -31,6 +31,7 @@ def module():
     )
 
 
+@pytest.mark.slow
 def test_declarations_are_those_of_pytorch():
     folders = [*include_paths(), sysconfig.get_paths()["include"]]
     command = [os.environ.get("CXX", "c++"), "-std=c++20", "-fsyntax-only", f"-I{ROOT}"]

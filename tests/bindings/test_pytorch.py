@@ -35,8 +35,10 @@ def test_is_a_real_function(case):
     assert copy.deepcopy(op) is op
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("requires_grad", [False, True])
+@pytest.mark.parametrize(
+    "dtype", [torch.float64, pytest.param(torch.bfloat16, marks=pytest.mark.slow)], ids=str
+)
+@pytest.mark.parametrize("requires_grad", [pytest.param(False, marks=pytest.mark.slow), True])
 @each_case
 def test_opcheck(case, requires_grad, dtype, device):
     for shapes in case.shapes[:2] + case.shapes[-2:]:

@@ -45,6 +45,7 @@ def test_other_flags_and_settings_are_asked_for(load):
     assert not load()
 
 
+@pytest.mark.slow
 def test_process_that_may_have_changed_pytorchs_code_asks_it(load, tiny):
     change = "from torch.utils import cpp_extension as c\nc.CUDNN_HOME = '/nowhere'\n"
     assert load(change)
@@ -53,6 +54,7 @@ def test_process_that_may_have_changed_pytorchs_code_asks_it(load, tiny):
     assert load(change)
 
 
+@pytest.mark.slow
 def test_wrapper_of_compilers_that_comes_or_goes_is_asked_for(load, tiny):
     folder = tiny.folder.parent / "wrappers"
     folder.mkdir()

@@ -52,6 +52,7 @@ def _die_at_operation(tiny, number):
     os._exit(0)
 
 
+@pytest.mark.slow
 def test_killed_before_any_change_to_the_cache(tiny, in_process):
     """Every fifth of about 70 operations. Each value differs, so that each try has to build."""
     survived = False

@@ -50,7 +50,12 @@ def eight(torchrun):
     return functools.partial(torchrun, 8)
 
 
-@pytest.mark.parametrize("ranks", [2, 8])
+each_number_of_ranks = pytest.mark.parametrize(
+    "ranks", [2, pytest.param(8, marks=pytest.mark.slow)]
+)
+
+
+@each_number_of_ranks
 def test_ranks_compile_once(tiny, job, torchrun, ranks):
     results, finished = job(functools.partial(torchrun, ranks))
     assert finished.returncode == 0, finished.stderr
@@ -58,7 +63,7 @@ def test_ranks_compile_once(tiny, job, torchrun, ranks):
     assert tiny.compiled() == BOTH
 
 
-@pytest.mark.parametrize("ranks", [2, 8])
+@each_number_of_ranks
 def test_every_rank_gets_the_compile_error_and_the_job_fails(tiny, job, python, eight, ranks):
     """Two ranks are launched by the command line of torchrun itself."""
     tiny.write("other.cpp", "int a = ;\n")
@@ -73,12 +78,14 @@ def test_every_rank_gets_the_compile_error_and_the_job_fails(tiny, job, python, 
     assert tiny.compiled().count("other.cpp") == 1
 
 
+@pytest.mark.slow
 def test_a_cache_for_each_node_compiles_once_a_node(tiny, job, eight):
     results, finished = job(eight, CACHE_PER_NODE)
     assert [result["value"] for result in results] == [101] * 8, finished.stderr
     assert tiny.compiled() == sorted(2 * BOTH)
 
 
+@pytest.mark.slow
 def test_a_shared_cache_without_locks_compiles_at_most_once_a_node(tiny, job, eight, tmp_path):
     tiny.slow_down(0.5)
     results, finished = job(eight, NO_LOCKS_IN_THE_CACHE)
@@ -88,6 +95,7 @@ def test_a_shared_cache_without_locks_compiles_at_most_once_a_node(tiny, job, ei
     assert [str(path) for path in (tmp_path / "cache").rglob("tiny.so")] == [winner]
 
 
+@pytest.mark.slow
 def test_nodes_with_different_processors_never_share_native_code(tiny, job, eight):
     for compiled in (sorted(2 * BOTH), []):
         results, finished = job(eight, TWO_PROCESSORS, "-march=native")

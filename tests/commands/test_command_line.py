@@ -247,6 +247,7 @@ def test_build_survives_an_op_that_crashes(project, run_in):
     assert two["compiled"]
 
 
+@pytest.mark.slow
 def test_compilers_of_all_builds_together_are_bounded(project, run_in, tmp_path):
     counter = tmp_path / "bin" / "c++"
     # The first compiler waits for a second one, which starts late on a busy machine.

@@ -257,6 +257,7 @@ def test_kernels_compile_with_nvcc(project, tmp_path):
     subprocess.run([*command, kernels, "-o", tmp_path / "object"], check=True)
 
 
+@pytest.mark.slow
 def test_tests_of_new_ops_pass(project):
     """Runs the tests of each op, and those of this project for all ops; both have gradcheck."""
     (project / "conftest.py").write_text(CONFTEST)
@@ -270,6 +271,7 @@ def test_tests_of_new_ops_pass(project):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(new_op.rendered(text, name))
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", SELECTED]
+    command += ["-m", "slow or not slow"]
     finished = subprocess.run(
         command,
         cwd=project,

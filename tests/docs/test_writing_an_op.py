@@ -25,6 +25,7 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("writing_an_op")
 
 
+@pytest.mark.slow
 def test_page_from_top_to_bottom(folder, python):
     said = None
     for language, text, heading in PAGE.blocks:

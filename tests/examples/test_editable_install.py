@@ -8,9 +8,12 @@ import sysconfig
 import venv
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 def test_examples_find_bindings_after_an_editable_install(tmp_path):
     source = tmp_path / "source"
     source.mkdir()

@@ -42,6 +42,7 @@ def losses_in(folder):
     return torch.tensor(torch.load(folder / "losses.pt")["losses"])
 
 
+@pytest.mark.slow
 def test_losses_are_those_of_one_process_and_a_job_resumes_from_its_checkpoint(
     torchrun, alone, tmp_path
 ):
@@ -61,6 +62,7 @@ def test_losses_are_those_of_one_process_and_a_job_resumes_from_its_checkpoint(
     assert {path.name for path in tmp_path.iterdir() if path.is_dir()} == {"00000020", other.name}
 
 
+@pytest.mark.slow
 def test_a_job_survives_the_death_of_a_process(python, alone, tmp_path):
     finished = python(
         *("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=1"),
@@ -74,6 +76,7 @@ def test_a_job_survives_the_death_of_a_process(python, alone, tmp_path):
     torch.testing.assert_close(losses_in(tmp_path), alone(20), rtol=1e-4, atol=0)
 
 
+@pytest.mark.slow
 def test_a_job_with_fewer_epochs_than_its_checkpoint_trains_nothing(python, tmp_path):
     options = [*SMALL, "--checkpoint", tmp_path, "--every", "5"]
     python(SCRIPT, *options, "--epochs", "10", check=True, **SETTINGS)

@@ -13,6 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "kernels").glob("*.cu")), ids=lambda p: p.stem)
+@pytest.mark.slow
 def test_kernel_compiles(path, tmp_path):
     found = glob.glob(os.path.join(toolchain._pip_cuda_folder(), "cu*/bin/nvcc"))
     if not found:

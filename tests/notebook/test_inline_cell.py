@@ -28,6 +28,7 @@ def test_cell_of_cpp(notebook):
     assert "the cell defines no function four that can be called" in outcome.stderr
 
 
+@pytest.mark.slow
 def test_folders_in_flags_are_relative_to_the_notebooks(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.h").write_text("#define MINE 5\n")

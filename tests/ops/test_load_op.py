@@ -236,6 +236,7 @@ assert os.waitpid(pid, 0)[1] == 0
     python("-c", script, check=True)
 
 
+@pytest.mark.slow
 def test_installed_loader_serves_somebody_elses_project(tmp_path):
     """`pip install .` installs only the loader; kernels/ and bindings/ are the other project's."""
     source = tmp_path / "source"
@@ -301,6 +302,7 @@ def test_cpp_library_of_the_process_is_linked_if_g_plus_plus_lacks_it(tmp_path, 
     assert all("libstdc++.so.6" in line for line in linked)
 
 
+@pytest.mark.slow
 def test_binding_that_defines_its_module_itself_beside_the_shared_one(tmp_path, monkeypatch):
     """A PYBIND11_MODULE or a plain PyInit_ in the binding replaces the one in module.cpp."""
     monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))

@@ -82,6 +82,7 @@ def test_variants_live_side_by_side_and_share_no_statics(project):
     assert len({os.stat(path).st_ino for path in project.parent.rglob("module.o")}) == 1
 
 
+@pytest.mark.slow
 def test_several_are_built_in_separate_processes(project, monkeypatch):
     flags = {"extra_cflags": ["-DFLAG"]}
     with pytest.raises(jit_loader.CompileError) as raised:

@@ -188,7 +188,7 @@ def shifted():
 
 @pytest.fixture(scope="module")
 def operators(tmp_path_factory):
-    """The project and its cache, of all tests: torch/extension.h takes 25 s to compile."""
+    """Returns a folder for a project and its cache, for all tests: torch/extension.h takes 25 s."""
     folder = tmp_path_factory.mktemp("operators")
     (folder / "include" / "shift").mkdir(parents=True)
     (folder / "include" / "shift" / "amount.h").write_text("long amount();\n")
@@ -197,7 +197,7 @@ def operators(tmp_path_factory):
 
 @pytest.fixture
 def run(operators, python):
-    """Runs a script with IN_A_PROCESS before it, in a process of its own, and returns its lines."""
+    """Runs IN_A_PROCESS and a script in a new process, and returns the printed lines."""
 
     def run_there(script):
         cache = str(operators / "cache")
@@ -209,6 +209,7 @@ def run(operators, python):
     return run_there
 
 
+@pytest.mark.slow
 def test_operators_load_once_and_a_changed_one_is_refused(operators, run):
     """A second TORCH_LIBRARY of one namespace would end the process."""
     (operators / "operators.cpp").write_text(OPERATORS)
@@ -240,6 +241,7 @@ except RuntimeError as error:
     assert "Restart" in said[1]
 
 
+@pytest.mark.slow
 def test_operators_are_refused_after_a_version_without_any(operators, run):
     (operators / "operators.cpp").write_text("")
     assert run("print(load(3)[-3:])") == [".so"]  # which is a hit from now on
