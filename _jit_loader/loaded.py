@@ -34,7 +34,7 @@ last = {}  # title: the Loaded of the last load
 ops = {}  # (project, title): the ops.InUse of each op that load_op has returned
 observers = []  # objects with asked(requests) and loaded(Loaded, requests): before, after a load
 
-_opened = {}  # path of a published library: the result of opening it
+libraries = {}  # path of a published library: the result of opening it
 _lock = threading.RLock()  # re-entrant: a module may load another one when it is imported
 
 
@@ -56,15 +56,15 @@ def open_build(library, name, form):
     Returns None if the library does not exist any more.
     """
     with _lock:
-        if library not in _opened:
+        if library not in libraries:
             try:
                 check_trusted(library)
-                _opened[library] = _open_lazily(library, name, form)
+                libraries[library] = _open_lazily(library, name, form)
             except (ImportError, OSError):
                 if os.path.exists(library):
                     raise
                 return None
-        return _opened[library]
+        return libraries[library]
 
 
 def _open_lazily(library, name, form):
@@ -117,10 +117,10 @@ def adopt(library, opened):
         opened = library
     else:
         opened.__file__ = opened.__spec__.origin = library
-    _opened[library] = opened
+    libraries[library] = opened
     return opened
 
 
 def opened_libraries(name):
     """Returns the paths of the published libraries that this process has opened under a name."""
-    return [path for path in list(_opened) if os.path.basename(path) == f"{name}.so"]
+    return [path for path in list(libraries) if os.path.basename(path) == f"{name}.so"]

@@ -9,8 +9,12 @@ import json
 import os
 import re
 
+from _jit_loader.build.job import private_folder
 from _jit_loader.build.ninja import ninja_path
-from _jit_loader.cache.files import write_whole
+from _jit_loader.build.pytorch import kept_ninja
+from _jit_loader.build.pytorch.ninja_file import NinjaFile
+from _jit_loader.cache import cache_folder
+from _jit_loader.cache.files import read_checked, write_whole
 from _jit_loader.system.processes import run
 
 NAME = "compile_commands.json"
@@ -46,6 +50,17 @@ def update_compile_commands(request, ninja_file, folder):
         new_text = json.dumps(entries, indent=1) + "\n"
         if new_text != text:
             write_whole(path, new_text.encode())
+
+
+def restore_compile_commands(request):
+    """Does the same for an op that came from the cache, if its project has no such file."""
+    slot_folder = os.path.join(cache_folder(), request.name, request.key)
+    kept = read_checked(os.path.join(slot_folder, kept_ninja.FILE))
+    if kept is None or os.path.lexists(os.path.join(request.project, NAME)):
+        return
+    ninja_file = NinjaFile(kept["text"], request.sources, request.source_flags)
+    with contextlib.suppress(OSError), private_folder(slot_folder) as folder:
+        update_compile_commands(request, ninja_file, folder)
 
 
 def _commands(request, ninja_file, folder):

@@ -40,7 +40,7 @@ class Job(NamedTuple):
 def private_folder(slot_folder):
     """Makes a folder for one try; at the end it is removed, if it was not renamed."""
     os.makedirs(slot_folder, exist_ok=True)
-    folder = tempfile.mkdtemp(prefix=_private_prefix(), dir=slot_folder)
+    folder = tempfile.mkdtemp(prefix=private_prefix(), dir=slot_folder)
     try:
         yield folder
     finally:
@@ -65,13 +65,13 @@ def remove_leftovers(slot_folder, excludes):
     with contextlib.suppress(OSError):
         for entry in list(os.scandir(slot_folder)):
             if entry.name.startswith(".building-"):
-                ours = entry.name.startswith(_private_prefix())
+                ours = entry.name.startswith(private_prefix())
                 _remove(entry.path, age_seconds if ours else DAY_SECONDS)
             elif entry.name.startswith(".damaged-"):
                 _remove(entry.path, age_seconds)
 
 
-def _private_prefix():
+def private_prefix():
     """Returns the beginning of the names of private folders on this machine."""
     return f".building-{re.sub('[^A-Za-z0-9_.]', '_', socket.gethostname())}-"
 

@@ -17,12 +17,11 @@ def add_arguments(parser):
 def run(options):
     from _jit_loader.ops.parallel_builds import build_command, build_in_processes, result_of
     from _jit_loader.ops.project import current_project, op_names
-    from _jit_loader.ops.wrapper import load_as_imported
 
     project = current_project()
     names = list(dict.fromkeys(options.names)) or op_names(project)
     if len(names) == 1:
-        results = [result_of(names[0], lambda: load_as_imported(names[0], project))]
+        results = [result_of(names[0], lambda: _load(names[0], project))]
     else:
         results = build_in_processes({name: build_command(name) for name in names})
     failures = [result for result in results if result["error"] is not None]
@@ -31,6 +30,17 @@ def run(options):
     else:
         _print_failures(failures, len(results))
     return 1 if failures else 0
+
+
+def _load(name, project):
+    """Loads an op; restores compile_commands.json, which only a compilation writes."""
+    from _jit_loader.build.compile_commands import restore_compile_commands
+    from _jit_loader.ops.wrapper import load_as_imported, question_of
+
+    loaded = load_as_imported(name, project)
+    if not loaded.compiled:
+        restore_compile_commands(question_of(name, project).requests()[-1])
+    return loaded
 
 
 def _print_failures(failures, total):

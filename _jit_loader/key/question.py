@@ -52,7 +52,7 @@ def memo_paths(kind, arguments):
         [torch.__file__, *pytorch_version()],
         [sys.prefix, sys.base_prefix, EXTENSION_SUFFIXES[0]],
         common_nvcc_flags(),
-        [os.uname().machine, _boot(), None if names_architectures() else gpus()],
+        [os.uname().machine, boot(), None if names_architectures() else gpus()],
     ]
     digest = digest_of(question)
     return [os.path.join(cache, "memos", digest) for cache in [cache_folder(), *readonly_caches()]]
@@ -91,7 +91,7 @@ def _is_relative(name, value):
     return any("/" in word and word[0] not in "/-" for word in value.split())
 
 
-def _boot():
+def boot():
     """Returns an id of this boot: it tells machines that share a cache apart.
 
     It also changes whenever the GPUs of one machine can have changed.

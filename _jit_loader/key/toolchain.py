@@ -100,12 +100,12 @@ def _nvcc_candidates():
     if home:
         return [os.path.join(home, "bin", "nvcc")]
     # `pip install cuda-toolkit[nvcc]` installs it beside torch in site-packages.
-    from_pip = sorted(glob.glob(os.path.join(_pip_cuda_folder(), "cu*")))
+    from_pip = sorted(glob.glob(os.path.join(pip_cuda_folder(), "cu*")))
     from_pip = [os.path.join(folder, "bin", "nvcc") for folder in from_pip]
     return [*_candidates("nvcc"), "/usr/local/cuda/bin/nvcc", *from_pip]
 
 
-def _pip_cuda_folder():
+def pip_cuda_folder():
     return os.path.join(packages_folder(), "nvidia")
 
 
@@ -153,7 +153,7 @@ def looked_at(with_cuda):
     searches = [_candidates(word) for word in _cxx_words()]
     searches += [_helper_candidates(name) for name in HELPERS]
     if with_cuda:
-        searches += [_nvcc_candidates(), [_pip_cuda_folder()], _candidates(host_command()[0])]
+        searches += [_nvcc_candidates(), [pip_cuda_folder()], _candidates(host_command()[0])]
     paths = []
     for search in searches:
         found = _first_executable(search)

@@ -205,3 +205,15 @@ def test_folder_is_published_when_the_commands_are_written(tiny, monkeypatch):
     monkeypatch.setattr(build, "update_compile_commands", slow)
     assert tiny.value() == 101
     assert folders == [True]
+
+
+def test_build_command_restores_the_file_of_an_op_from_the_cache(project, python):
+    """A load from the cache writes nothing: the project may be new here and the cache shared."""
+    build = ["-m", "jit_loader", "build", "one"]
+    python(*build, cwd=project.folder, check=True)
+    before = project.path.read_text()
+    project.path.unlink()
+    project.load("one")
+    assert not project.path.exists()
+    python(*build, cwd=project.folder, check=True)
+    assert project.path.read_text() == before

@@ -15,7 +15,7 @@ CACHE_PER_NODE = 'os.environ["JIT_LOADER_CACHE"] += f"/node{node}"'
 TWO_PROCESSORS = """
 from _jit_loader.key import machine, question, request
 request.processor = lambda: [f"flags: those of node {node}"]
-question._boot = lambda: f"boot of node {node}"
+question.boot = lambda: f"boot of node {node}"
 """
 # Some network file systems have no locks. Each node has a private folder for temporary files.
 NO_LOCKS_IN_THE_CACHE = """

@@ -201,12 +201,12 @@ def test_leftovers_where_there_are_no_locks(tiny, monkeypatch):
     tiny.load()
     monkeypatch.setattr(lock, "_try_to_lock", lambda descriptor: None)
     slot = tiny.lock_path().parent
-    for name in (f"{job._private_prefix()}new", f"{job._private_prefix()}old"):
+    for name in (f"{job.private_prefix()}new", f"{job.private_prefix()}old"):
         (slot / name).mkdir()
-    os.utime(slot / f"{job._private_prefix()}old", (0, 0))
+    os.utime(slot / f"{job.private_prefix()}old", (0, 0))
     tiny.write("value.h", "#define VALUE 2\n")
     assert tiny.value() == 102
-    assert [path.name for path in slot.glob(".building-*")] == [f"{job._private_prefix()}new"]
+    assert [path.name for path in slot.glob(".building-*")] == [f"{job.private_prefix()}new"]
 
 
 def test_private_folder_of_another_machine_is_no_leftover(tiny):
@@ -214,7 +214,7 @@ def test_private_folder_of_another_machine_is_no_leftover(tiny):
     tiny.load()
     slot = tiny.lock_path().parent
     (slot / ".building-another.machine-x").mkdir()
-    (slot / f"{job._private_prefix()}x").mkdir()
+    (slot / f"{job.private_prefix()}x").mkdir()
     tiny.write("value.h", "#define VALUE 2\n")
     assert tiny.value() == 102
     assert [path.name for path in slot.glob(".building-*")] == [".building-another.machine-x"]
@@ -304,4 +304,4 @@ def test_interrupted_publication(tiny, monkeypatch):
         with pytest.raises(OSError, match="Input/output"):
             tiny.load()
     assert tiny.value() == 101
-    assert loaded._opened
+    assert loaded.libraries

@@ -105,7 +105,7 @@ def test_loading_is_using(tiny):
 
 
 def _load_again(tiny):
-    loaded._opened.clear()
+    loaded.libraries.clear()
     tiny.load()
 
 
@@ -208,7 +208,7 @@ def test_loaded_module_still_works(tiny):
 
 def test_build_removed_between_look_and_import(tiny, monkeypatch):
     build(tiny, 1)
-    loaded._opened.clear()
+    loaded.libraries.clear()
     open_library = loaded.open_library
 
     def remove_first(*arguments):
@@ -255,7 +255,7 @@ def test_lock_is_that_of_the_slot_and_not_of_a_removed_one(tiny):
 def _load_again_and_again(tiny, until, queue):
     values = set()
     while time.time() < until:
-        loaded._opened.clear()
+        loaded.libraries.clear()
         try:
             values.add(tiny.value())
         except BaseException as error:

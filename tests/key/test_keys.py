@@ -315,11 +315,11 @@ def test_python(small, monkeypatch):
 
 def test_processor_of_code_for_this_very_machine(small, monkeypatch):
     """Another machine that shares the cache could not run the code."""
-    before = machine.processor, question._boot
+    before = machine.processor, question.boot
 
     def move(processor, boot):
         monkeypatch.setattr("_jit_loader.key.request.processor", processor)
-        monkeypatch.setattr(question, "_boot", boot)
+        monkeypatch.setattr(question, "boot", boot)
 
     def elsewhere():
         move(lambda: ["another"], lambda: "another")
@@ -441,7 +441,7 @@ def test_processors_level(tmp_path, monkeypatch):
         there = machine.Machine(capability, [])
         if os.uname().machine == "x86_64":
             assert toolchain.cpu_flags(there) == [f"-march=x86-64-{level}"]
-    monkeypatch.setattr(question, "_boot", lambda: "another machine")
+    monkeypatch.setattr(question, "boot", lambda: "another machine")
     assert memo_paths("load_op", []) != before[0]
     monkeypatch.setenv("ATEN_CPU_CAPABILITY", "avx2")
     assert memo_paths("load_op", []) != before[0]

@@ -195,7 +195,7 @@ def test_nvcc_that_is_a_script_elsewhere(tmp_path, monkeypatch):
 def test_nvcc_from_pip(tmp_path, monkeypatch):
     from _jit_loader.key import toolchain
 
-    found = glob.glob(toolchain._pip_cuda_folder() + "/cu*/bin/nvcc")
+    found = glob.glob(toolchain.pip_cuda_folder() + "/cu*/bin/nvcc")
     if not found or jit_loader.why_no_cuda():
         pytest.skip("nvcc is not installed from pip")
     monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
