@@ -146,7 +146,7 @@ def _run(job, slot, recorder, workers, before, careful, verbose):
         beside.append(workers.submit(lambda: link_stubs.use(stubs_made.result())))
     line, recordings = BuildLine(request.title, plan.missing, plan.expected_seconds), {}
 
-    def on_started():  # runs beside the compilers, and so takes no time of its own
+    def on_started():  # it runs while the compilers work
         if not careful:
             check_reused(job, plan)
         line.start(why_built(slot, job.programs, contents))

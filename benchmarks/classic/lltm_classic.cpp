@@ -1,5 +1,5 @@
 // LLTM as a C++ extension composed of ATen's operations, as PyTorch's tutorial on extensions goes
-// about it, to compare with: any device, no kernel of its own.
+// about it, to compare with: any device, no custom kernel.
 #include <torch/extension.h>
 
 #include <vector>

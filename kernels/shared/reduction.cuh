@@ -80,7 +80,7 @@ __device__ Sum pairwise_sum(const Sum* sums) {
   }
 }
 
-// Each block sums the tile of its own index, then every gridDim.x-th after that. A single block
+// Each block sums the tile of its index, then every gridDim.x-th tile after it. A single block
 // writes *out; several blocks write scratch[block].
 //
 // Of each array and tile a thread reads 64 bytes for float, 32 for 16-bit types and 128 for double.

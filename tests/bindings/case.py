@@ -25,7 +25,7 @@ class Case:
     large: such a tuple with more elements than one thread of the CPU takes.
     draw: makes an argument of a shape: draw(position, shape, dtype, device).
     gradient_units: how many units of the largest gradient each gradient may be off, beside two
-        roundings of its own.
+        roundings.
     saved_rounding: the same in units of the dtype itself, where a rounded result is used again.
     broadcasts: whether the arguments are broadcast to one shape.
     bad_calls: {name: (arguments, exception, words of its message)}.

@@ -115,7 +115,7 @@ def test_more_than_2_31_elements(op, offset):
 
 def test_launch_error_names_the_kernel_and_the_error():
     # add2 itself makes no bad launch; the check behind one reports the thread's last CUDA error,
-    # whoever made it.
+    # any other stream.
     a, host = torch.ones(3, device="cuda"), torch.ones(3)
     expected = a + a
     torch.cuda.cudart().cudaHostUnregister(host.data_ptr())

@@ -153,7 +153,7 @@ def test_autocast_changes_nothing_as_for_torch_add(half, ab):
 
 
 class Labelled(torch.Tensor):
-    """A subclass without a __torch_function__ of its own keeps its class through PyTorch's ops."""
+    """A subclass without its own __torch_function__ keeps its class through PyTorch's ops."""
 
 
 class Recording(torch.Tensor):
@@ -294,4 +294,4 @@ def test_reload_registers_anew(ab):
         assert torch.equal(reloaded.add2(a, b), a + b)
         assert torch.equal(torch.ops.jit_loader.add2(a, b), a + b)
         assert torch.equal(torch.func.grad(square_sum(reloaded.add2))(a, b), 2 * (a + b))
-    assert torch.equal(add2(a, b), a + b), "the function imported before goes on working"
+    assert torch.equal(add2(a, b), a + b), "the function imported earlier still works"

@@ -180,7 +180,7 @@ def test_autocast_takes_any_floating_input(case, half, device):
 
 
 class Labelled(torch.Tensor):
-    """A subclass without a __torch_function__ of its own keeps its class through PyTorch's ops."""
+    """A subclass without its own __torch_function__ keeps its class through PyTorch's ops."""
 
 
 @each_case

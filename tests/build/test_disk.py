@@ -1,6 +1,6 @@
 """Disks that are full or cannot be written: a clear error, and nothing to clean afterwards.
 
-Each test makes a file system of its own, in a process that is thrown away.
+Each test mounts a private file system in a child process.
 """
 
 import pytest

@@ -28,7 +28,7 @@ def load(tiny, python):
     return load
 
 
-def recipe(tiny):
+def kept_file(tiny):
     (path,) = (tiny.folder.parent / "cache").rglob("build_ninja.json")
     return path
 
@@ -67,13 +67,13 @@ def test_wrapper_of_compilers_that_comes_or_goes_is_asked_for(load, tiny):
     assert load(PATH=path, TORCH_NO_COMPILER_WRAPPER="1")
 
 
-def test_recipe_that_may_be_why_a_build_failed_is_forgotten(load, tiny):
+def test_kept_text_that_may_have_failed_a_build_is_removed(load, tiny):
     compiler, broken = tiny.calls_path.parent / "c++", tiny.folder.parent / "broken"
     fails = f"[ -e {broken} ] && {{ echo ccache: not found; exit 127; }}"
     not_found = f'case "$*" in *" -c "*module.cpp*) {fails};; esac\n'
     compiler.write_text(compiler.read_text().replace("exec", not_found + "exec"))
     load()
-    kept = recipe(tiny)
+    kept = kept_file(tiny)
     text = (tiny.folder / "other.cpp").read_text()
     tiny.write("other.cpp", "#error a mistake of the user's\n")
     with pytest.raises(AssertionError):
@@ -87,9 +87,9 @@ def test_recipe_that_may_be_why_a_build_failed_is_forgotten(load, tiny):
     assert load()
 
 
-def test_damaged_recipe_is_none(load, tiny):
+def test_damaged_file_is_ignored(load, tiny):
     load()
-    recipe(tiny).write_bytes(b"x" + recipe(tiny).read_bytes())
+    kept_file(tiny).write_bytes(b"x" + kept_file(tiny).read_bytes())
     assert load()
     assert not load()
 

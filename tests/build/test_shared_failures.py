@@ -86,7 +86,7 @@ def test_header_that_is_fixed_after_it_was_read(tiny):
 
 
 def test_library_path_that_the_waiting_process_has(tiny, wait_for, monkeypatch):
-    """The builder's library cannot be opened for want of it."""
+    """The builder's library cannot be opened without it."""
     monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
     tiny.write("other.cpp", "int nope(int);\nint (*pointer)(int) = nope;\n")
     begun = tiny.slow_down(1, "link")

@@ -57,7 +57,7 @@ def write(folder, text):
 def check_output(expected, said):
     """'...' stands for any text."""
     expected, said = (SECONDS.sub("0", text) for text in (expected, said))
-    # A compilation of next to no time is not told how long it is going to take.
+    # A very short compilation has no expected time.
     expected, said = (text.replace(", about 0 s", "") for text in (expected, said))
     agrees = doctest.OutputChecker().check_output(expected, said, doctest.ELLIPSIS)
     assert agrees, f"the page shows\n{expected}\nand the command printed\n{said}"

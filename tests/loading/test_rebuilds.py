@@ -37,7 +37,7 @@ def test_edited_source_recompiles_that_source_alone(tiny):
     tiny.write("other.cpp", 'extern "C" long other(void) { return 200; }\n')
     assert tiny.value() == 201
     assert tiny.compiled() == ["other.cpp"]
-    assert old.value() == 101, "the old module goes on working"
+    assert old.value() == 101, "the old module still works"
 
 
 def test_edited_header_recompiles_what_includes_it(tiny):

@@ -48,7 +48,7 @@ fork = multiprocessing.get_context("fork")
 
 
 class Extension:
-    """The extension 'tiny' in a folder of its own: value() is VALUE of value.h + 100."""
+    """The extension 'tiny' in its own folder: value() is VALUE of value.h + 100."""
 
     def __init__(self, folder, compiler_folder):
         self.folder = folder

@@ -11,7 +11,7 @@ import time
 
 
 class Terminal:
-    """A program in a pseudo-terminal of its own."""
+    """A program in its own pseudo-terminal."""
 
     def __init__(self, command, **options):
         self._main, terminal = os.openpty()

@@ -222,7 +222,7 @@ for _ in range(2):
         load(2)
     except RuntimeError as error:
         print(error)
-assert shifted() == 1, "the old one stays in force"
+assert shifted() == 1, "the old one stays active"
 load(1)
 """)
     assert len(said) == 2
@@ -278,7 +278,7 @@ def test_classes_load_once_and_a_changed_one_is_refused(tiny, python):
         with pytest.raises(ImportError, match="held makes Python classes") as error:
             jit_loader.load("held", sources)
         assert isinstance(error.value, jit_loader.CompileError)
-        assert module.Held().value == 100, "the old one stays in force"
+        assert module.Held().value == 100, "the old one stays active"
     tiny.compiled()
     script = f"import jit_loader; print(jit_loader.load('held', {sources!r}).Held().value)"
     assert python("-c", script, check=True).stdout == "200\n"
