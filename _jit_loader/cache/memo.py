@@ -4,6 +4,7 @@ A hit compares stats and reads no file. An equal stat proves equal content only 
 hashed when the memo was written, and if its stat was old enough then to show any later change.
 """
 
+import ctypes
 import itertools
 import marshal
 import os
@@ -21,6 +22,11 @@ UNSETTLED = ()  # equals no stamp
 SETTLED_NS = 2_000_000_000
 FAR_AHEAD_NS = 3600 * 1_000_000_000
 DIGEST_BYTES = 16
+
+# <linux/stat.h>, the same on all architectures: stx_ino, stx_size, stx_ctime, stx_mtime.
+STATX = struct.Struct("=32xQQ48xqI4xqI")
+STATX_BASIC_STATS = 0x7FF
+AT_EMPTY_PATH = 0x1000  # the name may be empty: the folder itself
 
 
 def stamp(path):
@@ -117,22 +123,30 @@ class Memo:
         return _checksum(head) + head + rest
 
     def is_unchanged(self):
-        """Returns whether every file still has its stat, and absent files are still absent."""
-        # No function call per file: a file takes 2.3 us, 2 us of them in the kernel.
-        os_stat, stamps, folder = os.stat, struct.iter_unpack("4q", self.stamps), ""
-        for name in os.fsdecode(self.names).split("\0")[:-1]:
-            if name.endswith("/"):
-                folder = name
-                continue
-            try:
-                status = os_stat(folder + name)
-            except OSError:
-                now = ABSENT_STAMP
-            else:
-                now = status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
-            if now != next(stamps, None):
-                return False
-        return next(stamps, None) is None
+        """Tells whether every file has its stat, and absent files are still absent."""
+        # By statx, relative to the folder: 5,500 files take 6.5 ms, with os.stat 21 ms (16 cores).
+        statx = ctypes.CDLL(None).statx
+        result = ctypes.create_string_buffer(256)
+        pointer = ctypes.byref(result)
+        stamps, folder = struct.iter_unpack("4q", self.stamps), -1
+        try:
+            for name in self.names.split(b"\0")[:-1]:
+                if name.endswith(b"/"):
+                    folder = _open_folder(name, folder)
+                elif folder < 0 or statx(folder, name, AT_EMPTY_PATH, STATX_BASIC_STATS, pointer):
+                    if next(stamps, None) != ABSENT_STAMP:
+                        return False
+                else:
+                    inode, size, changed, changed_ns, modified, modified_ns = STATX.unpack_from(
+                        result
+                    )
+                    now = size, modified * 10**9 + modified_ns, changed * 10**9 + changed_ns, inode
+                    if next(stamps, None) != now:
+                        return False
+            return next(stamps, None) is None
+        finally:
+            if folder >= 0:
+                os.close(folder)
 
     def paths(self):
         """Yields the path of each file that the library depends on, and of the library."""
@@ -178,6 +192,16 @@ class _Known:
     def items(self):
         values = ((path, self.get(path)) for path in self._starts)
         return [(path, value) for path, value in values if value is not None]
+
+
+def _open_folder(path, previous):
+    """Closes the previous descriptor, and returns one for a folder; -1 if it does not exist."""
+    if previous >= 0:
+        os.close(previous)
+    try:
+        return os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return -1
 
 
 def _checksum(body):

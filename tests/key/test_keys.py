@@ -26,6 +26,7 @@ from _jit_loader.key.question import (
     memo_paths,
 )
 from _jit_loader.key.request import Request
+from tests.support.extension import memos_that_use_os_stat
 
 
 class Library:
@@ -119,6 +120,7 @@ def look_changed(monkeypatch):
         return found[::-1] if found and is_meant(path) else found
 
     monkeypatch.setattr(os, "stat", stat)
+    memos_that_use_os_stat(monkeypatch)
     monkeypatch.setattr(contents, "read_digest", read_digest)
     return lambda path: (lambda: pattern.append(path), pattern.clear)
 
