@@ -137,7 +137,7 @@ def look(quick):
     timing.settle(quick)
     reloading = Reloading({})
     reloading.reload()
-    reloading.take_stock()
+    reloading.merge_memos()
     seconds = []
     for _ in range(10 if quick else LOOKS):
         started = time.perf_counter()

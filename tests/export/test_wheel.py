@@ -275,14 +275,15 @@ def test_names_that_a_wheel_does_not_have_are_refused(text, advice):
         check_for_wheel(inside, "shared.one")
 
 
-def test_export_names_a_wrapper_that_does_not_work_in_a_wheel(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(write_project(tmp_path))
+def test_export_names_a_wrapper_that_does_not_work_in_a_wheel(tmp_path, python):
+    project = write_project(tmp_path)
     (tmp_path / "bindings/early.py").write_text(
         "from jit_loader import load_op\nload_op('early')\n"
     )
     options = ["--wheel", "my_ops", "--out", str(tmp_path / "out"), "--arch", "cpu"]
-    assert main(["export", "early", *options]) == 1
-    assert "bindings/early.py:1: `from jit_loader import load_op`" in capsys.readouterr().err
+    finished = python("-m", "jit_loader", "export", "early", *options, cwd=project)
+    assert finished.returncode == 1
+    assert "bindings/early.py:1: `from jit_loader import load_op`" in finished.stderr
 
 
 def test_every_wrapper_of_this_project_works_in_a_wheel():

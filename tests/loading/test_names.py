@@ -102,14 +102,14 @@ def test_same_source_twice_is_an_error_of_the_linker(tiny):
 
 def test_line_break_in_a_path_is_refused(tiny):
     source = tiny.write("a\nb.cpp", "int x;")
-    with pytest.raises(ValueError, match=r"takes no path with.*a\\nb\.cpp"):
+    with pytest.raises(ValueError, match=r"cannot take a path with any of (?s:.*)a\\nb\.cpp"):
         jit_loader.load("tiny", [*tiny.sources, str(source)])
     assert tiny.compiled() == []
 
 
 def test_source_that_ninja_cannot_take_is_refused(tiny):
     source = tiny.write("a|b.cpp", "int x;")
-    with pytest.raises(ValueError, match=r"ninja takes no source with a '\|'.*a\|b\.cpp"):
+    with pytest.raises(ValueError, match=r"ninja cannot take a source with a '\|'.*a\|b\.cpp"):
         jit_loader.load("tiny", [*tiny.sources, str(source)])
     assert tiny.compiled() == []
 
@@ -132,7 +132,7 @@ def test_path_that_nvcc_cannot_take_is_refused(tiny, monkeypatch, odd, place):
     monkeypatch.setattr("_jit_loader.key.toolchain.architecture_flags", lambda *_: [])
     kernel = tiny.write("plain.cu" if place == "include path" else f"{odd}/k.cu", "")
     paths = [str(tiny.folder / odd)] if place == "include path" else []
-    with pytest.raises(ValueError, match="nvcc takes no path with"):
+    with pytest.raises(ValueError, match="nvcc cannot take a path with"):
         jit_loader.load("tiny", [*tiny.sources, str(kernel)], extra_include_paths=paths)
     assert tiny.compiled() == []
 
@@ -160,7 +160,7 @@ def test_long_name(tiny):
     tiny.write("module.cpp", module)
     assert jit_loader.load(name, tiny.sources).value() == 101
     assert jit_loader.load("n" * 252, tiny.sources[1], is_python_module=False).endswith(".so")
-    with pytest.raises(ValueError, match="has 201 characters, and 200 are"):
+    with pytest.raises(ValueError, match="has 201 characters"):
         jit_loader.load("n" * 201, tiny.sources)
     with pytest.raises(ValueError, match="has 253 characters, and 252 are"):
         jit_loader.load("n" * 253, tiny.sources[1], is_python_module=False)
