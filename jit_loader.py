@@ -94,8 +94,8 @@ def load_op(
 
         return variants.load(name, folder, flags, defines, on_load, caller)
     except Exception as error:
-        if ops.loading.explains_itself(error):
-            raise error.with_traceback(None) from None
+        if (shortened := ops.loading.without_own_frames(error)) is not None:
+            raise shortened from None
         raise
 
 

@@ -9,6 +9,7 @@ from _jit_loader import loaded
 from _jit_loader.cache import check_trusted, is_in_a_cache
 from _jit_loader.cache.memo import Memo
 from _jit_loader.key.question import memo_paths
+from _jit_loader.system import no_fork
 
 
 class Question:
@@ -18,8 +19,8 @@ class Question:
         self.kind, self.arguments, self.requests = kind, arguments, requests
 
 
-class Recorded(Exception):
-    """The load was recorded; nothing was loaded."""
+class Recorded(BaseException):
+    """The load was recorded; nothing was loaded. No `except Exception` of a wrapper takes it."""
 
 
 class Recorder:
@@ -29,6 +30,8 @@ class Recorder:
         self.name = name
         self.question = None
 
+
+_FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 _recorder = contextvars.ContextVar("recorder", default=None)
 
@@ -72,7 +75,9 @@ def load(name, kind, arguments, requests, form="module", verbose=False, title=No
             found = result, memo.library, False, memo.with_cuda
             break
     else:
-        found = look_or_build(requests(), paths[0], verbose)
+        with no_fork():  # requests() imports modules
+            wanted = requests()
+        found = look_or_build(wanted, paths[0], verbose)
     this = loaded.Loaded(name, *found, time.perf_counter() - started)
     loaded.last[title or name] = this
     for observer in loaded.observers:
@@ -80,11 +85,23 @@ def load(name, kind, arguments, requests, form="module", verbose=False, title=No
     return this
 
 
-def explains_itself(error):
-    """Tells whether the frames of the loader add nothing to an error: its message has the place."""
+def without_own_frames(error):
+    """Returns an error to raise again, without the loader's frames if its message has the place.
+
+    The frames of a caller's own function, such as on_load, stay.
+    """
     from _jit_loader.report.errors import ShownAlone
 
-    return isinstance(error, ShownAlone)
+    if not isinstance(error, ShownAlone):
+        return None
+    traceback = error.__traceback__
+    while traceback is not None and _is_own(traceback.tb_frame.f_code.co_filename):
+        traceback = traceback.tb_next
+    return error.with_traceback(traceback)
+
+
+def _is_own(path):
+    return os.path.basename(path) == "jit_loader.py" or path.startswith(_FOLDER)
 
 
 def is_unchanged(kind, arguments):
@@ -109,8 +126,6 @@ def look_or_build(requests, memo_path, verbose=False):
 
     Returns (result of open_build, path of the library, whether it was compiled, with CUDA or not).
     """
-    from _jit_loader.system.processes import no_fork
-
     with no_fork():  # a hit imports none of this
         from _jit_loader.build.build import build
         from _jit_loader.build.refusal import explain_missing_tool

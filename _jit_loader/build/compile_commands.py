@@ -8,6 +8,7 @@ import fcntl
 import json
 import os
 import re
+import subprocess
 
 from _jit_loader.build.job import private_folder
 from _jit_loader.build.ninja import ninja_path
@@ -58,8 +59,11 @@ def restore_compile_commands(request):
     kept = read_checked(os.path.join(slot_folder, kept_ninja.FILE))
     if kept is None or os.path.lexists(os.path.join(request.project, NAME)):
         return
+    if request.project not in kept["text"]:  # it was written for another copy of the project
+        return
     ninja_file = NinjaFile(kept["text"], request.sources, request.source_flags)
-    with contextlib.suppress(OSError), private_folder(slot_folder) as folder:
+    failures = OSError, subprocess.SubprocessError
+    with contextlib.suppress(*failures), private_folder(slot_folder) as folder:
         update_compile_commands(request, ninja_file, folder)
 
 

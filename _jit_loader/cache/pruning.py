@@ -238,7 +238,7 @@ def _remove_leftovers():
 
 
 def _remove_the_rest(usage, removed):
-    """Removes memos, checker and stubs, and the sources of load_inline that are not new."""
+    """Removes memos and stubs, and the sources of load_inline that are not new."""
     for path in _files_outside_slots():
         _remove_file(path, usage, removed)
     for folder in [path for parent in _subfolders(cache_folder()) for path in _subfolders(parent)]:

@@ -4,36 +4,11 @@ import contextlib
 import os
 import subprocess
 import sys
-import threading
 
+from _jit_loader.system import no_fork
 from _jit_loader.system.threads import SIGNAL_DELAY_SECONDS, ended_with_group, kill_session
 
-# Held while a fork by another thread would do harm: the child would inherit both ends of a new
-# pipe, so that the reader waits for the child's end as well; or a module's import lock, whose
-# holder does not exist in the child.
-_no_fork = threading.RLock()
-
-
-def _release():
-    with contextlib.suppress(RuntimeError):  # a signal has interrupted the acquire
-        _no_fork.release()
-
-
-def _renew():
-    global _no_fork
-    _no_fork = threading.RLock()
-
-
-os.register_at_fork(
-    before=lambda: _no_fork.acquire(), after_in_parent=_release, after_in_child=_renew
-)
-
 _PARENT, _SESSION = 1, 3  # columns of /proc/<pid>/stat, after the command's name
-
-
-def no_fork():
-    """Returns a context in which no other thread forks."""
-    return _no_fork
 
 
 def start(command, **options):

@@ -68,8 +68,8 @@ def load(
     try:
         return _load("load", options, requests, arguments)
     except Exception as error:
-        if loading.explains_itself(error):
-            raise error.with_traceback(None) from None
+        if (shortened := loading.without_own_frames(error)) is not None:
+            raise shortened from None
         raise
 
 
@@ -124,8 +124,8 @@ def load_inline(
     try:
         return _load("load_inline", [options, texts], requests, arguments)
     except Exception as error:
-        if loading.explains_itself(error):
-            raise error.with_traceback(None) from None
+        if (shortened := loading.without_own_frames(error)) is not None:
+            raise shortened from None
         raise
 
 

@@ -44,6 +44,25 @@ sys.exit(status != 0)
 """
 
 
+FORKS_AT_THE_START = """
+import os, signal, threading, time
+import torch, jit_loader
+
+builder = threading.Thread(target=lambda: jit_loader.load("tiny", {sources}))
+builder.start()
+pids = []
+for number in range(8):
+    time.sleep(0.002)
+    pids.append(os.fork())
+    if pids[-1] == 0:
+        signal.alarm(30)
+        jit_loader.load("tiny", {sources}, extra_cflags=["-DOTHER"])
+        os._exit(0)
+assert not any(os.waitpid(pid, 0)[1] for pid in pids)
+builder.join()
+"""
+
+
 @pytest.fixture
 def environment():
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -93,4 +112,9 @@ def test_interrupt_while_a_side_job_runs(tiny, tmp_path, environment, wait_for, 
 def test_fork_by_another_thread_while_a_build_imports(tiny, environment):
     """The child has none of the threads that hold import locks."""
     code = FORK_DURING_AN_IMPORT.format(sources=tiny.sources)
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=120)
+
+
+def test_forks_by_another_thread_at_the_start_of_a_build(tiny, environment):
+    code = FORKS_AT_THE_START.format(sources=tiny.sources)
     subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=120)

@@ -17,7 +17,7 @@ import pytest
 
 import jit_loader
 from _jit_loader.cache.lock import build_lock
-from _jit_loader.system import processes
+from _jit_loader.system import no_fork
 from _jit_loader.system.processes import run
 
 fork = multiprocessing.get_context("fork")
@@ -235,7 +235,7 @@ def test_signal_while_a_fork_waits_for_a_program_to_be_started(monkeypatch):
     held, go_on = threading.Event(), threading.Event()
 
     def hold():
-        with processes.no_fork():
+        with no_fork():
             held.set()
             go_on.wait(60)
 

@@ -83,7 +83,7 @@ def test_shared_cache_is_searched_before_a_build(tiny, tmp_path, monkeypatch):
     assert tiny.compiled() == []
 
 
-def test_checker_is_not_loaded_from_a_cache_that_others_can_write(tiny, tmp_path, monkeypatch):
+def test_memo_is_not_used_from_a_cache_that_others_can_write(tiny, tmp_path, monkeypatch):
     from _jit_loader.cache.memo import Memo
 
     tiny.settle()

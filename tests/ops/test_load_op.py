@@ -310,3 +310,14 @@ def test_binding_that_defines_its_module_itself_beside_the_shared_one(tmp_path, 
     (project / "bindings" / "shared").mkdir()
     shutil.copy(ROOT / "bindings/shared/module.cpp", project / "bindings/shared")
     assert jit_loader.load_op("answer", project=str(project)).get() == 42
+
+
+def test_error_keeps_the_frames_of_on_load(project, tmp_path):
+    (tmp_path / "bad.cpp").write_text("int broken(;")
+
+    def callback(module):
+        jit_loader.load("bad", [str(tmp_path / "bad.cpp")])
+
+    with pytest.raises(jit_loader.CompileError) as caught:
+        jit_loader.load_op("answer", project=str(project), on_load=callback)
+    assert "callback" in [entry.name for entry in caught.traceback]

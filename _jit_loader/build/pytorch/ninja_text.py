@@ -11,7 +11,7 @@ import logging
 import os
 import threading
 
-from _jit_loader.system.processes import no_fork
+from _jit_loader.system import no_fork
 
 _thread = threading.local()  # cuda_home: of the call of ninja_text in this thread
 
@@ -47,15 +47,19 @@ def original(function_name):
 _ORIGINAL = "_before_jit_loader"
 
 
-@functools.cache
 def cpp_extension():
     """Returns the module torch.utils.cpp_extension, with the replacements in it."""
+    with no_fork():  # also one thread at a time
+        return _patched_module()
+
+
+@functools.cache
+def _patched_module():
     logger = logging.getLogger("torch.utils.cpp_extension")
     level = logger.level
     logger.setLevel(logging.ERROR)  # it warns on every machine that has nvcc and no GPU
     try:
-        with no_fork():
-            from torch.utils import cpp_extension as module
+        from torch.utils import cpp_extension as module
     finally:
         logger.setLevel(level)
     for name in ("load", "load_inline"):
