@@ -52,7 +52,7 @@ class ObjectStore:
                     return record
             except OSError:
                 pass  # another process removes that build
-            # A link may be left: the next candidate would be copied into a published object.
+            # A leftover link would make link_or_copy overwrite a published object.
             for rest in (target, target + RECORD):
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(rest)

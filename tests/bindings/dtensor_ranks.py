@@ -1,7 +1,6 @@
 """A rank of test_sharding.py: python dtensor_ranks.py DEVICE CHECK ...
 
-A check is a function below. It compares what the ops do with DTensors with what they do with the
-whole tensors, here.
+A check is a function below. It compares the ops on DTensors with the ops on complete tensors.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""What is special to add2: promotion, every 16-bit value, broadcast gradients, AddModel."""
+"""Tests particular to add2: promotion, every 16-bit value, broadcast gradients, AddModel."""
 
 import copy
 import functools
@@ -19,7 +19,7 @@ from tests.bindings.views import laid_out, views
 
 
 def assert_is_sum(c, a, b):
-    """c is a + b in PyTorch's shape, dtype and place, to half a unit in the last place."""
+    """c is a + b with PyTorch's shape, dtype and device, to half a unit in the last place."""
     expected = as_float64(a) + as_float64(b)
     assert c.shape == expected.shape
     assert c.dtype == torch.result_type(a, b)

@@ -1,7 +1,7 @@
 """python -m tests.support.torchrun_by_fork RANKS script.py ...: torchrun with forked ranks.
 
-The same agent starts, watches and ends them; but what this process has imported, PyTorch and the
-modules named in IMPORTS, none of them takes seconds to import again.
+It uses torchrun's agent. The ranks are forked, so that they need not import PyTorch and the modules
+in IMPORTS again, which takes seconds.
 """
 
 import importlib

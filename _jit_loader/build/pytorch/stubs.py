@@ -72,7 +72,7 @@ class Stubs:
         self.flags = link_flags[:begin] + ours + link_flags[end:]
 
     def use(self, kept):
-        """Lets the linker find the folder of stubs, if it comes in time; None leaves it alone."""
+        """Makes the linker find the stubs, if called before it starts; None: no stubs."""
         if kept is not None and self.flags is not None:
             os.symlink(kept, os.path.join(self._folder, FOLDER))
 
