@@ -13,7 +13,7 @@ def included_files(command, source, own, folders, is_cuda):
     """Returns the absolute paths of the files.
 
     If one of the user's files has such a directive, the compiler is asked for the assembly text, in
-    which macros are expanded. nvcc cannot print it: for CUDA, a name has to be in one string literal.
+    which macros are expanded. nvcc cannot print it: there a name has to be in one string literal.
     folders: the search path of the assembler, its working folder first.
     """
     texts = [text for text in map(read_text, own) if re.search(r"\.inc(?:bin|lude)\b", text)]

@@ -93,7 +93,7 @@ class Recorder:
     def _check_unchanged(self, files, present):
         """Raises InputsChanged if a file was written during the build.
 
-        present: files that the compiler passed over. It may have missed one that appeared meanwhile.
+        present: files that the compiler passed over; it may have missed a new one.
         """
         changed = [path for path in present if self._clock.has_seen_change(path)]
         for path in files:
