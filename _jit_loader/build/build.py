@@ -133,7 +133,9 @@ def _try_to_build(request, slot, contents, before, careful, verbose):
 def _run(job, slot, recorder, workers, before, careful, verbose):
     request, folder, contents = job.request, job.folder, job.contents
     stubs_found = workers.submit(stubs.find_stubs, cache_folder(), request.with_cuda)
-    stubs_made = workers.submit(stubs.make_missing_stubs, cache_folder(), request.with_cuda)
+    stubs_made = workers.submit(
+        lambda: stubs_found.result() or stubs.make_missing_stubs(cache_folder(), request.with_cuda)
+    )
     ninja_file = _ninja_file(job, slot, contents)
     plan = make_plan(job, ninja_file, before, careful)
     link_stubs = stubs.Stubs(ninja_file.link_flags, request.extra_ldflags, folder)
