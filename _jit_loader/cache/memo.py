@@ -124,7 +124,8 @@ class Memo:
 
     def is_unchanged(self):
         """Tells whether every file has its stat, and absent files are still absent."""
-        # By statx, relative to the folder: 5,500 files take 6.5 ms, with os.stat 21 ms (16 cores).
+        # By statx, relative to the folder. Repeated in one process on 16 cores, 5,500 files take
+        # 6.5 ms, with os.stat 21 ms; a hit in a new process gains less (18 ms in place of 21).
         statx = ctypes.CDLL(None).statx
         result = ctypes.create_string_buffer(256)
         pointer = ctypes.byref(result)
