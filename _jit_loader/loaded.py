@@ -7,6 +7,7 @@ import importlib.util
 import os
 import sys
 import threading
+from types import BuiltinFunctionType
 
 from _jit_loader.cache import check_trusted
 
@@ -108,7 +109,22 @@ def open_library(path, build_key, name, form):
             explain_second_class(name, error)
         raise
     module.__name__ = name
+    if sys.modules.pop(spec.name, None) is module:
+        _publish_in_sys_modules(module, name, spec.name)
     return module
+
+
+def _publish_in_sys_modules(module, name, spec_name):
+    """Lets import and pickle find a module of single-phase initialization by its own name.
+
+    Python enters such modules into sys.modules by itself, under the spec's name.
+    """
+    for value in vars(module).values():
+        if isinstance(value, BuiltinFunctionType) and value.__module__ == spec_name:
+            value.__module__ = name
+    present = sys.modules.get(name)
+    if present is None or any(present is opened for opened in libraries.values()):
+        sys.modules[name] = module
 
 
 def adopt(library, opened):

@@ -50,6 +50,7 @@ def load(
         RuntimeError: a tool is missing, and the message says how to get it; or the extension has
             changed and registers operators (TORCH_LIBRARY), which needs a new process.
         FileNotFoundError: a source does not exist.
+        AssertionError: there are no sources.
         ValueError: the name cannot be the name of a module.
     """
     arguments = dict(locals())
@@ -57,6 +58,8 @@ def load(
         return _pass_to_pytorch("load", arguments)
     if is_python_module and is_standalone:
         raise ValueError("`is_python_module` and `is_standalone` are mutually exclusive.")
+    if not sources:
+        raise AssertionError("At least one source is required to build a library")
     options = _request_options(arguments)
     options["sources"] = [os.path.abspath(source) for source in _list(sources)]
 
@@ -98,13 +101,18 @@ def load_inline(
     """Does the same as load for sources that are strings.
 
     The arguments are those of torch.utils.cpp_extension.load_inline. functions: names of C++
-    functions to bind, or {name: docstring}. use_pch has no effect. The sources are kept as files in
-    the cache, so that errors and debuggers can name them.
+    functions to bind, or {name: docstring}. use_pch makes nothing faster; like PyTorch's, it takes
+    no flags with operators of the shell, such as ";". The sources are kept as files in the cache,
+    so that errors and debuggers can name them.
     """
     arguments = {**locals(), "is_standalone": False}
     if _is_for_pytorch(arguments):
         return _pass_to_pytorch("load_inline", arguments)
     options = _request_options(arguments)
+    if use_pch:
+        from _jit_loader.torch_api import inline
+
+        inline.refuse_shell_operators(options["extra_cflags"])
     texts = {
         "cpp_sources": _list(cpp_sources),
         "cuda_sources": _list(cuda_sources),
@@ -161,10 +169,10 @@ def _request_options(arguments):
     flags = ("extra_cflags", "extra_cuda_cflags", "extra_ldflags")
     return {
         "name": arguments["name"],
-        **{name: _list(arguments[name]) for name in flags},
-        "extra_include_paths": [
-            os.path.abspath(path) for path in _list(arguments["extra_include_paths"])
-        ],
+        **{name: _stripped(arguments[name]) for name in flags},
+        "extra_include_paths": list(
+            map(os.path.abspath, _stripped(arguments["extra_include_paths"]))
+        ),
         "with_cuda": arguments["with_cuda"],
         "form": _form(arguments),
     }
@@ -180,6 +188,11 @@ def _list(value):
     if not value:  # PyTorch takes "" for "not given" as well
         return []
     return [value] if isinstance(value, str | os.PathLike) else list(value)
+
+
+def _stripped(value):
+    """Returns a list of flags or paths without spaces around them, as PyTorch does."""
+    return [os.fspath(item).strip() for item in _list(value)]
 
 
 def _is_for_pytorch(arguments):

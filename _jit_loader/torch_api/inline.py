@@ -3,6 +3,8 @@
 import atexit
 import functools
 import os
+import re
+import shlex
 import shutil
 import tempfile
 
@@ -29,9 +31,7 @@ def source_texts(
         cpp.append(f"PYBIND11_MODULE(TORCH_EXTENSION_NAME, m{options}) {{")
         wrap = "torch::wrap_pybind_function({})" if with_pytorch_error_handling else "{}"
         for name, docstring in _with_docstrings(functions).items():
-            # A raw string: a docstring may have quotes and newlines.
-            text = f'R"jit_loader({docstring})jit_loader"'
-            cpp.append(f'm.def("{name}", {wrap.format(name)}, {text});')
+            cpp.append(f'm.def("{name}", {wrap.format(name)}, "{_literal(docstring)}");')
         cpp.append("}")
     texts = {"main.cpp": "\n".join(cpp) + "\n"}
     if cuda_sources:
@@ -47,6 +47,32 @@ def _with_docstrings(functions):
     if not isinstance(functions, dict):
         raise ValueError(f"Expected 'functions' to be a list or dict, but was {type(functions)}")
     return functions
+
+
+def _literal(text):
+    """Returns a text as PyTorch has it between the quotes of a C++ string: escapes are escapes.
+
+    Quotes and line breaks, which PyTorch's compiler refuses, are escaped.
+    """
+    escaped = {'"': r"\"", "\n": r"\n", "\r": r"\r", "\\": r"\\"}
+    return re.sub(
+        r'\\.|["\n\r\\]', lambda match: escaped.get(match[0], match[0]), text, flags=re.DOTALL
+    )
+
+
+def refuse_shell_operators(flags):
+    """Raises a RuntimeError for flags that need a shell, as PyTorch does with use_pch=True.
+
+    PyTorch runs the compiler of its precompiled header without a shell.
+    """
+    words = shlex.shlex(" ".join(flags), posix=True, punctuation_chars=True)
+    words.commenters = ""
+    for word in words:
+        if set(word) <= set("();<>|&") or "`" in word or "$" in word:
+            raise RuntimeError(
+                f"extra_cflags has {word!r}, which only a shell understands: with use_pch=True "
+                "PyTorch passes the flags to the compiler without a shell"
+            )
 
 
 def write_sources(texts):
