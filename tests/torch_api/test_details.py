@@ -1,0 +1,95 @@
+"""Details of PyTorch's load and load_inline on which programs rely."""
+
+import importlib
+import os
+import pickle
+import sys
+
+import pytest
+
+import jit_loader
+from tests.torch_api.test_drop_in import MODULE
+
+HEADER = "#define VALUE 7\n"
+
+
+@pytest.mark.parametrize("path", [" {}", " {} ", "{}\n"])
+def test_spaces_around_an_include_path_are_removed(tiny, path):
+    tiny.write("include/deep.h", HEADER)
+    tiny.write("value.h", "#include <deep.h>\n")
+    paths = [path.format(tiny.folder / "include")]
+    assert tiny.value(extra_include_paths=paths) == 107
+
+
+def test_spaces_around_a_flag_are_removed(tiny):
+    tiny.write("value.h", "#define VALUE FIRST + SECOND\n")
+    flags = ["-DFIRST=1\n\n", " -O0 -DSECOND=2 "]
+    assert tiny.value(extra_cflags=flags, extra_ldflags=[" -lm\n"]) == 103
+
+
+def test_load_without_sources(tiny):
+    with pytest.raises(AssertionError, match="At least one source"):
+        jit_loader.load("tiny", [])
+
+
+def test_module_can_be_imported_and_its_functions_pickled(tiny, monkeypatch):
+    """Python enters a module of single-phase initialization into sys.modules."""
+    monkeypatch.delitem(sys.modules, "tiny", raising=False)
+    first = tiny.load()
+    assert importlib.import_module("tiny") is first
+    assert pickle.loads(pickle.dumps(first.value))() == 101
+    tiny.write("value.h", "#define VALUE 2\n")
+    second = tiny.load()
+    assert importlib.import_module("tiny") is second
+    assert not [name for name in sys.modules if name.startswith("jit_loader_builds.")]
+
+
+def test_module_does_not_hide_another_one_of_its_name(tiny, monkeypatch):
+    other = type(os)("tiny")
+    monkeypatch.setitem(sys.modules, "tiny", other)
+    assert tiny.value() == 101
+    assert sys.modules["tiny"] is other
+
+
+@pytest.fixture
+def inline(tmp_path, monkeypatch):
+    """load_inline of a C-API module "letter", which compiles in 0.2 s."""
+    monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
+    text = "#include <Python.h>\n" + MODULE.format(name="letter", value=5)
+
+    def load(**options):
+        return jit_loader.load_inline("letter", text, no_implicit_headers=True, **options)
+
+    return load
+
+
+@pytest.mark.parametrize(
+    "flag", ["; echo x > {}", "-O1 && touch {}", "`touch {}`", "$(touch {})", "-DX;touch {}"]
+)
+def test_flags_for_a_shell_are_refused_with_use_pch(inline, tmp_path, flag):
+    made = tmp_path / "made"
+    with pytest.raises(RuntimeError, match="without a shell"):
+        inline(extra_cflags=[flag.format(made)], use_pch=True)
+    assert not made.exists()
+
+
+def test_quotes_and_the_shell_work_without_use_pch(inline, tmp_path):
+    assert inline(extra_cflags=['-DNAME="a b"', "`echo -O1`"]).value() == 5
+    assert inline(extra_cflags=['-DNAME="a;b"'], use_pch=True).value() == 5
+
+
+def test_escapes_in_docstrings(tmp_path, monkeypatch):
+    """Escapes are those of C++, as in PyTorch; quotes and line breaks may be there as well."""
+    monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
+    docstrings = {"one": r"a\tb \"c\" \\d", "two": 'a "b"\nc', "three": "ends with \\"}
+    text = "#include <pybind11/pybind11.h>\n"
+    text += "".join(f"int {name}() {{ return 1; }}\n" for name in docstrings)
+    module = jit_loader.load_inline(
+        "docstrings",
+        text,
+        functions=docstrings,
+        no_implicit_headers=True,
+        with_pytorch_error_handling=False,
+    )
+    shown = [getattr(module, name).__doc__.split("\n", 2)[2].strip() for name in docstrings]
+    assert shown == ['a\tb "c" \\d', 'a "b"\nc', "ends with \\"]
