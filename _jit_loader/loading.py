@@ -117,8 +117,14 @@ def _unchanged(paths):
             continue
         with contextlib.suppress(FileNotFoundError):
             check_trusted(path)  # a memo names code to load
-        if memo.is_unchanged():
+        if memo.is_unchanged() and (not memo.young or _are_young_unchanged(memo, path)):
             yield memo
+
+
+def _are_young_unchanged(memo, path):
+    with no_fork():  # after the first two seconds a hit does not import it
+        from _jit_loader.key import young_files
+    return young_files.are_unchanged(memo, path)
 
 
 def look_or_build(requests, memo_path, verbose=False):

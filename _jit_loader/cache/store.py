@@ -15,8 +15,9 @@ import itertools
 import os
 
 from _jit_loader.cache import cache_folder, readonly_caches
+from _jit_loader.cache.absent import appeared
 from _jit_loader.cache.files import read_checked, write_whole
-from _jit_loader.cache.memo import UNSETTLED, Memo, is_settled, stamp
+from _jit_loader.cache.memo import NEVER_EQUAL, Memo, is_settled, stamp
 
 MANIFEST = "manifest.json"
 # A copy of the manifest's rows for the user's own files. A manifest with PyTorch's headers takes
@@ -103,11 +104,14 @@ class Slot:
 
     def remember(self, programs, build, manifest, contents):
         """Writes the memo that leads to this build, if the cache can be written."""
+        absolute = self.request.roots.absolute
+        absent = {absolute(folder): names for folder, names in manifest["absent"].items()}
+        # The stamps are taken first: a file that appears in between shows in the next comparison.
+        stamps = {**self._looked_at, **{folder: stamp(folder) for folder in absent}}
         if shadowing(manifest, self.request.roots):
             return
-        absolute = self.request.roots.absolute
         own = set(map(absolute, manifest["own"]))
-        entries = []
+        entries, young = [], []
         for path, digest in itertools.chain(
             ((absolute(path), digest) for path, digest in manifest["files"].items()),
             ((absolute(path), digest) for path, digest in manifest["tools"].items()),
@@ -119,15 +123,21 @@ class Slot:
             [(build.library, manifest["library"])],
         ):
             # The file is not read again. If it has changed since, its stat differs next time.
-            file_stamp, current = contents.last(path)
+            file_stamp, current, settled = contents.last(path)
             if current != digest and (current is not None or path in own):
                 return  # changed since it was compiled: its stat must not lead to this build
             entries.append((path, file_stamp, current))
-        folders = map(absolute, manifest["absent"])
-        stamps = {**self._looked_at, **{folder: stamp(folder) for folder in folders}}
+            if not settled:
+                young.append((path, current))
         for path, file_stamp in stamps.items():
-            entries.append((path, file_stamp if is_settled(file_stamp) else UNSETTLED, None))
-        memo = Memo.of(build.library, self.request.with_cuda, entries)
+            if is_settled(file_stamp):
+                entries.append((path, file_stamp, None))
+            elif path in absent and path not in self._looked_at:
+                entries.append((path, file_stamp, None))
+                young.append((path, tuple(absent[path])))
+            else:
+                entries.append((path, NEVER_EQUAL, None))
+        memo = Memo.of(build.library, self.request.with_cuda, entries, young)
         # Without a memo, as in a read-only cache, the next process reads the contents again.
         with contextlib.suppress(OSError):
             os.makedirs(os.path.dirname(self._memo_path), mode=0o700, exist_ok=True)
@@ -186,24 +196,11 @@ def own_differences(manifest, roots, contents):
 
 def shadowing(manifest, roots):
     """Returns the files that were absent at the build and would now be read instead of others."""
-    found = []
-    for folder, names in manifest["absent"].items():
-        try:
-            present = set(os.listdir(roots.absolute(folder)))
-        except OSError:
-            continue
-        there = [name for name in names if name.rstrip("/") in present]
-        paths = [os.path.join(folder, name) for name in sorted(there)]
-        found += [path.rstrip("/") for path in paths if _has_appeared(roots.absolute(path))]
-    return found
-
-
-def _has_appeared(path):
-    """Returns whether a path exists that was absent; with a slash at the end, whether as a file.
-
-    A dangling symlink does not exist.
-    """
-    return os.path.isfile(path.rstrip("/")) if path.endswith("/") else os.path.exists(path)
+    return [
+        os.path.join(folder, os.path.basename(path))
+        for folder, names in manifest["absent"].items()
+        for path in appeared(roots.absolute(folder), names)
+    ]
 
 
 def read_manifest(folder):

@@ -5,7 +5,7 @@ import os
 import struct
 
 from _jit_loader.cache import is_in_a_cache
-from _jit_loader.cache.memo import UNSETTLED, is_settled, stamp
+from _jit_loader.cache.memo import is_settled, stamp
 
 # Reading libtorch_cpu.so (430 MB) takes 0.4 s, so libraries above this size are identified by their
 # build id. Files in a cache are always read: copying may have damaged them.
@@ -27,26 +27,28 @@ class Contents:
         self._before = known
 
     def last(self, path):
-        """Returns (stamp, digest) of the last call of digest(), without checking the file.
+        """Returns (stamp, digest, is settled) of the last call of digest(), without a look at it.
 
         The file is read if it was never read, or if it was read so soon after a write that a later
-        write could have left its stat unchanged. If it is still too soon, the stamp is UNSETTLED.
+        write could have left its stat unchanged. If it is still too soon, it is not settled.
         """
-        known = self._known.get(path) or self._before.get(path)
-        if known is None or known[0] == UNSETTLED:
+        if (known := self._before.get(path)) is not None and path not in self._known:
+            return *known, True
+        if path not in self._known or not self._known[path][2]:
             self.digest(path)
-            known = self._known[path]
-        return known
+        return self._known[path]
 
     def digest(self, path):
         """Returns the hex digest of a file's content; None if it cannot be read."""
         now = stamp(path)
-        known = self._known.get(path) or self._before.get(path)
-        if known is not None and known[0] == now:
+        if path in self._known:
+            before, digest, settled = self._known[path]
+            if settled and before == now:
+                return digest
+        elif (known := self._before.get(path)) is not None and known[0] == now:
             return known[1]
-        digest = read_digest(path)
-        self._known[path] = now if is_settled(now) else UNSETTLED, digest
-        return digest
+        self._known[path] = now, read_digest(path), is_settled(now)
+        return self._known[path][1]
 
 
 def read_digest(path):

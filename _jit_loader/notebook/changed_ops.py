@@ -48,7 +48,7 @@ class ChangedOps:
         stamps = {}
         for op in ops.values():
             memo = _memo_of(op)
-            if memo is None:
+            if memo is None or memo.young:
                 return
             for path, stamp in zip(memo.paths(), struct.iter_unpack("4q", memo.stamps)):
                 if stamps.setdefault(path, stamp) != stamp:

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from _jit_loader.cache.memo import UNSETTLED, Memo, _checksum, is_settled, stamp
+from _jit_loader.cache.memo import NEVER_EQUAL, Memo, _checksum, is_settled, stamp
 from _jit_loader.key.contents import read_digest
 
 
@@ -51,8 +51,8 @@ def test_absent_file_that_appears_is_seen(files, tmp_path):
     assert not before.is_unchanged()
 
 
-def test_unsettled_stamp_equals_nothing(files):
-    entries = [(str(files[0]), UNSETTLED, None)]
+def test_stamp_that_equals_nothing(files):
+    entries = [(str(files[0]), NEVER_EQUAL, None)]
     assert not Memo.of("/cache/library.so", True, entries).is_unchanged()
 
 

@@ -1,0 +1,21 @@
+"""Files that a build looked for in vain: if one appears, it is read in place of another."""
+
+import os
+
+
+def appeared(folder, names):
+    """Returns the paths of the names in a folder that exist now.
+
+    A name with a slash at the end counts only as a file. A dangling symlink does not exist.
+    """
+    try:
+        present = set(os.listdir(folder))
+    except OSError:
+        return []
+    there = [name for name in sorted(names) if name.rstrip("/") in present]
+    paths = [os.path.join(folder, name) for name in there]
+    return [path.rstrip("/") for path in paths if _exists(path)]
+
+
+def _exists(path):
+    return os.path.isfile(path.rstrip("/")) if path.endswith("/") else os.path.exists(path)
