@@ -35,6 +35,8 @@ last = {}  # title: the Loaded of the last load
 ops = {}  # (project, title): the ops.InUse of each op that load_op has returned
 observers = []  # objects with asked(requests) and loaded(Loaded, requests): before, after a load
 
+SPEC_PREFIX = "jit_loader_builds."  # of the names of the modules' specs
+
 libraries = {}  # path of a published library: the result of opening it
 _lock = threading.RLock()  # re-entrant: a module may load another one when it is imported
 
@@ -97,7 +99,7 @@ def open_library(path, build_key, name, form):
         torch.ops.load_library(path)
         return path
     key = "".join(character if character.isalnum() else "_" for character in build_key)
-    spec = importlib.util.spec_from_file_location(f"jit_loader_builds.{key}.{name}", path)
+    spec = importlib.util.spec_from_file_location(f"{SPEC_PREFIX}{key}.{name}", path)
     try:
         module = importlib.util.module_from_spec(spec)
         module.__name__ = name  # pybind11's classes take it as their module
@@ -123,8 +125,14 @@ def _publish_in_sys_modules(module, name, spec_name):
         if isinstance(value, BuiltinFunctionType) and value.__module__ == spec_name:
             value.__module__ = name
     present = sys.modules.get(name)
-    if present is None or any(present is opened for opened in libraries.values()):
+    if present is None or is_built(present):
         sys.modules[name] = module
+
+
+def is_built(module):
+    """Tells whether a module is one that the loader has opened."""
+    spec = getattr(module, "__spec__", None)
+    return spec is not None and spec.name.startswith(SPEC_PREFIX)
 
 
 def adopt(library, opened):

@@ -27,14 +27,21 @@ def failed(job, recorder, records, before, output, kind=CompileError):
     own = [absolute(path) for record in records for path in record["own"]]
     sources = list(dict.fromkeys([*request.sources, *own]))
     error = compile_error(
-        request.title, output, job.failed_folder, request.project, ninja_path(), sources
+        request.name,
+        request.title,
+        output,
+        job.failed_folder,
+        request.project,
+        ninja_path(),
+        sources,
     )
-    error = kind(*error.args)
+    error = _error(kind, str(error), error.output)
     with open(os.path.join(job.folder, "log"), "w", errors="surrogateescape") as file:
         file.write("\n".join(output) + "\n")
     files = {*before, *filter(os.path.isfile, NAMED.findall("\n".join(output)))}
     note = {
         "message": str(error),
+        "output": error.output,
         "is_load_error": kind is not CompileError,
         "files": {relative(path): job.contents.digest(path) for path in files},
         "environment": _library_environment(),
@@ -65,7 +72,13 @@ def error_of(note, request, contents):
     if note["is_load_error"] and note["environment"] != _library_environment():
         return None
     kind = LOAD_ERRORS[request.form][1] if note["is_load_error"] else CompileError
-    return kind(note["message"])
+    return _error(kind, note["message"], note["output"])
+
+
+def _error(kind, message, output):
+    error = kind(message)
+    error.output = output
+    return error
 
 
 def _library_environment():

@@ -5,6 +5,8 @@ import enum
 import sys
 import types
 
+from _jit_loader.loaded import is_built
+
 # Attributes of classmethods, staticmethods and properties that hold their functions.
 WRAPPED = ("__func__", "fget", "fset", "fdel")
 METHODS = (types.FunctionType, property, classmethod, staticmethod)
@@ -43,11 +45,11 @@ def keep_identity(before, namespace, module_name):
 
 
 def _is_compiled(value):
-    """Tells whether a value is a function of an op's module, which sys.modules does not hold."""
+    """Tells whether a value is a function of an op's module."""
     if not isinstance(value, types.BuiltinFunctionType):
         return False
-    module = value.__module__ or ""  # loaded.open_library chooses the name
-    return module not in sys.modules or module.startswith("jit_loader_builds.")
+    module = sys.modules.get(value.__module__ or "")
+    return module is None or is_built(module)
 
 
 def _take_over(old, new, kept):

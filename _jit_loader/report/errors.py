@@ -44,6 +44,7 @@ OTHER_ERRORS = [
         r"(?:fatal )?error:",
     )
 ]
+FURTHER_ERRORS = 20  # that a message lists
 HINTS = {
     r"Python\.h: No such file": "Python's headers are missing: install python3-dev",
     r"cannot find -l([^\s:]+)": "lib{0} is not in the linker's search path: add its folder by -L",
@@ -87,7 +88,12 @@ class ShownAlone:
 
 
 class CompileError(ShownAlone, RuntimeError):
-    """A source does not compile, link or load. The message names the first error."""
+    """A source does not compile, link or load. The message names the first error.
+
+    output: all that the compilers and the linker printed.
+    """
+
+    output = ""
 
 
 class LoadError(CompileError, ImportError):
@@ -114,11 +120,14 @@ class CudaMissing(ToolMissing, OSError):
     """CUDA code must be compiled and nvcc is missing. PyTorch raises an OSError in this case."""
 
 
-def compile_error(name, output, folder, project, ninja, sources):
+def compile_error(name, title, output, folder, project, ninja, sources):
     """Returns the CompileError for the output of a failed build.
 
+    The message has the first error, with its source line and the next step, in at most ten lines;
+    then a line for each further error; then PyTorch's sentence, which programs look for.
+
     Arguments:
-        name: the title of the extension.
+        name, title: of the extension.
         output: the lines that the compilers and the linker printed.
         folder: the folder of the log and build.ninja, which are kept to run the step again.
         project: the folder that paths are shown relative to.
@@ -126,17 +135,18 @@ def compile_error(name, output, folder, project, ninja, sources):
         sources: the user's own files, which are searched for the symbol that an error names.
     """
     errors = _with_line(output, project) or _in_flags(output) or _with_symbol(output, sources)
+    further = []
     if errors:
         path, number, message, via = errors[0]
-        lines = [f"{name}: {place(path, number, project)}error: {message}"]
+        lines = [f"{title}: {place(path, number, project)}error: {message}"]
         lines += source_line(path, number)
         if via:
             lines += [f"  required from {place(*via, project).rstrip(': ')}", *source_line(*via)]
-        others = len({(path, number, message) for path, number, message, _ in errors}) - 1
-        if others:
-            lines.append(f"  and {others} more error{'s' if others > 1 else ''}")
+        further = list(dict.fromkeys(error[:3] for error in errors if error[:3] != errors[0][:3]))
+        if further:
+            lines.append(f"  and {len(further)} more error{'s' if len(further) > 1 else ''}")
     else:
-        lines = [f"{name}: {_most_informative_line(output)}"]
+        lines = [f"{title}: {_most_informative_line(output)}"]
     text = "\n".join(output)
     for pattern, hint in HINTS.items():
         match = re.search(pattern, text)
@@ -144,8 +154,13 @@ def compile_error(name, output, folder, project, ninja, sources):
             lines.append(f"  {hint.format(*match.groups())}")
     lines.append(f"  full compiler output: {os.path.join(folder, 'log')}")
     lines.append(f"  run it again: {shlex.join([ninja, '-C', folder])}")
+    for path, number, message in further[:FURTHER_ERRORS]:
+        lines.append(f"{place(path, number, project)}error: {message}")
+    lines.append(f"Error building extension '{name}'")
     # Compilers may print any bytes, and quote those of the source.
-    return CompileError(printable("\n".join(lines)))
+    error = CompileError(printable("\n".join(lines)))
+    error.output = printable(text)
+    return error
 
 
 def named_files(output):

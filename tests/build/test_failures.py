@@ -1,6 +1,7 @@
 """What goes wrong says what it was and what to do; nothing is lost; fixing it is enough."""
 
 import os
+import pickle
 import shutil
 import subprocess
 from pathlib import Path
@@ -30,11 +31,27 @@ def test_error_says_how_many_more_and_where_the_log_is(tiny):
     assert "int c" in Path(log.split(": ")[1]).read_text()
 
 
+def test_error_lists_further_errors_and_ends_as_pytorchs(tiny):
+    """Programs look for PyTorch's sentence, and read the errors or the compilers' output."""
+    tiny.write("other.cpp", "".join(f"int a{i} = ;\n" for i in range(30)))
+    with pytest.raises(jit_loader.CompileError) as error:
+        tiny.load(extra_cflags=["-fmax-errors=0"])
+    lines = str(error.value).splitlines()
+    assert "  and 29 more errors" in lines[:10]
+    further = [line for line in lines if line.startswith("other.cpp:")]
+    assert further == lines[-21:-1]
+    assert further[0].startswith("other.cpp:2: error: ")
+    assert lines[-1] == "Error building extension 'tiny'"
+    assert "int a29 = ;" in error.value.output
+    assert pickle.loads(pickle.dumps(error.value)).output == error.value.output
+
+
 def test_command_in_the_error_runs_it_again(tiny):
     tiny.write("other.cpp", "int a = ;\n")
     with pytest.raises(jit_loader.CompileError) as error:
         tiny.load()
-    command = str(error.value).splitlines()[-1].split(": ", 1)[1]
+    line = next(line for line in str(error.value).splitlines() if "run it again" in line)
+    command = line.split(": ", 1)[1]
     again = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
     assert again.returncode != 0
     assert "other.cpp:1:" in again.stdout
@@ -135,9 +152,7 @@ def test_failure_of_another_kind_shows_what_was_said(tiny):
     assert "the build failed" not in str(error.value)
 
 
-def test_sources_of_other_kinds(tiny):
-    with pytest.raises(ValueError, match="no sources"):
-        jit_loader.load("tiny", [])
+def test_source_that_is_one_path(tiny):
     tiny.write("module.cpp", (tiny.folder / "module.cpp").read_text().replace("+ other()", ""))
     assert jit_loader.load("tiny", tiny.folder / "module.cpp").value() == 1
 

@@ -70,7 +70,8 @@ def test_name_that_is_not_utf8(tiny):
 
 
 def _run_again(message):
-    command = message.splitlines()[-1].split(": ", 1)[1]
+    line = next(line for line in message.splitlines() if "run it again" in line)
+    command = line.split(": ", 1)[1]
     again = subprocess.run(command, shell=True, capture_output=True, check=False)
     assert b"FAILED" in again.stdout
     return again.returncode

@@ -14,7 +14,7 @@ def _message(tiny, output, sources=("module.cpp", "other.cpp")):
     project = str(tiny.folder)
     sources = [f"{project}/{name}" for name in sources]
     lines = output.strip("\n").replace("{}", project).splitlines()
-    return str(compile_error("tiny", lines, "/failed", project, "ninja", sources)).splitlines()
+    return str(compile_error("tiny", "tiny", lines, "/failed", project, "ninja", sources)).splitlines()
 
 
 def _fails(tiny, **options):
@@ -213,7 +213,7 @@ def test_full_disk_is_reported_before_the_errors_that_follow_from_it():
         "/tmp/cc.s: Fatal error: can't write 12 bytes to other.o: 'No space left on device'",
         "/tmp/cc.s: Fatal error: other.o: No such file or directory",
     ]
-    message = str(compile_error("tiny", output, "/failed", "/project", "ninja", []))
+    message = str(compile_error("tiny", "tiny", output, "/failed", "/project", "ninja", []))
     assert message.startswith(f"tiny: {output[1]}\n")
 
 
