@@ -50,27 +50,39 @@ def _renew_lock():
 os.register_at_fork(after_in_child=_renew_lock)
 
 
-def open_build(library, name, form):
+def open_build(library, name, form, build_directory=None):
     """Opens a published library, once in this process, and returns the result of load.
 
+    build_directory: the caller's, from which the library is then opened.
     form: "module", which is imported; "library", which is loaded for the operators that it
     registers, and whose path is returned; "executable", whose path is returned.
 
     Returns None if the library does not exist any more.
     """
     with _lock:
-        if library not in libraries:
-            try:
+        try:
+            path = library
+            if build_directory:
+                path = _put_into(build_directory, library)
+            if library not in libraries:
                 check_trusted(library)
-                libraries[library] = _open_lazily(library, name, form)
-            except (ImportError, OSError):
-                if os.path.exists(library):
-                    raise
-                return None
+                libraries[library] = _open_lazily(library, path, name, form)
+        except (ImportError, OSError):
+            if os.path.exists(library):
+                raise
+            return None
         return libraries[library]
 
 
-def _open_lazily(library, name, form):
+def _put_into(build_directory, library):
+    from _jit_loader.cache.build_directory import put_library, put_outputs
+
+    path = put_library(build_directory, library, os.path.basename(os.path.dirname(library)))
+    put_outputs(build_directory, library, path)
+    return path
+
+
+def _open_lazily(library, path, name, form):
     if before := opened_libraries(name):
         from _jit_loader.cache.registrations import refuse_second_registration
 
@@ -80,7 +92,7 @@ def _open_lazily(library, name, form):
     flags = sys.getdlopenflags()
     sys.setdlopenflags(flags & ~os.RTLD_NOW | os.RTLD_LAZY)
     try:
-        return open_library(library, os.path.dirname(library), name, form)
+        return open_library(path, os.path.dirname(library), name, form)
     finally:
         sys.setdlopenflags(flags)
 
@@ -135,12 +147,15 @@ def is_built(module):
     return spec is not None and spec.name.startswith(SPEC_PREFIX)
 
 
-def adopt(library, opened):
-    """Registers the module that was opened to test a build as that of the published library."""
+def adopt(library, opened, path=None):
+    """Registers the module that was opened to test a build as that of the published library.
+
+    path: the one that it was opened from, if that stays.
+    """
     if isinstance(opened, str):
-        opened = library
+        opened = path or library
     else:
-        opened.__file__ = opened.__spec__.origin = library
+        opened.__file__ = opened.__spec__.origin = path or library
     libraries[library] = opened
     return opened
 

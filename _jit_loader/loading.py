@@ -50,13 +50,23 @@ def recording(name):
         _recorder.reset(token)
 
 
-def load(name, kind, arguments, requests, form="module", verbose=False, title=None):
+def load(
+    name,
+    kind,
+    arguments,
+    requests,
+    form="module",
+    verbose=False,
+    title=None,
+    build_directory=None,
+):
     """Loads an extension, from the cache or by a build, and returns a loaded.Loaded.
 
     kind, arguments: all that requests() depends on apart from files and environment variables; the
     question that names the memo.
     requests(): returns the requests to look for in the cache, in this order. The last is built.
     title: the name to show, by default the extension's.
+    build_directory: the caller's, which gets copies, and from which the library is opened.
     """
     started = time.perf_counter()
     if (recorder := _recorder.get()) is not None and recorder.name == name:
@@ -70,7 +80,7 @@ def load(name, kind, arguments, requests, form="module", verbose=False, title=No
         observer.asked(requests)
     paths = memo_paths(kind, arguments)
     for memo in _unchanged(paths):
-        result = loaded.open_build(memo.library, name, form)
+        result = loaded.open_build(memo.library, name, form, build_directory)
         if result is not None:
             found = result, memo.library, False, memo.with_cuda
             break
@@ -145,7 +155,7 @@ def look_or_build(requests, memo_path, verbose=False):
         slot = Slot(request, memo_path, looked_at)
         contents = Contents(slot.known())
         found = slot.look(toolchain.programs(request.with_cuda), contents)
-        result = found and loaded.open_build(found.library, request.name, request.form)
+        result = found and loaded.open_build(found.library, *request.to_open)
         if result is not None:
             return result, found.library, False, request.with_cuda
     try:

@@ -22,7 +22,7 @@ from _jit_loader.build.pytorch.ninja_file import NinjaFile
 from _jit_loader.build.pytorch.source_links import make_source_links
 from _jit_loader.build.record import make_manifest, record_kernels, record_object
 from _jit_loader.build.why import why_built
-from _jit_loader.cache import cache_folder, check_trusted, digest_of
+from _jit_loader.cache import build_directory, cache_folder, check_trusted, digest_of
 from _jit_loader.cache.lock import build_lock
 from _jit_loader.cache.pruning import cache_limit, keep_under_limit
 from _jit_loader.cache.registrations import refuse_second_registration
@@ -80,7 +80,7 @@ def _build_or_wait(request, slot, contents, note_before, verbose):
                 answer = slot.answer()
                 contents.learn(slot.known())
             found = slot.look(toolchain.programs(request.with_cuda), contents)
-            result = found and loaded.open_build(found.library, request.name, request.form)
+            result = found and loaded.open_build(found.library, *request.to_open)
             if result is not None:
                 return result, found, False
             if excludes is None:
@@ -198,9 +198,8 @@ def _publish(job, slot, recorder, records, before, manifest):
     request = job.request
     parts = ("files", "tools", "programs", "absent")
     build_key = digest_of([request.key, *(manifest[part] for part in parts)])
-    private = Build(job.folder, request)
     try:
-        opened = loaded.open_library(private.library, build_key, request.name, request.form)
+        opened, path = _open(job, build_key)
     except LoadError:
         raise  # an extension of this process is in the way, and of no other process
     except Exception as error:
@@ -213,10 +212,26 @@ def _publish(job, slot, recorder, records, before, manifest):
         raise _ModuleError from error
     build = Build(os.path.join(slot.folder, build_key), request)
     # First of all: another thread that finds the build must not open it a second time.
-    opened = loaded.adopt(build.library, opened)
+    opened = loaded.adopt(build.library, opened, path)
     publish(job.folder, manifest, build, job.contents)
+    if request.build_directory:
+        build_directory.put_outputs(request.build_directory, build.library, path)
     slot.remember(job.programs, build, manifest, job.contents)
     return opened, build
+
+
+def _open(job, build_key):
+    """Opens the library; returns the result, and its path in the caller's folder or None."""
+    request = job.request
+    library, path = Build(job.folder, request).library, None
+    if request.build_directory:
+        path = build_directory.put_library(request.build_directory, library, build_key)
+    try:
+        return loaded.open_library(path or library, build_key, request.name, request.form), path
+    except BaseException:
+        if path is not None:
+            os.unlink(path)
+        raise
 
 
 def _explained(error, folder):

@@ -39,6 +39,15 @@ def copy_whole(source, target):
         shutil.copy2(source, temporary)
 
 
+def link_whole(source, target):
+    """Makes the target a hard link to a file, or a copy if the file system has none."""
+    with _replacement(target) as temporary:
+        try:
+            os.link(source, temporary)
+        except OSError:
+            shutil.copy2(source, temporary)
+
+
 @contextlib.contextmanager
 def _replacement(path):
     """Yields the path of a temporary file, which replaces the other one at the end."""

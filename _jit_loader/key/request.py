@@ -28,6 +28,7 @@ class Request:
         form: "module", "library" or "executable", see loaded.open_build.
         variant: the text of variants.variant_of; '' for the plain op.
         machine: the machine.Machine to build for; by default this one.
+        build_directory: the caller's folder for copies; not part of the key.
 
     Raises:
         ValueError: the name is not valid, or there are no sources.
@@ -47,6 +48,7 @@ class Request:
         form="module",
         variant="",
         machine=None,
+        build_directory=None,
     ):
         _check_name(name, form)
         if not sources:
@@ -55,6 +57,7 @@ class Request:
         self.variant = variant
         self.title = title_of(name, variant)
         self.form = form
+        self.build_directory = build_directory
         self.sources = [os.path.abspath(source) for source in sources]
         self.extra_cflags = list(extra_cflags or ())
         self.extra_cuda_cflags = list(extra_cuda_cflags or ())
@@ -74,6 +77,11 @@ class Request:
         )
         self.description = self._describe()
         self.key = digest_of(self.description)
+
+    @property
+    def to_open(self):
+        """The arguments of loaded.open_build after the library."""
+        return self.name, self.form, self.build_directory
 
     def _describe(self):
         """Returns the content of the key, in words that `why` can show to a person."""

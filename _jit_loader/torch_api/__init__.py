@@ -41,7 +41,8 @@ def load(
     content of a source or header, a flag, a compiler, PyTorch or another input has changed, and
     then only the affected objects.
 
-    Builds are kept in the cache. build_directory, if given, gets a copy of the library. verbose
+    Builds are kept in the cache. build_directory, if given, gets copies of the library and the
+    objects; the library is opened from there, and relative paths in flags start there. verbose
     prints the commands of the compilers and their output. SYCL sources, ROCm and systems other than
     Linux go to PyTorch's own load.
 
@@ -102,8 +103,8 @@ def load_inline(
 
     The arguments are those of torch.utils.cpp_extension.load_inline. functions: names of C++
     functions to bind, or {name: docstring}. use_pch makes nothing faster; like PyTorch's, it takes
-    no flags with operators of the shell, such as ";". The sources are kept as files in the cache,
-    so that errors and debuggers can name them.
+    no flags with operators of the shell, such as ";". The sources are kept as files, so that errors
+    and debuggers can name them: main.cpp and cuda.cu in build_directory, or in the cache.
     """
     arguments = {**locals(), "is_standalone": False}
     if _is_for_pytorch(arguments):
@@ -126,8 +127,9 @@ def load_inline(
         from _jit_loader.key.request import Request
         from _jit_loader.torch_api import inline
 
-        sources = inline.write_sources(inline.source_texts(**texts))
-        return [Request(**options, sources=sources, project=inline.folder())]
+        folder = options["build_directory"]
+        sources = inline.write_sources(inline.source_texts(**texts), folder)
+        return [Request(**options, sources=sources, project=folder or inline.folder())]
 
     try:
         return _load("load_inline", [options, texts], requests, arguments)
@@ -151,30 +153,37 @@ def install() -> None:
 
 def _load(kind, question, requests, arguments):
     name, verbose, build_directory = map(arguments.get, ("name", "verbose", "build_directory"))
-    loaded = loading.load(name, kind, question, requests, _form(arguments), verbose)
-    if build_directory:
-        target = os.path.join(build_directory, os.path.basename(loaded.path))
-        if not _is_copy(target, loaded.path):
-            from _jit_loader.cache.files import copy_whole
-
-            os.makedirs(build_directory, exist_ok=True)
-            copy_whole(loaded.path, target)
-        if arguments["is_standalone"]:
-            return target
+    form = _form(arguments)
+    folder = os.path.abspath(build_directory) if build_directory else None
+    loaded = loading.load(name, kind, question, requests, form, verbose, build_directory=folder)
+    if build_directory and form != "module":
+        return os.path.join(build_directory, os.path.basename(loaded.path))
     return loaded.result
 
 
 def _request_options(arguments):
     """Returns the arguments of key.Request apart from the sources."""
-    flags = ("extra_cflags", "extra_cuda_cflags", "extra_ldflags")
+    flags = {
+        name: _stripped(arguments[name])
+        for name in ("extra_cflags", "extra_cuda_cflags", "extra_ldflags")
+    }
+    folder = arguments["build_directory"] or None
+    if folder is not None:
+        from _jit_loader.torch_api.relative_flags import absolute
+
+        folder = os.path.abspath(folder)
+        flags = {
+            name: [absolute(flag, folder) for flag in values] for name, values in flags.items()
+        }
     return {
         "name": arguments["name"],
-        **{name: _stripped(arguments[name]) for name in flags},
+        **flags,
         "extra_include_paths": list(
             map(os.path.abspath, _stripped(arguments["extra_include_paths"]))
         ),
         "with_cuda": arguments["with_cuda"],
         "form": _form(arguments),
+        "build_directory": folder,
     }
 
 
@@ -214,12 +223,3 @@ def _pass_to_pytorch(function_name, arguments):
     function = original(function_name)
     known = inspect.signature(function).parameters  # an older PyTorch lacks gil_not_used
     return function(**{name: value for name, value in arguments.items() if name in known})
-
-
-def _is_copy(target, path):
-    """Tells whether a file is a copy of another with its times."""
-    try:
-        one, other = os.stat(target), os.stat(path)
-    except OSError:
-        return False
-    return (one.st_size, one.st_mtime_ns) == (other.st_size, other.st_mtime_ns)

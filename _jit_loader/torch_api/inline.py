@@ -75,11 +75,11 @@ def refuse_shell_operators(flags):
             )
 
 
-def write_sources(texts):
+def write_sources(texts, build_directory=None):
     """Writes the texts that do not exist yet, and returns the paths of all."""
     paths = []
     for name, text in texts.items():
-        path = os.path.join(folder(), digest_of(text), name)
+        path = os.path.join(build_directory or os.path.join(folder(), digest_of(text)), name)
         if _read(path) != text:
             os.makedirs(os.path.dirname(path), exist_ok=True)
             write_whole(path, text.encode())

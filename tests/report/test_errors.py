@@ -14,7 +14,9 @@ def _message(tiny, output, sources=("module.cpp", "other.cpp")):
     project = str(tiny.folder)
     sources = [f"{project}/{name}" for name in sources]
     lines = output.strip("\n").replace("{}", project).splitlines()
-    return str(compile_error("tiny", "tiny", lines, "/failed", project, "ninja", sources)).splitlines()
+    return str(
+        compile_error("tiny", "tiny", lines, "/failed", project, "ninja", sources)
+    ).splitlines()
 
 
 def _fails(tiny, **options):

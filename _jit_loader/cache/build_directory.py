@@ -1,0 +1,68 @@
+"""The caller's build_directory: copies of the library and the objects of the last build.
+
+<name>.<build key>.so is opened, because a process gets the old code from a path that it has opened
+before. <name>.so, which programs look for, is the same file.
+"""
+
+import contextlib
+import glob
+import os
+import time
+
+from _jit_loader.cache.files import copy_whole, link_whole
+
+KEY_DIGITS = 10
+KEPT_SECONDS = 3600  # another process may be about to open an older version
+
+
+def put_library(folder, library, build_key):
+    """Copies the library of a build into the folder, and returns the path to open.
+
+    A copy that is there already is not written.
+    """
+    name, ending = os.path.splitext(os.path.basename(library))
+    target = os.path.join(folder, f"{name}.{build_key[:KEY_DIGITS]}{ending}" if ending else name)
+    _copy(library, target)
+    return target
+
+
+def put_outputs(folder, library, opened):
+    """Copies the objects of a build, and makes <name>.so the file that is opened.
+
+    library: of the published build. opened: the path that put_library returned.
+    """
+    with os.scandir(os.path.dirname(library)) as entries:
+        objects = [entry.path for entry in entries if entry.name.endswith(".o")]
+    for path in objects:
+        _copy(path, os.path.join(folder, os.path.basename(path)))
+    plain = os.path.join(folder, os.path.basename(library))
+    if plain == opened or _is_same_file(plain, opened):
+        return
+    link_whole(opened, plain)
+    name = glob.escape(os.path.splitext(plain)[0])
+    for other in glob.glob(f"{name}.{'[0-9a-f]' * KEY_DIGITS}.so"):
+        with contextlib.suppress(FileNotFoundError):
+            if other != opened and os.stat(other).st_ctime < time.time() - KEPT_SECONDS:
+                os.unlink(other)
+
+
+def _copy(source, target):
+    if not _is_copy(target, source):
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        copy_whole(source, target)
+
+
+def _is_copy(target, path):
+    """Tells whether a file is a copy of another with its times."""
+    try:
+        one, other = os.stat(target), os.stat(path)
+    except OSError:
+        return False
+    return (one.st_size, one.st_mtime_ns) == (other.st_size, other.st_mtime_ns)
+
+
+def _is_same_file(one, other):
+    try:
+        return os.path.samefile(one, other)
+    except OSError:
+        return False

@@ -1,0 +1,136 @@
+"""build_directory: other programs find there what PyTorch's load puts there."""
+
+import ctypes
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import jit_loader
+from tests.torch_api.test_drop_in import MODULE
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "build"
+
+
+def test_library_is_opened_from_there(tiny, folder):
+    module = tiny.load(build_directory=str(folder))
+    assert Path(module.__file__).parent == folder
+    assert module.__spec__.origin == module.__file__
+    assert os.path.samefile(folder / "tiny.so", module.__file__)
+    assert module.__file__ in Path("/proc/self/maps").read_text()
+    assert tiny.load(build_directory=str(folder)) is module
+
+
+def test_library_is_opened_from_there_by_a_hit(tiny, folder, in_process):
+    def first():
+        return tiny.load(build_directory=str(folder)).__file__
+
+    opened = in_process(first)
+    for path in folder.iterdir():
+        path.unlink()
+    assert in_process(first) == opened
+    assert os.path.exists(opened)
+
+
+def test_changed_version_is_opened_from_another_path(tiny, folder):
+    """A process gets the old code from a path that it has opened before."""
+    before = tiny.load(build_directory=str(folder))
+    tiny.write("value.h", "#define VALUE 2\n")
+    after = tiny.load(build_directory=str(folder))
+    assert (before.value(), after.value()) == (101, 102)
+    assert before.__file__ != after.__file__
+    assert os.path.samefile(folder / "tiny.so", after.__file__)
+
+
+def test_objects_are_there(tiny, folder):
+    tiny.load(build_directory=str(folder))
+    assert {"module.o", "other.o", "tiny.so"} <= set(os.listdir(folder))
+
+
+def test_up_to_date_folder_is_not_written(tiny, folder):
+    tiny.load(build_directory=str(folder))
+    names = [folder, *folder.iterdir()]
+    before = [os.stat(path) for path in names]
+    tiny.load(build_directory=str(folder))
+    after = [os.stat(path) for path in [folder, *folder.iterdir()]]
+    assert [s.st_ctime_ns for s in after] == [s.st_ctime_ns for s in before]
+
+
+def test_relative_flags_start_there(tiny, folder):
+    (folder / "sub").mkdir(parents=True)
+    (folder / "sub" / "deep.h").write_text("#define VALUE more()\nextern long more();\n")
+    (folder / "helper.cpp").write_text("long more() { return 30; }\n")
+    subprocess.run(["g++", "-c", "-fPIC", "helper.cpp", "-o", "helper.o"], cwd=folder, check=True)
+    tiny.write("value.h", "#include <deep.h>\n")
+    options = {"extra_cflags": ["-Isub"], "extra_ldflags": ["helper.o"]}
+    assert tiny.value(**options, build_directory=str(folder)) == 130
+    tiny.compiled()
+    (folder / "sub" / "deep.h").write_text("#define VALUE 40\n")
+    assert tiny.value(**options, build_directory=str(folder)) == 140
+
+
+@pytest.mark.parametrize(
+    ("flag", "expected"),
+    [
+        ("-Isub", "-I/build/sub"),
+        ("-isystem sub -I inc", "-isystem /build/sub -I /build/inc"),
+        ("-I/abs -I./x", "-I/abs -I/build/./x"),
+        ("a/helper.o libx.a liby.so.1", "/build/a/helper.o /build/libx.a /build/liby.so.1"),
+        ("-lname -Wl,-rpath,sub -O2 -DX=a.o", "-lname -Wl,-rpath,sub -O2 -DX=a.o"),
+    ],
+)
+def test_relative_paths_in_flags(flag, expected):
+    from _jit_loader.torch_api.relative_flags import absolute
+
+    assert absolute(flag, "/build") == expected
+
+
+@pytest.fixture
+def inline(tmp_path, monkeypatch, folder):
+    """load_inline of a C-API module "letter" that includes a header of its folder."""
+    monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
+    folder.mkdir()
+    (folder / "beside.h").write_text("#define BESIDE 5\n")
+    text = '#include <Python.h>\n#include "beside.h"\n' + MODULE.format(
+        name="letter", value="BESIDE"
+    )
+
+    def load(text=text, **options):
+        return jit_loader.load_inline(
+            "letter", text, no_implicit_headers=True, build_directory=str(folder), **options
+        )
+
+    return load
+
+
+def test_inline_sources_are_there(inline, folder):
+    assert inline().value() == 5
+    assert "PyInit_letter" in (folder / "main.cpp").read_text()
+    (folder / "main.cpp").unlink()
+    assert inline().value() == 5
+    assert (folder / "main.cpp").exists()
+
+
+def test_inline_error_names_the_source_there(inline, folder):
+    with pytest.raises(jit_loader.CompileError, match=r"^letter: main\.cpp:1: error"):
+        inline("int a = ;")
+
+
+def test_path_of_a_library_is_there(inline, folder):
+    path = inline('extern "C" int value() { return 4; }', is_python_module=False)
+    assert path == str(folder / "letter.so")
+    assert ctypes.CDLL(path).value() == 4
+
+
+def test_library_that_cannot_be_imported_leaves_the_one_before(tiny, folder):
+    tiny.load(build_directory=str(folder))
+    before = (folder / "tiny.so").read_bytes()
+    tiny.write("module.cpp", "int no_module;\n")
+    with pytest.raises(ImportError):
+        tiny.load(build_directory=str(folder))
+    assert (folder / "tiny.so").read_bytes() == before
+    assert len(list(folder.glob("*.so"))) == 2
