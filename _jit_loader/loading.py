@@ -143,7 +143,7 @@ def look_or_build(requests, memo_path, verbose=False):
         if result is not None:
             return result, found.library, False, request.with_cuda
     try:
-        result, built, compiled = build(request, slot, contents, verbose)
+        result, built, compiled = build(slot, contents, verbose)
     except ToolMissing as error:
         raise explain_missing_tool(error, requests) from None
     return result, built.library, compiled, request.with_cuda

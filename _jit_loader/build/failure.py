@@ -12,10 +12,10 @@ NOTE = "failure.json"  # in the folder of the failed build
 NAMED = re.compile(r"^(?:In file included from | +from )?(/[^:\n]+)[:(]\d+", re.MULTILINE)
 
 
-def failed(job, recorder, records, before, output, kind=CompileError):
+def failed(job, recorder, records, output, kind=CompileError):
     """Returns the error for what the compilers printed, after writing the log and the note.
 
-    records: of the objects that compiled. before: {path: digest} of the files read so far.
+    records: of the objects that compiled.
 
     Raises:
         InputsChanged: a file was edited meanwhile, so that it may compile now.
@@ -32,7 +32,7 @@ def failed(job, recorder, records, before, output, kind=CompileError):
     error = kind(*error.args)
     with open(os.path.join(job.folder, "log"), "w", errors="surrogateescape") as file:
         file.write("\n".join(output) + "\n")
-    files = {*before, *filter(os.path.isfile, NAMED.findall("\n".join(output)))}
+    files = {*job.before, *filter(os.path.isfile, NAMED.findall("\n".join(output)))}
     note = {
         "message": str(error),
         "is_load_error": kind is not CompileError,

@@ -142,18 +142,13 @@ def test_sources_of_other_kinds(tiny):
     assert jit_loader.load("tiny", tiny.folder / "module.cpp").value() == 1
 
 
-def test_cache_that_is_deleted_during_a_build(tiny, monkeypatch, tmp_path):
-    from _jit_loader.build import compile as compiling
-
-    real = compiling.run_ninja
-
-    def deleting(*arguments):
-        monkeypatch.setattr(compiling, "run_ninja", real)
-        shutil.rmtree(tmp_path / "cache")
-        return real(*arguments)
-
-    monkeypatch.setattr(compiling, "run_ninja", deleting)
+@pytest.mark.parametrize("step", ["compilation", "link"])
+def test_cache_that_is_deleted_during_a_build(tiny, tmp_path, step):
+    deleted = tmp_path / "deleted"
+    delete = f"rm -rf {tmp_path}/cache; touch {deleted}"
+    tiny.change_compiler(f"[ -e {deleted} ] || {{ {delete}; }}", step)
     assert tiny.value() == 101
+    assert deleted.exists()
 
 
 def test_compiler_message_that_is_not_utf8(tiny):

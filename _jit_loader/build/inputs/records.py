@@ -26,15 +26,15 @@ class InputsChanged(Exception):
 class Recorder:
     """Makes the records of one build, and checks that no input has changed meanwhile.
 
-    job: the build.Job. before: {path: digest} of files read before any compiler started; more are
-    added here. again: an earlier try found changes. A file that every build writes again must not
-    make the build fail for ever: then only its content counts.
+    job: the build.Job. The digests of more files are added to its `before`. A file that every build
+    writes again must not make the build fail for ever: if an earlier try found changes (`careful`),
+    only its content counts.
     """
 
-    def __init__(self, job, before, again):
+    def __init__(self, job):
         self._request, self._contents = job.request, job.contents
         self._programs, self._clock = job.programs, job.clock
-        self._before, self._again = before, again
+        self._before, self._again = job.before, job.careful
 
     def of_object(self, ninja_file, output, files, facts):
         """Returns the record of an object that was compiled from these files."""
