@@ -13,7 +13,7 @@ import jit_loader
 from _jit_loader import loaded
 from _jit_loader.build.inputs import negative_dependencies as shadows
 from _jit_loader.build.inputs.depfiles import linked_files
-from _jit_loader.build.inputs.queries import named_files, nvcc_facts
+from _jit_loader.build.inputs.queries import files_in_flags, nvcc_facts
 from _jit_loader.build.inputs.records import ownership
 from _jit_loader.cache import memo
 from _jit_loader.cache.memo import Memo
@@ -268,7 +268,7 @@ def test_files_of_flags_that_name_each_other_come_to_an_end(tmp_path):
     one, two = tmp_path / "one", tmp_path / "two"
     one.write_text(f"-La @{two}")
     two.write_text(f"-Lb @{one} 'an open quote")
-    assert named_files(["c++", f"@{one}"]) == [str(one), str(two)]
+    assert files_in_flags(["c++", f"@{one}"]) == [str(one), str(two)]
     assert shadows.of_libraries([], ["c++", f"@{one}"]) == ({}, [])
 
 
