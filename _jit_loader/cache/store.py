@@ -103,7 +103,7 @@ class Slot:
 
     def remember(self, programs, build, manifest, contents):
         """Writes the memo that leads to this build, if the cache can be written."""
-        if shadowing(manifest, self.request.roots):
+        if appeared_files(manifest, self.request.roots):
             return
         absolute = self.request.roots.absolute
         own = set(map(absolute, manifest["own"]))
@@ -166,7 +166,7 @@ def differences(manifest, roots, programs, contents):
     for path, digest in manifest["files"].items():
         if path not in own and contents.digest(roots.absolute(path)) not in (None, digest):
             yield "changed", path
-    for path in shadowing(manifest, roots):
+    for path in appeared_files(manifest, roots):
         yield "new", path
     for role, digest in manifest["programs"].items():
         if role in programs and contents.digest(programs[role]) != digest:
@@ -184,8 +184,8 @@ def own_differences(manifest, roots, contents):
             yield "missing" if current is None else "changed", path
 
 
-def shadowing(manifest, roots):
-    """Returns the files that were absent at the build and would now be read instead of others."""
+def appeared_files(manifest, roots):
+    """Returns the files that were absent at the build and would now be read in place of others."""
     found = []
     for folder, names in manifest["absent"].items():
         try:
