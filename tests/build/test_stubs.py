@@ -144,6 +144,15 @@ def test_link_that_wants_every_symbol(threads, kept, flag, expected_links):
     assert ctypes.CDLL(path).other() == 100
 
 
+def test_verbose_prints_both_links(threads, kept, capfd):
+    threads.change_compiler('set -- "$@" -Wl,--no-undefined', step="link")
+    jit_loader.load("tiny", threads.sources[1], is_python_module=False, verbose=True)
+    assert links(threads) == 2
+    lines = capfd.readouterr().out.splitlines()
+    commands = [line for line in lines if line.endswith(" -o tiny.so")]
+    assert [" -L.stubs " in command for command in commands] == [True, False]
+
+
 def test_library_of_operators_needs_no_python(threads, kept):
     threads.change_compiler('set -- -Wl,--as-needed "$@"', step="link")
     path = jit_loader.load("tiny", threads.sources[1], is_python_module=False)
