@@ -345,3 +345,27 @@ def test_traceback_of_a_compile_error_ends_at_the_users_line(tiny, load):
     assert len([entry for entry in caught.traceback if "_jit_loader" in str(entry.path)]) == 1
     assert caught.value.__cause__ is None
     assert caught.value.__suppress_context__
+
+
+def test_traceback_of_a_refused_argument_ends_at_the_users_line(tiny):
+    for call, last in [
+        (lambda: jit_loader.load("tiny", "missing.cpp"), "load"),
+        (lambda: jit_loader.load("not a name", "missing.cpp"), "load"),
+        (lambda: jit_loader.load("tiny", []), "load"),
+        (lambda: jit_loader.load("tiny", tiny.sources, ["-D'"]), "load"),
+        (lambda: jit_loader.load_inline("not a name", "int x;"), "load_inline"),
+        (lambda: jit_loader.load_inline("tiny", "int x;", functions=1), "load_inline"),
+        (lambda: jit_loader.load_op("missing", project="/"), "load_op"),
+        (lambda: jit_loader.load_op("missing", project="/", defines={"1X": 1}), "load_op"),
+    ]:
+        with pytest.raises((ValueError, FileNotFoundError)) as caught:
+            call()
+        frames = [entry.name for entry in caught.traceback]
+        assert frames[1:] == ["<lambda>", last], caught.value
+
+
+def test_traceback_of_an_unexpected_error_stays(tiny):
+    """The message does not say where it comes from."""
+    with pytest.raises(AttributeError) as caught:
+        tiny.load(extra_cflags=[1])
+    assert "request.py" in [entry.path.name for entry in caught.traceback]
