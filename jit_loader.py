@@ -81,22 +81,24 @@ def load_op(
     from _jit_loader.ops import load_op as ops
 
     caller = sys._getframe(1).f_code.co_filename
-    flags = {
-        "extra_cflags": list(extra_cflags or ()),
-        "extra_cuda_cflags": list(extra_cuda_cflags or ()),
-        "extra_ldflags": list(extra_ldflags or ()),
+    given = {
+        "extra_cflags": extra_cflags,
+        "extra_cuda_cflags": extra_cuda_cflags,
+        "extra_ldflags": extra_ldflags,
     }
-    folder = os.path.realpath(project or ops.project_of(caller, name))
+    flags = {
+        argument: [value] if value and isinstance(value, str) else list(value or ())
+        for argument, value in given.items()
+    }
     try:
+        folder = os.path.realpath(project or ops.project_of(caller, name))
         if defines is None:
             return ops.load_op(name, folder, flags, on_load, caller)
         from _jit_loader.ops import variants
 
         return variants.load(name, folder, flags, defines, on_load, caller)
     except Exception as error:
-        if (shortened := ops.loading.without_own_frames(error)) is not None:
-            raise shortened from None
-        raise
+        raise ops.loading.shortened(error) from error.__cause__
 
 
 def load_ipython_extension(shell: Any) -> None:

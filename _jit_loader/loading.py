@@ -95,19 +95,22 @@ def load(
     return this
 
 
-def without_own_frames(error):
-    """Returns an error to raise again, without the loader's frames if its message has the place.
+def shortened(error):
+    """Returns an error to raise again from the function that has caught it.
 
-    The frames of a caller's own function, such as on_load, stay.
+    An error that a raise statement of the loader raised has its place in the message: it gets no
+    other frames of the loader, and no cause. Frames of a caller's own function, such as on_load,
+    stay, and so do all of an error that the loader did not expect.
     """
-    from _jit_loader.report.errors import ShownAlone
+    import traceback
 
-    if not isinstance(error, ShownAlone):
-        return None
-    traceback = error.__traceback__
-    while traceback is not None and _is_own(traceback.tb_frame.f_code.co_filename):
-        traceback = traceback.tb_next
-    return error.with_traceback(traceback)
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    frames = error.__traceback__.tb_next  # raising it adds that of the function again
+    if _is_own(last.filename) and last.line.startswith("raise "):
+        while frames is not None and _is_own(frames.tb_frame.f_code.co_filename):
+            frames = frames.tb_next
+        error.__cause__ = None
+    return error.with_traceback(frames)
 
 
 def _is_own(path):
@@ -159,7 +162,7 @@ def look_or_build(requests, memo_path, verbose=False):
         if result is not None:
             return result, found.library, False, request.with_cuda
     try:
-        result, built, compiled = build(request, slot, contents, verbose)
+        result, built, compiled = build(slot, contents, verbose)
     except ToolMissing as error:
         raise explain_missing_tool(error, requests) from None
     return result, built.library, compiled, request.with_cuda

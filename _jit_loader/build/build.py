@@ -15,7 +15,7 @@ from _jit_loader.build.inputs.clock import Clock
 from _jit_loader.build.inputs.records import InputsChanged, Recorder, ask_compilers
 from _jit_loader.build.job import Job, keep_as_failed, private_folder, remove_leftovers
 from _jit_loader.build.plan import check_reused, make_plan
-from _jit_loader.build.publish import publish
+from _jit_loader.build.publish import publish, sync
 from _jit_loader.build.pytorch import kept_ninja, stubs
 from _jit_loader.build.pytorch.arguments import load_arguments
 from _jit_loader.build.pytorch.ninja_file import NinjaFile
@@ -45,11 +45,12 @@ class _ModuleError(Exception):
     """Carries the error of a module's own initialisation, past the handlers for the cache's."""
 
 
-def build(request, slot, contents, verbose):
-    """Builds a request, or waits for the process that is building it.
+def build(slot, contents, verbose):
+    """Builds the request of a slot, or waits for the process that is building it.
 
     Returns (result of loaded.open_build, the store.Build, whether it was compiled here).
     """
+    request = slot.request
     refuse_second_registration(request.name, loaded.opened_libraries(request.name))
     note_before = read_note(slot.folder)
     check_tools(request)
@@ -59,30 +60,36 @@ def build(request, slot, contents, verbose):
     try:
         os.makedirs(cache_folder(), mode=0o700, exist_ok=True)
         check_trusted(cache_folder())
-        result, build, compiled = _build_or_wait(request, slot, contents, note_before, verbose)
+        opened, published, compiled = _build_or_wait(slot, contents, note_before, verbose)
     except _ModuleError as carrier:
         raise carrier.__cause__ from None
     except OSError as error:
+        callers = slot.request.build_directory
+        if callers and str(error.filename).startswith(callers):
+            raise
         if error.errno in CACHE_ERRORS or not os.path.isdir(cache_folder()):
             raise _explained(error, slot.folder) from error
         raise
     if compiled:
-        keep_under_limit(limit, build.folder)
-    return result, build, compiled
+        keep_under_limit(limit, published.folder)
+    return opened, published, compiled
 
 
-def _build_or_wait(request, slot, contents, note_before, verbose):
-    answer = slot.answer()
+def _build_or_wait(slot, contents, note_before, verbose):
+    request, answer = slot.request, slot.answer()
+
+    def has_new_answer():
+        return slot.answer() not in (None, answer)
+
     while True:
-        has_answer = lambda: slot.answer() not in (None, answer)  # noqa: B023, E731
-        with build_lock(slot.folder, request.title, until=has_answer) as excludes:
-            if has_answer():
+        with build_lock(slot.folder, request.title, until=has_new_answer) as excludes:
+            if has_new_answer():
                 answer = slot.answer()
                 contents.learn(slot.known())
             found = slot.look(toolchain.programs(request.with_cuda), contents)
-            result = found and loaded.open_build(found.library, *request.to_open)
-            if result is not None:
-                return result, found, False
+            opened = found and loaded.open_build(found.library, *request.to_open)
+            if opened is not None:
+                return opened, found, False
             if excludes is None:
                 continue  # the answer is for other files, or its build has been removed
             note = read_note(slot.folder)
@@ -91,36 +98,30 @@ def _build_or_wait(request, slot, contents, note_before, verbose):
                 if error is not None:
                     raise error
             remove_leftovers(slot.folder, excludes)
-            return *_build_until_stable(request, slot, contents, verbose), True
+            return *_build_until_stable(slot, contents, verbose), True
 
 
-def _build_until_stable(request, slot, contents, verbose):
+def _build_until_stable(slot, contents, verbose):
     before, careful = {}, False
     for _ in range(TRIES):
         try:
-            return _try_to_build(request, slot, contents, before, careful, verbose)
+            return _try_to_build(slot, contents, before, careful, verbose)
         except InputsChanged as error:
             changed, careful = error.args[0], True
     raise RuntimeError(
-        f"{request.title}: {', '.join(changed)} kept changing while being compiled; "
+        f"{slot.request.title}: {', '.join(changed)} kept changing while being compiled; "
         "load it again when nothing writes there"
     )
 
 
-def _try_to_build(request, slot, contents, before, careful, verbose):
-    """Returns (result of loaded.open_build, the Build).
-
-    before: {path: digest} of files that were read before any compiler started, kept for the next
-    try. careful: compare all inputs of reused objects first; else those that are not the user's are
-    compared while the compilers work.
-    """
-    programs = toolchain.programs(request.with_cuda)
+def _try_to_build(slot, contents, before, careful, verbose):
+    """Returns (result of loaded.open_build, the Build); for before and careful see Job."""
+    programs = toolchain.programs(slot.request.with_cuda)
     with private_folder(slot.folder) as folder:
-        job = Job(request, folder, programs, contents, Clock(folder))
-        recorder = Recorder(job, before, careful)
+        job = Job(slot, folder, programs, contents, Clock(folder), before, careful, verbose)
         try:
             with Workers() as workers:
-                return _run(job, slot, recorder, workers, before, careful, verbose)
+                opened, published, manifest = _compile_and_publish(job, workers)
         except CompileError:
             keep_as_failed(job)
             raise
@@ -128,72 +129,84 @@ def _try_to_build(request, slot, contents, before, careful, verbose):
             if os.path.isdir(folder):
                 raise
             raise InputsChanged([folder]) from error  # somebody has deleted the cache
+    sync(slot.folder)
+    slot.remember(programs, published, manifest, contents)
+    return opened, published
 
 
-def _run(job, slot, recorder, workers, before, careful, verbose):
-    request, folder, contents = job.request, job.folder, job.contents
-    stubs_found = workers.submit(stubs.find_stubs, cache_folder(), request.with_cuda)
-    stubs_made = workers.submit(
-        lambda: stubs_found.result() or stubs.make_missing_stubs(cache_folder(), request.with_cuda)
-    )
-    ninja_file = _ninja_file(job, slot, contents)
-    plan = make_plan(job, ninja_file, before, careful)
-    link_stubs = stubs.Stubs(ninja_file.link_flags, request.extra_ldflags, folder)
+def _compile_and_publish(job, workers):
+    """Returns (result of loaded.open_build, the Build, its manifest)."""
+    place = cache_folder(), job.request.with_cuda
+    stubs_found = workers.submit(stubs.find_stubs, *place)
+    ninja_file = _ninja_file(job)
+    plan = make_plan(job, ninja_file)
+    recorder = Recorder(job)
+    link_stubs = stubs.Stubs(ninja_file.link_flags, job.request.extra_ldflags, job.folder)
     job.clock.start()
-    facts = workers.submit(ask_compilers, ninja_file, list(plan.missing), contents)
-    beside = [workers.submit(update_compile_commands, request, ninja_file, folder)]
+    beside = [workers.submit(update_compile_commands, job.request, ninja_file, job.folder)]
     if stubs_found.result() is not None:
         link_stubs.use(stubs_found.result())
     else:  # a link that begins earlier takes PyTorch's own libraries
-        beside.append(workers.submit(lambda: link_stubs.use(stubs_made.result())))
-    line, recordings = BuildLine(request.title, plan.missing, plan.expected_seconds), {}
-
-    def on_started():  # it runs while the compilers work
-        if not careful:
-            check_reused(job, plan)
-        line.start(why_built(slot, job.programs, contents))
-
-    def on_finished(output):
-        line.finished(output)
-        if output in plan.missing:  # recorded while the next steps run
-            recordings[output] = workers.submit(
-                record_object, job, ninja_file, recorder, output, facts
-            )
-
-    with line:
-        result = compile_plan(job, plan, link_stubs, on_started, on_finished, verbose)
+        beside.append(workers.submit(lambda: link_stubs.use(stubs.make_stubs(*place))))
+    with BuildLine(job.request.title, plan.missing, plan.expected_seconds) as line:
+        result, new = _compile(job, plan, recorder, link_stubs, line, workers)
         workers.results(beside)
-        new = dict(zip(recordings, workers.results(list(recordings.values()))))
-        new = {output: record for output, record in new.items() if record is not None}
         warning = record_kernels(job, ninja_file, new, result.said)
         records = [*plan.reused.values(), *new.values()]
         if result.returncode != 0:
-            output = [line for line in result.output if not ptxas.is_report(line)]
-            if not names_a_source(output):
-                kept_ninja.forget(slot.folder)
-            raise failed(job, recorder, records, before, output)
+            raise _failed(job, recorder, records, result.output)
         trace = map(link_stubs.traced, result.output)
         manifest = make_manifest(job, ninja_file, recorder, records, trace)
-        opened, build = _publish(job, slot, recorder, records, before, manifest)
+        opened, published = _publish(job, recorder, records, manifest)
         line.built()
     if warning is not None:
         say(warning)
-    return opened, build
+    return opened, published, manifest
 
 
-def _ninja_file(job, slot, contents):
+def _ninja_file(job):
     """Returns PyTorch's build.ninja for the request."""
     request, folder = job.request, job.folder
     links = make_source_links(request.sources, folder)
     home = cuda_home() if request.with_cuda else None
     arguments = load_arguments(request, links, folder, home)
-    text = kept_ninja.ninja_text_for(slot.folder, arguments, home, contents)
+    text = kept_ninja.ninja_text_for(job.slot.folder, arguments, home, job.contents)
     for link in links:
         os.unlink(link)
     return NinjaFile(text, request.sources, request.source_flags)
 
 
-def _publish(job, slot, recorder, records, before, manifest):
+def _compile(job, plan, recorder, link_stubs, line, workers):
+    """Compiles and links; returns (ninja.NinjaResult, {new object: its record})."""
+    facts = workers.submit(ask_compilers, plan.ninja_file, list(plan.missing), job.contents)
+    recordings = {}
+
+    def on_started():  # it runs while the compilers work
+        if not job.careful:
+            check_reused(job, plan)
+        line.start(why_built(job.slot, job.programs, job.contents))
+
+    def on_finished(output):
+        line.finished(output)
+        if output in plan.missing:  # recorded while the next steps run
+            recordings[output] = workers.submit(
+                record_object, job, plan.ninja_file, recorder, output, facts
+            )
+
+    result = compile_plan(job, plan, link_stubs, on_started, on_finished)
+    records = dict(zip(recordings, workers.results(list(recordings.values()))))
+    return result, {output: record for output, record in records.items() if record is not None}
+
+
+def _failed(job, recorder, records, output):
+    """Returns the error for the output of compilers and the linker."""
+    output = [line for line in output if not ptxas.is_report(line)]
+    if not names_a_source(output):
+        kept_ninja.forget(job.slot.folder)
+    return failed(job, recorder, records, output)
+
+
+def _publish(job, recorder, records, manifest):
     """Opens the library as a test and publishes the build; returns (what was opened, the Build)."""
     request = job.request
     parts = ("files", "tools", "programs", "absent")
@@ -207,17 +220,16 @@ def _publish(job, slot, recorder, records, before, manifest):
         if isinstance(error, theirs):
             # PyTorch's OSError names the library only.
             text = f"error: cannot be loaded: {error.__cause__ or error}"
-            raise failed(job, recorder, records, before, [text], ours) from None
+            raise failed(job, recorder, records, [text], ours) from None
         keep_as_failed(job)  # the objects are good
         raise _ModuleError from error
-    build = Build(os.path.join(slot.folder, build_key), request)
+    published = Build(os.path.join(job.slot.folder, build_key), request)
     # First of all: another thread that finds the build must not open it a second time.
-    opened = loaded.adopt(build.library, opened, path)
-    publish(job.folder, manifest, build, job.contents)
-    if request.build_directory:
-        build_directory.put_outputs(request.build_directory, build.library, path)
-    slot.remember(job.programs, build, manifest, job.contents)
-    return opened, build
+    opened = loaded.adopt(published.library, opened, path)
+    publish(job.folder, manifest, published, job.contents)
+    if path is not None:
+        build_directory.put_outputs(job.request.build_directory, published.library, path)
+    return opened, published
 
 
 def _open(job, build_key):

@@ -8,25 +8,31 @@ from _jit_loader.build.ninja import run_ninja
 from _jit_loader.report.build_line import printable
 
 
-def compile_plan(job, plan, stubs, on_started, on_finished, verbose):
+def compile_plan(job, plan, stubs, on_started, on_finished):
     """Compiles the missing objects and links; returns a ninja.NinjaResult.
 
     stubs: pytorch.stubs.Stubs of the link. on_started(): called while the compilers work.
     on_finished(output): called after each object and the library.
     """
     ninja_file = plan.ninja_file
-    if verbose:
-        for output in [*plan.missing, ninja_file.library]:
-            print(printable(shlex.join(ninja_file.command(output))), flush=True)
+    if job.verbose:
+        _print_commands(ninja_file, [*plan.missing, ninja_file.library], stubs.flags)
     _write(job.folder, ninja_file.without(set(plan.reused), stubs.flags))
-    result = run_ninja(job.folder, on_started, on_finished, verbose)
+    result = run_ninja(job.folder, on_started, on_finished, job.verbose)
     is_compiled = all(map(_exists_in(job.folder), ninja_file.compilations))
     if result.returncode != 0 and is_compiled and stubs.flags is not None:
         # The linker wants every symbol; or there is an error, which then names no stub.
+        if job.verbose:
+            _print_commands(ninja_file, [ninja_file.library], None)
         _write(job.folder, ninja_file.without(set(ninja_file.compilations)))
-        again = run_ninja(job.folder, lambda: None, on_finished, verbose)
+        again = run_ninja(job.folder, lambda: None, on_finished, job.verbose)
         result = again._replace(said={**result.said, **again.said})
     return _checked_sizes(job.folder, result)
+
+
+def _print_commands(ninja_file, outputs, link_flags):
+    for output in outputs:
+        print(printable(shlex.join(ninja_file.command(output, link_flags))), flush=True)
 
 
 def _checked_sizes(folder, result):

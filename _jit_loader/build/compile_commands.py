@@ -9,6 +9,7 @@ import json
 import os
 import re
 import subprocess
+import time
 
 from _jit_loader.build.job import private_folder
 from _jit_loader.build.ninja import ninja_path
@@ -19,6 +20,7 @@ from _jit_loader.cache.files import read_checked, write_whole
 from _jit_loader.system.processes import run
 
 NAME = "compile_commands.json"
+LOCK_SECONDS_LIMIT = 1  # Ctrl-C waits as long
 
 # clangd would write these files.
 DEPFILE_FLAGS = (
@@ -114,10 +116,21 @@ def _read(path):
 
 @contextlib.contextmanager
 def _locked(folder):
-    """Locks the folder: builds that end at the same time must not lose each other's commands."""
+    """Locks the folder: builds that end at the same time must not lose each other's commands.
+
+    Raises an OSError if another program keeps its lock: the next build writes the commands.
+    """
     descriptor = os.open(folder, os.O_RDONLY)
+    deadline = time.monotonic() + LOCK_SECONDS_LIMIT
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise
+            time.sleep(0.01)
         yield
     finally:
         os.close(descriptor)

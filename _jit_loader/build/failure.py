@@ -6,22 +6,22 @@ import re
 from _jit_loader.build.ninja import ninja_path
 from _jit_loader.cache.files import read_checked, write_checked
 from _jit_loader.cache.pruning import FAILED
-from _jit_loader.report.errors import LOAD_ERRORS, CompileError, compile_error, named_files
+from _jit_loader.report.errors import LOAD_ERRORS, CompileError, compile_error, files_with_errors
 
 NOTE = "failure.json"  # in the folder of the failed build
 NAMED = re.compile(r"^(?:In file included from | +from )?(/[^:\n]+)[:(]\d+", re.MULTILINE)
 
 
-def failed(job, recorder, records, before, output, kind=CompileError):
+def failed(job, recorder, records, output, kind=CompileError):
     """Returns the error for what the compilers printed, after writing the log and the note.
 
-    records: of the objects that compiled. before: {path: digest} of the files read so far.
+    records: of the objects that compiled.
 
     Raises:
         InputsChanged: a file was edited meanwhile, so that it may compile now.
     """
     request = job.request
-    named = named_files(output)
+    named = files_with_errors(output)
     recorder.check_failed(named)
     absolute, relative = request.roots.absolute, request.roots.relative
     own = [absolute(path) for record in records for path in record["own"]]
@@ -38,7 +38,7 @@ def failed(job, recorder, records, before, output, kind=CompileError):
     error = _error(kind, str(error), error.output)
     with open(os.path.join(job.folder, "log"), "w", errors="surrogateescape") as file:
         file.write("\n".join(output) + "\n")
-    files = {*before, *filter(os.path.isfile, NAMED.findall("\n".join(output)))}
+    files = {*job.before, *filter(os.path.isfile, NAMED.findall("\n".join(output)))}
     note = {
         "message": str(error),
         "output": error.output,
@@ -52,7 +52,7 @@ def failed(job, recorder, records, before, output, kind=CompileError):
 
 def names_a_source(output):
     """Tells whether the compilers' output names a file with an error."""
-    return bool(named_files(output))
+    return bool(files_with_errors(output))
 
 
 def read_note(slot_folder):

@@ -11,29 +11,38 @@ from typing import NamedTuple
 
 from _jit_loader.build.inputs.clock import Clock
 from _jit_loader.cache.pruning import FAILED
+from _jit_loader.cache.store import Slot
 from _jit_loader.key.contents import Contents
-from _jit_loader.key.request import Request
 
 DAY_SECONDS = 24 * 60 * 60
 
 
 class Job(NamedTuple):
-    """folder: private to this try. programs: {role: path} of the compilers, as in records."""
+    """folder: private to this try. programs: {role: path} of the compilers, as in records.
 
-    request: Request
+    before: {path: digest} of files that were read before any compiler started, kept for the next
+    try. careful: an earlier try found changes: compare all inputs of reused objects first; else
+    those that are not the user's are compared while the compilers work. verbose: print the commands
+    and their output.
+    """
+
+    slot: Slot
     folder: str
     programs: dict
     contents: Contents
     clock: Clock
+    before: dict
+    careful: bool
+    verbose: bool
 
     @property
-    def slot_folder(self):
-        return os.path.dirname(self.folder)
+    def request(self):
+        return self.slot.request
 
     @property
     def failed_folder(self):
         """Where the folder of a failed build is kept, with its log and its good objects."""
-        return os.path.join(self.slot_folder, FAILED)
+        return os.path.join(self.slot.folder, FAILED)
 
 
 @contextlib.contextmanager

@@ -1,5 +1,6 @@
 """The plan of a build: which objects of earlier builds fit, and which have to be compiled."""
 
+import os
 from typing import NamedTuple
 
 from _jit_loader.build.inputs.records import InputsChanged
@@ -23,18 +24,14 @@ class Plan(NamedTuple):
         return max([total, *self.missing.values()])
 
 
-def make_plan(job, ninja_file, before, careful):
-    """Returns the Plan, and puts the digests of the files to compile into `before`.
-
-    careful: compare all inputs of old objects now; else check_reused does it for files that are not
-    the user's.
-    """
+def make_plan(job, ninja_file):
+    """Returns the Plan, and puts the digests of the files to compile into job.before."""
     store, request = _store(job), job.request
     reused, missing = {}, {}
     for output in ninja_file.compilations:
         known = store.newest(output)
         key = command_key(request, ninja_file, output)
-        record = store.take(output, key, job.folder, known, careful)
+        record = store.take(output, key, job.folder, known, job.careful)
         if record is not None:
             reused[output] = record
             continue
@@ -43,9 +40,9 @@ def make_plan(job, ninja_file, before, careful):
             record = known[0][1]
             missing[output] = record["seconds"]
             for path in map(request.roots.absolute, record["files"]):
-                before[path] = job.contents.digest(path)
+                job.before[path] = job.contents.digest(path)
     for source in request.sources:
-        before[source] = job.contents.digest(source)
+        job.before[source] = job.contents.digest(source)
     return Plan(ninja_file, reused, missing)
 
 
@@ -65,5 +62,5 @@ def command_key(request, ninja_file, output):
 
 
 def _store(job):
-    name_folder = job.slot_folder.rpartition("/")[0]
+    name_folder = os.path.dirname(job.slot.folder)
     return ObjectStore(name_folder, job.request.roots, job.programs, job.contents)

@@ -23,10 +23,10 @@ def publish(folder, manifest, published, contents):
         elif (
             entry.is_file() and entry.stat().st_nlink == 1
         ):  # files with more links were published before
-            _sync(entry.path)
+            sync(entry.path)
     slot_folder = os.path.dirname(published.folder)
     os.chmod(folder, os.stat(slot_folder).st_mode & 0o777)  # mkdtemp makes it private
-    _sync(folder)
+    sync(folder)
     try:
         os.rename(folder, published.folder)
     except OSError as error:
@@ -35,7 +35,6 @@ def publish(folder, manifest, published, contents):
                 raise
             os.rename(published.folder, tempfile.mkdtemp(prefix=".damaged-", dir=slot_folder))
             os.rename(folder, published.folder)
-    _sync(slot_folder)
 
 
 def _is_complete(build, contents):
@@ -43,7 +42,8 @@ def _is_complete(build, contents):
     return manifest is not None and contents.digest(build.library) == manifest["library"]
 
 
-def _sync(path):
+def sync(path):
+    """Writes a file, or the entries of a folder, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -108,7 +108,7 @@ class Slot:
         absent = {absolute(folder): names for folder, names in manifest["absent"].items()}
         # The stamps are taken first: a file that appears in between shows in the next comparison.
         stamps = {**self._looked_at, **{folder: stamp(folder) for folder in absent}}
-        if shadowing(manifest, self.request.roots):
+        if appeared_files(manifest, self.request.roots):
             return
         own = set(map(absolute, manifest["own"]))
         entries, young = [], []
@@ -176,7 +176,7 @@ def differences(manifest, roots, programs, contents):
     for path, digest in manifest["files"].items():
         if path not in own and contents.digest(roots.absolute(path)) not in (None, digest):
             yield "changed", path
-    for path in shadowing(manifest, roots):
+    for path in appeared_files(manifest, roots):
         yield "new", path
     for role, digest in manifest["programs"].items():
         if role in programs and contents.digest(programs[role]) != digest:
@@ -194,8 +194,8 @@ def own_differences(manifest, roots, contents):
             yield "missing" if current is None else "changed", path
 
 
-def shadowing(manifest, roots):
-    """Returns the files that were absent at the build and would now be read instead of others."""
+def appeared_files(manifest, roots):
+    """Returns the files that were absent at the build and would now be read in place of others."""
     return [
         os.path.join(folder, os.path.basename(path))
         for folder, names in manifest["absent"].items()

@@ -69,7 +69,10 @@ def _recorded_question(name, project):
 def _import(name, project):
     if os.path.exists(os.path.join(project, "bindings", f"{name}.py")):
         sys.path.insert(0, project)
-        importlib.import_module(f"bindings.{name}")
+        try:
+            importlib.import_module(f"bindings.{name}")
+        finally:
+            sys.path.remove(project)
 
 
 def _last_load(name):

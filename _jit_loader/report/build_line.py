@@ -39,7 +39,7 @@ class BuildLine:
         self._title = title
         self._outputs = list(outputs)
         self._total = len(self._outputs)
-        self._expected = f"about {expected_seconds:.1f} s" if expected_seconds else ""
+        self._expected = f"about {expected_seconds:.1f} s" if expected_seconds >= 0.1 else ""
         self._started = time.monotonic()
         self._live = None
 

@@ -163,7 +163,7 @@ def compile_error(name, title, output, folder, project, ninja, sources):
     return error
 
 
-def named_files(output):
+def files_with_errors(output):
     """Returns the paths of the files in which compilers found errors."""
     return {os.path.normpath(match["file"]) for match in map(ERROR_LINE.match, output) if match}
 

@@ -72,9 +72,7 @@ def load(
     try:
         return _load("load", options, requests, arguments)
     except Exception as error:
-        if (shortened := loading.without_own_frames(error)) is not None:
-            raise shortened from None
-        raise
+        raise loading.shortened(error) from error.__cause__
 
 
 def load_inline(
@@ -134,9 +132,7 @@ def load_inline(
     try:
         return _load("load_inline", [options, texts], requests, arguments)
     except Exception as error:
-        if (shortened := loading.without_own_frames(error)) is not None:
-            raise shortened from None
-        raise
+        raise loading.shortened(error) from error.__cause__
 
 
 def install() -> None:

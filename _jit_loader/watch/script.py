@@ -8,8 +8,6 @@ import os
 import sys
 import types
 
-from _jit_loader.report.errors import CompileError
-
 
 def run_as_main(script, arguments, at_end):
     """Runs a script, then raises SystemExit.
@@ -33,7 +31,8 @@ def run_as_main(script, arguments, at_end):
     except SystemExit:
         raise
     except BaseException as error:
-        _show(error)
+        frames = error.__traceback__.tb_next  # without that of this function
+        sys.excepthook(type(error), error.with_traceback(frames), frames)
         raise SystemExit(130 if isinstance(error, KeyboardInterrupt) else 1) from None
     finally:
         at_end()
@@ -49,9 +48,3 @@ def _forget_the_parent():
     if "numpy.random" in sys.modules:
         sys.modules["numpy.random"].seed()
     sys.modules["torch"].default_generator.seed()
-
-
-def _show(error):
-    """Shows an error without our frames, and a compile error without any frame."""
-    frames = None if isinstance(error, CompileError) else error.__traceback__.tb_next
-    sys.excepthook(type(error), error.with_traceback(frames), frames)

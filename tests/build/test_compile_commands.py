@@ -1,6 +1,7 @@
 """compile_commands.json: what an editor needs of each source, up to date after each build."""
 
 import concurrent.futures
+import fcntl
 import json
 import os
 import shlex
@@ -124,6 +125,16 @@ def test_builds_at_the_same_time_lose_nothing(project):
     with concurrent.futures.ThreadPoolExecutor() as executor:
         assert len(list(executor.map(project.load, ["one", "two", "three"]))) == 3
     assert len(project.entries()) == 6
+
+
+def test_folder_that_another_program_keeps_locked(project):
+    descriptor = os.open(project.folder, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    project.load("one")
+    assert not project.path.exists()
+    os.close(descriptor)
+    project.load("two")
+    assert project.files() == ["bindings/two.cpp", "kernels/two_cpu.cpp"]
 
 
 def test_what_others_wrote_stays(project):

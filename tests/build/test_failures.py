@@ -157,18 +157,13 @@ def test_source_that_is_one_path(tiny):
     assert jit_loader.load("tiny", tiny.folder / "module.cpp").value() == 1
 
 
-def test_cache_that_is_deleted_during_a_build(tiny, monkeypatch, tmp_path):
-    from _jit_loader.build import compile as compiling
-
-    real = compiling.run_ninja
-
-    def deleting(*arguments):
-        monkeypatch.setattr(compiling, "run_ninja", real)
-        shutil.rmtree(tmp_path / "cache")
-        return real(*arguments)
-
-    monkeypatch.setattr(compiling, "run_ninja", deleting)
+@pytest.mark.parametrize("step", ["compilation", "link"])
+def test_cache_that_is_deleted_during_a_build(tiny, tmp_path, step):
+    deleted = tmp_path / "deleted"
+    delete = f"rm -rf {tmp_path}/cache; touch {deleted}"
+    tiny.change_compiler(f"[ -e {deleted} ] || {{ {delete}; }}", step)
     assert tiny.value() == 101
+    assert deleted.exists()
 
 
 def test_compiler_message_that_is_not_utf8(tiny):
@@ -365,3 +360,27 @@ def test_traceback_of_a_compile_error_ends_at_the_users_line(tiny, load):
     assert len([entry for entry in caught.traceback if "_jit_loader" in str(entry.path)]) == 1
     assert caught.value.__cause__ is None
     assert caught.value.__suppress_context__
+
+
+def test_traceback_of_a_refused_argument_ends_at_the_users_line(tiny):
+    for call, last in [
+        (lambda: jit_loader.load("tiny", "missing.cpp"), "load"),
+        (lambda: jit_loader.load("not a name", "missing.cpp"), "load"),
+        (lambda: jit_loader.load("tiny", []), "load"),
+        (lambda: jit_loader.load("tiny", tiny.sources, ["-D'"]), "load"),
+        (lambda: jit_loader.load_inline("not a name", "int x;"), "load_inline"),
+        (lambda: jit_loader.load_inline("tiny", "int x;", functions=1), "load_inline"),
+        (lambda: jit_loader.load_op("missing", project="/"), "load_op"),
+        (lambda: jit_loader.load_op("missing", project="/", defines={"1X": 1}), "load_op"),
+    ]:
+        with pytest.raises((ValueError, FileNotFoundError, AssertionError)) as caught:
+            call()
+        frames = [entry.name for entry in caught.traceback]
+        assert frames[1:] == ["<lambda>", last], caught.value
+
+
+def test_traceback_of_an_unexpected_error_stays(tiny):
+    """The message does not say where it comes from."""
+    with pytest.raises(TypeError) as caught:
+        tiny.load(extra_cflags=[1])
+    assert "_stripped" in [entry.name for entry in caught.traceback]

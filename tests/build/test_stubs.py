@@ -5,13 +5,11 @@ import os
 import re
 import shutil
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
 
 import jit_loader
-from _jit_loader.build import compile as compiling
 from _jit_loader.build.pytorch import stubs
 from _jit_loader.cache import cache_folder
 from _jit_loader.cache.store import read_manifest
@@ -44,7 +42,7 @@ def kept(tiny):
     """The folder of the cache's stubs, made as by an earlier build."""
     cache = cache_folder()
     os.makedirs(cache, mode=0o700)
-    return Path(stubs.make_missing_stubs(cache, with_cuda=False))
+    return Path(stubs.make_stubs(cache, with_cuda=False))
 
 
 def leave_out(monkeypatch):
@@ -80,17 +78,10 @@ def test_linker_in_a_new_cache_takes_the_stubs_that_are_ready(threads, tmp_path)
     assert ".stubs/libtorch_cpu.so" in trace.read_text()
 
 
-def test_linker_does_not_wait_for_stubs(threads, tmp_path, monkeypatch):
+def test_linker_does_not_wait_for_stubs(threads, tmp_path):
     linked = tmp_path / "linked"
-
-    def make_late(*arguments):
-        deadline = time.monotonic() + 60
-        while not linked.exists() and time.monotonic() < deadline:
-            time.sleep(0.01)
-        return make_missing_stubs(*arguments)
-
-    make_missing_stubs = stubs.make_missing_stubs
-    monkeypatch.setattr(stubs, "make_missing_stubs", make_late)
+    wait = f"for i in $(seq 600); do [ -e {linked} ] && break; sleep 0.1; done"
+    threads.change_compiler(wait, step="stubs")
     threads.change_compiler(f"[ -e .stubs ] || touch {linked}", step="link")
     module = threads.load()
     assert module.value() == 101
@@ -99,12 +90,12 @@ def test_linker_does_not_wait_for_stubs(threads, tmp_path, monkeypatch):
     assert not Path(module.__file__).with_name(".stubs").is_symlink()
 
 
-def test_link_of_one_stub_and_of_libraries(threads, kept, tmp_path, monkeypatch):
+def test_link_of_one_stub_and_of_libraries(threads, kept, tmp_path):
     """What a linker finds that has begun before the stubs came."""
     some = tmp_path / "some"
     some.mkdir()
     shutil.copy(kept / "libtorch_cpu.so", some)
-    monkeypatch.setattr(stubs, "find_stubs", lambda *_: str(some))
+    threads.change_compiler(f"ln -sfn {some} .stubs", step="link")
     module = threads.load()
     assert module.value() == 101
     assert links(threads) == 1
@@ -153,6 +144,15 @@ def test_link_that_wants_every_symbol(threads, kept, flag, expected_links):
     assert ctypes.CDLL(path).other() == 100
 
 
+def test_verbose_prints_both_links(threads, kept, capfd):
+    threads.change_compiler('set -- "$@" -Wl,--no-undefined', step="link")
+    jit_loader.load("tiny", threads.sources[1], is_python_module=False, verbose=True)
+    assert links(threads) == 2
+    lines = capfd.readouterr().out.splitlines()
+    commands = [line for line in lines if line.endswith(" -o tiny.so")]
+    assert [" -L.stubs " in command for command in commands] == [True, False]
+
+
 def test_library_of_operators_needs_no_python(threads, kept):
     threads.change_compiler('set -- -Wl,--as-needed "$@"', step="link")
     path = jit_loader.load("tiny", threads.sources[1], is_python_module=False)
@@ -195,11 +195,11 @@ def test_what_is_no_folder_makes_way_for_the_stubs(threads, kept, make):
     assert (kept / "libc10.so").exists()
 
 
-def test_damaged_stubs_that_cannot_be_replaced_are_not_used(threads, kept, monkeypatch):
+def test_damaged_stubs_that_cannot_be_replaced_are_not_used(threads, kept):
     threads.load()
     links(threads)
     (kept / "libtorch_cpu.so").write_bytes(b"")
-    monkeypatch.setattr(stubs, "_make", lambda *_: None)
+    threads.change_compiler("exit 1", step="stubs")
     threads.write("value.h", "#define VALUE 2\n")
     module = threads.load()
     assert module.value() == 102
@@ -210,21 +210,15 @@ def test_damaged_stubs_that_cannot_be_replaced_are_not_used(threads, kept, monke
 def test_whole_stubs_stay_for_those_who_link_with_them(kept):
     """Two processes that find none make them at once."""
     before = kept.stat().st_ino
-    assert stubs.make_missing_stubs(cache_folder(), with_cuda=False) == str(kept)
+    assert stubs.make_stubs(cache_folder(), with_cuda=False) == str(kept)
     assert kept.stat().st_ino == before
     assert not list(kept.parent.glob(".stubs-*"))
 
 
-def test_stubs_that_are_removed_after_the_link_leave_no_gap(threads, kept, monkeypatch):
+def test_stubs_that_are_removed_after_the_link_leave_no_gap(threads, kept):
     """What was linked is known by its path."""
-
-    def removed(*arguments):
-        result = run_ninja(*arguments)
-        shutil.rmtree(kept)
-        return result
-
-    run_ninja = compiling.run_ninja
-    monkeypatch.setattr(compiling, "run_ninja", removed)
+    compiler = shutil.which("g++") or shutil.which("c++")
+    threads.change_compiler(f'{compiler} "$@" && rm -r {kept}; exit', step="link")
     files = read_manifest(threads.load().__file__.rpartition("/")[0])["files"]
     assert "<packages>/torch/lib/libtorch_cpu.so" in files
 

@@ -14,10 +14,8 @@ import pytest
 
 import jit_loader
 from _jit_loader import loaded
-from _jit_loader.build import build, job
-from _jit_loader.build import compile as compiling
-from _jit_loader.build import publish as publishing
-from _jit_loader.cache import lock, pruning
+from _jit_loader.build import job
+from _jit_loader.cache import FORMAT, lock, pruning
 
 fork = multiprocessing.get_context("fork")
 
@@ -88,17 +86,16 @@ def test_damaged_lock_of_a_working_builder(tiny, wait_for, monkeypatch, capfd):
     assert "waiting for another process" in capfd.readouterr().err
 
 
-def test_cache_that_another_process_deletes_and_builds_in(tiny, monkeypatch, in_process):
-    real = compiling.run_ninja
-
-    def deleting(*arguments):
-        monkeypatch.setattr(compiling, "run_ninja", real)
-        shutil.rmtree(tiny.folder.parent / "cache")
-        assert in_process(tiny.value) == 101
-        return real(*arguments)
-
-    monkeypatch.setattr(compiling, "run_ninja", deleting)
+def test_cache_that_another_process_deletes_and_builds_in(tiny, wait_for):
+    begun = tiny.slow_down(2)
+    builder = fork.Process(target=tiny.load)
+    builder.start()
+    wait_for(begun.exists)
+    tiny.restore_compiler()
+    shutil.rmtree(tiny.folder.parent / "cache")
     assert tiny.value() == 101
+    builder.join()
+    assert builder.exitcode == 0
 
 
 def test_file_system_without_locks(tiny, wait_for, monkeypatch):
@@ -265,16 +262,11 @@ def test_loser_of_the_rename_takes_the_winners_build(tiny, monkeypatch, in_proce
     real = os.rename
 
     def lose(source, target):
-        monkeypatch.setattr(os, "rename", real)
         real(source, target)
-        raise OSError(number, os.strerror(number))
+        if os.path.basename(source).startswith(".building-"):
+            raise OSError(number, os.strerror(number))
 
-    def lose_once(folder, *arguments):
-        monkeypatch.setattr(os, "rename", lose)
-        return real_publish(folder, *arguments)
-
-    real_publish = publishing.publish
-    monkeypatch.setattr(build, "publish", lose_once)
+    monkeypatch.setattr(os, "rename", lose)
     assert tiny.value() == 101
     assert len(list((tiny.folder.parent / "cache").rglob("manifest.json"))) == 1
 
@@ -293,15 +285,21 @@ def test_compiler_that_vanishes_midway(tiny, monkeypatch, step):
     assert tiny.value() == 101
 
 
-def test_interrupted_publication(tiny, monkeypatch):
-    """The disk fails after the module was imported."""
+@pytest.mark.parametrize("is_published", [False, True])
+def test_interrupted_publication(tiny, monkeypatch, is_published):
+    """The disk fails after the module was imported, before or after the rename."""
+    fsync = os.fsync
 
-    def fail(*arguments):
-        raise OSError(errno.EIO, "Input/output error")
+    def fail(descriptor):
+        builds = (tiny.folder.parent / "cache" / FORMAT / "tiny").glob("*/[!.]*/tiny.so")
+        if any(builds) == is_published:
+            raise OSError(errno.EIO, "Input/output error")
+        fsync(descriptor)
 
     with monkeypatch.context() as patch:
-        patch.setattr(publishing, "_sync", fail)
+        patch.setattr(os, "fsync", fail)
         with pytest.raises(OSError, match="Input/output"):
             tiny.load()
+    assert tiny.compiled() == ["module.cpp", "other.cpp"]
     assert tiny.value() == 101
     assert loaded.libraries

@@ -13,7 +13,7 @@ import jit_loader
 from _jit_loader import loaded
 from _jit_loader.build.inputs import negative_dependencies as shadows
 from _jit_loader.build.inputs.depfiles import linked_files
-from _jit_loader.build.inputs.queries import named_files, nvcc_facts
+from _jit_loader.build.inputs.queries import files_in_flags, nvcc_facts
 from _jit_loader.build.inputs.records import ownership
 from _jit_loader.cache import memo
 from _jit_loader.cache.memo import Memo
@@ -119,14 +119,17 @@ def test_touched_source_beside_an_edited_one_is_not_compiled(tiny):
     assert tiny.compiled() == ["module.cpp"]
 
 
+def value_with(tiny, *folders):
+    """Returns value() of a build with these folders of the project on its include path."""
+    return tiny.value(extra_include_paths=[str(tiny.folder / folder) for folder in folders])
+
+
 def test_new_header_that_shadows_the_old_one_is_seen(tiny):
-    first, second = tiny.folder / "first", tiny.folder / "second"
     tiny.write("module.cpp", (tiny.folder / "module.cpp").read_text().replace("value.h", "v/x.h"))
     tiny.write("second/v/x.h", "#define VALUE 1\n")
-    include = [str(first), str(second)]
-    assert tiny.value(extra_include_paths=include) == 101
+    assert value_with(tiny, "first", "second") == 101
     tiny.write("first/v/x.h", "#define VALUE 8\n")
-    assert tiny.value(extra_include_paths=include) == 108
+    assert value_with(tiny, "first", "second") == 108
 
 
 def test_new_header_in_a_folder_before_that_of_a_header_of_the_users_own(tiny):
@@ -136,12 +139,11 @@ def test_new_header_in_a_folder_before_that_of_a_header_of_the_users_own(tiny):
         tiny.write(f"{name}/{name}.h", "")
     tiny.write("second/value.h", "#include <number.h>\n#define VALUE NUMBER\n")
     tiny.write("second/number.h", "#define NUMBER 1\n")
-    include = [str(tiny.folder / name) for name in ("first", "second")]
-    assert tiny.value(extra_include_paths=include) == 101
+    assert value_with(tiny, "first", "second") == 101
     tiny.write("first/number.h", "#define NUMBER 8\n")
-    assert tiny.value(extra_include_paths=include) == 108
+    assert value_with(tiny, "first", "second") == 108
     tiny.write("first/value.h", "#define VALUE 9\n")
-    assert tiny.value(extra_include_paths=include) == 109
+    assert value_with(tiny, "first", "second") == 109
 
 
 def test_new_header_beside_the_one_that_includes_it(tiny):
@@ -149,19 +151,17 @@ def test_new_header_beside_the_one_that_includes_it(tiny):
     (tiny.folder / "value.h").unlink()
     tiny.write("first/number.h", "#define NUMBER 1\n")
     tiny.write("second/value.h", '#include "number.h"\n#define VALUE NUMBER\n')
-    include = [str(tiny.folder / name) for name in ("first", "second")]
-    assert tiny.value(extra_include_paths=include) == 101
+    assert value_with(tiny, "first", "second") == 101
     tiny.write("second/number.h", "#define NUMBER 8\n")
-    assert tiny.value(extra_include_paths=include) == 108
+    assert value_with(tiny, "first", "second") == 108
 
 
 def test_new_header_beside_the_source_shadows_one_on_the_include_path(tiny):
     (tiny.folder / "value.h").unlink()
     tiny.write("include/value.h", "#define VALUE 1\n")
-    include = [str(tiny.folder / "include")]
-    assert tiny.value(extra_include_paths=include) == 101
+    assert value_with(tiny, "include") == 101
     tiny.write("value.h", "#define VALUE 9\n")
-    assert tiny.value(extra_include_paths=include) == 109
+    assert value_with(tiny, "include") == 109
 
 
 @pytest.mark.parametrize("target", ["nowhere.h", "../elsewhere/nowhere.h", "loop/../link.h"])
@@ -173,16 +173,15 @@ def test_link_that_leads_nowhere_provides_no_header(tiny, target):
     first.mkdir()
     (first / "value.h").symlink_to("link.h")
     (first / "link.h").symlink_to(target)
-    include = [str(first), str(tiny.folder / "second")]
-    assert tiny.value(extra_include_paths=include) == 101
+    assert value_with(tiny, "first", "second") == 101
     tiny.compiled()
-    assert tiny.value(extra_include_paths=include) == 101
+    assert value_with(tiny, "first", "second") == 101
     assert tiny.compiled() == []
     if "loop" in target:
         (first / "link.h").unlink()
         target = "link.h"
     tiny.write(f"first/{target}", "#define VALUE 8\n")
-    assert tiny.value(extra_include_paths=include) == 108
+    assert value_with(tiny, "first", "second") == 108
 
 
 def test_link_to_a_folder_that_appears_is_seen(tiny):
@@ -190,27 +189,25 @@ def test_link_to_a_folder_that_appears_is_seen(tiny):
     tiny.write("second/v/x.h", "#define VALUE 1\n")
     (tiny.folder / "first").mkdir()
     (tiny.folder / "first" / "v").symlink_to("../elsewhere")
-    include = [str(tiny.folder / "first"), str(tiny.folder / "second")]
-    assert tiny.value(extra_include_paths=include) == 101
+    assert value_with(tiny, "first", "second") == 101
     tiny.compiled()
-    assert tiny.value(extra_include_paths=include) == 101
+    assert value_with(tiny, "first", "second") == 101
     assert tiny.compiled() == []
     tiny.write("elsewhere/x.h", "#define VALUE 8\n")
-    assert tiny.value(extra_include_paths=include) == 108
+    assert value_with(tiny, "first", "second") == 108
 
 
 def test_file_in_place_of_a_folder_named_like_a_header_is_seen(tiny):
     (tiny.folder / "value.h").unlink()
     tiny.write("second/value.h", "#define VALUE 1\n")
     tiny.write("first/value.h/notes.txt", "")
-    include = [str(tiny.folder / "first"), str(tiny.folder / "second")]
-    assert tiny.value(extra_include_paths=include) == 101
+    assert value_with(tiny, "first", "second") == 101
     tiny.compiled()
-    assert tiny.value(extra_include_paths=include) == 101
+    assert value_with(tiny, "first", "second") == 101
     assert tiny.compiled() == []
     shutil.rmtree(tiny.folder / "first" / "value.h")
     tiny.write("first/value.h", "#define VALUE 8\n")
-    assert tiny.value(extra_include_paths=include) == 108
+    assert value_with(tiny, "first", "second") == 108
 
 
 @pytest.mark.parametrize("flag", ["-MP", "-MT other.o -MP"])
@@ -268,7 +265,7 @@ def test_files_of_flags_that_name_each_other_come_to_an_end(tmp_path):
     one, two = tmp_path / "one", tmp_path / "two"
     one.write_text(f"-La @{two}")
     two.write_text(f"-Lb @{one} 'an open quote")
-    assert named_files(["c++", f"@{one}"]) == [str(one), str(two)]
+    assert files_in_flags(["c++", f"@{one}"]) == [str(one), str(two)]
     assert shadows.of_libraries([], ["c++", f"@{one}"]) == ({}, [])
 
 

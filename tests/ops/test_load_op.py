@@ -99,6 +99,13 @@ def test_edited_kernel_is_used_by_all_callers(project):
     assert seen == [old, new], "nothing changed, so no caller is notified"
 
 
+def test_flags_may_be_one_string_as_in_load(project):
+    kernel = "long answer() { return ANSWER; }\n"
+    (project / "kernels" / "answer_cpu.cpp").write_text(kernel)
+    flags = {"extra_cflags": "-DANSWER=5", "extra_ldflags": "", "extra_cuda_cflags": None}
+    assert jit_loader.load_op("answer", project=str(project), **flags).get() == 5
+
+
 def test_each_caller_gets_the_flags_that_it_passes(project):
     def wrapper(flags):
         source = f"module = load_op('answer', extra_cflags={flags}, on_load=seen.append)"

@@ -112,18 +112,18 @@ def test_an_edit_reloads_every_variant_for_its_callers(project, no_processes):
 
 
 @pytest.fixture
-def own_bindings(monkeypatch):
+def own_bindings():
     """Lets a command import a project's bindings after another project's were imported."""
 
     def forget():
         names = [name for name in sys.modules if name.split(".")[0] == "bindings"]
         return {name: sys.modules.pop(name) for name in names}
 
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    before = forget()
+    before, path = forget(), list(sys.path)
     yield
     forget()
     sys.modules.update(before)
+    assert sys.path == path
 
 
 def test_the_commands_name_variants(project, own_bindings, capsys):

@@ -13,6 +13,7 @@ import pytest
 
 import jit_loader
 from _jit_loader.cache.lock import build_lock
+from _jit_loader.report.build_line import BuildLine
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -54,6 +55,13 @@ def test_reason_is_what_changed_since_the_last_load(tiny, said, change, reason):
         tiny.write(name, text)
     tiny.load()
     assert said().startswith(f"tiny: {reason}: compiling ")
+
+
+@pytest.mark.parametrize(("seconds", "shown"), [(0, ""), (0.04, ""), (0.96, ", about 1.0 s")])
+def test_expected_time_is_shown_if_a_person_would_notice_it(said, seconds, shown):
+    with BuildLine("tiny", ["one.o"], seconds) as line:
+        line.start("value.h changed")
+    assert said() == f"tiny: value.h changed: compiling one.o{shown}\n"
 
 
 def test_changed_flags_are_named(tiny, said):

@@ -134,3 +134,11 @@ def test_library_that_cannot_be_imported_leaves_the_one_before(tiny, folder):
         tiny.load(build_directory=str(folder))
     assert (folder / "tiny.so").read_bytes() == before
     assert len(list(folder.glob("*.so"))) == 2
+
+
+def test_folder_that_cannot_be_made_is_named(tiny, tmp_path):
+    """Not the cache."""
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match="file/build") as error:
+        tiny.load(build_directory=str(tmp_path / "file" / "build"))
+    assert "cache" not in str(error.value)

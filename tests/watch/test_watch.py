@@ -194,7 +194,10 @@ def test_script_reads_from_the_terminal(session):
 def test_compile_error_is_shown_and_fixed(op):
     shown = op.replace("project/kernels/deep/part.h", "PART", "PART 10")
     assert re.search(r"CompileError: tiny: kernels/\S+:\d: error: .*\n  \d \| ", shown), shown
-    assert "Traceback" not in shown
+    files = re.findall(r'File "(.+?)", line \d+, in', shown)
+    names = [os.path.relpath(file, op.folder / "project") for file in files]
+    assert names[:2] == ["examples/run.py", "bindings/tiny.py"]
+    assert [os.path.basename(name) for name in names[2:]] == ["jit_loader.py"]
     assert "run.py: exit code 1 after " in shown
     assert f"value {op.value}\n" in op.replace("project/kernels/deep/part.h", "PART 10", "PART")
 

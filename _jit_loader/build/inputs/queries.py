@@ -52,7 +52,7 @@ def _host_preprocessor(report):
     return _split(line[1]) if line else ["gcc"]
 
 
-def named_files(command):
+def files_in_flags(command):
     """Returns the absolute paths of files in the flags: @file, -include, linker scripts, libraries.
 
     The flags in an @file count as well.

@@ -9,7 +9,7 @@ import os
 import re
 
 from _jit_loader.build.inputs import assembly, negative_dependencies
-from _jit_loader.build.inputs.queries import cxx_facts, linker, named_files, nvcc_facts
+from _jit_loader.build.inputs.queries import cxx_facts, files_in_flags, linker, nvcc_facts
 from _jit_loader.key import toolchain
 from _jit_loader.system.files import read_text
 from _jit_loader.system.threads import Workers
@@ -26,21 +26,21 @@ class InputsChanged(Exception):
 class Recorder:
     """Makes the records of one build, and checks that no input has changed meanwhile.
 
-    job: the build.Job. before: {path: digest} of files read before any compiler started; more are
-    added here. again: an earlier try found changes. A file that every build writes again must not
-    make the build fail for ever: then only its content counts.
+    job: the build.Job. The digests of more files are added to its `before`. A file that every build
+    writes again must not make the build fail for ever: if an earlier try found changes (`careful`),
+    only its content counts.
     """
 
-    def __init__(self, job, before, again):
+    def __init__(self, job):
         self._request, self._contents = job.request, job.contents
         self._programs, self._clock = job.programs, job.clock
-        self._before, self._again = before, again
+        self._before, self._again = job.before, job.careful
 
     def of_object(self, ninja_file, output, files, facts):
         """Returns the record of an object that was compiled from these files."""
         source, command = ninja_file.compilations[output], ninja_file.command(output)
         is_own = ownership(self._request.roots, facts.tools)
-        files = list(dict.fromkeys([*files, *named_files(command)]))
+        files = list(dict.fromkeys([*files, *files_in_flags(command)]))
         own = [file for file in files if file == source or is_own(file)]
         folders = [os.path.dirname(self._clock.path), *facts.search_folders]
         is_cuda = ninja_file.is_cuda(output)
@@ -62,7 +62,7 @@ class Recorder:
         command = ninja_file.command(ninja_file.library)
         # PyTorch's module chooses the flags, and some people patch it.
         flags_from = toolchain.cpp_extension_path()
-        files = list(dict.fromkeys([*linked, *named_files(command), flags_from]))
+        files = list(dict.fromkeys([*linked, *files_in_flags(command), flags_from]))
         own = list(filter(ownership(self._request.roots), files))
         absent, present = negative_dependencies.of_libraries(linked, command)
         self._check_unchanged(files, present)

@@ -51,11 +51,13 @@ class NinjaFile:
     def is_cuda(self, output):
         return self.edges[output][0] == "cuda_compile"
 
-    def command(self, output):
-        """Returns the words of the command that makes an output."""
+    def command(self, output, link_flags=None):
+        """Returns the words of the command that makes an output. link_flags: replace PyTorch's."""
         rule, inputs = self.edges[output]
+        own = self._own_variables(output)
+        own |= {} if link_flags is None else {"ldflags": link_flags}
         values = {}
-        for name, text in {**self._variables, **self._own_variables(output)}.items():
+        for name, text in {**self._variables, **own}.items():
             values[name] = _expanded(text, values)
         values["in"] = " ".join(map(shlex.quote, inputs))
         values["out"] = shlex.quote(output)

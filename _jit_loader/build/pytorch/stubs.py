@@ -102,10 +102,8 @@ def find_stubs(cache, with_cuda):
     return None
 
 
-def make_missing_stubs(cache, with_cuda):
-    """Makes the stubs if the cache has none (0.2 s), and returns their folder; None on failure."""
-    if (found := find_stubs(cache, with_cuda)) is not None:
-        return found
+def make_stubs(cache, with_cuda):
+    """Makes the stubs (0.2 s), and returns their folder; None on failure. Complete ones stay."""
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         _make(*_place(cache, with_cuda))
     return find_stubs(cache, with_cuda)
