@@ -1,4 +1,4 @@
-"""Errors as people read them: file:line of the first one, its source line, and what to do next."""
+"""Formats errors for people: file:line of the first one, its source line, and advice."""
 
 import itertools
 import os
@@ -29,7 +29,7 @@ SYMBOL_ERROR = re.compile(
     r"|(?:Not a name of any known instruction:|Unknown modifier) '(?P<instruction>.+)'"
     r")"
 )
-# Lines of failures that name neither, the most informative first.
+# Lines of failures that name neither a line nor a symbol, the most informative first.
 OTHER_ERRORS = [
     re.compile(pattern)
     for pattern in (
@@ -175,7 +175,7 @@ def _with_line(output, project):
 
 
 def _in_flags(output):
-    """Returns the same for errors in macros and headers that come from flags."""
+    """Returns the same list for errors in macros and headers that come from flags."""
     found = []
     for position, line in enumerate(output, 1):
         if error := FLAG_ERROR.match(line):
@@ -201,7 +201,7 @@ def _required_from(block, project):
 
 
 def _with_symbol(output, sources):
-    """Returns the same for errors that name a symbol; the path is None if no source names it."""
+    """Returns the same list for errors that name a symbol; path is None if no source names it."""
     found = []
     for match in filter(None, map(SYMBOL_ERROR.match, output)):
         kind, symbol = next(

@@ -52,6 +52,6 @@ def _forget_the_parent():
 
 
 def _show(error):
-    """Shows an error without our frames, and a compile error without any frame."""
+    """Shows an error without the loader's frames, and a compile error without any frame."""
     frames = None if isinstance(error, CompileError) else error.__traceback__.tb_next
     sys.excepthook(type(error), error.with_traceback(frames), frames)
