@@ -76,7 +76,7 @@ class Request:
         self.key = digest_of(self.description)
 
     def _describe(self):
-        """Returns the content of the key, in words that `why` can show to a person."""
+        """Returns the content of the key, in words that `why` can print."""
         roots = self.roots
         variant = {"variant": self.variant} if self.variant else {}
         settings = SETTINGS + (CUDA_SETTINGS if self.with_cuda else ())

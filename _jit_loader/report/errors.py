@@ -16,7 +16,7 @@ ERROR_LINE = re.compile(
 FLAG_ERROR = re.compile(r"^<command-line>: (?:fatal )?error: (?P<message>.*)$")
 NEXT_MESSAGE = re.compile(r".*: (?:fatal )?(?:error|warning): ")
 MACRO_USE = re.compile(r"^(?P<file>\S.*?):(?P<line>\d+)(?::\d+)?: note: in expansion of macro")
-# Errors that name a symbol in place of a source line. Those of a linker have the line as well if
+# Errors that name a symbol instead of a source line. Those of a linker have the line as well if
 # the source was compiled with -g.
 SYMBOL_ERROR = re.compile(
     r"^(?:(?P<file>\S[^()]*?):(?P<line>\d+): )?.*?(?P<message>"

@@ -10,7 +10,7 @@ import threading
 STEP_MS = 10
 DEBOUNCE_MS = 200  # the limit, if something writes all the time
 
-# Folders without code, besides those that watchfiles knows (.git, node_modules, ...).
+# Folders without code, in addition to those that watchfiles knows (.git, node_modules, ...).
 OTHER_FOLDERS = ("build", "dist")
 FOLDERS_LIMIT = 5000  # each takes an inotify watch; older systems allow a user 8192
 

@@ -44,7 +44,7 @@ def test_a_quick_run_writes_results(name, python, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["cold_build", "hit"])
-def test_builds_are_compared(name, tmp_path, monkeypatch):
+def test_results_of_builds_are_written(name, tmp_path, monkeypatch):
     """The times are fake: the classic code alone takes most of a minute to compile."""
     from benchmarks import child, cold_build, hit, timing
 
@@ -196,7 +196,7 @@ def test_the_check_before_a_cell_is_timed(tmp_path, monkeypatch):
     assert len(result["samples"]["ours"]) == 10
 
 
-def test_a_worker_loads_what_was_edited(tmp_path):
+def test_a_worker_loads_edited_sources(tmp_path):
     from benchmarks.subject import CountedCompilers, Subject
 
     compilers = CountedCompilers(tmp_path)
@@ -264,7 +264,7 @@ def test_a_sample_is_the_mean_of_all_its_calls(monkeypatch):
     assert took[-1] == 100
 
 
-def test_quartiles():
+def test_quartiles_of_samples_are_right():
     from benchmarks import timing
 
     assert timing.quartiles([5.0, 1.0, 3.0, 2.0, 4.0]) == [2.0, 3.0, 4.0]

@@ -197,7 +197,7 @@ def without_a_toolkit(monkeypatch, folder):
         pytest.skip("compute-sanitizer in /usr/local/cuda is always found")
 
 
-def test_without_compute_sanitizer_the_error_says_what_to_install(tmp_path, monkeypatch, capfd):
+def test_without_compute_sanitizer_the_error_has_install_advice(tmp_path, monkeypatch, capfd):
     without_a_toolkit(monkeypatch, tmp_path)
     assert main(["check", __file__]) == 1
     err = capfd.readouterr().err

@@ -107,7 +107,7 @@ def use(made, python, tmp_path):
     return run
 
 
-def test_ops_have_gradients(use):
+def test_ops_of_a_wheel_have_gradients(use):
     script = """
 import sys, torch
 from my_ops.alias import alias
@@ -230,7 +230,7 @@ def test_error_names_a_setuptools_that_is_too_old(tmp_path, monkeypatch):
         wheel.build_wheel("my_ops", {}, str(tmp_path), with_cuda=False)
 
 
-def test_variant_is_refused(tmp_path):
+def test_wheel_of_a_variant_is_refused(tmp_path):
     with pytest.raises(ValueError, match="a wheel has one build of an op"):
         package.package_files("my_ops", ["plus[A=1]"], str(tmp_path), "v3", "")
 

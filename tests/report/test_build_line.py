@@ -41,7 +41,7 @@ def test_log_file_gets_plain_lines(tiny, said):
     ],
     ids=str,
 )
-def test_reason_is_what_changed_since_the_last_load(tiny, said, change, reason):
+def test_reason_names_the_change_since_the_last_load(tiny, said, change, reason):
     tiny.load()
     tiny.write("other.cpp", 'extern "C" long other(void) { return 300; }')
     tiny.load()

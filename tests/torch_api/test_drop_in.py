@@ -37,7 +37,7 @@ def cache(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("function", ["load", "load_inline"])
-def test_signature_is_pytorchs(function):
+def test_signature_equals_pytorchs(function):
     """Names, order, kinds and defaults of the arguments are equal."""
     theirs = inspect.signature(pytorch.original(function)).parameters.values()
     ours = inspect.signature(getattr(jit_loader, function)).parameters.values()
