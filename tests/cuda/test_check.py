@@ -206,7 +206,7 @@ def test_without_compute_sanitizer_the_error_has_install_advice(tmp_path, monkey
 
 
 def test_compute_sanitizer_from_pip_is_refused(tmp_path, monkeypatch):
-    """It exits with 0 without starting the program."""
+    """That of pip exits with 0 without starting the program."""
     without_a_toolkit(monkeypatch, tmp_path)
     (tmp_path / "bin").mkdir()
     for name in ("compute-sanitizer", "libsanitizer-collection.so"):

@@ -193,7 +193,7 @@ def test_hit_in_a_copied_cache_uses_the_copy(tiny, tmp_path, monkeypatch):
 
 
 def test_shared_cache_that_is_no_longer_named_is_not_used(tiny, tmp_path, monkeypatch):
-    """Others can write to it, and the user no longer declares it trusted."""
+    """Others can write to the shared cache, and the user no longer declares it trusted."""
     tiny.settle()
     tiny.compiled()
     monkeypatch.setenv("JIT_LOADER_READONLY_CACHES", str(tmp_path / "cache"))

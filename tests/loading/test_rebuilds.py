@@ -130,7 +130,7 @@ def test_new_header_that_shadows_the_old_one_is_noticed(tiny):
 
 
 def test_new_header_that_shadows_one_of_the_users_own_is_noticed(tiny):
-    """The second folder has an including file too; a quoted include searches that folder first."""
+    """The second folder also has an including file, whose own folder a quoted include prefers."""
     (tiny.folder / "value.h").unlink()
     for name in ("first", "second"):
         tiny.write(f"{name}/{name}.h", "")
@@ -145,7 +145,7 @@ def test_new_header_that_shadows_one_of_the_users_own_is_noticed(tiny):
 
 
 def test_new_header_beside_the_including_header_is_noticed(tiny):
-    """The old one is in the first folder; a quoted include searches the file's own folder first."""
+    """The old header is in the first folder, but an including file's own folder comes before it."""
     (tiny.folder / "value.h").unlink()
     tiny.write("first/number.h", "#define NUMBER 1\n")
     tiny.write("second/value.h", '#include "number.h"\n#define VALUE NUMBER\n')

@@ -143,7 +143,7 @@ def kernel(tmp_path_factory):
 
 @pytest.fixture
 def notebook(kernel):
-    """The kernel. After the test, every file of its projects is restored."""
+    """Returns the kernel; after the test, restores every file of its projects."""
 
     def files():
         paths = [*kernel.folder.glob("*/*.*"), *kernel.folder.parent.glob("*/*.*")]

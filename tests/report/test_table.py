@@ -22,6 +22,6 @@ def test_lines_in_a_pipe_are_not_cut(capsys):
 
 
 def test_markup_in_the_text_is_printed_unchanged(capsys):
-    """rich would interpret it as colours and emojis."""
+    """rich would interpret such text as colours and emojis."""
     print_table([["[bold]op[/bold]", "a:smile:b", "op[BLOCK=512]"]])
     assert capsys.readouterr().out == "[bold]op[/bold]  a:smile:b  op[BLOCK=512]\n"
