@@ -1,1 +1,1 @@
-"""One script per question, listed in scripts.py: python -m benchmarks runs them all."""
+"""The benchmarks, one script per question; `python -m benchmarks` runs them all."""

@@ -4,7 +4,7 @@
 
 One failure does not stop the others; the exit code is then 1. The GPU is measured only if there is
 one. `python -m benchmarks.NAME --help` describes a benchmark and its arguments; `python -m
-benchmarks.pages` then makes docs/performance.md and the README's figures.
+benchmarks.pages` then writes docs/performance.md and the README's figures.
 """
 
 import argparse
@@ -25,8 +25,8 @@ def parse():
         epilog=f"names:\n{listed}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("names", nargs="*", metavar="name", help="default: all of those below")
-    parser.add_argument("--quick", action="store_true", help="few samples: does it run at all?")
+    parser.add_argument("names", nargs="*", metavar="name", help="default: all names below")
+    parser.add_argument("--quick", action="store_true", help="few samples, to check that it runs")
     parser.add_argument("--out", type=Path, metavar="DIR", help="default: benchmarks/results")
     options = parser.parse_args()
     if unknown := [name for name in options.names if name not in scripts.NAMES]:

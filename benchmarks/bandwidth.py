@@ -1,19 +1,20 @@
-"""How fast is each op, next to PyTorch's own, to torch.compile and to a copy of as many bytes?
+"""How fast is each op, compared with PyTorch, torch.compile and a copy of the same size?
 
     python -m benchmarks.bandwidth [workload ...]
 
-From 2^10 to 2^28 elements (2^24 on a CPU), forward and backward. GB/s counts each input read once
-and each output written once. Every call allocates its result, as a call in a program does. Up to
-256 MiB per call a sample goes over 8 sets of inputs: once on a CPU, so that small inputs come from
-its caches, and 8 times on a GPU, like a program's loop: the time is the host's if the host is
-slower than the device, and small inputs come from the L2 cache. A larger call is one sample, and on
-a GPU the device's time: its inputs come from memory, and the host's time is hidden.
+The sizes are 2^10 to 2^28 elements (2^24 on a CPU), forward and backward. GB/s counts each input
+and each output once. Every call allocates its result, as in a program. If a call moves at most
+256 MiB, a sample goes over 8 sets of inputs. On a CPU it does so once, and small inputs come from
+the caches. On a GPU it does so 8 times, like a loop in a program: small inputs come from the L2
+cache, and the time is the host's if the host is slower than the device. A larger call is one
+sample; on a GPU its time is the device's, its inputs come from memory, and the host's time is
+hidden.
 
-torch.compile is measured at two large sizes, and for float32 at two small ones, which the host
-bounds; at these also in the mode reduce-overhead, for ops without a gradient on a GPU (CUDA graphs;
-call_overhead and lltm have it with gradients). The classic kernels (classic/), which PyTorch's load
-builds, are measured for float32 on a GPU. add2's and sum_single's gradients are copies and views,
-which no kernel here computes; lltm has a separate benchmark.
+torch.compile is measured at two large sizes and, in float32, at two small sizes that the host
+bounds. At the small sizes, ops without a gradient are also measured on a GPU in the mode
+reduce-overhead (CUDA graphs); call_overhead and lltm measure that mode with gradients. The classic
+kernels (classic/), which PyTorch's load builds, are measured in float32 on a GPU. The gradients of
+add2 and sum_single are copies and views, which need no kernel; lltm has a separate benchmark.
 """
 
 import torch
@@ -30,7 +31,7 @@ HOST_BOUND_AT = (2**10, 2**20)
 
 
 def cases(device, quick):
-    """[(dtype, number of elements)]"""
+    """Returns [(dtype, number of elements)]."""
     if quick:
         return [(torch.float32, 2**10), (torch.float32, 2**16), (torch.bfloat16, 2**16)]
     largest = 28 if device == "cuda" else 24
@@ -40,12 +41,12 @@ def cases(device, quick):
 
 
 def batch_and_passes(device, bytes_moved):
-    """How many sets of inputs a sample goes over, and how many times."""
+    """Returns how many sets of inputs a sample goes over, and how many times."""
     return (BATCH, PASSES[device]) if bytes_moved <= BATCH_LIMIT_BYTES else (1, 1)
 
 
 def ways_of(workload, device, dtype, n, quick):
-    """{name: function}"""
+    """Returns {name: function}."""
     ways = {"ours": workload.ours, "eager": workload.eager}
     if workload.classic and device == "cuda" and dtype == torch.float32:
         ways["classic"] = workload.classic
@@ -59,7 +60,7 @@ def ways_of(workload, device, dtype, n, quick):
 
 
 def measure(workload, device, dtype, n, rounds, quick):
-    """The result of one case, as JSON takes it."""
+    """Returns the result of one case, for JSON."""
     moved = workload.elements(n) * dtype.itemsize
     batch, passes = batch_and_passes(device, moved)
     inputs = [workload.inputs(n, dtype, device) for _ in range(batch)]
@@ -80,7 +81,7 @@ def measure(workload, device, dtype, n, rounds, quick):
         "dtype": str(dtype).removeprefix("torch."),
         "n": n,
         "bytes": moved,
-        "calls": batch * passes,  # of a sample
+        "calls": batch * passes,  # per sample
         "gb_per_s": {name: moved / seconds / 1e9 for name, seconds in medians.items()},
         "over_ours": {name: seconds / medians["ours"] for name, seconds in medians.items()},
         "samples": samples,
@@ -135,7 +136,7 @@ def main():
     )
     options = parser.parse_args()
     chosen = [w for w in WORKLOADS if w.name in options.workloads or not options.workloads]
-    # The compiled graph is differentiated many times.
+    # The compiled graph is differentiated many times, so its buffers must not be donated.
     torch._functorch.config.donated_buffer = False
     for device in report.devices(options):
         results = []

@@ -1,16 +1,17 @@
-"""How much host time does a call of an op take, next to PyTorch's, on 64 floats?
+"""How much host time does a call of an op on 64 floats take, compared with PyTorch?
 
     python -m benchmarks.call_overhead
 
-Each sample is the mean of many calls in a loop, with one synchronisation behind the loop. The ways
-of calling an op:
+Each sample is the mean of many calls in a loop, with one synchronisation after the loop. The ways
+to call an op are:
 
-    torch               PyTorch's own operations
+    torch               PyTorch's operations
     torch compiled      the same under torch.compile, and on a GPU in the mode reduce-overhead
-    ours                the function that a user imports; with compiled, under torch.compile
+    ours                the function that a user imports
+    ours compiled       the same under torch.compile
     module              the compiled module's forward, which records no gradient
-    autograd.Function   around that forward: the way that PyTorch's tutorial goes (add2)
-    custom_op           torch.library.custom_op around it (add2)
+    autograd.Function   around that forward, as in PyTorch's tutorial (add2)
+    custom_op           torch.library.custom_op around that forward (add2)
 """
 
 import time
@@ -25,10 +26,10 @@ ELEMENTS = 64
 
 
 def functions_of(workload, device, quick):
-    """{name: function}, each of which has a gradient."""
+    """Returns {name: function}; each function has a gradient."""
     functions = {"torch": workload.eager, "ours": workload.ours}
     if workload.op == "add2":
-        from benchmarks import wrappings  # whose import builds it
+        from benchmarks import wrappings  # the import builds it
 
         functions["autograd.Function"] = wrappings.Add2.apply
         functions["custom_op"] = wrappings.add2
@@ -42,7 +43,7 @@ def functions_of(workload, device, quick):
 
 
 def ways(workload, device, quick):
-    """{question: {name: function of no arguments}}; the others are compared with "torch"."""
+    """Returns {question: {name: function of no arguments}}; "torch" is the reference."""
     inputs = workload.inputs(ELEMENTS, torch.float32, device)
     leaves = [x.clone().requires_grad_() for x in inputs]
     grads = [torch.ones_like(result) for result in as_tuple(workload.eager(*inputs))]
@@ -65,7 +66,7 @@ def ways(workload, device, quick):
 
 
 def measure(calls, rounds, loops, device):
-    """{name: [seconds of one call]}, the calls taken in turn."""
+    """Returns {name: [seconds of one call]}, with the calls interleaved."""
     synchronize = torch.cuda.synchronize if device == "cuda" else lambda: None
     samples = {name: [] for name in calls}
     for name, counts in timing.turns(calls, rounds):

@@ -1,4 +1,4 @@
-"""One load in a new process: prints the seconds that it took after `import torch`.
+"""Loads once in a new process and prints the seconds that it took after `import torch`.
 
     python -m benchmarks.child load_op             import jit_loader; load_op("add2")
     python -m benchmarks.child bindings            from bindings.add2 import add2
@@ -21,9 +21,9 @@ CLASSIC = Path(__file__).parent / "classic"
 
 
 def run(way, folder, device):
-    """{"seconds", "compiled"} of one load in a new process, which keeps its builds in a folder.
+    """Returns {"seconds", "compiled"} of one load in a new process with its builds in a folder.
 
-    folder: None for the user's own cache.
+    If folder is None, the process uses the user's cache.
     """
     # Bytecode is written: the benchmark measures a second run, not the compilation of Python code.
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}

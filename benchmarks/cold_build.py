@@ -1,10 +1,10 @@
-"""How long is the first build of add2, next to the classic code built by PyTorch's own load?
+"""How long does the first build of add2 take, compared with the classic code and PyTorch's load?
 
     python -m benchmarks.cold_build --rounds 3
 
 Both compile into an empty folder in a new process. Ours is the complete load_op("add2"): four
 dtypes for the CPU and the GPU. The classic code (benchmarks/classic/) is a binding that includes
-torch/extension.h and a kernel for float32. Without nvcc both are built for the CPU alone.
+torch/extension.h and a kernel for float32. Without nvcc both are built for the CPU only.
 """
 
 import tempfile
@@ -27,7 +27,7 @@ def main():
     device = "cpu" if why_no_cuda else "cuda"
     if why_no_cuda:
         report.progress(f"built for the CPU: {why_no_cuda}")
-    # The classic code takes long to build.
+    # The classic code takes a long time to build.
     ways = WAYS[:1] if options.quick else WAYS
     samples = {way: [] for way in ways}
     for way, _ in timing.turns(ways, 1 if options.quick else options.rounds, warm_up=0):

@@ -2,8 +2,11 @@
 
     python -m benchmarks.hit --processes 20
 
-load_op: import jit_loader; load_op("add2"). bindings: from bindings.add2 import add2. torch:
-importing torch.utils.cpp_extension and its load() of the classic code, built before.
+The ways are:
+
+    load_op    import jit_loader; load_op("add2")
+    bindings   from bindings.add2 import add2
+    torch      import torch.utils.cpp_extension; its load() of the classic code, already built
 """
 
 import tempfile
@@ -18,11 +21,11 @@ from benchmarks import child, report, timing
 def main():
     parser = report.parser(__doc__)
     parser.add_argument(
-        "--processes", type=report.positive, default=20, help="of each way (default: 20)"
+        "--processes", type=report.positive, default=20, help="per way (default: 20)"
     )
     options = parser.parse_args()
     device = "cpu" if jit_loader.why_no_cuda() else "cuda"
-    # The classic code takes long to build.
+    # The classic code takes a long time to build.
     ways = ("load_op",) if options.quick else ("load_op", "bindings", "torch")
     samples = {way: [] for way in ways}
     with tempfile.TemporaryDirectory() as cache, tempfile.TemporaryDirectory() as torch_folder:
@@ -32,12 +35,12 @@ def main():
             report.progress(f"{way}: building")
             child.run(way, folders[way], device)
         timing.settle(options.quick)
-        # The first hit may write the memo that the next ones read.
+        # The first hit may write the memo that later ones read.
         processes = 1 if options.quick else options.processes
         for way, counts in timing.turns(ways, processes, warm_up=1):
             answer = child.run(way, folders[way], device)
             if answer["compiled"]:
-                raise SystemExit(f"{way} compiled again: this is no measurement of a hit")
+                raise SystemExit(f"{way} compiled again, so this is not a hit")
             if counts:
                 samples[way].append(answer["seconds"])
     medians = {way: timing.median(seconds) for way, seconds in samples.items()}

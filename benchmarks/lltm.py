@@ -1,12 +1,13 @@
-"""How long does a step of LLTM take, forward and backward, next to PyTorch's and the classic ways?
+"""How long does a step of LLTM take, compared with PyTorch and a classic C++ extension?
 
     python -m benchmarks.lltm
 
-Small is bound by the host, large by the matrix products. A step is the forward call and the
-gradients of the parameters; with reduce-overhead too, which replays a CUDA graph. Forward and
-backward are timed by themselves as well, each up to its end on the device, with given gradients of
-the results: in Python (eager), as a C++ extension of ATen's operations (classic/, PyTorch's load)
-and in ours, whose pointwise part is a kernel.
+The small size is bound by the host, the large one by the matrix products. A step is the forward
+call and the gradients of the parameters. Forward and backward are also timed separately, each until
+the device has finished, with given gradients of the results. The ways are PyTorch's operations
+(eager), a C++ extension composed of ATen's operations (classic/, built by PyTorch's load),
+torch.compile, on a GPU also in the mode reduce-overhead, which replays a CUDA graph, and ours,
+whose pointwise part is a kernel.
 """
 
 import time
@@ -22,7 +23,7 @@ QUICK_SIZES = {"small": (2, 4, 8)}
 
 
 class Eager(nn.Module):
-    """LLTM in PyTorch's own operations, with the parameters of another."""
+    """LLTM in PyTorch's operations, with a copy of another module's parameters."""
 
     def __init__(self, module):
         super().__init__()
@@ -46,8 +47,8 @@ class CppExtension(Eager):
 
 
 def steps(sizes, device, quick):
-    """({way: module}, its arguments)"""
-    from bindings.lltm import LLTM  # which builds it
+    """Returns ({way: module}, the arguments of every module)."""
+    from bindings.lltm import LLTM  # the import builds it
 
     batch, features, state_size = sizes
     ours = LLTM(features, state_size).to(device)
@@ -71,7 +72,7 @@ def clear_gradients(module):
 
 
 def step_timer(module, arguments, loops, synchronize):
-    """A function that makes steps, and returns {"step": seconds of one}."""
+    """Returns a function that runs steps and returns {"step": seconds of one}."""
 
     def run():
         synchronize()
@@ -87,7 +88,7 @@ def step_timer(module, arguments, loops, synchronize):
 
 
 def direction_timer(module, arguments, loops, synchronize):
-    """The same of the two directions: {"forward": seconds, "backward": seconds}."""
+    """Returns a function that runs steps and returns {"forward": seconds, "backward": seconds}."""
     grads = [torch.ones_like(x) for x in arguments[1]]
 
     def run():
@@ -109,7 +110,7 @@ def direction_timer(module, arguments, loops, synchronize):
 
 
 def measure(timers, rounds):
-    """{question: {way: [seconds]}}, the ways taken in turn."""
+    """Returns {question: {way: [seconds]}}, with the ways interleaved."""
     samples = {}
     for way, counts in timing.turns(timers, rounds):
         for question, seconds in timers[way]().items():

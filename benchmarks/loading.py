@@ -1,20 +1,20 @@
-"""How long does a load take: ours against PyTorch's own, and against the compilers alone?
+"""How long does a load take, compared with PyTorch's load and with the compilers alone?
 
     python -m benchmarks.loading [loads] [closure] [ops] [--sources plain light extension]
 
-loads: three bindings (sources/) beside one kernel, loaded by jit_loader.load and by
-torch.utils.cpp_extension.load, and the light one by other loaders (other_loaders.py; tvm_ffi with a
-separate binding): from the cache, after an edit of the kernel, after an edit of a header that only
-the kernel includes, and by 16 processes that start together with nothing built. A new process has
-imported torch before it is timed; all other imports of a load count. A loader that returns a module
-of older code is called stale, and has no time. "compilers alone" runs PyTorch's commands that
-compile the edited kernel and link; ours may be faster, as it links stubs
+loads: each of three bindings (sources/) is loaded with one kernel by jit_loader.load and by
+torch.utils.cpp_extension.load; the light one also by other loaders (other_loaders.py; tvm_ffi needs
+a separate binding). It is loaded from the cache, after an edit of the kernel, after an edit of a
+header that only the kernel includes, and by 16 processes that start together with nothing built. A
+new process has imported torch before it is timed; all other imports of a load count. A loader that
+returns a module of older code is listed as stale and has no time. "compilers alone" runs PyTorch's
+commands that compile the edited kernel and link. Ours may be faster, because it links stubs
 (_jit_loader/build/pytorch/stubs.py).
 
-closure: a load from the cache, when the kernel includes 10 to 10,000 generated headers.
+closure: a load from the cache of a kernel that includes 10 to 10,000 generated headers.
 
-ops: this project's add2 after an edit of its binding; and `python -m jit_loader build` of one op
-and of 8 (with copies of add2 if the project has fewer), with nothing built.
+ops: a load of this project's add2 after an edit of its binding, and `python -m jit_loader build` of
+one op and of 8 ops (with copies of add2 if the project has fewer) with nothing built.
 """
 
 import contextlib
@@ -40,9 +40,9 @@ EDITS = 5  # of each kind
 
 
 def compare(calls, rounds, subject, edit=None, warm_up=0):
-    """The result of loading a subject in several ways, taken in turn, with an edit per round.
+    """Returns the result of loading a subject in several interleaved ways, with an edit per round.
 
-    calls: {way: function that loads}. Those that returned older code are listed as stale.
+    calls is {way: function that loads}. Ways that returned older code are listed as stale.
     """
     samples, stale = {way: [] for way in calls}, set()
     for position, (way, counts) in enumerate(timing.turns(calls, rounds, warm_up)):
@@ -65,7 +65,7 @@ def summary(samples):
 
 @contextlib.contextmanager
 def ready_workers(starts):
-    """{name: [Worker]} of {name: [function that starts one]}, when all have imported torch."""
+    """Yields {name: [Worker]} for {name: [function that starts one]}, once all have torch."""
     with contextlib.ExitStack() as stack:
         workers = {name: [start() for start in group] for name, group in starts.items()}
         everyone = [worker for group in workers.values() for worker in group]
@@ -77,7 +77,7 @@ def ready_workers(starts):
 
 
 def both(subject, count=1):
-    """Returns the workers of a subject, for ready_workers."""
+    """Returns the functions that start a subject's workers, for ready_workers."""
     return {way: [functools.partial(subject.worker, way)] * count for way in subject.ways}
 
 
@@ -103,7 +103,7 @@ def loads(source, device, quick):
     with tempfile.TemporaryDirectory() as folder:
         subject = Subject(folder, source, device)
         bare = subject.bare_commands(built(subject, quick)["ours"]["path"])
-        # The first hit may write the memo that the next ones read.
+        # The first hit may write the memo that later ones read.
         hits = in_new_processes(subject, 1 if quick else 7, warm_up=0 if quick else 1)
         yield {"question": "from the cache, new process", **hits}
         edits = {"kernel": subject.edit_kernel, "header": subject.edit_header}
@@ -149,7 +149,7 @@ def cold(source, device, processes, rounds):
 
 
 def closure(headers, quick):
-    """The result of hits with so many generated headers in the closure."""
+    """Returns the result of hits with a number of generated headers in the closure."""
     with tempfile.TemporaryDirectory() as folder:
         subject = Subject(folder, "plain", "cpu", headers)
         path = built(subject, quick)["ours"]["path"]
@@ -159,7 +159,7 @@ def closure(headers, quick):
 
 
 def closures(quick):
-    """Yields the results, with the microseconds that each file beyond the first's costs."""
+    """Yields the results, with the microseconds per file beyond the files of the first result."""
     first = None
     for headers in (10, 1000) if quick else (10, 100, 1000, 10_000):
         result = closure(headers, quick)
@@ -188,7 +188,7 @@ def binding_edits(quick):
 
 
 def all_ops():
-    """The result of building one op and all of them, each in an empty cache."""
+    """Returns the result of building one op and all ops, each time in an empty cache."""
     samples = {"one": [], "all": []}
     for which, _ in timing.turns(samples, 2, warm_up=0):
         with tempfile.TemporaryDirectory() as folder:
@@ -209,7 +209,7 @@ def all_ops():
 
 
 def cells(result, ways=WAYS):
-    """The times of a result for a table, then the ratio of PyTorch's to ours."""
+    """Returns the cells of a table row: the times of a result, and PyTorch's time over ours."""
     stale, medians = result["stale"], result["medians"]
     texts = [
         "stale" if way in stale else report.duration(medians[way]) if way in medians else ""
@@ -254,7 +254,7 @@ def measure_closures(options, device):
     save("loading_closure", options, results)
     report.table(
         "from the cache in a new process, as the closure grows",
-        ["generated headers", "files", *WAYS, "torch / ours", *(f"{w}, us a file" for w in WAYS)],
+        ["generated headers", "files", *WAYS, "torch / ours", *(f"{w}, us per file" for w in WAYS)],
         [
             (
                 result["headers"],
@@ -303,9 +303,9 @@ def main():
     )
     parser.add_argument("--sources", nargs="+", choices=SOURCES, help="default: all; quick: plain")
     options = parser.parse_args()
-    # The others would take most of a quick run's time.
+    # The other parts would take most of a quick run's time.
     options.parts = options.parts or list(PARTS)[: 1 if options.quick else None]
-    # torch/extension.h takes most of a minute to compile, on a small machine.
+    # torch/extension.h takes most of a minute to compile on a small machine.
     options.sources = options.sources or SOURCES[: 1 if options.quick else 3]
     why_no_cuda = jit_loader.why_no_cuda()
     device = "cpu" if why_no_cuda else "cuda"

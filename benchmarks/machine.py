@@ -1,4 +1,4 @@
-"""The machine of a result: models and versions, never a host name or a path."""
+"""Describes the machine of a result by models and versions, never by a host name or a path."""
 
 import os
 import platform
@@ -10,7 +10,7 @@ from _jit_loader.key import toolchain
 
 
 def device_name(device):
-    """The model of a torch device."""
+    """Returns the model of a torch device."""
     device = torch.device(device)
     return torch.cuda.get_device_name(device) if device.type == "cuda" else cpu_model()
 
@@ -23,7 +23,7 @@ def cpu_model():
 
 
 def describe():
-    """Everything about the machine that a time may depend on, as a dict for JSON."""
+    """Returns every property of the machine that may affect a time, as a dict for JSON."""
     return {
         "cpu": cpu_model(),
         "cores": len(os.sched_getaffinity(0)),
@@ -40,7 +40,7 @@ def describe():
 
 
 def _line(command, containing=""):
-    """Returns the first line of a command's output with a word in it, None without the command."""
+    """Returns a command's first output line with a text in it, or None if the command fails."""
     try:
         answer = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError):

@@ -1,12 +1,12 @@
-"""How long does it take in a notebook from saving a file to the cell's result?
+"""How long does a notebook take from the save of a file to the result of the next cell?
 
     python -m benchmarks.notebook [edits] [look] [--sources plain light extension]
 
-edits: an op of two sources (sources/) and a wrapper, in a Jupyter kernel with %load_ext jit_loader,
-after an edit of its kernel, of a header that only the kernel includes, and of the wrapper. The time
-is that from the saved file to the printed value, as the notebook's client sees it. "torch" is
-torch.utils.cpp_extension.load in a process that has loaded the extension before, without a
-notebook, and "alone" runs PyTorch's commands that compile it and link.
+edits: an op of two sources (sources/) and a wrapper is loaded in a Jupyter kernel with %load_ext
+jit_loader. Then its kernel, a header that only the kernel includes, and its wrapper are edited. The
+time is from the saved file to the printed value, as the notebook's client sees it. "torch" is
+torch.utils.cpp_extension.load in a process without a notebook that has loaded the extension before.
+"alone" runs PyTorch's commands that compile the kernel and link.
 
 look: the work before a cell if nothing has changed, with all ops of this project loaded.
 """
@@ -43,7 +43,7 @@ def value():
 
 
 class Op(Subject):
-    """A subject in kernels/ and bindings/, with a wrapper."""
+    """A subject in the layout of an op, with a wrapper."""
 
     def __init__(self, folder, source, device):
         super().__init__(folder, source, device)
@@ -81,7 +81,7 @@ class Notebook:
         self.run("%load_ext jit_loader\nimport jit_loader\nfrom bindings.extension import value")
 
     def run(self, code):
-        """Returns the cell's output and the seconds until then."""
+        """Runs a cell; returns its output and the seconds until the output is complete."""
         printed, seconds = "", None
 
         def take(message):
@@ -121,7 +121,7 @@ def edits(source, device, quick):
         calls["alone"] = op.bare_commands(notebook.path())
         result = compare(calls, rounds, op, op.edit_kernel)
         yield {"question": "kernel edit", **result}
-        # PyTorch's does not see it: it returns the old code.
+        # PyTorch's load does not notice this edit and returns the old code.
         yield {"question": "header edit", **compare(calls, rounds, op, op.edit_header)}
         worker.close()
         wrapper = compare({"ours": notebook.load}, rounds, op, op.edit_wrapper)
@@ -130,7 +130,7 @@ def edits(source, device, quick):
 
 
 def look(quick):
-    """The result of looks at all ops, one after the other."""
+    """Returns the result of repeated checks of all ops for changes."""
     names = op_names(ROOT)
     for name in names:
         importlib.import_module(f"bindings.{name}")

@@ -1,7 +1,8 @@
-"""Other loaders from PyPI, on the same kernel and header, as far as they are installed.
+"""Other loaders from PyPI, with the same kernel and header, if they are installed.
 
-cppimport takes the light (pybind11) binding as it is and no CUDA code; it gets the header's name.
-tvm_ffi (apache-tvm-ffi) takes both kernels, and a separate binding (sources/tvm_ffi.cpp).
+cppimport accepts the light (pybind11) binding unchanged, but no CUDA code, and is given the name of
+the header. tvm_ffi (apache-tvm-ffi) accepts both kernels and needs a separate binding
+(sources/tvm_ffi.cpp).
 """
 
 import importlib.util
@@ -29,13 +30,13 @@ cfg["dependencies"] = ["../{header}"]
 
 
 def ways(source, device):
-    """The names of those that take a source of the benchmarks, and are installed."""
+    """Returns the installed loaders that accept a source of the benchmarks."""
     if source != "light":
         return ()
     able = ("cppimport", "tvm_ffi") if device == "cpu" else ("tvm_ffi",)
     installed = tuple(way for way in able if importlib.util.find_spec(way))
     if missing := [way for way in able if way not in installed]:
-        report.progress(f'left out: {", ".join(missing)}; pip install -e ".[bench]" brings them')
+        report.progress(f'left out: {", ".join(missing)}; pip install -e ".[bench]" installs them')
     return installed
 
 
@@ -59,7 +60,7 @@ def prepare(way, folder, kernel, header):
 def cppimport(path):
     import cppimport
 
-    os.chdir(Path(path).parent)  # setuptools leaves its objects where it runs
+    os.chdir(Path(path).parent)  # setuptools leaves its objects in the current folder
     return cppimport.imp_from_filepath(path, "extension")
 
 

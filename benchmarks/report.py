@@ -1,4 +1,4 @@
-"""The common parts of all benchmarks: the arguments, the JSON file, the table."""
+"""The common parts of all benchmarks: arguments, JSON files and tables."""
 
 import argparse
 import datetime
@@ -19,13 +19,13 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def parser(description):
-    """An ArgumentParser with --quick and --out."""
+    """Returns an ArgumentParser with --quick and --out."""
     result = argparse.ArgumentParser(
         prog=f"python -m benchmarks.{Path(sys.argv[0]).stem}",
         description=description,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    result.add_argument("--quick", action="store_true", help="few samples: does it run at all?")
+    result.add_argument("--quick", action="store_true", help="few samples, to check that it runs")
     result.add_argument(
         "--out", type=Path, default=RESULTS, metavar="DIR", help="default: benchmarks/results"
     )
@@ -33,9 +33,9 @@ def parser(description):
 
 
 def device_parser(description):
-    """The same, with --device."""
+    """Returns an ArgumentParser with --quick, --out and --device."""
     result = parser(description)
-    result.add_argument("--device", choices=["cpu", "cuda"], help="default: both, if there")
+    result.add_argument("--device", choices=["cpu", "cuda"], help="default: both, if available")
     return result
 
 
@@ -52,7 +52,7 @@ def one_of(names):
 
 
 def positive(text):
-    """Converts a number of samples, as an argparse type."""
+    """Converts a positive number; an argparse type."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"not a positive number: {text}")
     return int(text)
@@ -69,10 +69,10 @@ def devices(options):
 
 
 def save(benchmark, device, options, results):
-    """Writes <out>/<benchmark>-<device's model>.json, says so, and returns its path.
+    """Writes <out>/<benchmark>-<device's model>.json, prints its name and returns its path.
 
-    options is argparse's result; results is a list of dicts, whose "samples" are the raw seconds;
-    their quartiles are written beside them.
+    options are the parsed arguments; results is a list of dicts, whose "samples" are the raw
+    seconds. The function adds their quartiles.
     """
     for result in results:
         result["quartiles"] = {
@@ -83,11 +83,11 @@ def save(benchmark, device, options, results):
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "device": machine.device_name(device),
         "machine": machine.describe(),
-        "order": "random",  # in which the ways take turns
+        "order": "random",  # of the ways in each round
         "options": {key: value for key, value in vars(options).items() if key != "out"},
         "results": results,
     }
-    # A quick run never takes the place of a real one.
+    # A quick run must not overwrite the results of a complete one.
     words = [benchmark, content["device"], *(["quick"] if options.quick else [])]
     name = re.sub(r"(\(r\)|\(tm\)|[^a-z0-9_])+", "-", " ".join(words).lower())
     path = options.out / f"{name}.json"
@@ -98,7 +98,7 @@ def save(benchmark, device, options, results):
 
 
 def _json(content):
-    """JSON for a person too: numbers of five digits, a list of samples on one line."""
+    """Returns readable JSON: numbers have five digits, and a list of samples is one line."""
     digits = json.loads(json.dumps(content), parse_float=lambda text: float(f"{float(text):.5g}"))
     text = json.dumps(digits, indent=1)
     return re.sub(r"\[[-+.e\d,\s]*\]", lambda match: " ".join(match[0].split()), text) + "\n"
@@ -121,13 +121,13 @@ def progress(text):
 
 
 def spread(samples):
-    """The interquartile range as a person reads it: 8.31 us - 8.40 us."""
+    """Returns the interquartile range with units: 8.31 us - 8.40 us."""
     low, _, high = timing.quartiles(samples)
     return f"{duration(low)} - {duration(high)}"
 
 
 def duration(seconds):
-    """Seconds as a person reads them: 8.35 us, 1.20 ms, 10.8 s."""
+    """Returns seconds with a unit: 8.35 us, 1.2 ms, 10.8 s."""
     for unit, size in (("us", 1e-6), ("ms", 1e-3)):
         if abs(seconds) < 999.5 * size:
             return f"{seconds / size:.3g} {unit}"

@@ -1,12 +1,12 @@
-"""How long do many processes that start together wait for an extension, with nothing built and all?
+"""How long do many processes that start together wait for an extension, cold and warm?
 
     python -m benchmarks.scaling --source plain
 
-1 to 64 processes, as a job's ranks on one machine, load one of sources/ by jit_loader.load and by
-torch.utils.cpp_extension.load. Cold: nothing is built. Warm: it is. Each process has imported torch
-before the common start; a sample is the time from there until the last one has the module. Each
-cold start has a new cache folder: ours then includes the files that each cache gets once, some
-0.3 s of work on 2 cores.
+1 to 64 processes, like the ranks of a job on one machine, load one of sources/ by jit_loader.load
+and by torch.utils.cpp_extension.load. In a cold start nothing is built, in a warm start everything
+is. Each process has imported torch before the common start; a sample is the time from there until
+the last one has the module. Each cold start has a new cache folder, so ours includes creating the
+files that each cache needs once: about 0.3 s of work on 2 cores.
 """
 
 import contextlib
@@ -33,18 +33,18 @@ forkserver = multiprocessing.get_context("forkserver")
 
 
 def load(way, arguments, environment, everyone, answers):
-    """Runs in a process: puts (the time of the start, the time of the module, its value).
+    """Loads in a process; puts (time of the start, time of the module, its value) into answers.
 
-    If the load fails, the error is in place of the value.
+    If the load fails, the error replaces the value.
     """
     os.environ.clear()
     os.environ.update(environment)
-    sys.dont_write_bytecode = False  # as benchmarks.worker has it
+    sys.dont_write_bytecode = False  # as in benchmarks.worker
     began = time.monotonic()
     try:
         everyone.wait(PATIENCE_SECONDS)
         began = time.monotonic()
-        # The output of PyTorch's load does not belong into the table.
+        # The output of PyTorch's load would spoil the table.
         with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
             value = FUNCTIONS[way](**arguments).value()
     except Exception as error:
@@ -53,7 +53,7 @@ def load(way, arguments, environment, everyone, answers):
 
 
 def start_together(subject, way, processes):
-    """Seconds until each of so many processes has the subject's module."""
+    """Returns the seconds until each of the processes has the subject's module."""
     everyone, answers = forkserver.Barrier(processes), forkserver.Queue()
     arguments = (way, *subject.call(way), everyone, answers)
     started = [forkserver.Process(target=load, args=arguments) for _ in range(processes)]
@@ -72,7 +72,7 @@ def start_together(subject, way, processes):
 
 
 def starts(source, device, processes, quick):
-    """The results of cold and of warm starts, each by both ways in turn."""
+    """Returns the results of cold and of warm starts, with both ways interleaved."""
     cold, warm, compilations = {}, {}, {}
     for way, _ in timing.turns(WAYS, 1 if quick else ROUNDS, warm_up=0):
         with tempfile.TemporaryDirectory() as folder:
@@ -81,7 +81,7 @@ def starts(source, device, processes, quick):
             cold.setdefault(way, []).append(max(start_together(subject, way, processes)))
             compilations.setdefault(way, []).append(compilers.count())
             timing.settle(quick)
-            start_together(subject, way, 1)  # it may write the memo that the next ones read
+            start_together(subject, way, 1)  # it may write the memo that later ones read
             warm.setdefault(way, []).append(max(start_together(subject, way, processes)))
     return [
         {"start": "cold", **result(processes, cold), "compilations": compilations},
@@ -90,7 +90,7 @@ def starts(source, device, processes, quick):
 
 
 def result(processes, samples):
-    """samples: of each start, the seconds until the last process had the module."""
+    """Returns a result; samples are the seconds until the last process had the module."""
     return {
         "processes": processes,
         "until_all": {way: timing.median(seconds) for way, seconds in samples.items()},

@@ -1,4 +1,4 @@
-"""Which benchmarks there are: a script each, whose docstring begins with its question."""
+"""The list of benchmarks; the docstring of each script begins with its question."""
 
 import ast
 from pathlib import Path
@@ -23,5 +23,5 @@ def docstring(name):
 
 
 def question(name):
-    """The first line of a script's docstring."""
+    """Returns the first line of a script's docstring."""
     return docstring(name).splitlines()[0]

@@ -24,14 +24,14 @@ WAYS = ("ours", "torch")
 
 
 class Subject:
-    """A copy of one of sources/, which both ways build, each in a separate folder.
+    """A copy of one of sources/, which each way builds in a separate folder.
 
-    It is a binding, a kernel, and a header that only the kernel includes. value is the number that
-    a module of the present sources must return; every edit sets it to one that no cache has.
+    It consists of a binding, a kernel, and a header that only the kernel includes. value is the
+    number that a module of the current sources must return; every edit sets it to a number that no
+    cache has. ways are the ways to load it: ours, torch and those of other_loaders.
 
-    ways: how it can be loaded: ours, torch's and those of other_loaders.
-
-    headers: how many generated ones the kernel includes besides. variables: environment variables.
+    headers is the number of generated headers that the kernel includes as well; variables are
+    environment variables.
     """
 
     def __init__(self, folder, source, device, headers=0, **variables):
@@ -47,7 +47,7 @@ class Subject:
         self.edit_header()
         self._generate_headers(headers)
         self._environment = environment(self.folder / "cache", **variables)
-        # Not "torch": our loader would see each change in it as one beside torch/extension.h.
+        # Not "torch": our loader would treat its files as possible headers for torch/extension.h.
         self._torch_folder = self.folder / "theirs"
         self._torch_folder.mkdir()
         self._torch_flags = []
@@ -95,11 +95,11 @@ class Subject:
         path.write_text(re.sub(rf"{name} = \d+;", text, path.read_text()))
 
     def worker(self, way):
-        """A process that loads it one way."""
+        """Starts a process that loads the sources in one way."""
         return Worker(way, *self.call(way))
 
     def call(self, way):
-        """(arguments of a way of benchmarks.worker, the environment to call it in)."""
+        """Returns the arguments of a way of benchmarks.worker and the environment of the call."""
         if way == "ours":
             return {"sources": self.sources}, self._environment
         if way in self._others:
@@ -112,7 +112,7 @@ class Subject:
         return arguments, self._torch_environment
 
     def bare_commands(self, path):
-        """A function that runs PyTorch's commands for a library's kernel and its link, no more."""
+        """Returns a function that runs PyTorch's commands that compile the kernel and link."""
         built = Path(path).parent
         folder = self.folder / "bare"
         shutil.copytree(built, folder, symlinks=True)
@@ -135,7 +135,7 @@ class Subject:
 
 
 class CountedCompilers:
-    """Compilers that write a line for each file that they compile."""
+    """Compilers that log a line for each file that they compile."""
 
     def __init__(self, folder):
         self._log = Path(folder, "compilations")
@@ -161,7 +161,7 @@ class CountedCompilers:
 
 
 class Project:
-    """A copy of this project's kernels/ and bindings/, with copies of add2 up to so many ops."""
+    """A copy of this project's kernels/ and bindings/, with copies of add2 up to count ops."""
 
     def __init__(self, folder, count=1):
         self.folder = Path(folder)
@@ -182,13 +182,13 @@ class Project:
             path.with_name(path.name.replace("add2", name)).write_text(text)
 
     def edit_binding(self):
-        """Edits add2's binding: value is then the docstring of its module."""
+        """Edits add2's binding; value becomes the docstring of its module."""
         self.value = f"version {secrets.randbelow(1 << 30)}"
         path = self.folder / "bindings" / "add2.cpp"
         text = f'module.doc("{self.value}");'
         path.write_text(re.sub(r'module\.doc\("[^"]*"\);', text, path.read_text()))
 
     def worker(self):
-        """A process that loads add2."""
+        """Starts a process that loads add2."""
         arguments = {"name": "add2", "project": str(self.folder)}
         return Worker("op", arguments, environment(self.folder / "cache"))

@@ -1,4 +1,4 @@
-"""Times of several calls, taken in turn, so that other load of the machine affects all of them."""
+"""Times several calls in interleaved order, so that other load affects all of them."""
 
 import functools
 import random
@@ -11,23 +11,23 @@ SEED = 0
 # Several times the L2 cache of any GPU (50 MB on an H200).
 FLUSH_BYTES = 256 << 20
 COPY_BYTES = 256 << 20
-# The loader takes a file's stat for its content once the stat is older than 2 s.
+# The loader accepts a file's stat as proof of its content once the stat is older than 2 s.
 SETTLING_SECONDS = 2.5
 CLOCKS_RISE_SECONDS = 1
 
 
 def interleaved(calls, rounds, device, batch=1, passes=1):
-    """{name: [seconds of one call]}, `rounds` samples of every call in calls, {name: function}.
+    """Returns {name: [seconds of one call]}, `rounds` samples for each function in calls.
 
-    A sample is the mean of `passes` times function(0), ..., function(batch - 1); the results of a
-    pass are kept until it is done. A call of function(0) goes before it, so that it makes no
-    difference which function's turn was before.
+    A sample is the mean over `passes` passes of function(0), ..., function(batch - 1); the results
+    of a pass are kept until it ends. An untimed call of function(0) precedes the sample, so that
+    the function that ran before does not affect it.
 
-    On a GPU a single pass is the device's time: memory of several times the L2 cache's size is
-    written before it, so that function(i)'s inputs come from memory if no other i reads them, and
-    the host has about 70 us to queue its launches. Several passes are a program's loop: nothing is
-    written before them, the device has no other work, and if the host is slower than the device the
-    time is the host's. On a CPU the caches stay as they are.
+    On a GPU the time of a single pass is the device's. Memory of several times the size of the L2
+    cache is written before it, so that function(i)'s inputs come from memory if no other i reads
+    them, and the host has about 70 us to queue the launches. Several passes are like a program's
+    loop: nothing is written before them, the device has no other work, and the time is the host's
+    if the host is slower than the device. On a CPU the caches are not flushed.
     """
     device = torch.device(device)
     reads = {name: [] for name in calls}
@@ -44,7 +44,7 @@ def interleaved(calls, rounds, device, batch=1, passes=1):
 
 
 def turns(names, rounds, warm_up=WARM_UP_ROUNDS):
-    """Yields (name, whether its sample counts), in each round in a random order."""
+    """Yields (name, whether its sample counts); the order in each round is random."""
     orders = random.Random(SEED)  # the same in every run
     for round_number in range(-warm_up, rounds):
         for name in orders.sample(list(names), len(names)):
@@ -52,7 +52,7 @@ def turns(names, rounds, warm_up=WARM_UP_ROUNDS):
 
 
 def raise_clocks(device):
-    """Keeps the host and a device at work until their clocks have risen."""
+    """Keeps the host and a device busy until their clocks have risen."""
     x = torch.ones(1 << 20, device=device)
     began = time.perf_counter()
     while time.perf_counter() < began + CLOCKS_RISE_SECONDS:
@@ -68,7 +68,7 @@ def settle(quick):
 
 
 def copy_bandwidth(device):
-    """Bytes per second, read and written, of a copy too large for any GPU's cache."""
+    """Returns the bytes per second, read plus written, of a copy too large for any GPU's cache."""
     source = torch.zeros(COPY_BYTES, dtype=torch.uint8, device=device)
     target = torch.zeros_like(source)
     times = interleaved({"copy": lambda _: target.copy_(source)}, 10, device)["copy"]

@@ -1,17 +1,17 @@
-"""How long is it from a save to the script's first line: in watch mode, and run by hand?
+"""How long does it take from a save to the script's first line, in watch mode and by hand?
 
     python -m benchmarks.watch --sources plain light
 
 A script imports PyTorch and a wrapper, which loads an extension: a binding (sources/) and a kernel
 that includes a header. The time begins with a save of the kernel, the header or the wrapper, and
-ends when the wrapper has been imported and the first line behind it runs:
+ends when the script's first line after the import of the wrapper runs:
 
-    watch  `python -m jit_loader watch script.py`, which runs all the time
+    watch  `python -m jit_loader watch script.py`, which keeps running
     ours   `python script.py` with jit_loader.load
     torch  `python script.py` with torch.utils.cpp_extension.load
-    alone  PyTorch's commands that compile the kernel and link; no Python at all
+    alone  PyTorch's commands that compile the kernel and link, without Python
 
-A way that runs older code is called stale, and has no time.
+A way that runs older code is listed as stale and has no time.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ from benchmarks.subject import Subject
 from benchmarks.worker import ROOT
 
 SOURCES = ("plain", "light", "extension")
-SETTLING_SECONDS = 0.5  # so that one run's end is not a part of the next
+SETTLING_SECONDS = 0.5  # so that the end of a run does not affect the next one
 
 WAYS = ("watch", "ours", "torch", "alone")
 SCRIPT = """\
@@ -51,7 +51,7 @@ EDITS = ("kernel", "header", "wrapper")
 
 
 class Script(Subject):
-    """A script with its wrapper and its extension, in a separate folder, run in one way."""
+    """A script with its wrapper and its extension in a separate folder, run in one way."""
 
     def __init__(self, folder, source, device, way):
         folder = Path(folder, way)
@@ -87,7 +87,7 @@ class Script(Subject):
         )
 
     def wait_until_ready(self):
-        """Waits for the end of its first run, however long that takes."""
+        """Waits until the first run has printed the script's first line."""
         value, _, path = self._first_line()
         if value != self.value:
             raise SystemExit(f"{self.way}: the first run shows {value}, not {self.value}")
@@ -95,7 +95,7 @@ class Script(Subject):
             self._bare = self.bare_commands(path)
 
     def time(self, edit):
-        """{"value", "seconds"} of a save, until the script's first line has run."""
+        """Saves an edit; returns {"value", "seconds"} of the script's first line."""
         started = time.time()
         getattr(self, f"edit_{edit}")()
         if self.way == "alone":

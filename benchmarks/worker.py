@@ -1,6 +1,6 @@
-"""A process that has imported torch, and loads an extension whenever its parent asks.
+"""A process that has imported torch and loads an extension at each request of its parent.
 
-Worker is the parent's side; the module's main, which it runs, is the other.
+Worker is the parent's side; the process runs the main() of this module.
 """
 
 import contextlib
@@ -18,11 +18,12 @@ ROOT = Path(__file__).parent.parent
 class Worker:
     """A process that loads the extension at each request.
 
-    way: a function below, with its arguments. environment: the process's, see environment().
+    way names a function, here or in other_loaders, that is called with the arguments. environment
+    is that of the process, see environment().
     """
 
     def __init__(self, way, arguments, environment):
-        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  close() ends it
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  close() closes it
         self._process = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.worker", way, json.dumps(arguments)],
             cwd=ROOT,
@@ -37,7 +38,7 @@ class Worker:
         self.answer()
 
     def ask(self):
-        """Lets it load; answer() waits for the end."""
+        """Requests a load; answer() waits for its end."""
         self._process.stdin.write("load\n")
         self._process.stdin.flush()
 

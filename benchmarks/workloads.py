@@ -1,4 +1,4 @@
-"""The calls of the benchmarks: each op in each direction, ours and in PyTorch's operations."""
+"""The calls that the benchmarks time: each op, forward and backward, ours and PyTorch's."""
 
 import importlib
 from collections.abc import Callable
@@ -13,10 +13,10 @@ from benchmarks import classic
 class Workload:
     """An op in one direction.
 
-    shapes(n): the arguments' shapes. elements(n): how many elements are read and written, each
-    input once and each output once. gradients_of: the positions of the arguments whose gradients
-    are computed; if there are none, the op itself is called without a gradient. classic: the
-    classic implementation, for float32 on a GPU, if there is one in this direction.
+    shapes(n) returns the shapes of the arguments. elements(n) returns how many elements are read
+    and written, counting each input and each output once. gradients_of has the positions of the
+    arguments whose gradients are computed; if it is empty, the op is called without a gradient.
+    classic is the classic implementation, for float32 on a GPU, or None.
     """
 
     name: str
@@ -33,14 +33,14 @@ class Workload:
         return getattr(importlib.import_module(f"bindings.{self.op}"), self.op)
 
     def inputs(self, n, dtype, device):
-        # Uniform in [-1, 1], which every op's arguments may be.
+        # Uniform in [-1, 1], which every op accepts.
         inputs = [torch.rand(s, dtype=dtype, device=device) * 2 - 1 for s in self.shapes(n)]
         for position in self.gradients_of:
             inputs[position].requires_grad_()
         return inputs
 
     def call(self, function, inputs):
-        """A function of no arguments that does the work once, by this function."""
+        """Returns a function of no arguments that does the work once with the given function."""
         if not self.gradients_of:
             return lambda: function(*inputs)
         results = as_tuple(function(*inputs))
@@ -56,7 +56,7 @@ def as_tuple(value):
 def replayed(function):
     """Returns the function under torch.compile in the mode reduce-overhead.
 
-    Its result, memory of a CUDA graph, is valid until the next call.
+    The result is memory of a CUDA graph and is valid until the next call.
     """
     compiled = torch.compile(function, mode="reduce-overhead")
 
@@ -88,12 +88,12 @@ def _trilinear_interpolation(feats, points):
 
 
 def cells(n, features):
-    """How many cells make 2 n values at their corners: 2^20 of 64 features for n = 2^28."""
+    """Returns the number of cells with 2 n corner values: 2^20 for n = 2^28 and 64 features."""
     return max(1, n // (4 * features))
 
 
 def trilinear(features):
-    """The op with so many features, in its three directions."""
+    """Returns the workloads of the op with this many features: forward and two gradients."""
     shapes = lambda n: [(cells(n, features), 8, features), (cells(n, features), 3)]  # noqa: E731
     name = f"trilinear, F = {features}"
     op, eager = "trilinear_interpolation", _trilinear_interpolation
@@ -128,7 +128,7 @@ def trilinear(features):
 
 
 def of_vectors(name, op, eager, inputs, elements, gradients_of=()):
-    """An op of so many vectors; elements: how many are read and written for each of the result."""
+    """Returns a workload on vectors; elements are read and written for each index of a vector."""
     known = getattr(classic, op)
     moved = lambda n: elements * n  # noqa: E731
     return Workload(name, op, eager, vectors(inputs), moved, gradients_of, known)

@@ -1,4 +1,4 @@
-"""Other ways to give a compiled function a gradient, to compare with ours: add2's, g and g."""
+"""Other ways to give add2's compiled function a gradient, to compare with ours."""
 
 import torch
 

@@ -46,7 +46,7 @@ void store_columns(T* to, const Block<T>& block, int64_t n) {
   for (int64_t i = 0; i < n; ++i) to[i] = narrow<T>(block.value[i]);
 }
 
-// These accept nullptr: it loads zeros, and storing does nothing.
+// These accept nullptr: loading gives zeros, and storing does nothing.
 template <class T>
 Block<T> load_columns_at(const T* from, int64_t offset, int64_t n) {
   return from != nullptr ? load_columns(from + offset, n) : Block<T>{};

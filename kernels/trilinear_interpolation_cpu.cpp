@@ -19,7 +19,7 @@ constexpr int64_t kTile = 512;
 // The least number of tiles for a thread.
 constexpr int64_t kGrain = 8;
 
-// A part of (n, f): several whole rows, or some columns of one row.
+// A part of (n, f): several complete rows, or some columns of one row.
 struct Tile {
   int64_t row, rows, column, columns;
 
@@ -116,7 +116,7 @@ class Input {
   Accumulate<T> buffer_[kBufferSize<T, lines>];
 };
 
-// The same as output; write() must be called at the end.
+// A tile of an array (n, lines, f) as output; write() must be called at the end.
 template <class T, int lines>
 class Output {
  public:
@@ -265,8 +265,8 @@ constexpr int kMaxPrefetchedBytes = 16384;  // half of a small L1 cache
 
 // The sum over a row's columns, in kLongRow lanes, so that it does not depend on the SIMD width.
 // The next row's corners are prefetched if they fit into the cache: without that, rows of up to 512
-// floats take 1.1 to 1.3 times as long, and bfloat16 1.1 times. Longer rows of floats would take as
-// much longer with prefetching.
+// floats take 1.1 to 1.3 times as long, and bfloat16 1.1 times. Prefetching would slow down longer
+// rows of floats by as much.
 template <class T>
 Position<Accumulate<T>> derivative_of_row(const T* grad, const T* feats, int64_t f,
                                           const Position<Accumulate<T>>& at, int64_t columns) {

@@ -48,8 +48,8 @@ def find():
         else f"{PROGRAM} was not found (beside nvcc, in $CUDA_HOME, on PATH, in /usr/local/cuda)"
     )
     raise RuntimeError(
-        f"{why}; install the CUDA Toolkit (of NVIDIA's Linux packages, cuda-sanitizer-13-0 or that "
-        "of your version is enough), or name its folder in CUDA_HOME"
+        f"{why}; install the CUDA Toolkit (of NVIDIA's Linux packages, cuda-sanitizer-13-0 or the "
+        "one for your version is enough), or name its folder in CUDA_HOME"
     )
 
 

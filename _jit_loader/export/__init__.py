@@ -1,1 +1,1 @@
-"""Builds for machines without a compiler: a folder that is a read-only cache, or a wheel."""
+"""Exports builds for machines without a compiler: as a read-only cache folder or as a wheel."""

@@ -26,20 +26,20 @@ from _jit_loader.ops.wrapper import op_arguments
 def command(title, folder, target, export):
     """Returns the command that builds an op, and prints a list of one parallel_builds result.
 
-    folder: of the project. export: the folder to copy the build to.
+    folder: the project's folder. export: the folder to copy the build to.
     """
     return [sys.executable, "-m", __name__, json.dumps([title, folder, target, export])]
 
 
 def _export(title, folder, target, export):
-    """Returns an object with `compiled`, for result_of."""
+    """Builds an op and copies it into the export; returns an object for result_of()."""
     name, folder, flags = op_arguments(title, folder)
     if target.gpus:
         os.environ.pop("TORCH_CUDA_ARCH_LIST", None)
     with_cuda = target.with_cuda and has_cuda_kernel(folder, name)
     request = request_for(name, folder, with_cuda, flags, target.machine)
     with tempfile.TemporaryDirectory(prefix="jit_loader_export_") as temporary:
-        # With this machine's memo, its next load would get this build.
+        # Not this machine's memo: the next load here would then get this build.
         memo = os.path.join(temporary, "memo")
         _, library, compiled, _ = look_or_build([request], memo)
     with _without_compiling_settings():

@@ -37,11 +37,11 @@ def package_files(name, titles, folder, level, gpus):
     imports compiled modules.
 
     Args:
-        name: of the package.
+        name: the name of the package.
         titles: ops and other modules of bindings/; [] for all.
-        folder: of the project that they are in.
+        folder: the folder of their project.
         level: the oldest processors to support, such as 'v3'; None if they are not x86-64.
-        gpus: in the form of TORCH_CUDA_ARCH_LIST, '' for none.
+        gpus: the GPUs in the form of TORCH_CUDA_ARCH_LIST, '' for none.
 
     Raises:
         FileNotFoundError: a module does not exist.
@@ -77,7 +77,7 @@ def _filled_template(name, values):
 
 
 def _wrappers(modules, folder, name, replaced):
-    """Returns {path: text} of the modules and the packages that they are in, but for `replaced`."""
+    """Returns {path: text} of the modules and the packages that they are in, except `replaced`."""
     parts = [module.split(".") for module in modules]
     packages = {(*part[:end], "__init__") for part in parts for end in range(1, len(part))}
     found = {}

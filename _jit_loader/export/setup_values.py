@@ -26,7 +26,7 @@ def requests_of(ops, folder, for_gpus):
 
 
 def setup_values(requests, folder):
-    """Returns {placeholder: value} for the templates; requests: of requests_of."""
+    """Returns {placeholder: value} for the templates; requests: see requests_of()."""
     request, _ = next(iter(requests.values()))
     gnu = is_gnu(toolchain.cxx_command())
     host_is_gnu = is_gnu(toolchain.host_command())

@@ -36,7 +36,7 @@ class Target(NamedTuple):
 
     @property
     def machine(self):
-        """The key.machine.Machine of a request on such a machine."""
+        """Returns the key.machine.Machine of a request on such a machine."""
         cpu = {level: name for name, level in toolchain.CPU_LEVELS.items()}.get(self.level, "")
         return Machine(cpu, self.gpus or [])
 

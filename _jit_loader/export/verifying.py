@@ -1,4 +1,4 @@
-"""Verifies an export: are its files undamaged, and are its builds for this machine?"""
+"""Verifies that an export's files are undamaged and that its builds are for this machine."""
 
 import os
 from importlib.machinery import EXTENSION_SUFFIXES
@@ -13,7 +13,7 @@ class Verification:
     """The state of an export on this machine.
 
     Attributes:
-        builds: of export.json.
+        builds: the builds listed in export.json.
         damaged: the paths of damaged files.
         fits: whether each op has a build for this machine.
         targets, here: texts of the builds' targets, and of this machine.

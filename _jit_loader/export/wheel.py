@@ -19,7 +19,7 @@ from _jit_loader.system.jobs import parallel_jobs
 from _jit_loader.system.processes import start
 
 BUILD = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
-# The first that makes wheels without the package `wheel`; wheel_project/pyproject.toml has it too.
+# The first version that needs no package `wheel`; also named in wheel_project/pyproject.toml.
 SETUPTOOLS = 77
 ABSENT = ["jit_loader", "_jit_loader", "bindings"]  # modules that a wheel must not need
 COMPILING = re.compile(r"building '[\w.]+\.(\w+)' extension")

@@ -1,4 +1,4 @@
-"""A machine to compile for: its CPU and its GPUs. To ask takes 20 ms, so a hit does not."""
+"""A machine to compile for: its CPU and its GPUs. A hit does not detect them, which takes 20 ms."""
 
 import ctypes
 import functools
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Machine(NamedTuple):
-    """cpu: PyTorch's name for its vector instructions. architectures: of its GPUs, or []."""
+    """cpu: PyTorch's name for its vector instructions. architectures: those of its GPUs, or []."""
 
     cpu: str
     architectures: list[str]
@@ -14,7 +14,7 @@ class Machine(NamedTuple):
 
 @functools.cache
 def this_machine():
-    """Returns Machine('AVX512', ['9.0']) or the like."""
+    """Returns the Machine that this process runs on, such as Machine('AVX512', ['9.0'])."""
     import torch
 
     return Machine(torch.backends.cpu.get_cpu_capability(), gpu_architectures())
@@ -34,8 +34,8 @@ def processor():
 def gpu_architectures():
     """Returns ['9.0'] for a machine with H100s, [] without a GPU.
 
-    NVML, the driver's management library, answers. To ask CUDA would initialise it, and this
-    process could no longer fork.
+    They come from NVML, the driver's management library: a call of CUDA would initialise it, and
+    this process could no longer fork.
     """
     try:
         nvml = ctypes.CDLL("libnvidia-ml.so.1")

@@ -21,12 +21,12 @@ def cuda_home():
 
 @functools.lru_cache
 def _reported_home(nvcc, _stamp):
-    """Returns the folder that nvcc reports: a script on PATH may lie elsewhere. 20 to 80 ms."""
+    """Returns the folder that nvcc reports, for a script outside of it; this takes 20 to 80 ms."""
     return toolkit_folder(dry_run([nvcc]))
 
 
 def toolkit_folder(report):
-    """Returns the folder that dry_run's text names, None without."""
+    """Returns the folder that the text of dry_run() names, or None."""
     match = re.search(r"^#\$ TOP=(.*)$", report, re.MULTILINE)
     return plain_path(match[1].strip()) if match else None
 

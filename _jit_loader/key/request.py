@@ -84,7 +84,7 @@ class Request:
         return self.name, self.form, self.build_directory
 
     def _describe(self):
-        """Returns the content of the key, in words that `why` can show to a person."""
+        """Returns the content of the key, in words that `why` can print."""
         roots = self.roots
         variant = {"variant": self.variant} if self.variant else {}
         settings = SETTINGS + (CUDA_SETTINGS if self.with_cuda else ())

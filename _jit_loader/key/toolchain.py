@@ -9,7 +9,7 @@ import torch
 from _jit_loader.key.machine import this_machine
 from _jit_loader.key.question import names_architectures
 
-# The target without a GPU and without TORCH_CUDA_ARCH_LIST, where code is only compiled, not run.
+# The target without a GPU and TORCH_CUDA_ARCH_LIST: code is then compiled, but not run.
 DEFAULT_ARCHITECTURES = ("8.0",)
 CPU_LEVELS = {"AVX512": "v4", "AVX2": "v3"}  # {PyTorch's name: level}; all others are v2
 HELPERS = ("as", "ld")  # programs on PATH that a C++ compiler runs
@@ -57,7 +57,7 @@ def _candidates(name):
 def _helper_candidates(name):
     """Returns the paths at which g++ searches for the assembler or the linker, in order.
 
-    They count only if the compiler was not installed with its own.
+    They matter only if the compiler was installed without an assembler or a linker.
     """
     folders = os.environ.get("COMPILER_PATH", "").split(os.pathsep)
     return [os.path.join(folder, name) for folder in folders if folder] + _candidates(name)
@@ -132,7 +132,7 @@ def cpp_extension_path():
 
 
 def programs(with_cuda):
-    """Returns {role: path} of the programs that a build runs, as far as they are installed."""
+    """Returns {role: path} of the installed programs that a build runs."""
     found = {f"cxx{i}": path for i, path in enumerate(cxx_programs())}
     helpers = {name: _first_executable(_helper_candidates(name)) for name in HELPERS}
     found.update((name, path) for name, path in helpers.items() if path is not None)
@@ -184,7 +184,7 @@ def cpu_level(machine=None):
 def cpu_flags(machine=None):
     """Returns flags that let g++ and clang++ use a machine's vector instructions.
 
-    They name a level of the x86-64 ABI in place of -march=native: the build runs on every CPU of
+    They name a level of the x86-64 ABI instead of -march=native: the build runs on every CPU of
     that level, and the flag is part of the key, so machines of different levels have separate
     builds.
     """

@@ -1,1 +1,1 @@
-"""Notebooks: changed ops and wrappers are reloaded before each cell; the cell magics."""
+"""Support for notebooks: the reload of ops and wrappers before each cell, and cell magics."""

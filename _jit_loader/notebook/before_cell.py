@@ -22,7 +22,7 @@ class CellNotRun(ShownAlone, InputRejected):
 class BeforeCell:
     """Reloads in IPython's pre_run_cell event, and refuses the cell in an AST transformer.
 
-    IPython prints an error that the event raises, and runs the cell nevertheless. An AST
+    IPython prints an error that the event raises, and runs the cell anyway. An AST
     transformer can refuse a cell, but does not get its text, and is also called for other code
     (%timeit).
     """

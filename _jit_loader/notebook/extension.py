@@ -4,7 +4,7 @@ from _jit_loader.notebook.before_cell import BeforeCell
 from _jit_loader.notebook.magics import Magics
 from _jit_loader.notebook.reloading import Reloading
 
-ATTRIBUTE = "jit_loader"  # of a shell: its (BeforeCell, Magics)
+ATTRIBUTE = "jit_loader"  # of a shell; the value is (BeforeCell, Magics)
 
 
 def load(shell):

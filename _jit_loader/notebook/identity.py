@@ -116,7 +116,7 @@ def _closed_over(values):
             continue
         seen.add(id(value))
         for cell in value.__closure__ or ():
-            with contextlib.suppress(ValueError):  # an empty one
+            with contextlib.suppress(ValueError):  # the cell is empty
                 values.append(cell.cell_contents)
                 yield cell
 

@@ -55,7 +55,7 @@ class Reloading:
         return self._wrappers.modules()
 
     def merge_memos(self):
-        """Makes the next check for changes fast. Takes as long as several checks."""
+        """Makes the next check for changes fast. This takes as long as several checks."""
         self._ops.merge_memos()
 
     def _replace(self, pairs):
@@ -65,7 +65,7 @@ class Reloading:
 
 
 def replace_references(pairs, namespaces):
-    """Replaces old objects by new ones, in namespaces and only there, not in lists or objects.
+    """Replaces old objects by new ones in namespaces, but not in lists or attributes.
 
     pairs: (old object, new object). namespaces: the dictionaries to change.
     """

@@ -1,4 +1,4 @@
-"""load_op: builds an op of a project, and keeps its users up to date."""
+"""Implements load_op: builds an op of a project, and keeps its users up to date."""
 
 import os
 import shlex
@@ -8,7 +8,7 @@ from _jit_loader.ops.project import binding_path, has_cuda_kernel, project_above
 
 
 class OpInUse:
-    """An op that load_op has returned in this process: its module, and who gets a new one.
+    """An op that load_op has returned in this process, and the functions that get a new module.
 
     listeners: {file of the caller: the functions to call with a new module}
     """
@@ -27,7 +27,7 @@ class OpInUse:
         return question(self.name, self.project, self.flags)
 
     def load(self):
-        """Loads the op from its files as they are now; returns a loaded.Loaded."""
+        """Loads the op from its current files; returns a loaded.Loaded."""
         return load(self.name, self.project, self.flags)
 
     def replace(self, module):
@@ -56,7 +56,7 @@ def _key(name, project, flags):
 
 
 def _leave_other_flags(op, caller):
-    """Removes a caller from the op with other flags that it asked for earlier."""
+    """Removes a caller from the op with other flags that it requested earlier."""
     for key, other in list(loaded.ops.items()):
         if other is not op and (other.project, other.title) == (op.project, op.title):
             other.listeners.pop(caller, None)
@@ -93,9 +93,9 @@ def question(name, project, flags):
 
 
 def title_of(name, flags):
-    """Returns the name that people read: 'add2', and 'add2[BLOCK=512]' for a variant."""
+    """Returns the name in messages: 'add2', and 'add2[BLOCK=512]' for a variant."""
     if "defines" not in flags:
-        return name  # a hit imports no more
+        return name  # a hit does not import variants
     from _jit_loader.report import variants
 
     return variants.title_of(name, variants.variant_of(flags["defines"]))
@@ -161,7 +161,7 @@ def _source_flags(sources, defines):
     """
     macros = [shlex.quote(f"-D{name}={text}").replace("$", "$$") for name, text in defines.items()]
     binding, module, *kernels = sources
-    # A binding only checks and passes on: it compiles in 5.0 s, with -O3 in 6.1 (add2).
+    # A binding only checks arguments and calls: add2's compiles in 5.0 s, with -O3 in 6.1 s.
     found = {binding: ["-O1", *macros], module: ["-O1"]}
     if macros:
         found.update((kernel, macros) for kernel in kernels)

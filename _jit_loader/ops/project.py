@@ -7,7 +7,7 @@ from _jit_loader.report import variants
 
 
 def project_above(folder, op=None):
-    """Returns the nearest folder, this one or above, with kernels/ and bindings/; None without.
+    """Returns the nearest folder, from this one up, with kernels/ and bindings/, or None.
 
     op: the name of an op that the project has. tests/ may have folders of these names, but no op.
     """

@@ -1,4 +1,4 @@
-"""Variants of an op: one, or several of which the missing ones are built at the same time."""
+"""Loads one variant of an op, or several, and builds the missing ones in parallel."""
 
 import json
 import sys
@@ -35,7 +35,7 @@ def _build_in_processes(variants):
 
 
 def _build_here(name, project, flags):
-    """Runs in one of the processes: prints the result as `jit_loader build --json` does."""
+    """Builds in one of the processes; prints the result as `jit_loader build --json` does."""
     title = load_op.title_of(name, flags)
     print(json.dumps([result_of(title, lambda: load_op.load(name, project, flags))]))
 

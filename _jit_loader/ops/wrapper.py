@@ -1,4 +1,4 @@
-"""An op as its wrapper bindings/<name>.py loads it: with the flags that the wrapper passes."""
+"""Loads an op as its wrapper bindings/<name>.py does, with the flags that the wrapper passes."""
 
 import contextlib
 import importlib
@@ -15,7 +15,7 @@ NO_FLAGS = {"extra_cflags": [], "extra_cuda_cflags": [], "extra_ldflags": []}
 def load_as_imported(title, project):
     """Loads an op as `import bindings.<name>` does, and returns a loaded.Loaded.
 
-    title: the name of the op, or of a variant, which has more macros than its wrapper asks for.
+    title: the name of the op, or of a variant, which has more macros than its wrapper requests.
     """
     name, defines = parse(title)
     if defines:
@@ -27,7 +27,7 @@ def load_as_imported(title, project):
 
 
 def question_of(title, project):
-    """Returns the loading.Question that load_as_imported asks, without loading the op."""
+    """Returns the loading.Question that load_as_imported would ask; does not load the op."""
     name, defines = parse(title)
     if not defines:
         return _recorded_question(name, project)

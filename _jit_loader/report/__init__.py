@@ -1,1 +1,1 @@
-"""The text that people read: the build line, errors, symbols, reasons, tables."""
+"""Messages to the user: the build line, errors, symbols, reasons and tables."""

@@ -1,4 +1,4 @@
-"""The line that shows a build, on stderr."""
+"""Shows a build as one line on stderr."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""Errors as people read them: file:line of the first one, its source line, and what to do next."""
+"""Formats errors for people: file:line of the first one, its source line, and advice."""
 
 import itertools
 import os
@@ -16,7 +16,7 @@ ERROR_LINE = re.compile(
 FLAG_ERROR = re.compile(r"^<command-line>: (?:fatal )?error: (?P<message>.*)$")
 NEXT_MESSAGE = re.compile(r".*: (?:fatal )?(?:error|warning): ")
 MACRO_USE = re.compile(r"^(?P<file>\S.*?):(?P<line>\d+)(?::\d+)?: note: in expansion of macro")
-# Errors that name a symbol in place of a source line. Those of a linker have the line as well if
+# Errors that name a symbol instead of a source line. Those of a linker have the line as well if
 # the source was compiled with -g.
 SYMBOL_ERROR = re.compile(
     r"^(?:(?P<file>\S[^()]*?):(?P<line>\d+): )?.*?(?P<message>"
@@ -29,7 +29,7 @@ SYMBOL_ERROR = re.compile(
     r"|(?:Not a name of any known instruction:|Unknown modifier) '(?P<instruction>.+)'"
     r")"
 )
-# Lines of failures that name neither, the most informative first.
+# Lines of failures that name neither a line nor a symbol, the most informative first.
 OTHER_ERRORS = [
     re.compile(pattern)
     for pattern in (
@@ -190,7 +190,7 @@ def _with_line(output, project):
 
 
 def _in_flags(output):
-    """Returns the same for errors in macros and headers that come from flags."""
+    """Returns the same list for errors in macros and headers that come from flags."""
     found = []
     for position, line in enumerate(output, 1):
         if error := FLAG_ERROR.match(line):
@@ -216,7 +216,7 @@ def _required_from(block, project):
 
 
 def _with_symbol(output, sources):
-    """Returns the same for errors that name a symbol; the path is None if no source names it."""
+    """Returns the same list for errors that name a symbol; path is None if no source names it."""
     found = []
     for match in filter(None, map(SYMBOL_ERROR.match, output)):
         kind, symbol = next(

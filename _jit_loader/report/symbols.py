@@ -1,4 +1,4 @@
-"""Names of functions and instructions in errors: demangled, and the line that uses them."""
+"""Demangles the symbols in errors, and finds the lines that use them."""
 
 import contextlib
 import ctypes

@@ -1,4 +1,4 @@
-"""Tables that people read, printed by rich."""
+"""Prints tables with rich."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The number of compilers that may run at a time: by the cores, the memory and the container."""
+"""Limits the number of parallel compilers by the cores, the memory and the container."""
 
 import contextlib
 import os
@@ -39,7 +39,7 @@ def _available_memory():
 def _control_groups():
     """Yields the folders of this process's control groups, from the innermost outwards.
 
-    The limit of an outer group applies to all inside. In a container the path may be the host's,
+    The limit of a group applies to all groups inside it. In a container the path may be the host's,
     which is not visible: then the visible root is the container's own group.
     """
     for line in _read("proc/self/cgroup").splitlines():

@@ -12,7 +12,7 @@ _PARENT, _SESSION = 1, 3  # columns of /proc/<pid>/stat, after the command's nam
 
 
 def start(command, **options):
-    """Starts a process as subprocess.Popen does. No thread forks until it has returned."""
+    """Starts a process as subprocess.Popen does, while no other thread forks."""
     with no_fork():
         return subprocess.Popen(command, **options)
 

@@ -1,6 +1,6 @@
 """Threads of a build, and several builds at a time in one process.
 
-Python raises KeyboardInterrupt in the main thread alone. The threads of a build that is interrupted
+Python raises KeyboardInterrupt only in the main thread. The threads of a build that is interrupted
 end because their child processes are killed.
 """
 
@@ -10,8 +10,8 @@ import os
 import signal
 import threading
 
-# Python runs a signal handler between two instructions of the main thread. A system call that
-# another thread's signal does not interrupt would delay it until the call ends.
+# Python runs a signal handler between two instructions of the main thread. If another thread
+# receives the signal, a system call of the main thread delays the handler until the call ends.
 SIGNAL_DELAY_SECONDS = 0.1
 
 _thread = threading.local()
@@ -71,7 +71,7 @@ class _Group:
         self._stopped = False
 
     def join(self, variables):
-        """Makes the current thread, a new one, a member."""
+        """Makes the current thread, which is new, a member."""
         vars(_thread).update(variables)
         _thread.group = self
 

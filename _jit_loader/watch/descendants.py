@@ -18,7 +18,7 @@ def adopt_orphans():
 
 
 def end_with_parent():
-    """Has the kernel kill this process when its parent ends, even if that is killed."""
+    """Has the kernel kill this process when its parent ends, even if the parent is killed."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 

@@ -43,7 +43,7 @@ class Report:
             self.tell(_own_files(loaded, requests()[-1]))
 
     def tell_writes(self):
-        """Reports from now on, before each write of this process, the code file that it writes."""
+        """From now on, reports each code file before this process writes it."""
         sys.addaudithook(self._audit)
 
     def _audit(self, event, arguments):

@@ -38,8 +38,8 @@ def fork(previous):
 class Run:
     """A child that runs the script.
 
-    pid: of the child. ended: the time when it ended, or None. written: the code files that it has
-    written.
+    pid: the id of the child. ended: the time when it ended, or None. written: the code files that
+    it has written.
     """
 
     def __init__(self, pid, reports, previous):
@@ -76,12 +76,12 @@ class Run:
         return f"ended by signal {-code} ({signal.strsignal(-code)}) {seconds}"
 
     def has_written(self, path):
-        """Tells whether the script, and nobody after its end, has changed a file."""
+        """Tells whether the last change of a file was made by the script."""
         is_written = os.path.realpath(path) in self.written | self._written_before
         return is_written and not self.ended_before_change(path)
 
     def ended_before_change(self, path):
-        """Tells whether a file that exists was changed after the end of the run."""
+        """Tells whether a file exists and was changed after the end of the run."""
         try:
             return self.ended is not None and os.stat(path).st_mtime >= self.ended
         except OSError:

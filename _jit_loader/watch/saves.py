@@ -10,7 +10,7 @@ import threading
 STEP_MS = 10
 DEBOUNCE_MS = 200  # the limit, if something writes all the time
 
-# Folders without code, besides those that watchfiles knows (.git, node_modules, ...).
+# Folders without code, in addition to those that watchfiles knows (.git, node_modules, ...).
 OTHER_FOLDERS = ("build", "dist")
 FOLDERS_LIMIT = 5000  # each takes an inotify watch; older systems allow a user 8192
 
@@ -18,7 +18,7 @@ FOLDERS_LIMIT = 5000  # each takes an inotify watch; older systems allow a user 
 class Saves:
     """The process that watches folders and reports saves.
 
-    pid: of the process. messages: the Connection that is readable after a save.
+    pid: the id of the process. messages: the Connection that is readable after a save.
     """
 
     def __init__(self):
@@ -112,7 +112,7 @@ def _report_saves(requests, to_report):
 
 
 def _watch(folders, and_below, send):
-    """Sends the paths of saved files; and_below: also those in present and later subfolders."""
+    """Sends the paths of saved files; and_below: also those in current and later subfolders."""
     from watchfiles import Change, watch
 
     if and_below:

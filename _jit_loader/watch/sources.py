@@ -13,9 +13,9 @@ CODE = (
 
 
 class Sources:
-    """The files whose saves start a run: the script, all that runs have used, the project's code.
+    """The files whose saves start a run: the script, files of its runs, the project's code.
 
-    saves: reports the saves.
+    saves: the Saves that reports them.
     """
 
     def __init__(self, script):

@@ -59,7 +59,7 @@ class WarmModules:
 
 
 def _freeze():
-    """Keeps a child's garbage collector from reading, and so copying, all present objects."""
+    """Keeps a child's garbage collector from reading, and so copying, all existing objects."""
     gc.collect()
     gc.freeze()
 

@@ -1,7 +1,7 @@
-"""The classic implementations to compare with, written from their descriptions.
+"""Classic implementations to compare with, written from descriptions of the originals.
 
-A plain kernel per op, one float per thread, float32, on the GPU alone, and LLTM as a C++ extension
-of ATen's operations; all built by PyTorch's own load, and wrapped in autograd.Function.
+Each op has a plain float32 kernel for the GPU with one float per thread. LLTM is a C++ extension
+composed of ATen's operations. PyTorch's load builds them, and autograd.Function wraps them.
 """
 
 import functools
@@ -21,13 +21,13 @@ def _load(name, sources):
 
 @functools.cache
 def ops():
-    """The compiled module of all ops but LLTM; needs nvcc."""
+    """Returns the compiled module of all ops but LLTM; needs nvcc."""
     return _load("classic_ops", ["ops.cpp", *(f"{name}_classic.cu" for name in KERNELS)])
 
 
 @functools.cache
 def lltm():
-    """The compiled module of LLTM, for any device."""
+    """Returns the compiled module of LLTM, which runs on any device."""
     return _load("classic_lltm", ["lltm_classic.cpp"])
 
 
@@ -66,7 +66,7 @@ class _TwoNorm(Function):
 
 
 class _TrilinearInterpolation(Function):
-    """As the known implementations, it has no gradient for the points."""
+    """Like the original, it has no gradient for the points."""
 
     @staticmethod
     def forward(ctx, feats, points):
@@ -79,7 +79,7 @@ class _TrilinearInterpolation(Function):
 
 
 class LLTM(Function):
-    """LLTM.apply(input, weights, bias, old_h, old_cell) -> (new_h, new_cell)"""
+    """LLTM.apply(input, weights, bias, old_h, old_cell) returns (new_h, new_cell)."""
 
     @staticmethod
     def forward(ctx, input, weights, bias, old_h, old_cell):

@@ -1,4 +1,4 @@
-// The classic way to bind a kernel, to compare with: torch/extension.h, raw pointers, no checks.
+// A classic binding to compare with: torch/extension.h, raw pointers, no checks.
 #include <torch/extension.h>
 
 void launch_add2(float* c, const float* a, const float* b, int n);

@@ -1,4 +1,4 @@
-// The classic kernel, to compare with: one float per thread, on the default stream.
+// A classic kernel to compare with: one float per thread, on the default stream.
 
 __global__ void add2_kernel(float* c, const float* a, const float* b, int n) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;

@@ -1,4 +1,4 @@
-// The classic kernels, to compare with: one float per thread, int indices (less than 2^31
+// Classic kernels to compare with: one float per thread, int indices (less than 2^31
 // elements), on the default stream.
 
 constexpr int kThreads = 1024;

@@ -1,12 +1,12 @@
-// LLTM as a C++ extension composed of ATen's operations, as PyTorch's tutorial on extensions goes
-// about it, to compare with: any device, no custom kernel.
+// LLTM to compare with: a C++ extension composed of ATen's operations, as in PyTorch's tutorial on
+// extensions. It runs on any device and has no custom kernel.
 #include <torch/extension.h>
 
 #include <vector>
 
 using torch::Tensor;
 
-// {new_h, new_cell, and what backward needs: i, o, c, x, G2}
+// Returns {new_h, new_cell, i, o, c, x, G2}; backward needs all but new_h.
 static std::vector<Tensor> forward(Tensor input, Tensor weights, Tensor bias, Tensor old_h,
                                    Tensor old_cell) {
   Tensor x = torch::cat({old_h, input}, 1);
@@ -19,7 +19,7 @@ static std::vector<Tensor> forward(Tensor input, Tensor weights, Tensor bias, Te
   return {new_h, new_cell, i, o, c, x, gates[2]};
 }
 
-// The gradients of {input, weights, bias, old_h, old_cell}.
+// Returns the gradients of {input, weights, bias, old_h, old_cell}.
 static std::vector<Tensor> backward(Tensor grad_h, Tensor grad_cell, Tensor new_cell, Tensor i,
                                     Tensor o, Tensor c, Tensor x, Tensor gate, Tensor weights) {
   Tensor tanh = torch::tanh(new_cell);

@@ -1,4 +1,4 @@
-// The classic bindings of all ops but LLTM, to compare with: float32 on the GPU, no checks.
+// Classic bindings of all ops but LLTM, to compare with: float32 on the GPU, no checks.
 #include <torch/extension.h>
 
 #include <vector>

@@ -1,4 +1,4 @@
-// The classic reductions, to compare with: a tree in shared memory, then an atomicAdd per block, so
+// Classic reductions to compare with: a tree in shared memory, then an atomicAdd per block, so
 // the last bits differ from run to run. One float per thread, int indices, on the default stream.
 
 constexpr int kThreads = 256;

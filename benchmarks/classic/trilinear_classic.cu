@@ -1,5 +1,5 @@
-// The classic kernels, to compare with: a thread per cell and feature in blocks of 16 x 16, int
-// indices, on the default stream. The grid's y ends at 65,535 blocks: 1,048,560 features.
+// Classic kernels to compare with: a thread per cell and feature in blocks of 16 x 16, int
+// indices, on the default stream. The grid's y has at most 65,535 blocks, or 1,048,560 features.
 
 struct Weights {
   float u, a, b, c, d;

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def texts(by_device, root):
-    """Returns {path: its correct text}."""
+    """Returns {path: the text that the results give}."""
     page = root / "README.md"
     return {
         root / "docs" / "performance.md": performance.page(by_device),
@@ -58,11 +58,13 @@ def main():
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--check", action="store_true", help="write nothing; fail if one differs")
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; fail if a file differs"
+    )
     options = parser.parse_args()
     names = [str(path.relative_to(ROOT)) for path in update(ROOT, RESULTS, options.check)]
     if options.check and names:
-        sys.exit(f"not what the results say: {', '.join(names)}; run: python -m benchmarks.pages")
+        sys.exit(f"differs from the results: {', '.join(names)}; run: python -m benchmarks.pages")
     for name in names:
         print(f"wrote {name}")
 

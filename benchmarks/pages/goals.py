@@ -1,4 +1,4 @@
-"""The goals that the pages compare with: at least how many times as long each other way takes."""
+"""The goals on the pages: how many times as long as ours each other way must take at least."""
 
 # {kind of device: {workload: {way: its time over ours, at the largest size}}}
 _BANDWIDTH_BOUND = {"eager": 0.98, "compiled": 0.98}
@@ -33,10 +33,10 @@ LARGE = {
     },
 }
 
-# At 2^20 and 2^24 elements on a GPU, of the workloads that memory bounds.
+# At 2^20 and 2^24 elements on a GPU, for the workloads that memory bounds.
 MIDDLE = {name: {"eager": 1.0} for name in ("add2", "sigmoid", "sigmoid backward", "sum_single")}
 
-# Of a call on 64 floats: {question: of ops that are one operation in PyTorch, of the others}.
+# For a call on 64 floats: {question: (ops that are one operation in PyTorch, the others)}.
 CALLS = {"no grad": (1.0, 1.0), "grad, forward": (1 / 1.6, None)}
 CALLS["grad, forward and backward"] = CALLS["grad, forward"]
 ONE_OPERATION = ("add2", "sigmoid", "sum_single")
@@ -47,7 +47,7 @@ LLTM = {
     "large": {"compiled": 1.0},
 }
 
-# In a notebook, a kernel edit: at most so many times the compilers' time, plus seconds.
+# A kernel edit in a notebook may take this many times the compilers' time plus these seconds.
 NOTEBOOK_OVER_ALONE, NOTEBOOK_SECONDS = 1.15, 0.05
-# In watch mode, from a save to the first line: seconds beyond the compilers.
+# A save in watch mode may take this many seconds more than the compilers.
 WATCH_BEYOND_ALONE = 0.3

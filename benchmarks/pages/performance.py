@@ -1,4 +1,4 @@
-"""docs/performance.md: every result, for each device."""
+"""Writes docs/performance.md, which has every result of each device."""
 
 from benchmarks import scripts, timing
 from benchmarks.pages import goals
@@ -9,24 +9,25 @@ from benchmarks.report import spread as interquartile_range
 HEAD = """\
 # Performance
 
-Written by `python -m benchmarks.pages` from the JSON in `benchmarks/results/`, which has the raw
-samples; `python -m benchmarks` measures again. The tests on a GPU, and the known reasons for
-results below a goal, are in [gpu.md](gpu.md); the goals are at the end.
+`python -m benchmarks.pages` writes this page from the JSON files in `benchmarks/results/`, which
+have the raw samples; `python -m benchmarks` repeats the measurements. The tests on a GPU and the
+known reasons for results below a goal are in [gpu.md](gpu.md); the goals are at the end.
 
-Times are medians; a spread is the range of the middle half of the samples, with their number in
-parentheses. In each round the ways take turns, in a random order. "x / ours" is the median of the
-rounds' ratios of x's time to ours: above 1 ours is faster. "same": 1 is within the range of the
-middle half of these ratios (of all, if they are fewer than seven), so the difference is noise.
-The machines have other users, so two rows may differ because of their load: compare the ratios.
-"of copy": GB/s over those of a clone of as many bytes into new memory; on a CPU the allocation of
-new memory bounds that, and if the host bounds a GPU, it compares the calls.
+Times are medians. A spread is the range of the middle half of the samples, with their number in
+parentheses. Each round measures all ways in a random order. "x / ours" is the median over the
+rounds of x's time divided by ours: above 1, ours is faster. "same" means that 1 is within the
+middle half of these ratios (within all of them if there are fewer than seven), so the difference is
+noise. The machines have other users, whose load may differ between two rows: compare the ratios.
+"of copy" is GB/s divided by the GB/s of a clone of the same number of bytes into new memory. On a
+CPU, the allocation of that memory bounds the clone; if the host bounds a GPU, "of copy" compares
+the cost of the calls.
 """
 WAYS = ("eager", "compiled", "reduce-overhead", "classic")
 NAMES = {"ours": "ours", "torch": "torch", "alone": "compilers alone"}
 
 
 def page(by_device):
-    """The page's text, from results.read()."""
+    """Returns the text of the page for the results of results.read()."""
     lines = HEAD.splitlines()
     lines += ["", "## Benchmarks", ""]
     for name in scripts.NAMES:
@@ -36,7 +37,7 @@ def page(by_device):
         for name in SECTIONS:
             parts = [results[each] for each in sorted(results) if belongs(each, name)]
             if parts:
-                # The name of a part follows the script's: loading_plain.
+                # The name of a part begins with that of its script: loading_plain.
                 lines += [f"### {device}: {name}", "", scripts.question(name), ""]
                 for part in parts:
                     lines += SECTIONS[name](part)
@@ -45,7 +46,7 @@ def page(by_device):
 
 
 def goal_table():
-    """The goals, as lines of Markdown."""
+    """Returns the goals as lines of Markdown."""
     names = {"gpu": "GPU", "cpu": "CPU"}
     rows = [
         (f"{names[kind]}: {workload}", wanted["eager"], wanted.get("compiled", ""))
@@ -63,11 +64,11 @@ def goal_table():
     alone = f"{goals.NOTEBOOK_OVER_ALONE} times the compilers' time + {goals.NOTEBOOK_SECONDS:g} s"
     return [
         *table(columns, rows),
-        "On a GPU, a small step of LLTM: reduce-overhead / ours "
-        f"{goals.LLTM['small']['reduce-overhead']}; a call on 64 floats: torch / ours {one:g} for "
-        f"{', '.join(goals.ONE_OPERATION)} without a "
-        f"gradient and {with_gradient:g} with one, {several:g} for the others without. A kernel "
-        f"edit in a notebook: at most {alone}; a save in watch mode: at most "
+        "On a GPU, reduce-overhead / ours must be at least "
+        f"{goals.LLTM['small']['reduce-overhead']} in a small step of LLTM. In a call on 64 "
+        f"floats, torch / ours must be at least {one:g} without a gradient and {with_gradient:g} "
+        f"with one for {', '.join(goals.ONE_OPERATION)}, and {several:g} without one for the other "
+        f"ops. A kernel edit in a notebook may take {alone}, a save in watch mode "
         f"{goals.WATCH_BEYOND_ALONE} s more than the compilers.",
         "",
     ]
@@ -136,7 +137,7 @@ def bandwidth(result):
 
 
 def comparisons(each, wanted):
-    """{way: Comparison} of a kernel's result; wanted: {way: its goal}, if any."""
+    """Returns {way: Comparison} of a kernel's result; wanted has the goals of some ways."""
     return {
         way: Comparison(each["samples"], way, wanted.get(way))
         for way in WAYS
@@ -226,7 +227,7 @@ def of_load_op(result):
 
 
 def times(result):
-    """Of several ways to load or to show a change, a row each."""
+    """Returns a table with a row for each way to load or to show a change."""
     rows = []
     for each in result["results"]:
         first = next(iter(each["samples"]))
@@ -250,7 +251,7 @@ def times(result):
 
 
 def beyond_compilers(benchmark, each):
-    """Whether a save to its result takes longer than the goal allows beyond the compilers."""
+    """Returns a note if the time from a save to its result is above the goal."""
     medians = each["medians"]
     if benchmark == "notebook" and each["question"] == "kernel edit":
         most = goals.NOTEBOOK_OVER_ALONE * medians["alone"] + goals.NOTEBOOK_SECONDS
@@ -277,7 +278,11 @@ def scaling(result):
                 )
             )
     plot = f"![seconds against processes](../benchmarks/results/{result.path.stem}.png)"
-    return [plot, "", *table(["", "until the last has it", "spread", "this / ours", ""], rows)]
+    return [
+        plot,
+        "",
+        *table(["", "until the last process has it", "spread", "this / ours", ""], rows),
+    ]
 
 
 SECTIONS = {

@@ -1,4 +1,4 @@
-"""The README's figures, between two markers: for each device, the most important results."""
+"""Writes the README's figures, the most important results of each device, between two markers."""
 
 from benchmarks import timing
 from benchmarks.pages.results import Comparison, table
@@ -6,7 +6,7 @@ from benchmarks.report import duration
 
 BEGIN = "<!-- figures: written by python -m benchmarks.pages -->"
 END = "<!-- end of figures -->"
-# Of a binding that includes torch/extension.h, and a kernel.
+# For a kernel and a binding that includes torch/extension.h.
 LOADS = {
     "from the cache, new process": "loading an extension, unchanged, in a new process",
     "kernel edit, same process": "loading it after an edit of its kernel, in the same process",
@@ -16,7 +16,7 @@ KERNELS = ("add2", "sigmoid", "two_norm", "trilinear, F = 64")
 
 
 def with_figures(text, by_device):
-    """The README's text with the figures in place; ValueError if a marker is missing."""
+    """Returns the README's text with the figures; raises ValueError if a marker is missing."""
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not (begin and end):
@@ -29,7 +29,7 @@ def with_figures(text, by_device):
 
 
 def figures(results):
-    """Rows of the table of one device."""
+    """Yields the rows of one device's table."""
     for name, number in (("bandwidth", "n"), ("call_overhead", None), ("lltm", None)):
         for each in results[name]["results"] if name in results else ():
             if number and not chosen(each, results[name]["results"]):
@@ -50,7 +50,7 @@ def figures(results):
 
 
 def chosen(each, results):
-    """Whether a kernel's result is one of the largest size in float32."""
+    """Tells whether a kernel's result is for float32 at the largest size."""
     same = [e["n"] for e in results if (e["workload"], e["dtype"]) == (each["workload"], "float32")]
     return each["workload"] in KERNELS and each["dtype"] == "float32" and each["n"] == max(same)
 

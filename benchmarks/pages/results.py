@@ -7,12 +7,12 @@ from pathlib import Path
 
 from benchmarks import timing
 
-FEW = 7  # samples; the quartiles of fewer say little
+FEW = 7  # samples; quartiles of fewer are unreliable
 
 
 @dataclass(frozen=True)
 class Result:
-    """One JSON file; path is its place."""
+    """The content of one JSON file, and its path."""
 
     path: object
     content: dict
@@ -26,7 +26,7 @@ class Result:
 
 
 def read(folder):
-    """{device: {benchmark: Result}} of a folder, GPUs first; quick runs are none."""
+    """Returns {device: {benchmark: Result}} of a folder, GPUs first, without quick runs."""
     by_device = {}
     results = [Result(path, json.loads(path.read_text())) for path in sorted(folder.glob("*.json"))]
     for result in sorted(results, key=lambda result: (result.kind == "cpu", result["device"])):
@@ -36,16 +36,16 @@ def read(folder):
 
 
 def digest(path):
-    """Returns the digest in a plot, which depends on the results and on the code that draws it."""
+    """Returns the digest that a plot contains: of the results and of the code that draws it."""
     drawn_by = Path(__file__).with_name("plot.py")
     return hashlib.sha256(path.read_bytes() + drawn_by.read_bytes()).hexdigest()
 
 
 class Comparison:
-    """Another way's time over ours: 2 if ours is twice as fast. goal: the least that it must be.
+    """Another way's time over ours: 2 if ours is twice as fast. goal is the required minimum.
 
-    The samples of a round were taken one after the other, so load of the machine in another round
-    does not change their ratio.
+    The ratio is taken within each round, so load on the machine in one round does not affect the
+    ratios of the others.
     """
 
     def __init__(self, samples, other, goal=None, ours="ours"):
@@ -61,7 +61,7 @@ class Comparison:
 
     @property
     def verdict(self):
-        """Returns words: below the goal, or below the other way by more than the noise."""
+        """Returns a note if the ratio is below the goal, or below 1 by more than the noise."""
         if self.goal is not None and round(self.ratio, 2) < round(self.goal, 2):
             noise = ", within the noise" if self.same and self.goal <= 1 else ""
             return f"below the goal, {self.goal:.2f} x {self.other}{noise}"
@@ -71,6 +71,6 @@ class Comparison:
 
 
 def table(columns, rows):
-    """Lines of Markdown; the first column is text, the others are numbers."""
+    """Returns lines of Markdown; the first column is text, the others are numbers."""
     marks = ["---", *["---:"] * (len(columns) - 1)]
     return [f"| {' | '.join(map(str, cells))} |" for cells in (columns, marks, *rows)] + [""]

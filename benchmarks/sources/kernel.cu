@@ -1,4 +1,4 @@
-// A kernel, and a value that shows which version of the code is loaded, without a GPU too.
+// A kernel, and a value that shows the version of the loaded code even without a GPU.
 #include "value.h"
 
 constexpr long kKernelValue = 0;

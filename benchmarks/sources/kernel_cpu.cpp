@@ -1,4 +1,4 @@
-// What stands in for kernel.cu on a machine without nvcc.
+// Replaces kernel.cu on a machine without nvcc.
 #include "value.h"
 
 constexpr long kKernelValue = 0;

@@ -1,4 +1,4 @@
-// Binds value() by pybind11 alone.
+// Binds value() with pybind11 only.
 #include <pybind11/pybind11.h>
 
 long value();

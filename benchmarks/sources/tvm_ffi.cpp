@@ -1,4 +1,4 @@
-// Binds value() for tvm_ffi, which takes no other binding.
+// Binds value() for tvm_ffi, which accepts no other binding.
 #include <tvm/ffi/function.h>
 
 long value();

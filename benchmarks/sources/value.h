@@ -1,2 +1,2 @@
-// Included by the kernel alone.
+// Only the kernel includes this header.
 constexpr long kHeaderValue = 0;

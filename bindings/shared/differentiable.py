@@ -2,7 +2,7 @@
 
     @differentiable("sigmoid(Tensor x) -> Tensor", saves=["output"])
     def sigmoid(x):
-        '''What help(sigmoid) shows.'''
+        '''The docstring, which help(sigmoid) shows.'''
 
     @differentiable("sigmoid_backward(Tensor grad, Tensor y) -> Tensor",
                     build_of=sigmoid, function="backward", saves=["grad", "y"])
@@ -86,7 +86,7 @@ class _Build:
 
 
 def elementwise_fake(*inputs):
-    """An empty result of the shape, dtype and device that the inputs broadcast and promote to."""
+    """Makes an empty result of the inputs' broadcast shape, promoted dtype and device."""
     return torch.empty_like(
         functools.reduce(torch.add, inputs), memory_format=torch.contiguous_format
     )
@@ -130,9 +130,9 @@ def loop_vmap(op, in_dims, inputs):
 
 
 def may_be(schema_type, value):
-    """Whether a tensor argument of this schema type may have the value; True for other types.
+    """Tells whether a tensor argument of this schema type may have the value.
 
-    PyTorch's own check would accept None as a Tensor.
+    The result is True for other types. PyTorch's check would accept None as a Tensor.
     """
     if schema_type == "Optional[Tensor]":
         return value is None or is_tensor_like(value)
@@ -180,7 +180,7 @@ def differentiable(
         saves: the tensors that the gradient needs: names of arguments and of results. A single
             result is named "output".
         results: the number of results that a call returns; by default all. The results after them
-            are for the gradient alone and have no gradient themselves. If this is given and nothing
+            are only for the gradient and have no gradient themselves. If this is given and nothing
             was computed from a result, the formula gets None as its gradient instead of zeros.
         build_of: the op whose compiled module contains this function too; by default the op has its
             own build.

@@ -1,5 +1,5 @@
-// The Python module of an op, by pybind11. Including pybind11 takes 3 s, so this file is compiled
-// beside the binding, and an edit of the binding does not compile it again.
+// The Python module of an op, made by pybind11. Including pybind11 takes 3 s, so this is a separate
+// file, which is not compiled again after an edit of the binding.
 //
 // The weak symbols give way to a binding that has its own PYBIND11_MODULE.
 #include <pybind11/pybind11.h>

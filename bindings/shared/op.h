@@ -1,5 +1,5 @@
 // The class Op: argument checks with messages, contiguous memory, broadcasting, the device and its
-// current stream, threads, and the switch over dtypes. A binding then contains its op alone.
+// current stream, threads, and the switch over dtypes. A binding then contains only its op.
 //
 // The includes are chosen for compile time: torch/extension.h would take many times as long, a
 // header in torch/csrc includes pybind11 (see module.h), and ATen/ops/<name>.h includes much that
@@ -61,7 +61,7 @@ inline bool is_plain(const at::Tensor& x) {
   return (x.key_set().raw_repr() & ~kPlainKeys.raw_repr()) == 0;
 }
 
-// Whether x is a forward-mode (dual) tensor, whose tangent the kernels would drop.
+// Tells whether x is a forward-mode (dual) tensor, whose tangent the kernels would drop.
 inline bool has_tangent(const at::Tensor& x) {
   return c10::AutogradState::get_tls_state().get_fw_grad_mode() && x._fw_grad(0).defined();
 }
@@ -261,13 +261,14 @@ class Op {
 
 namespace detail {
 
-// Whether value is a torch.Tensor or nn.Parameter itself; a subclass may have __torch_function__.
+// Tells whether value is exactly a torch.Tensor or nn.Parameter; a subclass may have
+// __torch_function__.
 inline bool is_exactly_tensor(PyObject* value) {
   PyObject* type = reinterpret_cast<PyObject*>(Py_TYPE(value));
   return type == THPVariableClass || type == ParameterClass;
 }
 
-// Whether PyTorch's dispatcher would do nothing but autograd before it calls the kernel.
+// Tells whether PyTorch's dispatcher would only run autograd before it calls the kernel.
 inline bool no_mode_is_active() {
   const c10::DispatchKeySet included = c10::impl::tls_local_dispatch_key_set().included_;
   return (included - c10::default_included_set - c10::autocast_dispatch_keyset).empty() &&
@@ -358,7 +359,7 @@ void define_with_try(Module& module, const std::string& name, const char* doc,
                      Names... parameters) {
   module.define<function>(name, doc, parameters...);
   module.add("try_" + name,
-             "Returns what " + name + " returns, None if autograd has to record the call, or " +
+             "Returns the result of " + name + ", None if autograd has to record the call, or " +
                  "NotImplemented if PyTorch's dispatcher has to decide.",
              {parameters...}, detail::try_call_from_python<function>, METH_FASTCALL);
 }

@@ -16,14 +16,14 @@ constexpr int64_t kReductionChunk = 4096;
 
 // On the GPU: the elements that a thread block reads at a time, and the largest number of blocks.
 // two_norm of 2^28 floats took 483 us on an H200 with 16384 blocks, 491 with 2048, 501 with 1024
-// and 488 with 65536. Now that more threads add up the blocks' sums, it takes 472 with 16384.
+// and 488 with 65536. Since more threads add up the blocks' sums, 16384 blocks take 472 us.
 constexpr int64_t kReductionTile = 4096;
 constexpr int64_t kMaxReductionBlocks = 16384;
 
 // Up to this many tiles, one block sums them all. If the host limits the rate of calls, that is
-// faster than a second launch to add up the blocks' sums: 6.1 us a call with 16 tiles of float,
-// 10.0 with two launches. In a CUDA graph, without the host, it is 3.0 and 2.4 us, and 6.6 and 3.0
-// for two_norm of doubles; with 32 tiles 4.2 and 2.4, and 11.0 and 3.1.
+// faster than a second launch to add up the blocks' sums: a call with 16 tiles of float takes 6.1
+// us with one launch and 10.0 with two. In a CUDA graph, which the host does not limit, 16 tiles
+// take 3.0 and 2.4 us (two_norm of doubles: 6.6 and 3.0), 32 tiles 4.2 and 2.4 us (11.0 and 3.1).
 constexpr int64_t kMaxTilesOfOneBlock = 16;
 
 inline int64_t partial_sums(Cpu /*where*/, int64_t n) {

@@ -24,8 +24,8 @@ constexpr int kLargeBlockSize = 1024;
 constexpr int kElementsPerThread = kReductionTile / kSmallBlockSize;
 
 // The blocks of a grid are small. A single block is small up to this size: 2^12 floats take 1.4 us
-// with a small block and 2.3 with a large one, 2^14 2.2 and 2.1, 2^16 4.8 and 3.0 (an H200, in a
-// CUDA graph).
+// with a small block and 2.3 with a large one, 2^14 2.2 and 2.1, 2^16 4.8 and 3.0 (on an H200, in
+// a CUDA graph).
 constexpr int64_t kMaxElementsOfSmallBlock = 2 * kReductionTile;
 
 // The sum of `value` over the threads of the block, valid in thread 0. Every thread must call it,
@@ -128,8 +128,8 @@ __global__ void __launch_bounds__(threads)
   }
 }
 
-// Whether the kernel's code on the current device waits for the previous kernel. Code from the PTX
-// of an older architecture does not, even on a device that supports it.
+// Tells whether the kernel's code on the current device waits for the previous kernel. Code from
+// the PTX of an older architecture does not, even on a device that supports it.
 template <class Kernel>
 bool waits_for_previous_kernel(Kernel* kernel) {
   enum Answer : char { kNotAsked, kNo, kYes };

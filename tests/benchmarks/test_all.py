@@ -1,4 +1,4 @@
-"""python -m benchmarks: every script in turn; no time is judged."""
+"""`python -m benchmarks` runs every script in turn. No test checks a time."""
 
 import subprocess
 import sys
@@ -11,7 +11,7 @@ from benchmarks import scripts
 
 @pytest.fixture
 def run(monkeypatch):
-    """run(argument, ..., failing=name): the commands that were run, none of them really."""
+    """run(argument, ..., failing=name) returns the recorded commands and the exit code."""
 
     def run(*arguments, failing=None):
         commands = []
@@ -42,14 +42,14 @@ def test_every_script_is_listed():
     assert all(scripts.question(name).endswith("?") for name in scripts.NAMES)
 
 
-def test_all_run_in_turn_and_are_told_what_is_asked(run, tmp_path):
+def test_every_script_runs_in_turn_with_the_given_options(run, tmp_path):
     commands, code = run("--quick", "--out", str(tmp_path))
     assert code is None
     assert [command[2] for command in commands] == [f"benchmarks.{n}" for n in scripts.NAMES]
     assert all(command[3:] == ["--quick", "--out", str(tmp_path)] for command in commands)
 
 
-def test_one_that_fails_is_named_and_stops_no_other(run):
+def test_a_failing_script_is_named_and_does_not_stop_the_others(run):
     commands, code = run("lltm", "hit", "watch", failing="hit")
     assert [command[2] for command in commands][-1] == "benchmarks.watch"
     assert code == "failed: hit"

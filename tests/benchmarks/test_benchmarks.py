@@ -1,4 +1,4 @@
-"""That each benchmark runs and writes what it should; no time is judged."""
+"""Each benchmark runs and writes the expected results. No test checks a time."""
 
 import json
 import os
@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def results_in(folder):
-    """The content of the only result for the CPU or of the first of several."""
+    """Returns the content of the folder's first result, after checks that apply to every result."""
     path = min(folder.glob("*.json"))
     text = path.read_text()
     assert str(ROOT) not in text
@@ -44,8 +44,8 @@ def test_a_quick_run_writes_results(name, python, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["cold_build", "hit"])
-def test_builds_are_compared(name, tmp_path, monkeypatch):
-    """With times made up: the classic code alone takes most of a minute to compile."""
+def test_results_of_builds_are_written(name, tmp_path, monkeypatch):
+    """The times are fake: the classic code alone takes most of a minute to compile."""
     from benchmarks import child, cold_build, hit, timing
 
     times = {"load_op": 0.5, "bindings": 1.0, "torch": 2.0}
@@ -59,8 +59,8 @@ def test_builds_are_compared(name, tmp_path, monkeypatch):
     assert len(result["samples"]["load_op"]) == {"cold_build": 3, "hit": 20}[name]
 
 
-class MadeUpWorker:
-    """Loads nothing; PyTorch's way takes twice as long and does not see that a header changes."""
+class FakeWorker:
+    """Loads nothing. PyTorch takes twice as long and does not notice a changed header."""
 
     def __init__(self, way, subject):
         self.way, self.subject = way, subject
@@ -84,11 +84,11 @@ class MadeUpWorker:
 
 
 def test_loads_are_compared(tmp_path, monkeypatch):
-    """With times made up, and the folders, the edits and the comparison as they are."""
+    """The times are fake; the folders, the edits and the comparison are real."""
     from benchmarks import loading, subject
 
-    monkeypatch.setattr(subject.Subject, "worker", lambda self, way: MadeUpWorker(way, self))
-    monkeypatch.setattr(subject.Project, "worker", lambda self: MadeUpWorker("ours", self))
+    monkeypatch.setattr(subject.Subject, "worker", lambda self, way: FakeWorker(way, self))
+    monkeypatch.setattr(subject.Project, "worker", lambda self: FakeWorker("ours", self))
     alone = lambda self, _: lambda: {"seconds": 0.5, "value": self.value}  # noqa: E731
     monkeypatch.setattr(subject.Subject, "bare_commands", alone)
     monkeypatch.setattr(loading, "read_manifest", lambda _: {"files": {}})
@@ -111,10 +111,10 @@ def test_loads_are_compared(tmp_path, monkeypatch):
 
 
 def test_saves_are_compared(tmp_path, monkeypatch):
-    """With times made up, one way that runs old code, and the folders and edits as they are."""
+    """The times are fake, and one way runs old code; the folders and the edits are real."""
     from benchmarks import watch
 
-    def made_up(script, edit):
+    def fake(script, edit):
         old = script.value
         getattr(script, f"edit_{edit}")()
         value = old if (script.way, edit) == ("torch", "header") else script.value
@@ -122,7 +122,7 @@ def test_saves_are_compared(tmp_path, monkeypatch):
 
     monkeypatch.setattr(watch.Script, "start", lambda self: None)
     monkeypatch.setattr(watch.Script, "wait_until_ready", lambda self: None)
-    monkeypatch.setattr(watch.Script, "time", made_up)
+    monkeypatch.setattr(watch.Script, "time", fake)
     monkeypatch.setattr(watch, "SETTLING_SECONDS", 0)
     monkeypatch.setattr(sys, "argv", ["watch", "--sources", "plain", "--out", str(tmp_path)])
     watch.main()
@@ -134,15 +134,15 @@ def test_saves_are_compared(tmp_path, monkeypatch):
 
 
 def test_edits_in_a_notebook_are_compared(tmp_path, monkeypatch):
-    """With times made up."""
+    """The times are fake."""
     from benchmarks import notebook
 
-    class MadeUpNotebook(MadeUpWorker):
+    class FakeNotebook(FakeWorker):
         def path(self):
             return "/nowhere/extension.so"
 
-    monkeypatch.setattr(notebook.Op, "worker", lambda self, way: MadeUpWorker(way, self))
-    monkeypatch.setattr(notebook.Op, "notebook", lambda self: MadeUpNotebook("ours", self))
+    monkeypatch.setattr(notebook.Op, "worker", lambda self, way: FakeWorker(way, self))
+    monkeypatch.setattr(notebook.Op, "notebook", lambda self: FakeNotebook("ours", self))
     alone = lambda self, _: lambda: {"seconds": 0.5, "value": self.value}  # noqa: E731
     monkeypatch.setattr(notebook.Op, "bare_commands", alone)
     monkeypatch.setattr(sys, "argv", ["notebook", "edits", "--quick", "--out", str(tmp_path)])
@@ -154,14 +154,14 @@ def test_edits_in_a_notebook_are_compared(tmp_path, monkeypatch):
 
 
 def test_starts_of_many_processes_are_compared_and_plotted(tmp_path, monkeypatch):
-    """With times made up."""
+    """The times are fake."""
     from benchmarks import scaling
     from benchmarks.pages import plot
     from benchmarks.pages.results import Result
 
     seconds = {"ours": 1.0, "torch": 2.0}
-    made_up = lambda subject, way, processes: [seconds[way], 0.5][:processes]  # noqa: E731
-    monkeypatch.setattr(scaling, "start_together", made_up)
+    fake = lambda subject, way, processes: [seconds[way], 0.5][:processes]  # noqa: E731
+    monkeypatch.setattr(scaling, "start_together", fake)
     monkeypatch.setattr(sys, "argv", ["scaling", "--quick", "--out", str(tmp_path)])
     scaling.main()
     cold, warm = results_in(tmp_path)["results"]
@@ -186,7 +186,7 @@ def test_processes_that_start_together_compile_once(tmp_path):
     assert compilers.count() == 2
 
 
-def test_a_look_is_timed(tmp_path, monkeypatch):
+def test_the_check_before_a_cell_is_timed(tmp_path, monkeypatch):
     from benchmarks import notebook
 
     monkeypatch.setattr(notebook, "op_names", lambda folder: ["add2"])
@@ -196,7 +196,7 @@ def test_a_look_is_timed(tmp_path, monkeypatch):
     assert len(result["samples"]["ours"]) == 10
 
 
-def test_a_worker_loads_what_was_edited(tmp_path):
+def test_a_worker_loads_edited_sources(tmp_path):
     from benchmarks.subject import CountedCompilers, Subject
 
     compilers = CountedCompilers(tmp_path)
@@ -224,21 +224,21 @@ def test_a_child_times_a_load(way):
     assert result["seconds"] > 0
 
 
-def test_a_child_that_fails_says_why(tmp_path):
+def test_a_child_that_fails_reports_the_error(tmp_path):
     from benchmarks import child
 
     with pytest.raises(SystemExit, match="KeyError: 'unknown'"):
         child.run("unknown", tmp_path, "cpu")
 
 
-def test_samples_take_turns_and_keep_their_names():
+def test_samples_are_interleaved_and_keep_their_names():
     from benchmarks import timing
 
     order = []
     calls = {name: lambda i, name=name: order.append((name, i)) for name in ("a", "b")}
     samples = timing.interleaved(calls, 2, "cpu", batch=2)
     assert {name: len(times) for name, times in samples.items()} == {"a": 2, "b": 2}
-    # A call that does not count before each sample, in an order that varies.
+    # Each sample follows an untimed call; the order varies from round to round.
     turns = [order[i : i + 3] for i in range(0, len(order), 3)]
     assert all(turn == [(turn[0][0], i) for i in (0, 0, 1)] for turn in turns)
     rounds = {turns[i][0][0] for i in range(0, len(turns), 2)}
@@ -250,7 +250,7 @@ def test_a_sample_is_the_mean_of_all_its_calls(monkeypatch):
 
     class Result:
         def __del__(self):
-            took.append(100)  # no part of the time
+            took.append(100)  # must not be timed
 
     def call(i):
         calls.append(i)
@@ -264,7 +264,7 @@ def test_a_sample_is_the_mean_of_all_its_calls(monkeypatch):
     assert took[-1] == 100
 
 
-def test_quartiles():
+def test_quartiles_of_samples_are_right():
     from benchmarks import timing
 
     assert timing.quartiles([5.0, 1.0, 3.0, 2.0, 4.0]) == [2.0, 3.0, 4.0]
@@ -282,7 +282,7 @@ def test_quartiles():
         (999.6e-6, "1 ms"),
     ],
 )
-def test_durations_are_for_people(seconds, text):
+def test_durations_are_shown_with_a_unit(seconds, text):
     from benchmarks.report import duration
 
     assert duration(seconds) == text
@@ -295,7 +295,7 @@ def test_durations_are_for_people(seconds, text):
         ("hit --processes 0", "not a positive number: 0"),
     ],
 )
-def test_arguments_that_make_no_sense_are_refused(command, said):
+def test_invalid_arguments_are_refused(command, said):
     name, *arguments = command.split()
     command = [sys.executable, "-m", f"benchmarks.{name}", *arguments]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)

@@ -1,4 +1,4 @@
-"""docs/performance.md, the plots and the README's figures: what the results say, no more."""
+"""docs/performance.md, the plots and the README's figures agree with the results."""
 
 import json
 import shutil
@@ -15,14 +15,14 @@ from benchmarks.report import RESULTS
 ROOT = Path(__file__).parents[2]
 
 
-def test_what_is_committed_is_what_the_results_say():
+def test_committed_pages_agree_with_the_results():
     differing = [str(path.relative_to(ROOT)) for path in pages.update(ROOT, RESULTS, check=True)]
     assert not differing, "run: python -m benchmarks.pages"
 
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
-    """A project with one result, of a CPU, and its pages."""
+    """A project with one result, for a CPU, and the pages made from it."""
     folder = tmp_path_factory.mktemp("written")
     (folder / "docs").mkdir()
     (folder / "results").mkdir()
@@ -38,7 +38,7 @@ def project(written, tmp_path):
 
 
 def write_bandwidth(project, eager, ours=(1.0, 1.1, 0.9), quick=False, small=None):
-    """eager, small: PyTorch's samples at 2^24 and at 2^12 elements."""
+    """Writes a result; eager and small are PyTorch's samples at 2^24 and at 2^12 elements."""
     results = []
     for n, theirs in {24: eager, 12: small or eager}.items():
         samples = {"ours": list(ours), "eager": theirs, "copy": [1.0, 1.0, 1.0]}
@@ -61,7 +61,7 @@ def check(project):
     return {path.name for path in pages.update(project, project / "results", check=True)}
 
 
-def test_all_is_written_from_the_results_once(project):
+def test_pages_are_written_and_are_then_up_to_date(project):
     assert (project / "results" / "bandwidth-a-cpu.png").read_bytes().startswith(b"\x89PNG")
     assert "add2, float32, 2^24 | 1 s | 950 ms - 1.05 s (3) |" in text_of(project)
     figures = (project / "README.md").read_text()
@@ -75,7 +75,7 @@ def text_of(project):
     return (project / "docs" / "performance.md").read_text()
 
 
-def test_check_names_what_differs_from_the_results_and_writes_nothing(project):
+def test_check_names_outdated_files_and_writes_nothing(project):
     write_bandwidth(project, eager=[3.0, 3.1, 2.9])
     before = text_of(project)
     assert check(project) == {"performance.md", "README.md", "bandwidth-a-cpu.png"}
@@ -96,19 +96,19 @@ def test_a_readme_without_markers_is_refused(project):
         check(project)
 
 
-def test_a_quick_run_is_no_result(project):
+def test_a_quick_run_does_not_change_the_pages(project):
     write_bandwidth(project, eager=[9.0, 9.0, 9.0], quick=True)
     assert check(project) == set()
 
 
-def test_the_page_says_what_is_below_a_goal(project):
+def test_the_page_marks_results_below_a_goal(project):
     assert "below" not in text_of(project).partition("## a CPU")[2]
     write_bandwidth(project, eager=[0.8, 0.8, 0.8])
     pages.update(project, project / "results")
     assert text_of(project).count("below the goal, 0.95 x eager") == 2
 
 
-def test_the_page_says_at_every_size_what_is_below_pytorch(project):
+def test_the_page_marks_results_below_pytorch_at_every_size(project):
     assert "2^12" not in text_of(project)
     write_bandwidth(project, eager=[2.0, 2.1, 1.9], small=[0.8, 0.8, 0.8])
     pages.update(project, project / "results")
@@ -128,17 +128,17 @@ def test_the_page_says_at_every_size_what_is_below_pytorch(project):
         ([1.0, 1.08, 1.15], 1.0, "0.98 (same)", "below the goal, 1.00 x other, within the noise"),
     ],
 )
-def test_noise_is_called_noise(other, goal, text, verdict):
+def test_differences_within_the_noise_are_marked(other, goal, text, verdict):
     comparison = Comparison({"ours": [1.0, 1.1, 1.2], "other": other}, "other", goal)
     assert (str(comparison), comparison.verdict) == (text, verdict)
 
 
-def test_what_the_machine_does_in_a_round_is_no_difference():
+def test_ratios_are_taken_within_a_round():
     samples = {"ours": [1.0, 2.0, 3.0, 4.0, 5.0], "other": [1.1, 2.2, 3.3, 4.4, 5.5]}
     assert str(Comparison(samples, "other")) == "1.10"
 
 
-def test_few_samples_say_less():
+def test_one_contrary_round_is_noise_among_six_but_not_among_seven():
     ratios = [0.9, *[1.1] * 6]
     assert str(Comparison({"ours": [1.0] * 7, "other": ratios}, "other")) == "1.10"
     assert str(Comparison({"ours": [1.0] * 6, "other": ratios[:6]}, "other")) == "1.10 (same)"
@@ -153,9 +153,9 @@ def test_every_workload_of_the_results_has_a_goal():
 
 @pytest.mark.parametrize("path", sorted(RESULTS.glob("*.json")), ids=lambda path: path.stem)
 def test_medians_are_those_of_the_samples(path):
-    """All of it is rounded to five digits."""
+    """The results are rounded to five digits."""
     content = json.loads(path.read_text())
-    assert content["order"] == "random"  # as the page says of every result
+    assert content["order"] == "random"  # the page says so of every result
     for result in content["results"]:
         middles = {way: timing.median(seconds) for way, seconds in result["samples"].items()}
         for key in ("medians", "until_all"):

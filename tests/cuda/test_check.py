@@ -1,7 +1,7 @@
-"""python -m jit_loader check: the report that is made from a log of compute-sanitizer.
+"""`python -m jit_loader check` reports the faults in a log of compute-sanitizer.
 
-The logs in compute_sanitizer/ are of compute-sanitizer 2025.3.1 on an H200, each cut after its
-first records.
+The logs in compute_sanitizer/ were written by compute-sanitizer 2025.3.1 on an H200. Each is cut
+after its first records.
 """
 
 import os
@@ -19,7 +19,7 @@ from tests.ops.test_load_op import write_project as write_answer
 from tests.support.poke import LINE_OF_THE_FAULT, ROOT, write_project
 
 LOGS = Path(__file__).parent / "compute_sanitizer"
-# A compute-sanitizer that writes the file $LOG as its log.
+# A fake compute-sanitizer that copies the file $LOG to its log.
 FAKE = """\
 #!/bin/sh
 echo "$@" > "$(dirname "$0")/arguments"
@@ -51,7 +51,7 @@ def cache_of_the_logs(monkeypatch):
     monkeypatch.setattr("_jit_loader.cache.FORMAT", "v3")
 
 
-def test_a_wrong_access_is_a_line_a_kernel_a_thread_and_an_address():
+def test_an_invalid_access_is_reported_with_line_kernel_thread_and_address():
     assert report("write_past_the_end") == [
         "faults: faults.cu:5: error: Invalid __global__ write of size 4 bytes",
         "  in the kernel void kernels::write_past_the_end<float>(T1 *, long)",
@@ -75,7 +75,7 @@ def test_a_wrong_access_is_a_line_a_kernel_a_thread_and_an_address():
         ("refused_launch", "faults: error: Program hit cudaErrorInvalidValue", "  in the kernel n"),
     ],
 )
-def test_every_tools_first_fault(name, first, also):
+def test_the_first_fault_of_every_tool_is_reported(name, first, also):
     lines = report(name)
     assert lines[0].startswith(first)
     assert any(line.startswith(also) for line in lines[1:])
@@ -86,7 +86,7 @@ def test_calls_that_fail_after_a_kernels_fault_are_not_reported():
     assert [fault.message for fault in sanitizer.faults(log_of("device_assert"))] == ["Warp assert"]
 
 
-def test_source_lines_of_the_kernel_and_of_the_script(tmp_path):
+def test_source_lines_of_the_kernel_and_of_the_script_are_shown(tmp_path):
     (tmp_path / "faults.cu").write_text("\n" * 4 + "  to[i] = value;\n")
     (tmp_path / "go.py").write_text("\n" * 12 + "fault(0)\n")
     log = log_of("write_past_the_end").replace("/project/", f"{tmp_path}/")
@@ -96,7 +96,7 @@ def test_source_lines_of_the_kernel_and_of_the_script(tmp_path):
     assert lines[at + 1] == "  13 | fault(0)"
 
 
-def test_other_faults_are_counted_apart_from_the_same_one():
+def test_repeats_and_other_faults_are_counted_separately():
     both = log_of("write_past_the_end") + log_of("misaligned")
     assert sanitizer.report(sanitizer.faults(both), "/project").splitlines()[-2:] == [
         "  the same fault occurred here 2 more times",
@@ -128,20 +128,20 @@ def check(tmp_path, monkeypatch, capfd):
     return run
 
 
-def test_a_fault_ends_with_1_and_the_log(check, tmp_path):
+def test_a_fault_gives_exit_code_1_and_the_path_of_the_log(check, tmp_path):
     code, out, err, arguments = check("write_past_the_end")
     assert code == 1
-    assert out == "['--epochs', '1'] -lineinfo\n1\n", "only the output of the program"
+    assert out == "['--epochs', '1'] -lineinfo\n1\n", "stdout has only the output of the program"
     assert "error: Invalid __global__ write of size 4 bytes" in err
     (path,) = re.findall(r"full output of compute-sanitizer: (.+)", err)
     assert Path(path).read_text() == log_of("write_past_the_end")
     assert "--tool memcheck" in arguments
 
 
-def test_builds_under_check_have_line_numbers_and_leave_the_plain_build(
+def test_builds_under_check_have_line_numbers_and_the_plain_build_stays(
     check, tmp_path, monkeypatch
 ):
-    monkeypatch.delenv("CUDA_HOME")  # it has the fake compute-sanitizer and no nvcc
+    monkeypatch.delenv("CUDA_HOME")  # this fake toolkit has no nvcc
     if jit_loader.why_no_cuda():
         pytest.skip(jit_loader.why_no_cuda())
     monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
@@ -175,7 +175,7 @@ def test_a_program_that_was_not_checked_does_not_pass(check, tmp_path):
     assert "was not checked: it did not use a GPU" in err
 
 
-def test_a_sanitizer_that_fails_is_quoted():
+def test_the_error_of_a_failing_sanitizer_is_quoted():
     log = "========= COMPUTE-SANITIZER\n========= Error: Device not supported.\n"
     assert sanitizer.why_not_checked(log) == (
         "compute-sanitizer says: Error: Device not supported."
@@ -194,10 +194,10 @@ def without_a_toolkit(monkeypatch, folder):
     monkeypatch.delenv("PYTORCH_NVCC", raising=False)
     monkeypatch.delenv("CUDA_PATH", raising=False)
     if os.path.exists("/usr/local/cuda/bin/compute-sanitizer"):
-        pytest.skip("/usr/local/cuda has one, which is always found")
+        pytest.skip("compute-sanitizer in /usr/local/cuda is always found")
 
 
-def test_without_compute_sanitizer_the_error_says_what_to_install(tmp_path, monkeypatch, capfd):
+def test_without_compute_sanitizer_the_error_has_install_advice(tmp_path, monkeypatch, capfd):
     without_a_toolkit(monkeypatch, tmp_path)
     assert main(["check", __file__]) == 1
     err = capfd.readouterr().err
@@ -205,8 +205,8 @@ def test_without_compute_sanitizer_the_error_says_what_to_install(tmp_path, monk
     assert "install the CUDA Toolkit" in err
 
 
-def test_the_one_from_pip_is_refused(tmp_path, monkeypatch):
-    """It would end with exit code 0 without starting the program."""
+def test_compute_sanitizer_from_pip_is_refused(tmp_path, monkeypatch):
+    """That of pip exits with 0 without starting the program."""
     without_a_toolkit(monkeypatch, tmp_path)
     (tmp_path / "bin").mkdir()
     for name in ("compute-sanitizer", "libsanitizer-collection.so"):

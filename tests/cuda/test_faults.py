@@ -1,4 +1,4 @@
-"""Errors of kernels that fault, with and without JIT_LOADER_SYNC=1."""
+"""The errors of faulting kernels, with and without JIT_LOADER_SYNC=1."""
 
 import os
 import subprocess
@@ -15,7 +15,7 @@ from tests.support.poke import FAR, ROOT, write_project
 
 @pytest.fixture
 def not_blocking(monkeypatch):
-    # setenv first, so that what the code sets is undone after the test.
+    # setenv comes first, so that a value set by the code is removed after the test.
     monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "")
     monkeypatch.delenv("CUDA_LAUNCH_BLOCKING")
     faults.synchronize_launches.cache_clear()
@@ -33,14 +33,14 @@ def test_the_programs_excepthook_is_left_alone(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("value", "expected"), [("1", "1"), ("0", None), ("", None), (None, None)])
-def test_the_setting_makes_cuda_wait_for_every_kernel(tiny, not_blocking, value, expected):
+def test_jit_loader_sync_sets_cuda_launch_blocking(tiny, not_blocking, value, expected):
     if value is not None:
         not_blocking.setenv("JIT_LOADER_SYNC", value)
     tiny.load()
     assert os.environ.get("CUDA_LAUNCH_BLOCKING") == expected
 
 
-def test_a_setting_that_comes_too_late_is_reported_once(tiny, not_blocking, capsys):
+def test_jit_loader_sync_after_cuda_started_is_reported_once(tiny, not_blocking, capsys):
     not_blocking.setenv("JIT_LOADER_SYNC", "1")
     not_blocking.setenv("JIT_LOADER_QUIET", "0")
     not_blocking.setattr(torch.cuda, "is_initialized", lambda: True)
@@ -55,7 +55,7 @@ def test_a_setting_that_comes_too_late_is_reported_once(tiny, not_blocking, caps
 
 @pytest.fixture(scope="module")
 def run_poke(tmp_path_factory):
-    """Runs the project's script in another process; returns its stdout and stderr."""
+    """Runs the project's script, which must fail, in a process; returns its stdout and stderr."""
     folder = tmp_path_factory.mktemp("faults")
     project = write_project(folder / "project")
 
@@ -76,7 +76,7 @@ def run_poke(tmp_path_factory):
 
 
 @pytest.mark.gpu
-def test_synchronised_the_error_names_the_op_and_the_kernel(run_poke):
+def test_with_sync_the_error_names_the_op_and_the_kernel(run_poke):
     out, _ = run_poke(str(FAR), JIT_LOADER_SYNC="1")
     assert "returned" not in out
     assert out.startswith("poke(): a kernel has failed, found at the launch of void poke(")
@@ -86,7 +86,7 @@ def test_synchronised_the_error_names_the_op_and_the_kernel(run_poke):
 
 
 @pytest.mark.gpu
-def test_otherwise_the_error_names_the_setting(run_poke):
+def test_without_sync_the_error_names_the_setting(run_poke):
     out, err = run_poke(str(FAR), "call_again")
     assert out.startswith("returned\n")
     assert "poke(): a kernel has failed" in out

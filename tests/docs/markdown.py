@@ -1,4 +1,4 @@
-"""The pages as a reader of GitHub sees them: their headings, links and blocks of code."""
+"""Reads the headings, links and code blocks of a page as GitHub renders it."""
 
 import re
 from pathlib import Path
@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Block(NamedTuple):
-    """A fenced block: what stands behind the fence, its text, and the heading that it is under."""
+    """A fenced code block: its info string, its text and the heading above it."""
 
     language: str
     text: str
@@ -18,7 +18,7 @@ class Block(NamedTuple):
 
 
 class Page:
-    """name: its path from the project's root."""
+    """A Markdown file. name is its path relative to the project's root."""
 
     def __init__(self, name):
         self.path = ROOT / name
@@ -37,5 +37,5 @@ class Page:
 
     @property
     def anchors(self):
-        """What a link may name behind '#', as GitHub makes it of the headings."""
+        """The anchors that GitHub derives from the headings."""
         return [re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-") for text in self.headings]

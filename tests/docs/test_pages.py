@@ -1,4 +1,4 @@
-"""README.md and docs/: what they link to and name is there."""
+"""The links, files and commands in README.md and docs/ exist."""
 
 import os
 import re
@@ -56,7 +56,7 @@ def test_commands_that_are_named_exist(name):
     assert named <= COMMANDS
 
 
-def test_headings_that_are_alike_would_share_an_anchor():
+def test_headings_of_a_page_have_distinct_anchors():
     for name in PAGES:
         anchors = Page(name).anchors
         assert len(anchors) == len(set(anchors)), name

@@ -1,4 +1,4 @@
-"""docs/troubleshooting.md: each text that it shows is what is really said."""
+"""Each message in docs/troubleshooting.md is one that jit_loader prints."""
 
 import doctest
 import os
@@ -23,7 +23,7 @@ from tests.support.mounts import mount
 PAGE = Page("docs/troubleshooting.md")
 BLOCKS = [block for block in PAGE.blocks if block.language == "text"]
 CXX = os.environ.get("CXX", "c++")
-SHOWN = {}  # heading: the function that says what stands below it
+SHOWN = {}  # heading: the function that produces the messages below it
 
 
 def shown_under(heading):
@@ -34,7 +34,7 @@ def shown_under(heading):
     return decorate
 
 
-# The error's name and its text are as CUDA gives them.
+# The error's name and text are CUDA's.
 LAUNCH_ERROR = """\
 #include "bindings/shared/launch_error_message.h"
 int main() {
@@ -44,7 +44,7 @@ int main() {
   puts(bindings::launch_error_message("add2", error).c_str());
 }
 """
-# A module that calls a function which it does not define.
+# A module that calls an undefined function.
 CALLER = """\
 #include <Python.h>
 {declaration}
@@ -57,13 +57,13 @@ PyMODINIT_FUNC PyInit_add2(void) {{
 
 
 class Fault:
-    """What makes a load of the op add2 fail, and what it then says."""
+    """Makes a load of the op add2 fail and returns the message."""
 
     def __init__(self, tiny, monkeypatch, folder, capsys, request):
         self.tiny, self.monkeypatch, self.folder = tiny, monkeypatch, folder
         self._capsys, self.request = capsys, request
         self.source = str(tiny.write("kernels/add2_cpu.cpp", ""))
-        tiny.write("pyproject.toml", "")  # by which it is a project
+        tiny.write("pyproject.toml", "")  # marks the folder as a project
 
     def of_load(self, *sources, **options):
         return self.of(lambda: jit_loader.load("add2", [*sources, self.source], **options))
@@ -78,11 +78,11 @@ class Fault:
         return self.of_load(str(self.tiny.write("bindings/add2.cpp", text)), **options)
 
     def said(self):
-        """What has been printed for a person."""
+        """Returns the text printed on stderr."""
         return self._capsys.readouterr().err
 
     def program(self, name, output):
-        """The path of a program that prints this."""
+        """Writes a program that prints the output; returns its path."""
         path = self.folder / name
         path.write_text(f"#!/bin/sh\ncat <<'END'\n{output}\nEND\n")
         path.chmod(0o755)
@@ -95,12 +95,12 @@ def fault(tiny, monkeypatch, tmp_path, capsys, request):
     return Fault(tiny, monkeypatch, tmp_path, capsys, request)
 
 
-def test_every_text_has_its_proof():
+def test_every_message_of_the_page_is_tested():
     assert SHOWN.keys() == {block.heading for block in BLOCKS}
 
 
 @pytest.mark.parametrize("heading", SHOWN)
-def test_text_is_what_is_said(fault, heading):
+def test_message_on_the_page_is_the_printed_one(fault, heading):
     said = SHOWN[heading](fault)
     said = [said] if isinstance(said, str) else said
     texts = [block.text for block in BLOCKS if block.heading == heading]
@@ -108,11 +108,11 @@ def test_text_is_what_is_said(fault, heading):
         agrees = doctest.OutputChecker().check_output(
             expected, actual.rstrip() + "\n", doctest.ELLIPSIS
         )
-        assert agrees, f"the page shows\n{expected}\nand what is said is\n{actual}"
+        assert agrees, f"the page shows\n{expected}\nand the message is\n{actual}"
 
 
 def parts_of_source(path, *parts):
-    """Parts of a message that only a GPU provokes, joined by '...': each is in the source."""
+    """Returns the parts of a message that needs a GPU; checks that each is in the source."""
     text = re.sub(r'"\s*\n?\s*"', "", (ROOT / path).read_text())
     for part in parts:
         assert part in text
@@ -190,7 +190,7 @@ def _(fault):
 
 @shown_under("nvcc refuses the compiler")
 def _(fault):
-    # As a g++ of the future calls itself.
+    # Simulates a future g++.
     said = with_nvcc(fault, "-D__GNUC__=99")
     return re.sub(r"host_config\.h:\d+", "host_config.h:143", re.sub(r"than \d+", "than 15", said))
 
@@ -245,7 +245,7 @@ def _(fault):
 @shown_under("A library is not found when the op is loaded")
 def _(fault):
     source = fault.tiny.write("model.cpp", 'extern "C" void more() {}\n')
-    # No other test loads one of this name: the process would take that for it.
+    # No other test may use this name: the dynamic linker would reuse the loaded library.
     library = fault.folder / "libmodel.so"
     subprocess.run([CXX, "-shared", "-fPIC", source, "-o", library], check=True)
     flags = [f"-L{fault.folder}", "-lmodel"]
@@ -279,7 +279,7 @@ def _(fault):
     gone.mkdir()
     fault.monkeypatch.chdir(gone)
     gone.rmdir()
-    # As a line of a shell's or a notebook's own, which is in no file of a project.
+    # Like a line typed in a shell or a notebook, which is in no file of a project.
     return fault.of(lambda: exec("load_op('add2')", {"load_op": jit_loader.load_op}))
 
 
@@ -313,13 +313,13 @@ def _(fault):
     folder = fault.folder / "temporary"
     folder.mkdir()
     fault.monkeypatch.setenv("TMPDIR", str(folder))
-    # More than what the compiler writes at once.
+    # More data than the compiler buffers before it writes.
     text = "#define FOUR(x) x, x, x, x\n#define MANY(x) FOUR(FOUR(FOUR(FOUR(FOUR(x)))))\n"
     fault.tiny.write("kernels/add2_cpu.cpp", text + "int values[] = {MANY(1)};\n")
 
     def fill():
         mount("none", folder, "tmpfs", 0, "size=4k")
-        (folder / "all there is").write_bytes(bytes(4096))
+        (folder / "filler").write_bytes(bytes(4096))
         return fault.of_load()
 
     said = fault.request.getfixturevalue("with_mounts")(fill)
@@ -365,7 +365,7 @@ def _(fault):
 @shown_under("A kernel has failed")
 def _(fault):
     log = ROOT / "tests" / "cuda" / "compute_sanitizer" / "write_past_the_end.log"
-    fault.monkeypatch.setenv("JIT_LOADER_CACHE", "/cache")  # as where the log was written
+    fault.monkeypatch.setenv("JIT_LOADER_CACHE", "/cache")  # the cache in the log
     fault.monkeypatch.setattr("_jit_loader.cache.FORMAT", "v3")
     yield sanitizer.report(sanitizer.faults(log.read_text()), "/project")
 

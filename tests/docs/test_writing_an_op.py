@@ -1,4 +1,4 @@
-"""docs/writing-an-op.md: in an empty folder, every file is written and every command run."""
+"""Follows docs/writing-an-op.md in an empty folder: writes its files and runs its commands."""
 
 import doctest
 import re
@@ -12,12 +12,12 @@ from tests.docs.markdown import ROOT, Page
 from tests.support.formatting import assert_formatted
 
 PAGE = Page("docs/writing-an-op.md")
-FILE = re.compile(r"(?://|#) ([\w./]+\.(?:h|cu|cpp|py))\n")  # the first line of a block that is one
-# On a machine with nvcc and without a GPU, where something imports torch.utils.cpp_extension.
+FILE = re.compile(r"(?://|#) ([\w./]+\.(?:h|cu|cpp|py))\n")  # the first line of a file's block
+# PyTorch prints it on a machine with nvcc but no GPU, on import of torch.utils.cpp_extension.
 PYTORCHS_WARNING = re.compile(
     r"^W\d{4} .*cpp_extension.*No CUDA runtime is found.*\n", re.MULTILINE
 )
-SECONDS = re.compile(r"\d+(?:\.\d+)?(?= ?[mu]?s\b)")  # which differ from run to run
+SECONDS = re.compile(r"\d+(?:\.\d+)?(?= ?[mu]?s\b)")  # times differ from run to run
 
 
 @pytest.fixture(scope="module")
@@ -26,11 +26,11 @@ def folder(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_page_from_top_to_bottom(folder, python):
+def test_commands_print_the_output_that_the_page_shows(folder, python):
     said = None
     for language, text, heading in PAGE.blocks:
         if language == "console":
-            assert said is None or said.startswith("new: "), f"{heading}: {said} is not shown"
+            assert said is None or said.startswith("new: "), f"{heading}: the page lacks {said}"
             said = "".join(run(python, line, folder) for line in text.splitlines())
         elif language == "text":
             check_output(text, said)
@@ -40,7 +40,7 @@ def test_page_from_top_to_bottom(folder, python):
 
 
 def run(python, line, folder):
-    """What a command of the page prints, as it does where there is neither nvcc nor GPU."""
+    """Runs a command of the page without nvcc and GPU; returns its output."""
     program, *arguments = shlex.split(line)
     assert program == "python"
     without_cuda = {"CUDA_HOME": str(folder / "no-cuda"), "CUDA_VISIBLE_DEVICES": ""}
@@ -55,7 +55,7 @@ def write(folder, text):
 
 
 def check_output(expected, said):
-    """'...' stands for any text."""
+    """Compares an output with the page, in which '...' stands for any text."""
     expected, said = (SECONDS.sub("0", text) for text in (expected, said))
     # A very short compilation has no expected time.
     expected, said = (text.replace(", about 0 s", "") for text in (expected, said))

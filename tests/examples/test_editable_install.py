@@ -23,8 +23,8 @@ def test_examples_find_bindings_after_an_editable_install(tmp_path):
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
     venv.create(tmp_path / "venv")
     python = tmp_path / "venv" / "bin" / "python"
-    # Python ignores the .pth files in a folder on PYTHONPATH: of this environment the new one sees
-    # PyTorch, but not an editable install of this project.
+    # Python ignores .pth files in a folder on PYTHONPATH: the new environment sees the PyTorch of
+    # this one, but not an editable install of this project.
     environment = {**os.environ, "PYTHONPATH": sysconfig.get_path("purelib")}
     install = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps"]
     subprocess.run(

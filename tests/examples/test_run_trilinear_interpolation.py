@@ -11,7 +11,7 @@ def test_agrees_with_pytorch(call_example, capsys, dtype):
 
 
 @pytest.mark.parametrize("option", ["--n", "--features"])
-def test_takes_no_elements(call_example, capsys, option):
+def test_accepts_no_elements(call_example, capsys, option):
     sizes = ["--n", "3", "--features", "3", option, "0"]
     call_example("run_trilinear_interpolation", *sizes, "--repeat", "1")
     assert "agrees with PyTorch" in capsys.readouterr().out

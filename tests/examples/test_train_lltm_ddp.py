@@ -1,4 +1,4 @@
-"""Tests that jobs of several processes have the losses of one process with the same batches."""
+"""Jobs of several processes have the losses of one process with the same batches."""
 
 from pathlib import Path
 
@@ -90,7 +90,7 @@ def test_a_job_with_fewer_epochs_than_its_checkpoint_trains_nothing(python, tmp_
     assert torch.equal(losses_in(tmp_path), before)
 
 
-def test_without_torchrun_it_is_a_job_of_one(python, tmp_path):
+def test_without_torchrun_one_process_trains(python, tmp_path):
     picture = tmp_path / "loss.png"
     arguments = [*SMALL, "--epochs", "5", "--plot", picture]
     finished = python(SCRIPT, *arguments, check=True, **SETTINGS)
@@ -98,14 +98,14 @@ def test_without_torchrun_it_is_a_job_of_one(python, tmp_path):
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_batch_that_cannot_be_divided(import_example, monkeypatch):
+def test_a_batch_that_cannot_be_divided_is_refused(import_example, monkeypatch):
     example = import_example("train_lltm_ddp")
     monkeypatch.setattr(example, "meet", lambda: (None, 0, 3))
     with pytest.raises(SystemExit, match="a batch of 256 cannot be divided among 3 processes"):
         example.join(torch.device("cpu"))
 
 
-def test_more_processes_than_gpus(import_example, monkeypatch):
+def test_more_processes_than_gpus_is_refused(import_example, monkeypatch):
     monkeypatch.setenv("LOCAL_RANK", "1")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     with pytest.raises(SystemExit, match="process 1 of this node has no GPU: the node has 1"):

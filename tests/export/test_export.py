@@ -1,4 +1,4 @@
-"""export: a folder of builds, used by a copy of the project without a compiler."""
+"""`export` writes a folder of builds that a copy of the project loads without a compiler."""
 
 import json
 import os
@@ -35,7 +35,7 @@ WRAPPERS = {
 
 
 def write_project(folder):
-    """The wrapper of two passes a macro that two.cpp needs, and imports one."""
+    """Writes a project in which the wrapper of two imports one and passes a macro to two.cpp."""
     for name, wrapper in WRAPPERS.items():
         write(folder / "bindings" / f"{name}.py", wrapper)
     for name in ("one", "two", "other"):
@@ -52,27 +52,27 @@ def write(path, text):
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """(project, export, cache): 'alias', exported for the oldest processors."""
+    """Exports 'alias' for the oldest processors; returns (project, export, cache)."""
     folder = tmp_path_factory.mktemp("export")
     project, out, cache = write_project(folder / "project"), folder / "out", folder / "cache"
     arch = ["--arch", "x86-64-v2"] if toolchain.cpu_level() else []
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(project)
         patch.setenv("JIT_LOADER_CACHE", str(cache))
-        patch.setenv("CC", "gcc")  # a setting for compilers, which nodes do not have
+        patch.setenv("CC", "gcc")  # a compiler setting, which the nodes do not have
         assert main(["export", "alias", "--out", str(out), *arch]) == 0
     return project, out, cache
 
 
 @pytest.fixture
 def node(made, python, tmp_path):
-    """node(script): run with a copy of the project and of the export, and no compiler.
+    """node(script) runs it with copies of the project and of the export, without a compiler.
 
-    Its processor is the oldest.
+    The process takes its processor for the oldest.
     """
     project = shutil.copytree(made[0], tmp_path / "elsewhere")
     export = shutil.copytree(made[1], tmp_path / "export")
-    linker = tmp_path / "bin" / "ld"  # machines have one without a compiler
+    linker = tmp_path / "bin" / "ld"  # a machine without a compiler can have a linker
     write(linker, "#!/bin/sh\n")
     linker.chmod(0o755)
 
@@ -100,7 +100,9 @@ def test_ops_of_a_wrapper_are_loaded_without_a_compiler(node):
     for environment in ({}, {"CC": "gcc"}, {"JIT_LOADER_CACHE": "/proc/nothing"}):
         finished = node(USE, **environment)
         assert finished.stdout.startswith(f"42 {node.export}"), finished.stderr
-    assert list((node.cache / FORMAT / "memos").iterdir()), "the next look reads contents again"
+    assert list((node.cache / FORMAT / "memos").iterdir()), (
+        "without a memo, the next load reads all contents again"
+    )
 
 
 def test_other_users_can_read_the_files_and_sha256sum_checks_them(made):
@@ -112,7 +114,7 @@ def test_other_users_can_read_the_files_and_sha256sum_checks_them(made):
     subprocess.run(["sha256sum", "--check", "--quiet", "SHA256SUMS"], cwd=out, check=True)
 
 
-def test_description(made):
+def test_description_lists_the_builds(made):
     export = json.loads((made[1] / "export.json").read_text())
     assert {build["name"] for build in export["builds"]} == {"one", "two"}
     for build in export["builds"]:
@@ -120,7 +122,7 @@ def test_description(made):
 
 
 def test_export_for_another_processor_is_not_loaded_on_this_one(made, python):
-    """The build is in this machine's cache."""
+    """The exported build is in this machine's cache too."""
     script = (
         "import os, jit_loader, bindings.two\n"
         "with open(os.path.dirname(jit_loader.loaded('two').path) + '/manifest.json') as file:\n"
@@ -203,7 +205,7 @@ def pretend(monkeypatch, cpu, architectures):
         monkeypatch.setattr(f"_jit_loader.{module}.this_machine", lambda: there)
 
 
-def test_verify(node, capsys, monkeypatch):
+def test_verify_reports_damage_and_another_machine(node, capsys, monkeypatch):
     pretend(monkeypatch, "", [])
     assert main(["export", "--verify", str(node.export)]) == 0
     assert "complete" in capsys.readouterr().out
@@ -228,7 +230,7 @@ def test_verify(node, capsys, monkeypatch):
         (["8.6"], [["sm_80"], []], False),
     ],
 )
-def test_cpu_build_does_not_fit_a_gpu_machine_if_other_builds_have_gpu_code(
+def test_verify_requires_gpu_code_for_a_gpu_machine_if_any_build_has_it(
     gpus, builds, fits, monkeypatch
 ):
     pretend(monkeypatch, "", gpus)
@@ -239,7 +241,7 @@ def test_cpu_build_does_not_fit_a_gpu_machine_if_other_builds_have_gpu_code(
     assert verifying._are_for(targets, here) == fits
 
 
-def test_failure_leaves_nothing(tmp_path, monkeypatch, capsys):
+def test_failed_export_leaves_no_files(tmp_path, monkeypatch, capsys):
     project = write_project(tmp_path / "project")
     monkeypatch.chdir(project)
     monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
@@ -278,7 +280,7 @@ def test_modules_and_ops_that_are_exported_with_an_op(tmp_path):
 
 @pytest.fixture
 def arch(monkeypatch):
-    """arch("8.0", ...): Architectures on a machine that compiles CUDA code, of level v3, no GPU."""
+    """arch("8.0", ...) returns Architectures on a v3 machine with a CUDA compiler but no GPU."""
     monkeypatch.setattr(toolchain, "cpu_level", lambda *_: "v3")
     monkeypatch.setattr(toolchain, "why_no_cuda", lambda: None)
     pretend(monkeypatch, "AVX2", [])
@@ -296,7 +298,7 @@ def test_one_target_for_each_processor_with_each_gpu(arch):
     assert arch().targets(False) == [Target("v3", [])]
 
 
-def test_default_is_this_machine(arch, monkeypatch):
+def test_default_target_is_this_machine(arch, monkeypatch):
     with pytest.raises(ValueError, match="this machine has no GPU to export for"):
         arch().targets(True)
     pretend(monkeypatch, "", ["8.0", "9.0"])
@@ -308,7 +310,7 @@ def test_default_is_this_machine(arch, monkeypatch):
     assert arch("8.0").targets(True) == [Target("v3", ["8.0"])]
 
 
-def test_a_wheel_is_for_all_gpus_at_once(arch):
+def test_a_wheel_has_one_target_for_all_gpus(arch):
     assert arch("8.0;9.0+PTX").of_wheel(True) == ("v3", "8.0;9.0+PTX")
     assert arch("cpu", "x86-64-v2").of_wheel(True) == ("v2", "")
     with pytest.raises(ValueError, match="one level"):
@@ -324,7 +326,7 @@ def test_a_wheel_is_for_all_gpus_at_once(arch):
         ("x86-64-v4", "this processor .x86-64-v3. cannot run code"),
     ],
 )
-def test_architectures_that_are_refused(arch, value, message):
+def test_invalid_architectures_are_refused(arch, value, message):
     with pytest.raises(ValueError, match=message):
         arch(value).targets(True)
 
@@ -336,7 +338,7 @@ def test_gpu_without_cuda_is_refused(arch, monkeypatch):
     assert arch().targets(True) == [Target("v3", [])]
 
 
-def test_gpu_finds_its_own_build(tmp_path, monkeypatch, python):
+def test_each_gpu_loads_its_own_build(tmp_path, monkeypatch, python):
     if jit_loader.why_no_cuda():
         pytest.skip(jit_loader.why_no_cuda())
     project = write_project(tmp_path / "project")
@@ -350,7 +352,7 @@ def test_gpu_finds_its_own_build(tmp_path, monkeypatch, python):
     environment = {
         "PATH": "",
         "CUDA_HOME": "/nonexistent",
-        "JIT_LOADER_CACHE": "/proc/nothing",  # a memo is for the GPUs that this machine has
+        "JIT_LOADER_CACHE": "/proc/nothing",  # no memo, which would be for this machine's real GPUs
         "JIT_LOADER_READONLY_CACHES": out,
     }
     found = {}
@@ -375,7 +377,7 @@ def test_digest_of_a_large_library_in_the_cache_covers_all_of_it(tiny, monkeypat
     assert contents.read_digest(str(library.with_name("copy"))) != before
 
 
-def test_digest_of_a_large_object_file(tiny, monkeypatch, tmp_path):
+def test_digest_of_a_large_object_file_does_not_depend_on_its_path(tiny, monkeypatch, tmp_path):
     tiny.load()
     (built,) = (tmp_path / "cache").rglob("[!.]*/module.o")
     monkeypatch.setattr(contents, "WHOLE_FILE_LIMIT", 1000)

@@ -1,4 +1,4 @@
-"""export --wheel: its package needs no compiler, no project and no jit_loader."""
+"""`export --wheel` builds a package that needs no compiler, no project and no jit_loader."""
 
 import os
 import re
@@ -16,7 +16,7 @@ from _jit_loader.key import toolchain
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# Python's own operators on the tensors, so that no header of PyTorch has to be compiled.
+# Uses Python's operators on tensors, so that no PyTorch header has to be compiled.
 BINDING = """\
 #include <Python.h>
 #include "kernels/add.h"
@@ -43,7 +43,7 @@ def plus(a, b):
 def _(grad):
     return grad, grad
 '''
-# An op without a Python function, whose wrapper imports one that comes after it.
+# An op without a Python function, whose wrapper imports an op later in the alphabet.
 EARLY = """\
 #include <Python.h>
 static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "early", ONE == 1 ? "one" : "two", -1};
@@ -61,7 +61,7 @@ compiled = load_op("early", defines={"ONE": True})
     "bindings/plus.py": WRAPPER,
     "bindings/alias.py": "from .plus import plus as alias  # é\r\n",
     "bindings/broken.cpp": "int a = ;\n",
-    "kernels/plus.cu": "__global__ void kernel() {}\n",  # in the project, and not compiled here
+    "kernels/plus.cu": "__global__ void kernel() {}\n",  # not compiled by these tests
     "kernels/add.h": '#include "inner.h"\n',
     "kernels/inner.h": "\n",
     "kernels/unrelated.h": "\n",
@@ -81,7 +81,7 @@ def write_project(folder):
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory, _warm_python):
-    """A folder with the project, the wheel's own project (kept/) and the unpacked wheel (site/)."""
+    """A folder with project/, the project of the wheel (kept/) and the unpacked wheel (site/)."""
     folder = tmp_path_factory.mktemp("wheel")
     project = write_project(folder / "project")
     arch = ["--arch", "cpu", *["x86-64-v2"] * bool(toolchain.cpu_level())]
@@ -98,7 +98,7 @@ def made(tmp_path_factory, _warm_python):
 
 @pytest.fixture
 def use(made, python, tmp_path):
-    """use(script): run with the wheel installed, and without a compiler and jit_loader."""
+    """use(script) runs it with the wheel installed, without a compiler and jit_loader."""
 
     def run(script, **environment):
         environment = {"PATH": "", "PYTHONPATH": str(made / "site"), **environment}
@@ -107,7 +107,7 @@ def use(made, python, tmp_path):
     return run
 
 
-def test_ops_have_gradients(use):
+def test_ops_of_a_wheel_have_gradients(use):
     script = """
 import sys, torch
 from my_ops.alias import alias
@@ -123,7 +123,7 @@ assert "jit_loader" not in sys.modules
     assert finished.returncode == 0, finished.stderr
 
 
-def test_wheel_and_its_project_in_one_process(made, use):
+def test_wheel_and_its_project_work_in_one_process(made, use):
     script = """
 import torch
 from my_ops.plus import plus
@@ -140,7 +140,7 @@ assert torch.ops.my_ops.plus.default is not torch.ops.jit_loader.plus.default
     assert finished.returncode == 0, finished.stderr
 
 
-def test_variants(use):
+def test_only_variants_in_the_wheel_can_be_loaded(use):
     script = """
 import my_ops.early
 from my_ops.compiled import load_op
@@ -166,13 +166,13 @@ built_for.PYTORCH, built_for.PROCESSOR = torch.__version__, "x86-64-v9"
         (BUILT_FOR, "for processors of level x86-64-v9, and this one is x86-64-v"),
     ],
 )
-def test_import_with_another_pytorch_or_processor(use, before, message):
+def test_import_with_another_pytorch_or_processor_is_refused(use, before, message):
     finished = use(f"import torch\n{before}\nimport my_ops.plus")
     assert "ImportError: my_ops was compiled for " in finished.stderr
     assert message in finished.stderr
 
 
-def test_files_of_the_wheel_and_of_its_project(made):
+def test_wheel_and_its_project_have_only_the_needed_files(made):
     (wheel,) = (made / "out").iterdir()
     with zipfile.ZipFile(wheel) as archive:
         package_files = {path for path in archive.namelist() if path.startswith("my_ops/")}
@@ -222,7 +222,7 @@ def test_compile_error_names_the_file_and_leaves_no_wheel(tmp_path, python):
     assert [path.name for path in out.iterdir()] == ["my_ops.log"]
 
 
-def test_old_setuptools_is_named(tmp_path, monkeypatch):
+def test_error_names_a_setuptools_that_is_too_old(tmp_path, monkeypatch):
     monkeypatch.setattr("importlib.metadata.version", lambda name: "65.5.0")
     with pytest.raises(
         RuntimeError, match=r'and 65\.5\.0 is installed\. Run: pip install "setuptools>=77"'
@@ -230,18 +230,18 @@ def test_old_setuptools_is_named(tmp_path, monkeypatch):
         wheel.build_wheel("my_ops", {}, str(tmp_path), with_cuda=False)
 
 
-def test_variant_is_refused(tmp_path):
+def test_wheel_of_a_variant_is_refused(tmp_path):
     with pytest.raises(ValueError, match="a wheel has one build of an op"):
         package.package_files("my_ops", ["plus[A=1]"], str(tmp_path), "v3", "")
 
 
 @pytest.mark.parametrize("name", ["my-ops", "class", "torch", "bindings", "json", "My", ""])
-def test_names_that_no_package_can_have(name):
+def test_invalid_package_names_are_refused(name):
     with pytest.raises(ValueError, match="cannot name the package"):
         package.check_name(name)
 
 
-def test_flags_are_words_and_stay_in_their_order():
+def test_flags_are_split_into_words_in_order():
     flags = {
         "extra_cflags": ["-I /a", "-include", "'b c.h'"],
         "extra_cuda_cflags": [],
@@ -293,7 +293,7 @@ def test_every_wrapper_of_this_project_works_in_a_wheel():
             check_for_wheel(wrapper.read_text(), module)
 
 
-def test_project_is_not_overwritten(tmp_path, monkeypatch, capsys):
+def test_keep_project_does_not_overwrite_a_folder(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(write_project(tmp_path))
     options = ["--wheel", "my_ops", "--out", str(tmp_path / "out"), "--arch", "cpu"]
     assert main(["export", *options, "--keep-project", str(tmp_path)]) == 1

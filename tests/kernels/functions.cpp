@@ -1,4 +1,4 @@
-// The functions that kernels apply to each element, in loops behind C functions.
+// C functions that apply the kernels' functions of one element in a loop.
 #include <stdint.h>
 
 #include "kernels/lltm_math.h"
@@ -13,7 +13,7 @@ using namespace kernels;
     }                                                                   \
   }
 
-// One to a line: a test counts the lines whose loops are vectorised.
+// One per line: a test counts the lines whose loops are vectorised.
 LOOP(exp, float, exponential(x))
 LOOP(exp, double, exponential(x))
 LOOP(expm1, float, exponential_minus_one(x))

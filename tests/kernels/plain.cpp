@@ -1,4 +1,4 @@
-// The kernels behind C functions, so that Python's ctypes can call them without any framework.
+// C functions around the kernels, so that ctypes can call them without any framework.
 #include "kernels/add2.h"
 #include "kernels/shared/half.h"
 
@@ -24,7 +24,7 @@ void narrow_bfloat16(BFloat16* out, const float* in, int64_t n) {
 
 void add2_serial(float* c, const float* a, const float* b, int64_t n) { add2(Cpu{}, c, a, b, n); }
 
-// In three ranges, last one first.
+// Three ranges, the last one first.
 void add2_in_ranges(float* c, const float* a, const float* b, int64_t n) {
   const auto in_ranges = [](int64_t size, int64_t, Cpu::Range range, const void* context) {
     range(context, size / 2, size);

@@ -1,10 +1,10 @@
-// The reductions behind C functions, run in ranges that the caller chooses.
+// C functions around the reductions, run serially or in three ranges.
 #include "kernels/sum_single.h"
 #include "kernels/two_norm.h"
 
 using namespace kernels;
 
-// A thread count of 3: the last range first.
+// Three ranges, the last one first.
 static void in_three_ranges(int64_t n, int64_t, Cpu::Range range, const void* context) {
   range(context, n - n / 3, n);
   range(context, n / 3, n - n / 3);

@@ -1,4 +1,4 @@
-// The conversions of kernels/shared/simd.h, behind C functions; n is a multiple of 16.
+// C functions around the conversions of kernels/shared/simd.h; n is a multiple of 16.
 #include "kernels/shared/simd.h"
 
 #include <stdint.h>

@@ -1,4 +1,4 @@
-"""kernels/ is plain C++ and CUDA: it can be lifted into any code base as it is."""
+"""kernels/ is plain C++ and CUDA that can be copied into any code base unchanged."""
 
 import re
 import subprocess
@@ -12,7 +12,7 @@ FRAMEWORKS = ("torch/", "ATen/", "c10/", "caffe2/", "pybind11/", "Python.h", "bi
 
 
 @pytest.mark.parametrize("path", KERNELS, ids=lambda path: path.name)
-def test_no_framework_header(path):
+def test_file_includes_no_framework_header(path):
     includes = re.findall(r'^\s*#\s*include\s*[<"]([^>"]+)', path.read_text(), re.MULTILINE)
     assert not [name for name in includes if name.startswith(FRAMEWORKS)]
 
@@ -29,7 +29,7 @@ def test_header_stands_alone_in_cpp17_without_warnings(path, compiler):
 def test_every_floating_type_of_an_elementwise_op_is_vectorised(compiler):
     version = subprocess.run([*compiler, "--version"], capture_output=True, text=True, check=True)
     if "Free Software Foundation" not in version.stdout:
-        pytest.skip("asks g++ for its report")
+        pytest.skip("needs the vectorisation report of g++")
     report = subprocess.run(
         [*compiler, "-O3", "-fopt-info-vec", "-c", "kernels/add2_cpu.cpp", "-o", "/dev/null"],
         cwd=ROOT,

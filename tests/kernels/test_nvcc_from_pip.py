@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.mark.parametrize("path", sorted((ROOT / "kernels").glob("*.cu")), ids=lambda p: p.stem)
 @pytest.mark.slow
-def test_kernel_compiles(path, tmp_path):
+def test_kernel_compiles_with_nvcc_from_pip(path, tmp_path):
     found = glob.glob(os.path.join(toolchain.pip_cuda_folder(), "cu*/bin/nvcc"))
     if not found:
         pytest.skip("nvcc is not installed from pip")

@@ -1,4 +1,4 @@
-"""The CPU kernels called from C, as a code base without PyTorch would."""
+"""The CPU kernels work without PyTorch when they are called through C functions."""
 
 import ctypes
 import subprocess
@@ -65,13 +65,13 @@ def test_narrowing_rounds_to_nearest_even(plain, name):
 
 @pytest.mark.parametrize("n", [0, 1, 2, 7, 64, 1001])
 @pytest.mark.parametrize("how", ["serial", "in_ranges"])
-def test_add2_from_c(plain, how, n):
+def test_add2_called_from_c_is_right(plain, how, n):
     a, b = torch.randn(n), torch.randn(n)
     c = call(plain[f"add2_{how}"], torch.full((n,), float("nan")), a, b)
     np.testing.assert_array_equal(c.numpy(), a.numpy() + b.numpy())
 
 
-def test_add2_into_one_of_its_inputs(plain):
+def test_add2_can_write_to_one_of_its_inputs(plain):
     a, b = torch.randn(1001), torch.randn(1001)
     expected = a.numpy() + b.numpy()
     np.testing.assert_array_equal(call(plain.add2_serial, a, a, b).numpy(), expected)

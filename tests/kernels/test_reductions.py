@@ -1,4 +1,4 @@
-"""The reductions called from C: scratch memory of the caller, any split into ranges."""
+"""The reductions give the same result for any split into ranges."""
 
 import ctypes
 import subprocess
@@ -25,7 +25,7 @@ def library(compiler, tmp_path_factory):
 
 
 def call(library, name, *inputs):
-    """The result, with memory behind the result and the scratch that must stay as it is."""
+    """Returns the result; checks that nothing is written past the result or the scratch memory."""
     n = inputs[0].numel()
     values = library.scratch_values(ctypes.c_int64(n))
     result, scratch = torch.full((2,), GUARD), torch.full((values + 1,), GUARD)
@@ -37,7 +37,7 @@ def call(library, name, *inputs):
 
 
 @pytest.mark.parametrize("n", [0, 1, 63, 64, 65, 4096, 4097, 12_288, 12_289, 100_003])
-def test_the_same_bits_in_any_ranges(library, n):
+def test_any_split_into_ranges_gives_the_same_bits(library, n):
     a, b = torch.randn(2, n)
     total = call(library, "sum_in_ranges", a)
     assert total == call(library, "sum_serial", a)

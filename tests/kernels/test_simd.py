@@ -1,4 +1,4 @@
-"""16-bit elements that are read and written by vectors are what they are one by one."""
+"""Vector loads and stores of 16-bit elements give the same values as scalar ones."""
 
 import ctypes
 import subprocess
@@ -20,7 +20,7 @@ def library(request, compiler, tmp_path_factory):
 
 
 def call(library, function, x):
-    """The bits of what the function writes."""
+    """Returns the bits that the function writes."""
     out = np.empty(x.size, np.uint16)
     pointers = (ctypes.c_void_p(array.ctypes.data) for array in (out, x))
     getattr(library, function)(*pointers, ctypes.c_int64(x.size))
@@ -34,23 +34,23 @@ def values(kind, bits):
 
 
 def floats():
-    """Of every sign, exponent and leading mantissa, and those beside what lies midway."""
+    """Floats of every sign, exponent and leading mantissa, also at and near rounding midpoints."""
     leading = np.arange(1 << 16, dtype=np.uint32) << 16
     trailing = (0, 1, 0x0FFF, 0x1000, 0x1001, 0x7FFF, 0x8000, 0x8001, 0xFFFF)
     return np.concatenate([leading + np.uint32(bits) for bits in trailing]).view(np.float32)
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_every_value_comes_back(library, kind):
+def test_every_value_survives_a_load_and_a_store(library, kind):
     bits = np.arange(1 << 16, dtype=np.uint16)
     result = call(library, f"through_{kind}", bits)
     np.testing.assert_array_equal(values(kind, result), values(kind, bits))
     zeros = bits[values(kind, bits) == 0]
-    assert result[zeros].tolist() == zeros.tolist(), "their signs"
+    assert result[zeros].tolist() == zeros.tolist(), "the signs of zeros differ"
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_floats_are_rounded_as_one_by_one(library, kind):
+def test_vector_and_scalar_conversions_round_alike(library, kind):
     x = floats()
     by_vectors, one_by_one = (call(library, f"{way}_{kind}", x) for way in ("vectors", "elements"))
     np.testing.assert_array_equal(values(kind, by_vectors), values(kind, one_by_one))

@@ -1,7 +1,7 @@
-"""Every row of a build's key: a change of that row alone is another build; changing it back, a hit.
+"""A change to any one part of a build's key causes another build, and undoing it is a hit.
 
-Each row is tested with an active memo, whose stats must show the change, and without a memo, as in
-a copy of the cache, where contents are compared.
+Each part is tested with a memo, which must notice the change by its stats, and without a memo, as
+in a copy of the cache, which compares contents.
 """
 
 import os
@@ -51,7 +51,7 @@ class Library:
         return path, jit_loader.loaded("small").compiled
 
     def settled(self):
-        """Returns the same, with a memo in which all stats are settled."""
+        """Returns the same as load(), once the memo trusts all its stats."""
         first = self.load()
         time.sleep(0.05)
         assert self.load() == (first[0], False)
@@ -70,12 +70,12 @@ class Library:
         assert self.load() == (first, False), "going back is a hit"
         change()
         self.forget()
-        assert self.load() == (second, False), "by content"
+        assert self.load() == (second, False), "a hit by content"
         undo()
         self.forget()
-        assert self.load() == (first, False), "by content"
+        assert self.load() == (first, False), "a hit by content"
 
-    def assert_matters_not(self, change):
+    def assert_does_not_matter(self, change):
         first, _ = self.settled()
         change()
         assert self.load() == (first, False)
@@ -93,7 +93,7 @@ def small(tmp_path, monkeypatch):
 
 
 class Changed:
-    """Returns the stat of another inode."""
+    """The stat of a file, with another inode number."""
 
     def __init__(self, status):
         self._status = status
@@ -104,7 +104,7 @@ class Changed:
 
 @pytest.fixture
 def look_changed(monkeypatch):
-    """Makes files look changed that a test must not change: (change, undo) for a pattern."""
+    """look_changed(pattern) returns (change, undo), which fake a change to installed files."""
     pattern = []
     real_stat, real_digest = os.stat, contents.read_digest
 
@@ -141,11 +141,11 @@ def put_on_path(monkeypatch, folder):
 
 
 @pytest.mark.parametrize("kind", ["own", "system", "included by a flag"])
-def test_header(small, monkeypatch, kind):
+def test_header_is_part_of_the_key(small, monkeypatch, kind):
     header = small.write("include/of_the_system.h", "// one\n")
     if kind == "own":
         header = small.header
-    elif kind == "system":  # -MMD leaves it out of depfiles
+    elif kind == "system":  # -MMD leaves system headers out of depfiles
         monkeypatch.setenv("CPLUS_INCLUDE_PATH", str(header.parent))
         small.source.write_text("#include <of_the_system.h>\n")
     else:
@@ -159,17 +159,19 @@ def test_header(small, monkeypatch, kind):
     [
         pytest.param("torch/headeronly/macros/Export.h$", id="a header"),
         pytest.param("lib/libc10.so$", id="a library"),
-        pytest.param("utils/cpp_extension.py$", id="what chooses the flags"),
+        pytest.param("utils/cpp_extension.py$", id="the module that chooses the flags"),
     ],
 )
-def test_file_of_pytorch(small, look_changed, file):
+def test_file_of_pytorch_is_part_of_the_key(small, look_changed, file):
     small.source.write_text("#include <torch/headeronly/macros/Export.h>\n")
     small.assert_matters(*look_changed(file))
 
 
 @pytest.mark.parametrize("name", ["cc1plus", "as", "ld", "g++"])
-def test_program_behind_a_wrapper(small, look_changed, tmp_path, monkeypatch, name):
-    """update-alternatives replaces g++, and the wrapper, c++, is unchanged."""
+def test_program_behind_a_wrapper_is_part_of_the_key(
+    small, look_changed, tmp_path, monkeypatch, name
+):
+    """update-alternatives replaces g++ and leaves the wrapper, c++, unchanged."""
     put_on_path(monkeypatch, tmp_path / "bin")
     program(tmp_path / "bin" / "c++", 'exec g++ "$@"')
     path = subprocess.check_output(["g++", f"-print-prog-name={name}"], text=True).strip()
@@ -178,7 +180,7 @@ def test_program_behind_a_wrapper(small, look_changed, tmp_path, monkeypatch, na
 
 @pytest.mark.parametrize("name", ["c++", "as", "ld"])
 @pytest.mark.parametrize("how", ["changes", "comes first on PATH"])
-def test_program_of_path(small, tmp_path, monkeypatch, name, how):
+def test_program_on_path_is_part_of_the_key(small, tmp_path, monkeypatch, name, how):
     put_on_path(monkeypatch, tmp_path / "bin")
     path = tmp_path / "bin" / name
     text = f'exec {shutil.which(name)} "$@"'
@@ -189,11 +191,11 @@ def test_program_of_path(small, tmp_path, monkeypatch, name, how):
         small.assert_matters(lambda: program(path, text), path.unlink)
 
 
-def test_another_path_to_the_same_compiler(small, tmp_path, monkeypatch):
-    small.assert_matters_not(lambda: put_on_path(monkeypatch, tmp_path / "empty"))
+def test_another_path_to_the_same_compiler_is_a_hit(small, tmp_path, monkeypatch):
+    small.assert_does_not_matter(lambda: put_on_path(monkeypatch, tmp_path / "empty"))
 
 
-def test_linker_that_a_flag_names(small, look_changed):
+def test_linker_that_a_flag_names_is_part_of_the_key(small, look_changed):
     if not shutil.which("ld.gold"):
         pytest.skip("there is no ld.gold")
     small.options = {"extra_ldflags": ["-fuse-ld=gold"]}
@@ -207,14 +209,14 @@ def library(path):
     subprocess.run(["g++", "-shared", "-fPIC", source, "-o", path], check=True)
 
 
-def test_library_in_a_named_folder_in_place_of_the_systems(small, tmp_path):
+def test_library_that_shadows_one_of_the_system_is_part_of_the_key(small, tmp_path):
     path = tmp_path / "libraries" / "libdl.so"
     path.parent.mkdir()
     small.options = {"extra_ldflags": [f"-L{path.parent}", "-ldl"]}
     small.assert_matters(lambda: library(path), path.unlink)
 
 
-def test_library_in_library_path_in_place_of_another(small, tmp_path, monkeypatch):
+def test_library_that_shadows_one_in_library_path_is_part_of_the_key(small, tmp_path, monkeypatch):
     library(tmp_path / "second" / "libmore.so")
     path = tmp_path / "first" / "libmore.so"
     path.parent.mkdir()
@@ -236,14 +238,14 @@ def test_library_in_library_path_in_place_of_another(small, tmp_path, monkeypatc
     ],
     ids=str,
 )
-def test_argument(small, name, one, other):
+def test_argument_is_part_of_the_key(small, name, one, other):
     small.options = {name: one}
     small.assert_matters(
         lambda: small.options.update({name: other}), lambda: small.options.update({name: one})
     )
 
 
-def test_another_source(small):
+def test_sources_are_part_of_the_key(small):
     first, more = small.source, small.write("more.cpp", "")
 
     def take(*sources):
@@ -252,7 +254,7 @@ def test_another_source(small):
     small.assert_matters(lambda: take(first, more), lambda: take(first))
 
 
-def test_form(small):
+def test_kind_of_build_is_part_of_the_key(small):
     source = small.write("main.cpp", "int main() {}\n")
     paths = {
         jit_loader.load("small", source, is_python_module=False, is_standalone=standalone)
@@ -266,25 +268,25 @@ def test_form(small):
     [{"verbose": True}, {"keep_intermediates": False}, {"extra_cflags": []}, {"with_cuda": False}],
     ids=str,
 )
-def test_argument_that_changes_nothing(small, options):
-    small.assert_matters_not(lambda: small.options.update(options))
+def test_argument_without_effect_is_not_part_of_the_key(small, options):
+    small.assert_does_not_matter(lambda: small.options.update(options))
 
 
 VALUES = {"CXX": "c++ -DOTHER", "SOURCE_DATE_EPOCH": "1000", "GCC_EXEC_PREFIX": None}
 
 
 @pytest.mark.parametrize("name", [*PATH_LISTS, *SETTINGS])
-def test_environment_variable(small, tmp_path, monkeypatch, name):
+def test_environment_variable_is_part_of_the_key(small, tmp_path, monkeypatch, name):
     value = VALUES.get(name, str(tmp_path / "other"))
-    if value is None:  # it ends with a slash, and the compiler has its programs there
+    if value is None:  # the folder of the compiler's programs, with a slash at the end
         cc1plus = subprocess.check_output(["g++", "-print-prog-name=cc1plus"], text=True).strip()
         value = cc1plus.split("x86_64")[0]
     small.assert_matters(lambda: monkeypatch.setenv(name, value), lambda: monkeypatch.delenv(name))
 
 
 @pytest.mark.parametrize("name", ["SOME_VARIABLE", "LANG", "MAX_JOBS", "TORCH_CUDA_ARCH_LIST"])
-def test_environment_variable_that_changes_nothing(small, monkeypatch, name):
-    small.assert_matters_not(lambda: monkeypatch.setenv(name, "7"))
+def test_environment_variable_without_effect_is_not_part_of_the_key(small, monkeypatch, name):
+    small.assert_does_not_matter(lambda: monkeypatch.setenv(name, "7"))
 
 
 # PyTorch, Python and the machine
@@ -298,7 +300,7 @@ ROWS = {
 
 
 @pytest.mark.parametrize("row", ROWS)
-def test_pytorch(small, monkeypatch, row):
+def test_pytorch_is_part_of_the_key(small, monkeypatch, row):
     holder, name, value = ROWS[row]
     before = getattr(holder, name)
     small.assert_matters(
@@ -307,7 +309,7 @@ def test_pytorch(small, monkeypatch, row):
     )
 
 
-def test_python(small, monkeypatch):
+def test_python_is_part_of_the_key(small, monkeypatch):
     def put(suffix):
         monkeypatch.setattr("_jit_loader.key.question.EXTENSION_SUFFIXES", [suffix])
         monkeypatch.setattr("_jit_loader.key.request.EXTENSION_SUFFIXES", [suffix])
@@ -315,7 +317,7 @@ def test_python(small, monkeypatch):
     small.assert_matters(lambda: put(".cpython-399.so"), lambda: put(EXTENSION_SUFFIXES[0]))
 
 
-def test_processor_of_code_for_this_very_machine(small, monkeypatch):
+def test_processor_is_part_of_the_key_with_march_native(small, monkeypatch):
     """Another machine that shares the cache could not run the code."""
     before = machine.processor, question.boot
 
@@ -326,18 +328,18 @@ def test_processor_of_code_for_this_very_machine(small, monkeypatch):
     def elsewhere():
         move(lambda: ["another"], lambda: "another")
 
-    small.assert_matters_not(elsewhere)
+    small.assert_does_not_matter(elsewhere)
     move(*before)
     small.options = {"extra_cflags": ["-march=native"]}
     small.assert_matters(elsewhere, lambda: move(*before))
 
 
-# CUDA: requests and searches, which need no nvcc
+# CUDA: keys and searches, which need no nvcc
 
 
 @pytest.fixture
 def cuda(small, tmp_path, monkeypatch):
-    """small with a CUDA source and a fake toolkit."""
+    """Returns small with a CUDA source and a fake toolkit."""
     small.source = small.write("small.cu", "")
     for name in ("CUDA_HOME", "CUDA_PATH", *CUDA_SETTINGS):
         monkeypatch.delenv(name, raising=False)
@@ -353,7 +355,7 @@ def keys_of(extension):
 
 
 @pytest.mark.parametrize("name", CUDA_SETTINGS)
-def test_cuda_setting(cuda, monkeypatch, name):
+def test_cuda_setting_is_part_of_the_key(cuda, monkeypatch, name):
     before = keys_of(cuda)
     monkeypatch.setenv(name, "9.0")
     assert all(now != then for now, then in zip(keys_of(cuda), before))
@@ -361,13 +363,13 @@ def test_cuda_setting(cuda, monkeypatch, name):
     assert keys_of(cuda) == before
 
 
-def test_nvcc_flags(cuda):
+def test_nvcc_flags_are_part_of_the_key(cuda):
     before = keys_of(cuda)
     cuda.options = {"extra_cuda_cflags": ["-O1"]}
     assert all(now != then for now, then in zip(keys_of(cuda), before))
 
 
-def test_nvcc_flags_of_pytorch_that_a_program_changes(cuda, monkeypatch):
+def test_nvcc_flags_that_a_program_changes_in_pytorch_are_part_of_the_key(cuda, monkeypatch):
     from torch.utils import cpp_extension
 
     before = keys_of(cuda)
@@ -376,14 +378,14 @@ def test_nvcc_flags_of_pytorch_that_a_program_changes(cuda, monkeypatch):
     assert all(now != then for now, then in zip(keys_of(cuda), before))
 
 
-def test_nvcc_flags_of_pytorch_before_it_is_imported(cuda):
+def test_nvcc_flags_are_pytorchs_before_it_is_imported(cuda):
     """A process that has not imported torch.utils.cpp_extension requests the same build."""
     from torch.utils import cpp_extension
 
     assert cpp_extension.COMMON_NVCC_FLAGS == COMMON_NVCC_FLAGS
 
 
-def test_gpus_of_the_machine(cuda, monkeypatch):
+def test_gpus_are_part_of_the_key_unless_architectures_are_named(cuda, monkeypatch):
     def plug(names, architectures):
         monkeypatch.setattr(question, "gpus", lambda: names)
         there = machine.Machine("AVX2", architectures)
@@ -399,7 +401,7 @@ def test_gpus_of_the_machine(cuda, monkeypatch):
     assert keys_of(cuda) == named, "if the user names architectures, the GPUs do not matter"
 
 
-def test_toolkit_that_is_named(cuda, tmp_path, monkeypatch):
+def test_cuda_home_is_part_of_the_key(cuda, tmp_path, monkeypatch):
     before, programs = keys_of(cuda)[0], toolchain.programs(with_cuda=True)
     program(tmp_path / "another" / "bin" / "nvcc", "")
     monkeypatch.setenv("CUDA_HOME", str(tmp_path / "another"))
@@ -408,22 +410,22 @@ def test_toolkit_that_is_named(cuda, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["nvcc", "gcc"])
-def test_program_of_cuda_that_comes_first_on_path(cuda, tmp_path, monkeypatch, name):
+def test_cuda_program_that_comes_first_on_path_is_used(cuda, tmp_path, monkeypatch, name):
     monkeypatch.delenv("CUDA_HOME")
     put_on_path(monkeypatch, tmp_path / "bin")
     before = looked_at()
     role = {"nvcc": "nvcc", "gcc": "host"}[name]
     path = program(tmp_path / "bin" / name, "")
     assert toolchain.programs(with_cuda=True)[role] == str(path)
-    assert before[str(path)] is None, "the memo notices it"
+    assert before[str(path)] is None, "the memo records that it is absent"
 
 
-def test_nvcc_that_pip_adds_to_a_folder_of_libraries(cuda, tmp_path, monkeypatch):
-    """nvidia/cu13 exists with the libraries that PyTorch needs; nvcc is another package."""
+def test_nvcc_that_pip_installs_later_is_noticed(cuda, tmp_path, monkeypatch):
+    """nvidia/cu13 exists already: it has PyTorch's libraries, and nvcc is another package."""
     monkeypatch.delenv("CUDA_HOME")
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
     monkeypatch.setattr(toolchain, "packages_folder", lambda: str(tmp_path / "packages"))
-    real = toolchain._is_executable  # except for a toolkit in /usr/local/cuda
+    real = toolchain._is_executable  # ignores a toolkit in /usr/local/cuda
     here = str(tmp_path)
     monkeypatch.setattr(toolchain, "_is_executable", lambda p: p.startswith(here) and real(p))
     (tmp_path / "packages" / "nvidia" / "cu99" / "bin").mkdir(parents=True)
@@ -436,8 +438,8 @@ def looked_at():
     return {path: stamp(path) for path in toolchain.looked_at(with_cuda=True)}
 
 
-def test_processors_level(tmp_path, monkeypatch):
-    """The flags of an op depend on the CPU, and so does its question."""
+def test_level_of_the_processor_is_part_of_the_key(tmp_path, monkeypatch):
+    """An op's flags depend on the CPU, and so does the key of its memo."""
     before = memo_paths("load_op", []), toolchain.cpu_flags()
     for capability, level in (("AVX2", "v3"), ("AVX512", "v4"), ("DEFAULT", "v2")):
         there = machine.Machine(capability, [])
@@ -451,7 +453,9 @@ def test_processors_level(tmp_path, monkeypatch):
 
 @pytest.mark.skipif(toolchain.why_no_cuda() is not None, reason="no CUDA code can be compiled")
 @pytest.mark.parametrize("file", ["/cuda_runtime.h$", "/cicc$", "/ptxas$", "/libdevice.10.bc$"])
-def test_file_of_the_cuda_toolkit(small, look_changed, tmp_path, monkeypatch, file):
+def test_file_of_the_cuda_toolkit_is_part_of_the_key(
+    small, look_changed, tmp_path, monkeypatch, file
+):
     """ccache calls nvcc, as PyTorch's documentation suggests."""
     ccache = program(tmp_path / "bin" / "ccache", 'exec "$@"')
     monkeypatch.setenv("PYTORCH_NVCC", f"{ccache} {toolchain.nvcc_path()}")

@@ -1,4 +1,4 @@
-"""A hit only looks: nothing is run, locked, written or imported for it."""
+"""A hit runs no program, takes no lock, writes nothing and imports no slow module."""
 
 import ctypes
 import errno
@@ -28,13 +28,13 @@ print(*sorted(set(sys.modules) - before))
 def run_hit(tiny, python):
     """Loads the extension in a new process; returns the names of the modules it imported.
 
-    first: what that process does before.
+    The process executes the text first before the load.
     """
 
     def run(first="", **environment):
         script = first + HIT.format(sources=tiny.sources)
         finished = python("-c", script, check=True, JIT_LOADER_QUIET="0", **environment)
-        assert finished.stderr == "", "a hit says nothing"
+        assert finished.stderr == "", "a hit prints nothing"
         return finished.stdout.split()
 
     return run
@@ -61,8 +61,8 @@ def test_hit_in_a_new_process_imports_nothing_heavy(tiny, run_hit):
     }
 
 
-def test_function_that_a_library_lacks_later_is_an_import_error(tiny, in_process):
-    """As with PyTorch's load, which binds them all; to be called, it would end the process."""
+def test_function_missing_from_a_replaced_library_is_an_import_error(tiny, in_process):
+    """PyTorch's load binds all functions too. Calling an unbound one would end the process."""
     libraries = []
     for function in ("given", "another"):
         source = tiny.write(f"{function}.cpp", f'extern "C" long {function}(void) {{ return 5; }}')
@@ -76,7 +76,7 @@ def test_function_that_a_library_lacks_later_is_an_import_error(tiny, in_process
     )
 
     def load_with(library):
-        ctypes.CDLL(str(library))  # in place of an LD_LIBRARY_PATH, which would want a new process
+        ctypes.CDLL(str(library))  # replaces LD_LIBRARY_PATH, which would need a new process
         return tiny.value(extra_ldflags=[f"-L{libraries[0].parent}", "-lgiven"])
 
     assert in_process(lambda: load_with(libraries[0])) == 6
@@ -93,14 +93,14 @@ def test_hit_runs_no_program(tiny, monkeypatch):
     tiny.load()
 
 
-def test_hit_without_any_compiler_or_ninja(tiny, run_hit, tmp_path):
+def test_hit_needs_no_compiler_and_no_ninja(tiny, run_hit, tmp_path):
     tiny.load()
     empty = tmp_path / "empty"
     empty.mkdir()
     run_hit(PATH=str(empty))
 
 
-def test_hit_in_a_cache_that_cannot_be_written(tiny, tmp_path, monkeypatch):
+def test_hit_needs_no_write_access_to_the_cache(tiny, tmp_path, monkeypatch):
     tiny.load()
     tiny.compiled()
     before = _snapshot(tmp_path / "cache")
@@ -108,7 +108,7 @@ def test_hit_in_a_cache_that_cannot_be_written(tiny, tmp_path, monkeypatch):
     def read_only(path, data):
         raise OSError(errno.EROFS, "Read-only file system", path)
 
-    # Modes do not keep root, as whom tests may run, from writing.
+    # File modes do not stop root, as which the tests may run.
     monkeypatch.setattr("_jit_loader.cache.store.write_whole", read_only)
     assert tiny.value() == 101
     assert tiny.compiled() == []
@@ -118,7 +118,7 @@ def test_hit_in_a_cache_that_cannot_be_written(tiny, tmp_path, monkeypatch):
 ANOTHER_USER = """
 import importlib, os, pkgutil, sys
 import torch, jit_loader, _jit_loader
-# Before the change of user, who may not be able to read the modules.
+# Imported before the change of user, because the other user may not be able to read them.
 for module in pkgutil.walk_packages(_jit_loader.__path__, "_jit_loader."):
     if module.name.split(".")[1] in ("build", "cache", "key", "loaded", "report", "system"):
         importlib.import_module(module.name)
@@ -128,14 +128,14 @@ os.seteuid(65534)
 """
 
 
-def test_hit_of_another_user(tiny, run_hit, tmp_path):
-    """Who shares the cache, may not write to it and has none of his own."""
+def test_hit_works_for_another_user(tiny, run_hit, tmp_path):
+    """The user can read the shared cache, cannot write to it and has no other cache."""
     if os.geteuid() != 0:
         pytest.skip("only root can be another user")
     tiny.load()
     (tmp_path / "cache" / FORMAT).chmod(0o755)
     closed = [f for f in (tmp_path, *tmp_path.parents) if not f.stat().st_mode & 0o001]
-    for folder in closed:  # pytest's own
+    for folder in closed:  # folders of pytest
         folder.chmod(folder.stat().st_mode | 0o001)
     environment = {
         "HOME": "/nonexistent",
@@ -152,8 +152,8 @@ def test_hit_of_another_user(tiny, run_hit, tmp_path):
 
 
 @pytest.mark.parametrize("what", ["absent", "unreadable"])
-def test_hit_where_a_system_header_is_not_to_be_read(tiny, tmp_path, monkeypatch, what):
-    """A build works without the headers that it was made of, unless they are the user's own."""
+def test_hit_needs_no_system_header(tiny, tmp_path, monkeypatch, what):
+    """A cached build works without the headers it was made from, except the user's own."""
     is_own = _is_below(tiny.folder)
     monkeypatch.setattr("_jit_loader.build.inputs.records.ownership", lambda *_: is_own)
     header = tmp_path / "system" / "of_the_system.h"
@@ -180,8 +180,8 @@ def _is_below(folder):
     return lambda path: path.startswith(str(folder))
 
 
-def test_hit_in_a_copy_of_the_cache(tiny, tmp_path, monkeypatch):
-    """It is the copy that is used: the first cache may be gone tomorrow, or be another's."""
+def test_hit_in_a_copied_cache_uses_the_copy(tiny, tmp_path, monkeypatch):
+    """The original may be deleted later or belong to somebody else."""
     tiny.settle()
     tiny.compiled()
     shutil.copytree(tmp_path / "cache", tmp_path / "copy")
@@ -192,8 +192,8 @@ def test_hit_in_a_copy_of_the_cache(tiny, tmp_path, monkeypatch):
     assert tiny.compiled() == []
 
 
-def test_hit_in_a_shared_cache_that_is_named_no_more(tiny, tmp_path, monkeypatch):
-    """Others can write there, and nobody says any longer that it is to be trusted."""
+def test_shared_cache_that_is_no_longer_named_is_not_used(tiny, tmp_path, monkeypatch):
+    """Others can write to the shared cache, and the user no longer declares it trusted."""
     tiny.settle()
     tiny.compiled()
     monkeypatch.setenv("JIT_LOADER_READONLY_CACHES", str(tmp_path / "cache"))
@@ -214,7 +214,7 @@ def test_hit_takes_no_lock_and_writes_nothing(tiny, run_hit, tmp_path, monkeypat
     assert _snapshot(tmp_path) == before
 
 
-def test_memo_that_is_damaged_is_no_harm(tiny, tmp_path):
+def test_damaged_memo_is_ignored(tiny, tmp_path):
     tiny.settle()
     tiny.compiled()
     memos = list((tmp_path / "cache").rglob("memos/*"))
@@ -239,7 +239,7 @@ PyMODINIT_FUNC PyInit_outer(void) {
 """
 
 
-def test_module_that_loads_another_when_it_is_opened(tiny, python):
+def test_module_can_load_another_in_its_init_function(tiny, python):
     outer = tiny.write("outer.cpp", IMPORTING)
     tiny.write("inner.py", f"import jit_loader\njit_loader.load('tiny', {tiny.sources!r})\n")
     script = f"import torch, jit_loader; print(jit_loader.load('outer', [{str(outer)!r}]).__name__)"
@@ -247,8 +247,8 @@ def test_module_that_loads_another_when_it_is_opened(tiny, python):
         assert python("-c", script, cwd=tiny.folder, check=True).stdout == "outer\n"
 
 
-def test_symbols_are_global_where_a_program_asks_for_that(tiny, python):
-    """As with PyTorch's load, by sys.setdlopenflags."""
+def test_symbols_are_global_if_the_program_sets_dlopen_flags(tiny, python):
+    """sys.setdlopenflags has the same effect with PyTorch's load."""
     tiny.write("given.cpp", GIVEN)
     tiny.write("value.h", 'extern "C" long given(void);\n#define VALUE given()\n')
     given = [str(tiny.folder / "given.cpp")]

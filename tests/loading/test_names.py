@@ -1,4 +1,4 @@
-"""Paths of any kind compile, and what is said about them is right."""
+"""Sources and folders with unusual names compile, and messages name them correctly."""
 
 import os
 import subprocess
@@ -16,8 +16,8 @@ def _read(tiny, name):
 
 
 @pytest.mark.parametrize("odd", ODD)
-def test_odd_characters_in_paths(tiny, odd):
-    """In the names of the folders, the sources and a header."""
+def test_paths_with_odd_characters_compile(tiny, odd):
+    """The characters are in the names of the folders, the sources and a header."""
     for name, place in (("module.cpp", odd), ("other.cpp", odd), ("value.h", f"{odd}/inc {odd}")):
         tiny.write(f"{place}/{odd}{name}", _read(tiny, name))
         (tiny.folder / name).unlink()
@@ -32,7 +32,9 @@ def test_odd_characters_in_paths(tiny, odd):
 
     assert jit_loader.load("tiny", sources, **options).value() == 101
     (include / header).write_text("#define VALUE 2\n")
-    assert jit_loader.load("tiny", sources, **options).value() == 102, "the header is known"
+    assert jit_loader.load("tiny", sources, **options).value() == 102, (
+        "the edit of the header is noticed"
+    )
     tiny.compiled()
     assert jit_loader.load("tiny", sources, **options).value() == 102
     assert tiny.compiled() == []
@@ -46,7 +48,7 @@ def test_odd_characters_in_paths(tiny, odd):
     assert _run_again(message) == 1
 
 
-def test_cache_in_a_folder_with_odd_characters(tiny, monkeypatch, tmp_path):
+def test_cache_in_a_folder_with_odd_characters_works(tiny, monkeypatch, tmp_path):
     monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "my $cache: it's"))
     assert tiny.value() == 101
     tiny.write("other.cpp", "int a = ;\n")
@@ -55,7 +57,7 @@ def test_cache_in_a_folder_with_odd_characters(tiny, monkeypatch, tmp_path):
     assert _run_again(str(error.value)) == 1
 
 
-def test_name_that_is_not_utf8(tiny):
+def test_source_in_a_folder_whose_name_is_not_utf8_compiles(tiny):
     folder = tiny.folder / "caf\udce9"
     folder.mkdir()
     for name in ("module.cpp", "other.cpp", "value.h"):
@@ -78,7 +80,7 @@ def _run_again(message):
 
 
 @pytest.mark.parametrize("other", ["sub/module.cpp", "module.cc", "sub/module.cxx"])
-def test_sources_with_one_basename(tiny, other):
+def test_sources_with_the_same_basename_compile(tiny, other):
     tiny.write(other, _read(tiny, "other.cpp"))
     sources = [tiny.sources[0], str(tiny.folder / other)]
     assert jit_loader.load("tiny", sources).value() == 101
@@ -88,7 +90,7 @@ def test_sources_with_one_basename(tiny, other):
     assert tiny.compiled() == [other.split("/")[-1]]
 
 
-def test_plain_names_of_three_alike(tmp_path):
+def test_source_links_have_distinct_plain_names(tmp_path):
     from _jit_loader.build.pytorch.source_links import make_source_links
 
     sources = ["/a/x.cpp", "/b/x.cpp", "/c/x.cc", "/x.cu", "/x_2.cpp", "/a b.cuda.cpp"]
@@ -96,7 +98,7 @@ def test_plain_names_of_three_alike(tmp_path):
     assert names == ["x.cpp", "x_2.cpp", "x_3.cc", "x.cu", "x_2_2.cpp", "a_b_cuda.cpp"]
 
 
-def test_same_source_twice_is_an_error_of_the_linker(tiny):
+def test_same_source_twice_is_a_linker_error(tiny):
     with pytest.raises(jit_loader.CompileError, match="multiple definition of"):
         jit_loader.load("tiny", [*tiny.sources, tiny.sources[1]])
 
@@ -116,8 +118,8 @@ def test_source_that_ninja_cannot_take_is_refused(tiny):
 
 
 @pytest.mark.parametrize("argument", ["extra_include_paths", "extra_cflags"])
-def test_bytes_that_are_no_text_are_refused(tiny, argument):
-    """PyTorch cannot write them into build.ninja; a source's path is put there by the loader."""
+def test_arguments_that_are_not_utf8_are_refused(tiny, argument):
+    """PyTorch cannot write them into build.ninja; only the loader can, for the path of a source."""
     folder = os.fsdecode(os.fsencode(tiny.folder) + b"/caf\xe9")
     value = folder if argument == "extra_include_paths" else f"-I{folder}"
     with pytest.raises(ValueError, match=f"{argument} has bytes that are not UTF-8"):
@@ -128,7 +130,7 @@ def test_bytes_that_are_no_text_are_refused(tiny, argument):
 @pytest.mark.parametrize("place", ["source", "include path"])
 @pytest.mark.parametrize("odd", ["a$b", 'a"b', "a`b", "a\tb"])
 def test_path_that_nvcc_cannot_take_is_refused(tiny, monkeypatch, odd, place):
-    """It puts paths between double quotes into commands for the shell."""
+    """nvcc puts paths between double quotes into shell commands."""
     monkeypatch.setattr("_jit_loader.key.toolchain.why_no_cuda", lambda: None)
     monkeypatch.setattr("_jit_loader.key.toolchain.architecture_flags", lambda *_: [])
     kernel = tiny.write("plain.cu" if place == "include path" else f"{odd}/k.cu", "")
@@ -139,7 +141,7 @@ def test_path_that_nvcc_cannot_take_is_refused(tiny, monkeypatch, odd, place):
 
 
 @pytest.mark.parametrize("name", ["../outside", "/outside", "a/b", ".", "..", "a-b", "a.b", "a\0b"])
-def test_name_that_is_no_identifier_is_refused(tiny, tmp_path, name):
+def test_name_that_is_not_an_identifier_is_refused(tiny, tmp_path, name):
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(ValueError, match="letters, digits and underscores"):
         jit_loader.load(name, tiny.sources)
@@ -154,8 +156,8 @@ def test_executable_with_the_name_of_another_file_is_refused(tiny, name):
     assert tiny.compiled() == []
 
 
-def test_long_name(tiny):
-    """As long as Python and a file system take it, and longer."""
+def test_longest_allowed_name_loads_and_longer_ones_are_refused(tiny):
+    """Python limits the name of a module, and the file system the name of a library."""
     name = "n" * 200
     module = _read(tiny, "module.cpp").replace("PyInit_tiny", f"PyInit_{name}")
     tiny.write("module.cpp", module)
@@ -167,7 +169,7 @@ def test_long_name(tiny):
         jit_loader.load("n" * 253, tiny.sources[1], is_python_module=False)
 
 
-def test_longest_name_of_a_file_is_written_and_copied(tmp_path):
+def test_file_with_the_longest_name_is_written_and_copied(tmp_path):
     path, copy = (tmp_path / (letter * 255) for letter in "ac")
     write_whole(path, b"content")
     copy_whole(path, copy)
@@ -175,7 +177,7 @@ def test_longest_name_of_a_file_is_written_and_copied(tmp_path):
     assert {entry.name for entry in tmp_path.iterdir()} == {path.name, copy.name}
 
 
-def test_cache_behind_a_symlink(tiny, tmp_path, monkeypatch):
+def test_cache_behind_a_symlink_works(tiny, tmp_path, monkeypatch):
     (tmp_path / "disk").mkdir()
     (tmp_path / "link").symlink_to("disk")
     monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "link" / "cache"))

@@ -1,4 +1,4 @@
-"""What identifies a build: each change that matters is seen, and nothing else rebuilds."""
+"""Each change that affects a build causes a rebuild, and no other change does."""
 
 import os
 import shlex
@@ -32,7 +32,7 @@ def test_first_load_compiles_and_the_next_does_not(tiny):
     assert not jit_loader.loaded("tiny").compiled
 
 
-def test_edited_source_recompiles_that_source_alone(tiny):
+def test_edited_source_recompiles_only_that_source(tiny):
     old = tiny.load()
     tiny.compiled()
     tiny.write("other.cpp", 'extern "C" long other(void) { return 200; }\n')
@@ -41,7 +41,7 @@ def test_edited_source_recompiles_that_source_alone(tiny):
     assert old.value() == 101, "the old module still works"
 
 
-def test_edited_header_recompiles_what_includes_it(tiny):
+def test_edited_header_recompiles_only_the_sources_that_include_it(tiny):
     tiny.load()
     tiny.compiled()
     tiny.write("value.h", "#define VALUE 2\n")
@@ -49,7 +49,7 @@ def test_edited_header_recompiles_what_includes_it(tiny):
     assert tiny.compiled() == ["module.cpp"]
 
 
-def test_going_back_is_a_hit(tiny):
+def test_undone_edit_is_a_hit(tiny):
     first = tiny.load()
     tiny.write("value.h", "#define VALUE 2\n")
     assert tiny.value() == 102
@@ -59,7 +59,7 @@ def test_going_back_is_a_hit(tiny):
     assert tiny.compiled() == []
 
 
-def test_same_size_and_same_mtime_with_other_content_is_seen(tiny):
+def test_edit_that_keeps_size_and_mtime_is_noticed(tiny):
     tiny.settle()
     header = tiny.folder / "value.h"
     status = header.stat()
@@ -72,15 +72,15 @@ def test_same_size_and_same_mtime_with_other_content_is_seen(tiny):
     assert tiny.value() == 107
 
 
-def test_change_within_one_tick_of_the_clock_is_seen(tiny, monkeypatch):
-    """A file whose stat is too young to stand for its content is read again."""
-    # As long as a slow machine may take from here to the end, not 2 s.
+def test_edit_within_one_tick_of_the_clock_is_noticed(tiny, monkeypatch):
+    """A recently changed file is read again, because its stat does not identify its content."""
+    # Longer than a slow machine may take for the rest of the test; the default is 2 s.
     monkeypatch.setattr(memo, "SETTLED_NS", 600_000_000_000)
     frozen = {}
     real = os.stat
 
     def coarse(path, **options):
-        """A clock that ticks so slowly that no edit shows in any stat."""
+        """Simulates a slow clock: no edit changes a stat."""
         now = real(path, **options)
         return frozen.setdefault(path, now) if str(path).endswith("value.h") else now
 
@@ -103,7 +103,7 @@ def test_touched_file_is_a_hit(tiny, shift):
     assert tiny.compiled() == []
 
 
-def test_edit_that_looks_older_than_the_object_is_compiled(tiny):
+def test_edit_older_than_the_object_is_compiled(tiny):
     tiny.load()
     header = tiny.write("value.h", "#define VALUE 4\n")
     os.utime(header, (1, 1))
@@ -124,7 +124,7 @@ def value_with(tiny, *folders):
     return tiny.value(extra_include_paths=[str(tiny.folder / folder) for folder in folders])
 
 
-def test_new_header_that_shadows_the_old_one_is_seen(tiny):
+def test_new_header_that_shadows_the_old_one_is_noticed(tiny):
     tiny.write("module.cpp", (tiny.folder / "module.cpp").read_text().replace("value.h", "v/x.h"))
     tiny.write("second/v/x.h", "#define VALUE 1\n")
     assert value_with(tiny, "first", "second") == 101
@@ -132,8 +132,8 @@ def test_new_header_that_shadows_the_old_one_is_seen(tiny):
     assert value_with(tiny, "first", "second") == 108
 
 
-def test_new_header_in_a_folder_before_that_of_a_header_of_the_users_own(tiny):
-    """The second folder is also one of an including file, in which a quoted include looks first."""
+def test_new_header_that_shadows_one_of_the_users_own_is_noticed(tiny):
+    """The second folder also has an including file, whose own folder a quoted include prefers."""
     (tiny.folder / "value.h").unlink()
     for name in ("first", "second"):
         tiny.write(f"{name}/{name}.h", "")
@@ -146,8 +146,8 @@ def test_new_header_in_a_folder_before_that_of_a_header_of_the_users_own(tiny):
     assert value_with(tiny, "first", "second") == 109
 
 
-def test_new_header_beside_the_one_that_includes_it(tiny):
-    """It was found in the first folder, and a quoted include looks in its own before."""
+def test_new_header_beside_the_including_header_is_noticed(tiny):
+    """The old header is in the first folder, but an including file's own folder comes before it."""
     (tiny.folder / "value.h").unlink()
     tiny.write("first/number.h", "#define NUMBER 1\n")
     tiny.write("second/value.h", '#include "number.h"\n#define VALUE NUMBER\n')
@@ -156,7 +156,7 @@ def test_new_header_beside_the_one_that_includes_it(tiny):
     assert value_with(tiny, "first", "second") == 108
 
 
-def test_new_header_beside_the_source_shadows_one_on_the_include_path(tiny):
+def test_new_header_beside_the_source_is_noticed(tiny):
     (tiny.folder / "value.h").unlink()
     tiny.write("include/value.h", "#define VALUE 1\n")
     assert value_with(tiny, "include") == 101
@@ -165,8 +165,7 @@ def test_new_header_beside_the_source_shadows_one_on_the_include_path(tiny):
 
 
 @pytest.mark.parametrize("target", ["nowhere.h", "../elsewhere/nowhere.h", "loop/../link.h"])
-def test_link_that_leads_nowhere_provides_no_header(tiny, target):
-    """It is passed over until its target appears."""
+def test_dangling_link_is_no_header_until_its_target_appears(tiny, target):
     (tiny.folder / "value.h").unlink()
     tiny.write("second/value.h", "#define VALUE 1\n")
     first = tiny.folder / "first"
@@ -184,7 +183,7 @@ def test_link_that_leads_nowhere_provides_no_header(tiny, target):
     assert value_with(tiny, "first", "second") == 108
 
 
-def test_link_to_a_folder_that_appears_is_seen(tiny):
+def test_new_target_of_a_dangling_link_to_a_folder_is_noticed(tiny):
     tiny.write("module.cpp", (tiny.folder / "module.cpp").read_text().replace("value.h", "v/x.h"))
     tiny.write("second/v/x.h", "#define VALUE 1\n")
     (tiny.folder / "first").mkdir()
@@ -197,7 +196,7 @@ def test_link_to_a_folder_that_appears_is_seen(tiny):
     assert value_with(tiny, "first", "second") == 108
 
 
-def test_file_in_place_of_a_folder_named_like_a_header_is_seen(tiny):
+def test_header_that_replaces_a_folder_of_the_same_name_is_noticed(tiny):
     (tiny.folder / "value.h").unlink()
     tiny.write("second/value.h", "#define VALUE 1\n")
     tiny.write("first/value.h/notes.txt", "")
@@ -211,7 +210,7 @@ def test_file_in_place_of_a_folder_named_like_a_header_is_seen(tiny):
 
 
 @pytest.mark.parametrize("flag", ["-MP", "-MT other.o -MP"])
-def test_flags_for_depfiles_change_nothing(tiny, flag):
+def test_edited_header_is_noticed_with_flags_for_depfiles(tiny, flag):
     flags = flag.split()
     assert tiny.value(extra_cflags=flags) == 101
     tiny.write("value.h", "#define VALUE 2\n")
@@ -220,7 +219,7 @@ def test_flags_for_depfiles_change_nothing(tiny, flag):
     assert tiny.compiled() == ["module.cpp"]
 
 
-def test_new_header_is_seen_with_flags_for_depfiles(tiny):
+def test_new_header_is_noticed_with_flags_for_depfiles(tiny):
     (tiny.folder / "value.h").unlink()
     tiny.write("second/value.h", "#define VALUE 1\n")
     options = {
@@ -232,7 +231,7 @@ def test_new_header_is_seen_with_flags_for_depfiles(tiny):
     assert tiny.value(**options) == 108
 
 
-def test_optional_header_that_appears_is_seen(tiny):
+def test_new_optional_header_is_noticed(tiny):
     optional = '#if __has_include("optional.h")\n#include "optional.h"\n#endif\n#ifndef EXTRA\n'
     tiny.write("value.h", optional + "#define EXTRA 0\n#endif\n#define VALUE (1 + EXTRA)\n")
     assert tiny.value() == 101
@@ -241,7 +240,7 @@ def test_optional_header_that_appears_is_seen(tiny):
 
 
 @pytest.mark.parametrize("flag", ["-include {}", "@{}"])
-def test_changed_file_that_a_flag_names_is_seen(tiny, flag):
+def test_edit_of_a_file_that_a_flag_names_is_noticed(tiny, flag):
     option = {"-include {}": "#define EXTRA {}\n", "@{}": "-DEXTRA={}\n"}[flag]
     file = tiny.write("named", option.format(1))
     tiny.write("value.h", "#define VALUE EXTRA\n")
@@ -251,7 +250,7 @@ def test_changed_file_that_a_flag_names_is_seen(tiny, flag):
     assert tiny.value(extra_cflags=flags) == 102
 
 
-def test_changed_file_in_a_file_of_flags_is_seen(tiny):
+def test_edit_of_a_nested_response_file_is_noticed(tiny):
     inner = tiny.write("inner", "-DEXTRA=1\n")
     outer = tiny.write("outer", f"-DOTHER @{inner}\n")
     tiny.write("value.h", "#define VALUE EXTRA\n")
@@ -261,7 +260,7 @@ def test_changed_file_in_a_file_of_flags_is_seen(tiny):
     assert tiny.value(extra_cflags=flags) == 102
 
 
-def test_files_of_flags_that_name_each_other_come_to_an_end(tmp_path):
+def test_cyclic_response_files_are_read_once(tmp_path):
     one, two = tmp_path / "one", tmp_path / "two"
     one.write_text(f"-La @{two}")
     two.write_text(f"-Lb @{one} 'an open quote")
@@ -272,7 +271,7 @@ def test_files_of_flags_that_name_each_other_come_to_an_end(tmp_path):
 def test_unrelated_new_file_is_a_hit(tiny):
     tiny.load()
     tiny.compiled()
-    tiny.write("notes.txt", "nothing to do with it")
+    tiny.write("notes.txt", "unrelated")
     tiny.load()
     assert tiny.compiled() == []
 
@@ -295,14 +294,14 @@ def test_changed_flag_is_another_build(tiny, options):
     assert jit_loader.loaded("tiny").path == path
 
 
-def test_changed_linker_flag_compiles_nothing(tiny):
+def test_changed_linker_flag_recompiles_no_source(tiny):
     tiny.load()
     tiny.compiled()
     tiny.load(extra_ldflags=["-Wl,-O1"])
     assert tiny.compiled() == []
 
 
-def test_changed_cpath_is_seen(tiny, monkeypatch):
+def test_changed_cpath_is_noticed(tiny, monkeypatch):
     (tiny.folder / "value.h").unlink()
     for number in (1, 2):
         tiny.write(f"include{number}/value.h", f"#define VALUE {number}\n")
@@ -320,7 +319,7 @@ def test_unrelated_environment_variable_is_a_hit(tiny, monkeypatch):
     assert tiny.compiled() == []
 
 
-def test_changed_compiler_behind_the_same_name_is_seen(tiny):
+def test_changed_compiler_of_the_same_name_is_noticed(tiny):
     tiny.load()
     tiny.compiled()
     compiler = tiny.calls_path.parent / "c++"
@@ -329,15 +328,15 @@ def test_changed_compiler_behind_the_same_name_is_seen(tiny):
     assert tiny.compiled() == ["module.cpp", "other.cpp"]
 
 
-def test_changed_compiler_behind_the_wrapper_is_seen(tiny, monkeypatch):
-    """The wrapper stays as it is; the program that does the work is another."""
+def test_changed_compiler_behind_a_wrapper_is_noticed(tiny, monkeypatch):
+    """The wrapper is unchanged, but the compiler that it calls has changed."""
     tiny.load()
     tiny.compiled()
     slot_folder = os.path.dirname(os.path.dirname(jit_loader.loaded("tiny").path))
     manifests = _manifests(slot_folder)
     compilers = [tool for m in manifests for tool in m["tools"] if "cc1plus" in tool]
     if not compilers:
-        pytest.skip("not g++")
+        pytest.skip("the compiler is not g++")
     real = contents.read_digest
     monkeypatch.setattr(
         contents,
@@ -349,7 +348,7 @@ def test_changed_compiler_behind_the_wrapper_is_seen(tiny, monkeypatch):
     assert tiny.compiled() == ["module.cpp", "other.cpp"]
 
 
-def test_changed_library_that_was_linked_is_seen(tiny):
+def test_changed_linked_library_is_noticed(tiny):
     use_library(tiny)
     make_library(tiny.folder / "lib", 1)
     flags = [f"-L{tiny.folder / 'lib'}", "-lmore"]
@@ -358,7 +357,7 @@ def test_changed_library_that_was_linked_is_seen(tiny):
     assert tiny.value(extra_ldflags=flags) == 51
 
 
-def test_archive_members_are_named_by_every_linker(tmp_path):
+def test_linked_files_are_read_from_the_trace_of_every_linker(tmp_path):
     for name in ("libone.a", "libtwo.so", "three.o"):
         (tmp_path / name).write_text("")
     trace = [
@@ -407,7 +406,7 @@ def use_library(tiny):
         "-Wl,@{0}/flags",
     ],
 )
-def test_library_that_appears_in_an_earlier_folder_is_seen(tiny, flags):
+def test_new_library_in_an_earlier_folder_is_noticed(tiny, flags):
     use_library(tiny)
     first, second = tiny.folder / "first", tiny.folder / "second"
     make_library(second, 1)
@@ -418,7 +417,7 @@ def test_library_that_appears_in_an_earlier_folder_is_seen(tiny, flags):
     assert tiny.value(extra_ldflags=flags) == 7
 
 
-def test_library_that_appears_in_a_later_folder_is_a_hit(tiny):
+def test_new_library_in_a_later_folder_is_a_hit(tiny):
     use_library(tiny)
     first, second = tiny.folder / "first", tiny.folder / "second"
     make_library(first, 1)
@@ -431,7 +430,7 @@ def test_library_that_appears_in_a_later_folder_is_a_hit(tiny):
     assert jit_loader.loaded("tiny").path == path
 
 
-def test_shared_library_that_appears_beside_the_static_one_is_seen(tiny):
+def test_new_shared_library_beside_the_static_one_is_noticed(tiny):
     use_library(tiny)
     make_library(tiny.folder / "lib", 1)
     library = tiny.folder / "lib"
@@ -442,7 +441,7 @@ def test_shared_library_that_appears_beside_the_static_one_is_seen(tiny):
     assert tiny.value(extra_ldflags=flags) == 7
 
 
-def test_repointed_symlink_to_a_library_is_seen(tiny):
+def test_redirected_symlink_to_a_library_is_noticed(tiny):
     use_library(tiny)
     for value in (1, 2):
         make_library(tiny.folder / f"lib{value}", value)
@@ -456,7 +455,7 @@ def test_repointed_symlink_to_a_library_is_seen(tiny):
     assert tiny.value(extra_ldflags=flags) == 3
 
 
-def test_removed_header_for_which_another_is_found_is_seen(tiny, monkeypatch, tmp_path):
+def test_removed_header_that_another_one_replaces_is_noticed(tiny, monkeypatch, tmp_path):
     (tiny.folder / "value.h").unlink()
     for number in (1, 2):
         (tmp_path / f"include{number}").mkdir()
@@ -467,7 +466,7 @@ def test_removed_header_for_which_another_is_found_is_seen(tiny, monkeypatch, tm
     assert tiny.value() == 102
 
 
-def test_folder_named_like_the_first_part_of_an_include_is_compiled_once(tiny):
+def test_new_folder_that_an_include_could_mean_compiles_at_most_once(tiny):
     tiny.write("module.cpp", (tiny.folder / "module.cpp").read_text().replace("value.h", "v/x.h"))
     tiny.write("include/v/x.h", "#define VALUE 1\n")
     include = [str(tiny.folder / "include")]
@@ -479,12 +478,12 @@ def test_folder_named_like_the_first_part_of_an_include_is_compiled_once(tiny):
     assert tiny.compiled() == []
 
 
-def test_edit_between_the_link_and_the_publication_is_seen(tiny, monkeypatch):
+def test_edit_between_link_and_publication_is_noticed(tiny, monkeypatch):
     real = loaded.open_library
 
     def slow(*arguments):
         tiny.write("other.cpp", 'extern "C" long other(void) { return 200; }\n')
-        time.sleep(0.1)  # so long that the stat of the edit, and of the library, has settled
+        time.sleep(0.1)  # until the stats of the edit and of the library are settled
         return real(*arguments)
 
     with monkeypatch.context() as patch:
@@ -493,7 +492,7 @@ def test_edit_between_the_link_and_the_publication_is_seen(tiny, monkeypatch):
     assert tiny.value() == 201
 
 
-def test_header_removed_before_the_publication_is_missed_afterwards(tiny, monkeypatch):
+def test_header_removed_between_link_and_publication_is_noticed(tiny, monkeypatch):
     real = loaded.open_library
 
     def slow(*arguments):
@@ -508,7 +507,7 @@ def test_header_removed_before_the_publication_is_missed_afterwards(tiny, monkey
         tiny.load()
 
 
-def test_compiler_with_arguments(tiny, monkeypatch):
+def test_arguments_in_cxx_are_used(tiny, monkeypatch):
     tiny.write("value.h", "")
     monkeypatch.setenv("CXX", "c++ -DVALUE=5")
     assert tiny.value() == 105
@@ -516,7 +515,7 @@ def test_compiler_with_arguments(tiny, monkeypatch):
     assert tiny.value() == 106
 
 
-def test_root_is_no_part_of_a_longer_name(tmp_path):
+def test_root_is_not_replaced_in_a_longer_name(tmp_path):
     from _jit_loader.key.roots import Roots
 
     roots = Roots(str(tmp_path / "foo"))
@@ -526,8 +525,8 @@ def test_root_is_no_part_of_a_longer_name(tmp_path):
         assert roots.relative_text(f"-I{tmp_path}/{name}") == f"-I{tmp_path}/{name}"
 
 
-def test_root_is_no_part_of_a_longer_path(tmp_path):
-    """Two projects with paths of their own in flags, as in a container's /work and /src."""
+def test_root_is_not_replaced_in_a_longer_path(tmp_path):
+    """In a container, another path can end with the complete path of the project."""
     from _jit_loader.key.roots import Roots
 
     roots = Roots(str(tmp_path / "foo"))
@@ -540,7 +539,7 @@ def test_root_is_no_part_of_a_longer_path(tmp_path):
 
 
 @pytest.mark.skipif(not os.path.isdir("/usr/src"), reason="there is no /usr/src")
-def test_headers_of_a_project_below_usr_are_its_own(tiny, with_mounts):
+def test_headers_of_a_project_below_usr_are_tracked(tiny, with_mounts):
     def load_there():
         mount("tmpfs", "/usr/src", "tmpfs")
         shutil.copytree(tiny.folder, "/usr/src/app/csrc")
@@ -565,18 +564,18 @@ def test_headers_of_a_project_below_usr_are_its_own(tiny, with_mounts):
 @pytest.mark.parametrize(
     ("path", "is_own"),
     [
-        ("/usr/local/cuda-13.0/include/cuda.h", False),  # a build is a hit where there is no CUDA
+        ("/usr/local/cuda-13.0/include/cuda.h", False),  # a hit must not need CUDA
         ("/usr/include/stdio.h", False),
         ("/usr/local/src/app/include/value.h", True),
         ("/opt/app/include/value.h", True),
     ],
 )
-def test_whose_a_header_is(path, is_own, tmp_path):
+def test_headers_of_the_user_and_of_the_system_are_distinguished(path, is_own, tmp_path):
     assert ownership(Roots(str(tmp_path)))(path) == is_own
 
 
-def test_source_in_assembly(tiny):
-    """The compiler does not say what it read: the assembler does the work alone."""
+def test_assembly_source_and_its_includes_are_tracked(tiny):
+    """There is no depfile: only the assembler reads the file."""
     included = tiny.write("given.inc", ".set given, 1\n")
     assembly = tiny.write(
         "data.s",
@@ -630,7 +629,7 @@ def test_edit_in_a_copy_of_the_project_is_not_hidden_by_the_original(tiny, tmp_p
     assert tiny.value() == 106
 
 
-def test_copy_of_a_project_that_names_a_file_of_the_original(tiny, tmp_path):
+def test_copy_of_a_project_can_name_a_file_of_the_original(tiny, tmp_path):
     module = (tiny.folder / "module.cpp").read_text()
     tiny.write("module.cpp", module.replace("value.h", str(tiny.folder / "value.h")))
     tiny.settle()
@@ -659,8 +658,8 @@ def test_pytorch_and_python_are_part_of_the_key(tiny, monkeypatch):
     assert Request("tiny", tiny.sources).key == key
 
 
-def test_changed_pytorch_header_is_seen(tiny, monkeypatch):
-    """PyTorch's headers are on the system path, which compilers leave out of -MMD's depfiles."""
+def test_pytorch_headers_are_recorded(tiny, monkeypatch):
+    """PyTorch's headers are system headers, which -MMD leaves out of depfiles."""
     tiny.write(
         "other.cpp",
         '#include <c10/util/Exception.h>\nextern "C" long other(void) { return 100; }\n',
@@ -684,7 +683,7 @@ INCBIN = """\
 
 
 @pytest.mark.parametrize("how", ["literal", "by a macro of a header", "on the include path"])
-def test_changed_file_that_the_assembler_takes_in_is_seen(tiny, how):
+def test_edit_of_an_incbin_file_is_noticed(tiny, how):
     data = tiny.write("data/a b.bin", "\x01")
     name = "a b.bin" if how == "on the include path" else str(data)
     line = f'__asm__(".global data\\ndata: .incbin \\"{name}\\"\\n");\n'
@@ -706,7 +705,7 @@ def test_changed_file_that_the_assembler_takes_in_is_seen(tiny, how):
 
 
 def test_statics_are_not_shared_between_the_old_and_the_new_module(tiny):
-    """g++ marks them so that the process has one of each, whatever library it is in."""
+    """g++ marks such statics as unique in the process, across all libraries."""
     statics = """
 template <class T> struct Counter { static T count; };
 template <class T> T Counter<T>::count = 0;
@@ -723,7 +722,7 @@ inline long next_inline() { static long count = 0; return ++count; }
     assert old.value() == 133
 
 
-def test_file_that_the_assembler_includes_is_seen(tiny):
+def test_edit_of_a_file_that_inline_assembly_includes_is_noticed(tiny):
     inner = tiny.write("inner.inc", ".set given, 1\n")
     outer = tiny.write("outer.inc", f'.include "{inner}"\n')
     tiny.write(
@@ -752,7 +751,7 @@ def test_file_that_the_assembler_includes_is_seen(tiny):
         ("BY_FLAG", '-DBY_FLAG=__has_include("optional.h")'),
     ],
 )
-def test_optional_header_that_is_only_asked_for_is_seen(tiny, question, flag):
+def test_header_named_only_in_has_include_is_noticed(tiny, question, flag):
     tiny.write(
         "value.h",
         f'#define OPTIONAL "optional.h"\n#define QUOTED(name) #name\n#if {question}\n'
@@ -766,14 +765,14 @@ def test_optional_header_that_is_only_asked_for_is_seen(tiny, question, flag):
         optional.unlink()
 
 
-def test_name_that_no_file_can_have_is_asked_for(tiny):
-    """A compiler says that it is not there."""
+def test_has_include_of_an_invalid_name_compiles(tiny):
+    """Compilers report it as absent."""
     text = '#if 0\n__has_include("../a\0b.h") __has_include(QUOTED(a\0b))\n#endif\n'
     tiny.write("value.h", f"{text}#define VALUE 1\n")
     assert tiny.value() == 101
 
 
-def test_file_that_a_flag_names_for_another_use_is_no_input(tiny):
+def test_file_that_a_macro_names_is_no_input(tiny):
     log = tiny.write("log", "")
     asks = '#define CONFIG "config.h"\n#if __has_include(CONFIG)\n#endif\n'
     tiny.write("value.h", f"{asks}#define VALUE 1\n")
@@ -785,7 +784,7 @@ def test_file_that_a_flag_names_for_another_use_is_no_input(tiny):
     assert tiny.compiled() == []
 
 
-def test_new_header_further_up_shadows_one_on_the_include_path(tiny):
+def test_new_header_in_a_parent_folder_is_noticed(tiny):
     for name, text in (
         ("module.cpp", tiny.folder.joinpath("module.cpp").read_text()),
         ("other.cpp", tiny.folder.joinpath("other.cpp").read_text()),
@@ -801,7 +800,7 @@ def test_new_header_further_up_shadows_one_on_the_include_path(tiny):
     assert jit_loader.load("tiny", sources, **options).value() == 109
 
 
-def test_path_that_ends_up_in_what_is_built_is_that_of_each_copy(tiny, tmp_path):
+def test_paths_inside_a_build_are_those_of_its_own_checkout(tiny, tmp_path):
     """A second checkout must not get the first one's paths."""
     tiny.write("value.h", "#define VALUE (sizeof(HERE) - 1)\n")
     copy = tmp_path / "another copy"
@@ -824,8 +823,8 @@ DRY_RUN = """\
 """
 
 
-def test_nvcc_says_where_it_looks_and_what_it_runs(tmp_path):
-    """It alone knows all the spellings of its flags; a host compiler may be a script."""
+def test_search_folders_and_tools_are_read_from_nvccs_dry_run(tmp_path):
+    """Only nvcc knows all the spellings of its flags. The host compiler is a script."""
     host = tmp_path / "hosts" / "gcc"
     host.parent.mkdir()
     host.write_text('#!/bin/sh\nexec gcc "$@"\n')
@@ -859,7 +858,7 @@ def test_nvcc_says_where_it_looks_and_what_it_runs(tmp_path):
     ],
 )
 @pytest.mark.parametrize("where", ["command", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"])
-def test_include_folders_of_nvcc_in_every_spelling(tmp_path, monkeypatch, flags, where):
+def test_every_spelling_of_nvccs_include_folders_is_found(tmp_path, monkeypatch, flags, where):
     folders = [str(tmp_path / name) for name in ("one", "two")]
     flags = flags.format(*folders)
     words = shlex.split(flags)
@@ -872,7 +871,7 @@ def test_include_folders_of_nvcc_in_every_spelling(tmp_path, monkeypatch, flags,
 
 
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
-def test_host_compiler_in_a_folder_is_a_tool(tmp_path):
+def test_host_compiler_in_a_named_folder_is_a_tool(tmp_path):
     for name in ("gcc", "g++"):
         (tmp_path / name).write_text(f'#!/bin/sh\nexec {shutil.which(name)} "$@"\n')
         (tmp_path / name).chmod(0o755)

@@ -1,6 +1,6 @@
-"""One IPython kernel for all tests, in the project tiny, whose op compiles in 0.3 s.
+"""All tests share one IPython kernel, in the project tiny, whose op compiles in 0.3 s.
 
-The folder above it is a copy of this project, for add2.
+The folder of tiny is in a copy of this project, which has the op add2.
 """
 
 import os
@@ -36,7 +36,7 @@ ANSWER = {
 
 
 class Outcome:
-    """A cell's output: stdout, stderr, and the content of its error message or None."""
+    """A cell's stdout and stderr, and its error message or None."""
 
     def __init__(self):
         self.stdout = self.stderr = ""
@@ -90,7 +90,7 @@ class Notebook:
         return outcome.stdout.strip()
 
     def value_of(self, expression):
-        """Returns the text of a value, without the reload that precedes a cell."""
+        """Returns the repr of a value, without the reload that precedes a cell."""
         request = self.client.execute("", silent=True, user_expressions={"it": expression})
         while (reply := self.client.get_shell_msg(timeout=60))["parent_header"][
             "msg_id"
@@ -104,7 +104,7 @@ class Notebook:
         return path
 
     def edit(self, name, before, after):
-        """Replaces a text that the file must contain."""
+        """Replaces a text, which the file must contain."""
         path = self.folder / name
         text = path.read_text()
         assert before in text
@@ -127,7 +127,7 @@ def make_projects(folder):
 
 @pytest.fixture(scope="session")
 def kernel(tmp_path_factory):
-    """The kernel, with the extension and both ops loaded, for all tests."""
+    """Starts the kernel for all tests and loads the extension and both ops."""
     pytest.importorskip("ipykernel")
     folder = make_projects(tmp_path_factory.mktemp("projects"))
     path = os.pathsep.join([str(folder.parent), str(ROOT), os.environ.get("PYTHONPATH", "")])
@@ -143,7 +143,7 @@ def kernel(tmp_path_factory):
 
 @pytest.fixture
 def notebook(kernel):
-    """The kernel. After the test, every file of its projects is restored."""
+    """Returns the kernel; after the test, restores every file of its projects."""
 
     def files():
         paths = [*kernel.folder.glob("*/*.*"), *kernel.folder.parent.glob("*/*.*")]

@@ -1,4 +1,4 @@
-"""A module is executed again: functions and classes imported from it get the new code."""
+"""If a module is executed again, functions and classes imported from it get the new code."""
 
 import types
 
@@ -9,7 +9,7 @@ from _jit_loader.notebook.reloading import replace_references
 
 
 class Module:
-    """A module in which one text is executed, then another."""
+    """A module whose text can be replaced and executed again."""
 
     def __init__(self, text):
         self.module = types.ModuleType("wrapper")
@@ -24,7 +24,7 @@ class Module:
         return getattr(self.module, name)
 
 
-def test_function_with_new_defaults_docstring_and_attributes():
+def test_function_gets_new_defaults_docstring_and_attributes():
     module = Module("def f(x=1):\n    return x\nf.kind = 'old'\nf.gone = 1\n")
     f = module.f
     assert (
@@ -48,7 +48,7 @@ def is_once(mode):
 """
 
 
-def test_members_of_an_enum():
+def test_members_of_an_enum_are_kept_unless_their_names_change():
     module = Module(ENUM.format(more="TWICE", factor=1))
     Mode, once = module.Mode, module.Mode.ONCE
     assert module.execute(ENUM.format(more="TWICE", factor=10)) == []
@@ -73,7 +73,7 @@ def f(x):
 """
 
 
-def test_decorated_function():
+def test_decorated_function_gets_the_new_code():
     module = Module(DECORATED.format(1, 10))
     f = module.f
     assert f(2) == 21
@@ -104,7 +104,7 @@ class Derived(Base):
 """
 
 
-def test_class_with_its_instances():
+def test_class_and_its_instances_get_the_new_code():
     module = Module(CLASS.format("old", "gone"))
     Base, Derived, instance = module.Base, module.Derived, module.Derived()
     assert module.execute(CLASS.format("new", "more")) == []
@@ -124,7 +124,7 @@ def test_new_class_derives_from_the_old_one():
     assert issubclass(module.B, A)
 
 
-def test_functions_that_refer_to_each_other():
+def test_functions_that_refer_to_each_other_are_updated():
     text = "def make():\n    def f():\n        return g\n    def g():\n        return f\n"
     text += "    return f\nclass A:\n    f = make()\n"
     text += "    def name(self):\n        return super().__repr__()\n"
@@ -145,7 +145,7 @@ def test_function_that_cannot_take_new_code_is_replaced_by_name():
     assert namespace["number"] == 1, "numbers are not replaced: equal ones may be one object"
 
 
-def test_function_of_another_module_stays_its_own():
+def test_function_of_another_module_is_not_changed():
     module = Module("from os.path import join as f\n")
     join = module.f
     module.execute("from os.path import split as f\n")
@@ -154,7 +154,7 @@ def test_function_of_another_module_stays_its_own():
 
 
 @pytest.mark.parametrize("method", ["forward", "backward"])
-def test_autograd_function(method):
+def test_autograd_function_gets_the_new_code(method):
     import torch
 
     text = (

@@ -16,7 +16,7 @@ int thrice(int x) { return 3 * x; }
 """
 
 
-def test_cell_of_cpp(notebook):
+def test_cpp_cell_defines_its_functions_or_shows_the_error(notebook):
     assert notebook.run(CELL).stderr.startswith("cell_twice: first build: compiling main.o")
     assert notebook.succeed("print(twice(4), thrice(4), 'two' in globals())") == "8 12 False"
     broken = CELL.replace("-O0", "-Wfatal-errors").replace("two() * x;", "two() * x")
@@ -29,14 +29,14 @@ def test_cell_of_cpp(notebook):
 
 
 @pytest.mark.slow
-def test_folders_in_flags_are_relative_to_the_notebooks(tmp_path, monkeypatch):
+def test_folders_in_flags_are_relative_to_the_current_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.h").write_text("#define MINE 5\n")
     cell = '#include <pybind11/pybind11.h>\n#include "mine.h"\nint mine() { return MINE; }\n'
     assert compile_cell(cell, ["-O0", "-I."], cuda=False)["mine"]() == 5
 
 
-def test_cell_of_cuda():
+def test_cuda_cell_defines_a_function_that_launches_a_kernel():
     if why_no_cuda := jit_loader.why_no_cuda():
         pytest.skip(why_no_cuda)
     functions = compile_cell(
@@ -97,7 +97,7 @@ def test_cell_of_cuda():
         ("", {}),
     ],
 )
-def test_functions_of_a_source(source, found):
+def test_functions_in_a_source_are_found(source, found):
     declared = declarations(source)
     assert declared.keys() == set(found)
     for name, declaration in found.items() if isinstance(found, dict) else ():
@@ -113,6 +113,6 @@ def test_functions_of_a_source(source, found):
         ("int f(int x) {} int f(float x) {} int g() {}", ["h"], "the cell defines no function h"),
     ],
 )
-def test_functions_that_cannot_be_called(source, words, said):
+def test_functions_that_cannot_be_called_are_refused(source, words, said):
     with pytest.raises(ValueError, match=said):
         compile_cell(source, words, cuda=False)

@@ -1,11 +1,11 @@
-"""%load_ext jit_loader in a real IPython kernel: a file is edited, the next cell runs."""
+"""After %load_ext jit_loader in a real IPython kernel, the next cell uses an edited file."""
 
 import os
 import subprocess
 
 import pytest
 
-# g++ needs seconds to evaluate this constant, and little memory.
+# g++ needs seconds, but little memory, to evaluate this constant.
 SLOW = """\
 constexpr long sum() {
   long s = 0;
@@ -42,13 +42,13 @@ def test_edit_is_active_in_the_next_cell(notebook, file, before, after, value):
     assert notebook.run(show).stderr == "", "nothing has changed, so nothing is printed"
 
 
-def test_module_of_load_op_is_the_new_one(notebook):
+def test_load_op_returns_the_new_module(notebook):
     notebook.succeed("from jit_loader import load_op; module = load_op('answer')")
     notebook.edit("kernels/answer_math.h", "42", "8")
     assert notebook.succeed("print(module.get())") == "8"
 
 
-def test_module_that_a_cell_loads_replaces_the_old_one_everywhere(notebook):
+def test_module_that_a_cell_loads_replaces_the_old_one(notebook):
     notebook.succeed(
         "from pathlib import Path; from jit_loader import load_op\n"
         "Path('kernels/answer_math.h').write_text('#define ANSWER 14')\n"
@@ -80,7 +80,7 @@ def test_autoreload_leaves_the_wrappers_alone(notebook):
         notebook.succeed("%autoreload 0\n%unload_ext autoreload")
 
 
-def test_function_that_is_renamed_in_the_binding(notebook):
+def test_function_renamed_in_the_binding_is_reported(notebook):
     notebook.edit("bindings/answer.cpp", '"get", get', '"got", get')
     outcome = notebook.run("print(get())")
     assert "answer: the new build has no get; old references keep the old ones" in outcome.stderr
@@ -107,7 +107,7 @@ def test_without_a_change_nothing_is_loaded(notebook):
     assert notebook.value_of("len(asked)") != "0"
 
 
-def test_compile_error_is_shown_and_the_cell_not_run(notebook):
+def test_compile_error_is_shown_and_the_cell_is_not_run(notebook):
     notebook.edit("kernels/answer_math.h", "42", "4 2")
     for _ in range(2):
         outcome = notebook.run("ran = True")
@@ -137,7 +137,7 @@ def test_cell_that_fixes_an_error_is_run(notebook, cell):
     assert notebook.succeed("print(get())") == "6"
 
 
-def test_kernel_cell_rebuilds(notebook):
+def test_kernel_cell_rebuilds_the_op(notebook):
     notebook.succeed("%%kernel answer_math.h\n#define ANSWER 11\n")
     assert notebook.value_of("get()") == "11"
     outcome = notebook.run("%%kernel answer_math.h\n#define ANSWER 1 1\n")
@@ -147,7 +147,7 @@ def test_kernel_cell_rebuilds(notebook):
     assert notebook.value_of("get()") == "11"
 
 
-def test_kernel_cell_says_that_a_file_is_new(notebook):
+def test_kernel_cell_reports_a_new_file(notebook):
     assert "new file: kernels/other.h" in notebook.run("%%kernel other.h\n#define A\n").stdout
     assert (notebook.folder / "kernels" / "other.h").read_text() == "#define A\n"
     assert notebook.run("%%kernel other.h\n#define B\n").stdout == ""
@@ -156,13 +156,13 @@ def test_kernel_cell_says_that_a_file_is_new(notebook):
 @pytest.mark.parametrize(
     "file", ["", "../answer.h", "/tmp/answer.h", "nowhere/answer.h", "a b", "'a"]
 )
-def test_kernel_cell_writes_nowhere_else(notebook, file):
+def test_kernel_cell_refuses_invalid_paths(notebook, file):
     outcome = notebook.run(f"%%kernel {file}\nint x;\n")
     assert outcome.error or "UsageError: %%kernel" in outcome.stderr
     assert not (notebook.folder / "answer.h").exists()
 
 
-def test_wrapper_edit_keeps_identity(notebook):
+def test_edited_wrapper_keeps_the_identity_of_its_objects(notebook):
     notebook.succeed("asker, function, Class = Asker(), described, Asker")
     notebook.edit("bindings/answer.py", "the answer is", "it is")
     notebook.edit("bindings/answer.py", "return get()", "return super().__hash__() and -get()")
@@ -180,7 +180,7 @@ def test_wrapper_edit_keeps_identity(notebook):
     ],
     ids=["execution", "exit", "syntax"],
 )
-def test_error_in_a_wrapper(notebook, text, shown):
+def test_error_in_a_wrapper_is_shown_and_the_cell_is_not_run(notebook, text, shown):
     path = notebook.folder / "bindings" / "answer.py"
     good = path.read_text()
     path.write_text(good.replace("the answer is", "it is") + text)
@@ -194,7 +194,7 @@ def test_error_in_a_wrapper(notebook, text, shown):
     assert notebook.succeed("print(described())") == "it is 42"
 
 
-def test_wrapper_and_its_user_that_were_edited_right_after_import(notebook):
+def test_edit_right_after_import_reaches_the_importing_wrapper(notebook):
     notebook.write("bindings/factor.py", "FACTOR = 2\n")
     user = "from .factor import FACTOR\nVALUE = 10 * FACTOR\n"
     notebook.write("bindings/user.py", user)
@@ -203,7 +203,7 @@ def test_wrapper_and_its_user_that_were_edited_right_after_import(notebook):
     assert notebook.succeed("print(tiny.bindings.user.VALUE)") == "30"
 
 
-def test_wrapper_that_fails_because_of_another(notebook):
+def test_wrapper_that_another_one_breaks_is_shown(notebook):
     notebook.write("bindings/factor.py", f"{CACHED}def factor(x):\n    return 2 * x\n")
     notebook.write("bindings/user.py", "from .factor import factor\nVALUE = factor(10)\n")
     notebook.succeed("import tiny.bindings.user\nfrom tiny.bindings.factor import factor")
@@ -254,7 +254,7 @@ def test_interrupt_stops_the_compiler(notebook):
     notebook.write("kernels/answer_cpu.cpp", '#include "kernels/answer.h"\n' + SLOW)
     cell = notebook.start("interrupted = False")
     while notebook.client.get_iopub_msg(timeout=60)["msg_type"] != "stream":
-        pass  # the line that says what is compiled
+        pass  # the build line
     notebook.manager.interrupt_kernel()
     outcome = notebook.finish(cell)
     assert "KeyboardInterrupt: the build was stopped" in outcome.shown_error
@@ -265,7 +265,7 @@ def test_interrupt_stops_the_compiler(notebook):
     assert notebook.succeed("print(get())") == "44"
 
 
-def test_two_notebooks_on_one_cache(notebook):
+def test_two_notebooks_share_one_build(notebook):
     from IPython.core.interactiveshell import InteractiveShell
     from traitlets.config import Config
 
@@ -289,11 +289,11 @@ def test_two_notebooks_on_one_cache(notebook):
     notebook.edit("kernels/answer_math.h", "12", "13")
     assert notebook.succeed("print(get())") == "13"
     shell.run_cell("seen = module.get()").raise_error()
-    assert shell.user_ns["seen"] == 12, "the extension is unloaded"
+    assert shell.user_ns["seen"] == 12, "an unloaded extension reloads nothing"
     assert not shell.run_cell("%%kernel a.h\nint x;").success
 
 
-def test_op_whose_files_are_gone_keeps_its_module(notebook):
+def test_op_whose_files_were_removed_keeps_its_module(notebook):
     os.rename(notebook.folder / "bindings/answer.cpp", notebook.folder / "answer.cpp")
     outcome = notebook.run("print(get())")
     assert outcome.stdout == "42\n"

@@ -1,4 +1,4 @@
-"""Some ops cannot be reloaded in a running process."""
+"""Ops that cannot be reloaded in a running process are reported once."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from _jit_loader.ops.load_op import OpInUse
 
 
 class BrokenOp(OpInUse):
-    """An op whose loads raise the given errors, one after the other."""
+    """An op that raises the next of the given errors at each load."""
 
     def __init__(self, errors):
         super().__init__("op", "/project", {}, pytest)
@@ -21,7 +21,7 @@ class BrokenOp(OpInUse):
 
 @pytest.fixture
 def errors(monkeypatch):
-    """The list of errors that the only loaded op raises."""
+    """Returns the list of errors that the only loaded op raises."""
     op = BrokenOp([])
     monkeypatch.setattr(loaded, "ops", {"op": op})
     return op.errors
@@ -39,7 +39,7 @@ def test_op_that_needs_a_restart_is_reported_once_and_not_loaded_again(errors, k
     assert capsys.readouterr().err == ""
 
 
-def test_missing_op_is_reported_once_and_loaded_again(errors, capsys):
+def test_missing_op_is_reported_once_and_tried_again(errors, capsys):
     errors += [FileNotFoundError("there is no op")] * 2
     ops = ChangedOps()
     assert ops.build() == []

@@ -30,7 +30,7 @@ static PyMethodDef methods[] = {{{{"value", value, METH_NOARGS, ""}},
 static PyModuleDef definition = {{PyModuleDef_HEAD_INIT, "{name}", nullptr, -1, methods}};
 PyMODINIT_FUNC PyInit_{name}(void) {{ return PyModule_Create(&definition); }}
 """
-# Waits until the other op is compiled as well, at most 20 s. Then it creates the file alone.
+# Waits up to 20 s for the compiler of the other op, and creates the file alone on a timeout.
 MEETING = """\
 #!/bin/sh
 case " $* " in *" -c "*_cpu.cpp*)
@@ -49,7 +49,7 @@ exec g++ "$@"
 
 @pytest.fixture
 def two_ops(tmp_path, monkeypatch):
-    """The folder of a project with two ops that include one header; no other op is loaded."""
+    """Returns a project with two loaded ops that include the same header; no other op is loaded."""
     monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(loaded, "ops", {})
     folder = tmp_path / "project"
@@ -65,7 +65,7 @@ def two_ops(tmp_path, monkeypatch):
 
 @pytest.fixture
 def edit(two_ops, monkeypatch):
-    """edit(compiler): edits the header, and replaces g++ by a shell script."""
+    """edit(compiler) edits the header and replaces g++ by a shell script."""
 
     def edit_header(text):
         (two_ops / "kernels" / "value.h").write_text("#define VALUE 2\n")
@@ -91,7 +91,7 @@ def test_ops_that_share_a_header_are_built_at_the_same_time(edit, tmp_path):
 
 @pytest.mark.parametrize("has_graphs", [False, True])
 def test_captured_graphs_keep_the_old_kernels(two_ops, has_graphs, monkeypatch, capsys):
-    """Graphs of torch.compile are captured again; a line reports those that a user captured."""
+    """Graphs of torch.compile are captured again; a message reports those of the user."""
     resets = []
     dynamo = types.SimpleNamespace(reset=lambda: resets.append(None))
     monkeypatch.setitem(sys.modules, "torch._dynamo", dynamo)
@@ -108,7 +108,7 @@ def test_captured_graphs_keep_the_old_kernels(two_ops, has_graphs, monkeypatch, 
     assert (said, len(resets)) == (([line], 2) if has_graphs else ([], 0))
 
 
-def test_error_of_one_op_leaves_the_other_built(edit, two_ops):
+def test_error_of_one_op_does_not_stop_the_build_of_the_other(edit, two_ops):
     kernel = two_ops / "kernels" / "one_cpu.cpp"
     good = kernel.read_text()
     kernel.write_text("int a = ;\n")
@@ -137,10 +137,10 @@ def test_interrupt_ends_all_builds(edit, tmp_path, wait_for, programs_at_work):
     assert programs_at_work() == []
 
 
-def test_wait_for_another_process_is_interrupted(tmp_path):
+def test_wait_for_another_process_can_be_interrupted(tmp_path):
     def wait():
         with lock.build_lock(tmp_path, "one"):
-            raise AssertionError("it is held")
+            raise AssertionError("the lock was taken twice")
 
     with lock.build_lock(tmp_path, "one"):
         threading.Timer(0.3, signal.raise_signal, [signal.SIGINT]).start()
@@ -148,7 +148,7 @@ def test_wait_for_another_process_is_interrupted(tmp_path):
             call_at_once([wait], most=1)
 
 
-def test_builds_share_the_jobs(monkeypatch):
+def test_parallel_builds_share_the_compiler_jobs(monkeypatch):
     monkeypatch.setenv("MAX_JOBS", "8")
     assert [future.result() for future in call_at_once([parallel_jobs] * 3, 8)] == [2, 2, 2]
     assert parallel_jobs() == 8

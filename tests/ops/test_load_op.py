@@ -62,11 +62,11 @@ def project(tmp_path, monkeypatch):
     return write_project(tmp_path / "project")
 
 
-def test_op_of_a_named_project(project):
+def test_op_is_found_in_a_named_project(project):
     assert jit_loader.load_op("answer", project=str(project)).get() == 42
 
 
-def test_op_of_the_current_folder(project, monkeypatch, tmp_path):
+def test_op_is_found_in_the_current_folder(project, monkeypatch, tmp_path):
     monkeypatch.chdir(project)
     outside = {"load_op": jit_loader.load_op}
     script = compile("module = load_op('answer')", str(tmp_path / "script.py"), "exec")
@@ -74,7 +74,7 @@ def test_op_of_the_current_folder(project, monkeypatch, tmp_path):
     assert outside["module"].get() == 42
 
 
-def test_op_of_the_calling_files_project(project, monkeypatch, tmp_path):
+def test_op_is_found_in_the_project_of_the_calling_file(project, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     caller = {"load_op": jit_loader.load_op}
     script = compile("module = load_op('answer')", str(project / "scripts" / "run.py"), "exec")
@@ -82,12 +82,12 @@ def test_op_of_the_calling_files_project(project, monkeypatch, tmp_path):
     assert caller["module"].get() == 42
 
 
-def test_unknown_op_says_what_is_missing(project):
+def test_error_for_an_unknown_op_names_the_missing_file(project):
     with pytest.raises(FileNotFoundError, match=r"bindings/nothing\.cpp does not exist"):
         jit_loader.load_op("nothing", project=str(project))
 
 
-def test_edited_kernel_is_used_by_all_callers(project):
+def test_edited_kernel_reaches_all_callers(project):
     seen = []
     old = jit_loader.load_op("answer", project=str(project), on_load=seen.append)
     assert seen == [old]
@@ -118,16 +118,18 @@ def test_each_caller_gets_the_flags_that_it_passes(project):
     wrapper(["-DANSWER=5"])
     assert seen[-1].get() == 5
     assert jit_loader.load_op("answer", project=str(project)).get() == 6
-    assert [module.get() for module in seen] == [5], "it has no part in a build without its flags"
+    assert [module.get() for module in seen] == [5], (
+        "a build without the flags of the wrapper does not reach it"
+    )
     wrapper([])  # executed again, as in a notebook after an edit
     (project / "kernels" / "answer_cpu.cpp").write_text(kernel.format(7))
     assert jit_loader.load_op("answer", project=str(project)).get() == 7
     assert [module.get() for module in seen] == [5, 6, 7]
     jit_loader.load_op("answer", project=str(project), extra_cflags=["-DANSWER=5"])
-    assert len(seen) == 3, "the wrapper has left the build with its former flags"
+    assert len(seen) == 3, "the wrapper no longer uses the build with its former flags"
 
 
-def test_flags_of_a_caller_without_a_wrapper_hold_for_one_call(project):
+def test_flags_of_a_caller_outside_a_wrapper_apply_to_one_call(project):
     (project / "kernels" / "answer_cpu.cpp").write_text(
         "#ifndef ANSWER\n#define ANSWER 6\n#endif\nlong answer() { return ANSWER; }\n"
     )
@@ -136,7 +138,7 @@ def test_flags_of_a_caller_without_a_wrapper_hold_for_one_call(project):
     assert jit_loader.load_op("answer", project=str(project)).get() == 6
 
 
-def test_project_may_be_spelled_in_any_way(project, monkeypatch, tmp_path):
+def test_every_spelling_of_the_project_means_the_same(project, monkeypatch, tmp_path):
     seen = []
     monkeypatch.chdir(project)
     (tmp_path / "link").symlink_to(project)
@@ -151,7 +153,7 @@ def test_project_may_be_spelled_in_any_way(project, monkeypatch, tmp_path):
         assert seen[-1].get() == number
 
 
-def test_kernel_is_compiled_and_linked_without_a_gpu(tmp_path, monkeypatch):
+def test_cuda_kernel_is_built_without_a_gpu(tmp_path, monkeypatch):
     if jit_loader.why_no_cuda():
         pytest.skip(jit_loader.why_no_cuda())
     monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
@@ -183,7 +185,7 @@ def test_cuda_build_in_the_cache_is_used_without_nvcc(tmp_path, monkeypatch):
     assert jit_loader.load_op("answer", project=str(project)) is module
 
 
-def test_nvcc_that_is_a_script_elsewhere(tmp_path, monkeypatch):
+def test_nvcc_can_be_a_script_outside_the_toolkit(tmp_path, monkeypatch):
     """The CUDA Toolkit is in the folder that nvcc prints, not beside the script on PATH."""
     if jit_loader.why_no_cuda():
         pytest.skip(jit_loader.why_no_cuda())
@@ -199,7 +201,7 @@ def test_nvcc_that_is_a_script_elsewhere(tmp_path, monkeypatch):
     assert jit_loader.load_op("answer", project=str(project)).cuda() is not None
 
 
-def test_nvcc_from_pip(tmp_path, monkeypatch):
+def test_nvcc_from_pip_builds_an_op(tmp_path, monkeypatch):
     from _jit_loader.key import toolchain
 
     found = glob.glob(toolchain.pip_cuda_folder() + "/cu*/bin/nvcc")
@@ -211,7 +213,7 @@ def test_nvcc_from_pip(tmp_path, monkeypatch):
     assert jit_loader.load_op("answer", project=str(project)).cuda() is not None
 
 
-def test_default_architecture_and_the_named_ones(monkeypatch):
+def test_flags_name_the_gpus_or_the_default_architecture(monkeypatch):
     from _jit_loader.key import machine, toolchain
 
     def flags(architectures, extra=()):
@@ -244,7 +246,7 @@ assert os.waitpid(pid, 0)[1] == 0
 
 
 @pytest.mark.slow
-def test_installed_loader_serves_somebody_elses_project(tmp_path):
+def test_installed_loader_works_in_another_project(tmp_path):
     """`pip install .` installs only the loader; kernels/ and bindings/ are the other project's."""
     source = tmp_path / "source"
     source.mkdir()
@@ -288,7 +290,7 @@ def test_installed_loader_serves_somebody_elses_project(tmp_path):
 
 
 def test_cpp_library_of_the_process_is_linked_if_g_plus_plus_lacks_it(tmp_path, monkeypatch):
-    """Such a g++ would link libstdc++.a, and the first number in a message crash the process."""
+    """Such a g++ would link libstdc++.a, and the process would crash when it formats a number."""
     project = write_project(tmp_path / "project")
     (project / "kernels" / "answer_cpu.cpp").write_text(
         "#include <sstream>\nlong answer() { std::ostringstream text; text << 42; "
@@ -310,7 +312,7 @@ def test_cpp_library_of_the_process_is_linked_if_g_plus_plus_lacks_it(tmp_path, 
 
 
 @pytest.mark.slow
-def test_binding_that_defines_its_module_itself_beside_the_shared_one(tmp_path, monkeypatch):
+def test_binding_can_define_its_module_itself(tmp_path, monkeypatch):
     """A PYBIND11_MODULE or a plain PyInit_ in the binding replaces the one in module.cpp."""
     monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
     project = write_project(tmp_path / "project")
@@ -319,7 +321,7 @@ def test_binding_that_defines_its_module_itself_beside_the_shared_one(tmp_path, 
     assert jit_loader.load_op("answer", project=str(project)).get() == 42
 
 
-def test_error_keeps_the_frames_of_on_load(project, tmp_path):
+def test_traceback_keeps_the_frames_of_on_load(project, tmp_path):
     (tmp_path / "bad.cpp").write_text("int broken(;")
 
     def callback(module):

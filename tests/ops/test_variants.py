@@ -1,4 +1,4 @@
-"""load_op with defines: builds of one op side by side, each a separate module."""
+"""load_op with defines builds several variants of an op, each a separate module."""
 
 import json
 import os
@@ -55,7 +55,7 @@ def project(tmp_path, monkeypatch):
 
 @pytest.fixture
 def no_processes(monkeypatch):
-    """Builds variants in this process, which saves the import of PyTorch in each process."""
+    """Builds variants in this process, which avoids one import of PyTorch per process."""
     monkeypatch.setattr("_jit_loader.ops.variants._build_in_processes", lambda *_: None)
 
 
@@ -68,7 +68,7 @@ def load(project, **options):
     return jit_loader.load_op("op", project=project, **options)
 
 
-def test_variants_live_side_by_side_and_share_no_statics(project):
+def test_variants_coexist_and_share_no_statics(project):
     plain, two, three = (
         load(project),
         load(project, defines={"SIZE": 2}),
@@ -83,7 +83,7 @@ def test_variants_live_side_by_side_and_share_no_statics(project):
 
 
 @pytest.mark.slow
-def test_several_are_built_in_separate_processes(project, monkeypatch):
+def test_several_variants_are_built_in_separate_processes(project, monkeypatch):
     flags = {"extra_cflags": ["-DFLAG"]}
     with pytest.raises(jit_loader.CompileError) as raised:
         load(project, defines=[{"SIZE": 2}, {"SIZE": "+"}], **flags)
@@ -91,10 +91,10 @@ def test_several_are_built_in_separate_processes(project, monkeypatch):
     assert re.match(r"op\[SIZE=\+\]: (kernels/op_cpu|bindings/op)\.cpp:\d+: error: ", first)
     modules = load(project, defines=[{"SIZE": 2}, {}], **flags)
     assert [module.size() for module in modules] == [2, 1]
-    assert not jit_loader.loaded("op[SIZE=2]").compiled, "one that fails leaves the others"
+    assert not jit_loader.loaded("op[SIZE=2]").compiled, "a failed variant must not stop the others"
 
 
-def test_a_list_of_variants_gives_the_list_of_modules(project, no_processes):
+def test_a_list_of_defines_gives_a_list_of_modules(project, no_processes):
     modules = load(project, defines=[{"SIZE": 2}, {}, {"SIZE": 3}, {"SIZE": 2}])
     assert [module.size() for module in modules] == [2, 1, 3, 2]
     assert load(project, defines=[]) == []
@@ -126,7 +126,7 @@ def own_bindings():
     assert sys.path == path
 
 
-def test_the_commands_name_variants(project, own_bindings, capsys):
+def test_commands_accept_and_show_variants(project, own_bindings, capsys):
     write(project / "bindings" / "op.py", WRAPPER)
     flags = {"extra_cflags": ["-DFLAG"]}
     load(project, defines={"SIZE": 2}, **flags)
@@ -152,7 +152,7 @@ def test_the_commands_name_variants(project, own_bindings, capsys):
     assert capsys.readouterr().out == "op[SIZE=2]: kernels/op_cpu.cpp changed\n"
 
 
-def test_variants_in_the_cache_are_named_without_their_project(project, capsys, monkeypatch):
+def test_commands_find_variants_outside_their_project(project, capsys, monkeypatch):
     load(project, defines={"SIZE": 2})
     monkeypatch.chdir(project.parent)
     capsys.readouterr()
@@ -160,11 +160,11 @@ def test_variants_in_the_cache_are_named_without_their_project(project, capsys, 
     path = jit_loader.loaded("op[SIZE=2]").path
     assert json.loads(capsys.readouterr().out)["folder"] == os.path.dirname(path)
     assert main(["why", "op[SIZE=2]"]) == 0
-    assert main(["inspect", "op"]) == 1, "no build of the plain op, of which a variant is none"
+    assert main(["inspect", "op"]) == 1, "a variant is not a build of the plain op"
     assert "no build of that name" in capsys.readouterr().err
 
 
-def test_one_variant_is_removed_or_all_of_a_name(project, capsys):
+def test_clean_removes_one_variant_or_all_builds_of_a_name(project, capsys):
     for size in (2, 3):
         load(project, defines={"SIZE": size})
     load(project)
@@ -179,14 +179,14 @@ def test_one_variant_is_removed_or_all_of_a_name(project, capsys):
     assert clean("op") == (0, "removed 2 builds")
 
 
-def test_loaded_tells_a_variant_from_the_plain_op(project):
+def test_loaded_distinguishes_a_variant_from_the_plain_op(project):
     plain, two = load(project), load(project, defines={"SIZE": 2})
     assert jit_loader.loaded("op").result is plain
     assert jit_loader.loaded("op[SIZE=2]").result is two
 
 
 @pytest.mark.parametrize("text", ["sizeof(unsigned int)", "'$'", "(1 << 3)"])
-def test_a_value_reaches_the_compiler_as_it_is(project, text):
+def test_a_value_reaches_the_compiler_unchanged(project, text):
     assert load(project, defines={"SIZE": text}).same()
 
 
@@ -199,12 +199,12 @@ def test_invalid_macros_are_refused(project, defines):
 
 
 @pytest.mark.parametrize("defines", ["SIZE=2", ["SIZE=2"], [None], {2: 2}])
-def test_other_types_than_a_dict_are_refused(project, defines):
+def test_defines_of_another_type_are_refused(project, defines):
     with pytest.raises(TypeError, match="defines: "):
         load(project, defines=defines)
 
 
-def test_titles_are_read_as_they_are_written():
+def test_parse_inverts_title_of():
     for defines in ({}, {"A": 1}, {"B": "float", "A": True}):
         texts = normalized(defines)
         assert parse(title_of("op", variant_of(texts))) == ("op", texts)

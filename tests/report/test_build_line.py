@@ -1,4 +1,4 @@
-"""The build line: one line for each build, with its reason, and no line for a hit."""
+"""A build prints one line with its reason; a hit prints nothing."""
 
 import json
 import os
@@ -25,7 +25,7 @@ def said(monkeypatch, capfd):
     return lambda: capfd.readouterr().err
 
 
-def test_lines_in_a_log_file(tiny, said):
+def test_log_file_gets_plain_lines(tiny, said):
     tiny.load()
     first, last = said().splitlines()
     assert first == "tiny: first build: compiling module.o, other.o"
@@ -42,7 +42,7 @@ def test_lines_in_a_log_file(tiny, said):
     ],
     ids=str,
 )
-def test_reason_is_what_changed_since_the_last_load(tiny, said, change, reason):
+def test_reason_names_the_change_since_the_last_load(tiny, said, change, reason):
     tiny.load()
     tiny.write("other.cpp", 'extern "C" long other(void) { return 300; }')
     tiny.load()
@@ -78,7 +78,7 @@ def test_changed_form_is_named(tiny, said):
     assert said().startswith("tiny: the kind of build changed: ")
 
 
-def test_quiet_but_for_errors(tiny, said, monkeypatch, capfd):
+def test_quiet_prints_nothing_and_raises_errors(tiny, said, monkeypatch, capfd):
     monkeypatch.setenv("JIT_LOADER_QUIET", "1")
     tiny.load()
     tiny.write("other.cpp", "int a = ;\n")
@@ -87,7 +87,7 @@ def test_quiet_but_for_errors(tiny, said, monkeypatch, capfd):
     assert capfd.readouterr() == ("", "")
 
 
-def test_quiet_while_waiting(tiny, said, monkeypatch, wait_for):
+def test_quiet_prints_nothing_while_waiting(tiny, said, monkeypatch, wait_for):
     monkeypatch.setenv("JIT_LOADER_QUIET", "1")
     begun = tiny.slow_down(1)
     builder = threading.Thread(target=tiny.load)
@@ -99,10 +99,10 @@ def test_quiet_while_waiting(tiny, said, monkeypatch, wait_for):
     assert said() == ""
 
 
-def test_plain_lines_in_a_notebook(tiny, monkeypatch, capfd):
-    """rich's live line there takes ipywidgets, and warns at every refresh without them."""
+def test_notebook_gets_plain_lines(tiny, monkeypatch, capfd):
+    """rich's live line needs ipywidgets in a notebook and warns at every refresh without them."""
 
-    class ZMQInteractiveShell:  # by whose name rich knows a notebook
+    class ZMQInteractiveShell:  # rich detects a notebook by this name
         pass
 
     monkeypatch.setenv("JIT_LOADER_QUIET", "0")
@@ -115,7 +115,7 @@ def test_plain_lines_in_a_notebook(tiny, monkeypatch, capfd):
     assert re.fullmatch(r"tiny: first build: built in \d+\.\d s", last)
 
 
-def test_real_notebook(tiny, monkeypatch, tmp_path):
+def test_real_notebook_gets_plain_lines(tiny, monkeypatch, tmp_path):
     nbclient = pytest.importorskip("nbclient")
     nbformat = pytest.importorskip("nbformat")
     pytest.importorskip("ipykernel")
@@ -139,7 +139,7 @@ def test_real_notebook(tiny, monkeypatch, tmp_path):
     assert texts["stderr"].count("\n") == 2
 
 
-def test_live_line_in_a_terminal(tiny):
+def test_terminal_gets_a_live_line(tiny):
     script = f"import jit_loader; jit_loader.load('tiny', {tiny.sources!r})"
     main, terminal = pty.openpty()
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "JIT_LOADER_QUIET": "0", "COLUMNS": "60"}
@@ -161,5 +161,5 @@ def test_live_line_in_a_terminal(tiny):
     live = [line for line in re.split(r"[\r\n]+", text) if "0 of 2" in line]
     assert live
     assert live[0].startswith("tiny: first build: module.o, other.o, 0 of 2, 0.")
-    assert all(len(line) <= 60 for line in live), "it stays one line"
+    assert all(len(line) <= 60 for line in live), "a longer line would wrap"
     assert re.search(r"tiny: first build: built in \d+\.\d s\s*$", text)

@@ -96,20 +96,20 @@ ld.lld: error: undefined symbol: scale(float*, float const*, long)
         "lld",
     ],
 )
-def test_message_of(tiny, output, line, expected):
+def test_message_names_the_line_of_the_source(tiny, output, line, expected):
     tiny.write("other.cpp", f"// scale, helper, big, foo.bar\n{line}\n")
     first, second, *_ = _message(tiny, output)
     assert first.startswith(f"tiny: other.cpp:2: {expected}")
     assert second == f"  2 | {line}"
 
 
-def test_number_of_other_errors(tiny):
+def test_other_errors_are_counted(tiny):
     assert "  and 1 more error" in _message(tiny, CLANG)
     assert "  and 1 more error" in _message(tiny, PTXAS)
     assert not [line for line in _message(tiny, NVCC) if "more error" in line]
 
 
-def test_error_in_a_header_of_others_names_the_line_that_includes_it(tiny, tmp_path):
+def test_error_in_an_external_header_names_the_users_line(tiny, tmp_path):
     header = tmp_path / "library" / "vector.h"
     header.parent.mkdir()
     header.write_text("template <class T> struct vector { typename T::type x; };\n")
@@ -131,7 +131,7 @@ extern "C" long other(void) {
 """
 
 
-def test_undefined_symbol(tiny):
+def test_undefined_symbol_is_shown_at_its_declaration(tiny):
     tiny.write("other.cpp", UNDEFINED)
     first, second, third, *_ = _fails(tiny)
     assert first.startswith("tiny: other.cpp:1: error: undefined symbol: ")
@@ -141,7 +141,7 @@ def test_undefined_symbol(tiny):
     assert "instantiated there for these types" in third
 
 
-def test_undefined_symbol_is_shown_where_it_is_called(tiny):
+def test_undefined_symbol_is_shown_at_its_call(tiny):
     tiny.write("scale.h", "void scale();\n")
     tiny.write(
         "other.cpp",
@@ -153,7 +153,7 @@ def test_undefined_symbol_is_shown_where_it_is_called(tiny):
     assert second == '  3 | extern "C" long other(void) { scale(); return *name; }'
 
 
-def test_undefined_virtual_function(tiny):
+def test_undefined_virtual_function_is_named(tiny):
     tiny.write(
         "other.cpp",
         "struct Base { virtual ~Base(); };\nstruct Derived : Base {};\n"
@@ -165,7 +165,7 @@ def test_undefined_virtual_function(tiny):
     assert "defined" in third
 
 
-def test_undefined_virtual_function_of_a_class_in_a_function(tiny):
+def test_undefined_virtual_function_of_a_local_class_is_named(tiny):
     tiny.write(
         "other.cpp",
         "static long made() { struct Local { virtual long f(); }; return long(new Local); }\n"
@@ -176,15 +176,15 @@ def test_undefined_virtual_function_of_a_class_in_a_function(tiny):
     assert "compiled without -fPIC" not in message
 
 
-def test_macro_of_a_flag(tiny):
+def test_error_in_a_macro_from_a_flag_names_the_use(tiny):
     tiny.write("other.cpp", '\nextern "C" long other(void) { return NUMBER; }\n')
     first, second, *_ = _fails(tiny, extra_cflags=["-DNUMBER=nope"])
     assert re.match(r"tiny: other\.cpp:2: error: in the flags: .*nope", first)
     assert second == '  2 | extern "C" long other(void) { return NUMBER; }'
 
 
-def test_header_of_a_flag(tiny):
-    """The error names no line of a source, not even that of another macro's warning."""
+def test_missing_header_from_a_flag_is_an_error_in_the_flags(tiny):
+    """The error has no source line; the line of the warning must not be shown."""
     tiny.write(
         "other.cpp",
         '#define WARNING _Pragma("GCC warning \\"w\\"")\nWARNING\n'
@@ -194,7 +194,7 @@ def test_header_of_a_flag(tiny):
     assert first == "tiny: error: in the flags: missing.h: No such file or directory"
 
 
-def test_instruction_that_is_unknown_to_the_assembler(tiny):
+def test_unknown_instruction_is_shown_with_its_line(tiny):
     tiny.write("other.cpp", 'extern "C" long other(void) {\n  asm("frobnicate");\n  return 1;\n}\n')
     first, second, *_ = _fails(tiny)
     assert re.match(r"tiny: other\.cpp:2: error: .*frobnicate", first)
@@ -202,7 +202,7 @@ def test_instruction_that_is_unknown_to_the_assembler(tiny):
 
 
 def test_warning_that_is_not_utf_8_is_printed(tiny, capsys):
-    """PyTorch prints it too. The line that the warning shows has a comment in Latin-1."""
+    """PyTorch prints it too. The source line in the warning has a comment in Latin-1."""
     path = tiny.folder / "other.cpp"
     path.write_bytes(b'extern "C" long other(void) { int unused; /* caf\xe9 */ return 1; }\n')
     assert tiny.value(extra_cflags=["-Wall"], verbose=True) == 2
@@ -219,7 +219,7 @@ def test_full_disk_is_reported_before_the_errors_that_follow_from_it():
     assert message.startswith(f"tiny: {output[1]}\n")
 
 
-def test_function_defined_twice(tiny):
+def test_function_defined_twice_gets_advice(tiny):
     tiny.write("value.h", "#define VALUE 1\nint twice() { return 1; }\n")
     tiny.write("other.cpp", '#include "value.h"\nextern "C" long other(void) { return 100; }\n')
     first, second, third, *_ = _fails(tiny)
@@ -228,7 +228,7 @@ def test_function_defined_twice(tiny):
     assert "must be inline" in third
 
 
-def test_module_of_another_name(tiny):
+def test_module_of_another_name_gets_advice(tiny):
     text = (tiny.folder / "module.cpp").read_text()
     tiny.write("module.cpp", text.replace("PyInit_tiny", "PyInit_another"))
     lines = _fails(tiny)
@@ -236,8 +236,8 @@ def test_module_of_another_name(tiny):
     assert lines[1] == "  the name in PYBIND11_MODULE must be TORCH_EXTENSION_NAME, or tiny"
 
 
-def test_library_that_is_not_found_when_it_is_loaded(tiny):
-    """No other test uses the name: a process finds a library that it has loaded by its name."""
+def test_library_that_is_missing_at_load_time_gets_advice(tiny):
+    """The name is unique: the dynamic linker would reuse a loaded library of the same name."""
     tiny.write("lib/lost.cpp", 'extern "C" long lost(void) { return 1; }\n')
     tiny.change_compiler(
         f"g++ -shared -fPIC {tiny.folder}/lib/lost.cpp -o {tiny.folder}/lib/liblost.so", "link"
@@ -251,7 +251,7 @@ def test_library_that_is_not_found_when_it_is_loaded(tiny):
     assert "-Wl,-rpath" in lines[1]
 
 
-def test_compiler_that_is_killed(tiny):
+def test_killed_compiler_gets_advice(tiny):
     tiny.change_compiler(
         'echo "c++: fatal error: Killed signal terminated program cc1plus"; exit 1'
     )
@@ -260,7 +260,7 @@ def test_compiler_that_is_killed(tiny):
     assert "MAX_JOBS=1" in lines[1]
 
 
-# The same with the real nvcc, if it is installed.
+# With the real nvcc, if it is installed.
 nvcc = pytest.mark.skipif(toolchain.why_no_cuda() is not None, reason="needs nvcc")
 
 
@@ -288,7 +288,7 @@ nvcc = pytest.mark.skipif(toolchain.why_no_cuda() is not None, reason="needs nvc
     ],
     ids=["cudafe++", "ptxas", "shared memory", "header", "extern"],
 )
-def test_real_message_of_nvcc(tiny, monkeypatch, text, expected):
+def test_real_message_of_nvcc_names_the_line(tiny, monkeypatch, text, expected):
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "8.0")
     kernel = tiny.write("a b/k.cu", text + "\n")
     with pytest.raises(jit_loader.CompileError) as error:

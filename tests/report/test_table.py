@@ -1,4 +1,4 @@
-"""Tables that people read."""
+"""Tables are aligned, complete and free of markup."""
 
 from _jit_loader.report.table import print_table
 
@@ -13,7 +13,7 @@ def test_columns_are_as_wide_as_their_cells(capsys):
 
 
 def test_lines_in_a_pipe_are_not_cut(capsys):
-    """A name of a kernel with many template arguments has thousands of characters."""
+    """The name of a kernel with many template arguments can have thousands of characters."""
     rows = [["void f<" + "int, " * 1000 + "int>", "8"], ["g", "16"]]
     print_table(rows, highlighted=[0])
     lines = capsys.readouterr().out.splitlines()
@@ -21,7 +21,7 @@ def test_lines_in_a_pipe_are_not_cut(capsys):
     assert [line.split() for line in lines[1:]] == [["g", "16"]]
 
 
-def test_text_is_printed_as_it_is(capsys):
-    """rich would read colours and emojis from it."""
+def test_markup_in_the_text_is_printed_unchanged(capsys):
+    """rich would interpret such text as colours and emojis."""
     print_table([["[bold]op[/bold]", "a:smile:b", "op[BLOCK=512]"]])
     assert capsys.readouterr().out == "[bold]op[/bold]  a:smile:b  op[BLOCK=512]\n"

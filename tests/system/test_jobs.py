@@ -1,4 +1,4 @@
-"""The number of compilers that run at once follows cores, memory and the container's limits."""
+"""The number of parallel compilers depends on cores, memory and the container's limits."""
 
 import os
 
@@ -11,7 +11,7 @@ GB = 1000**3
 
 @pytest.fixture
 def machine(tmp_path, monkeypatch):
-    """Makes /proc and /sys from {path: text}; 16 cores and 1 TB of memory without more."""
+    """Writes /proc and /sys from {path: text}; the default is 16 cores and 1 TB of memory."""
 
     def make(files):
         plain = {"proc/meminfo": f"MemFree: 1 kB\nMemAvailable:   {10**9} kB\n"}
@@ -26,13 +26,13 @@ def machine(tmp_path, monkeypatch):
     return make
 
 
-def test_cores(machine):
+def test_one_job_per_core(machine):
     machine({})
     assert jobs.parallel_jobs() == 16
 
 
 @pytest.mark.parametrize(("free_gb", "expected"), [(31, 10), (7, 2), (2, 1), (0, 1)])
-def test_free_memory(machine, free_gb, expected):
+def test_free_memory_limits_the_jobs(machine, free_gb, expected):
     machine({"proc/meminfo": f"MemTotal: {10**9} kB\nMemAvailable: {free_gb * GB // 1024} kB\n"})
     assert jobs.parallel_jobs() == expected
 
@@ -45,8 +45,14 @@ V1 = {"proc/self/cgroup": "7:pids:/a\n5:cpu,cpuacct:/docker/x\n4:memory:/docker/
     ("files", "expected"),
     [
         (V2 | {"sys/fs/cgroup/user/me/cpu.max": "400000 100000\n"}, 4),
-        (V2 | {"sys/fs/cgroup/user/cpu.max": "250000 100000\n"}, 2),  # of the group around it
-        (V2 | {"sys/fs/cgroup/cpu.max": "50000 100000\n"}, 1),  # as a container sees its own
+        (
+            V2 | {"sys/fs/cgroup/user/cpu.max": "250000 100000\n"},
+            2,
+        ),  # the limit of the parent group
+        (
+            V2 | {"sys/fs/cgroup/cpu.max": "50000 100000\n"},
+            1,
+        ),  # a container sees its limit at the root
         (V2 | {"sys/fs/cgroup/user/me/cpu.max": "max 100000\n"}, 16),
         (
             V2
@@ -93,12 +99,12 @@ V1 = {"proc/self/cgroup": "7:pids:/a\n5:cpu,cpuacct:/docker/x\n4:memory:/docker/
         (V1 | {"sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n"}, 16),
     ],
 )
-def test_limits_of_a_container(machine, files, expected):
+def test_container_limits_the_jobs(machine, files, expected):
     machine(files)
     assert jobs.parallel_jobs() == expected
 
 
-def test_max_jobs_wins(machine, monkeypatch):
+def test_max_jobs_overrides_every_limit(machine, monkeypatch):
     machine({"proc/meminfo": "MemAvailable: 1 kB\n"})
     monkeypatch.setenv("MAX_JOBS", "40")
     assert jobs.parallel_jobs() == 40
@@ -106,12 +112,12 @@ def test_max_jobs_wins(machine, monkeypatch):
     assert jobs.parallel_jobs() == 1
 
 
-def test_machine_that_tells_nothing(machine):
+def test_unknown_memory_does_not_limit_the_jobs(machine):
     machine({"proc/meminfo": ""})
     assert jobs.parallel_jobs() == 16
 
 
-def test_cores_that_this_process_may_use(python, monkeypatch):
+def test_only_cores_that_the_process_may_use_count(python, monkeypatch):
     script = (
         "import os; os.sched_setaffinity(0, list(os.sched_getaffinity(0))[:1]);"
         "from _jit_loader.system.jobs import parallel_jobs; print(parallel_jobs())"
@@ -120,8 +126,8 @@ def test_cores_that_this_process_may_use(python, monkeypatch):
     assert python("-c", script).stdout == "1\n"
 
 
-def test_that_many_compilers_are_started(tiny, monkeypatch):
-    """One after the other with MAX_JOBS=1: no two compilers are ever at work at a time."""
+def test_max_jobs_limits_the_running_compilers(tiny, monkeypatch):
+    """With MAX_JOBS=1, no two compilers run at the same time."""
     compiler = tiny.calls_path.parent / "c++"
     busy = tiny.folder.parent / "busy"
     text = compiler.read_text().replace("exec ", "")

@@ -1,4 +1,4 @@
-"""load and load_inline as PyTorch has them: arguments, results, exceptions, and install()."""
+"""load, load_inline and install() behave like PyTorch's functions."""
 
 import inspect
 import subprocess
@@ -12,7 +12,7 @@ import jit_loader
 from _jit_loader.build.pytorch import ninja_text as pytorch
 from _jit_loader.key import toolchain
 
-# Each way to register what PyTorch takes only once in a process.
+# Every kind of registration that PyTorch accepts only once in a process.
 OPERATORS = """\
 #include <ATen/core/op_registration/op_registration.h>
 #include <torch/extension.h>
@@ -37,8 +37,8 @@ def cache(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("function", ["load", "load_inline"])
-def test_signature_is_pytorchs(function):
-    """Positional arguments too: each has the place and the default that it has there."""
+def test_signature_equals_pytorchs(function):
+    """Names, order, kinds and defaults of the arguments are equal."""
     theirs = inspect.signature(pytorch.original(function)).parameters.values()
     ours = inspect.signature(getattr(jit_loader, function)).parameters.values()
     described = [(parameter.name, parameter.kind, parameter.default) for parameter in theirs]
@@ -60,11 +60,11 @@ PyMODINIT_FUNC PyInit_{name}(void) {{ return PyModule_Create(&definition); }}
 """
 
 
-def test_module_has_its_own_name(tiny):
+def test_module_has_the_given_name(tiny):
     assert tiny.load().__name__ == "tiny"
 
 
-def test_relative_paths(tiny, monkeypatch):
+def test_relative_paths_start_at_the_current_folder(tiny, monkeypatch):
     monkeypatch.chdir(tiny.folder)
     tiny.write("include/deep.h", "#define VALUE 7\n")
     tiny.write("value.h", "#include <deep.h>\n")
@@ -74,7 +74,7 @@ def test_relative_paths(tiny, monkeypatch):
     assert module.value() == 107
 
 
-def test_arguments_stay_as_they_were(tiny):
+def test_arguments_are_not_modified(tiny):
     lists = {name: [] for name in ("extra_cflags", "extra_ldflags", "extra_include_paths")}
     sources = tiny.sources
     jit_loader.load("tiny", sources, **lists)
@@ -98,12 +98,12 @@ def test_build_directory_gets_the_library(tiny, tmp_path):
     assert tiny.compiled() == []
 
 
-def test_build_directory_of_no_name_is_none(tiny):
+def test_empty_build_directory_is_ignored(tiny):
     assert tiny.value(build_directory="") == 101
 
 
-def test_inline_without_cuda_sources(cache):
-    """PyTorch takes an empty text for none."""
+def test_inline_ignores_empty_cuda_sources(cache):
+    """PyTorch treats an empty text as no source."""
     texts = {"cpp_sources": "long one() { return 1; }", "cuda_sources": ""}
     texts["cpp_sources"] = (
         "#include <pybind11/pybind11.h>\n" + texts["cpp_sources"] + "\n"
@@ -112,8 +112,8 @@ def test_inline_without_cuda_sources(cache):
     assert jit_loader.load_inline("empty", **texts, no_implicit_headers=True).one() == 1
 
 
-def test_cuda_home_stays_the_programs(monkeypatch, tmp_path):
-    """PyTorch's load finds the toolkit that we have found, and nobody else does."""
+def test_cuda_home_of_the_program_is_restored(monkeypatch, tmp_path):
+    """Only PyTorch's load sees the toolkit that jit_loader has found."""
     seen = []
 
     def load(name, build_directory):
@@ -129,7 +129,7 @@ def test_cuda_home_stays_the_programs(monkeypatch, tmp_path):
     assert cpp_extension._join_cuda_home("bin") == "/of/the/program/bin"
 
 
-def test_verbose_prints_what_the_compiler_is_told(tiny, capfd):
+def test_verbose_prints_commands_and_warnings(tiny, capfd):
     tiny.load(verbose=False)
     assert "-fPIC" not in capfd.readouterr().out
     tiny.write("value.h", "#define VALUE 2\n#warning look here\n")
@@ -139,7 +139,7 @@ def test_verbose_prints_what_the_compiler_is_told(tiny, capfd):
     assert "look here" in printed
 
 
-def test_standalone_program(cache, tmp_path):
+def test_standalone_program_is_built_and_cached(cache, tmp_path):
     source = tmp_path / "program.cpp"
     source.write_text(PROGRAM)
     options = {"is_python_module": False, "is_standalone": True}
@@ -154,19 +154,19 @@ def test_standalone_program(cache, tmp_path):
 @pytest.mark.parametrize(
     "name", ["", "..", "../x", "a/b", "a b", "a\0b", ".hidden", "a\n", "naïve", "1st", "a-b", "a.b"]
 )
-def test_name_that_no_module_can_have_is_refused(tiny, name):
+def test_invalid_module_name_is_refused(tiny, name):
     with pytest.raises(ValueError, match="cannot be the name of an extension"):
         jit_loader.load(name, tiny.sources)
     assert tiny.compiled() == []
 
 
 @pytest.mark.parametrize("name", ["", "..", "../x", "a/b", "a b", ".hidden"])
-def test_name_that_leaves_the_cache_is_refused_for_a_library_too(tiny, name):
+def test_invalid_library_name_is_refused(tiny, name):
     with pytest.raises(ValueError, match="cannot be the name of an extension"):
         jit_loader.load(name, tiny.sources, is_python_module=False)
 
 
-# A project as others have it, with paths relative to the current folder.
+# An ordinary project, with paths relative to the current folder.
 IN_A_PROCESS = """
 import os
 import torch, jit_loader
@@ -188,7 +188,7 @@ def shifted():
 
 @pytest.fixture(scope="module")
 def operators(tmp_path_factory):
-    """Returns a folder for a project and its cache, for all tests: torch/extension.h takes 25 s."""
+    """Returns one project with its cache for all tests: torch/extension.h compiles for 25 s."""
     folder = tmp_path_factory.mktemp("operators")
     (folder / "include" / "shift").mkdir(parents=True)
     (folder / "include" / "shift" / "amount.h").write_text("long amount();\n")
@@ -222,7 +222,7 @@ for _ in range(2):
         load(2)
     except RuntimeError as error:
         print(error)
-assert shifted() == 1, "the old one stays active"
+assert shifted() == 1, "the old operators stay active"
 load(1)
 """)
     assert len(said) == 2
@@ -233,7 +233,7 @@ load(1)
 load(2)
 print(shifted())
 try:
-    load(1)  # which is in the cache
+    load(1)  # in the cache
 except RuntimeError as error:
     print(error)
 """)
@@ -244,7 +244,7 @@ except RuntimeError as error:
 @pytest.mark.slow
 def test_operators_are_refused_after_a_version_without_any(operators, run):
     (operators / "operators.cpp").write_text("")
-    assert run("print(load(3)[-3:])") == [".so"]  # which is a hit from now on
+    assert run("print(load(3)[-3:])") == [".so"]  # a hit from now on
     said = run(f"""
 for text, value in (({OPERATORS!r}, 3), ("", 3), ({OPERATORS!r}, 4)):
     open("operators.cpp", "w").write(text)
@@ -268,7 +268,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
 
 
 def test_classes_load_once_and_a_changed_one_is_refused(tiny, python):
-    """pybind11 takes a class only once in a process, and says so by an ImportError."""
+    """pybind11 registers a class only once in a process and otherwise raises ImportError."""
     source = tiny.write("held.cpp", CLASS)
     sources = [str(source), str(tiny.folder / "other.cpp")]
     module = jit_loader.load("held", sources)
@@ -278,11 +278,11 @@ def test_classes_load_once_and_a_changed_one_is_refused(tiny, python):
         with pytest.raises(ImportError, match="held makes Python classes") as error:
             jit_loader.load("held", sources)
         assert isinstance(error.value, jit_loader.CompileError)
-        assert module.Held().value == 100, "the old one stays active"
+        assert module.Held().value == 100, "the old module stays active"
     tiny.compiled()
     script = f"import jit_loader; print(jit_loader.load('held', {sources!r}).Held().value)"
     assert python("-c", script, check=True).stdout == "200\n"
-    assert tiny.compiled() == [], "what was compiled is good"
+    assert tiny.compiled() == [], "the refused build is in the cache"
     with pytest.raises(ImportError, match="Restart Python"):  # it is in the cache now
         jit_loader.load("held", sources)
     tiny.write("other.cpp", 'extern "C" long other(void) { return 100; }\n')
@@ -290,19 +290,19 @@ def test_classes_load_once_and_a_changed_one_is_refused(tiny, python):
 
 
 @pytest.mark.parametrize("name", ["a b/c.cpp", "it's.cpp", 'a"b.cpp', "ünï.cpp", "a(b);c.cpp"])
-def test_source_with_an_unusual_name(tiny, name):
+def test_source_with_an_unusual_name_compiles(tiny, name):
     source = tiny.write(name, "")
     assert jit_loader.load("tiny", [*tiny.sources, str(source)]).value() == 101
 
 
 @pytest.mark.skipif(torch.version.cuda is not None, reason="PyTorch has CUDA")
-def test_cuda_that_pytorch_lacks_is_refused(tiny):
+def test_cuda_is_refused_if_pytorch_lacks_it(tiny):
     with pytest.raises(RuntimeError, match="build without CUDA"):
         tiny.load(with_cuda=True)
     assert tiny.compiled() == []
 
 
-def test_module_that_cannot_be_imported_raises_what_pytorch_raises(tiny):
+def test_module_that_cannot_be_imported_raises_import_error_as_in_pytorch(tiny):
     with pytest.raises(ImportError, match="PyInit_another") as error:
         jit_loader.load("another", tiny.sources)
     assert isinstance(error.value, jit_loader.CompileError)
@@ -319,7 +319,7 @@ def inline(value=1, **options):
     return jit_loader.load_inline("inlined", text, **options)
 
 
-def test_inline_source(cache):
+def test_changed_inline_source_is_another_build(cache):
     assert inline(1).value() == 1
     assert inline(2).value() == 2
     assert inline(1).value() == 1
@@ -343,8 +343,8 @@ def test_inline_source_that_was_deleted_is_written_again(cache, tmp_path):
 
 
 @pytest.mark.skipif(toolchain.why_no_cuda() is not None, reason="needs nvcc and a CUDA PyTorch")
-def test_inline_cuda_source(cache):
-    """Here without the headers that PyTorch puts before it, which take a minute to compile."""
+def test_changed_inline_cuda_source_is_another_build(cache):
+    """Omits the headers that PyTorch adds, which take a minute to compile."""
     kernel = "__global__ void kernel(int* to) { *to = 1; }\n"
 
     def value(number):
@@ -379,8 +379,7 @@ def test_inline_functions_are_bound(cache):
     assert module.twice.__doc__.rstrip().endswith(functions["twice"])
 
 
-def test_inline_texts_are_pytorchs():
-    """What is composed is what PyTorch's load_inline composes."""
+def test_inline_texts_equal_those_of_pytorch():
     from _jit_loader.torch_api.inline import source_texts
 
     texts = source_texts(["int f();"], ["__global__ void k() {}"], ["f"], True, False, False)
@@ -407,7 +406,7 @@ def test_inline_error_names_line_and_source(cache):
         jit_loader.load_inline("broken", ["// first", "int broken(;"], no_implicit_headers=True)
 
 
-def test_what_pytorch_does_alone_is_passed_on(monkeypatch):
+def test_unsupported_builds_are_passed_to_pytorch(monkeypatch):
     calls = []
     for function in ("load", "load_inline"):
         monkeypatch.setattr(
@@ -423,7 +422,7 @@ def test_what_pytorch_does_alone_is_passed_on(monkeypatch):
     assert len(calls) == 4
 
 
-def test_install_puts_ours_in_place_of_pytorchs(tiny, monkeypatch):
+def test_install_replaces_the_functions_of_pytorch(tiny, monkeypatch):
     monkeypatch.setattr(cpp_extension, "load", cpp_extension.load)
     monkeypatch.setattr(cpp_extension, "load_inline", cpp_extension.load_inline)
     jit_loader.install()
@@ -434,7 +433,7 @@ def test_install_puts_ours_in_place_of_pytorchs(tiny, monkeypatch):
     assert "cache" in jit_loader.loaded("tiny").path
 
 
-def test_private_functions_stay_pytorchs(tiny, tmp_path, monkeypatch):
+def test_install_does_not_replace_private_functions(tiny, tmp_path, monkeypatch):
     monkeypatch.setattr(cpp_extension, "load", cpp_extension.load)
     monkeypatch.setattr(cpp_extension, "load_inline", cpp_extension.load_inline)
     jit_loader.install()

@@ -1,4 +1,4 @@
-"""python -m jit_loader watch, in a terminal, from save to save."""
+"""`python -m jit_loader watch` in a terminal runs the script again after each save."""
 
 import contextlib
 import os
@@ -83,7 +83,7 @@ class Session:
         path.write_text(text)
 
     def slow_down(self):
-        """Makes each compilation take long; returns a file that the first one creates."""
+        """Makes each compilation hang; returns a file that the first one creates."""
         begun = self.folder / "begun"
         compiler = self.folder / "bin" / "c++"
         compiler.write_text(
@@ -92,7 +92,7 @@ class Session:
         return begun
 
     def run(self, script):
-        """Saves a script, and returns the output until it has ended."""
+        """Saves a script; returns the output until it has ended."""
         self.write(SCRIPT_NAME, script)
         return self.until_the_end()
 
@@ -100,7 +100,7 @@ class Session:
         return self.terminal.read_until(r"; waiting for a save\n")
 
     def replace(self, name, before, after):
-        """Saves a changed file, and returns the output until the script has ended."""
+        """Saves a changed file; returns the output until the script has ended."""
         text = (self.folder / name).read_text()
         assert before in text
         self.write(name, text.replace(before, after))
@@ -109,7 +109,7 @@ class Session:
 
 @pytest.fixture(scope="module")
 def first(tmp_path_factory):
-    """The session and the output of its first run."""
+    """Returns the session and the output of its first run."""
     session = Session(tmp_path_factory.mktemp("watch"), SCRIPT)
     try:
         yield session, session.until_the_end()
@@ -119,19 +119,19 @@ def first(tmp_path_factory):
 
 @pytest.fixture
 def session(first):
-    """The session; no run is active."""
+    """Returns the session while no run is active."""
     return first[0]
 
 
 @pytest.fixture
 def op(session):
-    """The session, with the script that prints the op's value."""
+    """Returns the session, with the script that prints the op's value."""
     if (session.folder / SCRIPT_NAME).read_text() != SCRIPT:
         assert f"value {session.value}\n" in session.run(SCRIPT)
     return session
 
 
-def test_first_run(first):
+def test_first_run_builds_the_op_and_reports_the_exit_code(first):
     _, shown = first
     assert "tiny: first build: built in " in shown
     assert "value 1111\n" in shown
@@ -149,7 +149,7 @@ def test_first_run(first):
         ("project/examples/beside.py", "0", "5", 5),
     ],
 )
-def test_save_of_any_file_starts_a_run(op, name, before, after, more):
+def test_save_of_any_used_file_starts_a_run(op, name, before, after, more):
     op.value += more
     shown = op.replace(name, before, after)
     assert f"value {op.value}\n" in shown
@@ -164,7 +164,7 @@ def test_save_of_other_files_starts_no_run(session):
     assert session.terminal.rest(0.5) == ""
 
 
-def test_script_runs_as_by_python(session):
+def test_script_runs_as_with_plain_python(session):
     script = (
         "import sys\n"
         "print(sorted(globals()), __name__, __file__, __spec__, type(__loader__).__name__)\n"
@@ -191,7 +191,7 @@ def test_script_reads_from_the_terminal(session):
     assert "got this\n" in session.until_the_end()
 
 
-def test_compile_error_is_shown_and_fixed(op):
+def test_compile_error_is_shown_and_can_be_fixed(op):
     shown = op.replace("project/kernels/deep/part.h", "PART", "PART 10")
     assert re.search(r"CompileError: tiny: kernels/\S+:\d: error: .*\n  \d \| ", shown), shown
     files = re.findall(r'File "(.+?)", line \d+, in', shown)
@@ -221,7 +221,7 @@ def test_crash_is_reported(session):
     assert "run.py: ended by signal 11 (Segmentation fault) after " in shown
 
 
-def test_run_leaves_nothing_behind(session):
+def test_run_does_not_affect_the_next_one(session):
     script = (
         "import os, random, subprocess, sys, numpy, torch\n"
         "os.environ['LEFT'] = os.environ.get('LEFT', '') + 'x'\n"
@@ -241,7 +241,7 @@ def test_run_leaves_nothing_behind(session):
     assert [os.path.exists(f"/proc/{pid}") for pid in pids] == [False, True]
 
 
-def test_same_length_within_a_second(session):
+def test_edits_of_the_same_length_within_a_second_are_noticed(session):
     """Python identifies cached bytecode by the source's size and time in whole seconds."""
     session.run("import changing\nprint(f'changing {changing.VALUE}')\n")
     for digit in "123":
@@ -250,7 +250,7 @@ def test_same_length_within_a_second(session):
 
 
 def test_installed_modules_are_imported_once(session):
-    """Modules that would harm a forked child are not."""
+    """Modules that start threads are not imported: a forked child would lack the threads."""
     session.write("site-packages/harmless.py", "print('importing')\n")
     session.write(
         "site-packages/harmful/__init__.py",
@@ -271,7 +271,7 @@ def test_installed_modules_are_imported_once(session):
     assert "importing\n" not in shown
 
 
-def test_save_while_it_runs(session):
+def test_save_during_a_run_restarts_the_script(session):
     script = (
         "import atexit, os, pathlib, shutil, tempfile, time\n"
         # It removes a file with the name of the script, in another folder.
@@ -326,7 +326,7 @@ def test_code_that_the_script_writes_starts_no_run(session, write):
     )
     shown = session.run(script) + session.terminal.rest(1.5)
     assert shown.count("wrote\n") == 1
-    # A save by a person, after the run, starts one.
+    # A save by somebody else after the run starts another.
     session.write("project/examples/generated.h", "int x;")
     assert "wrote\n" in session.until_the_end()
 
@@ -360,13 +360,13 @@ def test_same_code_that_a_program_of_the_script_writes_starts_one_run(session):
     assert 1 <= shown.count("wrote\n") <= 2
 
 
-def test_new_folder(session):
+def test_new_folder_is_watched(session):
     session.run("import later.module\n")
     session.write("project/examples/later/module.py", "print('imported')\n")
     assert "imported\n" in session.until_the_end()
 
 
-def test_folder_that_is_removed_and_made_again(session):
+def test_folder_that_is_removed_and_created_again_is_watched(session):
     script = f"import sys\nsys.path.insert(0, {str(session.folder / 'beside')!r})\nimport module\n"
     session.write("beside/module.py", "print('first')\n")
     assert "first\n" in session.run(script)
@@ -384,7 +384,7 @@ def test_output_of_printf_is_shown(session):
 
 
 @pytest.mark.gpu
-def test_every_run_initializes_the_gpu_itself(session):
+def test_every_run_initializes_cuda_itself(session):
     script = (
         "import torch\n"
         "print('before', torch.cuda.is_initialized())\n"
@@ -395,11 +395,11 @@ def test_every_run_initializes_the_gpu_itself(session):
         assert "before False\non the GPU 3.0\n" in shown
 
 
-# The end of a session.
+# The end of a session
 
 
 def processes_of(session):
-    """Returns the ids of the processes in a session's terminal, and of those in its folder."""
+    """Returns the processes in a session's terminal and those that name its folder."""
     found = set(processes.session_members(session.terminal.process.pid))
     for pid in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError):
@@ -409,7 +409,7 @@ def processes_of(session):
 
 
 def test_interrupt_of_a_compilation_ends_everything(op, wait_for):
-    """The last test that uses the session: it ends it."""
+    """This must be the last test with the session, because it ends the session."""
     begun = op.slow_down()
     op.write("project/kernels/deep/part.h", "#define PART 60\n")
     wait_for(begun.exists)
@@ -420,7 +420,7 @@ def test_interrupt_of_a_compilation_ends_everything(op, wait_for):
 
 @pytest.fixture
 def start(tmp_path):
-    """Starts a session, and waits until its script prints 'begun'."""
+    """Returns a function that starts a session and waits until its script prints 'begun'."""
     sessions = []
 
     def start_and_wait(script):
@@ -464,6 +464,6 @@ def test_end_of_the_process_that_watches_files_is_an_error(start):
     assert processes_of(session) == set()
 
 
-def test_script_that_does_not_exist(tmp_path, capfd):
+def test_script_that_does_not_exist_is_refused(tmp_path, capfd):
     assert main(["watch", str(tmp_path / "nowhere.py")]) == 2
     assert capfd.readouterr().err == f"jit_loader: there is no script {tmp_path}/nowhere.py\n"

@@ -1,7 +1,7 @@
-// Kernels that spill, that use shared memory, a stack, and a function that is not inlined. Compiled
-// with -Xptxas=-v -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90,code=sm_90, nvcc
-// says what is in nvcc-13.0.txt, and with -G as well, for sm_80 alone, what is in
-// nvcc-13.2-debug.txt.
+// Kernels that spill, use shared memory or a stack, or call a function that is not inlined.
+// nvcc-13.0.txt is nvcc's output with -Xptxas=-v -gencode=arch=compute_80,code=sm_80
+// -gencode=arch=compute_90,code=sm_90. nvcc-13.2-debug.txt is its output with -G as well, for sm_80
+// only.
 namespace {
 
 template <class T, int n>
