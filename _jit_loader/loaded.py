@@ -34,6 +34,7 @@ last = {}  # title: the Loaded of the last load
 ops = {}  # (project, title): the ops.InUse of each op that load_op has returned
 observers = []  # objects with asked(requests) and loaded(Loaded, requests): before, after a load
 
+build_directories = {}  # (name, build_directory): the Loaded of the last load that was given it
 libraries = {}  # path of a published library: the result of opening it
 _lock = threading.RLock()  # re-entrant: a module may load another one when it is imported
 
@@ -109,6 +110,22 @@ def open_library(path, build_key, name, form):
         raise
     module.__name__ = name
     return module
+
+
+def from_build_directory(name, folder, is_python_module):
+    """Returns what a load with this build directory has opened: its module, or its path.
+
+    Returns None if there was none in this process.
+    """
+    this = build_directories.get((name, os.path.abspath(folder)))
+    if this is None or not is_python_module:
+        return this and this.path
+    if isinstance(this.result, str):  # opened for its operators
+        with _lock:
+            if isinstance(this.result, str):
+                key = os.path.dirname(this.path)
+                this.result = open_library(this.path, key, name, "module")
+    return this.result
 
 
 def adopt(library, opened):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from _jit_loader import loaded as opened
 from _jit_loader import loading
 
 if TYPE_CHECKING:
@@ -132,19 +133,27 @@ def load_inline(
 def install() -> None:
     """Replaces PyTorch's load and load_inline by these for the whole process.
 
-    Call it before any module runs `from torch.utils.cpp_extension import load`. Programs that call
-    PyTorch's private functions keep PyTorch's own code.
+    Call it before any module runs `from torch.utils.cpp_extension import load`. That import then
+    costs nothing: PyTorch's module is executed if a program uses anything else of it. Its private
+    functions that programs call, such as _jit_compile, use the cache too.
     """
-    from _jit_loader.build.pytorch.ninja_text import cpp_extension
+    from _jit_loader.build.pytorch import cpp_extension
 
-    module = cpp_extension()
-    module.load, module.load_inline = load, load_inline
+    cpp_extension.install({"load": load, "load_inline": load_inline}, _entry_points)
+
+
+def _entry_points(module):
+    from _jit_loader.build.ninja import ninja_path
+    from _jit_loader.build.pytorch.entry_points import entry_points
+
+    return entry_points(module, load, opened.from_build_directory, ninja_path)
 
 
 def _load(kind, question, requests, arguments):
     name, verbose, build_directory = map(arguments.get, ("name", "verbose", "build_directory"))
     loaded = loading.load(name, kind, question, requests, _form(arguments), verbose)
     if build_directory:
+        opened.build_directories[name, os.path.abspath(build_directory)] = loaded
         target = os.path.join(build_directory, os.path.basename(loaded.path))
         if not _is_copy(target, loaded.path):
             from _jit_loader.cache.files import copy_whole
@@ -196,7 +205,7 @@ def _is_for_pytorch(arguments):
 def _pass_to_pytorch(function_name, arguments):
     import inspect
 
-    from _jit_loader.build.pytorch.ninja_text import original
+    from _jit_loader.build.pytorch.cpp_extension import original
 
     function = original(function_name)
     known = inspect.signature(function).parameters  # an older PyTorch lacks gil_not_used
