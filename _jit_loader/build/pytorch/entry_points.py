@@ -28,26 +28,36 @@ def entry_points(module, load, opened, ninja_path):
     theirs = {name: getattr(module, name, None) for name in PARAMETERS}
     if any(_parameters(theirs[name]) != PARAMETERS[name] for name in PARAMETERS):
         return {}
-    bound = {name: inspect.signature(function).bind for name, function in theirs.items()}
 
-    def jit_compile(*args, **kwargs):
-        return load(**bound["_jit_compile"](*args, **kwargs).arguments)
-
-    def build_library(*args, **kwargs):
-        arguments = bound["_write_ninja_file_and_build_library"](*args, **kwargs).arguments
+    def build_library(**arguments):
         load(**arguments, is_python_module=False)
 
-    def import_module(*args, **kwargs):
-        arguments = bound["_import_module_from_library"](*args, **kwargs).args
-        found = opened(*arguments)
-        return theirs["_import_module_from_library"](*arguments) if found is None else found
+    def import_module(module_name, path, is_python_module):
+        found = opened(module_name, path, is_python_module)
+        if found is not None:
+            return found
+        return theirs["_import_module_from_library"](module_name, path, is_python_module)
 
     def verify_ninja():
         if ninja_path() is None:
             theirs["verify_ninja_availability"]()
 
-    return dict(zip(PARAMETERS, (jit_compile, build_library, import_module, verify_ninja)))
+    ours = dict(zip(PARAMETERS, (load, build_library, import_module, verify_ninja)))
+    return {name: _with_parameters_of(theirs[name], ours[name]) for name in PARAMETERS}
 
 
 def _parameters(function):
     return function and tuple(inspect.signature(function).parameters)
+
+
+def _with_parameters_of(theirs, ours):
+    bind = inspect.signature(theirs).bind
+
+    def function(*args, **kwargs):
+        try:
+            arguments = bind(*args, **kwargs).arguments
+        except TypeError:
+            return theirs(*args, **kwargs)  # raises Python's own error, whose text gsplat compares
+        return ours(**arguments)
+
+    return function
