@@ -5,7 +5,6 @@ A replaced function is kept in the module under its name + "_before_jit_loader".
 
 import functools
 import logging
-import os
 import sys
 import threading
 
@@ -16,7 +15,6 @@ _NAME = "torch.utils.cpp_extension"
 _KEPT = "_before_jit_loader"
 
 _thread = threading.local()  # depth: the number of calls of original functions in this thread
-os.register_at_fork(after_in_child=lambda: vars(_thread).clear())
 
 
 def cpp_extension():
