@@ -37,6 +37,7 @@ observers = []  # objects with asked(requests) and loaded(Loaded, requests): bef
 
 SPEC_PREFIX = "jit_loader_builds."  # of the names of the modules' specs
 
+build_directories = {}  # (name, build_directory): the Loaded of the last load that was given it
 libraries = {}  # path of a published library: the result of opening it
 _lock = threading.RLock()  # re-entrant: a module may load another one when it is imported
 
@@ -145,6 +146,24 @@ def is_built(module):
     """Tells whether a module is one that the loader has opened."""
     spec = getattr(module, "__spec__", None)
     return spec is not None and spec.name.startswith(SPEC_PREFIX)
+
+
+def from_build_directory(name, folder, is_python_module):
+    """Returns what a load with this build directory has opened: its module, or its path.
+
+    Returns None if there was none in this process.
+    """
+    this = build_directories.get((name, os.path.abspath(folder)))
+    if this is None:
+        return None
+    if not is_python_module:
+        return os.path.join(folder, os.path.basename(this.path))
+    if isinstance(this.result, str):  # opened for its operators
+        with _lock:
+            if isinstance(this.result, str):
+                key = os.path.dirname(this.path)
+                this.result = open_library(this.result, key, name, "module")
+    return this.result
 
 
 def adopt(library, opened, path=None):

@@ -2,6 +2,10 @@
 
 Use it for a program that cannot be edited: python -m jit_loader run train.py --epochs 3. For a
 module: python -m jit_loader run -m package.train --epochs 3.
+
+Python processes that the program starts have it too (multiprocessing, torchrun, subprocess with
+the same Python), through PYTHONPATH: not those that ignore it (python -I, -E or -S) or get an
+environment without it.
 """
 
 import argparse
@@ -10,8 +14,19 @@ import os
 import runpy
 import sys
 
+from _jit_loader.commands.in_children import sitecustomize
+
 
 def add_arguments(parser):
+    parser.add_argument(
+        "--only-this-process",
+        action="store_true",
+        help="processes that the program starts keep PyTorch's functions",
+    )
+    add_program_arguments(parser)
+
+
+def add_program_arguments(parser):
     parser.add_argument("-m", dest="is_module", action="store_true", help="run a module")
     parser.add_argument("program", help="the path of a script, or with -m the name of a module")
     arguments = parser.add_argument(
@@ -24,9 +39,9 @@ def run(options):
     if not program_exists(options):
         return 2  # as Python does
 
-    from _jit_loader import torch_api
-
-    torch_api.install()
+    sitecustomize.add_finder()
+    if not options.only_this_process:
+        _set_up_children()
     sys.argv = [options.program, *options.arguments]
     if options.is_module:
         sys.path[0] = os.getcwd()
@@ -38,6 +53,14 @@ def run(options):
         sys.path[0] = os.path.dirname(os.path.abspath(options.program))
         runpy.run_path(options.program, run_name="__main__")
     return 0
+
+
+def _set_up_children():
+    """Lets every process of this Python execute sitecustomize.py at its start."""
+    others = os.environ.get("PYTHONPATH")
+    folders = [sitecustomize.FOLDER, *([others] if others else [])]
+    os.environ["PYTHONPATH"] = os.pathsep.join(folders)
+    os.environ[sitecustomize.VARIABLE] = sys.prefix
 
 
 def program_exists(options):

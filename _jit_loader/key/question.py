@@ -66,7 +66,10 @@ def names_architectures():
 def common_nvcc_flags():
     """Returns the flags that PyTorch passes to every nvcc in this process."""
     module = sys.modules.get("torch.utils.cpp_extension")
-    return getattr(module, "COMMON_NVCC_FLAGS", COMMON_NVCC_FLAGS)
+    if module is None:
+        return COMMON_NVCC_FLAGS
+    # Not getattr: after install() it would execute the module, of which a hit uses nothing else.
+    return vars(module).get("COMMON_NVCC_FLAGS", COMMON_NVCC_FLAGS)
 
 
 def pytorch_version():

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from _jit_loader import loaded as opened
 from _jit_loader import loading
 
 if TYPE_CHECKING:
@@ -138,13 +139,20 @@ def load_inline(
 def install() -> None:
     """Replaces PyTorch's load and load_inline by these for the whole process.
 
-    Call it before any module runs `from torch.utils.cpp_extension import load`. Programs that call
-    PyTorch's private functions keep PyTorch's own code.
+    Call it before any module runs `from torch.utils.cpp_extension import load`. That import then
+    costs nothing: PyTorch's module is executed if a program uses anything else of it. Its private
+    functions that programs call, such as _jit_compile, use the cache too.
     """
-    from _jit_loader.build.pytorch.ninja_text import cpp_extension
+    from _jit_loader.build.pytorch import cpp_extension
 
-    module = cpp_extension()
-    module.load, module.load_inline = load, load_inline
+    cpp_extension.install({"load": load, "load_inline": load_inline}, _entry_points)
+
+
+def _entry_points(module):
+    from _jit_loader.build.ninja import ninja_path
+    from _jit_loader.build.pytorch.entry_points import entry_points
+
+    return entry_points(module, load, opened.from_build_directory, ninja_path)
 
 
 def _load(kind, question, requests, arguments):
@@ -152,8 +160,10 @@ def _load(kind, question, requests, arguments):
     form = _form(arguments)
     folder = os.path.abspath(build_directory) if build_directory else None
     loaded = loading.load(name, kind, question, requests, form, verbose, build_directory=folder)
-    if build_directory and form != "module":
-        return os.path.join(build_directory, os.path.basename(loaded.path))
+    if folder is not None:
+        opened.build_directories[name, folder] = loaded
+        if form != "module":
+            return os.path.join(build_directory, os.path.basename(loaded.path))
     return loaded.result
 
 
@@ -214,7 +224,7 @@ def _is_for_pytorch(arguments):
 def _pass_to_pytorch(function_name, arguments):
     import inspect
 
-    from _jit_loader.build.pytorch.ninja_text import original
+    from _jit_loader.build.pytorch.cpp_extension import original
 
     function = original(function_name)
     known = inspect.signature(function).parameters  # an older PyTorch lacks gil_not_used

@@ -1,4 +1,4 @@
-"""load, load_inline and install() behave like PyTorch's functions."""
+"""load and load_inline behave like PyTorch's functions: arguments, results and exceptions."""
 
 import inspect
 import subprocess
@@ -9,7 +9,8 @@ import torch
 from torch.utils import cpp_extension
 
 import jit_loader
-from _jit_loader.build.pytorch import ninja_text as pytorch
+from _jit_loader.build.pytorch import cpp_extension as pytorch
+from _jit_loader.build.pytorch.ninja_text import ninja_text
 from _jit_loader.key import toolchain
 
 # Every kind of registration that PyTorch accepts only once in a process.
@@ -123,7 +124,7 @@ def test_cuda_home_of_the_program_is_restored(monkeypatch, tmp_path):
     monkeypatch.setattr(cpp_extension, "CUDA_HOME", "/of/the/program")
     monkeypatch.setattr(cpp_extension, "load_before_jit_loader", load)
     (tmp_path / "build.ninja").write_text("")
-    pytorch.ninja_text({"name": "any", "build_directory": str(tmp_path)}, "/ours")
+    ninja_text({"name": "any", "build_directory": str(tmp_path)}, "/ours")
     assert seen == ["/ours/bin", "/of/the/program"]
     assert cpp_extension.CUDA_HOME == "/of/the/program"
     assert cpp_extension._join_cuda_home("bin") == "/of/the/program/bin"
@@ -420,27 +421,3 @@ def test_unsupported_builds_are_passed_to_pytorch(monkeypatch):
     monkeypatch.setattr(torch.version, "hip", "6.4")
     jit_loader.load("rocm", ["kernel.cu"])
     assert len(calls) == 4
-
-
-def test_install_replaces_the_functions_of_pytorch(tiny, monkeypatch):
-    monkeypatch.setattr(cpp_extension, "load", cpp_extension.load)
-    monkeypatch.setattr(cpp_extension, "load_inline", cpp_extension.load_inline)
-    jit_loader.install()
-    jit_loader.install()
-    assert cpp_extension.load is jit_loader.load
-    assert cpp_extension.load_inline is jit_loader.load_inline
-    assert cpp_extension.load("tiny", tiny.sources).value() == 101
-    assert "cache" in jit_loader.loaded("tiny").path
-
-
-def test_install_does_not_replace_private_functions(tiny, tmp_path, monkeypatch):
-    monkeypatch.setattr(cpp_extension, "load", cpp_extension.load)
-    monkeypatch.setattr(cpp_extension, "load_inline", cpp_extension.load_inline)
-    jit_loader.install()
-    folder = tmp_path / "theirs"
-    folder.mkdir()
-    arguments = [None, None, None, None, None, str(folder), False, None, None, True, False]
-    module = cpp_extension._jit_compile("tiny", tiny.sources, *arguments)
-    assert module.value() == 101
-    assert (folder / "tiny.so").exists()
-    assert not (tmp_path / "cache").exists()

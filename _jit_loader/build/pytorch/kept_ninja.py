@@ -1,7 +1,7 @@
 """The build.ninja that PyTorch wrote for an earlier call: to import its writer takes 0.07 to 0.4 s.
 
 It is valid for an unchanged call: load's arguments, the environment, the CUDA Toolkit's folder and
-the code of PyTorch's module are the same. A process that has already imported that module asks it:
+the code of PyTorch's module are the same. A process that has already executed that module asks it:
 the process may have changed it.
 """
 
@@ -9,6 +9,7 @@ import contextlib
 import os
 import sys
 
+from _jit_loader.build.pytorch import cpp_extension
 from _jit_loader.build.pytorch.ninja_text import ninja_text
 from _jit_loader.cache import digest_of
 from _jit_loader.cache.files import read_checked, write_checked
@@ -24,7 +25,7 @@ WRAPPERS = ("ccache", "sccache")
 
 def ninja_text_for(slot_folder, arguments, cuda_home, contents):
     """Returns the text of build.ninja for a call of PyTorch's load: the kept one, or a new one."""
-    if "torch.utils.cpp_extension" in sys.modules:
+    if cpp_extension.is_executed():
         return ninja_text(arguments, cuda_home)
     path, key = os.path.join(slot_folder, FILE), _key(arguments, cuda_home, contents)
     kept = read_checked(path)

@@ -7,10 +7,10 @@ ninja_text; all other callers get PyTorch's own function.
 
 import contextlib
 import functools
-import logging
 import os
 import threading
 
+from _jit_loader.build.pytorch.cpp_extension import cpp_extension, original, replace
 from _jit_loader.system import no_fork
 
 _thread = threading.local()  # cuda_home: of the call of ninja_text in this thread
@@ -22,7 +22,9 @@ def ninja_text(arguments, cuda_home):
     arguments: of PyTorch's load; build_directory is where it writes the file.
     cuda_home: the folder of the CUDA Toolkit, None without CUDA.
     """
-    module, name = cpp_extension(), arguments["name"]
+    with no_fork():  # also one thread at a time
+        module, name = cpp_extension(), arguments["name"]
+        _replace_steps(module)
     with _name_lock(name):
         # PyTorch would rename a changed module to <name>_v1, and so compile everything again.
         versions = module.JIT_EXTENSION_VERSIONER.entries
@@ -39,31 +41,8 @@ def ninja_text(arguments, cuda_home):
         return file.read()
 
 
-def original(function_name):
-    """Returns PyTorch's own load or load_inline, even if install() has replaced it."""
-    return getattr(cpp_extension(), function_name + _ORIGINAL)
-
-
-_ORIGINAL = "_before_jit_loader"
-
-
-def cpp_extension():
-    """Returns the module torch.utils.cpp_extension, with the replacements in it."""
-    with no_fork():  # also one thread at a time
-        return _patched_module()
-
-
 @functools.cache
-def _patched_module():
-    logger = logging.getLogger("torch.utils.cpp_extension")
-    level = logger.level
-    logger.setLevel(logging.ERROR)  # it warns on every machine that has nvcc and no GPU
-    try:
-        from torch.utils import cpp_extension as module
-    finally:
-        logger.setLevel(level)
-    for name in ("load", "load_inline"):
-        setattr(module, name + _ORIGINAL, getattr(module, name))
+def _replace_steps(module):
     for step in ("_run_ninja_build", "_import_module_from_library", "_get_exec_path"):
         _replace(module, step, lambda *_, **__: None)
     if hasattr(module, "FileLock"):  # from 2.14; no other process builds in a private folder
@@ -74,18 +53,10 @@ def _patched_module():
     _replace(module, "verify_ninja_availability", lambda: None)
     # Runs the compiler twice, to warn of one that is too old for these headers anyway.
     _replace(module, "get_compiler_abi_compatibility_and_version", lambda *_: (True, None))
-    return module
 
 
-def _replace(module, function_name, ours):
-    theirs = getattr(module, function_name)
-
-    @functools.wraps(theirs)
-    def either(*args, **kwargs):
-        function = ours if hasattr(_thread, "cuda_home") else theirs
-        return function(*args, **kwargs)
-
-    setattr(module, function_name, either)
+def _replace(module, step, ours):
+    replace(module, step, ours, lambda: hasattr(_thread, "cuda_home"))
 
 
 _name_locks = {}

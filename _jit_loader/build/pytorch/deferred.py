@@ -1,0 +1,97 @@
+"""A module whose code is executed at the first use of a name that it does not have yet.
+
+The import of torch.utils.cpp_extension takes 0.1 s, and a program that imports load from it uses
+nothing else of it. importlib.util.LazyLoader would execute it for load as well.
+"""
+
+import types
+from importlib.machinery import PathFinder
+
+from _jit_loader.system import no_fork
+
+
+class DeferredModule(types.ModuleType):
+    """It becomes a plain module when its code has been executed."""
+
+    def __getattr__(self, name):
+        if _is_pythons(name):
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        execute(self)
+        return types.ModuleType.__getattribute__(self, name)
+
+    def __setattr__(self, name, value):
+        if not _is_pythons(name):
+            execute(self)
+        types.ModuleType.__setattr__(self, name, value)
+
+    def __delattr__(self, name):
+        if not _is_pythons(name):
+            execute(self)
+        types.ModuleType.__delattr__(self, name)
+
+    def __dir__(self):
+        execute(self)
+        return types.ModuleType.__dir__(self)
+
+
+class DeferringFinder:
+    """Finds one module, and puts off the execution of its code.
+
+    given: {name: value} that the module has before.
+    on_executed(module): called after the execution.
+    """
+
+    def __init__(self, module_name, given, on_executed):
+        self.module_name, self.given, self.on_executed = module_name, given, on_executed
+
+    def find_spec(self, name, path=None, target=None):
+        if name != self.module_name or target is not None:  # a target: importlib.reload
+            return None
+        spec = PathFinder.find_spec(name, path)
+        if spec is not None:
+            spec.loader = _Loader(spec.loader, self)
+        return spec
+
+
+class _Loader:
+    def __init__(self, loader, finder):
+        self.loader, self.finder = loader, finder
+
+    def create_module(self, spec):
+        return DeferredModule(spec.name)
+
+    def exec_module(self, module):
+        spec = module.__spec__
+        spec.loader, spec.loader_state = self.loader, self.finder
+        module.__loader__ = self.loader
+        vars(module).update(self.finder.given)
+
+
+def is_deferred(module):
+    """Tells whether the code of a module has not been executed yet."""
+    return type(module) is DeferredModule
+
+
+def execute(module):
+    """Executes the code of a module if that was put off. The module object stays the same."""
+    with no_fork():  # also one thread at a time
+        spec = module.__spec__
+        if not is_deferred(module) or (finder := spec.loader_state) is None:
+            return  # None: the code is being executed, and has come back here
+        spec.loader_state = None
+        before = dict(vars(module))
+        try:
+            spec.loader.exec_module(module)
+        except BaseException:
+            for name in vars(module).keys() - before.keys():
+                del vars(module)[name]
+            vars(module).update(before)
+            spec.loader_state = finder
+            raise
+        module.__class__ = types.ModuleType
+        finder.on_executed(module)
+
+
+def _is_pythons(name):
+    """Tells whether the import system and inspect ask for a name, of any module."""
+    return name.startswith("__") and name.endswith("__") and name != "__all__"

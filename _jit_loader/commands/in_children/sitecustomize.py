@@ -1,0 +1,47 @@
+"""Installs jit_loader in a process when it imports torch.utils.cpp_extension.
+
+`python -m jit_loader run` puts this folder first in PYTHONPATH, so that every Python process that
+the program starts executes this file first. It imports nothing else by then.
+"""
+
+import os
+import sys
+
+FOLDER = os.path.dirname(os.path.abspath(__file__))
+# Another Python that the program starts, such as that of another environment, has other packages.
+VARIABLE = "JIT_LOADER_RUN_PREFIX"
+_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(FOLDER)))
+
+
+class InstallingFinder:
+    """Calls jit_loader.install() when the program imports the module that it acts on.
+
+    It also finds jit_loader itself, which may be run from a checkout.
+    """
+
+    def find_spec(self, name, path=None, target=None):
+        if name in ("jit_loader", "_jit_loader"):
+            from importlib.machinery import PathFinder
+
+            return PathFinder.find_spec(name, [_ROOT])
+        if name == "torch.utils.cpp_extension":
+            from _jit_loader.torch_api import install
+
+            install()
+            # The import system may already have passed the place of the finder that this adds.
+            found = (f.find_spec(name, path, target) for f in sys.meta_path if f is not self)
+            return next(filter(None, found), None)
+        return None
+
+
+def add_finder():
+    sys.meta_path.insert(0, InstallingFinder())
+
+
+if __name__ == "sitecustomize":
+    sys.path[:] = [folder for folder in sys.path if folder != FOLDER]
+    if os.environ.get(VARIABLE) == sys.prefix:
+        add_finder()
+    del sys.modules["sitecustomize"]
+    # The environment's own. If there is none, this raises the error that Python expects then.
+    import sitecustomize  # noqa: F401

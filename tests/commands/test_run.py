@@ -1,0 +1,166 @@
+"""run: a program, and the Python processes that it starts, with our load in place of PyTorch's."""
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+import jit_loader
+from _jit_loader.commands.in_children import sitecustomize
+
+# Prints where each process has its module from, beginning with how it was started.
+LOAD = """
+import sys
+def load(how):
+    from torch.utils.cpp_extension import load
+    module = load("tiny", {sources!r})
+    print(how, module.value(), load.__module__, module.__file__, flush=True)
+"""
+# The arguments: how to start processes.
+PROGRAM = """
+import multiprocessing, subprocess, sys
+from loading import load
+def start(how):
+    if how == "child of a child":
+        code = "import subprocess, sys; subprocess.run([sys.executable, '-m', 'child'], check=True)"
+        return subprocess.Popen([sys.executable, "-c", code]).wait
+    process = multiprocessing.get_context(how).Process(target=load, args=[how])
+    process.start()
+    return process.join
+if __name__ == "__main__":
+    load("program")
+    for wait in [start(how) for how in sys.argv[1:]]:
+        wait()
+"""
+
+
+@pytest.fixture
+def program(tiny, tmp_path, python):
+    """Returns program(*options): what the processes of PROGRAM print, {how: the rest of a line}."""
+    tiny.write("loading.py", LOAD.format(sources=tiny.sources))
+    tiny.write("child.py", "import loading; loading.load('child')")
+    path = tiny.write("program.py", PROGRAM)
+    tiny.load()
+
+    def run(hows, *options):
+        finished = python(
+            *("-m", "jit_loader", "run", *options, path, *hows),
+            cwd=tiny.folder,
+            check=True,
+            TORCH_EXTENSIONS_DIR=str(tmp_path / "theirs"),
+        )
+        return dict(line.split(maxsplit=1) for line in finished.stdout.splitlines())
+
+    return run
+
+
+@pytest.mark.parametrize(
+    "hows",
+    [("spawn", "child of a child"), pytest.param(("forkserver", "fork"), marks=pytest.mark.slow)],
+)
+def test_processes_of_the_program_have_it_too(program, tmp_path, hows):
+    lines = program(hows)
+    assert len(lines) == 1 + len(hows)
+    assert set(lines.values()) == {lines["program"]}
+    assert lines["program"].startswith(f"101 _jit_loader.torch_api {tmp_path}/cache/")
+    assert not (tmp_path / "theirs").exists()
+
+
+@pytest.mark.slow
+def test_only_this_process(program, tmp_path):
+    lines = program(["spawn", "fork"], "--only-this-process")
+    assert "_jit_loader.torch_api" in lines["program"]
+    assert lines["fork"] == lines["program"]
+    assert lines["spawn"].startswith(f"101 torch.utils.cpp_extension {tmp_path}/theirs/")
+
+
+@pytest.mark.slow
+def test_ranks_of_torchrun_have_it_too(tiny, python):
+    tiny.write("loading.py", LOAD.format(sources=tiny.sources))
+    rank = tiny.write("rank.py", "import os, loading\nloading.load(os.environ['RANK'])\n")
+    launcher = ["torch.distributed.run", "--standalone", "--nproc-per-node", 2]
+    finished = python("-m", "jit_loader", "run", "-m", *launcher, rank, cwd=tiny.folder, check=True)
+    assert finished.stdout.count("101 _jit_loader.torch_api") == 2
+
+
+@pytest.fixture
+def start(tmp_path):
+    """start(script, {folder: text of its sitecustomize.py}): a child of `run`, without torch."""
+
+    def run(script, sitecustomizes, **environment):
+        folders = [sitecustomize.FOLDER]
+        for name, text in sitecustomizes.items():
+            (tmp_path / name).mkdir()
+            (tmp_path / name / "sitecustomize.py").write_text(text)
+            folders.append(str(tmp_path / name))
+        variables = {"PYTHONPATH": os.pathsep.join(folders), sitecustomize.VARIABLE: sys.prefix}
+        return subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(script)],
+            env={**os.environ, **variables, **environment},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+        )
+
+    return run
+
+
+FINDER = "[type(finder).__name__ for finder in sys.meta_path].count('InstallingFinder')"
+
+
+def test_child_has_a_finder_and_nothing_more(start):
+    finished = start(
+        f"""
+        import importlib.util, sys
+        print({FINDER}, "sitecustomize" in sys.modules)
+        print([name for name in ("torch", "jit_loader", "_jit_loader") if name in sys.modules])
+        print([folder for folder in sys.path if "jit_loader" in folder])
+        print(importlib.util.find_spec("jit_loader").origin)
+        """,
+        {},
+    )
+    *lines, origin = finished.stdout.splitlines()
+    assert lines == ["1 False", "[]", "[]"]
+    assert origin == jit_loader.__file__
+
+
+def test_sitecustomize_of_the_environment_is_executed(start):
+    text = "import sys\nprint('own', __name__, sys.modules[__name__].__file__)\nvalue = 7\n"
+    script = f"import sys, sitecustomize; print(sitecustomize.value, {FINDER})"
+    finished = start(script, {"first": text, "second": "print('second')"})
+    own, value = finished.stdout.splitlines()
+    assert own.startswith("own sitecustomize ")
+    assert own.endswith("first/sitecustomize.py")
+    assert value == "7 1"
+
+
+def test_sitecustomize_of_the_environment_that_fails(start, tmp_path):
+    finished = start(f"import sys; print({FINDER})", {"first": "raise ValueError('its own')"})
+    assert finished.stdout == "1\n"
+    alone = subprocess.run(
+        [sys.executable, "-c", ""],
+        env={**os.environ, "PYTHONPATH": str(tmp_path / "first")},
+        capture_output=True,
+        text=True,
+    )
+    assert finished.stderr == alone.stderr != ""
+
+
+def test_python_of_another_environment_is_left_alone(start):
+    environment = {sitecustomize.VARIABLE: "/another"}
+    assert start(f"import sys; print({FINDER})", {}, **environment).stdout == "0\n"
+
+
+def test_torch_is_imported_when_the_program_imports_it(tmp_path):
+    """OMP_NUM_THREADS, for one, has an effect only before."""
+    program = tmp_path / "program.py"
+    program.write_text("import sys; print('torch' in sys.modules)")
+    finished = subprocess.run(
+        [sys.executable, "-m", "jit_loader", "run", str(program)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert finished.stdout == "False\n"

@@ -1,0 +1,285 @@
+"""install(): PyTorch's module with our functions, whose import costs nothing until it is used."""
+
+import pytest
+
+# Each script runs in a process that has imported torch and nothing else.
+BEGIN = """
+import sys, types
+import torch, jit_loader
+SOURCES = {sources!r}
+def is_executed():
+    return "CUDA_HOME" in vars(sys.modules["torch.utils.cpp_extension"])
+"""
+
+
+@pytest.fixture
+def run(tiny, python):
+    """run(script): runs it in a process where SOURCES are the sources of tiny."""
+
+    def run_there(script):
+        return python("-c", BEGIN.format(sources=tiny.sources) + script, check=True).stdout
+
+    return run_there
+
+
+def test_import_and_hit_execute_nothing(tiny, run):
+    tiny.load()
+    run("""
+jit_loader.install()
+from torch.utils.cpp_extension import load, load_inline
+assert load is jit_loader.load and load_inline is jit_loader.load_inline
+import torch.utils.cpp_extension as module
+assert module.load is load and torch.utils.cpp_extension is module
+assert load("tiny", SOURCES).value() == 101
+assert not jit_loader.loaded("tiny").compiled
+assert isinstance(module, types.ModuleType) and module.__file__.endswith("cpp_extension.py")
+assert not hasattr(module, "__path__") and not hasattr(module, "__warningregistry__")
+assert "torch.utils.cpp_extension" in repr(module)
+assert not is_executed()
+""")
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "from torch.utils.cpp_extension import CUDA_HOME, CUDAExtension, _get_build_directory",
+        "import torch.utils.cpp_extension as m; assert 'CUDAExtension' in dir(m)",
+        "import torch.utils.cpp_extension as m; m.mine = 1; assert m.mine == 1; del m.mine",
+        "from torch.utils.cpp_extension import *; CUDAExtension",
+        "import torch.utils.cpp_extension as m; assert m.BuildExtension.__name__",
+        "import torch.utils.cpp_extension as m; assert not hasattr(m, 'nothing')",
+    ],
+)
+def test_any_other_name_executes_pytorchs_module_in_the_same_object(run, use):
+    run(f"""
+jit_loader.install()
+from torch.utils import cpp_extension as module
+{use}
+assert sys.modules["torch.utils.cpp_extension"] is torch.utils.cpp_extension is module
+assert is_executed() and type(module) is types.ModuleType
+assert type(module.__spec__.loader).__name__ == "SourceFileLoader" is not module.__loader__
+assert module.CUDAExtension.__globals__ is vars(module)
+assert module.load is jit_loader.load and module.load_inline is jit_loader.load_inline
+""")
+
+
+def test_what_the_program_sets_stays(run):
+    run("""
+jit_loader.install()
+import torch.utils.cpp_extension
+def load(): pass
+torch.utils.cpp_extension.load = load
+torch.utils.cpp_extension.CUDA_HOME = "/of/the/program"
+assert torch.utils.cpp_extension.load is load
+assert torch.utils.cpp_extension._join_cuda_home("bin") == "/of/the/program/bin"
+""")
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        "install(); install(); build(); import_it()",
+        "install(); import_it(); build(); install()",
+        "build(); import_it(); install()",
+        "import_it(); build(); install(); build(); install()",
+    ],
+)
+def test_any_order(tiny, run, steps):
+    """A first build asks PyTorch's module for the commands."""
+    run(f"""
+from jit_loader import install
+def build():
+    with open({str(tiny.folder / "value.h")!r}, "a") as file:
+        file.write("\\n")
+    assert jit_loader.load("tiny", SOURCES, extra_cflags=["-DFIRST"]).value() == 101
+    assert jit_loader.loaded("tiny").compiled
+def import_it():
+    import torch.utils.cpp_extension
+{steps}
+from torch.utils.cpp_extension import load, load_inline, _jit_compile
+assert load is jit_loader.load and load_inline is jit_loader.load_inline
+from _jit_loader.build.pytorch.cpp_extension import original
+for name in ("load", "load_inline"):
+    assert original(name).__wrapped__.__code__.co_filename.endswith("cpp_extension.py")
+build()
+""")
+
+
+def test_many_threads_use_it_first(run):
+    run("""
+import threading
+jit_loader.install()
+seen, start = [], threading.Barrier(16)
+def use(number):
+    start.wait()
+    import torch.utils.cpp_extension as module
+    if number % 2:
+        seen.append((module, module.load("tiny", SOURCES).value()))
+    else:
+        module.CUDAExtension, module._get_build_directory
+        seen.append((module, 101))
+threads = [threading.Thread(target=use, args=[number]) for number in range(16)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+assert seen == [(torch.utils.cpp_extension, 101)] * 16
+assert torch.utils.cpp_extension.load is jit_loader.load
+""")
+
+
+def test_module_that_cannot_be_executed_yet(run):
+    run("""
+jit_loader.install()
+import torch.utils.cpp_extension as module
+sys.modules["torch._appdirs"] = None  # it imports this
+for _ in range(2):
+    try:
+        module.CUDA_HOME
+    except ImportError:
+        assert module.load is jit_loader.load and not is_executed()
+    else:
+        raise AssertionError
+del sys.modules["torch._appdirs"]
+assert module.CUDAExtension and module.load is jit_loader.load
+""")
+
+
+def test_flag_lists_that_the_program_changes_count(run):
+    run("""
+from _jit_loader.key.question import common_nvcc_flags
+jit_loader.install()
+from torch.utils.cpp_extension import load
+before = common_nvcc_flags()
+assert not is_executed()
+torch.utils.cpp_extension.COMMON_NVCC_FLAGS.remove("-D__CUDA_NO_HALF_OPERATORS__")
+assert len(common_nvcc_flags()) == len(before) - 1
+""")
+
+
+# Private functions
+
+
+PRIVATE = """
+import os
+jit_loader.install()
+from torch.utils.cpp_extension import (
+    _get_build_directory, _import_module_from_library, _jit_compile,
+    _write_ninja_file_and_build_library, verify_ninja_availability,
+)
+from pathlib import Path
+FOLDER = Path({folder!r}) / "private"
+NOTHING = [None] * 5
+"""
+
+
+@pytest.fixture
+def run_private(run, tmp_path):
+    return lambda script: run(PRIVATE.format(folder=str(tmp_path)) + script)
+
+
+def test_jit_compile_uses_the_cache(tiny, run_private):
+    """gsplat repeats a call with the arguments of newer versions if it reads this in the error."""
+    run_private("""
+arguments = [SOURCES, *NOTHING, str(FOLDER), False]
+options = {"with_cuda": None, "with_sycl": None, "is_python_module": True, "is_standalone": False}
+module = _jit_compile("tiny", *arguments, **options, keep_intermediates=True)
+assert module.value() == 101
+assert jit_loader.loaded("tiny").compiled and (FOLDER / "tiny.so").exists()
+assert jit_loader.load("tiny", SOURCES) is module
+assert _import_module_from_library("tiny", str(FOLDER), True) is module
+try:
+    _jit_compile("tiny", SOURCES, is_standalone=False)
+except TypeError as error:
+    assert "_jit_compile() missing 10 required positional arguments: 'extra_" in str(error)
+else:
+    raise AssertionError
+""")
+    tiny.write("value.h", "#define VALUE 2\n")
+    run_private("""
+assert _jit_compile("tiny", SOURCES, *NOTHING, str(FOLDER), False, None, None, True, False)
+assert _import_module_from_library("tiny", FOLDER, True).value() == 102
+assert _import_module_from_library("tiny", FOLDER, is_python_module=False).endswith("tiny.so")
+""")
+
+
+def test_library_is_built_and_then_imported(tiny, run_private):
+    run_private("""
+def built():
+    arguments = [SOURCES, *NOTHING, str(FOLDER), False, None, None]
+    assert _write_ninja_file_and_build_library("tiny", *arguments) is None
+    return _import_module_from_library("tiny", str(FOLDER), True)
+module = built()
+assert (FOLDER / "tiny.so").exists() and "cache" in jit_loader.loaded("tiny").path
+assert module.value() == 101 and module.__name__ == "tiny"
+assert _import_module_from_library("tiny", str(FOLDER), True) is module
+Path(SOURCES[0]).with_name("value.h").write_text("#define VALUE 3\\n")
+assert built().value() == 103 and module.value() == 101
+""")
+    run_private("""
+assert _import_module_from_library("tiny", str(FOLDER), True).value() == 103  # PyTorch's own
+""")
+
+
+def test_executable_is_built(tiny, run_private):
+    tiny.write("program.cpp", "int main() { return 7; }\n")
+    run_private("""
+import subprocess
+source = str(Path(SOURCES[0]).with_name("program.cpp"))
+arguments = ["program", [source], *NOTHING, str(FOLDER), False, None, None]
+_write_ninja_file_and_build_library(*arguments, is_standalone=True)
+assert subprocess.run([FOLDER / "program"]).returncode == 7
+assert _jit_compile(*arguments, False, True) == str(FOLDER / "program")
+""")
+
+
+def test_ninja_that_is_not_on_path_is_available(run_private):
+    run_private("""
+verify_ninja_availability()
+os.environ["PATH"] = "/nowhere"
+verify_ninja_availability()
+""")
+
+
+def test_default_folder_is_pytorchs(run_private, tmp_path):
+    run_private("""
+os.environ["TORCH_EXTENSIONS_DIR"] = str(FOLDER / "root")
+assert Path(_get_build_directory("tiny", False)).is_relative_to(FOLDER / "root")
+""")
+
+
+def test_pytorchs_own_load_calls_pytorchs_own_functions(run, tmp_path):
+    """SYCL sources go there; ours would pass them on again."""
+    run(f"""
+jit_loader.install()
+try:
+    jit_loader.load("tiny", SOURCES, with_sycl=True, build_directory={str(tmp_path)!r})
+except OSError as error:
+    assert "SYCL runtime" in str(error)
+else:
+    raise AssertionError
+""")
+
+
+def test_load_that_was_imported_before_uses_the_cache(run, tmp_path):
+    run(f"""
+from torch.utils.cpp_extension import load
+jit_loader.install()
+assert load is not jit_loader.load
+assert load("tiny", SOURCES, build_directory={str(tmp_path)!r}).value() == 101
+assert jit_loader.loaded("tiny").compiled
+""")
+
+
+@pytest.mark.parametrize("name", ["_jit_compile", "verify_ninja_availability"])
+def test_unknown_parameters_leave_all_private_functions_alone(run, name):
+    run(f"""
+import torch.utils.cpp_extension as module
+def unknown(name, sources, something_new): pass
+module.{name} = unknown
+names = ["_jit_compile", "_write_ninja_file_and_build_library", "verify_ninja_availability"]
+theirs = [getattr(module, name) for name in names]
+jit_loader.install()
+assert [getattr(module, name) for name in names] == theirs
+assert module.load is jit_loader.load
+""")
