@@ -14,6 +14,7 @@ from _jit_loader.build.failure import error_of, failed, names_a_source, read_not
 from _jit_loader.build.inputs.clock import Clock
 from _jit_loader.build.inputs.records import InputsChanged, Recorder, ask_compilers
 from _jit_loader.build.job import Job, keep_as_failed, private_folder, remove_leftovers
+from _jit_loader.build.opening import open_as_test
 from _jit_loader.build.plan import check_reused, make_plan
 from _jit_loader.build.publish import publish
 from _jit_loader.build.pytorch import kept_ninja, stubs
@@ -25,7 +26,6 @@ from _jit_loader.build.why import why_built
 from _jit_loader.cache import cache_folder, check_trusted, digest_of
 from _jit_loader.cache.lock import build_lock
 from _jit_loader.cache.pruning import cache_limit, keep_under_limit
-from _jit_loader.cache.registrations import refuse_second_registration
 from _jit_loader.cache.store import Build
 from _jit_loader.cuda import ptxas
 from _jit_loader.key import toolchain
@@ -50,7 +50,6 @@ def build(request, slot, contents, verbose):
 
     Returns (result of loaded.open_build, the store.Build, whether it was compiled here).
     """
-    refuse_second_registration(request.name, loaded.opened_libraries(request.name))
     note_before = read_note(slot.folder)
     check_tools(request)
     check_paths(request)
@@ -194,13 +193,18 @@ def _ninja_file(job, slot, contents):
 
 
 def _publish(job, slot, recorder, records, before, manifest):
-    """Opens the library as a test and publishes the build; returns (what was opened, the Build)."""
+    """Opens the library as a test and publishes the build; returns (what was opened, the Build).
+
+    Raises:
+        RestartNeeded: it would register something a second time. The build is published all the
+            same, for the restarted process.
+    """
     request = job.request
     parts = ("files", "tools", "programs", "absent")
     build_key = digest_of([request.key, *(manifest[part] for part in parts)])
     private = Build(job.folder, request)
     try:
-        opened = loaded.open_library(private.library, build_key, request.name, request.form)
+        opened, record, refused = open_as_test(request, private.library, build_key)
     except LoadError:
         raise  # an extension of this process is in the way, and of no other process
     except Exception as error:
@@ -213,9 +217,13 @@ def _publish(job, slot, recorder, records, before, manifest):
         raise _ModuleError from error
     build = Build(os.path.join(slot.folder, build_key), request)
     # First of all: another thread that finds the build must not open it a second time.
-    opened = loaded.adopt(build.library, opened)
+    if refused is None:
+        opened = loaded.adopt(build.library, opened)
+    manifest = {**manifest, "registrations": record}
     publish(job.folder, manifest, build, job.contents)
     slot.remember(job.programs, build, manifest, job.contents)
+    if refused is not None:
+        raise refused
     return opened, build
 
 
