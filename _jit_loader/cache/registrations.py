@@ -8,7 +8,6 @@ import functools
 import os
 import re
 
-from _jit_loader.cache.store import read_manifest
 from _jit_loader.report.errors import LoadError
 
 # The functions that TORCH_LIBRARY and related macros, STABLE_TORCH_LIBRARY, the older
@@ -121,13 +120,15 @@ def _namespaces(content):
 
 @functools.cache
 def has_registered(library):
-    """Tells the same of a library that is open."""
+    """Tells whether a library that is open calls such a function; its file may be deleted."""
     return _has_calls(_loaded_bytes(library))
 
 
 @functools.cache
 def _recorded(library):
     """Returns the record in the manifest of a published library; _UNKNOWN if it was deleted."""
+    from _jit_loader.cache.store import read_manifest  # a hit imports none of this
+
     manifest = read_manifest(os.path.dirname(library))
     return _UNKNOWN if manifest is None else manifest["registrations"]
 
