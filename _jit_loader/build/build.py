@@ -14,6 +14,7 @@ from _jit_loader.build.failure import error_of, failed, names_a_source, read_not
 from _jit_loader.build.inputs.clock import Clock
 from _jit_loader.build.inputs.records import InputsChanged, Recorder, ask_compilers
 from _jit_loader.build.job import Job, keep_as_failed, private_folder, remove_leftovers
+from _jit_loader.build.opening import open_as_test
 from _jit_loader.build.plan import check_reused, make_plan
 from _jit_loader.build.publish import publish, sync
 from _jit_loader.build.pytorch import kept_ninja, stubs
@@ -25,7 +26,7 @@ from _jit_loader.build.why import why_built
 from _jit_loader.cache import build_directory, cache_folder, check_trusted, digest_of
 from _jit_loader.cache.lock import build_lock
 from _jit_loader.cache.pruning import cache_limit, keep_under_limit
-from _jit_loader.cache.registrations import refuse_second_registration
+from _jit_loader.cache.registrations import RestartNeeded
 from _jit_loader.cache.store import Build
 from _jit_loader.cuda import ptxas
 from _jit_loader.key import toolchain
@@ -51,7 +52,6 @@ def build(slot, contents, verbose):
     Returns (result of loaded.open_build, the store.Build, whether it was compiled here).
     """
     request = slot.request
-    refuse_second_registration(request.name, loaded.opened_libraries(request.name))
     note_before = read_note(slot.folder)
     check_tools(request)
     check_paths(request)
@@ -131,6 +131,8 @@ def _try_to_build(slot, contents, before, careful, verbose):
             raise InputsChanged([folder]) from error  # somebody has deleted the cache
     sync(slot.folder)
     slot.remember(programs, published, manifest, contents)
+    if isinstance(opened, RestartNeeded):
+        raise opened
     return opened, published
 
 
@@ -157,7 +159,7 @@ def _compile_and_publish(job, workers):
             raise _failed(job, recorder, records, result.output)
         trace = map(link_stubs.traced, result.output)
         manifest = make_manifest(job, ninja_file, recorder, records, trace)
-        opened, published = _publish(job, recorder, records, manifest)
+        opened, published, manifest = _publish(job, recorder, records, manifest)
         line.built()
     if warning is not None:
         say(warning)
@@ -207,12 +209,16 @@ def _failed(job, recorder, records, output):
 
 
 def _publish(job, recorder, records, manifest):
-    """Opens the library as a test and publishes the build; returns (what was opened, the Build)."""
+    """Opens the library as a test and publishes the build.
+
+    Returns (what was opened, the Build, its manifest). If the library cannot be opened in this
+    process as well, a RestartNeeded takes the place of what was opened.
+    """
     request = job.request
     parts = ("files", "tools", "programs", "absent")
     build_key = digest_of([request.key, *(manifest[part] for part in parts)])
     try:
-        opened, path = _open(job, build_key)
+        opened, record, path = _open(job, build_key)
     except LoadError:
         raise  # an extension of this process is in the way, and of no other process
     except Exception as error:
@@ -225,24 +231,26 @@ def _publish(job, recorder, records, manifest):
         raise _ModuleError from error
     published = Build(os.path.join(job.slot.folder, build_key), request)
     # First of all: another thread that finds the build must not open it a second time.
-    opened = loaded.adopt(published.library, opened, path)
+    if not isinstance(opened, RestartNeeded):
+        opened = loaded.adopt(published.library, opened, path)
+    manifest = {**manifest, "registrations": record}
     publish(job.folder, manifest, published, job.contents)
     if path is not None:
-        build_directory.put_outputs(job.request.build_directory, published.library, path)
-    return opened, published
+        build_directory.put_outputs(request.build_directory, published.library, path)
+    return opened, published, manifest
 
 
 def _open(job, build_key):
-    """Opens the library; returns the result, and its path in the caller's folder or None."""
+    """Opens the library; returns open_as_test's values, and the path in the caller's folder."""
     request = job.request
-    library, path = Build(job.folder, request).library, None
-    if request.build_directory:
-        path = build_directory.put_library(request.build_directory, library, build_key)
+    library = Build(job.folder, request).library
+    if not request.build_directory:
+        return *open_as_test(request, library, build_key), None
+    path = build_directory.put_library(request.build_directory, library, build_key)
     try:
-        return loaded.open_library(path or library, build_key, request.name, request.form), path
+        return *open_as_test(request, path, build_key), path
     except BaseException:
-        if path is not None:
-            os.unlink(path)
+        os.unlink(path)
         raise
 
 

@@ -1,17 +1,35 @@
-"""Registrations that a process takes only once: operators and classes of an extension."""
+"""Registrations that a process takes only once: operators and classes of an extension.
+
+A build's manifest has the record of its registrations: {"namespaces": [...], "operators": [...],
+"classes": [...]}, or None if it makes none.
+"""
 
 import functools
 import os
+import re
 
 from _jit_loader.report.errors import LoadError
 
-# The functions that TORCH_LIBRARY and related macros, the older torch::RegisterOperators, and
-# torch::class_ outside of TORCH_LIBRARY call.
-REGISTRATIONS = {
-    b"_ZN5torch7LibraryC": "operators (TORCH_LIBRARY)",
-    b"_ZN3c1017RegisterOperators": "operators (torch::RegisterOperators)",
-    b"_ZN5torch6detail10class_baseC": "classes (torch::class_)",
+# The functions that TORCH_LIBRARY and related macros, STABLE_TORCH_LIBRARY, the older
+# torch::RegisterOperators, and torch::class_ outside of TORCH_LIBRARY call.
+_LIBRARY = b"_ZN5torch7LibraryC"
+_CLASS = b"_ZN5torch6detail10class_baseC"
+_STABLE_LIBRARY = b"aoti_torch_library_init_"
+_REGISTRATIONS = (_LIBRARY, _STABLE_LIBRARY, b"_ZN3c1017RegisterOperators", _CLASS)
+
+# The variable of such a macro, as the table of static symbols has it: its length is before it.
+# (Clang leaves out the L in an anonymous namespace.)
+_MACRO = re.compile(rb"TORCH_LIBRARY_(?:FRAGMENT_|IMPL_)?static_init_")
+_NAMESPACE = re.compile(rb"TORCH_LIBRARY_static_init_(\w+)", re.ASCII)
+_BEFORE = re.compile(rb"(?:L|_GLOBAL__N_1)(\d+)((?:STABLE_)?)$")
+_UNNAMED_CLASS = "without methods"  # PyTorch lists classes by their methods
+_WORDS = {
+    "namespaces": "the namespace {} (TORCH_LIBRARY)",
+    "operators": "the operator {}",
+    "classes": "the class {} (torch::class_)",
 }
+_MOST_SHOWN = 4
+_UNKNOWN = {}  # the record of a library whose manifest was deleted
 
 
 class RestartNeeded(RuntimeError):
@@ -22,21 +40,44 @@ class ClassNeedsRestart(LoadError, RestartNeeded):
     """The new version does not load in this process, because it registers a class again."""
 
 
-def refuse_second_registration(name, before, library=None):
-    """Raises RestartNeeded if a second registration would end the process.
+def refuse_second_registration(name, before, library):
+    """Raises RestartNeeded if opening a published library would end the process.
 
     before: the libraries that were opened under this name.
-    library: the new one to open; None if it has to be built first.
     """
-    registered = dict.fromkeys(kind for path in before for kind in _has_registered(path))
-    if not registered:
-        return
-    if library is None or _registrations(_file_bytes(library)):
-        raise RestartNeeded(
-            f"{name} registers {' and '.join(registered)}, which PyTorch takes only once in a "
-            "process, and it has changed since it was loaded here. Restart Python to use the new "
-            "version; until then the old version stays active"
-        )
+    if any(map(has_registered, before)) and (error := overlap(name, before, _recorded(library))):
+        raise error
+
+
+def overlap(name, before, record):
+    """Returns a RestartNeeded that names the second registrations of a new library; None if none.
+
+    before: the libraries that were opened under this name. record: of the new one.
+    """
+    if record is None:
+        return None
+    twice = {}
+    for old in map(_recorded, filter(has_registered, before)):
+        if record == _UNKNOWN or old == _UNKNOWN:
+            twice["operators or classes"] = None
+        elif old is not None:
+            for kind, words in _WORDS.items():
+                twice |= dict.fromkeys(words.format(n) for n in record[kind] if n in old[kind])
+    if not twice:
+        return None
+    texts = list(twice)
+    if len(texts) > _MOST_SHOWN:
+        texts[_MOST_SHOWN:] = [f"{len(texts) - _MOST_SHOWN} more"]
+    return RestartNeeded(
+        f"{name} registers {_listed(texts)}, which PyTorch takes only once in a process, and it "
+        "has changed since it was loaded here. Restart Python to use the new version; until then "
+        "the old version stays active"
+    )
+
+
+def _listed(texts):
+    *others, last = texts
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def explain_second_class(name, error):
@@ -50,14 +91,54 @@ def explain_second_class(name, error):
         ) from error
 
 
+def registers(library):
+    """Tells whether a library calls a function that registers operators or classes."""
+    return _has_calls(_file_bytes(library))
+
+
+def make_record(library, operators, classes):
+    """Returns the record of a library that registers these operators and classes."""
+    content = _file_bytes(library)
+    namespaces = set(_namespaces(content))
+    by_macro = _LIBRARY in content or _STABLE_LIBRARY in content
+    if by_macro and not _MACRO.search(content):  # stripped: each may be that of a TORCH_LIBRARY
+        namespaces = {operator.partition("::")[0] for operator in operators}
+        namespaces |= {title.partition(".")[0] for title in classes}
+    if _CLASS in content and not classes:
+        classes = {_UNNAMED_CLASS}
+    found = {"namespaces": namespaces, "operators": operators, "classes": classes}
+    return {kind: sorted(names) for kind, names in found.items()}
+
+
+def _namespaces(content):
+    """Yields the namespaces of the TORCH_LIBRARYs in a library that is not stripped."""
+    for match in _NAMESPACE.finditer(content):
+        if before := _BEFORE.search(content[max(0, match.start() - 40) : match.start()]):
+            length = int(before[1]) - len(before[2])
+            yield match[0][:length].removeprefix(b"TORCH_LIBRARY_static_init_").decode()
+
+
 @functools.cache
-def _has_registered(library):
-    return _registrations(_loaded_bytes(library))
+def has_registered(library):
+    """Tells whether a published library that is open here registers operators or classes."""
+    record = _recorded(library)
+    if record != _UNKNOWN:
+        return record is not None
+    content = _loaded_bytes(library)
+    return not content or _has_calls(content)
 
 
-def _registrations(content):
-    """Returns the kinds of registrations in a library, in the words of a message."""
-    return [kind for symbol, kind in REGISTRATIONS.items() if symbol in content]
+@functools.cache
+def _recorded(library):
+    """Returns the record in the manifest of a published library; _UNKNOWN if it was deleted."""
+    from _jit_loader.cache.store import read_manifest  # a hit imports none of this
+
+    manifest = read_manifest(os.path.dirname(library))
+    return _UNKNOWN if manifest is None else manifest["registrations"]
+
+
+def _has_calls(content):
+    return any(symbol in content for symbol in _REGISTRATIONS)
 
 
 def _file_bytes(path):

@@ -263,9 +263,12 @@ def _(fault):
 def _(fault):
     error = ImportError('generic_type: type "Held" is already registered!')
     yield fault.of(lambda: registrations.explain_second_class("add2", error))
-    (operators,) = [t for t in registrations.REGISTRATIONS.values() if "TORCH_LIBRARY" in t]
-    fault.monkeypatch.setattr(registrations, "_has_registered", lambda path: [operators])
-    yield fault.of(lambda: registrations.refuse_second_registration("add2", ["add2.so"]))
+    record = {"namespaces": ["my_ops"], "operators": ["my_ops::add2"], "classes": []}
+    fault.monkeypatch.setattr(registrations, "has_registered", lambda path: True)
+    fault.monkeypatch.setattr(registrations, "_recorded", lambda path: record)
+    yield fault.of(
+        lambda: registrations.refuse_second_registration("add2", ["1/add2.so"], "2/add2.so")
+    )
 
 
 @shown_under("There is no such op")

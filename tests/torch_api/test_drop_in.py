@@ -227,8 +227,9 @@ assert shifted() == 1, "the old operators stay active"
 load(1)
 """)
     assert len(said) == 2
-    named = "operators (TORCH_LIBRARY) and operators (torch::RegisterOperators) and "
-    named += "classes (torch::class_)"
+    named = "the namespace jit_loader_tests (TORCH_LIBRARY), "
+    named += "the operator jit_loader_tests::elder, the operator jit_loader_tests::shifted and "
+    named += "the class jit_loader_tests.Held (torch::class_)"
     assert all(f"registers {named}, which" in line and "Restart" in line for line in said)
     said = run("""
 load(2)
@@ -240,6 +241,20 @@ except RuntimeError as error:
 """)
     assert said[0] == "2"
     assert "Restart" in said[1]
+
+
+@pytest.mark.slow
+def test_other_operators_of_the_same_name_load(operators, run):
+    (operators / "operators.cpp").write_text(OPERATORS)
+    said = run(f"""
+load(1)
+with open("operators.cpp", "w") as file:
+    file.write({OPERATORS!r}.replace("jit_loader_tests", "jit_loader_others"))
+load(2)
+print(shifted(), int(torch.ops.jit_loader_others.shifted(torch.tensor(0))))
+print(torch.ops.jit_loader_others.elder(0), torch.classes.jit_loader_others.Held() is not None)
+""")
+    assert said == ["1 2", "2 True"]
 
 
 @pytest.mark.slow

@@ -1,0 +1,158 @@
+"""One name with several versions that register operators, in one process."""
+
+import pytest
+
+# STABLE_TORCH_LIBRARY registers as TORCH_LIBRARY does, and compiles in 1 s instead of 8.
+IN_A_PROCESS = """
+import os
+import sys
+import jit_loader
+SOURCE = '''\
+#include <torch/csrc/stable/library.h>
+namespace outer1 { namespace { %s } }
+'''
+def load(code, more="", name="operators", **options):
+    with open("operators.cpp", "w") as file:
+        file.write(SOURCE % code + more)
+    options = {"is_python_module": False, **options}
+    try:
+        jit_loader.load(name, ["operators.cpp"], **options)
+    except Exception as error:
+        print(f"{type(error).__name__}: {error}")
+    else:
+        print("compiled" if jit_loader.loaded(name).compiled else "a hit")
+def library(namespace, *operators):
+    return f"STABLE_TORCH_LIBRARY({namespace}, m) {body(*operators)}"
+def fragment(namespace, *operators):
+    return f"STABLE_TORCH_LIBRARY_FRAGMENT({namespace}, m) {body(*operators)}"
+def body(*operators):
+    return "{" + "".join(f'm.def("{operator}(int x) -> int");' for operator in operators) + "}"
+"""
+TWICE = "RestartNeeded: operators registers {}, which PyTorch takes only once in a process, and it"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("registrations")
+
+
+@pytest.fixture
+def run(folder, python):
+    """Runs IN_A_PROCESS and a script in a new process; returns the printed lines.
+
+    All tests share the cache, so that a version is compiled once.
+    """
+
+    def run_there(script):
+        cache = str(folder / "cache")
+        finished = python(
+            "-c", IN_A_PROCESS + script, cwd=folder, check=True, JIT_LOADER_CACHE=cache
+        )
+        assert finished.stderr == ""
+        return finished.stdout.splitlines()
+
+    return run_there
+
+
+TWO_VERSIONS = """
+load(library("qta", "f"))
+load(library("qtb", "f"))
+import torch
+assert torch.ops.qta.f and torch.ops.qtb.f
+"""
+
+
+def test_other_namespaces(run):
+    assert run(TWO_VERSIONS) == ["compiled", "compiled"]
+    said = run("sys.executable = os.devnull  # a hit starts no child\n" + TWO_VERSIONS)
+    assert said == ["a hit", "a hit"]
+
+
+def test_namespace_twice(run):
+    said = run("""
+load(library("qta", "f"))
+for _ in range(2):
+    load(library("qta", "g"))
+""")
+    namespace = TWICE.format("the namespace qta (TORCH_LIBRARY)")
+    assert [line.startswith(namespace) for line in said] == [False, True, True]
+    assert run('load(library("qta", "g"))') == ["a hit"], "it was published all the same"
+
+
+def test_fragments_and_an_operator_twice(run):
+    said = run("""
+load(fragment("qf", "f"))
+load(fragment("qf", "g"))
+load(fragment("qf", "f", "g", "h"))
+load(library("qf", "i"))
+""")
+    assert said[:2] + said[3:] == ["compiled"] * 3
+    assert said[2].startswith(TWICE.format("the operator qf::f and the operator qf::g"))
+
+
+def test_version_without_registrations_starts_no_child(run):
+    said = run("""
+load(library("qta", "f"))
+sys.executable = os.devnull
+load("int plain;")
+""")
+    assert said[1] == "compiled"
+
+
+@pytest.mark.slow
+def test_stripped_library(run):
+    """Its namespaces are unknown, so each may be that of a TORCH_LIBRARY."""
+    said = run("""
+load(fragment("qs", "f"), extra_ldflags=["-s"])
+load(fragment("qs", "g"), extra_ldflags=["-s"])
+""")
+    assert said[0] == "compiled"
+    assert said[1].startswith(TWICE.format("the namespace qs (TORCH_LIBRARY)"))
+
+
+def test_deleted_record(run):
+    said = run("""
+import shutil
+load(library("qta", "f"))
+shutil.rmtree(os.environ["JIT_LOADER_CACHE"])
+load(library("qtb", "f"))
+""")
+    assert said[1].startswith(TWICE.format("operators or classes"))
+
+
+MODULE = """
+#include <Python.h>
+static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "module", nullptr, -1, nullptr};
+PyMODINIT_FUNC PyInit_module(void) { return PyModule_Create(&definition); }
+"""
+
+
+@pytest.mark.slow
+def test_modules(run):
+    said = run(f"""
+for namespace, operators in ("qma", "f"), ("qmb", "f"), ("qmb", "fg"):
+    load(library(namespace, *operators), {MODULE!r}, "module", is_python_module=True)
+""")
+    assert said[:2] == ["compiled", "compiled"]
+    assert said[2].startswith("RestartNeeded: module registers the namespace qmb")
+
+
+@pytest.mark.slow
+def test_library_that_ends_the_child(run):
+    said = run("""
+load(library("qta", "f"))
+load(fragment("qd", "f", "f"))
+""")
+    assert "The child process that opened the new version as a test died: " in said[1]
+    assert "Tried to register an operator (qd::f(int x) -> int)" in said[1]
+    assert "Restart Python" in said[1]
+
+
+@pytest.mark.slow
+def test_library_that_cannot_be_opened(run):
+    said = run("""
+load(library("qta", "f"))
+load(library("qtb", "f"), "long missing(); long used = missing();")
+""")
+    assert said[1].startswith("LibraryLoadError: ")
+    assert "missing()" in said[1]
