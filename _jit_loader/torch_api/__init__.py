@@ -50,7 +50,8 @@ def load(
     Raises:
         CompileError: a source does not compile, link or load. It is a RuntimeError.
         RuntimeError: a tool is missing, and the message says how to get it; or the extension has
-            changed and registers operators (TORCH_LIBRARY), which needs a new process.
+            changed and would register an operator or a class a second time, which needs a new
+            process.
         FileNotFoundError: a source does not exist.
         AssertionError: there are no sources.
         ValueError: the name cannot be the name of a module.
