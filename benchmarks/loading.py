@@ -6,9 +6,12 @@ loads: each of three bindings (sources/) is loaded with one kernel by jit_loader
 torch.utils.cpp_extension.load; the light one also by other loaders (other_loaders.py; tvm_ffi needs
 a separate binding). It is loaded from the cache, after an edit of the kernel, after an edit of a
 header that only the kernel includes, and by 16 processes that start together with nothing built. A
-new process has imported torch before it is timed; all other imports of a load count. A loader that
-returns a module of older code is listed as stale and has no time. "compilers alone" runs PyTorch's
-commands that compile the edited kernel and link. Ours may be faster, because it links stubs
+new process has imported torch before it is timed; all other imports of a load count. The unedited
+program imports load from torch.utils.cpp_extension, under `python -m jit_loader run`. "Just built"
+is the first load after another process has built: the files are then younger than 2 s. A loader
+that returns a module of older code is listed as stale and has no time. "compilers alone" runs
+PyTorch's commands that compile the edited kernel and link. Ours may be faster, because it links
+stubs
 (_jit_loader/build/pytorch/stubs.py).
 
 closure: a load from the cache of a kernel that includes 10 to 10,000 generated headers.
@@ -76,13 +79,26 @@ def ready_workers(starts):
         yield workers
 
 
-def both(subject, count=1):
+def both(subject, count=1, ours="ours"):
     """Returns the functions that start a subject's workers, for ready_workers."""
-    return {way: [functools.partial(subject.worker, way)] * count for way in subject.ways}
+    return {
+        way: [functools.partial(subject.worker, ours if way == "ours" else way)] * count
+        for way in subject.ways
+    }
 
 
-def in_new_processes(subject, rounds, edit=None, warm_up=0):
-    with ready_workers(both(subject, rounds + warm_up)) as workers:
+def after_builds(subject, rounds):
+    """Returns the result of the first load in a new process after a build in another one."""
+    with ready_workers(both(subject, 2 * rounds)) as workers:
+        calls = {
+            way: (lambda group=group: [group.pop().load() for _ in range(2)][1])
+            for way, group in workers.items()
+        }
+        return compare(calls, rounds, subject, subject.edit_kernel)
+
+
+def in_new_processes(subject, rounds, edit=None, warm_up=0, ours="ours"):
+    with ready_workers(both(subject, rounds + warm_up, ours)) as workers:
         calls = {way: (lambda group=group: group.pop().load()) for way, group in workers.items()}
         return compare(calls, rounds, subject, edit, warm_up)
 
@@ -106,6 +122,11 @@ def loads(source, device, quick):
         # The first hit may write the memo that later ones read.
         hits = in_new_processes(subject, 1 if quick else 7, warm_up=0 if quick else 1)
         yield {"question": "from the cache, new process", **hits}
+        unedited = in_new_processes(subject, 1 if quick else 7, ours="unedited")
+        yield {"question": "from the cache, new process, unedited program", **unedited}
+        if not quick:
+            first = after_builds(subject, rounds)
+            yield {"question": "from the cache, new process, just built", **first}
         edits = {"kernel": subject.edit_kernel, "header": subject.edit_header}
         if quick:
             del edits["header"]

@@ -100,7 +100,7 @@ class Subject:
 
     def call(self, way):
         """Returns the arguments of a way of benchmarks.worker and the environment of the call."""
-        if way == "ours":
+        if way in ("ours", "unedited"):
             return {"sources": self.sources}, self._environment
         if way in self._others:
             return self._others[way], self._torch_environment

@@ -24,8 +24,9 @@ class Worker:
 
     def __init__(self, way, arguments, environment):
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  close() closes it
+        run = ["-m", "jit_loader", "run"] if way == "unedited" else []
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.worker", way, json.dumps(arguments)],
+            [sys.executable, *run, "-m", "benchmarks.worker", way, json.dumps(arguments)],
             cwd=ROOT,
             env=environment,
             stdin=subprocess.PIPE,
@@ -79,13 +80,19 @@ def torchs(sources, build_directory, extra_ldflags):
     return load("extension", sources, build_directory=build_directory, extra_ldflags=flags)
 
 
+def unedited(sources):
+    from torch.utils.cpp_extension import load
+
+    return load("extension", sources)
+
+
 def op(name, project):
     import jit_loader
 
     return jit_loader.load_op(name, project=project)
 
 
-FUNCTIONS = {"ours": ours, "torch": torchs, "op": op}
+FUNCTIONS = {"ours": ours, "torch": torchs, "unedited": unedited, "op": op}
 
 
 def main():

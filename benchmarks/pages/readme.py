@@ -9,6 +9,8 @@ END = "<!-- end of figures -->"
 # For a kernel and a binding that includes torch/extension.h.
 LOADS = {
     "from the cache, new process": "loading an extension, unchanged, in a new process",
+    "from the cache, new process, unedited program": "the same by a program that is not edited",
+    "from the cache, new process, just built": "the same in the first process after a build",
     "kernel edit, same process": "loading it after an edit of its kernel, in the same process",
     "nothing built, 16 processes": "loading it in 16 processes, with nothing built",
 }
