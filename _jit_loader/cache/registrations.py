@@ -1,4 +1,4 @@
-"""Registrations that a process takes only once: operators and classes of an extension."""
+"""Registrations that a process can do only once: operators and classes of an extension."""
 
 import functools
 import os
@@ -23,7 +23,7 @@ class ClassNeedsRestart(LoadError, RestartNeeded):
 
 
 def refuse_second_registration(name, before, library=None):
-    """Raises RestartNeeded if a second registration would end the process.
+    """Raises RestartNeeded if a second registration would abort the process.
 
     before: the libraries that were opened under this name.
     library: the new one to open; None if it has to be built first.
@@ -56,7 +56,7 @@ def _has_registered(library):
 
 
 def _registrations(content):
-    """Returns the kinds of registrations in a library, in the words of a message."""
+    """Returns the kinds of registrations in a library, as a message names them."""
     return [kind for symbol, kind in REGISTRATIONS.items() if symbol in content]
 
 
