@@ -33,7 +33,7 @@ COMMON = [
     "tests/bindings/views.py",
 ]
 SELECTED = " and ".join(
-    f"not {slow}" for slow in ("any_shapes", "an_example", "off_every_alignment", "together")
+    f"not {slow}" for slow in ("any_shapes", "an_example", "unaligned", "together")
 )
 
 
