@@ -1,6 +1,6 @@
-"""Builds a request: one process at a time, and again while somebody edits the files.
+"""Builds a request, in one process at a time, and again if a file changes during the build.
 
-A try goes one way: plan -> compile -> record -> publish.
+The steps of a try are plan -> compile -> record -> publish.
 """
 
 import errno
@@ -42,7 +42,7 @@ CACHE_ERRORS = (
 
 
 class _ModuleError(Exception):
-    """Carries the error of a module's own initialisation, past the handlers for the cache's."""
+    """Carries an error of a module's initialisation past the handlers of the cache's errors."""
 
 
 def build(request, slot, contents, verbose):
@@ -111,8 +111,8 @@ def _try_to_build(request, slot, contents, before, careful, verbose):
     """Returns (result of loaded.open_build, the Build).
 
     before: {path: digest} of files that were read before any compiler started, kept for the next
-    try. careful: compare all inputs of reused objects first; else those that are not the user's are
-    compared while the compilers work.
+    try. careful: compare all inputs of reused objects first; otherwise, the files that are not the
+    user's are compared while the compilers run.
     """
     programs = toolchain.programs(request.with_cuda)
     with private_folder(slot.folder) as folder:
@@ -127,7 +127,7 @@ def _try_to_build(request, slot, contents, before, careful, verbose):
         except OSError as error:
             if os.path.isdir(folder):
                 raise
-            raise InputsChanged([folder]) from error  # somebody has deleted the cache
+            raise InputsChanged([folder]) from error  # another process has deleted the cache
 
 
 def _run(job, slot, recorder, workers, before, careful, verbose):
@@ -148,7 +148,7 @@ def _run(job, slot, recorder, workers, before, careful, verbose):
         beside.append(workers.submit(lambda: link_stubs.use(stubs_made.result())))
     line, recordings = BuildLine(request.title, plan.missing, plan.expected_seconds), {}
 
-    def on_started():  # it runs while the compilers work
+    def on_started():  # runs while the compilers do
         if not careful:
             check_reused(job, plan)
         line.start(why_built(slot, job.programs, contents))
@@ -202,7 +202,7 @@ def _publish(job, slot, recorder, records, before, manifest):
     try:
         opened = loaded.open_library(private.library, build_key, request.name, request.form)
     except LoadError:
-        raise  # an extension of this process is in the way, and of no other process
+        raise  # the conflict is with another extension of this process only
     except Exception as error:
         theirs, ours = LOAD_ERRORS.get(request.form, ((), None))
         if isinstance(error, theirs):
@@ -212,7 +212,7 @@ def _publish(job, slot, recorder, records, before, manifest):
         keep_as_failed(job)  # the objects are good
         raise _ModuleError from error
     build = Build(os.path.join(slot.folder, build_key), request)
-    # First of all: another thread that finds the build must not open it a second time.
+    # Before it is published: another thread that finds the build must not open it again.
     opened = loaded.adopt(build.library, opened)
     publish(job.folder, manifest, build, job.contents)
     slot.remember(job.programs, build, manifest, job.contents)

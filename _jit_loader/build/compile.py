@@ -11,7 +11,7 @@ from _jit_loader.report.build_line import printable
 def compile_plan(job, plan, stubs, on_started, on_finished, verbose):
     """Compiles the missing objects and links; returns a ninja.NinjaResult.
 
-    stubs: pytorch.stubs.Stubs of the link. on_started(): called while the compilers work.
+    stubs: pytorch.stubs.Stubs of the link. on_started(): called while the compilers run.
     on_finished(output): called after each object and the library.
     """
     ninja_file = plan.ninja_file
@@ -22,7 +22,7 @@ def compile_plan(job, plan, stubs, on_started, on_finished, verbose):
     result = run_ninja(job.folder, on_started, on_finished, verbose)
     is_compiled = all(map(_exists_in(job.folder), ninja_file.compilations))
     if result.returncode != 0 and is_compiled and stubs.flags is not None:
-        # The linker wants every symbol; or there is an error, which then names no stub.
+        # The linker needs every symbol, or finds an error. Without stubs, the error names none.
         _write(job.folder, ninja_file.without(set(ninja_file.compilations)))
         again = run_ninja(job.folder, lambda: None, on_finished, verbose)
         result = again._replace(said={**result.said, **again.said})
@@ -30,9 +30,9 @@ def compile_plan(job, plan, stubs, on_started, on_finished, verbose):
 
 
 def _checked_sizes(folder, result):
-    """Returns the result, or a failure if the limit on the size of files has cut one short.
+    """Returns the result, or a failure if a file has reached the limit on the size of files.
 
-    The assembler then writes an empty object without an error. The linker is killed.
+    At this limit, the assembler writes an empty object without an error. The linker is killed.
     """
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
     if limit == resource.RLIM_INFINITY:

@@ -13,12 +13,12 @@ NAMED = re.compile(r"^(?:In file included from | +from )?(/[^:\n]+)[:(]\d+", re.
 
 
 def failed(job, recorder, records, before, output, kind=CompileError):
-    """Returns the error for what the compilers printed, after writing the log and the note.
+    """Writes the log and the note of a failure, and returns the error for the compilers' output.
 
     records: of the objects that compiled. before: {path: digest} of the files read so far.
 
     Raises:
-        InputsChanged: a file was edited meanwhile, so that it may compile now.
+        InputsChanged: a file was edited meanwhile, so that the build may succeed now.
     """
     request = job.request
     named = named_files(output)
@@ -44,7 +44,7 @@ def failed(job, recorder, records, before, output, kind=CompileError):
 
 
 def names_a_source(output):
-    """Tells whether the compilers' output names a file with an error."""
+    """Returns whether the compilers' output names a file with an error."""
     return bool(named_files(output))
 
 
@@ -54,7 +54,7 @@ def read_note(slot_folder):
 
 
 def error_of(note, request, contents):
-    """Returns the error of another process's build, None if a file that it read has changed since.
+    """Returns the error of another process's build; None if a file that it read has changed since.
 
     The known files are the sources, the inputs of the last build and the files in the output.
     A compiler does not report the headers of a source that does not compile.
@@ -69,5 +69,5 @@ def error_of(note, request, contents):
 
 
 def _library_environment():
-    """Returns the variables by which a library's own libraries are found."""
+    """Returns the variables that decide where the libraries that a library needs are found."""
     return [os.environ.get(name) for name in ("LD_LIBRARY_PATH", "LD_PRELOAD")]

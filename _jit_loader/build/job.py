@@ -18,7 +18,10 @@ DAY_SECONDS = 24 * 60 * 60
 
 
 class Job(NamedTuple):
-    """folder: private to this try. programs: {role: path} of the compilers, as in records."""
+    """One try to build a request.
+
+    folder: private to this try. programs: {role: path} of the compilers, as in records.
+    """
 
     request: Request
     folder: str
@@ -32,13 +35,13 @@ class Job(NamedTuple):
 
     @property
     def failed_folder(self):
-        """Where the folder of a failed build is kept, with its log and its good objects."""
+        """The path at which a failed build is kept, with its log and its good objects."""
         return os.path.join(self.slot_folder, FAILED)
 
 
 @contextlib.contextmanager
 def private_folder(slot_folder):
-    """Makes a folder for one try; at the end it is removed, if it was not renamed."""
+    """Makes a folder for one try, and removes it at the end if it was not renamed."""
     os.makedirs(slot_folder, exist_ok=True)
     folder = tempfile.mkdtemp(prefix=private_prefix(), dir=slot_folder)
     try:
@@ -48,18 +51,18 @@ def private_folder(slot_folder):
 
 
 def keep_as_failed(job):
-    """Keeps the folder of a failed build, to be run again by hand, and for its good objects."""
+    """Keeps the folder of a failed build, for its good objects and to run the build by hand."""
     shutil.rmtree(job.failed_folder, ignore_errors=True)
-    with contextlib.suppress(OSError):  # another process has put its own there
+    with contextlib.suppress(OSError):  # another process has put its folder there
         os.rename(job.folder, job.failed_folder)
 
 
 def remove_leftovers(slot_folder, excludes):
     """Removes the folders of killed builds.
 
-    excludes: whether the lock excludes other builders. Without it, and for folders of another
-    machine, nobody knows whether a build is still running: on some network file systems a lock
-    holds on each machine alone. Such folders are removed after a day.
+    excludes: whether the lock excludes other builders. If it does not, or if a folder is of another
+    machine, its build may still be running: on some network file systems, a lock excludes processes
+    of one machine only. Such folders are removed after a day.
     """
     age_seconds = 0 if excludes else DAY_SECONDS
     with contextlib.suppress(OSError):

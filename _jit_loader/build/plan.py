@@ -10,7 +10,10 @@ from _jit_loader.system.jobs import parallel_jobs
 
 
 class Plan(NamedTuple):
-    """reused: {object: its record}, linked into the folder. missing: {object: seconds expected}."""
+    """The steps that a build needs.
+
+    reused: {object: its record}, linked into the folder. missing: {object: seconds expected}.
+    """
 
     ninja_file: NinjaFile
     reused: dict
@@ -26,8 +29,8 @@ class Plan(NamedTuple):
 def make_plan(job, ninja_file, before, careful):
     """Returns the Plan, and puts the digests of the files to compile into `before`.
 
-    careful: compare all inputs of old objects now; else check_reused does it for files that are not
-    the user's.
+    careful: compare all inputs of old objects now; otherwise, check_reused compares the files that
+    are not the user's.
     """
     store, request = _store(job), job.request
     reused, missing = {}, {}
@@ -50,7 +53,7 @@ def make_plan(job, ninja_file, before, careful):
 
 
 def check_reused(job, plan):
-    """Raises InputsChanged if an object does not fit that seemed to, by the user's files alone."""
+    """Compares all inputs of the reused objects; raises InputsChanged if an object does not fit."""
     store = _store(job)
     for output, record in plan.reused.items():
         path = f"{job.folder}/{output}"
