@@ -129,7 +129,7 @@ def fewer_elements_than_processes():
     assert_same(two_norm(shared(empty, Shard(0)), shared(empty, Shard(0))), empty.sum())
 
 
-def other_ops_take_whole_tensors():
+def other_ops_replicate_their_inputs():
     wholes = [randn(8, 3), randn(12, 7), randn(12), randn(8, 4), randn(8, 4)]
     placements = [Shard(0), Replicate(), Replicate(), Shard(0), Shard(0)]
     for asked in ((0, 1, 2, 3, 4), (1, 2), (0, 3)):

@@ -17,7 +17,7 @@ CHECKS = [
     "linear_ops_keep_summands_and_others_reduce_them",
     "norms_whose_squares_are_too_large_for_float16",
     "fewer_elements_than_processes",
-    "other_ops_take_whole_tensors",
+    "other_ops_replicate_their_inputs",
     "plain_tensor_beside_a_dtensor",
 ]
 
