@@ -195,7 +195,7 @@ def test_clangd_accepts_nvccs_flags(project):
 
 
 def test_private_folder_exists_until_the_commands_are_written(tiny, monkeypatch):
-    """ninja writes the commands there while the compilers run, and may take longer than these."""
+    """ninja writes the commands there while the compilers run, and may take longer than they do."""
     folders = []
 
     def slow(request, ninja_file, folder):

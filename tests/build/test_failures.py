@@ -156,7 +156,7 @@ def test_build_succeeds_if_the_cache_is_deleted_meanwhile(tiny, monkeypatch, tmp
     assert tiny.value() == 101
 
 
-def test_compiler_message_may_be_no_utf8(tiny):
+def test_compiler_message_need_not_be_utf8(tiny):
     (tiny.folder / "other.cpp").write_bytes(b'#error "\xff\xfe caf\xe9"\n')
     with pytest.raises(jit_loader.CompileError, match=r"other\.cpp:1: error: "):
         tiny.load()

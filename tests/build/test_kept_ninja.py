@@ -14,8 +14,7 @@ print("torch.utils.cpp_extension" in sys.modules)
 
 @pytest.fixture
 def load(tiny, python):
-    """Edits the extension, loads it in a new process, and returns whether it imported
-    PyTorch's writer."""
+    """Edits and loads the extension in a new process; returns whether it imported the writer."""
     values = iter(range(2, 100))
 
     def load(first="", flags=(), **environment):

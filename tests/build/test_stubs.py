@@ -144,7 +144,7 @@ def test_linker_that_drops_unused_libraries_keeps_the_stubs(threads, kept):
     ("flag", "expected_links"), [*[(flag, 1) for flag in WANT_ALL], ("-lm", 2)]
 )
 def test_link_that_needs_every_symbol_uses_the_libraries(threads, kept, flag, expected_links):
-    """The flag is the caller's, and no stubs are used, or it is built into the system's g++."""
+    """A flag of the caller prevents stubs. If g++ itself adds one, a second link has no stubs."""
     if expected_links == 2:
         threads.change_compiler('set -- "$@" -Wl,--no-undefined', step="link")
     options = {"is_python_module": False, "extra_ldflags": [flag]}

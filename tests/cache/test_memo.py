@@ -134,7 +134,7 @@ def test_memo_in_an_older_format_is_ignored(tmp_path):
 
 @pytest.mark.parametrize(
     ("ahead_seconds", "settled"),
-    [(-10, True), (0, False), (5, False), (24 * 3600, True)],  # 5: the file server's clock
+    [(-10, True), (0, False), (5, False), (24 * 3600, True)],  # 5: a file server's clock is ahead
 )
 def test_recent_stat_does_not_prove_the_content(ahead_seconds, settled):
     now = time.time_ns()
