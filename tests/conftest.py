@@ -21,12 +21,12 @@ ROOT = Path(__file__).resolve().parents[1]
 
 os.environ["JIT_LOADER_QUIET"] = "1"
 
-# A shell starts what it runs in the background deaf to Ctrl-C; the tests of Ctrl-C would hang.
+# A shell makes its background jobs ignore SIGINT, and the tests of Ctrl-C would hang in one.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-# Test modules import their ops while they are collected, before any fixture. The workers of
-# pytest-xdist have the cache of the process that has started them.
+# Test modules import their ops during collection, before any fixture runs. The workers of
+# pytest-xdist share the cache of the process that started them.
 if "PYTEST_XDIST_WORKER" not in os.environ:
     _cache = tempfile.TemporaryDirectory(prefix="jit_loader_tests_")
     os.environ["JIT_LOADER_CACHE"] = _cache.name
@@ -41,9 +41,9 @@ def _warm_python(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def python(_warm_python):
-    """python("-c", script): the finished process, with this project on its path.
+    """Returns python("-c", script, ...), which runs Python and returns the finished process.
 
-    Others of its arguments are variables of its environment.
+    This project is on its path. Other keyword arguments are environment variables.
     """
 
     def run(*arguments, cwd=ROOT, check=False, **environment):
@@ -58,9 +58,10 @@ def python(_warm_python):
 
 @pytest.fixture(scope="session")
 def torchrun(python):
-    """torchrun(8, "script.py", ...): the finished job of so many ranks.
+    """Returns torchrun(8, "script.py", ...), which runs 8 ranks and returns the finished process.
 
-    They are forked for speed's sake, but where there are GPUs: CUDA, once begun, cannot be forked.
+    The ranks are forked, which is faster than starting Python, but only on a machine without GPUs:
+    a process that has initialized CUDA cannot be forked.
     """
     import torch
 
@@ -74,7 +75,7 @@ def torchrun(python):
     return run
 
 
-# In these folders a case builds for 0.5 to 2 s: by default a parametrised test has the first two.
+# A case in these folders builds for 0.5 to 2 s. By default, a parametrised test runs its first two.
 FOLDERS_OF_FEW_CASES = {"build", "cache", "key", "loading"}
 DEFAULT_CASES = 2
 

@@ -1,6 +1,6 @@
-"""Builds a request: one process at a time, and again while somebody edits the files.
+"""Builds a request, in one process at a time, and again if a file changes during the build.
 
-A try goes one way: plan -> compile -> record -> publish.
+The steps of a try are plan -> compile -> record -> publish.
 """
 
 import errno
@@ -43,7 +43,7 @@ CACHE_ERRORS = (
 
 
 class _ModuleError(Exception):
-    """Carries the error of a module's own initialisation, past the handlers for the cache's."""
+    """Carries an error of a module's initialisation past the handlers of the cache's errors."""
 
 
 def build(slot, contents, verbose):
@@ -220,7 +220,7 @@ def _publish(job, recorder, records, manifest):
     try:
         opened, record, path = _open(job, build_key)
     except LoadError:
-        raise  # an extension of this process is in the way, and of no other process
+        raise  # the conflict is with another extension of this process only
     except Exception as error:
         theirs, ours = LOAD_ERRORS.get(request.form, ((), None))
         if isinstance(error, theirs):

@@ -11,7 +11,7 @@ from _jit_loader.report.build_line import printable
 def compile_plan(job, plan, stubs, on_started, on_finished):
     """Compiles the missing objects and links; returns a ninja.NinjaResult.
 
-    stubs: pytorch.stubs.Stubs of the link. on_started(): called while the compilers work.
+    stubs: pytorch.stubs.Stubs of the link. on_started(): called while the compilers run.
     on_finished(output): called after each object and the library.
     """
     ninja_file = plan.ninja_file
@@ -36,9 +36,9 @@ def _print_commands(ninja_file, outputs, link_flags):
 
 
 def _checked_sizes(folder, result):
-    """Returns the result, or a failure if the limit on the size of files has cut one short.
+    """Returns the result, or a failure if a file has reached the limit on the size of files.
 
-    The assembler then writes an empty object without an error. The linker is killed.
+    At this limit, the assembler writes an empty object without an error. The linker is killed.
     """
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
     if limit == resource.RLIM_INFINITY:

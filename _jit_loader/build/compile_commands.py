@@ -22,7 +22,7 @@ from _jit_loader.system.processes import run
 NAME = "compile_commands.json"
 LOCK_SECONDS_LIMIT = 1  # Ctrl-C waits as long
 
-# clangd would write these files.
+# These flags are removed, because clangd would write the files.
 DEPFILE_FLAGS = (
     r" (?:-MD|--generate-dependencies-with-compile) (?:-MF|--dependency-output) \$out\.d"
 )
@@ -31,8 +31,8 @@ DEPFILE_FLAGS = (
 def update_compile_commands(request, ninja_file, folder):
     """Replaces an op's commands in the file of its project, if they differ.
 
-    Only ops have the file: a caller of load expects no new file. Variants do not change it, because
-    an editor takes one command per source: that of the plain op.
+    Only ops write the file: a caller of load expects no new file. Variants do not, because editors
+    use one command per source, that of the plain op.
 
     folder: private to this build.
     """
@@ -56,7 +56,7 @@ def update_compile_commands(request, ninja_file, folder):
 
 
 def restore_compile_commands(request):
-    """Does the same for an op that came from the cache, if its project has no such file."""
+    """Writes the file for an op that came from the cache, if its project has no such file."""
     slot_folder = os.path.join(cache_folder(), request.name, request.key)
     kept = read_checked(os.path.join(slot_folder, kept_ninja.FILE))
     if kept is None or os.path.lexists(os.path.join(request.project, NAME)):
@@ -97,7 +97,7 @@ def _is_stale(entry, request):
 
 
 def _entries(text):
-    """Returns the entries of a file's text, None if it has another form and must not be changed."""
+    """Returns the entries of a file's text; None if it has another form and must not be changed."""
     try:
         entries = json.loads(text or "[]")
     except ValueError:

@@ -18,7 +18,7 @@ def failed(job, recorder, records, output, kind=CompileError):
     records: of the objects that compiled.
 
     Raises:
-        InputsChanged: a file was edited meanwhile, so that it may compile now.
+        InputsChanged: a file was edited meanwhile, so that the build may succeed now.
     """
     request = job.request
     named = files_with_errors(output)
@@ -61,7 +61,7 @@ def read_note(slot_folder):
 
 
 def error_of(note, request, contents):
-    """Returns the error of another process's build, None if a file that it read has changed since.
+    """Returns the error of another process's build; None if a file that it read has changed since.
 
     The known files are the sources, the inputs of the last build and the files in the output.
     A compiler does not report the headers of a source that does not compile.
@@ -82,5 +82,5 @@ def _error(kind, message, output):
 
 
 def _library_environment():
-    """Returns the variables by which a library's own libraries are found."""
+    """Returns the variables that decide where the libraries that a library needs are found."""
     return [os.environ.get(name) for name in ("LD_LIBRARY_PATH", "LD_PRELOAD")]

@@ -47,7 +47,7 @@ class Job(NamedTuple):
 
 @contextlib.contextmanager
 def private_folder(slot_folder):
-    """Makes a folder for one try; at the end it is removed, if it was not renamed."""
+    """Makes a folder for one try, and removes it at the end if it was not renamed."""
     os.makedirs(slot_folder, exist_ok=True)
     folder = tempfile.mkdtemp(prefix=private_prefix(), dir=slot_folder)
     try:
@@ -57,18 +57,18 @@ def private_folder(slot_folder):
 
 
 def keep_as_failed(job):
-    """Keeps the folder of a failed build, to be run again by hand, and for its good objects."""
+    """Keeps the folder of a failed build, for its good objects and to run the build by hand."""
     shutil.rmtree(job.failed_folder, ignore_errors=True)
-    with contextlib.suppress(OSError):  # another process has put its own there
+    with contextlib.suppress(OSError):  # another process has put its folder there
         os.rename(job.folder, job.failed_folder)
 
 
 def remove_leftovers(slot_folder, excludes):
     """Removes the folders of killed builds.
 
-    excludes: whether the lock excludes other builders. Without it, and for folders of another
-    machine, nobody knows whether a build is still running: on some network file systems a lock
-    holds on each machine alone. Such folders are removed after a day.
+    excludes: whether the lock excludes other builders. If it does not, or if a folder is of another
+    machine, its build may still be running: on some network file systems, a lock excludes processes
+    of one machine only. Such folders are removed after a day.
     """
     age_seconds = 0 if excludes else DAY_SECONDS
     with contextlib.suppress(OSError):

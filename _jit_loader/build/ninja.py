@@ -16,16 +16,19 @@ from _jit_loader.system.threads import SIGNAL_DELAY_SECONDS, check_interrupt
 
 STATUS = "@jit_loader@ "
 
-# Waits for the watcher: if this process is killed before, no ninja starts.
+# Waits until the watcher runs. If this process is killed before that, ninja does not start.
 START = 'read word && exec "$@" </dev/null'
 # Reads a pipe that this process writes to. If the pipe ends without a word, this process was
-# killed: then ninja gets SIGTERM, and stops its compilers. (A process that was forked during the
-# build holds the pipe too: then the compilers are stopped when it has ended as well.)
+# killed, and ninja gets SIGTERM and stops its compilers. (A process that was forked during the
+# build holds the pipe too. The compilers are then stopped when that process has ended as well.)
 WATCHER = 'read word || kill -TERM "$0"'
 
 
 class NinjaResult(NamedTuple):
-    """output: the lines without the progress. said: {output: the lines of the step that made it}"""
+    """The result of a run of ninja.
+
+    output: the lines without the progress. said: {output: the lines of the step that made it}.
+    """
 
     returncode: int
     output: list
@@ -33,7 +36,7 @@ class NinjaResult(NamedTuple):
 
 
 def ninja_path():
-    """Returns the path of ninja: the Python package's, else the one on PATH; None without.
+    """Returns the path of ninja, from the Python package or on PATH; None if there is none.
 
     The folder of the package is not on PATH if its environment is not activated.
     """
@@ -49,7 +52,7 @@ def ninja_path():
 def run_ninja(folder, on_started, on_finished, verbose=False):
     """Builds the default target of folder/build.ninja, and returns a NinjaResult.
 
-    on_started(): called while the compilers work; an error in it stops them.
+    on_started(): called while the compilers run; an error in it stops them.
     on_finished(output): called after each step.
     verbose: print the output of the compilers.
     """
@@ -67,7 +70,7 @@ def run_ninja(folder, on_started, on_finished, verbose=False):
     try:
         with process.stdout, _watched(process):
             with contextlib.suppress(BrokenPipeError), process.stdin as pipe:
-                pipe.write(b"start\n")  # if it was killed, its exit code tells
+                pipe.write(b"start\n")  # if ninja was killed, its exit code shows it
             on_started()
             for line in _lines(process.stdout.fileno()):
                 if line.startswith(STATUS):
@@ -82,7 +85,7 @@ def run_ninja(folder, on_started, on_finished, verbose=False):
             output.append(f"ninja: fatal: it was ended by signal {-process.returncode}")
         return NinjaResult(process.returncode, output, said)
     finally:
-        if process.poll() != 0:  # ninja may have been killed, and its compilers not
+        if process.poll() != 0:  # ninja may have been killed without its compilers
             stop_session(process)
 
 

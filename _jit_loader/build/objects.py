@@ -34,10 +34,10 @@ class ObjectStore:
         return [(path, record) for path, record in records if record is not None]
 
     def take(self, output, command_key, target_folder, known, careful):
-        """Links an object that may fit into the folder, and returns its record; None without one.
+        """Links an object that may fit into the folder, and returns its record or None.
 
-        known: the result of newest(output). careful: compare all inputs, as still_fits() does; else
-        the user's own files only.
+        known: the result of newest(output). careful: compare all inputs, as still_fits() does, and
+        not only the user's own files.
         """
         target = os.path.join(target_folder, output)
         for path, record in known:
@@ -51,7 +51,7 @@ class ObjectStore:
                 if not careful or self.still_fits(record, target):
                     return record
             except OSError:
-                pass  # another process removes that build
+                pass  # another process is removing that build
             # A leftover link would make link_or_copy overwrite a published object.
             for rest in (target, target + RECORD):
                 with contextlib.suppress(FileNotFoundError):
@@ -59,7 +59,7 @@ class ObjectStore:
         return None
 
     def still_fits(self, record, path):
-        """Tells whether an object is complete and none of its inputs has changed."""
+        """Returns whether an object is complete and none of its inputs has changed."""
         complete = read_digest(path) == record["object"]
         return complete and fits(record, self._roots, self._programs, self._contents)
 

@@ -11,7 +11,10 @@ from _jit_loader.system.jobs import parallel_jobs
 
 
 class Plan(NamedTuple):
-    """reused: {object: its record}, linked into the folder. missing: {object: seconds expected}."""
+    """The steps that a build needs.
+
+    reused: {object: its record}, linked into the folder. missing: {object: seconds expected}.
+    """
 
     ninja_file: NinjaFile
     reused: dict
@@ -47,7 +50,7 @@ def make_plan(job, ninja_file):
 
 
 def check_reused(job, plan):
-    """Raises InputsChanged if an object does not fit that seemed to, by the user's files alone."""
+    """Compares all inputs of the reused objects; raises InputsChanged if an object does not fit."""
     store = _store(job)
     for output, record in plan.reused.items():
         path = f"{job.folder}/{output}"

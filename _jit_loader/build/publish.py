@@ -1,4 +1,4 @@
-"""Publishes a build: complete, synced to the disk, by one rename."""
+"""Publishes a complete build: syncs it to the disk and renames its folder."""
 
 import errno
 import os
@@ -13,7 +13,7 @@ LEFTOVERS = (".ninja_log", ".ninja_deps", "lock", CLOCK, stubs.FOLDER)
 
 
 def publish(folder, manifest, published, contents):
-    """Renames the private folder to published.folder. A complete build that exists there stays."""
+    """Renames the private folder to published.folder. An existing complete build is kept."""
     write_checked(os.path.join(folder, MANIFEST), manifest)
     own = {path: manifest["files"][path] for path in manifest["own"]}
     write_checked(os.path.join(folder, OWN_FILES), own)

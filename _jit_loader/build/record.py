@@ -1,4 +1,4 @@
-"""Records what went into each object and the library, and what the kernels use."""
+"""Records the inputs of each object and of the library, and the resources of the kernels."""
 
 import contextlib
 import os

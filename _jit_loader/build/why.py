@@ -16,7 +16,7 @@ def why_built(slot, programs, contents):
         changed = [key for key in new if old.get(key) != new[key]] or [THE_LOADER]
         return f"{', '.join(WORDS.get(key, key) for key in changed)} changed"
     roots = slot.request.roots
-    # To compare all of PyTorch's headers takes 30 ms.
+    # The user's files first: comparing all of PyTorch's headers takes 30 ms.
     changes = change_texts(own_differences(manifest, roots, contents)) or change_texts(
         differences(manifest, roots, programs, contents)
     )

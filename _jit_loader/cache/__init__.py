@@ -1,6 +1,6 @@
 """The folders of the cache, and the check that only the owner may write to them.
 
-Every hit runs this code. It is in the one file of this folder that every import of the others runs.
+Every hit runs this code. It is in __init__.py because every import of a module here runs that file.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""Files of the cache that are complete or do not exist."""
+"""Writes files of the cache, so that they are complete or do not exist."""
 
 import contextlib
 import hashlib
@@ -28,13 +28,13 @@ def write_checked(path, value):
 
 
 def write_whole(path, data):
-    """Writes a file. Its readers see all of it, or the file that it replaces."""
+    """Writes a file. Its readers see the complete new or the complete old file."""
     with _replacement(path) as temporary, open(temporary, "wb") as file:
         file.write(data)
 
 
 def copy_whole(source, target):
-    """Copies a file with its times. Readers of the target see all of the old or the new file."""
+    """Copies a file with its times. Readers of the target see the complete old or new file."""
     with _replacement(target) as temporary:
         shutil.copy2(source, temporary)
 
@@ -50,8 +50,8 @@ def link_whole(source, target):
 
 @contextlib.contextmanager
 def _replacement(path):
-    """Yields the path of a temporary file, which replaces the other one at the end."""
-    # The file's name is not part of it: that may have the greatest length that a name can have.
+    """Yields the path of a temporary file, which replaces the path's file at the end."""
+    # The name does not contain the file's name, which may already have the maximum length.
     name = f".{os.getpid()}.{threading.get_ident()}.{time.monotonic_ns()}.tmp"
     temporary = os.path.join(os.path.dirname(path), name)
     try:

@@ -26,13 +26,13 @@ POLL_SECONDS = 0.02
 # hundreds of nodes may poll one file server.
 POLL_PART, POLL_SECONDS_LIMIT = 0.02, 0.5
 SILENT_SECONDS = 0.5
-# On a file system without locks, a build that began this long ago is taken for finished.
+# On a file system without locks, a build that began this long ago is assumed to have finished.
 BUILD_SECONDS_LIMIT = 3600
-STALE_LIMIT = 100  # stale handles of a network file system, one after another
+STALE_LIMIT = 100  # consecutive stale handles of a network file system
 
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
-_open_locks = set()  # their descriptors
+_open_locks = set()  # descriptors
 
 
 class NotALockFile(OSError):
@@ -43,8 +43,8 @@ class NotALockFile(OSError):
 def build_lock(slot_folder, name, until=lambda: False):
     """Returns a context that holds the lock of a slot, and yields whether it excludes all others.
 
-    It yields None and holds no lock if another process has the lock and until() returns true. The
-    last of many processes may get the answer long before it would get the lock.
+    It yields None and holds no lock if another process has the lock and until() returns true. With
+    many waiting processes, the result exists long before the last one could get the lock.
 
     On a file system without locks, a lock in this machine's folder for temporary files leaves one
     builder per machine, and the first of them to publish wins.
@@ -57,7 +57,7 @@ def build_lock(slot_folder, name, until=lambda: False):
         return
     try:
         owner = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.time()}
-        with contextlib.suppress(OSError):  # only for the message of those that wait
+        with contextlib.suppress(OSError):  # only for the message of waiting processes
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, json.dumps(owner).encode(), 0)
         if not excludes:
@@ -93,10 +93,10 @@ def _lock_path(slot_folder):
 
 
 def _lock_path_on_this_machine(path):
-    """Returns the path of a local lock for use instead of one whose file system has no locks.
+    """Returns the path of a local lock, for a lock whose file system has no locks.
 
-    Returns None if only a folder that another user can write to is available. There, that user
-    could hold the lock forever.
+    Returns None if another user can write to the folder for local locks. That user could hold a
+    lock forever.
     """
     try:
         folder = os.path.join(tempfile.gettempdir(), f"jit_loader-{os.geteuid()}")
@@ -132,7 +132,7 @@ def _close_in_child():
     """Gives up the locks of the parent, which a forked child would keep when the parent dies."""
     for descriptor in _open_locks:
         null = os.open(os.devnull, os.O_RDWR)
-        # The number stays in use: a child that was forked inside build_lock closes it.
+        # The descriptor stays open: a child that was forked inside build_lock closes it.
         os.dup2(null, descriptor, inheritable=False)
         os.close(null)
     _open_locks.clear()

@@ -51,12 +51,13 @@ def is_settled(file_stamp):
 class Memo:
     """The files that a library depends on, in columns, and the path of the library.
 
-    names: paths by folder. A folder ends with "/", its files follow it; each name ends with NUL.
+    names: the paths by folder. A folder's name ends with "/" and precedes those of its files. Each
+    name ends with NUL.
     stamps: four int64 per file. digests: 16 bytes per file, zeros for a file without a digest.
     young: the files whose stat was too young when the memo was written, see young_files.py.
 
-    No Python object exists per file. 5,000 of them would start a full garbage collection of all
-    that `import torch` has made, which takes 0.1 s.
+    There is no Python object per file. 5,000 of them would trigger a full garbage collection of all
+    objects that `import torch` has made, which takes 0.1 s.
     """
 
     def __init__(self, library, with_cuda, young, names, stamps, digests, checksum=None):
@@ -93,7 +94,7 @@ class Memo:
         """Returns the memo in a file; None if there is no such file or its head is damaged.
 
         The columns are not checked here, because that would take a tenth of a hit. Damaged names
-        or stamps are equal to those of no file. known() checks the columns.
+        or stamps match no file. known() checks the columns.
         """
         try:
             with open(path, "rb") as file:
@@ -168,7 +169,7 @@ class Memo:
 
 
 class _Known:
-    """Implements Memo.known(): a mapping that makes its values on request, see Memo."""
+    """Implements Memo.known(): a mapping that makes its values when they are read."""
 
     def __init__(self, memo):
         self._stamps, self._digests = memo.stamps, memo.digests
@@ -183,7 +184,7 @@ class _Known:
         }
 
     def get(self, path):
-        """Returns (stamp, digest), None for a path whose stat stands for no content."""
+        """Returns (stamp, digest); None for a path whose stat does not prove its content."""
         start = self._starts.get(path)
         if start is None:
             return None

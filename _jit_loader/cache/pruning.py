@@ -2,11 +2,11 @@
 
 A build was last used at the access time of its library. The file system keeps this time, so that a
 hit writes nothing. Linux updates it at most once a day (relatime). On a disk that is mounted with
-noatime the time of the build counts.
+noatime, the time of the build counts as its last use.
 
 Running programs are not affected. A build is renamed under the lock of its slot, in one step,
-before its files are deleted. A slot in which a process builds is left alone, and a process that has
-loaded a library keeps it. Symlinks are never followed.
+before its files are deleted. A slot in which a process is building is left alone, and a process
+that has loaded a library keeps it. Symlinks are never followed.
 """
 
 import collections
@@ -28,11 +28,11 @@ from _jit_loader.report.variants import parse, variant_of
 
 DEFAULT_LIMIT = "5GB"
 FAILED = "failed"  # the folder of the last failed build of a slot
-LEFTOVER_SECONDS = 3600  # a temporary file or folder of this age is from a process that was killed
+LEFTOVER_SECONDS = 3600  # older temporary files and folders are from killed processes
 
 
 class Removed:
-    """Counts the removed builds and bytes; busy: the slots in which another process builds."""
+    """Counts the removed builds and bytes; busy: the slots in which a process is building."""
 
     def __init__(self):
         self.builds, self.size, self.busy = 0, 0, []
@@ -157,13 +157,13 @@ def slots(titles=None):
 
 
 def _is_wanted(slot, name, wanted):
-    """Tells whether a slot is of one of the wanted (name, macros)."""
+    """Returns whether a slot belongs to one of the wanted (name, macros)."""
     defines = [macros for wanted_name, macros in wanted if wanted_name == name]
     return {} in defines or (defines and _variant_of(slot) in map(variant_of, defines))
 
 
 def _variant_of(slot):
-    """Returns the variant that the builds of a slot are; None if each of them failed."""
+    """Returns the variant that the builds of a slot belong to; None if all of them failed."""
     manifests = map(read_manifest, _subfolders(slot))
     return next((m["request"].get("variant", "") for m in manifests if m is not None), None)
 
@@ -199,7 +199,7 @@ def last_used(folder):
 
 
 def _remove_from_slot(slot, builds, usage, removed):
-    """Removes builds of a slot, {folder: stats of its files}; the slot too if no build is left."""
+    """Removes builds of a slot, {folder: stats of its files}; and the slot if no build is left."""
     gone = dict(builds)
     with contextlib.suppress(FileNotFoundError), free_lock(slot) as is_free:
         if not is_free:
@@ -207,7 +207,7 @@ def _remove_from_slot(slot, builds, usage, removed):
                 removed.busy.append(slot)
             return
         removed.builds += sum(_remove(build) and not _has_failed(build) for build in builds)
-        for folder in [*_subfolders(slot, hidden=True), slot]:  # hidden ones are leftovers
+        for folder in [*_subfolders(slot, hidden=True), slot]:  # the hidden ones are leftovers
             if folder != slot or not _subfolders(slot):
                 gone[folder] = list(_files_below(folder))
                 _remove(folder)
@@ -216,7 +216,7 @@ def _remove_from_slot(slot, builds, usage, removed):
 
 
 def _remove(path):
-    """Renames a folder, so that no process finds it, and deletes it; False if it was gone."""
+    """Renames a folder, so that no process finds it, and deletes it; False if it does not exist."""
     trash = tempfile.mkdtemp(prefix=".removed-", dir=cache_folder())
     try:
         os.rename(path, os.path.join(trash, "folder"))
@@ -291,7 +291,7 @@ def _files_below(folder):
 
 
 def _subfolders(folder, hidden=False):
-    """Returns the paths of the folders in a folder, without symlinks: the hidden or the others."""
+    """Returns the paths of the folders in a folder, without symlinks, hidden ones or others."""
     return [
         entry.path
         for entry in _entries(folder)

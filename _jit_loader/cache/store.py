@@ -74,7 +74,7 @@ class Slot:
         return None
 
     def answer(self):
-        """Returns the stamp of the memo, or None. It changes when a process finds or builds one."""
+        """Returns the memo's stamp, or None. It changes when a process finds or makes a build."""
         return stamp(self._memo_path)
 
     def known(self):
@@ -87,7 +87,7 @@ class Slot:
         return memo.known() if memo is not None else {}
 
     def manifests(self):
-        """Yields (Build, manifest) of the published builds: our own cache first, newest first."""
+        """Yields (Build, manifest) of the builds: those of the user's cache first, newest first."""
         for entry in self._build_folders():
             manifest = read_manifest(entry.path)
             if manifest is not None:

@@ -154,7 +154,7 @@ def _cuda():
 
 
 def _origin(nvcc, home):
-    """Returns in words where the CUDA Toolkit in a folder comes from."""
+    """Returns words for the origin of the CUDA Toolkit in a folder."""
     from _jit_loader.key.toolchain import packages_folder
 
     if home.startswith(os.path.join(packages_folder(), "nvidia") + os.sep):

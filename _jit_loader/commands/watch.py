@@ -1,4 +1,4 @@
-"""Runs a script, and again whenever it or a kernel, header, binding or wrapper is saved.
+"""Runs a script, and reruns it whenever it or a kernel, header, binding or wrapper is saved.
 
 For example: python -m jit_loader watch train.py --epochs 3. PyTorch and other installed packages
 are imported once. Each run is a child process forked from that warm process; a save ends the

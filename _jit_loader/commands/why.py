@@ -82,11 +82,11 @@ def _last_request(title):
 
 
 def _memo_and_project(folder, manifest):
-    """Returns the newest memo of a slot and the folder that '<project>' was when it was written.
+    """Returns the newest memo of a slot and the folder of its project, which manifests leave out.
 
-    The memo may name another build of the slot than the newest one: the last load may have found an
-    earlier build. Manifests have only relative paths of the project's files, so that a cache can be
-    shared.
+    The memo may name another build of the slot than the newest one, because the last load may have
+    found an earlier build. Manifests have only relative paths of the project's files, so that a
+    cache can be shared.
     """
     from _jit_loader.cache.pruning import memos
 

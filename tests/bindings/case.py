@@ -1,4 +1,4 @@
-"""What the tests that hold for every op have to know of one: a row each in cases/<op>.py."""
+"""Describes each op to the tests that run for all ops; cases/<op>.py has the Case of an op."""
 
 import importlib.util
 from collections.abc import Callable
@@ -14,23 +14,24 @@ FLOATING = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
 
 @dataclass(frozen=True)
 class Case:
-    """One op.
+    """An op, and what the tests for all ops need to know of it.
 
-    reference: from the arguments as float64 arrays, the result (or tuple of results) by numpy.
-    error: from the dtype and the arguments as float64 arrays, how far each result may be from the
-        reference before its own rounding: an array (or tuple) that broadcasts to the result's
-        shape, in the result's unit. Multiples of unit(dtype).
-    shapes: tuples of a shape for every argument: small, odd, empty.
+    reference: a function that computes the result (or tuple of results) with numpy, from the
+        arguments as float64 arrays.
+    error: a function that bounds the error of each result before the result is rounded to its
+        dtype, from the dtype and the arguments as float64 arrays. It returns an array (or tuple)
+        that broadcasts to the result's shape. The bounds are multiples of unit(dtype).
+    shapes: tuples with a shape for each argument: small, odd and empty ones.
     any_shapes: a hypothesis strategy for such a tuple.
-    large: such a tuple with more elements than one thread of the CPU takes.
-    draw: makes an argument of a shape: draw(position, shape, dtype, device).
-    gradient_units: how many units of the largest gradient each gradient may be off, beside two
-        roundings.
-    saved_rounding: the same in units of the dtype itself, where a rounded result is used again.
+    large: such a tuple, with more elements than one thread of the CPU processes.
+    draw: a function that makes an argument: draw(position, shape, dtype, device).
+    gradient_units: the error that a gradient may have besides its rounding to the dtype, in
+        multiples of unit(dtype) and of the largest gradient.
+    saved_rounding: the same in units of the dtype, for a backward that reads a rounded result.
     broadcasts: whether the arguments are broadcast to one shape.
     bad_calls: {name: (arguments, exception, words of its message)}.
     module: the op as an nn.Module without arguments, if there is one.
-    vmap_dims: in_dims for vmap, for arguments of `shapes[vmap_of]` with a dimension of 3 put in.
+    vmap_dims: in_dims for vmap. Arguments of `shapes[vmap_of]` get another dimension of size 3.
     """
 
     op: Callable
@@ -66,7 +67,7 @@ class Case:
 
 
 def unit(dtype):
-    """The unit in the last place of 1, in the type that a dtype is computed in."""
+    """Returns the machine epsilon of the type in which ops compute a dtype."""
     return torch.finfo(torch.float64 if dtype == torch.float64 else torch.float32).eps
 
 
@@ -79,7 +80,7 @@ def as_float64(x):
 
 
 def assert_is_right(case, results, arguments):
-    """That results are those of the numpy reference, in dtype, device, shape and value."""
+    """Checks the dtype, device, shape and value of results against the numpy reference."""
     arrays = [as_float64(x) for x in arguments]
     dtype = arguments[0].dtype
     expected = as_tuple(case.reference(*arrays))
@@ -98,7 +99,7 @@ def assert_is_right(case, results, arguments):
 
 
 def load_cases():
-    """Every Case in cases/, by its op's name."""
+    """Returns the Case of every file in cases/."""
     cases = []
     for path in sorted((Path(__file__).parent / "cases").glob("*.py")):
         spec = importlib.util.spec_from_file_location(f"tests.bindings.cases.{path.stem}", path)

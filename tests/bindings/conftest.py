@@ -1,3 +1,5 @@
+"""Fixtures of the tests of ops: devices, dtypes and a fixed seed."""
+
 from pathlib import Path
 
 import pytest
@@ -6,8 +8,8 @@ import torch
 from jit_loader import load_op
 
 ROOT = str(Path(__file__).resolve().parents[2])
-# Around what a reduction adds up as one: lanes, chunks of the CPU, tiles of the GPU, its few
-# threads or many, one block or several.
+# Sizes around the limits in reductions: vector lanes, chunks of the CPU, tiles of the GPU, and the
+# sizes from which the GPU uses more threads or several blocks.
 EDGES_OF_SUMS = [n + more for n in (64, 4096, 8192, 16384, 32768, 65536) for more in (-1, 0, 1)]
 
 
@@ -37,5 +39,5 @@ def seed():
 
 @pytest.fixture
 def compiled():
-    """The compiled module of add2, in use at this moment."""
+    """Returns the compiled module of add2 that is loaded now."""
     return load_op("add2", project=ROOT)

@@ -1,5 +1,5 @@
-// What bindings/shared/module.h declares of PyTorch, next to PyTorch's own headers: it only has to
-// compile.
+// Includes bindings/shared/module.h, which declares parts of PyTorch, after PyTorch's own headers.
+// The file only has to compile.
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/python_variable.h>
 
@@ -8,8 +8,8 @@
 
 #include "bindings/shared/module.h"
 
-// Another type of a variable or of a result does not compile. Other arguments of a function would
-// declare a function that PyTorch lacks, and no binding could be loaded.
+// A wrong type of a variable or of a result does not compile. Wrong arguments would declare a
+// function that PyTorch lacks, and no binding could be loaded.
 static_assert(offsetof(bindings::TensorObject, tensor) == offsetof(THPVariable, cdata));
 static_assert(
     std::is_same_v<decltype(bindings::TensorObject::tensor), decltype(THPVariable::cdata)>);

@@ -28,7 +28,7 @@ REDUCTIONS = ("sum_single", "two_norm")
 
 
 def randn(*shape):
-    """The same on every rank."""
+    """Returns a random tensor that is the same on every rank."""
     return torch.randn(shape, dtype=torch.float64, device=DEVICE)
 
 
@@ -41,7 +41,7 @@ def assert_same(result, expected):
 
 
 def assert_same_with_gradients(function, wholes, parts, twice=False):
-    """That the results are the same, the gradients, and the gradients' gradients if so asked."""
+    """Checks that results and gradients are the same; if twice, second gradients as well."""
     result, expected = function(*parts), function(*wholes)
     assert_same(result, expected)
     gradients = []
@@ -56,7 +56,7 @@ def assert_same_with_gradients(function, wholes, parts, twice=False):
 
 
 def elementwise_ops_keep_placements_and_reductions_are_global():
-    # 7 rows are shared unevenly.
+    # The 7 rows are split unevenly.
     for placement in (Shard(0), Shard(1), Replicate()):
         for name, op in (UNARY | BINARY).items():
             wholes = [randn(7, 9).requires_grad_() for _ in range(1 + (name in BINARY))]
@@ -129,7 +129,7 @@ def fewer_elements_than_processes():
     assert_same(two_norm(shared(empty, Shard(0)), shared(empty, Shard(0))), empty.sum())
 
 
-def other_ops_take_whole_tensors():
+def other_ops_replicate_their_inputs():
     wholes = [randn(8, 3), randn(12, 7), randn(12), randn(8, 4), randn(8, 4)]
     placements = [Shard(0), Replicate(), Replicate(), Shard(0), Shard(0)]
     for asked in ((0, 1, 2, 3, 4), (1, 2), (0, 3)):

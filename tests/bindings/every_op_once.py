@@ -1,4 +1,4 @@
-"""One call of every op, forward and backward, at awkward sizes: what compute-sanitizer looks at.
+"""Calls every op, forward and backward, at awkward sizes, for compute-sanitizer.
 
 compute-sanitizer --tool memcheck --error-exitcode 1 python -m tests.bindings.every_op_once
 compute-sanitizer --tool racecheck --error-exitcode 1 python -m tests.bindings.every_op_once
@@ -16,7 +16,7 @@ def call(case, arguments):
 
 
 def unaligned(x):
-    """The same values one element behind an aligned address."""
+    """Returns a copy whose memory begins one element after an aligned address."""
     memory = x.new_empty(x.numel() + 1)
     return memory[1:].view(x.shape).copy_(x.detach()).requires_grad_()
 

@@ -1,5 +1,5 @@
 // A function for every kind of argument, result and C++ exception that bindings/shared/module.h
-// knows.
+// supports.
 #include <limits>
 #include <new>
 #include <stdexcept>

@@ -19,13 +19,13 @@ from tests.bindings.views import laid_out, views
 
 
 def assert_is_sum(c, a, b):
-    """c is a + b with PyTorch's shape, dtype and device, to half a unit in the last place."""
+    """Checks that c is a + b to half a unit, with PyTorch's shape, dtype and device."""
     expected = as_float64(a) + as_float64(b)
     assert c.shape == expected.shape
     assert c.dtype == torch.result_type(a, b)
     assert c.device == a.device
     assert c.is_contiguous()
-    # An input of another dtype is rounded before the sum, which is rounded itself.
+    # An input of another dtype is rounded before the sum, and the sum is rounded again.
     roundings = 1 if a.dtype == b.dtype else 2
     information = torch.finfo(c.dtype)
     size = np.abs(as_float64(a)) + np.abs(as_float64(b)) if roundings == 2 else np.abs(expected)
@@ -55,7 +55,7 @@ def test_any_two_dtypes_shapes_and_strides(device, data):
 
 
 @pytest.mark.parametrize("n", range(1, 40))
-def test_every_tail(n, dtype, device):
+def test_every_size_up_to_39(n, dtype, device):
     a, b = torch.randn(2, n, dtype=dtype, device=device)
     assert_is_sum(add2(a, b.clone()), a, b)
 
@@ -97,7 +97,7 @@ def test_cpu_scalar_with_a_cuda_tensor(devices):
 
 
 @pytest.mark.parametrize("needed", [(True, False), (False, True), (True, True), (False, False)])
-def test_gradient_of_any_subset(needed, dtype, device):
+def test_gradient_of_any_subset_of_the_arguments(needed, dtype, device):
     a = torch.randn(4, 1, dtype=dtype, device=device, requires_grad=needed[0])
     b = torch.randn(3, dtype=torch.float32, device=device, requires_grad=needed[1])
     c = add2(a, b)
@@ -118,17 +118,17 @@ def test_one_tensor_as_both_arguments(device):
     assert torch.equal(a.grad, torch.full_like(a, 2))
 
 
-def test_the_other_name():
+def test_sum_double_is_another_name_of_add2():
     assert sum_double is add2
 
 
-def test_help_tells_all(compiled):
+def test_docstrings_describe_the_functions(compiled):
     assert "broadcast" in add2.__doc__
     assert "a + b" in compiled.forward.__doc__
     assert "float32" in compiled.torch_launch_add2.__doc__
 
 
-def test_model(device):
+def test_model_returns_the_sum_of_squares(device):
     model = AddModel(1000).to(device)
     assert [(name, p.shape, p.dtype) for name, p in model.named_parameters()] == [
         ("a", (1000,), torch.float32),

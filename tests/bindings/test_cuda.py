@@ -1,4 +1,4 @@
-"""Streams, graphs, devices and sizes that only a GPU has."""
+"""The ops with CUDA streams, CUDA graphs, several GPUs and very large tensors."""
 
 import pytest
 import torch
@@ -19,7 +19,7 @@ def gradients(case, arguments):
 
 
 @each_case
-def test_current_stream(case):
+def test_ops_run_on_the_current_stream(case):
     inputs = case.arguments(case.large, torch.float32, "cuda")
     expected = as_tuple(case.op(*inputs)) + gradients(case, inputs)
     arguments = [torch.zeros_like(x) for x in inputs]
@@ -36,7 +36,7 @@ def test_current_stream(case):
 
 @pytest.mark.parametrize("requires_grad", [False, True])
 @each_case
-def test_graph_capture(case, requires_grad):
+def test_replayed_graph_computes_the_op(case, requires_grad):
     arguments = case.arguments(case.shapes[-1], torch.float32, "cuda")
 
     def call():
@@ -60,7 +60,7 @@ def test_graph_capture(case, requires_grad):
 
 
 @each_case
-def test_compile_reduce_overhead(case):
+def test_gradients_of_compile_with_reduce_overhead(case):
     torch._dynamo.reset()
     function = torch.compile(
         lambda *x: sum(y.square().sum() for y in as_tuple(case.op(*x))),
@@ -114,8 +114,8 @@ def test_more_than_2_31_elements(op, offset):
 
 
 def test_launch_error_names_the_kernel_and_the_error():
-    # add2 itself makes no bad launch; the check behind one reports the thread's last CUDA error,
-    # any other stream.
+    # add2 makes no bad launch. The check after a launch reports the thread's last CUDA error, so
+    # the test causes an error of another CUDA function.
     a, host = torch.ones(3, device="cuda"), torch.ones(3)
     expected = a + a
     torch.cuda.cudart().cudaHostUnregister(host.data_ptr())

@@ -1,7 +1,7 @@
-"""What @differentiable promises of every op, shown with add2: each way a call can take.
+"""Each way that a call of a @differentiable function can take, with add2 as the example.
 
-The raw compiled function knows only plain tensors. These tests hold that nothing that PyTorch does
-between a call and a kernel (tracing, transforms, modes, subclasses, ...) is lost on the fast path.
+The compiled function handles only plain tensors. These tests check that its fast path leaves out
+nothing that PyTorch does between a call and a kernel (tracing, transforms, modes, subclasses, ...).
 """
 
 import copy
@@ -32,7 +32,7 @@ def square_sum(function):
     return lambda a, b: function(a, b).square().sum()
 
 
-def test_is_a_real_function():
+def test_op_is_a_python_function():
     assert inspect.isfunction(add2)
     assert str(inspect.signature(add2)) == "(a, b)"
     assert pickle.loads(pickle.dumps(add2)) is add2
@@ -47,7 +47,7 @@ def test_registered_op_equals_the_function(ab):
     assert torch.equal(registered(a.detach(), b.detach()), a + b)
 
 
-def test_fake_and_meta_tensors():
+def test_fake_and_meta_tensors_have_shape_and_dtype():
     a, b = torch.empty(3, 1, device="meta"), torch.empty(4, dtype=torch.double, device="meta")
     c = add2(a, b)
     assert (c.shape, c.dtype, c.device.type) == ((3, 4), torch.double, "meta")
@@ -142,7 +142,7 @@ def test_forward_mode_raises_and_is_never_zero(function, ab, compiled):
 
 
 @pytest.mark.parametrize("half", [torch.float16, torch.bfloat16], ids=str)
-def test_autocast_changes_nothing_as_for_torch_add(half, ab):
+def test_autocast_has_no_effect_as_with_torch_add(half, ab):
     a, b = ab
     with torch.autocast(a.device.type, dtype=half):
         assert add2(a, b).dtype == torch.add(a, b).dtype == torch.float32
@@ -214,7 +214,7 @@ def test_negative_bit_and_zero_tensors(ab):
     assert torch.equal(add2(torch._efficientzerotensor(a.shape, device=a.device), b), b)
 
 
-def test_raw_function_refuses_what_it_cannot_see_through(ab, compiled):
+def test_compiled_function_refuses_special_tensors(ab, compiled):
     a, b = ab
     for bad in [
         torch.complex(a, b).conj().imag,
@@ -229,7 +229,7 @@ def test_raw_function_refuses_what_it_cannot_see_through(ab, compiled):
         torch.vmap(compiled.forward)(a, b)
 
 
-def test_try_forward_knows_a_plain_call(ab, compiled):
+def test_try_forward_accepts_only_plain_calls(ab, compiled):
     a, b = ab
     with_grad = a.clone().requires_grad_()
     assert torch.equal(compiled.try_forward(a, b), a + b)
@@ -241,7 +241,7 @@ def test_try_forward_knows_a_plain_call(ab, compiled):
         assert compiled.try_forward(*arguments) is NotImplemented
 
 
-def test_no_gradient_is_computed_that_nobody_needs(ab):
+def test_gradients_that_are_not_needed_are_not_computed(ab):
     asked = []
 
     def formula(grad):
@@ -287,7 +287,7 @@ def test_functions_imported_before_use_a_new_build(ab, monkeypatch):
     importlib.reload(bindings.add2)
 
 
-def test_reload_registers_anew(ab):
+def test_reload_registers_the_op_again(ab):
     a, b = ab
     for _ in range(2):
         reloaded = importlib.reload(bindings.add2)

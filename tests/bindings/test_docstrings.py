@@ -1,4 +1,4 @@
-"""What the docstrings show is what happens."""
+"""Runs the examples in the docstrings of the ops."""
 
 import doctest
 import importlib

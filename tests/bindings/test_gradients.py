@@ -1,4 +1,4 @@
-"""Every op's gradients, first and second: gradcheck, then each dtype against float64."""
+"""First and second gradients of every op: gradcheck, then each dtype against float64."""
 
 import itertools
 
@@ -25,16 +25,16 @@ def small(shapes):
 )
 def test_gradcheck(case, shapes, device):
     arguments = case.arguments(shapes, torch.float64, device, requires_grad=True)
-    # Not fast_mode, in which one wrong element of many goes unnoticed.
+    # fast_mode would miss one wrong element among many.
     assert gradcheck(case.op, arguments)
     assert gradgradcheck(case.op, arguments)
-    # A linear op has a second derivative only as part of something that is not linear.
+    # The second derivative of a linear op is zero, so test it within a nonlinear function.
     squared = lambda *x: tuple(y.square() for y in as_tuple(case.op(*(t * t for t in x))))  # noqa: E731
     assert gradgradcheck(squared, arguments)
 
 
 def gradients(case, arguments, grads, needed):
-    """The gradients of the arguments that are needed, for those of the results."""
+    """Returns the gradients of the needed arguments, given those of the results."""
     inputs = [x.detach().requires_grad_(flag) for x, flag in zip(arguments, needed)]
     results = as_tuple(case.op(*inputs))
     assert all(result.requires_grad for result in results)
@@ -48,7 +48,7 @@ def draw_grads(case, arguments):
 
 
 def assert_close(case, dtype, ours, expected):
-    """Each element to its own rounding and to what the case allows."""
+    """Checks each element, within its own rounding and the error that the case allows."""
     information = torch.finfo(dtype)
     for result, wanted in zip(ours, expected):
         assert result.dtype == dtype
@@ -66,7 +66,7 @@ def assert_close(case, dtype, ours, expected):
 def test_each_dtype_has_the_gradient_of_float64(case, dtype, device):
     for shapes in [*case.shapes, case.large]:
         if case.broadcasts and len(set(shapes)) > 1:
-            continue  # the next test's: a sum of rounded gradients may be near 0
+            continue  # tested below: a sum of rounded gradients may be near 0
         arguments = case.arguments(shapes, dtype, device)
         grads = draw_grads(case, arguments)
         every = [True] * len(arguments)
@@ -79,7 +79,7 @@ def test_each_dtype_has_the_gradient_of_float64(case, dtype, device):
 @pytest.mark.parametrize(
     "case", [pytest.param(case, id=case.name) for case in CASES if case.broadcasts]
 )
-def test_gradient_of_what_is_broadcast_is_the_sum_over_its_copies(case, dtype, device):
+def test_gradient_of_a_broadcast_argument_is_the_sum_over_its_copies(case, dtype, device):
     for shapes in case.shapes:
         arguments = case.arguments(shapes, dtype, device)
         grads = draw_grads(case, arguments)
@@ -94,7 +94,7 @@ def test_gradient_of_what_is_broadcast_is_the_sum_over_its_copies(case, dtype, d
 
 
 @each_case
-def test_gradient_of_any_subset(case, device):
+def test_gradient_of_any_subset_of_the_arguments(case, device):
     arguments = case.arguments(case.shapes[-1], torch.float64, device)
     grads = draw_grads(case, arguments)
     every = gradients(case, arguments, grads, [True] * len(arguments))
@@ -109,7 +109,7 @@ def test_gradient_of_any_subset(case, device):
 
 
 @each_case
-def test_gradients_that_are_expanded_or_not_contiguous(case, device):
+def test_incoming_gradients_may_be_expanded_or_not_contiguous(case, device):
     arguments = case.arguments(case.shapes[-1], torch.float64, device)
     every = [True] * len(arguments)
     results = as_tuple(case.op(*arguments))
@@ -126,7 +126,7 @@ def test_gradients_that_are_expanded_or_not_contiguous(case, device):
 
 
 @each_case
-def test_a_result_that_nobody_uses(case, device):
+def test_unused_result_counts_as_a_gradient_of_zero(case, device):
     arguments = case.arguments(case.shapes[-1], torch.float64, device, requires_grad=True)
     results = as_tuple(case.op(*arguments))
     for used in range(len(results)):
@@ -139,7 +139,7 @@ def test_a_result_that_nobody_uses(case, device):
 
 
 @each_case
-def test_no_grad_and_inference_mode(case, device):
+def test_results_in_no_grad_and_inference_mode_need_no_gradient(case, device):
     arguments = case.arguments(case.shapes[-1], torch.float32, device, requires_grad=True)
     with torch.no_grad():
         assert not any(x.requires_grad for x in as_tuple(case.op(*arguments)))

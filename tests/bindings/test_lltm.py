@@ -1,4 +1,4 @@
-"""What only lltm has: matrix products of PyTorch's, a module with parameters, autocast."""
+"""Tests particular to lltm: PyTorch's matrix products, a module with parameters, autocast."""
 
 import copy
 import itertools
@@ -14,7 +14,7 @@ from tests.bindings.cases.lltm import CASE, shapes
 
 
 def in_torch(input, weights, bias, old_h, old_cell):
-    """As one writes it in PyTorch."""
+    """Computes lltm with PyTorch's operations."""
     gates = F.linear(torch.cat([old_h, input], dim=1), weights, bias.flatten())
     i, o, c = gates.chunk(3, dim=1)
     new_cell = old_cell + F.elu(c) * torch.sigmoid(i)
@@ -26,7 +26,7 @@ def arguments(device, dtype=torch.float32, requires_grad=True):
 
 
 @pytest.mark.parametrize("half", [torch.float16, torch.bfloat16], ids=str)
-def test_autocast_is_that_of_pytorchs_operations(half, device):
+def test_autocast_works_as_with_pytorchs_operations(half, device):
     inputs = arguments(device)
     with torch.autocast(device, half):
         ours, expected = lltm(*inputs), in_torch(*inputs)
@@ -43,7 +43,7 @@ def test_autocast_is_that_of_pytorchs_operations(half, device):
     torch.testing.assert_close(gradients, expected, rtol=0.05, atol=0.05)
 
 
-def test_autocast_leaves_float64_and_all_half_inputs_what_they_are(device):
+def test_autocast_keeps_the_dtypes_of_float64_and_16_bit_inputs(device):
     for dtype in (torch.float64, torch.bfloat16):
         inputs = arguments(device, dtype)
         with torch.autocast(device, torch.bfloat16):
@@ -54,7 +54,7 @@ def test_autocast_leaves_float64_and_all_half_inputs_what_they_are(device):
     ("product", "cell"),
     list(itertools.permutations([torch.float16, torch.float32, torch.float64], 2)),
 )
-def test_a_cell_of_another_dtype_promotes(product, cell, device):
+def test_cell_of_another_dtype_is_promoted(product, cell, device):
     *rest, old_cell = arguments(device, product, requires_grad=False)
     inputs = [x.requires_grad_() for x in (*rest, old_cell.to(cell))]
     results = lltm(*inputs)
@@ -83,7 +83,7 @@ def test_elu_has_slope_1_at_0(device):
     assert gradient.tolist() == [0, 0, 0.5]
 
 
-def test_no_gradient_is_computed_that_nobody_needs(device):
+def test_gradients_that_are_not_needed_are_not_computed(device):
     inputs = arguments(device, requires_grad=False)
     module = lltm.build.module
     results = module.forward(*inputs)
@@ -106,7 +106,7 @@ def test_no_gradient_is_computed_that_nobody_needs(device):
     ],
     ids=str,
 )
-def test_what_is_needed_is_five_bools(needs, said):
+def test_needs_must_be_five_bools(needs, said):
     inputs = arguments("cpu", requires_grad=False)
     results = lltm.build.module.forward(*inputs)
     expected = rf"backward\(\): argument 'needs' must be a sequence of 5 bools, not {said}"
@@ -114,7 +114,7 @@ def test_what_is_needed_is_five_bools(needs, said):
         lltm.build.module.backward(None, None, *inputs, *results[1:], needs)
 
 
-def test_backward_checks_what_it_is_given():
+def test_backward_checks_the_saved_tensors():
     inputs = arguments("cpu", requires_grad=False)
     _, new_cell, x, gates = lltm.build.module.forward(*inputs)
     for name, saved in [
@@ -134,7 +134,7 @@ def test_sequence_has_the_gradients_of_pytorchs_operations(device):
         now = state
         for step in steps:
             now = function(step, weights, bias, *now)
-        return now[0].square().sum()  # nothing is computed from the last cell
+        return now[0].square().sum()  # the last cell is not used
 
     leaves = [weights, bias, *state]
     torch.testing.assert_close(
@@ -142,7 +142,7 @@ def test_sequence_has_the_gradients_of_pytorchs_operations(device):
     )
 
 
-def test_module(device):
+def test_module_computes_lltm_and_can_be_copied(device):
     module = LLTM(3, 5).to(device)
     assert {name: tuple(p.shape) for name, p in module.named_parameters()} == {
         "weights": (15, 8),
@@ -160,7 +160,7 @@ def test_module(device):
 
 
 @pytest.mark.gpu
-def test_tf32_is_as_pytorch_is_told():
+def test_tf32_follows_pytorchs_setting():
     inputs = CASE.arguments(shapes(64, 64, 64), torch.float32, "cuda")
     precise = lltm(*inputs)
     before = torch.backends.cuda.matmul.allow_tf32
@@ -173,7 +173,7 @@ def test_tf32_is_as_pytorch_is_told():
     torch.testing.assert_close(rough, precise, rtol=0.02, atol=0.02)
 
 
-def test_module_of_no_state_and_of_sizes_that_cannot_be():
+def test_module_takes_size_zero_and_refuses_negative_sizes():
     h, cell = LLTM(2, 0)(torch.ones(4, 2), (torch.ones(4, 0), torch.ones(4, 0)))
     assert h.shape == cell.shape == (4, 0)
     for sizes in [(-1, 3), (3, -1)]:

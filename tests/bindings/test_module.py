@@ -39,7 +39,7 @@ def test_declarations_are_those_of_pytorch():
     subprocess.run([*command, FOLDER / "declarations.cpp"], check=True)
 
 
-def test_tensors_are_themselves_on_both_ways(module):
+def test_tensors_keep_their_identity(module):
     class Subclass(torch.Tensor):
         pass
 
@@ -48,7 +48,7 @@ def test_tensors_are_themselves_on_both_ways(module):
         assert module.same_by_value(x) is x
 
 
-def test_reference_counts(module):
+def test_tensors_are_released(module):
     class Subclass(torch.Tensor):
         pass
 
@@ -75,7 +75,7 @@ def test_optional_tensor(module):
         module.value_or_undefined(1)
 
 
-def test_tuple(module):
+def test_tuple_of_results(module):
     y = torch.ones(2)
     result = module.swapped(X, second=y)
     assert type(result) is tuple
@@ -92,7 +92,7 @@ def test_integers(module, value):
     assert module.expect_int(value, False) is None
 
 
-def test_ends_of_the_integers(module):
+def test_smallest_and_largest_integers(module):
     module.expect_int(-(2**63), True)
     with pytest.raises(RuntimeError, match=r"it is 9223372036854775807"):
         module.expect_int(2**63 - 1, False)
@@ -147,7 +147,7 @@ def test_object_that_pretends_to_be_a_tensor(module):
         module.same(Pretender())
 
 
-def test_error_of_an_argument_itself_is_kept(module):
+def test_exception_of_an_argument_is_kept(module):
     class Interrupts:
         def __index__(self):
             raise KeyboardInterrupt
@@ -166,7 +166,7 @@ EXCEPTIONS = [
 
 
 @pytest.mark.parametrize("which", range(len(EXCEPTIONS)))
-def test_exceptions_of_cpp(module, which):
+def test_cpp_exceptions_become_python_exceptions(module, which):
     with pytest.raises(EXCEPTIONS[which]) as caught:
         module.raise_(which)
     assert type(caught.value) is EXCEPTIONS[which]
@@ -174,13 +174,13 @@ def test_exceptions_of_cpp(module, which):
         assert str(caught.value) == f"number {which}"
 
 
-def test_other_threads_run_during_a_call(module):
+def test_gil_is_released_during_a_call(module):
     module.expect_gil(False)
     with pytest.raises(RuntimeError):
         module.expect_gil(True)
 
 
-def test_what_help_shows(module):
+def test_help_shows_docstrings_and_signatures(module):
     assert module.__doc__ == "What the module is for."
     assert module.same.__doc__ == "What it does."
     assert module.same.__name__ == "same"

@@ -1,4 +1,4 @@
-"""Ops as nn.Modules: they compute what the function does, and copy, pickle and save."""
+"""Ops as nn.Modules: they compute the same as the function, and can be copied and saved."""
 
 import copy
 import io
@@ -11,7 +11,7 @@ from tests.bindings.case import CASES, as_tuple
 
 
 @pytest.mark.parametrize("case", [c for c in CASES if c.module], ids=lambda case: case.name)
-def test_module(case, device):
+def test_module_and_its_copies_compute_the_op(case, device):
     module = case.module().to(device)
     arguments = case.arguments(case.shapes[-1], torch.float32, device)
     expected = as_tuple(case.op(*arguments))

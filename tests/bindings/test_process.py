@@ -1,9 +1,9 @@
-"""What importing an op does to a process; each in a new one."""
+"""The effects of an op's import on the process; each test starts a new one."""
 
 import sys
 
 
-def test_import_brings_in_nothing_else(compiled, python):
+def test_import_of_an_op_imports_no_other_package(compiled, python):
     imported = python(
         "-c",
         "import sys, torch, jit_loader\n"

@@ -1,4 +1,4 @@
-"""Every op under what PyTorch does between a call and a kernel: compile, func, vmap, autocast."""
+"""Every op with torch.compile, torch.func, vmap, autocast and tensor subclasses."""
 
 import copy
 import importlib
@@ -27,8 +27,8 @@ def squares(case):
 
 
 @each_case
-def test_is_a_real_function(case):
-    # By its name, since other tests reload its module.
+def test_op_is_a_python_function(case):
+    # Looked up by name, because other tests reload its module.
     op = getattr(importlib.import_module(case.op.__module__), case.name)
     assert inspect.isfunction(op)
     assert pickle.loads(pickle.dumps(op)) is op
@@ -47,7 +47,7 @@ def test_opcheck(case, requires_grad, dtype, device):
 
 
 @each_case
-def test_the_graph_names_the_op(case):
+def test_autograd_graph_names_the_op(case):
     arguments = case.arguments(case.shapes[-1], torch.float32, requires_grad=True)
     assert case.name in as_tuple(case.op(*arguments))[0].grad_fn.name()
 
@@ -66,7 +66,7 @@ def test_registered_op_equals_the_function(case, device):
 
 @each_case
 def test_compile_forward_and_backward(case, device):
-    # The inductor compiles C++ for seconds, and an op is to it what it is to aot_eager: a node.
+    # Inductor compiles C++ for seconds. An op is a node to it, as to aot_eager: one op is enough.
     backend = "inductor" if case.name == "lltm" else "aot_eager"
 
     def function(*x):
@@ -83,7 +83,7 @@ def test_compile_forward_and_backward(case, device):
 
 
 @each_case
-def test_meta_tensors(case, dtype):
+def test_meta_tensors_have_shape_dtype_and_strides(case, dtype):
     for shapes in case.shapes:
         arguments = case.arguments(shapes, dtype)
         results = as_tuple(case.op(*(x.to("meta") for x in arguments)))
@@ -141,7 +141,7 @@ def test_vmap(case, in_dims, device):
 
 
 @each_vmap
-def test_vmap_over_nothing(case, in_dims, device):
+def test_vmap_over_an_empty_dimension(case, in_dims, device):
     shapes = [
         shape if dim is None else (0, *shape)
         for shape, dim in zip(case.shapes[case.vmap_of], in_dims)

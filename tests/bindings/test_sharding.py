@@ -1,4 +1,4 @@
-"""The ops on DTensors, by as many processes as a job has."""
+"""The ops on DTensors, in jobs of several processes."""
 
 from pathlib import Path
 
@@ -10,14 +10,14 @@ IMPORTS = "torch._dynamo torch.distributed.tensor pytest"
 
 
 CHECKS = [
-    "ways_past_autograd_and_the_wrapper",  # first: as the first to meet a DTensor
+    "ways_past_autograd_and_the_wrapper",  # first, so that no other call has seen a DTensor
     "elementwise_ops_keep_placements_and_reductions_are_global",
     "broadcast_inputs",
     "two_dimensions_of_the_mesh",
     "linear_ops_keep_summands_and_others_reduce_them",
     "norms_whose_squares_are_too_large_for_float16",
     "fewer_elements_than_processes",
-    "other_ops_take_whole_tensors",
+    "other_ops_replicate_their_inputs",
     "plain_tensor_beside_a_dtensor",
 ]
 
@@ -43,7 +43,7 @@ def test_ops_on_dtensors_of_two_gpus(torchrun, checks):
     check(torchrun, 2, "cuda", checks)
 
 
-def test_nothing_of_it_is_imported_without_a_dtensor(python):
+def test_sharding_is_not_imported_without_a_dtensor(python):
     """Importing torch.distributed.tensor takes most of a second."""
     python(
         "-c",

@@ -1,4 +1,4 @@
-"""What is special to sum_single: how it adds up, and what its gradient costs."""
+"""Tests particular to sum_single: the order of its sums and the cost of its gradient."""
 
 import pytest
 import torch
@@ -16,7 +16,7 @@ def test_every_element_counts_once(n, dtype, device):
     assert sum_single(torch.cat([x.new_ones(1), x])[1:]) == 15
 
 
-def test_as_exact_as_torch_where_all_roundings_go_one_way(device):
+def test_sum_is_exact_to_1e_6_if_all_roundings_go_one_way(device):
     x = torch.full((1 << 24,), 0.1, device=device)
     exact = x[0].double() * x.numel()
     assert abs(sum_single(x).double() - exact) <= 1e-6 * exact
@@ -38,7 +38,7 @@ def test_infinity_and_not_a_number(dtype, device):
     assert sum_single(x).isnan()
 
 
-def test_any_order_of_dimensions_in_memory(device):
+def test_sum_of_any_order_of_dimensions_in_memory(device):
     x = torch.randint(-9, 9, (30, 40, 50), device=device).float()
     expected = x.sum()
     for view in [
@@ -66,7 +66,7 @@ def test_the_gradient_takes_no_memory_and_nothing_is_saved_for_it(device):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("n", [(1 << 25) + 1, 3 * (1 << 24) + 5])
-def test_sums_of_blocks_that_fill_a_part_of_the_last_one(n):
+def test_last_block_of_partial_sums_may_be_partly_filled(n):
     x = torch.zeros(n, device="cuda")
     x[0], x[n // 2], x[-1] = 1, 2, 4
     assert sum_single(x) == 7

@@ -1,4 +1,4 @@
-"""The C-style call: memory in, memory out, every mistake found before a kernel runs."""
+"""The C-style call, which writes into an argument and checks all of them before a kernel runs."""
 
 import pytest
 import torch
@@ -29,7 +29,7 @@ def test_arguments_by_name(launch, abc):
     assert torch.equal(c, a + b)
 
 
-def test_any_shape_of_enough_elements(launch, device):
+def test_any_shape_with_enough_elements_is_accepted(launch, device):
     c, a, b = (
         torch.empty(2, 3, device=device),
         torch.randn(6, device=device),
@@ -40,7 +40,7 @@ def test_any_shape_of_enough_elements(launch, device):
 
 
 @pytest.mark.parametrize("which", ["a", "b", "both"])
-def test_into_an_input(launch, abc, which):
+def test_output_may_be_an_input(launch, abc, which):
     _, a, b = abc
     if which == "both":
         b = a

@@ -1,4 +1,4 @@
-"""What is special to trilinear_interpolation; what holds for every op is tested over CASES."""
+"""Tests particular to trilinear_interpolation and its gradients."""
 
 import itertools
 
@@ -22,12 +22,12 @@ def compiled():
 
 
 def draw(n, f, dtype=torch.float32, device="cpu"):
-    """grad, feats, points"""
+    """Returns random grad, feats and points."""
     grad, feats = torch.randn(n, f), torch.randn(n, 8, f)
     return tuple(x.to(device, dtype) for x in (grad, feats, 2 * torch.rand(n, 3) - 1))
 
 
-def test_at_a_corner_is_the_corners_value(dtype, device):
+def test_value_at_a_corner_is_that_of_the_corner(dtype, device):
     _, feats, _ = draw(8, 5, dtype, device)
     points = torch.tensor(list(itertools.product([-1, 1], repeat=3)), dtype=dtype, device=device)
     corners = torch.arange(8, device=device)
@@ -37,7 +37,7 @@ def test_at_a_corner_is_the_corners_value(dtype, device):
 @pytest.mark.parametrize("size", [(1_048_577, 1), (1_048_577, 4), (1, 1_048_577), (2, 1_048_580)])
 @pytest.mark.parametrize("case", THREE, ids=lambda case: case.name)
 def test_more_rows_or_columns_than_a_grid_has_in_y(case, size, device):
-    if device == "cpu":  # which has no grid
+    if device == "cpu":  # the CPU has no grid
         size = tuple(n // 16 if n > 16 else n for n in size)
     shapes = {"grad": size, "feats": (size[0], 8, size[1]), "points": (size[0], 3)}
     of_each = [shapes[argument.name] for argument in case.registered._schema.arguments]
@@ -68,7 +68,7 @@ def test_promotion(dtypes, device):
     assert all(map(torch.equal, ours, torch.autograd.grad(expected.sum(), (feats, points))))
 
 
-def test_no_columns_have_a_gradient_of_zero(dtype, device):
+def test_gradient_without_columns_is_zero(dtype, device):
     _, feats, points = draw(4, 0, dtype, device)
     points.requires_grad_()
     (gradient,) = torch.autograd.grad(trilinear_interpolation(feats, points).sum(), points)
@@ -76,7 +76,7 @@ def test_no_columns_have_a_gradient_of_zero(dtype, device):
 
 
 @pytest.mark.parametrize("needed", ["feats", "points"])
-def test_no_gradient_is_computed_that_nobody_asks_for(needed, device, monkeypatch):
+def test_gradients_that_are_not_needed_are_not_computed(needed, device, monkeypatch):
     other = {"feats": "points", "points": "feats"}[needed]
     name = f"trilinear_interpolation_{other}_backward"
     monkeypatch.setattr(bindings.trilinear_interpolation, name, lambda *_: pytest.fail(name))
@@ -98,7 +98,7 @@ def test_third_derivative(device):
     assert torch.autograd.gradcheck(second, inputs)
 
 
-def test_the_compiled_modules_other_functions(compiled, dtype, device):
+def test_other_functions_of_the_compiled_module_match_the_op(compiled, dtype, device):
     grad, feats, points = draw(9, 5, dtype, device)
     result = trilinear_interpolation(feats, points)
     assert torch.equal(compiled.trilinearinterpolation(feats, points), result)
@@ -123,7 +123,7 @@ def test_trilinearinterpolation_bw_checks_its_arguments(compiled):
         assert all(word in str(caught.value) for word in words), caught.value
 
 
-def test_tensors_without_data_are_checked_too():
+def test_shapes_of_meta_tensors_are_checked():
     _, feats, points = (x.to("meta") for x in draw(4, 5))
     assert trilinear_interpolation(feats, points).shape == (4, 5)
     with pytest.raises(RuntimeError, match=r"'feats' has shape \[4, 7, 5\]"):

@@ -1,4 +1,4 @@
-"""What is special to two_norm: norms of 0, ranges, single gradients, and the C-style call."""
+"""Tests particular to two_norm: norms of 0, ranges, single gradients, and the C-style call."""
 
 import pytest
 import torch
@@ -23,7 +23,7 @@ def test_every_element_counts_once(n, dtype, device):
 
 
 @pytest.mark.parametrize("n", [0, 1, 5, 70_000])
-def test_gradients_of_every_order_are_zero_where_the_norm_is(n, dtype, device):
+def test_gradients_of_every_order_are_zero_if_the_norm_is_zero(n, dtype, device):
     a, b = leaves(*torch.ones(2, n, dtype=dtype, device=device))
     norm = two_norm(a, b)
     assert norm == 0
@@ -35,7 +35,7 @@ def test_gradients_of_every_order_are_zero_where_the_norm_is(n, dtype, device):
         assert not any(x.any() for x in gradients)
 
 
-def test_a_norm_larger_than_what_16_bit_squares_can_be(device):
+def test_squares_may_exceed_the_range_of_float16(device):
     a = torch.tensor([30_000.0, 0.0], dtype=torch.float16, device=device)
     assert two_norm(a, -a) == 60_000
     many = torch.full((40_000,), 100.0, dtype=torch.float16, device=device)
@@ -61,7 +61,7 @@ def test_promotion(dtypes, device):
 
 
 @pytest.mark.parametrize("which", [0, 1])
-def test_the_gradient_of_one_argument_alone(which, dtype, device):
+def test_gradient_of_one_argument_alone_is_the_same(which, dtype, device):
     a, b = torch.randn(2, 1001, dtype=dtype, device=device)
     both = torch.autograd.grad(two_norm(*(pair := leaves(a, b))), pair)
     x = leaves((a, b)[which])[0]
@@ -77,7 +77,7 @@ def test_second_derivatives_with_one_argument_fixed(shapes, device):
     assert gradgradcheck(lambda x: two_norm(a, x), leaves(b))
 
 
-def test_the_backward_op_by_itself(device):
+def test_backward_op_has_correct_gradients(device):
     a, b = torch.randn(2, 3, 4, dtype=torch.double, device=device)
     grad, norm = torch.tensor([1.5, 2.5], dtype=torch.double, device=device)
     assert gradcheck(two_norm_backward, leaves(grad, a, b, norm))
@@ -87,7 +87,7 @@ def test_the_backward_op_by_itself(device):
 
 
 @pytest.mark.parametrize("offset", [0, 1, 3])
-def test_gradients_off_every_alignment(offset, dtype, device):
+def test_gradients_of_unaligned_memory(offset, dtype, device):
     a, b = torch.randn(2, 5000, dtype=dtype, device=device)
     moved = [torch.cat([x.new_zeros(by), x])[by:] for x, by in ((a, offset), (b, 2 * offset))]
     pairs = leaves(a, b), [x.requires_grad_() for x in moved]
@@ -135,7 +135,7 @@ def test_c_style_call_into_an_input(compiled_two_norm, device):
         assert a[0, 0] == expected
 
 
-def test_c_style_call_is_seen_by_autograd(compiled_two_norm):
+def test_autograd_notices_the_c_style_call(compiled_two_norm):
     x = torch.randn(4, requires_grad=True)
     y = x.exp()  # saves its result
     compiled_two_norm(y.detach(), y.detach(), y.detach(), 2, 2)

@@ -1,4 +1,4 @@
-"""Every op's numbers: every dtype, shape, stride and device, against numpy in float64."""
+"""Compares every op with numpy in float64, for every dtype, shape, stride and device."""
 
 import functools
 
@@ -41,7 +41,7 @@ def test_more_elements_than_one_thread_takes(case, dtype, device):
 )
 @given(data=st.data())
 @each_case
-def test_any_shapes_and_strides(case, device, data):
+def test_values_of_any_shapes_and_strides(case, device, data):
     dtype = data.draw(st.sampled_from(FLOATING))
     shapes = data.draw(case.any_shapes)
     arguments = tuple(
@@ -57,7 +57,7 @@ def test_any_shapes_and_strides(case, device, data):
 
 @pytest.mark.parametrize("offset", range(1, 9))
 @each_case
-def test_memory_off_every_alignment(case, offset, dtype, device):
+def test_values_of_unaligned_memory(case, offset, dtype, device):
     def unaligned(x, by):
         return torch.cat([x.new_zeros(by), x.flatten()])[by:].view(x.shape)
 
@@ -89,7 +89,7 @@ def test_results_are_new_memory(case, device):
 
 
 @each_case
-def test_keyword_arguments(case):
+def test_arguments_by_name_and_missing_arguments(case):
     import inspect
 
     arguments = case.arguments(case.shapes[-1], torch.float32)
@@ -120,7 +120,7 @@ def test_bad_input(case, call):
 
 
 @each_case
-def test_every_argument_has_a_dtype_and_layout_that_kernels_are_built_for(case):
+def test_other_dtypes_and_layouts_are_refused_in_every_argument(case):
     good = case.arguments(case.shapes[-1], torch.float32)
     for position in range(len(good)):
         for bad in [
@@ -148,7 +148,7 @@ def test_mixed_devices(case):
 
 
 @each_case
-def test_help_says_what_a_user_asks(case):
+def test_docstring_has_every_section(case):
     for word in ["Args:", "Returns:", "Raises:", "float16", "bfloat16", "gradient", "shape"]:
         assert word in case.op.__doc__, word
     assert case.op.build.module.forward.__doc__

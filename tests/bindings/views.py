@@ -1,4 +1,4 @@
-"""Tensors in every layout: transposed, sliced, unaligned, expanded."""
+"""Strategies for tensors in any layout: transposed, sliced, unaligned, expanded."""
 
 import numpy as np
 from hypothesis import strategies as st
@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 @st.composite
 def views(draw, shape):
-    """A layout for a tensor of this shape: order of dimensions, steps, offset, expansions."""
+    """Draws a layout for a shape: order of dimensions, steps, offset, expansions."""
     rank = len(shape)
     return (
         draw(st.permutations(range(rank))),
@@ -17,7 +17,7 @@ def views(draw, shape):
 
 
 def laid_out(shape, view, make):
-    """A tensor of this shape in that layout; make(shape) is the memory that it is a view of."""
+    """Returns a tensor of a shape in a layout, as a view of the memory that make(shape) returns."""
     order, steps, offset, expanded = view
     stored = [1 if flag and size > 0 else size for size, flag in zip(shape, expanded)]
     memory_shape = [stored[i] * steps[i] for i in order]

@@ -1,4 +1,4 @@
-"""compile_commands.json: what an editor needs of each source, up to date after each build."""
+"""compile_commands.json has the command of each source of an op, and each build updates it."""
 
 import concurrent.futures
 import fcntl
@@ -57,7 +57,7 @@ class Project:
 @pytest.fixture
 def project(tmp_path, monkeypatch):
     monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(loaded, "ops", {})  # the ops are gone after the test
+    monkeypatch.setattr(loaded, "ops", {})  # forgets the ops after the test
     return Project(tmp_path / "project")
 
 
@@ -71,7 +71,7 @@ def test_commands_compile_and_write_nothing(project):
     assert sorted(project.folder.rglob("*")) == before
 
 
-def test_cuda_source_too(project):
+def test_command_of_a_cuda_source_is_valid(project):
     if why_not := jit_loader.why_no_cuda():
         pytest.skip(why_not)
     project.write("kernels/one.cu", "__global__ void nothing() {}\n")
@@ -95,7 +95,7 @@ def test_every_build_updates_its_own_entries(project):
     assert all(Path(file).name.startswith("one") for file in with_flag)
     assert len(with_flag) == 2
     assert "BLOCK" not in project.path.read_text()
-    # Of an op whose source is no more, the others' next build removes it.
+    # The next build of another op removes the entries of deleted sources.
     (project.folder / "kernels" / "two_cpu.cpp").unlink()
     project.load("one")
     assert "kernels/two_cpu.cpp" in project.files()
@@ -103,10 +103,10 @@ def test_every_build_updates_its_own_entries(project):
     assert "kernels/two_cpu.cpp" not in project.files()
 
 
-def test_build_that_changes_nothing_in_it_leaves_the_file(project):
+def test_build_with_the_same_commands_does_not_write_the_file(project):
     project.load("one")
     before = project.path.stat()
-    # The binding's object is linked in as it is: ninja has no command for it then.
+    # The binding's object is reused, so that ninja has no command for it.
     project.write("kernels/one_cpu.cpp", "long answer() { return 40 + 2; }\n")
     project.load("one")
     assert jit_loader.loaded("one").compiled
@@ -114,14 +114,14 @@ def test_build_that_changes_nothing_in_it_leaves_the_file(project):
     assert len(project.entries()) == 2
 
 
-def test_error_is_no_reason_to_have_none(project):
+def test_failed_build_writes_the_file(project):
     project.write("kernels/one_cpu.cpp", "long answer() { return ; }\n")
     with pytest.raises(jit_loader.CompileError):
         project.load("one")
     assert project.files() == ["bindings/one.cpp", "kernels/one_cpu.cpp"]
 
 
-def test_builds_at_the_same_time_lose_nothing(project):
+def test_parallel_builds_keep_each_others_entries(project):
     with concurrent.futures.ThreadPoolExecutor() as executor:
         assert len(list(executor.map(project.load, ["one", "two", "three"]))) == 3
     assert len(project.entries()) == 6
@@ -137,7 +137,7 @@ def test_folder_that_another_program_keeps_locked(project):
     assert project.files() == ["bindings/two.cpp", "kernels/two_cpu.cpp"]
 
 
-def test_what_others_wrote_stays(project):
+def test_entries_and_symlinks_of_others_are_kept(project):
     other = {"directory": str(project.folder), "file": "kernels/two_cpu.cpp", "command": "c++ -c"}
     project.path.write_text(json.dumps([other]))
     project.load("one")
@@ -152,14 +152,14 @@ def test_what_others_wrote_stays(project):
 
 
 @pytest.mark.parametrize("text", ["[", '[1, {"file": 1}]'])
-def test_what_is_no_list_of_commands_stays(project, text):
-    """Somebody may be writing it by hand."""
+def test_file_of_another_form_is_kept(project, text):
+    """A person may be editing the file."""
     project.path.write_text(text)
     project.load("one")
     assert project.path.read_text() == text
 
 
-def test_load_in_a_project_of_others_writes_none(project, tmp_path):
+def test_load_writes_no_file(project, tmp_path):
     sources = [tmp_path / "theirs" / "src" / name for name in ("one.cpp", "one_cpu.cpp")]
     sources[0].parent.mkdir(parents=True)
     shutil.copy(project.folder / "bindings" / "one.cpp", sources[0])
@@ -169,7 +169,7 @@ def test_load_in_a_project_of_others_writes_none(project, tmp_path):
 
 
 def clangd_says(project, name):
-    """What clangd has to say of a file, with this project's .clangd."""
+    """Returns clangd's errors for a file, with this project's .clangd."""
     clangd = shutil.which("clangd") or pytest.skip("clangd is not installed")
     shutil.copy(ROOT / ".clangd", project.folder)
     checked = subprocess.run(
@@ -182,15 +182,15 @@ def clangd_says(project, name):
     return [text for _, _, text in lines if not text.strip().startswith("tweak: ")]
 
 
-def test_clangd_takes_the_commands(project):
+def test_clangd_accepts_the_commands(project):
     project.load("one")
     assert clangd_says(project, "kernels/one_cpu.cpp") == []
     project.write("kernels/one_cpu.cpp", "long answer() { return undeclared; }\n")
     assert "undeclared" in " ".join(clangd_says(project, "kernels/one_cpu.cpp"))
 
 
-def test_clangd_takes_nvccs_flags(project):
-    """On a C++ source: of a .cu file it would want an installed CUDA."""
+def test_clangd_accepts_nvccs_flags(project):
+    """The source is C++, because clangd needs an installed CUDA for a .cu file."""
     flags = (
         "-ccbin g++ -gencode=arch=compute_90,code=sm_90 -gencode arch=compute_80,code=sm_80 "
         "--expt-relaxed-constexpr --compiler-options '-fPIC' -Xcompiler=-fno-gnu-unique -Xptxas -v "
@@ -205,8 +205,8 @@ def test_clangd_takes_nvccs_flags(project):
     assert clangd_says(project, "kernels/one_cpu.cpp") == []
 
 
-def test_folder_is_published_when_the_commands_are_written(tiny, monkeypatch):
-    """They are asked for in it, while the compilers run, and may take longer than these."""
+def test_private_folder_exists_until_the_commands_are_written(tiny, monkeypatch):
+    """ninja writes the commands there while the compilers run, and may take longer than they do."""
     folders = []
 
     def slow(request, ninja_file, folder):

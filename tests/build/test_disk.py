@@ -1,4 +1,4 @@
-"""Disks that are full or cannot be written: a clear error, and nothing to clean afterwards.
+"""A full or read-only disk gives a clear error and leaves nothing to clean up.
 
 Each test mounts a private file system in a child process.
 """
@@ -10,8 +10,8 @@ from tests.support.mounts import MS_BIND, MS_RDONLY, MS_REMOUNT, mount
 
 
 @pytest.mark.slow
-def test_disk_that_is_full_at_any_moment(tiny, with_mounts, in_process, tmp_path):
-    """A cache of every size from nothing to enough: a clear error each time, then the value."""
+def test_disk_that_is_full_at_any_step_of_a_build(tiny, with_mounts, in_process, tmp_path):
+    """Tries growing disks: a clear error each time, then the value after a larger limit."""
     (tmp_path / "cache").mkdir()
 
     def fill_and_empty():
@@ -53,14 +53,14 @@ def test_full_disk_of_the_compilers_temporary_files(tiny, with_mounts, monkeypat
     assert value == 101
 
 
-def test_cache_where_no_folder_can_be(tiny, monkeypatch):
+def test_cache_that_cannot_be_made_is_an_error(tiny, monkeypatch):
     monkeypatch.setenv("JIT_LOADER_CACHE", "/proc/nowhere")
     with pytest.raises(OSError, match=r"cannot be written .* JIT_LOADER_CACHE"):
         tiny.load()
 
 
 def test_read_only_cache(tiny, with_mounts, in_process, tmp_path):
-    """A hit works there; a build says what to do."""
+    """A hit works; the error of a build says what to do."""
     assert in_process(tiny.value) == 101
 
     def load_and_build():

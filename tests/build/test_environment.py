@@ -70,7 +70,7 @@ def environment():
 
 
 def test_process_without_standard_files(tiny, tmp_path, environment):
-    """A daemon's: to print the build line fails, and the build must not."""
+    """A daemon has none: printing the build line fails, and the build must not fail."""
     result = tmp_path / "result"
     close = "import os\nfor descriptor in range(3): os.close(descriptor)\n"
     code = close + LOAD.format(sources=tiny.sources, result=str(result))
@@ -79,8 +79,8 @@ def test_process_without_standard_files(tiny, tmp_path, environment):
 
 
 @pytest.mark.parametrize(("limit", "file"), [(100_000, ".o is"), (250_000, "the library is")])
-def test_limit_on_the_size_of_files(tiny, in_process, limit, file):
-    """The assembler writes an empty object without a word; the linker is killed."""
+def test_limit_on_the_size_of_files_is_named_in_the_error(tiny, in_process, limit, file):
+    """The assembler writes an empty object without an error; the linker is killed."""
     for name in ("module", "other"):
         source = tiny.folder / f"{name}.cpp"
         source.write_text(source.read_text() + f"char {name}_data[200000] = {{1}};\n")
@@ -95,8 +95,8 @@ def test_limit_on_the_size_of_files(tiny, in_process, limit, file):
 
 
 @pytest.mark.parametrize("step", ["stubs", "query"])
-def test_interrupt_while_a_side_job_runs(tiny, tmp_path, environment, wait_for, step):
-    """SIGINT to Python alone, as an IDE sends it: it is raised soon, and no program is left."""
+def test_interrupt_stops_a_side_job(tiny, tmp_path, environment, wait_for, step):
+    """An IDE sends SIGINT to Python alone. Python must stop the program for which it waits."""
     begun = tiny.slow_down(60, step)
     code = LOAD.format(sources=tiny.sources, result=str(tmp_path / "result"))
     process = subprocess.Popen([sys.executable, "-c", code], env=environment, stderr=-1, text=True)
@@ -105,7 +105,7 @@ def test_interrupt_while_a_side_job_runs(tiny, tmp_path, environment, wait_for, 
     started = time.monotonic()
     _, err = process.communicate(timeout=30)
     assert "KeyboardInterrupt" in err
-    assert time.monotonic() - started < 20, "it does not wait for the program"
+    assert time.monotonic() - started < 20, "the build does not wait for the program"
     wait_for(lambda: not programs_that_name(tmp_path))
 
 

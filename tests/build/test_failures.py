@@ -1,4 +1,4 @@
-"""What goes wrong says what it was and what to do; nothing is lost; fixing it is enough."""
+"""Errors say what is wrong and what to do; the next load after the correction succeeds."""
 
 import os
 import pickle
@@ -46,7 +46,7 @@ def test_error_lists_further_errors_and_ends_as_pytorchs(tiny):
     assert pickle.loads(pickle.dumps(error.value)).output == error.value.output
 
 
-def test_command_in_the_error_runs_it_again(tiny):
+def test_command_in_the_error_repeats_the_build(tiny):
     tiny.write("other.cpp", "int a = ;\n")
     with pytest.raises(jit_loader.CompileError) as error:
         tiny.load()
@@ -101,8 +101,8 @@ def test_undefined_symbol_is_an_error_and_nothing_is_published(tiny, tmp_path):
     assert not list((tmp_path / "cache").rglob("manifest.json"))
 
 
-def test_library_that_cannot_be_opened(tiny, tmp_path):
-    """The same where torch.ops.load_library opens it; what compiled does so only once."""
+def test_library_that_cannot_be_opened_is_a_compile_error(tiny, tmp_path):
+    """The error is the same if torch.ops.load_library opens it. Sources are compiled only once."""
     tiny.write("other.cpp", 'int nope(int);\nextern "C" { int (*pointer)(int) = nope; }\n')
     source = tiny.sources[1]
     for compiled in (["other.cpp"], []):
@@ -118,7 +118,7 @@ def test_library_that_cannot_be_opened(tiny, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["ValueError", "FileNotFoundError"])
-def test_module_that_raises_an_error_of_its_own(tiny, kind):
+def test_exception_of_a_modules_initialisation_is_raised_as_it_is(tiny, kind):
     text = (tiny.folder / "module.cpp").read_text()
     raising = f'PyErr_SetString(PyExc_{kind}, "not here"); return nullptr;'
     tiny.write("module.cpp", text.replace("return PyModule_Create(&definition);", raising))
@@ -143,7 +143,7 @@ def test_missing_library_is_named(tiny):
         tiny.load(extra_ldflags=["-lnosuch"])
 
 
-def test_failure_of_another_kind_shows_what_was_said(tiny):
+def test_unknown_failure_shows_the_compilers_output(tiny):
     (tiny.folder / "a b.cpp").write_text("int x;\n")
     with pytest.raises(jit_loader.CompileError) as error:
         jit_loader.load(
@@ -152,13 +152,13 @@ def test_failure_of_another_kind_shows_what_was_said(tiny):
     assert "the build failed" not in str(error.value)
 
 
-def test_source_that_is_one_path(tiny):
+def test_sources_may_be_one_path(tiny):
     tiny.write("module.cpp", (tiny.folder / "module.cpp").read_text().replace("+ other()", ""))
     assert jit_loader.load("tiny", tiny.folder / "module.cpp").value() == 1
 
 
 @pytest.mark.parametrize("step", ["compilation", "link"])
-def test_cache_that_is_deleted_during_a_build(tiny, tmp_path, step):
+def test_build_succeeds_if_the_cache_is_deleted_meanwhile(tiny, tmp_path, step):
     deleted = tmp_path / "deleted"
     delete = f"rm -rf {tmp_path}/cache; touch {deleted}"
     tiny.change_compiler(f"[ -e {deleted} ] || {{ {delete}; }}", step)
@@ -166,13 +166,13 @@ def test_cache_that_is_deleted_during_a_build(tiny, tmp_path, step):
     assert deleted.exists()
 
 
-def test_compiler_message_that_is_not_utf8(tiny):
+def test_compiler_message_need_not_be_utf8(tiny):
     (tiny.folder / "other.cpp").write_bytes(b'#error "\xff\xfe caf\xe9"\n')
     with pytest.raises(jit_loader.CompileError, match=r"other\.cpp:1: error: "):
         tiny.load()
 
 
-def test_no_compiler(tiny, monkeypatch, tmp_path):
+def test_missing_compiler_is_named(tiny, monkeypatch, tmp_path):
     monkeypatch.setenv("CXX", str(tmp_path / "no-such-compiler"))
     with pytest.raises(RuntimeError, match=r"no-such-compiler.*Install g\+\+"):
         tiny.load()
@@ -180,7 +180,7 @@ def test_no_compiler(tiny, monkeypatch, tmp_path):
     assert tiny.value() == 101
 
 
-def test_no_cuda(tiny, monkeypatch):
+def test_missing_cuda_is_explained(tiny, monkeypatch):
     monkeypatch.setattr("_jit_loader.key.toolchain.why_no_cuda", lambda: "nvcc was not found")
     with pytest.raises(RuntimeError, match=r"has CUDA code to compile: nvcc was not") as error:
         tiny.load(with_cuda=True)
@@ -188,21 +188,21 @@ def test_no_cuda(tiny, monkeypatch):
 
 
 @pytest.mark.parametrize(("variable", "with_cuda"), [("CXX", False), ("CC", True)])
-def test_compiler_with_an_open_quote(tiny, monkeypatch, variable, with_cuda):
+def test_open_quote_in_the_compilers_variable_is_reported(tiny, monkeypatch, variable, with_cuda):
     monkeypatch.setenv(variable, 'g++ "')
     said = rf'variable {variable}: No closing quotation: g\+\+ "'
     with pytest.raises(ValueError, match=said):
         tiny.load(with_cuda=with_cuda)
 
 
-def test_no_ninja(tiny, monkeypatch):
+def test_missing_ninja_is_explained(tiny, monkeypatch):
     monkeypatch.setattr("_jit_loader.build.checks.ninja_path", lambda: None)
     with pytest.raises(RuntimeError, match="pip install ninja"):
         tiny.load()
 
 
-def test_ninja_is_found_where_the_environment_is_not_activated(tiny, monkeypatch):
-    """Run as venv/bin/python: the environment's programs are not on PATH, and ninja is one."""
+def test_ninja_is_found_if_the_environment_is_not_activated(tiny, monkeypatch):
+    """With venv/bin/python, the environment's programs are not on PATH; ninja is one of them."""
     pytest.importorskip("ninja")
     folders = os.environ["PATH"].split(os.pathsep)
     kept = [folder for folder in folders if not os.path.exists(os.path.join(folder, "ninja"))]
@@ -215,7 +215,7 @@ def test_ninja_is_found_where_the_environment_is_not_activated(tiny, monkeypatch
     assert tiny.value() == 101
 
 
-def test_missing_source(tiny):
+def test_missing_source_is_named(tiny):
     (tiny.folder / "other.cpp").unlink()
     with pytest.raises(FileNotFoundError, match=r"there is no source file .*other\.cpp"):
         tiny.load()
@@ -234,7 +234,7 @@ def test_deleted_cache_is_built_again(tiny, tmp_path):
     assert jit_loader.loaded("tiny").compiled
 
 
-def test_cache_folder_that_cannot_be_made(tiny, monkeypatch, tmp_path):
+def test_cache_folder_that_cannot_be_made_is_an_error(tiny, monkeypatch, tmp_path):
     blocked = tmp_path / "file"
     blocked.write_text("")
     monkeypatch.setenv("JIT_LOADER_CACHE", str(blocked / "cache"))
@@ -242,8 +242,8 @@ def test_cache_folder_that_cannot_be_made(tiny, monkeypatch, tmp_path):
         tiny.load()
 
 
-def test_source_that_changes_while_it_is_compiled(tiny, monkeypatch):
-    """The compiler saves a new version over the source it has just read."""
+def test_source_that_changes_during_compilation_is_compiled_again(tiny, monkeypatch):
+    """A new version replaces the source that the compiler has just read."""
     compiler = tiny.calls_path.parent / "c++"
     new = tiny.folder.parent / "new.cpp"
     new.write_text('extern "C" long other(void) { return 300; }\n')
@@ -254,11 +254,11 @@ def test_source_that_changes_while_it_is_compiled(tiny, monkeypatch):
     )
     assert tiny.value() == 301
     tiny.write("other.cpp", 'extern "C" long other(void) { return 100; }\n')
-    assert tiny.value() == 101, "the first compilation was not kept as that of the new source"
+    assert tiny.value() == 101, "the object of the first compilation is not that of the new source"
 
 
-def test_source_that_changes_and_changes_back_while_it_is_compiled(tiny):
-    """The compiler reads another version, and the source is as before when the build ends."""
+def test_source_that_changes_and_changes_back_is_compiled_again(tiny):
+    """The compiler reads another version, but the source is unchanged when the build ends."""
     source, new = tiny.folder / "other.cpp", tiny.folder.parent / "new.cpp"
     new.write_text('extern "C" long other(void) { return 300; }\n')
     compiler = tiny.calls_path.parent / "c++"
@@ -273,8 +273,8 @@ def test_source_that_changes_and_changes_back_while_it_is_compiled(tiny):
     assert tiny.value() == 101
 
 
-def test_folder_that_is_exchanged_while_it_is_compiled(tiny):
-    """A rename changes no time of the files in it."""
+def test_include_folder_replaced_during_compilation_is_noticed(tiny):
+    """A rename of a folder changes no timestamp of its files."""
     (tiny.folder / "value.h").unlink()
     tiny.write("include/deep/value.h", "#define VALUE 1\n")
     new = tiny.write("new/deep/value.h", "#define VALUE 2\n").parent.parent
@@ -291,8 +291,8 @@ def test_folder_that_is_exchanged_while_it_is_compiled(tiny):
     assert tiny.value(extra_include_paths=[str(include)]) == 102
 
 
-def test_header_that_comes_while_it_is_compiled_and_shadows_another(tiny):
-    """It is there when the build ends, and was not when the compiler looked."""
+def test_header_that_appears_during_compilation_and_shadows_another_is_used(tiny):
+    """The header exists when the build ends, but not when the compiler looks for it."""
     (tiny.folder / "value.h").unlink()
     tiny.write("include/value.h", "#define VALUE 1\n")
     new = tiny.folder.parent / "new.h"
@@ -306,8 +306,8 @@ def test_header_that_comes_while_it_is_compiled_and_shadows_another(tiny):
     assert tiny.value(extra_include_paths=[str(tiny.folder / "include")]) == 102
 
 
-def test_header_that_changes_between_two_objects(tiny):
-    """One object has the old version and one the new: neither is the build of any."""
+def test_header_that_changes_between_two_objects_is_noticed(tiny):
+    """One object has the old version and one has the new, so that the build matches neither."""
     for name in ("module.cpp", "other.cpp"):
         text = (tiny.folder / name).read_text()
         tiny.write(name, '#include "shared.h"\n' + text.replace("return 100", "return SHARED"))
@@ -326,7 +326,7 @@ def test_header_that_changes_between_two_objects(tiny):
     assert tiny.value() == 4
 
 
-def test_source_that_never_stops_changing(tiny):
+def test_source_that_never_stops_changing_is_an_error(tiny):
     compiler = tiny.calls_path.parent / "c++"
     compiler.write_text(
         compiler.read_text().replace("exec ", "")
@@ -336,7 +336,7 @@ def test_source_that_never_stops_changing(tiny):
         tiny.load()
 
 
-def test_error_of_a_modules_own_initialisation_is_not_one_of_the_cache(tiny):
+def test_oserror_of_a_modules_initialisation_is_not_one_of_the_cache(tiny):
     text = (tiny.folder / "module.cpp").read_text()
     raising = 'PyErr_SetObject(PyExc_OSError, Py_BuildValue("(is)", 13, "not for you"))'
     tiny.write(

@@ -1,4 +1,4 @@
-"""What the loader adds to a build's flags."""
+"""Flags that the loader adds, and flags that it refuses."""
 
 import pytest
 
@@ -8,8 +8,8 @@ SAYS = 'case "$1" in --version) echo {}; exit;; esac\nexec'
 @pytest.mark.parametrize(
     ("version", "linked"), [("clang version 18.1.3", True), ("Free Software Foundation", False)]
 )
-def test_clang_links_an_openmp_of_its_own(tiny, version, linked):
-    """g++'s is in PyTorch's libraries; a second one in the process would have its own threads."""
+def test_only_clang_links_an_openmp(tiny, version, linked):
+    """PyTorch has g++'s OpenMP; a second one in the process would have its own threads."""
     compiler = tiny.calls_path.parent / "c++"
     compiler.write_text(compiler.read_text().replace("exec", SAYS.format(version)))
     tiny.load(extra_cflags=["-fopenmp"])
@@ -22,7 +22,7 @@ def test_clang_links_an_openmp_of_its_own(tiny, version, linked):
 @pytest.mark.parametrize(
     ("flag", "said"), [('-DX="a', 'No closing quotation: -DX="a'), ("-DX\n-DY", "line break")]
 )
-def test_flag_that_cannot_be_is_named(tiny, argument, flag, said):
+def test_invalid_flag_is_named(tiny, argument, flag, said):
     with pytest.raises(ValueError, match=said) as error:
         tiny.load(**{argument: [flag]})
     assert argument in str(error.value)
@@ -39,7 +39,7 @@ def test_flag_that_moves_the_depfile_is_refused(tiny, argument, flags):
     assert tiny.compiled() == []
 
 
-def test_quotes_across_flags(tiny):
-    """PyTorch joins them, and so does the shell."""
+def test_quotes_may_span_flags(tiny):
+    """PyTorch joins the flags into one text, which the shell splits."""
     tiny.write("value.h", "#define VALUE sizeof X\n")
     assert tiny.value(extra_cflags=["-DX='\"a", "b\"'"]) == 104

@@ -1,4 +1,4 @@
-"""What PyTorch wrote into build.ninja serves again, where it would write the same."""
+"""A build uses the build.ninja of an earlier one if PyTorch would write the same text."""
 
 import os
 
@@ -14,7 +14,7 @@ print("torch.utils.cpp_extension" in sys.modules)
 
 @pytest.fixture
 def load(tiny, python):
-    """Edits the extension, loads it in a new process, and says whether PyTorch's code was asked."""
+    """Edits and loads the extension in a new process; returns whether it imported the writer."""
     values = iter(range(2, 100))
 
     def load(first="", flags=(), **environment):
@@ -33,12 +33,12 @@ def kept_file(tiny):
     return path
 
 
-def test_edit_in_a_new_process_asks_pytorch_for_nothing(load):
+def test_edit_in_a_new_process_does_not_import_pytorchs_writer(load):
     assert load(), "the first build"
     assert not load()
 
 
-def test_other_flags_and_settings_are_asked_for(load):
+def test_other_flags_and_settings_need_a_new_text(load):
     load()
     assert load(flags=["-DMORE"])
     assert load(LD_RUN_PATH="/nowhere")
@@ -46,16 +46,16 @@ def test_other_flags_and_settings_are_asked_for(load):
 
 
 @pytest.mark.slow
-def test_process_that_may_have_changed_pytorchs_code_asks_it(load, tiny):
+def test_kept_text_is_not_used_if_pytorchs_module_is_imported(load, tiny):
     change = "from torch.utils import cpp_extension as c\nc.CUDNN_HOME = '/nowhere'\n"
     assert load(change)
-    assert not list((tiny.folder.parent / "cache").rglob("build_ninja.json")), "others do without"
+    assert not list((tiny.folder.parent / "cache").rglob("build_ninja.json")), "no text is kept"
     load()
     assert load(change)
 
 
 @pytest.mark.slow
-def test_wrapper_of_compilers_that_comes_or_goes_is_asked_for(load, tiny):
+def test_new_or_missing_compiler_wrapper_needs_a_new_text(load, tiny):
     folder = tiny.folder.parent / "wrappers"
     folder.mkdir()
     (folder / "ccache").write_text('#!/bin/sh\nexec "$@"\n')
@@ -75,7 +75,7 @@ def test_kept_text_that_may_have_failed_a_build_is_removed(load, tiny):
     load()
     kept = kept_file(tiny)
     text = (tiny.folder / "other.cpp").read_text()
-    tiny.write("other.cpp", "#error a mistake of the user's\n")
+    tiny.write("other.cpp", "#error a mistake\n")
     with pytest.raises(AssertionError):
         load()
     assert kept.exists()
@@ -87,15 +87,15 @@ def test_kept_text_that_may_have_failed_a_build_is_removed(load, tiny):
     assert load()
 
 
-def test_damaged_file_is_ignored(load, tiny):
+def test_damaged_text_is_ignored(load, tiny):
     load()
     kept_file(tiny).write_bytes(b"x" + kept_file(tiny).read_bytes())
     assert load()
     assert not load()
 
 
-def test_header_of_the_system_is_looked_at_while_the_compilers_work(load, tiny):
-    """An object that fits by the user's own files alone is not linked in, if that one differs."""
+def test_changed_system_header_is_noticed_while_the_compilers_run(load, tiny):
+    """An object of which only a system header has changed must not be reused."""
     folder = tiny.folder.parent / "packages"
     folder.mkdir()
     header = folder / "more.h"

@@ -22,7 +22,7 @@ fork = multiprocessing.get_context("fork")
 
 def _start(function):
     def run():
-        # Python drops a KeyboardInterrupt that a callback raises; hypothesis has such a callback.
+        # Python drops a KeyboardInterrupt in a callback of gc, and hypothesis has installed one.
         gc.callbacks.clear()
         function()
 
@@ -32,7 +32,7 @@ def _start(function):
 
 
 def _die_at_operation(tiny, number):
-    """Loads, and dies immediately before the given operation on a file of the cache."""
+    """Loads, and kills itself immediately before the given operation on a file of the cache."""
     count = 0
     lock = threading.Lock()
 
@@ -54,7 +54,7 @@ def _die_at_operation(tiny, number):
 
 @pytest.mark.slow
 def test_killed_before_any_change_to_the_cache(tiny, in_process):
-    """Every fifth of about 70 operations. Each value differs, so that each try has to build."""
+    """Tries every fifth of about 70 operations. Each try has a new value, so that it builds."""
     survived = False
     number = 1
     while not survived:
@@ -70,7 +70,7 @@ def test_killed_before_any_change_to_the_cache(tiny, in_process):
 
 @STEPS
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=["SIGKILL", "SIGTERM"])
-def test_killed_during(tiny, wait_for, in_process, step, number):
+def test_killed_during_a_step(tiny, wait_for, in_process, step, number):
     begun = tiny.slow_down(60, step)
     process = _start(tiny.load)
     wait_for(begun.exists)
@@ -113,8 +113,8 @@ def test_waiting_process_takes_over_from_a_killed_builder(tiny, wait_for):
     builder.join()
 
 
-def test_ninja_that_is_killed(tiny, wait_for, in_process):
-    """The kernel does this if memory runs out."""
+def test_killed_ninja_is_an_error(tiny, wait_for, in_process):
+    """The kernel kills a process if memory runs out."""
     begun = tiny.slow_down(60)
 
     def load_and_kill_ninja():
@@ -155,8 +155,8 @@ def test_interrupt_stops_the_compilers_and_the_next_call_works(tiny, wait_for, s
     assert process.exitcode == 7
 
 
-def test_interrupt_that_another_thread_receives(tiny, wait_for):
-    """It interrupts no system call of the main thread."""
+def test_interrupt_that_another_thread_receives_is_raised(tiny, wait_for):
+    """Such a signal interrupts no system call of the main thread."""
     begun = tiny.slow_down(60)
 
     def interrupted():
@@ -175,7 +175,7 @@ def test_interrupt_that_another_thread_receives(tiny, wait_for):
     assert process.exitcode == 7
 
 
-def test_interrupt_while_waiting_for_another_process(tiny, wait_for):
+def test_interrupt_ends_waiting_for_another_process(tiny, wait_for):
     begun = tiny.slow_down(60)
     builder = _start(tiny.load)
     wait_for(begun.exists)

@@ -1,9 +1,9 @@
-"""Objects of earlier builds, while somebody removes those builds."""
+"""Objects of earlier builds, while another process removes those builds."""
 
 from _jit_loader.build import objects
 
 
-def test_a_record_that_vanishes_costs_no_other_build_its_object(tmp_path, monkeypatch):
+def test_object_without_a_record_is_skipped_and_not_overwritten(tmp_path, monkeypatch):
     monkeypatch.setattr(objects, "own_differences", lambda *_: iter(()))
     known = []
     for content in ("first", "second"):

@@ -1,4 +1,4 @@
-"""Many processes and threads on one cache; processes that die at any moment."""
+"""Builds in many processes and threads with one cache, and forks during builds."""
 
 import fcntl
 import gc
@@ -94,10 +94,10 @@ def test_waiting_process_names_the_builder(tiny, wait_for, monkeypatch, capfd):
     )
 
 
-def test_waiting_process_takes_the_answer_while_the_lock_is_held(
+def test_waiting_process_takes_the_result_while_the_lock_is_held(
     tiny, wait_for, tmp_path, monkeypatch, capfd
 ):
-    """Other waiting processes may hold the lock for long."""
+    """Other waiting processes may hold the lock for a long time."""
     monkeypatch.setenv("JIT_LOADER_QUIET", "0")
     tiny.load()
     build = Path(jit_loader.loaded("tiny").path).parent
@@ -115,7 +115,7 @@ def test_waiting_process_takes_the_answer_while_the_lock_is_held(
         waiting.join()
 
 
-def test_fork_after_load(tiny):
+def test_forked_child_uses_the_module_and_loads_it(tiny):
     module = tiny.load()
     queue = fork.Queue()
     process = fork.Process(target=lambda: queue.put((module.value(), tiny.value())))
@@ -125,7 +125,7 @@ def test_fork_after_load(tiny):
 
 
 def test_waiter_with_another_source_does_not_get_the_builders_module(tiny, wait_for, tmp_path):
-    """Two processes want one name with different content at the same time."""
+    """Two processes build one name with different content at the same time."""
     tiny.write("value.h", "#ifndef EXTRA\n#define EXTRA 0\n#endif\n#define VALUE (1 + EXTRA)\n")
     begun = tiny.slow_down(1)
     builder = fork.Process(target=tiny.load)
@@ -171,14 +171,14 @@ def test_lock_of_a_killed_builder_is_free_while_its_child_lives(tiny, wait_for):
         later = fork.Process(target=tiny.load)
         later.start()
         later.join(60)
-        assert later.exitcode == 0, "it waits until the child ends"
+        assert later.exitcode == 0, "the lock is free although the child lives"
     finally:
         later.kill()
         os.kill(child, signal.SIGKILL)
 
 
 def test_fork_does_not_wait_for_a_lock_on_a_slow_file_server(tmp_path, monkeypatch):
-    """A library that drains its own locking before each fork makes the fork wait."""
+    """Some libraries delay each fork until no thread is taking a lock."""
     waiting, forked, in_time = threading.Event(), threading.Event(), []
     flock = fcntl.flock
 
@@ -205,14 +205,14 @@ def test_fork_does_not_wait_for_a_lock_on_a_slow_file_server(tmp_path, monkeypat
     assert in_time == [True]
 
 
-def test_program_is_started_while_a_child_is_forked(monkeypatch):
-    """The child inherits no end of the pipes through which the output is read."""
+def test_child_forked_while_a_program_starts_does_not_delay_its_end(monkeypatch):
+    """The child must not inherit the pipes from which the output is read."""
     begun = threading.Event()
     execute_child = subprocess.Popen._execute_child
 
     def slow(*arguments):
         begun.set()
-        time.sleep(0.5)  # the pipes exist
+        time.sleep(0.5)  # the pipes exist now
         execute_child(*arguments)
 
     monkeypatch.setattr(subprocess.Popen, "_execute_child", slow)
@@ -230,8 +230,8 @@ def test_program_is_started_while_a_child_is_forked(monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_signal_while_a_fork_waits_for_a_program_to_be_started(monkeypatch):
-    """Python ignores an exception of the handler there, and forks. The child can start programs."""
+def test_child_starts_programs_after_a_signal_during_the_fork(monkeypatch):
+    """Python ignores the handler's exception and forks, and the child must not hang."""
     held, go_on = threading.Event(), threading.Event()
 
     def hold():
@@ -258,7 +258,7 @@ def test_signal_while_a_fork_waits_for_a_program_to_be_started(monkeypatch):
     assert run(["echo", "hello"]).stdout == b"hello\n"
 
 
-def test_fork_during_a_build(tiny, wait_for, in_process):
+def test_child_forked_during_a_build_can_build(tiny, wait_for, in_process):
     """The child can build, although it has none of the threads that held locks."""
     begun = tiny.slow_down(1)
     builder = threading.Thread(target=tiny.load)

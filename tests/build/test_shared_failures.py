@@ -1,4 +1,4 @@
-"""Whose error a waiting process raises: the builder's, if that was of the files as they are now."""
+"""A waiting process raises the builder's error, if the files have not changed since."""
 
 import multiprocessing
 import re
@@ -11,7 +11,7 @@ fork = multiprocessing.get_context("fork")
 
 
 def _build_and_wait(tiny, wait_for, monkeypatch, capfd, meanwhile, load=None):
-    """What a builder and a process that waits for it get when something is done meanwhile."""
+    """Calls meanwhile() during a build; returns the results of builder and waiting process."""
     monkeypatch.setenv("JIT_LOADER_QUIET", "0")
     begun = tiny.slow_down(1)
     results = [fork.SimpleQueue(), fork.SimpleQueue()]
@@ -42,7 +42,7 @@ def test_same_files_share_the_error(tiny, wait_for, monkeypatch, capfd):
     assert tiny.compiled().count("other.cpp") == 1
 
 
-def test_library_that_cannot_be_opened(tiny, wait_for, monkeypatch, capfd):
+def test_error_of_a_library_that_cannot_be_opened_is_shared(tiny, wait_for, monkeypatch, capfd):
     tiny.write("other.cpp", "int nope(int);\nint (*pointer)(int) = nope;\n")
 
     def load():
@@ -57,8 +57,8 @@ def test_library_that_cannot_be_opened(tiny, wait_for, monkeypatch, capfd):
     assert tiny.compiled() == ["other.cpp"]
 
 
-def test_source_that_was_fixed_meanwhile(tiny, wait_for, monkeypatch, capfd):
-    """Both get what the files are at the end, as with a source that compiles."""
+def test_source_fixed_during_the_build_gives_no_error(tiny, wait_for, monkeypatch, capfd):
+    """Both processes get the value of the corrected source."""
     good = (tiny.folder / "other.cpp").read_text()
     tiny.write("other.cpp", "int a = ;\n")
     results = _build_and_wait(
@@ -67,8 +67,8 @@ def test_source_that_was_fixed_meanwhile(tiny, wait_for, monkeypatch, capfd):
     assert results == [101, 101]
 
 
-def test_source_that_is_fixed_after_it_was_read(tiny):
-    """The error is of a version that is gone: it is compiled again at once."""
+def test_source_fixed_after_it_was_read_gives_no_error(tiny):
+    """The error belongs to an old version, so that the new one is compiled immediately."""
     good = tiny.folder.parent / "good.cpp"
     (tiny.folder / "other.cpp").rename(good)
     tiny.write("other.cpp", "int a = ;\n")
@@ -76,8 +76,8 @@ def test_source_that_is_fixed_after_it_was_read(tiny):
     assert tiny.value() == 101
 
 
-def test_header_that_is_fixed_after_it_was_read(tiny):
-    """One that no earlier build had read: that it was, only the error tells."""
+def test_header_fixed_after_it_was_read_gives_no_error(tiny):
+    """No earlier build has read the header; only the compiler's output shows that it was read."""
     good = tiny.folder.parent / "good.h"
     (tiny.folder / "value.h").rename(good)
     tiny.write("value.h", "int a = ;\n")
@@ -85,8 +85,8 @@ def test_header_that_is_fixed_after_it_was_read(tiny):
     assert tiny.value() == 101
 
 
-def test_library_path_that_the_waiting_process_has(tiny, wait_for, monkeypatch):
-    """The builder's library cannot be opened without it."""
+def test_waiting_process_with_another_library_path_builds_again(tiny, wait_for, monkeypatch):
+    """The library that the builder could not open may open with this variable."""
     monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
     tiny.write("other.cpp", "int nope(int);\nint (*pointer)(int) = nope;\n")
     begun = tiny.slow_down(1, "link")
@@ -106,7 +106,7 @@ def _failing(load):
         load()
 
 
-def test_source_that_is_broken_in_another_way_meanwhile(tiny):
+def test_error_is_that_of_the_newest_source(tiny):
     new = tiny.folder.parent / "new.cpp"
     new.write_text("\nint b = ;\n")
     tiny.write("other.cpp", "int a = ;\n")

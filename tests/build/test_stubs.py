@@ -1,4 +1,4 @@
-"""A link takes stubs in place of PyTorch's libraries; what comes of it is the same."""
+"""A link uses stubs instead of PyTorch's libraries, with the same result."""
 
 import ctypes
 import os
@@ -14,13 +14,13 @@ from _jit_loader.build.pytorch import stubs
 from _jit_loader.cache import cache_folder
 from _jit_loader.cache.store import read_manifest
 
-# The value is PyTorch's: it has to be found in libtorch_cpu.so when the module is loaded.
+# The function is PyTorch's and must be found in libtorch_cpu.so when the module is loaded.
 THREADS = """\
 namespace at { int get_num_threads(); }
 extern "C" long other(void) { return at::get_num_threads() > 0 ? 100 : 0; }
 """
 WANT_ALL = ("-Wl,--no-undefined", "-lm -Wl,-z,defs", "-Wl,-rpath,/nowhere,-z,defs")
-# g++ calls it where a new[] is too large; it is newer than what PyTorch is built for.
+# g++ calls it if a new[] is too large. It is newer than the C++ library PyTorch is built for.
 THROWS = """\
 namespace std { void __throw_bad_array_new_length(); }
 volatile bool is_large = false;
@@ -39,37 +39,37 @@ def threads(tiny):
 
 @pytest.fixture
 def kept(tiny):
-    """The folder of the cache's stubs, made as by an earlier build."""
+    """Makes stubs in the cache, as an earlier build does, and returns their folder."""
     cache = cache_folder()
     os.makedirs(cache, mode=0o700)
     return Path(stubs.make_stubs(cache, with_cuda=False))
 
 
 def leave_out(monkeypatch):
-    """Links are PyTorch's own from here on, as with libraries that call themselves otherwise."""
+    """Makes later links use no stubs, as if PyTorch's libraries had other names."""
     monkeypatch.setattr(stubs, "_real_name", lambda path: f"{path}.2.6")
 
 
 def links(tiny, output="tiny.so"):
-    """How many links there were since the last call."""
+    """Returns the number of links since the last call."""
     calls = tiny.calls_path.read_text().splitlines()
     tiny.calls_path.unlink()
     return sum(f" -o {output} " in call for call in calls)
 
 
 def needed(library):
-    """The libraries that a library names."""
+    """Returns the names of the libraries that a library needs."""
     said = subprocess.run(["readelf", "-d", library], capture_output=True, text=True, check=True)
     return re.findall(r"NEEDED.*\[(.*)\]", said.stdout)
 
 
 def versions(library):
-    """The versions of symbols that a library needs."""
+    """Returns the versions of symbols that a library needs."""
     said = subprocess.run(["readelf", "-V", library], capture_output=True, text=True, check=True)
     return set(re.findall(r"Name: (\w+_[\d.]+)", said.stdout))
 
 
-def test_linker_in_a_new_cache_takes_the_stubs_that_are_ready(threads, tmp_path):
+def test_linker_in_a_new_cache_uses_stubs_that_are_ready(threads, tmp_path):
     trace = tmp_path / "trace"
     wait = "for i in $(seq 600); do [ -e .stubs ] && break; sleep 0.1; done"
     traced = f'{shutil.which("g++") or shutil.which("c++")} "$@" -Wl,--trace > {trace}'
@@ -90,8 +90,8 @@ def test_linker_does_not_wait_for_stubs(threads, tmp_path):
     assert not Path(module.__file__).with_name(".stubs").is_symlink()
 
 
-def test_link_of_one_stub_and_of_libraries(threads, kept, tmp_path):
-    """What a linker finds that has begun before the stubs came."""
+def test_link_with_one_stub_and_other_libraries(threads, kept, tmp_path):
+    """A linker may start while the stubs are being made."""
     some = tmp_path / "some"
     some.mkdir()
     shutil.copy(kept / "libtorch_cpu.so", some)
@@ -105,7 +105,7 @@ def test_link_of_one_stub_and_of_libraries(threads, kept, tmp_path):
         assert f"<packages>/torch/lib/{library}" in files
 
 
-def test_library_names_what_it_does_without_stubs(threads, kept, monkeypatch):
+def test_library_needs_the_same_libraries_as_without_stubs(threads, kept, monkeypatch):
     module = threads.load()
     assert module.value() == 101
     assert links(threads) == 1
@@ -117,15 +117,15 @@ def test_library_names_what_it_does_without_stubs(threads, kept, monkeypatch):
     assert set(needed(again.__file__)) <= set(needed(module.__file__))
 
 
-def test_libraries_of_pytorch_that_the_caller_names_as_well(threads, kept):
+def test_caller_may_name_libraries_of_pytorch(threads, kept):
     threads.change_compiler('set -- -Wl,--as-needed "$@"', step="link")
     flags = [f"-L{stubs._pytorchs()}", "-lc10 -ltorch_python"]
     assert threads.load(extra_ldflags=flags).value() == 101
     assert links(threads) == 1
 
 
-def test_linker_that_drops_what_defines_nothing(threads, kept):
-    """As Ubuntu's g++ has it."""
+def test_linker_that_drops_unused_libraries_keeps_the_stubs(threads, kept):
+    """Ubuntu's g++ passes --as-needed."""
     threads.change_compiler('set -- -Wl,--as-needed "$@"', step="link")
     assert threads.value() == 101
     assert links(threads) == 1
@@ -134,8 +134,8 @@ def test_linker_that_drops_what_defines_nothing(threads, kept):
 @pytest.mark.parametrize(
     ("flag", "expected_links"), [*[(flag, 1) for flag in WANT_ALL], ("-lm", 2)]
 )
-def test_link_that_wants_every_symbol(threads, kept, flag, expected_links):
-    """By a flag of the caller's, for which there are no stubs; or as a system's g++ has it."""
+def test_link_that_needs_every_symbol_uses_the_libraries(threads, kept, flag, expected_links):
+    """A flag of the caller prevents stubs. If g++ itself adds one, a second link has no stubs."""
     if expected_links == 2:
         threads.change_compiler('set -- "$@" -Wl,--no-undefined', step="link")
     options = {"is_python_module": False, "extra_ldflags": [flag]}
@@ -160,8 +160,8 @@ def test_library_of_operators_needs_no_python(threads, kept):
     assert "libtorch_python.so" not in needed(path)
 
 
-def test_symbol_that_the_cxx_library_has_as_well(tiny, kept, monkeypatch):
-    """PyTorch's own link takes PyTorch's, without the version that an older C++ library lacks."""
+def test_symbol_versions_are_the_same_as_without_stubs(tiny, kept, monkeypatch):
+    """Without stubs, PyTorch's symbol is linked, which needs no new version of the C++ library."""
     tiny.write("other.cpp", THROWS)
     with_stubs = versions(tiny.load().__file__)
     leave_out(monkeypatch)
@@ -171,14 +171,14 @@ def test_symbol_that_the_cxx_library_has_as_well(tiny, kept, monkeypatch):
     assert with_stubs == versions(module.__file__)
 
 
-def test_symbol_that_nobody_has(tiny, kept):
+def test_undefined_symbol_is_an_import_error(tiny, kept):
     tiny.write("other.cpp", 'long nowhere();\nextern "C" long other(void) { return nowhere(); }\n')
     with pytest.raises(ImportError, match=r"nowhere\(\)"):
         tiny.load()
     assert links(tiny) == 1
 
 
-def test_compiler_that_does_not_say_where_its_files_are(threads):
+def test_build_with_a_compiler_that_does_not_print_paths(threads):
     compiler = threads.calls_path.parent / "c++"
     text = compiler.read_text().replace("exec", 'case "$1" in -print-*) exit 1;; esac\nexec')
     compiler.write_text(text)
@@ -186,7 +186,7 @@ def test_compiler_that_does_not_say_where_its_files_are(threads):
 
 
 @pytest.mark.parametrize("make", [Path.touch, lambda path: path.symlink_to("nowhere")])
-def test_what_is_no_folder_makes_way_for_the_stubs(threads, kept, make):
+def test_file_in_the_place_of_the_stubs_is_replaced(threads, kept, make):
     threads.load()
     shutil.rmtree(kept)
     make(kept)
@@ -207,16 +207,16 @@ def test_damaged_stubs_that_cannot_be_replaced_are_not_used(threads, kept):
     assert links(threads) == 1
 
 
-def test_whole_stubs_stay_for_those_who_link_with_them(kept):
-    """Two processes that find none make them at once."""
+def test_complete_stubs_are_not_replaced(kept):
+    """Two processes that find no stubs may make them at the same time."""
     before = kept.stat().st_ino
     assert stubs.make_stubs(cache_folder(), with_cuda=False) == str(kept)
     assert kept.stat().st_ino == before
     assert not list(kept.parent.glob(".stubs-*"))
 
 
-def test_stubs_that_are_removed_after_the_link_leave_no_gap(threads, kept):
-    """What was linked is known by its path."""
+def test_manifest_is_complete_if_the_stubs_are_removed_after_the_link(threads, kept):
+    """The linker's trace names the libraries."""
     compiler = shutil.which("g++") or shutil.which("c++")
     threads.change_compiler(f'{compiler} "$@" && rm -r {kept}; exit', step="link")
     files = read_manifest(threads.load().__file__.rpartition("/")[0])["files"]
@@ -230,7 +230,7 @@ def test_error_of_the_linker_names_no_stub(tiny, kept):
 
 
 @pytest.mark.parametrize("content", [b"", b"INPUT(-lm)", None])
-def test_damaged_stubs_are_made_anew(threads, kept, content):
+def test_damaged_stubs_are_made_again(threads, kept, content):
     assert threads.value() == 101
     links(threads)
     whole = {path.name: path.read_bytes() for path in kept.iterdir()}
@@ -243,7 +243,7 @@ def test_damaged_stubs_are_made_anew(threads, kept, content):
 
 
 @pytest.mark.parametrize("name", ["main", "stubs", "clock"])
-def test_executable_has_every_symbol(threads, kept, name):
+def test_executable_with_an_undefined_symbol_is_an_error(threads, kept, name):
     source = threads.write("main.cpp", f"{THREADS}int main() {{ return other() != 100; }}\n")
     options = {"is_python_module": False, "is_standalone": True}
     path = jit_loader.load(name, str(source), **options)
@@ -254,8 +254,8 @@ def test_executable_has_every_symbol(threads, kept, name):
         jit_loader.load(name, str(source), **options)
 
 
-def test_pytorchs_libraries_are_of_what_the_library_was_made(threads, kept):
-    """Not the stubs, which have few of their symbols."""
+def test_manifest_names_pytorchs_libraries_and_not_the_stubs(threads, kept):
+    """The stubs have only a few of their symbols."""
     files = read_manifest(threads.load().__file__.rpartition("/")[0])["files"]
     assert "<packages>/torch/lib/libtorch_cpu.so" in files
     assert not [path for path in files if "/stubs" in path and "/usr/" not in path]

@@ -32,7 +32,7 @@ fcntl.flock = flock_of_local_files
 
 @pytest.fixture
 def job(tiny, tmp_path):
-    """job(launch, preparation, flag) returns the results of the ranks, and the launcher."""
+    """Returns job(launch, preparation, flag), which returns the ranks' results and the launcher."""
 
     def run(launch, preparation="", flag="-O0"):
         folder = Path(tempfile.mkdtemp(dir=tmp_path))

@@ -28,7 +28,7 @@ DAMAGES = {
 
 
 def _fill(tiny, in_process):
-    """Makes a cache with a good build, a failed build and all other files; returns their paths."""
+    """Fills a cache with a good build, a failed build and all other files; returns their paths."""
     good = (tiny.folder / "other.cpp").read_text()
     tiny.write("other.cpp", "int a = ;\n")
     assert isinstance(in_process(tiny.value), jit_loader.CompileError)
@@ -47,15 +47,15 @@ def _fill(tiny, in_process):
         *(pytest.param(d, marks=pytest.mark.slow) for d in ("zeroed", "empty", "one bit")),
     ],
 )
-def test_each_file_of_the_cache(tiny, in_process, damage):
-    """Damages files in place, as a crash of the machine or a faulty disk does."""
+def test_load_after_damage_to_each_file(tiny, in_process, damage):
+    """Damages files in place, as a machine crash or a faulty disk does."""
     files = _fill(tiny, in_process)
     assert len(files) > 10
     for path in files:
         if path.exists():
             path.write_bytes(DAMAGES[damage](path.read_bytes()))
         assert in_process(tiny.value) == 101, path.name
-    # Damages each again. The edit makes the next build read the objects and their records.
+    # Damage each file again. The edit makes the next build read the objects and their records.
     for path in files:
         if path.exists():
             path.write_bytes(DAMAGES[damage](path.read_bytes()))
@@ -65,15 +65,15 @@ def test_each_file_of_the_cache(tiny, in_process, damage):
     assert "other.cpp:1: error: " in str(in_process(tiny.value))
 
 
-def test_each_file_of_the_cache_is_deleted(tiny, in_process):
+def test_load_after_deletion_of_each_file(tiny, in_process):
     for path in _fill(tiny, in_process):
         if path.exists():
             path.unlink()
         assert in_process(tiny.value) == 101, path.name
 
 
-def test_damaged_lock_of_a_working_builder(tiny, wait_for, monkeypatch, capfd):
-    """Its content is only for the message of those that wait."""
+def test_waiting_for_a_builder_with_a_damaged_lock_file(tiny, wait_for, monkeypatch, capfd):
+    """The content of the lock file is used only in the message of waiting processes."""
     monkeypatch.setenv("JIT_LOADER_QUIET", "0")
     begun = tiny.slow_down(1)
     builder = fork.Process(target=tiny.load)
@@ -86,7 +86,7 @@ def test_damaged_lock_of_a_working_builder(tiny, wait_for, monkeypatch, capfd):
     assert "waiting for another process" in capfd.readouterr().err
 
 
-def test_cache_that_another_process_deletes_and_builds_in(tiny, wait_for):
+def test_build_in_a_cache_that_another_process_deletes_and_fills(tiny, wait_for):
     begun = tiny.slow_down(2)
     builder = fork.Process(target=tiny.load)
     builder.start()
@@ -98,7 +98,7 @@ def test_cache_that_another_process_deletes_and_builds_in(tiny, wait_for):
     assert builder.exitcode == 0
 
 
-def test_file_system_without_locks(tiny, wait_for, monkeypatch):
+def test_processes_on_a_file_system_without_locks_publish_one_build(tiny, wait_for, monkeypatch):
     """Each process builds, none affects the others, and one build is published."""
 
     def no_locks(descriptor, operation):
@@ -122,7 +122,7 @@ def test_file_system_without_locks(tiny, wait_for, monkeypatch):
 
 @pytest.fixture(params=["folder", "symlink"])
 def not_a_lock(request, tiny):
-    """A slot whose lock is a folder or a dangling symlink: (path, which of them)."""
+    """Makes a slot whose lock is a folder or a dangling symlink; returns (path, kind)."""
     tiny.load()
     path = tiny.lock_path()
     path.unlink()
@@ -131,7 +131,7 @@ def not_a_lock(request, tiny):
     return path, request.param
 
 
-def test_lock_that_is_no_file(tiny, not_a_lock):
+def test_lock_that_is_not_a_file_is_an_error(tiny, not_a_lock):
     path, kind = not_a_lock
     with pytest.raises(OSError, match=f"^{re.escape(str(path))} is a {kind}, ") as raised:
         tiny.load()
@@ -140,7 +140,7 @@ def test_lock_that_is_no_file(tiny, not_a_lock):
     assert tiny.value() == 102
 
 
-def test_clean_heals_a_lock_that_is_no_file(tiny, not_a_lock):
+def test_clean_removes_a_lock_that_is_not_a_file(tiny, not_a_lock):
     removed = pruning.clean()
     assert removed.busy == []
     assert tiny.value() == 102
@@ -193,8 +193,8 @@ def test_build_without_a_lock_is_not_pruned(tmp_path, monkeypatch):
         assert not is_free
 
 
-def test_leftovers_where_there_are_no_locks(tiny, monkeypatch):
-    """Their process may live. A day is enough time for any build."""
+def test_only_old_leftovers_are_removed_without_locks(tiny, monkeypatch):
+    """The process that made a new folder may still be running."""
     tiny.load()
     monkeypatch.setattr(lock, "_try_to_lock", lambda descriptor: None)
     slot = tiny.lock_path().parent
@@ -206,8 +206,8 @@ def test_leftovers_where_there_are_no_locks(tiny, monkeypatch):
     assert [path.name for path in slot.glob(".building-*")] == [f"{job.private_prefix()}new"]
 
 
-def test_private_folder_of_another_machine_is_no_leftover(tiny):
-    """A network file system may be mounted with locks that hold on one machine only."""
+def test_private_folder_of_another_machine_is_kept(tiny):
+    """Locks of a network file system may exclude processes of one machine only."""
     tiny.load()
     slot = tiny.lock_path().parent
     (slot / ".building-another.machine-x").mkdir()
@@ -217,8 +217,8 @@ def test_private_folder_of_another_machine_is_no_leftover(tiny):
     assert [path.name for path in slot.glob(".building-*")] == [".building-another.machine-x"]
 
 
-def test_stale_handle_of_the_lock(tiny, monkeypatch):
-    """NFS has stale handles after another machine has replaced the file."""
+def test_stale_handle_of_the_lock_is_opened_again(tiny, monkeypatch):
+    """NFS reports a stale handle after another machine has replaced the file."""
     real, left = fcntl.flock, [2]
 
     def stale(descriptor, operation):
@@ -231,8 +231,8 @@ def test_stale_handle_of_the_lock(tiny, monkeypatch):
     assert tiny.value() == 101
 
 
-def test_lock_that_is_deleted_during_the_wait(tiny, wait_for, monkeypatch):
-    """A process that gets the lock of a deleted file has to take that of the new file."""
+def test_lock_deleted_during_the_wait_is_taken_again(tiny, wait_for, monkeypatch):
+    """A process that gets the lock of a deleted file must lock the new file instead."""
     begun = tiny.slow_down(1)
     builder = fork.Process(target=tiny.load)
     builder.start()
@@ -258,7 +258,7 @@ def test_lock_that_is_deleted_during_the_wait(tiny, wait_for, monkeypatch):
 
 @pytest.mark.parametrize("number", [errno.ENOTEMPTY, errno.ENOENT, errno.ESTALE])
 def test_loser_of_the_rename_takes_the_winners_build(tiny, monkeypatch, in_process, number):
-    """ENOENT, ESTALE: NFS lost the first answer, which was success, and repeated the request."""
+    """With ENOENT or ESTALE, NFS lost the reply to a successful rename and repeated the request."""
     real = os.rename
 
     def lose(source, target):
@@ -272,7 +272,7 @@ def test_loser_of_the_rename_takes_the_winners_build(tiny, monkeypatch, in_proce
 
 
 @pytest.mark.parametrize("step", ["compilation", "link"])
-def test_compiler_that_vanishes_midway(tiny, monkeypatch, step):
+def test_compiler_that_vanishes_during_a_build_is_an_error(tiny, monkeypatch, step):
     compiler = tiny.calls_path.parent / "c++"
     monkeypatch.setenv("CXX", str(compiler))
     monkeypatch.setenv("MAX_JOBS", "1")
@@ -286,8 +286,8 @@ def test_compiler_that_vanishes_midway(tiny, monkeypatch, step):
 
 
 @pytest.mark.parametrize("is_published", [False, True])
-def test_interrupted_publication(tiny, monkeypatch, is_published):
-    """The disk fails after the module was imported, before or after the rename."""
+def test_load_after_a_failed_publication(tiny, monkeypatch, is_published):
+    """The disk fails after the module has been imported, before or after the rename."""
     fsync = os.fsync
 
     def fail(descriptor):

@@ -1,4 +1,4 @@
-"""Memos: the changes of files that they detect."""
+"""Memos detect every change of their files."""
 
 import marshal
 import os
@@ -24,7 +24,7 @@ def memo(files, absent=()):
     return Memo.of("/cache/library.so", True, entries)
 
 
-def test_nothing_has_changed(files, tmp_path):
+def test_unchanged_files_are_a_hit(files, tmp_path):
     assert memo(files, absent=[tmp_path / "absent"]).is_unchanged()
     assert memo(files[:1]).is_unchanged()
     assert memo([]).is_unchanged()
@@ -36,13 +36,13 @@ def test_each_change_is_seen(files, which):
     before = memo(files)
     text, status = path.read_text(), path.stat()
     path.write_text(text + "!")
-    assert not before.is_unchanged(), "another size"
+    assert not before.is_unchanged(), "a new size is a change"
     path.write_text(text)
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
-    assert not before.is_unchanged(), "written in between, with the old mtime"
+    assert not before.is_unchanged(), "a write that restores the mtime is a change"
     before = memo(files)
     path.unlink()
-    assert not before.is_unchanged(), "removed"
+    assert not before.is_unchanged(), "a removal is a change"
 
 
 def test_absent_file_that_appears_is_seen(files, tmp_path):
@@ -56,7 +56,7 @@ def test_stamp_that_equals_nothing(files):
     assert not Memo.of("/cache/library.so", True, entries).is_unchanged()
 
 
-def test_written_and_read_again(files, tmp_path):
+def test_memo_is_the_same_after_write_and_read(files, tmp_path):
     path = tmp_path / "memo"
     path.write_bytes(memo(files).to_bytes())
     again = Memo.read(path)
@@ -68,7 +68,7 @@ def test_written_and_read_again(files, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["with space", "quo'te", 'dou"ble', "$dollar", "naïve-日本"])
-def test_unusual_names(tmp_path, name):
+def test_changes_of_files_with_unusual_names_are_seen(tmp_path, name):
     path = tmp_path / name
     path.write_text("")
     before = memo([path])
@@ -80,7 +80,7 @@ def test_unusual_names(tmp_path, name):
 @pytest.mark.parametrize("part", ["header", "paths", "stamps", "digests", "end"])
 @pytest.mark.parametrize("damage", ["flipped", "zeroed", "cut"])
 def test_damaged_memo_gives_no_wrong_answer(files, tmp_path, part, damage):
-    """A damaged memo is no hit, or each digest in it is right."""
+    """A damaged memo gives a miss, unless every digest in it is right."""
     path = tmp_path / "memo"
     whole = memo(files).to_bytes()
     digests = 16 * len(files)
@@ -107,15 +107,15 @@ def test_damaged_memo_gives_no_wrong_answer(files, tmp_path, part, damage):
     assert all(truth.get(name) == said for name, said in damaged.known().items())
 
 
-def test_root_folder():
-    """A header that is searched in /nowhere/include would appear there."""
+def test_memo_can_hold_the_root_folder():
+    """If the include path /nowhere does not exist, the memo holds the stat of the root folder."""
     root = Memo.of("/cache/library.so", True, [("/", stamp("/"), None)])
     assert list(root.paths()) == ["/"]
     assert root.is_unchanged()
 
 
-def test_name_that_is_lost_is_a_change(files, tmp_path):
-    """The columns of a memo are not checked: damaged ones must not name fewer files."""
+def test_damaged_name_is_a_change(files, tmp_path):
+    """A hit does not check the columns of a memo, and damage must not drop a file from them."""
     path = tmp_path / "memo"
     whole = memo(files[:2]).to_bytes()
     name = f"{files[1].name}\0".encode()
@@ -124,8 +124,8 @@ def test_name_that_is_lost_is_a_change(files, tmp_path):
     assert not Memo.read(path).is_unchanged()
 
 
-def test_memo_of_an_older_version_is_none(tmp_path):
-    """The format was a checksum of the rest, then the rest."""
+def test_memo_in_an_older_format_is_ignored(tmp_path):
+    """The old format was a checksum of the rest, followed by the rest."""
     body = marshal.dumps(("library", [1, 2, 3]))
     path = tmp_path / "memo"
     path.write_bytes(_checksum(body) + body)
@@ -134,9 +134,9 @@ def test_memo_of_an_older_version_is_none(tmp_path):
 
 @pytest.mark.parametrize(
     ("ahead_seconds", "settled"),
-    [(-10, True), (0, False), (5, False), (24 * 3600, True)],  # 5: a file server with another clock
+    [(-10, True), (0, False), (5, False), (24 * 3600, True)],  # 5: a file server's clock is ahead
 )
-def test_when_a_stat_proves_the_content(ahead_seconds, settled):
+def test_recent_stat_does_not_prove_the_content(ahead_seconds, settled):
     now = time.time_ns()
     changed = now - 10_000_000_000
     assert is_settled((1, now + ahead_seconds * 1_000_000_000, changed, 1)) == settled

@@ -24,7 +24,7 @@ def build(tiny, value):
 
 
 def use_at(folder, seconds):
-    """Sets the times of the last change and the last use of a build."""
+    """Sets the time at which a build was last changed and used."""
     os.utime(Path(folder) / "tiny.so", (seconds, seconds))
 
 
@@ -39,7 +39,7 @@ def test_limit_removes_the_oldest_when_something_is_built(tiny, monkeypatch):
     assert pruning.Usage(cache_folder()).size <= size
 
 
-def test_new_build_stays_under_any_limit(tiny, monkeypatch):
+def test_new_build_is_kept_whatever_the_limit(tiny, monkeypatch):
     old = build(tiny, 1)[1]
     monkeypatch.setenv("JIT_LOADER_CACHE_LIMIT", "1B")
     new = build(tiny, 2)[1]
@@ -47,13 +47,13 @@ def test_new_build_stays_under_any_limit(tiny, monkeypatch):
     assert not os.path.exists(old)
 
 
-def test_limit_of_zero_is_none(tiny, monkeypatch):
+def test_limit_of_zero_means_no_limit(tiny, monkeypatch):
     monkeypatch.setenv("JIT_LOADER_CACHE_LIMIT", "0")
     folders = [build(tiny, value)[1] for value in (1, 2)]
     assert all(map(os.path.exists, folders))
 
 
-def test_limit_that_is_no_size_is_refused_before_anything_is_compiled(tiny, monkeypatch):
+def test_invalid_limit_is_refused_before_anything_is_compiled(tiny, monkeypatch):
     monkeypatch.setenv("JIT_LOADER_CACHE_LIMIT", "20 apples")
     with pytest.raises(ValueError, match="JIT_LOADER_CACHE_LIMIT: '20 apples' is not a size"):
         tiny.load()
@@ -77,7 +77,7 @@ def test_removal_is_reported(tiny, monkeypatch, capfd):
     assert last.endswith(": its limit is 1 B")
 
 
-def test_last_used_counts_not_created(tiny):
+def test_prune_compares_last_use_and_not_creation(tiny):
     first, second = (build(tiny, value)[1] for value in (1, 2))
     now = time.time()
     use_at(second, now - 200)
@@ -87,8 +87,8 @@ def test_last_used_counts_not_created(tiny):
     assert not os.path.exists(second)
 
 
-def test_loading_is_using(tiny):
-    """The file system updates an access time that is a day old when the file is read."""
+def test_loading_updates_the_last_use(tiny):
+    """Linux updates the access time of a file that is read, if that time is a day old."""
     _, folder = build(tiny, 1)
     library = Path(folder) / "tiny.so"
     day = 86400
@@ -109,7 +109,7 @@ def _load_again(tiny):
     tiny.load()
 
 
-def test_objects_in_several_builds_count_once(tiny):
+def test_objects_shared_by_builds_count_once(tiny):
     build(tiny, 1)
     before = pruning.Usage(cache_folder()).size
     second = build(tiny, 2)[1]
@@ -120,7 +120,7 @@ def test_objects_in_several_builds_count_once(tiny):
     assert pruning.Usage(cache_folder()).size == 0
 
 
-def test_freed_bytes_are_those_of_the_disk(tiny):
+def test_freed_bytes_leave_out_shared_objects(tiny):
     kept = build(tiny, 1)[1]
     old = build(tiny, 2)[1]
     use_at(old, time.time() - 100)
@@ -143,7 +143,7 @@ def test_clean_leaves_no_file(tiny):
     assert tiny.value() == 101
 
 
-def test_clean_takes_inline_sources_that_are_not_new(tiny):
+def test_clean_removes_old_inline_sources(tiny):
     folder = Path(cache_folder()) / "inline" / "0123456789"
     new = Path(cache_folder()) / "inline" / "9876543210"
     for inline in (folder, new):
@@ -165,14 +165,14 @@ def test_clean_of_a_name_leaves_the_others(tiny):
     assert not os.path.exists(folder)
 
 
-def test_memo_of_a_removed_build_goes_with_it(tiny):
+def test_memo_of_a_removed_build_is_removed(tiny):
     tiny.settle()
     assert list(pruning.memos())
     pruning.clean(["tiny"])
     assert list(pruning.memos()) == []
 
 
-def test_memo_of_a_build_that_stays_stays(tiny):
+def test_memo_of_a_kept_build_is_kept(tiny):
     old = build(tiny, 1)[1]
     build(tiny, 2)
     use_at(old, time.time() - 100)
@@ -206,7 +206,7 @@ def test_loaded_module_still_works(tiny):
     assert module.value() == 101
 
 
-def test_build_removed_between_look_and_import(tiny, monkeypatch):
+def test_build_removed_between_lookup_and_import_is_made_again(tiny, monkeypatch):
     build(tiny, 1)
     loaded.libraries.clear()
     open_library = loaded.open_library
@@ -230,7 +230,7 @@ def test_slot_with_a_running_build_is_left_alone(tiny):
     assert pruning.clean().busy == []
 
 
-def test_lock_is_that_of_the_slot_and_not_of_a_removed_one(tiny):
+def test_lock_of_a_removed_slot_is_not_used(tiny):
     """A process that waits while the slot is removed gets the lock of the new slot."""
     slot = os.path.dirname(build(tiny, 1)[1])
     entered, leave = threading.Event(), threading.Event()
@@ -263,7 +263,7 @@ def _load_again_and_again(tiny, until, queue):
     queue.put(values)
 
 
-def test_processes_that_load_while_others_clean(tiny):
+def test_processes_load_while_another_cleans(tiny):
     tiny.load()
     queue = fork.Queue()
     until = time.time() + 3

@@ -1,4 +1,4 @@
-"""Code is loaded only from this user's cache and from caches that are named as shared."""
+"""Code is loaded only from this user's cache and from caches that are configured as shared."""
 
 import os
 import shutil
@@ -40,7 +40,7 @@ def test_library_that_others_can_write_is_refused(tiny, python, tmp_path):
     time.sleep(0.05)
     tiny.load()  # records the new ctime
     finished = python("-c", LOAD, *tiny.sources)
-    assert finished.stderr == "", "no other user can reach it in a folder of mode 0700"
+    assert finished.stderr == "", "no other user can reach a file in a folder of mode 0700"
     folder.chmod(0o755)
     said = python("-c", LOAD, *tiny.sources).stderr
     assert library.name in said
@@ -89,6 +89,6 @@ def test_memo_is_not_used_from_a_cache_that_others_can_write(tiny, tmp_path, mon
     tiny.settle()
     (folder,) = (tmp_path / "cache").iterdir()
     folder.chmod(0o777)
-    monkeypatch.setattr(Memo, "is_unchanged", lambda memo: pytest.fail("it is loaded"))
+    monkeypatch.setattr(Memo, "is_unchanged", lambda memo: pytest.fail("the memo is used"))
     with pytest.raises(PermissionError, match="chmod go-w"):
         tiny.load()

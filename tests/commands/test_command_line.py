@@ -121,14 +121,14 @@ def test_list_as_json(command, tiny):
     assert (build["name"], build["cuda"], build["arch"]) == ("tiny", None, ["x86-64-v2"])
 
 
-def test_list_leaves_failed_builds_out(command, tiny):
+def test_list_omits_failed_builds(command, tiny):
     tiny.write("other.cpp", "int a = ;\n")
     with pytest.raises(RuntimeError):
         tiny.load()
     assert json.loads(command("list", "--json")[1]) == []
 
 
-def test_failed_builds_are_counted_nowhere(command, doctor, tiny):
+def test_failed_builds_are_not_counted(command, doctor, tiny):
     tiny.load()
     tiny.write("other.cpp", "int a = ;\n")
     with pytest.raises(RuntimeError):
@@ -142,8 +142,8 @@ def test_list_of_an_empty_cache(command, tiny):
     assert command("list")[:2] == (0, f"0 builds, 0 B on the disk, in {cache_folder()}\n")
 
 
-def test_reader_that_closes_the_pipe():
-    """head does."""
+def test_pipe_closed_by_the_reader_is_no_error():
+    """For example, head closes it after ten lines."""
     read, write = os.pipe()
     os.close(read)
     command = [sys.executable, "-m", "jit_loader", "list"]
@@ -171,7 +171,7 @@ def test_prune_keeps_the_newest(command, tiny):
     assert [os.path.exists(folder) for folder in folders] == [False, False, True]
 
 
-def test_prune_alone_applies_the_limit(command, tiny, monkeypatch):
+def test_prune_without_options_applies_the_limit(command, tiny, monkeypatch):
     tiny.load()
     assert command("prune")[1].startswith("removed 0 builds, 0 B; 1 build, ")
     monkeypatch.setenv("JIT_LOADER_CACHE_LIMIT", "1B")
@@ -179,7 +179,7 @@ def test_prune_alone_applies_the_limit(command, tiny, monkeypatch):
 
 
 @pytest.mark.parametrize("option", [["--max-size", "2 potatoes"], ["--max-age", "30"]])
-def test_prune_refuses_other_texts_than_quantities(command, capsys, option):
+def test_prune_refuses_invalid_quantities(command, capsys, option):
     with pytest.raises(SystemExit):
         command("prune", *option)
     assert f"{option[1]!r} is not a" in capsys.readouterr().err
@@ -193,7 +193,7 @@ def test_clean_says_what_was_freed(command, tiny):
     assert json.loads(command("list", "--json")[1]) == []
 
 
-def test_clean_of_an_unknown_name(command, tiny):
+def test_clean_reports_an_unknown_name(command, tiny):
     tiny.load()
     code, out, err = command("clean", "tony", "../cache")
     assert code == 1
@@ -221,14 +221,14 @@ def test_build_of_one_op_that_is_named_twice(project, run_in):
     ]
 
 
-def test_build_is_what_the_wrapper_loads(project, run_in, python):
+def test_build_uses_the_flags_of_the_wrapper(project, run_in, python):
     (result,) = result_of(run_in(project, "build", "two", "--json"))
     assert result["compiled"]
     code = "import bindings.two, jit_loader; print(jit_loader.loaded('two').compiled)"
     assert python("-c", code, cwd=project, check=True).stdout.endswith("False\n")
 
 
-def test_build_goes_on_after_a_failure(project, run_in):
+def test_build_continues_after_a_failure(project, run_in):
     write(project / "kernels" / "one_cpu.cpp", "long answer() { return ; }\n")
     finished = run_in(project, "build", JIT_LOADER_QUIET="1")
     assert finished.returncode == 1
@@ -292,13 +292,13 @@ def test_interrupt_ends_all_builds_and_their_compilers(
     wait_for(lambda: not programs_at_work())
 
 
-def test_build_outside_of_a_project(run_in, tmp_path):
+def test_build_outside_of_a_project_is_an_error(run_in, tmp_path):
     finished = run_in(tmp_path, "build")
     assert finished.returncode == 1
     assert finished.stderr.startswith("jit_loader: there is no project here: ")
 
 
-def test_build_of_an_op_that_does_not_exist(project, run_in):
+def test_build_of_an_op_that_does_not_exist_is_an_error(project, run_in):
     finished = run_in(project, "build", "nine")
     assert finished.returncode == 1
     assert "there is no op 'nine'" in finished.stderr
@@ -340,7 +340,7 @@ def test_why_of_an_extension_in_the_cache(command, tiny, tmp_path, monkeypatch):
     assert sorted(out.splitlines()) == ["tiny: other.cpp is missing", "tiny: value.h changed"]
 
 
-def test_why_after_going_back(command, tiny, tmp_path, monkeypatch):
+def test_why_compares_with_the_build_that_was_loaded_last(command, tiny, tmp_path, monkeypatch):
     """The last load found a build that is not the newest."""
     monkeypatch.chdir(tmp_path)
     for value in (1, 2, 1):
@@ -462,7 +462,7 @@ def test_doctor_with_a_compiler_that_is_too_old(doctor, tiny):
     assert "install g++ 11 or later" in found["C++ compiler"]["fix"]
 
 
-def test_doctor_with_a_cache_that_is_no_folder(doctor, tmp_path, monkeypatch):
+def test_doctor_with_a_cache_that_cannot_be_written(doctor, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("JIT_LOADER_CACHE", "/proc/self/cache")
     code, found = doctor()
@@ -526,7 +526,7 @@ def test_doctor_with_a_host_compiler_that_nvcc_refuses(doctor, tiny, monkeypatch
 # Quantities
 
 
-def test_sizes():
+def test_sizes_are_parsed_and_formatted():
     assert [quantities.parse_size(text) for text in ("0", "20GB", "1.5 GiB", "5m")] == [
         *(0, 20 * 10**9, 1610612736, 5 * 10**6)
     ]
@@ -535,7 +535,7 @@ def test_sizes():
     ]
 
 
-def test_ages():
+def test_ages_are_parsed_and_formatted():
     assert [quantities.parse_age(text) for text in ("90s", "12h", "30d", "2 w")] == [
         *(90, 43200, 2592000, 1209600)
     ]
@@ -544,7 +544,7 @@ def test_ages():
     ]
 
 
-def test_run_serves_a_program_that_uses_pytorchs_load(tiny, run_in, tmp_path):
+def test_run_replaces_pytorchs_load_in_a_program(tiny, run_in, tmp_path):
     program = tiny.write(
         "program.py",
         "import sys\nfrom torch.utils.cpp_extension import load\n"
@@ -560,13 +560,13 @@ def test_run_serves_a_program_that_uses_pytorchs_load(tiny, run_in, tmp_path):
         assert str(tmp_path / "cache") in result.stdout
 
 
-def test_run_of_a_program_that_does_not_exist(run_in, tmp_path):
+def test_run_of_a_missing_program_is_an_error(run_in, tmp_path):
     finished = run_in(tmp_path, "run", "nowhere.py")
     assert finished.returncode == 2
     assert finished.stderr == "jit_loader: there is no program nowhere.py\n"
 
 
-def test_run_of_a_module_that_does_not_exist(run_in, tmp_path):
+def test_run_of_a_missing_module_prints_pythons_error(run_in, tmp_path):
     write(tmp_path / "package" / "__init__.py", "")
     for name in ("nowhere", "nowhere.within", "package"):
         finished = run_in(tmp_path, "run", "-m", name)
@@ -577,7 +577,7 @@ def test_run_of_a_module_that_does_not_exist(run_in, tmp_path):
         assert finished.returncode == python.returncode == 1
 
 
-def test_run_of_nothing(run_in, tmp_path):
+def test_run_without_a_program_prints_the_usage(run_in, tmp_path):
     finished = run_in(tmp_path, "run")
     assert finished.returncode == 2
     usage, error = finished.stderr.splitlines()

@@ -49,7 +49,7 @@ def test_report_that_begins_with_a_function():
     ]
 
 
-def test_every_line_of_a_report_is_known_as_one():
+def test_every_line_of_a_report_is_recognized():
     for path in REPORTS.glob("*.txt"):
         assert all(map(ptxas.is_report, path.read_text().splitlines()))
     for line in [
@@ -91,7 +91,7 @@ def inspect(capsys, *arguments):
 
 
 def test_table_of_a_build(tiny, capsys):
-    """The record is written by the test as nvcc's objects have it, so that nvcc is not needed."""
+    """The test writes the record of a CUDA object, so that it does not need nvcc."""
     record_path = Path(tiny.load().__file__).parent / "other.o.json"
     lines = (REPORTS / "nvcc-13.0.txt").read_text().splitlines()
     record = read_checked(record_path)
@@ -119,7 +119,7 @@ def test_build_without_cuda_says_so(tiny, capsys):
     assert json.loads(inspect(capsys, "tiny", "--json")[1])["with CUDA"] is False
 
 
-def test_op_with_a_kernel_that_could_not_be_compiled(tiny, capsys, monkeypatch):
+def test_op_without_cuda_says_why_its_kernel_was_not_compiled(tiny, capsys, monkeypatch):
     tiny.write("bindings/faulty.cpp", BINDING)
     tiny.write("kernels/faulty.cu", "")
     monkeypatch.chdir(tiny.folder)
@@ -129,7 +129,7 @@ def test_op_with_a_kernel_that_could_not_be_compiled(tiny, capsys, monkeypatch):
     assert jit_loader.why_no_cuda() in out
 
 
-def test_text_that_a_wrapper_prints_is_no_part_of_the_json(tiny, python):
+def test_output_of_a_wrapper_is_not_in_the_json(tiny, python):
     tiny.write("bindings/__init__.py", "")
     tiny.write("bindings/faulty.py", "print('importing faulty')\n")
     tiny.write("bindings/faulty.cpp", BINDING)
@@ -139,7 +139,7 @@ def test_text_that_a_wrapper_prints_is_no_part_of_the_json(tiny, python):
     assert "importing faulty" in finished.stderr
 
 
-def test_unknown_name(tiny, capsys, monkeypatch, tmp_path):
+def test_unknown_name_is_an_error(tiny, capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     assert main(["inspect", "nothing"]) == 1
     assert "there is no op 'nothing'" in capsys.readouterr().err

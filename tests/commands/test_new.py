@@ -33,7 +33,7 @@ COMMON = [
     "tests/bindings/views.py",
 ]
 SELECTED = " and ".join(
-    f"not {slow}" for slow in ("any_shapes", "an_example", "off_every_alignment", "together")
+    f"not {slow}" for slow in ("any_shapes", "an_example", "unaligned", "together")
 )
 
 
@@ -43,7 +43,7 @@ def files_below(folder):
 
 @pytest.fixture
 def new(tmp_path, monkeypatch, capsys):
-    """new("--like", "binary", "mul2") returns exit code, stdout and stderr; the folder is empty."""
+    """Returns a function that runs new in an empty folder; it returns exit code, stdout, stderr."""
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments):
@@ -58,7 +58,7 @@ def test_every_template_belongs_to_a_kind():
     assert {folder.name for folder in folders} - {".ruff_cache"} == {*new_op.KINDS, "shared"}
 
 
-def test_files_of_an_op_and_nothing_else(new, tmp_path):
+def test_new_writes_the_files_of_an_op_and_its_helpers(new, tmp_path):
     code, out, err = new("mul2", "--like", "binary")
     assert (code, err) == (0, "")
     mine = {
@@ -70,7 +70,7 @@ def test_files_of_an_op_and_nothing_else(new, tmp_path):
     assert helpers > {
         *("bindings/__init__.py", "bindings/shared/__init__.py", "bindings/shared/module.cpp"),
         "bindings/shared/loader.py",
-        "bindings/shared/sharding.py",  # which differentiable.py imports when it is needed
+        "bindings/shared/sharding.py",  # differentiable.py imports it when it is needed
         "kernels/shared/elementwise.cuh",
     }
     for path in helpers:
@@ -91,7 +91,7 @@ def test_only_helpers_that_are_missing_are_added(new, tmp_path):
     assert f"new, shared by all ops: {', '.join(added)}\n" in out
 
 
-def test_helper_of_another_version_stays(new, tmp_path):
+def test_helper_of_another_version_is_kept(new, tmp_path):
     new("first")
     helper = tmp_path / "kernels/shared/half.h"
     helper.write_text("// mine\n")
@@ -100,7 +100,7 @@ def test_helper_of_another_version_stays(new, tmp_path):
     assert helper.read_text() == "// mine\n"
 
 
-def test_in_a_folder_of_a_project(new, tmp_path, monkeypatch):
+def test_op_is_added_to_the_project_that_contains_the_folder(new, tmp_path, monkeypatch):
     new("first")
     (tmp_path / "scripts").mkdir()
     monkeypatch.chdir(tmp_path / "scripts")
@@ -109,7 +109,7 @@ def test_in_a_folder_of_a_project(new, tmp_path, monkeypatch):
     assert (tmp_path / "kernels" / "second.h").exists()
 
 
-def test_project_that_tests_all_its_ops_gets_rows_for_them(new, tmp_path):
+def test_project_that_tests_all_its_ops_gets_a_case(new, tmp_path):
     for path in ("tests/bindings/case.py", "examples/compare.py"):
         (tmp_path / path).parent.mkdir(parents=True)
         (tmp_path / path).touch()
@@ -158,7 +158,7 @@ def test_bad_names_are_refused_before_anything_is_written(new, tmp_path, name):
 @pytest.mark.parametrize(
     "name", ["sum", "relu", "softmax", "square", "match", "mul2", "norm", "common", "exp"]
 )
-def test_good_names(name):
+def test_good_names_are_accepted(name):
     new_op.check_name(name)
 
 
@@ -174,7 +174,7 @@ def test_existing_files_are_refused_before_anything_is_written(new, tmp_path, pa
     assert files_below(tmp_path) == {path}
 
 
-def test_nothing_is_left_if_not_all_can_be_written(new, tmp_path):
+def test_no_file_is_left_if_one_cannot_be_written(new, tmp_path):
     (tmp_path / "tests").touch()
     code, _, err = new("mine")
     assert code == 1
@@ -234,7 +234,7 @@ jit_loader.load_op = load_part
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
-    """Ops of all kinds in a new folder."""
+    """Makes ops of all kinds in a new folder."""
     folder = tmp_path_factory.mktemp("project")
     for kind, name in OPS.items():
         new_op.NewOp(name, kind, str(folder)).write()

@@ -1,4 +1,4 @@
-"""A tiny extension that compiles in 0.3 s, and a compiler that writes down what it compiles."""
+"""A tiny extension that compiles in 0.3 s, and a compiler that records its calls."""
 
 import faulthandler
 import multiprocessing
@@ -17,7 +17,7 @@ import jit_loader
 from _jit_loader.cache import memo
 from tests.support.mounts import mount_privately
 
-# The macro: <Python.h> takes C's <math.h> and <stdlib.h>, not C++'s, and half the time to compile.
+# With the macro, <Python.h> includes C's <math.h> and not C++'s, and compiles in half the time.
 MODULE = """\
 #define _GLIBCXX_INCLUDE_NEXT_C_HEADERS
 #include <Python.h>
@@ -37,7 +37,7 @@ echo "$@" >> "${{0%/*}}/calls"
 exec {compiler} "$@"
 """
 
-# What the arguments of a step look like to the shell.
+# Patterns of the shell that match the compiler's arguments in each step.
 STEPS = {
     "compilation": '*" -c "*',
     "link": '*.o" "*"-shared "*',
@@ -49,7 +49,7 @@ fork = multiprocessing.get_context("fork")
 
 
 class Extension:
-    """The extension 'tiny' in its own folder: value() is VALUE of value.h + 100."""
+    """The extension 'tiny' in a private folder; value() returns VALUE of value.h plus 100."""
 
     def __init__(self, folder, compiler_folder):
         self.folder = folder
@@ -91,7 +91,7 @@ class Extension:
         compiler.write_text(compiler.read_text().replace("exec", first))
 
     def slow_down(self, seconds, step="compilation"):
-        """Makes each compilation or link wait; returns a file that exists once one has begun."""
+        """Delays each compilation or link; returns a path that exists once one has begun."""
         begun = self.folder.parent / "begun"
         self.change_compiler(f"touch {begun}; sleep {seconds}", step)
         return begun
@@ -100,24 +100,24 @@ class Extension:
         make_compiler(self.calls_path.parent)
 
     def programs_at_work(self):
-        """The compilers and linkers of the extension that are running, or are about to."""
+        """Returns the command lines of the extension's running compilers and linkers."""
         return programs_that_name(self.folder.parent)
 
     def lock_path(self):
-        """The lock of its builds (PyTorch has one in each build's folder, too)."""
+        """Returns the path of the slot's lock. PyTorch has another one in each build's folder."""
         locks = (self.folder.parent / "cache").rglob("lock")
         return next(path for path in locks if not path.parent.name.startswith("."))
 
     def settle(self):
-        """Makes every file old enough for its stat to stand for its content, and remembers it."""
+        """Waits until every file's stat proves its content, then loads, which writes a memo."""
         time.sleep(0.05)
         self.load()
 
 
 def make_compiler(folder):
-    """A c++ in the folder that appends its arguments to the file 'calls' beside it."""
+    """Makes a c++ in a folder that appends its arguments to the file 'calls' beside it."""
     real = shutil.which("g++") or shutil.which("c++")
-    # Not written in place: the shell of a build that is still running may have it open.
+    # Replaced and not overwritten, because the shell of a running build may have it open.
     new = folder / "new"
     new.write_text(COMPILER.format(compiler=real))
     new.chmod(new.stat().st_mode | stat.S_IXUSR)
@@ -125,7 +125,7 @@ def make_compiler(folder):
 
 
 def programs_that_name(folder):
-    """The command lines of the other running programs in which the folder occurs."""
+    """Returns the command lines of the other running programs that name a folder."""
     found = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -140,13 +140,13 @@ def programs_that_name(folder):
 
 @pytest.fixture
 def programs_at_work(tmp_path):
-    """The programs that work on this test's files: a function."""
+    """Returns a function that lists the running programs that name this test's folder."""
     return lambda: programs_that_name(tmp_path)
 
 
 @pytest.fixture
 def tiny(tmp_path, monkeypatch):
-    """The extension, with an empty cache and the compiler that writes down its calls."""
+    """Returns the extension, with an empty cache and the compiler that records its calls."""
     monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(memo, "SETTLED_NS", 20_000_000)  # in place of 2 s, for settle()
     for name in ("CXX", "CC"):
@@ -177,7 +177,7 @@ def in_process():
         process.start()
         process.join(60)
         if process.exitcode is None:
-            os.kill(process.pid, signal.SIGUSR1)  # it says where it hangs
+            os.kill(process.pid, signal.SIGUSR1)  # prints where it hangs
             process.join(1)
         process.kill()
         assert process.exitcode == 0
@@ -188,10 +188,10 @@ def in_process():
 
 @pytest.fixture
 def with_mounts(in_process):
-    """Runs a function in a process that can mount."""
+    """Runs a function in a process that can mount file systems."""
     error = in_process(mount_privately)
     if error is not None:
-        pytest.skip(f"nothing can be mounted here: {error}")
+        pytest.skip(f"cannot mount file systems: {error}")
 
     def run(function):
         def run_there():
@@ -215,7 +215,7 @@ def wait_for():
             if condition():
                 return
             time.sleep(0.01)
-        raise AssertionError("it did not happen within 20 s")
+        raise AssertionError("the condition did not become true within 20 s")
 
     return wait
 

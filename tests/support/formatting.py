@@ -1,4 +1,4 @@
-"""That files which this project writes for others are formatted as its own are."""
+"""Checks that generated files follow this project's formatting."""
 
 import shutil
 import subprocess
@@ -9,7 +9,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def assert_formatted(folder):
-    """Runs the formatters and the linter, with this project's settings, over all in a folder."""
+    """Runs the formatters and the linter on a folder, with this project's settings."""
     for name in ("pyproject.toml", ".clang-format"):
         shutil.copy(ROOT / name, folder)
     cpp = [path for path in folder.rglob("*") if path.suffix in (".h", ".cu", ".cpp")]

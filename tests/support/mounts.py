@@ -1,4 +1,4 @@
-"""File systems of a process's own, which end with it."""
+"""Mounts that only one process sees, and that end with it."""
 
 import ctypes
 import os
@@ -18,7 +18,7 @@ def mount(source, target, kind, flags=0, options=""):
 
 
 def mount_privately():
-    """From here on what this process mounts is its own, and goes with it."""
+    """Makes the later mounts of this process invisible to others."""
     user, group = os.getuid(), os.getgid()
     _libc("unshare", CLONE_NEWNS | (CLONE_NEWUSER if user else 0))
     if user:

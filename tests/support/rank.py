@@ -1,8 +1,9 @@
 """A rank of test_torchrun.py: python rank.py FOLDER PREPARATION FLAG SOURCE ...
 
-It loads 'tiny' together with all others, writes what came of it to FOLDER/<rank>.json, and ends
-when all have: torchrun stops the others as soon as one has failed. PREPARATION is code; the ranks
-are two nodes, and it has the rank's as `node`.
+Each rank runs the code in PREPARATION, loads 'tiny' at the same time as the others, and writes the
+result to FOLDER/<rank>.json. It exits only after all ranks have written theirs, because torchrun
+stops the other ranks as soon as one has failed. The ranks are on two simulated nodes, and
+PREPARATION can use the variable `node`.
 """
 
 import json
@@ -18,7 +19,7 @@ node = 2 * rank // ranks
 
 
 def write_and_wait_for_all(name, value):
-    """Writes FOLDER/<rank>.<name> and waits until every rank has."""
+    """Writes FOLDER/<rank>.<name> and waits until every rank has done so."""
     new = folder / f"{rank}.new"
     new.write_text(json.dumps(value))
     new.rename(folder / f"{rank}.{name}")

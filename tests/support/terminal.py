@@ -1,4 +1,4 @@
-"""A real terminal for a program that is driven as a person would."""
+"""A pseudo-terminal in which a test uses a program as a person does."""
 
 import contextlib
 import fcntl
@@ -21,7 +21,7 @@ class Terminal:
             stdout=terminal,
             stderr=terminal,
             start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # so that Ctrl-C arrives
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # so that Ctrl-C works
             **options,
         )
         self.terminal = terminal
@@ -31,17 +31,17 @@ class Terminal:
         os.write(self._main, text.encode())
 
     def read_until(self, pattern, seconds=60):
-        """What was shown since the last call, up to the end of the pattern's first match."""
+        """Returns the output since the last call, up to the end of the pattern's first match."""
         limit = time.monotonic() + seconds
         while (match := re.search(pattern, self._text)) is None:
             if not select.select([self._main], [], [], max(0, limit - time.monotonic()))[0]:
-                raise AssertionError(f"{pattern!r} did not come after:\n{self._text}")
+                raise AssertionError(f"{pattern!r} did not appear after:\n{self._text}")
             self._text += self._read()
         shown, self._text = self._text[: match.end()], self._text[match.end() :]
         return shown
 
     def rest(self, seconds):
-        """What is shown within so many seconds."""
+        """Reads for a number of seconds; returns all output that was not returned before."""
         limit = time.monotonic() + seconds
         while select.select([self._main], [], [], max(0, limit - time.monotonic()))[0]:
             self._text += self._read()

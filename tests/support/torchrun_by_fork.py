@@ -1,7 +1,7 @@
 """python -m tests.support.torchrun_by_fork RANKS script.py ...: torchrun with forked ranks.
 
-It uses torchrun's agent. The ranks are forked, so that they need not import PyTorch and the modules
-in IMPORTS again, which takes seconds.
+It uses torchrun's agent. Forked ranks need not import PyTorch and the modules in $IMPORTS again,
+which takes seconds.
 """
 
 import importlib

@@ -1,15 +1,15 @@
-"""Python in a new process, as a user runs it, without the two seconds that importing PyTorch takes.
+"""Runs scripts in new Python processes without the two seconds that importing PyTorch takes.
 
-WarmPython starts this file once, as a process that has imported PyTorch and nothing else of weight.
-Each script runs in a fork of it: with modules, environment, working directory and exit code of its
-own, as in a Python that began with `import torch`. What has to come before that import needs a
-process of subprocess's.
+WarmPython starts this file once, as a process that imports PyTorch and little else. Each script
+runs in a fork of that process, with private modules, environment, working directory and exit code,
+as in a Python that begins with `import torch`. A test of something that comes before this import
+has to use subprocess.
 """
 
 import os
 import sys
 
-SECONDS_LIMIT = 300  # a script that hangs is a test that fails, not a suite that never ends
+SECONDS_LIMIT = 300  # a script that takes longer is killed, so that its test fails
 
 
 class WarmPython:
@@ -21,12 +21,12 @@ class WarmPython:
             [sys.executable, __file__],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            # Paths that a script can import from come with its environment.
+            # PYTHONPATH comes with the environment of each script.
             env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
         )
 
     def run(self, *arguments, cwd, environment):
-        """The finished process of `python -c script ...`, `-m module ...` or `script.py ...`."""
+        """Runs `python -c script ...`, `-m module ...` or `script.py ...`; returns the process."""
         import json
         import subprocess
 
@@ -48,7 +48,7 @@ class WarmPython:
 
 
 def serve():
-    """Forks a process for each line of stdin; returns, in that process, what it has to do."""
+    """Forks a process for each line of stdin; in that process, returns the request."""
     import gc
     import json
     import signal
@@ -56,7 +56,7 @@ def serve():
 
     import torch  # noqa: F401
 
-    gc.freeze()  # else the end of each process copies, and frees, what it shares with this one
+    gc.freeze()  # or each process would copy and free these shared objects when it exits
 
     for line in sys.stdin.buffer:
         request = json.loads(line)
@@ -69,10 +69,10 @@ def serve():
             time.sleep(0.005)
             ended, status = os.waitpid(child, os.WNOHANG)
             if not ended and time.monotonic() - started > SECONDS_LIMIT:
-                os.killpg(child, signal.SIGKILL)  # and what it has forked
+                os.killpg(child, signal.SIGKILL)  # and its children
                 ended, status = os.waitpid(child, 0)
                 with open(request["outputs"][1], "a") as file:
-                    file.write(f"killed: it had not ended after {SECONDS_LIMIT} s\n")
+                    file.write(f"killed: it was still running after {SECONDS_LIMIT} s\n")
         print(os.waitstatus_to_exitcode(status), flush=True)
     sys.exit()
 

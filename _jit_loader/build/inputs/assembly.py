@@ -1,4 +1,4 @@
-"""Files that inline assembly includes by .incbin or .include: no compiler lists them."""
+"""Finds files that inline assembly includes by .incbin or .include, which no compiler lists."""
 
 import os
 import re
@@ -10,10 +10,10 @@ DIRECTIVE = re.compile(r'\.(?:incbin|include)\s+\\?"([^"\n]+?)\\?"')
 
 
 def included_files(command, source, own, folders, is_cuda):
-    """Returns the absolute paths of the files.
+    """Returns the absolute paths of the files that a source's assembly includes.
 
-    If one of the user's files has such a directive, the compiler is asked for the assembly text, in
-    which macros are expanded. nvcc cannot print it: there a name has to be in one string literal.
+    If one of the user's files has such a directive, the compiler prints the assembly text, in which
+    macros are expanded. nvcc cannot print it: in a CUDA source, a name must be one string literal.
     folders: the search path of the assembler, its working folder first.
     """
     texts = [text for text in map(read_text, own) if re.search(r"\.inc(?:bin|lude)\b", text)]

@@ -11,7 +11,7 @@ TICK_LIMIT_SECONDS = 0.1
 
 
 class Clock:
-    """Tells whether files were changed since start(), by their ctime and that of a file of ours."""
+    """Finds files that were changed since start(): compares their ctime with that of a new file."""
 
     def __init__(self, folder):
         self.path = os.path.join(folder, CLOCK)
@@ -22,7 +22,7 @@ class Clock:
     def start(self):
         """Waits until no earlier change can have the time of the start.
 
-        The clock usually ticks every 4 ms, and has ticked since it was made.
+        The clock usually ticks every 4 ms, so that it has usually ticked since __init__.
         """
         deadline = time.monotonic() + TICK_LIMIT_SECONDS
         while (now := self._now()) <= self._made and time.monotonic() < deadline:
@@ -35,7 +35,7 @@ class Clock:
         return os.stat(self.path).st_ctime_ns
 
     def has_seen_change(self, path):
-        """Tells whether a file was changed, removed or replaced since the start, or its folder."""
+        """Returns whether a file or its folder was changed, removed or replaced since the start."""
         now = stamp(path)
         if now is None or now[2] >= self.started:
             return True

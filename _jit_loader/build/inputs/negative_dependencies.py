@@ -1,7 +1,7 @@
 """Negative dependencies: places where compilers and linkers looked first and found no file.
 
-A file that appears there would be read. The places are recorded as absent: {existing folder: names
-that are missing in it}.
+A file that appears there is read instead. The places are recorded as absent: {existing folder:
+names that are missing in it}.
 """
 
 import functools
@@ -25,7 +25,7 @@ def of_headers(files, chain):
     """Finds the places where the compiler looked before it found each file.
 
     chain: the folders of the search, in order: first those of the including files, for quoted
-    includes. A folder may be in it twice: a file may have been found from either place.
+    includes. A folder may be in it twice, because a file may have been found at either position.
 
     Returns ({folder: missing names}, the existing files that were not read).
     """
@@ -54,11 +54,12 @@ def of_headers(files, chain):
 
 
 def of_libraries(files, command):
-    """Does the same for libraries: -l searches the -L folders, each for .so, then for .a.
+    """Finds the places where the linker looked before it found each library.
 
-    The folders are the compiler's, those of LIBRARY_PATH and the linker's own (-Wl,-L): g++ passes
-    them on in this order, clang++ passes LIBRARY_PATH last. Then come the system's. A relative
-    folder is in the private folder of the build, where nothing appears later.
+    -l searches each folder for .so, then for .a. The folders are the compiler's (-L), those of
+    LIBRARY_PATH and the linker's own (-Wl,-L): g++ passes them on in this order, clang++ passes
+    LIBRARY_PATH last. Then come the system's. A relative folder is in the private folder of the
+    build, where nothing appears later.
     """
     words, linker_words = _link_words(command)
     variable = os.environ.get("LIBRARY_PATH", "").split(os.pathsep)
@@ -117,9 +118,9 @@ def _before_last(folders, folder):
 def optional_headers(own, command, search_folders):
     """Finds the headers that the user's files test by __has_include, or include by "../".
 
-    A compiler does not list a header that is tested and not included, and of_headers() has no name
-    for the other kind that it could look for in an earlier folder.
-    command: of the compilation; its flags may define the names.
+    A compiler does not list a header that is tested and not included. For an include by "../",
+    of_headers() has no name to look for in earlier folders.
+    command: the compilation's; its flags may define the names.
 
     Returns ({folder: missing names}, the existing files that are tested).
     """
@@ -150,10 +151,10 @@ def optional_headers(own, command, search_folders):
 
 
 def _first_missing(path, exists=os.path.exists):
-    """Returns [(existing folder, name missing in it)] for a path, [] if there is a file.
+    """Returns [(existing folder, name missing in it)] for a path; [] if the file exists.
 
     A dangling link gives several: the places where its targets are missing. A name that ends with a
-    slash is a folder in the place of the file.
+    slash means that a folder has the file's name.
     """
     if exists(path):
         folder, name = os.path.split(path)

@@ -89,8 +89,8 @@ def _split(text):
 def _ask_preprocessor(words):
     """Returns (search folders, paths of the real compiler) from the output of `c++ -v -E`.
 
-    The compiler is g++ and its cc1plus: if a wrapper starts to call another g++, the old cc1plus
-    may stay unchanged.
+    The paths are those of g++ and of its cc1plus: if a wrapper starts to call another g++, the old
+    cc1plus may stay unchanged.
     """
     output = output_of([*words, "-v", "-E", "-x", "c++", os.devnull, "-o", os.devnull])
     missing = re.findall(r'^ignoring nonexistent directory "(.*)"$', output, re.MULTILINE)

@@ -1,6 +1,6 @@
-"""Records: what went into an object or a library, in a form that a later look can compare.
+"""Records of the inputs of an object or a library, which later lookups compare.
 
-{"files": {path: digest}, "own": the files of the user's among them, "tools": {path: digest},
+{"files": {path: digest}, "own": the user's files among them, "tools": {path: digest},
 "programs": {role: digest}, "absent": {folder: names}}. Paths are relative to their roots
 (key/roots.py); for "absent" see negative_dependencies.py.
 """
@@ -71,14 +71,14 @@ class Recorder:
     def check_failed(self, files):
         """Raises InputsChanged if a file has been edited since the failed compilation began.
 
-        files: those in which errors were found. All that was read before is checked as well.
+        files: those with errors. All files that were read before are checked as well.
         """
         before = [path for path, digest in self._before.items() if digest is not None]
         self._check_unchanged([*before, *filter(os.path.isfile, files)], [])
 
     def _record(self, files, own, tools, absent):
         relative, digest = self._request.roots.relative, self._contents.digest
-        # A copy of the project reads the file that its sources name by an absolute path.
+        # If a source names a file by an absolute path, a copy of the project reads the same file.
         texts = [read_text(path) for path in own]
         named = {path for path in own if any(path in text for text in texts)}
         names = {file: file if file in named else relative(file) for file in [*files, *own]}
@@ -93,7 +93,7 @@ class Recorder:
     def _check_unchanged(self, files, present):
         """Raises InputsChanged if a file was written during the build.
 
-        present: files that the compiler passed over; it may have missed a new one.
+        present: existing files that the compiler did not read; one may be newer than its search.
         """
         changed = [path for path in present if self._clock.has_seen_change(path)]
         for path in files:
@@ -142,7 +142,7 @@ def ask_compilers(ninja_file, outputs, contents):
         if is_cuda not in by_kind:
             ask = nvcc_facts if is_cuda else cxx_facts
             by_kind[is_cuda] = ask(ninja_file.command(output))
-            # One after the other, nvcc's programs take 0.8 s.
+            # In parallel, because nvcc's programs one after the other take 0.8 s.
             with Workers() as workers:
                 workers.map(contents.digest, by_kind[is_cuda].tools)
     return {output: by_kind[ninja_file.is_cuda(output)] for output in outputs}

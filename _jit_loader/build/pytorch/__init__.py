@@ -1,1 +1,1 @@
-"""All that touches private parts of torch.utils.cpp_extension."""
+"""All code that depends on internals of torch.utils.cpp_extension."""

@@ -23,8 +23,8 @@ def load_arguments(request, sources, folder, cuda_home):
         "extra_cflags": own_statics_flags(gnu) + request.extra_cflags,
         "extra_cuda_cflags": cuda_cflags,
         "extra_ldflags": [
-            # A hit binds a function at its first call. If a library that a flag names lacks one by
-            # then, the load has to raise an ImportError, as PyTorch's does.
+            # Binds all functions when the library is loaded. If a library that a flag names has
+            # lost one, a hit has to raise an ImportError too, as PyTorch's load does.
             *(["-Wl,-z,now"] if request.extra_ldflags and is_opened else []),
             *request.extra_ldflags,
             *link_flags(cuda_home, folder),

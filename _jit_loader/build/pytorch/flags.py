@@ -36,14 +36,14 @@ def _loaded_libstdcxx():
 
 
 def library_path(name):
-    """Returns the path of a library as the C++ compiler finds it, None if it does not."""
+    """Returns the path of a library as the C++ compiler finds it; None if it finds none."""
     said = run([*toolchain.cxx_command(), f"-print-file-name={name}"]).stdout
     path = os.fsdecode(said.strip())
     return path if os.path.isabs(path) else None
 
 
 def is_gnu(command):
-    """Tells whether a compiler is g++, by its --version; command: its words."""
+    """Returns whether a compiler is g++, by its --version; command: its words."""
     try:
         said = run([*command, "--version"])
     except OSError:

@@ -1,7 +1,7 @@
 """Reads and rewrites the build.ninja that PyTorch writes.
 
 ninja decides by timestamps, the loader by content: the rewritten file has no edges for objects that
-still fit, so ninja runs the other steps only, in parallel.
+still fit, so that ninja runs only the other steps, in parallel.
 """
 
 import re
@@ -78,7 +78,7 @@ class NinjaFile:
     def without(self, kept, link_flags=None):
         """Returns the text for ninja, without edges for the objects that are kept.
 
-        link_flags: replace PyTorch's.
+        link_flags: flags that replace PyTorch's.
 
         Depfiles are kept, and list system headers too (PyTorch passes -MMD). The linker prints
         the files that it links, and nvcc the resources of each kernel.

@@ -1,8 +1,8 @@
 """The build.ninja that torch.utils.cpp_extension.load writes for a call.
 
-PyTorch's load runs up to the point where it would start ninja. Some of its private functions are
-replaced for that (read in PyTorch 2.11 to 2.15). A replacement acts only in a thread that is inside
-ninja_text; all other callers get PyTorch's own function.
+PyTorch's load runs up to the point where it would start ninja. For that, some of its private
+functions are replaced (as read in PyTorch 2.11 to 2.15). A replacement acts only in a thread that
+is inside ninja_text; all other callers get PyTorch's own function.
 """
 
 import contextlib
@@ -47,11 +47,11 @@ def _replace_steps(module):
         _replace(module, step, lambda *_, **__: None)
     if hasattr(module, "FileLock"):  # from 2.14; no other process builds in a private folder
         _replace(module, "FileLock", lambda *_, **__: contextlib.nullcontext())
-    # PyTorch uses its constant CUDA_HOME, one for all threads.
+    # PyTorch's constant CUDA_HOME is the same for all threads.
     _replace(module, "_join_cuda_home", lambda *paths: os.path.join(_thread.cuda_home, *paths))
     # ninja is found by its path, even if it is not on PATH.
     _replace(module, "verify_ninja_availability", lambda: None)
-    # Runs the compiler twice, to warn of one that is too old for these headers anyway.
+    # It runs the compiler twice, to warn of one that is too old to compile PyTorch's headers.
     _replace(module, "get_compiler_abi_compatibility_and_version", lambda *_: (True, None))
 
 

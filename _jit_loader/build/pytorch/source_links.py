@@ -24,6 +24,6 @@ def make_source_links(sources, folder):
 
 
 def _object(path):
-    """Returns what PyTorch's object name depends on: x.cuda.o for x.cu, x.o for x.cpp and x.cc."""
+    """Returns the parts of a path that its object is named by: x.cuda.o for x.cu, else x.o."""
     stem, extension = os.path.splitext(path)
     return stem, extension in (".cu", ".cuh")

@@ -31,7 +31,7 @@ OF_CUDA = ("c10_cuda", "torch_cuda")
 # Some systems' g++ drops libraries that define none of the symbols in use.
 KEEP_ALL = "-Wl,--push-state,--no-as-needed"
 KEEP_AS_BEFORE = "-Wl,--pop-state"
-# Flags of the caller. With any other the linker may need every symbol.
+# Flags of the caller that allow stubs. With any other, the linker may need every symbol.
 HARMLESS = re.compile(
     r"-[Ll]\S*|-Wl,-rpath[,=][^,]*|-Wl,-z,(lazy|now)|-fopenmp|-pthread|[^-@].*", re.DOTALL
 )
@@ -51,14 +51,14 @@ class Stubs:
     """
 
     def __init__(self, link_flags, own_flags, folder):
-        """link_flags: PyTorch's text. own_flags: the caller's among them. folder: of the build."""
+        """Takes the text of the link flags, the caller's flags in it, and the build's folder."""
         self.flags = None
         self._folder = folder
         # libtorch_python is small, and a library of operators may be opened without Python. An
         # executable is not linked with it, and may leave no symbol undefined.
         place = re.escape(_pytorchs())
         pattern = rf"(?<!\S)-L{place}((?: -l\w+)+?) -ltorch_python(?!\S)"
-        # PyTorch's come after the caller's, who may have named some of them too.
+        # PyTorch's libraries come last; the caller may have named some of them too.
         asked = next(reversed(list(re.finditer(pattern, link_flags))), None)
         if asked is None or not all(map(HARMLESS.fullmatch, _words(own_flags))):
             return
@@ -72,7 +72,7 @@ class Stubs:
         self.flags = link_flags[:begin] + ours + link_flags[end:]
 
     def use(self, kept):
-        """Makes the linker find the stubs, if called before it starts; None: no stubs."""
+        """Makes a linker that starts later find the stubs in `kept`, a folder or None."""
         if kept is not None and self.flags is not None:
             os.symlink(kept, os.path.join(self._folder, FOLDER))
 
@@ -95,7 +95,7 @@ def _real_name(path):
 
 
 def find_stubs(cache, with_cuda):
-    """Returns the folder of a cache with complete stubs of PyTorch's libraries, None without."""
+    """Returns the folder of a cache with complete stubs of PyTorch's libraries, or None."""
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         folder, libraries, _ = _place(cache, with_cuda)
         return folder if _is_complete(folder, map(os.path.basename, libraries)) else None
@@ -152,7 +152,7 @@ def _make(folder, libraries, cxx_library):
 
 
 def _make_one(path, symbols):
-    """symbols: {name: nm's letter for its type}"""
+    """Makes a stub that has symbols, given as {name: nm's letter for its type}."""
     source = f"{path}.s"
     with open(source, "w") as file:
         for name, letter in symbols.items():
@@ -165,13 +165,13 @@ def _make_one(path, symbols):
 
 
 def _run_nm(library):
-    """Returns nm's list of the symbols that a library exports; unsorted takes half the time."""
+    """Returns nm's list of the symbols that a library exports; -p, unsorted, is twice as fast."""
     nm = program(toolchain.cxx_command(), "nm") or "nm"
     return run([nm, "-D", "-p", "--defined-only", library], check=True).stdout
 
 
 def _symbols(said):
     """Yields (name, nm's letter for its type); a name may occur in several versions."""
-    # Each line has an address, a letter and a name: one list takes a quarter of the time.
+    # Each line has an address, a letter and a name: one list of words takes a quarter of the time.
     words = re.sub(r"@\S+", "", os.fsdecode(said)).split()
     return zip(words[2::3], words[1::3])

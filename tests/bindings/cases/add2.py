@@ -1,4 +1,4 @@
-"""add2 for the tests that hold for every op."""
+"""The Case of add2."""
 
 import torch
 from hypothesis.extra.numpy import mutually_broadcastable_shapes

@@ -1,4 +1,4 @@
-"""lltm for the tests that hold for every op."""
+"""The Case of lltm."""
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ def shapes(batch, features, state, flat_bias=False):
 
 
 def draw(position, shape, dtype, device):
-    # Weights so small that most gates are not saturated.
+    # Small weights, so that most gates are not saturated.
     scale = 0.3 if position == 1 else 1.0
     return (scale * torch.randn(shape, dtype=torch.float64)).to(device, dtype)
 
@@ -42,7 +42,7 @@ def reference(input, weights, bias, old_h, old_cell):
 
 
 def error(dtype, input, weights, bias, old_h, old_cell):
-    """From the gates' error: the product's sums in some order, and its result rounded to dtype."""
+    """Bounds the errors, given that a gate is a sum in any order that is rounded to the dtype."""
     g0, _, g2 = gates_of(input, weights, bias, old_h)
     sizes = gates_of(*map(np.abs, (input, weights, bias, old_h)))
     terms = weights.shape[1] + 2
@@ -80,7 +80,7 @@ CASE = Case(
     large=shapes(300, 20, 129),
     draw=draw,
     gradient_units=32.0,
-    saved_rounding=8.0,  # the gates and their gradients are rounded between the products
+    saved_rounding=8.0,  # gates and their gradients are rounded between the products
     bad_calls={
         "list": (bad(1, [1.0]), TypeError, ["'weights'", "list"]),
         "none": (bad(4, None), TypeError, ["'old_cell'", "NoneType"]),

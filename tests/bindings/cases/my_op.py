@@ -1,4 +1,4 @@
-"""my_op for the tests that hold for every op."""
+"""The Case of my_op."""
 
 import numpy as np
 import torch

@@ -1,4 +1,4 @@
-"""sigmoid for the tests that hold for every op."""
+"""The Case of sigmoid."""
 
 import numpy as np
 from hypothesis.extra.numpy import array_shapes
@@ -24,7 +24,7 @@ CASE = Case(
         "list": (([1.0],), TypeError, ["'x'", "list"]),
         "none": ((None,), TypeError, ["'x'", "NoneType"]),
     },
-    saved_rounding=4.0,  # 1 - y of a rounded y, times the gradient
+    saved_rounding=4.0,  # the gradient is multiplied by 1 - y, and y is rounded
     module=Sigmoid,
     vmap_of=7,
     vmap_dims=[(0,), (1,), (-1,)],

@@ -1,4 +1,4 @@
-"""sum_single for the tests that hold for every op."""
+"""The Case of sum_single."""
 
 import numpy as np
 from hypothesis.extra.numpy import array_shapes

@@ -1,4 +1,4 @@
-"""trilinear_interpolation for the tests that hold for every op."""
+"""The Case of trilinear_interpolation."""
 
 import itertools
 
@@ -13,7 +13,7 @@ CORNERS = list(itertools.product([0, 1], repeat=3))
 
 
 def weights(points):
-    """(N, 8): each corner's weight at each point."""
+    """Returns each corner's weight at each point, of shape (N, 8)."""
     at = (points + 1) / 2
     return np.stack(
         [np.prod([at[:, d] if c[d] else 1 - at[:, d] for d in range(3)], axis=0) for c in CORNERS],
@@ -26,13 +26,13 @@ def reference(feats, points):
 
 
 def spread(points):
-    """(N, 1): how much the sizes of the terms of a cell's weights add up to; 1 within the cell."""
+    """Returns the sum of the absolute weights at each point, of shape (N, 1): 1 within the cell."""
     at = (points + 1) / 2
     return np.prod(np.abs(at) + np.abs(1 - at), axis=1)[:, None]
 
 
 def draw(position, shape, dtype, device):
-    """Normal feats; points up to a tenth of a cell outside."""
+    """Returns normal feats, or points up to a tenth of a cell outside of the cell."""
     values = torch.randn(shape) if position == 0 else 2.4 * torch.rand(shape) - 1.2
     return values.to(device, dtype)
 

@@ -1,4 +1,4 @@
-"""trilinear_interpolation_feats_backward for the tests that hold for every op."""
+"""The Case of trilinear_interpolation_feats_backward."""
 
 import numpy as np
 import torch

@@ -1,4 +1,4 @@
-"""trilinear_interpolation_points_backward for the tests that hold for every op."""
+"""The Case of trilinear_interpolation_points_backward."""
 
 import numpy as np
 import torch
@@ -27,7 +27,7 @@ def reference(grad, feats, points):
 
 
 def error(dtype, grad, feats, points):
-    """Each of the sum's F terms is off by a few units, and so is every addition in its order."""
+    """Bounds the error of a sum of F terms: a few units for each term and for each addition."""
     size = (np.abs(grad) * np.abs(feats).sum(axis=1)).sum(axis=1, keepdims=True)
     return (32 + grad.shape[1] / 8) * unit(dtype) * spread(points) * size
 

@@ -1,4 +1,4 @@
-"""two_norm for the tests that hold for every op."""
+"""The Case of two_norm."""
 
 import numpy as np
 import torch
@@ -23,7 +23,7 @@ CASE = Case(
         "list": ((torch.ones(5), [1.0]), TypeError, ["'b'", "list"]),
         "shapes": ((torch.ones(5), torch.ones(2, 4)), RuntimeError, ["[5]", "[2, 4]", "broadcast"]),
     },
-    saved_rounding=1.0,  # divided by the norm, which was rounded
+    saved_rounding=1.0,  # the gradient is divided by the rounded norm
     vmap_of=add2.CASE.vmap_of,
     vmap_dims=add2.CASE.vmap_dims,
 )
