@@ -15,8 +15,7 @@ from _jit_loader.build.inputs import negative_dependencies as shadows
 from _jit_loader.build.inputs.depfiles import linked_files
 from _jit_loader.build.inputs.queries import files_in_flags, nvcc_facts
 from _jit_loader.build.inputs.records import ownership
-from _jit_loader.cache import memo
-from _jit_loader.cache.memo import Memo
+from _jit_loader.cache import cache_folder, memo
 from _jit_loader.key import contents
 from _jit_loader.key.roots import Roots
 from tests.support.extension import memos_that_use_os_stat
@@ -343,7 +342,7 @@ def test_changed_compiler_behind_a_wrapper_is_noticed(tiny, monkeypatch):
         "read_digest",
         lambda path: "0" * 32 if path == compilers[0] else real(path),
     )
-    monkeypatch.setattr(Memo, "read", lambda path: None)
+    shutil.rmtree(os.path.join(cache_folder(), "memos"))
     tiny.load()
     assert tiny.compiled() == ["module.cpp", "other.cpp"]
 
