@@ -259,6 +259,7 @@ def test_installed_loader_works_in_another_project(tmp_path):
     subprocess.run([sys.executable, "-m", "pip", "install", *options, str(source)], check=True)
     shipped = {path.name for path in site.iterdir() if "dist-info" not in path.name}
     assert shipped - {"__pycache__", "bin"} == {"jit_loader.py", "_jit_loader"}
+    assert (site / "_jit_loader/commands/in_children/sitecustomize.py").exists()
 
     environment = {
         **os.environ,
