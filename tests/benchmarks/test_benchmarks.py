@@ -77,7 +77,7 @@ class FakeWorker:
         value = self.subject.value
         if self.way == "torch":
             value = now["kKernelValue"] + self.header
-        seconds = {"torch": 2.0, "ours": 1.0}[self.way]
+        seconds = {"torch": 2.0, "ours": 1.0, "unedited": 1.0}[self.way]
         return {"seconds": seconds, "value": value, "path": "/nowhere/extension.so"}
 
     load = answer
@@ -99,7 +99,7 @@ def test_loads_are_compared(tmp_path, monkeypatch):
     parts = {path.name.split("-")[0]: path for path in tmp_path.glob("*.json")}
     results = {part: json.loads(path.read_text())["results"] for part, path in parts.items()}
     counts = {part: len(rows) for part, rows in results.items()}
-    assert counts == {"loading_plain": 6, "loading_closure": 2, "loading_ops": 2}
+    assert counts == {"loading_plain": 8, "loading_closure": 2, "loading_ops": 2}
     by_question = {result["question"]: result for result in results["loading_plain"]}
     edit = by_question["kernel edit, same process"]
     assert edit["medians"] == {"ours": 1.0, "torch": 2.0, "alone": 0.5}
