@@ -104,12 +104,8 @@ def test_build_directory_of_no_name_is_none(tiny):
 
 def test_inline_without_cuda_sources(cache):
     """PyTorch takes an empty text for none."""
-    texts = {"cpp_sources": "long one() { return 1; }", "cuda_sources": ""}
-    texts["cpp_sources"] = (
-        "#include <pybind11/pybind11.h>\n" + texts["cpp_sources"] + "\n"
-        'PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("one", &one); }'
-    )
-    assert jit_loader.load_inline("empty", **texts, no_implicit_headers=True).one() == 1
+    assert inline(1, cuda_sources="").value() == 1
+    assert not jit_loader.loaded("inlined").with_cuda
 
 
 def test_cuda_home_stays_the_programs(monkeypatch, tmp_path):
@@ -313,9 +309,9 @@ INLINE = """\
 """
 
 
-def inline(value=1, **options):
+def inline(value=1, before="", **options):
     options.setdefault("no_implicit_headers", True)
-    text = INLINE + MODULE.format(name="inlined", value=value)
+    text = INLINE + before + MODULE.format(name="inlined", value=value)
     return jit_loader.load_inline("inlined", text, **options)
 
 
@@ -351,15 +347,7 @@ def test_inline_cuda_source(cache):
         launch = (
             f"void launch() {{ kernel<<<1, 1>>>(nullptr); }}\nint number() {{ return {number}; }}"
         )
-        binding = "#include <pybind11/pybind11.h>\nint number();\n"
-        return jit_loader.load_inline(
-            "inlined",
-            binding,
-            kernel + launch,
-            functions=["number"],
-            with_pytorch_error_handling=False,
-            no_implicit_headers=True,
-        ).number()
+        return inline("number()", before="int number();\n", cuda_sources=kernel + launch).value()
 
     assert [value(1), value(2), value(1)] == [1, 2, 1]
     assert jit_loader.loaded("inlined").with_cuda
