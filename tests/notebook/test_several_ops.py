@@ -48,9 +48,8 @@ exec g++ "$@"
 
 
 @pytest.fixture
-def two_ops(tmp_path, monkeypatch):
+def two_ops(cache, tmp_path, monkeypatch):
     """The folder of a project with two ops that include one header; no other op is loaded."""
-    monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(loaded, "ops", {})
     folder = tmp_path / "project"
     for name in ("kernels", "bindings"):

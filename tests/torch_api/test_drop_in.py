@@ -31,11 +31,6 @@ int main() { std::puts("standalone"); }
 """
 
 
-@pytest.fixture
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
-
-
 @pytest.mark.parametrize("function", ["load", "load_inline"])
 def test_signature_is_pytorchs(function):
     """Positional arguments too: each has the place and the default that it has there."""
@@ -422,7 +417,7 @@ def test_install_puts_ours_in_place_of_pytorchs(tiny, monkeypatch):
     assert "cache" in jit_loader.loaded("tiny").path
 
 
-def test_private_functions_stay_pytorchs(tiny, tmp_path, monkeypatch):
+def test_private_functions_stay_pytorchs(tiny, cache, tmp_path, monkeypatch):
     monkeypatch.setattr(cpp_extension, "load", cpp_extension.load)
     monkeypatch.setattr(cpp_extension, "load_inline", cpp_extension.load_inline)
     jit_loader.install()
@@ -432,4 +427,4 @@ def test_private_functions_stay_pytorchs(tiny, tmp_path, monkeypatch):
     module = cpp_extension._jit_compile("tiny", tiny.sources, *arguments)
     assert module.value() == 101
     assert (folder / "tiny.so").exists()
-    assert not (tmp_path / "cache").exists()
+    assert not list(cache.rglob("tiny"))
