@@ -2,6 +2,7 @@
 
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -95,8 +96,9 @@ def test_limit_on_the_size_of_files(tiny, in_process, limit, file):
 
 
 @pytest.mark.parametrize("step", ["stubs", "query"])
-def test_interrupt_while_a_side_job_runs(tiny, tmp_path, environment, wait_for, step):
+def test_interrupt_while_a_side_job_runs(tiny, cache, tmp_path, environment, wait_for, step):
     """SIGINT to Python alone, as an IDE sends it: it is raised soon, and no program is left."""
+    shutil.rmtree(cache)  # which has stubs
     begun = tiny.slow_down(60, step)
     code = LOAD.format(sources=tiny.sources, result=str(tmp_path / "result"))
     process = subprocess.Popen([sys.executable, "-c", code], env=environment, stderr=-1, text=True)
