@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.extension import (  # noqa: F401
+    cache,
     in_process,
+    made_stubs,
     programs_at_work,
     tiny,
     wait_for,

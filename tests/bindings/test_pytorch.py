@@ -64,11 +64,19 @@ def test_registered_op_equals_the_function(case, device):
         torch.testing.assert_close(gradients, expected)
 
 
-@each_case
-def test_compile_forward_and_backward(case, device):
-    # Inductor compiles C++ for seconds. An op is a node to it, as to aot_eager: one op is enough.
-    backend = "inductor" if case.name == "lltm" else "aot_eager"
+# Inductor compiles C++ for 15 s. An op is a node to it, as to aot_eager: one op is enough.
+BY_INDUCTOR = [
+    pytest.param(case, "inductor", marks=pytest.mark.slow, id=f"{case.name}-inductor")
+    for case in CASES
+    if case.name == "lltm"
+]
 
+
+@pytest.mark.parametrize(
+    ("case", "backend"),
+    [*(pytest.param(case, "aot_eager", id=case.name) for case in CASES), *BY_INDUCTOR],
+)
+def test_compile_forward_and_backward(case, backend, device):
     def function(*x):
         return squares(case)(*(t.sin() for t in x))
 

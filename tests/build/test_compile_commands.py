@@ -55,8 +55,7 @@ class Project:
 
 
 @pytest.fixture
-def project(tmp_path, monkeypatch):
-    monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
+def project(cache, tmp_path, monkeypatch):
     monkeypatch.setattr(loaded, "ops", {})  # forgets the ops after the test
     return Project(tmp_path / "project")
 

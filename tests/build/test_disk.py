@@ -12,7 +12,6 @@ from tests.support.mounts import MS_BIND, MS_RDONLY, MS_REMOUNT, mount
 @pytest.mark.slow
 def test_disk_that_is_full_at_any_step_of_a_build(tiny, with_mounts, in_process, tmp_path):
     """Tries growing disks: a clear error each time, then the value after a larger limit."""
-    (tmp_path / "cache").mkdir()
 
     def fill_and_empty():
         said = []

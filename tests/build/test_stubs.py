@@ -32,6 +32,13 @@ extern "C" long other(void) {
 
 
 @pytest.fixture
+def tiny(tiny, cache):
+    """The extension, with a cache without stubs."""
+    shutil.rmtree(cache)
+    return tiny
+
+
+@pytest.fixture
 def threads(tiny):
     tiny.write("other.cpp", THREADS)
     return tiny

@@ -44,9 +44,8 @@ def command(capsys):
 
 
 @pytest.fixture
-def project(tmp_path, monkeypatch):
+def project(cache, tmp_path):
     """A project with the ops one and two; two's wrapper requests another flag."""
-    monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
     folder = tmp_path / "project"
     for name in ("one", "two"):
         write(folder / "bindings" / f"{name}.cpp", BINDING.format(name=name))
@@ -138,7 +137,8 @@ def test_failed_builds_are_not_counted(command, doctor, tiny):
     assert command("clean")[1].startswith("removed 1 build, ")
 
 
-def test_list_of_an_empty_cache(command, tiny):
+def test_list_of_an_empty_cache(command, cache):
+    shutil.rmtree(cache)
     assert command("list")[:2] == (0, f"0 builds, 0 B on the disk, in {cache_folder()}\n")
 
 
@@ -381,7 +381,8 @@ def doctor(command, tiny):
     return run
 
 
-def test_doctor_finds_nothing_wrong_here(doctor, tiny):
+def test_doctor_finds_nothing_wrong_here(doctor, tiny, cache):
+    shutil.rmtree(cache)
     code, found = doctor()
     assert code == 0
     assert {"Python", "PyTorch", "ninja", "C++ compiler", "GPU", "cache"} <= set(found)

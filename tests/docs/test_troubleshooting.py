@@ -331,7 +331,6 @@ def _(fault):
 
 @shown_under("Others can write to it")
 def _(fault):
-    os.makedirs(cache_folder())
     os.chmod(cache_folder(), 0o777)
     return in_home(fault.of_load())
 

@@ -84,8 +84,7 @@ class Library:
 
 
 @pytest.fixture
-def small(tmp_path, monkeypatch):
-    monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
+def small(cache, tmp_path, monkeypatch):
     monkeypatch.setattr(memo, "SETTLED_NS", 20_000_000)
     for name in ("CXX", "CC", *SETTINGS, *PATH_LISTS):
         monkeypatch.delenv(name, raising=False)

@@ -48,9 +48,8 @@ exec g++ "$@"
 
 
 @pytest.fixture
-def two_ops(tmp_path, monkeypatch):
+def two_ops(cache, tmp_path, monkeypatch):
     """Returns a project with two loaded ops that include the same header; no other op is loaded."""
-    monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(loaded, "ops", {})
     folder = tmp_path / "project"
     for name in ("kernels", "bindings"):

@@ -57,8 +57,7 @@ def write_project(folder, with_cuda=False):
 
 
 @pytest.fixture
-def project(tmp_path, monkeypatch):
-    monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
+def project(cache, tmp_path):
     return write_project(tmp_path / "project")
 
 
@@ -153,18 +152,16 @@ def test_every_spelling_of_the_project_means_the_same(project, monkeypatch, tmp_
         assert seen[-1].get() == number
 
 
-def test_cuda_kernel_is_built_without_a_gpu(tmp_path, monkeypatch):
+def test_cuda_kernel_is_built_without_a_gpu(cache, tmp_path):
     if jit_loader.why_no_cuda():
         pytest.skip(jit_loader.why_no_cuda())
-    monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
     project = write_project(tmp_path / "project", with_cuda=True)
     module = jit_loader.load_op("answer", project=str(project))
     assert jit_loader.loaded("answer").with_cuda
     assert module.cuda() is not None
 
 
-def test_without_nvcc_the_op_is_built_for_the_cpu(tmp_path, monkeypatch):
-    monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
+def test_without_nvcc_the_op_is_built_for_the_cpu(cache, tmp_path, monkeypatch):
     monkeypatch.setattr("_jit_loader.key.toolchain.nvcc_path", lambda: None)
     project = write_project(tmp_path / "project", with_cuda=True)
     module = jit_loader.load_op("answer", project=str(project))
@@ -175,21 +172,19 @@ def test_without_nvcc_the_op_is_built_for_the_cpu(tmp_path, monkeypatch):
     assert "nvcc was not found" in reason if torch.version.cuda else "without CUDA" in reason
 
 
-def test_cuda_build_in_the_cache_is_used_without_nvcc(tmp_path, monkeypatch):
+def test_cuda_build_in_the_cache_is_used_without_nvcc(cache, tmp_path, monkeypatch):
     if jit_loader.why_no_cuda():
         pytest.skip(jit_loader.why_no_cuda())
-    monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
     project = write_project(tmp_path / "project", with_cuda=True)
     module = jit_loader.load_op("answer", project=str(project))
     monkeypatch.setattr("_jit_loader.key.toolchain.nvcc_path", lambda: None)
     assert jit_loader.load_op("answer", project=str(project)) is module
 
 
-def test_nvcc_can_be_a_script_outside_the_toolkit(tmp_path, monkeypatch):
+def test_nvcc_can_be_a_script_outside_the_toolkit(cache, tmp_path, monkeypatch):
     """The CUDA Toolkit is in the folder that nvcc prints, not beside the script on PATH."""
     if jit_loader.why_no_cuda():
         pytest.skip(jit_loader.why_no_cuda())
-    monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
     script = tmp_path / "bin" / "nvcc"
     script.parent.mkdir()
     script.write_text(f'#!/bin/sh\nexec {shutil.which("nvcc")} "$@"\n')
@@ -201,13 +196,12 @@ def test_nvcc_can_be_a_script_outside_the_toolkit(tmp_path, monkeypatch):
     assert jit_loader.load_op("answer", project=str(project)).cuda() is not None
 
 
-def test_nvcc_from_pip_builds_an_op(tmp_path, monkeypatch):
+def test_nvcc_from_pip_builds_an_op(cache, tmp_path, monkeypatch):
     from _jit_loader.key import toolchain
 
     found = glob.glob(toolchain.pip_cuda_folder() + "/cu*/bin/nvcc")
     if not found or jit_loader.why_no_cuda():
         pytest.skip("nvcc is not installed from pip")
-    monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("CUDA_HOME", os.path.dirname(os.path.dirname(found[0])))
     project = write_project(tmp_path / "project", with_cuda=True)
     assert jit_loader.load_op("answer", project=str(project)).cuda() is not None
@@ -290,7 +284,7 @@ def test_installed_loader_works_in_another_project(tmp_path):
     assert result.stdout == "42\n", result.stderr
 
 
-def test_cpp_library_of_the_process_is_linked_if_g_plus_plus_lacks_it(tmp_path, monkeypatch):
+def test_cpp_library_of_the_process_is_linked_if_g_plus_plus_lacks_it(cache, tmp_path, monkeypatch):
     """Such a g++ would link libstdc++.a, and the process would crash when it formats a number."""
     project = write_project(tmp_path / "project")
     (project / "kernels" / "answer_cpu.cpp").write_text(
@@ -303,7 +297,6 @@ def test_cpp_library_of_the_process_is_linked_if_g_plus_plus_lacks_it(tmp_path, 
         f'*) exec {shutil.which("g++")} "$@";; esac\n'
     )
     compiler.chmod(0o755)
-    monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("CXX", str(compiler))
     assert jit_loader.load_op("answer", project=str(project)).get() == 42
     manifest = next((tmp_path / "cache").rglob("manifest.json")).read_text()
@@ -313,9 +306,8 @@ def test_cpp_library_of_the_process_is_linked_if_g_plus_plus_lacks_it(tmp_path, 
 
 
 @pytest.mark.slow
-def test_binding_can_define_its_module_itself(tmp_path, monkeypatch):
+def test_binding_can_define_its_module_itself(cache, tmp_path):
     """A PYBIND11_MODULE or a plain PyInit_ in the binding replaces the one in module.cpp."""
-    monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
     project = write_project(tmp_path / "project")
     (project / "bindings" / "shared").mkdir()
     shutil.copy(ROOT / "bindings/shared/module.cpp", project / "bindings/shared")

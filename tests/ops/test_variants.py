@@ -42,8 +42,7 @@ WRAPPER = "from jit_loader import load_op\nmodule = load_op('op', extra_cflags=[
 
 
 @pytest.fixture
-def project(tmp_path, monkeypatch):
-    monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
+def project(cache, tmp_path, monkeypatch):
     folder = tmp_path / "project"
     write(folder / "bindings" / "op.cpp", BINDING)
     write(folder / "bindings/shared/module.cpp", "int in_every_variant = 0;\n")
@@ -213,10 +212,9 @@ def test_parse_inverts_title_of():
             parse(title)
 
 
-def test_cuda_code_gets_the_macros_too(tmp_path, monkeypatch):
+def test_cuda_code_gets_the_macros_too(cache, tmp_path):
     if jit_loader.why_no_cuda():
         pytest.skip(jit_loader.why_no_cuda())
-    monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
     project = write_answer(tmp_path / "project", with_cuda=True)
     write(project / "kernels" / "answer.cu", "int launch_answer() { return SIZE; }\n")
     module = jit_loader.load_op("answer", project=project, defines={"SIZE": 7})

@@ -90,9 +90,8 @@ def test_relative_paths_in_flags(flag, expected):
 
 
 @pytest.fixture
-def inline(tmp_path, monkeypatch, folder):
+def inline(cache, folder):
     """load_inline of a C-API module "letter" that includes a header of its folder."""
-    monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
     folder.mkdir()
     (folder / "beside.h").write_text("#define BESIDE 5\n")
     text = '#include <Python.h>\n#include "beside.h"\n' + MODULE.format(

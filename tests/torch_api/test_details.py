@@ -52,9 +52,8 @@ def test_module_does_not_hide_another_one_of_its_name(tiny, monkeypatch):
 
 
 @pytest.fixture
-def inline(tmp_path, monkeypatch):
+def inline(cache):
     """load_inline of a C-API module "letter", which compiles in 0.2 s."""
-    monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
     text = "#include <Python.h>\n" + MODULE.format(name="letter", value=5)
 
     def load(**options):
@@ -78,9 +77,8 @@ def test_quotes_and_the_shell_work_without_use_pch(inline, tmp_path):
     assert inline(extra_cflags=['-DNAME="a;b"'], use_pch=True).value() == 5
 
 
-def test_escapes_in_docstrings(tmp_path, monkeypatch):
+def test_escapes_in_docstrings(cache):
     """Escapes are those of C++, as in PyTorch; quotes and line breaks may be there as well."""
-    monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
     docstrings = {"one": r"a\tb \"c\" \\d", "two": 'a "b"\nc', "three": "ends with \\"}
     text = "#include <pybind11/pybind11.h>\n"
     text += "".join(f"int {name}() {{ return 1; }}\n" for name in docstrings)

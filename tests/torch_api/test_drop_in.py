@@ -32,11 +32,6 @@ int main() { std::puts("standalone"); }
 """
 
 
-@pytest.fixture
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
-
-
 @pytest.mark.parametrize("function", ["load", "load_inline"])
 def test_signature_equals_pytorchs(function):
     """Names, order, kinds and defaults of the arguments are equal."""
@@ -105,12 +100,8 @@ def test_empty_build_directory_is_ignored(tiny):
 
 def test_inline_ignores_empty_cuda_sources(cache):
     """PyTorch treats an empty text as no source."""
-    texts = {"cpp_sources": "long one() { return 1; }", "cuda_sources": ""}
-    texts["cpp_sources"] = (
-        "#include <pybind11/pybind11.h>\n" + texts["cpp_sources"] + "\n"
-        'PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("one", &one); }'
-    )
-    assert jit_loader.load_inline("empty", **texts, no_implicit_headers=True).one() == 1
+    assert inline(1, cuda_sources="").value() == 1
+    assert not jit_loader.loaded("inlined").with_cuda
 
 
 def test_cuda_home_of_the_program_is_restored(monkeypatch, tmp_path):
@@ -329,9 +320,9 @@ INLINE = """\
 """
 
 
-def inline(value=1, **options):
+def inline(value=1, before="", **options):
     options.setdefault("no_implicit_headers", True)
-    text = INLINE + MODULE.format(name="inlined", value=value)
+    text = INLINE + before + MODULE.format(name="inlined", value=value)
     return jit_loader.load_inline("inlined", text, **options)
 
 
@@ -367,15 +358,7 @@ def test_changed_inline_cuda_source_is_another_build(cache):
         launch = (
             f"void launch() {{ kernel<<<1, 1>>>(nullptr); }}\nint number() {{ return {number}; }}"
         )
-        binding = "#include <pybind11/pybind11.h>\nint number();\n"
-        return jit_loader.load_inline(
-            "inlined",
-            binding,
-            kernel + launch,
-            functions=["number"],
-            with_pytorch_error_handling=False,
-            no_implicit_headers=True,
-        ).number()
+        return inline("number()", before="int number();\n", cuda_sources=kernel + launch).value()
 
     assert [value(1), value(2), value(1)] == [1, 2, 1]
     assert jit_loader.loaded("inlined").with_cuda
