@@ -92,8 +92,11 @@ def explain_second_class(name, error):
 
 
 def registers(library):
-    """Tells whether a library calls a function that registers operators or classes."""
-    return _has_calls(_file_bytes(library))
+    """Tells whether a library calls a function that registers operators or classes.
+
+    A library that does not exist registers nothing; opening it raises the error that a load needs.
+    """
+    return os.path.exists(library) and _has_calls(_file_bytes(library))
 
 
 def make_record(library, operators, classes):
