@@ -78,7 +78,7 @@ def open_build(library, name, form, build_directory=None):
 def _put_into(build_directory, library):
     from _jit_loader.cache.build_directory import put_library, put_outputs
 
-    path = put_library(build_directory, library, os.path.basename(os.path.dirname(library)))
+    path = put_library(build_directory, library)
     put_outputs(build_directory, library, path)
     return path
 

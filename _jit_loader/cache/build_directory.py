@@ -15,13 +15,19 @@ KEY_DIGITS = 10
 KEPT_SECONDS = 3600  # another process may be about to open an older version
 
 
-def put_library(folder, library, build_key):
+def copy_name(library, build_key=None):
+    """Returns the file name of the copy to open; the build key is that of a published library."""
+    build_key = build_key or os.path.basename(os.path.dirname(library))
+    name, ending = os.path.splitext(os.path.basename(library))
+    return f"{name}.{build_key[:KEY_DIGITS]}{ending}" if ending else name
+
+
+def put_library(folder, library, build_key=None):
     """Copies the library of a build into the folder, and returns the path to open.
 
     A copy that is there already is not written.
     """
-    name, ending = os.path.splitext(os.path.basename(library))
-    target = os.path.join(folder, f"{name}.{build_key[:KEY_DIGITS]}{ending}" if ending else name)
+    target = os.path.join(folder, copy_name(library, build_key))
     _copy(library, target)
     return target
 

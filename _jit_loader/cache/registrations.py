@@ -8,6 +8,7 @@ import functools
 import os
 import re
 
+from _jit_loader.cache.build_directory import copy_name
 from _jit_loader.report.errors import LoadError
 
 # The functions that TORCH_LIBRARY and related macros, STABLE_TORCH_LIBRARY, the older
@@ -127,8 +128,7 @@ def has_registered(library):
     record = _recorded(library)
     if record != _UNKNOWN:
         return record is not None
-    content = _loaded_bytes(library)
-    return not content or _has_calls(content)
+    return _has_calls(_loaded_bytes(library))
 
 
 @functools.cache
@@ -150,13 +150,19 @@ def _file_bytes(path):
 
 
 def _loaded_bytes(library):
-    """Returns the mapped bytes of a loaded library, whose file may have been deleted."""
-    library = os.path.realpath(library)  # the cache may be behind a symlink
+    """Returns the mapped bytes of a loaded library, whose file may have been deleted.
+
+    It may have been opened from the caller's build_directory.
+    """
+    paths = os.path.realpath(library), copy_name(library)  # the cache may be behind a symlink
     found = []
     with open("/proc/self/maps") as maps, open("/proc/self/mem", "rb") as memory:
         for line in maps:
             place, permissions, _, _, _, *path = line.rstrip("\n").split(maxsplit=5)
-            if "r" in permissions and path and path[0].removesuffix(" (deleted)") == library:
+            if "r" not in permissions or not path:
+                continue
+            opened = path[0].removesuffix(" (deleted)")
+            if opened in paths or os.path.basename(opened) in paths:
                 start, end = (int(address, 16) for address in place.split("-"))
                 memory.seek(start)
                 found.append(memory.read(end - start))
