@@ -68,6 +68,8 @@ def open_build(library, name, form, build_directory=None):
             if library not in libraries:
                 check_trusted(library)
                 libraries[library] = _open_lazily(library, path, name, form)
+            elif form == "module" and is_built(sys.modules.get(name)):  # of another version
+                sys.modules[name] = libraries[library]
         except (ImportError, OSError):
             if os.path.exists(library):
                 raise

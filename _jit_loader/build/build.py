@@ -3,6 +3,7 @@
 The steps of a try are plan -> compile -> record -> publish.
 """
 
+import contextlib
 import errno
 import os
 
@@ -250,7 +251,8 @@ def _open(job, build_key):
     try:
         return *open_as_test(request, path, build_key), path
     except BaseException:
-        os.unlink(path)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
         raise
 
 

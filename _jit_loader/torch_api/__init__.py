@@ -179,9 +179,7 @@ def _request_options(arguments):
         from _jit_loader.torch_api.relative_flags import absolute
 
         folder = os.path.abspath(folder)
-        flags = {
-            name: [absolute(flag, folder) for flag in values] for name, values in flags.items()
-        }
+        flags = {name: absolute(values, folder) for name, values in flags.items()}
     return {
         "name": arguments["name"],
         **flags,

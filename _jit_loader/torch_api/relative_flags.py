@@ -3,17 +3,39 @@
 import os
 import re
 
-# Flags that a path follows, with or without a space, and files that a linker takes.
-RELATIVE = re.compile(
-    r"(?<!\S)(?P<flag>-(?:I|L|isystem|iquote|idirafter|include|imacros)\s*)"
-    r"(?P<path>[^\s/'\"`$-]\S*)"
-    r"|(?<!\S)(?P<file>[^\s/'\"`$-]\S*\.(?:o|a|so(?:\.\d+)*))(?!\S)"
-)
+# They take a path, attached or as the next word.
+TAKE_PATH = ("-I", "-L", "-B", "-isystem", "-iquote", "-idirafter", "-include", "-imacros", "@")
+# The linker's options whose value is no file of the build.
+NO_FILE = ("-rpath", "-rpath-link", "-soname", "-h")
 
 
-def absolute(flag, folder):
-    """Returns a flag with the relative paths made absolute."""
-    return RELATIVE.sub(
-        lambda match: (match["flag"] or "") + os.path.join(folder, match["path"] or match["file"]),
-        flag,
-    )
+def absolute(flags, folder):
+    """Returns the flags, with the paths of files and folders that exist in the folder absolute."""
+    result, before = [], ""
+    for flag in flags:
+        words = re.split(r"(\s+)", flag)
+        for i in range(0, len(words), 2):  # the others are the spaces between
+            if words[i]:
+                words[i], before = _absolute_word(words[i], before, folder), words[i]
+        result.append("".join(words))
+    return result
+
+
+def _absolute_word(word, before, folder):
+    if before in TAKE_PATH:
+        return _absolute_path(word, folder)
+    for option in TAKE_PATH:
+        if word.startswith(option):
+            return option + _absolute_path(word[len(option) :], folder)
+    if word.startswith("-Wl,"):
+        parts = re.split("([,=])", word)
+        for i in range(2, len(parts), 2):
+            if parts[i - 2] not in NO_FILE:
+                parts[i] = _absolute_path(parts[i], folder)
+        return "".join(parts)
+    return word if word.startswith("-") else _absolute_path(word, folder)
+
+
+def _absolute_path(path, folder):
+    joined = os.path.join(folder, path)
+    return joined if path and os.path.exists(joined) else path

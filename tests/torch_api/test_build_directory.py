@@ -74,19 +74,26 @@ def test_relative_flags_start_there(tiny, folder):
 
 
 @pytest.mark.parametrize(
-    ("flag", "expected"),
+    ("flags", "expected"),
     [
-        ("-Isub", "-I/build/sub"),
-        ("-isystem sub -I inc", "-isystem /build/sub -I /build/inc"),
-        ("-I/abs -I./x", "-I/abs -I/build/./x"),
-        ("a/helper.o libx.a liby.so.1", "/build/a/helper.o /build/libx.a /build/liby.so.1"),
-        ("-lname -Wl,-rpath,sub -O2 -DX=a.o", "-lname -Wl,-rpath,sub -O2 -DX=a.o"),
+        (["-Isub"], ["-I{}/sub"]),
+        (["-isystem sub -I inc"], ["-isystem {}/sub -I {}/inc"]),
+        (["-I", "sub", "-include", "a.h"], ["-I", "{}/sub", "-include", "{}/a.h"]),
+        (["-I/abs -I./sub"], ["-I/abs -I{}/./sub"]),
+        (["sub/helper.o libx.a"], ["{}/sub/helper.o {}/libx.a"]),
+        (["-Wl,--version-script=sub/map,libx.a"], ["-Wl,--version-script={}/sub/map,{}/libx.a"]),
+        # A header of the include path, and values that are no files of the build.
+        (["-include cstdio"], ["-include cstdio"]),
+        (["-lsub -Wl,-rpath,sub -DX=sub"], ["-lsub -Wl,-rpath,sub -DX=sub"]),
     ],
 )
-def test_relative_paths_in_flags(flag, expected):
+def test_relative_paths_in_flags(folder, flags, expected):
     from _jit_loader.torch_api.relative_flags import absolute
 
-    assert absolute(flag, "/build") == expected
+    for path in ("sub/helper.o", "sub/map", "inc/x.h", "a.h", "libx.a"):
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text("")
+    assert absolute(flags, str(folder)) == [flag.format(folder, folder) for flag in expected]
 
 
 @pytest.fixture

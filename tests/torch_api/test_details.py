@@ -41,6 +41,10 @@ def test_module_can_be_imported_and_its_functions_pickled(tiny, monkeypatch):
     tiny.write("value.h", "#define VALUE 2\n")
     second = tiny.load()
     assert importlib.import_module("tiny") is second
+    tiny.write("value.h", "#define VALUE 1\n")
+    assert tiny.load() is first
+    assert importlib.import_module("tiny") is first
+    assert pickle.loads(pickle.dumps(first.value))() == 101
     assert not [name for name in sys.modules if name.startswith("jit_loader_builds.")]
 
 
