@@ -151,12 +151,14 @@ def is_built(module):
 
 
 def from_build_directory(name, folder, is_python_module):
-    """Returns what a load with this build directory has opened: its module, or its path.
+    """Returns the module that a load with this build directory has opened, or its path.
 
-    Returns None if there was none in this process.
+    Returns None if this process has loaded none, or if the library there has been replaced.
     """
+    from _jit_loader.cache.build_directory import has_version
+
     this = build_directories.get((name, os.path.abspath(folder)))
-    if this is None:
+    if this is None or not has_version(folder, this.path):
         return None
     if not is_python_module:
         return os.path.join(folder, os.path.basename(this.path))

@@ -21,9 +21,9 @@ class Job(NamedTuple):
     """folder: private to this try. programs: {role: path} of the compilers, as in records.
 
     before: {path: digest} of files that were read before any compiler started, kept for the next
-    try. careful: an earlier try found changes: compare all inputs of reused objects first; else
-    those that are not the user's are compared while the compilers work. verbose: print the commands
-    and their output.
+    try. careful: an earlier try found changes, so all inputs of reused objects are compared first;
+    otherwise, those that are not the user's are compared while the compilers run. verbose: print
+    the commands and their output.
     """
 
     slot: Slot

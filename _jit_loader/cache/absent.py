@@ -1,4 +1,4 @@
-"""Files that a build looked for in vain: if one appears, it is read in place of another."""
+"""Files that were absent at a build: one that appears is read in place of another."""
 
 import os
 

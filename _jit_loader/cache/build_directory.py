@@ -52,6 +52,12 @@ def put_outputs(folder, library, opened):
                 os.unlink(other)
 
 
+def has_version(folder, library):
+    """Tells whether <name>.so in the folder is still the copy of a published library."""
+    plain = os.path.join(folder, os.path.basename(library))
+    return _is_same_file(plain, os.path.join(folder, copy_name(library)))
+
+
 def _copy(source, target):
     if not _is_copy(target, source):
         os.makedirs(os.path.dirname(target), exist_ok=True)

@@ -215,6 +215,11 @@ assert module.value() == 101 and module.__name__ == "tiny"
 assert _import_module_from_library("tiny", str(FOLDER), True) is module
 Path(SOURCES[0]).with_name("value.h").write_text("#define VALUE 3\\n")
 assert built().value() == 103 and module.value() == 101
+(FOLDER / "tiny.so").unlink()  # another program puts the first version there
+(FOLDER / "tiny.so").write_bytes(Path(module.__file__).read_bytes())
+assert _import_module_from_library("tiny", str(FOLDER), True).value() == 101
+(FOLDER / "tiny.so").unlink()
+assert built().value() == 103
 """)
     run_private("""
 assert _import_module_from_library("tiny", str(FOLDER), True).value() == 103  # PyTorch's own
