@@ -5,11 +5,10 @@ import contextvars
 import os
 import time
 
-from _jit_loader import loaded
+from _jit_loader import loaded, no_fork
 from _jit_loader.cache import check_trusted, is_in_a_cache
 from _jit_loader.cache.memo import Memo
-from _jit_loader.key.question import memo_paths
-from _jit_loader.system import no_fork
+from _jit_loader.key import memo_paths
 
 
 class Question:

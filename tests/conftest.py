@@ -11,7 +11,7 @@ import pytest
 from tests.support.extension import (  # noqa: F401
     cache,
     in_process,
-    made_stubs,
+    made_once,
     programs_at_work,
     tiny,
     wait_for,

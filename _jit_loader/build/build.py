@@ -23,6 +23,7 @@ from _jit_loader.build.pytorch.arguments import load_arguments
 from _jit_loader.build.pytorch.ninja_file import NinjaFile
 from _jit_loader.build.pytorch.source_links import make_source_links
 from _jit_loader.build.record import make_manifest, record_kernels, record_object
+from _jit_loader.build.stats_equal import make_stats_equal
 from _jit_loader.build.why import why_built
 from _jit_loader.cache import build_directory, cache_folder, check_trusted, digest_of
 from _jit_loader.cache.lock import build_lock
@@ -146,7 +147,10 @@ def _compile_and_publish(job, workers):
     recorder = Recorder(job)
     link_stubs = stubs.Stubs(ninja_file.link_flags, job.request.extra_ldflags, job.folder)
     job.clock.start()
-    beside = [workers.submit(update_compile_commands, job.request, ninja_file, job.folder)]
+    beside = [
+        workers.submit(update_compile_commands, job.request, ninja_file, job.folder),
+        workers.submit(make_stats_equal, job.contents),
+    ]
     if stubs_found.result() is not None:
         link_stubs.use(stubs_found.result())
     else:  # a link that begins earlier takes PyTorch's own libraries

@@ -8,8 +8,8 @@ import signal
 import subprocess
 from typing import NamedTuple
 
+from _jit_loader import no_fork
 from _jit_loader.report.build_line import printable
-from _jit_loader.system import no_fork
 from _jit_loader.system.jobs import parallel_jobs
 from _jit_loader.system.processes import session_members, start
 from _jit_loader.system.threads import SIGNAL_DELAY_SECONDS, check_interrupt

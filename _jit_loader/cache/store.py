@@ -7,6 +7,7 @@
     build_ninja.json               the build.ninja that PyTorch wrote (build/pytorch)
     lock
 <cache>/memos/<question>           the stats of all files that a build depends on (memo.py)
+<cache>/stats_equal-....so         compares those stats
 """
 
 import contextlib
@@ -14,7 +15,7 @@ import glob
 import itertools
 import os
 
-from _jit_loader.cache import cache_folder, readonly_caches
+from _jit_loader.cache import cache_folder, readonly_caches, stats_equal
 from _jit_loader.cache.absent import appeared
 from _jit_loader.cache.files import read_checked, write_whole
 from _jit_loader.cache.memo import NEVER_EQUAL, Memo, is_settled, stamp
@@ -137,7 +138,8 @@ class Slot:
                 young.append((path, tuple(absent[path])))
             else:
                 entries.append((path, NEVER_EQUAL, None))
-        memo = Memo.of(build.library, self.request.with_cuda, entries, young)
+        compiled = stats_equal.find(contents)
+        memo = Memo.of(build.library, self.request.with_cuda, entries, young, compiled)
         # Without a memo, as in a read-only cache, the next process reads the contents again.
         with contextlib.suppress(OSError):
             os.makedirs(os.path.dirname(self._memo_path), mode=0o700, exist_ok=True)

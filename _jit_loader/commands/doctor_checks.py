@@ -233,7 +233,7 @@ def _can_compile_cuda():
 
 
 def _gpu_devices():
-    from _jit_loader.key.question import gpus
+    from _jit_loader.key import gpus
 
     return gpus()
 

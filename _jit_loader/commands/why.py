@@ -35,7 +35,7 @@ def _requests(name):
 
     The cache is searched for the requests in their order; the last one would be built.
     """
-    from _jit_loader.key.question import memo_paths
+    from _jit_loader.key import memo_paths
     from _jit_loader.ops.project import no_such_name, project_with_op
     from _jit_loader.ops.wrapper import question_of
 

@@ -15,7 +15,7 @@ from _jit_loader.cache import FORMAT
 from _jit_loader.cache.files import write_checked
 from _jit_loader.cache.store import MANIFEST, OWN_FILES, read_manifest
 from _jit_loader.export.targets import Target
-from _jit_loader.key.question import CUDA_SETTINGS, PATH_LISTS, SETTINGS
+from _jit_loader.key import CUDA_SETTINGS, PATH_LISTS, SETTINGS
 from _jit_loader.loading import look_or_build
 from _jit_loader.ops.load_op import request_for
 from _jit_loader.ops.parallel_builds import result_of

@@ -5,9 +5,8 @@ import os
 import re
 from typing import NamedTuple
 
-from _jit_loader.key import toolchain
+from _jit_loader.key import names_architectures, toolchain
 from _jit_loader.key.machine import Machine, this_machine
-from _jit_loader.key.question import names_architectures
 
 LEVEL = re.compile(r"x86-64-(v[234])")
 CAPABILITY = re.compile(r"\d+\.\d")

@@ -4,9 +4,8 @@ import os
 from importlib.machinery import EXTENSION_SUFFIXES
 
 from _jit_loader.cache import exported
-from _jit_loader.key import toolchain
+from _jit_loader.key import names_architectures, pytorch_version, toolchain
 from _jit_loader.key.machine import this_machine
-from _jit_loader.key.question import names_architectures, pytorch_version
 
 
 class Verification:

@@ -1,1 +1,111 @@
-"""The key of a build: the request, the toolchain, the machine, and the contents of files."""
+"""The key of a build: the request, the toolchain, the machine, and the contents of files.
+
+Here is the part that a hit needs: the question, which is a call of load before any lookup. Its
+digest names the memo with the answer. Apart from files, the digest covers everything that the
+answer depends on: the arguments, the environment variables, PyTorch, Python, the machine and its
+GPUs.
+"""
+
+import itertools
+import os
+import sys
+from importlib.machinery import EXTENSION_SUFFIXES
+
+from _jit_loader.cache import cache_folder, digest_of, readonly_caches
+
+PATH_LISTS = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "COMPILER_PATH")
+SETTINGS = (
+    *("CC", "CXX", "GCC_EXEC_PREFIX", "CCC_OVERRIDE_OPTIONS", "SOURCE_DATE_EPOCH"),
+    *("LD_RUN_PATH", "CUDNN_HOME", "CUDNN_PATH", "CUDA_INC_PATH"),
+)
+CUDA_SETTINGS = (
+    *("PYTORCH_NVCC", "NVCC_CCBIN", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"),
+    "TORCH_CUDA_ARCH_LIST",
+    # nvcc.profile appends to these.
+    *("INCLUDES", "SYSTEM_INCLUDES", "CUDAFE_FLAGS", "PTXAS_FLAGS"),
+)
+# The flags that PyTorch passes to every nvcc. A program may change the list in PyTorch's module.
+COMMON_NVCC_FLAGS = [
+    "-D__CUDA_NO_HALF_OPERATORS__",
+    "-D__CUDA_NO_HALF_CONVERSIONS__",
+    "-D__CUDA_NO_BFLOAT16_CONVERSIONS__",
+    "-D__CUDA_NO_HALF2_OPERATORS__",
+    "--expt-relaxed-constexpr",
+]
+TOOL_FOLDERS = ("PATH", "CUDA_HOME", "CUDA_PATH")
+_FOLDER_LISTS = (*PATH_LISTS, *TOOL_FOLDERS)
+_NAMES = (*_FOLDER_LISTS, *SETTINGS, *CUDA_SETTINGS, "ATEN_CPU_CAPABILITY")
+
+
+def memo_paths(kind, arguments):
+    """Returns the paths where the memo of a question may be, the user's cache first.
+
+    kind: "load", "load_op", ...
+    arguments: a value of lists, dicts, strings and numbers, with absolute paths.
+    """
+    import torch
+
+    environment = {name: value for name in _NAMES if (value := os.environ.get(name)) is not None}
+    question = [
+        kind,
+        arguments,
+        environment,
+        os.getcwd() if any(itertools.starmap(_is_relative, environment.items())) else None,
+        [torch.__file__, *pytorch_version()],
+        [sys.prefix, sys.base_prefix, EXTENSION_SUFFIXES[0]],
+        common_nvcc_flags(),
+        [os.uname().machine, boot(), None if names_architectures() else gpus()],
+    ]
+    digest = digest_of(question)
+    return [os.path.join(cache, "memos", digest) for cache in [cache_folder(), *readonly_caches()]]
+
+
+def names_architectures():
+    """Tells whether TORCH_CUDA_ARCH_LIST names GPU architectures, so that no GPU is queried."""
+    return os.environ.get("TORCH_CUDA_ARCH_LIST", "") not in ("", "native")
+
+
+def common_nvcc_flags():
+    """Returns the flags that PyTorch passes to every nvcc in this process."""
+    module = sys.modules.get("torch.utils.cpp_extension")
+    if module is None:
+        return COMMON_NVCC_FLAGS
+    # Not getattr: after install() it would execute the module, of which a hit uses nothing else.
+    return vars(module).get("COMMON_NVCC_FLAGS", COMMON_NVCC_FLAGS)
+
+
+def pytorch_version():
+    """Returns [version, commit, CUDA version, C++ ABI] of PyTorch."""
+    import torch  # not needed by the commands that report that it is missing
+
+    version, abi = torch.version, torch._C._GLIBCXX_USE_CXX11_ABI
+    return [str(torch.__version__), version.git_version, version.cuda, abi]
+
+
+def gpus():
+    """Returns the GPU devices of this machine or container: ['nvidia0', 'nvidia1']."""
+    names = os.listdir("/dev")
+    # Compiling a regular expression for this would take 0.2 ms.
+    return sorted(name for name in names if name[:6] == "nvidia" and name[6:].isdigit())
+
+
+def _is_relative(name, value):
+    """Tells whether a setting means something else in another current folder."""
+    if name in _FOLDER_LISTS:
+        return any(not folder.startswith("/") for folder in value.split(os.pathsep))
+    return any("/" in word and word[0] not in "/-" for word in value.split())
+
+
+def boot():
+    """Returns an id of this boot, which distinguishes machines that share a cache.
+
+    It also changes whenever the GPUs of one machine can have changed.
+    """
+    try:
+        descriptor = os.open("/proc/sys/kernel/random/boot_id", os.O_RDONLY)
+    except OSError:
+        return os.uname().nodename
+    try:
+        return os.read(descriptor, 64).decode()
+    finally:
+        os.close(descriptor)

@@ -6,15 +6,15 @@ from importlib.machinery import EXTENSION_SUFFIXES
 
 from _jit_loader.cache import digest_of
 from _jit_loader.cache.memo import stamp
-from _jit_loader.key import toolchain
-from _jit_loader.key.machine import gpu_architectures, processor
-from _jit_loader.key.question import (
+from _jit_loader.key import (
     CUDA_SETTINGS,
     PATH_LISTS,
     SETTINGS,
     common_nvcc_flags,
     pytorch_version,
+    toolchain,
 )
+from _jit_loader.key.machine import gpu_architectures, processor
 from _jit_loader.key.roots import Roots, find_project
 from _jit_loader.report.variants import title_of
 

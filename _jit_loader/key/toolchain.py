@@ -6,8 +6,8 @@ import shlex
 
 import torch
 
+from _jit_loader.key import names_architectures
 from _jit_loader.key.machine import this_machine
-from _jit_loader.key.question import names_architectures
 
 # The target without a GPU and TORCH_CUDA_ARCH_LIST: code is then compiled, but not run.
 DEFAULT_ARCHITECTURES = ("8.0",)

@@ -19,7 +19,7 @@ def are_unchanged(memo, memo_path):
         return False
     if are_settled:
         columns = memo.names, memo.stamps, memo.digests
-        _write(Memo(memo.library, memo.with_cuda, [], *columns), memo_path)
+        _write(Memo(memo.library, memo.with_cuda, [], memo.compiled, *columns), memo_path)
     return True
 
 

@@ -7,7 +7,7 @@ import sys
 from _jit_loader import loaded
 from _jit_loader.cache.memo import NEVER_EQUAL, Memo
 from _jit_loader.cache.registrations import RestartNeeded
-from _jit_loader.key.question import memo_paths
+from _jit_loader.key import memo_paths
 from _jit_loader.loading import is_unchanged
 from _jit_loader.system.jobs import parallel_jobs
 from _jit_loader.system.threads import call_at_once
@@ -45,16 +45,17 @@ class ChangedOps:
         if self._memo is not None and self._memo[0] == question:
             return
         self._memo = None
-        stamps = {}
+        stamps, compiled = {}, None
         for op in ops.values():
             memo = _memo_of(op)
             if memo is None or memo.young:
                 return
+            compiled = memo.compiled
             for path, stamp in zip(memo.paths(), struct.iter_unpack("4q", memo.stamps)):
                 if stamps.setdefault(path, stamp) != stamp:
                     stamps[path] = NEVER_EQUAL  # the file changed between the two memos
         entries = [(path, stamp, None) for path, stamp in stamps.items()]
-        self._memo = question, Memo.of(None, None, entries)
+        self._memo = question, Memo.of(None, None, entries, (), compiled)
 
     def build(self):
         """Builds all ops from their current files, and returns a list of Renewals.

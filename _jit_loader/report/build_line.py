@@ -5,7 +5,7 @@ import os
 import sys
 import time
 
-from _jit_loader.system import no_fork
+from _jit_loader import no_fork
 from _jit_loader.system.threads import at_once
 
 

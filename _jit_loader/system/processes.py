@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 
-from _jit_loader.system import no_fork
+from _jit_loader import no_fork
 from _jit_loader.system.threads import SIGNAL_DELAY_SECONDS, ended_with_group, kill_session
 
 _PARENT, _SESSION = 1, 3  # columns of /proc/<pid>/stat, after the command's name

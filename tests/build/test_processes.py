@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 import jit_loader
+from _jit_loader import no_fork
 from _jit_loader.cache.lock import build_lock
-from _jit_loader.system import no_fork
 from _jit_loader.system.processes import run
 
 fork = multiprocessing.get_context("fork")

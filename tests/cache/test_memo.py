@@ -6,8 +6,29 @@ import time
 
 import pytest
 
+from _jit_loader.cache import stats_equal
 from _jit_loader.cache.memo import NEVER_EQUAL, Memo, _checksum, is_settled, stamp
-from _jit_loader.key.contents import read_digest
+from _jit_loader.key.contents import Contents, read_digest
+
+
+@pytest.fixture(params=["Python", "compiled"], autouse=True)
+def compiled(request, cache):
+    """Returns (path, stamp) of the library that compares stats, or None: memos compare without."""
+    found = stats_equal.find(Contents())
+    assert found is not None
+    return found if request.param == "compiled" else None
+
+
+@pytest.fixture
+def memo(compiled):
+    """Returns a function that makes the memo of files."""
+
+    def make(files, absent=()):
+        entries = [(str(path), stamp(path), read_digest(path)) for path in files]
+        entries += [(str(path), None, None) for path in absent]
+        return Memo.of("/cache/library.so", True, entries, compiled=compiled)
+
+    return make
 
 
 @pytest.fixture
@@ -18,20 +39,14 @@ def files(tmp_path):
     return paths
 
 
-def memo(files, absent=()):
-    entries = [(str(path), stamp(path), read_digest(path)) for path in files]
-    entries += [(str(path), None, None) for path in absent]
-    return Memo.of("/cache/library.so", True, entries)
-
-
-def test_unchanged_files_are_a_hit(files, tmp_path):
+def test_unchanged_files_are_a_hit(memo, files, tmp_path):
     assert memo(files, absent=[tmp_path / "absent"]).is_unchanged()
     assert memo(files[:1]).is_unchanged()
     assert memo([]).is_unchanged()
 
 
 @pytest.mark.parametrize("which", [0, 300, 700, 1099])
-def test_each_change_is_seen(files, which):
+def test_each_change_is_seen(memo, files, which):
     path = files[which]
     before = memo(files)
     text, status = path.read_text(), path.stat()
@@ -45,18 +60,18 @@ def test_each_change_is_seen(files, which):
     assert not before.is_unchanged(), "a removal is a change"
 
 
-def test_absent_file_that_appears_is_seen(files, tmp_path):
+def test_absent_file_that_appears_is_seen(memo, files, tmp_path):
     before = memo(files, absent=[tmp_path / "absent"])
     (tmp_path / "absent").write_text("")
     assert not before.is_unchanged()
 
 
-def test_stamp_that_equals_nothing(files):
+def test_stamp_that_equals_nothing(files, compiled):
     entries = [(str(files[0]), NEVER_EQUAL, None)]
-    assert not Memo.of("/cache/library.so", True, entries).is_unchanged()
+    assert not Memo.of("/cache/library.so", True, entries, compiled=compiled).is_unchanged()
 
 
-def test_memo_is_the_same_after_write_and_read(files, tmp_path):
+def test_memo_is_the_same_after_write_and_read(memo, files, tmp_path):
     path = tmp_path / "memo"
     path.write_bytes(memo(files).to_bytes())
     again = Memo.read(path)
@@ -68,7 +83,7 @@ def test_memo_is_the_same_after_write_and_read(files, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["with space", "quo'te", 'dou"ble', "$dollar", "naïve-日本"])
-def test_changes_of_files_with_unusual_names_are_seen(tmp_path, name):
+def test_changes_of_files_with_unusual_names_are_seen(memo, tmp_path, name):
     path = tmp_path / name
     path.write_text("")
     before = memo([path])
@@ -79,7 +94,7 @@ def test_changes_of_files_with_unusual_names_are_seen(tmp_path, name):
 
 @pytest.mark.parametrize("part", ["header", "paths", "stamps", "digests", "end"])
 @pytest.mark.parametrize("damage", ["flipped", "zeroed", "cut"])
-def test_damaged_memo_gives_no_wrong_answer(files, tmp_path, part, damage):
+def test_damaged_memo_gives_no_wrong_answer(memo, files, tmp_path, part, damage):
     """A damaged memo gives a miss, unless every digest in it is right."""
     path = tmp_path / "memo"
     whole = memo(files).to_bytes()
@@ -107,14 +122,14 @@ def test_damaged_memo_gives_no_wrong_answer(files, tmp_path, part, damage):
     assert all(truth.get(name) == said for name, said in damaged.known().items())
 
 
-def test_memo_can_hold_the_root_folder():
+def test_memo_can_hold_the_root_folder(compiled):
     """If the include path /nowhere does not exist, the memo holds the stat of the root folder."""
-    root = Memo.of("/cache/library.so", True, [("/", stamp("/"), None)])
+    root = Memo.of("/cache/library.so", True, [("/", stamp("/"), None)], compiled=compiled)
     assert list(root.paths()) == ["/"]
     assert root.is_unchanged()
 
 
-def test_damaged_name_is_a_change(files, tmp_path):
+def test_damaged_name_is_a_change(memo, files, tmp_path):
     """A hit does not check the columns of a memo, and damage must not drop a file from them."""
     path = tmp_path / "memo"
     whole = memo(files[:2]).to_bytes()
@@ -141,3 +156,15 @@ def test_recent_stat_does_not_prove_the_content(ahead_seconds, settled):
     changed = now - 10_000_000_000
     assert is_settled((1, now + ahead_seconds * 1_000_000_000, changed, 1)) == settled
     assert not is_settled((1, now + ahead_seconds * 1_000_000_000, now, 1))
+
+
+@pytest.mark.parametrize("damage", ["removed", "cut"])
+def test_damaged_library_that_compares_stats_is_not_used(files, memo, compiled, damage):
+    """To open a library that is cut short ends the process."""
+    before = memo(files)
+    path = stats_equal.find(Contents())[0]
+    os.unlink(path) if damage == "removed" else os.truncate(path, 1000)
+    assert stats_equal.find(Contents()) is None
+    assert before.is_unchanged()
+    files[7].write_text("changed")
+    assert not before.is_unchanged()

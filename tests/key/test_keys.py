@@ -15,15 +15,18 @@ import pytest
 import torch
 
 import jit_loader
+from _jit_loader import key
 from _jit_loader.cache import FORMAT, memo
 from _jit_loader.cache.memo import stamp
-from _jit_loader.key import contents, machine, question, toolchain
-from _jit_loader.key.question import (
+from _jit_loader.key import (
     COMMON_NVCC_FLAGS,
     CUDA_SETTINGS,
     PATH_LISTS,
     SETTINGS,
+    contents,
+    machine,
     memo_paths,
+    toolchain,
 )
 from _jit_loader.key.request import Request
 from tests.support.extension import memos_that_use_os_stat
@@ -310,7 +313,7 @@ def test_pytorch_is_part_of_the_key(small, monkeypatch, row):
 
 def test_python_is_part_of_the_key(small, monkeypatch):
     def put(suffix):
-        monkeypatch.setattr("_jit_loader.key.question.EXTENSION_SUFFIXES", [suffix])
+        monkeypatch.setattr("_jit_loader.key.EXTENSION_SUFFIXES", [suffix])
         monkeypatch.setattr("_jit_loader.key.request.EXTENSION_SUFFIXES", [suffix])
 
     small.assert_matters(lambda: put(".cpython-399.so"), lambda: put(EXTENSION_SUFFIXES[0]))
@@ -318,11 +321,11 @@ def test_python_is_part_of_the_key(small, monkeypatch):
 
 def test_processor_is_part_of_the_key_with_march_native(small, monkeypatch):
     """Another machine that shares the cache could not run the code."""
-    before = machine.processor, question.boot
+    before = machine.processor, key.boot
 
     def move(processor, boot):
         monkeypatch.setattr("_jit_loader.key.request.processor", processor)
-        monkeypatch.setattr(question, "boot", boot)
+        monkeypatch.setattr(key, "boot", boot)
 
     def elsewhere():
         move(lambda: ["another"], lambda: "another")
@@ -386,7 +389,7 @@ def test_nvcc_flags_are_pytorchs_before_it_is_imported(cuda):
 
 def test_gpus_are_part_of_the_key_unless_architectures_are_named(cuda, monkeypatch):
     def plug(names, architectures):
-        monkeypatch.setattr(question, "gpus", lambda: names)
+        monkeypatch.setattr(key, "gpus", lambda: names)
         there = machine.Machine("AVX2", architectures)
         monkeypatch.setattr(toolchain, "this_machine", lambda: there)
 
@@ -444,7 +447,7 @@ def test_level_of_the_processor_is_part_of_the_key(tmp_path, monkeypatch):
         there = machine.Machine(capability, [])
         if os.uname().machine == "x86_64":
             assert toolchain.cpu_flags(there) == [f"-march=x86-64-{level}"]
-    monkeypatch.setattr(question, "boot", lambda: "another machine")
+    monkeypatch.setattr(key, "boot", lambda: "another machine")
     assert memo_paths("load_op", []) != before[0]
     monkeypatch.setenv("ATEN_CPU_CAPABILITY", "avx2")
     assert memo_paths("load_op", []) != before[0]

@@ -147,7 +147,7 @@ assert module.CUDAExtension and module.load is jit_loader.load
 
 def test_flag_lists_that_the_program_changes_count(run):
     run("""
-from _jit_loader.key.question import common_nvcc_flags
+from _jit_loader.key import common_nvcc_flags
 jit_loader.install()
 from torch.utils.cpp_extension import load
 before = common_nvcc_flags()

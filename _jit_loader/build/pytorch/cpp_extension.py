@@ -8,8 +8,8 @@ import logging
 import sys
 import threading
 
+from _jit_loader import no_fork
 from _jit_loader.build.pytorch.deferred import DeferringFinder, execute, is_deferred
-from _jit_loader.system import no_fork
 
 _NAME = "torch.utils.cpp_extension"
 _KEPT = "_before_jit_loader"

@@ -7,7 +7,7 @@ nothing else of it. importlib.util.LazyLoader would execute it for load as well.
 import types
 from importlib.machinery import PathFinder
 
-from _jit_loader.system import no_fork
+from _jit_loader import no_fork
 
 
 class DeferredModule(types.ModuleType):

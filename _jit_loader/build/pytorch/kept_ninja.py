@@ -14,8 +14,7 @@ from _jit_loader.build.pytorch.ninja_text import ninja_text
 from _jit_loader.cache import digest_of
 from _jit_loader.cache.files import read_checked, write_checked
 from _jit_loader.cache.memo import stamp
-from _jit_loader.key import toolchain
-from _jit_loader.key.question import CUDA_SETTINGS, SETTINGS
+from _jit_loader.key import CUDA_SETTINGS, SETTINGS, toolchain
 
 FILE = "build_ninja.json"  # in the folder of a slot
 # PyTorch reads these too: from 2.15 on it runs nvcc through a wrapper.

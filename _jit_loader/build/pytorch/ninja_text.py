@@ -10,8 +10,8 @@ import functools
 import os
 import threading
 
+from _jit_loader import no_fork
 from _jit_loader.build.pytorch.cpp_extension import cpp_extension, original, replace
-from _jit_loader.system import no_fork
 
 _thread = threading.local()  # cuda_home: of the call of ninja_text in this thread
 
