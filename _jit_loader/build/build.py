@@ -22,7 +22,12 @@ from _jit_loader.build.pytorch import kept_ninja, stubs
 from _jit_loader.build.pytorch.arguments import load_arguments
 from _jit_loader.build.pytorch.ninja_file import NinjaFile
 from _jit_loader.build.pytorch.source_links import make_source_links
-from _jit_loader.build.record import make_manifest, record_kernels, record_object
+from _jit_loader.build.record import (
+    make_manifest,
+    record_kernels,
+    record_object,
+    share_objects,
+)
 from _jit_loader.build.why import why_built
 from _jit_loader.cache import build_directory, cache_folder, check_trusted, digest_of
 from _jit_loader.cache.lock import build_lock
@@ -155,6 +160,7 @@ def _compile_and_publish(job, workers):
         result, new = _compile(job, plan, recorder, link_stubs, line, workers)
         workers.results(beside)
         warning = record_kernels(job, ninja_file, new, result.said)
+        share_objects(job, ninja_file, new)
         records = [*plan.reused.values(), *new.values()]
         if result.returncode != 0:
             raise _failed(job, recorder, records, result.output)
