@@ -15,6 +15,7 @@ from _jit_loader.build.failure import error_of, failed, names_a_source, read_not
 from _jit_loader.build.inputs.clock import Clock
 from _jit_loader.build.inputs.records import InputsChanged, Recorder, ask_compilers
 from _jit_loader.build.job import Job, keep_as_failed, private_folder, remove_leftovers
+from _jit_loader.build.ninja import compile_seconds_limit
 from _jit_loader.build.opening import open_as_test
 from _jit_loader.build.plan import check_reused, make_plan
 from _jit_loader.build.publish import publish, sync
@@ -28,7 +29,7 @@ from _jit_loader.build.record import (
     record_object,
     share_objects,
 )
-from _jit_loader.build.why import why_built
+from _jit_loader.build.why import forbidden, why_built
 from _jit_loader.cache import build_directory, cache_folder, check_trusted, digest_of
 from _jit_loader.cache.lock import build_lock
 from _jit_loader.cache.pruning import cache_limit, keep_under_limit
@@ -39,6 +40,7 @@ from _jit_loader.key import toolchain
 from _jit_loader.key.nvcc import cuda_home
 from _jit_loader.report.build_line import BuildLine, say
 from _jit_loader.report.errors import LOAD_ERRORS, CompileError, LoadError
+from _jit_loader.system import is_set
 from _jit_loader.system.threads import Workers
 
 TRIES = 3
@@ -58,8 +60,11 @@ def build(slot, contents, verbose):
     Returns (result of loaded.open_build, the store.Build, whether it was compiled here).
     """
     request = slot.request
+    if is_set("JIT_LOADER_NO_COMPILE"):
+        raise forbidden(slot, toolchain.programs(request.with_cuda), contents)
     note_before = read_note(slot.folder)
     check_tools(request)
+    compile_seconds_limit()
     check_paths(request)
     check_flags(request)
     limit = cache_limit()

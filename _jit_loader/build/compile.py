@@ -1,10 +1,11 @@
 """Runs the compilers and the linker of a plan."""
 
 import os
+import re
 import resource
 import shlex
 
-from _jit_loader.build.ninja import run_ninja
+from _jit_loader.build.ninja import compile_seconds_limit, run_ninja
 from _jit_loader.report.build_line import printable
 
 
@@ -26,8 +27,9 @@ def compile_plan(job, plan, stubs, on_started, on_finished):
             _print_commands(ninja_file, [ninja_file.library], None)
         _write(job.folder, ninja_file.without(set(ninja_file.compilations)))
         again = run_ninja(job.folder, lambda: None, on_finished, job.verbose)
-        result = again._replace(said={**result.said, **again.said})
-    return _checked_sizes(job.folder, result)
+        said, ended = {**result.said, **again.said}, result.ended + again.ended
+        result = again._replace(said=said, ended=ended)
+    return _with_slow_files(job, ninja_file, _checked_sizes(job.folder, result))
 
 
 def _print_commands(ninja_file, outputs, link_flags):
@@ -50,6 +52,22 @@ def _checked_sizes(folder, result):
     text = f"error: {cut[0] if cut else 'the library'} is too large for the limit of {limit} bytes "
     text += "on the size of files. Raise it, for example with: ulimit -f unlimited"
     return result._replace(returncode=1, output=[text])
+
+
+def _with_slow_files(job, ninja_file, result):
+    """Returns the result with an error for each file whose compiler was ended."""
+    errors = []
+    for output in (output for output in ninja_file.edges if output in _outputs(result.ended)):
+        file = job.request.roots.relative(ninja_file.compilations.get(output, output))
+        errors.append(
+            f"error: {file.removeprefix('<project>/')}: its compiler did not finish within the limit of "
+            f"JIT_LOADER_COMPILE_TIMEOUT={compile_seconds_limit():g} seconds, and was ended"
+        )
+    return result._replace(output=result.output + errors)
+
+
+def _outputs(commands):
+    return {name for text in commands for name in re.findall(r"-o (\S+)", text)}
 
 
 def _exists_in(folder):

@@ -5,12 +5,12 @@ import os
 import sys
 import time
 
-from _jit_loader.system import no_fork
+from _jit_loader.system import is_set, no_fork
 from _jit_loader.system.threads import at_once
 
 
 def is_quiet():
-    return os.environ.get("JIT_LOADER_QUIET", "") not in ("", "0")
+    return is_set("JIT_LOADER_QUIET")
 
 
 def printable(text):

@@ -1,4 +1,4 @@
-"""Processes, threads and files of the operating system; and no_fork, which a hit imports too."""
+"""Processes, threads and files of the operating system; no_fork and is_set, which hits import."""
 
 import contextlib
 import os
@@ -13,6 +13,11 @@ _no_fork = threading.RLock()
 def no_fork():
     """Returns a context in which no other thread forks."""
     return _no_fork
+
+
+def is_set(name):
+    """Tells whether an environment variable switches something on."""
+    return os.environ.get(name, "") not in ("", "0")
 
 
 def _release():
