@@ -6,6 +6,7 @@ The steps of a try are plan -> compile -> record -> publish.
 import contextlib
 import errno
 import os
+import tempfile
 
 from _jit_loader import loaded
 from _jit_loader.build.checks import check_flags, check_paths, check_tools
@@ -18,6 +19,7 @@ from _jit_loader.build.job import Job, keep_as_failed, private_folder, remove_le
 from _jit_loader.build.ninja import compile_seconds_limit
 from _jit_loader.build.opening import open_as_test
 from _jit_loader.build.plan import check_reused, make_plan
+from _jit_loader.build.precompiled import Headers
 from _jit_loader.build.publish import publish, sync
 from _jit_loader.build.pytorch import kept_ninja, stubs
 from _jit_loader.build.pytorch.arguments import load_arguments
@@ -34,9 +36,10 @@ from _jit_loader.cache import build_directory, cache_folder, check_trusted, dige
 from _jit_loader.cache.lock import build_lock
 from _jit_loader.cache.pruning import cache_limit, keep_under_limit
 from _jit_loader.cache.registrations import RestartNeeded
-from _jit_loader.cache.store import Build
+from _jit_loader.cache.store import Build, Slot
 from _jit_loader.cuda import ptxas
 from _jit_loader.key import toolchain
+from _jit_loader.key.contents import Contents
 from _jit_loader.key.nvcc import cuda_home
 from _jit_loader.report.build_line import BuildLine, say
 from _jit_loader.report.errors import LOAD_ERRORS, CompileError, LoadError
@@ -161,8 +164,9 @@ def _compile_and_publish(job, workers):
         link_stubs.use(stubs_found.result())
     else:  # a link that begins earlier takes PyTorch's own libraries
         beside.append(workers.submit(lambda: link_stubs.use(stubs.make_stubs(*place))))
+    headers = Headers(job, ninja_file, plan.missing)
     with BuildLine(job.request.title, plan.missing, plan.expected_seconds) as line:
-        result, new = _compile(job, plan, recorder, link_stubs, line, workers)
+        result, new = _compile(job, plan, recorder, link_stubs, headers, line, workers)
         workers.results(beside)
         warning = record_kernels(job, ninja_file, new, result.said)
         share_objects(job, ninja_file, new)
@@ -173,9 +177,22 @@ def _compile_and_publish(job, workers):
         manifest = make_manifest(job, ninja_file, recorder, records, trace)
         opened, published, manifest = _publish(job, recorder, records, manifest)
         line.built()
+    headers.make_lacking()
     if warning is not None:
         say(warning)
     return opened, published, manifest
+
+
+def precompile(request):
+    """Makes the precompiled headers that a request's sources can use; returns {object: header}."""
+    os.makedirs(cache_folder(), mode=0o700, exist_ok=True)
+    check_tools(request)
+    slot = Slot(request, os.devnull, {})
+    with tempfile.TemporaryDirectory(prefix="jit_loader-") as folder:
+        programs, clock = toolchain.programs(request.with_cuda), Clock(folder)
+        job = Job(slot, folder, programs, Contents(), clock, {}, False, verbose=False)
+        ninja_file = _ninja_file(job)
+        return Headers(job, ninja_file, ninja_file.compilations).flags
 
 
 def _ninja_file(job):
@@ -190,7 +207,7 @@ def _ninja_file(job):
     return NinjaFile(text, request.sources, request.source_flags)
 
 
-def _compile(job, plan, recorder, link_stubs, line, workers):
+def _compile(job, plan, recorder, link_stubs, headers, line, workers):
     """Compiles and links; returns (ninja.NinjaResult, {new object: its record})."""
     facts = workers.submit(ask_compilers, plan.ninja_file, list(plan.missing), job.contents)
     recordings = {}
@@ -204,10 +221,10 @@ def _compile(job, plan, recorder, link_stubs, line, workers):
         line.finished(output)
         if output in plan.missing:  # recorded while the next steps run
             recordings[output] = workers.submit(
-                record_object, job, plan.ninja_file, recorder, output, facts
+                record_object, job, plan.ninja_file, recorder, output, facts, headers
             )
 
-    result = compile_plan(job, plan, link_stubs, on_started, on_finished)
+    result = compile_plan(job, plan, link_stubs, headers, on_started, on_finished)
     records = dict(zip(recordings, workers.results(list(recordings.values()))))
     return result, {output: record for output, record in records.items() if record is not None}
 

@@ -27,6 +27,7 @@ from _jit_loader.report.quantities import count, format_size, parse_size
 from _jit_loader.report.variants import parse, variant_of
 
 DEFAULT_LIMIT = "5GB"
+PRECOMPILED = "torch-extension-h"  # in the place of a build's name: build/precompiled.py
 FAILED = "failed"  # the folder of the last failed build of a slot
 LEFTOVER_SECONDS = 3600  # older temporary files and folders are from killed processes
 
@@ -172,12 +173,19 @@ def _variant_of(slot):
 
 
 def count_builds():
-    """Returns the number of builds in the cache, without failed ones."""
-    return sum(not _has_failed(folder) for folder in build_folders())
+    """Returns the number of builds in the cache, without failed ones and precompiled headers."""
+    return sum(map(_is_build, build_folders()))
 
 
-def _has_failed(folder):
-    return os.path.basename(folder) == FAILED
+def _is_build(folder):
+    """Tells whether a folder of a slot is a build, not a failed one or a precompiled header."""
+    return os.path.basename(folder) != FAILED and f"/{PRECOMPILED}/" not in folder
+
+
+def precompiled_headers():
+    """Returns the folders of the precompiled headers."""
+    slots = os.path.join(glob.escape(cache_folder()), PRECOMPILED, "*", "header")
+    return glob.glob(slots)
 
 
 def build_folders(names=None):
@@ -209,7 +217,7 @@ def _remove_from_slot(slot, builds, usage, removed):
             if slot not in removed.busy:
                 removed.busy.append(slot)
             return
-        removed.builds += sum(_remove(build) and not _has_failed(build) for build in builds)
+        removed.builds += sum(_remove(build) and _is_build(build) for build in builds)
         for folder in [*_subfolders(slot, hidden=True), slot]:  # the hidden ones are leftovers
             if folder != slot or not _subfolders(slot):
                 gone[folder] = list(_files_below(folder))

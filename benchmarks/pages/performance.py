@@ -211,10 +211,6 @@ def lltm(result):
     return table(["", "median", "spread", "this / ours", ""], rows)
 
 
-def cold_build(result):
-    return of_load_op(result)
-
-
 def of_load_op(result):
     rows = []
     for each in result["results"]:
@@ -289,7 +285,7 @@ SECTIONS = {
     "bandwidth": bandwidth,
     "call_overhead": call_overhead,
     "lltm": lltm,
-    "cold_build": cold_build,
+    "cold_build": times,
     "hit": of_load_op,
     "loading": times,
     "scaling": scaling,

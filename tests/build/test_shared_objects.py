@@ -86,7 +86,8 @@ def test_damaged_shared_object_is_compiled_again_and_replaced(tiny, load, damage
         damaged = path if damage == "object" else record
         damaged.write_bytes(damaged.read_bytes()[:-10])
     assert load("two").value() == 100
-    assert tiny.compiled() == ["named.cpp", "other.cpp"]
+    # If the damage is found while the others compile, the build begins again.
+    assert {*tiny.compiled()} == {"named.cpp", "other.cpp"}
     assert load("three").value() == 100
     assert tiny.compiled() == ["named.cpp"]
     assert path.read_bytes() == good
