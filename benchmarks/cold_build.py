@@ -1,20 +1,214 @@
-"""How long does the first build of add2 take, compared with the classic code and PyTorch's load?
+"""How long do first builds take, compared with PyTorch's load and with an older version?
 
-    python -m benchmarks.cold_build --rounds 3
+    python -m benchmarks.cold_build --rounds 3 [--before FOLDER] [question ...]
 
-Both compile into an empty folder in a new process. Ours is the complete load_op("add2"): four
-dtypes for the CPU and the GPU. The classic code (benchmarks/classic/) is a binding that includes
-torch/extension.h and a kernel for float32. Without nvcc both are built for the CPU only.
+Each build runs in a new process after `import torch`, in a random order of the ways.
+
+one op: add2 in an empty cache: four dtypes for the CPU and the GPU. PyTorch's load builds the
+classic code (benchmarks/classic/), a binding that includes torch/extension.h and a kernel for
+float32. second op: sigmoid, if add2 is built. all ops: `jit_loader build` in an empty cache, with
+the start of its processes, and beside it the same command for one op. binding edit: add2 after an
+edit of its binding, in a new process.
+
+inline: load_inline of one function, with torch/extension.h precompiled by an earlier build
+("precompiled"), without ("ours"), by PyTorch, and a similar function by tvm_ffi, which needs no
+header of PyTorch, if it is installed. inline with CUDA: the same with a kernel as well.
+
+--before names the folder of another version of this project, which builds its own ops. Without
+nvcc, everything is built for the CPU only.
 """
 
+import importlib.util
+import json
+import os
+import subprocess
+import sys
 import tempfile
+import time
+from pathlib import Path
 
 import torch
 
 import jit_loader
+from _jit_loader.build.pytorch.flags import link_flags
+from _jit_loader.key.nvcc import cuda_home
 from benchmarks import child, report, timing
+from benchmarks.subject import Project
+from benchmarks.worker import ROOT, environment
 
-WAYS = ("load_op", "torch")
+CHILD = """\
+import json, sys, time
+import torch
+{before}
+started = time.perf_counter()
+{script}
+print(json.dumps(time.perf_counter() - started))
+"""
+LOAD_OP = "import jit_loader; jit_loader.load_op({name!r}, project={project!r})"
+CPP = "torch::Tensor f{key}(torch::Tensor x) {{ return x + {key}; }}"
+CUDA = """\
+__global__ void kernel{key}(float* x) {{ x[threadIdx.x] += {key}; }}
+torch::Tensor f{key}(torch::Tensor x) {{
+  kernel{key}<<<1, 32>>>(x.data_ptr<float>());
+  return x;
+}}
+"""
+DECLARATION = "torch::Tensor f{key}(torch::Tensor x);"
+TVM_CPP = "int f{key}(int x) {{ return x + {key}; }}"
+
+
+class Builds:
+    """The builds of one run: each way builds in separate folders below one."""
+
+    def __init__(self, folder, before, device):
+        self.folder, self.device = Path(folder), device
+        self.roots = {"ours": ROOT} | ({"before": Path(before).resolve()} if before else {})
+        self.precompiled = self.folder / "precompiled"  # a cache
+        self._count = 0
+        self._variables, self._flags = {}, []
+        if device == "cuda":
+            home = cuda_home()
+            self._variables["CUDA_HOME"] = home
+            if not torch.cuda.is_available():
+                self._variables["TORCH_CUDA_ARCH_LIST"] = (
+                    os.environ.get("TORCH_CUDA_ARCH_LIST") or "8.0"
+                )
+            self._flags = link_flags(home, self.folder)
+            self._flags = [f"-L{self.folder}" if flag == "-L." else flag for flag in self._flags]
+
+    def new_folder(self):
+        self._count += 1
+        return self.folder / str(self._count)
+
+    def run(self, script, root, cache, before="", **variables):
+        """Returns the seconds that a script takes in a new process, after `before`."""
+        variables = {**self._variables, "JIT_LOADER_PCH": "0", **variables}
+        finished = subprocess.run(
+            [sys.executable, "-c", CHILD.format(before=before, script=script)],
+            cwd=root,
+            env=environment(cache, PYTHONPATH=str(root), **variables),
+            capture_output=True,
+            text=True,
+        )
+        if finished.returncode != 0:
+            raise SystemExit(f"a build failed:\n{finished.stderr}")
+        return json.loads(finished.stdout.splitlines()[-1])
+
+    def one_op(self, way):
+        if way == "torch":
+            return child.run("torch", self._made(self.new_folder()), self.device)["seconds"]
+        root = self.roots[way]
+        return self.run(self._load("add2", root), root, self.new_folder())
+
+    def second_op(self, way):
+        root = self.roots[way]
+        return self.run(
+            self._load("sigmoid", root), root, self.new_folder(), before=self._load("add2", root)
+        )
+
+    def all_ops(self, way):
+        names, root = (["add2"], ROOT) if way == "one op" else ([], self.roots[way])
+        started = time.perf_counter()
+        subprocess.run(
+            [sys.executable, "-m", "jit_loader", "build", *names],
+            cwd=root,
+            env=environment(self.new_folder(), PYTHONPATH=str(root), **self._variables),
+            check=True,
+        )
+        return time.perf_counter() - started
+
+    def binding_edit(self, way):
+        root, cache = self.roots[way], self.new_folder()
+        project = Project(self.new_folder(), root=root)
+        script = self._load("add2", project.folder)
+        self.run(script, root, cache)
+        project.edit_binding()
+        return self.run(script, root, cache)
+
+    def inline(self, way, with_cuda=False):
+        self._count += 1
+        key = self._count
+        sources = [DECLARATION if with_cuda else CPP, CUDA if with_cuda else None]
+        cpp, cuda = (text and text.format(key=key) for text in sources)
+        functions = [f"f{key}"]
+        if way == "tvm_ffi":
+            cpp = TVM_CPP.format(key=key)
+            return self.run(
+                f"import tvm_ffi.cpp; tvm_ffi.cpp.load_inline('x{key}', cpp_sources={cpp!r}, "
+                f"functions={functions!r}, build_directory={str(self._made(self.new_folder()))!r})",
+                ROOT,
+                self.folder,
+            )
+        module = "torch.utils.cpp_extension" if way == "torch" else "jit_loader"
+        more = {"extra_ldflags": self._flags} if way == "torch" else {}
+        if way == "torch":
+            more["build_directory"] = str(self._made(self.new_folder()))
+        script = f"from {module} import load_inline; load_inline('x{key}', {cpp!r}, {cuda!r}, "
+        script += f"functions={functions!r}, **{more!r})"
+        if way == "precompiled":
+            return self.run(script, ROOT, self.precompiled, JIT_LOADER_PCH="1")
+        return self.run(script, ROOT, self.new_folder())
+
+    def inline_with_cuda(self, way):
+        return self.inline(way, with_cuda=True)
+
+    def precompile(self):
+        """Returns the seconds that `jit_loader build --pch` takes."""
+        started = time.perf_counter()
+        subprocess.run(
+            [sys.executable, "-m", "jit_loader", "build", "--pch"],
+            cwd=ROOT,
+            env=environment(self.precompiled, PYTHONPATH=str(ROOT), JIT_LOADER_PCH="1"),
+            check=True,
+        )
+        return time.perf_counter() - started
+
+    def _load(self, name, project):
+        return LOAD_OP.format(name=name, project=str(project))
+
+    @staticmethod
+    def _made(folder):
+        folder.mkdir(parents=True)
+        return folder
+
+
+def questions(builds, quick):
+    """Returns {question: (function of a way, the ways)}; the first way is ours."""
+    versions = tuple(builds.roots)
+    inline = ("precompiled", "ours", "torch")
+    others = ("tvm_ffi",) if importlib.util.find_spec("tvm_ffi") else ()
+    found = {
+        "one op": (builds.one_op, versions if quick else (*versions, "torch")),
+        "second op": (builds.second_op, versions),
+        "all ops": (builds.all_ops, (*versions, "one op")),
+        "binding edit": (builds.binding_edit, versions),
+        "inline": (builds.inline, inline + others),
+    }
+    if builds.device == "cuda":
+        found["inline with CUDA"] = builds.inline_with_cuda, inline
+    return found
+
+
+def measure(question, function, ways, rounds):
+    """Returns the result of one question; prints each build's time."""
+    samples = {way: [] for way in ways}
+    for way, _ in timing.turns(ways, rounds, warm_up=0):
+        samples[way].append(function(way))
+        report.progress(f"{question}, {way}: {report.duration(samples[way][-1])}")
+    medians = {way: timing.median(seconds) for way, seconds in samples.items()}
+    first, *others = ways
+    ratios = {f"{first}_over_{way}": medians[first] / medians[way] for way in others}
+    return {"question": question, "medians": medians, **ratios, "samples": samples}
+
+
+def rows(results):
+    """Yields the rows of the table: a way's median, and our time over it."""
+    for result in results:
+        first = next(iter(result["medians"]))
+        for way, seconds in result["medians"].items():
+            ratio = result.get(f"{first}_over_{way}")
+            cell = "" if ratio is None else f"{ratio:.2f}"
+            yield f"{result['question']}: {way}", report.duration(seconds), cell
 
 
 def main():
@@ -22,30 +216,32 @@ def main():
     parser.add_argument(
         "--rounds", type=report.positive, default=3, help="builds of each (default: 3)"
     )
+    parser.add_argument("--before", metavar="FOLDER", help="an older version of this project")
+    parser.add_argument("questions", nargs="*", help="default: all; quick: one op")
     options = parser.parse_args()
     why_no_cuda = jit_loader.why_no_cuda()
     device = "cpu" if why_no_cuda else "cuda"
     if why_no_cuda:
         report.progress(f"built for the CPU: {why_no_cuda}")
-    # The classic code takes a long time to build.
-    ways = WAYS[:1] if options.quick else WAYS
-    samples = {way: [] for way in ways}
-    for way, _ in timing.turns(ways, 1 if options.quick else options.rounds, warm_up=0):
-        with tempfile.TemporaryDirectory() as folder:
-            samples[way].append(child.run(way, folder, device)["seconds"])
-        report.progress(f"{way}: {report.duration(samples[way][-1])}")
-    medians = {way: timing.median(seconds) for way, seconds in samples.items()}
-    ratios = {f"{way}_over_load_op": medians[way] / medians["load_op"] for way in ways[1:]}
-    report.table(
-        f"first build, {device}",
-        ["", "median", "time / load_op's"],
-        [
-            (way, report.duration(seconds), f"{seconds / medians['load_op']:.2f}")
-            for way, seconds in medians.items()
-        ],
-    )
-    result = {"device": device, "medians": medians, **ratios, "samples": samples}
-    report.save("cold_build", "cuda" if torch.cuda.is_available() else "cpu", options, [result])
+    rounds = 1 if options.quick else options.rounds
+    asked = options.questions or (["one op"] if options.quick else None)
+    results = []
+    with tempfile.TemporaryDirectory() as folder:
+        builds = Builds(folder, options.before, device)
+        wanted = questions(builds, options.quick)
+        if unknown := set(asked or ()) - set(wanted):
+            parser.error(f"no question {unknown}; there are {', '.join(wanted)}")
+        chosen = {name: wanted[name] for name in asked or wanted}
+        precompile_seconds = None
+        if any("precompiled" in ways for _, ways in chosen.values()):
+            precompile_seconds = builds.precompile()
+            report.progress(f"precompiled in {report.duration(precompile_seconds)}")
+        for name, (function, ways) in chosen.items():
+            result = measure(name, function, ways, rounds)
+            results.append({"built_for": device, "precompile": precompile_seconds, **result})
+    options.before = options.before and "another version"  # not a path of this machine
+    report.table(f"first builds, {device}", ["", "median", "ours / it"], rows(results))
+    report.save("cold_build", "cuda" if torch.cuda.is_available() else "cpu", options, results)
 
 
 if __name__ == "__main__":

@@ -161,13 +161,16 @@ class CountedCompilers:
 
 
 class Project:
-    """A copy of this project's kernels/ and bindings/, with copies of add2 up to count ops."""
+    """A copy of this project's kernels/ and bindings/, with copies of add2 up to count ops.
 
-    def __init__(self, folder, count=1):
+    root: the folder of the project to copy, another version of this one.
+    """
+
+    def __init__(self, folder, count=1, root=ROOT):
         self.folder = Path(folder)
         for name in ("kernels", "bindings"):
             shutil.copytree(
-                ROOT / name, self.folder / name, ignore=shutil.ignore_patterns("__pycache__")
+                root / name, self.folder / name, ignore=shutil.ignore_patterns("__pycache__")
             )
         for number in range(count - len(self.op_names())):
             self._copy_add2(f"copy{number}_of_add2")

@@ -22,6 +22,7 @@ from tests.support.warm_python import WarmPython
 ROOT = Path(__file__).resolve().parents[1]
 
 os.environ["JIT_LOADER_QUIET"] = "1"
+os.environ["JIT_LOADER_PCH"] = "0"  # a precompiled header takes 40 s to make
 
 # A shell makes its background jobs ignore SIGINT, and the tests of Ctrl-C would hang in one.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -6,6 +6,7 @@ The steps of a try are plan -> compile -> record -> publish.
 import contextlib
 import errno
 import os
+import tempfile
 
 from _jit_loader import loaded
 from _jit_loader.build.checks import check_flags, check_paths, check_tools
@@ -15,26 +16,35 @@ from _jit_loader.build.failure import error_of, failed, names_a_source, read_not
 from _jit_loader.build.inputs.clock import Clock
 from _jit_loader.build.inputs.records import InputsChanged, Recorder, ask_compilers
 from _jit_loader.build.job import Job, keep_as_failed, private_folder, remove_leftovers
+from _jit_loader.build.ninja import compile_seconds_limit
 from _jit_loader.build.opening import open_as_test
 from _jit_loader.build.plan import check_reused, make_plan
+from _jit_loader.build.precompiled import Headers
 from _jit_loader.build.publish import publish, sync
 from _jit_loader.build.pytorch import kept_ninja, stubs
 from _jit_loader.build.pytorch.arguments import load_arguments
 from _jit_loader.build.pytorch.ninja_file import NinjaFile
 from _jit_loader.build.pytorch.source_links import make_source_links
-from _jit_loader.build.record import make_manifest, record_kernels, record_object
+from _jit_loader.build.record import (
+    make_manifest,
+    record_kernels,
+    record_object,
+    share_objects,
+)
 from _jit_loader.build.stats_equal import make_stats_equal
-from _jit_loader.build.why import why_built
+from _jit_loader.build.why import forbidden, why_built
 from _jit_loader.cache import build_directory, cache_folder, check_trusted, digest_of
 from _jit_loader.cache.lock import build_lock
 from _jit_loader.cache.pruning import cache_limit, keep_under_limit
 from _jit_loader.cache.registrations import RestartNeeded
-from _jit_loader.cache.store import Build
+from _jit_loader.cache.store import Build, Slot
 from _jit_loader.cuda import ptxas
 from _jit_loader.key import toolchain
+from _jit_loader.key.contents import Contents
 from _jit_loader.key.nvcc import cuda_home
 from _jit_loader.report.build_line import BuildLine, say
 from _jit_loader.report.errors import LOAD_ERRORS, CompileError, LoadError
+from _jit_loader.system import is_set
 from _jit_loader.system.threads import Workers
 
 TRIES = 3
@@ -54,8 +64,11 @@ def build(slot, contents, verbose):
     Returns (result of loaded.open_build, the store.Build, whether it was compiled here).
     """
     request = slot.request
+    if is_set("JIT_LOADER_NO_COMPILE"):
+        raise forbidden(slot, toolchain.programs(request.with_cuda), contents)
     note_before = read_note(slot.folder)
     check_tools(request)
+    compile_seconds_limit()
     check_paths(request)
     check_flags(request)
     limit = cache_limit()
@@ -155,10 +168,12 @@ def _compile_and_publish(job, workers):
         link_stubs.use(stubs_found.result())
     else:  # a link that begins earlier takes PyTorch's own libraries
         beside.append(workers.submit(lambda: link_stubs.use(stubs.make_stubs(*place))))
+    headers = Headers(job, ninja_file, plan.missing)
     with BuildLine(job.request.title, plan.missing, plan.expected_seconds) as line:
-        result, new = _compile(job, plan, recorder, link_stubs, line, workers)
+        result, new = _compile(job, plan, recorder, link_stubs, headers, line, workers)
         workers.results(beside)
         warning = record_kernels(job, ninja_file, new, result.said)
+        share_objects(job, ninja_file, new)
         records = [*plan.reused.values(), *new.values()]
         if result.returncode != 0:
             raise _failed(job, recorder, records, result.output)
@@ -166,9 +181,22 @@ def _compile_and_publish(job, workers):
         manifest = make_manifest(job, ninja_file, recorder, records, trace)
         opened, published, manifest = _publish(job, recorder, records, manifest)
         line.built()
+    headers.make_lacking()
     if warning is not None:
         say(warning)
     return opened, published, manifest
+
+
+def precompile(request):
+    """Makes the precompiled headers that a request's sources can use; returns {object: header}."""
+    os.makedirs(cache_folder(), mode=0o700, exist_ok=True)
+    check_tools(request)
+    slot = Slot(request, os.devnull, {})
+    with tempfile.TemporaryDirectory(prefix="jit_loader-") as folder:
+        programs, clock = toolchain.programs(request.with_cuda), Clock(folder)
+        job = Job(slot, folder, programs, Contents(), clock, {}, False, verbose=False)
+        ninja_file = _ninja_file(job)
+        return Headers(job, ninja_file, ninja_file.compilations).flags
 
 
 def _ninja_file(job):
@@ -183,7 +211,7 @@ def _ninja_file(job):
     return NinjaFile(text, request.sources, request.source_flags)
 
 
-def _compile(job, plan, recorder, link_stubs, line, workers):
+def _compile(job, plan, recorder, link_stubs, headers, line, workers):
     """Compiles and links; returns (ninja.NinjaResult, {new object: its record})."""
     facts = workers.submit(ask_compilers, plan.ninja_file, list(plan.missing), job.contents)
     recordings = {}
@@ -197,10 +225,10 @@ def _compile(job, plan, recorder, link_stubs, line, workers):
         line.finished(output)
         if output in plan.missing:  # recorded while the next steps run
             recordings[output] = workers.submit(
-                record_object, job, plan.ninja_file, recorder, output, facts
+                record_object, job, plan.ninja_file, recorder, output, facts, headers
             )
 
-    result = compile_plan(job, plan, link_stubs, on_started, on_finished)
+    result = compile_plan(job, plan, link_stubs, headers, on_started, on_finished)
     records = dict(zip(recordings, workers.results(list(recordings.values()))))
     return result, {output: record for output, record in records.items() if record is not None}
 

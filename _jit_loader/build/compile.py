@@ -1,24 +1,32 @@
 """Runs the compilers and the linker of a plan."""
 
 import os
+import re
 import resource
 import shlex
 
-from _jit_loader.build.ninja import run_ninja
+from _jit_loader.build.ninja import compile_seconds_limit, run_ninja
 from _jit_loader.report.build_line import printable
 
 
-def compile_plan(job, plan, stubs, on_started, on_finished):
+def compile_plan(job, plan, stubs, headers, on_started, on_finished):
     """Compiles the missing objects and links; returns a ninja.NinjaResult.
 
-    stubs: pytorch.stubs.Stubs of the link. on_started(): called while the compilers run.
+    stubs: pytorch.stubs.Stubs of the link. headers: precompiled.Headers.
+    on_started(): called while the compilers run.
     on_finished(output): called after each object and the library.
     """
     ninja_file = plan.ninja_file
     if job.verbose:
         _print_commands(ninja_file, [*plan.missing, ninja_file.library], stubs.flags)
-    _write(job.folder, ninja_file.without(set(plan.reused), stubs.flags))
+    _write(job.folder, ninja_file.without(set(plan.reused), stubs.flags, headers.flags))
     result = run_ninja(job.folder, on_started, on_finished, job.verbose)
+    if result.returncode != 0 and headers.may_have_failed(result.output):
+        headers.leave_out()
+        compiled = set(filter(_exists_in(job.folder), ninja_file.compilations))
+        _write(job.folder, ninja_file.without(compiled, stubs.flags))
+        again = run_ninja(job.folder, lambda: None, on_finished, job.verbose)
+        result = again._replace(said={**result.said, **again.said})
     is_compiled = all(map(_exists_in(job.folder), ninja_file.compilations))
     if result.returncode != 0 and is_compiled and stubs.flags is not None:
         # The linker wants every symbol; or there is an error, which then names no stub.
@@ -26,8 +34,9 @@ def compile_plan(job, plan, stubs, on_started, on_finished):
             _print_commands(ninja_file, [ninja_file.library], None)
         _write(job.folder, ninja_file.without(set(ninja_file.compilations)))
         again = run_ninja(job.folder, lambda: None, on_finished, job.verbose)
-        result = again._replace(said={**result.said, **again.said})
-    return _checked_sizes(job.folder, result)
+        said, ended = {**result.said, **again.said}, result.ended + again.ended
+        result = again._replace(said=said, ended=ended)
+    return _with_slow_files(job, ninja_file, _checked_sizes(job.folder, result))
 
 
 def _print_commands(ninja_file, outputs, link_flags):
@@ -50,6 +59,23 @@ def _checked_sizes(folder, result):
     text = f"error: {cut[0] if cut else 'the library'} is too large for the limit of {limit} bytes "
     text += "on the size of files. Raise it, for example with: ulimit -f unlimited"
     return result._replace(returncode=1, output=[text])
+
+
+def _with_slow_files(job, ninja_file, result):
+    """Returns the result with an error for each file whose compiler was ended."""
+    errors = []
+    for output in (output for output in ninja_file.edges if output in _outputs(result.ended)):
+        file = job.request.roots.relative(ninja_file.compilations.get(output, output))
+        limit = f"JIT_LOADER_COMPILE_TIMEOUT={compile_seconds_limit():g} seconds"
+        errors.append(
+            f"error: {file.removeprefix('<project>/')}: its compiler did not finish within the "
+            f"limit of {limit}, and was ended"
+        )
+    return result._replace(output=result.output + errors)
+
+
+def _outputs(commands):
+    return {name for text in commands for name in re.findall(r"-o (\S+)", text)}
 
 
 def _exists_in(folder):

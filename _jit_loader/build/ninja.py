@@ -6,12 +6,19 @@ import select
 import shutil
 import signal
 import subprocess
+import time
 from typing import NamedTuple
 
 from _jit_loader import no_fork
 from _jit_loader.report.build_line import printable
 from _jit_loader.system.jobs import parallel_jobs
-from _jit_loader.system.processes import session_members, start
+from _jit_loader.system.processes import (
+    age_seconds,
+    children,
+    command_text,
+    session_members,
+    start,
+)
 from _jit_loader.system.threads import SIGNAL_DELAY_SECONDS, check_interrupt
 
 STATUS = "@jit_loader@ "
@@ -28,11 +35,13 @@ class NinjaResult(NamedTuple):
     """The result of a run of ninja.
 
     output: the lines without the progress. said: {output: the lines of the step that made it}.
+    ended: the commands that were ended because they took too long.
     """
 
     returncode: int
     output: list
     said: dict
+    ended: list
 
 
 def ninja_path():
@@ -47,6 +56,23 @@ def ninja_path():
         return shutil.which("ninja")
     beside = os.path.join(ninja.BIN_DIR, "ninja")
     return beside if os.path.exists(beside) else shutil.which("ninja")
+
+
+def compile_seconds_limit():
+    """Returns the seconds that one compiler may take, $JIT_LOADER_COMPILE_TIMEOUT; None for any.
+
+    Raises ValueError if the variable is not a positive number.
+    """
+    text = os.environ.get("JIT_LOADER_COMPILE_TIMEOUT", "")
+    if text in ("", "0"):
+        return None
+    with contextlib.suppress(ValueError):
+        if 0 < (seconds := float(text)) < float("inf"):
+            return seconds
+    raise ValueError(
+        f"the environment variable JIT_LOADER_COMPILE_TIMEOUT: {text!r} is not a number of "
+        "seconds; write it as 60 or 0.5"
+    )
 
 
 def run_ninja(folder, on_started, on_finished, verbose=False):
@@ -67,12 +93,13 @@ def run_ninja(folder, on_started, on_finished, verbose=False):
     )
     output, said = [], {}
     current = []
+    slow = _SlowCommands(process.pid)
     try:
         with process.stdout, _watched(process):
             with contextlib.suppress(BrokenPipeError), process.stdin as pipe:
                 pipe.write(b"start\n")  # if ninja was killed, its exit code shows it
             on_started()
-            for line in _lines(process.stdout.fileno()):
+            for line in _lines(process.stdout.fileno(), slow.end):
                 if line.startswith(STATUS):
                     current = said.setdefault(line[len(STATUS) :], [])
                     on_finished(line[len(STATUS) :])
@@ -83,19 +110,43 @@ def run_ninja(folder, on_started, on_finished, verbose=False):
                     print(printable(line), flush=True)
         if process.wait() < 0:
             output.append(f"ninja: fatal: it was ended by signal {-process.returncode}")
-        return NinjaResult(process.returncode, output, said)
+        return NinjaResult(process.returncode, output, said, slow.ended)
     finally:
         if process.poll() != 0:  # ninja may have been killed without its compilers
             stop_session(process)
 
 
-def _lines(descriptor):
-    """Yields the lines that are written to a pipe, each as soon as it is complete."""
+class _SlowCommands:
+    """Ends the commands of ninja that take longer than the limit."""
+
+    def __init__(self, ninja_pid):
+        self.ended = []
+        self._ninja_pid = ninja_pid
+        self._limit = compile_seconds_limit()
+        self._looked = time.monotonic()
+
+    def end(self):
+        if self._limit is None or time.monotonic() - self._looked < SIGNAL_DELAY_SECONDS:
+            return
+        self._looked = time.monotonic()
+        for pid in children(self._ninja_pid):
+            with contextlib.suppress(OSError):
+                if age_seconds(pid) > self._limit:
+                    self.ended.append(command_text(pid))
+                    os.killpg(pid, signal.SIGKILL)  # ninja gives each command a process group
+
+
+def _lines(descriptor, on_poll):
+    """Yields the lines that are written to a pipe, each as soon as it is complete.
+
+    on_poll(): called again and again meanwhile.
+    """
     poll = select.poll()
     poll.register(descriptor)
     pending = b""
     while True:
         check_interrupt()
+        on_poll()
         if not poll.poll(SIGNAL_DELAY_SECONDS * 1000):
             continue
         read = os.read(descriptor, 1 << 16)

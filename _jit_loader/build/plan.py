@@ -9,6 +9,8 @@ from _jit_loader.build.pytorch.ninja_file import NinjaFile
 from _jit_loader.cache import digest_of
 from _jit_loader.system.jobs import parallel_jobs
 
+NAME_MACRO = "TORCH_EXTENSION_NAME"  # PyTorch passes it to every compilation
+
 
 class Plan(NamedTuple):
     """The steps that a build needs.
@@ -33,8 +35,8 @@ def make_plan(job, ninja_file):
     reused, missing = {}, {}
     for output in ninja_file.compilations:
         known = store.newest(output)
-        key = command_key(request, ninja_file, output)
-        record = store.take(output, key, job.folder, known, job.careful)
+        keys = command_keys(request, ninja_file, output)
+        record = store.take(output, keys, job.folder, known, job.careful)
         if record is not None:
             reused[output] = record
             continue
@@ -58,10 +60,24 @@ def check_reused(job, plan):
             raise InputsChanged([path])
 
 
-def command_key(request, ninja_file, output):
-    """Returns a digest of the command that compiles an object, and of its environment."""
+class CommandKeys(NamedTuple):
+    """Digests of the command that compiles an object, and of its environment.
+
+    nameless: without the macro that is the extension's name. It is the key of an object whose
+    source, headers and flags do not mention the macro: extensions of all names share it.
+    """
+
+    named: str
+    nameless: str
+
+
+def command_keys(request, ninja_file, output):
     words = [request.roots.relative_text(word) for word in ninja_file.command(output)]
-    return digest_of([words, request.description["environment variables"]])
+    others = [word for word in words if word != f"-D{NAME_MACRO}={request.name}"]
+    if NAME_MACRO in " ".join(others):
+        others = words
+    environment = request.description["environment variables"]
+    return CommandKeys(digest_of([words, environment]), digest_of([others, environment]))
 
 
 def _store(job):

@@ -7,14 +7,20 @@ import time
 from _jit_loader.build.inputs.depfiles import linked_files, read_depfile
 from _jit_loader.build.inputs.records import merged
 from _jit_loader.build.objects import write_record
-from _jit_loader.build.plan import command_key
+from _jit_loader.build.plan import NAME_MACRO, command_keys
+from _jit_loader.cache import cache_folder, shared_objects
+from _jit_loader.cache.pruning import PRECOMPILED
 from _jit_loader.cuda import ptxas
+from _jit_loader.system.files import read_text
+
+NAMELESS_PACKAGES = ("<packages>/torch/", "<packages>/nvidia/")
 
 
-def record_object(job, ninja_file, recorder, output, facts):
+def record_object(job, ninja_file, recorder, output, facts, headers):
     """Writes the record of a new object beside it and returns it; None if it did not compile.
 
-    facts: a future of records.ask_compilers.
+    facts: a future of records.ask_compilers. headers: precompiled.Headers, for the files that the
+    compiler does not list because it has read a precompiled header.
 
     Raises:
         InputsChanged: an input was edited while it was compiled.
@@ -28,14 +34,38 @@ def record_object(job, ninja_file, recorder, output, facts):
     else:
         files = read_depfile(depfile, job.folder)
         os.unlink(depfile)
+        in_header = headers.files.get(output, ())
+        if in_header:
+            cache = os.path.join(cache_folder(), PRECOMPILED, "")
+            files = [*(path for path in files if not path.startswith(cache)), *in_header]
+    inputs = recorder.of_object(ninja_file, output, files, facts.result()[output])
+    keys = command_keys(job.request, ninja_file, output)
+    has_name = any(NAME_MACRO in read_text(file) for file in _may_have_name(job, inputs))
     record = {
-        "command": command_key(job.request, ninja_file, output),
+        "command": keys.named if has_name else keys.nameless,
         "object": job.contents.digest(path),
         "seconds": _seconds(job.folder, output),
-        **recorder.of_object(ninja_file, output, files, facts.result()[output]),
+        **inputs,
     }
     write_record(path, record)
     return record
+
+
+def _may_have_name(job, inputs):
+    """Returns the paths of the inputs that may mention the macro that is the extension's name.
+
+    PyTorch's headers and the system's do not, and are not read: torch/extension.h has 5,000.
+    """
+    packages = (path for path in inputs["files"] if path.startswith("<packages>/"))
+    others = [path for path in packages if not path.startswith(NAMELESS_PACKAGES)]
+    return map(job.request.roots.absolute, [*inputs["own"], *others])
+
+
+def share_objects(job, ninja_file, records):
+    """Shares the new objects that do not depend on the extension's name; {object: record}."""
+    for output, record in records.items():
+        if record["command"] == command_keys(job.request, ninja_file, output).nameless:
+            shared_objects.put(os.path.join(job.folder, output), record)
 
 
 def record_kernels(job, ninja_file, records, said):

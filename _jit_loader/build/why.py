@@ -1,8 +1,15 @@
 """The reasons for a build: the differences from the last one."""
 
+import glob
+import os
+
+from _jit_loader.cache import readonly_caches
 from _jit_loader.cache.builds import manifests
-from _jit_loader.cache.store import differences, fits, own_differences
+from _jit_loader.cache.store import differences, fits, own_differences, read_manifest
+from _jit_loader.report.errors import CompilingForbidden
 from _jit_loader.report.reasons import THE_LOADER, WORDS, change_texts, request_changes
+
+MOST_REASONS = 8  # that an error lists
 
 
 def why_built(slot, programs, contents):
@@ -41,12 +48,36 @@ def all_reasons(slot, programs, contents):
     return [*asked, *files] or [f"{THE_LOADER} changed"]
 
 
+def forbidden(slot, programs, contents):
+    """Returns the error for a build that JIT_LOADER_NO_COMPILE forbids."""
+    name, title = slot.request.name, slot.request.title
+    reasons = all_reasons(slot, programs, contents) or ["the cached library is damaged"]
+    more = len(reasons) - MOST_REASONS
+    if more > 0:
+        reasons[MOST_REASONS:] = [f"{more} more"]
+    return CompilingForbidden(
+        "\n  ".join(
+            [
+                f"{title} would have to be compiled, and JIT_LOADER_NO_COMPILE forbids it:",
+                *reasons,
+            ]
+        )
+        + "\nCompile it where that is allowed: load it once with the same cache and without "
+        f"JIT_LOADER_NO_COMPILE; or, for an op, run `python -m jit_loader export {name} --out DIR` "
+        "and name DIR in JIT_LOADER_READONLY_CACHES here"
+    )
+
+
 def _last_of_name(slot):
     """Returns the manifest of the newest build of the same name and variant, with any flags."""
-    variant = slot.request.description.get("variant")
-    found = (
-        manifest
-        for _, manifest in manifests([slot.request.name])
-        if manifest["request"].get("variant") == variant
-    )
+    name, variant = slot.request.name, slot.request.description.get("variant")
+    found = [manifest for _, manifest in manifests([name])] or _in_readonly_caches(name)
+    found = [manifest for manifest in found if manifest["request"].get("variant") == variant]
     return max(found, key=lambda manifest: manifest["created"], default=None)
+
+
+def _in_readonly_caches(name):
+    """Returns the manifests of the builds of a name in JIT_LOADER_READONLY_CACHES."""
+    slots = (os.path.join(glob.escape(cache), name, "*", "*") for cache in readonly_caches())
+    found = (read_manifest(folder) for pattern in slots for folder in glob.glob(pattern))
+    return [manifest for manifest in found if manifest is not None]

@@ -18,7 +18,7 @@ import shutil
 import tempfile
 import time
 
-from _jit_loader.cache import FORMAT, cache_folder
+from _jit_loader.cache import FORMAT, cache_folder, shared_objects
 from _jit_loader.cache.lock import free_lock
 from _jit_loader.cache.memo import Memo
 from _jit_loader.cache.store import read_manifest
@@ -27,6 +27,7 @@ from _jit_loader.report.quantities import count, format_size, parse_size
 from _jit_loader.report.variants import parse, variant_of
 
 DEFAULT_LIMIT = "5GB"
+PRECOMPILED = "torch-extension-h"  # in the place of a build's name: build/precompiled.py
 FAILED = "failed"  # the folder of the last failed build of a slot
 LEFTOVER_SECONDS = 3600  # older temporary files and folders are from killed processes
 
@@ -103,6 +104,8 @@ def prune(max_size=None, max_age=None, keep=None):
         if folder != keep and (too_old or too_large):
             slot = os.path.dirname(folder)
             _remove_from_slot(slot, {folder: builds[folder]}, usage, removed)
+            _remove_shared_objects(usage, removed)
+    _remove_shared_objects(usage, removed)
     _remove_memos(usage, removed)
     return removed
 
@@ -117,6 +120,7 @@ def clean(titles=None):
     for slot in list(slots(titles)):
         builds = {folder: list(_files_below(folder)) for folder in _subfolders(slot)}
         _remove_from_slot(slot, builds, usage, removed)
+    _remove_shared_objects(usage, removed)
     _remove_leftovers()
     _remove_memos(usage, removed)
     if titles is None and not removed.busy:
@@ -169,12 +173,19 @@ def _variant_of(slot):
 
 
 def count_builds():
-    """Returns the number of builds in the cache, without failed ones."""
-    return sum(not _has_failed(folder) for folder in build_folders())
+    """Returns the number of builds in the cache, without failed ones and precompiled headers."""
+    return sum(map(_is_build, build_folders()))
 
 
-def _has_failed(folder):
-    return os.path.basename(folder) == FAILED
+def _is_build(folder):
+    """Tells whether a folder of a slot is a build, not a failed one or a precompiled header."""
+    return os.path.basename(folder) != FAILED and f"/{PRECOMPILED}/" not in folder
+
+
+def precompiled_headers():
+    """Returns the folders of the precompiled headers."""
+    slots = os.path.join(glob.escape(cache_folder()), PRECOMPILED, "*", "header")
+    return glob.glob(slots)
 
 
 def build_folders(names=None):
@@ -206,7 +217,7 @@ def _remove_from_slot(slot, builds, usage, removed):
             if slot not in removed.busy:
                 removed.busy.append(slot)
             return
-        removed.builds += sum(_remove(build) and not _has_failed(build) for build in builds)
+        removed.builds += sum(_remove(build) and _is_build(build) for build in builds)
         for folder in [*_subfolders(slot, hidden=True), slot]:  # the hidden ones are leftovers
             if folder != slot or not _subfolders(slot):
                 gone[folder] = list(_files_below(folder))
@@ -247,6 +258,15 @@ def _remove_the_rest(usage, removed):
                 statuses = list(_files_below(folder))
                 _remove(folder)
                 removed.size += usage.subtract(statuses)
+
+
+def _remove_shared_objects(usage, removed):
+    """Removes the shared objects that no build has any more."""
+    for path in shared_objects.without_a_build():
+        with contextlib.suppress(OSError):
+            statuses = [os.lstat(path), os.lstat(path + shared_objects.RECORD)]
+            removed.size += usage.subtract(statuses)
+        shared_objects.remove(path)
 
 
 def _remove_memos(usage, removed):

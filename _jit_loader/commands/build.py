@@ -3,18 +3,26 @@
 Several ops are built in parallel, each in its own process and with the flags that its wrapper,
 bindings/<name>.py, requests. "add2[BLOCK=512]" names a variant of add2, which has its own macros.
 One failure does not stop the others.
+
+--pch precompiles torch/extension.h for later builds of any extension that includes it first, in
+place of building ops. It needs no project.
 """
 
 import json
+import os
 import sys
+import tempfile
 
 
 def add_arguments(parser):
     parser.add_argument("names", nargs="*", metavar="name", help="default: all ops of the project")
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
+    parser.add_argument("--pch", action="store_true", help="precompile torch/extension.h")
 
 
 def run(options):
+    if options.pch:
+        return _precompile()
     from _jit_loader.ops.parallel_builds import build_command, build_in_processes, result_of
     from _jit_loader.ops.project import current_project, op_names
 
@@ -30,6 +38,29 @@ def run(options):
     else:
         _print_failures(failures, len(results))
     return 1 if failures else 0
+
+
+def _precompile():
+    """Precompiles torch/extension.h for the flags of a plain load, without and with CUDA code."""
+    from _jit_loader.build.build import precompile
+    from _jit_loader.key import toolchain
+    from _jit_loader.key.request import Request
+
+    failed = False
+    for with_cuda in (False, True) if toolchain.why_no_cuda() is None else (False,):
+        with tempfile.TemporaryDirectory(prefix="jit_loader-") as folder:
+            source = os.path.join(folder, "main.cpp")
+            with open(source, "w") as file:
+                file.write("#include <torch/extension.h>\n")
+            if not precompile(Request("any", [source], with_cuda=with_cuda, precompile=True)):
+                failed = True
+    if failed:
+        print(
+            "torch/extension.h has not been precompiled: it needs g++, 1 GB of disk and 3 GB of "
+            "memory, and not JIT_LOADER_PCH=0",
+            file=sys.stderr,
+        )
+    return 1 if failed else 0
 
 
 def _load(name, project):

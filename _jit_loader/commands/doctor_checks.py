@@ -12,7 +12,13 @@ from typing import NamedTuple
 
 from _jit_loader.build.ninja import ninja_path
 from _jit_loader.cache import UntrustedCache, cache_folder, check_trusted, readonly_caches
-from _jit_loader.cache.pruning import Usage, cache_limit, count_builds
+from _jit_loader.cache.pruning import (
+    Usage,
+    cache_limit,
+    count_builds,
+    precompiled_headers,
+    size_of,
+)
 from _jit_loader.report.quantities import count, format_size
 from _jit_loader.system.processes import run
 
@@ -62,6 +68,7 @@ def all_checks():
     yield _gpus()
     yield _cache()
     yield from _readonly_caches()
+    yield _precompiled()
     if compiler.level != MISSING and ninja_path() is not None:
         yield _test_build("doctor_cpp", {".cpp": MODULE.format(name="doctor_cpp")}, MISSING)
         if any(check.subject == "nvcc" for check in cuda):
@@ -266,6 +273,19 @@ def _cache():
     under = f"of {format_size(limit)}" if limit is not None else "without a limit"
     builds = count(count_builds(), "build")
     return Check("cache", OK, f"{folder}, mode {mode:04o}, {builds}, {size} {under}")
+
+
+def _precompiled():
+    """Tells whether torch/extension.h is precompiled, which halves a first build's time."""
+    if os.environ.get("JIT_LOADER_PCH") == "0":
+        return Check("torch/extension.h", OK, "is not precompiled: JIT_LOADER_PCH=0")
+    folders = precompiled_headers()
+    if not folders:
+        text = "is not precompiled yet; a build that includes it first starts that, or build --pch"
+        return Check("torch/extension.h", OK, text)
+    size = format_size(sum(map(size_of, folders)))
+    text = f"precompiled for {count(len(folders), 'set')} of flags, {size}"
+    return Check("torch/extension.h", OK, text)
 
 
 def _readonly_caches():

@@ -4,7 +4,7 @@ import json
 import time
 
 from _jit_loader.cache import cache_folder
-from _jit_loader.cache.pruning import Usage
+from _jit_loader.cache.pruning import Usage, precompiled_headers, size_of
 from _jit_loader.report.quantities import count, format_age, format_size
 from _jit_loader.report.table import print_table
 from _jit_loader.report.variants import title_of
@@ -25,6 +25,8 @@ def run(options):
     if builds:
         header = ["name", "key", "size", "age", "torch", "CUDA", "arch"]
         print_table(map(_row, builds), header)
+    for folder in precompiled_headers():
+        print(f"precompiled torch/extension.h: {format_size(size_of(folder))}, in {folder}")
     size = format_size(Usage(cache_folder()).size)
     print(f"{count(len(builds), 'build')}, {size} on the disk, in {cache_folder()}")
     return 0

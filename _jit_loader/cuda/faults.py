@@ -3,6 +3,8 @@
 import functools
 import os
 
+from _jit_loader.system import is_set
+
 
 @functools.cache
 def synchronize_launches():
@@ -11,7 +13,7 @@ def synchronize_launches():
     The driver reads CUDA_LAUNCH_BLOCKING when CUDA starts. If it has already started, a message
     says that JIT_LOADER_SYNC has no effect.
     """
-    if os.environ.get("JIT_LOADER_SYNC", "") in ("", "0"):
+    if not is_set("JIT_LOADER_SYNC"):
         return
     if os.environ.get("CUDA_LAUNCH_BLOCKING") == "1":
         return

@@ -23,6 +23,7 @@ CUDA_SETTINGS = (
     "TORCH_CUDA_ARCH_LIST",
     # nvcc.profile appends to these.
     *("INCLUDES", "SYSTEM_INCLUDES", "CUDAFE_FLAGS", "PTXAS_FLAGS"),
+    "JIT_LOADER_LINEINFO",
 )
 # The flags that PyTorch passes to every nvcc. A program may change the list in PyTorch's module.
 COMMON_NVCC_FLAGS = [

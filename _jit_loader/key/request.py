@@ -29,6 +29,7 @@ class Request:
         variant: the text of variants.variant_of; '' for the plain op.
         machine: the machine.Machine to build for; by default this one.
         build_directory: the caller's folder for copies; not part of the key.
+        precompile: make a missing precompiled header before compiling; not part of the key.
 
     Raises:
         ValueError: the name is not valid, or there are no sources.
@@ -49,6 +50,7 @@ class Request:
         variant="",
         machine=None,
         build_directory=None,
+        precompile=False,
     ):
         _check_name(name, form)
         if not sources:
@@ -58,6 +60,7 @@ class Request:
         self.title = title_of(name, variant)
         self.form = form
         self.build_directory = build_directory
+        self.precompile = precompile
         self.sources = [os.path.abspath(source) for source in sources]
         self.extra_cflags = list(extra_cflags or ())
         self.extra_cuda_cflags = list(extra_cuda_cflags or ())

@@ -155,14 +155,14 @@ def request_for(name, project, with_cuda, flags, machine=None):
 
 
 def _source_flags(sources, defines):
-    """Returns {source: flags}: the macros of a variant for all sources but module.cpp.
+    """Returns {source: flags}: the macros of a variant, and the binding's level of optimisation.
 
     The binding gets the macros too: a header that it shares with the kernels may depend on one.
     """
     macros = [shlex.quote(f"-D{name}={text}").replace("$", "$$") for name, text in defines.items()]
-    binding, module, *kernels = sources
+    binding, *kernels = sources
     # A binding only checks arguments and calls: add2's compiles in 5.0 s, with -O3 in 6.1 s.
-    found = {binding: ["-O1", *macros], module: ["-O1"]}
+    found = {binding: ["-O1", *macros]}
     if macros:
         found.update((kernel, macros) for kernel in kernels)
     return found

@@ -65,11 +65,10 @@ def binding_path(project, name):
 
 
 def source_paths(project, name, with_cuda):
-    """Returns the paths of an op's sources, whether or not they exist: binding, module, kernels."""
+    """Returns the paths of an op's sources, whether or not they exist: binding and kernels."""
     kernels = os.path.join(project, "kernels", name)
     return [
         binding_path(project, name),
-        os.path.join(project, "bindings", "shared", "module.cpp"),
         f"{kernels}_cpu.cpp",
         *([f"{kernels}.cu"] if with_cuda else []),
     ]

@@ -6,11 +6,12 @@ import sys
 import time
 
 from _jit_loader import no_fork
+from _jit_loader.system import is_set
 from _jit_loader.system.threads import at_once
 
 
 def is_quiet():
-    return os.environ.get("JIT_LOADER_QUIET", "") not in ("", "0")
+    return is_set("JIT_LOADER_QUIET")
 
 
 def printable(text):

@@ -34,6 +34,7 @@ OTHER_ERRORS = [
     re.compile(pattern)
     for pattern in (
         r"error: cannot be loaded: ",
+        r"error: .* JIT_LOADER_COMPILE_TIMEOUT=",
         r".*No space left on device",
         r".*cannot find ",
         r"ptxas .*(?:error|fatal) ",
@@ -114,6 +115,10 @@ LOAD_ERRORS = {"module": (ImportError, LoadError), "library": (OSError, LibraryL
 
 class ToolMissing(ShownAlone, RuntimeError):
     """Something must be compiled and a tool is missing. The message says how to install it."""
+
+
+class CompilingForbidden(ToolMissing):
+    """Something must be compiled, and JIT_LOADER_NO_COMPILE forbids it."""
 
 
 class CudaMissing(ToolMissing, OSError):

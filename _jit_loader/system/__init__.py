@@ -1,1 +1,8 @@
 """Processes, threads and files of the operating system."""
+
+import os
+
+
+def is_set(name):
+    """Tells whether an environment variable switches something on."""
+    return os.environ.get(name, "") not in ("", "0")

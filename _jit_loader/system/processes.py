@@ -4,11 +4,12 @@ import contextlib
 import os
 import subprocess
 import sys
+import time
 
 from _jit_loader import no_fork
 from _jit_loader.system.threads import SIGNAL_DELAY_SECONDS, ended_with_group, kill_session
 
-_PARENT, _SESSION = 1, 3  # columns of /proc/<pid>/stat, after the command's name
+_PARENT, _SESSION, _STARTED = 1, 3, 19  # columns of /proc/<pid>/stat, after the command's name
 
 
 def start(command, **options):
@@ -53,6 +54,25 @@ def children(pid):
     return _with(_PARENT, pid)
 
 
+def age_seconds(pid):
+    """Returns the seconds since a process started; raises an OSError if it has ended."""
+    started = int(_fields(pid)[_STARTED]) / os.sysconf("SC_CLK_TCK")
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - started
+
+
+def command_text(pid):
+    """Returns the command line of a process; raises an OSError if it has ended."""
+    with open(f"/proc/{pid}/cmdline", "rb") as file:
+        return os.fsdecode(file.read().replace(b"\0", b" "))
+
+
+def _fields(pid):
+    """Returns the columns of /proc/<pid>/stat after the command's name; see proc(5)."""
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        # The command's name, in parentheses, may hold spaces.
+        return file.read().rpartition(b") ")[2].split()
+
+
 def session_members(session):
     return _with(_SESSION, session)
 
@@ -63,9 +83,7 @@ def _with(column, value):
     found = []
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
-            with open(f"/proc/{name}/stat", "rb") as file:
-                # The command's name, in parentheses, may hold spaces.
-                fields = file.read().rpartition(b") ")[2].split()
+            fields = _fields(name)
         except OSError:
             continue
         if int(fields[column]) == value:

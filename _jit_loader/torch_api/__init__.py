@@ -102,8 +102,9 @@ def load_inline(
     """Does the same as load for sources that are strings.
 
     The arguments are those of torch.utils.cpp_extension.load_inline. functions: names of C++
-    functions to bind, or {name: docstring}. use_pch makes nothing faster; like PyTorch's, it takes
-    no flags with operators of the shell, such as ";". The sources are kept as files, so that errors
+    functions to bind, or {name: docstring}. use_pch precompiles torch/extension.h first if these
+    flags have no precompiled header yet; like PyTorch's, it takes no flags with operators of the
+    shell, such as ";". The sources are kept as files, so that errors
     and debuggers can name them: main.cpp and cuda.cu in build_directory, or in the cache.
     """
     arguments = {**locals(), "is_standalone": False}
@@ -129,7 +130,8 @@ def load_inline(
 
         folder = options["build_directory"]
         sources = inline.write_sources(inline.source_texts(**texts), folder)
-        return [Request(**options, sources=sources, project=folder or inline.folder())]
+        project = folder or inline.folder()
+        return [Request(**options, sources=sources, project=project, precompile=use_pch)]
 
     try:
         return _load("load_inline", [options, texts], requests, arguments)

@@ -14,3 +14,5 @@ static_assert(offsetof(bindings::TensorObject, tensor) == offsetof(THPVariable, 
 static_assert(
     std::is_same_v<decltype(bindings::TensorObject::tensor), decltype(THPVariable::cdata)>);
 static_assert(sizeof(bindings::TensorObject) <= sizeof(THPVariable));
+static_assert(std::is_same_v<decltype(&torch::translate_exception_to_python),
+                             void (*)(const std::exception_ptr&)>);

@@ -25,7 +25,7 @@ X = torch.arange(3.0)
 def module():
     return jit_loader.load(
         "module_test",
-        [str(FOLDER / "functions.cpp"), str(ROOT / "bindings/shared/module.cpp")],
+        str(FOLDER / "functions.cpp"),
         extra_cflags=["-O1", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror"],
         extra_include_paths=[str(ROOT)],
     )

@@ -68,7 +68,7 @@ def test_new_writes_the_files_of_an_op_and_its_helpers(new, tmp_path):
     assert {line[len("new: ") :] for line in out.splitlines() if line.startswith("new: ")} == mine
     helpers = files_below(tmp_path) - mine
     assert helpers > {
-        *("bindings/__init__.py", "bindings/shared/__init__.py", "bindings/shared/module.cpp"),
+        *("bindings/__init__.py", "bindings/shared/__init__.py", "bindings/shared/module.h"),
         "bindings/shared/loader.py",
         "bindings/shared/sharding.py",  # differentiable.py imports it when it is needed
         "kernels/shared/elementwise.cuh",
@@ -199,15 +199,22 @@ def test_files_are_formatted(tmp_path, name):
 BINDING = """\
 #define forward {name}_forward
 #define define_functions {name}_functions
-#define define_module {name}_define_module
+#undef TORCH_EXTENSION_NAME
+#define TORCH_EXTENSION_NAME {name}
 #include "bindings/{name}.cpp"
 #undef forward
 #undef define_functions
-#undef define_module
 static void add_{name}(PyObject* parent) {{
-  PyObject* module = PyModule_New("{name}");
-  {name}_define_module(module);
-  PyModule_AddObject(parent, "{name}", module);
+  PyObject* object = PyModule_New("{name}");
+  bindings::Module module(object);
+  {name}_functions(module);
+  PyModule_AddObject(parent, "{name}", object);
+}}
+"""
+TOGETHER = """PyMODINIT_FUNC PyInit_together() {{
+  static PyModuleDef definition = {{PyModuleDef_HEAD_INIT, "together", nullptr, -1}};
+  PyObject* module = PyModule_Create(&definition);
+{calls}  return module;
 }}
 """
 KERNEL = """\
@@ -244,7 +251,7 @@ def project(tmp_path_factory):
     parts = [BINDING.format(name=name) for name in OPS.values()]
     calls = "".join(f"  add_{name}(module);\n" for name in OPS.values())
     binding = '#include "bindings/shared/op.h"\n' + "".join(parts)
-    binding += f"void define_module(PyObject* module) {{\n{calls}}}\n"
+    binding += TOGETHER.format(calls=calls)
     (folder / "bindings" / "together.cpp").write_text(binding)
     return folder
 

@@ -44,6 +44,11 @@ int main() {
   puts(bindings::launch_error_message("add2", error).c_str());
 }
 """
+MODULE = """\
+#include <Python.h>
+static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "add2"};
+PyMODINIT_FUNC PyInit_add2(void) { return PyModule_Create(&definition); }
+"""
 # A module that calls an undefined function.
 CALLER = """\
 #include <Python.h>
@@ -359,6 +364,26 @@ def _(fault):
 def _(fault):
     fault.monkeypatch.setenv("JIT_LOADER_CACHE_LIMIT", "many")
     return fault.of_load()
+
+
+@shown_under("Compiling is forbidden")
+def _(fault):
+    fault.tiny.write("kernels/add2_cpu.cpp", MODULE)
+    fault.tiny.write("bindings/add2.cpp", "")
+    sources = [str(fault.tiny.folder / "bindings/add2.cpp")]
+    jit_loader.load("add2", [*sources, fault.source])
+    fault.tiny.write("kernels/add2_cpu.cpp", MODULE + "\n")
+    fault.monkeypatch.setenv("JIT_LOADER_NO_COMPILE", "1")
+    return fault.of_load(*sources)
+
+
+@shown_under("A compiler takes too long")
+def _(fault):
+    fault.monkeypatch.setenv("JIT_LOADER_COMPILE_TIMEOUT", "0.2")
+    fault.tiny.slow_down(60)
+    yield fault.of_load()
+    fault.monkeypatch.setenv("JIT_LOADER_COMPILE_TIMEOUT", "soon")
+    yield fault.of_load()
 
 
 # Kernels.

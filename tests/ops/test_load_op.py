@@ -305,15 +305,6 @@ def test_cpp_library_of_the_process_is_linked_if_g_plus_plus_lacks_it(cache, tmp
     assert all("libstdc++.so.6" in line for line in linked)
 
 
-@pytest.mark.slow
-def test_binding_can_define_its_module_itself(cache, tmp_path):
-    """A PYBIND11_MODULE or a plain PyInit_ in the binding replaces the one in module.cpp."""
-    project = write_project(tmp_path / "project")
-    (project / "bindings" / "shared").mkdir()
-    shutil.copy(ROOT / "bindings/shared/module.cpp", project / "bindings/shared")
-    assert jit_loader.load_op("answer", project=str(project)).get() == 42
-
-
 def test_traceback_keeps_the_frames_of_on_load(project, tmp_path):
     (tmp_path / "bad.cpp").write_text("int broken(;")
 

@@ -46,6 +46,7 @@ STEPS = {
     "link": '*.o" "*"-shared "*',
     "stubs": '*" -nostdlib "*',
     "query": '*" -print-prog-name="*',
+    "any": "*",
 }
 
 fork = multiprocessing.get_context("fork")

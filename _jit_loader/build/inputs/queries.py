@@ -21,7 +21,7 @@ class CompilerFacts:
 
 def cxx_facts(command):
     """Asks g++ or clang++, or a wrapper of it, about the command of one compilation."""
-    words = _without_inputs_and_outputs(command)
+    words = flags_of(command)
     search_folders, tools = _ask_preprocessor(words)
     tools += [program(command, name) for name in toolchain.HELPERS]
     return CompilerFacts(search_folders, [tool for tool in tools if tool])
@@ -33,7 +33,7 @@ def nvcc_facts(command):
     Only nvcc knows all spellings of its flags, and the flags that the environment adds. Its dry run
     has the flags that it passes to the host compiler as the preprocessor.
     """
-    flags = _without_inputs_and_outputs(command[len(_programs(command)) :])
+    flags = flags_of(command[len(_programs(command)) :])
     output = dry_run([_programs(command)[-1], *flags])
     host = _host_preprocessor(output)
     search_folders, tools = _ask_preprocessor(host)
@@ -106,7 +106,7 @@ def _ask_preprocessor(words):
 
 def assembly(command, source):
     """Returns the assembly text that the compiler makes of a source."""
-    return output_of([*_without_inputs_and_outputs(command), "-S", source, "-o", "-"])
+    return output_of([*flags_of(command), "-S", source, "-o", "-"])
 
 
 def linker(command):
@@ -127,7 +127,8 @@ def _programs(command):
     return list(itertools.takewhile(lambda word: not word.startswith("-"), command))
 
 
-def _without_inputs_and_outputs(command):
+def flags_of(command):
+    """Returns the words of a command without its source, its output and its depfile."""
     words, skip = [], False
     for word in command:
         if skip:

@@ -7,6 +7,7 @@ from _jit_loader.build.pytorch.flags import (
     own_statics_flags,
 )
 from _jit_loader.key import toolchain
+from _jit_loader.system import is_set
 
 
 def load_arguments(request, sources, folder, cuda_home):
@@ -17,6 +18,8 @@ def load_arguments(request, sources, folder, cuda_home):
     if request.with_cuda:
         cuda_cflags += own_statics_flags(is_gnu(toolchain.host_command()), "-Xcompiler=")
         cuda_cflags += request.extra_cuda_cflags
+        if is_set("JIT_LOADER_LINEINFO"):  # source lines for profilers and cuda-gdb
+            cuda_cflags.append("-lineinfo")
     return {
         "name": request.name,
         "sources": sources,

@@ -63,9 +63,9 @@ class NinjaFile:
         values["out"] = shlex.quote(output)
         return shlex.split(_expanded(self._commands[rule], values))
 
-    def _own_variables(self, output):
+    def _own_variables(self, output, more_flags=()):
         """Returns the variables of an edge."""
-        flags = self._source_flags.get(self.compilations.get(output))
+        flags = [*self._source_flags.get(self.compilations.get(output), ()), *more_flags]
         if not flags:
             return {}
         name = "cuda_post_cflags" if self.is_cuda(output) else "post_cflags"
@@ -75,10 +75,10 @@ class NinjaFile:
     def link_flags(self):
         return self._variables.get("ldflags", "")
 
-    def without(self, kept, link_flags=None):
+    def without(self, kept, link_flags=None, more_flags=None):
         """Returns the text for ninja, without edges for the objects that are kept.
 
-        link_flags: flags that replace PyTorch's.
+        link_flags: flags that replace PyTorch's. more_flags: {object: flags to add}.
 
         Depfiles are kept, and list system headers too (PyTorch passes -MMD). The linker prints
         the files that it links, and nvcc the resources of each kernel.
@@ -92,7 +92,7 @@ class NinjaFile:
                     continue
                 rule, inputs = self.edges[output]
                 line = f"build {output}: {rule} {' '.join(map(_escaped, inputs))}"
-                own = self._own_variables(output)
+                own = self._own_variables(output, (more_flags or {}).get(output, ()))
                 line += "".join(f"\n  {name} = {value}" for name, value in own.items())
             if line.strip() == "deps = gcc":
                 continue

@@ -1,0 +1,254 @@
+"""Precompiled headers: g++ takes 15 to 20 s for torch/extension.h, with a precompiled one 5 to 8 s.
+
+<cache>/torch-extension-h/<key>/     a slot, as store.py's: one set of flags that matter
+    header/                          extension.h, extension.h.gch and header.json
+
+Nothing depends on them: they are no part of a key, g++ itself refuses one that does not fit the
+macros of a command, and a compilation that fails because of one is repeated without it. Only g++
+has this kind; with clang++ all is as without.
+"""
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import sys
+import types
+
+from _jit_loader.build.inputs.clock import Clock
+from _jit_loader.build.inputs.depfiles import read_depfile
+from _jit_loader.build.inputs.queries import cxx_facts, flags_of
+from _jit_loader.build.inputs.records import InputsChanged, Recorder
+from _jit_loader.build.job import private_folder, remove_leftovers
+from _jit_loader.build.plan import NAME_MACRO
+from _jit_loader.build.pytorch.flags import is_gnu
+from _jit_loader.cache import cache_folder, check_trusted, digest_of
+from _jit_loader.cache.files import read_checked, write_checked, write_whole
+from _jit_loader.cache.lock import free_lock
+from _jit_loader.cache.memo import stamp
+from _jit_loader.cache.pruning import PRECOMPILED, cache_limit, keep_under_limit
+from _jit_loader.cache.store import fits
+from _jit_loader.key import toolchain
+from _jit_loader.key.contents import Contents
+from _jit_loader.key.roots import Roots
+from _jit_loader.report.build_line import say
+from _jit_loader.report.quantities import parse_size
+from _jit_loader.system.jobs import parallel_jobs
+from _jit_loader.system.processes import run
+
+NAME = "extension.h"
+TEXT = "#include <torch/extension.h>\n"
+RECORD = "header.json"
+# Only comments may stand before it: a macro or another header there could change its meaning.
+FIRST = re.compile(
+    r"(?:\s|//(?:[^\\\n]|\\.)*(?:\n|$)|/\*.*?\*/)*"
+    r'#[ \t]*include[ \t]*(?:<torch/extension\.h>|"torch/extension\.h")',
+    re.DOTALL,
+)
+OTHER_HEADERS = ("-include", "-imacros", "--include", "--imacros", "@", "-Xclang", "-x")
+FREE_BYTES = parse_size("4GB")  # on the disk and below the cache's limit: the file has 0.8 GB
+# In the output of a compilation that failed because of the file, or that names it.
+SUSPICIOUS = re.compile(
+    rf"/{PRECOMPILED}/|\.gch\b|\bPCH\b|precompiled header|internal compiler error|Killed|Bus error"
+)
+
+
+class Header:
+    """A precompiled header that one command can use, made or not.
+
+    path: to include. words: the command that makes it, without files. searched: the folders that
+    the command searches before PyTorch's.
+    """
+
+    def __init__(self, slot, words, searched):
+        self.slot, self.words, self._searched = slot, words, searched
+        self.folder = os.path.join(slot, "header")
+        self.path = os.path.join(self.folder, NAME)
+
+    def record(self):
+        """Returns the record of its inputs, or None if it cannot be used.
+
+        The stamp stands for the content: reading 0.8 GB would take a second.
+        """
+        record = read_checked(os.path.join(self.folder, RECORD))
+        if record is None or record["stamp"] != _stamp_of(f"{self.path}.gch"):
+            return None
+        return record if not any(_shadows(folder, record) for folder in self._searched) else None
+
+
+class Headers:
+    """The precompiled headers for the objects of one build.
+
+    flags: {object: the flags that include one}. files: {object: the files that it was made from,
+    which the compiler then does not list}.
+    """
+
+    def __init__(self, job, ninja_file, outputs):
+        self._job, self._lacking = job, {}
+        self.flags, self.files = {}, {}
+        if os.environ.get("JIT_LOADER_PCH") == "0" or job.careful:
+            return
+        for output in outputs:
+            header = header_for(job, ninja_file, output)
+            if header is not None and not self._use(output, header) and job.request.precompile:
+                make(header.slot, header.words, job.request.project)
+                self._use(output, header)
+
+    def _use(self, output, header):
+        roots, record = self._job.request.roots, header.record()
+        if record is None or not fits(record, roots, self._job.programs, self._job.contents):
+            self._lacking[header.slot] = header
+            return False
+        self._lacking.pop(header.slot, None)
+        with contextlib.suppress(OSError):
+            os.utime(header.folder)  # pruning goes by it
+        self.flags[output] = ["-include", header.path]
+        self.files[output] = list(map(roots.absolute, record["files"]))
+        return True
+
+    def may_have_failed(self, output):
+        """Tells whether a precompiled header may be the cause of an error that g++ printed."""
+        flags = [" ".join(flags) for flags in self.flags.values()]
+        said = [line for line in output if not any(flag in line for flag in flags)]  # the command
+        return bool(flags) and any(map(SUSPICIOUS.search, said))
+
+    def leave_out(self):
+        self.flags, self.files = {}, {}
+
+    def make_lacking(self):
+        """Starts to make those that this build could have used, in a process that outlives it."""
+        for header in self._lacking.values() if _may_make() else ():
+            order = json.dumps([header.slot, header.words, self._job.request.project])
+            command = [sys.executable, "-m", __name__, order]
+            script = 'nice -n 19 "$@" </dev/null >/dev/null 2>&1 &'
+            path = os.pathsep.join(filter(None, [_own_folder(), os.environ.get("PYTHONPATH")]))
+            with contextlib.suppress(OSError):
+                run(["/bin/sh", "-c", script, "sh", *command], {**os.environ, "PYTHONPATH": path})
+
+
+def header_for(job, ninja_file, output):
+    """Returns the Header that fits the command of an object, made or not; None if none can."""
+    source, command = ninja_file.compilations[output], ninja_file.command(output)
+    if ninja_file.is_cuda(output) or not source.endswith((".cpp", ".cc", ".cxx", ".C")):
+        return None
+    with open(source, errors="replace") as file:
+        include = FIRST.match(file.read())
+    own = toolchain.split(" ".join(job.request.extra_cflags), "extra_cflags")
+    words, folders = _split(flags_of(command), {*own, f"-D{NAME_MACRO}={job.request.name}"})
+    if include is None or any(word.startswith(OTHER_HEADERS) for word in words):
+        return None
+    if include[0].endswith('"'):
+        folders.append(os.path.dirname(source))
+    if not is_gnu(toolchain.cxx_command()):
+        return None
+    request = job.request
+    relative = list(map(request.roots.relative_text, words))
+    description = request.description
+    kind = [TEXT, relative, *(description[part] for part in ("environment variables", "PyTorch"))]
+    slot = os.path.join(cache_folder(), PRECOMPILED, digest_of([*kind, description["machine"]]))
+    return Header(slot, words, folders)
+
+
+def _split(words, own):
+    """Returns (the flags that a precompiled header depends on, the folders of -I).
+
+    own: the caller's flags. Macros among them do not count: g++ refuses a precompiled header whose
+    text mentions one that differs.
+    """
+    kept, folders = [], []
+    rest = iter(words)
+    for word in rest:
+        if word.startswith("-I"):
+            folders.append(word[2:] or next(rest, ""))
+        elif not (word.startswith("-D") and len(word) > 2 and word in own):
+            kept.append(word)
+    return kept, folders
+
+
+def _shadows(folder, record):
+    """Tells whether a folder could have a file that is read in place of one of the record's."""
+    try:
+        return not set(record["names"]).isdisjoint(os.listdir(folder))
+    except OSError:
+        return False
+
+
+def _names(files, search_folders):
+    """Returns the first parts of the names by which files may be included: torch, vector, ..."""
+    found = set()
+    for folder in search_folders:
+        inside = (path[len(folder) + 1 :] for path in files if path.startswith(f"{folder}/"))
+        found.update(name.partition("/")[0] for name in inside)
+    return sorted(found)
+
+
+def _stamp_of(path):
+    found = stamp(path)
+    return found and list(found)
+
+
+def _may_make():
+    """Tells whether the machine has room for making one while the user works on."""
+    with contextlib.suppress(OSError):
+        limit = cache_limit()
+        free = shutil.disk_usage(cache_folder()).free
+        return parallel_jobs() > 1 and min(free, limit or free) >= FREE_BYTES
+    return False
+
+
+def _own_folder():
+    return os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+
+def make(slot, words, project):
+    """Makes a precompiled header; does nothing if another process makes it, and never fails."""
+    with contextlib.suppress(OSError, InputsChanged, ValueError):
+        os.makedirs(slot, mode=0o700, exist_ok=True)
+        check_trusted(slot)
+        with free_lock(slot) as is_free:
+            if is_free:
+                remove_leftovers(slot, excludes=True)
+                _make(slot, words, Roots(project))
+
+
+def _make(slot, words, roots):
+    say("torch/extension.h: precompiling it for later builds")
+    with private_folder(slot) as folder:
+        header = os.path.join(folder, NAME)
+        write_whole(header, TEXT.encode())
+        clock = Clock(folder)
+        command = [*words, "-x", "c++-header", header, "-o", f"{header}.gch"]
+        job = types.SimpleNamespace(
+            request=types.SimpleNamespace(roots=roots),
+            contents=Contents(),
+            programs=toolchain.programs(with_cuda=False),
+            clock=clock,
+            before={},
+            careful=False,
+        )
+        clock.start()
+        depfile = f"{header}.d"
+        result = run([*command, "-MD", "-MF", depfile, "-MT", "header"])
+        if result.returncode != 0:
+            return
+        files = [path for path in read_depfile(depfile, folder) if path != header]
+        compilation = types.SimpleNamespace(
+            compilations={NAME: header},
+            command=lambda _: words,
+            is_cuda=lambda _: False,
+        )
+        facts = cxx_facts(words)
+        record = Recorder(job).of_object(compilation, NAME, files, facts)
+        record["names"] = _names(files, facts.search_folders)
+        record["stamp"] = _stamp_of(f"{header}.gch")
+        os.unlink(depfile)
+        write_checked(os.path.join(folder, RECORD), record)
+        target = os.path.join(slot, "header")
+        shutil.rmtree(target, ignore_errors=True)
+        os.rename(folder, target)
+    keep_under_limit(cache_limit(), target)
+
+
+if __name__ == "__main__":
+    make(*json.loads(sys.argv[1]))

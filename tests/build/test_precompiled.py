@@ -1,0 +1,319 @@
+"""The precompiled torch/extension.h: used if it fits, and never the cause of another result.
+
+torch/extension.h itself takes 40 s to precompile, so a small header takes its place.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import jit_loader
+from _jit_loader.cache import cache_folder, pruning
+from _jit_loader.cache.files import read_checked, write_checked
+from _jit_loader.cache.store import read_manifest
+from _jit_loader.commands.main import main
+
+INCLUDE = "#include <torch/extension.h>\n"
+HEADER = """\
+#pragma once
+#define _GLIBCXX_INCLUDE_NEXT_C_HEADERS
+#include <Python.h>
+#include "part.h"
+#ifdef MENTIONED
+#define SOURCE_VALUE MENTIONED
+#else
+#define SOURCE_VALUE PART
+#endif
+"""
+MODULE = """\
+static PyObject* value(PyObject*, PyObject*) { return PyLong_FromLong(SOURCE_VALUE); }
+static PyMethodDef methods[] = {{"value", value, METH_NOARGS, ""}, {nullptr, nullptr, 0, nullptr}};
+static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "module", nullptr, -1, methods};
+#define JOINED(a, b) a##b
+#define INIT(name) JOINED(PyInit_, name)
+PyMODINIT_FUNC INIT(TORCH_EXTENSION_NAME)(void) { return PyModule_Create(&definition); }
+"""
+
+
+class Sources:
+    """Loads extensions whose torch/extension.h is a small header, and tells how they compiled."""
+
+    def __init__(self, tiny, headers):
+        self.tiny, self.headers = tiny, headers
+        self.write_header("extension.h", HEADER)
+        self.write_header("part.h", "#define PART 1\n")
+
+    def write_header(self, name, text):
+        (self.headers / "torch").mkdir(parents=True, exist_ok=True)
+        (self.headers / "torch" / name).write_text(text)
+
+    def value(self, name, text=INCLUDE + MODULE, **options):
+        source = self.tiny.write(f"{name}.cpp", text)
+        return jit_loader.load(name, [str(source)], **options).value()
+
+    def precompile(self, **options):
+        """Makes the header by load_inline's use_pch."""
+        options = {"no_implicit_headers": True, "use_pch": True, **options}
+        text = options.pop("text", INCLUDE + MODULE)
+        value = jit_loader.load_inline("first", text, **options).value()
+        self.calls()
+        return value
+
+    def calls(self):
+        """Returns the compilations since the last call, True for those with the header."""
+        path = self.tiny.calls_path
+        lines = path.read_text().splitlines() if path.exists() else []
+        path.unlink(missing_ok=True)
+        compilations = [line for line in lines if " -c " in line and "/dev/null" not in line]
+        return [f"/{pruning.PRECOMPILED}/" in line for line in compilations]
+
+
+@pytest.fixture
+def sources(tiny, tmp_path, monkeypatch):
+    monkeypatch.delenv("JIT_LOADER_PCH")
+    monkeypatch.setattr("_jit_loader.build.precompiled._may_make", lambda: False)
+    headers = tmp_path / "headers"
+    monkeypatch.setenv("CXX", f"c++ -isystem {headers}")
+    return Sources(tiny, headers)
+
+
+REFUSED = ["-Winvalid-pch", "-Werror"]  # if g++ refuses the header, this is an error
+
+
+def test_later_builds_use_it_whatever_their_names(sources):
+    assert sources.precompile(extra_cflags=REFUSED) == 1
+    for name in ("second", "third"):
+        assert sources.value(name, extra_cflags=[*REFUSED, f"-DFLAG_OF_{name}=1"]) == 1
+        assert sources.calls() == [True]
+
+
+def test_build_is_the_same_as_without(sources, monkeypatch):
+    manifests = []
+    for setting in ("0", ""):
+        shutil.rmtree(os.path.join(cache_folder(), "second"), ignore_errors=True)
+        monkeypatch.setenv("JIT_LOADER_PCH", setting)
+        sources.precompile(text=f"{INCLUDE}{MODULE}// {setting}")
+        sources.value("second")
+        assert sources.calls() == [setting == ""]
+        manifests += [path.parent for path in Path(cache_folder()).glob("second/*/*/manifest.json")]
+    assert len(set(manifests)) == 1, "the keys differ"
+    shutil.rmtree(os.path.join(cache_folder(), "second"))
+    monkeypatch.setenv("JIT_LOADER_PCH", "0")
+    sources.value("second")
+    assert sources.calls() == [False]
+
+
+def test_files_of_the_header_are_inputs_of_the_build(sources):
+    sources.precompile()
+    sources.value("second")
+    (folder,) = (path.parent for path in Path(cache_folder()).glob("second/*/*/manifest.json"))
+    files = read_manifest(folder)["files"]
+    names = {os.path.basename(path) for path in files}
+    assert {"second.cpp", "extension.h", "part.h", "Python.h"} <= names
+    assert not any(pruning.PRECOMPILED in path for path in files)
+
+
+def test_changed_header_makes_it_invalid(sources):
+    sources.precompile()
+    assert sources.value("second") == 1
+    sources.calls()
+    sources.write_header("part.h", "#define PART 2\n")
+    assert sources.value("second") == 2
+    assert sources.calls() == [False]
+    assert sources.precompile() == 2
+    assert sources.value("third") == 2
+    assert sources.calls() == [True]
+
+
+def test_header_that_would_be_read_instead_makes_it_invalid(sources):
+    sources.precompile()
+    nearer = sources.tiny.write(
+        "include/torch/extension.h", HEADER.replace('#include "part.h"', "#define PART 5")
+    )
+    assert sources.value("second", extra_include_paths=[str(nearer.parent.parent)]) == 5
+    assert sources.calls() == [False]
+    sources.tiny.write("include2/own.h", "")
+    sources.value("third", extra_include_paths=[str(sources.tiny.folder / "include2")])
+    assert sources.calls() == [True]
+
+
+NOT_FIRST = {
+    "macro": ("#define MENTIONED 7\n" + INCLUDE + MODULE, 7),
+    "other header": ('#include "own.h"\n' + INCLUDE + MODULE, 9),
+    "continued comment": (f"// a comment \\\n{INCLUDE}#include <Python.h>\n{MODULE}", 3),
+    "condition": (f"#ifdef NOT\n{INCLUDE}#endif\n#include <Python.h>\n{MODULE}", 3),
+    "macro of the compiler": (INCLUDE + MODULE.replace("SOURCE_VALUE", "__COUNTER__"), 0),
+}
+
+
+@pytest.mark.parametrize("case", NOT_FIRST)
+def test_text_before_the_include_counts(sources, case):
+    sources.precompile()
+    sources.tiny.write("own.h", "#define MENTIONED 9\n")
+    text, value = NOT_FIRST[case]
+    flags = ["-DSOURCE_VALUE=3"] if value == 3 else []
+    assert sources.value("second", text, extra_cflags=flags) == value
+    assert sources.calls() == [case == "macro of the compiler"]
+
+
+def test_comments_before_the_include_do_not_count(sources):
+    sources.precompile()
+    assert sources.value("second", f"/* a\n b */ // c\n\n  {INCLUDE}{MODULE}") == 1
+    assert sources.calls() == [True]
+
+
+def test_macro_in_a_flag_that_the_header_mentions_counts(sources):
+    sources.precompile()
+    assert sources.value("second", extra_cflags=["-DMENTIONED=6"]) == 6
+
+
+@pytest.mark.parametrize("flag", ["-O2", "-fsanitize=undefined", "-include cstddef", "-std=c++23"])
+def test_other_flags_do_not_use_it(sources, flag):
+    sources.precompile()
+    assert sources.value("second", extra_cflags=[flag]) == 1
+    assert sources.calls() == [False]
+
+
+def test_clang_does_not_use_it(sources, tmp_path):
+    compiler = sources.tiny.calls_path.parent / "c++"
+    says = 'case "$*" in *--version*) echo clang version 18; exit;; esac'
+    text = compiler.read_text().replace("exec", f"[ -e {tmp_path}/clang ] && {says}\nexec")
+    compiler.write_text(text)
+    sources.precompile(extra_cflags=["-fno-gnu-unique"])
+    (tmp_path / "clang").touch()
+    assert sources.value("second", extra_cflags=["-fno-gnu-unique"]) == 1
+    assert sources.calls() == [False]
+
+
+def test_error_is_the_same_as_without(sources, monkeypatch):
+    sources.precompile()
+    messages = []
+    for setting in ("", "0"):
+        monkeypatch.setenv("JIT_LOADER_PCH", setting)
+        with pytest.raises(jit_loader.CompileError) as raised:
+            sources.value("second", f"{INCLUDE}\nint broken = undeclared;\n{MODULE}")
+        messages.append(str(raised.value))
+    assert messages[0] == messages[1]
+    assert messages[0].startswith("second: second.cpp:3: error: ")
+    assert sources.calls() == [True, False], "an error of the source is not compiled twice"
+
+
+def _header_folder():
+    (folder,) = pruning.precompiled_headers()
+    return Path(folder)
+
+
+@pytest.mark.parametrize("damage", ["truncated", "removed", "record", "text"])
+def test_damaged_header_is_not_used(sources, damage):
+    sources.precompile()
+    folder = _header_folder()
+    precompiled = folder / "extension.h.gch"
+    if damage == "truncated":
+        precompiled.write_bytes(precompiled.read_bytes()[:100_000])
+    elif damage == "removed":
+        precompiled.unlink()
+    elif damage == "record":
+        (folder / "header.json").write_text("damaged")
+    else:
+        (folder / "extension.h").unlink()
+    assert sources.value("second") == 1
+    if damage != "text":  # g++ needs only the other file
+        assert sources.calls()[-1] is False
+
+
+def test_compilation_that_fails_because_of_it_is_repeated_without_it(sources, tmp_path):
+    crash = 'echo "internal compiler error: x" >&2; exit 4'
+    sources.tiny.change_compiler(
+        f'[ -e {tmp_path}/crash ] && case "$*" in *-include*) {crash};; esac'
+    )
+    sources.precompile()
+    (tmp_path / "crash").touch()
+    assert sources.value("second") == 1
+    assert sources.calls() == [True, False]
+
+
+def test_unusable_file_with_a_good_record_does_no_harm(sources):
+    sources.precompile()
+    folder = _header_folder()
+    precompiled = folder / "extension.h.gch"
+    precompiled.write_bytes(precompiled.read_bytes()[:100_000])
+    record = read_checked(folder / "header.json")
+    status = os.stat(precompiled)
+    record["stamp"] = [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
+    write_checked(str(folder / "header.json"), record)
+    assert sources.value("second") == 1
+
+
+@pytest.mark.parametrize("step", ["compiler", "disk"])
+def test_header_that_cannot_be_made_does_no_harm(sources, step):
+    if step == "compiler":
+        sources.tiny.change_compiler('case "$*" in *c++-header*) exit 1;; esac', "any")
+    else:
+        Path(cache_folder(), pruning.PRECOMPILED).write_text("a file in the folder's place")
+    assert sources.precompile() == 1
+    assert pruning.precompiled_headers() == []
+    assert list(Path(cache_folder()).glob(f"{pruning.PRECOMPILED}/*/.building-*")) == []
+
+
+def test_setting_turns_it_off(sources, monkeypatch):
+    sources.precompile()
+    monkeypatch.setenv("JIT_LOADER_PCH", "0")
+    sources.value("second")
+    assert sources.calls() == [False]
+    shutil.rmtree(_header_folder())
+    sources.precompile(text=INCLUDE + MODULE + "// changed\n")
+    assert pruning.precompiled_headers() == []
+
+
+def test_first_build_starts_to_make_it(sources, monkeypatch, wait_for):
+    monkeypatch.setattr("_jit_loader.build.precompiled._may_make", lambda: True)
+    assert sources.value("second") == 1
+    wait_for(pruning.precompiled_headers)
+    assert sources.value("third") == 1
+    assert sources.calls()[-1] is True
+
+
+def test_commands_make_show_and_remove_it(sources, capsys):
+    assert main(["build", "--pch"]) == 0
+    folder = str(_header_folder())
+    capsys.readouterr()
+    assert main(["list"]) == 0
+    listed = capsys.readouterr().out
+    assert "precompiled torch/extension.h" in listed
+    assert "0 builds" in listed
+    assert sources.value("second") == 1
+    assert sources.calls()[-1] is True
+    pruning.prune(max_size=1)
+    assert not os.path.exists(folder)
+
+
+def test_doctor_shows_it(sources, capsys):
+    def said():
+        main(["doctor", "--json"])
+        checks = json.loads(capsys.readouterr().out)
+        return next(check["text"] for check in checks if check["subject"] == "torch/extension.h")
+
+    assert "not precompiled yet" in said()
+    sources.precompile()
+    assert "precompiled for 1 set of flags" in said()
+
+
+@pytest.mark.slow
+def test_torch_extension_h_itself(cache, tmp_path, monkeypatch):
+    """The object is the same, byte for byte, as one that was compiled without it."""
+    if b"Free Software" not in subprocess.run(["c++", "--version"], capture_output=True).stdout:
+        pytest.skip("c++ is not g++")
+    text = "torch::Tensor f(torch::Tensor x) { return x + 1; }"
+    objects = []
+    for setting in ("0", ""):
+        monkeypatch.setenv("JIT_LOADER_PCH", setting)
+        shutil.rmtree(cache, ignore_errors=True)
+        jit_loader.load_inline("plus_one", text, functions=["f"], use_pch=True)
+        (path,) = Path(cache_folder()).glob("plus_one/*/*/main.o")
+        objects.append(path.read_bytes())
+    assert objects[0] == objects[1]
+    assert len(pruning.precompiled_headers()) == 1

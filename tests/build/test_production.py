@@ -1,0 +1,132 @@
+"""The settings for production: nothing is compiled, a slow compiler is ended, source lines."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import jit_loader
+from _jit_loader.cache import cache_folder
+from _jit_loader.key import toolchain
+
+
+@pytest.fixture
+def serving(tiny, monkeypatch):
+    """Returns the extension, in a process that compiles nothing."""
+
+    def forbid():
+        tiny.compiled()
+        monkeypatch.setenv("JIT_LOADER_NO_COMPILE", "1")
+
+    tiny.forbid = forbid
+    return tiny
+
+
+def test_hit_needs_no_compiler(serving):
+    serving.load()
+    serving.forbid()
+    assert serving.value() == 101
+    assert serving.compiled() == []
+
+
+def test_miss_names_the_difference_and_compiles_nothing(serving):
+    serving.load()
+    serving.forbid()
+    serving.write("value.h", "#define VALUE 2\n")
+    with pytest.raises(RuntimeError) as raised:
+        serving.load()
+    first, reason, advice = str(raised.value).splitlines()
+    assert first.startswith("tiny would have to be compiled, and JIT_LOADER_NO_COMPILE forbids it")
+    assert reason.strip() == "value.h changed"
+    assert "jit_loader export tiny --out DIR" in advice
+    assert serving.compiled() == []
+    serving.write("value.h", "#define VALUE 1\n")
+    assert serving.value() == 101
+
+
+def test_miss_with_other_flags_names_them(serving):
+    serving.load()
+    serving.forbid()
+    with pytest.raises(RuntimeError, match=r"C\+\+ flags: -DMORE is new"):
+        serving.load(extra_cflags=["-DMORE"])
+
+
+def test_difference_is_from_the_build_in_a_shared_cache(serving, tmp_path, monkeypatch):
+    serving.load()
+    monkeypatch.setenv("JIT_LOADER_READONLY_CACHES", str(Path(cache_folder()).parent))
+    monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "empty"))
+    serving.forbid()
+    with pytest.raises(RuntimeError, match=r"C\+\+ flags: -DMORE is new"):
+        serving.load(extra_cflags=["-DMORE"])
+    assert serving.value() == 101
+
+
+def test_without_any_build_it_says_so_and_writes_nothing(serving):
+    serving.forbid()
+    with pytest.raises(RuntimeError, match="it has never been built"):
+        serving.load()
+    assert not Path(cache_folder(), "tiny").exists()
+
+
+def test_zero_allows_compiling(serving, monkeypatch):
+    serving.forbid()
+    monkeypatch.setenv("JIT_LOADER_NO_COMPILE", "0")
+    assert serving.value() == 101
+
+
+def test_slow_compiler_is_ended_and_its_file_is_named(tiny, monkeypatch, programs_at_work):
+    monkeypatch.setenv("JIT_LOADER_COMPILE_TIMEOUT", "0.5")
+    tiny.change_compiler('case "$*" in *other.cpp*) sleep 60;; esac')
+    with pytest.raises(jit_loader.CompileError) as raised:
+        tiny.load()
+    first = str(raised.value).splitlines()[0]
+    assert "other.cpp: its compiler did not finish" in first
+    assert "JIT_LOADER_COMPILE_TIMEOUT=0.5 seconds" in first
+    assert programs_at_work() == []
+    tiny.restore_compiler()
+    assert tiny.value() == 101
+
+
+def test_error_of_another_file_comes_first(tiny, monkeypatch):
+    monkeypatch.setenv("JIT_LOADER_COMPILE_TIMEOUT", "0.5")
+    tiny.write("module.cpp", "broken")
+    tiny.change_compiler('case "$*" in *other.cpp*) sleep 60;; esac')
+    with pytest.raises(jit_loader.CompileError, match=r"module\.cpp:1: error: "):
+        tiny.load()
+
+
+def test_fast_compiler_is_not_ended(tiny, monkeypatch):
+    monkeypatch.setenv("JIT_LOADER_COMPILE_TIMEOUT", "600")
+    assert tiny.value() == 101
+
+
+@pytest.mark.parametrize("text", ["soon", "-1", "inf", "nan"])
+def test_timeout_that_is_no_number_is_refused_before_anything_is_compiled(tiny, monkeypatch, text):
+    monkeypatch.setenv("JIT_LOADER_COMPILE_TIMEOUT", text)
+    message = f"JIT_LOADER_COMPILE_TIMEOUT: '{text}' is not a number of seconds"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        tiny.load()
+    assert tiny.compiled() == []
+
+
+KERNEL = """\
+__global__ void write(long* to) { *to = 42; }
+extern "C" long other(void) { write<<<1, 1>>>(nullptr); return 0; }
+"""
+
+
+@pytest.mark.slow
+def test_source_lines_are_in_builds_beside_the_others(tiny, monkeypatch):
+    if toolchain.why_no_cuda() is not None:
+        pytest.skip(toolchain.why_no_cuda())
+    sources = [str(tiny.folder / "module.cpp"), str(tiny.write("kernel.cu", KERNEL))]
+    flags = {"extra_cuda_cflags": ["--no-compress"]}
+    plain = jit_loader.load("tiny", sources, **flags).__file__
+    monkeypatch.setenv("JIT_LOADER_LINEINFO", "1")
+    with_lines = jit_loader.load("tiny", sources, **flags).__file__
+    found = [b".debug_line" in Path(path).read_bytes() for path in (plain, with_lines)]
+    assert found == [False, True]
+    tiny.compiled()
+    monkeypatch.delenv("JIT_LOADER_LINEINFO")
+    assert jit_loader.load("tiny", sources, **flags).__file__ == plain
+    assert tiny.compiled() == []
