@@ -52,27 +52,87 @@ detail::Object python_tuple(const Items& items, const ToPython& convert) {
   return tuple;
 }
 
+using Needs = c10::SmallVector<bool, 8>;
+
+// Tells whether no graph of the gradient is wanted, and no mode or transform is active.
+bool is_for_kernels(const variable_list& tensors) {
+  const bool records = grad_mode_is_enabled();
+  const auto is_ready = [&](const at::Tensor& x) {
+    return !x.defined() || (is_plain(x) && !has_tangent(x) && !(records && x.requires_grad()));
+  };
+  return no_mode_is_active() && std::all_of(tensors.begin(), tensors.end(), is_ready);
+}
+
+// A gradient that the formula in Python has returned.
+at::Tensor from_formula(const Differentiable& op, PyObject* gradient) {
+  if (gradient == Py_None) return {};
+  if (!PyObject_TypeCheck(gradient, reinterpret_cast<PyTypeObject*>(THPVariableClass))) {
+    PyErr_Format(PyExc_TypeError, "%s: a gradient must be Tensor or None, not %s", op.name.c_str(),
+                 Py_TYPE(gradient)->tp_name);
+    throw_python_error();
+  }
+  return reinterpret_cast<TensorObject*>(gradient)->tensor;
+}
+
+variable_list by_formula(const Differentiable& op, at::ArrayRef<at::Tensor> tensors, size_t results,
+                         const Needs& needs, const Shapes& shapes) {
+  const WithGil with_gil;
+  const auto grads = python_tuple(tensors.slice(0, results), THPVariable_Wrap);
+  const auto saved = python_tuple(tensors.slice(results), THPVariable_Wrap);
+  const auto flags = python_tuple(needs, [](bool need) { return PyBool_FromLong(need); });
+  const auto sizes = python_tuple(shapes, [](const at::DimVector& shape) {
+    return python_tuple(shape, PyLong_FromLongLong).release();
+  });
+  // A tuple with an item for each argument: see gradients() in bindings/shared/op.py.
+  const auto gradients = checked(PyObject_CallFunctionObjArgs(op.formula, grads.get(), saved.get(),
+                                                              flags.get(), sizes.get(), nullptr));
+  variable_list found(needs.size());
+  for (size_t i = 0; i < found.size(); ++i) {
+    found[i] = from_formula(op, PyTuple_GET_ITEM(gradients.get(), i));
+  }
+  return found;
+}
+
+// Returns the gradients of the arguments. tensors: those of the results, then the saved tensors.
+variable_list gradients_of(const Differentiable& op, const variable_list& tensors, size_t results,
+                           const Needs& needs, const Shapes& shapes) {
+  if (op.gradient == nullptr || !is_for_kernels(tensors)) {
+    return by_formula(op, tensors, results, needs, shapes);
+  }
+  variable_list gradients(needs.size());
+  op.gradient({tensors.data(), needs.data(), shapes}, gradients.data());
+  for (size_t i = 0; i < needs.size(); ++i) {
+    if (!needs[i]) gradients[i].reset();
+  }
+  return gradients;
+}
+
+// Makes zeros for gradients that are not defined. results: describes the results of the op.
+template <class Results>
+void add_zeros(const Differentiable& op, variable_list& grads, const Results& results) {
+  for (size_t i = 0; i < grads.size(); ++i) {
+    if (op.zeros && !grads[i].defined() && !results[i].was_default_constructed()) {
+      grads[i] = results[i].zeros_like();
+    }
+  }
+}
+
 class OpNode final : public Node {
  public:
-  using Needs = c10::SmallVector<bool, 8>;
-
   OpNode(const Differentiable& op, torch::autograd::edge_list&& edges)
       : Node(std::move(edges)), op_(op) {}
 
   // Keeps what the gradient needs. The results must have their edges already.
   void save(at::ArrayRef<at::Tensor> arguments, at::ArrayRef<at::Tensor> results) {
     saved_.reserve(op_.saved.size());
-    for (const Py_ssize_t position : op_.saved) {
-      const size_t i = static_cast<size_t>(position);
-      const bool is_result = i >= arguments.size();
-      const at::Tensor& x = is_result ? results[i - arguments.size()] : arguments[i];
-      const bool is_output = is_result && i - arguments.size() < op_.results;
-      saved_.emplace_back(x, is_output);
+    for (const size_t position : op_.saved) {
+      const bool is_result = position >= arguments.size();
+      const at::Tensor& x = is_result ? results[position - arguments.size()] : arguments[position];
+      saved_.emplace_back(x, is_result && position - arguments.size() < op_.results);
     }
-    if (op_.shapes) {
-      for (const at::Tensor& x : arguments) {
-        shapes_.push_back(x.defined() ? at::DimVector(x.sizes()) : at::DimVector());
-      }
+    if (!op_.shapes) return;
+    for (const at::Tensor& x : arguments) {
+      shapes_.push_back(x.defined() ? at::DimVector(x.sizes()) : at::DimVector());
     }
   }
 
@@ -84,27 +144,17 @@ class OpNode final : public Node {
   }
 
   variable_list apply(variable_list&& grads) override {
-    const auto defined = [](const at::Tensor& x) { return x.defined(); };
-    if (std::none_of(grads.begin(), grads.end(), defined)) return variable_list(num_outputs());
-    for (size_t i = 0; i < grads.size(); ++i) {
-      const torch::autograd::InputMetadata& result = input_metadata(i);
-      if (op_.zeros && !grads[i].defined() && !result.was_default_constructed()) {
-        grads[i] = result.zeros_like();
-      }
-    }
+    const auto is_defined = [](const at::Tensor& x) { return x.defined(); };
+    if (std::none_of(grads.begin(), grads.end(), is_defined)) return variable_list(num_outputs());
     const size_t results = grads.size();
     variable_list tensors = std::move(grads);
-    unpack(tensors);
-    Needs needs(num_outputs());
-    for (size_t i = 0; i < needs.size(); ++i) needs[i] = task_should_compute_output(i);
-    return op_.gradient != nullptr && is_for_kernels(tensors) ? by_kernels(tensors, needs)
-                                                              : by_formula(tensors, results, needs);
+    add_zeros(op_, tensors, input_metadata_);
+    append_saved(tensors);
+    return gradients_of(op_, tensors, results, needs(), shapes_);
   }
 
-  // Compiled autograd traces apply() with tensors in place of the saved ones. They are not plain,
-  // so the formula is traced.
+  // Compiled autograd compiles again if one of these has changed.
   void compiled_args(torch::dynamo::autograd::CompiledNodeArgs& args) const override {
-    args.collect(op_.name);
     args.collect(reinterpret_cast<uint64_t>(&op_));
     for (const SavedVariable& x : saved_) args.collect(x, true);
     for (const at::DimVector& shape : shapes_) {
@@ -113,70 +163,47 @@ class OpNode final : public Node {
     }
   }
 
+  // Puts a call of the gradient into the graph of compiled autograd. It is traced later, with fake
+  // tensors, for which gradients_of takes the formula.
   variable_list apply_with_saved(const variable_list& grads,
                                  torch::dynamo::autograd::SwapSavedVariables& saved) override {
+    namespace dynamo = torch::dynamo::autograd;
     for (SavedVariable& x : saved_) saved.before(x);
-    variable_list gradients = apply(variable_list(grads));
+    variable_list unpacked;
+    append_saved(unpacked);
+    const auto& python = dynamo::getPyCompilerInterface();
+    const auto traced = [&op = op_, needs = needs(), shapes = shapes_,
+                         results = std::vector<torch::autograd::InputMetadata>(
+                             input_metadata_.begin(), input_metadata_.end())](
+                            const variable_list& grads, const std::vector<c10::IValue>& packed) {
+      variable_list tensors = grads;
+      add_zeros(op, tensors, results);
+      for (const at::Tensor& x : packed[0].toTensorVector()) tensors.push_back(x);
+      return gradients_of(op, tensors, grads.size(), needs, shapes);
+    };
+    const auto function =
+        python->bind_function(saved.get_py_compiler(), op_.name, traced,
+                              {c10::ListType::ofTensors()}, /*is_custom_function=*/true,
+                              /*is_traceable=*/true);
+    auto gradients = python->call_function(
+        saved.get_py_compiler(), "apply_functional", function, grads, {c10::IValue(unpacked)},
+        dynamo::IValuePacker<std::vector<std::optional<torch::autograd::InputMetadata>>>::pack(
+            dynamo::get_input_metadata(next_edges())));
     for (SavedVariable& x : saved_) saved.after(x);
     return gradients;
   }
 
  private:
-  void unpack(variable_list& tensors) {
+  void append_saved(variable_list& tensors) {
     const std::lock_guard<std::mutex> lock(mutex_);
     tensors.reserve(tensors.size() + saved_.size());
     for (const SavedVariable& x : saved_) tensors.push_back(x.unpack(getptr()));
   }
 
-  // Tells whether no graph of the gradient is wanted, and no mode or transform is active.
-  static bool is_for_kernels(const variable_list& tensors) {
-    const bool records = grad_mode_is_enabled();
-    return no_mode_is_active() &&
-           std::all_of(tensors.begin(), tensors.end(), [&](const at::Tensor& x) {
-             return !x.defined() ||
-                    (is_plain(x) && !has_tangent(x) && !(records && x.requires_grad()));
-           });
-  }
-
-  variable_list by_kernels(const variable_list& tensors, const Needs& needs) const {
-    variable_list gradients(needs.size());
-    op_.gradient({tensors.data(), needs.data(), shapes_}, gradients.data());
-    for (size_t i = 0; i < needs.size(); ++i) {
-      if (!needs[i]) gradients[i].reset();
-    }
-    return gradients;
-  }
-
-  variable_list by_formula(const variable_list& tensors, size_t results, const Needs& needs) const {
-    const WithGil with_gil;
-    const at::ArrayRef<at::Tensor> all(tensors);
-    const auto grads = python_tuple(all.slice(0, results), THPVariable_Wrap);
-    const auto saved = python_tuple(all.slice(results), THPVariable_Wrap);
-    const auto flags = python_tuple(needs, [](bool need) { return PyBool_FromLong(need); });
-    const auto shapes = python_tuple(shapes_, [](const at::DimVector& shape) {
-      return python_tuple(shape, PyLong_FromLongLong).release();
-    });
-    const detail::Object gradients = checked(PyObject_CallFunctionObjArgs(
-        op_.formula, grads.get(), saved.get(), flags.get(), shapes.get(), nullptr));
-    variable_list found(needs.size());
-    const detail::Object items =
-        checked(PySequence_Fast(gradients.get(), "the gradients are not a tuple"));
-    if (PySequence_Fast_GET_SIZE(items.get()) != static_cast<Py_ssize_t>(found.size())) {
-      PyErr_Format(PyExc_RuntimeError, "%s: %zd gradients for %zu arguments", op_.name.c_str(),
-                   PySequence_Fast_GET_SIZE(items.get()), found.size());
-      throw_python_error();
-    }
-    for (size_t i = 0; i < found.size(); ++i) {
-      PyObject* item = PySequence_Fast_GET_ITEM(items.get(), i);
-      if (item == Py_None) continue;
-      if (!PyObject_TypeCheck(item, reinterpret_cast<PyTypeObject*>(THPVariableClass))) {
-        PyErr_Format(PyExc_TypeError, "%s: a gradient must be Tensor or None, not %s",
-                     op_.name.c_str(), Py_TYPE(item)->tp_name);
-        throw_python_error();
-      }
-      found[i] = reinterpret_cast<TensorObject*>(item)->tensor;
-    }
-    return found;
+  Needs needs() const {
+    Needs needs(num_outputs());
+    for (size_t i = 0; i < needs.size(); ++i) needs[i] = task_should_compute_output(i);
+    return needs;
   }
 
   const Differentiable& op_;

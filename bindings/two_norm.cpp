@@ -59,8 +59,8 @@ std::tuple<at::Tensor, at::Tensor> gradients(const at::Tensor& grad, const at::T
                                              const at::Tensor& b, const at::Tensor& norm,
                                              std::array<bool, 2> needs) {
   if (needs[0] && needs[1]) return backward(grad, a, b, norm);
-  if (needs[0]) return {backward_of_a(grad, a, b, norm), {}};
-  return {{}, backward_of_a(grad, b, a, norm)};
+  if (needs[0]) return {backward_of_a(grad, a, b, norm), at::Tensor()};
+  return {at::Tensor(), backward_of_a(grad, b, a, norm)};
 }
 
 void two_norm_of_matrices(const at::Tensor& a, const at::Tensor& b, const at::Tensor& c, int64_t n,

@@ -32,13 +32,13 @@ struct GradientCall {
 struct Differentiable {
   // Computes the gradients of the arguments. nullptr: the formula in Python does it always.
   void (*gradient)(const GradientCall& call, at::Tensor* gradients);
-  std::string name;               // the graph's node has this name
-  PyObject* formula;              // (grads, saved, needs, shapes) -> gradients, in Python
-  std::vector<Py_ssize_t> saved;  // positions in the arguments, followed by the results
-  size_t results;                 // how many results have a gradient; they are the first ones
-  bool zeros;                     // whether a gradient that is not defined stands for zeros
-  bool shapes;                    // whether the gradient needs the arguments' shapes
-  bool casts;                     // whether autocast changes the dtypes of arguments
+  std::string name;           // the graph's node has this name
+  PyObject* formula;          // (grads, saved, needs, shapes) -> gradients, in Python
+  std::vector<size_t> saved;  // positions in the arguments, followed by the results
+  size_t results;             // how many results have a gradient; they are the first ones
+  bool zeros;                 // whether a gradient that is not defined stands for zeros
+  bool shapes;                // whether the gradient needs the arguments' shapes
+  bool casts;                 // whether autocast changes the dtypes of arguments
 };
 
 // The function of bindings/autograd.cpp; its address is in a capsule of this name. A change of a
@@ -159,28 +159,34 @@ PyObject* try_call_from_python(PyObject* self, PyObject* const* values, Py_ssize
   }
 }
 
-// One parameter of a gradient, from a call of it. Tensors are taken in their order.
-class GradientArgument {
- public:
-  GradientArgument(const GradientCall& call, const at::Tensor*& next) : call_(call), next_(next) {}
+// argument_of returns the value of one parameter of a gradient; tensors are taken in their order.
 
-  operator const at::Tensor&() const { return *next_++; }
-  operator std::optional<at::Tensor>() const {
-    const at::Tensor& x = *next_++;
-    return x.defined() ? std::optional(x) : std::nullopt;
-  }
-  template <size_t n>
-  operator std::array<bool, n>() const {
-    std::array<bool, n> needs;
-    std::copy_n(call_.needs, n, needs.begin());
-    return needs;
-  }
-  operator const Shapes&() const { return call_.shapes; }
+template <class T>
+struct Parameter {};
 
- private:
-  const GradientCall& call_;
-  const at::Tensor*& next_;
-};
+inline const at::Tensor& argument_of(const GradientCall& /*call*/, const at::Tensor*& next,
+                                     Parameter<const at::Tensor&> /*type*/) {
+  return *next++;
+}
+
+inline std::optional<at::Tensor> argument_of(const GradientCall& /*call*/, const at::Tensor*& next,
+                                             Parameter<const std::optional<at::Tensor>&> /*type*/) {
+  const at::Tensor& x = *next++;
+  return x.defined() ? std::optional(x) : std::nullopt;
+}
+
+template <size_t n>
+std::array<bool, n> argument_of(const GradientCall& call, const at::Tensor*& /*next*/,
+                                Parameter<std::array<bool, n>> /*type*/) {
+  std::array<bool, n> needs;
+  std::copy_n(call.needs, n, needs.begin());
+  return needs;
+}
+
+inline const Shapes& argument_of(const GradientCall& call, const at::Tensor*& /*next*/,
+                                 Parameter<const Shapes&> /*type*/) {
+  return call.shapes;
+}
 
 inline void copy_gradients(const at::Tensor& gradient, at::Tensor* to) { *to = gradient; }
 
@@ -194,7 +200,8 @@ template <class Result, class... Args>
 void call_gradient(Result (*gradient)(Args...), const GradientCall& call, at::Tensor* gradients) {
   const at::Tensor* next = call.tensors;
   // Braces: the arguments are made in their order.
-  const std::tuple<Args...> arguments{static_cast<Args>(GradientArgument(call, next))...};
+  const std::tuple<decltype(argument_of(call, next, Parameter<Args>()))...> arguments{
+      argument_of(call, next, Parameter<Args>())...};
   copy_gradients(std::apply(gradient, arguments), gradients);
 }
 
@@ -231,7 +238,7 @@ PyObject* make_recorded(PyObject* /*self*/, PyObject* arguments) {
   op->gradient = gradient_pointer<gradient>();
   op->name = name;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(saved); ++i) {
-    op->saved.push_back(PyLong_AsSsize_t(PyTuple_GET_ITEM(saved, i)));
+    op->saved.push_back(PyLong_AsSize_t(PyTuple_GET_ITEM(saved, i)));
   }
   if (PyErr_Occurred() != nullptr) return nullptr;
   op->formula = Py_NewRef(formula);
