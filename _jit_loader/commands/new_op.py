@@ -31,6 +31,8 @@ TEMPLATES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "templates"
 # Files that load_op or the import of any op uses and that no op's file includes.
 ALWAYS_NEEDED = (
     "bindings/__init__.py",
+    "bindings/autograd.cpp",
+    "bindings/autograd.py",
     "bindings/shared/__init__.py",
     "bindings/shared/module.cpp",
 )

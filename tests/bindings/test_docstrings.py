@@ -8,7 +8,7 @@ import pytest
 import torch
 
 ROOT = Path(__file__).resolve().parents[2]
-NAMES = [path.stem for path in sorted((ROOT / "kernels").glob("*.h"))]
+NAMES = [path.stem for path in sorted((ROOT / "kernels").glob("*.cu"))]
 
 
 @pytest.mark.parametrize("name", NAMES)
