@@ -102,17 +102,17 @@ def differentiable(
         else:
             call.build = build_of.build
         call.build.add_user(op.use)
-        call.op, call.gradient = op, op.gradient
+        call.use(op)
         return call
 
     return decorate
 
 
 def _function():
-    """Makes the Python function of an op; its attribute `op` is an Op."""
+    """Makes the Python function of an op, which its attribute `use` gives an Op."""
+    op = None
 
     def call(*args, **kwargs):
-        op = call.op
         if kwargs:
             args = op.positional(args, kwargs)
         if is_dynamo_compiling():
@@ -123,6 +123,12 @@ def _function():
                 result = op.dispatch(args, recordable=result is None)
         return result if op.results is None else result[: op.results]
 
+    def use(new):
+        nonlocal op
+        op = call.op = new
+        call.gradient = new.gradient
+
+    call.use = use
     return call
 
 
