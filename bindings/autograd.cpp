@@ -14,6 +14,7 @@
 #include "bindings/shared/differentiable.h"
 
 using namespace bindings;
+using bindings::detail::Object;
 using torch::autograd::Node;
 using torch::autograd::SavedVariable;
 using torch::autograd::variable_list;
@@ -38,14 +39,14 @@ class WithGil {
   throw std::move(error);
 }
 
-detail::Object checked(PyObject* object) {
+Object checked(PyObject* object) {
   if (object == nullptr) throw_python_error();
-  return detail::Object(object);
+  return Object(object);
 }
 
 template <class Items, class ToPython>
-detail::Object python_tuple(const Items& items, const ToPython& convert) {
-  detail::Object tuple = checked(PyTuple_New(static_cast<Py_ssize_t>(items.size())));
+Object python_tuple(const Items& items, const ToPython& convert) {
+  Object tuple = checked(PyTuple_New(static_cast<Py_ssize_t>(items.size())));
   for (size_t i = 0; i < items.size(); ++i) {
     PyTuple_SET_ITEM(tuple.get(), i, checked(convert(items[i])).release());
   }
