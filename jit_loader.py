@@ -62,6 +62,7 @@ def load_op(
     extra_ldflags: Sequence[str] | None = (),
     defines: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
     on_load: Callable[[ModuleType], None] | None = None,
+    wait: bool = True,
 ) -> Any:
     """Returns the compiled module of an op of a project's kernels/ and bindings/.
 
@@ -79,6 +80,8 @@ def load_op(
             modules, and those that are not cached are built at the same time.
         on_load: is called with the module now, and with each new module of a later call that asks
             for the same op with the same flags.
+        wait: if it is false and the op is not in the cache, a process of low priority builds it,
+            and None is returned. A later call returns the module.
 
     Raises: as load does.
     """
@@ -96,6 +99,10 @@ def load_op(
     }
     try:
         folder = os.path.realpath(project or ops.project_of(caller, name))
+        if not wait:
+            from _jit_loader.ops import background
+
+            return background.load(name, folder, flags)
         if defines is None:
             return ops.load_op(name, folder, flags, on_load, caller)
         from _jit_loader.ops import variants

@@ -22,6 +22,10 @@ class Recorded(BaseException):
     """The load was recorded; nothing was loaded. No `except Exception` of a wrapper takes it."""
 
 
+class NotCached(Exception):
+    """No build in the cache fits, and the caller wants none to be made."""
+
+
 class Recorder:
     """Takes the question of the next load of one name."""
 
@@ -58,6 +62,7 @@ def load(
     verbose=False,
     title=None,
     build_directory=None,
+    may_build=True,
 ):
     """Loads an extension, from the cache or by a build, and returns a loaded.Loaded.
 
@@ -66,6 +71,7 @@ def load(
     requests(): returns the requests to look for in the cache, in this order. The last is built.
     title: the name to show, by default the extension's.
     build_directory: the caller's, which gets copies, and from which the library is opened.
+    may_build: if it is false, NotCached is raised in place of a build.
     """
     started = time.perf_counter()
     if (recorder := _recorder.get()) is not None and recorder.name == name:
@@ -86,7 +92,7 @@ def load(
     else:
         with no_fork():  # requests() imports modules
             wanted = requests()
-        found = look_or_build(wanted, paths[0], verbose)
+        found = look_or_build(wanted, paths[0], verbose, may_build)
     this = loaded.Loaded(name, *found, time.perf_counter() - started)
     loaded.last[title or name] = this
     for observer in loaded.observers:
@@ -139,7 +145,7 @@ def _are_young_unchanged(memo, path):
     return young_files.are_unchanged(memo, path)
 
 
-def look_or_build(requests, memo_path, verbose=False):
+def look_or_build(requests, memo_path, verbose=False, may_build=True):
     """Looks for a build by content, and builds if none fits.
 
     Returns (result of open_build, path of the library, whether it was compiled, with CUDA or not).
@@ -160,6 +166,8 @@ def look_or_build(requests, memo_path, verbose=False):
         result = found and loaded.open_build(found.library, *request.to_open)
         if result is not None:
             return result, found.library, False, request.with_cuda
+    if not may_build:
+        raise NotCached(request.name)
     try:
         result, built, compiled = build(slot, contents, verbose)
     except ToolMissing as error:

@@ -16,6 +16,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+import jit_loader
 from benchmarks import classic, report, timing
 
 SIZES = {"small": (16, 32, 128), "large": (4096, 1024, 1024)}  # batch, features, state
@@ -146,6 +147,7 @@ def measure_all(name, sizes, device, quick):
 
 def main():
     options = report.device_parser(__doc__).parse_args()
+    jit_loader.load_op("autograd")  # the first steps would go on without it
     for device in report.devices(options):
         results = []
         timing.raise_clocks(device)

@@ -15,6 +15,8 @@ at::Tensor forward(const at::Tensor& a, const at::Tensor& b) {
   return c;
 }
 
+std::tuple<at::Tensor, at::Tensor> gradients(const at::Tensor& grad) { return {grad, grad}; }
+
 void torch_launch_add2(const at::Tensor& c, const at::Tensor& a, const at::Tensor& b, int64_t n) {
   const Op op("torch_launch_add2");
   TORCH_CHECK_VALUE(n >= 0, "torch_launch_add2(): argument 'n' is ", n,
@@ -30,7 +32,7 @@ void torch_launch_add2(const at::Tensor& c, const at::Tensor& a, const at::Tenso
 
 PYTHON_MODULE(module) {
   module.doc("add2, compiled; bindings/add2.py has the function with a gradient.");
-  define_with_try<forward>(
+  define_differentiable<forward, gradients>(
       module, "forward",
       "a + b as a new contiguous tensor, without a gradient. Floating tensors on one device; "
       "shapes broadcast and dtypes promote as in PyTorch.",

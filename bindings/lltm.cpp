@@ -142,12 +142,12 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> backward(
 
 PYTHON_MODULE(module) {
   module.doc("lltm, compiled; bindings/lltm.py has the function with a gradient.");
-  define_with_try<forward>(
+  define_differentiable<forward, backward>(
       module, "forward",
       "(new_h, new_cell, x, gates) of one step, without a gradient: the new state, and two tensors "
       "that the gradient needs, x = [old_h, input] and gates = x @ weights.T.",
       "input", "weights", "bias", "old_h", "old_cell");
-  define_with_try<backward>(
+  define_differentiable<backward>(
       module, "backward",
       "The gradients of forward's five arguments. `needs`, five bools, tells which are needed; the "
       "others are None. grad_h and grad_cell may be None, which stands for zeros.",

@@ -6,7 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .shared.differentiable import differentiable, loop_vmap
+from .shared.defaults import loop_vmap
+from .shared.differentiable import differentiable
 
 
 def lltm_fake(input, weights, bias, old_h, old_cell):

@@ -1,5 +1,9 @@
 #include "kernels/my_op.h"
 
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/mul_ops.h>
+#include <ATen/ops/neg_ops.h>
+
 #include "bindings/shared/op.h"
 
 using namespace bindings;
@@ -25,14 +29,21 @@ std::tuple<at::Tensor, at::Tensor> backward(const at::Tensor& grad) {
   return {dx, dy};
 }
 
+// Where only one gradient is needed, PyTorch's own operators compute it.
+std::tuple<at::Tensor, at::Tensor> gradients(const at::Tensor& grad, std::array<bool, 2> needs) {
+  if (needs[0] && needs[1]) return backward(grad);
+  if (needs[0]) return {at::_ops::mul_Scalar::call(grad, 3), at::Tensor()};
+  return {at::Tensor(), at::_ops::neg::call(grad)};
+}
+
 PYTHON_MODULE(module) {
   module.doc("my_op, compiled; bindings/my_op.py has the function with a gradient.");
-  define_with_try<forward>(
+  define_differentiable<forward, gradients>(
       module, "forward",
       "3 * x - y as a new contiguous tensor, without a gradient. Floating tensors on one device; "
       "shapes broadcast and dtypes promote as in PyTorch.",
       "x", "y");
-  define_with_try<backward>(module, "backward",
-                            "my_op's gradients (3 * grad, -grad), both of grad's shape and dtype.",
-                            "grad");
+  define_differentiable<backward>(
+      module, "backward", "my_op's gradients (3 * grad, -grad), both of grad's shape and dtype.",
+      "grad");
 }

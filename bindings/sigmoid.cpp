@@ -27,12 +27,13 @@ at::Tensor backward(const at::Tensor& grad, const at::Tensor& y) {
 
 PYTHON_MODULE(module) {
   module.doc("sigmoid, compiled; bindings/sigmoid.py has the function with a gradient.");
-  define_with_try<forward>(
+  define_differentiable<forward, backward>(
       module, "forward",
       "1 / (1 + exp(-x)) as a new contiguous tensor, without a gradient; x is a floating tensor.",
       "x");
-  define_with_try<backward>(module, "backward",
-                            "sigmoid's gradient grad * y * (1 - y) from its output y: floating "
-                            "tensors on one device, broadcast and promoted as in PyTorch.",
-                            "grad", "y");
+  define_differentiable<backward>(
+      module, "backward",
+      "sigmoid's gradient grad * y * (1 - y) from its output y: floating "
+      "tensors on one device, broadcast and promoted as in PyTorch.",
+      "grad", "y");
 }

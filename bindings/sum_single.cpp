@@ -18,10 +18,13 @@ at::Tensor forward(const at::Tensor& x) {
   return sum;
 }
 
+at::Tensor gradient(const at::Tensor& grad, const Shapes& shapes) { return grad.expand(shapes[0]); }
+
 PYTHON_MODULE(module) {
   module.doc("sum_single, compiled; bindings/sum_single.py has the function with a gradient.");
-  define_with_try<forward>(module, "forward",
-                           "The sum of all elements of a floating tensor, as a new tensor without "
-                           "dimensions of its dtype, without a gradient.",
-                           "x");
+  define_differentiable<forward, gradient>(
+      module, "forward",
+      "The sum of all elements of a floating tensor, as a new tensor without "
+      "dimensions of its dtype, without a gradient.",
+      "x");
 }

@@ -2,7 +2,8 @@
 
 import torch
 
-from .shared.differentiable import differentiable, loop_vmap
+from .shared.defaults import loop_vmap
+from .shared.differentiable import differentiable
 
 
 def scalar_fake(x):

@@ -84,6 +84,12 @@ std::tuple<at::Tensor, at::Tensor> backward(const at::Tensor& grad, const at::Te
   return {feats_backward(grad, points), points_backward(grad, feats, points)};
 }
 
+std::tuple<at::Tensor, at::Tensor> gradients(const at::Tensor& grad, const at::Tensor& feats,
+                                             const at::Tensor& points, std::array<bool, 2> needs) {
+  return {needs[0] ? feats_backward(grad, points) : at::Tensor(),
+          needs[1] ? points_backward(grad, feats, points) : at::Tensor()};
+}
+
 // Only the shape of feats is used.
 at::Tensor trilinearinterpolation_bw(const at::Tensor& grad, const at::Tensor& feats,
                                      const at::Tensor& points) {
@@ -102,12 +108,12 @@ PYTHON_MODULE(module) {
       "The values (N, F) at points (N, 3) as a new contiguous tensor, without a gradient. Each "
       "point is in its own cell; feats (N, 8, F) are the values at the cells' corners. Floating "
       "tensors on one device; dtypes promote as in PyTorch.";
-  define_with_try<forward>(module, "forward", forward_doc, "feats", "points");
-  define_with_try<feats_backward>(
+  define_differentiable<forward, gradients>(module, "forward", forward_doc, "feats", "points");
+  define_differentiable<feats_backward>(
       module, "feats_backward",
       "The gradient of feats (N, 8, F), from the result's gradient grad (N, F) and points (N, 3).",
       "grad", "points");
-  define_with_try<points_backward>(
+  define_differentiable<points_backward>(
       module, "points_backward",
       "The gradient of points (N, 3), from the result's gradient grad (N, F), feats (N, 8, F) and "
       "points (N, 3).",

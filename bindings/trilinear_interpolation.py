@@ -3,7 +3,8 @@
 import torch
 from torch import nn
 
-from .shared.differentiable import differentiable, loop_vmap
+from .shared.defaults import loop_vmap
+from .shared.differentiable import differentiable
 
 
 def _fake_result(feats, points):

@@ -30,9 +30,9 @@ static at::Tensor scalar(const Op& op, const char* argument, const at::Tensor& v
   return value.to(x.scalar_type());
 }
 
-static std::tuple<at::Tensor, at::Tensor> gradients(const at::Tensor& grad, const at::Tensor& a,
-                                                    const at::Tensor& b, const at::Tensor& norm,
-                                                    bool both) {
+static std::tuple<at::Tensor, at::Tensor> gradients_of(const at::Tensor& grad, const at::Tensor& a,
+                                                       const at::Tensor& b, const at::Tensor& norm,
+                                                       bool both) {
   const Op op("two_norm_backward");
   at::Tensor x = a, y = b;
   op.broadcast("a", x, "b", y);
@@ -47,12 +47,20 @@ static std::tuple<at::Tensor, at::Tensor> gradients(const at::Tensor& grad, cons
 
 std::tuple<at::Tensor, at::Tensor> backward(const at::Tensor& grad, const at::Tensor& a,
                                             const at::Tensor& b, const at::Tensor& norm) {
-  return gradients(grad, a, b, norm, true);
+  return gradients_of(grad, a, b, norm, true);
 }
 
 at::Tensor backward_of_a(const at::Tensor& grad, const at::Tensor& a, const at::Tensor& b,
                          const at::Tensor& norm) {
-  return std::get<0>(gradients(grad, a, b, norm, false));
+  return std::get<0>(gradients_of(grad, a, b, norm, false));
+}
+
+std::tuple<at::Tensor, at::Tensor> gradients(const at::Tensor& grad, const at::Tensor& a,
+                                             const at::Tensor& b, const at::Tensor& norm,
+                                             std::array<bool, 2> needs) {
+  if (needs[0] && needs[1]) return backward(grad, a, b, norm);
+  if (needs[0]) return {backward_of_a(grad, a, b, norm), at::Tensor()};
+  return {at::Tensor(), backward_of_a(grad, b, a, norm)};
 }
 
 void two_norm_of_matrices(const at::Tensor& a, const at::Tensor& b, const at::Tensor& c, int64_t n,
@@ -72,19 +80,19 @@ void two_norm_of_matrices(const at::Tensor& a, const at::Tensor& b, const at::Te
 
 PYTHON_MODULE(module) {
   module.doc("two_norm, compiled; bindings/two_norm.py has the function with a gradient.");
-  define_with_try<forward>(
+  define_differentiable<forward, gradients>(
       module, "forward",
       "sqrt(sum((a - b)^2)) as a new tensor without dimensions, without a gradient. Floating "
       "tensors on one device; shapes broadcast and dtypes promote as in PyTorch.",
       "a", "b");
-  define_with_try<backward>(
+  define_differentiable<backward>(
       module, "backward",
       "(da, db): da = grad * (a - b) / norm, or 0 if norm is 0, and db = -da, both new and of "
       "the shape and dtype that a and b broadcast and promote to. grad and norm have one element.",
       "grad", "a", "b", "norm");
-  define_with_try<backward_of_a>(module, "backward_of_a",
-                                 "The first result of backward, without the work for the second.",
-                                 "grad", "a", "b", "norm");
+  define_differentiable<backward_of_a>(
+      module, "backward_of_a", "The first result of backward, without the work for the second.",
+      "grad", "a", "b", "norm");
   module.define<two_norm_of_matrices>(
       "two_norm",
       "Writes sqrt(sum((a - b)^2)) into the first element of c, for matrices a and b of n x m. "

@@ -31,7 +31,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # Test modules import their ops during collection, before any fixture runs. The workers of
 # pytest-xdist share the cache of the process that started them.
 if "PYTEST_XDIST_WORKER" not in os.environ:
-    _cache = tempfile.TemporaryDirectory(prefix="jit_loader_tests_")
+    # autograd.cpp may still be compiled in the background when the tests end.
+    _cache = tempfile.TemporaryDirectory(prefix="jit_loader_tests_", ignore_cleanup_errors=True)
     os.environ["JIT_LOADER_CACHE"] = _cache.name
 
 

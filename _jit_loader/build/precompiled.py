@@ -9,6 +9,7 @@ has this kind; with clang++ all is as without.
 """
 
 import contextlib
+import glob
 import json
 import os
 import re
@@ -47,7 +48,8 @@ FIRST = re.compile(
     re.DOTALL,
 )
 OTHER_HEADERS = ("-include", "-imacros", "--include", "--imacros", "@", "-Xclang", "-x")
-FREE_BYTES = parse_size("4GB")  # on the disk and below the cache's limit: the file has 0.8 GB
+HEADER_BYTES = parse_size("0.8GB")
+FREE_BYTES = parse_size("4GB")  # on the disk
 # In the output of a compilation that failed because of the file, or that names it.
 SUSPICIOUS = re.compile(
     rf"/{PRECOMPILED}/|\.gch\b|\bPCH\b|precompiled header|internal compiler error|Killed|Bus error"
@@ -189,11 +191,18 @@ def _stamp_of(path):
 
 
 def _may_make():
-    """Tells whether the machine has room for making one while the user works on."""
+    """Tells whether there is room for one that nobody asked for.
+
+    Those in the cache may take a third of its limit: there is one per set of flags, and they must
+    not displace the builds.
+    """
     with contextlib.suppress(OSError):
         limit = cache_limit()
-        free = shutil.disk_usage(cache_folder()).free
-        return parallel_jobs() > 1 and min(free, limit or free) >= FREE_BYTES
+        pattern = os.path.join(glob.escape(cache_folder()), PRECOMPILED, "*", "header", "*.gch")
+        present = sum(map(os.path.getsize, glob.glob(pattern)))
+        if limit and present + HEADER_BYTES > limit / 3:
+            return False
+        return parallel_jobs() > 1 and shutil.disk_usage(cache_folder()).free >= FREE_BYTES
     return False
 
 

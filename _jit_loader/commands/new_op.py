@@ -29,7 +29,12 @@ RESULTS = {
 TEMPLATES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "templates")
 
 # Files that load_op or the import of any op uses and that no op's file includes.
-ALWAYS_NEEDED = ("bindings/__init__.py", "bindings/shared/__init__.py")
+ALWAYS_NEEDED = (
+    "bindings/__init__.py",
+    "bindings/autograd.cpp",
+    "bindings/autograd.py",
+    "bindings/shared/__init__.py",
+)
 INCLUDE = re.compile(r'^#include "((?:kernels|bindings)/[\w./]+)"', re.MULTILINE)
 # Wrappers and helpers import only helpers, which are in bindings/shared/.
 IMPORT = re.compile(r"^ *from \.(?:shared\.)?(\w+) import", re.MULTILINE)

@@ -76,15 +76,22 @@ def project_of(file, name):
         ) from None
 
 
-def load(name, project, flags):
+def load(name, project, flags, may_build=True):
     """Loads an op and returns a loaded.Loaded.
 
     flags: {name: value} of Request's extra_... arguments; a variant has "defines" too, in the form
     of variants.normalized.
+    may_build: if it is false, loading.NotCached is raised in place of a build.
     """
     kind, arguments = question(name, project, flags)
-    title = title_of(name, flags)
-    return loading.load(name, kind, arguments, lambda: requests(name, project, flags), title=title)
+    return loading.load(
+        name,
+        kind,
+        arguments,
+        lambda: requests(name, project, flags),
+        title=title_of(name, flags),
+        may_build=may_build,
+    )
 
 
 def question(name, project, flags):

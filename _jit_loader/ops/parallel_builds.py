@@ -54,11 +54,7 @@ def build_in_processes(commands):
     if not commands:
         return []
     processes = min(len(commands), parallel_jobs())
-    environment = {
-        **os.environ,
-        "MAX_JOBS": str(parallel_jobs() // processes),
-        "PYTHONPATH": os.pathsep.join(filter(None, [_own_folder(), os.environ.get("PYTHONPATH")])),
-    }
+    environment = {**with_own_folder(os.environ), "MAX_JOBS": str(parallel_jobs() // processes)}
     running = set()
     with _Progress(len(commands)) as progress:
         executor = concurrent.futures.ThreadPoolExecutor(processes)
@@ -90,8 +86,11 @@ def build_all(commands, noun):
         raise CompileError(errors[0] + others)
 
 
-def _own_folder():
-    return os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+def with_own_folder(environment):
+    """Returns an environment in which Python finds this jit_loader."""
+    folder = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    found = os.pathsep.join(filter(None, [folder, environment.get("PYTHONPATH")]))
+    return {**environment, "PYTHONPATH": found}
 
 
 def _build_in_process(name, words, environment, running, progress):

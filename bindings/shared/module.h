@@ -266,6 +266,7 @@ class Module {
  public:
   explicit Module(PyObject* module) : module_(module) {}
 
+  PyObject* object() const { return module_; }
   void doc(const char* text) { PyModule_SetDocString(module_, text); }
 
   // Defines `name` in Python as a call of a C++ function, with positional and keyword arguments.

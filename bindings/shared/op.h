@@ -7,13 +7,10 @@
 #pragma once
 
 #include <ATen/Parallel.h>
-#include <ATen/PythonTorchFunctionTLS.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty_ops.h>
 #include <ATen/ops/result_type_ops.h>
-#include <c10/core/AutogradState.h>
 #include <c10/core/DeviceGuard.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
@@ -21,8 +18,9 @@
 #include <cstdlib>
 #include <string>
 
+#include "bindings/shared/differentiable.h"
 #include "bindings/shared/launch_error_message.h"
-#include "bindings/shared/module.h"
+#include "bindings/shared/plain.h"
 #include "kernels/shared/common.h"
 
 namespace bindings {
@@ -47,23 +45,6 @@ template <class T>
 kernels::Accumulate<T>* scratch(Type<T>, const at::Tensor& memory) {
   return memory.defined() ? static_cast<kernels::Accumulate<T>*>(memory.mutable_data_ptr())
                           : nullptr;
-}
-
-// The dispatch keys of tensors that are plain memory. With any other key (a batched, fake, sparse
-// or negated tensor), PyTorch's dispatcher has to handle the call before a kernel runs.
-constexpr c10::DispatchKeySet kPlainKeys =
-    c10::DispatchKeySet(
-        {c10::DispatchKey::CPU, c10::DispatchKey::CUDA, c10::DispatchKey::ADInplaceOrView}) |
-    c10::autograd_dispatch_keyset | c10::autocast_dispatch_keyset;
-
-inline bool is_plain(const at::Tensor& x) {
-  // Compares bits, because operator- ignores those of the backend.
-  return (x.key_set().raw_repr() & ~kPlainKeys.raw_repr()) == 0;
-}
-
-// Tells whether x is a forward-mode (dual) tensor, whose tangent the kernels would drop.
-inline bool has_tangent(const at::Tensor& x) {
-  return c10::AutogradState::get_tls_state().get_fw_grad_mode() && x._fw_grad(0).defined();
 }
 
 class Op {
@@ -258,110 +239,5 @@ class Op {
 
   const char* name_;
 };
-
-namespace detail {
-
-// Tells whether value is exactly a torch.Tensor or nn.Parameter; a subclass may have
-// __torch_function__.
-inline bool is_exactly_tensor(PyObject* value) {
-  PyObject* type = reinterpret_cast<PyObject*>(Py_TYPE(value));
-  return type == THPVariableClass || type == ParameterClass;
-}
-
-// Tells whether PyTorch's dispatcher would only run autograd before it calls the kernel.
-inline bool no_mode_is_active() {
-  const c10::DispatchKeySet included = c10::impl::tls_local_dispatch_key_set().included_;
-  return (included - c10::default_included_set - c10::autocast_dispatch_keyset).empty() &&
-         !at::impl::torch_function_mode_enabled();
-}
-
-inline bool autograd_is_active() {
-  return c10::AutogradState::get_tls_state().get_grad_mode() &&
-         !c10::impl::tls_local_dispatch_key_set().excluded_.has(
-             c10::DispatchKey::AutogradFunctionality);
-}
-
-// plain_from_python sets `to` to an argument's value. It returns false for a tensor that PyTorch's
-// dispatcher has to handle first, and for a value of another type.
-
-inline bool plain_from_python(const Argument& argument, at::Tensor& to) {
-  if (!is_exactly_tensor(argument.value)) return false;
-  to = reinterpret_cast<TensorObject*>(argument.value)->tensor;
-  return is_plain(to) && !has_tangent(to);
-}
-
-inline bool plain_from_python(const Argument& argument, std::optional<at::Tensor>& to) {
-  return argument.value == Py_None || plain_from_python(argument, to.emplace());
-}
-
-template <class T>
-bool plain_from_python(const Argument& argument, T& to) {
-  if (from_python(argument, to)) return true;
-  PyErr_Clear();
-  return false;
-}
-
-inline bool requires_grad(const at::Tensor& x) { return x.requires_grad(); }
-
-inline bool requires_grad(const std::optional<at::Tensor>& x) { return x && x->requires_grad(); }
-
-template <class T>
-bool requires_grad(const T& /*no_tensor*/) {
-  return false;
-}
-
-template <class Result, class... Args>
-PyObject* try_call(Result (*function)(Args...), const Function& self, PyObject* const* values,
-                   Py_ssize_t count) {
-  if (count != sizeof...(Args) || !no_mode_is_active()) return Py_NewRef(Py_NotImplemented);
-  std::tuple<std::decay_t<Args>...> arguments;
-  size_t place = 0;
-  const auto convert = [&](auto& argument) {
-    const Argument given{self, self.parameters[place], values[place]};
-    ++place;
-    return plain_from_python(given, argument);
-  };
-  if (!std::apply([&](auto&... argument) { return (convert(argument) && ...); }, arguments)) {
-    return Py_NewRef(Py_NotImplemented);
-  }
-  const auto any_requires_grad = [](const auto&... argument) {
-    return (requires_grad(argument) || ...);
-  };
-  if (autograd_is_active() && std::apply(any_requires_grad, arguments)) Py_RETURN_NONE;
-  const Result result = [&] {
-    const WithoutGil without_gil;
-    return std::apply(function, arguments);
-  }();
-  return to_python(result);
-}
-
-template <auto function>
-PyObject* try_call_from_python(PyObject* self, PyObject* const* values, Py_ssize_t count) {
-  try {
-    const void* owned = PyCapsule_GetPointer(self, nullptr);
-    return try_call(function, *static_cast<const Function*>(owned), values, count);
-  } catch (...) {
-    set_python_error();
-    return nullptr;
-  }
-}
-
-}  // namespace detail
-
-// Defines `name`, as Module::define does, for a function with at least one tensor among its
-// arguments; and try_`name` for the Python wrapper. try_`name` returns the result if only the
-// kernel has to run, None if autograd has to record the call, and NotImplemented if PyTorch's
-// dispatcher has to decide or the arguments are wrong.
-//
-// That decision takes 0.1 us in C++ and 1 us in Python.
-template <auto function, class... Names>
-void define_with_try(Module& module, const std::string& name, const char* doc,
-                     Names... parameters) {
-  module.define<function>(name, doc, parameters...);
-  module.add("try_" + name,
-             "Returns the result of " + name + ", None if autograd has to record the call, or " +
-                 "NotImplemented if PyTorch's dispatcher has to decide.",
-             {parameters...}, detail::try_call_from_python<function>, METH_FASTCALL);
-}
 
 }  // namespace bindings

@@ -37,6 +37,12 @@ def seed():
     torch.manual_seed(0)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def autograd():
+    """Compiles autograd.cpp first: the ops would go on without it until it is compiled."""
+    load_op("autograd", project=ROOT)
+
+
 @pytest.fixture
 def compiled():
     """Returns the compiled module of add2 that is loaded now."""

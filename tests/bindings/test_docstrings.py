@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-BINDINGS = Path(__file__).resolve().parents[2] / "bindings"
-NAMES = [path.stem for path in sorted(BINDINGS.glob("*.py")) if path.with_suffix(".cpp").exists()]
+ROOT = Path(__file__).resolve().parents[2]
+NAMES = [path.stem for path in sorted((ROOT / "kernels").glob("*.cu"))]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -190,11 +190,6 @@ def test_help_shows_docstrings_and_signatures(module):
     assert str(inspect.signature(module.another_name)) == "(y)"
 
 
-def test_try_function_has_the_signature_of_its_function(compiled):
-    assert inspect.signature(compiled.try_forward) == inspect.signature(compiled.forward)
-    assert "None" in compiled.try_forward.__doc__
-
-
 def test_a_refused_launch_names_the_op_and_the_launcher(module):
     with pytest.raises(RuntimeError) as raised:
         module.raise_launch_error(False)

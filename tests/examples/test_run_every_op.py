@@ -4,7 +4,7 @@ import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 NAMES = sorted(path.stem for path in EXAMPLES.glob("run_*.py"))
-OPS = sorted(path.stem for path in (EXAMPLES.parent / "bindings").glob("*.cpp"))
+OPS = sorted(path.stem for path in (EXAMPLES.parent / "kernels").glob("*.cu"))
 
 
 def test_every_op_has_an_example():

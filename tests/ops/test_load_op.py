@@ -86,6 +86,32 @@ def test_error_for_an_unknown_op_names_the_missing_file(project):
         jit_loader.load_op("nothing", project=str(project))
 
 
+def test_op_that_nobody_waits_for_is_built_by_another_process(project, wait_for):
+    def load():
+        return jit_loader.load_op("answer", project=str(project), wait=False)
+
+    assert load() is None
+    wait_for(lambda: load() is not None)
+    assert load().get() == 42
+    assert jit_loader.load_op("answer", project=str(project)) is load()
+    assert not jit_loader.loaded("answer").compiled
+
+
+def test_op_that_nobody_waits_for_may_fail(project, wait_for, monkeypatch, capfd):
+    monkeypatch.delenv("JIT_LOADER_QUIET")
+    (project / "kernels" / "answer_cpu.cpp").write_text("int a = ;\n")
+    told = []
+
+    def has_failed():
+        assert jit_loader.load_op("answer", project=str(project), wait=False) is None
+        told.append(capfd.readouterr().err)
+        return "python -m jit_loader build answer" in told[-1]
+
+    wait_for(has_failed)
+    for _ in range(3):
+        assert not has_failed(), "it is reported once"
+
+
 def test_edited_kernel_reaches_all_callers(project):
     seen = []
     old = jit_loader.load_op("answer", project=str(project), on_load=seen.append)

@@ -19,7 +19,7 @@ at::Tensor forward(const at::Tensor& a, const at::Tensor& b) {
 
 PYTHON_MODULE(module) {
   module.doc("The compiled functions of bindings/NAME.py.");
-  define_with_try<forward>(
+  define_differentiable<forward>(
       module, "forward",
       "a * b as a new contiguous tensor, without a gradient. Floating tensors on one device; "
       "shapes broadcast and dtypes promote as in PyTorch.",

@@ -20,8 +20,8 @@ at::Tensor forward(const at::Tensor& x) {
 
 PYTHON_MODULE(module) {
   module.doc("The compiled functions of bindings/NAME.py.");
-  define_with_try<forward>(module, "forward",
-                           "The sum of x * x as a new tensor without dimensions, without a "
-                           "gradient; x is a floating tensor.",
-                           "x");
+  define_differentiable<forward>(module, "forward",
+                                 "The sum of x * x as a new tensor without dimensions, without a "
+                                 "gradient; x is a floating tensor.",
+                                 "x");
 }

@@ -18,7 +18,7 @@ at::Tensor forward(const at::Tensor& x) {
 
 PYTHON_MODULE(module) {
   module.doc("The compiled functions of bindings/NAME.py.");
-  define_with_try<forward>(module, "forward",
-                           "RESULT_OF_X, contiguous, without a gradient; x is a floating tensor.",
-                           "x");
+  define_differentiable<forward>(
+      module, "forward", "RESULT_OF_X, contiguous, without a gradient; x is a floating tensor.",
+      "x");
 }

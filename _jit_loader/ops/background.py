@@ -1,0 +1,52 @@
+"""Loads an op that the caller can do without until a process of low priority has built it."""
+
+import os
+import subprocess
+
+from _jit_loader import loaded
+from _jit_loader.loading import NotCached
+from _jit_loader.ops import load_op
+from _jit_loader.ops.parallel_builds import build_command, with_own_folder
+from _jit_loader.report.build_line import say
+from _jit_loader.system.processes import start
+
+
+def load(name, project, flags):
+    """Returns an op's module, or None while it is not in the cache.
+
+    The process that builds the op is started once. It goes on if this one ends.
+    """
+    process = loaded.in_background.get((name, project))
+    if process is not None and process.poll() is None:
+        return None
+    try:
+        return load_op.load(name, project, flags, may_build=False).result
+    except NotCached:
+        if process is None:
+            loaded.in_background[name, project] = _start(name, project)
+        elif process.returncode != 0:
+            loaded.in_background[name, project] = _Failed(name, project)
+        return None
+
+
+class _Failed:
+    """Stands for a process that has failed: it is reported once, and no other one is started."""
+
+    returncode = 0
+
+    def __init__(self, name, project):
+        say(f"{name}: cannot be compiled; to see why: python -m jit_loader build {name}")
+
+    def poll(self):
+        return None
+
+
+def _start(name, project):
+    quiet = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+    return start(
+        ["nice", "-n", "10", *build_command(name)],
+        cwd=project,
+        env={**with_own_folder(os.environ), "MAX_JOBS": "1"},
+        start_new_session=True,  # Ctrl-C in the terminal does not end it
+        **quiet,
+    )

@@ -1,0 +1,254 @@
+// Autograd's node for all ops: it keeps what an op's gradient needs, and calls the gradient.
+//
+// This is the only file that includes autograd's headers. It is compiled once and shared by all
+// ops, which reach it through the Recorder of bindings/shared/differentiable.h.
+#define AT_PER_OPERATOR_HEADERS  // without it ATen/Functions.h takes 1.7 s
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/saved_variable.h>
+#include <torch/csrc/autograd/variable.h>
+#include <torch/csrc/dynamo/compiled_autograd.h>
+
+#include <algorithm>
+
+#include "bindings/shared/differentiable.h"
+
+using namespace bindings;
+using bindings::detail::Object;
+using torch::autograd::Node;
+using torch::autograd::SavedVariable;
+using torch::autograd::variable_list;
+
+namespace {
+
+class WithGil {
+ public:
+  WithGil() : state_(PyGILState_Ensure()) {}
+  ~WithGil() { PyGILState_Release(state_); }
+  WithGil(const WithGil&) = delete;
+  WithGil& operator=(const WithGil&) = delete;
+
+ private:
+  PyGILState_STATE state_;
+};
+
+// Throws the current Python error, so that the engine can raise it from backward().
+[[noreturn]] void throw_python_error() {
+  python_error error;
+  error.persist();
+  throw std::move(error);
+}
+
+Object checked(PyObject* object) {
+  if (object == nullptr) throw_python_error();
+  return Object(object);
+}
+
+template <class Items, class ToPython>
+Object python_tuple(const Items& items, const ToPython& convert) {
+  Object tuple = checked(PyTuple_New(static_cast<Py_ssize_t>(items.size())));
+  for (size_t i = 0; i < items.size(); ++i) {
+    PyTuple_SET_ITEM(tuple.get(), i, checked(convert(items[i])).release());
+  }
+  return tuple;
+}
+
+using Needs = c10::SmallVector<bool, 8>;
+
+// Tells whether no graph of the gradient is wanted, and no mode or transform is active.
+bool is_for_kernels(const variable_list& tensors) {
+  const bool records = grad_mode_is_enabled();
+  const auto is_ready = [&](const at::Tensor& x) {
+    return !x.defined() || (is_plain(x) && !has_tangent(x) && !(records && x.requires_grad()));
+  };
+  return no_mode_is_active() && std::all_of(tensors.begin(), tensors.end(), is_ready);
+}
+
+// A gradient that the formula in Python has returned.
+at::Tensor from_formula(const Differentiable& op, PyObject* gradient) {
+  if (gradient == Py_None) return {};
+  if (!PyObject_TypeCheck(gradient, reinterpret_cast<PyTypeObject*>(THPVariableClass))) {
+    PyErr_Format(PyExc_TypeError, "%s: a gradient must be Tensor or None, not %s", op.name.c_str(),
+                 Py_TYPE(gradient)->tp_name);
+    throw_python_error();
+  }
+  return reinterpret_cast<TensorObject*>(gradient)->tensor;
+}
+
+variable_list by_formula(const Differentiable& op, at::ArrayRef<at::Tensor> tensors, size_t results,
+                         const Needs& needs, const Shapes& shapes) {
+  const WithGil with_gil;
+  const auto grads = python_tuple(tensors.slice(0, results), THPVariable_Wrap);
+  const auto saved = python_tuple(tensors.slice(results), THPVariable_Wrap);
+  const auto flags = python_tuple(needs, [](bool need) { return PyBool_FromLong(need); });
+  const auto sizes = python_tuple(shapes, [](const at::DimVector& shape) {
+    return python_tuple(shape, PyLong_FromLongLong).release();
+  });
+  // A tuple with an item for each argument: see gradients() in bindings/shared/op.py.
+  const auto gradients = checked(PyObject_CallFunctionObjArgs(op.formula, grads.get(), saved.get(),
+                                                              flags.get(), sizes.get(), nullptr));
+  variable_list found(needs.size());
+  for (size_t i = 0; i < found.size(); ++i) {
+    found[i] = from_formula(op, PyTuple_GET_ITEM(gradients.get(), i));
+  }
+  return found;
+}
+
+// Returns the gradients of the arguments. tensors: those of the results, then the saved tensors.
+variable_list gradients_of(const Differentiable& op, const variable_list& tensors, size_t results,
+                           const Needs& needs, const Shapes& shapes) {
+  if (op.gradient == nullptr || !is_for_kernels(tensors)) {
+    return by_formula(op, tensors, results, needs, shapes);
+  }
+  variable_list gradients(needs.size());
+  op.gradient({tensors.data(), needs.data(), shapes}, gradients.data());
+  for (size_t i = 0; i < needs.size(); ++i) {
+    if (!needs[i]) gradients[i].reset();
+  }
+  return gradients;
+}
+
+// Makes zeros for gradients that are not defined. results: describes the results of the op.
+template <class Results>
+void add_zeros(const Differentiable& op, variable_list& grads, const Results& results) {
+  for (size_t i = 0; i < grads.size(); ++i) {
+    if (op.zeros && !grads[i].defined() && !results[i].was_default_constructed()) {
+      grads[i] = results[i].zeros_like();
+    }
+  }
+}
+
+class OpNode final : public Node {
+ public:
+  OpNode(const Differentiable& op, torch::autograd::edge_list&& edges)
+      : Node(std::move(edges)), op_(op) {}
+
+  // Keeps what the gradient needs. The results must have their edges already.
+  void save(at::ArrayRef<at::Tensor> arguments, at::ArrayRef<at::Tensor> results) {
+    saved_.reserve(op_.saved.size());
+    for (const size_t position : op_.saved) {
+      const bool is_result = position >= arguments.size();
+      const at::Tensor& x = is_result ? results[position - arguments.size()] : arguments[position];
+      saved_.emplace_back(x, is_result && position - arguments.size() < op_.results);
+    }
+    if (!op_.shapes) return;
+    for (const at::Tensor& x : arguments) {
+      shapes_.push_back(x.defined() ? at::DimVector(x.sizes()) : at::DimVector());
+    }
+  }
+
+  std::string name() const override { return op_.name; }
+
+  void release_variables() override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (SavedVariable& x : saved_) x.reset_data();
+  }
+
+  variable_list apply(variable_list&& grads) override {
+    const auto is_defined = [](const at::Tensor& x) { return x.defined(); };
+    if (std::none_of(grads.begin(), grads.end(), is_defined)) return variable_list(num_outputs());
+    const size_t results = grads.size();
+    variable_list tensors = std::move(grads);
+    add_zeros(op_, tensors, input_metadata_);
+    append_saved(tensors);
+    return gradients_of(op_, tensors, results, needs(), shapes_);
+  }
+
+  // Compiled autograd compiles again if one of these has changed.
+  void compiled_args(torch::dynamo::autograd::CompiledNodeArgs& args) const override {
+    args.collect(reinterpret_cast<uint64_t>(&op_));
+    for (const SavedVariable& x : saved_) args.collect(x, true);
+    for (const at::DimVector& shape : shapes_) {
+      args.collect(static_cast<uint64_t>(shape.size()));
+      for (const int64_t size : shape) args.collect(static_cast<uint64_t>(size));
+    }
+  }
+
+  // Puts a call of the gradient into the graph of compiled autograd. It is traced later, with fake
+  // tensors, for which gradients_of takes the formula.
+  variable_list apply_with_saved(const variable_list& grads,
+                                 torch::dynamo::autograd::SwapSavedVariables& saved) override {
+    namespace dynamo = torch::dynamo::autograd;
+    for (SavedVariable& x : saved_) saved.before(x);
+    variable_list unpacked;
+    append_saved(unpacked);
+    const auto& python = dynamo::getPyCompilerInterface();
+    const auto traced = [&op = op_, needs = needs(), shapes = shapes_,
+                         results = std::vector<torch::autograd::InputMetadata>(
+                             input_metadata_.begin(), input_metadata_.end())](
+                            const variable_list& grads, const std::vector<c10::IValue>& packed) {
+      variable_list tensors = grads;
+      add_zeros(op, tensors, results);
+      for (const at::Tensor& x : packed[0].toTensorVector()) tensors.push_back(x);
+      return gradients_of(op, tensors, grads.size(), needs, shapes);
+    };
+    const auto function =
+        python->bind_function(saved.get_py_compiler(), op_.name, traced,
+                              {c10::ListType::ofTensors()}, /*is_custom_function=*/true,
+                              /*is_traceable=*/true);
+    auto gradients = python->call_function(
+        saved.get_py_compiler(), "apply_functional", function, grads, {c10::IValue(unpacked)},
+        dynamo::IValuePacker<std::vector<std::optional<torch::autograd::InputMetadata>>>::pack(
+            dynamo::get_input_metadata(next_edges())));
+    for (SavedVariable& x : saved_) saved.after(x);
+    return gradients;
+  }
+
+ private:
+  void append_saved(variable_list& tensors) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    tensors.reserve(tensors.size() + saved_.size());
+    for (const SavedVariable& x : saved_) tensors.push_back(x.unpack(getptr()));
+  }
+
+  Needs needs() const {
+    Needs needs(num_outputs());
+    for (size_t i = 0; i < needs.size(); ++i) needs[i] = task_should_compute_output(i);
+    return needs;
+  }
+
+  const Differentiable& op_;
+  std::vector<SavedVariable> saved_;
+  Shapes shapes_;
+};
+
+// Returns an owner of a new node. A node has either PyTorch's intrusive_ptr (2.13) or a shared_ptr.
+template <class T, class... Arguments>
+auto make_node(const std::shared_ptr<T>* /*of_an_edge*/, Arguments&&... arguments) {
+  return std::shared_ptr<OpNode>(new OpNode(std::forward<Arguments>(arguments)...),
+                                 [](T* node) { deleteNode(node); });  // frees long graphs in a loop
+}
+
+template <class T, class... Arguments>
+auto make_node(const c10::intrusive_ptr<T>* /*of_an_edge*/, Arguments&&... arguments) {
+  return c10::make_intrusive<OpNode>(std::forward<Arguments>(arguments)...);
+}
+
+using NodePointer = decltype(torch::autograd::Edge::function);
+
+void record(const Differentiable& op, at::ArrayRef<at::Tensor> arguments,
+            at::ArrayRef<at::Tensor> results) {
+  torch::autograd::edge_list edges;
+  edges.reserve(arguments.size());
+  for (const at::Tensor& x : arguments) {
+    edges.push_back(x.defined() ? torch::autograd::impl::gradient_edge(x)
+                                : torch::autograd::Edge());
+  }
+  const auto node = make_node(static_cast<NodePointer*>(nullptr), op, std::move(edges));
+  for (const at::Tensor& y : results.slice(0, op.results)) {
+    if (y.defined()) {
+      torch::autograd::impl::set_gradient_edge(y, {node, node->add_input_metadata(y)});
+    } else {
+      node->add_input_metadata(Node::undefined_input());
+    }
+  }
+  node->save(arguments, results);
+}
+
+}  // namespace
+
+PYTHON_MODULE(module) {
+  module.doc("Autograd for the ops, compiled; see bindings/autograd.py.");
+  PyObject* recorder = PyCapsule_New(reinterpret_cast<void*>(record), kRecorder, nullptr);
+  if (recorder != nullptr) PyModule_AddObject(module.object(), "recorder", recorder);
+}

@@ -1,0 +1,282 @@
+// Defines an op's function for the Python wrapper: one C++ call that checks the arguments, runs the
+// kernel and has autograd record it.
+//
+// Autograd's headers take 6 s to compile, so a binding includes none of them. bindings/autograd.cpp
+// does; it is compiled once for all ops, and the structs below are all that the two share.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "bindings/shared/module.h"
+#include "bindings/shared/plain.h"
+
+namespace bindings {
+
+// The shapes of an op's arguments: a type of parameter for gradients.
+using Shapes = std::vector<at::DimVector>;
+
+// One call of a gradient.
+struct GradientCall {
+  const at::Tensor* tensors;  // the gradients of the results, then the saved tensors
+  const bool* needs;          // for each argument, whether its gradient is needed
+  const Shapes& shapes;       // of the arguments; empty unless Differentiable::shapes is set
+};
+
+// What autograd has to know of an op's function. It is never freed: the graph refers to it.
+struct Differentiable {
+  // Computes the gradients of the arguments. nullptr: the formula in Python does it always.
+  void (*gradient)(const GradientCall& call, at::Tensor* gradients);
+  std::string name;           // the graph's node has this name
+  PyObject* formula;          // (grads, saved, needs, shapes) -> gradients, in Python
+  std::vector<size_t> saved;  // positions in the arguments, followed by the results
+  size_t results;             // how many results have a gradient; they are the first ones
+  bool zeros;                 // whether a gradient that is not defined stands for zeros
+  bool shapes;                // whether the gradient needs the arguments' shapes
+  bool casts;                 // whether autocast changes the dtypes of arguments
+};
+
+// The function of bindings/autograd.cpp; its address is in a capsule of this name. A change of a
+// struct above must change the name: the two may be compiled at different times.
+constexpr const char* kRecorder = "bindings.Recorder.1";
+using Recorder = void (*)(const Differentiable& op, at::ArrayRef<at::Tensor> arguments,
+                          at::ArrayRef<at::Tensor> results);
+
+namespace detail {
+
+// A callable of Python: an op's function and what autograd has to know of it.
+struct Recorded {
+  const Differentiable* op;
+  Recorder record;  // nullptr while bindings/autograd.cpp is being compiled
+  PyMethodDef method;
+};
+
+// Tells whether value is exactly a torch.Tensor or nn.Parameter; a subclass may have
+// __torch_function__.
+inline bool is_exactly_tensor(PyObject* value) {
+  PyObject* type = reinterpret_cast<PyObject*>(Py_TYPE(value));
+  return type == THPVariableClass || type == ParameterClass;
+}
+
+// plain_from_python sets `to` to an argument's value. It returns false for a tensor that PyTorch's
+// dispatcher has to handle first, and for a value of another type.
+
+inline bool plain_from_python(PyObject* value, at::Tensor& to) {
+  if (!is_exactly_tensor(value)) return false;
+  to = reinterpret_cast<TensorObject*>(value)->tensor;
+  return is_plain(to) && !has_tangent(to);
+}
+
+inline bool plain_from_python(PyObject* value, std::optional<at::Tensor>& to) {
+  return value == Py_None || plain_from_python(value, to.emplace());
+}
+
+template <class T>
+bool plain_from_python(PyObject* value, T& to) {
+  static const Function unnamed{};  // for an error message that nobody sees
+  if (from_python(Argument{unnamed, "", value}, to)) return true;
+  PyErr_Clear();
+  return false;
+}
+
+// The tensor of an argument or result; an undefined tensor if it is none.
+inline const at::Tensor& as_tensor(const at::Tensor& x) { return x; }
+inline at::Tensor as_tensor(const std::optional<at::Tensor>& x) { return x.value_or(at::Tensor()); }
+template <class T>
+at::Tensor as_tensor(const T& /*no_tensor*/) {
+  return {};
+}
+
+inline bool requires_grad(const at::Tensor& x) { return x.requires_grad(); }
+inline bool requires_grad(const std::optional<at::Tensor>& x) { return x && x->requires_grad(); }
+template <class T>
+bool requires_grad(const T& /*no_tensor*/) {
+  return false;
+}
+
+template <class... T>
+std::array<at::Tensor, sizeof...(T)> tensors_of(const std::tuple<T...>& values) {
+  return std::apply(
+      [](const auto&... value) {
+        return std::array<at::Tensor, sizeof...(T)>{as_tensor(value)...};
+      },
+      values);
+}
+
+inline std::array<at::Tensor, 1> tensors_of(const at::Tensor& value) { return {value}; }
+
+// Runs a function without the GIL and below autograd, which records the call afterwards.
+template <class Result, class... Args>
+Result run_unrecorded(Result (*function)(Args...),
+                      const std::tuple<std::decay_t<Args>...>& values) {
+  const WithoutGil without_gil;
+  const c10::impl::ExcludeDispatchKeyGuard below_autograd(
+      c10::autograd_dispatch_keyset | c10::DispatchKeySet(c10::DispatchKey::ADInplaceOrView));
+  return std::apply(function, values);
+}
+
+template <class Result, class... Args>
+PyObject* try_call(Result (*function)(Args...), const Recorded& self, PyObject* const* values,
+                   Py_ssize_t count) {
+  if (count != sizeof...(Args) || !no_mode_is_active() ||
+      (self.op->casts && autocast_is_active())) {
+    return Py_NewRef(Py_NotImplemented);
+  }
+  std::tuple<std::decay_t<Args>...> arguments;
+  const auto convert = [&](auto& argument) { return plain_from_python(*values++, argument); };
+  if (!std::apply([&](auto&... argument) { return (convert(argument) && ...); }, arguments)) {
+    return Py_NewRef(Py_NotImplemented);
+  }
+  const auto any_requires_grad = [](const auto&... argument) {
+    return (requires_grad(argument) || ...);
+  };
+  if (!autograd_is_active() || !std::apply(any_requires_grad, arguments)) {
+    const Result result = [&] {
+      const WithoutGil without_gil;
+      return std::apply(function, arguments);
+    }();
+    return to_python(result);
+  }
+  if (self.record == nullptr) Py_RETURN_NONE;
+  const Result result = run_unrecorded(function, arguments);
+  self.record(*self.op, tensors_of(arguments), tensors_of(result));
+  return to_python(result);
+}
+
+template <auto function>
+PyObject* try_call_from_python(PyObject* self, PyObject* const* values, Py_ssize_t count) {
+  try {
+    const void* owned = PyCapsule_GetPointer(self, nullptr);
+    return try_call(function, *static_cast<const Recorded*>(owned), values, count);
+  } catch (...) {
+    set_python_error();
+    return nullptr;
+  }
+}
+
+// argument_of returns the value of one parameter of a gradient; tensors are taken in their order.
+
+template <class T>
+struct Parameter {};
+
+inline const at::Tensor& argument_of(const GradientCall& /*call*/, const at::Tensor*& next,
+                                     Parameter<const at::Tensor&> /*type*/) {
+  return *next++;
+}
+
+inline std::optional<at::Tensor> argument_of(const GradientCall& /*call*/, const at::Tensor*& next,
+                                             Parameter<const std::optional<at::Tensor>&> /*type*/) {
+  const at::Tensor& x = *next++;
+  return x.defined() ? std::optional(x) : std::nullopt;
+}
+
+template <size_t n>
+std::array<bool, n> argument_of(const GradientCall& call, const at::Tensor*& /*next*/,
+                                Parameter<std::array<bool, n>> /*type*/) {
+  std::array<bool, n> needs;
+  std::copy_n(call.needs, n, needs.begin());
+  return needs;
+}
+
+inline const Shapes& argument_of(const GradientCall& call, const at::Tensor*& /*next*/,
+                                 Parameter<const Shapes&> /*type*/) {
+  return call.shapes;
+}
+
+inline void copy_gradients(const at::Tensor& gradient, at::Tensor* to) { *to = gradient; }
+
+template <class... T>
+void copy_gradients(const std::tuple<T...>& gradients, at::Tensor* to) {
+  std::apply([&](const auto&... gradient) { ((*to++ = gradient), ...); }, gradients);
+}
+
+// Calls a gradient with parameters of its own types.
+template <class Result, class... Args>
+void call_gradient(Result (*gradient)(Args...), const GradientCall& call, at::Tensor* gradients) {
+  const at::Tensor* next = call.tensors;
+  // Braces: the arguments are made in their order.
+  const std::tuple<decltype(argument_of(call, next, Parameter<Args>()))...> arguments{
+      argument_of(call, next, Parameter<Args>())...};
+  copy_gradients(std::apply(gradient, arguments), gradients);
+}
+
+template <auto gradient>
+constexpr auto gradient_pointer() {
+  using Pointer = void (*)(const GradientCall&, at::Tensor*);
+  if constexpr (std::is_null_pointer_v<decltype(gradient)>) {
+    return Pointer(nullptr);
+  } else {
+    return Pointer([](const GradientCall& call, at::Tensor* gradients) {
+      call_gradient(gradient, call, gradients);
+    });
+  }
+}
+
+// Makes the callable for the wrapper, from (name, formula, saved, results, zeros, shapes, casts,
+// the capsule of the Recorder or None).
+template <auto function, auto gradient>
+PyObject* make_recorded(PyObject* /*self*/, PyObject* arguments) {
+  const char* name = nullptr;
+  PyObject *formula = nullptr, *saved = nullptr, *capsule = nullptr;
+  Py_ssize_t results = 0;
+  int zeros = 0, shapes = 0, casts = 0;
+  if (!PyArg_ParseTuple(arguments, "sOO!npppO", &name, &formula, &PyTuple_Type, &saved, &results,
+                        &zeros, &shapes, &casts, &capsule)) {
+    return nullptr;
+  }
+  void* record = nullptr;
+  if (capsule != Py_None) {
+    record = PyCapsule_GetPointer(capsule, kRecorder);
+    if (record == nullptr) return nullptr;
+  }
+  auto op = std::make_unique<Differentiable>();
+  op->gradient = gradient_pointer<gradient>();
+  op->name = name;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(saved); ++i) {
+    op->saved.push_back(PyLong_AsSize_t(PyTuple_GET_ITEM(saved, i)));
+  }
+  if (PyErr_Occurred() != nullptr) return nullptr;
+  op->formula = Py_NewRef(formula);
+  op->results = static_cast<size_t>(results);
+  op->zeros = zeros != 0;
+  op->shapes = shapes != 0;
+  op->casts = casts != 0;
+  PyObject* (*call)(PyObject*, PyObject* const*, Py_ssize_t) = try_call_from_python<function>;
+  auto* recorded = new Recorded{op.release(), reinterpret_cast<Recorder>(record), {}};
+  recorded->method = {recorded->op->name.c_str(),
+                      reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(call)),
+                      METH_FASTCALL, nullptr};
+  const Object owner(PyCapsule_New(recorded, nullptr, nullptr));
+  return owner == nullptr ? nullptr : PyCFunction_NewEx(&recorded->method, owner.get(), nullptr);
+}
+
+}  // namespace detail
+
+// Defines `name`, as Module::define does, for a function with at least one tensor among its
+// arguments; and differentiable_`name`, with which bindings/shared/differentiable.py makes the
+// callable for calls of the op. That callable returns the result; or None if autograd has to record
+// the call and bindings/autograd.cpp is not compiled yet; or NotImplemented if PyTorch's dispatcher
+// has to decide or the arguments are wrong.
+//
+// gradient: computes the gradients of the function's arguments, in their order: a tensor or a tuple
+// of tensors. Its parameters are the gradients of the results (const at::Tensor&; or
+// std::optional<at::Tensor>, for which zeros are not made), and the tensors that the wrapper saves;
+// std::array<bool, n>: for each argument, whether its gradient is needed; const Shapes&: the
+// arguments' shapes. Autograd sums a gradient over broadcast dimensions and converts its dtype. By
+// default the formula in Python computes the gradients.
+template <auto function, auto gradient = nullptr, class... Names>
+void define_differentiable(Module& module, const std::string& name, const char* doc,
+                           Names... parameters) {
+  module.define<function>(name, doc, parameters...);
+  module.add("differentiable_" + name,
+             "Makes the callable of " + name + " for bindings/shared/differentiable.py.",
+             {"name", "formula", "saved", "results", "zeros", "shapes", "casts", "recorder"},
+             detail::make_recorded<function, gradient>, METH_VARARGS);
+}
+
+}  // namespace bindings

@@ -1,0 +1,27 @@
+"""Registers ops in torch.ops, and again if a notebook executes their wrappers a second time."""
+
+import torch
+
+from .loader import NAMESPACE
+
+# It survives when a notebook executes this module again.
+_libraries = globals().get("_libraries", {})  # name: (torch.library.Library, schema, kernels)
+
+
+def register(name, schema, kernels):
+    """Registers {dispatch key: function} in torch.ops; returns the op's overload.
+
+    If a wrapper is executed again, its new functions replace the old ones, and the op stays
+    registered: code that holds an op which was removed from the dispatcher would use freed memory.
+    """
+    library, old_schema, active = _libraries.get(name, (None, None, {}))
+    if (old_schema, active.keys()) != (schema, kernels.keys()):
+        if library is not None:
+            library._destroy()
+        library, active = torch.library.Library(NAMESPACE, "FRAGMENT"), {}
+        library.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
+        for key in kernels:
+            library.impl(name, lambda *args, key=key: active[key](*args), key)
+        _libraries[name] = library, schema, active
+    active.update(kernels)
+    return getattr(getattr(torch.ops, NAMESPACE), name).default

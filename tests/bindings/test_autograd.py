@@ -1,0 +1,274 @@
+"""What autograd does with a recorded call: saved tensors, hooks, threads, errors, second gradients.
+
+bindings/autograd.cpp records calls of every op; autograd.Function does until it is compiled.
+"""
+
+import contextlib
+import threading
+import warnings
+
+import pytest
+import torch
+from torch.utils.checkpoint import checkpoint
+
+from bindings.add2 import add2
+from bindings.lltm import lltm
+from bindings.sigmoid import sigmoid, sigmoid_backward
+from bindings.two_norm import two_norm
+from tests.bindings.case import CASES, as_tuple
+
+each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+
+
+def leaves(case, dtype=torch.float64, device="cpu"):
+    return case.arguments(case.shapes[-1], dtype, device, requires_grad=True)
+
+
+def square_sum(case):
+    return lambda *x: sum(y.square().sum() for y in as_tuple(case.op(*x)))
+
+
+@contextlib.contextmanager
+def formula_of(op, formula):
+    original = op.op.formula
+    op.gradient(formula)
+    try:
+        yield
+    finally:
+        op.gradient(original)
+
+
+def refuse(*_):
+    raise KeyError("the formula")
+
+
+@each_case
+def test_registered_op_has_the_same_gradients(case, device):
+    """The registered op of a subclass takes autograd.Function: as before autograd.cpp exists."""
+
+    class Labelled(torch.Tensor):
+        pass
+
+    arguments = leaves(case, device=device)
+    expected = torch.autograd.grad(square_sum(case)(*arguments), arguments)
+    total = square_sum(case)(*(x.as_subclass(Labelled) for x in arguments))
+    for ours, wanted in zip(torch.autograd.grad(total, arguments), expected):
+        torch.testing.assert_close(ours.as_subclass(torch.Tensor), wanted)
+
+
+@each_case
+def test_hooks_of_saved_tensors_pack_and_unpack_them(case, device):
+    arguments = leaves(case, device=device)
+    expected = torch.autograd.grad(square_sum(case)(*arguments), arguments)
+    packed, unpacked = [], []
+
+    def pack(x):
+        packed.append(x)
+        return x.detach().cpu()
+
+    def unpack(x):
+        unpacked.append(x)
+        return x.to(device)
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
+        results = as_tuple(case.op(*arguments))
+    assert len(packed) == len(case.op.op.saved)
+    total = sum(y.square().sum() for y in results)
+    torch.testing.assert_close(torch.autograd.grad(total, arguments), expected)
+    assert len(unpacked) == len(packed)
+
+
+def test_hook_that_fails_raises_its_own_error(device):
+    def fail(_):
+        raise KeyError("hook")
+
+    x = torch.randn(3, device=device, requires_grad=True)
+    hooks = torch.autograd.graph.saved_tensors_hooks
+    with hooks(fail, lambda x: x), pytest.raises(KeyError, match="hook"):
+        sigmoid(x)
+    with hooks(lambda x: x, fail):
+        y = sigmoid(x)
+    with pytest.raises(KeyError, match="hook"):
+        y.sum().backward()
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+@each_case
+def test_activation_checkpointing(case, reentrant, device):
+    arguments = leaves(case, device=device)
+    expected = torch.autograd.grad(square_sum(case)(*arguments), arguments)
+    total = checkpoint(square_sum(case), *arguments, use_reentrant=reentrant)
+    total.backward()
+    torch.testing.assert_close([x.grad for x in arguments], list(expected))
+
+
+@each_case
+def test_compiled_autograd(case, device):
+    arguments = leaves(case, device=device)
+    expected = torch.autograd.grad(square_sum(case)(*arguments), arguments)
+    torch._dynamo.reset()
+    compiler = lambda graph: torch.compile(graph, backend="eager", fullgraph=True)  # noqa: E731
+    for _ in range(2):
+        total = square_sum(case)(*arguments)
+        with torch._dynamo.compiled_autograd._enable(compiler):
+            total.backward()
+        torch.testing.assert_close([x.grad for x in arguments], list(expected))
+        for x in arguments:
+            x.grad = None
+
+
+@each_case
+def test_backward_twice_needs_retain_graph(case, device):
+    arguments = leaves(case, device=device)
+    total = square_sum(case)(*arguments)
+    first = torch.autograd.grad(total, arguments, retain_graph=True)
+    second = torch.autograd.grad(total, arguments)
+    assert all(map(torch.equal, first, second))
+    results = as_tuple(case.op(*arguments))
+    torch.autograd.grad(results, arguments, results)
+    if case.op.op.saved:
+        with pytest.raises(RuntimeError, match="second time"):
+            torch.autograd.grad(results, arguments, results)
+
+
+def test_saved_tensor_that_was_modified_is_an_error(device):
+    x = torch.randn(3, device=device, requires_grad=True)
+    y = sigmoid(x)
+    with torch.no_grad():
+        y.mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+    a, b = torch.randn(2, 3, device=device)
+    norm = two_norm(a.requires_grad_(), b)
+    b.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        norm.backward()
+
+
+def test_result_may_be_modified_if_the_gradient_does_not_need_it(device):
+    a, b = torch.randn(2, 3, device=device, requires_grad=True)
+    a, b = a.detach().requires_grad_(), b.detach()
+    c = add2(a, b)
+    c.mul_(2)
+    c.sum().backward()
+    assert torch.equal(a.grad, torch.full_like(a, 2))
+
+
+def test_inference_tensors_cannot_be_saved(device):
+    with torch.inference_mode():
+        b = torch.randn(3, device=device)
+    a = torch.randn(3, device=device, requires_grad=True)
+    with pytest.raises(RuntimeError, match="Inference tensors cannot be saved"):
+        two_norm(a, b)
+    assert add2(a, b).requires_grad
+
+
+def test_anomaly_mode_names_the_op_and_the_line(device):
+    x = torch.tensor([-1.0], device=device, requires_grad=True)
+    with warnings.catch_warnings(record=True) as warned, torch.autograd.detect_anomaly():
+        y = sigmoid(x)  # this line
+        with pytest.raises(RuntimeError, match=r"sigmoid_backward.* returned nan"):
+            y.backward(torch.full_like(y, torch.nan))
+    assert any("# this line" in str(warning.message) for warning in warned)
+
+
+def test_hooks_of_tensors_and_nodes(device):
+    x = torch.randn(3, device=device, requires_grad=True)
+    seen = []
+    y = sigmoid(x)
+    y.register_hook(lambda grad: seen.append("result") or 2 * grad)
+    y.retain_grad()
+    y.grad_fn.register_prehook(lambda grads: seen.append("before"))
+    y.grad_fn.register_hook(lambda inputs, outputs: seen.append("after"))
+    y.sum().backward()
+    assert seen == ["result", "before", "after"]
+    assert torch.equal(y.grad, torch.full_like(y, 2))
+    torch.testing.assert_close(x.grad, (2 * y * (1 - y)).detach())
+    assert y.grad_fn.next_functions[0][0].variable is x
+
+
+@pytest.mark.parametrize("op", [add2, sigmoid, two_norm, lltm], ids=lambda op: op.__name__)
+def test_first_gradient_executes_no_python(op, device):
+    case = next(case for case in CASES if case.name == op.__name__)
+    arguments = leaves(case, device=device)
+    total = square_sum(case)(*arguments)
+    with formula_of(op, refuse):
+        gradients = torch.autograd.grad(total, arguments, retain_graph=True)
+        with pytest.raises(KeyError, match="the formula"):
+            torch.autograd.grad(square_sum(case)(*arguments), arguments, create_graph=True)
+    assert all(bool(x.isfinite().all()) for x in gradients)
+
+
+def test_second_gradient_is_that_of_the_formula(device):
+    x = torch.randn(3, dtype=torch.float64, device=device, requires_grad=True)
+    (first,) = torch.autograd.grad(sigmoid(x).sum(), x, create_graph=True)
+    assert first.requires_grad
+    assert "sigmoid_backward_backward" in first.grad_fn.name()
+    (second,) = torch.autograd.grad(first.sum(), x)
+    y = torch.sigmoid(x.detach())
+    torch.testing.assert_close(second, y * (1 - y) * (1 - 2 * y))
+
+
+def test_formula_that_returns_something_else_is_an_error(device):
+    g, y = torch.rand(2, 3, device=device)
+    for formula, error in [
+        (lambda grad, g, y: (1, 2), TypeError),
+        (lambda grad, g, y: (grad,), ValueError),
+        (lambda grad, g, y: grad, ValueError),
+    ]:
+        with formula_of(sigmoid_backward, formula):
+            result = sigmoid_backward(g.requires_grad_(), y.requires_grad_())
+            with pytest.raises(error):
+                result.sum().backward()
+
+
+def test_gradient_that_is_not_needed_takes_no_time(device):
+    case = next(case for case in CASES if case.name == "lltm")
+    arguments = leaves(case, device=device)
+    for position, products in [(2, 0), (4, 0), (0, 1), (1, 1)]:
+        total = square_sum(case)(*arguments)
+        with torch.profiler.profile() as profile:
+            torch.autograd.grad(total, arguments[position])
+        counts = {event.key: event.count for event in profile.key_averages()}
+        assert counts.get("aten::mm", 0) == products
+        assert counts["lltm_backward"] == 1
+
+
+@each_case
+def test_batched_gradients(case, device):
+    arguments = leaves(case, device=device)
+    results = as_tuple(case.op(*arguments))
+    grads = [torch.randn(2, *y.shape, dtype=y.dtype, device=device) for y in results]
+    both = torch.autograd.grad(results, arguments, grads, is_grads_batched=True, retain_graph=True)
+    each = [
+        torch.autograd.grad(results, arguments, [g[i] for g in grads], retain_graph=True)
+        for i in range(2)
+    ]
+    for ours, expected in zip(both, zip(*each)):
+        torch.testing.assert_close(ours, torch.stack(expected))
+
+
+def test_threads_share_a_graph(device):
+    x = torch.randn(1000, device=device, requires_grad=True)
+    total = sigmoid(x).sum()
+    (expected,) = torch.autograd.grad(total, x, retain_graph=True)
+    found = []
+
+    def repeat():
+        for _ in range(20):
+            found.append(torch.autograd.grad(total, x, retain_graph=True)[0])
+
+    threads = [threading.Thread(target=repeat) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 80
+    assert all(torch.equal(x, expected) for x in found)
+
+
+def test_long_graphs_are_freed_without_recursion(device):
+    x = y = torch.zeros(1, device=device, requires_grad=True)
+    for _ in range(100_000):
+        y = add2(y, x)
+    del y
