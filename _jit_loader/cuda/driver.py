@@ -5,6 +5,7 @@ import functools
 
 _MAX_THREADS, _SHARED_STATIC, _MAX_DYNAMIC_SHARED = 0, 1, 8  # CUfunction_attribute
 _BUFFER_POINTER, _BUFFER_SIZE, _END = 1, 2, 0  # CU_LAUNCH_PARAM_...
+NO_CONTEXT = 201  # CUDA_ERROR_INVALID_CONTEXT
 
 
 @functools.cache
@@ -18,6 +19,17 @@ def _launch_function():
     pointer = ctypes.c_void_p
     launch.argtypes = [pointer, *[ctypes.c_uint] * 7, pointer, pointer, pointer]
     return launch
+
+
+def make_current(device):
+    """Makes the context that PyTorch uses on a device the current one of this thread.
+
+    A thread that has not yet called CUDA's runtime for more than the device's number has none.
+    """
+    number, context = ctypes.c_int(), ctypes.c_void_p()
+    check(_library().cuDeviceGet(ctypes.byref(number), device))
+    check(_library().cuDevicePrimaryCtxRetain(ctypes.byref(context), number))
+    check(_library().cuCtxSetCurrent(context))
 
 
 class Function:
@@ -54,7 +66,7 @@ class Function:
         return found
 
     def launch(self, sizes, stream, packed):
-        """Launches the kernel. sizes: grid x y z, block x y z, shared bytes. Returns CUDA's code."""
+        """Launches the kernel, and returns CUDA's code. sizes: grid x y z, block x y z, shared."""
         size = ctypes.c_size_t(len(packed))
         extra = (ctypes.c_void_p * 5)(
             _BUFFER_POINTER,

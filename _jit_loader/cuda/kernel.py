@@ -1,4 +1,4 @@
-"""A `__global__` function that Python compiles and launches: what jit_loader.cuda_kernel returns."""
+"""A `__global__` function that Python launches: what jit_loader.cuda_kernel returns."""
 
 import contextlib
 import os
@@ -47,7 +47,9 @@ class Kernel:
             from _jit_loader.cuda.nvrtc import architecture
 
             arch = architecture(torch.cuda.get_device_capability(device))
-            function = driver.Function(*self.compile(arch))
+            image = self.compile(arch)
+            driver.make_current(device)
+            function = driver.Function(*image)
             layout = function.layout()
             if layout is not None and layout != self.signature.layout():
                 raise ValueError(
@@ -126,7 +128,11 @@ class Launcher:
             raise no_gpu(self._kernel._expression, error) from None
         function = self._ready.get(device) or self._prepare(device)
         packed = self._kernel.signature.pack(arguments, device)
-        code = function.launch(self._sizes, torch.cuda.current_stream(device).cuda_stream, packed)
+        stream = torch.cuda.current_stream(device).cuda_stream
+        code = function.launch(self._sizes, stream, packed)
+        if code == driver.NO_CONTEXT:  # the first call of a new thread
+            driver.make_current(device)
+            code = function.launch(self._sizes, stream, packed)
         if code:
             raise RuntimeError(
                 f"{self._kernel._expression}: CUDA error at the launch: {driver.message(code)}. A "

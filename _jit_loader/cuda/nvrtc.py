@@ -22,8 +22,8 @@ _INTEGERS += "typedef unsigned long uintptr_t; typedef signed long intptr_t;\n"
 _IN_STD = "namespace std {{ {} }}\n"
 _STDINT = "#pragma once\n" + _INTEGERS
 _NAMES = [f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)]
-# NVRTC has the functions of math.h and string.h built in, but no system headers. int64_t is long, as
-# it is for g++: other types would give other mangled names.
+# NVRTC has the functions of math.h and string.h built in, but no system headers. int64_t is long,
+# as it is for g++: other types would give other mangled names.
 SYSTEM_HEADERS = {
     "stdint.h": _STDINT,
     "cstdint": '#pragma once\n#include "stdint.h"\n'

@@ -60,13 +60,13 @@ def test_the_parameters_of_a_template_are_known(folder):
     kernel = make(folder, "fill<double>")
     kernel.compile("sm_90a")
     assert str(kernel.signature) == "fill<double>(double* y, double value, long n)"
-    with pytest.raises(TypeError, match="takes 3 arguments, and 1 were given"):
+    with pytest.raises(TypeError, match=r"takes 3 arguments, and 1 were given"):
         kernel.signature.pack([1], 0)
     with pytest.raises(ValueError, match=r"argument 1, double\* y: is on the device cpu"):
         kernel.signature.pack([torch.zeros(2, dtype=torch.double), 1.0, 2], 0)
-    with pytest.raises(TypeError, match="argument 3, long n: must be an integer"):
+    with pytest.raises(TypeError, match=r"argument 3, long n: must be an integer"):
         kernel.signature.pack([None, 1.0, 2.5], 0)
-    with pytest.raises(ValueError, match="argument 3, long n: must be from"):
+    with pytest.raises(ValueError, match=r"argument 3, long n: must be from"):
         kernel.signature.pack([None, 1.0, 2**63], 0)
 
 
@@ -93,11 +93,11 @@ def test_launches_and_their_errors(folder):
     torch.testing.assert_close(y, 2 * x)
     with pytest.raises(TypeError, match=r"argument 2, const float\* x: must have the dtype"):
         scale[4, 256](y, x.double(), 1.0, 1000)
-    with pytest.raises(ValueError, match="argument 2, .*: must be contiguous"):
+    with pytest.raises(ValueError, match=r"argument 2, .*: must be contiguous"):
         scale[4, 256](y, x[::2], 1.0, 500)
-    with pytest.raises(ValueError, match="argument 2, .*: is on the device cpu"):
+    with pytest.raises(ValueError, match=r"argument 2, .*: is on the device cpu"):
         scale[4, 256](y, x.cpu(), 1.0, 1000)
-    with pytest.raises(ValueError, match="a block of 2048 threads"):
+    with pytest.raises(ValueError, match=r"a block of 2048 threads"):
         scale[1, (1024, 2)](y, x, 1.0, 1000)
     with pytest.raises(ValueError, match="bytes of dynamic"):
         scale[1, 32, 10**6](y, x, 1.0, 1000)
