@@ -2,6 +2,7 @@
 
     from jit_loader import load          # any extension, with the arguments of PyTorch's load
     from jit_loader import load_op       # an op of this project's kernels/ and bindings/
+    from jit_loader import cuda_kernel   # one kernel, compiled without nvcc and g++
     %load_ext jit_loader                 # in a notebook: an edit is active in the next cell
 
 Settings (environment variables):
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CompileError",  # noqa: F822
+    "cuda_kernel",
     "install",
     "load",
     "load_inline",
@@ -110,6 +112,46 @@ def load_op(
         return variants.load(name, folder, flags, defines, on_load, caller)
     except Exception as error:
         raise ops.loading.shortened(error) from error.__cause__
+
+
+def cuda_kernel(
+    source: str | os.PathLike[str],
+    name: str,
+    *,
+    defines: Mapping[str, Any] | None = None,
+    includes: Sequence[str | os.PathLike[str]] = (),
+    options: Sequence[str] = (),
+) -> Any:
+    """Returns a `__global__` function of a CUDA source, to launch from Python.
+
+        scale = cuda_kernel("kernels/scale.cu", "scale<float>")
+        scale[blocks, threads](y, x, 2.0, n)
+
+    NVRTC compiles it, which PyTorch's CUDA builds bring: no nvcc, g++ or CUDA Toolkit is needed.
+    kernel[grid, block] or kernel[grid, block, shared bytes] launches it on the current device and
+    stream; grid and block are numbers or tuples of up to three. Tensors are passed for pointers
+    (None for a null pointer), numbers for numbers. The kernel is cached by the contents of the
+    source and of the headers that it includes. Without a GPU nothing is compiled, and a launch
+    raises an error.
+
+    Args:
+        source: the text of the source, or the path of a file.
+        name: the kernel, such as "scale", "scale<float>" or "space::scale<float, 4>".
+        defines: macros, such as {"BLOCK": 256}.
+        includes: folders of headers. The project of the calling file, or the current one, which
+            has kernels/ and bindings/, is searched as well.
+        options: further options of NVRTC, such as "--use_fast_math".
+
+    Raises:
+        CompileError: the source does not compile.
+        RuntimeError: there is no NVRTC.
+        TypeError, ValueError: by a launch, for a wrong argument, which is named.
+    """
+    from _jit_loader.cuda import kernel
+    from _jit_loader.ops.project import folders_of_headers
+
+    caller = sys._getframe(1).f_code.co_filename
+    return kernel.make(source, name, defines, [*includes, *folders_of_headers(caller)], options)
 
 
 def load_ipython_extension(shell: Any) -> None:

@@ -38,6 +38,12 @@ def current_project():
     return project
 
 
+def folders_of_headers(caller):
+    """Returns [the project of the calling file, or of the current folder]; [] if there is none."""
+    folders = os.path.dirname(os.path.realpath(caller)), os.path.realpath(os.getcwd())
+    return list(filter(None, map(project_above, folders)))[:1]
+
+
 def project_with_op(title):
     """Returns the current project if it has the op of a title, else None."""
     project = project_above(os.path.realpath(os.getcwd()))

@@ -1,0 +1,201 @@
+"""A `__global__` function that Python launches: what jit_loader.cuda_kernel returns."""
+
+import contextlib
+import os
+
+import torch
+
+from _jit_loader.cache import digest_of
+from _jit_loader.cuda import driver, kernel_cache
+from _jit_loader.cuda.signature import signature
+from _jit_loader.report.errors import ToolMissing
+from _jit_loader.report.variants import normalized, variant_of
+
+SOURCE_ENDINGS = (".cu", ".cuh", ".h", ".hpp", ".cpp")
+LIMITS = (2**31 - 1, 65535, 65535), (1024, 1024, 64)  # of a grid and of a block
+
+
+class Kernel:
+    """A kernel. `kernel[grid, block](*arguments)` launches it on the current device and stream.
+
+    grid, block: a number, or up to three. A third item is the bytes of dynamic shared memory.
+    """
+
+    def __init__(self, source, path, expression, defines, includes, options):
+        """path: of the source's file, or None."""
+        self._source, self._path, self._expression = source, path, expression
+        self._defines = normalized(dict(defines or {}))
+        self._includes = [os.path.abspath(os.fspath(folder)) for folder in includes]
+        self._options = list(options)
+        self._images = {}  # {architecture: (code, symbol)}
+        self._functions = {}  # {device: driver.Function}
+        self._last = None, None  # the configuration and the launcher of the last launch
+        self.signature = None
+
+    def compile(self, arch):
+        """Returns (code, symbol) for an architecture such as 'sm_90a', from the cache or NVRTC."""
+        if arch not in self._images:
+            title, key = kernel_cache.title_of_kernel(self._expression), self._key(arch)
+            found = kernel_cache.find(title, key) or self._compile(arch, title, key)
+            self.signature = signature(self._source, self._expression, found[1], self._defines)
+            self._images[arch] = found
+        return self._images[arch]
+
+    def function(self, device):
+        """Returns the driver.Function on the current device, whose number is given."""
+        if device not in self._functions:
+            from _jit_loader.cuda.nvrtc import architecture
+
+            arch = architecture(torch.cuda.get_device_capability(device))
+            image = self.compile(arch)
+            driver.make_current(device)
+            function = driver.Function(*image)
+            layout = function.layout()
+            if layout is not None and layout != self.signature.layout():
+                raise ValueError(
+                    f"{self.signature}: the compiled kernel has parameters of other sizes "
+                    f"(offset, size): {layout}; write their types without macros and aliases"
+                )
+            self._functions[device] = function
+        return self._functions[device]
+
+    def __getitem__(self, configuration):
+        last, launcher = self._last
+        if last != configuration:
+            launcher = Launcher(self, configuration)
+            self._last = configuration, launcher
+        return launcher
+
+    def __call__(self, *arguments):
+        raise TypeError(
+            f"{self._expression}: name the grid and the block: kernel[grid, block](...)"
+        )
+
+    def __repr__(self):
+        return f"<cuda_kernel {self.signature or self._expression}>"
+
+    def _key(self, arch):
+        from _jit_loader.cuda.nvrtc import cuda_headers, identity
+
+        folder = os.path.dirname(self._path) if self._path else os.getcwd()
+        stamps = []
+        for path in cuda_headers():
+            with contextlib.suppress(OSError):
+                status = os.stat(os.path.join(path, "cuda.h"))
+                stamps.append((path, status.st_size, status.st_mtime_ns))
+        values = [self._source, self._expression, self._defines, self._includes, self._options]
+        return digest_of([*values, folder, arch, identity(), stamps])
+
+    def _compile(self, arch, title, key):
+        from _jit_loader.cuda import compile_kernel
+
+        image, headers = compile_kernel.compile_kernel(
+            self._source,
+            self._path,
+            self._expression,
+            arch,
+            self._defines,
+            self._includes,
+            self._options,
+        )
+        found = image.code, image.names[self._expression]
+        kernel_cache.publish(title, key, headers, arch, variant_of(self._defines), *found)
+        return found
+
+
+class Launcher:
+    """A kernel with the sizes of its launch."""
+
+    def __init__(self, kernel, configuration):
+        if not isinstance(configuration, tuple) or len(configuration) not in (2, 3):
+            raise TypeError(
+                f"{kernel!r}: a launch is kernel[grid, block] or kernel[grid, block, shared bytes]"
+            )
+        grid, block, *shared = configuration
+        self._kernel = kernel
+        self._grid = _three("grid", grid, LIMITS[0])
+        self._block = _three("block", block, LIMITS[1])
+        self._shared = shared[0] if shared else 0
+        if not isinstance(self._shared, int) or self._shared < 0:
+            raise ValueError(f"the bytes of shared memory must be 0 or more, not {self._shared!r}")
+        self._sizes = *self._grid, *self._block, self._shared
+        self._ready = {}  # {device: driver.Function}
+
+    def __call__(self, *arguments):
+        try:
+            device = torch.cuda.current_device()
+        except (AssertionError, RuntimeError) as error:
+            raise no_gpu(self._kernel._expression, error) from None
+        function = self._ready.get(device) or self._prepare(device)
+        packed = self._kernel.signature.pack(arguments, device)
+        stream = torch.cuda.current_stream(device).cuda_stream
+        code = function.launch(self._sizes, stream, packed)
+        if code == driver.NO_CONTEXT:  # the first call of a new thread
+            driver.make_current(device)
+            code = function.launch(self._sizes, stream, packed)
+        if code:
+            raise RuntimeError(
+                f"{self._kernel._expression}: CUDA error at the launch: {driver.message(code)}. A "
+                "fault may be that of an earlier kernel: JIT_LOADER_SYNC=1 names the kernel, and "
+                "`python -m jit_loader check` the line"
+            )
+
+    def _prepare(self, device):
+        function = self._kernel.function(device)
+        threads = self._block[0] * self._block[1] * self._block[2]
+        if threads > function.max_threads:
+            raise ValueError(
+                f"{self._kernel!r}: a block of {threads} threads; at most {function.max_threads} "
+                "are possible, by its registers and __launch_bounds__"
+            )
+        limit = torch.cuda.get_device_properties(device).shared_memory_per_block_optin
+        if function.static_shared + self._shared > limit:
+            raise ValueError(
+                f"{self._kernel!r}: {self._shared} bytes of dynamic and {function.static_shared} "
+                f"of static shared memory; a block on this GPU can have {limit}"
+            )
+        function.allow_shared(self._shared)
+        self._ready[device] = function
+        return function
+
+
+def no_gpu(name, error):
+    """Returns the error for a launch on a machine without a GPU."""
+    return ToolMissing(
+        f"{name}: a kernel needs a CUDA GPU, and PyTorch finds none ({str(error).splitlines()[0]})"
+        "; `python -m jit_loader doctor` says what is missing"
+    )
+
+
+def make(source, name, defines=None, includes=(), options=()):
+    """Returns the Kernel of a source, which is a text or a path.
+
+    If there is a GPU, it is compiled for the current device now, otherwise never: a module that
+    has a kernel and a CPU version can be imported anywhere.
+    """
+    path = None
+    if isinstance(source, os.PathLike) or (
+        "\n" not in source and source.endswith(SOURCE_ENDINGS) and "{" not in source
+    ):
+        path = os.path.abspath(os.fspath(source))
+        with open(path, encoding="utf-8") as file:
+            source = file.read()
+    if "JIT_LOADER_SYNC" in os.environ:
+        from _jit_loader.cuda.faults import synchronize_launches
+
+        synchronize_launches()
+    kernel = Kernel(source, path, name, defines, includes, options)
+    if torch.cuda.is_available():
+        kernel.function(torch.cuda.current_device())
+    return kernel
+
+
+def _three(what, sizes, limits):
+    """Returns a size of a grid or a block as three numbers."""
+    found = sizes if isinstance(sizes, tuple | list) else (sizes,)
+    if not 1 <= len(found) <= 3 or not all(hasattr(size, "__index__") for size in found):
+        raise TypeError(f"the {what} must be a number, or up to three, not {sizes!r}")
+    found = tuple(size.__index__() for size in found) + (1,) * (3 - len(found))
+    if not all(1 <= size <= limit for size, limit in zip(found, limits)):
+        raise ValueError(f"the {what} must be from (1, 1, 1) to {limits}, not {found}")
+    return found
