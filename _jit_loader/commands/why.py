@@ -60,6 +60,8 @@ def _last_request(title):
         return None
     folder, manifest = build
     recorded = manifest["request"]
+    if "sources" not in recorded:
+        raise FileNotFoundError(f"{title} is a kernel of cuda_kernel, whose source is not recorded")
     memo_path, project = _memo_and_project(folder, manifest)
     roots = Roots(project)
     request = Request(

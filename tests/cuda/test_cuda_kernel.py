@@ -5,6 +5,7 @@ import torch
 
 import jit_loader
 from _jit_loader.cache.builds import manifests
+from _jit_loader.commands.main import main
 from _jit_loader.cuda import kernel as kernels
 from _jit_loader.cuda import nvrtc
 
@@ -45,6 +46,17 @@ def test_a_kernel_is_cached_until_a_header_changes(folder):
     (folder / "factor.h").write_text("#define FACTOR 2.f\n")
     assert make(folder).compile("sm_90a")[0] == code
     assert [manifest["name"] for _, manifest in manifests()] == ["cuda_kernel.scale"] * 2
+
+
+@needs_nvrtc
+def test_commands_know_kernels(folder, capsys):
+    make(folder).compile("sm_90a")
+    assert main(["list"]) == 0
+    assert "cuda_kernel.scale" in capsys.readouterr().out
+    assert main(["why", "cuda_kernel.scale"]) == 1
+    assert "is a kernel of cuda_kernel" in capsys.readouterr().err
+    assert main(["clean", "cuda_kernel.scale"]) == 0
+    assert not list(manifests())
 
 
 @needs_nvrtc
