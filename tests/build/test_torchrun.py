@@ -13,9 +13,10 @@ BOTH = ["module.cpp", "other.cpp"]
 CACHE_PER_NODE = 'os.environ["JIT_LOADER_CACHE"] += f"/node{node}"'
 # The nodes have different processors.
 TWO_PROCESSORS = """
-from _jit_loader.key import machine, question, request
+from _jit_loader import key
+from _jit_loader.key import request
 request.processor = lambda: [f"flags: those of node {node}"]
-question.boot = lambda: f"boot of node {node}"
+key.boot = lambda: f"boot of node {node}"
 """
 # Some network file systems have no locks. Each node has a private folder for temporary files.
 NO_LOCKS_IN_THE_CACHE = """
