@@ -25,18 +25,22 @@ def compile_plan(job, plan, stubs, headers, on_started, on_finished):
         headers.leave_out()
         compiled = set(filter(_exists_in(job.folder), ninja_file.compilations))
         _write(job.folder, ninja_file.without(compiled, stubs.flags))
-        again = run_ninja(job.folder, lambda: None, on_finished, job.verbose)
-        result = again._replace(said={**result.said, **again.said})
+        result = _run_again(job, on_finished, result)
     is_compiled = all(map(_exists_in(job.folder), ninja_file.compilations))
     if result.returncode != 0 and is_compiled and stubs.flags is not None:
         # The linker wants every symbol; or there is an error, which then names no stub.
         if job.verbose:
             _print_commands(ninja_file, [ninja_file.library], None)
         _write(job.folder, ninja_file.without(set(ninja_file.compilations)))
-        again = run_ninja(job.folder, lambda: None, on_finished, job.verbose)
-        said, ended = {**result.said, **again.said}, result.ended + again.ended
-        result = again._replace(said=said, ended=ended)
+        result = _run_again(job, on_finished, result)
     return _with_slow_files(job, ninja_file, _checked_sizes(job.folder, result))
+
+
+def _run_again(job, on_finished, before):
+    """Runs ninja a second time; returns its result together with what the first run said."""
+    again = run_ninja(job.folder, lambda: None, on_finished, job.verbose)
+    said, ended = {**before.said, **again.said}, before.ended + again.ended
+    return again._replace(said=said, ended=ended)
 
 
 def _print_commands(ninja_file, outputs, link_flags):

@@ -36,7 +36,7 @@ from _jit_loader.key.roots import Roots
 from _jit_loader.report.build_line import say
 from _jit_loader.report.quantities import parse_size
 from _jit_loader.system.jobs import parallel_jobs
-from _jit_loader.system.processes import run
+from _jit_loader.system.processes import run, with_own_folder
 
 NAME = "extension.h"
 TEXT = "#include <torch/extension.h>\n"
@@ -124,9 +124,8 @@ class Headers:
             order = json.dumps([header.slot, header.words, self._job.request.project])
             command = [sys.executable, "-m", __name__, order]
             script = 'nice -n 19 "$@" </dev/null >/dev/null 2>&1 &'
-            path = os.pathsep.join(filter(None, [_own_folder(), os.environ.get("PYTHONPATH")]))
             with contextlib.suppress(OSError):
-                run(["/bin/sh", "-c", script, "sh", *command], {**os.environ, "PYTHONPATH": path})
+                run(["/bin/sh", "-c", script, "sh", *command], with_own_folder(os.environ))
 
 
 def header_for(job, ninja_file, output):
@@ -204,10 +203,6 @@ def _may_make():
             return False
         return parallel_jobs() > 1 and shutil.disk_usage(cache_folder()).free >= FREE_BYTES
     return False
-
-
-def _own_folder():
-    return os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
 def make(slot, words, project):

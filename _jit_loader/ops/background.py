@@ -6,9 +6,9 @@ import subprocess
 from _jit_loader import loaded
 from _jit_loader.loading import NotCached
 from _jit_loader.ops import load_op
-from _jit_loader.ops.parallel_builds import build_command, with_own_folder
+from _jit_loader.ops.parallel_builds import build_command
 from _jit_loader.report.build_line import say
-from _jit_loader.system.processes import start
+from _jit_loader.system.processes import start, with_own_folder
 
 
 def load(name, project, flags):

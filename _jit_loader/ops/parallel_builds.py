@@ -16,7 +16,7 @@ from _jit_loader.report.build_line import is_quiet, say
 from _jit_loader.report.errors import CompileError
 from _jit_loader.report.quantities import count
 from _jit_loader.system.jobs import parallel_jobs
-from _jit_loader.system.processes import start
+from _jit_loader.system.processes import start, with_own_folder
 
 
 def result_of(name, load):
@@ -84,13 +84,6 @@ def build_all(commands, noun):
     if errors:
         others = f"\n{count(len(errors) - 1, f'more {noun}')} failed" if len(errors) > 1 else ""
         raise CompileError(errors[0] + others)
-
-
-def with_own_folder(environment):
-    """Returns an environment in which Python finds this jit_loader."""
-    folder = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    found = os.pathsep.join(filter(None, [folder, environment.get("PYTHONPATH")]))
-    return {**environment, "PYTHONPATH": found}
 
 
 def _build_in_process(name, words, environment, running, progress):
