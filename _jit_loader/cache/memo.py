@@ -4,6 +4,7 @@ A hit compares stats and reads no file. An equal stat proves equal content only 
 hashed when the memo was written, and if its stat was old enough then to show any later change.
 """
 
+import contextlib
 import ctypes
 import itertools
 import marshal
@@ -123,7 +124,9 @@ class Memo:
         It says nothing about the content of young files.
         """
         if self.compiled is not None and stamp(self.compiled[0]) == self.compiled[1]:
-            return self._compare_compiled(self.compiled[0])
+            # Another process may clean the cache between stamp() and here.
+            with contextlib.suppress(OSError):
+                return self._compare_compiled(self.compiled[0])
         stamps, folder = struct.iter_unpack("4q", self.stamps), -1
         try:
             for name in self.names.split(b"\0")[:-1]:

@@ -168,3 +168,13 @@ def test_damaged_library_that_compares_stats_is_not_used(files, memo, compiled, 
     assert before.is_unchanged()
     files[7].write_text("changed")
     assert not before.is_unchanged()
+
+
+def test_library_that_compares_stats_can_go_at_any_time(files, tmp_path):
+    """Another process cleans the cache: the library has a stat and cannot be opened."""
+    entries = [(str(path), stamp(path), read_digest(path)) for path in files[:8]]
+    gone = str(tmp_path), stamp(str(tmp_path))
+    before = Memo.of("/cache/library.so", True, entries, compiled=gone)
+    assert before.is_unchanged()
+    files[7].write_text("changed")
+    assert not before.is_unchanged()
