@@ -210,6 +210,7 @@ def test_the_check_before_a_cell_is_timed(tmp_path, monkeypatch):
     assert len(result["samples"]["ours"]) == 10
 
 
+@pytest.mark.slow
 def test_a_worker_loads_edited_sources(tmp_path):
     from benchmarks.subject import CountedCompilers, Subject
 

@@ -27,10 +27,12 @@ def check(torchrun, ranks, device, checks):
     torchrun(ranks, RANKS, device, *checks, check=True, **settings)
 
 
+@pytest.mark.slow
 def test_ops_on_dtensors(torchrun):
     check(torchrun, 4, "cpu", CHECKS)
 
 
+@pytest.mark.slow
 def test_compiled_functions_of_dtensors(torchrun):
     check(torchrun, 1, "cpu", ["compiled_functions"])
 

@@ -111,12 +111,14 @@ def test_interrupt_stops_a_side_job(tiny, cache, tmp_path, environment, wait_for
     wait_for(lambda: not programs_that_name(tmp_path))
 
 
+@pytest.mark.slow
 def test_fork_by_another_thread_while_a_build_imports(tiny, environment):
     """The child has none of the threads that hold import locks."""
     code = FORK_DURING_AN_IMPORT.format(sources=tiny.sources)
     subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=120)
 
 
+@pytest.mark.slow
 def test_forks_by_another_thread_at_the_start_of_a_build(tiny, environment):
     code = FORKS_AT_THE_START.format(sources=tiny.sources)
     subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=120)

@@ -38,6 +38,7 @@ def test_edit_in_a_new_process_does_not_import_pytorchs_writer(load):
     assert not load()
 
 
+@pytest.mark.slow
 def test_other_flags_and_settings_need_a_new_text(load):
     load()
     assert load(flags=["-DMORE"])

@@ -292,6 +292,7 @@ def test_commands_make_show_and_remove_it(sources, capsys):
     assert not list(map(str, filter(os.path.exists, folders)))
 
 
+@pytest.mark.slow
 def test_doctor_shows_it(sources, capsys):
     def said():
         main(["doctor", "--json"])

@@ -62,6 +62,7 @@ assert torch.ops.qta.f and torch.ops.qtb.f
 """
 
 
+@pytest.mark.slow
 def test_other_namespaces(run):
     assert run(TWO_VERSIONS) == ["compiled", "compiled"]
     said = run("sys.executable = os.devnull  # a hit starts no child\n" + TWO_VERSIONS)
@@ -79,6 +80,7 @@ for _ in range(2):
     assert run('load(library("qta", "g"))') == ["a hit"], "it was published all the same"
 
 
+@pytest.mark.slow
 def test_fragments_and_an_operator_twice(run):
     said = run("""
 load(fragment("qf", "f"))

@@ -228,6 +228,7 @@ def test_build_uses_the_flags_of_the_wrapper(project, run_in, python):
     assert python("-c", code, cwd=project, check=True).stdout.endswith("False\n")
 
 
+@pytest.mark.slow
 def test_build_continues_after_a_failure(project, run_in):
     write(project / "kernels" / "one_cpu.cpp", "long answer() { return ; }\n")
     finished = run_in(project, "build", JIT_LOADER_QUIET="1")
@@ -237,6 +238,7 @@ def test_build_continues_after_a_failure(project, run_in):
     assert [build["name"] for build in result_of(run_in(project, "list", "--json"))] == ["two"]
 
 
+@pytest.mark.slow
 def test_build_survives_an_op_that_crashes(project, run_in):
     write(project / "bindings" / "one.py", "import os\nos.abort()\n")
     finished = run_in(project, "build", "--json")
@@ -391,6 +393,7 @@ def test_doctor_finds_nothing_wrong_here(doctor, tiny, cache):
     assert not os.path.exists(cache_folder())  # doctor uses a temporary cache
 
 
+@pytest.mark.slow
 def test_doctor_prints_a_line_for_each_check(command, doctor):
     _, found = doctor()
     _, out, _ = command("doctor")
@@ -490,6 +493,7 @@ def test_doctor_accepts_a_machine_without_cuda(doctor, monkeypatch):
     assert "compile .cu" not in found
 
 
+@pytest.mark.slow
 def test_doctor_names_the_architectures_of_the_gpus(doctor, monkeypatch):
     monkeypatch.delenv("TORCH_CUDA_ARCH_LIST", raising=False)
     monkeypatch.setattr(doctor_checks, "_gpu_devices", lambda: ["nvidia0", "nvidia1"])

@@ -138,6 +138,7 @@ def test_a_fault_gives_exit_code_1_and_the_path_of_the_log(check, tmp_path):
     assert "--tool memcheck" in arguments
 
 
+@pytest.mark.slow
 def test_builds_under_check_have_line_numbers_and_the_plain_build_stays(
     check, tmp_path, monkeypatch
 ):

@@ -2,6 +2,7 @@ import pytest
 import torch
 
 
+@pytest.mark.slow
 def test_trains_and_plots(run_example, tmp_path):
     picture = tmp_path / "loss.png"
     finished = run_example("train_add2", "--n", "64", "--epochs", "20", "--plot", str(picture))

@@ -1,6 +1,7 @@
 import pytest
 
 
+@pytest.mark.slow
 def test_trains_and_plots(call_example, capsys, tmp_path):
     picture = tmp_path / "loss.png"
     call_example("train_lltm", "--length", "6", "--epochs", "100", "--plot", str(picture))

@@ -338,6 +338,7 @@ def test_gpu_without_cuda_is_refused(arch, monkeypatch):
     assert arch().targets(True) == [Target("v3", [])]
 
 
+@pytest.mark.slow
 def test_each_gpu_loads_its_own_build(tmp_path, monkeypatch, python):
     if jit_loader.why_no_cuda():
         pytest.skip(jit_loader.why_no_cuda())

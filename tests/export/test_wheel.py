@@ -133,6 +133,7 @@ assert "jit_loader" not in sys.modules
     assert finished.returncode == 0, finished.stderr
 
 
+@pytest.mark.slow
 def test_wheel_and_its_project_work_in_one_process(made, use):
     script = """
 import torch

@@ -86,6 +86,7 @@ def test_error_for_an_unknown_op_names_the_missing_file(project):
         jit_loader.load_op("nothing", project=str(project))
 
 
+@pytest.mark.slow
 def test_op_that_nobody_waits_for_is_built_by_another_process(project, wait_for):
     def load():
         return jit_loader.load_op("answer", project=str(project), wait=False)

@@ -115,6 +115,7 @@ def test_notebook_gets_plain_lines(tiny, monkeypatch, capfd):
     assert re.fullmatch(r"tiny: first build: built in \d+\.\d s", last)
 
 
+@pytest.mark.slow
 def test_real_notebook_gets_plain_lines(tiny, monkeypatch, tmp_path):
     nbclient = pytest.importorskip("nbclient")
     nbformat = pytest.importorskip("nbformat")

@@ -81,6 +81,7 @@ def test_quotes_and_the_shell_work_without_use_pch(inline, tmp_path):
     assert inline(extra_cflags=['-DNAME="a;b"'], use_pch=True).value() == 5
 
 
+@pytest.mark.slow
 def test_escapes_in_docstrings(cache):
     """Escapes are those of C++, as in PyTorch; quotes and line breaks may be there as well."""
     docstrings = {"one": r"a\tb \"c\" \\d", "two": 'a "b"\nc', "three": "ends with \\"}

@@ -274,6 +274,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
 """
 
 
+@pytest.mark.slow
 def test_classes_load_once_and_a_changed_one_is_refused(tiny, python):
     """pybind11 registers a class only once in a process and otherwise raises ImportError."""
     source = tiny.write("held.cpp", CLASS)

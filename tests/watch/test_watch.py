@@ -449,6 +449,7 @@ def test_interrupted_script_has_time_to_end(start):
     assert [pid for pid in before if os.path.exists(f"/proc/{pid}")] == []
 
 
+@pytest.mark.slow
 def test_killed_session_leaves_no_process(start, wait_for):
     session = start("import time\nprint('begun', flush=True)\ntime.sleep(1000)\n")
     session.terminal.process.kill()
