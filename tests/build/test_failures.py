@@ -227,6 +227,7 @@ def test_name_that_cannot_be_a_module_is_refused(tiny, name):
         jit_loader.load(name, tiny.sources)
 
 
+@pytest.mark.slow
 def test_deleted_cache_is_built_again(tiny, tmp_path):
     tiny.load()
     shutil.rmtree(tmp_path / "cache")
@@ -306,6 +307,7 @@ def test_header_that_appears_during_compilation_and_shadows_another_is_used(tiny
     assert tiny.value(extra_include_paths=[str(tiny.folder / "include")]) == 102
 
 
+@pytest.mark.slow
 def test_header_that_changes_between_two_objects_is_noticed(tiny):
     """One object has the old version and one has the new, so that the build matches neither."""
     for name in ("module.cpp", "other.cpp"):

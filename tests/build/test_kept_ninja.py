@@ -68,6 +68,7 @@ def test_new_or_missing_compiler_wrapper_needs_a_new_text(load, tiny):
     assert load(PATH=path, TORCH_NO_COMPILER_WRAPPER="1")
 
 
+@pytest.mark.slow
 def test_kept_text_that_may_have_failed_a_build_is_removed(load, tiny):
     compiler, broken = tiny.calls_path.parent / "c++", tiny.folder.parent / "broken"
     fails = f"[ -e {broken} ] && {{ echo ccache: not found; exit 127; }}"
@@ -88,6 +89,7 @@ def test_kept_text_that_may_have_failed_a_build_is_removed(load, tiny):
     assert load()
 
 
+@pytest.mark.slow
 def test_damaged_text_is_ignored(load, tiny):
     load()
     kept_file(tiny).write_bytes(b"x" + kept_file(tiny).read_bytes())

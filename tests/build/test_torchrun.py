@@ -64,6 +64,7 @@ def test_ranks_compile_once(tiny, job, torchrun, ranks):
     assert tiny.compiled() == BOTH
 
 
+@pytest.mark.slow
 @each_number_of_ranks
 def test_every_rank_gets_the_compile_error_and_the_job_fails(tiny, job, python, eight, ranks):
     """Two ranks are launched by the command line of torchrun itself."""

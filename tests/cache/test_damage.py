@@ -40,6 +40,7 @@ def _fill(tiny, in_process):
     return sorted(path for path in cache.rglob("*") if path.is_file())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "damage",
     [

@@ -264,6 +264,7 @@ def _load_again_and_again(tiny, until, queue):
     queue.put(values)
 
 
+@pytest.mark.slow
 def test_processes_load_while_another_cleans(tiny):
     tiny.load()
     queue = fork.Queue()
