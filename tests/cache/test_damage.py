@@ -41,13 +41,7 @@ def _fill(tiny, in_process):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "damage",
-    [
-        "truncated",
-        *(pytest.param(d, marks=pytest.mark.slow) for d in ("zeroed", "empty", "one bit")),
-    ],
-)
+@pytest.mark.parametrize("damage", DAMAGES)
 def test_load_after_damage_to_each_file(tiny, in_process, damage):
     """Damages files in place, as a machine crash or a faulty disk does."""
     files = _fill(tiny, in_process)

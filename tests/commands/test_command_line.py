@@ -411,6 +411,7 @@ def test_doctor_prints_a_line_for_each_check(command, doctor, without_nvcc):
     assert all(re.match(r"(ok|problem) +\S", line) for line in out.splitlines())
 
 
+@pytest.mark.slow
 def test_doctor_with_a_cache_that_cannot_be_a_folder(doctor, without_nvcc, monkeypatch):
     monkeypatch.setenv("JIT_LOADER_CACHE", os.devnull)
     code, found = doctor()
