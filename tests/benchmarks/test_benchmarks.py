@@ -35,7 +35,8 @@ def results_in(folder):
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param("bandwidth", marks=pytest.mark.slow), "call_overhead", "lltm"]
+    "name",
+    ["call_overhead", *(pytest.param(n, marks=pytest.mark.slow) for n in ("bandwidth", "lltm"))],
 )
 def test_a_quick_run_writes_results(name, python, tmp_path):
     python("-m", f"benchmarks.{name}", "--quick", "--out", tmp_path, check=True)
@@ -229,7 +230,7 @@ def test_a_worker_loads_edited_sources(tmp_path):
     assert subject.bare_commands(first["path"])()["seconds"] > 0
 
 
-@pytest.mark.parametrize("way", ["load_op", "bindings"])
+@pytest.mark.parametrize("way", ["load_op", pytest.param("bindings", marks=pytest.mark.slow)])
 def test_a_child_times_a_load(way):
     from benchmarks import child
 
@@ -239,6 +240,7 @@ def test_a_child_times_a_load(way):
     assert result["seconds"] > 0
 
 
+@pytest.mark.slow
 def test_a_child_that_fails_reports_the_error(tmp_path):
     from benchmarks import child
 
