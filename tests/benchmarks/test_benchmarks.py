@@ -189,6 +189,7 @@ def test_starts_of_many_processes_are_compared_and_plotted(tmp_path, monkeypatch
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_processes_that_start_together_compile_once(tmp_path):
     from benchmarks import scaling
     from benchmarks.subject import CountedCompilers, Subject

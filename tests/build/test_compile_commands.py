@@ -121,6 +121,7 @@ def test_failed_build_writes_the_file(project):
     assert project.files() == ["bindings/one.cpp", "kernels/one_cpu.cpp"]
 
 
+@pytest.mark.slow
 def test_parallel_builds_keep_each_others_entries(project):
     with concurrent.futures.ThreadPoolExecutor() as executor:
         assert len(list(executor.map(project.load, ["one", "two", "three"]))) == 3

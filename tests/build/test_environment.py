@@ -95,6 +95,7 @@ def test_limit_on_the_size_of_files_is_named_in_the_error(tiny, in_process, limi
     assert f"{file} too large for the limit of {limit} bytes on the size of files" in str(error)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", ["stubs", "query"])
 def test_interrupt_stops_a_side_job(tiny, cache, tmp_path, environment, wait_for, step):
     """An IDE sends SIGINT to Python alone. Python must stop the program for which it waits."""

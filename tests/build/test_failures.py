@@ -258,6 +258,7 @@ def test_source_that_changes_during_compilation_is_compiled_again(tiny, monkeypa
     assert tiny.value() == 101, "the object of the first compilation is not that of the new source"
 
 
+@pytest.mark.slow
 def test_source_that_changes_and_changes_back_is_compiled_again(tiny):
     """The compiler reads another version, but the source is unchanged when the build ends."""
     source, new = tiny.folder / "other.cpp", tiny.folder.parent / "new.cpp"
@@ -274,6 +275,7 @@ def test_source_that_changes_and_changes_back_is_compiled_again(tiny):
     assert tiny.value() == 101
 
 
+@pytest.mark.slow
 def test_include_folder_replaced_during_compilation_is_noticed(tiny):
     """A rename of a folder changes no timestamp of its files."""
     (tiny.folder / "value.h").unlink()

@@ -97,6 +97,7 @@ def test_damaged_text_is_ignored(load, tiny):
     assert not load()
 
 
+@pytest.mark.slow
 def test_changed_system_header_is_noticed_while_the_compilers_run(load, tiny):
     """An object of which only a system header has changed must not be reused."""
     folder = tiny.folder.parent / "packages"

@@ -264,6 +264,7 @@ def test_header_that_cannot_be_made_does_no_harm(sources, step):
     assert list(Path(cache_folder()).glob(f"{pruning.PRECOMPILED}/*/.building-*")) == []
 
 
+@pytest.mark.slow
 def test_setting_turns_it_off(sources, monkeypatch):
     sources.precompile()
     monkeypatch.setenv("JIT_LOADER_PCH", "0")

@@ -112,6 +112,7 @@ def test_link_with_one_stub_and_other_libraries(threads, kept, tmp_path):
         assert f"<packages>/torch/lib/{library}" in files
 
 
+@pytest.mark.slow
 def test_library_needs_the_same_libraries_as_without_stubs(threads, kept, monkeypatch):
     module = threads.load()
     assert module.value() == 101

@@ -237,6 +237,7 @@ PyMODINIT_FUNC PyInit_outer(void) {
 """
 
 
+@pytest.mark.slow
 def test_module_can_load_another_in_its_init_function(tiny, python):
     outer = tiny.write("outer.cpp", IMPORTING)
     tiny.write("inner.py", f"import jit_loader\njit_loader.load('tiny', {tiny.sources!r})\n")

@@ -465,6 +465,7 @@ def test_redirected_symlink_to_a_library_is_noticed(tiny):
     assert tiny.value(extra_ldflags=flags) == 3
 
 
+@pytest.mark.slow
 def test_removed_header_that_another_one_replaces_is_noticed(tiny, monkeypatch, tmp_path):
     (tiny.folder / "value.h").unlink()
     for number in (1, 2):
@@ -633,6 +634,7 @@ def test_moved_project_is_a_hit(tiny, tmp_path):
     assert tiny.compiled() == []
 
 
+@pytest.mark.slow
 def test_edit_in_a_copy_of_the_project_is_not_hidden_by_the_original(tiny, tmp_path):
     tiny.settle()
     copy = tmp_path / "copy"

@@ -165,6 +165,7 @@ def test_flags_of_a_caller_outside_a_wrapper_apply_to_one_call(project):
     assert jit_loader.load_op("answer", project=str(project)).get() == 6
 
 
+@pytest.mark.slow
 def test_every_spelling_of_the_project_means_the_same(project, monkeypatch, tmp_path):
     seen = []
     monkeypatch.chdir(project)

@@ -241,6 +241,7 @@ def test_run_does_not_affect_the_next_one(session):
     assert [os.path.exists(f"/proc/{pid}") for pid in pids] == [False, True]
 
 
+@pytest.mark.slow
 def test_edits_of_the_same_length_within_a_second_are_noticed(session):
     """Python identifies cached bytecode by the source's size and time in whole seconds."""
     session.run("import changing\nprint(f'changing {changing.VALUE}')\n")
