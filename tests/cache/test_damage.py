@@ -115,7 +115,7 @@ def test_processes_on_a_file_system_without_locks_publish_one_build(tiny, wait_f
     assert not list((tiny.folder.parent / "cache").rglob(".building-*"))
 
 
-@pytest.fixture(params=["folder", "symlink"])
+@pytest.fixture(params=["folder", pytest.param("symlink", marks=pytest.mark.slow)])
 def not_a_lock(request, tiny):
     """Makes a slot whose lock is a folder or a dangling symlink; returns (path, kind)."""
     tiny.load()

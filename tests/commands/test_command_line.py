@@ -206,6 +206,7 @@ def test_clean_reports_an_unknown_name(command, tiny):
 # build
 
 
+@pytest.mark.slow
 def test_build_all_ops(project, run_in):
     finished = run_in(project / "kernels", "build")
     assert finished.returncode == 0
@@ -525,6 +526,7 @@ def test_doctor_names_the_architectures_of_the_gpus(doctor, monkeypatch):
     assert "set TORCH_CUDA_ARCH_LIST" in found["GPU"]["fix"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(toolchain.why_no_cuda() is not None, reason="needs nvcc and a CUDA PyTorch")
 def test_doctor_with_a_host_compiler_that_nvcc_refuses(doctor, tiny, monkeypatch):
     host = tiny.calls_path.parent / "gcc"
