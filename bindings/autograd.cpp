@@ -55,7 +55,7 @@ Object python_tuple(const Items& items, const ToPython& convert) {
 
 using Needs = c10::SmallVector<bool, 8>;
 
-// Tells whether no graph of the gradient is wanted, and no mode or transform is active.
+// Tells whether the gradient needs no graph of its own, and no mode or transform is active.
 bool is_for_kernels(const variable_list& tensors) {
   const bool records = grad_mode_is_enabled();
   const auto is_ready = [&](const at::Tensor& x) {

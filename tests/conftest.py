@@ -79,9 +79,8 @@ def torchrun(python):
     return run
 
 
-# A case in these folders builds for 0.5 to 2 s. By default, a parametrised test runs its first two.
-FOLDERS_OF_FEW_CASES = {"build", "cache", "key", "loading"}
-DEFAULT_CASES = 2
+# A case in these folders takes up to 2 s. By default, a parametrised test runs only its first ones.
+DEFAULT_CASES = {"build": 1, "cache": 2, "key": 2, "loading": 1}
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -93,10 +92,10 @@ def pytest_collection_modifyitems(items):
 def mark_more_cases_slow(items):
     cases = Counter()
     for item in items:
-        if item.path.parent.name in FOLDERS_OF_FEW_CASES and hasattr(item, "callspec"):
+        if item.path.parent.name in DEFAULT_CASES and hasattr(item, "callspec"):
             test = item.path, item.originalname
             cases[test] += 1
-            if cases[test] > DEFAULT_CASES:
+            if cases[test] > DEFAULT_CASES[item.path.parent.name]:
                 item.add_marker(pytest.mark.slow)
 
 

@@ -263,7 +263,7 @@ def _publish(job, recorder, records, manifest):
         keep_as_failed(job)  # the objects are good
         raise _ModuleError from error
     published = Build(os.path.join(job.slot.folder, build_key), request)
-    # First of all: another thread that finds the build must not open it a second time.
+    # Before it is published: another thread that finds the build must not open it a second time.
     if not isinstance(opened, RestartNeeded):
         opened = loaded.adopt(published.library, opened, path)
     manifest = {**manifest, "registrations": record}
@@ -289,7 +289,7 @@ def _open(job, build_key):
 
 
 def _explained(error, folder):
-    """Returns an error of the cache folder with advice."""
+    """Returns the error with the path of the cache folder and advice."""
     advice = (
         "raise the limit on the size of files, for example with: ulimit -f unlimited"
         if error.errno == errno.EFBIG

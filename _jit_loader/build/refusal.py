@@ -41,7 +41,10 @@ def _why_not(folder, requests):
 
 
 def _changes(folder, builds, request):
-    """Returns lines on damaged files, else on the project's changes, of builds with its key."""
+    """Returns lines with the damaged files or, without any, the changes since the export.
+
+    builds: have the key of the request.
+    """
     inside = tuple(os.path.join(build["folder"], "") for build in builds)
     damaged = exported.damaged(folder)
     bad = [path for path in damaged if path == exported.SUMS or path.startswith(inside)]

@@ -28,7 +28,7 @@ RESULTS = {
 }
 TEMPLATES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "templates")
 
-# Files that load_op or the import of any op uses and that no op's file includes.
+# Every op needs these files, but no #include or import in its own files names them.
 ALWAYS_NEEDED = (
     "bindings/__init__.py",
     "bindings/autograd.cpp",

@@ -50,7 +50,7 @@ def _requests(name):
 
 
 def _last_request(title):
-    """Returns the same for the request of a title's newest build, or None without a build."""
+    """Returns (requests, memo path) of a title's newest build, or None if there is no build."""
     from _jit_loader.cache.builds import newest
     from _jit_loader.key.request import Request
     from _jit_loader.key.roots import Roots

@@ -1,9 +1,9 @@
 """Each benchmark runs and writes the expected results. No test checks a time."""
 
+import importlib
 import json
 import os
 import platform
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -35,7 +35,8 @@ def results_in(folder):
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param("bandwidth", marks=pytest.mark.slow), "call_overhead", "lltm"]
+    "name",
+    ["call_overhead", *(pytest.param(n, marks=pytest.mark.slow) for n in ("bandwidth", "lltm"))],
 )
 def test_a_quick_run_writes_results(name, python, tmp_path):
     python("-m", f"benchmarks.{name}", "--quick", "--out", tmp_path, check=True)
@@ -188,6 +189,7 @@ def test_starts_of_many_processes_are_compared_and_plotted(tmp_path, monkeypatch
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_processes_that_start_together_compile_once(tmp_path):
     from benchmarks import scaling
     from benchmarks.subject import CountedCompilers, Subject
@@ -229,7 +231,7 @@ def test_a_worker_loads_edited_sources(tmp_path):
     assert subject.bare_commands(first["path"])()["seconds"] > 0
 
 
-@pytest.mark.parametrize("way", ["load_op", "bindings"])
+@pytest.mark.parametrize("way", ["load_op", pytest.param("bindings", marks=pytest.mark.slow)])
 def test_a_child_times_a_load(way):
     from benchmarks import child
 
@@ -239,6 +241,7 @@ def test_a_child_times_a_load(way):
     assert result["seconds"] > 0
 
 
+@pytest.mark.slow
 def test_a_child_that_fails_reports_the_error(tmp_path):
     from benchmarks import child
 
@@ -310,9 +313,9 @@ def test_durations_are_shown_with_a_unit(seconds, text):
         ("hit --processes 0", "not a positive number: 0"),
     ],
 )
-def test_invalid_arguments_are_refused(command, said):
-    name, *arguments = command.split()
-    command = [sys.executable, "-m", f"benchmarks.{name}", *arguments]
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert result.returncode == 2
-    assert said in result.stderr
+def test_invalid_arguments_are_refused(command, said, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", command.split())
+    with pytest.raises(SystemExit) as exit:
+        importlib.import_module(f"benchmarks.{sys.argv[0]}").main()
+    assert exit.value.code == 2
+    assert said in capsys.readouterr().err

@@ -6,10 +6,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import strategies as st
 
 FLOATING = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
+ONE_DTYPE = [
+    torch.float32,
+    *(pytest.param(dtype, marks=pytest.mark.slow) for dtype in FLOATING if dtype != torch.float32),
+]
 
 
 @dataclass(frozen=True)
@@ -110,3 +115,11 @@ def load_cases():
 
 
 CASES = load_cases()
+# A compiler of graphs treats all ops alike, as nodes. By default it gets one op with one result and
+# one with two.
+CASES_AS_NODES = [
+    pytest.param(
+        case, id=case.name, marks=() if case.name in ("add2", "lltm") else pytest.mark.slow
+    )
+    for case in CASES
+]

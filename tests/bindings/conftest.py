@@ -1,5 +1,6 @@
 """Fixtures of the tests of ops: devices, dtypes and a fixed seed."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,12 @@ import torch
 from jit_loader import load_op
 
 ROOT = str(Path(__file__).resolve().parents[2])
+
+# autograd.cpp compiles for 15 s on one core. A process starts with it before the tests import the
+# ops, which are then compiled beside it.
+if os.environ.get("PYTEST_XDIST_WORKER", "gw0") == "gw0":
+    load_op("autograd", project=ROOT, wait=False)
+
 # Sizes around the limits in reductions: vector lanes, chunks of the CPU, tiles of the GPU, and the
 # sizes from which the GPU uses more threads or several blocks.
 EDGES_OF_SUMS = [n + more for n in (64, 4096, 8192, 16384, 32768, 65536) for more in (-1, 0, 1)]
@@ -39,7 +46,7 @@ def seed():
 
 @pytest.fixture(scope="session", autouse=True)
 def autograd():
-    """Compiles autograd.cpp first: the ops would go on without it until it is compiled."""
+    """Waits until autograd.cpp is compiled: the ops would go on without it."""
     load_op("autograd", project=ROOT)
 
 

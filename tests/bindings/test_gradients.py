@@ -6,21 +6,27 @@ import pytest
 import torch
 from torch.autograd import gradcheck, gradgradcheck
 
-from tests.bindings.case import CASES, as_tuple, unit
+from tests.bindings.case import CASES, ONE_DTYPE, as_tuple, unit
 
 each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 
 
-def small(shapes):
-    return sum(max(1, torch.Size(shape).numel()) for shape in shapes) <= 200
+def size(shapes):
+    return sum(max(1, torch.Size(shape).numel()) for shape in shapes)
 
 
+# gradcheck calls the op twice for each element.
 @pytest.mark.parametrize(
     ("case", "shapes"),
     [
-        pytest.param(case, shapes, id=f"{case.name}-{shapes}")
+        pytest.param(
+            *(case, shapes),
+            id=f"{case.name}-{shapes}",
+            marks=pytest.mark.slow if size(shapes) > 64 else (),
+        )
         for case in CASES
-        for shapes in filter(small, case.shapes)
+        for shapes in case.shapes
+        if size(shapes) <= 200
     ],
 )
 def test_gradcheck(case, shapes, device):
@@ -64,16 +70,24 @@ def assert_close(case, dtype, ours, expected):
 
 @each_case
 def test_each_dtype_has_the_gradient_of_float64(case, dtype, device):
-    for shapes in [*case.shapes, case.large]:
+    for shapes in case.shapes:
         if case.broadcasts and len(set(shapes)) > 1:
             continue  # tested below: a sum of rounded gradients may be near 0
-        arguments = case.arguments(shapes, dtype, device)
-        grads = draw_grads(case, arguments)
-        every = [True] * len(arguments)
-        expected = gradients(
-            case, [x.double() for x in arguments], [g.double() for g in grads], every
-        )
-        assert_close(case, dtype, gradients(case, arguments, grads, every), expected)
+        assert_gradient_of_float64(case, shapes, dtype, device)
+
+
+@pytest.mark.parametrize("dtype", ONE_DTYPE, ids=str)
+@each_case
+def test_gradient_of_more_elements_than_one_thread_takes(case, dtype, device):
+    assert_gradient_of_float64(case, case.large, dtype, device)
+
+
+def assert_gradient_of_float64(case, shapes, dtype, device):
+    arguments = case.arguments(shapes, dtype, device)
+    grads = draw_grads(case, arguments)
+    every = [True] * len(arguments)
+    expected = gradients(case, [x.double() for x in arguments], [g.double() for g in grads], every)
+    assert_close(case, dtype, gradients(case, arguments, grads, every), expected)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pickle
 import pytest
 import torch
 
-from tests.bindings.case import CASES, as_tuple
+from tests.bindings.case import CASES, CASES_AS_NODES, as_tuple
 
 each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 each_vmap = pytest.mark.parametrize(
@@ -39,11 +39,13 @@ def test_op_is_a_python_function(case):
     "dtype", [torch.float64, pytest.param(torch.bfloat16, marks=pytest.mark.slow)], ids=str
 )
 @pytest.mark.parametrize("requires_grad", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.parametrize(
+    "which", [-1, *(pytest.param(i, marks=pytest.mark.slow) for i in (0, 1, -2))]
+)
 @each_case
-def test_opcheck(case, requires_grad, dtype, device):
-    for shapes in case.shapes[:2] + case.shapes[-2:]:
-        arguments = case.arguments(shapes, dtype, device, requires_grad)
-        torch.library.opcheck(case.registered, arguments)
+def test_opcheck(case, which, requires_grad, dtype, device):
+    arguments = case.arguments(case.shapes[which], dtype, device, requires_grad)
+    torch.library.opcheck(case.registered, arguments)
 
 
 @each_case
@@ -64,19 +66,19 @@ def test_registered_op_equals_the_function(case, device):
         torch.testing.assert_close(gradients, expected)
 
 
-# Inductor compiles C++ for 15 s. An op is a node to it, as to aot_eager: one op is enough.
-BY_INDUCTOR = [
-    pytest.param(case, "inductor", marks=pytest.mark.slow, id=f"{case.name}-inductor")
-    for case in CASES
-    if case.name == "lltm"
-]
+@pytest.mark.parametrize("case", CASES_AS_NODES)
+def test_compile_forward_and_backward(case, device):
+    compile_forward_and_backward(case, "aot_eager", device)
 
 
-@pytest.mark.parametrize(
-    ("case", "backend"),
-    [*(pytest.param(case, "aot_eager", id=case.name) for case in CASES), *BY_INDUCTOR],
-)
-def test_compile_forward_and_backward(case, backend, device):
+@pytest.mark.slow
+@pytest.mark.parametrize("case", [case for case in CASES if case.name == "lltm"])
+def test_compile_forward_and_backward_by_inductor(case, device):
+    """Inductor compiles C++ for 15 s, so there is one op."""
+    compile_forward_and_backward(case, "inductor", device)
+
+
+def compile_forward_and_backward(case, backend, device):
     def function(*x):
         return squares(case)(*(t.sin() for t in x))
 

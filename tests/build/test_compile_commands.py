@@ -70,6 +70,7 @@ def test_commands_compile_and_write_nothing(project):
     assert sorted(project.folder.rglob("*")) == before
 
 
+@pytest.mark.slow
 def test_command_of_a_cuda_source_is_valid(project):
     if why_not := jit_loader.why_no_cuda():
         pytest.skip(why_not)
@@ -120,6 +121,7 @@ def test_failed_build_writes_the_file(project):
     assert project.files() == ["bindings/one.cpp", "kernels/one_cpu.cpp"]
 
 
+@pytest.mark.slow
 def test_parallel_builds_keep_each_others_entries(project):
     with concurrent.futures.ThreadPoolExecutor() as executor:
         assert len(list(executor.map(project.load, ["one", "two", "three"]))) == 3
@@ -217,6 +219,7 @@ def test_private_folder_exists_until_the_commands_are_written(tiny, monkeypatch)
     assert folders == [True]
 
 
+@pytest.mark.slow
 def test_build_command_restores_the_file_of_an_op_from_the_cache(project, python):
     """A load from the cache writes nothing: the project may be new here and the cache shared."""
     build = ["-m", "jit_loader", "build", "one"]

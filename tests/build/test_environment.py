@@ -70,12 +70,12 @@ def environment():
     return {**os.environ, "PYTHONPATH": root, "JIT_LOADER_QUIET": "0"}
 
 
-def test_process_without_standard_files(tiny, tmp_path, environment):
+def test_process_without_standard_files(tiny, tmp_path, python):
     """A daemon has none: printing the build line fails, and the build must not fail."""
     result = tmp_path / "result"
     close = "import os\nfor descriptor in range(3): os.close(descriptor)\n"
     code = close + LOAD.format(sources=tiny.sources, result=str(result))
-    subprocess.run([sys.executable, "-c", code], env=environment, check=False)
+    python("-c", code, JIT_LOADER_QUIET="0")
     assert result.read_text() == "101"
 
 
@@ -95,6 +95,7 @@ def test_limit_on_the_size_of_files_is_named_in_the_error(tiny, in_process, limi
     assert f"{file} too large for the limit of {limit} bytes on the size of files" in str(error)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", ["stubs", "query"])
 def test_interrupt_stops_a_side_job(tiny, cache, tmp_path, environment, wait_for, step):
     """An IDE sends SIGINT to Python alone. Python must stop the program for which it waits."""

@@ -227,6 +227,7 @@ def test_name_that_cannot_be_a_module_is_refused(tiny, name):
         jit_loader.load(name, tiny.sources)
 
 
+@pytest.mark.slow
 def test_deleted_cache_is_built_again(tiny, tmp_path):
     tiny.load()
     shutil.rmtree(tmp_path / "cache")
@@ -257,6 +258,7 @@ def test_source_that_changes_during_compilation_is_compiled_again(tiny, monkeypa
     assert tiny.value() == 101, "the object of the first compilation is not that of the new source"
 
 
+@pytest.mark.slow
 def test_source_that_changes_and_changes_back_is_compiled_again(tiny):
     """The compiler reads another version, but the source is unchanged when the build ends."""
     source, new = tiny.folder / "other.cpp", tiny.folder.parent / "new.cpp"
@@ -273,6 +275,7 @@ def test_source_that_changes_and_changes_back_is_compiled_again(tiny):
     assert tiny.value() == 101
 
 
+@pytest.mark.slow
 def test_include_folder_replaced_during_compilation_is_noticed(tiny):
     """A rename of a folder changes no timestamp of its files."""
     (tiny.folder / "value.h").unlink()
@@ -306,6 +309,7 @@ def test_header_that_appears_during_compilation_and_shadows_another_is_used(tiny
     assert tiny.value(extra_include_paths=[str(tiny.folder / "include")]) == 102
 
 
+@pytest.mark.slow
 def test_header_that_changes_between_two_objects_is_noticed(tiny):
     """One object has the old version and one has the new, so that the build matches neither."""
     for name in ("module.cpp", "other.cpp"):

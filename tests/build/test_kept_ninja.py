@@ -68,6 +68,7 @@ def test_new_or_missing_compiler_wrapper_needs_a_new_text(load, tiny):
     assert load(PATH=path, TORCH_NO_COMPILER_WRAPPER="1")
 
 
+@pytest.mark.slow
 def test_kept_text_that_may_have_failed_a_build_is_removed(load, tiny):
     compiler, broken = tiny.calls_path.parent / "c++", tiny.folder.parent / "broken"
     fails = f"[ -e {broken} ] && {{ echo ccache: not found; exit 127; }}"
@@ -88,6 +89,7 @@ def test_kept_text_that_may_have_failed_a_build_is_removed(load, tiny):
     assert load()
 
 
+@pytest.mark.slow
 def test_damaged_text_is_ignored(load, tiny):
     load()
     kept_file(tiny).write_bytes(b"x" + kept_file(tiny).read_bytes())
@@ -95,6 +97,7 @@ def test_damaged_text_is_ignored(load, tiny):
     assert not load()
 
 
+@pytest.mark.slow
 def test_changed_system_header_is_noticed_while_the_compilers_run(load, tiny):
     """An object of which only a system header has changed must not be reused."""
     folder = tiny.folder.parent / "packages"

@@ -129,6 +129,7 @@ def test_changed_header_makes_it_invalid(sources):
     assert sources.calls() == [True]
 
 
+@pytest.mark.slow
 def test_header_that_would_be_read_instead_makes_it_invalid(sources):
     sources.precompile()
     nearer = sources.tiny.write(
@@ -160,12 +161,14 @@ def test_text_before_the_include_counts(sources, case):
     assert sources.calls() == [case == "macro of the compiler"]
 
 
+@pytest.mark.slow
 def test_comments_before_the_include_do_not_count(sources):
     sources.precompile()
     assert sources.value("second", f"/* a\n b */ // c\n\n  {INCLUDE}{MODULE}") == 1
     assert sources.calls() == [True]
 
 
+@pytest.mark.slow
 def test_macro_in_a_flag_that_the_header_mentions_counts(sources):
     sources.precompile()
     assert sources.value("second", extra_cflags=["-DMENTIONED=6"]) == 6
@@ -178,6 +181,7 @@ def test_other_flags_do_not_use_it(sources, flag):
     assert sources.calls() == [False]
 
 
+@pytest.mark.slow
 def test_clang_does_not_use_it(sources, tmp_path):
     compiler = sources.tiny.calls_path.parent / "c++"
     says = 'case "$*" in *--version*) echo clang version 18; exit;; esac'
@@ -236,6 +240,7 @@ def test_compilation_that_fails_because_of_it_is_repeated_without_it(sources, tm
     assert sources.calls() == [True, False]
 
 
+@pytest.mark.slow
 def test_unusable_file_with_a_good_record_does_no_harm(sources):
     sources.precompile()
     folder = _header_folder()
@@ -259,6 +264,7 @@ def test_header_that_cannot_be_made_does_no_harm(sources, step):
     assert list(Path(cache_folder()).glob(f"{pruning.PRECOMPILED}/*/.building-*")) == []
 
 
+@pytest.mark.slow
 def test_setting_turns_it_off(sources, monkeypatch):
     sources.precompile()
     monkeypatch.setenv("JIT_LOADER_PCH", "0")

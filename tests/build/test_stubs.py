@@ -32,9 +32,9 @@ extern "C" long other(void) {
 
 
 @pytest.fixture
-def tiny(tiny, cache):
+def tiny(tiny):
     """The extension, with a cache without stubs."""
-    shutil.rmtree(cache)
+    shutil.rmtree(stubs.find_stubs(cache_folder(), with_cuda=False))
     return tiny
 
 
@@ -45,11 +45,10 @@ def threads(tiny):
 
 
 @pytest.fixture
-def kept(tiny):
-    """Makes stubs in the cache, as an earlier build does, and returns their folder."""
-    cache = cache_folder()
-    os.makedirs(cache, mode=0o700)
-    return Path(stubs.make_stubs(cache, with_cuda=False))
+def kept(tiny, made_once):
+    """Puts stubs into the cache, as an earlier build does, and returns their folder."""
+    made, _ = made_once
+    return Path(shutil.copytree(made, os.path.join(cache_folder(), os.path.basename(made))))
 
 
 def leave_out(monkeypatch):
@@ -85,6 +84,7 @@ def test_linker_in_a_new_cache_uses_stubs_that_are_ready(threads, tmp_path):
     assert ".stubs/libtorch_cpu.so" in trace.read_text()
 
 
+@pytest.mark.slow
 def test_linker_does_not_wait_for_stubs(threads, tmp_path):
     linked = tmp_path / "linked"
     wait = f"for i in $(seq 600); do [ -e {linked} ] && break; sleep 0.1; done"
@@ -112,6 +112,7 @@ def test_link_with_one_stub_and_other_libraries(threads, kept, tmp_path):
         assert f"<packages>/torch/lib/{library}" in files
 
 
+@pytest.mark.slow
 def test_library_needs_the_same_libraries_as_without_stubs(threads, kept, monkeypatch):
     module = threads.load()
     assert module.value() == 101
@@ -124,6 +125,7 @@ def test_library_needs_the_same_libraries_as_without_stubs(threads, kept, monkey
     assert set(needed(again.__file__)) <= set(needed(module.__file__))
 
 
+@pytest.mark.slow
 def test_caller_may_name_libraries_of_pytorch(threads, kept):
     threads.change_compiler('set -- -Wl,--as-needed "$@"', step="link")
     flags = [f"-L{stubs._pytorchs()}", "-lc10 -ltorch_python"]
@@ -151,6 +153,7 @@ def test_link_that_needs_every_symbol_uses_the_libraries(threads, kept, flag, ex
     assert ctypes.CDLL(path).other() == 100
 
 
+@pytest.mark.slow
 def test_verbose_prints_both_links(threads, kept, capfd):
     threads.change_compiler('set -- "$@" -Wl,--no-undefined', step="link")
     jit_loader.load("tiny", threads.sources[1], is_python_module=False, verbose=True)
@@ -202,6 +205,7 @@ def test_file_in_the_place_of_the_stubs_is_replaced(threads, kept, make):
     assert (kept / "libc10.so").exists()
 
 
+@pytest.mark.slow
 def test_damaged_stubs_that_cannot_be_replaced_are_not_used(threads, kept):
     threads.load()
     links(threads)

@@ -51,12 +51,7 @@ def eight(torchrun):
     return functools.partial(torchrun, 8)
 
 
-each_number_of_ranks = pytest.mark.parametrize(
-    "ranks", [2, pytest.param(8, marks=pytest.mark.slow)]
-)
-
-
-@each_number_of_ranks
+@pytest.mark.parametrize("ranks", [2, pytest.param(8, marks=pytest.mark.slow)])
 def test_ranks_compile_once(tiny, job, torchrun, ranks):
     results, finished = job(functools.partial(torchrun, ranks))
     assert finished.returncode == 0, finished.stderr
@@ -64,7 +59,8 @@ def test_ranks_compile_once(tiny, job, torchrun, ranks):
     assert tiny.compiled() == BOTH
 
 
-@each_number_of_ranks
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [2, 8])
 def test_every_rank_gets_the_compile_error_and_the_job_fails(tiny, job, python, eight, ranks):
     """Two ranks are launched by the command line of torchrun itself."""
     tiny.write("other.cpp", "int a = ;\n")

@@ -40,13 +40,8 @@ def _fill(tiny, in_process):
     return sorted(path for path in cache.rglob("*") if path.is_file())
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        "truncated",
-        *(pytest.param(d, marks=pytest.mark.slow) for d in ("zeroed", "empty", "one bit")),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("damage", DAMAGES)
 def test_load_after_damage_to_each_file(tiny, in_process, damage):
     """Damages files in place, as a machine crash or a faulty disk does."""
     files = _fill(tiny, in_process)
@@ -120,7 +115,7 @@ def test_processes_on_a_file_system_without_locks_publish_one_build(tiny, wait_f
     assert not list((tiny.folder.parent / "cache").rglob(".building-*"))
 
 
-@pytest.fixture(params=["folder", "symlink"])
+@pytest.fixture(params=["folder", pytest.param("symlink", marks=pytest.mark.slow)])
 def not_a_lock(request, tiny):
     """Makes a slot whose lock is a folder or a dangling symlink; returns (path, kind)."""
     tiny.load()

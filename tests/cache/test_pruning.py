@@ -120,6 +120,7 @@ def test_objects_shared_by_builds_count_once(tiny):
     assert pruning.Usage(cache_folder()).size == 0
 
 
+@pytest.mark.slow
 def test_freed_bytes_leave_out_shared_objects(tiny):
     kept = build(tiny, 1)[1]
     old = build(tiny, 2)[1]
@@ -172,6 +173,7 @@ def test_memo_of_a_removed_build_is_removed(tiny):
     assert list(pruning.memos()) == []
 
 
+@pytest.mark.slow
 def test_memo_of_a_kept_build_is_kept(tiny):
     old = build(tiny, 1)[1]
     build(tiny, 2)
@@ -264,6 +266,7 @@ def _load_again_and_again(tiny, until, queue):
     queue.put(values)
 
 
+@pytest.mark.slow
 def test_processes_load_while_another_cleans(tiny):
     tiny.load()
     queue = fork.Queue()

@@ -92,6 +92,7 @@ load(library("qf", "i"))
     assert said[2].startswith(TWICE.format("the operator qf::f and the operator qf::g"))
 
 
+@pytest.mark.slow
 def test_version_without_registrations_starts_no_child(run):
     said = run("""
 load(library("qta", "f"))
@@ -112,6 +113,7 @@ load(fragment("qs", "g"), extra_ldflags=["-s"])
     assert said[1].startswith(TWICE.format("the namespace qs (TORCH_LIBRARY)"))
 
 
+@pytest.mark.slow
 def test_deleted_record(run):
     said = run("""
 import shutil

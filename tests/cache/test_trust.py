@@ -18,7 +18,9 @@ def test_only_the_owner_may_read_the_cache(tiny, tmp_path):
     assert folder.stat().st_mode & 0o077 == 0
 
 
-@pytest.mark.parametrize("mode", [0o777, 0o720, 0o1777])
+@pytest.mark.parametrize(
+    "mode", [0o777, *(pytest.param(m, marks=pytest.mark.slow) for m in (0o720, 0o1777))]
+)
 def test_cache_that_others_can_write_is_refused(tiny, python, tmp_path, mode):
     tiny.settle()
     tiny.compiled()

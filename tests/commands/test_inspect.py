@@ -145,6 +145,7 @@ def test_unknown_name_is_an_error(tiny, capsys, monkeypatch, tmp_path):
     assert "there is no op 'nothing'" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_kernels_of_a_real_build(tiny, capsys, monkeypatch):
     """Builds with nvcc, again with the same object, and with another source that fails."""
     if jit_loader.why_no_cuda():

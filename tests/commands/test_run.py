@@ -56,10 +56,8 @@ def program(tiny, tmp_path, python):
     return run
 
 
-@pytest.mark.parametrize(
-    "hows",
-    [("spawn", "child of a child"), pytest.param(("forkserver", "fork"), marks=pytest.mark.slow)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("hows", [("spawn", "child of a child"), ("forkserver", "fork")])
 def test_processes_of_the_program_have_it_too(program, tmp_path, hows):
     lines = program(hows)
     assert len(lines) == 1 + len(hows)

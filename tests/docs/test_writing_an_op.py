@@ -74,6 +74,7 @@ def test_ops_of_the_page_pass_their_tests_on_a_gpu(python, tmp_path):
     assert finished.returncode == 0, finished.stdout + finished.stderr
 
 
+@pytest.mark.slow
 def test_gpu_kernels_of_the_page_compile(tmp_path):
     if toolchain.nvcc_path() is None:
         pytest.skip("there is no nvcc")

@@ -90,6 +90,7 @@ def test_a_job_with_fewer_epochs_than_its_checkpoint_trains_nothing(python, tmp_
     assert torch.equal(losses_in(tmp_path), before)
 
 
+@pytest.mark.slow
 def test_without_torchrun_one_process_trains(python, tmp_path):
     picture = tmp_path / "loss.png"
     arguments = [*SMALL, "--epochs", "5", "--plot", picture]

@@ -222,6 +222,7 @@ def test_wheel_requires_the_pytorch_that_built_it(made):
     assert f"Requires-Dist: torch=={version}\n" in metadata.read_text()
 
 
+@pytest.mark.slow
 def test_compile_error_names_the_file_and_leaves_no_wheel(tmp_path, python):
     project = write_project(tmp_path / "project")
     out = tmp_path / "out"

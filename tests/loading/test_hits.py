@@ -237,6 +237,7 @@ PyMODINIT_FUNC PyInit_outer(void) {
 """
 
 
+@pytest.mark.slow
 def test_module_can_load_another_in_its_init_function(tiny, python):
     outer = tiny.write("outer.cpp", IMPORTING)
     tiny.write("inner.py", f"import jit_loader\njit_loader.load('tiny', {tiny.sources!r})\n")
@@ -245,6 +246,7 @@ def test_module_can_load_another_in_its_init_function(tiny, python):
         assert python("-c", script, cwd=tiny.folder, check=True).stdout == "outer\n"
 
 
+@pytest.mark.slow
 def test_symbols_are_global_if_the_program_sets_dlopen_flags(tiny, python):
     """sys.setdlopenflags has the same effect with PyTorch's load."""
     tiny.write("given.cpp", GIVEN)

@@ -177,6 +177,7 @@ def test_file_with_the_longest_name_is_written_and_copied(tmp_path):
     assert {entry.name for entry in tmp_path.iterdir()} == {path.name, copy.name}
 
 
+@pytest.mark.slow
 def test_cache_behind_a_symlink_works(tiny, tmp_path, monkeypatch):
     (tmp_path / "disk").mkdir()
     (tmp_path / "link").symlink_to("disk")

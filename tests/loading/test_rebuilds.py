@@ -131,6 +131,7 @@ def test_new_header_that_shadows_the_old_one_is_noticed(tiny):
     assert value_with(tiny, "first", "second") == 108
 
 
+@pytest.mark.slow
 def test_new_header_that_shadows_one_of_the_users_own_is_noticed(tiny):
     """The second folder also has an including file, whose own folder a quoted include prefers."""
     (tiny.folder / "value.h").unlink()
@@ -155,6 +156,7 @@ def test_new_header_beside_the_including_header_is_noticed(tiny):
     assert value_with(tiny, "first", "second") == 108
 
 
+@pytest.mark.slow
 def test_new_header_beside_the_source_is_noticed(tiny):
     (tiny.folder / "value.h").unlink()
     tiny.write("include/value.h", "#define VALUE 1\n")
@@ -182,6 +184,7 @@ def test_dangling_link_is_no_header_until_its_target_appears(tiny, target):
     assert value_with(tiny, "first", "second") == 108
 
 
+@pytest.mark.slow
 def test_new_target_of_a_dangling_link_to_a_folder_is_noticed(tiny):
     tiny.write("module.cpp", (tiny.folder / "module.cpp").read_text().replace("value.h", "v/x.h"))
     tiny.write("second/v/x.h", "#define VALUE 1\n")
@@ -195,6 +198,7 @@ def test_new_target_of_a_dangling_link_to_a_folder_is_noticed(tiny):
     assert value_with(tiny, "first", "second") == 108
 
 
+@pytest.mark.slow
 def test_header_that_replaces_a_folder_of_the_same_name_is_noticed(tiny):
     (tiny.folder / "value.h").unlink()
     tiny.write("second/value.h", "#define VALUE 1\n")
@@ -218,6 +222,7 @@ def test_edited_header_is_noticed_with_flags_for_depfiles(tiny, flag):
     assert tiny.compiled() == ["module.cpp"]
 
 
+@pytest.mark.slow
 def test_new_header_is_noticed_with_flags_for_depfiles(tiny):
     (tiny.folder / "value.h").unlink()
     tiny.write("second/value.h", "#define VALUE 1\n")
@@ -249,6 +254,7 @@ def test_edit_of_a_file_that_a_flag_names_is_noticed(tiny, flag):
     assert tiny.value(extra_cflags=flags) == 102
 
 
+@pytest.mark.slow
 def test_edit_of_a_nested_response_file_is_noticed(tiny):
     inner = tiny.write("inner", "-DEXTRA=1\n")
     outer = tiny.write("outer", f"-DOTHER @{inner}\n")
@@ -293,6 +299,7 @@ def test_changed_flag_is_another_build(tiny, options):
     assert jit_loader.loaded("tiny").path == path
 
 
+@pytest.mark.slow
 def test_changed_linker_flag_recompiles_no_source(tiny):
     tiny.load()
     tiny.compiled()
@@ -327,6 +334,7 @@ def test_changed_compiler_of_the_same_name_is_noticed(tiny):
     assert tiny.compiled() == ["module.cpp", "other.cpp"]
 
 
+@pytest.mark.slow
 def test_changed_compiler_behind_a_wrapper_is_noticed(tiny, monkeypatch):
     """The wrapper is unchanged, but the compiler that it calls has changed."""
     tiny.load()
@@ -416,6 +424,7 @@ def test_new_library_in_an_earlier_folder_is_noticed(tiny, flags):
     assert tiny.value(extra_ldflags=flags) == 7
 
 
+@pytest.mark.slow
 def test_new_library_in_a_later_folder_is_a_hit(tiny):
     use_library(tiny)
     first, second = tiny.folder / "first", tiny.folder / "second"
@@ -429,6 +438,7 @@ def test_new_library_in_a_later_folder_is_a_hit(tiny):
     assert jit_loader.loaded("tiny").path == path
 
 
+@pytest.mark.slow
 def test_new_shared_library_beside_the_static_one_is_noticed(tiny):
     use_library(tiny)
     make_library(tiny.folder / "lib", 1)
@@ -440,6 +450,7 @@ def test_new_shared_library_beside_the_static_one_is_noticed(tiny):
     assert tiny.value(extra_ldflags=flags) == 7
 
 
+@pytest.mark.slow
 def test_redirected_symlink_to_a_library_is_noticed(tiny):
     use_library(tiny)
     for value in (1, 2):
@@ -454,6 +465,7 @@ def test_redirected_symlink_to_a_library_is_noticed(tiny):
     assert tiny.value(extra_ldflags=flags) == 3
 
 
+@pytest.mark.slow
 def test_removed_header_that_another_one_replaces_is_noticed(tiny, monkeypatch, tmp_path):
     (tiny.folder / "value.h").unlink()
     for number in (1, 2):
@@ -465,6 +477,7 @@ def test_removed_header_that_another_one_replaces_is_noticed(tiny, monkeypatch, 
     assert tiny.value() == 102
 
 
+@pytest.mark.slow
 def test_new_folder_that_an_include_could_mean_compiles_at_most_once(tiny):
     tiny.write("module.cpp", (tiny.folder / "module.cpp").read_text().replace("value.h", "v/x.h"))
     tiny.write("include/v/x.h", "#define VALUE 1\n")
@@ -491,6 +504,7 @@ def test_edit_between_link_and_publication_is_noticed(tiny, monkeypatch):
     assert tiny.value() == 201
 
 
+@pytest.mark.slow
 def test_header_removed_between_link_and_publication_is_noticed(tiny, monkeypatch):
     real = loaded.open_library
 
@@ -537,6 +551,7 @@ def test_root_is_not_replaced_in_a_longer_path(tmp_path):
     assert roots.relative_text(f"-include {tmp_path}/foo/x.h") == "-include <project>/x.h"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.isdir("/usr/src"), reason="there is no /usr/src")
 def test_headers_of_a_project_below_usr_are_tracked(tiny, with_mounts):
     def load_there():
@@ -619,6 +634,7 @@ def test_moved_project_is_a_hit(tiny, tmp_path):
     assert tiny.compiled() == []
 
 
+@pytest.mark.slow
 def test_edit_in_a_copy_of_the_project_is_not_hidden_by_the_original(tiny, tmp_path):
     tiny.settle()
     copy = tmp_path / "copy"
@@ -628,6 +644,7 @@ def test_edit_in_a_copy_of_the_project_is_not_hidden_by_the_original(tiny, tmp_p
     assert tiny.value() == 106
 
 
+@pytest.mark.slow
 def test_copy_of_a_project_can_name_a_file_of_the_original(tiny, tmp_path):
     module = (tiny.folder / "module.cpp").read_text()
     tiny.write("module.cpp", module.replace("value.h", str(tiny.folder / "value.h")))
@@ -657,6 +674,7 @@ def test_pytorch_and_python_are_part_of_the_key(tiny, monkeypatch):
     assert Request("tiny", tiny.sources).key == key
 
 
+@pytest.mark.slow
 def test_pytorch_headers_are_recorded(tiny, monkeypatch):
     """PyTorch's headers are system headers, which -MMD leaves out of depfiles."""
     tiny.write(
@@ -721,6 +739,7 @@ inline long next_inline() { static long count = 0; return ++count; }
     assert old.value() == 133
 
 
+@pytest.mark.slow
 def test_edit_of_a_file_that_inline_assembly_includes_is_noticed(tiny):
     inner = tiny.write("inner.inc", ".set given, 1\n")
     outer = tiny.write("outer.inc", f'.include "{inner}"\n')
@@ -738,6 +757,7 @@ def test_edit_of_a_file_that_inline_assembly_includes_is_noticed(tiny):
     assert tiny.compiled() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("question", "flag"),
     [
@@ -764,6 +784,7 @@ def test_header_named_only_in_has_include_is_noticed(tiny, question, flag):
         optional.unlink()
 
 
+@pytest.mark.slow
 def test_has_include_of_an_invalid_name_compiles(tiny):
     """Compilers report it as absent."""
     text = '#if 0\n__has_include("../a\0b.h") __has_include(QUOTED(a\0b))\n#endif\n'
@@ -771,6 +792,7 @@ def test_has_include_of_an_invalid_name_compiles(tiny):
     assert tiny.value() == 101
 
 
+@pytest.mark.slow
 def test_file_that_a_macro_names_is_no_input(tiny):
     log = tiny.write("log", "")
     asks = '#define CONFIG "config.h"\n#if __has_include(CONFIG)\n#endif\n'
@@ -783,6 +805,7 @@ def test_file_that_a_macro_names_is_no_input(tiny):
     assert tiny.compiled() == []
 
 
+@pytest.mark.slow
 def test_new_header_in_a_parent_folder_is_noticed(tiny):
     for name, text in (
         ("module.cpp", tiny.folder.joinpath("module.cpp").read_text()),
@@ -799,6 +822,7 @@ def test_new_header_in_a_parent_folder_is_noticed(tiny):
     assert jit_loader.load("tiny", sources, **options).value() == 109
 
 
+@pytest.mark.slow
 def test_paths_inside_a_build_are_those_of_its_own_checkout(tiny, tmp_path):
     """A second checkout must not get the first one's paths."""
     tiny.write("value.h", "#define VALUE (sizeof(HERE) - 1)\n")

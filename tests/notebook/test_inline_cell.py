@@ -36,6 +36,7 @@ def test_folders_in_flags_are_relative_to_the_current_folder(tmp_path, monkeypat
     assert compile_cell(cell, ["-O0", "-I."], cuda=False)["mine"]() == 5
 
 
+@pytest.mark.slow
 def test_cuda_cell_defines_a_function_that_launches_a_kernel():
     if why_no_cuda := jit_loader.why_no_cuda():
         pytest.skip(why_no_cuda)

@@ -88,7 +88,7 @@ def test_ops_that_share_a_header_are_built_at_the_same_time(edit, tmp_path):
     assert not (tmp_path / "alone").exists()
 
 
-@pytest.mark.parametrize("has_graphs", [False, True])
+@pytest.mark.parametrize("has_graphs", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_captured_graphs_keep_the_old_kernels(two_ops, has_graphs, monkeypatch, capsys):
     """Graphs of torch.compile are captured again; a message reports those of the user."""
     resets = []
@@ -107,6 +107,7 @@ def test_captured_graphs_keep_the_old_kernels(two_ops, has_graphs, monkeypatch, 
     assert (said, len(resets)) == (([line], 2) if has_graphs else ([], 0))
 
 
+@pytest.mark.slow
 def test_error_of_one_op_does_not_stop_the_build_of_the_other(edit, two_ops):
     kernel = two_ops / "kernels" / "one_cpu.cpp"
     good = kernel.read_text()

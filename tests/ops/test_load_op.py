@@ -155,6 +155,7 @@ def test_each_caller_gets_the_flags_that_it_passes(project):
     assert len(seen) == 3, "the wrapper no longer uses the build with its former flags"
 
 
+@pytest.mark.slow
 def test_flags_of_a_caller_outside_a_wrapper_apply_to_one_call(project):
     (project / "kernels" / "answer_cpu.cpp").write_text(
         "#ifndef ANSWER\n#define ANSWER 6\n#endif\nlong answer() { return ANSWER; }\n"
@@ -164,6 +165,7 @@ def test_flags_of_a_caller_outside_a_wrapper_apply_to_one_call(project):
     assert jit_loader.load_op("answer", project=str(project)).get() == 6
 
 
+@pytest.mark.slow
 def test_every_spelling_of_the_project_means_the_same(project, monkeypatch, tmp_path):
     seen = []
     monkeypatch.chdir(project)
@@ -199,6 +201,7 @@ def test_without_nvcc_the_op_is_built_for_the_cpu(cache, tmp_path, monkeypatch):
     assert "nvcc was not found" in reason if torch.version.cuda else "without CUDA" in reason
 
 
+@pytest.mark.slow
 def test_cuda_build_in_the_cache_is_used_without_nvcc(cache, tmp_path, monkeypatch):
     if jit_loader.why_no_cuda():
         pytest.skip(jit_loader.why_no_cuda())
@@ -208,6 +211,7 @@ def test_cuda_build_in_the_cache_is_used_without_nvcc(cache, tmp_path, monkeypat
     assert jit_loader.load_op("answer", project=str(project)) is module
 
 
+@pytest.mark.slow
 def test_nvcc_can_be_a_script_outside_the_toolkit(cache, tmp_path, monkeypatch):
     """The CUDA Toolkit is in the folder that nvcc prints, not beside the script on PATH."""
     if jit_loader.why_no_cuda():
@@ -311,6 +315,7 @@ def test_installed_loader_works_in_another_project(tmp_path):
     assert result.stdout == "42\n", result.stderr
 
 
+@pytest.mark.slow
 def test_cpp_library_of_the_process_is_linked_if_g_plus_plus_lacks_it(cache, tmp_path, monkeypatch):
     """Such a g++ would link libstdc++.a, and the process would crash when it formats a number."""
     project = write_project(tmp_path / "project")

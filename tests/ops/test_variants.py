@@ -161,6 +161,7 @@ def test_commands_find_variants_outside_their_project(project, capsys, monkeypat
     assert "no build of that name" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_clean_removes_one_variant_or_all_builds_of_a_name(project, capsys):
     for size in (2, 3):
         load(project, defines={"SIZE": size})
@@ -176,13 +177,21 @@ def test_clean_removes_one_variant_or_all_builds_of_a_name(project, capsys):
     assert clean("op") == (0, "removed 2 builds")
 
 
+@pytest.mark.slow
 def test_loaded_distinguishes_a_variant_from_the_plain_op(project):
     plain, two = load(project), load(project, defines={"SIZE": 2})
     assert jit_loader.loaded("op").result is plain
     assert jit_loader.loaded("op[SIZE=2]").result is two
 
 
-@pytest.mark.parametrize("text", ["sizeof(unsigned int)", "'$'", "(1 << 3)"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "sizeof(unsigned int)",
+        pytest.param("'$'", marks=pytest.mark.slow),
+        pytest.param("(1 << 3)", marks=pytest.mark.slow),
+    ],
+)
 def test_a_value_reaches_the_compiler_unchanged(project, text):
     assert load(project, defines={"SIZE": text}).same()
 
@@ -210,6 +219,7 @@ def test_parse_inverts_title_of():
             parse(title)
 
 
+@pytest.mark.slow
 def test_cuda_code_gets_the_macros_too(cache, tmp_path):
     if jit_loader.why_no_cuda():
         pytest.skip(jit_loader.why_no_cuda())

@@ -350,6 +350,7 @@ def test_inline_source_that_was_deleted_is_written_again(cache, tmp_path):
     assert not jit_loader.loaded("inlined").compiled
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(toolchain.why_no_cuda() is not None, reason="needs nvcc and a CUDA PyTorch")
 def test_changed_inline_cuda_source_is_another_build(cache):
     """Omits the headers that PyTorch adds, which take a minute to compile."""
@@ -366,6 +367,7 @@ def test_changed_inline_cuda_source_is_another_build(cache):
     assert not jit_loader.loaded("inlined").compiled
 
 
+@pytest.mark.slow
 def test_inline_functions_are_bound(cache):
     functions = {"twice": 'Doubles "x".\nNot more.'}
     module = jit_loader.load_inline(

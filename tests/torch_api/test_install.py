@@ -39,17 +39,22 @@ assert not is_executed()
 """)
 
 
-@pytest.mark.parametrize(
-    "use",
-    [
-        "from torch.utils.cpp_extension import CUDA_HOME, CUDAExtension, _get_build_directory",
-        "import torch.utils.cpp_extension as m; assert 'CUDAExtension' in dir(m)",
-        "import torch.utils.cpp_extension as m; m.mine = 1; assert m.mine == 1; del m.mine",
-        "from torch.utils.cpp_extension import *; CUDAExtension",
-        "import torch.utils.cpp_extension as m; assert m.BuildExtension.__name__",
-        "import torch.utils.cpp_extension as m; assert not hasattr(m, 'nothing')",
-    ],
-)
+def two_by_default(scripts):
+    """Each script runs in a new process, for 0.5 to 1 s."""
+    return [*scripts[:2], *(pytest.param(s, marks=pytest.mark.slow) for s in scripts[2:])]
+
+
+USES = [
+    "from torch.utils.cpp_extension import CUDA_HOME, CUDAExtension, _get_build_directory",
+    "import torch.utils.cpp_extension as m; m.mine = 1; assert m.mine == 1; del m.mine",
+    "import torch.utils.cpp_extension as m; assert 'CUDAExtension' in dir(m)",
+    "from torch.utils.cpp_extension import *; CUDAExtension",
+    "import torch.utils.cpp_extension as m; assert m.BuildExtension.__name__",
+    "import torch.utils.cpp_extension as m; assert not hasattr(m, 'nothing')",
+]
+
+
+@pytest.mark.parametrize("use", two_by_default(USES))
 def test_any_other_name_executes_pytorchs_module_in_the_same_object(run, use):
     run(f"""
 jit_loader.install()
@@ -75,15 +80,15 @@ assert torch.utils.cpp_extension._join_cuda_home("bin") == "/of/the/program/bin"
 """)
 
 
-@pytest.mark.parametrize(
-    "steps",
-    [
-        "install(); install(); build(); import_it()",
-        "install(); import_it(); build(); install()",
-        "build(); import_it(); install()",
-        "import_it(); build(); install(); build(); install()",
-    ],
-)
+ORDERS = [
+    "install(); import_it(); build(); install()",
+    "build(); import_it(); install()",
+    "install(); install(); build(); import_it()",
+    "import_it(); build(); install(); build(); install()",
+]
+
+
+@pytest.mark.parametrize("steps", two_by_default(ORDERS))
 def test_any_order(tiny, run, steps):
     """A first build asks PyTorch's module for the commands."""
     run(f"""

@@ -142,9 +142,9 @@ def test_first_run_builds_the_op_and_reports_the_exit_code(first):
     ("name", "before", "after", "more"),
     [
         ("project/kernels/tiny_cpu.cpp", "100", "200", 100),
-        ("project/kernels/deep/part.h", "10", "20", 10),
         ("outer/outer.inc", "1", "2", 1),
-        ("project/bindings/tiny.cpp", "1000", "3000", 2000),
+        pytest.param("project/kernels/deep/part.h", "10", "20", 10, marks=pytest.mark.slow),
+        pytest.param("project/bindings/tiny.cpp", "1000", "3000", 2000, marks=pytest.mark.slow),
         ("project/bindings/tiny.py", "+ 0", "+ 7", 7),
         ("project/examples/beside.py", "0", "5", 5),
     ],
@@ -241,6 +241,7 @@ def test_run_does_not_affect_the_next_one(session):
     assert [os.path.exists(f"/proc/{pid}") for pid in pids] == [False, True]
 
 
+@pytest.mark.slow
 def test_edits_of_the_same_length_within_a_second_are_noticed(session):
     """Python identifies cached bytecode by the source's size and time in whole seconds."""
     session.run("import changing\nprint(f'changing {changing.VALUE}')\n")
@@ -305,22 +306,24 @@ def test_save_during_a_run_restarts_the_script(session):
     assert session.terminal.echoes()
 
 
+WAYS_TO_WRITE = {
+    "write": "path.write_text(f'int x = {time.time_ns()};')",
+    "rename": "n = path.with_suffix('.n'); n.write_text(str(time.time_ns())); n.replace(path)",
+    "remove": "path.write_text(''); path.unlink()",
+    "child": "os.fork() or (path.write_text(str(time.time_ns())), os._exit(0))",
+}
+
+
 @pytest.mark.parametrize(
-    "write",
-    [
-        "path.write_text(f'int x = {time.time_ns()};')",
-        "new = path.with_suffix('.new'); new.write_text(str(time.time_ns())); new.replace(path)",
-        "path.write_text(''); path.unlink()",
-        "os.fork() or (path.write_text(str(time.time_ns())), os._exit(0))",
-    ],
-    ids=["write", "rename", "remove", "child"],
+    "way",
+    ["write", *(pytest.param(w, marks=pytest.mark.slow) for w in ("rename", "remove", "child"))],
 )
-def test_code_that_the_script_writes_starts_no_run(session, write):
+def test_code_that_the_script_writes_starts_no_run(session, way):
     script = (
         "import os, time\n"
         "from pathlib import Path\n"
         "path = Path(__file__).with_name('generated.h')\n"
-        f"{write}\n"
+        f"{WAYS_TO_WRITE[way]}\n"
         "time.sleep(0.2)\n"
         "print('wrote')\n"
     )
@@ -331,6 +334,7 @@ def test_code_that_the_script_writes_starts_no_run(session, write):
     assert "wrote\n" in session.until_the_end()
 
 
+@pytest.mark.slow
 def test_code_that_a_script_writes_when_it_is_terminated_starts_no_run(session):
     script = (
         "import os, signal, sys, time\n"
@@ -350,6 +354,7 @@ def test_code_that_a_script_writes_when_it_is_terminated_starts_no_run(session):
     assert "again\n" in session.run("print('again')\n")
 
 
+@pytest.mark.slow
 def test_same_code_that_a_program_of_the_script_writes_starts_one_run(session):
     script = (
         "import subprocess, sys\n"
@@ -366,6 +371,7 @@ def test_new_folder_is_watched(session):
     assert "imported\n" in session.until_the_end()
 
 
+@pytest.mark.slow
 def test_folder_that_is_removed_and_created_again_is_watched(session):
     script = f"import sys\nsys.path.insert(0, {str(session.folder / 'beside')!r})\nimport module\n"
     session.write("beside/module.py", "print('first')\n")
@@ -433,6 +439,7 @@ def start(tmp_path):
         session.terminal.close()
 
 
+@pytest.mark.slow
 def test_interrupted_script_has_time_to_end(start):
     session = start(
         "import subprocess, time\n"
@@ -457,6 +464,7 @@ def test_killed_session_leaves_no_process(start, wait_for):
     wait_for(lambda: processes_of(session) == set())
 
 
+@pytest.mark.slow
 def test_end_of_the_process_that_watches_files_is_an_error(start):
     session = start("import time\nprint('begun', flush=True)\ntime.sleep(1000)\n")
     os.kill(min(processes.children(session.terminal.process.pid)), 9)

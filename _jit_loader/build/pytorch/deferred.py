@@ -11,7 +11,7 @@ from _jit_loader import no_fork
 
 
 class DeferredModule(types.ModuleType):
-    """It becomes a plain module when its code has been executed."""
+    """A module that becomes a plain module when its code has been executed."""
 
     def __getattr__(self, name):
         if _is_pythons(name):
@@ -35,10 +35,10 @@ class DeferredModule(types.ModuleType):
 
 
 class DeferringFinder:
-    """Finds one module, and puts off the execution of its code.
+    """Finds one module and defers the execution of its code.
 
-    given: {name: value} that the module has before.
-    on_executed(module): called after the execution.
+    given: {name: value} that the module has before its code is executed.
+    on_executed(module): called afterwards.
     """
 
     def __init__(self, module_name, given, on_executed):
@@ -73,11 +73,11 @@ def is_deferred(module):
 
 
 def execute(module):
-    """Executes the code of a module if that was put off. The module object stays the same."""
+    """Executes the code of a module if that was deferred. The module object stays the same."""
     with no_fork():  # also one thread at a time
         spec = module.__spec__
         if not is_deferred(module) or (finder := spec.loader_state) is None:
-            return  # None: the code is being executed, and has come back here
+            return  # None: the code, which is being executed, has called this function
         spec.loader_state = None
         before = dict(vars(module))
         try:

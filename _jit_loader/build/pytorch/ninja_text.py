@@ -19,14 +19,14 @@ _thread = threading.local()  # cuda_home: of the call of ninja_text in this thre
 def ninja_text(arguments, cuda_home):
     """Returns the text of build.ninja.
 
-    arguments: of PyTorch's load; build_directory is where it writes the file.
+    arguments: {name: value} for PyTorch's load, which writes the file to build_directory.
     cuda_home: the folder of the CUDA Toolkit, None without CUDA.
     """
     with no_fork():  # also one thread at a time
         module, name = cpp_extension(), arguments["name"]
         _replace_steps(module)
     with _name_lock(name):
-        # PyTorch would rename a changed module to <name>_v1, and so compile everything again.
+        # PyTorch would rename a changed module to <name>_v1, which compiles everything again.
         versions = module.JIT_EXTENSION_VERSIONER.entries
         theirs = versions.pop(name, None)
         _thread.cuda_home = cuda_home

@@ -23,7 +23,7 @@ def registered():
 def registered_by(open_library):
     """Calls a function that opens a library.
 
-    Returns (its result, {operators}, {classes}): what has been registered meanwhile.
+    Returns (its result, {operators}, {classes}) with the operators and classes that it registered.
     """
     operators, classes = registered()
     result = open_library()

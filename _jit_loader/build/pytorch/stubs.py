@@ -103,7 +103,7 @@ def find_stubs(cache, with_cuda):
 
 
 def make_stubs(cache, with_cuda):
-    """Makes the stubs (0.2 s), and returns their folder; None on failure. Complete ones stay."""
+    """Makes the stubs in 0.2 s, unless they are complete; returns their folder, None on failure."""
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         _make(*_place(cache, with_cuda))
     return find_stubs(cache, with_cuda)
