@@ -28,6 +28,7 @@ def _renew():
     _no_fork = threading.RLock()
 
 
-os.register_at_fork(
-    before=lambda: _no_fork.acquire(), after_in_parent=_release, after_in_child=_renew
-)
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(
+        before=lambda: _no_fork.acquire(), after_in_parent=_release, after_in_child=_renew
+    )
