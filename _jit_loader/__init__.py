@@ -1,4 +1,4 @@
-"""The implementation of jit_loader. docs/how-it-works.md has a map of its folders.
+"""The implementation of jit_loader. docs/CONTRIBUTING.md has a map of its folders.
 
 Every import of a folder here runs this file, so it holds the one thing that all of them share.
 """
