@@ -22,14 +22,33 @@ def follow(page, folder, python):
         elif language == "text":
             _check_output(text, said)
             said = None
-        elif FILE.match(text):
-            write(folder, text)
+        else:
+            put(folder, language, text)
+
+
+def put(folder, language, text):
+    """Writes the file of a block, or changes it; checks an excerpt."""
+    if FILE.match(text):
+        (_change if language == "diff" else write)(folder, text)
+    elif language in ("cpp", "python"):
+        files = [path.read_text() for path in folder.glob("*/*.*") if path.suffix != ".so"]
+        assert any(text in file for file in files), f"no file has this excerpt:\n{text}"
 
 
 def write(folder, text):
     path = folder / FILE.match(text)[1]
     path.parent.mkdir(exist_ok=True)
     path.write_text(text)
+
+
+def _change(folder, text):
+    """Applies the - and + lines below a file's name, which stand for one place of the file."""
+    path = folder / FILE.match(text)[1]
+    lines = text.splitlines(keepends=True)[1:]
+    old, new = ("".join(line[1:] for line in lines if line[0] in kept) for kept in (" -", " +"))
+    before = path.read_text()
+    assert before.count(old) == 1, f"{path} has {before.count(old)} times\n{old}"
+    path.write_text(before.replace(old, new))
 
 
 def _run(python, line, folder):
