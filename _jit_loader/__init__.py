@@ -1,4 +1,4 @@
-"""The implementation of jit_loader. docs/how-it-works.md has a map of its folders.
+"""The implementation of jit_loader. docs/CONTRIBUTING.md has a map of its folders.
 
 Every import of a folder here runs this file, so it holds the one thing that all of them share.
 """
@@ -28,6 +28,7 @@ def _renew():
     _no_fork = threading.RLock()
 
 
-os.register_at_fork(
-    before=lambda: _no_fork.acquire(), after_in_parent=_release, after_in_child=_renew
-)
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(
+        before=lambda: _no_fork.acquire(), after_in_parent=_release, after_in_child=_renew
+    )

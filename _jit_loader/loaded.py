@@ -49,7 +49,8 @@ def _renew_lock():
     _lock = threading.RLock()
 
 
-os.register_at_fork(after_in_child=_renew_lock)
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=_renew_lock)
 
 
 def open_build(library, name, form, build_directory=None):

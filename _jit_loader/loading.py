@@ -3,6 +3,7 @@
 import contextlib
 import contextvars
 import os
+import sys
 import time
 
 from _jit_loader import loaded, no_fork
@@ -74,6 +75,11 @@ def load(
     may_build: if it is false, NotCached is raised in place of a build.
     """
     started = time.perf_counter()
+    if sys.platform != "linux":
+        raise RuntimeError(
+            f"{title or name}: ops are built on Linux only, and this is {sys.platform}; load and "
+            "load_inline are PyTorch's own here"
+        )
     if (recorder := _recorder.get()) is not None and recorder.name == name:
         recorder.question = Question(kind, arguments, requests)
         raise Recorded(name)

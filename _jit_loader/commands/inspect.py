@@ -19,7 +19,7 @@ NUMBERS = ("registers", "spill stores", "spill loads", "shared", "stack")
 
 
 def add_arguments(parser):
-    parser.add_argument("name", metavar="NAME")
+    parser.add_argument("name", metavar="NAME", help="an op or an extension")
     parser.add_argument("--json", action="store_true", help="print all details as JSON")
 
 

@@ -8,7 +8,7 @@ import os
 
 
 def add_arguments(parser):
-    parser.add_argument("name", metavar="NAME")
+    parser.add_argument("name", metavar="NAME", help="an op or an extension")
 
 
 def run(options):

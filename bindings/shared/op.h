@@ -73,12 +73,14 @@ class Op {
     return x;
   }
 
+  // Raises a RuntimeError unless x and y are on one device.
   void same_device(const char* first, const at::Tensor& x, const char* second,
                    const at::Tensor& y) const {
     TORCH_CHECK(x.device() == y.device(), name_, "(): argument '", first, "' is on ", x.device(),
                 " and '", second, "' on ", y.device(), "; they must be on one device");
   }
 
+  // Raises a TypeError unless x and y are of one dtype.
   void same_dtype(const char* first, const at::Tensor& x, const char* second,
                   const at::Tensor& y) const {
     TORCH_CHECK_TYPE(x.scalar_type() == y.scalar_type(), name_, "(): argument '", first, "' is ",
@@ -92,11 +94,13 @@ class Op {
     TORCH_CHECK(ok, name_, "(): argument '", argument, "' ", wrong...);
   }
 
+  // Raises a RuntimeError unless x has this number of dimensions.
   void rank(const char* argument, const at::Tensor& x, int64_t expected) const {
     check(x.dim() == expected, argument, "has shape ", x.sizes(), "; it must have ", expected,
           " dimensions");
   }
 
+  // Raises a RuntimeError unless x has this shape.
   void shape(const char* argument, const at::Tensor& x, at::IntArrayRef expected) const {
     check(x.sizes() == expected, argument, "has shape ", x.sizes(), "; it must be ", expected);
   }

@@ -13,6 +13,8 @@ inline unsigned blocks_for(int64_t n, int64_t per_block) {
   return static_cast<unsigned>((n + per_block - 1) / per_block);
 }
 
+// The stream for a launch: kernel<<<blocks, threads, 0, stream_of(where)>>>(...). Cuda holds it as
+// a void*, so that headers of ops, which bindings include too, need no CUDA header.
 inline cudaStream_t stream_of(Cuda where) { return static_cast<cudaStream_t>(where.stream); }
 
 // Throws LaunchError if the kernel could not be launched; call it right after every launch. A fault

@@ -1,7 +1,10 @@
 """The links, files and commands in README.md and docs/ exist."""
 
+import argparse
+import importlib
 import os
 import re
+import shlex
 
 import pytest
 
@@ -9,7 +12,8 @@ from _jit_loader.commands import main
 from tests.docs.markdown import ROOT, Page
 
 PAGES = ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
-COMMAND = re.compile(r"python -m jit_loader (\w+)")
+COMMAND = re.compile(r"(?:python -m jit_loader|^jit_loader|&& jit_loader) +(\w+.*)", re.MULTILINE)
+EXTRA = re.compile(r'pip install -e "?\.\[(\w+)\]')
 PROJECT_FILE = re.compile(
     r"(?:kernels|bindings|examples|tests|benchmarks|docs|_jit_loader)/[\w./]+"
 )
@@ -39,8 +43,17 @@ def test_files_that_are_named_exist(name):
     assert [path for path in named - made if not (ROOT / path).exists()] == []
 
 
-def test_every_page_is_linked_from_the_readme():
-    assert set(PAGES) - {"README.md"} <= set(Page("README.md").links)
+def test_links_lead_from_the_readme_to_every_page():
+    found, new = set(), {"README.md"}
+    while new:
+        found |= new
+        targets = {
+            os.path.normpath(os.path.join(os.path.dirname(name), link.partition("#")[0]))
+            for name in new
+            for link in Page(name).links
+        }
+        new = (targets & set(PAGES)) - found
+    assert found == set(PAGES)
 
 
 def test_readme_lists_every_command():
@@ -48,12 +61,37 @@ def test_readme_lists_every_command():
     assert listed >= COMMANDS
 
 
-@pytest.mark.parametrize("name", PAGES)
-def test_commands_that_are_named_exist(name):
-    page = Page(name)
+def texts_of(page):
+    """Returns the code of a page; a command may continue after a backslash."""
     texts = [*page.code_spans, *(block.text for block in page.blocks)]
-    named = {name for text in texts for name in COMMAND.findall(text)}
-    assert named <= COMMANDS
+    return [re.sub(r"\\\n\s*", "", text) for text in texts]
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_commands_that_are_named_exist_with_their_options(name):
+    for text in texts_of(Page(name)):
+        for line in COMMAND.findall(text):
+            command, *words = shlex.split(re.split(r"[|&;`]|  #", line)[0], comments=True)
+            assert command in COMMANDS, line
+            parser = argparse.ArgumentParser(add_help=False)
+            importlib.import_module(f"_jit_loader.commands.{command}").add_arguments(parser)
+            if command in ("check", "run", "watch"):  # the program's options follow its name
+                words = words[: 1 + next((i for i, w in enumerate(words) if w[0] != "-"), 0)]
+            options = {word.partition("=")[0] for word in words if word.startswith("--")}
+            assert options <= parser._option_string_actions.keys() | {"--help"}, line
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_programs_and_extras_that_are_named_exist(name):
+    project = (ROOT / "pyproject.toml").read_text()
+    for text in texts_of(Page(name)):
+        for extra in EXTRA.findall(text):
+            assert f"\n{extra} = [" in project, text
+        for module in re.findall(r"python -m (benchmarks[\w.]*)", text):
+            path = ROOT / module.replace(".", "/")
+            assert path.is_dir() or path.with_suffix(".py").exists(), text
+        for script in re.findall(r"(?:python|torchrun[^\n]*?) ((?:examples|docs)/\w+\.py)", text):
+            assert (ROOT / script).exists(), text
 
 
 def test_headings_of_a_page_have_distinct_anchors():

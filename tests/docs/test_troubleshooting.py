@@ -4,6 +4,7 @@ import doctest
 import os
 import re
 import subprocess
+import sys
 import sysconfig
 import types
 
@@ -15,7 +16,7 @@ from _jit_loader.build import build
 from _jit_loader.build.inputs.records import InputsChanged
 from _jit_loader.cache import cache_folder, lock, pruning, registrations
 from _jit_loader.commands import doctor, doctor_checks
-from _jit_loader.cuda import faults, ptxas, sanitizer
+from _jit_loader.cuda import faults, nvrtc, ptxas, sanitizer
 from _jit_loader.key import toolchain
 from tests.docs.markdown import ROOT, Page
 from tests.support.mounts import mount
@@ -151,6 +152,12 @@ def _(fault):
     return fault.of_load(str(fault.tiny.write("bindings/add2.cpp", "\n#include <Python.h>\n")))
 
 
+@shown_under("Another system than Linux")
+def _(fault):
+    fault.monkeypatch.setattr(sys, "platform", "darwin")
+    return fault.of(lambda: jit_loader.load_op("add2", project=str(ROOT)))
+
+
 # CUDA.
 
 
@@ -211,6 +218,20 @@ def _(fault):
     program = fault.folder / "said"
     subprocess.run([CXX, "-std=c++17", f"-I{ROOT}", source, "-o", program], check=True)
     return subprocess.run([program], capture_output=True, text=True, check=True).stdout
+
+
+@shown_under("A kernel of cuda_kernel")
+def _(fault):
+    fault.monkeypatch.setattr(torch.version, "cuda", None)
+    yield fault.of(nvrtc.load_library.__wrapped__)
+    fault.monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    fault.monkeypatch.setattr(torch.cuda, "current_device", no_device)
+    scale = jit_loader.cuda_kernel("__global__ void scale() {}", "scale")
+    yield fault.of(lambda: scale[1, 1]())
+
+
+def no_device():
+    raise RuntimeError("Found no NVIDIA driver on your system")
 
 
 @shown_under("Killed while compiling")

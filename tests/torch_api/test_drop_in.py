@@ -422,3 +422,24 @@ def test_unsupported_builds_are_passed_to_pytorch(monkeypatch):
     monkeypatch.setattr(torch.version, "hip", "6.4")
     jit_loader.load("rocm", ["kernel.cu"])
     assert len(calls) == 4
+
+
+@pytest.mark.parametrize("system", ["darwin", "win32"])
+def test_other_systems_have_pytorchs_load_and_no_ops(system, python):
+    script = f"""
+import os, sys, torch, torch.utils.cpp_extension as pytorch
+del os.sched_getaffinity
+sys.platform = {system!r}
+if sys.platform == "win32":
+    del os.register_at_fork, os.uname
+    sys.modules["fcntl"] = None
+import jit_loader
+pytorch.load = lambda name, **arguments: "PyTorch's"
+assert jit_loader.load("name", ["source.cpp"]) == "PyTorch's"
+try:
+    jit_loader.load_op("add2")
+except RuntimeError as error:
+    print(error)
+"""
+    said = python("-c", script, check=True).stdout
+    assert said.startswith(f"add2: ops are built on Linux only, and this is {system}; ")

@@ -1,0 +1,46 @@
+"""docs/reference.md has everything public, as the docstrings and the headers describe it."""
+
+import importlib.util
+import re
+
+import pytest
+
+import jit_loader
+from _jit_loader import key
+from _jit_loader.commands import main
+from tests.docs.markdown import ROOT, Page
+
+PAGE = Page("docs/reference.md")
+READ_VARIABLE = re.compile(r"""(?:environ\.get\(|environ\[|is_set\(|getenv\()"([A-Z_]+)\"""")
+PUBLIC_HEADERS = [
+    *(f"kernels/shared/{path.name}" for path in (ROOT / "kernels" / "shared").iterdir()),
+    *(f"bindings/shared/{name}.h" for name in ("op", "module", "differentiable")),
+]
+
+
+def test_generated_sections_are_up_to_date():
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
+    generate = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(generate)
+    text = PAGE.path.read_text()
+    assert generate.page(text) == text, "run: python docs/generate.py"
+
+
+@pytest.mark.parametrize(
+    "name", [*jit_loader.__all__, *main.COMMANDS, "%%kernel", "%%cpp", "%%cuda", *PUBLIC_HEADERS]
+)
+def test_everything_public_has_a_heading(name):
+    assert name in PAGE.headings
+
+
+def test_table_has_every_environment_variable_that_the_code_reads():
+    read = {*key._NAMES, "LD_LIBRARY_PATH", "LD_PRELOAD", "MAX_JOBS"}
+    for folder in ("_jit_loader", "bindings", "kernels"):
+        for path in (ROOT / folder).rglob("*.[ph]*"):
+            if path.suffix in (".py", ".h") and "templates" not in path.parts:
+                read |= set(READ_VARIABLE.findall(path.read_text()))
+    assert "JIT_LOADER_CACHE" in read
+    (table,) = re.findall(
+        r"<!-- generated: environment -->(.*?)<!-- end -->", PAGE.path.read_text(), re.DOTALL
+    )
+    assert read - set(re.findall(r"`([A-Z_]+)(?:=\d)?`", table)) == set()
