@@ -33,18 +33,24 @@ at::Tensor joined_columns(const at::Tensor& left, const at::Tensor& right) {
   return at::_ops::concat::call(at::TensorList(parts), 1);
 }
 
-at::Tensor contiguous(const at::Tensor& x, at::ScalarType dtype) {
-  return (x.scalar_type() == dtype ? x : x.to(dtype)).contiguous();
+at::Tensor converted(const at::Tensor& x, at::ScalarType dtype) {
+  return x.scalar_type() == dtype ? x : x.to(dtype);
 }
 
-template <class T>
-const T* in_if_any(Type<T> type, const at::Tensor& x) {
-  return x.defined() ? in(type, x) : nullptr;
+at::Tensor contiguous(const at::Tensor& x, at::ScalarType dtype) {
+  return converted(x, dtype).contiguous();
 }
 
 template <class T>
 T* out_if_any(Type<T> type, const at::Tensor& y) {
   return y.defined() ? out(type, y) : nullptr;
+}
+
+// Views of undefined tensors have no data, which stands for zeros.
+template <class T>
+LltmGradientView<T> view(Type<T> type, const at::Tensor& x) {
+  if (!x.defined()) return {};
+  return {in(type, x), x.stride(0), x.stride(1)};
 }
 
 // Checks the arguments of both directions. old_cell may have another dtype than the others, and
@@ -108,14 +114,14 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> backward(
   const auto prepared = [&](const char* name, const at::Tensor& tensor, at::IntArrayRef shape) {
     op.same_device("input", input, name, op.floating(name, tensor));
     op.shape(name, tensor, shape);
-    return contiguous(tensor, gates.scalar_type());
+    return converted(tensor, gates.scalar_type());
   };
   const auto prepared_if_any = [&](const char* name, const std::optional<at::Tensor>& tensor) {
     return tensor ? prepared(name, *tensor, {batch, state}) : at::Tensor();
   };
-  const at::Tensor g = prepared("gates", gates, {batch, 3 * state});
-  const at::Tensor b = prepared("bias", bias, bias.sizes());
-  const at::Tensor cell = prepared("new_cell", new_cell, {batch, state});
+  const at::Tensor g = prepared("gates", gates, {batch, 3 * state}).contiguous();
+  const at::Tensor b = contiguous(bias, gates.scalar_type());
+  const at::Tensor cell = prepared("new_cell", new_cell, {batch, state}).contiguous();
   const at::Tensor gh = prepared_if_any("grad_h", grad_h);
   const at::Tensor gc = prepared_if_any("grad_cell", grad_cell);
 
@@ -128,8 +134,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> backward(
   const at::Tensor sums = op.scratch(bias_needed && rows > 1 ? rows * 3 * state : 0, g);
   op.run(g, [&](auto where, auto type) {
     lltm_backward(where, out_if_any(type, d_gates), out_if_any(type, d_bias),
-                  out_if_any(type, d_cell), scratch(type, sums), in_if_any(type, gh),
-                  in_if_any(type, gc), in(type, g), in(type, b), in(type, cell), batch, state);
+                  out_if_any(type, d_cell), scratch(type, sums), view(type, gh), view(type, gc),
+                  in(type, g), in(type, b), in(type, cell), batch, state);
   });
 
   if (gates_needed) d_gates = contiguous(d_gates, x.scalar_type());

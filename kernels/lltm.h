@@ -28,16 +28,25 @@ constexpr int64_t lltm_sums(int64_t batch) {
   return (batch + kLltmRowsPerSum - 1) / kLltmRowsPerSum;
 }
 
+// A matrix with any strides: the element (i, j) is data[i * row + j * column]. nullptr stands for
+// zeros. The gradient of a sum, one number expanded to a matrix, is read where it is.
+template <class T>
+struct LltmGradientView {
+  const T* data;
+  int64_t row, column;
+};
+
 // The gradients with respect to gates, bias and old_cell, from those with respect to new_h and
-// new_cell. Any of the five may be nullptr: an output that is not needed, or an input of zeros.
-// sums is uninitialised memory for (lltm_sums(batch), 3 * state) values if d_bias is needed and
-// lltm_sums(batch) > 1.
+// new_cell. An output that is not needed is nullptr. sums is uninitialised memory for
+// (lltm_sums(batch), 3 * state) values if d_bias is needed and lltm_sums(batch) > 1.
 template <class T>
 void lltm_backward(kernels::Cpu where, T* d_gates, T* d_bias, T* d_cell,
-                   kernels::Accumulate<T>* sums, const T* grad_h, const T* grad_cell,
-                   const T* gates, const T* bias, const T* new_cell, int64_t batch, int64_t state);
+                   kernels::Accumulate<T>* sums, LltmGradientView<T> grad_h,
+                   LltmGradientView<T> grad_cell, const T* gates, const T* bias, const T* new_cell,
+                   int64_t batch, int64_t state);
 
 template <class T>
 void lltm_backward(kernels::Cuda where, T* d_gates, T* d_bias, T* d_cell,
-                   kernels::Accumulate<T>* sums, const T* grad_h, const T* grad_cell,
-                   const T* gates, const T* bias, const T* new_cell, int64_t batch, int64_t state);
+                   kernels::Accumulate<T>* sums, LltmGradientView<T> grad_h,
+                   LltmGradientView<T> grad_cell, const T* gates, const T* bias, const T* new_cell,
+                   int64_t batch, int64_t state);
