@@ -82,8 +82,9 @@ def load_op(
             modules, and those that are not cached are built at the same time.
         on_load: is called with the module now, and with each new module of a later call that asks
             for the same op with the same flags.
-        wait: if it is false and the op is not in the cache, a process of low priority builds it,
-            and None is returned. A later call returns the module.
+        wait: if it is false and the op is not in the cache, a process of low priority builds it
+            (none does under JIT_LOADER_NO_COMPILE), and None is returned. A later call returns the
+            module.
 
     Raises: as load does.
     """

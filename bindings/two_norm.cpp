@@ -30,6 +30,12 @@ static at::Tensor scalar(const Op& op, const char* argument, const at::Tensor& v
   return value.to(x.scalar_type());
 }
 
+// Returns memory for a gradient of x's shape: that of x itself if broadcasting has copied the
+// argument to make x, else new memory.
+static at::Tensor result_in(const Op& op, const at::Tensor& x, const at::Tensor& argument) {
+  return x.is_alias_of(argument) ? op.empty_like(x) : x;
+}
+
 static std::tuple<at::Tensor, at::Tensor> gradients_of(const at::Tensor& grad, const at::Tensor& a,
                                                        const at::Tensor& b, const at::Tensor& norm,
                                                        bool both) {
@@ -37,7 +43,8 @@ static std::tuple<at::Tensor, at::Tensor> gradients_of(const at::Tensor& grad, c
   at::Tensor x = a, y = b;
   op.broadcast("a", x, "b", y);
   const at::Tensor g = scalar(op, "grad", grad, x), length = scalar(op, "norm", norm, x);
-  const at::Tensor da = op.empty_like(x), db = both ? op.empty_like(x) : at::Tensor();
+  const at::Tensor da = both || y.is_alias_of(b) ? result_in(op, x, a) : y;
+  const at::Tensor db = both ? result_in(op, y, b) : at::Tensor();
   op.run(x, [&](auto where, auto type) {
     two_norm_backward(where, out(type, da), both ? out(type, db) : nullptr, in(type, g),
                       in(type, x), in(type, y), in(type, length), x.numel());

@@ -31,8 +31,19 @@ __device__ Columns<T, vectors> load_columns(const T* from) {
 }
 
 template <class T, bool vectors>
-__device__ Columns<T, vectors> load_columns_or_zeros(const T* from, int64_t offset) {
-  return from != nullptr ? load_columns<T, vectors>(from + offset) : Columns<T, vectors>{};
+__device__ Columns<T, vectors> load_columns(const LltmGradientView<T>& from, int64_t row,
+                                            int64_t column) {
+  Columns<T, vectors> columns{};
+  if (from.data == nullptr) return columns;
+  const T* at = from.data + row * from.row + column * from.column;
+  if (from.column == 1 && reinterpret_cast<uintptr_t>(at) % sizeof(uint4) == 0) {
+    return load_columns<T, vectors>(at);
+  }
+#pragma unroll
+  for (int k = 0; k < Columns<T, vectors>::kCount; ++k) {
+    columns.value[k] = widen(at[k * from.column]);
+  }
+  return columns;
 }
 
 template <class T, bool vectors>
@@ -86,15 +97,13 @@ __device__ Place place_of_thread(int64_t batch, unsigned tiles_across) {
 
 template <class T, bool vectors>
 __global__ void __launch_bounds__(kColumnThreads* kRowThreads)
-    step(T* new_h, T* new_cell, const T* gates, const T* bias, const T* old_cell, int64_t batch,
-         int64_t state, unsigned tiles_across) {
+    step(T* new_h, T* new_cell, const T* gates, const T* old_cell, int64_t batch, int64_t state,
+         unsigned tiles_across) {
   using C = Columns<T, vectors>;
   const Place at = place_of_thread<kRowThreads, C::kCount>(batch, tiles_across);
   if (at.row >= at.end || at.column >= state) return;
   const int64_t offset = at.row * state + at.column;
-  const Gates<T, vectors> g =
-      load_gates<T, vectors>(gates + at.row * 3 * state + at.column, state) +
-      load_gates<T, vectors>(bias + at.column, state);
+  const Gates<T, vectors> g = load_gates<T, vectors>(gates + at.row * 3 * state + at.column, state);
   const C cell = load_columns<T, vectors>(old_cell + offset);
   C h, c;
 #pragma unroll
@@ -112,20 +121,19 @@ __global__ void __launch_bounds__(kColumnThreads* kRowThreads)
 // single tile writes to d_bias itself.
 template <class T, bool vectors>
 __global__ void __launch_bounds__(kColumnThreads* kRowThreads)
-    step_backward(T* d_gates, T* d_bias, T* d_cell, Accumulate<T>* sums, const T* grad_h,
-                  const T* grad_cell, const T* gates, const T* bias, const T* new_cell,
-                  int64_t batch, int64_t state, unsigned tiles_across) {
+    step_backward(T* d_gates, T* d_bias, T* d_cell, Accumulate<T>* sums, LltmGradientView<T> grad_h,
+                  LltmGradientView<T> grad_cell, const T* gates, const T* new_cell, int64_t batch,
+                  int64_t state, unsigned tiles_across) {
   using C = Columns<T, vectors>;
   Place at = place_of_thread<kLltmRowsPerSum, C::kCount>(batch, tiles_across);
   Gates<T, vectors> sum{};
   if (at.column < state) {
-    const Gates<T, vectors> b = load_gates<T, vectors>(bias + at.column, state);
     for (; at.row < at.end; at.row += kRowThreads) {
       const int64_t offset = at.row * state + at.column;
       const int64_t gate_offset = at.row * 3 * state + at.column;
-      const Gates<T, vectors> g = load_gates<T, vectors>(gates + gate_offset, state) + b;
-      const C gh = load_columns_or_zeros<T, vectors>(grad_h, offset);
-      const C gc = load_columns_or_zeros<T, vectors>(grad_cell, offset);
+      const Gates<T, vectors> g = load_gates<T, vectors>(gates + gate_offset, state);
+      const C gh = load_columns<T, vectors>(grad_h, at.row, at.column);
+      const C gc = load_columns<T, vectors>(grad_cell, at.row, at.column);
       const C cell = load_columns<T, vectors>(new_cell + offset);
       Gates<T, vectors> d;
       C dc;
@@ -197,32 +205,31 @@ bool vectors_fit(int64_t state, const T* first, const More*... more) {
 }  // namespace
 
 template <class T>
-void lltm(Cuda where, T* new_h, T* new_cell, const T* gates, const T* bias, const T* old_cell,
-          int64_t batch, int64_t state) {
+void lltm(Cuda where, T* new_h, T* new_cell, const T* gates, const T* old_cell, int64_t batch,
+          int64_t state) {
   if (batch == 0 || state == 0) return;
-  const bool vectors = vectors_fit(state, gates, bias, old_cell, new_h, new_cell);
+  const bool vectors = vectors_fit(state, gates, old_cell, new_h, new_cell);
   const int64_t across = blocks_for(state, kColumnThreads * (vectors ? kVectorSize<T> : 1));
   const int64_t blocks = blocks_for(batch, kRowThreads) * across;
   const auto kernel = vectors ? step<T, true> : step<T, false>;
   kernel<<<static_cast<unsigned>(blocks), kBlockShape, 0, stream_of(where)>>>(
-      new_h, new_cell, gates, bias, old_cell, batch, state, static_cast<unsigned>(across));
+      new_h, new_cell, gates, old_cell, batch, state, static_cast<unsigned>(across));
   check_launch(__PRETTY_FUNCTION__);
 }
 
 template <class T>
 void lltm_backward(Cuda where, T* d_gates, T* d_bias, T* d_cell, Accumulate<T>* sums,
-                   const T* grad_h, const T* grad_cell, const T* gates, const T* bias,
+                   LltmGradientView<T> grad_h, LltmGradientView<T> grad_cell, const T* gates,
                    const T* new_cell, int64_t batch, int64_t state) {
   if (state == 0) return;
   const int64_t tiles = lltm_sums(batch);
   if (tiles > 0) {
-    const bool vectors =
-        vectors_fit(state, gates, bias, new_cell, grad_h, grad_cell, d_gates, d_bias, d_cell);
+    const bool vectors = vectors_fit(state, gates, new_cell, d_gates, d_bias, d_cell);
     const int64_t across = blocks_for(state, kColumnThreads * (vectors ? kVectorSize<T> : 1));
     const auto kernel = vectors ? step_backward<T, true> : step_backward<T, false>;
     kernel<<<static_cast<unsigned>(tiles * across), kBlockShape, 0, stream_of(where)>>>(
-        d_gates, d_bias, d_cell, tiles > 1 ? sums : nullptr, grad_h, grad_cell, gates, bias,
-        new_cell, batch, state, static_cast<unsigned>(across));
+        d_gates, d_bias, d_cell, tiles > 1 ? sums : nullptr, grad_h, grad_cell, gates, new_cell,
+        batch, state, static_cast<unsigned>(across));
     check_launch(__PRETTY_FUNCTION__);
   }
   if (d_bias != nullptr && tiles != 1) {
@@ -233,8 +240,8 @@ void lltm_backward(Cuda where, T* d_gates, T* d_bias, T* d_cell, Accumulate<T>* 
   }
 }
 
-#define INSTANTIATE(T)                                                                        \
-  template void lltm(Cuda, T*, T*, const T*, const T*, const T*, int64_t, int64_t);           \
-  template void lltm_backward(Cuda, T*, T*, T*, Accumulate<T>*, const T*, const T*, const T*, \
-                              const T*, const T*, int64_t, int64_t);
+#define INSTANTIATE(T)                                                               \
+  template void lltm(Cuda, T*, T*, const T*, const T*, int64_t, int64_t);            \
+  template void lltm_backward(Cuda, T*, T*, T*, Accumulate<T>*, LltmGradientView<T>, \
+                              LltmGradientView<T>, const T*, const T*, int64_t, int64_t);
 FOR_FLOATING(INSTANTIATE)

@@ -46,12 +46,18 @@ void store_columns(T* to, const Block<T>& block, int64_t n) {
   for (int64_t i = 0; i < n; ++i) to[i] = narrow<T>(block.value[i]);
 }
 
-// These accept nullptr: loading gives zeros, and storing does nothing.
 template <class T>
-Block<T> load_columns_at(const T* from, int64_t offset, int64_t n) {
-  return from != nullptr ? load_columns(from + offset, n) : Block<T>{};
+Block<T> load_columns(const LltmGradientView<T>& from, int64_t row, int64_t column, int64_t n) {
+  const T* begin = from.data + row * from.row + column * from.column;
+  if (from.data != nullptr && from.column == 1) return load_columns(begin, n);
+  Block<T> block;
+  for (int64_t i = 0; i < n; ++i) {
+    block.value[i] = from.data == nullptr ? Accumulate<T>{0} : widen(begin[i * from.column]);
+  }
+  return block;
 }
 
+// Does nothing if `to` is nullptr.
 template <class T>
 void store_columns_at(T* to, int64_t offset, const Block<T>& block, int64_t n) {
   if (to != nullptr) store_columns(to + offset, block, n);
@@ -90,15 +96,13 @@ void store_sums(Accumulate<T>* to, int64_t state, const Gates<T>& sum, int64_t n
 }  // namespace
 
 template <class T>
-void lltm(Cpu where, T* new_h, T* new_cell, const T* gates, const T* bias, const T* old_cell,
-          int64_t batch, int64_t state) {
+void lltm(Cpu where, T* new_h, T* new_cell, const T* gates, const T* old_cell, int64_t batch,
+          int64_t state) {
   for_tiles(where, batch, state, [=](const Tile& tile) {
     const int64_t n = tile.columns;
-    const Gates<T> b = load_gates(bias + tile.column, state, n);
     for (int64_t row = tile.row; row < tile.end; ++row) {
       const int64_t offset = row * state + tile.column;
-      Gates<T> g = load_gates(gates + row * 3 * state + tile.column, state, n);
-      g.add(b, n);
+      const Gates<T> g = load_gates(gates + row * 3 * state + tile.column, state, n);
       const Block<T> cell = load_columns(old_cell + offset, n);
       Block<T> h, c;
       for (int64_t i = 0; i < n; ++i) {
@@ -115,19 +119,17 @@ void lltm(Cpu where, T* new_h, T* new_cell, const T* gates, const T* bias, const
 
 template <class T>
 void lltm_backward(Cpu where, T* d_gates, T* d_bias, T* d_cell, Accumulate<T>* sums,
-                   const T* grad_h, const T* grad_cell, const T* gates, const T* bias,
+                   LltmGradientView<T> grad_h, LltmGradientView<T> grad_cell, const T* gates,
                    const T* new_cell, int64_t batch, int64_t state) {
   for_tiles(where, batch, state, [=](const Tile& tile) {
     const int64_t n = tile.columns;
-    const Gates<T> b = load_gates(bias + tile.column, state, n);
     Gates<T> sum = {};
     for (int64_t row = tile.row; row < tile.end; ++row) {
       const int64_t offset = row * state + tile.column;
       const int64_t gate_offset = row * 3 * state + tile.column;
-      Gates<T> g = load_gates(gates + gate_offset, state, n);
-      g.add(b, n);
-      const Block<T> gh = load_columns_at(grad_h, offset, n);
-      const Block<T> gc = load_columns_at(grad_cell, offset, n);
+      const Gates<T> g = load_gates(gates + gate_offset, state, n);
+      const Block<T> gh = load_columns(grad_h, row, tile.column, n);
+      const Block<T> gc = load_columns(grad_cell, row, tile.column, n);
       const Block<T> cell = load_columns(new_cell + offset, n);
       Gates<T> d;
       Block<T> d_old;
@@ -158,8 +160,8 @@ void lltm_backward(Cpu where, T* d_gates, T* d_bias, T* d_cell, Accumulate<T>* s
   });
 }
 
-#define INSTANTIATE(T)                                                                       \
-  template void lltm(Cpu, T*, T*, const T*, const T*, const T*, int64_t, int64_t);           \
-  template void lltm_backward(Cpu, T*, T*, T*, Accumulate<T>*, const T*, const T*, const T*, \
-                              const T*, const T*, int64_t, int64_t);
+#define INSTANTIATE(T)                                                              \
+  template void lltm(Cpu, T*, T*, const T*, const T*, int64_t, int64_t);            \
+  template void lltm_backward(Cpu, T*, T*, T*, Accumulate<T>*, LltmGradientView<T>, \
+                              LltmGradientView<T>, const T*, const T*, int64_t, int64_t);
 FOR_FLOATING(INSTANTIATE)

@@ -8,13 +8,15 @@ from _jit_loader.loading import NotCached
 from _jit_loader.ops import load_op
 from _jit_loader.ops.parallel_builds import build_command
 from _jit_loader.report.build_line import say
+from _jit_loader.system import is_set
 from _jit_loader.system.processes import start, with_own_folder
 
 
 def load(name, project, flags):
     """Returns an op's module, or None while it is not in the cache.
 
-    The process that builds the op is started once. It goes on if this one ends.
+    The process that builds the op is started once. It goes on if this one ends. Under
+    JIT_LOADER_NO_COMPILE none is started.
     """
     process = loaded.in_background.get((name, project))
     if process is not None and process.poll() is None:
@@ -23,19 +25,16 @@ def load(name, project, flags):
         return load_op.load(name, project, flags, may_build=False).result
     except NotCached:
         if process is None:
-            loaded.in_background[name, project] = _start(name, project)
+            forbidden = is_set("JIT_LOADER_NO_COMPILE")
+            loaded.in_background[name, project] = _Never() if forbidden else _start(name, project)
         elif process.returncode != 0:
-            loaded.in_background[name, project] = _Failed(name, project)
+            say(f"{name}: cannot be compiled; to see why: python -m jit_loader build {name}")
+            loaded.in_background[name, project] = _Never()
         return None
 
 
-class _Failed:
-    """Stands for a process that has failed: it is reported once, and no other one is started."""
-
-    returncode = 0
-
-    def __init__(self, name, project):
-        say(f"{name}: cannot be compiled; to see why: python -m jit_loader build {name}")
+class _Never:
+    """Stands for a process that does not end: no later call looks in the cache or starts one."""
 
     def poll(self):
         return None

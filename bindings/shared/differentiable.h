@@ -53,6 +53,7 @@ namespace detail {
 struct Recorded {
   const Differentiable* op;
   Recorder record;  // nullptr while bindings/autograd.cpp is being compiled
+  size_t returned;  // how many results a call returns; they are the first ones
   PyMethodDef method;
 };
 
@@ -110,6 +111,17 @@ std::array<at::Tensor, sizeof...(T)> tensors_of(const std::tuple<T...>& values) 
 
 inline std::array<at::Tensor, 1> tensors_of(const at::Tensor& value) { return {value}; }
 
+// Makes Python objects of the first results of a call. Others, which only the gradient needs, are
+// freed with the graph; without a Python object that takes no GIL.
+inline PyObject* first_to_python(const at::Tensor& value, size_t /*count*/) {
+  return to_python(value);
+}
+
+template <class... T>
+PyObject* first_to_python(const std::tuple<T...>& values, size_t count) {
+  return to_python(values, count);
+}
+
 // Runs a function without the GIL and below autograd, which records the call afterwards.
 template <class Result, class... Args>
 Result run_unrecorded(Result (*function)(Args...),
@@ -140,12 +152,12 @@ PyObject* try_call(Result (*function)(Args...), const Recorded& self, PyObject* 
       const WithoutGil without_gil;
       return std::apply(function, arguments);
     }();
-    return to_python(result);
+    return first_to_python(result, self.returned);
   }
   if (self.record == nullptr) Py_RETURN_NONE;
   const Result result = run_unrecorded(function, arguments);
   self.record(*self.op, tensors_of(arguments), tensors_of(result));
-  return to_python(result);
+  return first_to_python(result, self.returned);
 }
 
 template <auto function>
@@ -218,15 +230,15 @@ constexpr auto gradient_pointer() {
 }
 
 // Makes the callable for the wrapper, from (name, formula, saved, results, zeros, shapes, casts,
-// the capsule of the Recorder or None).
+// returned, the capsule of the Recorder or None).
 template <auto function, auto gradient>
 PyObject* make_recorded(PyObject* /*self*/, PyObject* arguments) {
   const char* name = nullptr;
   PyObject *formula = nullptr, *saved = nullptr, *capsule = nullptr;
-  Py_ssize_t results = 0;
+  Py_ssize_t results = 0, returned = 0;
   int zeros = 0, shapes = 0, casts = 0;
-  if (!PyArg_ParseTuple(arguments, "sOO!npppO", &name, &formula, &PyTuple_Type, &saved, &results,
-                        &zeros, &shapes, &casts, &capsule)) {
+  if (!PyArg_ParseTuple(arguments, "sOO!npppnO", &name, &formula, &PyTuple_Type, &saved, &results,
+                        &zeros, &shapes, &casts, &returned, &capsule)) {
     return nullptr;
   }
   void* record = nullptr;
@@ -247,7 +259,8 @@ PyObject* make_recorded(PyObject* /*self*/, PyObject* arguments) {
   op->shapes = shapes != 0;
   op->casts = casts != 0;
   PyObject* (*call)(PyObject*, PyObject* const*, Py_ssize_t) = try_call_from_python<function>;
-  auto* recorded = new Recorded{op.release(), reinterpret_cast<Recorder>(record), {}};
+  auto* recorded = new Recorded{
+      op.release(), reinterpret_cast<Recorder>(record), static_cast<size_t>(returned), {}};
   recorded->method = {recorded->op->name.c_str(),
                       reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(call)),
                       METH_FASTCALL, nullptr};
@@ -259,9 +272,9 @@ PyObject* make_recorded(PyObject* /*self*/, PyObject* arguments) {
 
 // Defines `name`, as Module::define does, for a function with at least one tensor among its
 // arguments; and differentiable_`name`, with which bindings/shared/differentiable.py makes the
-// callable for calls of the op. That callable returns the result; or None if autograd has to record
-// the call and bindings/autograd.cpp is not compiled yet; or NotImplemented if PyTorch's dispatcher
-// has to decide or the arguments are wrong.
+// callable for calls of the op. That callable returns the result, or the first ones; or None if
+// autograd has to record the call and bindings/autograd.cpp is not compiled yet; or NotImplemented
+// if PyTorch's dispatcher has to decide or the arguments are wrong.
 //
 // gradient: computes the gradients of the function's arguments, in their order: a tensor or a tuple
 // of tensors. Its parameters are the gradients of the results (const at::Tensor&; or
@@ -273,10 +286,11 @@ template <auto function, auto gradient = nullptr, class... Names>
 void define_differentiable(Module& module, const std::string& name, const char* doc,
                            Names... parameters) {
   module.define<function>(name, doc, parameters...);
-  module.add("differentiable_" + name,
-             "Makes the callable of " + name + " for bindings/shared/differentiable.py.",
-             {"name", "formula", "saved", "results", "zeros", "shapes", "casts", "recorder"},
-             detail::make_recorded<function, gradient>, METH_VARARGS);
+  module.add(
+      "differentiable_" + name,
+      "Makes the callable of " + name + " for bindings/shared/differentiable.py.",
+      {"name", "formula", "saved", "results", "zeros", "shapes", "casts", "returned", "recorder"},
+      detail::make_recorded<function, gradient>, METH_VARARGS);
 }
 
 }  // namespace bindings

@@ -162,13 +162,15 @@ bool from_python(const Argument& argument, std::array<bool, n>& to) {
 
 inline PyObject* to_python(const at::Tensor& tensor) { return THPVariable_Wrap(tensor); }
 
+// count: how many of the values; they are the first ones.
 template <class... T>
-PyObject* to_python(const std::tuple<T...>& values) {
-  Object tuple(PyTuple_New(sizeof...(T)));
-  Py_ssize_t position = 0;
+PyObject* to_python(const std::tuple<T...>& values, size_t count = sizeof...(T)) {
+  Object tuple(PyTuple_New(static_cast<Py_ssize_t>(count)));
+  size_t position = 0;
   const auto add = [&](const auto& value) {
+    if (position == count) return true;
     PyObject* item = to_python(value);
-    PyTuple_SET_ITEM(tuple.get(), position++, item);
+    PyTuple_SET_ITEM(tuple.get(), static_cast<Py_ssize_t>(position++), item);
     return item != nullptr;
   };
   const bool complete =

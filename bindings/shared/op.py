@@ -20,6 +20,7 @@ class Op:
 
     Attributes:
         try_call: the callable of C++ (see bindings/shared/differentiable.h).
+        try_call_for_all: the same, but it also returns the results after the first `results`.
         registered: the op's overload in torch.ops.
         results: how many results a call returns; None for all.
     """
@@ -36,7 +37,7 @@ class Op:
         names = (*self.parameters, *self.outputs)
         self.saved = tuple(names.index(item) for item in saves)
         self.formula, self.wanted = None, frozenset()
-        self.module = self.forward = self.try_call = None
+        self.module = self.forward = self.try_call = self.try_call_for_all = None
         self.recorder = None
         self.recorded = _function_of_autograd(self)
         self.registered = register(self.name, schema, self._kernels(fake))
@@ -60,16 +61,24 @@ class Op:
         return formula
 
     def _make_call(self):
-        self.try_call = getattr(self.module, f"differentiable_{self.function}")(
-            f"{self.name}_backward",
-            self.gradients,
-            self.saved,
-            len(self.outputs) if self.results is None else self.results,
-            self.results is None,
-            "shapes" in self.wanted,
-            bool(self.autocast),
-            self.recorder,
-        )
+        every = len(self.outputs)
+        with_gradient = every if self.results is None else self.results
+
+        def callable_that_returns(count):
+            return getattr(self.module, f"differentiable_{self.function}")(
+                f"{self.name}_backward",
+                self.gradients,
+                self.saved,
+                with_gradient,
+                self.results is None,
+                "shapes" in self.wanted,
+                bool(self.autocast),
+                count,
+                self.recorder,
+            )
+
+        self.try_call = callable_that_returns(with_gradient)
+        self.try_call_for_all = callable_that_returns(every)
 
     def gradients(self, grads, saved, needs, shapes):
         """Returns the gradient of each argument by the formula; None if it is not needed."""
@@ -122,7 +131,7 @@ class Op:
         kernels = {
             "CPU": lambda *args: self.forward(*args),
             "CUDA": lambda *args: self.forward(*args),
-            "Meta": fake,
+            "Meta": lambda *args: self._without_data(fake, args),
             "Autograd": self._record,
             # The first dispatch key of torch.func's transforms: the Function applies them in order.
             "FuncTorchDynamicLayerFrontMode": self._transform,
@@ -132,11 +141,23 @@ class Op:
             kernels["AutocastCUDA"] = lambda *args: self._cast_and_call("cuda", args)
         return kernels
 
+    def _without_data(self, fake, args):
+        """Makes results on `meta`; the compiled function checks devices only where it is called."""
+        tensors = [(n, x) for n, x in zip(self.parameters, args) if isinstance(x, torch.Tensor)]
+        first, x = tensors[0]
+        for second, y in tensors:
+            if y.device != x.device:
+                raise RuntimeError(
+                    f"{self.name}(): argument '{first}' is on {x.device} and '{second}' on "
+                    f"{y.device}; they must be on one device"
+                )
+        return fake(*args)
+
     def _record(self, *args):
-        result = self.try_call(*args)
-        if result is None or result is NotImplemented:
+        results = self.try_call_for_all(*args)
+        if results is None or results is NotImplemented:
             return self.recorded.apply(*args)
-        return result
+        return results
 
     def _transform(self, *args):
         if self.autocast:

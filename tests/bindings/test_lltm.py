@@ -75,6 +75,42 @@ def test_large_gates_make_no_nan(device):
         assert all(bool(x.isfinite().all()) for x in (*results, gradient))
 
 
+def views(device, dtype):
+    """Gradients of results of shape (4, 5), with several strides."""
+    rows = torch.randn(5, 8, dtype=dtype, device=device)
+    return {
+        "expanded": rows[0, 0].expand(4, 5),
+        "expanded rows": rows[:1, :5].expand(4, 5),
+        "expanded columns": rows[:4, :1].expand(4, 5),
+        "transposed": rows[:, :4].T,
+        "part of the columns": rows[:4, 1:6],
+        "every second": rows.flatten()[::2].as_strided((4, 5), (10, 2)),
+    }
+
+
+@pytest.mark.parametrize("kind", list(views("cpu", torch.float32)))
+def test_gradient_with_any_strides_is_read_where_it_is(kind, dtype, device):
+    inputs = arguments(device, dtype)
+    results = lltm(*inputs)
+    view = views(device, dtype)[kind]
+    for grads in ([view, view.contiguous()], [view.contiguous(), view]):
+        expected = torch.autograd.grad(
+            results, inputs, [x.contiguous() for x in grads], retain_graph=True
+        )
+        with torch.profiler.profile() as profile:
+            gradients = torch.autograd.grad(results, inputs, grads, retain_graph=True)
+        assert all(map(torch.equal, gradients, expected))
+        assert not any(event.name == "aten::copy_" for event in profile.events())
+
+
+def test_sum_as_the_loss_copies_no_gradient(device):
+    _, weights, bias, *_ = inputs = arguments(device)
+    total = sum(x.sum() for x in lltm(*inputs))
+    with torch.profiler.profile() as profile:
+        torch.autograd.grad(total, [weights, bias])
+    assert not any(event.name == "aten::copy_" for event in profile.events())
+
+
 def test_elu_has_slope_1_at_0(device):
     weights, zero = torch.zeros(3, 2, device=device), torch.zeros(1, 1, device=device)
     bias = torch.zeros(3, device=device, requires_grad=True)

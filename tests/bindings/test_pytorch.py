@@ -103,6 +103,19 @@ def test_meta_tensors_have_shape_dtype_and_strides(case, dtype):
             assert fake.stride() == real.stride()
 
 
+@pytest.mark.parametrize("requires_grad", [False, True])
+@each_case
+def test_meta_tensor_beside_one_of_another_device_is_refused(case, requires_grad, device):
+    arguments = case.arguments(case.shapes[-1], torch.float32, device, requires_grad)
+    first, *others = case.op.op.parameters
+    for position in range(len(arguments) if others else 0):
+        mixed = [x.to("meta") if i == position else x for i, x in enumerate(arguments)]
+        second = others[max(position - 1, 0)]
+        expected = rf"{case.name}\(\): argument '{first}' is on .* and '{second}' on .*one device"
+        with pytest.raises(RuntimeError, match=expected):
+            case.op(*mixed)
+
+
 @each_case
 def test_func_grad_and_jacrev(case, device):
     arguments = case.arguments(case.shapes[-1], torch.float64, device)

@@ -69,6 +69,19 @@ def test_gradient_of_one_argument_alone_is_the_same(which, dtype, device):
     assert torch.equal(alone, both[which])
 
 
+@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize("shape", [(100, 1000), (1000,)], ids=["alike", "broadcast"])
+def test_gradient_of_one_argument_alone_needs_no_memory_but_its_own(shape, which):
+    pair = [torch.randn(100, 1000), torch.randn(shape)]
+    pair[which].requires_grad_()
+    norm = two_norm(*pair)
+    with torch.profiler.profile(profile_memory=True) as profile:
+        torch.autograd.grad(norm, pair[which])
+    allocated = [x.self_cpu_memory_usage for x in profile.events() if x.self_cpu_memory_usage > 0]
+    # The gradient has the broadcast shape until autograd sums it.
+    assert 400_000 <= sum(allocated) < 500_000
+
+
 @pytest.mark.parametrize("shapes", [((4, 5), (4, 5)), ((3, 1), (4,))], ids=str)
 def test_second_derivatives_with_one_argument_fixed(shapes, device):
     a, b = (torch.randn(shape, dtype=torch.double, device=device) for shape in shapes)

@@ -113,6 +113,17 @@ def test_op_that_nobody_waits_for_may_fail(project, wait_for, monkeypatch, capfd
         assert not has_failed(), "it is reported once"
 
 
+def test_op_that_nobody_waits_for_is_not_built_if_compiling_is_forbidden(project, monkeypatch):
+    monkeypatch.setenv("JIT_LOADER_NO_COMPILE", "1")
+    started, popen = [], subprocess.Popen
+    monkeypatch.setattr(
+        subprocess, "Popen", lambda command, **how: started.append(command) or popen(command, **how)
+    )
+    for _ in range(2):
+        assert jit_loader.load_op("answer", project=str(project), wait=False) is None
+    assert not [command for command in started if "build" in command]
+
+
 def test_edited_kernel_reaches_all_callers(project):
     seen = []
     old = jit_loader.load_op("answer", project=str(project), on_load=seen.append)
