@@ -34,6 +34,7 @@ class Loaded:
 last = {}  # title: the Loaded of the last load
 ops = {}  # (project, title): the ops.InUse of each op that load_op has returned
 in_background = {}  # (name, project): the process that builds an op that nobody waits for
+live = {}  # folder of a slot: the live.load.LiveOp of an edit that is not built completely
 observers = []  # objects with asked(requests) and loaded(Loaded, requests): before, after a load
 
 SPEC_PREFIX = "jit_loader_builds."  # of the names of the modules' specs

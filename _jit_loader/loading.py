@@ -64,6 +64,7 @@ def load(
     title=None,
     build_directory=None,
     may_build=True,
+    instead=None,
 ):
     """Loads an extension, from the cache or by a build, and returns a loaded.Loaded.
 
@@ -73,6 +74,7 @@ def load(
     title: the name to show, by default the extension's.
     build_directory: the caller's, which gets copies, and from which the library is opened.
     may_build: if it is false, NotCached is raised in place of a build.
+    instead: see look_or_build.
     """
     started = time.perf_counter()
     if sys.platform != "linux":
@@ -98,7 +100,7 @@ def load(
     else:
         with no_fork():  # requests() imports modules
             wanted = requests()
-        found = look_or_build(wanted, paths[0], verbose, may_build)
+        found = look_or_build(wanted, paths[0], verbose, may_build, instead)
     this = loaded.Loaded(name, *found, time.perf_counter() - started)
     loaded.last[title or name] = this
     for observer in loaded.observers:
@@ -151,8 +153,11 @@ def _are_young_unchanged(memo, path):
     return young_files.are_unchanged(memo, path)
 
 
-def look_or_build(requests, memo_path, verbose=False, may_build=True):
+def look_or_build(requests, memo_path, verbose=False, may_build=True, instead=None):
     """Looks for a build by content, and builds if none fits.
+
+    instead(slot, contents): is asked before a build; returns (result of open_build, path of the
+    library) if it has something that stands in for the build, else None.
 
     Returns (result of open_build, path of the library, whether it was compiled, with CUDA or not).
     """
@@ -174,6 +179,8 @@ def look_or_build(requests, memo_path, verbose=False, may_build=True):
             return result, found.library, False, request.with_cuda
     if not may_build:
         raise NotCached(request.name)
+    if instead is not None and (found := instead(slot, contents)) is not None:
+        return *found, True, request.with_cuda
     try:
         result, built, compiled = build(slot, contents, verbose)
     except ToolMissing as error:

@@ -1,4 +1,4 @@
-"""Records the inputs of each object and of the library, and the resources of the kernels."""
+"""Records the inputs of each object and of the library, and what is known of the kernels."""
 
 import contextlib
 import os
@@ -10,7 +10,7 @@ from _jit_loader.build.objects import write_record
 from _jit_loader.build.plan import NAME_MACRO, command_keys
 from _jit_loader.cache import cache_folder, shared_objects
 from _jit_loader.cache.pruning import PRECOMPILED
-from _jit_loader.cuda import ptxas
+from _jit_loader.cuda import device_edits, ptxas
 from _jit_loader.system.files import read_text
 
 NAMELESS_PACKAGES = ("<packages>/torch/", "<packages>/nvidia/")
@@ -69,7 +69,9 @@ def share_objects(job, ninja_file, records):
 
 
 def record_kernels(job, ninja_file, records, said):
-    """Adds ptxas's figures to the records of new CUDA objects.
+    """Adds to the records of new CUDA objects ptxas's figures, and what a later edit needs.
+
+    That is nvcc's command, and the skeleton of each source (cuda/device_edits.py).
 
     said: {object: the lines that its compiler printed}.
 
@@ -79,9 +81,26 @@ def record_kernels(job, ninja_file, records, said):
     for output in filter(ninja_file.is_cuda, records):
         source = job.request.roots.relative(ninja_file.compilations[output])
         found[source] = ptxas.kernels(said.get(output, []))
-        records[output].update(source=source, kernels=found[source])
+        command = ninja_file.command(output)
+        records[output].update(
+            source=source,
+            kernels=found[source],
+            nvcc=list(map(job.request.roots.relative_text, command)),
+            skeletons=_skeletons(job, records[output], command),
+        )
         write_record(os.path.join(job.folder, output), records[output])
     return ptxas.spill_warning(job.request.title, found)
+
+
+def _skeletons(job, record, command):
+    """Returns the skeletons of an object's sources; {} if one has changed or is not UTF-8."""
+    paths = {name: job.request.roots.absolute(name) for name in record["own"]}
+    texts = device_edits.read_texts(paths.values())
+    for name, path in paths.items():
+        if path not in texts or texts[path][1] != record["files"][name]:
+            return {}
+    own = {name: texts[path][0] for name, path in paths.items()}
+    return device_edits.skeletons(own, command)
 
 
 def make_manifest(job, ninja_file, recorder, records, trace):

@@ -14,8 +14,8 @@ def compile_kernel(source, path, expression, arch, defines, includes, options):
     """Returns (Image, the headers as kernel_cache.describe returns them)."""
     folder = os.path.dirname(path) if path else os.getcwd()
     system = cuda_headers()
-    files, absent, missing = closure(source, folder, includes, system)
-    headers = kernel_cache.describe(files, absent)
+    found = closure(source, folder, includes, system)
+    headers = kernel_cache.describe(found.files, found.absent)
     arguments = [
         f"-arch={arch}",
         "-std=c++17",
@@ -26,7 +26,7 @@ def compile_kernel(source, path, expression, arch, defines, includes, options):
         *options,
     ]
     # A system header that exists is read from its file. "cstdint" includes "stdint.h".
-    virtual = SYSTEM_HEADERS if any(name in SYSTEM_HEADERS for name in missing) else {}
+    virtual = SYSTEM_HEADERS if any(name in SYSTEM_HEADERS for name in found.missing) else {}
     try:
         image = compile_program(source, path or TEXT, arguments, virtual, [expression])
     except NvrtcError as error:

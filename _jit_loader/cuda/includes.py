@@ -6,14 +6,30 @@ An include whose name is a macro is refused, because the headers that it reads a
 
 import os
 import re
+from typing import NamedTuple
 
 from _jit_loader.system.files import read_text
 
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>|(\w+))', re.MULTILINE)
 
 
+class Headers(NamedTuple):
+    """The headers that a source includes, directly or not.
+
+    files: the sorted paths of the headers.
+    absent: the sorted paths that were searched before them and do not exist.
+    missing: the names that were found nowhere.
+    paths: {name in #include: the paths of its headers}; a name may mean two headers.
+    """
+
+    files: list
+    absent: list
+    missing: list
+    paths: dict
+
+
 def closure(source, folder, folders, system):
-    """Returns (files, absent, missing) of the headers that a source includes, directly or not.
+    """Returns the Headers of a source.
 
     Arguments:
         source: the text.
@@ -21,15 +37,10 @@ def closure(source, folder, folders, system):
         folders: of -I.
         system: folders, searched last, whose headers are not followed: they belong to a toolkit.
 
-    Returns:
-        files: the sorted paths of the headers.
-        absent: the sorted paths that were searched before them and do not exist.
-        missing: the names that were found nowhere.
-
     Raises:
         ValueError: the name of an include is a macro.
     """
-    files, absent, missing = set(), set(), set()
+    files, absent, missing, paths = set(), set(), set(), {}
     waiting = [(source, folder)]
     while waiting:
         text, beside = waiting.pop()
@@ -43,6 +54,7 @@ def closure(source, folder, folders, system):
             for place in [*([beside] if quoted else []), *folders]:
                 path = os.path.normpath(os.path.join(place, name))
                 if os.path.isfile(path):
+                    paths.setdefault(name, set()).add(path)
                     if path not in files:
                         files.add(path)
                         waiting.append((read_text(path), os.path.dirname(path)))
@@ -51,4 +63,4 @@ def closure(source, folder, folders, system):
             else:
                 if not any(os.path.isfile(os.path.join(place, name)) for place in system):
                     missing.add(name)
-    return sorted(files), sorted(absent), sorted(missing)
+    return Headers(sorted(files), sorted(absent), sorted(missing), paths)

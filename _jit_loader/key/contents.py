@@ -72,6 +72,11 @@ def read_digest(path):
         return None
 
 
+def digest_of_bytes(data):
+    """Returns the digest that read_digest returns for a file with this content, if it is small."""
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
+
+
 def elf_build_id(file):
     """Returns the GNU build id of a 64-bit ELF file, the linker's hash of the content, or None."""
     header = file.read(64)

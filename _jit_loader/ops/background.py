@@ -26,7 +26,8 @@ def load(name, project, flags):
     except NotCached:
         if process is None:
             forbidden = is_set("JIT_LOADER_NO_COMPILE")
-            loaded.in_background[name, project] = _Never() if forbidden else _start(name, project)
+            process = _Never() if forbidden else start_build(name, project)
+            loaded.in_background[name, project] = process
         elif process.returncode != 0:
             say(f"{name}: cannot be compiled; to see why: python -m jit_loader build {name}")
             loaded.in_background[name, project] = _Never()
@@ -40,7 +41,8 @@ class _Never:
         return None
 
 
-def _start(name, project):
+def start_build(name, project):
+    """Starts a process of low priority that builds an op or a variant, and returns it."""
     quiet = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
     return start(
         ["nice", "-n", "10", *build_command(name)],

@@ -3,7 +3,7 @@
 import os
 import shlex
 
-from _jit_loader import loaded, loading
+from _jit_loader import loaded, loading, no_fork
 from _jit_loader.ops.project import binding_path, has_cuda_kernel, project_above, source_paths
 
 
@@ -84,14 +84,33 @@ def load(name, project, flags, may_build=True):
     may_build: if it is false, loading.NotCached is raised in place of a build.
     """
     kind, arguments = question(name, project, flags)
+    title = title_of(name, flags)
+    # The first load in a process waits for the complete build: there is nothing to replace yet.
+    is_loaded = _key(name, project, flags) in loaded.ops
+    # The process that makes the complete build knows no flags but a variant's.
+    has_flags = any(value for argument, value in flags.items() if argument != "defines")
     return loading.load(
         name,
         kind,
         arguments,
         lambda: requests(name, project, flags),
-        title=title_of(name, flags),
+        title=title,
         may_build=may_build,
+        instead=_device_code(title, project) if is_loaded and not has_flags else None,
     )
+
+
+def _device_code(title, project):
+    """Returns a function for `instead` of loading.load: new device code for the last build."""
+
+    def instead(slot, contents):
+        with no_fork():
+            from _jit_loader.live.load import load_edit
+            from _jit_loader.ops.background import start_build
+
+        return load_edit(slot, contents, lambda: start_build(title, project))
+
+    return instead
 
 
 def question(name, project, flags):

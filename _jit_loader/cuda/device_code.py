@@ -1,0 +1,128 @@
+"""Compiles the device code of a .cu file with NVRTC, as nvcc compiles it for a library.
+
+NVRTC knows no host code: launches, CUDA's runtime, the C++ library. The bodies of host functions
+are therefore left out. If a kernel calls one, which nvcc would refuse, the code does not compile.
+"""
+
+import os
+import re
+
+from _jit_loader.cuda.device_edits import macros_of
+from _jit_loader.cuda.functions import macros_in, tokens_of, without_host_bodies
+from _jit_loader.cuda.includes import closure
+from _jit_loader.cuda.nvrtc import SYSTEM_HEADERS, compile_program
+from _jit_loader.cuda.nvrtc_options import Unsupported, nvrtc_options
+from _jit_loader.cuda.ptxas import readable
+
+_PREAMBLE = "jit_loader_preamble.h"
+_TYPE_TRAITS = """#pragma once
+namespace std {
+template <class T, T v> struct integral_constant {
+  static constexpr T value = v;
+  using value_type = T;
+  using type = integral_constant;
+  constexpr operator T() const noexcept { return v; }
+};
+template <bool v> using bool_constant = integral_constant<bool, v>;
+using true_type = bool_constant<true>;
+using false_type = bool_constant<false>;
+template <class T, class U> struct is_same : false_type {};
+template <class T> struct is_same<T, T> : true_type {};
+template <class T, class U> inline constexpr bool is_same_v = is_same<T, U>::value;
+template <bool, class T, class> struct conditional { using type = T; };
+template <class T, class U> struct conditional<false, T, U> { using type = U; };
+template <bool b, class T, class U> using conditional_t = typename conditional<b, T, U>::type;
+template <bool, class T = void> struct enable_if {};
+template <class T> struct enable_if<true, T> { using type = T; };
+template <bool b, class T = void> using enable_if_t = typename enable_if<b, T>::type;
+}
+"""
+_HEADERS = {
+    **SYSTEM_HEADERS,
+    _PREAMBLE: (
+        "typedef struct CUstream_st* cudaStream_t;\n"
+        "namespace jit_loader { __device__ void called_from_the_host_only(); }\n"
+    ),
+    "type_traits": _TYPE_TRAITS,
+    "exception": (
+        "#pragma once\nnamespace std { class exception { public: virtual ~exception() {}\n"
+        'virtual const char* what() const noexcept { return ""; } }; }\n'
+    ),
+}
+_NO_BODY = "{ ::jit_loader::called_from_the_host_only(); }"
+# Headers of CUDA that NVRTC reads, and compiles as nvcc does.
+_CUDA_HEADERS = ("cuda_fp16.h", "cuda_bf16.h", "cuda_fp8.h", "math_constants.h", "mma.h")
+# Macros that NVRTC defines as nvcc does. Others of the system may be defined for nvcc alone, and an
+# #if would take the other branch without an error.
+_SAME_MACROS = {"__CUDA_ARCH__", "__CUDACC__", "__cplusplus", "defined", "true", "false"}
+_MAY_BE_THE_SYSTEMS = re.compile(
+    r"_|CUDA|NV|linux|unix|NDEBUG|[SU]?INT|U?L?LONG|U?SHRT|[SUW]?CHAR|FLT|L?DBL|M_|FP_|MATH|NAN"
+    r"|INFINITY|HUGE|EOF|NULL|BUFSIZ|RAND|SIZE|PTRDIFF|EXIT|CLOCK|PATH_MAX"
+)
+_CONDITION = re.compile(r"#\s*(?:if|ifdef|ifndef|elif|elifdef|elifndef)\b(.*)", re.DOTALL)
+
+
+def compile_device_code(source, texts, command, kernels):
+    """Returns the cubin of a .cu file.
+
+    Arguments:
+        source: its path.
+        texts: {path: text} of it and of all headers of the project that it includes.
+        command: the words of nvcc's command.
+        kernels: the mangled names of the kernels that the host code launches.
+
+    Raises:
+        Unsupported: NVRTC cannot compile this as nvcc does.
+        NotUnderstood: the lexer does not follow the source.
+        NvrtcError: it does not compile.
+        ToolMissing: there is no NVRTC.
+    """
+    options, folders, system = nvrtc_options(command, source)
+    system = [f for f in system if os.path.exists(os.path.join(f, "cuda_fp16.h"))][:1]
+    macros = macros_in(texts.values()) | macros_of(options)
+    _check_conditions(texts.values(), macros)
+    virtual = _virtual_headers(source, texts, folders, macros)
+    options += [f"-I{folder}" for folder in system]
+    # -w: functions without their bodies return nothing. -split-compile: with one thread a core.
+    options += ["-default-device", f"--pre-include={_PREAMBLE}", "-w", "-split-compile=0"]
+    expressions = [readable(name) for name in kernels]
+    text = without_host_bodies(texts[source], macros, _NO_BODY)
+    image = compile_program(text, source, options, virtual, expressions)
+    if sorted(image.names.values()) != sorted(kernels):
+        raise Unsupported("a kernel of internal linkage")
+    return image.code
+
+
+def version_of(cubin):
+    """Returns the version of the compiler that made a cubin, or None: b'release 13.0, V13.0.88'."""
+    match = re.search(rb"release \d+\.\d+, V[\d.]+", cubin)
+    return match and match[0]
+
+
+def _virtual_headers(source, texts, folders, macros):
+    """Returns {name in #include: text} of the project's headers, and of those that stand in."""
+    found = closure(texts[source], os.path.dirname(source), folders, [])
+    virtual = dict(_HEADERS)
+    for name, paths in found.paths.items():
+        path, *others = paths
+        if others or path not in texts or name in _HEADERS:
+            raise Unsupported(name)
+        text = without_host_bodies(texts[path], macros, _NO_BODY)
+        virtual[name] = f'#line 1 "{path}"\n{text}'
+    for name in found.missing:
+        if name not in _HEADERS and name not in _CUDA_HEADERS:
+            raise Unsupported(name)
+    return virtual
+
+
+def _check_conditions(texts, macros):
+    """Raises Unsupported if an #if may depend on a macro that only nvcc defines."""
+    for text in texts:
+        if "__CUDACC_RTC__" in text:
+            raise Unsupported("__CUDACC_RTC__")
+        for token in tokens_of(text):
+            condition = _CONDITION.match(token.text)
+            for word in re.findall(r"[^\W\d]\w*", condition[1]) if condition else ():
+                known = word in macros or word in _SAME_MACROS
+                if not known and _MAY_BE_THE_SYSTEMS.match(word):
+                    raise Unsupported(word)

@@ -1,0 +1,50 @@
+"""Tells whether an edit of CUDA sources reaches only code that the device alone compiles.
+
+Host and device code must not be of two versions. An edit within the bodies of __global__ and
+__device__ functions cannot change host code. Any other, and any doubt, counts as one that can.
+"""
+
+import contextlib
+import re
+
+from _jit_loader.cache import digest_of
+from _jit_loader.cuda.functions import NotUnderstood, macros_in, mentions_lines, skeleton
+from _jit_loader.key.contents import digest_of_bytes
+
+
+def skeletons(texts, flags, names=None):
+    """Returns {name: digest of all but the device's code} of the sources of one object.
+
+    Two versions with equal digests have the same host code. A source that is not understood is left
+    out; if a macro is not understood, all are.
+
+    texts: {name: text} of the source and all headers of the project that it includes.
+    flags: nvcc's flags. names: of those to return, by default all.
+    """
+    try:
+        macros = macros_in(texts.values()) | macros_of(flags)
+    except NotUnderstood:
+        return {}
+    with_lines, found = mentions_lines(texts.values()), {}
+    for name in texts if names is None else names:
+        try:
+            found[name] = digest_of(skeleton(texts[name], macros, with_lines))
+        except NotUnderstood:
+            continue
+    return found
+
+
+def macros_of(flags):
+    """Returns the names that -D flags define."""
+    matches = (re.match(r"-D(\w+)", flag) for flag in flags)
+    return {match[1] for match in matches if match}
+
+
+def read_texts(paths):
+    """Returns {path: (text, digest)} of files; those that are not UTF-8 are left out."""
+    found = {}
+    for path in paths:
+        with contextlib.suppress(OSError, UnicodeDecodeError), open(path, "rb") as file:
+            data = file.read()
+            found[path] = data.decode(), digest_of_bytes(data)
+    return found

@@ -1,0 +1,345 @@
+"""Finds the functions in CUDA source, and tells whose bodies the device alone compiles.
+
+This is no parser: it recognises plain definitions and gives up on the rest. A body that it does not
+recognise counts as host code.
+"""
+
+import functools
+import re
+from typing import NamedTuple
+
+_TOKEN = re.compile(
+    r"""
+    (?P<directive>^[ \t]*\#(?:\\\n|/\*.*?\*/|//(?:\\.|[^\\\n])*|"(?:\\.|[^"\\\n])*"|[^\n])*)
+  | \s+ | //(?:\\.|[^\\\n])* | /\*.*?\*/
+  | (?P<text>(?:u8|[uUL])?R"(?P<end>[^\s()\\]{0,16})\(.*?\)(?P=end)"
+           | (?:u8|[uUL])?"(?:\\.|[^"\\\n])*" | (?:u8|[uUL])?'(?:\\.|[^'\\\n])+')
+  | (?P<number>\.?\d(?:[eEpP][+-]|'?[\w.])*)
+  | (?P<word>[^\W\d]\w*)
+  | (?P<mark><<<|>>>|::|->|.)
+    """,
+    re.VERBOSE | re.DOTALL | re.MULTILINE,
+)
+_DEFINE = re.compile(r"#\s*(?:define|undef)\s+(\w+)(.*)", re.DOTALL)
+_UNROLL = re.compile(r"#\s*pragma\s+unroll\b")
+_CONDITIONAL = re.compile(r"#\s*(if|ifdef|ifndef|else|elif|elifdef|elifndef|endif)\b")
+# A line break after a backslash that is not in a directive, and digraphs of braces and '#'.
+_STRANGE = re.compile(r"\\[ \t\r]+\n|<%|%>|%:|\?\?[<>=/'()!-]")
+
+# A backslash outside of directives; parts of a text or a comment that does not end.
+_NOT_MARKS = ("\\", "$", '"', "'", "`", "@", "#")
+
+_OPEN, _CLOSE = {"(": ")", "[": "]", "{": "}"}, (")", "]", "}")
+_ACCESS = ["public"], ["private"], ["protected"]
+_UNSURE = "\0"  # in a declaration whose beginning is not known
+_SPACES = ("__device__", "__global__")
+# Outside of parameters: a variable, members' values, a type that follows.
+_NOT_A_PLAIN_FUNCTION = {"=", ":", "->"}
+# Such a function can be part of an expression that the host evaluates, or of a type.
+_NOT_OF_DEVICE_ALONE = {
+    *("__host__", "constexpr", "consteval", "constinit", "auto", "decltype", "requires", "virtual"),
+    *("override", "final", "enum", "union", "noexcept", _UNSURE),
+}
+_NOT_OF_HOST_ALONE = {
+    *(*_SPACES, "constexpr", "consteval", "auto", "decltype", "requires", _UNSURE),
+}
+# In a body: variables that outlive the call, launches, and values that depend on other code.
+_NOT_IN_A_BODY = {
+    *("static", "thread_local", "__device__", "__host__", "__global__", "__constant__"),
+    *("__managed__", "<<<", "__COUNTER__"),
+}
+_NEVER_MACROS = {
+    *("__host__", "__device__", "__global__", "__constant__", "__managed__", "__shared__"),
+    *("namespace", "class", "struct", "union", "enum", "template", "operator", "static", "extern"),
+    *("constexpr", "auto", "decltype", "const", "if", "for", "while", "return", "inline", "void"),
+}
+_LINES = re.compile(r"\b(?:__LINE__|__COUNTER__|__builtin_LINE|assert|source_location)\b")
+
+
+class NotUnderstood(ValueError):
+    """The source has something that this module does not follow."""
+
+
+class Body(NamedTuple):
+    """A function's body with its braces, text[start:end].
+
+    kind: "device" if only the device compiles it, "host" if only the host does, else "other".
+    """
+
+    kind: str
+    start: int
+    end: int
+
+
+class Token(NamedTuple):
+    text: str
+    start: int
+
+
+def macros_in(texts):
+    """Returns the names of all macros that texts define.
+
+    Raises:
+        NotUnderstood: a macro hides a brace, or has the name of a keyword.
+    """
+    names = set()
+    for text in texts:
+        for token in tokens_of(text):
+            define = _DEFINE.match(token.text)
+            if define is None:
+                continue
+            names.add(define[1])
+            if define[1] in _NEVER_MACROS:
+                raise NotUnderstood(f"the macro {define[1]}")
+            _check_balanced(define[2].replace("\\\n", " "))
+    return names
+
+
+def mentions_lines(texts):
+    """Tells whether the line numbers of a source may be values in its code."""
+    return any(map(_LINES.search, texts))
+
+
+@functools.lru_cache(maxsize=64)
+def tokens_of(text):
+    """Returns the tokens of a source without comments, as a tuple; a directive is one token."""
+    if _STRANGE.search(text):
+        raise NotUnderstood("a digraph, or a space after a backslash")
+    tokens = []
+    for match in _TOKEN.finditer(text):
+        kind = match.lastgroup
+        if kind is None:
+            continue
+        found, start = match[kind], match.start()
+        if kind == "directive":
+            found = found.lstrip()
+        elif kind == "mark" and (found in _NOT_MARKS or text.startswith("/*", start)):
+            raise NotUnderstood(f"a {found} at {start}")
+        tokens.append(Token(found, start))
+    return tuple(tokens)
+
+
+def bodies_of(tokens, macros):
+    """Returns the Bodies of the functions in namespaces and classes, in their order.
+
+    macros: the names of all macros that the source may use.
+
+    Raises:
+        NotUnderstood: braces, brackets or conditions do not match.
+    """
+    return _Scanner(tokens, macros).bodies()
+
+
+def skeleton(text, macros, with_lines):
+    """Returns the tokens of a source without the bodies that the device alone compiles.
+
+    Of such a body only the directives remain. Two versions with the same skeleton differ only in
+    what the device compiles, in comments and in spaces.
+
+    with_lines: the lines of all tokens count too.
+    """
+    tokens = tokens_of(text)
+    removed = [body for body in bodies_of(tokens, macros) if body.kind == "device"]
+    parts, line, position = [], 1, 0
+    for token in tokens:
+        while removed and token.start >= removed[0].end:
+            del removed[0]
+        is_removed = bool(removed) and removed[0].start < token.start < removed[0].end - 1
+        if is_removed and (token.text[0] != "#" or _UNROLL.match(token.text)):
+            continue
+        if with_lines:
+            line += text.count("\n", position, token.start)
+            position = token.start
+            parts.append(str(line))
+        parts.append(token.text)
+    return parts
+
+
+def without_host_bodies(text, macros, replacement):
+    """Returns the source with the bodies of host functions replaced; lines keep their numbers."""
+    parts, position = [], 0
+    for body in bodies_of(tokens_of(text), macros):
+        if body.kind == "host":
+            lines = "\n" * text.count("\n", body.start, body.end)
+            parts += [text[position : body.start], replacement, lines]
+            position = body.end
+    return "".join([*parts, text[position:]])
+
+
+class _Scanner:
+    """Goes once through the tokens of a source."""
+
+    def __init__(self, tokens, macros):
+        self._tokens, self._macros = tokens, macros
+        self._conditions = []  # of each #if that is open: the state before it
+        self._found = []
+
+    def bodies(self):
+        scopes, header, closers = [], [], []
+        index = 0
+        while index < len(self._tokens):
+            token, state = self._tokens[index], (len(scopes), len(closers))
+            text = token.text
+            if text[0] == "#" and len(text) > 1:
+                self._directive(text, state, header)
+            elif text == "{" and not closers:
+                kind = self._kind(header)
+                if kind == "scope":
+                    scopes.append("class" if _is_class(header) else "namespace")
+                    header = []
+                else:
+                    end = self._skip(index)
+                    if kind is None:
+                        header = [_UNSURE]
+                    else:
+                        self._found.append(self._body(kind, index, end))
+                        header = []
+                    index = end
+            elif text == "{":
+                index = self._skip(index)
+            elif text == "}" and not closers:
+                if not scopes:
+                    raise NotUnderstood("a } without {")
+                header = [_UNSURE] if scopes.pop() == "class" else []
+            elif (text == ";" and not closers) or (text == ":" and header in _ACCESS):
+                header = []
+            else:
+                _bracket(text, closers)
+                header.append(text)
+            index += 1
+        if scopes or closers or self._conditions:
+            raise NotUnderstood("a { or #if without its end")
+        return self._found
+
+    def _skip(self, index):
+        """Returns the index of the } that ends the block at an index."""
+        closers = []
+        for number in range(index, len(self._tokens)):
+            text = self._tokens[number].text
+            if text[0] == "#" and len(text) > 1:
+                self._directive(text, ("block", index, len(closers)), [])
+            else:
+                _bracket(text, closers)
+            if not closers:
+                return number
+        raise NotUnderstood("a { without }")
+
+    def _body(self, kind, first, last):
+        tokens = self._tokens[first : last + 1]
+        if kind == "device":
+            texts = [token.text for token in tokens]
+            if not _NOT_IN_A_BODY.isdisjoint(texts) or any(map(_is_lambda, texts, texts[1:])):
+                kind = "other"
+        return Body(kind, tokens[0].start, tokens[-1].start + 1)
+
+    def _directive(self, text, state, header):
+        """Checks that each branch of a condition is a complete piece of code."""
+        condition = _CONDITIONAL.match(text)
+        if condition is None:
+            return
+        unsure = bool(header)
+        if condition[1].startswith("if"):
+            self._conditions.append((state, unsure))
+        else:
+            if not self._conditions:
+                raise NotUnderstood(f"#{condition[1]} without #if")
+            before, unsure_before = self._conditions[-1]
+            if before != state:
+                raise NotUnderstood("a condition that contains a part of a block")
+            unsure = unsure or unsure_before
+            if condition[1] == "endif":
+                self._conditions.pop()
+        if unsure:
+            header.append(_UNSURE)
+
+    def _kind(self, header):
+        """Returns the kind of the block after a header: "scope", a Body's kind, or None."""
+        if header[:1] == ["namespace"] or header[:2] == ["inline", "namespace"]:
+            return "scope"
+        if header == ["extern", '"C"'] or header == ["extern", '"C++"']:
+            return "scope"
+        prefix, head = _split_template(header)
+        if _UNSURE not in header and _is_class(header):
+            return "scope"
+        if not _ends_as_function(head):
+            return None
+        outside = _outside_of_brackets(head)
+        if self._macros & {*prefix, *outside}:
+            return "other"
+        if any(space in outside for space in _SPACES):
+            plain = not _NOT_A_PLAIN_FUNCTION & set(outside)
+            return "device" if plain and not _NOT_OF_DEVICE_ALONE & {*prefix, *head} else "other"
+        plain = not {"=", "->"} & set(outside)
+        return "host" if plain and not _NOT_OF_HOST_ALONE & {*prefix, *head} else "other"
+
+
+def _is_lambda(before, text):
+    """Tells whether a bracket begins a lambda, which nvcc writes into the host's code as well."""
+    is_index = before in (")", "]") or re.fullmatch(r"[^\W\d]\w*", before)
+    return text == "[" and (not is_index or before in ("return", "else", "do", "case"))
+
+
+def _bracket(text, closers):
+    if text in _OPEN:
+        closers.append(_OPEN[text])
+    elif text in _CLOSE and (not closers or closers.pop() != text):
+        raise NotUnderstood(f"a {text} without its beginning")
+
+
+def _check_balanced(text):
+    closers = []
+    for token in tokens_of(" " + text):
+        _bracket(token.text, closers)
+    if closers:
+        raise NotUnderstood("a macro with a part of a block")
+
+
+def _split_template(header):
+    """Returns (the tokens of template <...>, the others) of a declaration."""
+    end = 0
+    while header[end : end + 2] == ["template", "<"]:
+        depth, closers = 0, []
+        for index in range(end + 1, len(header)):
+            text = header[index]
+            if not closers and text in ("<", "<<<", ">", ">>>"):
+                depth += len(text) if text[0] == "<" else -len(text)
+                if depth <= 0:
+                    break
+            _bracket(text, closers)
+        end = index + 1
+    return header[:end], header[end:]
+
+
+def _outside_of_brackets(head):
+    found, depth = [], 0
+    for text in head:
+        depth -= text in _CLOSE
+        if depth == 0:
+            found.append(text)
+        depth += text in _OPEN
+    return found
+
+
+def _is_class(header):
+    """Tells whether a header begins the definition of a class: no function, no variable."""
+    _, head = _split_template(header)
+    return head[:1] in (["struct"], ["class"]) and not {"(", "=", ";", _UNSURE} & set(head)
+
+
+def _ends_as_function(head):
+    """Tells whether a function's parameters, and const at most, are the end of a declaration."""
+    end = len(head)
+    while end and head[end - 1] in ("const", "noexcept", "override", "final", "&"):
+        end -= 1
+    if end < 3 or head[end - 1] != ")":
+        return False
+    depth = 0
+    for index in range(end - 1, -1, -1):
+        depth += head[index] in _CLOSE
+        depth -= head[index] in _OPEN
+        if depth == 0:
+            break
+    before = head[index - 1] if index else ""
+    is_name = re.fullmatch(r"[^\W\d]\w*", before) and not before.startswith("__")
+    is_name = is_name and before not in ("alignas", "noexcept", "decltype")
+    return bool(is_name or before == ">" or "operator" in head[:index])

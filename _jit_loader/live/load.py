@@ -1,0 +1,96 @@
+"""Loads an op with new device code, while another process builds it completely."""
+
+import contextlib
+import os
+import signal
+
+from _jit_loader import loaded
+from _jit_loader.build.job import private_folder
+from _jit_loader.cuda.device_code import compile_device_code, version_of
+from _jit_loader.cuda.embedded import code_of, with_device_code
+from _jit_loader.cuda.nvrtc_options import Unsupported
+from _jit_loader.live.edit import find_edit
+from _jit_loader.report.build_line import say
+from _jit_loader.system import is_set
+
+# NVRTC is missing, the code does not compile or is not understood, the cache is read-only, a class
+# is registered a second time: a complete build is then made, which works or shows the error.
+FALLBACK = (ValueError, RuntimeError, ImportError, OSError)
+# What host code calls for __device__, __constant__ and __managed__ variables, and for textures.
+REGISTER_VARIABLES = b"__cudaRegisterVar", b"__cudaRegisterManagedVar", b"__cudaRegisterTexture"
+ENVIRONMENT = "environment variables"  # in a request's description
+# Those that add flags to nvcc's commands.
+ADD_FLAGS = {
+    *("PYTORCH_NVCC", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "CUDA_INC_PATH"),
+    *("INCLUDES", "SYSTEM_INCLUDES", "CUDAFE_FLAGS", "PTXAS_FLAGS"),
+}
+
+
+class LiveOp:
+    """An op whose current module has newer device code than its last complete build.
+
+    key: of the edit. module: of that edit. library: the path that it was opened from. process: the
+    one that makes the complete build.
+    """
+
+    def __init__(self, key, module, library, process):
+        self.key, self.module, self.library, self.process = key, module, library, process
+
+
+def load_edit(slot, contents, start_build):
+    """Returns (module, library) of the current files if only device code differs from a build.
+
+    Returns None if a complete build has to be made: other code differs, NVRTC does not compile this
+    as nvcc does, or the process that makes the build has ended without one.
+
+    start_build(): starts that process and returns it.
+    """
+    request = slot.request
+    if not request.with_cuda or request.form != "module" or request.build_directory:
+        return None
+    if is_set("JIT_LOADER_NO_COMPILE") or ADD_FLAGS & {*request.description[ENVIRONMENT]}:
+        return None
+    edit = find_edit(slot, contents)
+    live = loaded.live.get(slot.folder)
+    if edit is None:
+        return None
+    if live is not None and live.key == edit.key:
+        return (live.module, live.library) if live.process.poll() is None else None
+    try:
+        module, path = _open(edit, slot)
+    except FALLBACK:
+        return None
+    if live is not None:
+        with contextlib.suppress(OSError):
+            live.process.send_signal(signal.SIGINT)  # its build is out of date
+    loaded.live[slot.folder] = LiveOp(edit.key, module, path, start_build())
+    names = ", ".join(path.removeprefix("<project>/") for path in edit.changed)
+    say(f"{request.title}: {names} changed: new device code; the complete build follows")
+    return module, path
+
+
+def _open(edit, slot):
+    """Returns the module of an edit, and the path that it was opened from, which is gone."""
+    request, library = slot.request, _library(edit, slot.request)
+    with private_folder(slot.folder) as folder:
+        path = os.path.join(folder, os.path.basename(edit.build.library))
+        with open(path, "wb") as file:
+            file.write(library)
+        key = os.path.basename(folder)
+        return loaded.open_library(path, key, request.name, request.form), path
+
+
+def _library(edit, request):
+    """Returns the bytes of the build's library with the device code of the edit."""
+    with open(edit.build.library, "rb") as file:
+        library = file.read()
+    if any(function in library for function in REGISTER_VARIABLES):
+        raise Unsupported("variables that host code may read and write")
+    kernels = [
+        kernel["mangled"] for kernel in edit.record["kernels"] if kernel["registers"] is not None
+    ]
+    command = list(map(request.roots.absolute_text, edit.record["nvcc"]))
+    cubin = compile_device_code(edit.source, edit.texts, command, kernels)
+    if version_of(cubin) is None or version_of(cubin) != version_of(code_of(library)):
+        raise Unsupported("NVRTC of another version than nvcc")
+    return with_device_code(library, cubin)

@@ -1,0 +1,150 @@
+"""Device code that NVRTC compiles from a whole .cu file, and its place in a library."""
+
+import os
+import re
+import subprocess
+
+import pytest
+
+from _jit_loader.cuda import nvrtc
+from _jit_loader.cuda.device_code import compile_device_code, version_of
+from _jit_loader.cuda.embedded import NotReplaceable, code_of, with_device_code
+from _jit_loader.cuda.nvrtc_options import Unsupported, nvrtc_options
+from _jit_loader.key import toolchain
+
+needs_nvrtc = pytest.mark.skipif(
+    nvrtc.library_path() is None, reason="PyTorch's wheel has no NVRTC"
+)
+needs_nvcc = pytest.mark.skipif(toolchain.why_no_cuda() is not None, reason="needs nvcc")
+
+HEADER = """\
+#pragma once
+#include <stdint.h>
+struct Factor { template <class T> __host__ __device__ T operator()(T x) const { return 3 * x; } };
+inline int blocks(int64_t n) { return cudaGetLastError() == cudaSuccess ? int(n / 32) : 0; }
+"""
+SOURCE = """\
+#include "factor.h"
+template <class T>
+__global__ void scale(T* y, const T* x, int64_t n) {
+  const int64_t i = threadIdx.x;
+  if (i < n) y[i] = Factor()(x[i]);
+}
+template <class T>
+void launch(T* y, const T* x, int64_t n, cudaStream_t stream) {
+  scale<<<blocks(n), 32, 0, stream>>>(y, x, n);
+}
+template void launch(float*, const float*, int64_t, cudaStream_t);
+"""
+KERNEL = "_Z5scaleIfEvPT_PKS0_l"
+
+
+def command(folder, *more):
+    flags = f"-MD -MF a.d -I{folder} -std=c++17 -O3 --expt-relaxed-constexpr --compiler-options"
+    flags = [*flags.split(), "-fPIC", "-gencode=arch=compute_80,code=sm_80", *more]
+    return ["nvcc", *flags, "-c", f"{folder}/a.cu", "-o", "a.o"]
+
+
+def compiled(folder, source=SOURCE, header=HEADER, flags=(), kernels=(KERNEL,)):
+    texts = {f"{folder}/a.cu": source, f"{folder}/factor.h": header}
+    for path, text in texts.items():
+        with open(path, "w") as file:
+            file.write(text)
+    return compile_device_code(f"{folder}/a.cu", texts, command(folder, *flags), kernels)
+
+
+@needs_nvrtc
+def test_a_source_with_host_code_compiles(tmp_path):
+    code = compiled(tmp_path)
+    assert KERNEL.encode() in code
+    assert re.fullmatch(rb"release \d+\.\d+, V[\d.]+", version_of(code))
+    changed = HEADER.replace("3 * x", "4 * x")
+    assert compiled(tmp_path, header=changed) != code
+
+
+@needs_nvrtc
+def test_a_kernel_cannot_call_a_host_function(tmp_path):
+    """nvcc refuses it; NVRTC sees no body."""
+    with pytest.raises(nvrtc.NvrtcError, match="NVRTC"):
+        compiled(tmp_path, SOURCE.replace("if (i < n)", "if (i < blocks(n))"))
+
+
+@needs_nvrtc
+def test_an_error_names_the_line_of_a_header(tmp_path):
+    header = HEADER.replace("int(n / 32) : 0; }", "0 : 0; }\n\n__device__ int f() { return z; }")
+    with pytest.raises(nvrtc.NvrtcError) as caught:
+        compiled(tmp_path, header=header)
+    assert f'{tmp_path}/factor.h(6): error: identifier "z"' in caught.value.output
+
+
+@needs_nvrtc
+@pytest.mark.parametrize(
+    ("source", "header"),
+    [
+        (SOURCE, "#include <vector>\n" + HEADER),
+        (SOURCE, "#include <cub/cub.cuh>\n" + HEADER),
+        ("#ifdef __NVCC__\n#endif\n" + SOURCE, HEADER),
+        ("#if CUDART_VERSION > 12000\n#endif\n" + SOURCE, HEADER),
+    ],
+)
+def test_what_nvrtc_cannot_compile_as_nvcc_does(tmp_path, source, header):
+    with pytest.raises((Unsupported, nvrtc.NvrtcError)):
+        compiled(tmp_path, source, header)
+
+
+@needs_nvrtc
+def test_a_kernel_of_internal_linkage_is_refused(tmp_path):
+    """nvcc gives it a name that only nvcc knows."""
+    with pytest.raises(Unsupported, match="internal linkage"):
+        compiled(tmp_path, kernels=[f"__nv_static_34__a1b2c3d4_4_a_cu_{KERNEL}"])
+
+
+def test_options_of_nvrtc():
+    flags = ["-DA=1", "-isystem", "/b", "-use_fast_math", "-lineinfo", "-ccbin", "g++"]
+    options, folders, system = nvrtc_options(command("/a", *flags), "/a/a.cu")
+    assert options == ["-arch=sm_80", "-std=c++17", "-DA=1", "-use_fast_math", "-lineinfo"]
+    assert (folders, system) == (["/a"], ["/b"])
+
+
+UNKNOWN = "-G -rdc=true -include=a.h -Xcompiler=-DA -Xptxas=-O1 -gencode=arch=compute_90,code=sm_90"
+
+
+@pytest.mark.parametrize("flag", UNKNOWN.split())
+def test_unknown_flags_are_refused(flag):
+    with pytest.raises(Unsupported):
+        nvrtc_options(command("/a", flag), "/a/a.cu")
+
+
+@needs_nvcc
+def test_code_of_a_library_is_replaced(tmp_path):
+    (tmp_path / "a.cu").write_text(
+        'extern "C" __global__ void f(int* x) { *x = 1; }\nint zeros[99];'
+    )
+    nvcc, library = toolchain.nvcc_path(), tmp_path / "a.so"
+    flags = [
+        "-shared",
+        "-Xcompiler=-fPIC",
+        "-cudart=none",
+        "-Xlinker=--unresolved-symbols=ignore-all",
+    ]
+    one = "-gencode=arch=compute_80,code=sm_80"
+    subprocess.run([nvcc, one, *flags, tmp_path / "a.cu", "-o", library], check=True)
+    before = library.read_bytes()
+    code = b"\x7fELF" + os.urandom(100_001)
+    after = with_device_code(before, code)
+    assert code_of(before) != code
+    assert code_of(after) == code + bytes(-len(code) % 8)
+    assert with_device_code(after, code_of(before))[: len(before)] != before
+    assert code_of(with_device_code(after, code_of(before))) == code_of(before)
+    subprocess.run(
+        [nvcc, one, one.replace("80", "90"), *flags, tmp_path / "a.cu", "-o", library], check=True
+    )
+    with pytest.raises(NotReplaceable):
+        with_device_code(library.read_bytes(), code)
+
+
+def test_a_library_without_device_code_is_refused():
+    import _ctypes
+
+    with open(_ctypes.__file__, "rb") as file, pytest.raises(NotReplaceable):
+        with_device_code(file.read(), b"\x7fELF")

@@ -1,0 +1,266 @@
+"""Which edits of CUDA sources reach device code only: on this project's ops, and on small sources.
+
+The judge is cudafe++, which splits a source: an edit that is taken for one of device code must not
+change the text that it writes for the host compiler.
+"""
+
+# ruff: noqa: E501
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from _jit_loader.cuda.device_edits import skeletons
+from _jit_loader.cuda.functions import bodies_of, macros_in, tokens_of
+from _jit_loader.cuda.includes import closure
+from _jit_loader.key import toolchain
+from _jit_loader.system.files import read_text
+from _jit_loader.system.processes import output_of
+
+ROOT = Path(__file__).resolve().parents[2]
+
+ELEMENTWISE, REDUCTION = "kernels/shared/elementwise.cuh", "kernels/shared/reduction.cuh"
+COMMON, HALF = "kernels/shared/common.cuh", "kernels/shared/half.h"
+LLTM, TRILINEAR = "kernels/lltm.cu", "kernels/trilinear_interpolation.cu"
+
+# (op, file, old text, new text)
+OF_DEVICE = [
+    ("add2", ELEMENTWISE, "if (begin + (count - 1)", "if (begin + (count - 1) * 2"),
+    ("add2", ELEMENTWISE, "    return;\n  }\n  for", "    return;\n  }\n\n\n  for"),
+    ("add2", ELEMENTWISE, "#pragma unroll\n  for (int v = 0", "#pragma unroll 4\n  for (int v = 0"),
+    ("add2", ELEMENTWISE, "#pragma unroll\n  for (int element = 0; element < count", "for (int element = 0; element < count"),
+    ("add2", ELEMENTWISE, "  uint4 bits;\n", "  uint4 bits{};  // zeros\n"),
+    ("add2", ELEMENTWISE, "  to[i] = narrow<T>(value);", "  to[i] = narrow<T>(value + 1);"),
+    ("add2", ELEMENTWISE, "// Rounds and stores one vector", "// Stores one vector"),
+    ("add2", ELEMENTWISE, "template <class Out>\nconstexpr", "template <class Out>   constexpr"),
+    ("add2", ELEMENTWISE, "  store(to.first, i, value.first);\n", ""),
+    ("add2", ELEMENTWISE, "constexpr int count = kV", "constexpr int unused = 7, count = kV"),
+    ("sum_single", REDUCTION, "  Sum sum = warps[0];", "  Sum sum = warps[0] * 2;"),
+    ("sum_single", REDUCTION, "  __shared__ Sum warps[", "  __shared__ Sum more[3], warps["),
+    ("sum_single", REDUCTION, '"griddepcontrol.wait;"', '"griddepcontrol.wait; // {"'),
+    ("sum_single", REDUCTION, "scratch[blockIdx.x] = sum;", "scratch[blockIdx.x] = sum + sum;"),
+    ("sum_single", REDUCTION, "if (threadIdx.x != 0) return;", "if (threadIdx.x) { return; }"),
+    ("two_norm", "kernels/two_norm.cu", "second[element] = -first", "second[element] = +first"),
+    ("two_norm", "kernels/two_norm.cu", "int64_t i = begin;", "int i = static_cast<int>(begin);"),
+    ("lltm", LLTM, "    columns.value[0] = widen(*from);", "    columns.value[0] = 0;"),
+    ("lltm", LLTM, "  return a;\n}\n\n// The part", "  printf(\"}\"); return a;\n}\n\n// The part"),
+    ("lltm", LLTM, "using C = Columns<T, vectors>;\n  const", "using C = Columns<T, vectors>; /* } */ const"),
+    ("lltm", LLTM, "  if (d_bias == nullptr) return;", "  if (!d_bias) return;"),
+    ("lltm", LLTM, "  total[i] = narrow<T>(sum);", "  struct A { T x; } a{narrow<T>(sum)};\n  total[i] = a.x;"),
+    ("lltm", LLTM, "  total[i] = narrow<T>(sum);", "  enum A { one = 1 };\n  total[i] = narrow<T>(sum * one);"),
+    ("lltm", LLTM, "narrow<T>(sum);\n}\n\nnamespace", "narrow<T>(exponential_minus_one(sum));\n}\n\nnamespace"),
+    ("lltm", LLTM, "  total[i] = narrow<T>(sum);", "  total[i] = narrow<T>(sum + kVectorSize<Pair<char>>);"),
+    ("lltm", LLTM, "  total[i] = narrow<T>(sum);", "  auto k = &step<char, true>;\n  total[i] = narrow<T>(sum + (k != nullptr));"),
+    ("lltm", "kernels/lltm.cu", "struct Place {\n", "struct Place {  // where\n"),
+    ("lltm", LLTM, "  Accumulate<T> sum{0};", "  using A = Accumulate<T>;\n  typedef A B;\n  B sum{0};"),
+    ("trilinear_interpolation", TRILINEAR, "  *to = single;", "  to->value[0] = single.value[0];"),
+    ("trilinear_interpolation", TRILINEAR, "* kThreadsPerBlock + threadIdx.x; }", "* kThreadsPerBlock + threadIdx.x + 0; }"),
+    ("trilinear_interpolation", TRILINEAR, "  if (i >= all_packs) return;", "  if (i > all_packs) return;"),
+]  # fmt: skip
+OF_HOST_TOO = [
+    ("add2", "kernels/add2.cu", "elementwise<Add2>", "elementwise<Add2 >(where, n, c, a, b); elementwise<Add2>"),
+    ("add2", "kernels/add2.cu", "FOR_FLOATING(INSTANTIATE)", "INSTANTIATE(float)"),
+    ("add2", "kernels/add2.cu", '#include "kernels/add2.h"\n', '#include <math.h>\n#include "kernels/add2.h"\n'),
+    ("add2", "kernels/add2_math.h", "return a + b;", "return a - b;"),
+    ("add2", ELEMENTWISE, "#define THREADS_PER_BLOCK 128", "#define THREADS_PER_BLOCK 256"),
+    ("add2", ELEMENTWISE, "kThreadsPerBlock % 32 == 0 &&", "kThreadsPerBlock % 16 == 0 &&"),
+    ("add2", ELEMENTWISE, "16 / sizeof(T)", "8 / sizeof(T)"),
+    ("add2", ELEMENTWISE, "T value[kVectorSize<T>];\n};", "T value[kVectorSize<T> + 1];\n};"),
+    ("add2", ELEMENTWISE, "elementwise_vectors(int64_t n, Out", "elementwise_vectors(int n, Out"),
+    ("add2", ELEMENTWISE, "<<<grid, kThreadsPerBlock, 0", "<<<grid, kThreadsPerBlock, 16"),
+    ("add2", ELEMENTWISE, "if (n == 0) return;", "if (n <= 0) return;"),
+    ("add2", ELEMENTWISE, "% 16) == 0;\n  const auto", "% 32) == 0;\n  const auto"),
+    ("add2", ELEMENTWISE, "__global__ void __launch_bounds__(kThreadsPerBlock)\n    elementwise_v", "__global__ void __launch_bounds__(kThreadsPerBlock, 2)\n    elementwise_v"),
+    ("add2", ELEMENTWISE, "__device__ void store_vector", "__host__ __device__ void store_vector"),
+    ("add2", ELEMENTWISE, "  uint4 bits;\n", "  static uint4 bits;\n"),
+    ("add2", ELEMENTWISE, "  uint4 bits;\n", "#define BITS 1\n  uint4 bits;\n"),
+    ("add2", ELEMENTWISE, "namespace kernels {\n", "namespace kernels {\n__device__ int counter;\n"),
+    ("add2", ELEMENTWISE, "namespace kernels {\n", "namespace kernels {\n__global__ void more() {}\n"),
+    ("add2", COMMON, "(n + per_block - 1) / per_block", "(n + per_block) / per_block"),
+    ("add2", COMMON, "kWarpSize = 32", "kWarpSize = 64"),
+    ("add2", HALF, "const uint32_t sign = uint32_t{x.bits & 0x8000u} << 16;", "const uint32_t sign = 0;"),
+    ("add2", HALF, "__host__ __device__ inline", "__host__ __device__"),
+    ("sum_single", REDUCTION, "kElementsPerThread = k", "kElementsPerThread = 2 * k"),
+    ("sum_single", REDUCTION, "attributes.ptxVersion >= 90", "attributes.ptxVersion >= 80"),
+    ("sum_single", REDUCTION, "#if __CUDA_ARCH__ >= 900\n  asm volatile(\"griddepcontrol.wait", "#if __CUDA_ARCH__ >= 800\n  asm volatile(\"griddepcontrol.wait"),
+    ("lltm", LLTM, "constexpr int kRowThreads = 8;", "constexpr int kRowThreads = 4;"),
+    ("lltm", LLTM, "kCount = vectors ? ", "kCount = !vectors ? "),
+    ("lltm", LLTM, "  int64_t tile, row, end, column;", "  int64_t tile, end, row, column;"),
+    ("lltm", LLTM, "tiles > 1 ? sums : nullptr", "sums"),
+    ("lltm", LLTM, "  total[i] = narrow<T>(sum);", "  auto f = [&] { total[i] = narrow<T>(sum); };\n  f();"),
+    ("lltm", "kernels/lltm_math.h", "x > T{0}, x, kernels", "x >= T{0}, x, kernels"),
+]  # fmt: skip
+
+
+def sources(op):
+    """Returns {path in the project: text} of an op's .cu file and its headers."""
+    path = str(ROOT / "kernels" / f"{op}.cu")
+    found = closure(read_text(path), os.path.dirname(path), [str(ROOT)], [])
+    return {os.path.relpath(p, ROOT): read_text(p) for p in [path, *found.files]}
+
+
+def edited(texts, file, old, new):
+    assert texts[file].count(old) >= 1, old
+    return {**texts, file: texts[file].replace(old, new, 1)}
+
+
+def is_of_device(before, after):
+    old, new = skeletons(before, []), skeletons(after, [])
+    return all(name in old and old[name] == new.get(name) for name in before)
+
+
+@pytest.mark.parametrize(("op", "file", "old", "new"), OF_DEVICE)
+def test_edits_of_device_code(op, file, old, new):
+    texts = sources(op)
+    assert is_of_device(texts, edited(texts, file, old, new))
+
+
+@pytest.mark.parametrize(("op", "file", "old", "new"), OF_HOST_TOO)
+def test_edits_that_can_reach_host_code(op, file, old, new):
+    texts = sources(op)
+    assert not is_of_device(texts, edited(texts, file, old, new))
+
+
+# A body in which 1 becomes 2. Host code may depend on it, or it is not certain.
+DOUBTS = {
+    "a deduced type": "__device__ auto f() { return 1; }",
+    "a constant expression": "__device__ constexpr int f() { return 1; }",
+    "both": "__host__ __device__ int f() { return 1; }",
+    "both in another order": "__device__ inline __host__ int f() { return 1; }",
+    "both, by a macro": "#define BOTH __host__\nBOTH __device__ int f() { return 1; }",
+    "a constructor": "struct A { int x; __device__ A() : x{1} {} };",
+    "a member's default": "struct A { int x = 1; __device__ int f() { return x; } };",
+    "a variable": "__device__ int x{1};",
+    "an array": "__constant__ int x[] = {1};",
+    "a launch": "__global__ void g(); __device__ void f() { g<<<1, 1>>>(); }",
+    "a static variable": "__device__ int f() { static int x = 1; return x; }",
+    "a lambda for the host": "auto f = [] __device__ () { return 1; };",
+    "a host function": "int f() { return 1; }",
+    "a lambda in a host function": "void f() { auto g = [] __device__ () { return 1; }; }",
+    "an enumeration": "enum A { x = 1 };",
+    "an expression in a template": "template <int n = sizeof(int[1])> __device__ void f() {}",
+    "a condition with half a function": (
+        "#ifdef A\n__device__ int f() {\n#else\nint f() {\n#endif\n  return 1;\n}\n"
+    ),
+    "a condition before a function": (
+        "constexpr\n#ifdef A\nint x = 1;\n#else\n__device__ int f() { return 1; }\n#endif\n"
+    ),
+    "a macro with a brace": "#define BEGIN {\n__device__ int f() BEGIN return 1; }",
+    "a macro of an attribute": "#define __device__\n__device__ int f() { return 1; }",
+    "a macro's text": "#define F __device__ int f() { return 1; }\nF",
+    "lines": "__device__ int f() { return 1; }\nint line = __LINE__;",
+    "a virtual function": "struct A { virtual __device__ int f() { return 1; } };",
+    "a requirement": "template <class T> requires (sizeof(T) == 1) __device__ void f() {}",
+    "an initializer with a function's look": "struct A x = { [] __device__ (int y) { return 1; } };",
+    "a text": 'const char* a = "__device__ int f() { return 1; }";',
+    "a raw text": 'const char* a = R"x(\n__device__ int f() { return 1; })x";',
+    "a digraph": "__device__ int f() <% return 1; %>",
+}
+
+
+@pytest.mark.parametrize("text", DOUBTS.values(), ids=DOUBTS)
+def test_doubts(text):
+    after = text.replace("1", "2\n" if "__LINE__" in text else "2")
+    assert not is_of_device({"a.cu": text}, {"a.cu": after})
+
+
+CERTAIN = {
+    "a member": "struct A : B { public: __device__ int f() const { return 1; } int x; };",
+    "a second public": "class A { int x; public: __global__ friend void f(int) { 1; } };",
+    "C linkage": 'extern "C" { __global__ void f(float* x) { *x = 1; } }',
+    "C linkage of one": 'extern "C" __global__ void f(float* x) { *x = 1; }',
+    "defaults": "template <class T = A<B>, int n = 3> __device__ T f(T x = {}, int y = 4) { return 1; }",
+    "an operator": "__device__ A operator+(const A& a, const A& b) { return 1; }",
+    "a call operator": "struct F { template <class T> __device__ T operator()(T x) const { return 1; } };",
+    "a specialization": "template <> __device__ int f<int>(int x) { return 1; }",
+    "bounds": "__global__ void __launch_bounds__(256, 2) f() { int x = 1; }",
+    "braces in texts": "__device__ void f() { printf(\"}\"); char c = '{'; int x = 1; /* } */ }",
+    "conditions": "__device__ int f() {\n#if A\n  if (x) { y(); }\n#else\n  z();\n#endif\n  return 1;\n}",
+    "a comment": "int x; // 1\nint y; /* 1 */",
+    "separators": "__device__ int f() { return 1'000; }",
+    "after a host function": "void g() { if (x) { y(); } }\n__device__ int f() { return 1; }",
+    "after an array": "int a[] = {0, 0};\n__device__ int f() { return 1; }",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", CERTAIN.values(), ids=CERTAIN)
+def test_certain_edits(text):
+    assert is_of_device({"a.cu": text}, {"a.cu": text.replace("1", "2")})
+
+
+def test_a_header_that_is_not_understood_spoils_only_itself():
+    texts = {"a.cu": '#include "b.h"\n__device__ int f() { return 1; }', "b.h": "{"}
+    assert set(skeletons(texts, [])) == {"a.cu"}
+
+
+REAL = sources("lltm")
+MACROS = macros_in(REAL.values())
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    file=st.sampled_from(sorted(REAL)),
+    place=st.integers(0, 10_000),
+    length=st.integers(0, 3),
+    new=st.lists(
+        st.sampled_from(["{", "}", "(", ")", ";", "x", "1", '"', "'", "/*", "*/", "//", "#else\n"])
+        | st.sampled_from(["#if 1\n", "#endif\n", "\n", "\\", "static ", "__host__ ", "<<<", "="]),
+        max_size=3,
+    ),
+)
+def test_a_random_edit_outside_of_device_code_is_seen(file, place, length, new):
+    """A token that is removed or inserted anywhere but in a device body counts as host code."""
+    text = REAL[file]
+    tokens = tokens_of(text)
+    index = place % len(tokens)
+    start = tokens[index].start
+    last = tokens[min(index + length, len(tokens) - 1)]
+    changed = text[:start] + "".join(new) + text[last.start :]
+    inside = [b for b in bodies_of(tokens, MACROS) if b.kind == "device"]
+    is_inside = any(b.start < start and last.start < b.end for b in inside)
+    seen = not is_of_device(REAL, {**REAL, file: changed})
+    if not is_inside and [t.text for t in _tokens_or_none(changed)] != [t.text for t in tokens]:
+        assert seen
+
+
+def _tokens_or_none(text):
+    try:
+        return tokens_of(text)
+    except ValueError:
+        return ()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(toolchain.why_no_cuda() is not None, reason="needs nvcc")
+@pytest.mark.parametrize("op", sorted({edit[0] for edit in OF_DEVICE}))
+def test_cudafe_writes_the_same_host_code(op, tmp_path):
+    texts = sources(op)
+    before = host_code(op, texts, tmp_path)
+    for edit in OF_DEVICE:
+        if edit[0] == op:
+            assert host_code(op, edited(texts, *edit[1:]), tmp_path) == before, edit
+
+
+def host_code(op, texts, folder):
+    """Returns the host's part of a source as cudafe++ writes it, without numbers of lines."""
+    for name, text in texts.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    command = [toolchain.nvcc_path(), "-std=c++17", f"-I{folder}", "-arch=sm_80"]
+    source, output = folder / "kernels" / f"{op}.cu", folder / "out"
+    report = output_of([*command, "-v", "--dryrun", "-c", source, "-o", output])
+    lines = [line[3:] for line in report.splitlines() if line.startswith("#$ ")]
+    end = next(i for i, line in enumerate(lines) if line.startswith("cudafe++ "))
+    script = [re.sub(r"^(\w+)=(.*)$", r'export \1="\2"', line) for line in lines[: end + 1]]
+    subprocess.run(["bash", "-c", "\n".join(script)], check=True, capture_output=True, cwd=folder)
+    written = re.search(r'--gen_c_file_name "([^"]+)"', lines[end])[1]
+    text = re.sub(r"(?ms)^#if 0$.*?^#endif$", "", Path(written).read_text())
+    text = re.sub(r"(?m)^#(?: \d+.*|line .*)$\n", "", text)
+    text = " ".join(text.split())
+    # Names of a temporary file, and of the source's hash.
+    return re.sub(r"tmpxft_\w+|_cu_[0-9a-f]{8}_\d+|[a-z_]*pxft_\w+", "", text)
