@@ -4,9 +4,8 @@ from benchmarks.pages.results import Comparison, our_way, table
 
 NOTABLE = 0.97
 ABOUT = """\
-x is faster than ours by 3% or more, and the interval does not contain 1. x / ours of the worst
-result, and the subjects of all. [gpu.md](gpu.md#where-it-is-slower-than-the-best-and-why) has the
-reasons."""
+x is faster than ours by 3% or more, and the interval does not contain 1: x / ours of the worst, and
+the subjects of all. [The reasons](gpu.md#where-it-is-slower-than-the-best-and-why)."""
 # Ways that are not an alternative: a copy, a part of ours, the compilers without a loader.
 NO_ALTERNATIVE = ("copy", "module", "alone", "before", "one op", "one", "all", "bindings")
 

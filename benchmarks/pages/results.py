@@ -13,6 +13,7 @@ from benchmarks import timing
 
 RESAMPLES = 1000
 FEW = 3  # rounds; fewer have no interval
+SPEED_DIFFERS = 0.15
 WIDE = 0.05  # an interval that contains 1 and is wider shows nothing
 
 
@@ -69,13 +70,22 @@ def belongs(benchmark, script):
 def newest(by_device, kind, benchmarks):
     """Returns {benchmark: Result} of the device of a kind ("gpu" or "cpu") with the last run.
 
-    It has only these benchmarks, and is empty if there are none.
+    It has only these benchmarks, without those that ran when the machine had another speed than in
+    the last run. It is empty if there are none.
     """
-    found = [
-        {name: each for name, each in results.items() if name in benchmarks and each.kind == kind}
+    runs_of = [
+        [each for name, each in results.items() if name in benchmarks and each.kind == kind]
         for results in by_device.values()
     ]
-    return max(found, key=lambda few: max((each["date"] for each in few.values()), default=""))
+    last = max((each for few in runs_of for each in few), key=lambda e: e["date"], default=None)
+    few = next((few for few in runs_of if last in few), [])
+    return {each["benchmark"]: each for each in few if have_one_speed(each, last)}
+
+
+def have_one_speed(one, other):
+    """Tells whether two runs have the same speed within 15%, or both do not record it."""
+    loops = [each["machine"].get("python_loop_ms") for each in (one, other)]
+    return loops[0] == loops[1] if None in loops else abs(loops[0] / loops[1] - 1) < SPEED_DIFFERS
 
 
 def runs(results):

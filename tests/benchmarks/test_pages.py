@@ -13,6 +13,7 @@ from benchmarks.pages import goals, plot, readme, results
 from benchmarks.pages.results import Comparison
 from benchmarks.report import RESULTS
 from benchmarks.workloads import WORKLOADS
+from tests.docs.markdown import Page
 
 ROOT = Path(__file__).parents[2]
 MARKERS = (readme.BEGIN, readme.END)
@@ -192,18 +193,40 @@ def test_fewer_than_three_rounds_have_no_interval():
     assert not comparison.conclusive
 
 
-def test_the_newest_run_of_a_kind_of_machine_is_chosen():
-    def run(name, gpus, date):
-        machine = {"gpus": gpus}
-        return results.Result(None, {"device": name, "machine": machine, "date": date})
+def run(benchmark, gpus, date, **speed):
+    machine = {"gpus": gpus, **speed}
+    device = gpus[0] if gpus else "a CPU"
+    content = {"benchmark": benchmark, "device": device, "machine": machine, "date": date}
+    return results.Result(None, content)
 
+
+def test_the_newest_run_of_a_kind_of_machine_is_chosen():
     by_device = {
-        "A": {"loading_plain": run("A", ["A"], "2026-11-23"), "hit": run("A", ["A"], "2026-11-25")},
-        "B": {"loading_plain": run("B", ["B"], "2026-11-24")},
-        "a CPU": {"loading_plain": run("a CPU", [], "2026-11-26")},
+        "A": {
+            "loading": run("loading", ["A"], "2026-11-23"),
+            "hit": run("hit", ["A"], "2026-11-25"),
+        },
+        "B": {"loading": run("loading", ["B"], "2026-11-24")},
+        "a CPU": {"loading": run("loading", [], "2026-11-26")},
     }
-    assert results.newest(by_device, "gpu", ("loading_plain",)) == by_device["B"]
+    assert results.newest(by_device, "gpu", ("loading",)) == by_device["B"]
+    assert results.newest(by_device, "gpu", ("loading", "hit")) == by_device["A"]
     assert results.newest(by_device, "cpu", ("hit",)) == {}
+
+
+def test_runs_of_a_machine_at_another_speed_are_left_out():
+    at = {"x": 40.0, "y": 41.0, "z": 80.0, "unknown": None}
+    of_device = {
+        name: run(name, [], f"2026-11-2{8 - number}", python_loop_ms=loop)
+        for number, (name, loop) in enumerate(at.items())
+    }
+    assert results.newest({"a CPU": of_device}, "cpu", tuple(at)).keys() == {"x", "y"}
+
+
+@pytest.mark.parametrize("path", sorted(RESULTS.glob("*.md")), ids=lambda path: path.stem)
+def test_links_of_the_pages_beside_the_results_exist(path):
+    for link in Page(path.relative_to(ROOT)).links:
+        assert (path.parent / link.partition("#")[0]).exists(), link
 
 
 @pytest.mark.parametrize("name", ["two_norm backward", "sigmoid backward", "my_op backward"])
