@@ -63,9 +63,8 @@ def draw_bandwidth(results, picture):
     handles = dict(zip(*reversed(figure.axes[0].get_legend_handles_labels())))
     figure.legend(handles.values(), handles, loc="outside lower center", ncols=5, fontsize=8)
     figure.suptitle(
-        f"{result['device']}, PyTorch {result['machine']['torch']}: GB/s of the bytes that a call "
-        "of each way reads and writes",
-        fontsize=11,
+        f"GB/s of the bytes that a call of each way reads and writes\n{result.on}, {result.at}",
+        fontsize=10,
     )
     save(figure, picture, results)
 
@@ -114,7 +113,8 @@ def draw_scaling(results, picture):
         axes.grid(alpha=0.3)
     figure.axes[0].set_ylabel("seconds until the last has it")
     figure.axes[0].legend(fontsize=8)
-    figure.suptitle(f"{result['options']['source']} extension, {result.on}", fontsize=10)
+    source = result["options"]["source"]
+    figure.suptitle(f"{source} extension, {result.on}, {result.at}", fontsize=9)
     save(figure, picture, results)
 
 
@@ -145,7 +145,7 @@ def draw_loads(results, picture):
     for result, axes in zip(results, panels):
         source = result["benchmark"].removeprefix("loading_")
         draw_bars(axes, {each["question"]: each for each in result["results"]})
-        axes.set_title(TITLES[source], fontsize=11)
+        axes.set_title(f"{TITLES[source]}\n{result.at}", fontsize=10)
         axes.set_xlabel("time, log scale")
     drawn = dict(pair for a in panels for pair in zip(*reversed(a.get_legend_handles_labels())))
     handles = {label: drawn[label] for label in BARS.values() if label in drawn}
