@@ -4,7 +4,8 @@
 
 One failure does not stop the others; the exit code is then 1. The GPU is measured only if there is
 one. `python -m benchmarks.NAME --help` describes a benchmark and its arguments; `python -m
-benchmarks.pages` then writes docs/performance.md and the README's figures.
+benchmarks.pages` then writes docs/performance.md, the README's figures and the pages beside the
+results.
 """
 
 import argparse

@@ -3,12 +3,15 @@
     python -m benchmarks.bandwidth [workload ...]
 
 The sizes are 2^10 to 2^28 elements (2^24 on a CPU), forward and backward. GB/s counts each input
-and each output once. Every call allocates its result, as in a program. If a call moves at most
-256 MiB, a sample goes over 8 sets of inputs. On a CPU it does so once, and small inputs come from
-the caches. On a GPU it does so 8 times, like a loop in a program: small inputs come from the L2
-cache, and the time is the host's if the host is slower than the device. A larger call is one
-sample; on a GPU its time is the device's, its inputs come from memory, and the host's time is
-hidden.
+and each output of a way once. The inputs of a gradient are the tensors that the forward call has
+saved: for two_norm's, a and b with ours, a - b with PyTorch and torch.compile. Tensors that a way
+writes and reads in between are not counted. Every call allocates its result, as in a program.
+
+If a call moves at most 256 MiB, a sample goes over 8 sets of inputs. On a CPU it does so once, and
+small inputs come from the caches. On a GPU it does so 8 times, like a loop in a program: small
+inputs come from the L2 cache, and the time is the host's if the host is slower than the device. A
+larger call is one sample; on a GPU its time is the device's, its inputs come from memory, and the
+host's time is hidden.
 
 torch.compile is measured at two large sizes and, in float32, at two small sizes that the host
 bounds. At the small sizes, ops without a gradient are also measured on a GPU in the mode
@@ -76,13 +79,20 @@ def measure(workload, device, dtype, n, rounds, quick):
         passes,
     )
     medians = {name: timing.median(seconds) for name, seconds in samples.items()}
+    bytes_of = {
+        name: elements(n) * dtype.itemsize
+        for name, elements in workload.elements_of.items()
+        if name in ways
+    }
+    speeds = {name: bytes_of.get(name, moved) / t / 1e9 for name, t in medians.items()}
     return {
         "workload": workload.name,
         "dtype": str(dtype).removeprefix("torch."),
         "n": n,
         "bytes": moved,
+        **({"bytes_of": bytes_of} if bytes_of else {}),  # of the ways that move another number
         "calls": batch * passes,  # per sample
-        "gb_per_s": {name: moved / seconds / 1e9 for name, seconds in medians.items()},
+        "gb_per_s": speeds,
         "over_ours": {name: seconds / medians["ours"] for name, seconds in medians.items()},
         "samples": samples,
     }

@@ -3,6 +3,7 @@
 import os
 import platform
 import subprocess
+import time
 
 import torch
 
@@ -22,11 +23,48 @@ def cpu_model():
     return models[0] if models else platform.machine()
 
 
+def clock_mhz():
+    """Returns the clock of the fastest core now, or None if the kernel does not show it."""
+    with open("/proc/cpuinfo") as file:
+        clocks = [float(line.partition(":")[2]) for line in file if line.startswith("cpu MHz")]
+    return max(clocks, default=None)
+
+
+def python_loop_ms():
+    """Returns the milliseconds of 10^6 additions in Python, the least of five.
+
+    A virtual machine may show the same clock whatever its speed; this tells two runs apart.
+    """
+    times = []
+    for _ in range(5):
+        started, total = time.perf_counter(), 0
+        for number in range(1_000_000):
+            total += number
+        times.append(time.perf_counter() - started)
+    return 1e3 * min(times)
+
+
+def gpu_clocks():
+    """Returns the maximum clock of the GPU in MHz and its memory's peak in GB/s, if known."""
+    if not torch.cuda.is_available():
+        return {}
+    about = torch.cuda.get_device_properties(0)
+    # PyTorch gives kHz and bits; older versions lack these attributes.
+    clock, memory = getattr(about, "clock_rate", None), getattr(about, "memory_clock_rate", None)
+    return {
+        "gpu_clock_mhz": clock and clock / 1e3,
+        "memory_gb_per_s": memory and 2e3 * memory * about.memory_bus_width / 8 / 1e9,
+    }
+
+
 def describe():
     """Returns every property of the machine that may affect a time, as a dict for JSON."""
     return {
         "cpu": cpu_model(),
         "cores": len(os.sched_getaffinity(0)),
+        "clock_mhz": clock_mhz(),
+        "python_loop_ms": python_loop_ms(),
+        **gpu_clocks(),
         "threads": torch.get_num_threads(),
         "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
         "driver": _line(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]),

@@ -11,7 +11,8 @@ ends when the script's first line after the import of the wrapper runs:
     torch  `python script.py` with torch.utils.cpp_extension.load
     alone  PyTorch's commands that compile the kernel and link, without Python
 
-A way that runs older code is listed as stale and has no time.
+A run in watch mode is a fork of a process that has imported PyTorch; "ours" and "torch" start a new
+interpreter, which imports it again. A way that runs older code is listed as stale and has no time.
 """
 
 import contextlib

@@ -1,1 +1,1 @@
-"""The pages written from the results alone: docs/performance.md and the README's figures."""
+"""The pages written from the results alone: docs/performance.md and the README's figures, too."""

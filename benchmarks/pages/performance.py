@@ -1,299 +1,287 @@
-"""Writes docs/performance.md, which has every result of each device."""
+"""Writes docs/performance.md: the method, a table for each question, and the losses."""
 
 from benchmarks import scripts, timing
-from benchmarks.pages import goals
-from benchmarks.pages.results import Comparison, table
+from benchmarks.pages import losses
+from benchmarks.pages.results import Comparison, belongs, newest, our_way, runs, table
 from benchmarks.report import duration
-from benchmarks.report import spread as interquartile_range
 
 HEAD = """\
 # Performance
 
-`python -m benchmarks.pages` writes this page from the JSON files in `benchmarks/results/`, which
-have the raw samples; `python -m benchmarks` repeats the measurements. The tests on a GPU and the
-known reasons for results below a goal are in [gpu.md](gpu.md); the goals are at the end.
+`python -m benchmarks.pages` writes this page from the JSON files in `benchmarks/results/`. The
+page of each benchmark there has every result, the spreads and the command that repeats it.
 
-Times are medians. A spread is the range of the middle half of the samples, with their number in
-parentheses. Each round measures all ways in a random order. "x / ours" is the median over the
-rounds of x's time divided by ours: above 1, ours is faster. "same" means that 1 is within the
-middle half of these ratios (within all of them if there are fewer than seven), so the difference is
-noise. The machines have other users, whose load may differ between two rows: compare the ratios.
-"of copy" is GB/s divided by the GB/s of a clone of the same number of bytes into new memory. On a
-CPU, the allocation of that memory bounds the clone; if the host bounds a GPU, "of copy" compares
-the cost of the calls.
+## Method
+
+- A time is the median of the rounds. Each round measures all ways in a random order.
+- "x / ours" is x's time divided by ours: above 1, ours is faster. In brackets is the 95% bootstrap
+  interval of this ratio, from 1000 resamples of the rounds. Loads and saves have three to seven
+  rounds; three are too few for a good interval: it is then the range of all rounds.
+- "inconclusive": the interval contains 1 and is wider than 0.05. If it contains 1 and is narrower,
+  the two differ by less than its width.
+- The machines have other users: compare times within a row. Two tables may be of different speeds.
+  Older files have all samples, but no clock. Newer ones have it, and the time of a loop of 10^6
+  additions in Python, because a virtual machine may show one clock at different speeds: no table
+  has runs whose loops differ by 15%, or with and without a clock.
+- stale: the loader returned the old code, so there is no time. alone: PyTorch's commands that
+  compile the edited file and link, without a loader.
+- Bindings: extension includes torch/extension.h, light only pybind11, plain uses Python's C API.
 """
-WAYS = ("eager", "compiled", "reduce-overhead", "classic")
-NAMES = {"ours": "ours", "torch": "torch", "alone": "compilers alone"}
 
 
 def page(by_device):
     """Returns the text of the page for the results of results.read()."""
     lines = HEAD.splitlines()
-    lines += ["", "## Benchmarks", ""]
-    for name in scripts.NAMES:
-        lines += [f"### {name}", "", *scripts.docstring(name).splitlines(), ""]
-    for device, results in by_device.items():
-        lines += [f"## {device}", "", machine(results), ""]
-        for name in SECTIONS:
-            parts = [results[each] for each in sorted(results) if belongs(each, name)]
-            if parts:
-                # The name of a part begins with that of its script: loading_plain.
-                lines += [f"### {device}: {name}", "", scripts.question(name), ""]
-                for part in parts:
-                    lines += SECTIONS[name](part)
-    lines += ["## Goals", "", *goal_table()]
+    for title, tables in SECTIONS.items():
+        shown = []
+        for about, benchmarks, write in tables:
+            found = [newest(by_device, kind, benchmarks) for kind in ("gpu", "cpu")]
+            if any(found):
+                text = f"{about} All results: {links(benchmarks)}. {runs(found)}"
+                shown += [*text.splitlines(), "", *write(*found)]
+        lines += ["", f"## {title}", "", *shown[:-1]] if shown else []
+    lines += ["", "## Losses", "", *losses.section(by_device)]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def goal_table():
-    """Returns the goals as lines of Markdown."""
-    names = {"gpu": "GPU", "cpu": "CPU"}
-    rows = [
-        (f"{names[kind]}: {workload}", wanted["eager"], wanted.get("compiled", ""))
-        for kind, workloads in goals.LARGE.items()
-        for workload, wanted in workloads.items()
-    ]
-    rows += [(f"GPU: {name}, at 2^20 and 2^24", g["eager"], "") for name, g in goals.MIDDLE.items()]
-    rows += [
-        (f"GPU: a step of LLTM, {size}", wanted.get("eager", ""), wanted["compiled"])
-        for size, wanted in goals.LLTM.items()
-    ]
-    columns = ["at the largest size, at least", "eager / ours", "compiled / ours"]
-    one, several = goals.CALLS["no grad"]
-    with_gradient = goals.CALLS["grad, forward"][0]
-    alone = f"{goals.NOTEBOOK_OVER_ALONE} times the compilers' time + {goals.NOTEBOOK_SECONDS:g} s"
-    return [
-        *table(columns, rows),
-        "On a GPU, reduce-overhead / ours must be at least "
-        f"{goals.LLTM['small']['reduce-overhead']} in a small step of LLTM. In a call on 64 "
-        f"floats, torch / ours must be at least {one:g} without a gradient and {with_gradient:g} "
-        f"with one for {', '.join(goals.ONE_OPERATION)}, and {several:g} without one for the other "
-        f"ops. A kernel edit in a notebook may take {alone}, a save in watch mode "
-        f"{goals.WATCH_BEYOND_ALONE} s more than the compilers.",
-        "",
-    ]
+def links(benchmarks):
+    """Returns the links to the pages of the benchmarks."""
+    names = [name for name in scripts.NAMES if any(belongs(each, name) for each in benchmarks)]
+    return ", ".join(f"[{name}](../benchmarks/results/{name}.md)" for name in names)
 
 
-def spread(samples):
-    return f"{interquartile_range(samples)} ({len(samples)})"
+def all_of(results, benchmark):
+    return results[benchmark]["results"] if benchmark in results else ()
 
 
-def belongs(benchmark, script):
-    return benchmark == script or benchmark.startswith(f"{script}_")
+def find(results, benchmark, **wanted):
+    """Returns the first result of a benchmark with these values, or None."""
+    for each in all_of(results, benchmark):
+        if all(each.get(key) == value for key, value in wanted.items()):
+            return each
+    return None
 
 
-def machine(results):
-    """Returns a sentence about the machine of the device's results."""
-    seen = []
-    for result in results.values():
-        about = result["machine"]
-        cuda = f", CUDA {about['cuda']}, driver {about['driver']}" if about["gpus"] else ""
-        text = (
-            f"{about['cores']} cores of {about['cpu']}, PyTorch {about['torch']}{cuda}, "
-            f"Python {about['python']}, {about['cxx']}"
+def time(way=None):
+    """Returns a function of a result, or None, that returns the cell of a time; default: ours."""
+
+    def cell(each):
+        name = way or (each and our_way(each["samples"]))
+        if not each or not any(each["samples"].get(name, ())):
+            return ""
+        stale = name in (each.get("stale") or ())
+        return "stale" if stale else duration(timing.median(each["samples"][name]))
+
+    return cell
+
+
+def ratio(way="torch"):
+    """Returns a function of a result, or None, that returns the cell of a time over ours."""
+
+    def cell(each):
+        if not each or not any(each["samples"].get(way, ())):
+            return ""
+        ours = our_way(each["samples"])
+        if {way, ours} & set(each.get("stale") or ()):
+            return ""
+        return Comparison(each["samples"], way, ours=ours)
+
+    return cell
+
+
+BESIDE_TORCH = {"ours": time(), "torch": time("torch"), "torch / ours": ratio()}
+
+
+def compared(rows, cells=BESIDE_TORCH):
+    """Returns a function that writes a table, with columns for both machines.
+
+    rows has {label: (benchmark, the values of find())}; cells has {column: function of a result}.
+    """
+
+    def write(*found):
+        lines = []
+        for label, (benchmark, wanted) in rows.items():
+            each = [find(results, benchmark, **wanted) for results in found]
+            if any(each):
+                lines.append([label, *(cell(one) for one in each for cell in cells.values())])
+        return table(["", *(f"{m}: {name}" for m in ("GPU", "CPU") for name in cells)], lines)
+
+    return write
+
+
+def load(source, question):
+    return f"loading_{source}", {"question": question}
+
+
+UNCHANGED = {
+    "`load`, plain": load("plain", "from the cache, new process"),
+    "`load`, light": load("light", "from the cache, new process"),
+    "`load`, extension": load("extension", "from the cache, new process"),
+    "the same, first process after a build": load(
+        "extension", "from the cache, new process, just built"
+    ),
+    "`load`, plain, 10,000 headers more": ("loading_closure", {"headers": 10_000}),
+}
+EDITS = {
+    f"{source}: {question}": load(source, question)
+    for source in ("extension", "light", "plain")
+    for question in (
+        "kernel edit, new process",
+        "header edit, new process",
+        "kernel edit, same process",
+        "header edit, same process",
+        "nothing built, 16 processes",
+    )
+    if source == "extension" or not question.startswith("header")
+}
+SAVES = {
+    **{
+        f"notebook, {source}: {edit}": ("notebook", {"source": source, "question": edit})
+        for source, edit in (
+            ("extension", "kernel edit"),
+            ("extension", "header edit"),
+            ("plain", "kernel edit"),
         )
-        if text not in seen:
-            seen.append(text)
-    dates = sorted(result["date"][:10] for result in results.values())
-    when = dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
-    return f"{'; '.join(seen)}; {when}."
+    },
+    "notebook: nothing changed": ("notebook", {"question": "nothing changed"}),
+    "watch, plain: kernel edit": ("watch_plain", {"edit": "kernel"}),
+    "watch, plain: wrapper edit": ("watch_plain", {"edit": "wrapper"}),
+}
+STARTS = {
+    f"{start} start, {count} process{'es' if count > 1 else ''}": (
+        "scaling",
+        {"start": start, "processes": count},
+    )
+    for start in ("cold", "warm")
+    for count in (1, 64)
+}
+STEPS = {
+    f"a step, {size}": ("lltm", {"size": size, "question": "step"}) for size in ("small", "large")
+}
 
 
-def verdicts(compared):
-    return "; ".join(filter(None, (comparison.verdict for comparison in compared.values())))
-
-
-def bandwidth(result):
-    largest = {}
-    for each in result["results"]:
-        key = each["workload"], each["dtype"]
-        largest[key] = max(largest.get(key, 0), each["n"])
-    parts = {"large": [], "middle": [], "small": [], "others": []}
-    for each in result["results"]:
-        if each["n"] == largest[each["workload"], each["dtype"]]:
-            parts["large"].append(each)
-        elif each["n"] in (2**20, 2**24):
-            parts["middle"].append(each)
-        elif each["n"] == 2**10 and each["dtype"] == "float32":
-            parts["small"].append(each)
-        else:
-            parts["others"].append(each)
-    parts["others"] = [each for each in parts["others"] if verdicts(comparisons(each, {}))]
-    middle = {"gpu": "2^20 and 2^24 (most gradients are still bound by the host)", "cpu": "2^20"}
-    headings = {
-        "large": "At the largest size (trilinear: n/256 cells of 64 features, n/1024 of 256):",
-        "middle": f"At {middle[result.kind]}:",
-        "small": "At 2^10 in float32:",
-        "others": "The other results in which another way is faster by more than the noise:",
+def hits(*found):
+    """Writes the table of this project's op."""
+    names = {
+        "load_op": '`load_op("add2")`',
+        "bindings": "`from bindings.add2 import add2`",
+        "torch": "PyTorch's `load` of its classic code",
     }
-    goal_of = {"large": goals.LARGE[result.kind]}
-    if result.kind == "gpu":
-        goal_of["middle"] = goals.MIDDLE
-    lines = [f"![bandwidth against size](../benchmarks/results/{result.path.stem}.png)", ""]
-    for part, results in parts.items():
-        if results:
-            lines += [headings[part], "", *kernels(results, goal_of.get(part, {}))]
-    return lines
+    each = [find(results, "hit") for results in found]
+    rows = [[label, *(time(way)(one) for one in each)] for way, label in names.items()]
+    return table(["", "GPU", "CPU"], rows)
 
 
-def comparisons(each, wanted):
-    """Returns {way: Comparison} of a kernel's result; wanted has the goals of some ways."""
-    return {
-        way: Comparison(each["samples"], way, wanted.get(way))
-        for way in WAYS
-        if way in each["samples"]
+def first_builds(*found):
+    """Writes the table of builds, with the first way of each question as ours."""
+    asked = dict.fromkeys(each.get("question") for r in found for each in all_of(r, "cold_build"))
+    rows = {
+        question or "one op": ("cold_build", {"question": question} if question else {})
+        for question in asked
+        if question in (None, "one op", "inline", "inline with CUDA")
     }
+    return compared(rows)(*found)
 
 
-def kernels(results, goal_of):
-    ways = [way for way in WAYS if any(way in each["samples"] for each in results)]
-    rows = []
-    for each in results:
-        compared = comparisons(each, goal_of.get(each["workload"], {}))
-        ours = each["samples"]["ours"]
-        rows.append(
-            (
-                f"{each['workload']}, {each['dtype']}, 2^{each['n'].bit_length() - 1}",
-                duration(timing.median(ours)),
-                spread(ours),
-                f"{each['gb_per_s']['ours']:.4g}",
-                f"{each['gb_per_s']['ours'] / each['gb_per_s']['copy']:.0%}",
-                *(compared.get(way, "") for way in ways),
-                verdicts(compared),
-            )
-        )
-    columns = ["", "ours", "spread", "GB/s", "of copy", *(f"{way} / ours" for way in ways), ""]
-    return table(columns, rows)
+def kernels(*found):
+    lines = []
+    names = dict.fromkeys(each["workload"] for r in found for each in all_of(r, "bandwidth"))
+    for name in names:
+        if "256" in name:
+            continue
+        gpu, cpu = (largest(results, name) for results in found)
+        speed = f"{gpu['gb_per_s']['ours']:.4g}" if gpu else ""
+        on_gpu = [ratio(way)(gpu) for way in ("eager", "compiled", "classic")]
+        on_cpu = [ratio(way)(cpu) for way in ("eager", "compiled")]
+        lines.append([name, time()(gpu), speed, *on_gpu, time()(cpu), *on_cpu])
+    ratios = ["eager / ours", "compiled / ours", "classic / ours"]
+    return table(["", "GPU: ours", "GB/s", *ratios, "CPU: ours", *ratios[:2]], lines)
 
 
-def call_overhead(result):
-    rows = []
-    for each in result["results"]:
-        samples = each["samples"]
-        one, several = goals.CALLS[each["question"]]
-        goal = one if each["workload"] in goals.ONE_OPERATION else several
-        goal = goal if result.kind == "gpu" else None
-        verdict_of = {"ours": Comparison(samples, "torch", goal).verdict}
-        if "torch compiled" in samples:
-            compiled = Comparison(samples, "torch compiled", ours="ours compiled")
-            verdict_of["ours compiled"] = compiled.verdict
-        for way in samples:
-            rows.append(
-                (
-                    f"{each['workload']}, {each['question']}: {way}",
-                    duration(timing.median(samples[way])),
-                    spread(samples[way]),
-                    "" if way == "torch" else Comparison(samples, "torch", ours=way),
-                    verdict_of.get(way, ""),
-                )
-            )
-    return table(["", "median", "spread", "torch / this", ""], rows)
+def largest(results, workload):
+    """Returns the float32 result of a workload with the most elements, or None."""
+    wanted = (workload, "float32")
+    same = [e for e in all_of(results, "bandwidth") if (e["workload"], e["dtype"]) == wanted]
+    return max(same, key=lambda each: each["n"], default=None)
 
 
-def lltm(result):
-    rows = []
-    for each in result["results"]:
-        question = each["question"]
-        has_goal = result.kind == "gpu" and question == "step"
-        wanted = goals.LLTM[each["size"]] if has_goal else {}
-        for way, samples in each["samples"].items():
-            other = way != "ours"
-            comparison = Comparison(each["samples"], way, wanted.get(way)) if other else None
-            rows.append(
-                (
-                    "B{} F{} S{}".format(*each["batch_features_state"]) + f", {question}: {way}",
-                    duration(timing.median(samples)),
-                    spread(samples),
-                    comparison or "",
-                    comparison.verdict if comparison else "",
-                )
-            )
-    return table(["", "median", "spread", "this / ours", ""], rows)
-
-
-def cold_build(result):
-    # Results of before 2026-11-24 are of one question.
-    return (times if "question" in result["results"][0] else of_load_op)(result)
-
-
-def of_load_op(result):
-    rows = []
-    for each in result["results"]:
-        for way, samples in each["samples"].items():
-            other = way != "load_op"
-            ratio = Comparison(each["samples"], way, ours="load_op") if other else ""
-            name = {"torch": "torch's load of the classic code"}.get(way, way)
-            rows.append((name, duration(timing.median(samples)), spread(samples), ratio))
-    return table(["", "median", "spread", "this / load_op"], rows)
-
-
-def times(result):
-    """Returns a table with a row for each way to load or to show a change."""
-    rows = []
-    for each in result["results"]:
-        first = next(iter(each["samples"]))
-        about = each.get("question") or each.get("edit") or f"{each['files']} files in the closure"
-        source = f"{each['source']}: " if "source" in each else ""
-        for way, samples in each["samples"].items():
-            label = f"{source}{about}: {NAMES.get(way, way)}"
-            if not any(samples):
-                continue  # a wrapper has nothing to compile
-            if way in each.get("stale", ()):
-                rows.append((label, "stale", "", "", ""))
-                continue
-            comparison = Comparison(each["samples"], way, ours=first) if way != first else ""
-            # The compilers alone load nothing.
-            verdict = comparison.verdict if comparison and way != "alone" else ""
-            if way == first:
-                verdict = beyond_compilers(result["benchmark"], each)
-            median = duration(timing.median(samples))
-            rows.append((label, median, spread(samples), comparison, verdict))
-    return table(["", "median", "spread", "this / the first", ""], rows)
-
-
-def beyond_compilers(benchmark, each):
-    """Returns a note if the time from a save to its result is above the goal."""
-    medians = each["medians"]
-    if benchmark == "notebook" and each["question"] == "kernel edit":
-        most = goals.NOTEBOOK_OVER_ALONE * medians["alone"] + goals.NOTEBOOK_SECONDS
-        return "" if medians["ours"] <= most else f"above the goal, {duration(most)}"
-    if benchmark.startswith("watch"):
-        most = medians["alone"] + goals.WATCH_BEYOND_ALONE
-        return "" if medians["watch"] <= most else f"above the goal, {duration(most)}"
-    return ""
-
-
-def scaling(result):
-    rows = []
-    for each in result["results"]:
-        about = f"{each['start']} start, {each['processes']} processes"
-        for way, samples in each["samples"].items():
-            comparison = Comparison(each["samples"], way) if way != "ours" else None
-            rows.append(
-                (
-                    f"{about}: {way}",
-                    duration(timing.median(samples)),
-                    spread(samples),
-                    comparison or "",
-                    comparison.verdict if comparison else "",
-                )
-            )
-    plot = f"![seconds against processes](../benchmarks/results/{result.path.stem}.png)"
-    return [
-        plot,
-        "",
-        *table(["", "until the last process has it", "spread", "this / ours", ""], rows),
+def calls(*found):
+    lines = []
+    names = dict.fromkeys(each["workload"] for r in found for each in all_of(r, "call_overhead"))
+    for name in names:
+        if "256" in name:
+            continue
+        cells = [name]
+        for results in found:
+            for question in ("no grad", "grad, forward and backward"):
+                each = find(results, "call_overhead", workload=name, question=question)
+                cells += [time()(each), ratio()(each)]
+        lines.append(cells)
+    columns = [
+        f"{machine}, {grad}: {cell}"
+        for machine in ("GPU", "CPU")
+        for grad in ("no grad", "grad")
+        for cell in ("ours", "torch / ours")
     ]
+    return table(["", *columns], lines)
 
 
+LOADS = tuple(f"loading_{source}" for source in ("plain", "light", "extension"))
+# {title: [(what the table shows, its benchmarks, the function that writes it)]}
 SECTIONS = {
-    "bandwidth": bandwidth,
-    "call_overhead": call_overhead,
-    "lltm": lltm,
-    "cold_build": cold_build,
-    "hit": of_load_op,
-    "loading": times,
-    "scaling": scaling,
-    "notebook": times,
-    "watch": times,
+    "Nothing has changed": [
+        (
+            "The load in a new process, after `import torch`, with the import of the loader.",
+            (*LOADS, "loading_closure"),
+            compared(UNCHANGED),
+        ),
+        ("The same for an op of this project, which has a Python wrapper.", ("hit",), hits),
+    ],
+    "An edit, or nothing built": [
+        (
+            "The load alone: the start of a new process and `import torch` do not count.",
+            LOADS,
+            compared(EDITS),
+        ),
+    ],
+    "From a save to its result": [
+        (
+            "From the save to the next cell's value or a script's first line. In watch mode, ours\n"
+            "is a fork of a process with PyTorch imported, and torch is a new interpreter. In a\n"
+            "notebook, torch is `load` in a running process.",
+            ("notebook", "watch_plain"),
+            compared(SAVES, {**BESIDE_TORCH, "alone": time("alone")}),
+        ),
+    ],
+    "First builds, and many processes": [
+        (
+            "One op of ours is four dtypes for the CPU and the GPU, PyTorch's is float32 for one.",
+            ("cold_build",),
+            first_builds,
+        ),
+        ("Until the last process has the plain extension.", ("scaling",), compared(STARTS)),
+    ],
+    "Kernels": [
+        (
+            "float32, 2^28 elements on the GPU, 2^24 on the CPU. eager is PyTorch's operations,\n"
+            "compiled torch.compile, classic the usual way to write the kernel.",
+            ("bandwidth",),
+            kernels,
+        ),
+    ],
+    "Calls on 64 floats, and a step of LLTM": [
+        ("grad is a forward and a backward call.", ("call_overhead",), calls),
+        (
+            "LLTM is a recurrent cell; large is bound by the matrix products.",
+            ("lltm",),
+            compared(
+                STEPS,
+                {
+                    "ours": time(),
+                    "eager / ours": ratio("eager"),
+                    "compiled / ours": ratio("compiled"),
+                },
+            ),
+        ),
+    ],
 }

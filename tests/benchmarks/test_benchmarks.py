@@ -25,7 +25,16 @@ def results_in(folder):
     keys = {"benchmark", "date", "device", "machine", "options", "order", "results"}
     assert content.keys() == keys
     assert content["order"] == "random"
-    assert {"cpu", "cores", "gpus", "driver", "torch", "cuda", "python"} < content["machine"].keys()
+    assert {
+        "cpu",
+        "cores",
+        "clock_mhz",
+        "python_loop_ms",
+        "gpus",
+        "driver",
+        "torch",
+        "cuda",
+    } < content["machine"].keys()
     for result in content["results"]:
         assert all(s > 0 for samples in result["samples"].values() for s in samples)
         for way, samples in result["samples"].items():
@@ -185,7 +194,7 @@ def test_starts_of_many_processes_are_compared_and_plotted(tmp_path, monkeypatch
     assert warm["samples"] == {"ours": [1.0], "torch": [2.0]}
     (path,) = tmp_path.iterdir()
     picture = path.with_suffix(".png")
-    plot.draw_scaling(Result(path, json.loads(path.read_text())), picture)
+    plot.draw_scaling([Result(path, json.loads(path.read_text()))], picture)
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
