@@ -75,7 +75,7 @@ class Sources:
 @pytest.fixture
 def sources(tiny, tmp_path, monkeypatch):
     monkeypatch.delenv("JIT_LOADER_PCH")
-    monkeypatch.setattr("_jit_loader.build.precompiled._may_make", lambda: False)
+    monkeypatch.setattr("_jit_loader.build.precompiled.may_make", lambda: False)
     headers = tmp_path / "headers"
     monkeypatch.setenv("CXX", f"c++ -isystem {headers}")
     return Sources(tiny, headers)
@@ -276,7 +276,7 @@ def test_setting_turns_it_off(sources, monkeypatch):
 
 
 def test_first_build_starts_to_make_it(sources, monkeypatch, wait_for):
-    monkeypatch.setattr("_jit_loader.build.precompiled._may_make", lambda: True)
+    monkeypatch.setattr("_jit_loader.build.precompiled.may_make", lambda: True)
     assert sources.value("second") == 1
     wait_for(pruning.precompiled_headers)
     assert sources.value("third") == 1
