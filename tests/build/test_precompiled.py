@@ -283,6 +283,20 @@ def test_first_build_starts_to_make_it(sources, monkeypatch, wait_for):
     assert sources.calls()[-1] is True
 
 
+@pytest.mark.slow
+def test_load_many_makes_it_for_many_calls(sources):
+    calls = []
+    for i in range(6):
+        source = sources.tiny.write(f"many{i}.cpp", INCLUDE + MODULE)
+        calls.append({"name": f"many{i}", "sources": [str(source)]})
+    outcomes = jit_loader.load_many(calls, jobs=2)
+    assert [outcome.module.value() for outcome in outcomes] == [1] * 6
+    assert pruning.precompiled_headers()
+    sources.calls()
+    assert sources.value("later") == 1
+    assert sources.calls() == [True]
+
+
 def test_commands_make_show_and_remove_it(sources, capsys):
     assert main(["build", "--pch"]) == 0
     folders = list(pruning.precompiled_headers())  # two, if CUDA code can be compiled
