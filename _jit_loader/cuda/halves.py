@@ -6,8 +6,8 @@ With torch/types.h the GPU's half takes 21 s of 65, and with a plain kernel a th
 
 `nvcc --dryrun` lists the commands. nvcc's order has one reason: cudafe++ writes an id of the file
 at its end, which cicc uses in the names of static symbols. Here both get an id that is made before.
-With nvcc's own id the object was the same, byte for byte (CUDA 13.0). If the list is not as
-expected, or a command fails without an error message, nvcc itself runs.
+With nvcc's own id the object was the same, byte for byte (CUDA 13.0 and 13.2). If the list is not
+as expected, or a command fails without an error message, nvcc itself runs.
 
 This file runs alone, without the others of the package: a compilation starts it.
 """
@@ -24,6 +24,7 @@ MARK = "#$ "
 SETTING = re.compile(r"\w+=")
 DEPENDENCIES = re.compile(r"-- Filter Dependencies -- > (\S+)")
 GENERATE_ID = "--gen_module_id_file "
+VERSION = re.compile(r"-D__CUDACC_VER_MAJOR__=(1[3-9]|[2-9]\d)\b")  # tried with CUDA 13.0 and 13.2
 ID_FILE = re.compile(r'--module_id_file_name "([^"]+)"')
 # {kind of a command: its text}, in nvcc's order within each half.
 KINDS = {
@@ -92,6 +93,7 @@ class Commands:
             returncode != 0
             or not (compiles and ends)
             or any("--device-c" in step.command for step in self.steps)  # -rdc=true
+            or not any(map(VERSION.search, (step.command for step in self.steps)))
             or kinds.count("joined") != 2
             or kinds.count("host") != 2
             or kinds.count("device") != 3 * names.count("cicc")
