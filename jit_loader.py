@@ -1,6 +1,7 @@
 """jit_loader: C++ and CUDA extensions for PyTorch, compiled at the first import and cached.
 
     from jit_loader import load          # any extension, with the arguments of PyTorch's load
+    from jit_loader import load_many     # many extensions at a time, such as candidates of a search
     from jit_loader import load_op       # an op of this project's kernels/ and bindings/
     from jit_loader import cuda_kernel   # one kernel, compiled without nvcc and g++
     %load_ext jit_loader                 # in a notebook: an edit is active in the next cell
@@ -49,6 +50,7 @@ __all__ = [
     "install",
     "load",
     "load_inline",
+    "load_many",
     "load_op",
     "loaded",
     "why_no_cuda",
@@ -113,6 +115,51 @@ def load_op(
         return variants.load(name, folder, flags, defines, on_load, caller)
     except Exception as error:
         raise ops.loading.shortened(error) from error.__cause__
+
+
+def load_many(
+    calls: Sequence[Mapping[str, Any]],
+    *,
+    timeout: float | None = None,
+    jobs: int | None = None,
+) -> list[Any]:
+    """Loads many extensions, compiled at the same time, and returns an outcome for each.
+
+        outcomes = load_many([
+            {"name": "first", "sources": ["first.cpp", "kernel.cu"]},
+            {"name": "second", "cpp_sources": text, "functions": ["f"]},
+        ], timeout=120)
+
+    Each call is a dict of the arguments of load, or of load_inline if it has "cpp_sources". What is
+    not in the cache is compiled in processes of its own, each request once, however many calls ask
+    for it. A failure, a crash at the import or a timeout ends that call alone. No GPU is needed.
+
+    Args:
+        calls: the dicts. Their values are sent to another process by pickle.
+        timeout: the seconds that one call may take, from the start of its process to the test that
+            its library loads (default: no limit). The process and its compilers are then ended.
+        jobs: the number of compilers at a time (default: as MAX_JOBS). Each process and compiler
+            may take its share of the free memory, at least 3 GB.
+
+    Returns: a list in the order of the calls, of objects with
+
+        module    what load returns; None if it failed
+        error     the exception that load raises; None if it did not fail. It is a CompileError if
+                  the process crashed, and a TimeoutError as well if it was ended by the timeout
+        compiled  whether it was compiled now and loaded
+        seconds   of the load
+        kernels   the registers, spills, shared memory and stack of each CUDA kernel, as dicts
+        data      all this without objects, for JSON. "error" is None, or a dict with "type";
+                  "stage" ("compile", "link", "load" or None); "file" and "line" of the first error,
+                  or None; and "message"
+
+    Raises:
+        TypeError: a call is not a dict.
+        ValueError: timeout or jobs is not positive.
+    """
+    from _jit_loader.ops.load_many import load_many
+
+    return load_many(list(calls), timeout, jobs)
 
 
 def cuda_kernel(

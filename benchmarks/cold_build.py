@@ -12,7 +12,12 @@ edit of its binding, in a new process.
 
 inline: load_inline of one function, with torch/extension.h precompiled by an earlier build
 ("precompiled"), without ("ours"), by PyTorch, and a similar function by tvm_ffi, which needs no
-header of PyTorch, if it is installed. inline with CUDA: the same with a kernel as well.
+header of PyTorch, if it is installed. inline with CUDA: the same with a kernel as well. second
+extension: load of a source with torch/extension.h, which another extension has had precompiled.
+
+candidates: 8 such functions at a time, as a search for a kernel compiles them: by load_many, in an
+empty cache ("ours") and with torch/extension.h precompiled, and by PyTorch's load_inline, one after
+the other. On a machine with few cores load_many precompiles the header itself.
 
 --before names the folder of another version of this project, which builds its own ops. Without
 nvcc, everything is built for the CPU only.
@@ -32,10 +37,13 @@ import torch
 import jit_loader
 from _jit_loader.build.pytorch.flags import link_flags
 from _jit_loader.key.nvcc import cuda_home
+from _jit_loader.ops.load_many import CALLS_FOR_A_HEADER
+from _jit_loader.system.jobs import parallel_jobs
 from benchmarks import child, report, timing
 from benchmarks.subject import Project
 from benchmarks.worker import ROOT, environment
 
+SOURCES = Path(__file__).parent / "sources"
 CHILD = """\
 import json, sys, time
 import torch
@@ -54,6 +62,17 @@ torch::Tensor f{key}(torch::Tensor x) {{
 }}
 """
 DECLARATION = "torch::Tensor f{key}(torch::Tensor x);"
+CANDIDATES = 8
+LOAD_MANY = """\
+from jit_loader import load_many
+outcomes = load_many({calls!r})
+assert [o.error for o in outcomes] == [None] * len(outcomes), outcomes
+"""
+LOAD_INLINE = """\
+from torch.utils.cpp_extension import load_inline
+for call in {calls!r}:
+    load_inline(**call)
+"""
 TVM_CPP = "int f{key}(int x) {{ return x + {key}; }}"
 
 
@@ -152,6 +171,33 @@ class Builds:
     def inline_with_cuda(self, way):
         return self.inline(way, with_cuda=True)
 
+    def second_extension(self, way):
+        self._count += 1
+        sources = [str(SOURCES / name) for name in ("extension.cpp", "kernel_cpu.cpp")]
+        more = {"build_directory": str(self._made(self.new_folder()))} if way == "torch" else {}
+        module = "torch.utils.cpp_extension" if way == "torch" else "jit_loader"
+        script = f"from {module} import load; load('x{self._count}', {sources}, **{more!r})"
+        if way == "precompiled":
+            return self.run(script, ROOT, self.precompiled, JIT_LOADER_PCH="1")
+        return self.run(script, ROOT, self.new_folder())
+
+    def candidates(self, way):
+        calls = []
+        for _ in range(CANDIDATES):
+            self._count += 1
+            name = f"x{self._count}"
+            cpp = CPP.format(key=self._count)
+            calls.append({"name": name, "cpp_sources": cpp, "functions": [f"f{self._count}"]})
+        if way == "torch":
+            for call in calls:
+                call["build_directory"] = str(self._made(self.new_folder()))
+            return self.run(LOAD_INLINE.format(calls=calls), ROOT, self.folder)
+        cache = self.precompiled if way == "precompiled" else self.new_folder()
+        # Otherwise a process that outlives it would make the header, beside the next measurement.
+        makes_header = CALLS_FOR_A_HEADER * parallel_jobs() <= CANDIDATES
+        setting = "1" if way == "precompiled" or makes_header else "0"
+        return self.run(LOAD_MANY.format(calls=calls), ROOT, cache, JIT_LOADER_PCH=setting)
+
     def precompile(self):
         """Returns the seconds that `jit_loader build --pch` takes."""
         started = time.perf_counter()
@@ -183,6 +229,8 @@ def questions(builds, quick):
         "all ops": (builds.all_ops, (*versions, "one op")),
         "binding edit": (builds.binding_edit, versions),
         "inline": (builds.inline, inline + others),
+        "second extension": (builds.second_extension, inline),
+        "candidates": (builds.candidates, ("ours", "precompiled", "torch")),
     }
     if builds.device == "cuda":
         found["inline with CUDA"] = builds.inline_with_cuda, inline

@@ -157,7 +157,8 @@ def _compile_and_publish(job, workers):
     stubs_found = workers.submit(stubs.find_stubs, *place)
     ninja_file = _ninja_file(job)
     plan = make_plan(job, ninja_file)
-    recorder = Recorder(job)
+    roots, programs, contents = job.request.roots, job.programs, job.contents
+    recorder = Recorder(roots, programs, contents, job.clock, job.before, job.careful)
     link_stubs = stubs.Stubs(ninja_file.link_flags, job.request.extra_ldflags, job.folder)
     job.clock.start()
     beside = [
@@ -176,7 +177,7 @@ def _compile_and_publish(job, workers):
         share_objects(job, ninja_file, new)
         records = [*plan.reused.values(), *new.values()]
         if result.returncode != 0:
-            raise _failed(job, recorder, records, result.output)
+            raise _failed(job, ninja_file, recorder, records, result.output)
         trace = map(link_stubs.traced, result.output)
         manifest = make_manifest(job, ninja_file, recorder, records, trace)
         opened, published, manifest = _publish(job, recorder, records, manifest)
@@ -233,12 +234,13 @@ def _compile(job, plan, recorder, link_stubs, headers, line, workers):
     return result, {output: record for output, record in records.items() if record is not None}
 
 
-def _failed(job, recorder, records, output):
+def _failed(job, ninja_file, recorder, records, output):
     """Returns the error for the output of compilers and the linker."""
     output = [line for line in output if not ptxas.is_report(line)]
     if not names_a_source(output):
         kept_ninja.forget(job.slot.folder)
-    return failed(job, recorder, records, output)
+    stage = "link" if len(records) == len(ninja_file.compilations) else "compile"
+    return failed(job, recorder, records, output, stage)
 
 
 def _publish(job, recorder, records, manifest):
@@ -259,7 +261,7 @@ def _publish(job, recorder, records, manifest):
         if isinstance(error, theirs):
             # PyTorch's OSError names the library only.
             text = f"error: cannot be loaded: {error.__cause__ or error}"
-            raise failed(job, recorder, records, [text], ours) from None
+            raise failed(job, recorder, records, [text], "load", ours) from None
         keep_as_failed(job)  # the objects are good
         raise _ModuleError from error
     published = Build(os.path.join(job.slot.folder, build_key), request)

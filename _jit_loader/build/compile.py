@@ -7,6 +7,7 @@ import shlex
 
 from _jit_loader.build.ninja import compile_seconds_limit, run_ninja
 from _jit_loader.report.build_line import printable
+from _jit_loader.system.jobs import parallel_jobs
 
 
 def compile_plan(job, plan, stubs, headers, on_started, on_finished):
@@ -19,7 +20,9 @@ def compile_plan(job, plan, stubs, headers, on_started, on_finished):
     ninja_file = plan.ninja_file
     if job.verbose:
         _print_commands(ninja_file, [*plan.missing, ninja_file.library], stubs.flags)
-    _write(job.folder, ninja_file.without(set(plan.reused), stubs.flags, headers.flags))
+    # One half of nvcc's work runs in a job that no other compiler needs.
+    at_once = sum(map(ninja_file.is_cuda, plan.missing)) < parallel_jobs()
+    _write(job.folder, ninja_file.without(set(plan.reused), stubs.flags, headers.flags, at_once))
     result = run_ninja(job.folder, on_started, on_finished, job.verbose)
     if result.returncode != 0 and headers.may_have_failed(result.output):
         headers.leave_out()

@@ -6,16 +6,17 @@ import re
 from _jit_loader.build.ninja import ninja_path
 from _jit_loader.cache.files import read_checked, write_checked
 from _jit_loader.cache.pruning import FAILED
+from _jit_loader.cuda.ptxas import kernels_of
 from _jit_loader.report.errors import LOAD_ERRORS, CompileError, compile_error, files_with_errors
 
 NOTE = "failure.json"  # in the folder of the failed build
 NAMED = re.compile(r"^(?:In file included from | +from )?(/[^:\n]+)[:(]\d+", re.MULTILINE)
 
 
-def failed(job, recorder, records, output, kind=CompileError):
+def failed(job, recorder, records, output, stage, kind=CompileError):
     """Returns the error for what the compilers printed, after writing the log and the note.
 
-    records: of the objects that compiled.
+    records: of the objects that compiled. stage: as in CompileError.
 
     Raises:
         InputsChanged: a file was edited meanwhile, so that the build may succeed now.
@@ -35,13 +36,14 @@ def failed(job, recorder, records, output, kind=CompileError):
         ninja_path(),
         sources,
     )
-    error = _error(kind, str(error), error.output)
+    error.stage, error.kernels = stage, kernels_of(records)
+    error = _error(kind, str(error), vars(error))
     with open(os.path.join(job.folder, "log"), "w", errors="surrogateescape") as file:
         file.write("\n".join(output) + "\n")
     files = {*job.before, *filter(os.path.isfile, NAMED.findall("\n".join(output)))}
     note = {
         "message": str(error),
-        "output": error.output,
+        "details": vars(error),
         "is_load_error": kind is not CompileError,
         "files": {relative(path): job.contents.digest(path) for path in files},
         "environment": _library_environment(),
@@ -72,12 +74,12 @@ def error_of(note, request, contents):
     if note["is_load_error"] and note["environment"] != _library_environment():
         return None
     kind = LOAD_ERRORS[request.form][1] if note["is_load_error"] else CompileError
-    return _error(kind, note["message"], note["output"])
+    return _error(kind, note["message"], note.get("details", {}))
 
 
-def _error(kind, message, output):
+def _error(kind, message, details):
     error = kind(message)
-    error.output = output
+    vars(error).update(details)
     return error
 
 

@@ -15,7 +15,6 @@ import os
 import re
 import shutil
 import sys
-import types
 
 from _jit_loader.build.inputs.clock import Clock
 from _jit_loader.build.inputs.depfiles import read_depfile
@@ -120,7 +119,7 @@ class Headers:
 
     def make_lacking(self):
         """Starts to make those that this build could have used, in a process that outlives it."""
-        for header in self._lacking.values() if _may_make() else ():
+        for header in self._lacking.values() if may_make() else ():
             order = json.dumps([header.slot, header.words, self._job.request.project])
             command = [sys.executable, "-m", __name__, order]
             script = 'nice -n 19 "$@" </dev/null >/dev/null 2>&1 &'
@@ -189,7 +188,7 @@ def _stamp_of(path):
     return found and list(found)
 
 
-def _may_make():
+def may_make():
     """Tells whether there is room for one that nobody asked for.
 
     Those in the cache may take a third of its limit: there is one per set of flags, and they must
@@ -221,29 +220,20 @@ def _make(slot, words, roots):
     with private_folder(slot) as folder:
         header = os.path.join(folder, NAME)
         write_whole(header, TEXT.encode())
-        clock = Clock(folder)
+        programs, clock = toolchain.programs(with_cuda=False), Clock(folder)
+        recorder = Recorder(roots, programs, Contents(), clock, before={})
         command = [*words, "-x", "c++-header", header, "-o", f"{header}.gch"]
-        job = types.SimpleNamespace(
-            request=types.SimpleNamespace(roots=roots),
-            contents=Contents(),
-            programs=toolchain.programs(with_cuda=False),
-            clock=clock,
-            before={},
-            careful=False,
-        )
         clock.start()
         depfile = f"{header}.d"
         result = run([*command, "-MD", "-MF", depfile, "-MT", "header"])
         if result.returncode != 0:
             return
         files = [path for path in read_depfile(depfile, folder) if path != header]
-        compilation = types.SimpleNamespace(
-            compilations={NAME: header},
-            command=lambda _: words,
-            is_cuda=lambda _: False,
-        )
         facts = cxx_facts(words)
-        record = Recorder(job).of_object(compilation, NAME, files, facts)
+        recorder = Recorder(
+            roots, toolchain.programs(with_cuda=False), Contents(), clock, before={}
+        )
+        record = recorder.of_object(header, words, False, files, facts)
         record["names"] = _names(files, facts.search_folders)
         record["stamp"] = _stamp_of(f"{header}.gch")
         os.unlink(depfile)

@@ -11,7 +11,6 @@ from _jit_loader.build.plan import NAME_MACRO, command_keys
 from _jit_loader.cache import cache_folder, shared_objects
 from _jit_loader.cache.pruning import PRECOMPILED
 from _jit_loader.cuda import device_edits, ptxas
-from _jit_loader.system.files import read_text
 
 NAMELESS_PACKAGES = ("<packages>/torch/", "<packages>/nvidia/")
 
@@ -38,9 +37,10 @@ def record_object(job, ninja_file, recorder, output, facts, headers):
         if in_header:
             cache = os.path.join(cache_folder(), PRECOMPILED, "")
             files = [*(path for path in files if not path.startswith(cache)), *in_header]
-    inputs = recorder.of_object(ninja_file, output, files, facts.result()[output])
+    command, is_cuda = ninja_file.command(output), ninja_file.is_cuda(output)
+    inputs = recorder.of_object(source, command, is_cuda, files, facts.result()[output])
     keys = command_keys(job.request, ninja_file, output)
-    has_name = any(NAME_MACRO in read_text(file) for file in _may_have_name(job, inputs))
+    has_name = any(NAME_MACRO in recorder.text(file) for file in _may_have_name(job, inputs))
     record = {
         "command": keys.named if has_name else keys.nameless,
         "object": job.contents.digest(path),

@@ -1,8 +1,10 @@
 """Descriptions of the published builds of the cache, from their manifests."""
 
+import glob
 import os
 import re
 
+from _jit_loader.cache.files import read_checked
 from _jit_loader.cache.pruning import build_folders, last_used, size_of
 from _jit_loader.cache.store import read_manifest
 from _jit_loader.report.variants import parse, variant_of
@@ -15,6 +17,12 @@ def manifests(names=None):
         # A failed build has no manifest. A folder that was copied here may have another name.
         if manifest is not None and manifest["name"] == _name_of(folder):
             yield folder, manifest
+
+
+def object_records(folder):
+    """Returns the records of the objects of a build."""
+    records = map(read_checked, sorted(glob.glob(f"{glob.escape(folder)}/*.o.json")))
+    return [record for record in records if record is not None]
 
 
 def newest(title):

@@ -7,12 +7,10 @@ architecture during the build.
 """
 
 import contextlib
-import glob
 import json
 import os
 import sys
 
-from _jit_loader.cache.files import read_checked
 from _jit_loader.report.table import print_table
 
 NUMBERS = ("registers", "spill stores", "spill loads", "shared", "stack")
@@ -44,15 +42,12 @@ def compiled_kernels(name):
         FileNotFoundError: neither the project nor the cache has the name.
         CompileError: an op of the project has changed and does not compile.
     """
+    from _jit_loader.cache.builds import object_records
+    from _jit_loader.cuda.ptxas import kernels_of
+
     folder, manifest, project = _build_of(name)
     with_cuda = manifest["request"]["with CUDA"]
-    records = map(read_checked, sorted(glob.glob(f"{glob.escape(folder)}/*.o.json")))
-    kernels = [
-        {"source": record["source"].removeprefix("<project>/"), **kernel}
-        for record in records
-        if record is not None
-        for kernel in record.get("kernels", [])
-    ]
+    kernels = kernels_of(object_records(folder))
     return {
         "name": name,
         "folder": folder,

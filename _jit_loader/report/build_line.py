@@ -68,10 +68,10 @@ class BuildLine:
         if output in self._outputs:
             self._outputs.remove(output)
 
-    def built(self):
+    def built(self, what="built"):
         """Ends the live line and prints the one that stays."""
         self.__exit__()
-        say(f"{self._title}: built in {self._elapsed():.1f} s")
+        say(f"{self._title}: {what} in {self._elapsed():.1f} s")
 
     def _elapsed(self):
         return time.monotonic() - self._started

@@ -92,9 +92,15 @@ class CompileError(ShownAlone, RuntimeError):
     """A source does not compile, link or load. The message names the first error.
 
     output: all that the compilers and the linker printed.
+    stage: "compile", "link" or "load"; None if it is not known.
+    file, line: the place of the first error, a path and a number; None without one.
+    message: the first error alone.
+    kernels: dicts of the registers, spills, shared memory and stack of kernels that did compile.
     """
 
-    output = ""
+    output = message = ""
+    stage = file = line = None
+    kernels = ()
 
 
 class LoadError(CompileError, ImportError):
@@ -106,6 +112,10 @@ class LibraryLoadError(CompileError, OSError):
 
     A library is a build with is_python_module=False, for example one that registers operators.
     """
+
+
+class NotInTime(CompileError, TimeoutError):
+    """An extension was not loaded within the timeout of load_many."""
 
 
 # {form: (the error that loading it raises, the error that is raised in its place)}. Two classes are
@@ -141,6 +151,7 @@ def compile_error(name, title, output, folder, project, ninja, sources):
     """
     errors = _with_line(output, project) or _in_flags(output) or _with_symbol(output, sources)
     further = []
+    path = number = None
     if errors:
         path, number, message, via = errors[0]
         lines = [f"{title}: {place(path, number, project)}error: {message}"]
@@ -151,7 +162,8 @@ def compile_error(name, title, output, folder, project, ninja, sources):
         if further:
             lines.append(f"  and {len(further)} more error{'s' if len(further) > 1 else ''}")
     else:
-        lines = [f"{title}: {_most_informative_line(output)}"]
+        message = _most_informative_line(output)
+        lines = [f"{title}: {message}"]
     text = "\n".join(output)
     for pattern, hint in HINTS.items():
         match = re.search(pattern, text)
@@ -165,6 +177,7 @@ def compile_error(name, title, output, folder, project, ninja, sources):
     # Compilers may print any bytes, and quote those of the source.
     error = CompileError(printable("\n".join(lines)))
     error.output = printable(text)
+    error.file, error.line, error.message = path, number, printable(message)
     return error
 
 

@@ -1,6 +1,7 @@
 """Limits the number of parallel compilers by the cores, the memory and the container."""
 
 import contextlib
+import math
 import os
 import re
 
@@ -24,11 +25,22 @@ def _all_jobs():
     named = os.environ.get("MAX_JOBS", "")
     if named.isdigit() and int(named) > 0:
         return int(named)
-    groups = list(_control_groups())
-    cores = [len(os.sched_getaffinity(0)), *filter(None, map(_cores_of, groups))]
-    memory = [_available_memory(), *map(_memory_left_in, groups)]
-    jobs = [*cores, *(free / BYTES_PER_COMPILER for free in memory if free is not None)]
-    return max(1, int(min(jobs)))
+    cores = [len(os.sched_getaffinity(0)), *filter(None, map(_cores_of, _control_groups()))]
+    return max(1, int(min(*cores, _free_memory() / BYTES_PER_COMPILER)))
+
+
+def memory_per_compiler(jobs):
+    """Returns the bytes that each of some compilers may take: a share of the free memory.
+
+    It is never less than a compiler needs for torch/extension.h.
+    """
+    return max(BYTES_PER_COMPILER, _free_memory() / jobs)
+
+
+def _free_memory():
+    """Returns the bytes that this process may still take; infinity if that is not known."""
+    memory = [_available_memory(), *map(_memory_left_in, _control_groups())]
+    return min((free for free in memory if free is not None), default=math.inf)
 
 
 def _available_memory():

@@ -54,6 +54,12 @@ def children(pid):
     return _with(_PARENT, pid)
 
 
+def descendants(pid):
+    """Returns the ids of a process's children, their children and so on."""
+    found = children(pid)
+    return [*found, *(inner for child in found for inner in descendants(child))]
+
+
 def age_seconds(pid):
     """Returns the seconds since a process started; raises an OSError if it has ended."""
     started = int(_fields(pid)[_STARTED]) / os.sysconf("SC_CLK_TCK")

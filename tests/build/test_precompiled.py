@@ -75,7 +75,7 @@ class Sources:
 @pytest.fixture
 def sources(tiny, tmp_path, monkeypatch):
     monkeypatch.delenv("JIT_LOADER_PCH")
-    monkeypatch.setattr("_jit_loader.build.precompiled._may_make", lambda: False)
+    monkeypatch.setattr("_jit_loader.build.precompiled.may_make", lambda: False)
     headers = tmp_path / "headers"
     monkeypatch.setenv("CXX", f"c++ -isystem {headers}")
     return Sources(tiny, headers)
@@ -276,11 +276,25 @@ def test_setting_turns_it_off(sources, monkeypatch):
 
 
 def test_first_build_starts_to_make_it(sources, monkeypatch, wait_for):
-    monkeypatch.setattr("_jit_loader.build.precompiled._may_make", lambda: True)
+    monkeypatch.setattr("_jit_loader.build.precompiled.may_make", lambda: True)
     assert sources.value("second") == 1
     wait_for(pruning.precompiled_headers)
     assert sources.value("third") == 1
     assert sources.calls()[-1] is True
+
+
+@pytest.mark.slow
+def test_load_many_makes_it_for_many_calls(sources):
+    calls = []
+    for i in range(6):
+        source = sources.tiny.write(f"many{i}.cpp", INCLUDE + MODULE)
+        calls.append({"name": f"many{i}", "sources": [str(source)]})
+    outcomes = jit_loader.load_many(calls, jobs=2)
+    assert [outcome.module.value() for outcome in outcomes] == [1] * 6
+    assert pruning.precompiled_headers()
+    sources.calls()
+    assert sources.value("later") == 1
+    assert sources.calls() == [True]
 
 
 def test_commands_make_show_and_remove_it(sources, capsys):

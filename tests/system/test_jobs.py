@@ -137,3 +137,9 @@ def test_max_jobs_limits_the_running_compilers(tiny, monkeypatch):
     )
     monkeypatch.setenv("MAX_JOBS", "1")
     assert tiny.value() == 101
+
+
+@pytest.mark.parametrize(("jobs_at_once", "expected_gb"), [(2, 20), (100, 3)])
+def test_compilers_share_the_free_memory(machine, jobs_at_once, expected_gb):
+    machine({"proc/meminfo": f"MemAvailable: {40 * GB // 1024} kB\n"})
+    assert jobs.memory_per_compiler(jobs_at_once) == pytest.approx(expected_gb * GB)

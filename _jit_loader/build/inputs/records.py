@@ -27,24 +27,28 @@ class InputsChanged(Exception):
 class Recorder:
     """Makes the records of one build, and checks that no input has changed meanwhile.
 
-    job: the build.Job. The digests of more files are added to its `before`. A file that every build
-    writes again must not make the build fail for ever: if an earlier try found changes (`careful`),
-    only its content counts.
+    roots, programs, contents, clock: as in job.Job. before: {path: digest} of files that were read
+    before any compiler started; more are added. A file that every build writes again must not make
+    the build fail for ever: if an earlier try found changes (`again`), only its content counts.
     """
 
-    def __init__(self, job):
-        self._request, self._contents = job.request, job.contents
-        self._programs, self._clock = job.programs, job.clock
-        self._before, self._again = job.before, job.careful
+    def __init__(self, roots, programs, contents, clock, before, again=False):
+        self._roots, self._programs, self._contents = roots, programs, contents
+        self._clock, self._before, self._again = clock, before, again
+        self._texts = {}
 
-    def of_object(self, ninja_file, output, files, facts):
-        """Returns the record of an object that was compiled from these files."""
-        source, command = ninja_file.compilations[output], ninja_file.command(output)
-        is_own = ownership(self._request.roots, facts.tools)
+    def text(self, path):
+        """Returns the text of a file, which is read once for all objects."""
+        if path not in self._texts:
+            self._texts[path] = read_text(path)
+        return self._texts[path]
+
+    def of_object(self, source, command, is_cuda, files, facts):
+        """Returns the record of an object that a command has compiled from these files."""
+        is_own = ownership(self._roots, facts.tools)
         files = list(dict.fromkeys([*files, *files_in_flags(command)]))
         own = [file for file in files if file == source or is_own(file)]
         folders = [os.path.dirname(self._clock.path), *facts.search_folders]
-        is_cuda = ninja_file.is_cuda(output)
         assembled = assembly.included_files(command, source, own, folders, is_cuda)
         absent, tested = negative_dependencies.optional_headers(own, command, facts.search_folders)
         known = set(files)
@@ -64,7 +68,7 @@ class Recorder:
         # PyTorch's module chooses the flags, and some people patch it.
         flags_from = toolchain.cpp_extension_path()
         files = list(dict.fromkeys([*linked, *files_in_flags(command), flags_from]))
-        own = list(filter(ownership(self._request.roots), files))
+        own = list(filter(ownership(self._roots), files))
         absent, present = negative_dependencies.of_libraries(linked, command)
         self._check_unchanged(files, present)
         return self._record(files, own, linker(command), absent)
@@ -78,9 +82,9 @@ class Recorder:
         self._check_unchanged([*before, *filter(os.path.isfile, files)], [])
 
     def _record(self, files, own, tools, absent):
-        relative, digest = self._request.roots.relative, self._contents.digest
+        relative, digest = self._roots.relative, self._contents.digest
         # If a source names a file by an absolute path, a copy of the project reads the same file.
-        texts = [read_text(path) for path in own if not _is_binary(path)]
+        texts = [self.text(path) for path in own if not _is_binary(path)]
         named = {path for path in own if any(path in text for text in texts)}
         names = {file: file if file in named else relative(file) for file in [*files, *own]}
         return {

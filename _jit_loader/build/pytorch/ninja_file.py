@@ -4,13 +4,18 @@ ninja decides by timestamps, the loader by content: the rewritten file has no ed
 still fit, so that ninja runs only the other steps, in parallel.
 """
 
+import os
 import re
 import shlex
+import sys
 
-from _jit_loader.cuda import ptxas
+from _jit_loader.cuda import halves, ptxas
 from _jit_loader.key import toolchain
 
 EDGE = r"^build (\S+): (\w+) (.*)$"  # outputs have plain names: see source_links.py
+
+# -S: it needs no module of site-packages, and starts in 10 ms.
+_HALVES = shlex.join([sys.executable or "python3", "-I", "-S", halves.__file__]).replace("$", "$$")
 
 
 class NinjaFile:
@@ -71,14 +76,20 @@ class NinjaFile:
         name = "cuda_post_cflags" if self.is_cuda(output) else "post_cflags"
         return {name: " ".join([self._variables.get(name, ""), *flags]).strip()}
 
+    def _is_plain_nvcc(self):
+        """Tells whether CUDA's own nvcc compiles, and no wrapper such as sccache."""
+        words = shlex.split(self._variables.get("nvcc", ""))
+        return len(words) == 1 and os.path.basename(words[0]) == "nvcc" and bool(sys.executable)
+
     @property
     def link_flags(self):
         return self._variables.get("ldflags", "")
 
-    def without(self, kept, link_flags=None, more_flags=None):
+    def without(self, kept, link_flags=None, more_flags=None, halves_at_once=False):
         """Returns the text for ninja, without edges for the objects that are kept.
 
         link_flags: flags that replace PyTorch's. more_flags: {object: flags to add}.
+        halves_at_once: run nvcc by cuda/halves.py.
 
         Depfiles are kept, and list system headers too (PyTorch passes -MMD). The linker prints
         the files that it links, and nvcc the resources of each kernel.
@@ -99,7 +110,8 @@ class NinjaFile:
             if link_flags is not None and line.startswith("ldflags = "):
                 line = f"ldflags = {link_flags}"
             line = re.sub(r"^(  command = .*) -MMD ", r"\1 -MD ", line)
-            line = line.replace("  command = $nvcc ", f"  command = $nvcc {ptxas.FLAG} ")
+            nvcc = f"{_HALVES} $nvcc" if halves_at_once and self._is_plain_nvcc() else "$nvcc"
+            line = line.replace("  command = $nvcc ", f"  command = {nvcc} {ptxas.FLAG} ")
             if line.startswith("rule "):
                 line += "\n  description = $out"
             if line.startswith("  command = $cxx $in $ldflags"):

@@ -1,0 +1,136 @@
+"""Implements load_many: several calls of load or load_inline, each in a process of its own."""
+
+import contextlib
+import os
+import pickle
+import subprocess
+import sys
+
+from _jit_loader import loaded, loading
+from _jit_loader.cache.builds import object_records
+from _jit_loader.cuda.ptxas import kernels_of
+from _jit_loader.ops.load_processes import ask, load_of
+from _jit_loader.report.build_line import BuildLine
+from _jit_loader.report.quantities import count
+from _jit_loader.system.jobs import parallel_jobs
+from _jit_loader.system.processes import start, with_own_folder
+
+# Per process: with more, it pays to precompile torch/extension.h first. On 2 cores that takes 43 s,
+# and saves 17 s of each extension.
+CALLS_FOR_A_HEADER = 3
+
+
+class Outcome:
+    """The outcome of one call of load_many: a module or an error; data has it without objects."""
+
+    def __init__(self, name, module=None, error=None, compiled=False, seconds=0.0, kernels=()):
+        self.name, self.module, self.error = name, module, error
+        self.compiled, self.seconds, self.kernels = compiled, seconds, list(kernels)
+
+    def __repr__(self):
+        return f"<{self.name}: {'loaded' if self.error is None else type(self.error).__name__}>"
+
+    @property
+    def data(self):
+        """All but the module, as a dict of values that JSON can hold."""
+        error = None
+        if self.error is not None:
+            error = {"type": type(self.error).__name__}
+            error |= {key: getattr(self.error, key, None) for key in ("stage", "file", "line")}
+            error["message"] = getattr(self.error, "message", "") or str(self.error)
+        measured = {"seconds": self.seconds, "kernels": self.kernels}
+        return {"name": self.name, "compiled": self.compiled, **measured, "error": error}
+
+
+def load_many(calls, timeout, jobs):
+    """Implements jit_loader.load_many; returns a list of Outcomes."""
+    if any(not isinstance(call, dict) for call in calls):
+        raise TypeError("each call is a dict of the arguments of load or load_inline")
+    for name, limit in (("timeout", timeout), ("jobs", jobs)):
+        if limit is not None and not limit > 0:
+            raise ValueError(f"{name}={limit!r}: it must be greater than 0")
+    keys, outcomes, missing = [], {}, {}
+    for call in calls:
+        key, found = _look(call)
+        keys.append(key)
+        if found is None:
+            missing.setdefault(key, call)
+        else:
+            outcomes[key] = found
+    if missing:
+        _build(missing, outcomes, timeout, jobs or parallel_jobs())
+    return [outcomes[key] for key in keys]
+
+
+def _look(call):
+    """Returns (what identifies a call, its Outcome); None for an Outcome that needs a build."""
+    name = call.get("name")
+    try:
+        question, result = ask(call)
+    except Exception as error:
+        return object(), Outcome(name, error=error)
+    if question is None:
+        return object(), Outcome(name, result)
+    key = repr((question.kind, question.arguments))
+    return key, _load(call) if loading.is_unchanged(question.kind, question.arguments) else None
+
+
+def _load(call, compiled=False, seconds=None):
+    """Loads a build of the cache in this process; returns its Outcome."""
+    name = call["name"]
+    try:
+        module = load_of(call)
+    except Exception as error:
+        return Outcome(name, error=error, seconds=seconds or 0.0)
+    this = loaded.last[name]
+    kernels = kernels_of(object_records(os.path.dirname(this.path)))
+    compiled, seconds = compiled or this.compiled, seconds or this.seconds
+    return Outcome(name, module, None, compiled, seconds, kernels)
+
+
+def _build(missing, outcomes, timeout, jobs):
+    """Builds the calls, {key: call}, in processes, and adds their Outcomes."""
+    names = [call["name"] for call in missing.values()]
+    with BuildLine("load_many", names, 0) as line:
+        line.start(count(len(names), "extension"))
+        for index, answer in _answers(list(missing.values()), timeout, jobs):
+            key, call = list(missing.items())[index]
+            line.finished(call["name"])
+            outcomes[key] = _outcome(call, answer)
+        failed = [name for name, key in zip(names, missing) if outcomes[key].error is not None]
+        built = f"built {len(names) - len(failed)} of them; failed: {', '.join(failed)};"
+        line.built(built if failed else "built")
+
+
+def _outcome(call, answer):
+    if answer["error"] is None:
+        return _load(call, answer["compiled"], answer["seconds"])
+    error = answer["error"]
+    kernels = getattr(error, "kernels", ())
+    return Outcome(call["name"], None, error, False, answer["seconds"], kernels)
+
+
+def _answers(calls, timeout, jobs):
+    """Yields (index, answer of load_processes) of each call as it ends."""
+    order = {"calls": calls, "timeout": timeout, "jobs": jobs}
+    order["precompile"] = len(calls) >= CALLS_FOR_A_HEADER * jobs
+    process = start(
+        [sys.executable, "-m", "_jit_loader.ops.load_processes"],
+        env=with_own_folder(os.environ),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,  # Ctrl-C in the terminal reaches it by the end of its input
+    )
+    try:
+        with contextlib.suppress(BrokenPipeError):
+            pickle.dump(order, process.stdin)
+            process.stdin.flush()
+        for _ in calls:
+            yield pickle.load(process.stdout)
+    except EOFError:
+        raise RuntimeError("load_many: the process that starts the builds has ended") from None
+    finally:
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.close()
+        process.wait()
+        process.stdout.close()

@@ -1,0 +1,113 @@
+"""nvcc's halves at the same time give the object, the depfile and the errors that nvcc gives."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import jit_loader
+from _jit_loader.build.inputs.depfiles import read_depfile
+from _jit_loader.cuda import halves
+from _jit_loader.key import toolchain
+
+SOURCE = """\
+#include "size.h"
+#ifdef __CUDA_ARCH__
+#include "device.h"
+#endif
+static __device__ int counter;
+namespace {
+template <class T> __global__ void scale(T* x) { x[threadIdx.x] *= SIZE + counter; }
+}
+extern "C" long other(void) {
+  scale<<<1, 32>>>((float*)nullptr);
+  scale<<<1, 32>>>((double*)nullptr);
+  return SIZE;
+}
+"""
+FLAGS = ["-MD", "-MF", "k.o.d", "-Xptxas=-v", "-gencode=arch=compute_80,code=sm_80"]
+VARIES = re.compile(
+    r"Compile time = .*|_ZN\d+_GLOBAL__N_\w+?_k_cu(_other)?(?=5scale)|\S*(?=k\.ptx)"
+)
+HALVES = [sys.executable, "-I", "-S", halves.__file__]
+
+
+@pytest.fixture
+def compiled(tmp_path):
+    """Returns a function that compiles k.cu: (exit code, output, symbols, files that were read)."""
+    if toolchain.why_no_cuda() is not None:
+        pytest.skip(toolchain.why_no_cuda())
+    (tmp_path / "size.h").write_text("#define SIZE 7\n")
+    (tmp_path / "device.h").write_text("// of the GPU's half alone\n")
+
+    def compile(command, text, *flags):
+        (tmp_path / "k.cu").write_text(text)
+        arguments = [toolchain.nvcc_path(), *FLAGS, *flags, "-c", "k.cu", "-o", "k.o"]
+        done = subprocess.run([*command, *arguments], cwd=tmp_path, capture_output=True, text=True)
+        said = VARIES.sub("", done.stdout + done.stderr)
+        if done.returncode != 0:
+            return done.returncode, said, None, None
+        names = subprocess.run(["nm", "k.o"], cwd=tmp_path, capture_output=True, text=True).stdout
+        kinds = sorted(line.split()[-2] for line in names.splitlines())
+        files = read_depfile(str(tmp_path / "k.o.d"), str(tmp_path))
+        left = sorted(set(os.listdir(tmp_path)) - {"k.cu", "k.o", "k.o.d", "size.h", "device.h"})
+        assert left == []
+        return 0, said, kinds, set(map(os.path.realpath, files))
+
+    return compile
+
+
+def test_result_is_that_of_nvcc(compiled, tmp_path):
+    flags = ["-gencode=arch=compute_90,code=sm_90"]
+    ours = compiled(HALVES, SOURCE, *flags)
+    assert ours[0] == 0
+    assert ours[1].count("Used ") == 4, "two kernels, two architectures"
+    theirs = compiled([], SOURCE, *flags)
+    assert ours[:3] == theirs[:3]
+    assert ours[3] >= theirs[3]
+    assert str(tmp_path / "device.h") in ours[3]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("*= SIZE", '*= SIZE; asm("nonsense");'),
+        pytest.param("SIZE + counter", "undeclared", marks=pytest.mark.slow),
+        pytest.param('"size.h"', '"no.h"', marks=pytest.mark.slow),
+    ],
+)
+def test_errors_are_those_of_nvcc(compiled, before, after):
+    text = SOURCE.replace(before, after)
+    ours, theirs = compiled(HALVES, text), compiled([], text)
+    assert ours[0] != 0
+    assert sorted(ours[1].splitlines()) == sorted(theirs[1].splitlines())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("flag", ["-rdc=true", "-ptx", "--no-such-flag"])
+def test_other_compilations_are_left_to_nvcc(compiled, flag):
+    ours, theirs = compiled(HALVES, SOURCE, flag), compiled([], SOURCE, flag)
+    assert ours == theirs
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("jobs", "at_once"), [("2", True), ("1", False)])
+def test_builds_use_it_if_a_job_is_free(tiny, monkeypatch, jobs, at_once):
+    if toolchain.why_no_cuda() is not None:
+        pytest.skip(toolchain.why_no_cuda())
+    monkeypatch.setenv("MAX_JOBS", jobs)
+    tiny.write("device.h", "")
+    source = tiny.write("k.cu", SOURCE.replace('#include "size.h"', "#define SIZE 7"))
+    sources = [str(tiny.folder / "module.cpp"), str(source)]
+    assert jit_loader.load("tiny", sources).value() == 8
+    tiny.write("device.h", "#error broken")
+    with pytest.raises(
+        jit_loader.CompileError, match=r"tiny: device\.h:1: error: .*broken"
+    ) as raised:
+        jit_loader.load("tiny", sources)
+    log = re.search("full compiler output: (.*)", str(raised.value))[1]
+    rules = Path(log).with_name("build.ninja").read_text()
+    assert (os.path.basename(halves.__file__) in rules) == at_once

@@ -1,0 +1,148 @@
+"""load_many: each call gets its module or its error, whatever happens to the others."""
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+import jit_loader
+from _jit_loader.key import toolchain
+
+MODULE = """\
+#define _GLIBCXX_INCLUDE_NEXT_C_HEADERS
+#include <Python.h>
+#include <stdlib.h>
+static PyObject* value(PyObject*, PyObject*) { return PyLong_FromLong(VALUE); }
+static PyMethodDef methods[] = {{"value", value, METH_NOARGS, ""}, {nullptr, nullptr, 0, nullptr}};
+static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "module", nullptr, -1, methods};
+#define JOINED(a, b) a##b
+#define INIT(name) JOINED(PyInit_, name)
+PyMODINIT_FUNC INIT(TORCH_EXTENSION_NAME)(void) {
+  AT_IMPORT;
+  return PyModule_Create(&definition);
+}
+"""
+
+
+@pytest.fixture
+def call(tiny):
+    """Returns a function that writes a source and returns the call that loads it."""
+
+    def make(name, value=1, at_import="", text=MODULE):
+        text = text.replace("VALUE", str(value)).replace("AT_IMPORT", at_import)
+        return {"name": name, "sources": [str(tiny.write(f"{name}.cpp", text))]}
+
+    return make
+
+
+def test_each_call_gets_its_module_or_its_error(tiny, call, monkeypatch):
+    limits = tiny.folder.parent / "limits"
+    tiny.change_compiler(f"ulimit -d >> {limits}")
+    good = call("good", 1)
+    calls = [
+        *(good, call("inline", "undeclared"), dict(good)),
+        call("missing_function", 2, "void other(); other()"),
+        call("crash", 3, "abort()"),
+        call("memory", 4, "if (malloc(4000000000) == nullptr) return PyErr_NoMemory()"),
+        {"name": "other", "cpp_sources": Path(call("other", 5)["sources"][0]).read_text()}
+        | {"no_implicit_headers": True},
+        {"name": "no_source", "sources": [str(tiny.folder / "no.cpp")]},
+        {"name": "no_argument"},
+    ]
+    outcomes = jit_loader.load_many(calls, jobs=1000)
+    assert [outcome.name for outcome in outcomes] == [call["name"] for call in calls]
+    values = [outcome.module and outcome.module.value() for outcome in outcomes]
+    assert values == [1, None, 1, None, None, None, 5, None, None]
+    assert outcomes[0].module is outcomes[2].module
+    assert tiny.compiled().count("good.cpp") == 1
+    assert {int(kilobytes) for kilobytes in limits.read_text().split()} == {3 * 10**9 // 1024}
+    assert [type(outcome.error) for outcome in outcomes[5:]] == [
+        *(MemoryError, type(None), FileNotFoundError, TypeError)
+    ]
+    data = json.loads(json.dumps([outcome.data for outcome in outcomes]))
+    assert data[0]["error"] is None
+    assert data[0]["compiled"]
+    assert data[0]["seconds"] > 0
+    error = data[1]["error"]
+    assert (error["type"], error["stage"], error["line"]) == ("CompileError", "compile", 4)
+    assert error["file"] == calls[1]["sources"][0]
+    assert "undeclared" in error["message"]
+    assert str(outcomes[1].error).startswith("inline: inline.cpp:4: error: ")
+    assert outcomes[1].error.output
+    assert (data[3]["error"]["stage"], data[3]["error"]["line"]) == ("load", 10)
+    assert "undefined symbol: other" in data[3]["error"]["message"]
+    assert data[4]["error"]["stage"] == "load"
+    assert "crash: the process that loads it ended with signal 6" in data[4]["error"]["message"]
+
+    # What is in the cache needs no process.
+    monkeypatch.setattr(sys, "executable", "/no/python")
+    (again,) = jit_loader.load_many([good])
+    assert again.module is outcomes[0].module
+    assert not again.compiled
+
+
+def test_calls_that_hang_are_ended_alone(tiny, call, programs_at_work):
+    tiny.change_compiler('trap "" TERM; case "$*" in *slow.cpp*) sleep 60; sleep 60;; esac')
+    calls = [call("slow"), call("hangs", 2, "for (volatile int i = 0;;) i = 1"), call("good", 3)]
+    slow, hangs, good = jit_loader.load_many(calls, timeout=4, jobs=3)
+    assert good.module.value() == 3
+    assert isinstance(slow.error, TimeoutError)
+    assert isinstance(slow.error, jit_loader.CompileError)
+    assert slow.data["error"]["stage"] == "compile"
+    assert slow.data["error"]["file"] == calls[0]["sources"][0]
+    assert hangs.data["error"]["stage"] == "load"
+    assert "did not load within the timeout of 4 seconds" in str(hangs.error)
+    assert programs_at_work() == []
+
+
+def test_interrupt_ends_all(tiny, call, in_process, wait_for, programs_at_work):
+    begun = tiny.slow_down(60)
+    calls = [call("one"), call("two")]
+
+    def interrupt():
+        while not begun.exists():
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    def run():
+        threading.Thread(target=interrupt).start()
+        try:
+            jit_loader.load_many(calls, jobs=2)
+        except KeyboardInterrupt:
+            return "interrupted"
+
+    assert in_process(run) == "interrupted"
+    wait_for(lambda: programs_at_work() == [])
+
+
+def test_arguments_are_checked():
+    with pytest.raises(TypeError, match="each call is a dict"):
+        jit_loader.load_many(["name"])
+    for wrong in ({"timeout": 0}, {"jobs": -1}):
+        with pytest.raises(ValueError, match="must be greater than 0"):
+            jit_loader.load_many([], **wrong)
+    assert jit_loader.load_many([]) == []
+
+
+KERNEL = "__global__ void zero(float* x) { x[threadIdx.x] = 0; }\n"
+
+
+@pytest.mark.slow
+def test_figures_of_kernels_are_told_also_if_another_source_fails(tiny, call, monkeypatch):
+    if toolchain.why_no_cuda() is not None:
+        pytest.skip(toolchain.why_no_cuda())
+    kernel = str(tiny.write("kernel.cu", KERNEL))
+    calls = [call("good"), call("bad", "undeclared")]
+    for each in calls:
+        each["sources"].append(kernel)
+    good, bad = jit_loader.load_many(calls, jobs=4)
+    assert good.module.value() == 1
+    assert good.data["kernels"][0]["registers"] > 0
+    assert good.data["kernels"][0]["source"] == "kernel.cu"
+    assert bad.error.line == 4
+    assert [kernel["kernel"] for kernel in bad.data["kernels"]] == ["zero"]
