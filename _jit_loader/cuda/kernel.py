@@ -1,15 +1,14 @@
 """A `__global__` function that Python launches: what jit_loader.cuda_kernel returns."""
 
-import contextlib
 import os
 
 import torch
 
 from _jit_loader.cache import digest_of
 from _jit_loader.cuda import driver, kernel_cache
-from _jit_loader.cuda.signature import signature
-from _jit_loader.report.errors import ToolMissing
-from _jit_loader.report.variants import normalized, variant_of
+from _jit_loader.cuda.nvrtc_files import cuda_headers, identity
+from _jit_loader.cuda.parameters import Signature
+from _jit_loader.report.variants import normalized
 
 SOURCE_ENDINGS = (".cu", ".cuh", ".h", ".hpp", ".cpp")
 LIMITS = (2**31 - 1, 65535, 65535), (1024, 1024, 64)  # of a grid and of a block
@@ -37,15 +36,14 @@ class Kernel:
         if arch not in self._images:
             title, key = kernel_cache.title_of_kernel(self._expression), self._key(arch)
             found = kernel_cache.find(title, key) or self._compile(arch, title, key)
-            self.signature = signature(self._source, self._expression, found[1], self._defines)
-            self._images[arch] = found
+            code, symbol, parameters = found
+            self.signature = Signature.read(self._expression, parameters)
+            self._images[arch] = code, symbol
         return self._images[arch]
 
     def function(self, device):
         """Returns the driver.Function on the current device, whose number is given."""
         if device not in self._functions:
-            from _jit_loader.cuda.nvrtc import architecture
-
             arch = architecture(torch.cuda.get_device_capability(device))
             image = self.compile(arch)
             driver.make_current(device)
@@ -75,32 +73,25 @@ class Kernel:
         return f"<cuda_kernel {self.signature or self._expression}>"
 
     def _key(self, arch):
-        from _jit_loader.cuda.nvrtc import cuda_headers, identity
-
         folder = os.path.dirname(self._path) if self._path else os.getcwd()
-        stamps = []
-        for path in cuda_headers():
-            with contextlib.suppress(OSError):
-                status = os.stat(os.path.join(path, "cuda.h"))
-                stamps.append((path, status.st_size, status.st_mtime_ns))
         values = [self._source, self._expression, self._defines, self._includes, self._options]
-        return digest_of([*values, folder, arch, identity(), stamps])
+        return digest_of([*values, folder, arch, identity(), cuda_headers()])
 
     def _compile(self, arch, title, key):
-        from _jit_loader.cuda import compile_kernel
+        from _jit_loader.cuda.compile_kernel import compile_and_publish
 
-        image, headers = compile_kernel.compile_kernel(
-            self._source,
-            self._path,
-            self._expression,
-            arch,
-            self._defines,
-            self._includes,
-            self._options,
-        )
-        found = image.code, image.names[self._expression]
-        kernel_cache.publish(title, key, headers, arch, variant_of(self._defines), *found)
-        return found
+        source, path, includes = self._source, self._path, self._includes
+        arguments = self._defines, includes, self._options, (title, key)
+        return compile_and_publish(source, path, self._expression, arch, *arguments)
+
+
+def architecture(capability):
+    """Returns the value of -arch for a device of a compute capability, (9, 0): 'sm_90a'.
+
+    From 9.0 on the code is for this capability alone, with its special instructions.
+    """
+    major, minor = capability
+    return f"sm_{major}{minor}" + ("a" if major >= 9 else "")
 
 
 class Launcher:
@@ -161,6 +152,8 @@ class Launcher:
 
 def no_gpu(name, error):
     """Returns the error for a launch on a machine without a GPU."""
+    from _jit_loader.report.errors import ToolMissing
+
     return ToolMissing(
         f"{name}: a kernel needs a CUDA GPU, and PyTorch finds none ({str(error).splitlines()[0]})"
         "; `python -m jit_loader doctor` says what is missing"

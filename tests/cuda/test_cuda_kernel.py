@@ -7,7 +7,7 @@ import jit_loader
 from _jit_loader.cache.builds import manifests
 from _jit_loader.commands.main import main
 from _jit_loader.cuda import kernel as kernels
-from _jit_loader.cuda import nvrtc
+from _jit_loader.cuda import nvrtc_files
 
 SCALE = """#include "factor.h"
 extern "C" __global__ void scale(float* y, const float* __restrict__ x, float a, int n) {
@@ -20,7 +20,7 @@ template <class T> __global__ void fill(T* y, T value, long n) {
 }
 """
 needs_nvrtc = pytest.mark.skipif(
-    nvrtc.library_path() is None, reason="PyTorch's wheel has no NVRTC"
+    nvrtc_files.library_path() is None, reason="PyTorch's wheel has no NVRTC"
 )
 
 
