@@ -7,14 +7,13 @@ import torch
 
 from _jit_loader.cuda import kernel_cache
 from _jit_loader.cuda.includes import closure
+from _jit_loader.cuda.kernel import TEXT
 from _jit_loader.cuda.nvrtc import SYSTEM_HEADERS, NvrtcError, compile_program
 from _jit_loader.cuda.nvrtc_files import cuda_headers
 from _jit_loader.cuda.signature import listed_kernels, signature
 from _jit_loader.report.errors import ERROR_LINE, CompilingForbidden, place, source_line
 from _jit_loader.report.variants import variant_of
 from _jit_loader.system import is_set
-
-TEXT = "source.cu"  # the name of a source that is a string
 
 
 def compile_and_publish(source, path, expression, arch, defines, includes, options, slot):

@@ -11,6 +11,7 @@ from _jit_loader.cuda.parameters import Signature
 from _jit_loader.report.variants import normalized
 
 SOURCE_ENDINGS = (".cu", ".cuh", ".h", ".hpp", ".cpp")
+TEXT = "source.cu"  # the name of a source that is a string, in errors
 LIMITS = (2**31 - 1, 65535, 65535), (1024, 1024, 64)  # of a grid and of a block
 
 

@@ -10,7 +10,7 @@ import torch
 from _jit_loader.cuda.nvrtc_files import cuda_major, library_path
 from _jit_loader.report.errors import CompileError, ToolMissing
 
-COMPILATION_FAILED = 6  # NVRTC_ERROR_COMPILATION
+FAILED = 5, 6  # NVRTC_ERROR_INVALID_OPTION, NVRTC_ERROR_COMPILATION
 
 _INTEGERS = "".join(
     f"typedef signed {kind} int{bits}_t; typedef unsigned {kind} uint{bits}_t;\n"
@@ -81,7 +81,7 @@ def compile_program(source, path, options, headers=None, expressions=()):
         for expression in expressions:
             _check(nvrtc.nvrtcAddNameExpression(program, expression.encode()))
         result = nvrtc.nvrtcCompileProgram(program, len(options), _strings(options))
-        if result == COMPILATION_FAILED:
+        if result in FAILED:
             error = NvrtcError("NVRTC found errors")
             error.output = _bytes(program, "ProgramLog").rstrip(b"\0").decode(errors="replace")
             raise error

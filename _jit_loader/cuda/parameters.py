@@ -1,5 +1,6 @@
 """The parameters of a kernel: their values are checked, and packed for a launch."""
 
+import math
 import struct
 from typing import NamedTuple
 
@@ -16,18 +17,17 @@ class Parameter(NamedTuple):
     dtype: torch.dtype | None
 
     def limits(self):
-        """Returns the smallest and the largest integer; (None, None) for other types."""
-        if self.is_pointer or self.dtype == torch.bool or self.dtype.is_floating_point:
-            return None, None
-        limits = torch.iinfo(self.dtype)
-        return limits.min, limits.max
+        """Returns the smallest and the largest number."""
+        if self.is_pointer or self.dtype == torch.bool:
+            return 0, 1
+        info = torch.finfo if self.dtype.is_floating_point else torch.iinfo
+        return info(self.dtype).min, info(self.dtype).max
 
-    def check_range(self, number, value):
-        """Raises ValueError if a floating-point number is too large for its type."""
-        try:
-            struct.pack(self.code, value)
-        except OverflowError:
-            raise ValueError(f"{self._title(number)} cannot hold {value!r}") from None
+    def usual_type(self):
+        """Returns the Python type whose values, within the limits, are packed as they are."""
+        if self.is_pointer or self.dtype in (torch.bool, torch.float16, torch.bfloat16):
+            return None
+        return float if self.dtype.is_floating_point else int
 
     def packable(self, value, number, device):
         """Returns the value to pack. Raises TypeError or ValueError if the argument is wrong."""
@@ -40,13 +40,15 @@ class Parameter(NamedTuple):
             if value not in (0, 1):
                 raise ValueError(f"{self._title(number)} must be a bool, not {value!r}")
             return bool(value)
+        low, high = self.limits()
         if dtype.is_floating_point:
+            if not low <= value <= high and abs(value) < math.inf:
+                raise ValueError(f"{self._title(number)} cannot hold {value!r}")
             if dtype == torch.bfloat16:  # struct has no code for it
                 return torch.tensor(float(value), dtype=dtype).view(torch.uint16).item()
             return value
         if not hasattr(value, "__index__"):
             raise TypeError(f"{self._title(number)} must be an integer, not {value!r}")
-        low, high = self.limits()
         if not low <= value <= high:
             raise ValueError(f"{self._title(number)} must be from {low} to {high}, not {value!r}")
         return value
@@ -93,8 +95,7 @@ class Signature:
         self.kernel = kernel
         self.parameters = parameters
         self.struct = struct.Struct("".join(["@", *(p.code for p in parameters)]))
-        # (is it a pointer, dtype, smallest, largest value) of each; floats have no limits.
-        self._kinds = [(p.is_pointer, p.dtype, *p.limits()) for p in parameters]
+        self._kinds = [(p.is_pointer, p.dtype, p.usual_type(), *p.limits()) for p in parameters]
 
     @classmethod
     def read(cls, kernel, rows):
@@ -122,7 +123,7 @@ class Signature:
                 f"{self} takes {len(self.parameters)} arguments, and {len(arguments)} were given"
             )
         values = []
-        for value, (pointer, dtype, low, high) in zip(arguments, self._kinds):
+        for value, (pointer, dtype, usual, low, high) in zip(arguments, self._kinds):
             # The usual right arguments; any other goes through all checks, which name the fault.
             if pointer:
                 if (
@@ -133,21 +134,12 @@ class Signature:
                 ):
                     values.append(value.data_ptr())
                     continue
-            elif (
-                type(value) is float and dtype in (torch.float32, torch.float64)
-                if low is None
-                else type(value) is int and low <= value <= high
-            ):
+            elif type(value) is usual and low <= value <= high:
                 values.append(value)
                 continue
             number = len(values) + 1
             values.append(self.parameters[number - 1].packable(value, number, device))
-        try:
-            return self.struct.pack(*values)
-        except (OverflowError, struct.error):
-            for number, (parameter, value) in enumerate(zip(self.parameters, values), 1):
-                parameter.check_range(number, value)
-            raise
+        return self.struct.pack(*values)
 
     def __str__(self):
         listed = ", ".join(f"{p.type} {p.name}".rstrip() for p in self.parameters)
