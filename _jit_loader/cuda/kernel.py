@@ -8,7 +8,6 @@ from _jit_loader.cache import digest_of
 from _jit_loader.cuda import driver, kernel_cache
 from _jit_loader.cuda.nvrtc_files import cuda_headers, identity
 from _jit_loader.cuda.parameters import Signature
-from _jit_loader.report.variants import normalized
 
 SOURCE_ENDINGS = (".cu", ".cuh", ".h", ".hpp", ".cpp")
 TEXT = "source.cu"  # the name of a source that is a string, in errors
@@ -24,7 +23,7 @@ class Kernel:
     def __init__(self, source, path, expression, defines, includes, options):
         """path: of the source's file, or None."""
         self._source, self._path, self._expression = source, path, expression
-        self._defines = normalized(dict(defines or {}))
+        self._defines = _macros(defines) if defines else {}
         self._includes = [os.path.abspath(os.fspath(folder)) for folder in includes]
         self._options = list(options)
         self._images = {}  # {architecture: (code, symbol)}
@@ -161,17 +160,22 @@ def no_gpu(name, error):
     )
 
 
+def path_of(source):
+    """Returns the absolute path of a source; None if it is a text."""
+    is_path = isinstance(source, os.PathLike) or (
+        "\n" not in source and source.endswith(SOURCE_ENDINGS) and "{" not in source
+    )
+    return os.path.abspath(os.fspath(source)) if is_path else None
+
+
 def make(source, name, defines=None, includes=(), options=()):
     """Returns the Kernel of a source, which is a text or a path.
 
     If there is a GPU, it is compiled for the current device now, otherwise never: a module that
     has a kernel and a CPU version can be imported anywhere.
     """
-    path = None
-    if isinstance(source, os.PathLike) or (
-        "\n" not in source and source.endswith(SOURCE_ENDINGS) and "{" not in source
-    ):
-        path = os.path.abspath(os.fspath(source))
+    path = path_of(source)
+    if path is not None:
         with open(path, encoding="utf-8") as file:
             source = file.read()
     if "JIT_LOADER_SYNC" in os.environ:
@@ -182,6 +186,12 @@ def make(source, name, defines=None, includes=(), options=()):
     if torch.cuda.is_available():
         kernel.function(torch.cuda.current_device())
     return kernel
+
+
+def _macros(defines):
+    from _jit_loader.report.variants import normalized  # most kernels have no macros
+
+    return normalized(dict(defines))
 
 
 def _three(what, sizes, limits):

@@ -14,10 +14,11 @@ import tempfile
 import time
 
 from _jit_loader.cache import cache_folder, check_trusted, digest_of, readonly_caches
-from _jit_loader.cache.files import write_checked, write_whole
+from _jit_loader.cache.files import read_checked, write_checked, write_whole
 from _jit_loader.cache.memo import is_settled, stamp
-from _jit_loader.cache.store import MANIFEST, read_manifest
 from _jit_loader.key.contents import read_digest
+
+MANIFEST = "manifest.json"  # as in cache/store.py, whose import would take a tenth of a hit
 
 
 def title_of_kernel(expression):
@@ -33,7 +34,7 @@ def find(title, key):
     """
     for cache in [cache_folder(), *readonly_caches()]:
         for folder in _folders(os.path.join(cache, title, key)):
-            manifest = read_manifest(folder)
+            manifest = read_checked(os.path.join(folder, MANIFEST))
             if manifest is None or not _fits(manifest):
                 continue
             path = os.path.join(folder, title)

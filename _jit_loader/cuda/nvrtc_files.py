@@ -1,6 +1,5 @@
 """Finds NVRTC and CUDA's headers; loads nothing: every hit of cuda_kernel runs this."""
 
-import glob
 import os
 
 import torch
@@ -29,10 +28,10 @@ def identity():
 
 def cuda_headers():
     """Returns the folders of CUDA's headers, of the wheels or a toolkit: those of cuda_fp16.h."""
-    found = [os.path.join(_wheels(), "cu" + cuda_major(), "include")]
-    found += sorted(glob.glob(os.path.join(_wheels(), "cuda_*", "include")))
-    found.append(os.path.join(os.environ.get("CUDA_HOME") or "/usr/local/cuda", "include"))
-    for folder in found:
+    wheels = ("cu" + cuda_major(), "cuda_runtime")  # from CUDA 13, and before
+    toolkit = os.environ.get("CUDA_HOME") or "/usr/local/cuda"
+    for root in [*(os.path.join(_wheels(), wheel) for wheel in wheels), toolkit]:
+        folder = os.path.join(root, "include")
         if os.path.exists(os.path.join(folder, "cuda_fp16.h")):
             cccl = os.path.join(folder, "cccl")  # from CUDA 13: cub and cuda/std
             return [folder, *([cccl] if os.path.isdir(cccl) else [])]

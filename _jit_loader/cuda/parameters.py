@@ -2,19 +2,16 @@
 
 import math
 import struct
-from typing import NamedTuple
 
 import torch
 
 
-class Parameter(NamedTuple):
+class Parameter:
     """A parameter. code: struct's. dtype: of the tensor or number; None for a pointer to any."""
 
-    name: str
-    type: str
-    is_pointer: bool
-    code: str
-    dtype: torch.dtype | None
+    def __init__(self, name, type, is_pointer, code, dtype):
+        self.name, self.type, self.is_pointer = name, type, is_pointer
+        self.code, self.dtype = code, dtype
 
     def limits(self):
         """Returns the smallest and the largest number."""
@@ -105,7 +102,10 @@ class Signature:
 
     def rows(self):
         """Returns the parameters as lists for JSON."""
-        return [[*p[:-1], p.dtype and str(p.dtype).removeprefix("torch.")] for p in self.parameters]
+        return [
+            [p.name, p.type, p.is_pointer, p.code, p.dtype and str(p.dtype).removeprefix("torch.")]
+            for p in self.parameters
+        ]
 
     def layout(self):
         """Returns [(offset, size)] of the parameters."""
