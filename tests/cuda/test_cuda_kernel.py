@@ -56,6 +56,8 @@ def test_commands_know_kernels(folder, capsys):
     assert "cuda_kernel.scale" in capsys.readouterr().out
     assert main(["why", "cuda_kernel.scale"]) == 1
     assert "is a kernel of cuda_kernel" in capsys.readouterr().err
+    assert main(["inspect", "cuda_kernel.scale"]) == 0
+    assert "NVRTC compiled it, and prints no figures" in capsys.readouterr().out
     assert main(["clean", "cuda_kernel.scale"]) == 0
     assert not list(manifests())
 
