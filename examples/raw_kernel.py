@@ -35,7 +35,7 @@ def cube(x: torch.Tensor) -> torch.Tensor:
 
 @cube.register_kernel("cpu")
 def _(x):
-    return x**3
+    return x.contiguous() ** 3
 
 
 @torch.library.custom_op("examples::cube_backward", mutates_args=(), device_types="cuda")
@@ -50,7 +50,7 @@ def cube_backward(g: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
 
 @cube_backward.register_kernel("cpu")
 def _(g, x):
-    return 3 * x**2 * g
+    return 3 * x.contiguous() ** 2 * g.contiguous()
 
 
 # The shapes and dtypes of the results, for torch.compile.
