@@ -186,8 +186,8 @@ def cuda_kernel(
         source: the text of the source, or the path of a file.
         name: the kernel, such as "scale", "scale<float>" or "space::scale<float, 4>".
         defines: macros, such as {"BLOCK": 256}.
-        includes: folders of headers. The project of the calling file, or the current one, which
-            has kernels/ and bindings/, is searched as well.
+        includes: folders of headers. The project of the source, which has kernels/ and bindings/,
+            is searched as well; for a text it is that of the calling file or the current one.
         options: further options of NVRTC, such as "--use_fast_math".
 
     Raises:
@@ -198,8 +198,8 @@ def cuda_kernel(
     from _jit_loader.cuda import kernel
     from _jit_loader.ops.project import folders_of_headers
 
-    caller = sys._getframe(1).f_code.co_filename
-    return kernel.make(source, name, defines, [*includes, *folders_of_headers(caller)], options)
+    near = kernel.path_of(source) or sys._getframe(1).f_code.co_filename
+    return kernel.make(source, name, defines, [*includes, *folders_of_headers(near)], options)
 
 
 def load_ipython_extension(shell: Any) -> None:

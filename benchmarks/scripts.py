@@ -10,6 +10,7 @@ NAMES = (
     "lltm",
     "cold_build",
     "hit",
+    "cuda_kernel",
     "loading",
     "scaling",
     "notebook",

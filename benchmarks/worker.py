@@ -4,6 +4,7 @@ Worker is the parent's side; the process runs the main() of this module.
 """
 
 import contextlib
+import functools
 import json
 import os
 import subprocess
@@ -98,9 +99,13 @@ FUNCTIONS = {"ours": ours, "torch": torchs, "unedited": unedited, "op": op}
 def main():
     import torch  # noqa: F401  its import is not part of the time
 
-    from benchmarks import other_loaders
+    from benchmarks import other_loaders, raw_kernels
 
-    way = FUNCTIONS.get(sys.argv[1]) or getattr(other_loaders, sys.argv[1])
+    kind, _, name = sys.argv[1].partition("_")
+    if kind == "raw":
+        way = functools.partial(raw_kernels.timed, name)
+    else:
+        way = FUNCTIONS.get(sys.argv[1]) or getattr(other_loaders, sys.argv[1])
     arguments = json.loads(sys.argv[2])
     answers = sys.stdout
     print("{}", file=answers, flush=True)

@@ -1,21 +1,38 @@
 """Compiles the source of a kernel: its headers, its options, and its errors in our form."""
 
 import os
+import platform
+
+import torch
 
 from _jit_loader.cuda import kernel_cache
 from _jit_loader.cuda.includes import closure
-from _jit_loader.cuda.nvrtc import SYSTEM_HEADERS, NvrtcError, compile_program, cuda_headers
-from _jit_loader.report.errors import ERROR_LINE, place, source_line
+from _jit_loader.cuda.kernel import TEXT
+from _jit_loader.cuda.nvrtc import SYSTEM_HEADERS, NvrtcError, compile_program
+from _jit_loader.cuda.nvrtc_files import cuda_headers
+from _jit_loader.cuda.signature import listed_kernels, signature
+from _jit_loader.report.errors import ERROR_LINE, CompilingForbidden, place, source_line
+from _jit_loader.report.variants import variant_of
+from _jit_loader.system import is_set
 
-TEXT = "source.cu"  # the name of a source that is a string
 
+def compile_and_publish(source, path, expression, arch, defines, includes, options, slot):
+    """Returns (code, symbol, parameters), as kernel_cache.find does, and stores them.
 
-def compile_kernel(source, path, expression, arch, defines, includes, options):
-    """Returns (Image, the headers as kernel_cache.describe returns them)."""
+    slot: (title, key), where kernel_cache finds them.
+
+    Raises:
+        NvrtcError: the source does not compile.
+        ToolMissing: there is no NVRTC, or JIT_LOADER_NO_COMPILE forbids it.
+    """
+    if is_set("JIT_LOADER_NO_COMPILE"):
+        raise CompilingForbidden(
+            f"{expression} would have to be compiled, and JIT_LOADER_NO_COMPILE forbids it"
+        )
     folder = os.path.dirname(path) if path else os.getcwd()
     system = cuda_headers()
-    found = closure(source, folder, includes, system)
-    headers = kernel_cache.describe(found.files, found.absent)
+    included = closure(source, folder, includes, system)
+    headers = kernel_cache.describe(included)
     arguments = [
         f"-arch={arch}",
         "-std=c++17",
@@ -26,17 +43,40 @@ def compile_kernel(source, path, expression, arch, defines, includes, options):
         *options,
     ]
     # A system header that exists is read from its file. "cstdint" includes "stdint.h".
-    virtual = SYSTEM_HEADERS if any(name in SYSTEM_HEADERS for name in found.missing) else {}
+    virtual = SYSTEM_HEADERS if any(name in SYSTEM_HEADERS for name in included.missing) else {}
     try:
         image = compile_program(source, path or TEXT, arguments, virtual, [expression])
     except NvrtcError as error:
         raise _explained(error, source, path, expression) from None
-    return image, headers
+    symbol = image.names[expression]
+    parameters = signature(source, expression, symbol, defines).rows()
+    request = _request(arch, variant_of(defines))
+    kernel_cache.publish(*slot, included, headers, request, image.code, symbol, parameters)
+    return image.code, symbol, parameters
+
+
+def _request(arch, variant):
+    """Returns the request that `list` shows."""
+    return {
+        "PyTorch": [torch.__version__, None, torch.version.cuda],
+        "with CUDA": True,
+        "C++ flags": [],
+        "machine": platform.machine(),
+        "GPU architectures": [f"code={arch}"],
+        "nvcc flags": [],
+        "environment variables": {},
+        "variant": variant,
+    }
 
 
 def _explained(error, source, path, expression):
     """Returns the error with the first message, its place and its source line."""
     found = [match for match in map(ERROR_LINE.match, error.output.splitlines()) if match]
+    # NVRTC appends a line for the kernel's name to the source, which is the file of this name.
+    in_source = [match for match in found if "__nv_name_map" not in match["file"]]
+    if found and not in_source:
+        return _like(error, _unknown_name(source, expression))
+    found = in_source
     lines = [f"{expression}: {error.output.splitlines()[0] if error.output else error}"]
     if found:
         first = found[0]
@@ -51,8 +91,16 @@ def _explained(error, source, path, expression):
             lines += source_line(first["file"], number)
         if len(found) > 1:
             lines.append(f"  and {len(found) - 1} more error{'s' if len(found) > 2 else ''}")
-    if "name expression" in error.output or "NVRTC_ERROR_NAME" in error.output:
-        lines.append(f"  is {expression} the name of a __global__ function in the source?")
-    explained = type(error)("\n".join(lines))
+    return _like(error, "\n".join(lines))
+
+
+def _unknown_name(source, expression):
+    known = listed_kernels(source)
+    has = f"it has {', '.join(known)}" if known else "it has no __global__ function"
+    return f"the source has no kernel {expression}: {has}"
+
+
+def _like(error, message):
+    explained = type(error)(message)
     explained.output = error.output
     return explained

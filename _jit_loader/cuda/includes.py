@@ -1,7 +1,8 @@
 """Finds the headers that a source includes. NVRTC writes no depfile.
 
 Conditions are not evaluated: a header under `#if 0` counts, which at most compiles once too often.
-An include whose name is a macro is refused, because the headers that it reads are unknown.
+An include whose name is a macro is refused, because the headers that it reads are unknown. Those of
+CUDA's own headers are passed over.
 """
 
 import os
@@ -10,57 +11,74 @@ from typing import NamedTuple
 
 from _jit_loader.system.files import read_text
 
-INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>|(\w+))', re.MULTILINE)
+# It begins with a literal, for which a megabyte of CUDA's headers is searched quickly.
+INCLUDE = re.compile(r'#[ \t]*include[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>|(\w+))')
 
 
-class Headers(NamedTuple):
+class Closure(NamedTuple):
     """The headers that a source includes, directly or not.
 
-    files: the sorted paths of the headers.
-    absent: the sorted paths that were searched before them and do not exist.
-    missing: the names that were found nowhere.
-    paths: {name in #include: the paths of its headers}; a name may mean two headers.
+    Attributes:
+        files: the sorted paths of the user's headers.
+        absent: the sorted paths that were searched before them and do not exist.
+        system: the sorted paths of CUDA's headers.
+        missing: the sorted names that were found nowhere.
+        paths: {name in #include: the paths of its headers}; a name may mean two headers.
     """
 
     files: list
     absent: list
+    system: list
     missing: list
     paths: dict
 
 
 def closure(source, folder, folders, system):
-    """Returns the Headers of a source.
+    """Returns the Closure of a source.
 
     Arguments:
         source: the text.
         folder: of the source; quoted includes are searched here first.
         folders: of -I.
-        system: folders, searched last, whose headers are not followed: they belong to a toolkit.
+        system: of CUDA's headers, searched last.
 
     Raises:
         ValueError: the name of an include is a macro.
     """
-    files, absent, missing, paths = set(), set(), set(), {}
-    waiting = [(source, folder)]
+    files, absent, of_system, missing, paths = set(), set(), set(), set(), {}
+    roots = tuple(place + os.sep for place in system)
+    waiting = [(source, folder, False)]
     while waiting:
-        text, beside = waiting.pop()
-        for quoted, angled, macro in INCLUDE.findall(text):
+        text, beside, in_system = waiting.pop()
+        for quoted, angled, macro in _includes(text):
+            if macro and in_system:
+                continue
             if macro:
                 raise ValueError(
                     f"#include {macro}: the name of an include must not be a macro, because "
                     "changes of its header would not be noticed"
                 )
             name = quoted or angled
-            for place in [*([beside] if quoted else []), *folders]:
+            for place in [*([beside] if quoted else []), *folders, *system]:
                 path = os.path.normpath(os.path.join(place, name))
+                is_system = path.startswith(roots)
                 if os.path.isfile(path):
                     paths.setdefault(name, set()).add(path)
-                    if path not in files:
-                        files.add(path)
-                        waiting.append((read_text(path), os.path.dirname(path)))
+                    found = of_system if is_system else files
+                    if path not in found:
+                        found.add(path)
+                        waiting.append((read_text(path), os.path.dirname(path), is_system))
                     break
-                absent.add(path)
+                if not (in_system or is_system):
+                    absent.add(path)
             else:
-                if not any(os.path.isfile(os.path.join(place, name)) for place in system):
+                if not in_system:
                     missing.add(name)
-    return Headers(sorted(files), sorted(absent), sorted(missing), paths)
+    return Closure(sorted(files), sorted(absent), sorted(of_system), sorted(missing), paths)
+
+
+def _includes(text):
+    for match in INCLUDE.finditer(text):
+        line = text.rfind("\n", 0, match.start()) + 1
+        if not text[line : match.start()].strip(" \t"):
+            yield match.groups()

@@ -1,17 +1,16 @@
 """A `__global__` function that Python launches: what jit_loader.cuda_kernel returns."""
 
-import contextlib
 import os
 
 import torch
 
 from _jit_loader.cache import digest_of
 from _jit_loader.cuda import driver, kernel_cache
-from _jit_loader.cuda.signature import signature
-from _jit_loader.report.errors import ToolMissing
-from _jit_loader.report.variants import normalized, variant_of
+from _jit_loader.cuda.nvrtc_files import cuda_headers, identity
+from _jit_loader.cuda.parameters import Signature
 
 SOURCE_ENDINGS = (".cu", ".cuh", ".h", ".hpp", ".cpp")
+TEXT = "source.cu"  # the name of a source that is a string, in errors
 LIMITS = (2**31 - 1, 65535, 65535), (1024, 1024, 64)  # of a grid and of a block
 
 
@@ -24,7 +23,7 @@ class Kernel:
     def __init__(self, source, path, expression, defines, includes, options):
         """path: of the source's file, or None."""
         self._source, self._path, self._expression = source, path, expression
-        self._defines = normalized(dict(defines or {}))
+        self._defines = _macros(defines) if defines else {}
         self._includes = [os.path.abspath(os.fspath(folder)) for folder in includes]
         self._options = list(options)
         self._images = {}  # {architecture: (code, symbol)}
@@ -37,15 +36,14 @@ class Kernel:
         if arch not in self._images:
             title, key = kernel_cache.title_of_kernel(self._expression), self._key(arch)
             found = kernel_cache.find(title, key) or self._compile(arch, title, key)
-            self.signature = signature(self._source, self._expression, found[1], self._defines)
-            self._images[arch] = found
+            code, symbol, parameters = found
+            self.signature = Signature.read(self._expression, parameters)
+            self._images[arch] = code, symbol
         return self._images[arch]
 
     def function(self, device):
         """Returns the driver.Function on the current device, whose number is given."""
         if device not in self._functions:
-            from _jit_loader.cuda.nvrtc import architecture
-
             arch = architecture(torch.cuda.get_device_capability(device))
             image = self.compile(arch)
             driver.make_current(device)
@@ -75,32 +73,25 @@ class Kernel:
         return f"<cuda_kernel {self.signature or self._expression}>"
 
     def _key(self, arch):
-        from _jit_loader.cuda.nvrtc import cuda_headers, identity
-
         folder = os.path.dirname(self._path) if self._path else os.getcwd()
-        stamps = []
-        for path in cuda_headers():
-            with contextlib.suppress(OSError):
-                status = os.stat(os.path.join(path, "cuda.h"))
-                stamps.append((path, status.st_size, status.st_mtime_ns))
         values = [self._source, self._expression, self._defines, self._includes, self._options]
-        return digest_of([*values, folder, arch, identity(), stamps])
+        return digest_of([*values, folder, arch, identity(), cuda_headers()])
 
     def _compile(self, arch, title, key):
-        from _jit_loader.cuda import compile_kernel
+        from _jit_loader.cuda.compile_kernel import compile_and_publish
 
-        image, headers = compile_kernel.compile_kernel(
-            self._source,
-            self._path,
-            self._expression,
-            arch,
-            self._defines,
-            self._includes,
-            self._options,
-        )
-        found = image.code, image.names[self._expression]
-        kernel_cache.publish(title, key, headers, arch, variant_of(self._defines), *found)
-        return found
+        source, path, includes = self._source, self._path, self._includes
+        arguments = self._defines, includes, self._options, (title, key)
+        return compile_and_publish(source, path, self._expression, arch, *arguments)
+
+
+def architecture(capability):
+    """Returns the value of -arch for a device of a compute capability, (9, 0): 'sm_90a'.
+
+    From 9.0 on the code is for this capability alone, with its special instructions.
+    """
+    major, minor = capability
+    return f"sm_{major}{minor}" + ("a" if major >= 9 else "")
 
 
 class Launcher:
@@ -161,10 +152,20 @@ class Launcher:
 
 def no_gpu(name, error):
     """Returns the error for a launch on a machine without a GPU."""
+    from _jit_loader.report.errors import ToolMissing
+
     return ToolMissing(
         f"{name}: a kernel needs a CUDA GPU, and PyTorch finds none ({str(error).splitlines()[0]})"
         "; `python -m jit_loader doctor` says what is missing"
     )
+
+
+def path_of(source):
+    """Returns the absolute path of a source; None if it is a text."""
+    is_path = isinstance(source, os.PathLike) or (
+        "\n" not in source and source.endswith(SOURCE_ENDINGS) and "{" not in source
+    )
+    return os.path.abspath(os.fspath(source)) if is_path else None
 
 
 def make(source, name, defines=None, includes=(), options=()):
@@ -173,11 +174,8 @@ def make(source, name, defines=None, includes=(), options=()):
     If there is a GPU, it is compiled for the current device now, otherwise never: a module that
     has a kernel and a CPU version can be imported anywhere.
     """
-    path = None
-    if isinstance(source, os.PathLike) or (
-        "\n" not in source and source.endswith(SOURCE_ENDINGS) and "{" not in source
-    ):
-        path = os.path.abspath(os.fspath(source))
+    path = path_of(source)
+    if path is not None:
         with open(path, encoding="utf-8") as file:
             source = file.read()
     if "JIT_LOADER_SYNC" in os.environ:
@@ -188,6 +186,12 @@ def make(source, name, defines=None, includes=(), options=()):
     if torch.cuda.is_available():
         kernel.function(torch.cuda.current_device())
     return kernel
+
+
+def _macros(defines):
+    from _jit_loader.report.variants import normalized  # most kernels have no macros
+
+    return normalized(dict(defines))
 
 
 def _three(what, sizes, limits):

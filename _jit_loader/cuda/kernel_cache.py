@@ -4,35 +4,37 @@
     cuda_kernel.<name>  the cubin, whose access time is the last use
     manifest.json       the headers that the source includes, and what `list` shows
 
-`list`, `clean` and `prune` treat them as builds. A hit reads the headers again: they are few, and
-those of CUDA's own folder are represented by NVRTC's version and the stat of cuda.h.
+`list`, `clean` and `prune` treat them as builds. A hit compares the stats of the headers, CUDA's
+own among them, and reads those that have another stat.
 """
 
 import contextlib
 import os
-import platform
-import re
 import tempfile
 import time
 
-import torch
-
 from _jit_loader.cache import cache_folder, check_trusted, digest_of, readonly_caches
-from _jit_loader.cache.files import write_checked, write_whole
-from _jit_loader.cache.store import MANIFEST, read_manifest
+from _jit_loader.cache.files import read_checked, write_checked, write_whole
+from _jit_loader.cache.memo import is_settled, stamp
 from _jit_loader.key.contents import read_digest
+
+MANIFEST = "manifest.json"  # as in cache/store.py, whose import would take a tenth of a hit
 
 
 def title_of_kernel(expression):
     """Returns the name of a kernel's builds: 'cuda_kernel.scale_float' for 'scale<float>'."""
-    return "cuda_kernel." + re.sub(r"\W+", "_", expression, flags=re.ASCII).strip("_")[:80]
+    letters = (letter if letter.isalnum() and letter.isascii() else " " for letter in expression)
+    return "cuda_kernel." + "_".join("".join(letters).split())[:80]
 
 
 def find(title, key):
-    """Returns (code, symbol) of the build that fits the headers as they are, or None."""
+    """Returns (code, symbol, parameters) of the build that fits the headers as they are, or None.
+
+    parameters: as parameters.Signature.rows returns them.
+    """
     for cache in [cache_folder(), *readonly_caches()]:
         for folder in _folders(os.path.join(cache, title, key)):
-            manifest = read_manifest(folder)
+            manifest = read_checked(os.path.join(folder, MANIFEST))
             if manifest is None or not _fits(manifest):
                 continue
             path = os.path.join(folder, title)
@@ -40,32 +42,32 @@ def find(title, key):
             with contextlib.suppress(OSError), open(path, "rb") as file:
                 code = file.read()
                 if digest_of(code) == manifest["library"]:
-                    return code, manifest["symbol"]
+                    return code, manifest["symbol"], manifest["parameters"]
     return None
 
 
-def describe(files, absent):
-    """Returns the part of a manifest about the headers, with their digests."""
-    return {"files": {path: read_digest(path) for path in files}, "absent": absent}
+def describe(closure):
+    """Returns the part of a manifest about the headers of an includes.Closure."""
+    # The stats come first: a later change shows in them, or in the second call of publish().
+    paths = [*closure.files, *closure.system]
+    stamps = {path: found for path in paths if is_settled(found := stamp(path))}
+    return {
+        "files": {path: read_digest(path) for path in closure.files},
+        "system": {path: read_digest(path) for path in closure.system},
+        "absent": closure.absent,
+        "stamps": stamps,
+    }
 
 
-def publish(title, key, headers, arch, variant, code, symbol):
+def publish(title, key, closure, headers, request, code, symbol, parameters):
     """Stores a kernel. If the cache cannot be written, the next process compiles it again.
 
     headers: describe() before the compilation. Nothing is stored if one has changed since.
+    request: what `list` shows of it.
     """
-    if headers != describe(headers["files"], headers["absent"]):
+    now = describe(closure)
+    if any(now[kind] != headers[kind] for kind in ("files", "system")):
         return
-    request = {
-        "PyTorch": [torch.__version__, None, torch.version.cuda],
-        "with CUDA": True,
-        "C++ flags": [],
-        "machine": platform.machine(),
-        "GPU architectures": [f"code={arch}"],
-        "nvcc flags": [],
-        "environment variables": {},
-        "variant": variant,
-    }
     manifest = {
         **headers,
         "name": title,
@@ -73,6 +75,7 @@ def publish(title, key, headers, arch, variant, code, symbol):
         "created": time.time(),
         "library": digest_of(code),
         "symbol": symbol,
+        "parameters": parameters,
     }
     slot = os.path.join(cache_folder(), title, key)
     with contextlib.suppress(OSError):  # also if another process has published it before
@@ -87,8 +90,18 @@ def publish(title, key, headers, arch, variant, code, symbol):
 
 
 def _fits(manifest):
-    return all(read_digest(path) == digest for path, digest in manifest["files"].items()) and not (
-        any(map(os.path.exists, manifest["absent"]))
+    stamps = manifest["stamps"]
+
+    def is_same(path, *digests):
+        found = stamp(path)
+        known = found is not None and list(found) == stamps.get(path)
+        return known or read_digest(path) in digests
+
+    # As for every build, a system header that this machine lacks is no change.
+    return (
+        all(is_same(path, digest) for path, digest in manifest["files"].items())
+        and all(is_same(path, digest, None) for path, digest in manifest["system"].items())
+        and not any(map(os.path.exists, manifest["absent"]))
     )
 
 

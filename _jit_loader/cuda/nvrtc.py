@@ -2,17 +2,15 @@
 
 import ctypes
 import functools
-import glob
 import os
 from typing import NamedTuple
 
 import torch
 
-from _jit_loader.key.contents import read_digest
-from _jit_loader.key.toolchain import packages_folder
+from _jit_loader.cuda.nvrtc_files import cuda_major, library_path
 from _jit_loader.report.errors import CompileError, ToolMissing
 
-COMPILATION_FAILED = 6  # NVRTC_ERROR_COMPILATION
+FAILED = 5, 6  # NVRTC_ERROR_INVALID_OPTION, NVRTC_ERROR_COMPILATION
 
 _INTEGERS = "".join(
     f"typedef signed {kind} int{bits}_t; typedef unsigned {kind} uint{bits}_t;\n"
@@ -83,7 +81,7 @@ def compile_program(source, path, options, headers=None, expressions=()):
         for expression in expressions:
             _check(nvrtc.nvrtcAddNameExpression(program, expression.encode()))
         result = nvrtc.nvrtcCompileProgram(program, len(options), _strings(options))
-        if result == COMPILATION_FAILED:
+        if result in FAILED:
             error = NvrtcError("NVRTC found errors")
             error.output = _bytes(program, "ProgramLog").rstrip(b"\0").decode(errors="replace")
             raise error
@@ -94,33 +92,11 @@ def compile_program(source, path, options, headers=None, expressions=()):
         nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
 
 
-def library_path():
-    """Returns the path of NVRTC in PyTorch's wheels; None if it is not there."""
-    major = (torch.version.cuda or "").partition(".")[0]
-    for folder in ("cu" + major, "cuda_nvrtc"):  # from CUDA 13, and before
-        path = os.path.join(packages_folder(), "nvidia", folder, "lib", f"libnvrtc.so.{major}")
-        if os.path.exists(path):
-            return path
-    return None
-
-
-def identity():
-    """Returns a value that differs for each version of NVRTC. A hit does not load the library."""
-    if path := library_path():
-        return read_digest(path)
+def version():
+    """Returns NVRTC's version, such as '13.0'."""
     major, minor = ctypes.c_int(), ctypes.c_int()
     _check(load_library().nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)))
     return f"{major.value}.{minor.value}"
-
-
-def cuda_headers():
-    """Returns the folders of CUDA's headers in the wheels: cuda_fp16.h and others."""
-    root = os.path.join(packages_folder(), "nvidia")
-    major = (torch.version.cuda or "").partition(".")[0]
-    found = [os.path.join(root, "cu" + major, "include")]
-    found += sorted(glob.glob(os.path.join(root, "cuda_*", "include")))
-    found.append(os.path.join(os.environ.get("CUDA_HOME") or "/usr/local/cuda", "include"))
-    return [folder for folder in found if os.path.exists(os.path.join(folder, "cuda_fp16.h"))][:1]
 
 
 @functools.cache
@@ -131,7 +107,7 @@ def load_library():
             "cuda_kernel needs NVRTC, and this PyTorch is built without CUDA; install a CUDA build "
             "of PyTorch, which brings NVRTC"
         )
-    name = f"libnvrtc.so.{torch.version.cuda.partition('.')[0]}"
+    name = f"libnvrtc.so.{cuda_major()}"
     try:
         return ctypes.CDLL(library_path() or name)
     except OSError as error:
@@ -139,15 +115,6 @@ def load_library():
             f"cuda_kernel needs NVRTC, and {name} cannot be loaded ({error}); install it: "
             f"pip install nvidia-cuda-nvrtc, for CUDA {torch.version.cuda}"
         ) from None
-
-
-def architecture(capability):
-    """Returns the value of -arch for a device of a compute capability, (9, 0): 'sm_90a'.
-
-    From 9.0 on the code is for this capability alone, with its special instructions.
-    """
-    major, minor = capability
-    return f"sm_{major}{minor}" + ("a" if major >= 9 else "")
 
 
 def _lowered(program, expression):

@@ -1,11 +1,10 @@
-"""A kernel's parameters: parsed from the source, checked and packed for a launch."""
+"""Finds the kernels of a source, and parses their parameters."""
 
 import re
-import struct
-from typing import NamedTuple
 
 import torch
 
+from _jit_loader.cuda.parameters import Parameter, Signature
 from _jit_loader.report.symbols import demangled
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
@@ -54,129 +53,17 @@ _ALIASES = {
 _VECTOR = re.compile(r"(u?(?:char|short|int|long|longlong)|float|double)[1-4]$")
 
 
-class Parameter(NamedTuple):
-    """A parameter. code: struct's. dtype: of the tensor or number; None for a pointer to any."""
-
-    name: str
-    type: str
-    is_pointer: bool
-    code: str
-    dtype: torch.dtype | None
-
-    def packable(self, value, number, device):
-        """Returns the value to pack. Raises TypeError or ValueError if the argument is wrong."""
-        if self.is_pointer:
-            return self._address(value, number, device)
-        dtype = self.dtype
-        if isinstance(value, torch.Tensor) or not hasattr(value, "__float__"):
-            raise TypeError(f"{self._title(number)} must be a number, not {_kind(value)}")
-        if dtype == torch.bool:
-            if value not in (0, 1):
-                raise ValueError(f"{self._title(number)} must be a bool, not {value!r}")
-            return bool(value)
-        if dtype.is_floating_point:
-            if dtype == torch.bfloat16:  # struct has no code for it
-                return torch.tensor(float(value), dtype=dtype).view(torch.uint16).item()
-            return value
-        if not hasattr(value, "__index__"):
-            raise TypeError(f"{self._title(number)} must be an integer, not {value!r}")
-        limits = torch.iinfo(dtype)
-        if not limits.min <= value <= limits.max:
-            raise ValueError(
-                f"{self._title(number)} must be from {limits.min} to {limits.max}, not {value!r}"
-            )
-        return value
-
-    def _address(self, value, number, device):
-        if value is None:
-            return 0
-        if not isinstance(value, torch.Tensor):
-            raise TypeError(f"{self._title(number)} must be a tensor or None, not {_kind(value)}")
-        if value.device.type != "cuda":
-            raise ValueError(
-                f"{self._title(number)} is on the device {value.device}, and the kernel runs on "
-                f"cuda:{device}; move it there: .cuda()"
-            )
-        if value.device.index != device:
-            raise ValueError(
-                f"{self._title(number)} is on {value.device}, and the kernel runs on the current "
-                f"device and stream, those of cuda:{device}; launch it in "
-                f"`with torch.cuda.device({value.device.index}):`"
-            )
-        if self.dtype is not None and value.dtype != self.dtype:
-            raise TypeError(
-                f"{self._title(number)} must have the dtype {self.dtype}, not {value.dtype}"
-            )
-        if not value.is_contiguous():
-            raise ValueError(
-                f"{self._title(number)} must be contiguous, and has the shape "
-                f"{tuple(value.shape)} with the strides {value.stride()}; pass .contiguous()"
-            )
-        return value.data_ptr()
-
-    def _title(self, number):
-        return f"argument {number}, {f'{self.type} {self.name}'.rstrip()}:"
-
-
-def _kind(value):
-    return f"a tensor of {value.dtype}" if isinstance(value, torch.Tensor) else repr(value)
-
-
-class Signature:
-    """The parameters of a kernel, and the layout of their values in a launch."""
-
-    def __init__(self, kernel, parameters):
-        self.kernel = kernel
-        self.parameters = parameters
-        self.struct = struct.Struct("".join(["@", *(p.code for p in parameters)]))
-        self._pointers = [p.is_pointer for p in parameters]
-        self._dtypes = [p.dtype for p in parameters]
-
-    def layout(self):
-        """Returns [(offset, size)] of the parameters."""
-        found, codes = [], "@"
-        for parameter in self.parameters:
-            codes += parameter.code
-            size = struct.calcsize(parameter.code)
-            found.append((struct.calcsize(codes) - size, size))
-        return found
-
-    def pack(self, arguments, device):
-        """Returns the bytes of the arguments, checked."""
-        if len(arguments) != len(self.parameters):
-            raise TypeError(
-                f"{self} takes {len(self.parameters)} arguments, and {len(arguments)} were given"
-            )
-        values = []
-        for value, pointer, dtype in zip(arguments, self._pointers, self._dtypes):
-            # The usual right arguments; any other goes through all checks, which name the fault.
-            if pointer:
-                if (
-                    type(value) is torch.Tensor
-                    and value.dtype is dtype
-                    and value.get_device() == device
-                    and value.is_contiguous()
-                ):
-                    values.append(value.data_ptr())
-                    continue
-            elif type(value) is float and dtype in (torch.float32, torch.float64):
-                values.append(value)
-                continue
-            number = len(values) + 1
-            values.append(self.parameters[number - 1].packable(value, number, device))
-        try:
-            return self.struct.pack(*values)
-        except (OverflowError, struct.error) as error:
-            raise ValueError(f"{self}: a number is out of the range of its type: {error}") from None
-
-    def __str__(self):
-        listed = ", ".join(f"{p.type} {p.name}".rstrip() for p in self.parameters)
-        return f"{self.kernel}({listed})"
-
-
 def kernel_names(source):
     """Returns the names of the __global__ functions that a source defines, templates left out."""
     return [name for name, template, _ in _definitions(source) if template is None]
+
+
+def listed_kernels(source):
+    """Returns the __global__ functions of a source with their template parameters: 'f<class T>'."""
+    return [
+        name if template is None else f"{name}<{template}>"
+        for name, template, _ in _definitions(source)
+    ]
 
 
 def signature(source, expression, symbol, defines):

@@ -5,6 +5,9 @@ import keyword
 import os
 import re
 
+from _jit_loader.cuda import kernel
+from _jit_loader.cuda.kernel import TEXT
+from _jit_loader.cuda.signature import kernel_names
 from _jit_loader.notebook.cpp_functions import declarations
 from _jit_loader.ops.project import current_project
 from _jit_loader.report.errors import CompileError
@@ -19,6 +22,8 @@ PLACE = re.compile(r"(?<!\S)[0-9a-f]{20}/(?:main\.cpp|cuda\.cu):")
 def compile_cell(source, words, cuda):
     """Compiles a cell, and returns {name: function} of the functions that it defines.
 
+    If a CUDA cell holds only kernels, they are returned, and NVRTC compiles them.
+
     words: names of the requested functions, by default all, and flags for the compiler. If the
     cell has its own PYBIND11_MODULE, all functions that it binds are returned.
     cuda: whether the cell is CUDA.
@@ -29,6 +34,8 @@ def compile_cell(source, words, cuda):
     """
     flags = [_absolute(word) for word in words if word.startswith("-")]
     wanted = [word for word in words if not word.startswith("-")]
+    if cuda and (names := _only_kernels(source)):
+        return _kernels(source, names, wanted, flags)
     functions = None if "PYBIND11_MODULE" in source else _chosen(declarations(source), wanted)
     name = f"cell_{next(iter(functions))}" if functions else "cell"
     try:
@@ -37,6 +44,30 @@ def compile_cell(source, words, cuda):
         raise type(error)(PLACE.sub("cell:", str(error))) from None
     names = functions or [name for name in vars(module) if not name.startswith("_")]
     return {name: getattr(module, name) for name in names}
+
+
+def _only_kernels(source):
+    """Returns the names of the kernels of a cell without host code that Python could call."""
+    has_host_code = "PYBIND11_MODULE" in source or OWN_HEADERS.search(source)
+    return [] if has_host_code or declarations(source) else kernel_names(source)
+
+
+def _kernels(source, names, wanted, flags):
+    """Returns {name: kernel} of a cell that holds only kernels; NVRTC compiles them."""
+    missing = [name for name in wanted if name not in names]
+    if missing:
+        raise ValueError(
+            f"the cell defines no kernel {' and '.join(missing)}; it has {', '.join(names)}"
+        )
+    # NVRTC optimises always and links nothing.
+    options = [flag for flag in flags if not flag.startswith(("-O", *LINK_FLAGS))]
+    try:
+        return {
+            name: kernel.make(source, name, includes=_include_folders(), options=options)
+            for name in wanted or names
+        }
+    except CompileError as error:
+        raise type(error)(str(error).replace(f"{TEXT}:", "cell:")) from None
 
 
 def _arguments(source, flags, functions, cuda):

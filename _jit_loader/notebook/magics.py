@@ -61,8 +61,16 @@ class Magics(magic.Magics):
               return x;
             }
 
-        torch/types.h is included, and torch/extension.h in the source that binds the functions,
-        unless the cell includes headers of torch/, ATen/ or pybind11/ itself.
+        A cell that holds only kernels gives them by their names. NVRTC compiles them, which
+        PyTorch brings, so nvcc, g++ and the CUDA Toolkit are not needed:
+
+            %%cuda
+            __global__ void fill(float* x, float value) { x[threadIdx.x] = value; }
+
+            fill[1, 32](x, 7.0)  # in another cell: kernel[grid, block](arguments)
+
+        Otherwise torch/types.h is included, and torch/extension.h in the source that binds the
+        functions, unless the cell includes headers of torch/, ATen/ or pybind11/ itself.
         """
         self._run(line, cell, cuda=True)
 

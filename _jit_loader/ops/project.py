@@ -3,7 +3,6 @@
 import os
 
 from _jit_loader.cache import cache_folder
-from _jit_loader.report import variants
 
 
 def project_above(folder, op=None):
@@ -46,6 +45,8 @@ def folders_of_headers(caller):
 
 def project_with_op(title):
     """Returns the current project if it has the op of a title, else None."""
+    from _jit_loader.report import variants  # cuda_kernel needs the rest of this file alone
+
     project = project_above(os.path.realpath(os.getcwd()))
     has_op = project is not None and variants.parse(title)[0] in op_names(project)
     return project if has_op else None

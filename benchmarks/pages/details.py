@@ -265,6 +265,7 @@ SECTIONS = {
     "lltm": lltm,
     "cold_build": cold_build,
     "hit": of_load_op,
+    "cuda_kernel": times,
     "loading": times,
     "scaling": scaling,
     "notebook": times,

@@ -7,7 +7,8 @@ import jit_loader
 from _jit_loader.cache.builds import manifests
 from _jit_loader.commands.main import main
 from _jit_loader.cuda import kernel as kernels
-from _jit_loader.cuda import nvrtc
+from _jit_loader.cuda import nvrtc_files
+from _jit_loader.cuda.parameters import Parameter, Signature
 
 SCALE = """#include "factor.h"
 extern "C" __global__ void scale(float* y, const float* __restrict__ x, float a, int n) {
@@ -20,7 +21,7 @@ template <class T> __global__ void fill(T* y, T value, long n) {
 }
 """
 needs_nvrtc = pytest.mark.skipif(
-    nvrtc.library_path() is None, reason="PyTorch's wheel has no NVRTC"
+    nvrtc_files.library_path() is None, reason="PyTorch's wheel has no NVRTC"
 )
 
 
@@ -55,6 +56,8 @@ def test_commands_know_kernels(folder, capsys):
     assert "cuda_kernel.scale" in capsys.readouterr().out
     assert main(["why", "cuda_kernel.scale"]) == 1
     assert "is a kernel of cuda_kernel" in capsys.readouterr().err
+    assert main(["inspect", "cuda_kernel.scale"]) == 0
+    assert "NVRTC compiled it, and prints no figures" in capsys.readouterr().out
     assert main(["clean", "cuda_kernel.scale"]) == 0
     assert not list(manifests())
 
@@ -89,31 +92,145 @@ def test_without_a_gpu_a_launch_says_so():
         kernel[1, 32](None, None, 1.0, 0)
 
 
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_launches_and_their_errors(folder):
-    scale = jit_loader.cuda_kernel(SCALE, "scale", includes=[folder])
-    x = torch.randn(1000, device="cuda")
-    y = torch.empty_like(x)
-    scale[4, 256](y, x, 2.0, 1000)
-    torch.testing.assert_close(y, 4 * x)
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        scale[4, 256](y, x, 1, 1000)
-    side.synchronize()
-    torch.testing.assert_close(y, 2 * x)
-    with pytest.raises(TypeError, match=r"argument 2, const float\* x: must have the dtype"):
-        scale[4, 256](y, x.double(), 1.0, 1000)
-    with pytest.raises(ValueError, match=r"argument 2, .*: must be contiguous"):
-        scale[4, 256](y, x[::2], 1.0, 500)
-    with pytest.raises(ValueError, match=r"argument 2, .*: is on the device cpu"):
-        scale[4, 256](y, x.cpu(), 1.0, 1000)
-    with pytest.raises(ValueError, match=r"a block of 2048 threads"):
-        scale[1, (1024, 2)](y, x, 1.0, 1000)
-    with pytest.raises(ValueError, match="bytes of dynamic"):
-        scale[1, 32, 10**6](y, x, 1.0, 1000)
-    fill = jit_loader.cuda_kernel(SCALE, "fill<double>", includes=[folder])
-    z = torch.empty(100, dtype=torch.double, device="cuda")
-    fill[1, 64, 100_000](z, 1.5, 100)
-    assert z.eq(1.5).all()
+@needs_nvrtc
+def test_a_hit_parses_nothing_and_has_the_same_signature(folder):
+    first, second = make(folder, "fill<double>"), make(folder, "fill<double>")
+    first.compile("sm_90a")
+    second.compile("sm_90a")
+    assert str(second.signature) == "fill<double>(double* y, double value, long n)"
+    assert second.signature.rows() == first.signature.rows()
+
+
+@needs_nvrtc
+def test_macros_make_separate_builds(folder):
+    codes = set()
+    for source in (SCALE, SCALE.replace("FACTOR", "EXTRA")):
+        for extra in (3, 4):
+            kernel = kernels.Kernel(source, None, "scale", {"EXTRA": extra}, [folder], [])
+            codes.add(kernel.compile("sm_90a")[0])
+    assert len(codes) == 3, "EXTRA changes the code of the second source only"
+    variants = {manifest["request"]["variant"] for _, manifest in manifests()}
+    assert variants == {"EXTRA=3", "EXTRA=4"}
+
+
+@needs_nvrtc
+def test_a_file_includes_headers_beside_it_and_those_of_the_project(folder):
+    for name in ("kernels", "bindings"):
+        (folder / name).mkdir()
+    path = folder / "kernels" / "twice.cu"
+    (folder / "kernels" / "beside.h").write_text("#define BESIDE 2\n")
+    path.write_text(
+        '#include "beside.h"\n#include "kernels/beside.h"\n#include <cstdint>\n'
+        "template <class T> __global__ void twice(T* y, std::int64_t n) { y[n] *= BESIDE; }\n"
+    )
+    text = path.read_text()
+    kernel = kernels.Kernel(text, str(path), "twice<float>", {}, [folder], [])
+    code, _ = kernel.compile("sm_90a")
+    assert str(kernel.signature) == "twice<float>(float* y, long n)"
+    (folder / "kernels" / "beside.h").write_text("#define BESIDE 3\n")
+    assert kernels.Kernel(text, str(path), "twice<float>", {}, [folder], []).compile("sm_90a")[
+        0
+    ] != (code)
+
+
+@needs_nvrtc
+def test_a_header_that_appears_before_another_is_noticed(folder):
+    (folder / "first").mkdir()
+    kernel = lambda: kernels.Kernel(  # noqa: E731
+        SCALE, None, "scale", {}, [folder / "first", folder], []
+    )
+    code = kernel().compile("sm_90a")
+    assert kernel().compile("sm_90a") == code
+    (folder / "first" / "factor.h").write_text("#define FACTOR 9.f\n")
+    assert kernel().compile("sm_90a") != code
+
+
+@needs_nvrtc
+def test_a_changed_header_of_cuda_is_noticed_and_an_absent_one_is_none(folder, monkeypatch):
+    toolkit = folder / "toolkit"
+    toolkit.mkdir()
+    (toolkit / "cuda_fp16.h").write_text('#include "inner.h"\n#include MACRO_IS_PASSED_OVER\n')
+    (toolkit / "inner.h").write_text("#define INNER 1.f\n")
+    for module in (kernels, __import__("_jit_loader.cuda.compile_kernel", fromlist=["_"])):
+        monkeypatch.setattr(module, "cuda_headers", lambda: [str(toolkit)])
+    source = '#if 0\n#include "cuda_fp16.h"\n#endif\n#include <inner.h>\n' + SCALE.replace(
+        "FACTOR", "INNER"
+    )
+    code, _ = make(folder, source=source).compile("sm_90a")
+    assert make(folder, source=source).compile("sm_90a")[0] == code
+    (toolkit / "inner.h").write_text("#define INNER 2.f\n")
+    changed, _ = make(folder, source=source).compile("sm_90a")
+    assert changed != code
+    (toolkit / "inner.h").unlink()
+    assert make(folder, source=source).compile("sm_90a")[0] in (code, changed)
+
+
+@needs_nvrtc
+def test_an_unknown_name_is_an_error_that_lists_the_kernels(folder):
+    with pytest.raises(jit_loader.CompileError) as error:
+        make(folder, "scal").compile("sm_90a")
+    assert str(error.value) == "the source has no kernel scal: it has scale, fill<class T>"
+
+
+@needs_nvrtc
+def test_an_include_by_a_macro_is_refused(folder):
+    with pytest.raises(ValueError, match="#include HEADER: the name of an include must not be"):
+        make(folder, source="#include HEADER\n" + SCALE).compile("sm_90a")
+
+
+@needs_nvrtc
+def test_compiling_can_be_forbidden(folder, monkeypatch):
+    monkeypatch.setenv("JIT_LOADER_NO_COMPILE", "1")
+    with pytest.raises(RuntimeError, match="scale would have to be compiled, and JIT_LOADER_NO"):
+        make(folder).compile("sm_90a")
+
+
+def test_without_nvrtc_an_error_says_how_to_install_it(folder, python):
+    """A process without NVRTC: PyTorch may have loaded it into this one."""
+    script = (
+        "import torch\n"
+        "torch.version.cuda = '99.1'  # there is no NVRTC of this version\n"
+        "from _jit_loader.cuda import kernel\n"
+        "kernel.Kernel('__global__ void f() {}', None, 'f', {}, [], []).compile('sm_90a')\n"
+    )
+    finished = python("-c", script)
+    assert finished.returncode != 0
+    assert "cuda_kernel needs NVRTC, and libnvrtc.so.99 cannot be loaded" in finished.stderr
+    assert "pip install nvidia-cuda-nvrtc" in finished.stderr
+
+
+def test_numbers_that_do_not_fit_are_named(folder):
+    signature = Signature(
+        "f",
+        [
+            Parameter("a", "float", False, "f", torch.float32),
+            Parameter("b", "bool", False, "?", torch.bool),
+            Parameter("n", "unsigned char", False, "B", torch.uint8),
+        ],
+    )
+    assert signature.pack([1, True, 255], 0) == signature.pack([1.0, 1, 255], 0)
+    for large in (1e300, 10**400):
+        with pytest.raises(ValueError, match="argument 1, float a: cannot hold 1"):
+            signature.pack([large, True, 1], 0)
+    for fits in (float("inf"), float("nan"), 3):
+        signature.pack([fits, True, 1], 0)
+    with pytest.raises(ValueError, match="argument 2, bool b: must be a bool, not 2"):
+        signature.pack([1.0, 2, 1], 0)
+    with pytest.raises(ValueError, match="argument 3, unsigned char n: must be from 0 to 255"):
+        signature.pack([1.0, True, 256], 0)
+
+
+@pytest.mark.parametrize(
+    ("configuration", "error", "said"),
+    [
+        ((1, 2048), ValueError, "the block must be from"),
+        ((0, 1), ValueError, "the grid must be from"),
+        ((1, 2, 3, 4), TypeError, "a launch is kernel"),
+        (7, TypeError, "a launch is kernel"),
+        ((1.5, 1), TypeError, "the grid must be a number"),
+        ((1, 32, -1), ValueError, "the bytes of shared memory must be 0 or more"),
+    ],
+)
+def test_wrong_sizes_of_a_launch_are_refused(folder, configuration, error, said):
+    with pytest.raises(error, match=said):
+        make(folder)[configuration]

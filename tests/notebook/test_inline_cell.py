@@ -4,6 +4,8 @@ import pytest
 import torch
 
 import jit_loader
+from _jit_loader.cuda import nvrtc_files
+from _jit_loader.notebook import inline_cell
 from _jit_loader.notebook.cpp_functions import declarations
 from _jit_loader.notebook.inline_cell import compile_cell
 
@@ -57,6 +59,60 @@ def test_cuda_cell_defines_a_function_that_launches_a_kernel():
         x = torch.zeros(3, device="cuda")
         assert functions["fill"](x.data_ptr(), 3, 7) == 0
         assert x.tolist() == [7, 7, 7]
+
+
+KERNELS = """\
+#include <cuda_fp16.h>
+static __device__ float twice(float x) { return 2 * x; }
+__global__ void fill(float* x, float value) { x[threadIdx.x] = twice(value); }
+extern "C" __global__ void __launch_bounds__(256) add(float* x) { x[threadIdx.x] += 1; }
+template <class T> __global__ void other(T* x) { x[0] = 1; }
+"""
+
+
+def test_a_cuda_cell_of_kernels_gives_them_without_a_compiler(monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setenv("CUDA_HOME", "/nowhere")
+    found = compile_cell(KERNELS, [], cuda=True)
+    assert list(found) == ["fill", "add"]
+    assert list(compile_cell(KERNELS, ["add", "-O3"], cuda=True)) == ["add"]
+    with pytest.raises(ValueError, match="defines no kernel sub; it has fill, add"):
+        compile_cell(KERNELS, ["sub"], cuda=True)
+
+
+def test_errors_of_a_cell_of_kernels_name_its_line(tmp_path, monkeypatch):
+    if nvrtc_files.library_path() is None:
+        pytest.skip("PyTorch's wheel has no NVRTC")
+    monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path))
+    # As on a machine with a GPU, where make() compiles.
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    with pytest.raises(jit_loader.CompileError, match='cell:3: error: identifier "valu" is undef'):
+        compile_cell(KERNELS.replace("twice(value)", "twice(valu)"), [], cuda=True)
+    with pytest.raises(jit_loader.CompileError, match="-fnothing"):
+        compile_cell(KERNELS, ["-fnothing"], cuda=True)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "int f() { return 1; }",
+        "#include <torch/types.h>",
+        "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {}",
+    ],
+)
+def test_a_cell_with_host_code_is_compiled_by_nvcc(more, monkeypatch):
+    class Compiled(Exception):
+        pass
+
+    def compiled(*arguments, **options):
+        raise Compiled
+
+    monkeypatch.setattr(inline_cell, "load_inline", compiled)
+    with pytest.raises((Compiled, ValueError)) as error:
+        compile_cell(f"{KERNELS}{more}\n", [], cuda=True)
+    assert error.type is Compiled or "defines no function" in str(error.value)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,48 @@
+"""Finds NVRTC and CUDA's headers; loads nothing: every hit of cuda_kernel runs this."""
+
+import os
+
+import torch
+
+from _jit_loader.key.contents import read_digest
+
+
+def library_path():
+    """Returns the path of NVRTC in PyTorch's wheels; None if it is not there."""
+    major = cuda_major()
+    for folder in ("cu" + major, "cuda_nvrtc"):  # from CUDA 13, and before
+        path = os.path.join(_wheels(), folder, "lib", f"libnvrtc.so.{major}")
+        if os.path.exists(path):
+            return path
+    return None
+
+
+def identity():
+    """Returns a value that differs for each version of NVRTC."""
+    if path := library_path():
+        return read_digest(path)
+    from _jit_loader.cuda import nvrtc
+
+    return nvrtc.version()
+
+
+def cuda_headers():
+    """Returns the folders of CUDA's headers, of the wheels or a toolkit: those of cuda_fp16.h."""
+    wheels = ("cu" + cuda_major(), "cuda_runtime")  # from CUDA 13, and before
+    toolkit = os.environ.get("CUDA_HOME") or "/usr/local/cuda"
+    for root in [*(os.path.join(_wheels(), wheel) for wheel in wheels), toolkit]:
+        folder = os.path.join(root, "include")
+        if os.path.exists(os.path.join(folder, "cuda_fp16.h")):
+            cccl = os.path.join(folder, "cccl")  # from CUDA 13: cub and cuda/std
+            return [folder, *([cccl] if os.path.isdir(cccl) else [])]
+    return []
+
+
+def cuda_major():
+    """Returns the major version of PyTorch's CUDA, '13'; '' if it is built without CUDA."""
+    return (torch.version.cuda or "").partition(".")[0]
+
+
+def _wheels():
+    """Returns the folder of NVIDIA's packages, beside PyTorch's."""
+    return os.path.join(os.path.dirname(os.path.abspath(torch.__path__[0])), "nvidia")

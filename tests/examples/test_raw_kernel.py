@@ -1,0 +1,19 @@
+"""The example raw_kernel, on the GPU if there is one, else its CPU version."""
+
+import torch
+
+
+def test_both_ways_agree_with_pytorch(call_example, capsys):
+    call_example("raw_kernel")
+    printed = capsys.readouterr().out
+    assert "cube on " in printed
+    assert "compiled on " in printed
+    assert ("finds no CUDA GPU" in printed) is not torch.cuda.is_available()
+
+
+def test_the_op_passes_pytorchs_checks(import_example):
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    x = torch.randn(6, 4, device=device).t().requires_grad_()
+    cube = import_example("raw_kernel").cube
+    torch.library.opcheck(cube, (x,))
+    assert cube(x[:0]).shape == (0, 6)
