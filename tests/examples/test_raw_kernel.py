@@ -1,8 +1,10 @@
 """The example raw_kernel, on the GPU if there is one, else its CPU version."""
 
+import pytest
 import torch
 
 
+@pytest.mark.slow  # torch.compile takes 5 to 15 s
 def test_both_ways_agree_with_pytorch(call_example, capsys):
     call_example("raw_kernel")
     printed = capsys.readouterr().out
