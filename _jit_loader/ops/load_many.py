@@ -3,17 +3,19 @@
 import contextlib
 import os
 import pickle
+import select
 import subprocess
 import sys
 
 from _jit_loader import loaded, loading
 from _jit_loader.cache.builds import object_records
 from _jit_loader.cuda.ptxas import kernels_of
-from _jit_loader.ops.load_processes import ask, load_of
+from _jit_loader.ops.load_processes import SIZE, ask, load_of
 from _jit_loader.report.build_line import BuildLine
 from _jit_loader.report.quantities import count
 from _jit_loader.system.jobs import parallel_jobs
 from _jit_loader.system.processes import start, with_own_folder
+from _jit_loader.system.threads import SIGNAL_DELAY_SECONDS
 
 # Per process: with more, it pays to precompile torch/extension.h first. On 2 cores that takes 43 s,
 # and saves 17 s of each extension.
@@ -125,12 +127,32 @@ def _answers(calls, timeout, jobs):
         with contextlib.suppress(BrokenPipeError):
             pickle.dump(order, process.stdin)
             process.stdin.flush()
+        answers = _messages(process.stdout.fileno())
         for _ in calls:
-            yield pickle.load(process.stdout)
-    except EOFError:
-        raise RuntimeError("load_many: the process that starts the builds has ended") from None
+            answer = next(answers, None)
+            if answer is None:
+                raise RuntimeError("load_many: the process that starts the builds has ended")
+            yield answer
     finally:
         with contextlib.suppress(BrokenPipeError):
             process.stdin.close()
         process.wait()
         process.stdout.close()
+
+
+def _messages(descriptor):
+    """Yields the objects that load_processes writes to a pipe, each as soon as it is there.
+
+    A read without a limit of time would delay an interrupt that another thread receives.
+    """
+    received = b""
+    while True:
+        if not select.select([descriptor], [], [], SIGNAL_DELAY_SECONDS)[0]:
+            continue
+        data = os.read(descriptor, 1 << 16)
+        if not data:
+            return
+        received += data
+        while len(received) >= (end := SIZE + int.from_bytes(received[:SIZE], "big")) > SIZE:
+            yield pickle.loads(received[SIZE:end])
+            received = received[end:]

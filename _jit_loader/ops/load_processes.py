@@ -3,7 +3,8 @@
     python -m _jit_loader.ops.load_processes <order >answers
 
 The order is a pickle of the arguments of run(), and the input stays open: at its end all processes
-are ended. Each answer is a pickle of (index of the call, {"error", "compiled", "seconds"}).
+are ended. Each answer is SIZE bytes with the size of a pickle, and the pickle of (index of the
+call, {"error", "compiled", "seconds"}).
 """
 
 import contextlib
@@ -25,6 +26,7 @@ from _jit_loader.system.processes import command_text, descendants
 from _jit_loader.torch_api import load, load_inline
 
 POLL_SECONDS = 0.02
+SIZE = 8
 GRACE_SECONDS = 2  # from the interrupt to the kill
 
 
@@ -197,7 +199,8 @@ def main():
 
     def on_answer(index, answer):
         with contextlib.suppress(BrokenPipeError):  # then the input ends as well
-            pickle.dump((index, answer), answers)
+            data = pickle.dumps((index, answer))
+            answers.write(len(data).to_bytes(SIZE, "big") + data)
             answers.flush()
 
     run(**order, on_answer=on_answer)
