@@ -59,6 +59,11 @@ _MAY_BE_THE_SYSTEMS = re.compile(
     r"_|CUDA|NV|linux|unix|NDEBUG|[SU]?INT|U?L?LONG|U?SHRT|[SUW]?CHAR|FLT|L?DBL|M_|FP_|MATH|NAN"
     r"|INFINITY|HUGE|EOF|NULL|BUFSIZ|RAND|SIZE|PTRDIFF|EXIT|CLOCK|PATH_MAX"
 )
+# With arguments of two types nvcc computes these in double, NVRTC in float.
+_OTHER_OVERLOADS = re.compile(
+    r"\b(?:pow|fmod|atan2|hypot|fmin|fmax|fdim|remainder|nextafter|fma|copysign|remquo)\s*\("
+)
+_DEFINITION = re.compile(r"#\s*define\s+(\w+)(.*)", re.DOTALL)
 _CONDITION = re.compile(r"#\s*(?:if|ifdef|ifndef|elif|elifdef|elifndef)\b(.*)", re.DOTALL)
 
 
@@ -81,6 +86,8 @@ def compile_device_code(source, texts, command, kernels):
     system = [f for f in system if os.path.exists(os.path.join(f, "cuda_fp16.h"))][:1]
     macros = macros_in(texts.values()) | macros_of(options)
     _check_conditions(texts.values(), macros)
+    if any(map(_OTHER_OVERLOADS.search, texts.values())):
+        raise Unsupported("a function of CUDA's C++ headers")
     virtual = _virtual_headers(source, texts, folders, macros)
     options += [f"-I{folder}" for folder in system]
     # -w: functions without their bodies return nothing. -split-compile: with one thread a core.
@@ -117,12 +124,24 @@ def _virtual_headers(source, texts, folders, macros):
 
 def _check_conditions(texts, macros):
     """Raises Unsupported if an #if may depend on a macro that only nvcc defines."""
+    values, waiting = {}, set()
     for text in texts:
         if "__CUDACC_RTC__" in text:
             raise Unsupported("__CUDACC_RTC__")
         for token in tokens_of(text):
-            condition = _CONDITION.match(token.text)
-            for word in re.findall(r"[^\W\d]\w*", condition[1]) if condition else ():
-                known = word in macros or word in _SAME_MACROS
-                if not known and _MAY_BE_THE_SYSTEMS.match(word):
-                    raise Unsupported(word)
+            if definition := _DEFINITION.match(token.text):
+                values[definition[1]] = values.get(definition[1], "") + definition[2].strip()
+            elif condition := _CONDITION.match(token.text):
+                waiting.update(_words(condition[1]))
+    checked = set(_SAME_MACROS)
+    while waiting:
+        word = waiting.pop()
+        checked.add(word)
+        is_guard = word in macros and not values.get(word)  # defined without a value
+        if not is_guard and word not in _SAME_MACROS and _MAY_BE_THE_SYSTEMS.match(word):
+            raise Unsupported(word)
+        waiting |= {*_words(values.get(word, ""))} - checked
+
+
+def _words(text):
+    return re.findall(r"[^\W\d]\w*", text)

@@ -8,7 +8,14 @@ import contextlib
 import re
 
 from _jit_loader.cache import digest_of
-from _jit_loader.cuda.functions import NotUnderstood, macros_in, mentions_lines, skeleton
+from _jit_loader.cuda.functions import (
+    NotUnderstood,
+    host_declarations,
+    macros_in,
+    mentions_lines,
+    reaches_beyond_bodies,
+    skeleton,
+)
 from _jit_loader.key.contents import digest_of_bytes
 
 
@@ -16,19 +23,22 @@ def skeletons(texts, flags, names=None):
     """Returns {name: digest of all but the device's code} of the sources of one object.
 
     Two versions with equal digests have the same host code. A source that is not understood is left
-    out; if a macro is not understood, all are.
+    out; if a macro or a declaration is not understood, all are.
 
     texts: {name: text} of the source and all headers of the project that it includes.
     flags: nvcc's flags. names: of those to return, by default all.
     """
+    if reaches_beyond_bodies(texts.values()):
+        return {}
     try:
         macros = macros_in(texts.values()) | macros_of(flags)
+        of_host = host_declarations(texts.values(), macros)
     except NotUnderstood:
         return {}
     with_lines, found = mentions_lines(texts.values()), {}
     for name in texts if names is None else names:
         try:
-            found[name] = digest_of(skeleton(texts[name], macros, with_lines))
+            found[name] = digest_of(skeleton(texts[name], macros, with_lines, of_host))
         except NotUnderstood:
             continue
     return found

@@ -6,25 +6,27 @@ recognise counts as host code.
 
 import functools
 import re
+from itertools import pairwise
 from typing import NamedTuple
 
 _TOKEN = re.compile(
     r"""
     (?P<directive>^[ \t]*\#(?:\\\n|/\*.*?\*/|//(?:\\.|[^\\\n])*|"(?:\\.|[^"\\\n])*"|[^\n])*)
-  | \s+ | //(?:\\.|[^\\\n])* | /\*.*?\*/
+  | \n | [^\S\n]+ | //(?:\\.|[^\\\n])* | /\*.*?\*/
   | (?P<text>(?:u8|[uUL])?R"(?P<end>[^\s()\\]{0,16})\(.*?\)(?P=end)"
            | (?:u8|[uUL])?"(?:\\.|[^"\\\n])*" | (?:u8|[uUL])?'(?:\\.|[^'\\\n])+')
   | (?P<number>\.?\d(?:[eEpP][+-]|'?[\w.])*)
   | (?P<word>[^\W\d]\w*)
-  | (?P<mark><<<|>>>|::|->|.)
+  | (?P<mark><<<|>>>|::|->|\+\+|--|&&|.)
     """,
     re.VERBOSE | re.DOTALL | re.MULTILINE,
 )
 _DEFINE = re.compile(r"#\s*(?:define|undef)\s+(\w+)(.*)", re.DOTALL)
 _UNROLL = re.compile(r"#\s*pragma\s+unroll\b")
+_INCLUDE = re.compile(r"#\s*include\b")
 _CONDITIONAL = re.compile(r"#\s*(if|ifdef|ifndef|else|elif|elifdef|elifndef|endif)\b")
 # A line break after a backslash that is not in a directive, and digraphs of braces and '#'.
-_STRANGE = re.compile(r"\\[ \t\r]+\n|<%|%>|%:|\?\?[<>=/'()!-]")
+_STRANGE = re.compile(r"\\[ \t\r\f\v]+\n|<%|%>|%:|\?\?[<>=/'()!-]")
 
 # A backslash outside of directives; parts of a text or a comment that does not end.
 _NOT_MARKS = ("\\", "$", '"', "'", "`", "@", "#")
@@ -46,14 +48,16 @@ _NOT_OF_HOST_ALONE = {
 # In a body: variables that outlive the call, launches, and values that depend on other code.
 _NOT_IN_A_BODY = {
     *("static", "thread_local", "__device__", "__host__", "__global__", "__constant__"),
-    *("__managed__", "<<<", "__COUNTER__"),
+    *("__managed__", "<<<"),
 }
 _NEVER_MACROS = {
     *("__host__", "__device__", "__global__", "__constant__", "__managed__", "__shared__"),
     *("namespace", "class", "struct", "union", "enum", "template", "operator", "static", "extern"),
     *("constexpr", "auto", "decltype", "const", "if", "for", "while", "return", "inline", "void"),
 }
-_LINES = re.compile(r"\b(?:__LINE__|__COUNTER__|__builtin_LINE|assert|source_location)\b")
+# A counter of the whole file, and pragmas that can reach beyond a function.
+_BEYOND_BODIES = re.compile(r'__COUNTER__|__pragma\b|\b_Pragma\b(?!\s*\(\s*"unroll\b)')
+_LINES = re.compile(r"\b(?:__LINE__|__builtin_LINE|assert|source_location)\b")
 
 
 class NotUnderstood(ValueError):
@@ -100,6 +104,11 @@ def mentions_lines(texts):
     return any(map(_LINES.search, texts))
 
 
+def reaches_beyond_bodies(texts):
+    """Tells whether code in a body may change the code that follows it."""
+    return any(map(_BEYOND_BODIES.search, texts))
+
+
 @functools.lru_cache(maxsize=64)
 def tokens_of(text):
     """Returns the tokens of a source without comments, as a tuple; a directive is one token."""
@@ -119,27 +128,37 @@ def tokens_of(text):
     return tuple(tokens)
 
 
-def bodies_of(tokens, macros):
+def host_declarations(texts, macros):
+    """Returns the names of the functions that texts declare as host code, or may declare so.
+
+    A body without __host__ is host code as well if another declaration of its function has it.
+    """
+    return set().union(*(_Scanner(tokens_of(text), macros).declared() for text in texts))
+
+
+def bodies_of(tokens, macros, of_host=frozenset()):
     """Returns the Bodies of the functions in namespaces and classes, in their order.
 
     macros: the names of all macros that the source may use.
+    of_host: host_declarations() of it and of its headers.
 
     Raises:
         NotUnderstood: braces, brackets or conditions do not match.
     """
-    return _Scanner(tokens, macros).bodies()
+    return _Scanner(tokens, macros, of_host).bodies()
 
 
-def skeleton(text, macros, with_lines):
+def skeleton(text, macros, with_lines, of_host):
     """Returns the tokens of a source without the bodies that the device alone compiles.
 
     Of such a body only the directives remain. Two versions with the same skeleton differ only in
     what the device compiles, in comments and in spaces.
 
     with_lines: the lines of all tokens count too.
+    of_host: as in bodies_of.
     """
     tokens = tokens_of(text)
-    removed = [body for body in bodies_of(tokens, macros) if body.kind == "device"]
+    removed = [body for body in bodies_of(tokens, macros, of_host) if body.kind == "device"]
     parts, line, position = [], 1, 0
     for token in tokens:
         while removed and token.start >= removed[0].end:
@@ -169,10 +188,15 @@ def without_host_bodies(text, macros, replacement):
 class _Scanner:
     """Goes once through the tokens of a source."""
 
-    def __init__(self, tokens, macros):
-        self._tokens, self._macros = tokens, macros
+    def __init__(self, tokens, macros, of_host=frozenset()):
+        self._tokens, self._macros, self._of_host = tokens, macros, of_host
         self._conditions = []  # of each #if that is open: the state before it
-        self._found = []
+        self._found, self._declared = [], set()
+
+    def declared(self):
+        """Returns the names of the functions that are declared as host code, or may be."""
+        self.bodies()
+        return self._declared
 
     def bodies(self):
         scopes, header, closers = [], [], []
@@ -202,6 +226,7 @@ class _Scanner:
                     raise NotUnderstood("a } without {")
                 header = [_UNSURE] if scopes.pop() == "class" else []
             elif (text == ";" and not closers) or (text == ":" and header in _ACCESS):
+                self._declare(header)
                 header = []
             else:
                 _bracket(text, closers)
@@ -210,6 +235,13 @@ class _Scanner:
         if scopes or closers or self._conditions:
             raise NotUnderstood("a { or #if without its end")
         return self._found
+
+    def _declare(self, header):
+        """Notes the names in a declaration that is not plainly the device's alone."""
+        plain = _SPACES[0] in header or _SPACES[1] in header
+        if not plain or {"__host__", "friend", _UNSURE, *self._macros} & {*header}:
+            self._declared |= {name for name, after in pairwise(header) if after in ("(", "<")}
+            self._declared |= {"operator"} & {*header}
 
     def _skip(self, index):
         """Returns the index of the } that ends the block at an index."""
@@ -234,6 +266,8 @@ class _Scanner:
 
     def _directive(self, text, state, header):
         """Checks that each branch of a condition is a complete piece of code."""
+        if header and _INCLUDE.match(text):
+            raise NotUnderstood("an #include within a declaration")
         condition = _CONDITIONAL.match(text)
         if condition is None:
             return
@@ -268,6 +302,8 @@ class _Scanner:
             return "other"
         if any(space in outside for space in _SPACES):
             plain = not _NOT_A_PLAIN_FUNCTION & set(outside)
+            if "__global__" not in outside:
+                plain = plain and _name(head) is not None and _name(head) not in self._of_host
             return "device" if plain and not _NOT_OF_DEVICE_ALONE & {*prefix, *head} else "other"
         plain = not {"=", "->"} & set(outside)
         return "host" if plain and not _NOT_OF_HOST_ALONE & {*prefix, *head} else "other"
@@ -326,20 +362,40 @@ def _is_class(header):
     return head[:1] in (["struct"], ["class"]) and not {"(", "=", ";", _UNSURE} & set(head)
 
 
+def _name(head):
+    """Returns the name of a function that is defined: f for f<int>, None for A::f."""
+    if "operator" in head:
+        return "operator"
+    end, depth = _parameters(head) or 0, 0
+    while end and (depth or head[end - 1] == ">"):
+        end -= 1
+        depth += (head[end] == ">") - (head[end] == "<")
+    before, name = head[end - 2 : end] if end > 1 else ("::", "")
+    return name if before != "::" and re.fullmatch(r"[^\W\d]\w*", name) else None
+
+
 def _ends_as_function(head):
     """Tells whether a function's parameters, and const at most, are the end of a declaration."""
+    index = _parameters(head)
+    if index is None:
+        return False
+    before = head[index - 1] if index else ""
+    is_name = re.fullmatch(r"[^\W\d]\w*", before) and not before.startswith("__")
+    is_name = is_name and before not in ("alignas", "noexcept", "decltype")
+    return bool(is_name or before == ">" or "operator" in head[:index])
+
+
+def _parameters(head):
+    """Returns the index of the ( of the parameters at the end of a declaration, or None."""
     end = len(head)
     while end and head[end - 1] in ("const", "noexcept", "override", "final", "&"):
         end -= 1
     if end < 3 or head[end - 1] != ")":
-        return False
+        return None
     depth = 0
     for index in range(end - 1, -1, -1):
         depth += head[index] in _CLOSE
         depth -= head[index] in _OPEN
         if depth == 0:
-            break
-    before = head[index - 1] if index else ""
-    is_name = re.fullmatch(r"[^\W\d]\w*", before) and not before.startswith("__")
-    is_name = is_name and before not in ("alignas", "noexcept", "decltype")
-    return bool(is_name or before == ">" or "operator" in head[:index])
+            return index
+    return None

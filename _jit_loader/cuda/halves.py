@@ -48,13 +48,16 @@ class Step:
         self.process, self.output = None, b""
 
     def run(self, environment):
-        self.process = subprocess.Popen(
-            ["/bin/sh", "-c", f"exec {self.command}"],
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
+        try:
+            self.process = subprocess.Popen(
+                ["/bin/sh", "-c", f"exec {self.command}"],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+            )
+        except OSError:  # no process is to be had: the step counts as one that has not run
+            return False
         self.output = self.process.communicate()[0]
         return self.process.returncode == 0
 
@@ -161,12 +164,17 @@ def _report(commands):
     """Prints what nvcc would print, up to the first command that failed; returns its exit code."""
     text, code = "".join(f"{line}\n" for line in commands.said).encode(), 0
     for step in commands.steps:
+        if step.process is None or step.process.returncode < 0:  # killed, if the host's half failed
+            code = -1
+            continue
         text += step.output
         code = step.process.returncode
         if code != 0:
             if b"error" not in step.output.lower():
                 raise Unexpected
             break
+    if code < 0:
+        raise Unexpected
     sys.stdout.buffer.write(text)
     sys.stdout.buffer.flush()
     return code

@@ -1,8 +1,6 @@
 """Loads an op with new device code, while another process builds it completely."""
 
-import contextlib
 import os
-import signal
 
 from _jit_loader import loaded
 from _jit_loader.build.job import private_folder
@@ -52,18 +50,18 @@ def load_edit(slot, contents, start_build):
         return None
     edit = find_edit(slot, contents)
     live = loaded.live.get(slot.folder)
+    if live is not None and edit is not None and live.key == edit.key:
+        return (live.module, live.library) if live.process.poll() is None else None
+    if live is not None:
+        live.process.terminate()  # its build is out of date
     if edit is None:
         return None
-    if live is not None and live.key == edit.key:
-        return (live.module, live.library) if live.process.poll() is None else None
     try:
         module, path = _open(edit, slot)
+        process = start_build()
     except FALLBACK:
         return None
-    if live is not None:
-        with contextlib.suppress(OSError):
-            live.process.send_signal(signal.SIGINT)  # its build is out of date
-    loaded.live[slot.folder] = LiveOp(edit.key, module, path, start_build())
+    loaded.live[slot.folder] = LiveOp(edit.key, module, path, process)
     names = ", ".join(path.removeprefix("<project>/") for path in edit.changed)
     say(f"{request.title}: {names} changed: new device code; the complete build follows")
     return module, path

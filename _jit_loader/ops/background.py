@@ -4,6 +4,7 @@ import os
 import subprocess
 
 from _jit_loader import loaded
+from _jit_loader.cache import cache_folder
 from _jit_loader.loading import NotCached
 from _jit_loader.ops import load_op
 from _jit_loader.ops.parallel_builds import build_command
@@ -44,10 +45,11 @@ class _Never:
 def start_build(name, project):
     """Starts a process of low priority that builds an op or a variant, and returns it."""
     quiet = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+    cache = os.path.dirname(cache_folder())  # absolute: the process runs in another folder
     return start(
         ["nice", "-n", "10", *build_command(name)],
         cwd=project,
-        env={**with_own_folder(os.environ), "MAX_JOBS": "1"},
+        env={**with_own_folder(os.environ), "MAX_JOBS": "1", "JIT_LOADER_CACHE": cache},
         start_new_session=True,  # Ctrl-C in the terminal does not end it
         **quiet,
     )

@@ -85,11 +85,21 @@ def test_an_error_names_the_line_of_a_header(tmp_path):
         (SOURCE, "#include <cub/cub.cuh>\n" + HEADER),
         ("#ifdef __NVCC__\n#endif\n" + SOURCE, HEADER),
         ("#if CUDART_VERSION > 12000\n#endif\n" + SOURCE, HEADER),
+        ("#define NEW (CUDART_VERSION > 12000)\n#if NEW\n#endif\n" + SOURCE, HEADER),
+        ("#ifndef M_PI\n#define M_PI 3.0f\n#endif\n" + SOURCE, HEADER),
+        (SOURCE.replace("x[i])", "pow(x[i], 2))"), HEADER),
     ],
 )
 def test_what_nvrtc_cannot_compile_as_nvcc_does(tmp_path, source, header):
     with pytest.raises((Unsupported, nvrtc.NvrtcError)):
         compiled(tmp_path, source, header)
+
+
+@needs_nvrtc
+def test_a_guard_of_a_header_may_have_any_name(tmp_path):
+    assert compiled(
+        tmp_path, header=HEADER.replace("#pragma once", "#ifndef M_H\n#define M_H") + "#endif\n"
+    )
 
 
 @needs_nvrtc

@@ -160,7 +160,36 @@ DOUBTS = {
     "a text": 'const char* a = "__device__ int f() { return 1; }";',
     "a raw text": 'const char* a = R"x(\n__device__ int f() { return 1; })x";',
     "a digraph": "__device__ int f() <% return 1; %>",
+    "declared for both": "__host__ __device__ int f();\n__device__ int f() { return 1; }",
+    "declared for both behind": "__device__ int f() { return 1; }\n__host__ __device__ int f();",
+    "declared for the host": "int f();\n__device__ int f() { return 1; }",
+    "declared by a macro": "#define BOTH __host__\nBOTH int f();\n__device__ int f() { return 1; }",
+    "a friend for both": "struct A { friend int f(int); };\n__device__ int f(int) { return 1; }",
+    "a member for both": (
+        "struct A { __host__ __device__ int f(); };\n__device__ int A::f() { return 1; }"
+    ),
+    "a template for both": (
+        "template <class T> __host__ __device__ T f(T);\n"
+        "template <> __device__ int f<int>(int x) { return 1; }"
+    ),
+    "an operator for both": (
+        "__host__ __device__ A operator+(A, A);\n__device__ A operator+(A, A) { return 1; }"
+    ),
+    "an include in a declaration": '__host__\n#include "f.inc"\n__device__ int f() { return 1; }',
+    "a counter": "#define ID() __COUNTER__\n__device__ int f() { return 1; }\nint x = ID();",
+    "a pragma": '__device__ int f() { _Pragma("pack(1)") return 1; }\nstruct A { int x; };',
 }
+
+
+@pytest.mark.parametrize(("one", "other"), [("- -", "--"), ("+ +", "++"), ("& &", "&&")])
+def test_marks_are_whole(one, other):
+    text = "int g(int a, int b) { return a - -b; }".replace("- -", one)
+    assert not is_of_device({"a.cu": text}, {"a.cu": text.replace(one, other)})
+
+
+def test_declaration_in_another_file_counts():
+    texts = {"a.cu": "__device__ int f() { return 1; }", "b.h": "__host__ __device__ int f();"}
+    assert not is_of_device(texts, {**texts, "a.cu": texts["a.cu"].replace("1", "2")})
 
 
 @pytest.mark.parametrize("text", DOUBTS.values(), ids=DOUBTS)
@@ -182,6 +211,10 @@ CERTAIN = {
     "braces in texts": "__device__ void f() { printf(\"}\"); char c = '{'; int x = 1; /* } */ }",
     "conditions": "__device__ int f() {\n#if A\n  if (x) { y(); }\n#else\n  z();\n#endif\n  return 1;\n}",
     "a comment": "int x; // 1\nint y; /* 1 */",
+    "indented directives": (
+        "  #define A 3\n__device__ int f() {\n    #pragma unroll\n    for (;;) {}\n  return 1;\n}"
+    ),
+    "an unrolled loop": '__device__ int f() { _Pragma("unroll 4") for (;;) {} return 1; }',
     "separators": "__device__ int f() { return 1'000; }",
     "after a host function": "void g() { if (x) { y(); } }\n__device__ int f() { return 1; }",
     "after an array": "int a[] = {0, 0};\n__device__ int f() { return 1; }",
@@ -193,9 +226,10 @@ def test_certain_edits(text):
     assert is_of_device({"a.cu": text}, {"a.cu": text.replace("1", "2")})
 
 
-def test_a_header_that_is_not_understood_spoils_only_itself():
+def test_a_header_that_is_not_understood_spoils_all():
+    """It may declare a function of another file as host code."""
     texts = {"a.cu": '#include "b.h"\n__device__ int f() { return 1; }', "b.h": "{"}
-    assert set(skeletons(texts, [])) == {"a.cu"}
+    assert skeletons(texts, []) == {}
 
 
 REAL = sources("lltm")

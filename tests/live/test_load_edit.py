@@ -1,11 +1,14 @@
 """load_op after an edit of a kernel: new device code now, the complete build behind."""
 
+import signal
+
 import pytest
 import torch
 
 import jit_loader
 from _jit_loader import loaded
 from _jit_loader.cuda import nvrtc
+from _jit_loader.ops import background
 
 pytestmark = [
     pytest.mark.skipif(jit_loader.why_no_cuda() is not None, reason="needs nvcc"),
@@ -115,6 +118,40 @@ def test_what_only_nvcc_refuses_is_an_error_of_the_next_load(project):
         project.load()
     project.edit("kernels/answer.cu", "*to = of_host(43);", "*to = 42;")
     assert project.load() is before
+
+
+def test_a_process_that_cannot_start_means_a_complete_build(project, monkeypatch):
+    project.load()
+    project.edit("kernels/answer.cu", "*to = 42;", "*to = 43;")
+
+    def no_process(*arguments, **options):
+        raise BlockingIOError("no process is to be had")
+
+    monkeypatch.setattr(background, "start", no_process)
+    assert results(project.load())[-1] in (42, 43)
+    assert not loaded.live
+
+
+def test_a_later_edit_of_host_code_ends_the_build_behind(project, monkeypatch):
+    monkeypatch.setattr(background, "build_command", lambda name: ["sleep", "60"])
+    project.load()
+    project.edit("kernels/answer.cu", "*to = 42;", "*to = 43;")
+    project.load()
+    (op,) = loaded.live.values()
+    project.edit("kernels/answer.cu", "result = -1", "result = -2")
+    project.load()
+    assert op.process.wait(10) == -signal.SIGTERM
+
+
+def test_the_build_behind_uses_a_relative_cache(project, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("JIT_LOADER_CACHE", "relative")
+    project.load()
+    project.edit("kernels/answer.cu", "*to = 42;", "*to = 43;")
+    project.load()
+    assert build_behind() == 0
+    project.load()
+    assert not jit_loader.loaded("answer").compiled
 
 
 @pytest.mark.slow
