@@ -51,7 +51,8 @@ def described(benchmark, each):
         return f"LLTM, {each['question']}", each["size"]
     if "start" in each:
         return f"{each['start']} start of processes", str(each["processes"])
-    return benchmark.replace("_", ", "), each.get("question") or each.get("edit") or "load"
+    kind = benchmark if benchmark == "cuda_kernel" else benchmark.replace("_", ", ")
+    return kind, each.get("question") or each.get("edit") or "load"
 
 
 def cell(found):

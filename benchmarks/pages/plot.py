@@ -129,11 +129,11 @@ BARS = {
     "ours": "ours",
     "torch": "torch.utils.cpp_extension.load",
     "tvm_ffi": "tvm_ffi.cpp.load, with a binding for tvm_ffi",
-    "alone": "the compiler and the linker alone",
+    "alone": "PyTorch's compile and link commands alone",
 }
 TITLES = {
-    "extension": "a binding with torch/extension.h",
-    "light": "a binding with pybind11 only",
+    "extension": "extension: a binding with torch/extension.h",
+    "light": "light: a binding with pybind11 only",
     "plain": "a binding with Python's C API",
 }
 
@@ -179,7 +179,7 @@ def draw_bars(axes, by_question):
                 hatch="////" if stale else None,
                 label=None if stale else BARS[way],
             )
-            text = "stale: the old code" if stale else duration(seconds)
+            text = "stale: the old code, no time" if stale else duration(seconds)
             axes.text(seconds * 1.15, y, text, va="center", fontsize=8)
     axes.set_xscale("log")
     axes.set_xlim(low, high)
