@@ -230,9 +230,6 @@ def _make(slot, words, roots):
             return
         files = [path for path in read_depfile(depfile, folder) if path != header]
         facts = cxx_facts(words)
-        recorder = Recorder(
-            roots, toolchain.programs(with_cuda=False), Contents(), clock, before={}
-        )
         record = recorder.of_object(header, words, False, files, facts)
         record["names"] = _names(files, facts.search_folders)
         record["stamp"] = _stamp_of(f"{header}.gch")

@@ -10,10 +10,10 @@ import re
 from _jit_loader.cache import digest_of
 from _jit_loader.cuda.functions import (
     NotUnderstood,
-    host_declarations,
     macros_in,
     mentions_lines,
     reaches_beyond_bodies,
+    scan,
     skeleton,
 )
 from _jit_loader.key.contents import digest_of_bytes
@@ -22,8 +22,8 @@ from _jit_loader.key.contents import digest_of_bytes
 def skeletons(texts, flags, names=None):
     """Returns {name: digest of all but the device's code} of the sources of one object.
 
-    Two versions with equal digests have the same host code. A source that is not understood is left
-    out; if a macro or a declaration is not understood, all are.
+    Two versions with equal digests have the same host code. There is none if a source is not
+    understood: it may declare a function of another one.
 
     texts: {name: text} of the source and all headers of the project that it includes.
     flags: nvcc's flags. names: of those to return, by default all.
@@ -32,15 +32,14 @@ def skeletons(texts, flags, names=None):
         return {}
     try:
         macros = macros_in(texts.values()) | macros_of(flags)
-        of_host = host_declarations(texts.values(), macros)
+        scans = {name: scan(text, macros) for name, text in texts.items()}
     except NotUnderstood:
         return {}
+    declared = set().union(*(each.declared for each in scans.values()))
     with_lines, found = mentions_lines(texts.values()), {}
     for name in texts if names is None else names:
-        try:
-            found[name] = digest_of(skeleton(texts[name], macros, with_lines, of_host))
-        except NotUnderstood:
-            continue
+        bodies = [b for b in scans[name].bodies if b.kind == "device" and b.name not in declared]
+        found[name] = digest_of(skeleton(texts[name], bodies, with_lines))
     return found
 
 

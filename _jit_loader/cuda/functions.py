@@ -68,11 +68,13 @@ class Body(NamedTuple):
     """A function's body with its braces, text[start:end].
 
     kind: "device" if only the device compiles it, "host" if only the host does, else "other".
+    name: of a __device__ function; other declarations count too. None for others.
     """
 
     kind: str
     start: int
     end: int
+    name: str | None
 
 
 class Token(NamedTuple):
@@ -128,37 +130,38 @@ def tokens_of(text):
     return tuple(tokens)
 
 
-def host_declarations(texts, macros):
-    """Returns the names of the functions that texts declare as host code, or may declare so.
+class Scan(NamedTuple):
+    """What a source has in namespaces and classes.
 
-    A body without __host__ is host code as well if another declaration of its function has it.
+    bodies: the Bodies of functions, in their order.
+    declared: the names of functions that are declared as host code, or may be. A body without
+    __host__ is host code as well if another declaration of its function has it.
     """
-    return set().union(*(_Scanner(tokens_of(text), macros).declared() for text in texts))
+
+    bodies: list
+    declared: set
 
 
-def bodies_of(tokens, macros, of_host=frozenset()):
-    """Returns the Bodies of the functions in namespaces and classes, in their order.
+def scan(text, macros):
+    """Returns the Scan of a source.
 
     macros: the names of all macros that the source may use.
-    of_host: host_declarations() of it and of its headers.
 
     Raises:
         NotUnderstood: braces, brackets or conditions do not match.
     """
-    return _Scanner(tokens, macros, of_host).bodies()
+    return _Scanner(tokens_of(text), macros).scan()
 
 
-def skeleton(text, macros, with_lines, of_host):
-    """Returns the tokens of a source without the bodies that the device alone compiles.
+def skeleton(text, bodies, with_lines):
+    """Returns the tokens of a source without some bodies, those that the device alone compiles.
 
     Of such a body only the directives remain. Two versions with the same skeleton differ only in
     what the device compiles, in comments and in spaces.
 
     with_lines: the lines of all tokens count too.
-    of_host: as in bodies_of.
     """
-    tokens = tokens_of(text)
-    removed = [body for body in bodies_of(tokens, macros, of_host) if body.kind == "device"]
+    tokens, removed = tokens_of(text), list(bodies)
     parts, line, position = [], 1, 0
     for token in tokens:
         while removed and token.start >= removed[0].end:
@@ -177,7 +180,7 @@ def skeleton(text, macros, with_lines, of_host):
 def without_host_bodies(text, macros, replacement):
     """Returns the source with the bodies of host functions replaced; lines keep their numbers."""
     parts, position = [], 0
-    for body in bodies_of(tokens_of(text), macros):
+    for body in scan(text, macros).bodies:
         if body.kind == "host":
             lines = "\n" * text.count("\n", body.start, body.end)
             parts += [text[position : body.start], replacement, lines]
@@ -188,17 +191,12 @@ def without_host_bodies(text, macros, replacement):
 class _Scanner:
     """Goes once through the tokens of a source."""
 
-    def __init__(self, tokens, macros, of_host=frozenset()):
-        self._tokens, self._macros, self._of_host = tokens, macros, of_host
+    def __init__(self, tokens, macros):
+        self._tokens, self._macros = tokens, macros
         self._conditions = []  # of each #if that is open: the state before it
         self._found, self._declared = [], set()
 
-    def declared(self):
-        """Returns the names of the functions that are declared as host code, or may be."""
-        self.bodies()
-        return self._declared
-
-    def bodies(self):
+    def scan(self):
         scopes, header, closers = [], [], []
         index = 0
         while index < len(self._tokens):
@@ -216,7 +214,7 @@ class _Scanner:
                     if kind is None:
                         header = [_UNSURE]
                     else:
-                        self._found.append(self._body(kind, index, end))
+                        self._found.append(self._body(kind, index, end, _name(header)))
                         header = []
                     index = end
             elif text == "{":
@@ -234,7 +232,7 @@ class _Scanner:
             index += 1
         if scopes or closers or self._conditions:
             raise NotUnderstood("a { or #if without its end")
-        return self._found
+        return Scan(self._found, self._declared)
 
     def _declare(self, header):
         """Notes the names in a declaration that is not plainly the device's alone."""
@@ -256,13 +254,13 @@ class _Scanner:
                 return number
         raise NotUnderstood("a { without }")
 
-    def _body(self, kind, first, last):
+    def _body(self, kind, first, last, name):
         tokens = self._tokens[first : last + 1]
         if kind == "device":
             texts = [token.text for token in tokens]
             if not _NOT_IN_A_BODY.isdisjoint(texts) or any(map(_is_lambda, texts, texts[1:])):
                 kind = "other"
-        return Body(kind, tokens[0].start, tokens[-1].start + 1)
+        return Body(kind, tokens[0].start, tokens[-1].start + 1, name)
 
     def _directive(self, text, state, header):
         """Checks that each branch of a condition is a complete piece of code."""
@@ -302,8 +300,7 @@ class _Scanner:
             return "other"
         if any(space in outside for space in _SPACES):
             plain = not _NOT_A_PLAIN_FUNCTION & set(outside)
-            if "__global__" not in outside:
-                plain = plain and _name(head) is not None and _name(head) not in self._of_host
+            plain = plain and ("__global__" in outside or _name(header) is not None)
             return "device" if plain and not _NOT_OF_DEVICE_ALONE & {*prefix, *head} else "other"
         plain = not {"=", "->"} & set(outside)
         return "host" if plain and not _NOT_OF_HOST_ALONE & {*prefix, *head} else "other"
@@ -362,8 +359,11 @@ def _is_class(header):
     return head[:1] in (["struct"], ["class"]) and not {"(", "=", ";", _UNSURE} & set(head)
 
 
-def _name(head):
-    """Returns the name of a function that is defined: f for f<int>, None for A::f."""
+def _name(header):
+    """Returns the name of a function that is defined: f for f<int>; None for a kernel and A::f."""
+    _, head = _split_template(header)
+    if "__global__" in head:
+        return None
     if "operator" in head:
         return "operator"
     end, depth = _parameters(head) or 0, 0

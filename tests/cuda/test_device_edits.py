@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from _jit_loader.cuda.device_edits import skeletons
-from _jit_loader.cuda.functions import bodies_of, macros_in, tokens_of
+from _jit_loader.cuda.functions import macros_in, scan, tokens_of
 from _jit_loader.cuda.includes import closure
 from _jit_loader.key import toolchain
 from _jit_loader.system.files import read_text
@@ -255,7 +255,7 @@ def test_a_random_edit_outside_of_device_code_is_seen(file, place, length, new):
     start = tokens[index].start
     last = tokens[min(index + length, len(tokens) - 1)]
     changed = text[:start] + "".join(new) + text[last.start :]
-    inside = [b for b in bodies_of(tokens, MACROS) if b.kind == "device"]
+    inside = [b for b in scan(text, MACROS).bodies if b.kind == "device"]
     is_inside = any(b.start < start and last.start < b.end for b in inside)
     seen = not is_of_device(REAL, {**REAL, file: changed})
     if not is_inside and [t.text for t in _tokens_or_none(changed)] != [t.text for t in tokens]:
