@@ -90,7 +90,7 @@ def load(
 
         synchronize_launches()
     for observer in loaded.observers:
-        observer.asked(requests)
+        observer.requested(requests)
     paths = memo_paths(kind, arguments)
     for memo in _unchanged(paths):
         result = loaded.open_build(memo.library, name, form, build_directory)

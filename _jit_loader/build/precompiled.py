@@ -86,7 +86,7 @@ class Headers:
     """
 
     def __init__(self, job, ninja_file, outputs):
-        self._job, self._lacking = job, {}
+        self._job, self._missing = job, {}
         self.flags, self.files = {}, {}
         if os.environ.get("JIT_LOADER_PCH") == "0" or job.careful:
             return
@@ -99,9 +99,9 @@ class Headers:
     def _use(self, output, header):
         roots, record = self._job.request.roots, header.record()
         if record is None or not fits(record, roots, self._job.programs, self._job.contents):
-            self._lacking[header.slot] = header
+            self._missing[header.slot] = header
             return False
-        self._lacking.pop(header.slot, None)
+        self._missing.pop(header.slot, None)
         with contextlib.suppress(OSError):
             os.utime(header.folder)  # pruning goes by it
         self.flags[output] = ["-include", header.path]
@@ -117,11 +117,11 @@ class Headers:
     def leave_out(self):
         self.flags, self.files = {}, {}
 
-    def make_lacking(self):
-        """Starts to make those that this build could have used, in a process that outlives it."""
-        for header in self._lacking.values() if may_make() else ():
-            order = json.dumps([header.slot, header.words, self._job.request.project])
-            command = [sys.executable, "-m", __name__, order]
+    def make_missing(self):
+        """Starts processes that make the headers this build could have used, and outlive it."""
+        for header in self._missing.values() if may_make() else ():
+            arguments = json.dumps([header.slot, header.words, self._job.request.project])
+            command = [sys.executable, "-m", __name__, arguments]
             script = 'nice -n 19 "$@" </dev/null >/dev/null 2>&1 &'
             with contextlib.suppress(OSError):
                 run(["/bin/sh", "-c", script, "sh", *command], with_own_folder(os.environ))
