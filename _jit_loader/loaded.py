@@ -148,7 +148,7 @@ def _publish_in_sys_modules(module, name, spec_name):
 
 
 def is_built(module):
-    """Tells whether a module is one that the loader has opened."""
+    """Returns whether a module is one that the loader has opened."""
     spec = getattr(module, "__spec__", None)
     return spec is not None and spec.name.startswith(SPEC_PREFIX)
 

@@ -131,7 +131,7 @@ def _is_own(path):
 
 
 def is_unchanged(kind, arguments):
-    """Tells whether load would find its answer by a memo."""
+    """Returns whether load would find its answer by a memo."""
     return any(True for _ in _unchanged(memo_paths(kind, arguments)))
 
 

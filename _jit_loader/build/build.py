@@ -181,7 +181,7 @@ def _compile_and_publish(job, workers):
         trace = map(link_stubs.traced, result.output)
         manifest = make_manifest(job, ninja_file, recorder, records, trace)
         opened, published, manifest = _publish(job, recorder, records, manifest)
-        line.built()
+        line.end()
     headers.make_missing()
     if warning is not None:
         say(warning)

@@ -21,8 +21,8 @@ def compile_plan(job, plan, stubs, headers, on_started, on_finished):
     if job.verbose:
         _print_commands(ninja_file, [*plan.missing, ninja_file.library], stubs.flags)
     # One half of nvcc's work runs in a job that no other compiler needs.
-    at_once = sum(map(ninja_file.is_cuda, plan.missing)) < parallel_jobs()
-    _write(job.folder, ninja_file.without(set(plan.reused), stubs.flags, headers.flags, at_once))
+    in_halves = sum(map(ninja_file.is_cuda, plan.missing)) < parallel_jobs()
+    _write(job.folder, ninja_file.without(set(plan.reused), stubs.flags, headers.flags, in_halves))
     result = run_ninja(job.folder, on_started, on_finished, job.verbose)
     if result.returncode != 0 and headers.may_have_failed(result.output):
         headers.leave_out()

@@ -53,7 +53,7 @@ def failed(job, recorder, records, output, stage, kind=CompileError):
 
 
 def names_a_source(output):
-    """Tells whether the compilers' output names a file with an error."""
+    """Returns whether the compilers' output names a file with an error."""
     return bool(files_with_errors(output))
 
 

@@ -109,7 +109,7 @@ class Headers:
         return True
 
     def may_have_failed(self, output):
-        """Tells whether a precompiled header may be the cause of an error that g++ printed."""
+        """Returns whether a precompiled header may be the cause of an error that g++ printed."""
         flags = [" ".join(flags) for flags in self.flags.values()]
         said = [line for line in output if not any(flag in line for flag in flags)]  # the command
         return bool(flags) and any(map(SUSPICIOUS.search, said))
@@ -167,7 +167,7 @@ def _split(words, own):
 
 
 def _shadows(folder, record):
-    """Tells whether a folder could have a file that is read in place of one of the record's."""
+    """Returns whether a folder could have a file that is read in place of one of the record's."""
     try:
         return not set(record["names"]).isdisjoint(os.listdir(folder))
     except OSError:
@@ -189,7 +189,7 @@ def _stamp_of(path):
 
 
 def may_make():
-    """Tells whether there is room for one that nobody asked for.
+    """Returns whether there is room for one that nobody asked for.
 
     Those in the cache may take a third of its limit: there is one per set of flags, and they must
     not displace the builds.

@@ -276,7 +276,7 @@ def _cache():
 
 
 def _precompiled():
-    """Tells whether torch/extension.h is precompiled, which halves a first build's time."""
+    """Returns whether torch/extension.h is precompiled, which halves a first build's time."""
     if os.environ.get("JIT_LOADER_PCH") == "0":
         return Check("torch/extension.h", OK, "is not precompiled: JIT_LOADER_PCH=0")
     folders = precompiled_headers()

@@ -101,7 +101,7 @@ def _build(missing, outcomes, timeout, jobs):
             outcomes[key] = _outcome(call, answer)
         failed = [name for name, key in zip(names, missing) if outcomes[key].error is not None]
         built = f"built {len(names) - len(failed)} of them; failed: {', '.join(failed)};"
-        line.built(built if failed else "built")
+        line.end(built if failed else "built")
 
 
 def _outcome(call, answer):

@@ -1,4 +1,4 @@
-"""The settings for production: nothing is compiled, a slow compiler is ended, source lines."""
+"""The settings for production: no compilation, a time limit for compilers, line numbers."""
 
 import re
 from pathlib import Path
@@ -12,7 +12,7 @@ from _jit_loader.key import toolchain
 
 @pytest.fixture
 def serving(tiny, monkeypatch):
-    """Returns the extension, in a process that compiles nothing."""
+    """Returns tiny; after its forbid(), nothing is compiled."""
 
     def forbid():
         tiny.compiled()

@@ -114,7 +114,7 @@ class Recorder:
 
 
 def _is_binary(path):
-    """Tells whether a linked file is an object or an archive, not a linker script.
+    """Returns whether a linked file is an object or an archive, not a linker script.
 
     Decoding the libraries of a compiler below /opt takes 60 ms.
     """
@@ -124,7 +124,7 @@ def _is_binary(path):
 
 
 def ownership(roots, tools=()):
-    """Returns a function that tells whether a file is the user's.
+    """Returns a function that returns whether a file is the user's.
 
     Other files are PyTorch's, Python's, a tool's or the system's. A build without one of the user's
     files is not trusted: another file may be found in its place.

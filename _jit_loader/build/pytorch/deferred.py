@@ -68,7 +68,7 @@ class _Loader:
 
 
 def is_deferred(module):
-    """Tells whether the code of a module has not been executed yet."""
+    """Returns whether the code of a module has not been executed yet."""
     return type(module) is DeferredModule
 
 
@@ -93,5 +93,5 @@ def execute(module):
 
 
 def _is_pythons(name):
-    """Tells whether the import system and inspect ask for a name, of any module."""
+    """Returns whether the import system and inspect ask for a name, of any module."""
     return name.startswith("__") and name.endswith("__") and name != "__all__"
