@@ -72,7 +72,7 @@ def load(
     question that names the memo.
     requests(): returns the requests to look for in the cache, in this order. The last is built.
     title: the name to show, by default the extension's.
-    build_directory: the caller's, which gets copies, and from which the library is opened.
+    build_directory: the caller's folder. It gets copies, and the library is opened from there.
     may_build: if it is false, NotCached is raised in place of a build.
     instead: see look_or_build.
     """
@@ -156,7 +156,7 @@ def _are_young_unchanged(memo, path):
 def look_or_build(requests, memo_path, verbose=False, may_build=True, instead=None):
     """Looks for a build by content, and builds if none fits.
 
-    instead(slot, contents): is asked before a build; returns (result of open_build, path of the
+    instead(slot, contents): is called before a build; returns (result of open_build, path of the
     library) if it has something that stands in for the build, else None.
 
     Returns (result of open_build, path of the library, whether it was compiled, with CUDA or not).

@@ -14,7 +14,7 @@ from _jit_loader.build.compile import compile_plan
 from _jit_loader.build.compile_commands import update_compile_commands
 from _jit_loader.build.failure import error_of, failed, names_a_source, read_note
 from _jit_loader.build.inputs.clock import Clock
-from _jit_loader.build.inputs.records import InputsChanged, Recorder, ask_compilers
+from _jit_loader.build.inputs.records import InputsChanged, Recorder, query_compilers
 from _jit_loader.build.job import Job, keep_as_failed, private_folder, remove_leftovers
 from _jit_loader.build.ninja import compile_seconds_limit
 from _jit_loader.build.opening import open_as_test
@@ -214,7 +214,7 @@ def _ninja_file(job):
 
 def _compile(job, plan, recorder, link_stubs, headers, line, workers):
     """Compiles and links; returns (ninja.NinjaResult, {new object: its record})."""
-    facts = workers.submit(ask_compilers, plan.ninja_file, list(plan.missing), job.contents)
+    facts = workers.submit(query_compilers, plan.ninja_file, list(plan.missing), job.contents)
     recordings = {}
 
     def on_started():  # it runs while the compilers work

@@ -3,9 +3,9 @@
 <cache>/torch-extension-h/<key>/     a slot, as store.py's: one set of flags that matter
     header/                          extension.h, extension.h.gch and header.json
 
-Nothing depends on them: they are no part of a key, g++ itself refuses one that does not fit the
+Nothing depends on them: they are not part of a key, g++ itself refuses one that does not fit the
 macros of a command, and a compilation that fails because of one is repeated without it. Only g++
-has this kind; with clang++ all is as without.
+has this kind; clang++ compiles without them.
 """
 
 import contextlib
@@ -189,9 +189,9 @@ def _stamp_of(path):
 
 
 def may_make():
-    """Returns whether there is room for one that nobody asked for.
+    """Returns whether there is room for a header that no caller has requested.
 
-    Those in the cache may take a third of its limit: there is one per set of flags, and they must
+    The headers may take a third of the cache's limit: there is one per set of flags, and they must
     not displace the builds.
     """
     with contextlib.suppress(OSError):

@@ -18,7 +18,7 @@ NAMELESS_PACKAGES = ("<packages>/torch/", "<packages>/nvidia/")
 def record_object(job, ninja_file, recorder, output, facts, headers):
     """Writes the record of a new object beside it and returns it; None if it did not compile.
 
-    facts: a future of records.ask_compilers. headers: precompiled.Headers, for the files that the
+    facts: a future of records.query_compilers. headers: precompiled.Headers, for the files that the
     compiler does not list because it has read a precompiled header.
 
     Raises:

@@ -29,7 +29,8 @@ class _Source:
     def __init__(self, module):
         self.module, self.stamp, self.text = module, None, None
 
-    def is_now(self, file_stamp, text):
+    def update(self, file_stamp, text):
+        """Sets the text and the stamp. A young stamp proves nothing, so it is not kept."""
         self.stamp = file_stamp if is_settled(file_stamp) else None
         self.text = text
 
@@ -87,13 +88,13 @@ class Wrappers:
         if known is None or known.module is not module:
             known = self._executed[module.__name__] = _Source(module)
             if max(now[1:3]) <= self._last_check:  # it was imported after its last change
-                known.is_now(now, _read(module))
+                known.update(now, _read(module))
         if now == known.stamp:
             return False
         text = _read(module)
         if text != known.text:
             return True
-        known.is_now(now, text)
+        known.update(now, text)
         return False
 
     def execute(self, module):
@@ -117,7 +118,7 @@ class Wrappers:
             if isinstance(error, CompileError | KeyboardInterrupt):
                 raise
             raise _explained(module, text, error) from error
-        known.is_now(now, text)
+        known.update(now, text)
         self._to_execute.discard(module.__name__)
         return pairs
 

@@ -149,14 +149,14 @@ def _system_folders(tools, project):
     return {*SYSTEM_FOLDERS, *prefixes - own}
 
 
-def ask_compilers(ninja_file, outputs, contents):
-    """Returns {object: queries.CompilerFacts}, and hashes the tools; once per kind of source."""
+def query_compilers(ninja_file, outputs, contents):
+    """Returns {object: queries.CompilerFacts} by one query per kind of source; hashes the tools."""
     by_kind = {}
     for output in outputs:
         is_cuda = ninja_file.is_cuda(output)
         if is_cuda not in by_kind:
-            ask = nvcc_facts if is_cuda else cxx_facts
-            by_kind[is_cuda] = ask(ninja_file.command(output))
+            query = nvcc_facts if is_cuda else cxx_facts
+            by_kind[is_cuda] = query(ninja_file.command(output))
             # In parallel, because nvcc's programs one after the other take 0.8 s.
             with Workers() as workers:
                 workers.map(contents.digest, by_kind[is_cuda].tools)
