@@ -14,9 +14,9 @@ NAMED = re.compile(r"^(?:In file included from | +from )?(/[^:\n]+)[:(]\d+", re.
 
 
 def failed(job, recorder, records, output, stage, kind=CompileError):
-    """Returns the error for what the compilers printed, after writing the log and the note.
+    """Returns the error for the output of the compilers, after writing the log and the note.
 
-    records: of the objects that compiled. stage: as in CompileError.
+    records: those of the objects that compiled. stage: as in CompileError.
 
     Raises:
         InputsChanged: a file was edited meanwhile, so that the build may succeed now.

@@ -53,7 +53,7 @@ def refuse_second_registration(name, before, library):
 def overlap(name, before, record):
     """Returns a RestartNeeded that names the second registrations of a new library; None if none.
 
-    before: the libraries that were opened under this name. record: of the new one.
+    before: the libraries that were opened under this name. record: that of the new library.
     """
     if record is None:
         return None

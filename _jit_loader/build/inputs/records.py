@@ -29,7 +29,7 @@ class Recorder:
 
     roots, programs, contents, clock: as in job.Job. before: {path: digest} of files that were read
     before any compiler started; more are added. A file that every build writes again must not make
-    the build fail for ever: if an earlier try found changes (`again`), only its content counts.
+    the build fail forever: if an earlier try found changes (`again`), only its content counts.
     """
 
     def __init__(self, roots, programs, contents, clock, before, again=False):
@@ -105,8 +105,8 @@ class Recorder:
             after = self._contents.digest(path)
             before = self._before.get(path)
             # The content may have changed and changed back.
-            look = before is None or not self._again
-            if before not in (None, after) or (look and self._clock.has_seen_change(path)):
+            by_clock = before is None or not self._again
+            if before not in (None, after) or (by_clock and self._clock.has_seen_change(path)):
                 changed.append(path)
             self._before[path] = after
         if changed:
