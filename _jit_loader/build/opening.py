@@ -82,7 +82,7 @@ def report_registrations(library):
     """Opens a library in the child process and prints its registrations, or its error, as JSON.
 
     Only static initialisers run, which end the process if they fail. An error in the module's own
-    initialisation is an exception, so the parent need not be spared it.
+    initialisation is an exception, which the parent process can survive.
     """
     import torch
 

@@ -103,7 +103,7 @@ class Headers:
             return False
         self._missing.pop(header.slot, None)
         with contextlib.suppress(OSError):
-            os.utime(header.folder)  # pruning goes by it
+            os.utime(header.folder)  # the time of the last use, for pruning
         self.flags[output] = ["-include", header.path]
         self.files[output] = list(map(roots.absolute, record["files"]))
         return True

@@ -25,7 +25,7 @@ class InputsChanged(Exception):
 
 
 class Recorder:
-    """Makes the records of one build, and checks that no input has changed meanwhile.
+    """Makes the records of one build, and checks that no input changed during the build.
 
     roots, programs, contents, clock: as in job.Job. before: {path: digest} of files that were read
     before any compiler started; more are added. A file that every build writes again must not make
