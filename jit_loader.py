@@ -131,8 +131,8 @@ def load_many(
         ], timeout=120)
 
     Each call is a dict of the arguments of load, or of load_inline if it has "cpp_sources". What is
-    not in the cache is compiled in processes of its own, each request once, however many calls ask
-    for it. A failure, a crash at the import or a timeout ends that call alone. No GPU is needed.
+    not in the cache is compiled in separate processes, each request once, even if several calls
+    make it. A failure, a crash at the import or a timeout ends that call alone. No GPU is needed.
 
     Args:
         calls: the dicts. Their values are sent to another process by pickle.

@@ -15,7 +15,7 @@ from _jit_loader.cache import check_trusted
 class Loaded:
     """One load of an extension: its result, and whether it was compiled or came from the cache.
 
-    result: the value that load returned. path: of the library. seconds: that the load took.
+    result: the value that load returned. path: the library's. seconds: the duration of the load.
     """
 
     def __init__(self, name, result, path, compiled, with_cuda, seconds):
@@ -35,7 +35,7 @@ last = {}  # title: the Loaded of the last load
 ops = {}  # (project, title): the ops.InUse of each op that load_op has returned
 in_background = {}  # (name, project): the process that builds an op that nobody waits for
 live = {}  # folder of a slot: the live.load.LiveOp of an edit that is not built completely
-observers = []  # objects with asked(requests) and loaded(Loaded, requests): before, after a load
+observers = []  # their requested(requests) and loaded(Loaded, requests): before, after a load
 
 SPEC_PREFIX = "jit_loader_builds."  # of the names of the modules' specs
 
@@ -57,7 +57,7 @@ if hasattr(os, "register_at_fork"):  # Windows has no fork
 def open_build(library, name, form, build_directory=None):
     """Opens a published library, once in this process, and returns the result of load.
 
-    build_directory: the caller's, from which the library is then opened.
+    build_directory: the caller's folder. The library is then opened from there.
     form: "module", which is imported; "library", which is loaded for the operators that it
     registers, and whose path is returned; "executable", whose path is returned.
 
@@ -148,7 +148,7 @@ def _publish_in_sys_modules(module, name, spec_name):
 
 
 def is_built(module):
-    """Tells whether a module is one that the loader has opened."""
+    """Returns whether a module is one that the loader has opened."""
     spec = getattr(module, "__spec__", None)
     return spec is not None and spec.name.startswith(SPEC_PREFIX)
 

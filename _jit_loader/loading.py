@@ -72,7 +72,7 @@ def load(
     question that names the memo.
     requests(): returns the requests to look for in the cache, in this order. The last is built.
     title: the name to show, by default the extension's.
-    build_directory: the caller's, which gets copies, and from which the library is opened.
+    build_directory: the caller's folder. It gets copies, and the library is opened from there.
     may_build: if it is false, NotCached is raised in place of a build.
     instead: see look_or_build.
     """
@@ -90,7 +90,7 @@ def load(
 
         synchronize_launches()
     for observer in loaded.observers:
-        observer.asked(requests)
+        observer.requested(requests)
     paths = memo_paths(kind, arguments)
     for memo in _unchanged(paths):
         result = loaded.open_build(memo.library, name, form, build_directory)
@@ -131,7 +131,7 @@ def _is_own(path):
 
 
 def is_unchanged(kind, arguments):
-    """Tells whether load would find its answer by a memo."""
+    """Returns whether load would find its answer by a memo."""
     return any(True for _ in _unchanged(memo_paths(kind, arguments)))
 
 
@@ -156,7 +156,7 @@ def _are_young_unchanged(memo, path):
 def look_or_build(requests, memo_path, verbose=False, may_build=True, instead=None):
     """Looks for a build by content, and builds if none fits.
 
-    instead(slot, contents): is asked before a build; returns (result of open_build, path of the
+    instead(slot, contents): is called before a build; returns (result of open_build, path of the
     library) if it has something that stands in for the build, else None.
 
     Returns (result of open_build, path of the library, whether it was compiled, with CUDA or not).

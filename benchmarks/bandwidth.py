@@ -99,7 +99,7 @@ def measure(workload, device, dtype, n, rounds, quick):
 
 
 def fits(device, moved):
-    """Tells whether a GPU has the memory for a case's inputs, saved tensors and results."""
+    """Returns whether a GPU has the memory for a case's inputs, saved tensors and results."""
     batch, _ = batch_and_passes(device, moved)
     return device == "cpu" or 6 * batch * moved <= torch.cuda.mem_get_info()[0]
 

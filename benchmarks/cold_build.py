@@ -35,7 +35,7 @@ from pathlib import Path
 import torch
 
 import jit_loader
-from _jit_loader.build.pytorch.flags import link_flags
+from _jit_loader.build.pytorch.flags import link_missing_names
 from _jit_loader.key.nvcc import cuda_home
 from _jit_loader.ops.load_many import CALLS_FOR_A_HEADER
 from _jit_loader.system.jobs import parallel_jobs
@@ -92,7 +92,7 @@ class Builds:
                 self._variables["TORCH_CUDA_ARCH_LIST"] = (
                     os.environ.get("TORCH_CUDA_ARCH_LIST") or "8.0"
                 )
-            self._flags = link_flags(home, self.folder)
+            self._flags = link_missing_names(home, self.folder)
             self._flags = [f"-L{self.folder}" if flag == "-L." else flag for flag in self._flags]
 
     def new_folder(self):

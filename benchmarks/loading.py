@@ -11,8 +11,7 @@ program imports load from torch.utils.cpp_extension, under `python -m jit_loader
 is the first load after another process has built: the files are then younger than 2 s. A loader
 that returns a module of older code is listed as stale and has no time. "compilers alone" runs
 PyTorch's commands that compile the edited kernel and link. Ours may be faster, because it links
-stubs
-(_jit_loader/build/pytorch/stubs.py).
+stubs (_jit_loader/build/pytorch/stubs.py).
 
 closure: a load from the cache of a kernel that includes 10 to 10,000 generated headers.
 
@@ -67,10 +66,10 @@ def summary(samples):
 
 
 @contextlib.contextmanager
-def ready_workers(starts):
+def ready_workers(starters):
     """Yields {name: [Worker]} for {name: [function that starts one]}, once all have torch."""
     with contextlib.ExitStack() as stack:
-        workers = {name: [start() for start in group] for name, group in starts.items()}
+        workers = {name: [start() for start in group] for name, group in starters.items()}
         everyone = [worker for group in workers.values() for worker in group]
         for worker in everyone:
             stack.callback(worker.close)
@@ -79,8 +78,8 @@ def ready_workers(starts):
         yield workers
 
 
-def both(subject, count=1, ours="ours"):
-    """Returns the functions that start a subject's workers, for ready_workers."""
+def starters(subject, count=1, ours="ours"):
+    """Returns {way: [functions that start a worker]} of a subject, for ready_workers."""
     return {
         way: [functools.partial(subject.worker, ours if way == "ours" else way)] * count
         for way in subject.ways
@@ -89,7 +88,7 @@ def both(subject, count=1, ours="ours"):
 
 def after_builds(subject, rounds):
     """Returns the result of the first load in a new process after a build in another one."""
-    with ready_workers(both(subject, 2 * rounds)) as workers:
+    with ready_workers(starters(subject, 2 * rounds)) as workers:
         calls = {
             way: (lambda group=group: [group.pop().load() for _ in range(2)][1])
             for way, group in workers.items()
@@ -98,14 +97,14 @@ def after_builds(subject, rounds):
 
 
 def in_new_processes(subject, rounds, edit=None, warm_up=0, ours="ours"):
-    with ready_workers(both(subject, rounds + warm_up, ours)) as workers:
+    with ready_workers(starters(subject, rounds + warm_up, ours)) as workers:
         calls = {way: (lambda group=group: group.pop().load()) for way, group in workers.items()}
         return compare(calls, rounds, subject, edit, warm_up)
 
 
 def built(subject, quick):
     """Returns {way: the answer of its first load}; the loads run in parallel and are not timed."""
-    with ready_workers(both(subject)) as workers:
+    with ready_workers(starters(subject)) as workers:
         for (worker,) in workers.values():
             worker.ask()
         answers = {way: worker.answer() for way, (worker,) in workers.items()}
@@ -133,7 +132,7 @@ def loads(source, device, quick):
         for name, edit in edits.items():
             result = in_new_processes(subject, rounds, edit)
             yield {"question": f"{name} edit, new process", **result}
-        with ready_workers(both(subject)) as workers:
+        with ready_workers(starters(subject)) as workers:
             calls = {way: worker.load for way, (worker,) in workers.items()}
             compare(calls, 1, subject)
             for name, edit in edits.items():

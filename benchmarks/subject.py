@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from _jit_loader.build.pytorch import stubs
-from _jit_loader.build.pytorch.flags import link_flags
+from _jit_loader.build.pytorch.flags import link_missing_names
 from _jit_loader.build.pytorch.ninja_file import NinjaFile
 from _jit_loader.key import toolchain
 from _jit_loader.key.nvcc import cuda_home
@@ -69,7 +69,7 @@ class Subject:
                 variables["TORCH_CUDA_ARCH_LIST"] = architectures
         home = cuda_home()
         self._torch_environment["CUDA_HOME"] = home
-        self._torch_flags = link_flags(home, self._torch_folder)
+        self._torch_flags = link_missing_names(home, self._torch_folder)
 
     def _generate_headers(self, count):
         names = [f"generated/{number}.h" for number in range(count)]

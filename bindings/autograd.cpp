@@ -55,7 +55,7 @@ Object python_tuple(const Items& items, const ToPython& convert) {
 
 using Needs = c10::SmallVector<bool, 8>;
 
-// Tells whether the gradient needs no graph of its own, and no mode or transform is active.
+// Returns whether the gradient needs no graph for its derivative, and no mode or transform is on.
 bool is_for_kernels(const variable_list& tensors) {
   const bool records = grad_mode_is_enabled();
   const auto is_ready = [&](const at::Tensor& x) {

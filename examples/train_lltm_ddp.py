@@ -72,7 +72,7 @@ def distributed(model, fsdp):
 
 
 def train(model, options, device):
-    """Returns the error of the complete batch before each step, as a CPU tensor."""
+    """Trains the model; returns the complete batch's error before each step, as a CPU tensor."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
     optimizer = optimizer_of(model)
     losses = load(options.checkpoint, model, optimizer) if options.checkpoint else []

@@ -17,13 +17,14 @@ HOST_DEVICE T elu_derivative(T x) {
   return kernels::exponential(kernels::select(x > T{0}, T{0}, x));
 }
 
-// (new_h, new_cell) of one element.
+// (new_h, new_cell) of one element. Its gates are g0 (input), g1 (output) and g2 (candidate).
 template <class T>
 HOST_DEVICE kernels::Pair<T> lltm_element(T g0, T g1, T g2, T old_cell) {
   const T new_cell = old_cell + elu(g2) * Sigmoid()(g0);
   return {kernels::hyperbolic_tangent(new_cell) * Sigmoid()(g1), new_cell};
 }
 
+// The gradients of one element: of the gates g0, g1 and g2, and of the old cell.
 template <class T>
 struct LltmGradient {
   T gate[3];

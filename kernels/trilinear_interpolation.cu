@@ -202,7 +202,7 @@ __global__ void __launch_bounds__(kThreadsPerBlock)
   if (member == 0 && point < n) store_gradient(dpoints + point * 3, sum);
 }
 
-// Tells whether rows of f elements, in arrays at these addresses, consist of aligned vectors.
+// Returns whether rows of f elements, in arrays at these addresses, consist of aligned vectors.
 template <class T>
 bool in_vectors(int64_t f, const T* first, const T* second) {
   return f % kVectorSize<T> == 0 && (address_bits(first) | address_bits(second)) % 16 == 0;

@@ -11,6 +11,7 @@ void two_norm(Cpu where, T* norm, Accumulate<T>* scratch, const T* a, const T* b
   reduce<SquaredDifference, SquareRoot>(where, n, norm, scratch, a, b);
 }
 
+// Blocks are for Half alone: see block.h.
 static void gradients_of_block(TwoNormGradient<float> gradient, Half* da, Half* db, const Half* a,
                                const Half* b) {
   const Block<Half> x = load_block(a), y = load_block(b);
@@ -23,9 +24,9 @@ static void gradients_of_block(TwoNormGradient<float> gradient, Half* da, Half* 
   if (db != nullptr) store_block(db, second);
 }
 
-// PyTorch's operations take 1.9 (float64) to 3.0 times (bfloat16) as long for 2^24 elements on 2
-// cores, and 1.6 to 1.8 times as long if the results' memory is fresh from the system, as it is at
-// that size: the system then takes most of the time.
+// For 2^24 elements on 2 cores, PyTorch's operations take 1.9 (float64) to 3.0 (bfloat16) times as
+// long if the results' memory was used before. If it is fresh from the system, which is usual at
+// this size, they take 1.6 to 1.8 times as long: the system then needs most of the time.
 template <class T>
 void two_norm_backward(Cpu where, T* da, T* db, const T* grad, const T* a, const T* b,
                        const T* norm, int64_t n) {

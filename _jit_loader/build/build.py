@@ -14,7 +14,7 @@ from _jit_loader.build.compile import compile_plan
 from _jit_loader.build.compile_commands import update_compile_commands
 from _jit_loader.build.failure import error_of, failed, names_a_source, read_note
 from _jit_loader.build.inputs.clock import Clock
-from _jit_loader.build.inputs.records import InputsChanged, Recorder, ask_compilers
+from _jit_loader.build.inputs.records import InputsChanged, Recorder, query_compilers
 from _jit_loader.build.job import Job, keep_as_failed, private_folder, remove_leftovers
 from _jit_loader.build.ninja import compile_seconds_limit
 from _jit_loader.build.opening import open_as_test
@@ -79,9 +79,9 @@ def build(slot, contents, verbose):
     except _ModuleError as carrier:
         raise carrier.__cause__ from None
     except OSError as error:
-        callers = slot.request.build_directory
-        if callers and str(error.filename).startswith(callers):
-            raise
+        directory = slot.request.build_directory
+        if directory and str(error.filename).startswith(directory):
+            raise  # it names the caller's folder
         if error.errno in CACHE_ERRORS or not os.path.isdir(cache_folder()):
             raise _explained(error, slot.folder) from error
         raise
@@ -167,7 +167,7 @@ def _compile_and_publish(job, workers):
     ]
     if stubs_found.result() is not None:
         link_stubs.use(stubs_found.result())
-    else:  # a link that begins earlier takes PyTorch's own libraries
+    else:  # if the link begins before they are made, it takes PyTorch's own libraries
         beside.append(workers.submit(lambda: link_stubs.use(stubs.make_stubs(*place))))
     headers = Headers(job, ninja_file, plan.missing)
     with BuildLine(job.request.title, plan.missing, plan.expected_seconds) as line:
@@ -181,8 +181,8 @@ def _compile_and_publish(job, workers):
         trace = map(link_stubs.traced, result.output)
         manifest = make_manifest(job, ninja_file, recorder, records, trace)
         opened, published, manifest = _publish(job, recorder, records, manifest)
-        line.built()
-    headers.make_lacking()
+        line.end()
+    headers.make_missing()
     if warning is not None:
         say(warning)
     return opened, published, manifest
@@ -214,7 +214,7 @@ def _ninja_file(job):
 
 def _compile(job, plan, recorder, link_stubs, headers, line, workers):
     """Compiles and links; returns (ninja.NinjaResult, {new object: its record})."""
-    facts = workers.submit(ask_compilers, plan.ninja_file, list(plan.missing), job.contents)
+    facts = workers.submit(query_compilers, plan.ninja_file, list(plan.missing), job.contents)
     recordings = {}
 
     def on_started():  # it runs while the compilers work
@@ -257,11 +257,11 @@ def _publish(job, recorder, records, manifest):
     except LoadError:
         raise  # the conflict is with another extension of this process only
     except Exception as error:
-        theirs, ours = LOAD_ERRORS.get(request.form, ((), None))
-        if isinstance(error, theirs):
+        expected, load_error = LOAD_ERRORS.get(request.form, ((), None))
+        if isinstance(error, expected):
             # PyTorch's OSError names the library only.
             text = f"error: cannot be loaded: {error.__cause__ or error}"
-            raise failed(job, recorder, records, [text], "load", ours) from None
+            raise failed(job, recorder, records, [text], "load", load_error) from None
         keep_as_failed(job)  # the objects are good
         raise _ModuleError from error
     published = Build(os.path.join(job.slot.folder, build_key), request)

@@ -21,8 +21,8 @@ def compile_plan(job, plan, stubs, headers, on_started, on_finished):
     if job.verbose:
         _print_commands(ninja_file, [*plan.missing, ninja_file.library], stubs.flags)
     # One half of nvcc's work runs in a job that no other compiler needs.
-    at_once = sum(map(ninja_file.is_cuda, plan.missing)) < parallel_jobs()
-    _write(job.folder, ninja_file.without(set(plan.reused), stubs.flags, headers.flags, at_once))
+    in_halves = sum(map(ninja_file.is_cuda, plan.missing)) < parallel_jobs()
+    _write(job.folder, ninja_file.without(set(plan.reused), stubs.flags, headers.flags, in_halves))
     result = run_ninja(job.folder, on_started, on_finished, job.verbose)
     if result.returncode != 0 and headers.may_have_failed(result.output):
         headers.leave_out()
@@ -31,7 +31,7 @@ def compile_plan(job, plan, stubs, headers, on_started, on_finished):
         result = _run_again(job, on_finished, result)
     is_compiled = all(map(_exists_in(job.folder), ninja_file.compilations))
     if result.returncode != 0 and is_compiled and stubs.flags is not None:
-        # The linker wants every symbol; or there is an error, which then names no stub.
+        # The linker may need every symbol. If there is another error, it must not name a stub.
         if job.verbose:
             _print_commands(ninja_file, [ninja_file.library], None)
         _write(job.folder, ninja_file.without(set(ninja_file.compilations)))
@@ -40,7 +40,7 @@ def compile_plan(job, plan, stubs, headers, on_started, on_finished):
 
 
 def _run_again(job, on_finished, before):
-    """Runs ninja a second time; returns its result together with what the first run said."""
+    """Runs ninja a second time; returns its result with the steps of the first run added."""
     again = run_ninja(job.folder, lambda: None, on_finished, job.verbose)
     said, ended = {**before.said, **again.said}, before.ended + again.ended
     return again._replace(said=said, ended=ended)

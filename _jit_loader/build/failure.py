@@ -14,12 +14,12 @@ NAMED = re.compile(r"^(?:In file included from | +from )?(/[^:\n]+)[:(]\d+", re.
 
 
 def failed(job, recorder, records, output, stage, kind=CompileError):
-    """Returns the error for what the compilers printed, after writing the log and the note.
+    """Returns the error for the output of the compilers, after writing the log and the note.
 
-    records: of the objects that compiled. stage: as in CompileError.
+    records: those of the objects that compiled. stage: as in CompileError.
 
     Raises:
-        InputsChanged: a file was edited meanwhile, so that the build may succeed now.
+        InputsChanged: a file was edited during the build, which may succeed now.
     """
     request = job.request
     named = files_with_errors(output)
@@ -53,7 +53,7 @@ def failed(job, recorder, records, output, stage, kind=CompileError):
 
 
 def names_a_source(output):
-    """Tells whether the compilers' output names a file with an error."""
+    """Returns whether the compilers' output names a file with an error."""
     return bool(files_with_errors(output))
 
 

@@ -18,10 +18,11 @@ DAY_SECONDS = 24 * 60 * 60
 
 
 class Job(NamedTuple):
-    """folder: private to this try. programs: {role: path} of the compilers, as in records.
+    """One try to build the request of a slot.
 
-    before: {path: digest} of files that were read before any compiler started, kept for the next
-    try. careful: an earlier try found changes, so all inputs of reused objects are compared first;
+    folder: private to this try. programs: {role: path} of the compilers, as in records. before:
+    {path: digest} of files that were read before any compiler started, kept for the next try.
+    careful: an earlier try found changes, so all inputs of reused objects are compared first;
     otherwise, those that are not the user's are compared while the compilers run. verbose: print
     the commands and their output.
     """

@@ -139,7 +139,7 @@ class _SlowCommands:
 def _lines(descriptor, on_poll):
     """Yields the lines that are written to a pipe, each as soon as it is complete.
 
-    on_poll(): called again and again meanwhile.
+    on_poll(): called repeatedly while it waits.
     """
     poll = select.poll()
     poll.register(descriptor)

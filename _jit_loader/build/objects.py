@@ -14,7 +14,7 @@ CANDIDATES = 16  # the newest records that are tried per object; each takes 0.3 
 
 
 class ObjectStore:
-    """The objects of earlier builds of one name, with any flags, and those that names share."""
+    """The objects of earlier builds of one name, with any flags, and those of all names."""
 
     def __init__(self, name_folder, roots, programs, contents):
         self._name_folder = name_folder

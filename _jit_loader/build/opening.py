@@ -68,7 +68,7 @@ def _registered_in_child(request, library):
 
 
 def _death(child):
-    """Returns the reason: the exception that C++ prints, else the last line, else the signal."""
+    """Returns why a child died: the exception that C++ prints, else its last line or the signal."""
     lines = child.stderr.decode(errors="replace").splitlines()
     said = [line for line in lines if "what():" in line] or [line for line in lines if line.strip()]
     if said:
@@ -79,10 +79,10 @@ def _death(child):
 
 
 def report_registrations(library):
-    """Opens a library in the child process and prints what it registers, or its error, as JSON.
+    """Opens a library in the child process and prints its registrations, or its error, as JSON.
 
     Only static initialisers run, which end the process if they fail. An error in the module's own
-    initialisation is an exception, so the parent need not be spared it.
+    initialisation is an exception, which the parent process can survive.
     """
     import torch
 

@@ -3,9 +3,9 @@
 <cache>/torch-extension-h/<key>/     a slot, as store.py's: one set of flags that matter
     header/                          extension.h, extension.h.gch and header.json
 
-Nothing depends on them: they are no part of a key, g++ itself refuses one that does not fit the
+Nothing depends on them: they are not part of a key, g++ itself refuses one that does not fit the
 macros of a command, and a compilation that fails because of one is repeated without it. Only g++
-has this kind; with clang++ all is as without.
+has this kind; clang++ compiles without them.
 """
 
 import contextlib
@@ -86,7 +86,7 @@ class Headers:
     """
 
     def __init__(self, job, ninja_file, outputs):
-        self._job, self._lacking = job, {}
+        self._job, self._missing = job, {}
         self.flags, self.files = {}, {}
         if os.environ.get("JIT_LOADER_PCH") == "0" or job.careful:
             return
@@ -99,17 +99,17 @@ class Headers:
     def _use(self, output, header):
         roots, record = self._job.request.roots, header.record()
         if record is None or not fits(record, roots, self._job.programs, self._job.contents):
-            self._lacking[header.slot] = header
+            self._missing[header.slot] = header
             return False
-        self._lacking.pop(header.slot, None)
+        self._missing.pop(header.slot, None)
         with contextlib.suppress(OSError):
-            os.utime(header.folder)  # pruning goes by it
+            os.utime(header.folder)  # the time of the last use, for pruning
         self.flags[output] = ["-include", header.path]
         self.files[output] = list(map(roots.absolute, record["files"]))
         return True
 
     def may_have_failed(self, output):
-        """Tells whether a precompiled header may be the cause of an error that g++ printed."""
+        """Returns whether a precompiled header may be the cause of an error that g++ printed."""
         flags = [" ".join(flags) for flags in self.flags.values()]
         said = [line for line in output if not any(flag in line for flag in flags)]  # the command
         return bool(flags) and any(map(SUSPICIOUS.search, said))
@@ -117,11 +117,11 @@ class Headers:
     def leave_out(self):
         self.flags, self.files = {}, {}
 
-    def make_lacking(self):
-        """Starts to make those that this build could have used, in a process that outlives it."""
-        for header in self._lacking.values() if may_make() else ():
-            order = json.dumps([header.slot, header.words, self._job.request.project])
-            command = [sys.executable, "-m", __name__, order]
+    def make_missing(self):
+        """Starts processes that make the headers this build could have used, and outlive it."""
+        for header in self._missing.values() if may_make() else ():
+            arguments = json.dumps([header.slot, header.words, self._job.request.project])
+            command = [sys.executable, "-m", __name__, arguments]
             script = 'nice -n 19 "$@" </dev/null >/dev/null 2>&1 &'
             with contextlib.suppress(OSError):
                 run(["/bin/sh", "-c", script, "sh", *command], with_own_folder(os.environ))
@@ -167,7 +167,7 @@ def _split(words, own):
 
 
 def _shadows(folder, record):
-    """Tells whether a folder could have a file that is read in place of one of the record's."""
+    """Returns whether a folder could have a file that is read in place of one of the record's."""
     try:
         return not set(record["names"]).isdisjoint(os.listdir(folder))
     except OSError:
@@ -189,9 +189,9 @@ def _stamp_of(path):
 
 
 def may_make():
-    """Tells whether there is room for one that nobody asked for.
+    """Returns whether there is room for a header that no caller has requested.
 
-    Those in the cache may take a third of its limit: there is one per set of flags, and they must
+    The headers may take a third of the cache's limit: there is one per set of flags, and they must
     not displace the builds.
     """
     with contextlib.suppress(OSError):

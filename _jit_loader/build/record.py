@@ -1,4 +1,4 @@
-"""Records the inputs of each object and of the library, and what is known of the kernels."""
+"""Records the inputs of each object and of the library, and the kernels' registers and sources."""
 
 import contextlib
 import os
@@ -18,7 +18,7 @@ NAMELESS_PACKAGES = ("<packages>/torch/", "<packages>/nvidia/")
 def record_object(job, ninja_file, recorder, output, facts, headers):
     """Writes the record of a new object beside it and returns it; None if it did not compile.
 
-    facts: a future of records.ask_compilers. headers: precompiled.Headers, for the files that the
+    facts: a future of records.query_compilers. headers: precompiled.Headers, for the files that the
     compiler does not list because it has read a precompiled header.
 
     Raises:
@@ -52,7 +52,7 @@ def record_object(job, ninja_file, recorder, output, facts, headers):
 
 
 def _may_have_name(job, inputs):
-    """Returns the paths of the inputs that may mention the macro that is the extension's name.
+    """Returns the paths of the inputs that may use the macro with the extension's name.
 
     PyTorch's headers and the system's do not, and are not read: torch/extension.h has 5,000.
     """
@@ -62,16 +62,16 @@ def _may_have_name(job, inputs):
 
 
 def share_objects(job, ninja_file, records):
-    """Shares the new objects that do not depend on the extension's name; {object: record}."""
+    """Shares the objects that do not depend on the extension's name. records: {object: record}."""
     for output, record in records.items():
         if record["command"] == command_keys(job.request, ninja_file, output).nameless:
             shared_objects.put(os.path.join(job.folder, output), record)
 
 
 def record_kernels(job, ninja_file, records, said):
-    """Adds to the records of new CUDA objects ptxas's figures, and what a later edit needs.
+    """Adds ptxas's figures to the records of new CUDA objects, and the data for a live edit.
 
-    That is nvcc's command, and the skeleton of each source (cuda/device_edits.py).
+    For a live edit these are nvcc's command, and the skeleton of each source (device_edits.py).
 
     said: {object: the lines that its compiler printed}.
 
@@ -116,10 +116,10 @@ def make_manifest(job, ninja_file, recorder, records, trace):
 
 
 def _seconds(folder, output):
-    """Returns the duration of a step from ninja's log: start and end in ms, mtime, output, hash."""
+    """Returns the seconds that a step took, by ninja's log; 0 if it is not there."""
     with contextlib.suppress(OSError), open(os.path.join(folder, ".ninja_log")) as file:
         for line in file:
-            row = line.split("\t")
+            row = line.split("\t")  # start and end in ms, mtime, output, hash
             if len(row) > 3 and row[3] == output:
                 return (int(row[1]) - int(row[0])) / 1000
     return 0

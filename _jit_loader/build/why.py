@@ -9,7 +9,7 @@ from _jit_loader.cache.store import differences, fits, own_differences, read_man
 from _jit_loader.report.errors import CompilingForbidden
 from _jit_loader.report.reasons import THE_LOADER, WORDS, change_texts, request_changes
 
-MOST_REASONS = 8  # that an error lists
+MOST_REASONS = 8  # in an error
 
 
 def why_built(slot, programs, contents):
@@ -44,8 +44,8 @@ def all_reasons(slot, programs, contents):
     files = change_texts(differences(last, roots, programs, contents))
     if old["PyTorch"] != new["PyTorch"]:  # one line for its 5,000 headers
         files = [line for line in files if not line.startswith("<packages>/torch/")]
-    asked = [line for key in new for line in request_changes(key, old.get(key), new[key])]
-    return [*asked, *files] or [f"{THE_LOADER} changed"]
+    settings = [line for key in new for line in request_changes(key, old.get(key), new[key])]
+    return [*settings, *files] or [f"{THE_LOADER} changed"]
 
 
 def forbidden(slot, programs, contents):

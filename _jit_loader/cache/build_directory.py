@@ -53,7 +53,7 @@ def put_outputs(folder, library, opened):
 
 
 def has_version(folder, library):
-    """Tells whether <name>.so in the folder is still the copy of a published library."""
+    """Returns whether <name>.so in the folder is still the copy of a published library."""
     plain = os.path.join(folder, os.path.basename(library))
     return _is_same_file(plain, os.path.join(folder, copy_name(library)))
 
@@ -65,7 +65,7 @@ def _copy(source, target):
 
 
 def _is_copy(target, path):
-    """Tells whether a file is a copy of another with its times."""
+    """Returns whether a file is a copy of another with its times."""
     try:
         one, other = os.stat(target), os.stat(path)
     except OSError:

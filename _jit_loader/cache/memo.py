@@ -119,7 +119,7 @@ class Memo:
         return _checksum(head) + head + rest
 
     def is_unchanged(self):
-        """Tells whether every file has its stat, and absent files are still absent.
+        """Returns whether every file has the recorded stat, and absent files are still absent.
 
         It says nothing about the content of young files.
         """

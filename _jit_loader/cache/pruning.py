@@ -178,7 +178,7 @@ def count_builds():
 
 
 def _is_build(folder):
-    """Tells whether a folder of a slot is a build, not a failed one or a precompiled header."""
+    """Returns whether a folder of a slot is a build, not a failed one or a precompiled header."""
     return os.path.basename(folder) != FAILED and f"/{PRECOMPILED}/" not in folder
 
 

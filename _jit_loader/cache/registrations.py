@@ -53,7 +53,7 @@ def refuse_second_registration(name, before, library):
 def overlap(name, before, record):
     """Returns a RestartNeeded that names the second registrations of a new library; None if none.
 
-    before: the libraries that were opened under this name. record: of the new one.
+    before: the libraries that were opened under this name. record: that of the new library.
     """
     if record is None:
         return None
@@ -93,7 +93,7 @@ def explain_second_class(name, error):
 
 
 def registers(library):
-    """Tells whether a library calls a function that registers operators or classes.
+    """Returns whether a library calls a function that registers operators or classes.
 
     A library that does not exist registers nothing; opening it raises the error that a load needs.
     """
@@ -124,7 +124,7 @@ def _namespaces(content):
 
 @functools.cache
 def has_registered(library):
-    """Tells whether a published library that is open here registers operators or classes."""
+    """Returns whether a published library that is open here registers operators or classes."""
     record = _recorded(library)
     if record != _UNKNOWN:
         return record is not None

@@ -1,6 +1,5 @@
 """The checks of `doctor`: the tools, the GPUs, the cache, and a test build."""
 
-import contextlib
 import os
 import re
 import stat
@@ -9,6 +8,7 @@ import sysconfig
 import tempfile
 import time
 from typing import NamedTuple
+from unittest import mock
 
 from _jit_loader.build.ninja import ninja_path
 from _jit_loader.cache import UntrustedCache, cache_folder, check_trusted, readonly_caches
@@ -276,7 +276,7 @@ def _cache():
 
 
 def _precompiled():
-    """Tells whether torch/extension.h is precompiled, which halves a first build's time."""
+    """Returns the Check of the precompiled torch/extension.h, which halves a first build's time."""
     if os.environ.get("JIT_LOADER_PCH") == "0":
         return Check("torch/extension.h", OK, "is not precompiled: JIT_LOADER_PCH=0")
     folders = precompiled_headers()
@@ -308,13 +308,13 @@ def _test_build(name, sources, level_of_failure):
         for path, text in zip(paths, sources.values()):
             with open(path, "w") as file:
                 file.write(text)
-        cache = os.path.join(folder, "cache")
-        with _environment(
-            JIT_LOADER_CACHE=cache,
-            JIT_LOADER_CACHE_LIMIT="0",
-            JIT_LOADER_READONLY_CACHES="",
-            JIT_LOADER_QUIET="1",
-        ):
+        settings = {
+            "JIT_LOADER_CACHE": os.path.join(folder, "cache"),
+            "JIT_LOADER_CACHE_LIMIT": "0",
+            "JIT_LOADER_READONLY_CACHES": "",
+            "JIT_LOADER_QUIET": "1",
+        }
+        with mock.patch.dict(os.environ, settings):
             try:
                 load(name, paths)
             except Exception as error:
@@ -322,20 +322,6 @@ def _test_build(name, sources, level_of_failure):
                 message = str(error).partition("\n  full compiler output:")[0]
                 return Check(subject, level_of_failure, message, "correct the cause named here")
     return Check(subject, OK, f"compiled and loaded in {time.perf_counter() - started:.1f} s")
-
-
-@contextlib.contextmanager
-def _environment(**values):
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
 
 
 def _first_line(*command):

@@ -5,8 +5,8 @@ are imported once. Each run is a child process forked from that warm process; a 
 previous run. Ctrl-C ends everything. Environment variables that PyTorch reads when it is imported,
 such as OMP_NUM_THREADS, must be set before this command, not by the script.
 
-Code that the script itself writes starts no run. Code that a program started by the script writes
-starts one if its content has changed.
+A code file that the script itself writes starts no run. If another program writes it, even one that
+the script has started, a run starts if the content has changed.
 """
 
 import argparse
@@ -35,5 +35,5 @@ def run(options):
     # fork_at_each_save returns in the child processes only.
     report = Report(Watch(options.script).fork_at_each_save())
     loaded.observers.append(report)
-    report.tell_writes()
-    run_as_main(options.script, options.arguments, at_end=report.tell)
+    report.report_writes()
+    run_as_main(options.script, options.arguments, at_end=report.report)

@@ -12,6 +12,7 @@ from _jit_loader.cuda.nvrtc import SYSTEM_HEADERS, NvrtcError, compile_program
 from _jit_loader.cuda.nvrtc_files import cuda_headers
 from _jit_loader.cuda.signature import listed_kernels, signature
 from _jit_loader.report.errors import ERROR_LINE, CompilingForbidden, place, source_line
+from _jit_loader.report.quantities import count
 from _jit_loader.report.variants import variant_of
 from _jit_loader.system import is_set
 
@@ -90,7 +91,7 @@ def _explained(error, source, path, expression):
         else:
             lines += source_line(first["file"], number)
         if len(found) > 1:
-            lines.append(f"  and {len(found) - 1} more error{'s' if len(found) > 2 else ''}")
+            lines.append(f"  and {count(len(found) - 1, 'more error')}")
     return _like(error, "\n".join(lines))
 
 

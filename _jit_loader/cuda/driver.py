@@ -36,7 +36,7 @@ class Function:
     """A kernel, loaded on the current device. PyTorch must have started CUDA.
 
     Attributes:
-        max_threads: that a block may have, by the kernel's registers.
+        max_threads: the most threads that a block may have with the kernel's registers.
         static_shared: the bytes of shared memory that the kernel declares.
     """
 

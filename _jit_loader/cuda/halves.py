@@ -1,4 +1,4 @@
-"""Runs nvcc's programs for the host and for the GPU at the same time; nvcc runs all in turn.
+"""Runs nvcc's programs for the host and for the GPU in parallel; nvcc runs them in sequence.
 
     python halves.py nvcc <arguments>
 
@@ -9,7 +9,7 @@ at its end, which cicc uses in the names of static symbols. Here both get an id 
 With nvcc's own id the object was the same, byte for byte (CUDA 13.0 and 13.2). If the list is not
 as expected, or a command fails without an error message, nvcc itself runs.
 
-This file runs alone, without the others of the package: a compilation starts it.
+This file runs alone, without the rest of the package: a compilation starts it.
 """
 
 import os
@@ -40,7 +40,7 @@ class Unexpected(Exception):
 
 
 class Step:
-    """One command of nvcc, and what it did."""
+    """One command of nvcc, its process and its output."""
 
     def __init__(self, command):
         self.command = command
@@ -56,14 +56,14 @@ class Step:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
             )
-        except OSError:  # no process is to be had: the step counts as one that has not run
+        except OSError:  # no process can be started: the step counts as not run
             return False
         self.output = self.process.communicate()[0]
         return self.process.returncode == 0
 
 
 class Commands:
-    """The commands of a compilation; folder: for the files between them."""
+    """The commands of a compilation. folder: for their intermediate files."""
 
     def __init__(self, nvcc, folder):
         listed = subprocess.run(
@@ -87,7 +87,7 @@ class Commands:
         self._check(listed.returncode)
 
     def _check(self, returncode):
-        """Raises Unexpected if the commands are others than those that this file knows."""
+        """Raises Unexpected for commands that this file does not know."""
         names = [name for step in self.steps for name in NAMES if name in step.command.split()[0]]
         compiles = names.count("cicc") == names.count("ptxas") > 0
         ends = [step.kind for step in self.steps[-2:]] == ["joined", "joined"]
@@ -108,7 +108,7 @@ class Commands:
         return [step for step in self.steps if step.kind == kind]
 
     def write_id(self, source):
-        """Writes the id of the source, and takes away the flag by which cudafe++ would."""
+        """Writes the id of the source, and removes the flag with which cudafe++ would write it."""
         cudafe = self.of_kind("host")[-1]
         found = ID_FILE.search(cudafe.command)
         if found is None or GENERATE_ID not in cudafe.command:
@@ -120,7 +120,7 @@ class Commands:
             file.write(f"_{digest:08x}_{len(name)}_{name}")
 
     def list_dependencies(self, output):
-        """Has the preprocessors write depfiles, which nvcc makes itself; returns their paths."""
+        """Adds flags with which the preprocessors write the depfiles; returns their paths."""
         paths = []
         for step in self.steps if self.depfile else ():
             if " -E " in step.command:

@@ -1,8 +1,8 @@
 """Finds the headers that a source includes. NVRTC writes no depfile.
 
 Conditions are not evaluated: a header under `#if 0` counts, which at most compiles once too often.
-An include whose name is a macro is refused, because the headers that it reads are unknown. Those of
-CUDA's own headers are passed over.
+An include whose name is a macro is refused, because the headers that it reads are unknown. In
+CUDA's own headers it is ignored.
 """
 
 import os
@@ -38,9 +38,9 @@ def closure(source, folder, folders, system):
 
     Arguments:
         source: the text.
-        folder: of the source; quoted includes are searched here first.
-        folders: of -I.
-        system: of CUDA's headers, searched last.
+        folder: the source's folder, which is searched first for quoted includes.
+        folders: the folders of -I.
+        system: the folders of CUDA's headers, which are searched last.
 
     Raises:
         ValueError: the name of an include is a macro.

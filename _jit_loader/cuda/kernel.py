@@ -1,4 +1,4 @@
-"""A `__global__` function that Python launches: what jit_loader.cuda_kernel returns."""
+"""The result of jit_loader.cuda_kernel: a `__global__` function that Python launches."""
 
 import os
 
@@ -21,7 +21,7 @@ class Kernel:
     """
 
     def __init__(self, source, path, expression, defines, includes, options):
-        """path: of the source's file, or None."""
+        """path: the path of the source, or None if the source is a text."""
         self._source, self._path, self._expression = source, path, expression
         self._defines = _macros(defines) if defines else {}
         self._includes = [os.path.abspath(os.fspath(folder)) for folder in includes]
@@ -42,7 +42,7 @@ class Kernel:
         return self._images[arch]
 
     def function(self, device):
-        """Returns the driver.Function on the current device, whose number is given."""
+        """Returns the driver.Function for the current device. device: its number."""
         if device not in self._functions:
             arch = architecture(torch.cuda.get_device_capability(device))
             image = self.compile(arch)
@@ -66,7 +66,7 @@ class Kernel:
 
     def __call__(self, *arguments):
         raise TypeError(
-            f"{self._expression}: name the grid and the block: kernel[grid, block](...)"
+            f"{self._expression}: give the grid and the block: kernel[grid, block](...)"
         )
 
     def __repr__(self):
@@ -126,9 +126,9 @@ class Launcher:
             code = function.launch(self._sizes, stream, packed)
         if code:
             raise RuntimeError(
-                f"{self._kernel._expression}: CUDA error at the launch: {driver.message(code)}. A "
-                "fault may be that of an earlier kernel: JIT_LOADER_SYNC=1 names the kernel, and "
-                "`python -m jit_loader check` the line"
+                f"{self._kernel._expression}: CUDA error at the launch: {driver.message(code)}. It "
+                "may be the fault of an earlier kernel: JIT_LOADER_SYNC=1 names the kernel, and "
+                "`python -m jit_loader check` names the line"
             )
 
     def _prepare(self, device):
@@ -136,14 +136,14 @@ class Launcher:
         threads = self._block[0] * self._block[1] * self._block[2]
         if threads > function.max_threads:
             raise ValueError(
-                f"{self._kernel!r}: a block of {threads} threads; at most {function.max_threads} "
-                "are possible, by its registers and __launch_bounds__"
+                f"{self._kernel!r}: the block has {threads} threads; the kernel's registers and "
+                f"__launch_bounds__ allow at most {function.max_threads}"
             )
         limit = torch.cuda.get_device_properties(device).shared_memory_per_block_optin
         if function.static_shared + self._shared > limit:
             raise ValueError(
-                f"{self._kernel!r}: {self._shared} bytes of dynamic and {function.static_shared} "
-                f"of static shared memory; a block on this GPU can have {limit}"
+                f"{self._kernel!r}: the block needs {self._shared} bytes of dynamic and "
+                f"{function.static_shared} of static shared memory; this GPU allows {limit}"
             )
         function.allow_shared(self._shared)
         self._ready[device] = function
@@ -171,8 +171,8 @@ def path_of(source):
 def make(source, name, defines=None, includes=(), options=()):
     """Returns the Kernel of a source, which is a text or a path.
 
-    If there is a GPU, it is compiled for the current device now, otherwise never: a module that
-    has a kernel and a CPU version can be imported anywhere.
+    If there is a GPU, the kernel is compiled for the current device. Without one, it is not: a
+    module that has a kernel and a CPU version can be imported anywhere.
     """
     path = path_of(source)
     if path is not None:

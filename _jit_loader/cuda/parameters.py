@@ -7,7 +7,11 @@ import torch
 
 
 class Parameter:
-    """A parameter. code: struct's. dtype: of the tensor or number; None for a pointer to any."""
+    """A parameter of a kernel.
+
+    code: its format character in the module struct. dtype: the dtype of the number, or of the
+    tensor that is passed for a pointer; None for a pointer to any type.
+    """
 
     def __init__(self, name, type, is_pointer, code, dtype):
         self.name, self.type, self.is_pointer = name, type, is_pointer
@@ -26,8 +30,8 @@ class Parameter:
             return None
         return float if self.dtype.is_floating_point else int
 
-    def packable(self, value, number, device):
-        """Returns the value to pack. Raises TypeError or ValueError if the argument is wrong."""
+    def checked(self, value, number, device):
+        """Returns the value to pack. Raises a TypeError or ValueError for a wrong argument."""
         if self.is_pointer:
             return self._address(value, number, device)
         dtype = self.dtype
@@ -63,7 +67,7 @@ class Parameter:
         if value.device.index != device:
             raise ValueError(
                 f"{self._title(number)} is on {value.device}, and the kernel runs on the current "
-                f"device and stream, those of cuda:{device}; launch it in "
+                f"device, cuda:{device}; launch it in "
                 f"`with torch.cuda.device({value.device.index}):`"
             )
         if self.dtype is not None and value.dtype != self.dtype:
@@ -124,7 +128,7 @@ class Signature:
             )
         values = []
         for value, (pointer, dtype, usual, low, high) in zip(arguments, self._kinds):
-            # The usual right arguments; any other goes through all checks, which name the fault.
+            # A fast check of the usual types. checked() handles other values, and names the fault.
             if pointer:
                 if (
                     type(value) is torch.Tensor
@@ -138,7 +142,7 @@ class Signature:
                 values.append(value)
                 continue
             number = len(values) + 1
-            values.append(self.parameters[number - 1].packable(value, number, device))
+            values.append(self.parameters[number - 1].checked(value, number, device))
         return self.struct.pack(*values)
 
     def __str__(self):

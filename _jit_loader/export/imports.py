@@ -1,4 +1,4 @@
-"""The imports of a wrapper: which modules they name, and whether a wheel has those modules."""
+"""Checks that a wrapper uses only names that a wheel has."""
 
 import ast
 
@@ -10,23 +10,6 @@ NOT_IN_A_WHEEL = {
     "torch.ops.jit_loader": "getattr(torch.ops, NAMESPACE)\n"
     "after: from {dots}shared.loader import NAMESPACE",
 }
-
-
-def imported_names(text, module):
-    """Returns the absolute names of the modules, or names in modules, that a wrapper imports.
-
-    module: the wrapper's name below bindings/, such as shared.differentiable.
-    """
-    package = ["bindings", *module.split(".")[:-1]]
-    names = set()
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Import):
-            names.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            origin = package[: len(package) - node.level + 1] if node.level else []
-            origin = ".".join([*origin, *filter(None, [node.module])])
-            names.update([origin, *(f"{origin}.{alias.name}" for alias in node.names)])
-    return names
 
 
 def check_for_wheel(text, module):

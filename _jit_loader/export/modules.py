@@ -5,7 +5,7 @@ The name of a module in a subfolder has dots: shared.differentiable.
 
 import os
 
-from _jit_loader.export.imports import imported_names
+from _jit_loader.ops.imports import imported_names
 from _jit_loader.ops.project import op_names
 from _jit_loader.report.variants import parse
 
@@ -64,6 +64,7 @@ def _paths(name, bindings):
 def _imported(name, bindings):
     """Returns the names of the modules in bindings/ that a wrapper imports."""
     with open(_paths(name, bindings)[0], "rb") as file:
-        names = imported_names(file.read(), name)
+        package = ".".join(["bindings", *name.split(".")[:-1]])
+        names = imported_names(file.read(), package)
     inside = {name.partition(".")[2] for name in names if name.startswith("bindings.")}
     return {name for name in inside if any(map(os.path.exists, _paths(name, bindings)))}

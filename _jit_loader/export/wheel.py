@@ -11,7 +11,7 @@ import tempfile
 import zipfile
 
 from _jit_loader.build.ninja import ninja_path
-from _jit_loader.build.pytorch.flags import link_flags
+from _jit_loader.build.pytorch.flags import link_missing_names
 from _jit_loader.key.nvcc import cuda_home
 from _jit_loader.report.build_line import say
 from _jit_loader.report.errors import ERROR_LINE, CompileError
@@ -76,7 +76,7 @@ def _environment(tools, with_cuda):
     }
     if home is not None:
         environment["CUDA_HOME"] = home
-    if link_flags(home, tools):
+    if link_missing_names(home, tools):
         folders = [tools, os.environ.get("LIBRARY_PATH")]
         environment["LIBRARY_PATH"] = os.pathsep.join(filter(None, folders))
     return environment

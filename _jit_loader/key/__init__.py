@@ -62,7 +62,7 @@ def memo_paths(kind, arguments):
 
 
 def names_architectures():
-    """Tells whether TORCH_CUDA_ARCH_LIST names GPU architectures, so that no GPU is queried."""
+    """Returns whether TORCH_CUDA_ARCH_LIST names GPU architectures, so that no GPU is queried."""
     return os.environ.get("TORCH_CUDA_ARCH_LIST", "") not in ("", "native")
 
 
@@ -91,7 +91,7 @@ def gpus():
 
 
 def _is_relative(name, value):
-    """Tells whether a setting means something else in another current folder."""
+    """Returns whether a setting means something else in another current folder."""
     if name in _FOLDER_LISTS:
         return any(not folder.startswith("/") for folder in value.split(os.pathsep))
     return any("/" in word and word[0] not in "/-" for word in value.split())

@@ -6,7 +6,10 @@ from typing import NamedTuple
 
 
 class Machine(NamedTuple):
-    """cpu: PyTorch's name for its vector instructions. architectures: those of its GPUs, or []."""
+    """A machine.
+
+    cpu: PyTorch's name for its vector instructions. architectures: those of its GPUs, or [].
+    """
 
     cpu: str
     architectures: list[str]

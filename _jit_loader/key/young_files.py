@@ -10,7 +10,7 @@ from _jit_loader.key.contents import read_digest
 
 
 def are_unchanged(memo, memo_path):
-    """Tells whether the young files have their content, if is_unchanged() holds for the memo.
+    """Returns whether the young files have their content, if is_unchanged() holds for the memo.
 
     Once all of them are old enough, the memo is written again without them.
     """

@@ -70,7 +70,7 @@ class BeforeCell:
 
 
 def _may_fix_an_error(cell):
-    """Tells whether a cell may fix an error: it runs a magic that writes files, or only shell."""
+    """Returns whether a cell may fix an error: it runs a magic that writes files, or only shell."""
     lines = [line.strip() for line in cell.splitlines() if line.strip()]
     return cell.lstrip().split(maxsplit=1)[0] in ALWAYS_RUN or all(
         line.startswith(("!", "#", "%cd")) for line in lines

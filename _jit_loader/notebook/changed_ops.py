@@ -10,7 +10,7 @@ from _jit_loader.cache.registrations import RestartNeeded
 from _jit_loader.key import memo_paths
 from _jit_loader.loading import is_unchanged
 from _jit_loader.system.jobs import parallel_jobs
-from _jit_loader.system.threads import call_at_once
+from _jit_loader.system.threads import call_in_parallel
 
 
 class ChangedOps:
@@ -131,7 +131,7 @@ def _load_all(ops):
     calls = {key: op.load for key, op in ops.items()}
     changed = [key for key, op in ops.items() if not is_unchanged(*op.question)]
     if len(changed) > 1:
-        futures = call_at_once([calls[key] for key in changed], parallel_jobs())
+        futures = call_in_parallel([calls[key] for key in changed], parallel_jobs())
         calls.update((key, future.result) for key, future in zip(changed, futures))
     return calls
 

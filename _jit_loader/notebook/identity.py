@@ -45,7 +45,7 @@ def keep_identity(before, namespace, module_name):
 
 
 def _is_compiled(value):
-    """Tells whether a value is a function of an op's module."""
+    """Returns whether a value is a function of an op's module."""
     if not isinstance(value, types.BuiltinFunctionType):
         return False
     module = sys.modules.get(value.__module__ or "")
@@ -53,7 +53,7 @@ def _is_compiled(value):
 
 
 def _take_over(old, new, kept):
-    """Gives an old function or class the new code; tells whether that was possible."""
+    """Gives an old function or class the new code; returns whether that was possible."""
     try:
         if type(old) is type(new) is types.FunctionType:
             _take_over_function(old, new)

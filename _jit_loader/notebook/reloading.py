@@ -77,7 +77,7 @@ def replace_references(pairs, namespaces):
 
 
 def _is_python(module):
-    """Tells whether a module is a Python file. Modules of old builds keep their functions."""
+    """Returns whether a module is a Python file. Modules of old builds keep their functions."""
     return isinstance(module, types.ModuleType) and str(vars(module).get("__file__")).endswith(
         ".py"
     )

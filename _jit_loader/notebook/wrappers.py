@@ -1,10 +1,8 @@
 """Finds the Python wrappers in bindings/ that have changed, and executes them again."""
 
-import ast
 import contextlib
 import functools
 import graphlib
-import importlib.util
 import os
 import sys
 import time
@@ -13,6 +11,7 @@ import traceback
 from _jit_loader import loaded
 from _jit_loader.cache.memo import is_settled, stamp
 from _jit_loader.notebook.identity import keep_identity
+from _jit_loader.ops.imports import imported_names
 from _jit_loader.report.errors import CompileError, ShownAlone
 
 
@@ -29,7 +28,8 @@ class _Source:
     def __init__(self, module):
         self.module, self.stamp, self.text = module, None, None
 
-    def is_now(self, file_stamp, text):
+    def update(self, file_stamp, text):
+        """Sets the text and the stamp. A young stamp proves nothing, so it is not kept."""
         self.stamp = file_stamp if is_settled(file_stamp) else None
         self.text = text
 
@@ -70,7 +70,10 @@ class Wrappers:
         for name in changed:
             _compiled(sys.modules[name], _read(sys.modules[name]))
         names = {module.__name__ for module in modules}
-        uses = {module.__name__: names & _imported(module) for module in modules}
+        uses = {
+            module.__name__: names & imported_names(_read(module), module.__package__)
+            for module in modules
+        }
         try:
             order = list(graphlib.TopologicalSorter(uses).static_order())
         except graphlib.CycleError:
@@ -87,13 +90,13 @@ class Wrappers:
         if known is None or known.module is not module:
             known = self._executed[module.__name__] = _Source(module)
             if max(now[1:3]) <= self._last_check:  # it was imported after its last change
-                known.is_now(now, _read(module))
+                known.update(now, _read(module))
         if now == known.stamp:
             return False
         text = _read(module)
         if text != known.text:
             return True
-        known.is_now(now, text)
+        known.update(now, text)
         return False
 
     def execute(self, module):
@@ -117,7 +120,7 @@ class Wrappers:
             if isinstance(error, CompileError | KeyboardInterrupt):
                 raise
             raise _explained(module, text, error) from error
-        known.is_now(now, text)
+        known.update(now, text)
         self._to_execute.discard(module.__name__)
         return pairs
 
@@ -156,20 +159,6 @@ def _explained(module, text, error):
     if number is not None and number <= len(source):
         message += f"\n  {number} | {source[number - 1]}"
     return WrapperError(message)
-
-
-def _imported(module):
-    """Returns the names of the modules that a wrapper imports or may import from."""
-    names = set()
-    for node in ast.walk(ast.parse(_read(module))):
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            origin = "." * node.level + (node.module or "")
-            with contextlib.suppress(ImportError):  # it is outside of the package
-                origin = importlib.util.resolve_name(origin, module.__package__)
-                names |= {origin, *(f"{origin}.{alias.name}" for alias in node.names)}
-    return names
 
 
 def _read(module):

@@ -1,4 +1,4 @@
-"""Loads an op that the caller can do without until a process of low priority has built it."""
+"""Loads an op that is optional for the caller, and builds it in a process of low priority."""
 
 import os
 import subprocess
@@ -16,7 +16,7 @@ from _jit_loader.system.processes import start, with_own_folder
 def load(name, project, flags):
     """Returns an op's module, or None while it is not in the cache.
 
-    The process that builds the op is started once. It goes on if this one ends. Under
+    The process that builds the op is started once. It continues if this one ends. Under
     JIT_LOADER_NO_COMPILE none is started.
     """
     process = loaded.in_background.get((name, project))

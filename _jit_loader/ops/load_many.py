@@ -1,4 +1,4 @@
-"""Implements load_many: several calls of load or load_inline, each in a process of its own."""
+"""Implements load_many: several calls of load or load_inline, each in a separate process."""
 
 import contextlib
 import os
@@ -10,7 +10,7 @@ import sys
 from _jit_loader import loaded, loading
 from _jit_loader.cache.builds import object_records
 from _jit_loader.cuda.ptxas import kernels_of
-from _jit_loader.ops.load_processes import SIZE, ask, load_of
+from _jit_loader.ops.load_processes import SIZE, load_of, question_of
 from _jit_loader.report.build_line import BuildLine
 from _jit_loader.report.quantities import count
 from _jit_loader.system.jobs import parallel_jobs
@@ -23,7 +23,7 @@ CALLS_FOR_A_HEADER = 3
 
 
 class Outcome:
-    """The outcome of one call of load_many: a module or an error; data has it without objects."""
+    """The outcome of one call of load_many: a module or an error."""
 
     def __init__(self, name, module=None, error=None, compiled=False, seconds=0.0, kernels=()):
         self.name, self.module, self.error = name, module, error
@@ -34,7 +34,7 @@ class Outcome:
 
     @property
     def data(self):
-        """All but the module, as a dict of values that JSON can hold."""
+        """The outcome without the module, as a dict that JSON can hold."""
         error = None
         if self.error is not None:
             error = {"type": type(self.error).__name__}
@@ -65,10 +65,13 @@ def load_many(calls, timeout, jobs):
 
 
 def _look(call):
-    """Returns (what identifies a call, its Outcome); None for an Outcome that needs a build."""
+    """Returns (key, Outcome) of a call; None for an Outcome that needs a build.
+
+    Equal calls have equal keys.
+    """
     name = call.get("name")
     try:
-        question, result = ask(call)
+        question, result = question_of(call)
     except Exception as error:
         return object(), Outcome(name, error=error)
     if question is None:
@@ -101,7 +104,7 @@ def _build(missing, outcomes, timeout, jobs):
             outcomes[key] = _outcome(call, answer)
         failed = [name for name, key in zip(names, missing) if outcomes[key].error is not None]
         built = f"built {len(names) - len(failed)} of them; failed: {', '.join(failed)};"
-        line.built(built if failed else "built")
+        line.end(built if failed else "built")
 
 
 def _outcome(call, answer):
@@ -114,8 +117,8 @@ def _outcome(call, answer):
 
 def _answers(calls, timeout, jobs):
     """Yields (index, answer of load_processes) of each call as it ends."""
-    order = {"calls": calls, "timeout": timeout, "jobs": jobs}
-    order["precompile"] = len(calls) >= CALLS_FOR_A_HEADER * jobs
+    request = {"calls": calls, "timeout": timeout, "jobs": jobs}
+    request["precompile"] = len(calls) >= CALLS_FOR_A_HEADER * jobs
     process = start(
         [sys.executable, "-m", "_jit_loader.ops.load_processes"],
         env=with_own_folder(os.environ),
@@ -125,7 +128,7 @@ def _answers(calls, timeout, jobs):
     )
     try:
         with contextlib.suppress(BrokenPipeError):
-            pickle.dump(order, process.stdin)
+            pickle.dump(request, process.stdin)
             process.stdin.flush()
         answers = _messages(process.stdout.fileno())
         for _ in calls:

@@ -1,10 +1,10 @@
 """Runs calls of load in processes that are forked from this one, which imports PyTorch once.
 
-    python -m _jit_loader.ops.load_processes <order >answers
+    python -m _jit_loader.ops.load_processes <request >answers
 
-The order is a pickle of the arguments of run(), and the input stays open: at its end all processes
-are ended. Each answer is SIZE bytes with the size of a pickle, and the pickle of (index of the
-call, {"error", "compiled", "seconds"}).
+The request is a pickle of the arguments of run(). The input stays open: when it is closed, all
+processes are ended. Each answer is SIZE bytes with the size of a pickle, and the pickle of (index
+of the call, {"error", "compiled", "seconds"}).
 """
 
 import contextlib
@@ -35,7 +35,7 @@ def load_of(call):
     return (load_inline if "cpp_sources" in call else load)(**call)
 
 
-def ask(call):
+def question_of(call):
     """Returns (the loading.Question of a call, None), or (None, the result of PyTorch's load)."""
     with loading.recording(call.get("name")) as recorder:
         try:
@@ -140,7 +140,7 @@ def _load(call):
             data = pickle.dumps({"error": error})
             pickle.loads(data)
             return data
-        # The error is of a class that only this process has.
+        # Only this process has the class of the error.
         return pickle.dumps({"error": RuntimeError(f"{type(error).__name__}: {error}")})
     this = loaded.last[call["name"]]
     return pickle.dumps({"compiled": this.compiled, "seconds": this.seconds})
@@ -151,7 +151,7 @@ def _precompile(call):
     from _jit_loader.build.build import precompile
     from _jit_loader.build.precompiled import may_make
 
-    request = ask(call)[0].requests()[-1]
+    request = question_of(call)[0].requests()[-1]
     request.precompile = True
     if may_make():
         precompile(request)
@@ -159,7 +159,7 @@ def _precompile(call):
 
 
 def run(calls, timeout, jobs, precompile, on_answer):
-    """Runs calls, up to `jobs` at a time. Ends them at the end of the input.
+    """Runs calls, up to `jobs` at a time. Ends them when the input is closed.
 
     precompile: a process makes the precompiled header of the first call beside the others.
     on_answer(index, answer): is called as each call ends.
@@ -193,8 +193,8 @@ def run(calls, timeout, jobs, precompile, on_answer):
 
 def main():
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what modules print does not get among the answers
-    order = pickle.load(sys.stdin.buffer)
+    os.dup2(2, 1)  # the output of modules must not mix with the answers
+    request = pickle.load(sys.stdin.buffer)
     from _jit_loader.build import build  # noqa: F401  once, for all processes
 
     def on_answer(index, answer):
@@ -203,7 +203,7 @@ def main():
             answers.write(len(data).to_bytes(SIZE, "big") + data)
             answers.flush()
 
-    run(**order, on_answer=on_answer)
+    run(**request, on_answer=on_answer)
 
 
 if __name__ == "__main__":

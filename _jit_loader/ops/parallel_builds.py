@@ -156,5 +156,5 @@ class _Progress:
     def _text(self):
         from rich.text import Text
 
-        lines = [f"{self._done} of {self._total} ops done", *self._running.values()]
+        lines = [f"{self._done} of {self._total} builds done", *self._running.values()]
         return Text("\n".join(lines), no_wrap=True, overflow="ellipsis")

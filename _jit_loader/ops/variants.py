@@ -10,10 +10,12 @@ from _jit_loader.report.variants import flags_of
 
 
 def load(name, project, flags, defines, on_load, caller):
-    """Implements jit_loader.load_op with defines: a module, or a list of modules for a list.
+    """Implements jit_loader.load_op with defines.
+
+    Returns a module, or a list of modules if `defines` is a list.
 
     Raises:
-        CompileError: a variant does not compile. It is the first error; the others are built.
+        CompileError: the first error of a variant; the other variants are built.
     """
     if isinstance(defines, dict):
         return load_op.load_op(name, project, flags_of(flags, defines), on_load, caller)
@@ -26,10 +28,9 @@ def load(name, project, flags, defines, on_load, caller):
 
 def _build_in_processes(variants):
     commands = {
-        load_op.title_of(name, flags): [
-            *(sys.executable, "-m", __name__, json.dumps([name, project, flags])),
-        ]
-        for name, project, flags in variants
+        load_op.title_of(name, flags): [sys.executable, "-m", __name__, json.dumps(variant)]
+        for variant in variants
+        for name, _, flags in [variant]
     }
     build_all(commands, "variant")
 

@@ -7,7 +7,7 @@ import time
 
 from _jit_loader import no_fork
 from _jit_loader.system import is_set
-from _jit_loader.system.threads import at_once
+from _jit_loader.system.threads import concurrent_builds
 
 
 def is_quiet():
@@ -31,9 +31,9 @@ def say(text):
 class BuildLine:
     """Shows `add2: kernels/add2.cu changed: add2.cuda.o, 1 of 2, 0.4 s of about 0.9 s`.
 
-    The line is live in a terminal. In a log file and in a notebook it is one line when the build
-    starts: rich's live line needs ipywidgets there. At the end one line stays: the reason and the
-    seconds.
+    The line is live in a terminal. In a log file, and in a notebook, where rich's live line would
+    need ipywidgets, it is a plain line at the start of the build. At the end, a line with the
+    reason and the seconds is printed.
     """
 
     def __init__(self, title, outputs, expected_seconds):
@@ -68,16 +68,16 @@ class BuildLine:
         if output in self._outputs:
             self._outputs.remove(output)
 
-    def built(self, what="built"):
-        """Ends the live line and prints the one that stays."""
+    def end(self, outcome="built"):
+        """Ends the live line and prints the last one."""
         self.__exit__()
-        say(f"{self._title}: {what} in {self._elapsed():.1f} s")
+        say(f"{self._title}: {outcome} in {self._elapsed():.1f} s")
 
     def _elapsed(self):
         return time.monotonic() - self._started
 
     def _start_live(self):
-        if at_once() > 1:
+        if concurrent_builds() > 1:
             return None  # several live lines would overwrite each other
         # A replacement of stderr, such as a notebook's, may say that it is a terminal.
         if sys.stderr is not sys.__stderr__ or sys.stderr is None:

@@ -6,6 +6,7 @@ import re
 import shlex
 
 from _jit_loader.report.build_line import printable
+from _jit_loader.report.quantities import count
 from _jit_loader.report.symbols import demangled, first_use
 
 ERROR_LINE = re.compile(
@@ -142,7 +143,7 @@ def compile_error(name, title, output, folder, project, ninja, sources):
     then a line for each further error; then PyTorch's sentence, which programs look for.
 
     Arguments:
-        name, title: of the extension.
+        name, title: the extension's.
         output: the lines that the compilers and the linker printed.
         folder: the folder of the log and build.ninja, which are kept to run the step again.
         project: the folder that paths are shown relative to.
@@ -160,7 +161,7 @@ def compile_error(name, title, output, folder, project, ninja, sources):
             lines += [f"  required from {place(*via, project).rstrip(': ')}", *source_line(*via)]
         further = list(dict.fromkeys(error[:3] for error in errors if error[:3] != errors[0][:3]))
         if further:
-            lines.append(f"  and {len(further)} more error{'s' if len(further) > 1 else ''}")
+            lines.append(f"  and {count(len(further), 'more error')}")
     else:
         message = _most_informative_line(output)
         lines = [f"{title}: {message}"]

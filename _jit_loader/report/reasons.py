@@ -11,7 +11,7 @@ WORDS = {"form": "the kind of build"}
 def change_texts(changes):
     """Returns texts of changed files: 'x.cu changed', 'the compiler /usr/bin/c++ changed', ...
 
-    changes: [(kind, path)]; the kinds "new", "missing" and "compiler" have texts of their own.
+    changes: [(kind, path)]; the kinds "new", "missing" and "compiler" have their own texts.
     """
     texts = {
         "new": "{} appeared",

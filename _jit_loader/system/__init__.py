@@ -4,5 +4,5 @@ import os
 
 
 def is_set(name):
-    """Tells whether an environment variable switches something on."""
+    """Returns whether an environment variable switches something on."""
     return os.environ.get(name, "") not in ("", "0")

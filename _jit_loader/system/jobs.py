@@ -5,7 +5,7 @@ import math
 import os
 import re
 
-from _jit_loader.system.threads import at_once
+from _jit_loader.system.threads import concurrent_builds
 
 # With torch/extension.h g++ takes 1.6 GB (-O2) to 2.0 GB (-O3 -g), and nvcc 3.2 GB.
 BYTES_PER_COMPILER = 3 * 1000**3
@@ -18,7 +18,7 @@ def parallel_jobs():
 
     Builds that run at the same time in one process share the jobs.
     """
-    return max(1, _all_jobs() // at_once())
+    return max(1, _all_jobs() // concurrent_builds())
 
 
 def _all_jobs():

@@ -104,7 +104,7 @@ def ended_with_group(process):
     return group.holding(process) if group is not None else contextlib.nullcontext()
 
 
-def call_at_once(functions, most):
+def call_in_parallel(functions, most):
     """Calls functions in up to `most` threads, and returns their futures when all have ended.
 
     Raises:
@@ -113,7 +113,7 @@ def call_at_once(functions, most):
     stopped, threads = threading.Event(), min(len(functions), most)
 
     def run(function):
-        _thread.stopped, _thread.at_once = stopped, threads
+        _thread.stopped, _thread.builds = stopped, threads
         check_interrupt()
         return function()
 
@@ -128,13 +128,13 @@ def call_at_once(functions, most):
     return futures
 
 
-def at_once():
+def concurrent_builds():
     """Returns how many builds share the compilers, this thread's build included."""
-    return getattr(_thread, "at_once", 1)
+    return getattr(_thread, "builds", 1)
 
 
 def check_interrupt():
-    """Raises KeyboardInterrupt in the threads of a call_at_once that was interrupted."""
+    """Raises KeyboardInterrupt in the threads of a call_in_parallel that was interrupted."""
     stopped = getattr(_thread, "stopped", None)
     if stopped is not None and stopped.is_set():
         raise KeyboardInterrupt

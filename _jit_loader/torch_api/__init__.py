@@ -212,7 +212,7 @@ def _stripped(value):
 
 
 def _is_for_pytorch(arguments):
-    """Tells whether PyTorch builds it alone: the loader knows the files and tools of Linux only."""
+    """Returns whether PyTorch must build it: the loader knows the files and tools of Linux only."""
     return (
         sys.platform != "linux"
         or torch.version.hip is not None

@@ -16,7 +16,7 @@ class Report:
         self._reported = set(sys.modules)
         self._written = set()
 
-    def tell(self, files=()):
+    def report(self, files=()):
         """Reports these files, and the modules imported since the last call."""
         files, modules = list(files), []
         for name in [name for name in sys.modules if name not in self._reported]:
@@ -31,18 +31,18 @@ class Report:
         if files or modules:
             self._send(files, modules, [])
 
-    def asked(self, requests):
+    def requested(self, requests):
         """Reports the sources before a load: a first build may take minutes, or fail."""
         with contextlib.suppress(Exception):  # the load raises the error
             request = requests()[-1]
-            self.tell([*request.sources, *(f"{path}/" for path in request.extra_include_paths)])
+            self.report([*request.sources, *(f"{path}/" for path in request.extra_include_paths)])
 
     def loaded(self, loaded, requests):
         """Reports, after a load, all files that an extension was built from."""
         with contextlib.suppress(Exception):
-            self.tell(_own_files(loaded, requests()[-1]))
+            self.report(_own_files(loaded, requests()[-1]))
 
-    def tell_writes(self):
+    def report_writes(self):
         """From now on, reports each code file before this process writes it."""
         sys.addaudithook(self._audit)
 

@@ -76,12 +76,12 @@ class Run:
         return f"ended by signal {-code} ({signal.strsignal(-code)}) {seconds}"
 
     def has_written(self, path):
-        """Tells whether the last change of a file was made by the script."""
+        """Returns whether the last change of a file was made by the script."""
         is_written = os.path.realpath(path) in self.written | self._written_before
         return is_written and not self.ended_before_change(path)
 
     def ended_before_change(self, path):
-        """Tells whether a file exists and was changed after the end of the run."""
+        """Returns whether a file exists and was changed after the end of the run."""
         try:
             return self.ended is not None and os.stat(path).st_mtime >= self.ended
         except OSError:

@@ -47,8 +47,8 @@ class Sources:
             return False
         digest = read_digest(path)
         before, self._digests[path] = self._digests.get(path, "never read"), digest
-        # Without this, a script that writes code would run forever. A program that it starts may
-        # write code, too: the content tells whether that has changed.
+        # Without this, a script that writes code would start a run whenever it ends. The writes of
+        # programs that it starts are not known, so they start a run only if the content changed.
         return not run.has_written(path) and (digest != before or run.ended_before_change(path))
 
 

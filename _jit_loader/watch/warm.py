@@ -18,7 +18,7 @@ LOADER = ("jit_loader", "_jit_loader")
 
 
 def is_installed(module_name, path):
-    """Tells whether a module is installed, so that nobody edits it between runs."""
+    """Returns whether a module is installed, so that nobody edits it between runs."""
     library = sysconfig.get_path("stdlib") + os.sep
     parts = path.split(os.sep)
     return (
@@ -118,7 +118,7 @@ class _State:
         self._openblas = _openblas_libraries()
 
     def is_harmful_after(self, before):
-        """Tells whether an import has started threads, opened a GPU or changed sys.path.
+        """Returns whether an import has started threads, opened a GPU or changed sys.path.
 
         A child would lack the threads, could not use CUDA, or would search other folders.
         """

@@ -63,7 +63,7 @@ def read(folder):
 
 
 def belongs(benchmark, script):
-    """Tells whether a script wrote a benchmark, such as loading_plain."""
+    """Returns whether a script wrote a benchmark, such as loading_plain."""
     return benchmark == script or benchmark.startswith(f"{script}_")
 
 
@@ -83,7 +83,7 @@ def newest(by_device, kind, benchmarks):
 
 
 def have_one_speed(one, other):
-    """Tells whether two runs have the same speed within 15%, or both do not record it."""
+    """Returns whether two runs have the same speed within 15%, or both do not record it."""
     loops = [each["machine"].get("python_loop_ms") for each in (one, other)]
     return loops[0] == loops[1] if None in loops else abs(loops[0] / loops[1] - 1) < SPEED_DIFFERS
 
@@ -146,12 +146,12 @@ class Comparison:
 
     @property
     def conclusive(self):
-        """Tells whether one of the two is faster: the interval does not contain 1."""
+        """Returns whether one of the two is faster: the interval does not contain 1."""
         return not self.low <= 1 <= self.high
 
     @property
     def loses(self):
-        """Tells whether the other way is faster, by half a percent or more."""
+        """Returns whether the other way is faster, by half a percent or more."""
         return self.high < 1 and round(self.ratio, 2) < 1
 
     def __str__(self):

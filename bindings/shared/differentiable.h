@@ -57,7 +57,7 @@ struct Recorded {
   PyMethodDef method;
 };
 
-// Tells whether value is exactly a torch.Tensor or nn.Parameter; a subclass may have
+// Returns whether value is exactly a torch.Tensor or nn.Parameter; a subclass may have
 // __torch_function__.
 inline bool is_exactly_tensor(PyObject* value) {
   PyObject* type = reinterpret_cast<PyObject*>(Py_TYPE(value));
@@ -207,7 +207,7 @@ void copy_gradients(const std::tuple<T...>& gradients, at::Tensor* to) {
   std::apply([&](const auto&... gradient) { ((*to++ = gradient), ...); }, gradients);
 }
 
-// Calls a gradient with parameters of its own types.
+// Calls a gradient with arguments of its parameters' types.
 template <class Result, class... Args>
 void call_gradient(Result (*gradient)(Args...), const GradientCall& call, at::Tensor* gradients) {
   const at::Tensor* next = call.tensors;

@@ -179,7 +179,7 @@ class Op:
 
 
 def _may_be(schema_type, value):
-    """Tells whether a tensor argument of this schema type may have the value.
+    """Returns whether a tensor argument of this schema type may have the value.
 
     The result is True for other types. PyTorch's check would accept None as a Tensor.
     """

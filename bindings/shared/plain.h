@@ -1,4 +1,4 @@
-// Tells whether a kernel may run at once, or PyTorch's dispatcher or autograd has to act first.
+// Decides whether a kernel may run immediately, or PyTorch's dispatcher or autograd must act first.
 #pragma once
 
 #include <ATen/PythonTorchFunctionTLS.h>
@@ -20,12 +20,12 @@ inline bool is_plain(const at::Tensor& x) {
   return (x.key_set().raw_repr() & ~kPlainKeys.raw_repr()) == 0;
 }
 
-// Tells whether x is a forward-mode (dual) tensor, whose tangent the kernels would drop.
+// Returns whether x is a forward-mode (dual) tensor, whose tangent the kernels would drop.
 inline bool has_tangent(const at::Tensor& x) {
   return c10::AutogradState::get_tls_state().get_fw_grad_mode() && x._fw_grad(0).defined();
 }
 
-// Tells whether PyTorch's dispatcher would only run autograd before it calls the kernel.
+// Returns whether PyTorch's dispatcher would only run autograd before it calls the kernel.
 inline bool no_mode_is_active() {
   const c10::DispatchKeySet included = c10::impl::tls_local_dispatch_key_set().included_;
   return (included - c10::default_included_set - c10::autocast_dispatch_keyset).empty() &&

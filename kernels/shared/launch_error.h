@@ -10,14 +10,14 @@ namespace kernels {
 // Not a std::runtime_error: <stdexcept> would add 0.5 s to the compilation of every .cu file.
 class LaunchError : public std::exception {
  public:
-  // launcher: the function that launched the kernel. name, text: of the CUDA error. is_fault: this
-  // or an earlier kernel failed while running, and the process's CUDA context is lost; otherwise
-  // the launch itself was refused.
+  // launcher: the function that launched the kernel. name, text: those of the CUDA error. is_fault:
+  // this or an earlier kernel failed while running, and the process's CUDA context is lost;
+  // otherwise CUDA refused the launch itself.
   LaunchError(const char* launcher, const char* name, const char* text, bool is_fault)
       : is_fault_(is_fault) {
-    const char* found = is_fault ? "a kernel has failed, found at the launch of"
+    const char* event = is_fault ? "a kernel has failed, detected at the launch of"
                                  : "CUDA could not launch the kernel of";
-    snprintf(message_, sizeof(message_), "%s %s: %s: %s", found, launcher, name, text);
+    snprintf(message_, sizeof(message_), "%s %s: %s: %s", event, launcher, name, text);
   }
   const char* what() const noexcept override { return message_; }
   bool is_fault() const noexcept { return is_fault_; }

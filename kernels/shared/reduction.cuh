@@ -128,7 +128,7 @@ __global__ void __launch_bounds__(threads)
   }
 }
 
-// Tells whether the kernel's code on the current device waits for the previous kernel. Code from
+// Returns whether the kernel's code on the current device waits for the previous kernel. Code from
 // the PTX of an older architecture does not, even on a device that supports it.
 template <class Kernel>
 bool waits_for_previous_kernel(Kernel* kernel) {

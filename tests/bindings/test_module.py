@@ -209,7 +209,7 @@ def test_a_kernels_fault_says_how_to_find_it_and_that_python_has_to_restart(
         module.raise_launch_error(True)
     first, *advice = str(raised.value).splitlines()
     assert first == (
-        "op(): a kernel has failed, found at the launch of void launcher(): cudaErrorName: "
+        "op(): a kernel has failed, detected at the launch of void launcher(): cudaErrorName: "
         "what it means"
     )
     assert any("JIT_LOADER_SYNC=1" in line for line in advice) == (blocking != "1")

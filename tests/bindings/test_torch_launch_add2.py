@@ -1,4 +1,4 @@
-"""The C-style call, which writes into an argument and checks all of them before a kernel runs."""
+"""torch_launch_add2 writes into an argument, and checks all of them before a kernel runs."""
 
 import pytest
 import torch
@@ -50,7 +50,7 @@ def test_output_may_be_an_input(launch, abc, which):
     assert torch.equal(c, expected)
 
 
-def test_a_tensor_saved_for_backward_is_seen_to_change(launch):
+def test_backward_refuses_a_saved_tensor_that_it_has_changed(launch):
     x = torch.randn(4, requires_grad=True)
     y = x.exp()  # saves its result
     launch(y.detach(), y.detach(), y.detach(), 4)

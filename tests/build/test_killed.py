@@ -53,7 +53,7 @@ def _die_at_operation(tiny, number):
 
 
 @pytest.mark.slow
-def test_killed_before_any_change_to_the_cache(tiny, in_process):
+def test_killed_between_two_changes_to_the_cache(tiny, in_process):
     """Tries every fifth of about 70 operations. Each try has a new value, so that it builds."""
     survived = False
     number = 1
@@ -62,7 +62,7 @@ def test_killed_before_any_change_to_the_cache(tiny, in_process):
         process = _start(lambda number=number: _die_at_operation(tiny, number))
         process.join()
         survived = process.exitcode == 0
-        assert in_process(tiny.value) == 100 + number, f"after operation {number}"
+        assert in_process(tiny.value) == 100 + number, f"killed before operation {number}"
         number += 5
     assert number > 20
     assert not list((tiny.folder.parent / "cache").rglob(".building-*"))

@@ -207,7 +207,7 @@ def test_without_compute_sanitizer_the_error_has_install_advice(tmp_path, monkey
 
 
 def test_compute_sanitizer_from_pip_is_refused(tmp_path, monkeypatch):
-    """That of pip exits with 0 without starting the program."""
+    """The one from pip exits with 0 without starting the program."""
     without_a_toolkit(monkeypatch, tmp_path)
     (tmp_path / "bin").mkdir()
     for name in ("compute-sanitizer", "libsanitizer-collection.so"):
@@ -228,10 +228,8 @@ def test_a_write_past_the_end_of_a_tensor_is_found(tmp_path, element):
         run, cwd=project, env=environment, capture_output=True, text=True, check=False
     )
     assert finished.returncode == 1, finished.stderr
-    assert (
-        f"poke: kernels/poke.cu:{LINE_OF_THE_FAULT}: error: Invalid __global__ write of size 4 "
-        in (finished.stderr)
-    )
+    fault = f"kernels/poke.cu:{LINE_OF_THE_FAULT}: error: Invalid __global__ write of size 4 "
+    assert f"poke: {fault}" in finished.stderr
     assert f"  {LINE_OF_THE_FAULT} |   y[i] = T{{}};" in finished.stderr
     assert "launched from script.py:8" in finished.stderr
     fine = subprocess.run(

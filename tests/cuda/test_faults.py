@@ -79,7 +79,7 @@ def run_poke(tmp_path_factory):
 def test_with_sync_the_error_names_the_op_and_the_kernel(run_poke):
     out, _ = run_poke(str(FAR), JIT_LOADER_SYNC="1")
     assert "returned" not in out
-    assert out.startswith("poke(): a kernel has failed, found at the launch of void poke(")
+    assert out.startswith("poke(): a kernel has failed, detected at the launch of void poke(")
     assert "cudaErrorIllegalAddress" in out
     assert "launched before" not in out
     assert "restart Python" in out

@@ -1,3 +1,5 @@
+"""compare.py, which the examples share, checks results and measures times."""
+
 import pytest
 import torch
 
@@ -29,7 +31,7 @@ def test_tolerances_apply_to_every_result(import_example):
         assert_close("my_op", ours, theirs, rtol=0.001)
 
 
-def test_measures_every_function_in_every_round(import_example):
+def test_every_function_is_measured_in_every_round(import_example):
     called = []
     calls = {name: lambda name=name: called.append(name) for name in ("ours", "theirs")}
     times = import_example("compare").measure(calls, rounds=2)

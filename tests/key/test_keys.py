@@ -107,11 +107,11 @@ class Changed:
 @pytest.fixture
 def look_changed(monkeypatch):
     """look_changed(pattern) returns (change, undo), which fake a change to installed files."""
-    pattern = []
+    patterns = []
     real_stat, real_digest = os.stat, contents.read_digest
 
     def is_meant(path):
-        return isinstance(path, str) and any(re.search(one, path) for one in pattern)
+        return isinstance(path, str) and any(re.search(pattern, path) for pattern in patterns)
 
     def stat(path, **options):
         found = real_stat(path, **options)
@@ -124,7 +124,7 @@ def look_changed(monkeypatch):
     monkeypatch.setattr(os, "stat", stat)
     memos_that_use_os_stat(monkeypatch)
     monkeypatch.setattr(contents, "read_digest", read_digest)
-    return lambda path: (lambda: pattern.append(path), pattern.clear)
+    return lambda pattern: (lambda: patterns.append(pattern), patterns.clear)
 
 
 def program(path, text):
@@ -427,8 +427,8 @@ def test_nvcc_that_pip_installs_later_is_noticed(cuda, tmp_path, monkeypatch):
     monkeypatch.delenv("CUDA_HOME")
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
     monkeypatch.setattr(toolchain, "packages_folder", lambda: str(tmp_path / "packages"))
-    real = toolchain._is_executable  # ignores a toolkit in /usr/local/cuda
-    here = str(tmp_path)
+    real, here = toolchain._is_executable, str(tmp_path)
+    # A toolkit in /usr/local/cuda is ignored.
     monkeypatch.setattr(toolchain, "_is_executable", lambda p: p.startswith(here) and real(p))
     (tmp_path / "packages" / "nvidia" / "cu99" / "bin").mkdir(parents=True)
     before = looked_at()
@@ -442,15 +442,15 @@ def looked_at():
 
 def test_level_of_the_processor_is_part_of_the_key(tmp_path, monkeypatch):
     """An op's flags depend on the CPU, and so does the key of its memo."""
-    before = memo_paths("load_op", []), toolchain.cpu_flags()
+    before = memo_paths("load_op", [])
     for capability, level in (("AVX2", "v3"), ("AVX512", "v4"), ("DEFAULT", "v2")):
         there = machine.Machine(capability, [])
         if os.uname().machine == "x86_64":
             assert toolchain.cpu_flags(there) == [f"-march=x86-64-{level}"]
     monkeypatch.setattr(key, "boot", lambda: "another machine")
-    assert memo_paths("load_op", []) != before[0]
+    assert memo_paths("load_op", []) != before
     monkeypatch.setenv("ATEN_CPU_CAPABILITY", "avx2")
-    assert memo_paths("load_op", []) != before[0]
+    assert memo_paths("load_op", []) != before
 
 
 @pytest.mark.slow

@@ -90,21 +90,23 @@ def test_function_renamed_in_the_binding_is_reported(notebook):
 
 
 def test_without_a_change_nothing_is_loaded(notebook):
-    count = "from _jit_loader import loaded\nfrom _jit_loader.cache import memo\n"
-    count += "memo.SETTLED_NS, asked = 0, []\n"
-    count += (
-        "class Observer:\n    asked = asked.append\n    loaded = staticmethod(lambda *_: None)\n"
+    count = (
+        "from _jit_loader import loaded\nfrom _jit_loader.cache import memo\n"
+        "memo.SETTLED_NS, requested = 0, []\n"
+        "class Observer:\n"
+        "    requested = requested.append\n"
+        "    loaded = staticmethod(lambda *_: None)\n"
     )
     notebook.succeed(count + "loaded.observers.append(Observer)")
     notebook.succeed(
         "from jit_loader import load_op; load_op('answer'); load_op('add2', project='..')"
     )
-    notebook.succeed("asked.clear()")
+    notebook.succeed("requested.clear()")
     notebook.succeed("pass")
-    assert notebook.value_of("asked") == "[]"
+    assert notebook.value_of("requested") == "[]"
     notebook.edit("kernels/answer_math.h", "42", "9")
     notebook.succeed("memo.SETTLED_NS = 2_000_000_000")
-    assert notebook.value_of("len(asked)") != "0"
+    assert notebook.value_of("len(requested)") != "0"
 
 
 def test_compile_error_is_shown_and_the_cell_is_not_run(notebook):
@@ -165,6 +167,7 @@ def test_kernel_cell_refuses_invalid_paths(notebook, file):
 def test_edited_wrapper_keeps_the_identity_of_its_objects(notebook):
     notebook.succeed("asker, function, Class = Asker(), described, Asker")
     notebook.edit("bindings/answer.py", "the answer is", "it is")
+    # super() needs the class itself, which a function's new code must keep.
     notebook.edit("bindings/answer.py", "return get()", "return super().__hash__() and -get()")
     assert notebook.succeed("print(described(), asker.ask())") == "it is 42 -42"
     notebook.succeed("from tiny.bindings.answer import Asker as A, described as d")

@@ -16,7 +16,7 @@ from _jit_loader.cache import lock
 from _jit_loader.notebook.changed_ops import ChangedOps
 from _jit_loader.notebook.reloading import Reloading
 from _jit_loader.system.jobs import parallel_jobs
-from _jit_loader.system.threads import call_at_once
+from _jit_loader.system.threads import call_in_parallel
 from tests.build.test_killed import _start
 
 NAMES = ("one", "two")
@@ -145,12 +145,12 @@ def test_wait_for_another_process_can_be_interrupted(tmp_path):
     with lock.build_lock(tmp_path, "one"):
         threading.Timer(0.3, signal.raise_signal, [signal.SIGINT]).start()
         with pytest.raises(KeyboardInterrupt):
-            call_at_once([wait], most=1)
+            call_in_parallel([wait], most=1)
 
 
 def test_parallel_builds_share_the_compiler_jobs(monkeypatch):
     monkeypatch.setenv("MAX_JOBS", "8")
-    assert [future.result() for future in call_at_once([parallel_jobs] * 3, 8)] == [2, 2, 2]
+    assert [future.result() for future in call_in_parallel([parallel_jobs] * 3, 8)] == [2, 2, 2]
     assert parallel_jobs() == 8
 
 
@@ -163,5 +163,5 @@ def test_no_more_builds_run_than_jobs():
         time.sleep(0.05)
         running.pop()
 
-    call_at_once([build] * 6, most=2)
+    call_in_parallel([build] * 6, most=2)
     assert max(most) == 2

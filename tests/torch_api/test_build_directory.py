@@ -1,4 +1,4 @@
-"""build_directory: other programs find there what PyTorch's load puts there."""
+"""load puts the same files into the caller's build_directory as PyTorch's load does."""
 
 import ctypes
 import os
@@ -16,7 +16,7 @@ def folder(tmp_path):
     return tmp_path / "build"
 
 
-def test_library_is_opened_from_there(tiny, folder):
+def test_library_is_opened_from_the_build_directory(tiny, folder):
     module = tiny.load(build_directory=str(folder))
     assert Path(module.__file__).parent == folder
     assert module.__spec__.origin == module.__file__
@@ -25,7 +25,7 @@ def test_library_is_opened_from_there(tiny, folder):
     assert tiny.load(build_directory=str(folder)) is module
 
 
-def test_library_is_opened_from_there_by_a_hit(tiny, folder, in_process):
+def test_hit_opens_the_library_from_the_build_directory(tiny, folder, in_process):
     def first():
         return tiny.load(build_directory=str(folder)).__file__
 
@@ -46,7 +46,7 @@ def test_changed_version_is_opened_from_another_path(tiny, folder):
     assert os.path.samefile(folder / "tiny.so", after.__file__)
 
 
-def test_objects_are_there(tiny, folder):
+def test_objects_are_in_the_build_directory(tiny, folder):
     tiny.load(build_directory=str(folder))
     assert {"module.o", "other.o", "tiny.so"} <= set(os.listdir(folder))
 
@@ -60,7 +60,7 @@ def test_up_to_date_folder_is_not_written(tiny, folder):
     assert [s.st_ctime_ns for s in after] == [s.st_ctime_ns for s in before]
 
 
-def test_relative_flags_start_there(tiny, folder):
+def test_relative_flags_start_in_the_build_directory(tiny, folder):
     (folder / "sub").mkdir(parents=True)
     (folder / "sub" / "deep.h").write_text("#define VALUE more()\nextern long more();\n")
     (folder / "helper.cpp").write_text("long more() { return 30; }\n")
@@ -113,7 +113,7 @@ def inline(cache, folder):
     return load
 
 
-def test_inline_sources_are_there(inline, folder):
+def test_inline_sources_are_in_the_build_directory(inline, folder):
     assert inline().value() == 5
     assert "PyInit_letter" in (folder / "main.cpp").read_text()
     (folder / "main.cpp").unlink()
@@ -121,29 +121,29 @@ def test_inline_sources_are_there(inline, folder):
     assert (folder / "main.cpp").exists()
 
 
-def test_inline_error_names_the_source_there(inline, folder):
+def test_inline_error_names_the_source_in_the_build_directory(inline, folder):
     with pytest.raises(jit_loader.CompileError, match=r"^letter: main\.cpp:1: error"):
         inline("int a = ;")
 
 
-def test_path_of_a_library_is_there(inline, folder):
+def test_path_of_a_library_is_in_the_build_directory(inline, folder):
     path = inline('extern "C" int value() { return 4; }', is_python_module=False)
     assert path == str(folder / "letter.so")
     assert ctypes.CDLL(path).value() == 4
 
 
-def test_library_that_cannot_be_imported_leaves_the_one_before(tiny, folder):
+def test_library_that_cannot_be_imported_does_not_replace_the_previous_one(tiny, folder):
     tiny.load(build_directory=str(folder))
     before = (folder / "tiny.so").read_bytes()
     tiny.write("module.cpp", "int no_module;\n")
     with pytest.raises(ImportError):
         tiny.load(build_directory=str(folder))
     assert (folder / "tiny.so").read_bytes() == before
-    assert len(list(folder.glob("*.so"))) == 2
+    assert len(list(folder.glob("*.so"))) == 2, "the previous one, and tiny.so, a link to it"
 
 
 def test_folder_that_cannot_be_made_is_named(tiny, tmp_path):
-    """Not the cache."""
+    """The error must not blame the cache."""
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match="file/build") as error:
         tiny.load(build_directory=str(tmp_path / "file" / "build"))

@@ -13,7 +13,7 @@ from _jit_loader.system.files import plain_path, read_text
 
 HAS_INCLUDE = re.compile(r'__has_include\w*\s*\(\s*[<"]([^>"\n]+)[>"]')
 QUOTED_BY_MACRO = re.compile(r'__has_include\w*\s*\(\s*\w+\s*\(\s*([^\s()"<>][^()"<>\n]*)\)')
-ASKED_MACRO = re.compile(r"__has_include\w*\s*\(\s*(\w+)")
+TESTED_MACRO = re.compile(r"__has_include\w*\s*\(\s*(\w+)")
 HEADER_MACRO = re.compile(r'^\s*#\s*define\s+\w+\s+[<"]([^>"\n]+)[>"]', re.MULTILINE)
 MACRO_FLAG = re.compile(r'(?:^|[=,]|-D)(\w+)=[<"]([^>"\n]+)[>"](?=,|$)', re.MULTILINE)
 INCLUDE_UPWARDS = re.compile(r'^\s*#\s*include\w*\s*[<"]([^>"\n]*\.\./[^>"\n]+)[>"]', re.MULTILINE)
@@ -66,14 +66,14 @@ def of_libraries(files, command):
     folders = [*_values(words, FOLDER_FLAG), *variable]
     folders += [*_values(linker_words, FOLDER_FLAG), *variable]
     folders = [os.path.normpath(folder) for folder in folders if os.path.isabs(folder)]
-    asked = _values(words + linker_words, LIBRARY_FLAG)
-    whole_names = {name[1:] for name in asked if name.startswith(":")}
+    requested = _values(words + linker_words, LIBRARY_FLAG)
+    exact_names = {name[1:] for name in requested if name.startswith(":")}
     absent, present = {}, []
     for path in files:
         folder, name = os.path.split(path)
         earlier = dict.fromkeys(_before_last(folders, folder))
         candidates = []
-        if name in whole_names:
+        if name in exact_names:
             candidates += [os.path.join(before, name) for before in earlier]
         if match := re.fullmatch(r"(lib.+)\.(so|a)", name):
             names = match[1] + ".so", match[1] + ".a"
@@ -127,7 +127,7 @@ def optional_headers(own, command, search_folders):
     texts = {path: text for path in own if (text := read_text(path))}
     flags = "\n".join(expanded(command))
     by_macro = HAS_INCLUDE.findall(flags)
-    macros = {name for text in [flags, *texts.values()] for name in ASKED_MACRO.findall(text)}
+    macros = {name for text in [flags, *texts.values()] for name in TESTED_MACRO.findall(text)}
     if macros:
         by_macro += [header for name, header in MACRO_FLAG.findall(flags) if name in macros]
         by_macro += [name for text in texts.values() for name in HEADER_MACRO.findall(text)]
@@ -135,15 +135,15 @@ def optional_headers(own, command, search_folders):
     for path, text in texts.items():
         folders = [os.path.dirname(path), *search_folders]
         quoted = map(str.rstrip, QUOTED_BY_MACRO.findall(text))
-        asked = [*HAS_INCLUDE.findall(text), *quoted, *by_macro]
-        for name in dict.fromkeys([*asked, *INCLUDE_UPWARDS.findall(text)]):
+        tested = [*HAS_INCLUDE.findall(text), *quoted, *by_macro]
+        for name in dict.fromkeys([*tested, *INCLUDE_UPWARDS.findall(text)]):
             for folder in folders:
                 candidate = plain_path(os.path.join(folder, name))
                 missing = _first_missing(candidate)
                 _add_absent(absent, missing)
                 if missing:
                     continue
-                if name in asked:
+                if name in tested:
                     present.append(candidate)
                 else:
                     break

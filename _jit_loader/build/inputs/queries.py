@@ -20,23 +20,23 @@ class CompilerFacts:
 
 
 def cxx_facts(command):
-    """Asks g++ or clang++, or a wrapper of it, about the command of one compilation."""
+    """Returns the facts of a compile command, by queries of g++ or clang++, or of its wrapper."""
     words = flags_of(command)
-    search_folders, tools = _ask_preprocessor(words)
+    search_folders, tools = _query_preprocessor(words)
     tools += [program(command, name) for name in toolchain.HELPERS]
     return CompilerFacts(search_folders, [tool for tool in tools if tool])
 
 
 def nvcc_facts(command):
-    """Asks nvcc, or a wrapper of it, about the command of one compilation.
+    """Returns the facts of a compile command, by a dry run of nvcc, or of its wrapper.
 
     Only nvcc knows all spellings of its flags, and the flags that the environment adds. Its dry run
-    has the flags that it passes to the host compiler as the preprocessor.
+    prints the flags that it passes to the host compiler as the preprocessor.
     """
     flags = flags_of(command[len(_programs(command)) :])
     output = dry_run([_programs(command)[-1], *flags])
     host = _host_preprocessor(output)
-    search_folders, tools = _ask_preprocessor(host)
+    search_folders, tools = _query_preprocessor(host)
     tools.append(toolchain.find_program(host[0]))  # it may be a script that runs the real one
     names = ["bin/nvcc", "bin/cudafe++", "bin/ptxas", "bin/fatbinary", "nvvm/bin/cicc"]
     names += ["bin/nvcc.profile", "nvvm/libdevice/libdevice.10.bc"]
@@ -86,7 +86,7 @@ def _split(text):
         return text.split()
 
 
-def _ask_preprocessor(words):
+def _query_preprocessor(words):
     """Returns (search folders, paths of the real compiler) from the output of `c++ -v -E`.
 
     The paths are those of g++ and of its cc1plus: if a wrapper starts to call another g++, the old

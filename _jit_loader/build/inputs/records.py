@@ -25,11 +25,11 @@ class InputsChanged(Exception):
 
 
 class Recorder:
-    """Makes the records of one build, and checks that no input has changed meanwhile.
+    """Makes the records of one build, and checks that no input changed during the build.
 
     roots, programs, contents, clock: as in job.Job. before: {path: digest} of files that were read
     before any compiler started; more are added. A file that every build writes again must not make
-    the build fail for ever: if an earlier try found changes (`again`), only its content counts.
+    the build fail forever: if an earlier try found changes (`again`), only its content counts.
     """
 
     def __init__(self, roots, programs, contents, clock, before, again=False):
@@ -105,8 +105,8 @@ class Recorder:
             after = self._contents.digest(path)
             before = self._before.get(path)
             # The content may have changed and changed back.
-            look = before is None or not self._again
-            if before not in (None, after) or (look and self._clock.has_seen_change(path)):
+            by_clock = before is None or not self._again
+            if before not in (None, after) or (by_clock and self._clock.has_seen_change(path)):
                 changed.append(path)
             self._before[path] = after
         if changed:
@@ -114,7 +114,7 @@ class Recorder:
 
 
 def _is_binary(path):
-    """Tells whether a linked file is an object or an archive, not a linker script.
+    """Returns whether a linked file is an object or an archive, not a linker script.
 
     Decoding the libraries of a compiler below /opt takes 60 ms.
     """
@@ -124,7 +124,7 @@ def _is_binary(path):
 
 
 def ownership(roots, tools=()):
-    """Returns a function that tells whether a file is the user's.
+    """Returns a function that returns whether a file is the user's.
 
     Other files are PyTorch's, Python's, a tool's or the system's. A build without one of the user's
     files is not trusted: another file may be found in its place.
@@ -149,14 +149,14 @@ def _system_folders(tools, project):
     return {*SYSTEM_FOLDERS, *prefixes - own}
 
 
-def ask_compilers(ninja_file, outputs, contents):
-    """Returns {object: queries.CompilerFacts}, and hashes the tools; once per kind of source."""
+def query_compilers(ninja_file, outputs, contents):
+    """Returns {object: queries.CompilerFacts} by one query per kind of source; hashes the tools."""
     by_kind = {}
     for output in outputs:
         is_cuda = ninja_file.is_cuda(output)
         if is_cuda not in by_kind:
-            ask = nvcc_facts if is_cuda else cxx_facts
-            by_kind[is_cuda] = ask(ninja_file.command(output))
+            query = nvcc_facts if is_cuda else cxx_facts
+            by_kind[is_cuda] = query(ninja_file.command(output))
             # In parallel, because nvcc's programs one after the other take 0.8 s.
             with Workers() as workers:
                 workers.map(contents.digest, by_kind[is_cuda].tools)

@@ -2,7 +2,7 @@
 
 from _jit_loader.build.pytorch.flags import (
     is_gnu,
-    link_flags,
+    link_missing_names,
     openmp_flags,
     own_statics_flags,
 )
@@ -30,7 +30,7 @@ def load_arguments(request, sources, folder, cuda_home):
             # lost one, a hit has to raise an ImportError too, as PyTorch's load does.
             *(["-Wl,-z,now"] if request.extra_ldflags and is_opened else []),
             *request.extra_ldflags,
-            *link_flags(cuda_home, folder),
+            *link_missing_names(cuda_home, folder),
             *openmp_flags(gnu, request.extra_cflags),
         ],
         "extra_include_paths": [path.replace("$", "$$") for path in request.extra_include_paths],

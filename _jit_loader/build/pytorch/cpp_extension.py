@@ -34,7 +34,7 @@ def cpp_extension():
 
 
 def is_executed():
-    """Tells whether this process has executed the module, and so may have changed it."""
+    """Returns whether this process has executed the module, and so may have changed it."""
     module = sys.modules.get(_NAME)
     return module is not None and not is_deferred(module)
 

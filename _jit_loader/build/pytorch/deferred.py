@@ -14,18 +14,18 @@ class DeferredModule(types.ModuleType):
     """A module that becomes a plain module when its code has been executed."""
 
     def __getattr__(self, name):
-        if _is_pythons(name):
+        if _is_special(name):
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
         execute(self)
         return types.ModuleType.__getattribute__(self, name)
 
     def __setattr__(self, name, value):
-        if not _is_pythons(name):
+        if not _is_special(name):
             execute(self)
         types.ModuleType.__setattr__(self, name, value)
 
     def __delattr__(self, name):
-        if not _is_pythons(name):
+        if not _is_special(name):
             execute(self)
         types.ModuleType.__delattr__(self, name)
 
@@ -68,7 +68,7 @@ class _Loader:
 
 
 def is_deferred(module):
-    """Tells whether the code of a module has not been executed yet."""
+    """Returns whether the code of a module has not been executed yet."""
     return type(module) is DeferredModule
 
 
@@ -92,6 +92,6 @@ def execute(module):
         finder.on_executed(module)
 
 
-def _is_pythons(name):
-    """Tells whether the import system and inspect ask for a name, of any module."""
+def _is_special(name):
+    """Returns whether a name is one that the import system and inspect read of every module."""
     return name.startswith("__") and name.endswith("__") and name != "__all__"

@@ -1,4 +1,4 @@
-"""Flags that every build needs: for libraries whose names linkers do not find, and for statics."""
+"""Flags that the loader adds to PyTorch's, and the queries of the compiler that decide on them."""
 
 import glob
 import os
@@ -7,8 +7,8 @@ from _jit_loader.key import toolchain
 from _jit_loader.system.processes import run
 
 
-def link_flags(cuda_home, folder):
-    """Returns flags for a link, and makes symlinks for missing names in the linker's folder.
+def link_missing_names(cuda_home, folder):
+    """Makes symlinks in the linker's folder for library names that are missing; returns its flags.
 
     The CUDA wheels from pip have libcudart.so.13, but not the name that -lcudart looks for. A g++
     without the name libstdc++.so links the static library: a second copy of the C++ library in the

@@ -77,7 +77,7 @@ class NinjaFile:
         return {name: " ".join([self._variables.get(name, ""), *flags]).strip()}
 
     def _is_plain_nvcc(self):
-        """Tells whether CUDA's own nvcc compiles, and no wrapper such as sccache."""
+        """Returns whether CUDA's own nvcc compiles, and no wrapper such as sccache."""
         words = shlex.split(self._variables.get("nvcc", ""))
         return len(words) == 1 and os.path.basename(words[0]) == "nvcc" and bool(sys.executable)
 
@@ -85,11 +85,11 @@ class NinjaFile:
     def link_flags(self):
         return self._variables.get("ldflags", "")
 
-    def without(self, kept, link_flags=None, more_flags=None, halves_at_once=False):
+    def without(self, kept, link_flags=None, more_flags=None, halves_in_parallel=False):
         """Returns the text for ninja, without edges for the objects that are kept.
 
         link_flags: flags that replace PyTorch's. more_flags: {object: flags to add}.
-        halves_at_once: run nvcc by cuda/halves.py.
+        halves_in_parallel: run nvcc by cuda/halves.py.
 
         Depfiles are kept, and list system headers too (PyTorch passes -MMD). The linker prints
         the files that it links, and nvcc the resources of each kernel.
@@ -110,7 +110,7 @@ class NinjaFile:
             if link_flags is not None and line.startswith("ldflags = "):
                 line = f"ldflags = {link_flags}"
             line = re.sub(r"^(  command = .*) -MMD ", r"\1 -MD ", line)
-            nvcc = f"{_HALVES} $nvcc" if halves_at_once and self._is_plain_nvcc() else "$nvcc"
+            nvcc = f"{_HALVES} $nvcc" if halves_in_parallel and self._is_plain_nvcc() else "$nvcc"
             line = line.replace("  command = $nvcc ", f"  command = {nvcc} {ptxas.FLAG} ")
             if line.startswith("rule "):
                 line += "\n  description = $out"

@@ -59,14 +59,14 @@ class Stubs:
         place = re.escape(_pytorchs())
         pattern = rf"(?<!\S)-L{place}((?: -l\w+)+?) -ltorch_python(?!\S)"
         # PyTorch's libraries come last; the caller may have named some of them too.
-        asked = next(reversed(list(re.finditer(pattern, link_flags))), None)
-        if asked is None or not all(map(HARMLESS.fullmatch, _words(own_flags))):
+        requested = next(reversed(list(re.finditer(pattern, link_flags))), None)
+        if requested is None or not all(map(HARMLESS.fullmatch, _words(own_flags))):
             return
-        names = [f"lib{flag[2:]}.so" for flag in asked[1].split()]
+        names = [f"lib{flag[2:]}.so" for flag in requested[1].split()]
         libraries = [os.path.join(_pytorchs(), name) for name in names]
         if list(map(_real_name, libraries)) != names:
             return  # a system's package: its libraries have names such as libtorch.so.2.6
-        begin, end = asked.start(), asked.end(1)
+        begin, end = requested.start(), requested.end(1)
         # A relative name: ninja and the shell would expand parts of the cache's path.
         ours = f"-L{FOLDER} {KEEP_ALL} {link_flags[begin:end]} {KEEP_AS_BEFORE}"
         self.flags = link_flags[:begin] + ours + link_flags[end:]

@@ -1,4 +1,4 @@
-"""RESULT_OF_X by the compiled op and by PyTorch: checks that they agree and shows both times.
+"""Checks the compiled NAME against PyTorch and times both.
 
 python examples/run_NAME.py --n 1048576 --dtype bfloat16
 """
