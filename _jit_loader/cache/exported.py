@@ -16,8 +16,11 @@ EXPORT = "export.json"
 SUMS = "SHA256SUMS"
 
 
-def write(folder):
-    """Writes export.json and SHA256SUMS for the builds in a folder; returns export.json's value."""
+def write(folder, with_kernels=()):
+    """Writes export.json and SHA256SUMS for the builds in a folder; returns export.json's value.
+
+    with_kernels: the names of the ops that have a .cu file, compiled or not.
+    """
     builds = []
     for path in _files_in(folder):
         if os.path.basename(path) == MANIFEST:
@@ -29,6 +32,7 @@ def write(folder):
                     "name": manifest["name"],
                     "variant": request.get("variant", ""),
                     "made for": target_of(request),
+                    "CUDA source": manifest["name"] in with_kernels,
                     "folder": build,
                 }
             )

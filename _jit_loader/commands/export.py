@@ -115,7 +115,14 @@ def _verify(folder):
             file=sys.stderr,
         )
         print(f"this machine is\n  {found.here}", file=sys.stderr)
-    if found.damaged or not found.fits:
+    if found.without_gpu_code:
+        print(
+            "this machine has a GPU, and the export has no GPU code of:",
+            ", ".join(found.without_gpu_code),
+            "(name the GPU in --arch)",
+            file=sys.stderr,
+        )
+    if found.damaged or not found.fits or found.without_gpu_code:
         return 1
     print(f"{count(len(found.builds), 'build')}, complete, for {found.here}")
     return 0

@@ -7,7 +7,9 @@ import tempfile
 from _jit_loader.cache import exported
 from _jit_loader.export import one_build
 from _jit_loader.ops.parallel_builds import build_all
+from _jit_loader.ops.project import has_cuda_kernel
 from _jit_loader.report.build_line import say
+from _jit_loader.report.variants import parse
 
 
 def export_folder(titles, project, targets, out):
@@ -28,7 +30,8 @@ def export_folder(titles, project, targets, out):
                 say(f"for {target}:")
             commands = {op: one_build.command(op, project, target, staging) for op in titles}
             build_all(commands, "op")
-        export = exported.write(staging)
+        names = {parse(title)[0] for title in titles}
+        export = exported.write(staging, {name for name in names if has_cuda_kernel(project, name)})
         _apply_umask(staging)
         if os.path.isdir(out):
             os.rmdir(out)

@@ -15,6 +15,8 @@ class Verification:
         builds: the builds listed in export.json.
         damaged: the paths of damaged files.
         fits: whether each op has a build for this machine.
+        without_gpu_code: on a machine with a GPU, the sorted names of the ops that have a .cu file
+            and no build with GPU code; such an op runs on the CPU only, or has to be compiled.
         targets, here: texts of the builds' targets, and of this machine.
 
     Raises:
@@ -35,6 +37,9 @@ class Verification:
         builds = {}
         for build in self.builds:
             builds.setdefault((build["name"], build["variant"]), []).append(build["made for"])
+        self.without_gpu_code = (
+            _without_gpu_code(self.builds) if this_machine().architectures else []
+        )
         self.fits = all(_are_for(targets, here) for targets in builds.values())
 
 
@@ -54,6 +59,12 @@ def _here():
         "Python": exported.python_of(EXTENSION_SUFFIXES[0]),
         "architectures": [f"x86-64-{level}" if level else os.uname().machine, *gpus],
     }
+
+
+def _without_gpu_code(builds):
+    with_source = {build["name"] for build in builds if build.get("CUDA source")}
+    with_code = {build["name"] for build in builds if build["made for"]["architectures"][1:]}
+    return sorted(with_source - with_code)
 
 
 def _are_for(targets, here):

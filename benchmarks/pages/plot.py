@@ -148,6 +148,7 @@ def draw_loads(results, picture):
         axes.set_title(f"{TITLES[source]}\n{result.at}", fontsize=10)
         axes.set_xlabel("time, log scale")
     drawn = dict(pair for a in panels for pair in zip(*reversed(a.get_legend_handles_labels())))
+    figure.get_layout_engine().set(wspace=0.06)  # "100 s" must not touch the next panel's "1 ms"
     handles = {label: drawn[label] for label in BARS.values() if label in drawn}
     figure.legend(handles.values(), handles, loc="outside lower center", ncols=2, fontsize=9)
     figure.suptitle(

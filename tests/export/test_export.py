@@ -241,6 +241,22 @@ def test_verify_requires_gpu_code_for_a_gpu_machine_if_any_build_has_it(
     assert verifying._are_for(targets, here) == fits
 
 
+def test_verify_names_ops_without_gpu_code_on_a_gpu_machine(tmp_path, monkeypatch, capsys):
+    project = write_project(tmp_path / "project")
+    write(project / "kernels" / "one.cu", "__global__ void kernel() {}\n")
+    monkeypatch.chdir(project)
+    monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
+    out = tmp_path / "out"
+    assert main(["export", "alias", "--out", str(out), "--arch", "cpu"]) == 0
+    builds = json.loads((out / "export.json").read_text())["builds"]
+    assert {build["name"]: build["CUDA source"] for build in builds} == {"one": True, "two": False}
+    assert main(["export", "--verify", str(out)]) == 0
+    capsys.readouterr()
+    pretend(monkeypatch, toolchain.this_machine().cpu, ["9.0"])
+    assert main(["export", "--verify", str(out)]) == 1
+    assert "has no GPU code of: one (name the GPU" in capsys.readouterr().err
+
+
 def test_failed_export_leaves_no_files(tmp_path, monkeypatch, capsys):
     project = write_project(tmp_path / "project")
     monkeypatch.chdir(project)
