@@ -5,6 +5,8 @@ import secrets
 
 import torch
 
+from _jit_loader.build.pytorch.flags import link_flags
+from _jit_loader.key.nvcc import cuda_home
 from _jit_loader.ops.project import source_paths
 from benchmarks.subject import Project, Subject
 from benchmarks.worker import Worker, environment
@@ -58,10 +60,14 @@ class EditedOp(Project):
 
     def worker(self, way):
         """Starts a process that loads the op and calls its kernel: "ours" or "torch"."""
-        variables = {}
+        variables, arguments = {}, {"name": self.name, "folder": str(self.folder)}
         if not torch.cuda.is_available():
             variables["TORCH_CUDA_ARCH_LIST"] = os.environ.get("TORCH_CUDA_ARCH_LIST", "8.0")
-        arguments = {"name": self.name, "folder": str(self.folder)}
+        if way == "torch":
+            variables["CUDA_HOME"] = cuda_home()
+            build = self.folder / "theirs"
+            build.mkdir()
+            arguments["link_flags"] = link_flags(cuda_home(), build)
         return Worker(f"live_{way}", arguments, environment(self.folder / "cache", **variables))
 
 
@@ -88,9 +94,9 @@ class Launched:
         return self._result
 
 
-def load(way, name, folder):
+def load(way, name, **arguments):
     """Loads an op in one way, calls its kernel, and returns the Launched."""
-    return Launched({"ours": _ours, "torch": _torchs}[way](name, folder), name)
+    return Launched({"ours": _ours, "torch": _torchs}[way](name, **arguments), name)
 
 
 def _ours(name, folder):
@@ -104,23 +110,15 @@ def _ours(name, folder):
     return module
 
 
-def _torchs(name, folder):
+def _torchs(name, folder, link_flags):
     from torch.utils.cpp_extension import load
 
-    from _jit_loader.build.pytorch.flags import link_flags
-    from _jit_loader.key.nvcc import cuda_home
-
-    build = os.path.join(folder, "theirs")
-    links = []
-    if not os.path.exists(build):
-        os.mkdir(build)
-        links = link_flags(os.environ.setdefault("CUDA_HOME", cuda_home()), build)
     return load(
         name,
         source_paths(folder, name, with_cuda=True),
         extra_cflags=["-O3", "-fopenmp", "-DWITH_CUDA"],
         extra_cuda_cflags=["-O3"],
-        extra_ldflags=links or ["-L."],
+        extra_ldflags=list(link_flags),  # load changes the list
         extra_include_paths=[folder],
-        build_directory=build,
+        build_directory=os.path.join(folder, "theirs"),
     )

@@ -352,7 +352,12 @@ def save(benchmark, options, results):
     report.save(benchmark, "cuda" if torch.cuda.is_available() else "cpu", options, results)
 
 
-PARTS = {"loads": measure_loads, "closure": measure_closures, "ops": measure_ops, "live": measure_live}
+PARTS = {
+    "loads": measure_loads,
+    "closure": measure_closures,
+    "ops": measure_ops,
+    "live": measure_live,
+}
 
 
 def main():
