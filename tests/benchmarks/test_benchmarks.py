@@ -4,6 +4,7 @@ import importlib
 import json
 import os
 import platform
+import re
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -162,6 +163,35 @@ def test_live_edits_are_compared(monkeypatch):
     assert result["medians"] == {"ours": 1.0, "torch": 2.0, "alone": 0.5}
     assert result["stale"] == []
     assert len(result["samples"]["ours"]) == 5
+
+
+def test_live_edits_in_a_notebook_are_compared(monkeypatch):
+    """The times are fake; the edits are real."""
+    from benchmarks import live_edits, notebook
+
+    class FakeNotebook:
+        def __init__(self, folder, environment, setup):
+            self.file, self.cells = folder / live_edits.EDITS["add2"][0], []
+
+        def run(self, code):
+            self.cells.append(code)
+
+        def path(self, name):
+            return f"/nowhere/{name}.so"
+
+        def load(self):
+            value = re.search(r"results\[element\] \+ (\d+)", self.file.read_text())[1]
+            return {"seconds": 1.0, "value": int(value)}
+
+        def close(self):
+            assert len(self.cells) == 6, "each time after a build behind has ended"
+
+    monkeypatch.setattr(notebook, "Notebook", FakeNotebook)
+    alone = lambda self, _: lambda: {"seconds": 4.0, "value": self.value}  # noqa: E731
+    monkeypatch.setattr(live_edits.EditedOp, "bare_commands", alone)
+    result = notebook.live(quick=False)
+    assert result["medians"] == {"ours": 1.0, "alone": 4.0}
+    assert result["stale"] == []
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
