@@ -5,7 +5,7 @@ import secrets
 
 import torch
 
-from _jit_loader.build.pytorch.flags import link_flags
+from _jit_loader.build.pytorch.flags import link_missing_names
 from _jit_loader.key.nvcc import cuda_home
 from _jit_loader.ops.project import source_paths
 from benchmarks.subject import Project, Subject
@@ -67,7 +67,7 @@ class EditedOp(Project):
             variables["CUDA_HOME"] = cuda_home()
             build = self.folder / "theirs"
             build.mkdir()
-            arguments["link_flags"] = link_flags(cuda_home(), build)
+            arguments["link_flags"] = link_missing_names(cuda_home(), build)
         return Worker(f"live_{way}", arguments, environment(self.folder / "cache", **variables))
 
 
