@@ -1,6 +1,6 @@
 """How long does a load take, compared with PyTorch's load and with the compilers alone?
 
-    python -m benchmarks.loading [loads] [closure] [ops] [--sources plain light extension]
+    python -m benchmarks.loading [loads] [closure] [ops] [live] [--sources plain light extension]
 
 loads: each of three bindings (sources/) is loaded with one kernel by jit_loader.load and by
 torch.utils.cpp_extension.load; the light one also by other loaders (other_loaders.py; tvm_ffi needs
@@ -17,6 +17,9 @@ closure: a load from the cache of a kernel that includes 10 to 10,000 generated 
 
 ops: a load of this project's add2 after an edit of its binding, and `python -m jit_loader build` of
 one op and of 8 ops (with copies of add2 if the project has fewer) with nothing built.
+
+live: a load_op of this project's ops, and PyTorch's load of the same sources, after an edit within
+a kernel's body, until the first result of that kernel; "alone" as above. It needs a GPU.
 """
 
 import contextlib
@@ -33,6 +36,8 @@ import torch
 import jit_loader
 from _jit_loader.cache.store import read_manifest
 from benchmarks import other_loaders, report, timing
+from benchmarks.live_edits import EDITS as LIVE_OPS
+from benchmarks.live_edits import EditedOp
 from benchmarks.subject import WAYS, CountedCompilers, Project, Subject
 from benchmarks.worker import environment
 
@@ -228,6 +233,24 @@ def all_ops():
     return {"question": "nothing built", "ops": count, "all_over_one": ratio, **result}
 
 
+def live_edit(name, quick):
+    """Returns the result of edits within a kernel of an op, in one process for each way."""
+    rounds = 1 if quick else EDITS
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        op, calls = EditedOp(folder, name), {}
+        for way in WAYS:
+            worker = op.worker(way)
+            stack.callback(worker.close)
+            worker.wait_until_ready()
+            path = worker.load()["path"]
+            calls[way] = worker.load
+            if way == "ours":
+                alone = op.bare_commands(path)
+        calls["alone"] = alone
+        result = compare(calls, rounds, op, op.edit_kernel, warm_up=0 if quick else 1)
+    return {"question": f"kernel body edit to its first result, same process: {name}", **result}
+
+
 def cells(result, ways=WAYS):
     """Returns the cells of a table row: the times of a result, and PyTorch's time over ours."""
     stale, medians = result["stale"], result["medians"]
@@ -305,11 +328,36 @@ def measure_ops(options, device):
     report.table(f"this project's ops, {device}", ["", ""], rows)
 
 
+def measure_live(options, device):
+    if not torch.cuda.is_available():
+        report.progress("live: PyTorch finds no CUDA GPU on this machine")
+        return
+    results, failed = [], []
+    for name in list(LIVE_OPS)[: 1 if options.quick else None]:
+        try:
+            result = live_edit(name, options.quick)
+        except SystemExit as error:
+            report.progress(f"{name}: {error}")
+            failed.append(name)
+            continue
+        results.append({"built_for": device, **result})
+        shown = [*cells(result), *alone_cells(result["medians"])]
+        report.progress(f"{result['question']}: {' '.join(shown)}")
+        save("loading_live", options, results)  # the next op may fail
+    if failed:
+        raise SystemExit(f"live: failed: {', '.join(failed)}")
+
+
 def save(benchmark, options, results):
     report.save(benchmark, "cuda" if torch.cuda.is_available() else "cpu", options, results)
 
 
-PARTS = {"loads": measure_loads, "closure": measure_closures, "ops": measure_ops}
+PARTS = {
+    "loads": measure_loads,
+    "closure": measure_closures,
+    "ops": measure_ops,
+    "live": measure_live,
+}
 
 
 def main():

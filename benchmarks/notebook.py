@@ -1,6 +1,6 @@
 """How long does a notebook take from the save of a file to the result of the next cell?
 
-    python -m benchmarks.notebook [edits] [look] [--sources plain light extension]
+    python -m benchmarks.notebook [edits] [look] [live] [--sources plain light extension]
 
 edits: an op of two sources (sources/) and a wrapper is loaded in a Jupyter kernel with %load_ext
 jit_loader. Then its kernel, a header that only the kernel includes, and its wrapper are edited. The
@@ -9,6 +9,8 @@ torch.utils.cpp_extension.load in a process without a notebook that has loaded t
 "alone" runs PyTorch's commands that compile the kernel and link.
 
 look: the work before a cell if nothing has changed, with all ops of this project loaded.
+
+live: an edit within the body of add2's kernel, until a cell has printed its result. It needs a GPU.
 """
 
 import importlib
@@ -23,9 +25,10 @@ import jit_loader
 from _jit_loader.notebook.reloading import Reloading
 from _jit_loader.ops.project import op_names
 from benchmarks import report, timing
+from benchmarks.live_edits import EditedOp
 from benchmarks.loading import compare, summary
 from benchmarks.subject import Subject
-from benchmarks.worker import ROOT
+from benchmarks.worker import ROOT, environment
 
 SOURCES = ("plain", "light", "extension")
 WAYS = ("ours", "torch", "alone")
@@ -39,6 +42,26 @@ module = load_op("extension")
 
 def value():
     return module.value() + kWrapperValue
+"""
+
+
+SETUP = "%load_ext jit_loader\nimport jit_loader\nfrom bindings.extension import value"
+LIVE_SETUP = """\
+%load_ext jit_loader
+import jit_loader
+import torch
+from _jit_loader import loaded
+from bindings.add2 import add2
+
+zeros = torch.zeros(1024, device="cuda")
+
+
+def value():
+    return int(add2(zeros, zeros)[0])
+
+
+def end_of_builds():
+    return [live.process.wait() for live in loaded.live.values()]
 """
 
 
@@ -67,9 +90,9 @@ class Op(Subject):
 
 
 class Notebook:
-    """A Jupyter kernel that has loaded the op."""
+    """A Jupyter kernel that has loaded the op, which has a function value()."""
 
-    def __init__(self, folder, environment):
+    def __init__(self, folder, environment, setup=SETUP):
         from jupyter_client.manager import KernelManager
 
         path = os.pathsep.join([str(folder), str(ROOT)])
@@ -78,7 +101,7 @@ class Notebook:
         self._client = self._manager.blocking_client()
         self._client.start_channels()
         self._client.wait_for_ready(timeout=120)
-        self.run("%load_ext jit_loader\nimport jit_loader\nfrom bindings.extension import value")
+        self.run(setup)
 
     def run(self, code):
         """Runs a cell; returns its output and the seconds until the output is complete."""
@@ -101,8 +124,8 @@ class Notebook:
         printed, seconds = self.run("print(value())")
         return {"seconds": seconds, "value": int(printed)}
 
-    def path(self):
-        return self.run("print(jit_loader.loaded('extension').path)")[0].strip()
+    def path(self, name="extension"):
+        return self.run(f"print(jit_loader.loaded({name!r}).path)")[0].strip()
 
     def close(self):
         self._client.stop_channels()
@@ -146,6 +169,35 @@ def look(quick):
     return {"question": "nothing changed", "ops": len(names), **summary({"ours": seconds})}
 
 
+def live(quick):
+    """Returns the result of edits within the body of add2's kernel."""
+    with tempfile.TemporaryDirectory() as folder:
+        op = EditedOp(folder, "add2")
+        notebook = Notebook(op.folder, environment(op.folder / "cache"), LIVE_SETUP)
+        alone = op.bare_commands(notebook.path("add2"))
+
+        def load():
+            answer = notebook.load()
+            notebook.run("print(end_of_builds())")  # so that they do not affect the next time
+            return answer
+
+        calls = {"ours": load, "alone": alone}
+        result = compare(calls, 1 if quick else 5, op, op.edit_kernel, warm_up=0 if quick else 1)
+        notebook.close()
+    return {"question": "kernel body edit to its first result: add2", **result}
+
+
+def measure_live(options, device):
+    if not torch.cuda.is_available():
+        report.progress("live: PyTorch finds no CUDA GPU on this machine")
+        return []
+    result = live(options.quick)
+    medians = result["medians"]
+    shown = "stale" if "ours" in result["stale"] else report.duration(medians["ours"])
+    print(f"{result['question']}: {shown}; compilers alone: {report.duration(medians['alone'])}")
+    return [{"built_for": device, **result}]
+
+
 def measure_edits(options, device):
     results, rows = [], []
     for source in options.sources:
@@ -175,13 +227,13 @@ def measure_look(options, device):
     return [{"built_for": device, **result}]
 
 
-PARTS = {"edits": measure_edits, "look": measure_look}
+PARTS = {"edits": measure_edits, "look": measure_look, "live": measure_live}
 
 
 def main():
     parser = report.parser(__doc__)
     parser.add_argument(
-        "parts", nargs="*", type=report.one_of(PARTS), metavar="part", help="default: edits look"
+        "parts", nargs="*", type=report.one_of(PARTS), metavar="part", help="default: all"
     )
     parser.add_argument("--sources", nargs="+", choices=SOURCES, help="default: all; quick: plain")
     options = parser.parse_args()

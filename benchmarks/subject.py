@@ -118,7 +118,7 @@ class Subject:
         shutil.copytree(built, folder, symlinks=True)
         ninja_file = NinjaFile((folder / "build.ninja").read_text(), self.sources, {})
         compilations = ninja_file.compilations.items()
-        kernel = next(output for output, source in compilations if source == self.sources[1])
+        kernel = next(output for output, source in compilations if source == self.sources[-1])
         ours = {f"-L{stubs.FOLDER}", stubs.KEEP_ALL, stubs.KEEP_AS_BEFORE}
         commands = [
             [word for word in ninja_file.command(output) if word not in ours]

@@ -99,11 +99,13 @@ FUNCTIONS = {"ours": ours, "torch": torchs, "unedited": unedited, "op": op}
 def main():
     import torch  # noqa: F401  its import is not part of the time
 
-    from benchmarks import other_loaders, raw_kernels
+    from benchmarks import live_edits, other_loaders, raw_kernels
 
     kind, _, name = sys.argv[1].partition("_")
     if kind == "raw":
         way = functools.partial(raw_kernels.timed, name)
+    elif kind == "live":
+        way = functools.partial(live_edits.load, name)
     else:
         way = FUNCTIONS.get(sys.argv[1]) or getattr(other_loaders, sys.argv[1])
     arguments = json.loads(sys.argv[2])

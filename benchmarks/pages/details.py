@@ -63,7 +63,8 @@ def goal_table():
         f"floats, torch / ours must be at least {one:g} without a gradient and {with_gradient:g} "
         f"with one for {', '.join(goals.ONE_OPERATION)}, and {several:g} without one for the other "
         f"ops. A kernel edit in a notebook may take {alone}, a save in watch mode "
-        f"{goals.WATCH_BEYOND_ALONE} s more than the compilers.",
+        f"{goals.WATCH_BEYOND_ALONE} s more than the compilers, an edit of a kernel's body in a "
+        f"running process {goals.LIVE_OVER_ALONE} times as long as they.",
         "",
     ]
 
@@ -229,6 +230,9 @@ def beyond_compilers(benchmark, each):
     medians = each["medians"]
     if benchmark == "notebook" and each["question"] == "kernel edit":
         most = goals.NOTEBOOK_OVER_ALONE * medians["alone"] + goals.NOTEBOOK_SECONDS
+        return "" if medians["ours"] <= most else f"above the goal, {duration(most)}"
+    if benchmark == "loading_live":
+        most = goals.LIVE_OVER_ALONE * medians["alone"]
         return "" if medians["ours"] <= most else f"above the goal, {duration(most)}"
     if benchmark.startswith("watch"):
         most = medians["alone"] + goals.WATCH_BEYOND_ALONE

@@ -51,3 +51,5 @@ LLTM = {
 NOTEBOOK_OVER_ALONE, NOTEBOOK_SECONDS = 1.15, 0.05
 # A save in watch mode may take this many seconds more than the compilers.
 WATCH_BEYOND_ALONE = 0.3
+# An edit of a kernel's body in a running process may take this part of the compilers' time.
+LIVE_OVER_ALONE = 0.25

@@ -4,11 +4,13 @@ import importlib
 import json
 import os
 import platform
+import re
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 import jit_loader
 
@@ -132,6 +134,92 @@ def test_loads_are_compared(tmp_path, monkeypatch):
     assert by_question["header edit, new process"]["stale"] == []
     assert by_question["header edit, same process"]["stale"] == ["torch"]
     assert by_question["nothing built, 16 processes"]["compilations"] == {"ours": 0, "torch": 0}
+
+
+class FakeLaunches:
+    """A worker whose answers have fake times, and the number that was added to the results."""
+
+    def __init__(self, way, op):
+        self.op, self.seconds = op, {"ours": 1.0, "torch": 2.0}[way]
+
+    def wait_until_ready(self):
+        pass
+
+    close = wait_until_ready
+
+    def load(self):
+        return {"seconds": self.seconds, "value": self.op.value, "path": "/nowhere/add2.so"}
+
+
+def test_live_edits_are_compared(monkeypatch):
+    """The times are fake; the folders and the edits are real."""
+    from benchmarks import live_edits, loading
+
+    monkeypatch.setattr(live_edits.EditedOp, "worker", lambda self, way: FakeLaunches(way, self))
+    alone = lambda self, _: lambda: {"seconds": 0.5, "value": self.value}  # noqa: E731
+    monkeypatch.setattr(live_edits.EditedOp, "bare_commands", alone)
+    result = loading.live_edit("add2", quick=False)
+    assert result["question"] == "kernel body edit to its first result, same process: add2"
+    assert result["medians"] == {"ours": 1.0, "torch": 2.0, "alone": 0.5}
+    assert result["stale"] == []
+    assert len(result["samples"]["ours"]) == 5
+
+
+def test_live_edits_in_a_notebook_are_compared(monkeypatch):
+    """The times are fake; the edits are real."""
+    from benchmarks import live_edits, notebook
+
+    class FakeNotebook:
+        def __init__(self, folder, environment, setup):
+            self.file, self.cells = folder / live_edits.EDITS["add2"][0], []
+
+        def run(self, code):
+            self.cells.append(code)
+
+        def path(self, name):
+            return f"/nowhere/{name}.so"
+
+        def load(self):
+            value = re.search(r"results\[element\] \+ (\d+)", self.file.read_text())[1]
+            return {"seconds": 1.0, "value": int(value)}
+
+        def close(self):
+            assert len(self.cells) == 6, "each time after a build behind has ended"
+
+    monkeypatch.setattr(notebook, "Notebook", FakeNotebook)
+    alone = lambda self, _: lambda: {"seconds": 4.0, "value": self.value}  # noqa: E731
+    monkeypatch.setattr(live_edits.EditedOp, "bare_commands", alone)
+    result = notebook.live(quick=False)
+    assert result["medians"] == {"ours": 1.0, "alone": 4.0}
+    assert result["stale"] == []
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
+def test_without_a_gpu_there_is_no_result_of_live_edits(tmp_path, monkeypatch, capsys):
+    from benchmarks import loading
+
+    monkeypatch.setattr(sys, "argv", ["loading", "live", "--out", str(tmp_path)])
+    loading.main()
+    assert "live: PyTorch finds no CUDA GPU" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["add2", "sigmoid", "trilinear_interpolation", "lltm"])
+def test_the_edits_reach_device_code_only(name, tmp_path):
+    from _jit_loader.cuda.device_edits import read_texts, skeletons
+    from benchmarks.live_edits import EditedOp
+
+    def texts():
+        headers = [*op.folder.glob("kernels/*.h"), *op.folder.glob("kernels/shared/*.*h")]
+        return {path: text for path, (text, _) in read_texts([op.sources[-1], *headers]).items()}
+
+    op = EditedOp(tmp_path, name)
+    before = texts()
+    op.edit_kernel()
+    after = texts()
+    assert before != after
+    assert any(f" {op.value};" in text or f" {op.value})" in text for text in after.values())
+    assert skeletons(before, []) == skeletons(after, []) != {}
 
 
 def test_saves_are_compared(tmp_path, monkeypatch):

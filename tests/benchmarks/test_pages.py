@@ -166,6 +166,21 @@ def test_the_page_marks_results_below_pytorch_at_every_size(project):
     assert all(row.endswith("| below eager |") for row in rows)
 
 
+def test_live_edits_are_compared_with_the_compilers(project):
+    samples = {"ours": [0.3, 0.3, 0.3], "torch": [9.0, 9.0, 9.0], "alone": [1.0, 1.0, 1.0]}
+    content = json.loads((project / "results" / "bandwidth-a-cpu.json").read_text())
+    medians = {way: timing.median(seconds) for way, seconds in samples.items()}
+    result = {"question": "an edit: add2", "stale": [], "medians": medians, "samples": samples}
+    content |= {"benchmark": "loading_live", "results": [result]}
+    (project / "results" / "loading_live-a-cpu.json").write_text(json.dumps(content))
+    pages.update(project, project / "results")
+    text = text_of(project, "results/loading.md")
+    assert (
+        "| an edit: add2: ours | 300 ms | 300 ms - 300 ms (3) |  | above the goal, 250 ms |" in text
+    )
+    assert "| an edit: add2: compilers alone | 1 s |" in text
+
+
 @pytest.mark.parametrize(
     ("other", "goal", "text", "verdict"),
     [

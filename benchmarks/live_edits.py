@@ -1,0 +1,124 @@
+"""Edits within kernels of this project's ops, and the first result of the edited kernel."""
+
+import os
+import secrets
+
+import torch
+
+from _jit_loader.build.pytorch.flags import link_missing_names
+from _jit_loader.key.nvcc import cuda_home
+from _jit_loader.ops.project import source_paths
+from benchmarks.subject import Project, Subject
+from benchmarks.worker import Worker, environment
+
+VECTORS = (
+    "kernels/shared/elementwise.cuh",
+    "narrow<T>(results[element]);",
+    "narrow<T>(results[element] + {});",
+)
+# {op: (the file of the kernel, text in its body, the text that adds a number to the result)}
+EDITS = {
+    "add2": VECTORS,
+    "sigmoid": VECTORS,
+    "trilinear_interpolation": (
+        "kernels/trilinear_interpolation.cu",
+        "sum += weights.corner[k] * widen(corners[k].value[element]);\n    result",
+        "sum += weights.corner[k] * widen(corners[k].value[element]);\n    sum += {};\n    result",
+    ),
+    "lltm": ("kernels/lltm.cu", "h.value[k] = result.first;", "h.value[k] = result.first + {};"),
+}
+# The shapes of forward's arguments.
+SHAPES = {
+    "add2": [(1024,), (1024,)],
+    "sigmoid": [(1024,)],
+    "trilinear_interpolation": [(16, 8, 64), (16, 3)],
+    "lltm": [(16, 32), (384, 160), (384,), (16, 128), (16, 128)],
+}
+
+
+class EditedOp(Project):
+    """A copy of the project of which one op's kernel is edited: value is added to its results."""
+
+    bare_commands = Subject.bare_commands
+
+    def __init__(self, folder, name):
+        super().__init__(folder)
+        self.name, (file, self._old, self._new) = name, EDITS[name]
+        self.sources = source_paths(str(self.folder), name, with_cuda=True)
+        self._file = self.folder / file
+        self._text = self._file.read_text()
+        if self._text.count(self._old) != 1:
+            raise SystemExit(f"{file} does not have once: {self._old}")
+        self.value = 0
+
+    def edit_kernel(self):
+        self.value = 1 + secrets.randbelow(1 << 20)  # exact in float32, with sigmoid(0) too
+        self._file.write_text(self._text.replace(self._old, self._new.format(self.value)))
+        # PyTorch's load looks at sources only, not at headers.
+        with open(self.sources[-1], "a") as file:
+            file.write(f"// {self.value}\n")
+
+    def worker(self, way):
+        """Starts a process that loads the op and calls its kernel: "ours" or "torch"."""
+        variables, arguments = {}, {"name": self.name, "folder": str(self.folder)}
+        if not torch.cuda.is_available():
+            variables["TORCH_CUDA_ARCH_LIST"] = os.environ.get("TORCH_CUDA_ARCH_LIST", "8.0")
+        if way == "torch":
+            variables["CUDA_HOME"] = cuda_home()
+            build = self.folder / "theirs"
+            build.mkdir()
+            arguments["link_flags"] = link_missing_names(cuda_home(), build)
+        return Worker(f"live_{way}", arguments, environment(self.folder / "cache", **variables))
+
+
+class Launched:
+    """A loaded module, for benchmarks.worker, and the first result of its kernel.
+
+    It is None on a machine without a GPU, on which nothing is launched.
+    """
+
+    def __init__(self, module, name):
+        self.__file__, self._result = module.__file__, None
+        if torch.cuda.is_available():
+            zeros = [torch.zeros(shape, device="cuda") for shape in SHAPES[name]]
+            result = module.forward(*zeros)
+            result = result if isinstance(result, torch.Tensor) else result[0]
+            self._result = int(result.flatten()[0])
+
+    def value(self):
+        """Returns the result after the end of complete builds: they do not affect later times."""
+        from _jit_loader import loaded
+
+        for live in loaded.live.values():
+            live.process.wait()
+        return self._result
+
+
+def load(way, name, **arguments):
+    """Loads an op in one way, calls its kernel, and returns the Launched."""
+    return Launched({"ours": _ours, "torch": _torchs}[way](name, **arguments), name)
+
+
+def _ours(name, folder):
+    import jit_loader
+    from _jit_loader import loaded
+
+    is_edit = name in loaded.last
+    module = jit_loader.load_op(name, project=folder)
+    if is_edit and not loaded.live:
+        raise SystemExit(f"{name}: the edit took the complete build")
+    return module
+
+
+def _torchs(name, folder, link_flags):
+    from torch.utils.cpp_extension import load
+
+    return load(
+        name,
+        source_paths(folder, name, with_cuda=True),
+        extra_cflags=["-O3", "-fopenmp", "-DWITH_CUDA"],
+        extra_cuda_cflags=["-O3"],
+        extra_ldflags=list(link_flags),  # load changes the list
+        extra_include_paths=[folder],
+        build_directory=os.path.join(folder, "theirs"),
+    )
