@@ -1,0 +1,44 @@
+"""What an object of a .cu file has for the host: the names of its functions, and their code."""
+
+import re
+import struct
+
+from _jit_loader.cache import digest_of
+from _jit_loader.cuda.embedded import sections_of
+from _jit_loader.key.contents import digest_of_bytes
+from _jit_loader.report.symbols import demangled
+
+UNDEFINED, FUNCTION, NO_BITS = 0, 2, 8
+# The device code, and what holds its size and the places of sections.
+OF_DEVICE = {b".nv_fatbin", b".symtab", b".strtab", b".shstrtab"}
+
+
+def function_words(data):
+    """Returns the words in the names of all functions that an object has, sorted.
+
+    Returns None if a name is not understood, or if the compiler is not g++: another one ignores the
+    attribute noipa.
+    """
+    sections = sections_of(data)
+    text = {name: data[s.offset : s.offset + s.size] for name, s in sections.items()}
+    if not text.get(b".comment", b"").startswith(b"GCC: (", 1) or b".symtab" not in text:
+        return None
+    words, names = set(), text[b".strtab"]
+    for place, info, _, section, _, _ in struct.iter_unpack("<IBBHQQ", text[b".symtab"]):
+        if section != UNDEFINED and info & 15 == FUNCTION:
+            mangled = names[place : names.index(b"\0", place)].decode()
+            name = demangled(mangled)
+            if name.startswith("_Z"):
+                return None
+            words |= {*re.findall(r"\w+", name)}
+    return sorted(words)
+
+
+def host_digest(data):
+    """Returns a digest of an object without its device code."""
+    found = {
+        name.decode(): digest_of_bytes(data[s.offset : s.offset + s.size * (s.kind != NO_BITS)])
+        for name, s in sections_of(data).items()
+        if name not in OF_DEVICE
+    }
+    return digest_of(sorted(found.items()))
