@@ -9,8 +9,8 @@ from _jit_loader.key.contents import digest_of_bytes
 from _jit_loader.report.symbols import demangled
 
 UNDEFINED, FUNCTION, NO_BITS = 0, 2, 8
-# The device code, and what holds its size and the places of sections.
-OF_DEVICE = {b".nv_fatbin", b".symtab", b".strtab", b".shstrtab"}
+# The device code, what holds its size and the places of sections, and the lines of the source.
+OF_DEVICE = re.compile(rb"\.nv_fatbin|\.symtab|\.strtab|\.shstrtab|(?:\.rela)?\.debug_\w+")
 
 
 def function_words(data):
@@ -39,6 +39,6 @@ def host_digest(data):
     found = {
         name.decode(): digest_of_bytes(data[s.offset : s.offset + s.size * (s.kind != NO_BITS)])
         for name, s in sections_of(data).items()
-        if name not in OF_DEVICE
+        if not OF_DEVICE.fullmatch(name)
     }
     return digest_of(sorted(found.items()))

@@ -22,13 +22,15 @@ class NotLive(ValueError):
 class Edit(NamedTuple):
     """An edit of device code.
 
-    build: whose host code fits. record: of its object with device code. source: the .cu file.
+    build: whose host code fits. object: the name of its object with device code, and record: of
+    it. source: the .cu file.
     texts: {path: text} of it and its headers now. changed: their relative paths that differ.
     outputs: the other objects that include a formula that has changed, for the CPU.
-    own: {path: digest} of all of the user's files. key: changes with any of them.
+    own: {relative path: digest} of all of the user's files. key: changes with any of them.
     """
 
     build: Build
+    object: str
     record: dict
     source: str
     texts: dict
@@ -64,10 +66,10 @@ def _edit(request, build, manifest, contents):
         changed.add(path)
     objects = glob.glob(f"{glob.escape(build.folder)}/*.o{RECORD}")
     records = {os.path.basename(path)[: -len(RECORD)]: read_checked(path) for path in objects}
-    with_code = [record for record in records.values() if record and "skeletons" in record]
+    with_code = [name for name, record in records.items() if record and "skeletons" in record]
     if not changed or None in records.values() or len(with_code) != 1:
         raise NotLive("not one .cu file with a record")
-    record = with_code[0]
+    record = records[with_code[0]]
     paths = {path: request.roots.absolute(path) for path in record["own"]}
     texts = read_texts(paths.values())
     if len(texts) != len(paths):
@@ -83,12 +85,13 @@ def _edit(request, build, manifest, contents):
     own = {name: manifest["files"][name] for name in manifest["own"]} | digests
     return Edit(
         build,
+        with_code[0],
         record,
         request.roots.absolute(record["source"]),
         {path: text for path, (text, _) in texts.items()},
         sorted(differ),
         _outputs(records, record, differ),
-        {request.roots.absolute(name): digest for name, digest in own.items()},
+        own,
         digest_of(sorted(own.items())),
     )
 

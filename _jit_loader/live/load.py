@@ -2,12 +2,16 @@
 
 import contextlib
 import os
+import threading
 
 from _jit_loader import loaded
 from _jit_loader.build.job import private_folder
+from _jit_loader.cache.files import read_checked
 from _jit_loader.cache.memo import stamp
+from _jit_loader.cache.store import OWN_FILES
 from _jit_loader.cuda.device_code import compile_device_code, version_of
 from _jit_loader.cuda.embedded import code_of, with_device_code
+from _jit_loader.cuda.host_object import host_digest
 from _jit_loader.cuda.nvrtc_options import Unsupported
 from _jit_loader.key.contents import read_digest
 from _jit_loader.live.edit import NotLive, find_edit
@@ -32,12 +36,12 @@ ADD_FLAGS = {
 class LiveOp:
     """An op whose current module has newer device code than its last complete build.
 
-    key: of the edit. module: of that edit. library: the path that it was opened from. process: the
-    one that makes the complete build.
+    module: of the edit. library: the path that it was opened from. process: the one that makes the
+    complete build.
     """
 
-    def __init__(self, key, module, library, process):
-        self.key, self.module, self.library, self.process = key, module, library, process
+    def __init__(self, edit, module, library, process):
+        self.edit, self.module, self.library, self.process = edit, module, library, process
 
 
 def load_edit(slot, contents, start_build):
@@ -47,12 +51,19 @@ def load_edit(slot, contents, start_build):
     as nvcc does, or the process that makes the build has ended without one.
 
     start_build(): starts that process and returns it.
+
+    Threads that load the same edit get the same module: one makes it, the others wait.
     """
+    with loaded.live_locks.setdefault(slot.folder, threading.RLock()):
+        return _load_edit(slot, contents, start_build)
+
+
+def _load_edit(slot, contents, start_build):
     request, edit = slot.request, None
     with contextlib.suppress(NotLive):
         edit = _find(slot, contents)
     live = loaded.live.get(slot.folder)
-    if live is not None and edit is not None and live.key == edit.key:
+    if live is not None and edit is not None and live.edit.key == edit.key:
         return (live.module, live.library) if live.process.poll() is None else None
     if live is not None:
         live.process.terminate()  # its build is out of date
@@ -63,7 +74,7 @@ def load_edit(slot, contents, start_build):
         process = start_build()
     except FALLBACK:
         return None
-    loaded.live[slot.folder] = LiveOp(edit.key, module, path, process)
+    loaded.live[slot.folder] = LiveOp(edit, module, path, process)
     what = "new device code" if not edit.outputs else "new device code and CPU code"
     names = ", ".join(path.removeprefix("<project>/") for path in edit.changed)
     say(f"{request.title}: {names} changed: {what}; the complete build follows")
@@ -82,9 +93,45 @@ def why_complete(slot, contents):
     return None
 
 
+def audit(title, library):
+    """Compares the host code of a complete build with that of the live edit before it.
+
+    They are equal, unless the lexer has taken host code for device code. The user is told then, and
+    the op takes complete builds from now on.
+
+    library: of a build that was loaded.
+    """
+    folder = os.path.dirname(library)
+    slot_folder = os.path.dirname(folder)
+    live = loaded.live.get(slot_folder)
+    if live is None or library == live.library:
+        return
+    edit = live.edit
+    if read_checked(os.path.join(folder, OWN_FILES)) != edit.own:
+        return  # another version
+    with contextlib.suppress(OSError):
+        if _host_digest(folder, edit.object) != _host_digest(edit.build.folder, edit.object):
+            loaded.never_live.add(slot_folder)
+            names = ", ".join(edit.changed)
+            say(
+                f"{title}: warning: the edit of {names.replace('<project>/', '')} has changed the "
+                "host's code as well, and ran with the code before it. Results between that edit "
+                "and now may be wrong: compute them again. Further edits of this op take the "
+                "complete build, in this process"
+            )
+    loaded.live.pop(slot_folder, None)
+
+
+def _host_digest(folder, name):
+    with open(os.path.join(folder, name), "rb") as file:
+        return host_digest(file.read())
+
+
 def _find(slot, contents):
     """Returns the Edit; raises NotLive if the complete build has to be made."""
     request = slot.request
+    if slot.folder in loaded.never_live:
+        raise NotLive("an earlier edit was taken for one of device code by mistake")
     if not request.with_cuda or request.form != "module" or request.build_directory:
         raise NotLive("not an op with CUDA code")
     if is_set("JIT_LOADER_NO_COMPILE"):
@@ -112,14 +159,13 @@ def _library(edit, slot, contents):
         library = file.read()
     if not edit.outputs:
         return with_device_code(library, _device_code(edit, request, library))
-    before = list(map(stamp, edit.own))
+    own = {request.roots.absolute(name): digest for name, digest in edit.own.items()}
+    before = list(map(stamp, own))
     with Workers() as workers:
         linked = workers.submit(link_library, slot, contents, edit.build, edit.outputs)
         cubin = _device_code(edit, request, library)
         (library,) = workers.results([linked])
-    if list(map(stamp, edit.own)) != before or any(
-        read_digest(path) != digest for path, digest in edit.own.items()
-    ):
+    if list(map(stamp, own)) != before or any(read_digest(path) != own[path] for path in own):
         raise NotLive("a file has changed meanwhile")  # the compiler may have read either version
     return with_device_code(library, cubin)
 

@@ -133,7 +133,7 @@ def test_a_process_that_cannot_start_means_a_complete_build(project, monkeypatch
 
 
 def test_a_later_edit_of_host_code_ends_the_build_behind(project, monkeypatch):
-    monkeypatch.setattr(background, "build_command", lambda name: ["sleep", "60"])
+    monkeypatch.setattr(background, "build_command", lambda name: ["sh", "-c", "sleep 60"])
     project.load()
     project.edit("kernels/answer.cu", "*to = 42;", "*to = 43;")
     project.load()
