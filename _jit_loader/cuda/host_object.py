@@ -8,6 +8,7 @@ from _jit_loader.cuda.embedded import sections_of
 from _jit_loader.key.contents import digest_of_bytes
 from _jit_loader.report.symbols import demangled
 
+CUDA = re.compile(rb"release (?:1[3-9]|[2-9]\d)\.\d+, V")  # tried with 13.0
 UNDEFINED, FUNCTION, NO_BITS = 0, 2, 8
 # The device code, what holds its size and the places of sections, and the lines of the source.
 OF_DEVICE = re.compile(rb"\.nv_fatbin|\.symtab|\.strtab|\.shstrtab|(?:\.rela)?\.debug_\w+")
@@ -16,12 +17,13 @@ OF_DEVICE = re.compile(rb"\.nv_fatbin|\.symtab|\.strtab|\.shstrtab|(?:\.rela)?\.
 def function_words(data):
     """Returns the words in the names of all functions that an object has, sorted.
 
-    Returns None if a name is not understood, or if the compiler is not g++: another one ignores the
-    attribute noipa.
+    Returns None if a name is not understood, or if a compiler may ignore the attribute noipa: one
+    that is not g++, or a cudafe++ with which this has not been tried.
     """
     sections = sections_of(data)
     text = {name: data[s.offset : s.offset + s.size] for name, s in sections.items()}
-    if not text.get(b".comment", b"").startswith(b"GCC: (", 1) or b".symtab" not in text:
+    is_gnu = text.get(b".comment", b"").startswith(b"GCC: (", 1)
+    if not is_gnu or b".symtab" not in text or not CUDA.search(text.get(b".nv_fatbin", b"")):
         return None
     words, names = set(), text[b".strtab"]
     for place, info, _, section, _, _ in struct.iter_unpack("<IBBHQQ", text[b".symtab"]):
