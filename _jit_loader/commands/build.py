@@ -8,7 +8,6 @@ One failure does not stop the others.
 place of building ops. It needs no project.
 """
 
-import argparse
 import contextlib
 import json
 import os
@@ -19,7 +18,8 @@ import tempfile
 def add_arguments(parser):
     parser.add_argument("names", nargs="*", metavar="name", help="default: all ops of the project")
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
-    parser.add_argument("--in-turn", action="store_true", help=argparse.SUPPRESS)
+    in_turn = "first wait until no other build with this option runs"
+    parser.add_argument("--in-turn", action="store_true", help=in_turn)
     parser.add_argument("--pch", action="store_true", help="precompile torch/extension.h")
 
 
