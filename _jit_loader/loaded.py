@@ -35,6 +35,8 @@ last = {}  # title: the Loaded of the last load
 ops = {}  # (project, title): the ops.InUse of each op that load_op has returned
 in_background = {}  # (name, project): the process that builds an op that nobody waits for
 live = {}  # folder of a slot: the live.load.LiveOp of an edit that is not built completely
+never_live = set()  # folders of slots whose edits take the complete build; see live.load.audit
+live_locks = {}  # folder of a slot: the lock of the thread that makes its live edit
 observers = []  # their requested(requests) and loaded(Loaded, requests): before, after a load
 
 SPEC_PREFIX = "jit_loader_builds."  # of the names of the modules' specs
@@ -45,9 +47,10 @@ _lock = threading.RLock()  # re-entrant: a module may load another one when it i
 
 
 def _renew_lock():
-    """Replaces the lock in a forked child, which lacks the thread that may have held it."""
+    """Replaces the locks in a forked child, which lacks the threads that may have held them."""
     global _lock
     _lock = threading.RLock()
+    live_locks.clear()
 
 
 if hasattr(os, "register_at_fork"):  # Windows has no fork

@@ -155,7 +155,7 @@ def _compile_and_publish(job, workers):
     """Returns (result of loaded.open_build, the Build, its manifest)."""
     place = cache_folder(), job.request.with_cuda
     stubs_found = workers.submit(stubs.find_stubs, *place)
-    ninja_file = _ninja_file(job)
+    ninja_file = ninja_file_of(job)
     plan = make_plan(job, ninja_file)
     roots, programs, contents = job.request.roots, job.programs, job.contents
     recorder = Recorder(roots, programs, contents, job.clock, job.before, job.careful)
@@ -196,11 +196,11 @@ def precompile(request):
     with tempfile.TemporaryDirectory(prefix="jit_loader-") as folder:
         programs, clock = toolchain.programs(request.with_cuda), Clock(folder)
         job = Job(slot, folder, programs, Contents(), clock, {}, False, verbose=False)
-        ninja_file = _ninja_file(job)
+        ninja_file = ninja_file_of(job)
         return Headers(job, ninja_file, ninja_file.compilations).flags
 
 
-def _ninja_file(job):
+def ninja_file_of(job):
     """Returns PyTorch's build.ninja for the request."""
     request, folder = job.request, job.folder
     links = make_source_links(request.sources, folder)

@@ -11,6 +11,7 @@ from _jit_loader.build.plan import NAME_MACRO, command_keys
 from _jit_loader.cache import cache_folder, shared_objects
 from _jit_loader.cache.pruning import PRECOMPILED
 from _jit_loader.cuda import device_edits, ptxas
+from _jit_loader.cuda.host_object import function_words
 
 NAMELESS_PACKAGES = ("<packages>/torch/", "<packages>/nvidia/")
 
@@ -86,21 +87,27 @@ def record_kernels(job, ninja_file, records, said):
             source=source,
             kernels=found[source],
             nvcc=list(map(job.request.roots.relative_text, command)),
-            skeletons=_skeletons(job, records[output], command),
+            **_of_host_code(job, output, records[output], command),
         )
         write_record(os.path.join(job.folder, output), records[output])
     return ptxas.spill_warning(job.request.title, found)
 
 
-def _skeletons(job, record, command):
-    """Returns the skeletons of an object's sources; {} if one has changed or is not UTF-8."""
+def _of_host_code(job, output, record, command):
+    """Returns the skeletons of an object's sources, and the words that they depend on.
+
+    There are no skeletons if a source has changed or is not UTF-8.
+    """
     paths = {name: job.request.roots.absolute(name) for name in record["own"]}
     texts = device_edits.read_texts(paths.values())
     for name, path in paths.items():
         if path not in texts or texts[path][1] != record["files"][name]:
-            return {}
-    own = {name: texts[path][0] for name, path in paths.items()}
-    return device_edits.skeletons(own, command)
+            return {"skeletons": {}}
+    own, words = {name: texts[path][0] for name, path in paths.items()}, None
+    if device_edits.has_formulas(own):
+        with open(os.path.join(job.folder, output), "rb") as file:
+            words = function_words(file.read())
+    return {"host_words": words, "skeletons": device_edits.skeletons(own, command, words)}
 
 
 def make_manifest(job, ninja_file, recorder, records, trace):

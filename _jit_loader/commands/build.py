@@ -8,6 +8,7 @@ One failure does not stop the others.
 place of building ops. It needs no project.
 """
 
+import contextlib
 import json
 import os
 import sys
@@ -17,12 +18,27 @@ import tempfile
 def add_arguments(parser):
     parser.add_argument("names", nargs="*", metavar="name", help="default: all ops of the project")
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
+    in_turn = "first wait until no other build with this option runs"
+    parser.add_argument("--in-turn", action="store_true", help=in_turn)
     parser.add_argument("--pch", action="store_true", help="precompile torch/extension.h")
 
 
 def run(options):
     if options.pch:
         return _precompile()
+    with _turn(options.names) if options.in_turn else contextlib.nullcontext():
+        return _build(options)
+
+
+def _turn(names):
+    """Returns a context that one process at a time is in: those that nobody waits for."""
+    from _jit_loader.cache import cache_folder
+    from _jit_loader.cache.lock import build_lock
+
+    return build_lock(cache_folder(), ", ".join(names))
+
+
+def _build(options):
     from _jit_loader.ops.parallel_builds import build_command, build_in_processes, result_of
     from _jit_loader.ops.project import current_project, op_names
 

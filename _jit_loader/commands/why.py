@@ -1,7 +1,8 @@
 """Says why an extension would be built now: lists every difference from its last build.
 
 NAME is an op of the current folder's project, or otherwise an extension in the cache.
-"add2[BLOCK=512]" names a variant of an op.
+"add2[BLOCK=512]" names a variant of an op. --verbose says too if a running process would load the
+new device code before the complete build, and if not, why.
 """
 
 import os
@@ -9,6 +10,7 @@ import os
 
 def add_arguments(parser):
     parser.add_argument("name", metavar="NAME", help="an op or an extension")
+    parser.add_argument("--verbose", action="store_true", help="say which way an edit would take")
 
 
 def run(options):
@@ -27,6 +29,12 @@ def run(options):
             return 0
     for reason in reasons:
         print(f"{options.name}: {reason}")
+    if options.verbose:
+        from _jit_loader.live.load import why_complete
+
+        complete = why_complete(slot, contents)
+        way = "new device code first" if complete is None else f"the complete build: {complete}"
+        print(f"{options.name}: a load_op in a running process takes {way}")
     return 0
 
 

@@ -15,11 +15,12 @@ from _jit_loader.cuda.functions import (
     reaches_beyond_bodies,
     scan,
     skeleton,
+    traceable_macros,
 )
 from _jit_loader.key.contents import digest_of_bytes
 
 
-def skeletons(texts, flags, names=None):
+def skeletons(texts, flags, host_words=None, names=None):
     """Returns {name: digest of all but the device's code} of the sources of one object.
 
     Two versions with equal digests have the same host code. There is none if a source is not
@@ -27,20 +28,37 @@ def skeletons(texts, flags, names=None):
 
     texts: {name: text} of the source and all headers of the project that it includes.
     flags: nvcc's flags. names: of those to return, by default all.
+    host_words: the words in the names of the functions that the object's host code has; None if
+    they are not known. A formula that is not one of them is the device's code too.
     """
     if reaches_beyond_bodies(texts.values()):
         return {}
     try:
         macros = macros_in(texts.values()) | macros_of(flags)
-        scans = {name: scan(text, macros) for name, text in texts.items()}
+        traceable = set() if host_words is None else traceable_macros(texts.values())
+        traceable -= macros_of(flags)
+        scans = {name: scan(text, macros, traceable) for name, text in texts.items()}
     except NotUnderstood:
         return {}
     declared = set().union(*(each.declared for each in scans.values()))
+    used = declared | {*(host_words or ())}
     with_lines, found = mentions_lines(texts.values()), {}
     for name in texts if names is None else names:
-        bodies = [b for b in scans[name].bodies if b.kind == "device" and b.name not in declared]
+        bodies = [
+            body
+            for body in scans[name].bodies
+            if (body.kind == "device" and body.name not in declared)
+            or (body.kind == "both" and body.name not in used)
+        ]
         found[name] = digest_of(skeleton(texts[name], bodies, with_lines))
     return found
+
+
+def has_formulas(texts):
+    """Tells whether sources have functions whose use by the host an object shows; see skeletons."""
+    with contextlib.suppress(NotUnderstood):
+        return bool(traceable_macros(texts.values()))
+    return False
 
 
 def macros_of(flags):

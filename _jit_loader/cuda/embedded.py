@@ -70,6 +70,11 @@ def code_of(library):
     return _locate(library)[3]
 
 
+def sections_of(data):
+    """Returns {name: section} of a 64-bit ELF file; see _SECTION."""
+    return _tables(data)[1]
+
+
 def _locate(library):
     """Returns (segments, where the relocation of the fatbin is, where the fatbin is, its cubin)."""
     if library[:6] != b"\x7fELF\x02\x01":

@@ -57,6 +57,13 @@ _NEVER_MACROS = {
 }
 # A counter of the whole file, and pragmas that can reach beyond a function.
 _BEYOND_BODIES = re.compile(r'__COUNTER__|__pragma\b|\b_Pragma\b(?!\s*\(\s*"unroll\b)')
+# A macro whose functions the host's object of a .cu file has exactly if host code uses them: noipa
+# keeps g++ from putting code or knowledge of them in place of a call.
+_TRACEABLE = re.compile(
+    r"^#ifdef __CUDACC__\n#define (\w+) __host__ __device__ inline __attribute__\(\(noipa\)\)\n"
+    r"#else\n#define \1 inline\n#endif$",
+    re.MULTILINE,
+)
 _LINES = re.compile(r"\b(?:__LINE__|__builtin_LINE|assert|source_location)\b")
 
 
@@ -67,7 +74,8 @@ class NotUnderstood(ValueError):
 class Body(NamedTuple):
     """A function's body with its braces, text[start:end].
 
-    kind: "device" if only the device compiles it, "host" if only the host does, else "other".
+    kind: "device" if only the device compiles it, "host" if only the host does, "both" if the
+    host's object tells whether the host uses it (see traceable_macros), else "other".
     name: of a __device__ function; other declarations count too. None for others.
     """
 
@@ -99,6 +107,13 @@ def macros_in(texts):
                 raise NotUnderstood(f"the macro {define[1]}")
             _check_balanced(define[2].replace("\\\n", " "))
     return names
+
+
+def traceable_macros(texts):
+    """Returns the names of macros like HOST_DEVICE, whose functions' uses the object shows."""
+    found = {match[1] for text in texts for match in _TRACEABLE.finditer(text)}
+    defined = [d[1] for text in texts for t in tokens_of(text) if (d := _DEFINE.match(t.text))]
+    return {name for name in found if defined.count(name) == 2}
 
 
 def mentions_lines(texts):
@@ -142,15 +157,15 @@ class Scan(NamedTuple):
     declared: set
 
 
-def scan(text, macros):
+def scan(text, macros, traceable=()):
     """Returns the Scan of a source.
 
-    macros: the names of all macros that the source may use.
+    macros: the names of all macros that the source may use. traceable: see traceable_macros.
 
     Raises:
         NotUnderstood: braces, brackets or conditions do not match.
     """
-    return _Scanner(tokens_of(text), macros).scan()
+    return _Scanner(tokens_of(text), macros, traceable).scan()
 
 
 def skeleton(text, bodies, with_lines):
@@ -191,8 +206,8 @@ def without_host_bodies(text, macros, replacement):
 class _Scanner:
     """Goes once through the tokens of a source."""
 
-    def __init__(self, tokens, macros):
-        self._tokens, self._macros = tokens, macros
+    def __init__(self, tokens, macros, traceable):
+        self._tokens, self._macros, self._traceable = tokens, macros, {*traceable}
         self._conditions = []  # of each #if that is open: the state before it
         self._found, self._declared = [], set()
 
@@ -256,7 +271,7 @@ class _Scanner:
 
     def _body(self, kind, first, last, name):
         tokens = self._tokens[first : last + 1]
-        if kind == "device":
+        if kind in ("device", "both"):
             texts = [token.text for token in tokens]
             if not _NOT_IN_A_BODY.isdisjoint(texts) or any(map(_is_lambda, texts, texts[1:])):
                 kind = "other"
@@ -296,6 +311,11 @@ class _Scanner:
         if not _ends_as_function(head):
             return None
         outside = _outside_of_brackets(head)
+        if self._traceable & {*outside}:
+            if (self._macros - self._traceable) & {*prefix, *outside}:
+                return "other"
+            plain = not _NOT_A_PLAIN_FUNCTION & {*outside} and _name(header) is not None
+            return "both" if plain and not _NOT_OF_DEVICE_ALONE & {*prefix, *head} else "other"
         if self._macros & {*prefix, *outside}:
             return "other"
         if any(space in outside for space in _SPACES):

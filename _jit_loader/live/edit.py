@@ -1,7 +1,8 @@
-"""Finds the build from which the current files differ only in device code."""
+"""Finds the build from which the current files differ only in device code and in formulas."""
 
 import glob
 import itertools
+import os
 from typing import NamedTuple
 
 from _jit_loader.cache import digest_of
@@ -14,71 +15,111 @@ from _jit_loader.key import toolchain
 CANDIDATES = 4  # the newest builds of a request that are tried
 
 
+class NotLive(ValueError):
+    """The edit takes the complete build; the text is the reason."""
+
+
 class Edit(NamedTuple):
     """An edit of device code.
 
-    build: whose host code fits. record: of its object with device code. source: the .cu file.
+    build: whose host code fits. object: the name of its object with device code, and record: of
+    it. source: the .cu file.
     texts: {path: text} of it and its headers now. changed: their relative paths that differ.
-    key: changes with the content of any of the user's files.
+    outputs: the other objects that include a formula that has changed, for the CPU.
+    own: {relative path: digest} of all of the user's files. key: changes with any of them.
     """
 
     build: Build
+    object: str
     record: dict
     source: str
     texts: dict
     changed: list
+    outputs: list
+    own: dict
     key: str
 
 
 def find_edit(slot, contents):
-    """Returns the Edit from a build of a slot to the current files, or None."""
+    """Returns the Edit from a build of a slot to the current files.
+
+    Raises:
+        NotLive: there is none; the reason is that of the newest build.
+    """
+    reason = None
     for build, manifest in itertools.islice(slot.manifests(), CANDIDATES):
-        if manifest.get("registrations") is None:
-            edit = _edit(slot.request, build, manifest, contents)
-            if edit is not None:
-                return edit
-    return None
+        try:
+            return _edit(slot.request, build, manifest, contents)
+        except NotLive as error:
+            reason = reason or error
+    raise reason or NotLive("there is no earlier build")
 
 
 def _edit(request, build, manifest, contents):
+    if manifest.get("registrations") is not None:
+        raise NotLive("the library registers operators or classes with PyTorch")
     programs = toolchain.programs(request.with_cuda)
     changed = set()
     for kind, path in differences(manifest, request.roots, programs, contents):
         if kind != "changed" or path not in manifest["own"]:
-            return None
+            raise NotLive(f"{_shown(path)}: {kind}")
         changed.add(path)
     objects = glob.glob(f"{glob.escape(build.folder)}/*.o{RECORD}")
-    records = [read_checked(path) for path in objects]
-    with_code = [record for record in records if record and "skeletons" in record]
-    if not changed or None in records or len(with_code) != 1:
-        return None
-    record = with_code[0]
-    others = [other for other in records if other is not record]
+    records = {os.path.basename(path)[: -len(RECORD)]: read_checked(path) for path in objects}
+    with_code = [name for name, record in records.items() if record and "skeletons" in record]
+    if not changed or None in records.values() or len(with_code) != 1:
+        raise NotLive("not one .cu file with a record")
+    record = records[with_code[0]]
     paths = {path: request.roots.absolute(path) for path in record["own"]}
     texts = read_texts(paths.values())
     if len(texts) != len(paths):
-        return None
+        raise NotLive("a file is missing, or not UTF-8")
     digests = {name: texts[path][1] for name, path in paths.items()}
     differ = {name for name, digest in digests.items() if digest != record["files"][name]}
-    if not differ >= changed or any(name in other["files"] for other in others for name in differ):
-        return None  # the CPU's code or the binding has changed too
+    if others := changed - differ:
+        raise NotLive(f"{_shown(min(others))} is code of the CPU alone")
     current = {name: texts[path][0] for name, path in paths.items()}
-    if not _have_same_host_code(record, current, differ):
-        return None
+    _check_host_code(record, current, differ)
     if contents.digest(build.library) != manifest["library"]:
-        return None
-    own = {name: manifest["files"][name] for name in manifest["own"]}
+        raise NotLive("the last build is damaged")
+    own = {name: manifest["files"][name] for name in manifest["own"]} | digests
     return Edit(
         build,
+        with_code[0],
         record,
         request.roots.absolute(record["source"]),
         {path: text for path, (text, _) in texts.items()},
         sorted(differ),
-        digest_of(sorted({**own, **digests}.items())),
+        _outputs(records, record, differ),
+        own,
+        digest_of(sorted(own.items())),
     )
 
 
-def _have_same_host_code(record, texts, names):
-    """Tells whether sources that differ from a record's have the same code for the host."""
-    found = skeletons(texts, record["nvcc"], names)
-    return all(name in found and found[name] == record["skeletons"].get(name) for name in names)
+def _check_host_code(record, texts, names):
+    """Checks that sources that differ from a record's have the same code for its host."""
+    found = skeletons(texts, record["nvcc"], record.get("host_words"), names)
+    for name in sorted(names):
+        if name not in found or name not in record["skeletons"]:
+            raise NotLive("the lexer does not follow the sources")
+        if found[name] != record["skeletons"][name]:
+            raise NotLive(f"{_shown(name)}: more than bodies of device code and formulas")
+
+
+def _outputs(records, record, differ):
+    """Returns the other objects that include files that differ; their formulas are compiled anew.
+
+    Raises NotLive if one of them took longer than nvcc: there is nothing to gain.
+    """
+    outputs = sorted(
+        output
+        for output, other in records.items()
+        if other is not record and not differ.isdisjoint(other["files"])
+    )
+    if slow := [output for output in outputs if records[output]["seconds"] > record["seconds"]]:
+        raise NotLive(f"{slow[0]}, for the CPU, takes longer than nvcc")
+    return outputs
+
+
+def _shown(path):
+    return path.removeprefix("<project>/")

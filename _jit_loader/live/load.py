@@ -1,15 +1,24 @@
 """Loads an op with new device code, while another process builds it completely."""
 
+import contextlib
 import os
+import threading
 
 from _jit_loader import loaded
 from _jit_loader.build.job import private_folder
+from _jit_loader.cache.files import read_checked
+from _jit_loader.cache.memo import stamp
+from _jit_loader.cache.store import OWN_FILES
 from _jit_loader.cuda.device_code import compile_device_code, version_of
 from _jit_loader.cuda.embedded import code_of, with_device_code
+from _jit_loader.cuda.host_object import host_digest
 from _jit_loader.cuda.nvrtc_options import Unsupported
-from _jit_loader.live.edit import find_edit
+from _jit_loader.key.contents import read_digest
+from _jit_loader.live.edit import NotLive, find_edit
+from _jit_loader.live.link import link_library
 from _jit_loader.report.build_line import say
 from _jit_loader.system import is_set
+from _jit_loader.system.threads import Workers
 
 # NVRTC is missing, the code does not compile or is not understood, the cache is read-only, a class
 # is registered a second time: a complete build is then made, which works or shows the error.
@@ -27,12 +36,12 @@ ADD_FLAGS = {
 class LiveOp:
     """An op whose current module has newer device code than its last complete build.
 
-    key: of the edit. module: of that edit. library: the path that it was opened from. process: the
-    one that makes the complete build.
+    module: of the edit. library: the path that it was opened from. process: the one that makes the
+    complete build.
     """
 
-    def __init__(self, key, module, library, process):
-        self.key, self.module, self.library, self.process = key, module, library, process
+    def __init__(self, edit, module, library, process):
+        self.edit, self.module, self.library, self.process = edit, module, library, process
 
 
 def load_edit(slot, contents, start_build):
@@ -42,34 +51,99 @@ def load_edit(slot, contents, start_build):
     as nvcc does, or the process that makes the build has ended without one.
 
     start_build(): starts that process and returns it.
+
+    Threads that load the same edit get the same module: one makes it, the others wait.
     """
-    request = slot.request
-    if not request.with_cuda or request.form != "module" or request.build_directory:
-        return None
-    if is_set("JIT_LOADER_NO_COMPILE") or ADD_FLAGS & {*request.description[ENVIRONMENT]}:
-        return None
-    edit = find_edit(slot, contents)
+    with loaded.live_locks.setdefault(slot.folder, threading.RLock()):
+        return _load_edit(slot, contents, start_build)
+
+
+def _load_edit(slot, contents, start_build):
+    request, edit = slot.request, None
+    with contextlib.suppress(NotLive):
+        edit = _find(slot, contents)
     live = loaded.live.get(slot.folder)
-    if live is not None and edit is not None and live.key == edit.key:
+    if live is not None and edit is not None and live.edit.key == edit.key:
         return (live.module, live.library) if live.process.poll() is None else None
     if live is not None:
         live.process.terminate()  # its build is out of date
     if edit is None:
         return None
     try:
-        module, path = _open(edit, slot)
+        module, path = _open(edit, slot, contents)
         process = start_build()
     except FALLBACK:
         return None
-    loaded.live[slot.folder] = LiveOp(edit.key, module, path, process)
+    loaded.live[slot.folder] = LiveOp(edit, module, path, process)
+    what = "new device code" if not edit.outputs else "new device code and CPU code"
     names = ", ".join(path.removeprefix("<project>/") for path in edit.changed)
-    say(f"{request.title}: {names} changed: new device code; the complete build follows")
+    say(f"{request.title}: {names} changed: {what}; the complete build follows")
     return module, path
 
 
-def _open(edit, slot):
+def why_complete(slot, contents):
+    """Returns why the current files take the complete build, in a few words; None if they do not.
+
+    It compiles the device code, and loads nothing.
+    """
+    try:
+        _library(_find(slot, contents), slot, contents)
+    except FALLBACK as error:
+        return str(error).partition("\n")[0]
+    return None
+
+
+def audit(title, library):
+    """Compares the host code of a complete build with that of the live edit before it.
+
+    They are equal, unless the lexer has taken host code for device code. The user is told then, and
+    the op takes complete builds from now on.
+
+    library: of a build that was loaded.
+    """
+    folder = os.path.dirname(library)
+    slot_folder = os.path.dirname(folder)
+    live = loaded.live.get(slot_folder)
+    if live is None or library == live.library:
+        return
+    edit = live.edit
+    if read_checked(os.path.join(folder, OWN_FILES)) != edit.own:
+        return  # another version
+    with contextlib.suppress(OSError):
+        if _host_digest(folder, edit.object) != _host_digest(edit.build.folder, edit.object):
+            loaded.never_live.add(slot_folder)
+            names = ", ".join(edit.changed)
+            say(
+                f"{title}: warning: the edit of {names.replace('<project>/', '')} has changed the "
+                "host's code as well, and ran with the code before it. Results between that edit "
+                "and now may be wrong: compute them again. Further edits of this op take the "
+                "complete build, in this process"
+            )
+    loaded.live.pop(slot_folder, None)
+
+
+def _host_digest(folder, name):
+    with open(os.path.join(folder, name), "rb") as file:
+        return host_digest(file.read())
+
+
+def _find(slot, contents):
+    """Returns the Edit; raises NotLive if the complete build has to be made."""
+    request = slot.request
+    if slot.folder in loaded.never_live:
+        raise NotLive("an earlier edit was taken for one of device code by mistake")
+    if not request.with_cuda or request.form != "module" or request.build_directory:
+        raise NotLive("not an op with CUDA code")
+    if is_set("JIT_LOADER_NO_COMPILE"):
+        raise NotLive("JIT_LOADER_NO_COMPILE")
+    if flags := ADD_FLAGS & {*request.description[ENVIRONMENT]}:
+        raise NotLive(f"the environment variable {min(flags)}")
+    return find_edit(slot, contents)
+
+
+def _open(edit, slot, contents):
     """Returns the module of an edit, and the path that it was opened from, which is gone."""
-    request, library = slot.request, _library(edit, slot.request)
+    request, library = slot.request, _library(edit, slot, contents)
     with private_folder(slot.folder) as folder:
         path = os.path.join(folder, os.path.basename(edit.build.library))
         with open(path, "wb") as file:
@@ -78,10 +152,26 @@ def _open(edit, slot):
         return loaded.open_library(path, key, request.name, request.form), path
 
 
-def _library(edit, request):
-    """Returns the bytes of the build's library with the device code of the edit."""
+def _library(edit, slot, contents):
+    """Returns the bytes of the build's library with the code of the edit."""
+    request = slot.request
     with open(edit.build.library, "rb") as file:
         library = file.read()
+    if not edit.outputs:
+        return with_device_code(library, _device_code(edit, request, library))
+    own = {request.roots.absolute(name): digest for name, digest in edit.own.items()}
+    before = list(map(stamp, own))
+    with Workers() as workers:
+        linked = workers.submit(link_library, slot, contents, edit.build, edit.outputs)
+        cubin = _device_code(edit, request, library)
+        (library,) = workers.results([linked])
+    if list(map(stamp, own)) != before or any(read_digest(path) != own[path] for path in own):
+        raise NotLive("a file has changed meanwhile")  # the compiler may have read either version
+    return with_device_code(library, cubin)
+
+
+def _device_code(edit, request, library):
+    """Returns the cubin of the edit; library: the build's bytes."""
     if any(function in library for function in REGISTER_VARIABLES):
         raise Unsupported("variables that host code may read and write")
     kernels = [
@@ -91,4 +181,4 @@ def _library(edit, request):
     cubin = compile_device_code(edit.source, edit.texts, command, kernels)
     if version_of(cubin) is None or version_of(cubin) != version_of(code_of(library)):
         raise Unsupported("NVRTC of another version than nvcc")
-    return with_device_code(library, cubin)
+    return cubin

@@ -43,11 +43,14 @@ class _Never:
 
 
 def start_build(name, project):
-    """Starts a process of low priority that builds an op or a variant, and returns it."""
+    """Starts a process of low priority that builds an op or a variant, and returns it.
+
+    Of all such processes that share a cache, one at a time builds; the others wait.
+    """
     quiet = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
     cache = os.path.dirname(cache_folder())  # absolute: the process runs in another folder
     return start(
-        ["nice", "-n", "10", *build_command(name)],
+        ["nice", "-n", "10", *build_command(name), "--in-turn"],
         cwd=project,
         env={**with_own_folder(os.environ), "MAX_JOBS": "1", "JIT_LOADER_CACHE": cache},
         start_new_session=True,  # Ctrl-C in the terminal does not end it

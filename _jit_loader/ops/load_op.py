@@ -89,7 +89,7 @@ def load(name, project, flags, may_build=True):
     is_loaded = _key(name, project, flags) in loaded.ops
     # The process that makes the complete build knows no flags but a variant's.
     has_flags = any(value for argument, value in flags.items() if argument != "defines")
-    return loading.load(
+    this = loading.load(
         name,
         kind,
         arguments,
@@ -98,6 +98,12 @@ def load(name, project, flags, may_build=True):
         may_build=may_build,
         instead=_device_code(title, project) if is_loaded and not has_flags else None,
     )
+    if loaded.live:
+        with no_fork():
+            from _jit_loader.live.load import audit
+
+        audit(title, this.path)
+    return this
 
 
 def _device_code(title, project):

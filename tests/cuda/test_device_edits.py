@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from _jit_loader.cuda.device_edits import skeletons
-from _jit_loader.cuda.functions import macros_in, scan, tokens_of
+from _jit_loader.cuda.functions import macros_in, scan, tokens_of, traceable_macros
 from _jit_loader.cuda.includes import closure
 from _jit_loader.key import toolchain
 from _jit_loader.system.files import read_text
@@ -109,8 +109,8 @@ def edited(texts, file, old, new):
     return {**texts, file: texts[file].replace(old, new, 1)}
 
 
-def is_of_device(before, after):
-    old, new = skeletons(before, []), skeletons(after, [])
+def is_of_device(before, after, host_words=None):
+    old, new = skeletons(before, [], host_words), skeletons(after, [], host_words)
     return all(name in old and old[name] == new.get(name) for name in before)
 
 
@@ -124,6 +124,83 @@ def test_edits_of_device_code(op, file, old, new):
 def test_edits_that_can_reach_host_code(op, file, old, new):
     texts = sources(op)
     assert not is_of_device(texts, edited(texts, file, old, new))
+
+
+TRILINEAR_MATH = "kernels/trilinear_interpolation_math.h"
+FORMULAS = [
+    ("add2", "kernels/add2_math.h", "return a + b;", "return a - b;"),
+    ("add2", HALF, "const uint32_t sign = uint32_t{x.bits & 0x8000u} << 16;", "const uint32_t sign = 0;"),
+    ("lltm", "kernels/lltm_math.h", "x > T{0}, x, kernels", "x >= T{0}, x, kernels"),
+    ("trilinear_interpolation", TRILINEAR_MATH, "return u * (v * w);", "return (u * v) * w;"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("op", "file", "old", "new"), FORMULAS)
+def test_edits_of_formulas(op, file, old, new):
+    texts = sources(op)
+    changed = edited(texts, file, old, new)
+    assert is_of_device(texts, changed, host_words=["launch", "float"])
+    assert not is_of_device(texts, changed), "it is not known if the host uses the function"
+    names = ["operator", "narrow", "widen", "elu", "corner_weight"]
+    assert not is_of_device(texts, changed, host_words=names), "the host uses the function"
+
+
+@pytest.mark.parametrize(
+    ("op", "file", "old", "new"),
+    [edit for edit in OF_HOST_TOO if edit not in FORMULAS]
+    + [
+        ("add2", "kernels/add2_math.h", "    return a + b;", "    static T c = a;\n    return b;"),
+        ("add2", "kernels/add2_math.h", "T operator()(T a, T b)", "T operator()(T b, T a)"),
+        ("add2", HALF, " __attribute__((noipa))", ""),
+        ("two_norm", "kernels/two_norm_math.h", "T{0} : grad)", "T{1} : grad)"),
+        ("trilinear_interpolation", TRILINEAR_MATH, "kCorners = 8", "kCorners = 4"),
+    ],
+)
+def test_edits_beside_formulas(op, file, old, new):
+    texts = sources(op)
+    assert not is_of_device(texts, edited(texts, file, old, new), host_words=[])
+
+
+MACRO = """\
+#ifdef __CUDACC__
+#define BOTH __host__ __device__ inline __attribute__((noipa))
+#else
+#define BOTH inline
+#endif
+"""
+
+
+@pytest.mark.parametrize(
+    "macro",
+    [
+        MACRO.replace("__attribute__((noipa))", ""),
+        MACRO.replace("noipa", "noinline"),
+        MACRO.replace("__CUDACC__", "__CUDA_ARCH__"),
+        MACRO + "#undef BOTH\n#define BOTH __host__ __device__\n",
+    ],
+)
+def test_a_macro_that_does_not_show_uses_by_the_host(macro):
+    before, after = ({"a.cu": f"BOTH int f() {{ return {n}; }}"} for n in (1, 2))
+    assert is_of_device({**before, "b.h": MACRO}, {**after, "b.h": MACRO}, host_words=[])
+    assert not is_of_device({**before, "b.h": macro}, {**after, "b.h": macro}, host_words=[])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "BOTH auto f() { return 1; }",
+        "constexpr BOTH int f() { return 1; }",
+        "struct A { int a; BOTH A(int x) : a(x) { a = 1; } };",
+        "BOTH int f();\nBOTH int f() { return 1; }",
+        "int f();\nBOTH int f() { return 1; }",
+        "BOTH int f() { static int x = 1; return x; }",
+        "BOTH int f() { return [] { return 1; }(); }",
+        "#define MORE __host__\nMORE BOTH int f() { return 1; }",
+    ],
+)
+def test_doubtful_formulas(text):
+    before, after = (MACRO + text, MACRO + text.replace("1", "2"))
+    assert not is_of_device({"a.cu": before}, {"a.cu": after}, host_words=[])
 
 
 # A body in which 1 becomes 2. Host code may depend on it, or it is not certain.
@@ -233,7 +310,7 @@ def test_a_header_that_is_not_understood_spoils_all():
 
 
 REAL = sources("lltm")
-MACROS = macros_in(REAL.values())
+MACROS, TRACEABLE = macros_in(REAL.values()), traceable_macros(REAL.values())
 
 
 @settings(max_examples=60, deadline=None)
@@ -246,8 +323,9 @@ MACROS = macros_in(REAL.values())
         | st.sampled_from(["#if 1\n", "#endif\n", "\n", "\\", "static ", "__host__ ", "<<<", "="]),
         max_size=3,
     ),
+    words=st.sampled_from([None, ()]),
 )
-def test_a_random_edit_outside_of_device_code_is_seen(file, place, length, new):
+def test_a_random_edit_outside_of_device_code_is_seen(file, place, length, new, words):
     """A token that is removed or inserted anywhere but in a device body counts as host code."""
     text = REAL[file]
     tokens = tokens_of(text)
@@ -255,9 +333,11 @@ def test_a_random_edit_outside_of_device_code_is_seen(file, place, length, new):
     start = tokens[index].start
     last = tokens[min(index + length, len(tokens) - 1)]
     changed = text[:start] + "".join(new) + text[last.start :]
-    inside = [b for b in scan(text, MACROS).bodies if b.kind == "device"]
+    traceable = set() if words is None else TRACEABLE
+    bodies = scan(text, MACROS, traceable).bodies
+    inside = [b for b in bodies if b.kind in ("device", "both")]
     is_inside = any(b.start < start and last.start < b.end for b in inside)
-    seen = not is_of_device(REAL, {**REAL, file: changed})
+    seen = not is_of_device(REAL, {**REAL, file: changed}, words)
     if not is_inside and [t.text for t in _tokens_or_none(changed)] != [t.text for t in tokens]:
         assert seen
 

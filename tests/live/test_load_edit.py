@@ -1,12 +1,19 @@
 """load_op after an edit of a kernel: new device code now, the complete build behind."""
 
+import os
 import signal
+import subprocess
+import sys
+import threading
 
 import pytest
 import torch
 
 import jit_loader
 from _jit_loader import loaded
+from _jit_loader.cache import cache_folder
+from _jit_loader.cache.lock import build_lock
+from _jit_loader.commands.main import main
 from _jit_loader.cuda import nvrtc
 from _jit_loader.ops import background
 
@@ -49,12 +56,37 @@ FILES = {
 }
 
 
+# The same op with one formula for both.
+FORMULA = """\
+#pragma once
+#ifdef __CUDACC__
+#define HOST_DEVICE __host__ __device__ inline __attribute__((noipa))
+#else
+#define HOST_DEVICE inline
+#endif
+struct Answer { HOST_DEVICE long operator()(long x) const { return x + 0; } };
+HOST_DEVICE long of_launch(long x) { return x - 1; }
+"""
+WITH_FORMULA = {
+    **FILES,
+    "kernels/answer_math.h": FORMULA,
+    "kernels/answer_cpu.cpp": (
+        '#include "kernels/answer.h"\n#include "kernels/answer_math.h"\n'
+        "long answer() { return Answer()(42); }\n"
+    ),
+    "kernels/answer.cu": '#include "kernels/answer_math.h"\n'
+    + KERNEL.replace("*to = 42", "*to = Answer()(42)").replace(
+        "result = -1", "result = of_launch(0)"
+    ),
+}
+
+
 class Project:
     """An op whose kernel writes a number, and whose function for the CPU returns one."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, files=FILES):
         self.folder = folder
-        for name, text in FILES.items():
+        for name, text in files.items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text(text)
 
@@ -69,8 +101,17 @@ class Project:
 
 @pytest.fixture
 def project(cache, tmp_path):
+    yield from _project(tmp_path, FILES)
+
+
+@pytest.fixture
+def with_formula(cache, tmp_path):
+    yield from _project(tmp_path, WITH_FORMULA)
+
+
+def _project(folder, files):
     loaded.live.clear()
-    yield Project(tmp_path / "project")
+    yield Project(folder / "project", files)
     for op in loaded.live.values():
         op.process.wait()
 
@@ -133,7 +174,7 @@ def test_a_process_that_cannot_start_means_a_complete_build(project, monkeypatch
 
 
 def test_a_later_edit_of_host_code_ends_the_build_behind(project, monkeypatch):
-    monkeypatch.setattr(background, "build_command", lambda name: ["sleep", "60"])
+    monkeypatch.setattr(background, "build_command", lambda name: ["sh", "-c", "sleep 60"])
     project.load()
     project.edit("kernels/answer.cu", "*to = 42;", "*to = 43;")
     project.load()
@@ -201,3 +242,119 @@ def test_flags_take_the_complete_build(project):
     project.edit("kernels/answer.cu", "*to = 42;", "*to = 43;")
     load(extra_cuda_cflags=["-DEXPORT=inline"])
     assert not loaded.live, "the process that builds behind does not know these flags"
+
+
+def test_a_formula_is_new_on_the_cpu_and_on_the_gpu(with_formula, monkeypatch, capfd):
+    monkeypatch.delenv("JIT_LOADER_QUIET")
+    before = with_formula.load()
+    capfd.readouterr()
+    with_formula.edit("kernels/answer_math.h", "return x + 0", "return x + 1")
+    after = with_formula.load()
+    assert capfd.readouterr().err == (
+        "answer: kernels/answer_math.h changed: new device code and CPU code; the complete build "
+        "follows\n"
+    )
+    assert set(results(after)) == {43}
+    assert set(results(before)) == {42}
+    assert build_behind() == 0
+    assert set(results(with_formula.load())) == {43}
+    assert not loaded.live
+    assert not jit_loader.loaded("answer").compiled
+    assert capfd.readouterr().err == ""
+
+
+def test_a_formula_that_host_code_of_the_cu_file_uses(with_formula, monkeypatch, capfd):
+    monkeypatch.chdir(with_formula.folder)
+    with_formula.load()
+    with_formula.edit("kernels/answer_math.h", "return x - 1", "return x - 2")
+    capfd.readouterr()
+    assert main(["why", "--verbose", "answer"]) == 0
+    assert capfd.readouterr().out == (
+        "answer: kernels/answer_math.h changed\n"
+        "answer: a load_op in a running process takes the complete build: "
+        "kernels/answer_math.h: more than bodies of device code and formulas\n"
+    )
+    with_formula.load()
+    assert not loaded.live
+
+
+def test_a_formula_that_only_the_gpu_can_compute_is_an_error(with_formula):
+    with_formula.load()
+    with_formula.edit("kernels/answer_math.h", "return x + 0", "return x + __popcll(0)")
+    with pytest.raises(jit_loader.CompileError, match=r"answer_math\.h:7: error: .*__popcll"):
+        with_formula.load()
+    assert not loaded.live
+
+
+def test_why_says_that_new_device_code_comes_first(project, monkeypatch, capfd):
+    monkeypatch.chdir(project.folder)
+    project.edit("kernels/answer.cu", "*to = 42;", "*to = 5;")  # no other test builds it
+    project.load()
+    project.edit("kernels/answer.cu", "*to = 5;", "*to = 6;")
+    capfd.readouterr()
+    assert main(["why", "--verbose", "answer"]) == 0
+    assert capfd.readouterr().out == (
+        "answer: kernels/answer.cu changed\n"
+        "answer: a load_op in a running process takes new device code first\n"
+    )
+
+
+def test_threads_that_load_an_edit_get_one_module(project, monkeypatch):
+    started = []
+
+    def build_command(name):
+        started.append(name)
+        return ["sh", "-c", "sleep 60"]
+
+    monkeypatch.setattr(background, "build_command", build_command)
+    project.load()
+    project.edit("kernels/answer.cu", "*to = 42;", "*to = 43;")
+    modules, barrier = [], threading.Barrier(3)
+
+    def load():
+        barrier.wait()
+        modules.append(project.load())
+
+    threads = [threading.Thread(target=load) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for op in loaded.live.values():
+        op.process.terminate()
+    assert len({*map(id, modules)}) == 1
+    assert started == ["answer"]
+
+
+def test_other_host_code_of_the_complete_build_is_reported(project, monkeypatch, capfd):
+    """As if the lexer had taken an edit of host code for one of device code."""
+    monkeypatch.delenv("JIT_LOADER_QUIET")
+    project.load()
+    project.edit("kernels/answer.cu", "*to = 42;", "*to = 43;")
+    project.load()
+    (op,) = loaded.live.values()
+    assert build_behind() == 0
+    assumed = os.path.join(op.edit.build.folder, "answer.cuda.o")
+    other = os.path.join(op.edit.build.folder, "answer_cpu.o")
+    os.unlink(assumed)
+    os.link(other, assumed)
+    capfd.readouterr()
+    project.load()
+    text = capfd.readouterr().err
+    assert "answer: warning: the edit of kernels/answer.cu has changed the host's code" in text
+    project.edit("kernels/answer.cu", "*to = 43;", "*to = 44;")
+    project.load()
+    assert not loaded.live
+    assert "kernels/answer.cu changed: compiling answer.cuda.o" in capfd.readouterr().err
+
+
+def test_builds_that_nobody_waits_for_run_in_turn(project):
+    environment = {name: value for name, value in os.environ.items() if name != "JIT_LOADER_QUIET"}
+    command = [sys.executable, "-m", "jit_loader", "build", "answer", "--in-turn"]
+    with build_lock(cache_folder(), "a test"):
+        process = subprocess.Popen(
+            command, cwd=project.folder, env=environment, stderr=subprocess.PIPE, text=True
+        )
+        assert f"answer: waiting for process {os.getpid()}" in process.stderr.readline()
+    assert "answer: first build: built in" in process.communicate()[1]
+    assert process.returncode == 0

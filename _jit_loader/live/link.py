@@ -1,0 +1,42 @@
+"""Compiles the CPU's objects of an edit, and links them with others of the last build."""
+
+import os
+
+from _jit_loader.build.build import ninja_file_of
+from _jit_loader.build.compile import compile_plan
+from _jit_loader.build.inputs.clock import Clock
+from _jit_loader.build.job import Job, private_folder
+from _jit_loader.build.objects import link_or_copy
+from _jit_loader.build.plan import Plan
+from _jit_loader.build.precompiled import Headers
+from _jit_loader.build.pytorch import stubs
+from _jit_loader.cache import cache_folder
+from _jit_loader.cache.store import Build
+from _jit_loader.key import toolchain
+
+
+def link_library(slot, contents, build, outputs):
+    """Returns the bytes of a library of current objects, and others of a build.
+
+    outputs: the names of the objects to compile.
+
+    Raises RuntimeError if that fails.
+    """
+    request = slot.request
+    with private_folder(slot.folder) as folder:
+        programs = toolchain.programs(request.with_cuda)
+        job = Job(slot, folder, programs, contents, Clock(folder), {}, False, verbose=False)
+        ninja_file = ninja_file_of(job)
+        reused = dict.fromkeys(set(ninja_file.compilations) - set(outputs))
+        for output in reused:
+            link_or_copy(os.path.join(build.folder, output), os.path.join(folder, output))
+        place = cache_folder(), request.with_cuda
+        link_stubs = stubs.Stubs(ninja_file.link_flags, request.extra_ldflags, folder)
+        link_stubs.use(stubs.find_stubs(*place))
+        plan = Plan(ninja_file, reused, dict.fromkeys(outputs, 0))
+        headers = Headers(job, ninja_file, plan.missing)
+        result = compile_plan(job, plan, link_stubs, headers, lambda: None, lambda output: None)
+        if result.returncode != 0:
+            raise RuntimeError("the CPU's code does not compile")
+        with open(Build(folder, request).library, "rb") as file:
+            return file.read()
