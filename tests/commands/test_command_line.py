@@ -20,15 +20,18 @@ from _jit_loader.commands.main import main
 from _jit_loader.key import machine, toolchain
 from _jit_loader.key.request import Request
 from _jit_loader.report import quantities
+from tests.support.extension import PYTHON
 
 ROOT = Path(__file__).resolve().parents[2]
 
-BINDING = """\
-#include <Python.h>
+BINDING = (
+    PYTHON
+    + """\
 long answer();
 static PyModuleDef definition = {{PyModuleDef_HEAD_INIT, "{name}", nullptr, -1, nullptr}};
 PyMODINIT_FUNC PyInit_{name}(void) {{ answer(); return PyModule_Create(&definition); }}
 """
+)
 KERNEL = "long answer() { return 42; }\n"
 
 

@@ -24,6 +24,7 @@ COMMON = [
         "tests/conftest.py",
         "tests/support/extension.py",
         "tests/support/mounts.py",
+        "tests/support/python.h",
         "tests/support/warm_python.py",
         "examples/command_line.py",
     ),

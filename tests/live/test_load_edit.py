@@ -9,14 +9,16 @@ import jit_loader
 from _jit_loader import loaded
 from _jit_loader.cuda import nvrtc
 from _jit_loader.ops import background
+from tests.support.extension import PYTHON
 
 pytestmark = [
     pytest.mark.skipif(jit_loader.why_no_cuda() is not None, reason="needs nvcc"),
     pytest.mark.skipif(nvrtc.library_path() is None, reason="PyTorch's wheel has no NVRTC"),
 ]
 
-BINDING = """\
-#include <Python.h>
+BINDING = (
+    PYTHON
+    + """\
 #include "kernels/answer.h"
 static PyObject* cpu(PyObject*, PyObject*) { return PyLong_FromLong(answer()); }
 static PyObject* gpu(PyObject*, PyObject*) { return PyLong_FromLong(answer_of_gpu()); }
@@ -25,6 +27,7 @@ static PyMethodDef methods[] = {{"cpu", cpu, METH_NOARGS, ""}, {"gpu", gpu, METH
 static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "answer", nullptr, -1, methods};
 PyMODINIT_FUNC PyInit_answer(void) { return PyModule_Create(&definition); }
 """
+)
 KERNEL = """\
 #include "kernels/answer.h"
 #define EXPORT

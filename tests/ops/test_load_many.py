@@ -12,10 +12,11 @@ import pytest
 
 import jit_loader
 from _jit_loader.key import toolchain
+from tests.support.extension import PYTHON
 
-MODULE = """\
-#define _GLIBCXX_INCLUDE_NEXT_C_HEADERS
-#include <Python.h>
+MODULE = (
+    PYTHON
+    + """\
 #include <stdlib.h>
 static PyObject* value(PyObject*, PyObject*) { return PyLong_FromLong(VALUE); }
 static PyMethodDef methods[] = {{"value", value, METH_NOARGS, ""}, {nullptr, nullptr, 0, nullptr}};
@@ -27,6 +28,7 @@ PyMODINIT_FUNC INIT(TORCH_EXTENSION_NAME)(void) {
   return PyModule_Create(&definition);
 }
 """
+)
 
 
 @pytest.fixture

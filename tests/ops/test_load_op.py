@@ -12,11 +12,13 @@ import torch
 
 import jit_loader
 from _jit_loader.commands.new_op import KINDS
+from tests.support.extension import PYTHON
 
 ROOT = Path(__file__).resolve().parents[2]
 
-BINDING = """\
-#include <Python.h>
+BINDING = (
+    PYTHON
+    + """\
 #include "kernels/answer.h"
 static PyObject* get(PyObject*, PyObject*) { return PyLong_FromLong(answer()); }
 static PyObject* cuda(PyObject*, PyObject*) {
@@ -31,6 +33,7 @@ static PyMethodDef methods[] = {{"get", get, METH_NOARGS, ""}, {"cuda", cuda, ME
 static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "answer", nullptr, -1, methods};
 PyMODINIT_FUNC PyInit_answer(void) { return PyModule_Create(&definition); }
 """
+)
 KERNEL = """\
 __global__ void write_answer(long* to) { *to = 42; }
 int launch_answer() {
