@@ -240,7 +240,8 @@ def test_a_worker_loads_edited_sources(tmp_path):
     assert subject.bare_commands(first["path"])()["seconds"] > 0
 
 
-@pytest.mark.parametrize("way", ["load_op", pytest.param("bindings", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["load_op", "bindings"])
 def test_a_child_times_a_load(way):
     from benchmarks import child
 

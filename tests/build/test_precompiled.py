@@ -277,6 +277,7 @@ def test_setting_turns_it_off(sources, monkeypatch):
     assert pruning.precompiled_headers() == []
 
 
+@pytest.mark.slow
 def test_first_build_starts_to_make_it(sources, monkeypatch, wait_for):
     monkeypatch.setattr("_jit_loader.build.precompiled.may_make", lambda: True)
     assert sources.value("second") == 1

@@ -71,12 +71,12 @@ def test_each_call_gets_its_module_or_its_error(tiny, call, monkeypatch):
     assert data[0]["compiled"]
     assert data[0]["seconds"] > 0
     error = data[1]["error"]
-    assert (error["type"], error["stage"], error["line"]) == ("CompileError", "compile", 4)
+    assert (error["type"], error["stage"], error["line"]) == ("CompileError", "compile", 3)
     assert error["file"] == calls[1]["sources"][0]
     assert "undeclared" in error["message"]
-    assert str(outcomes[1].error).startswith("inline: inline.cpp:4: error: ")
+    assert str(outcomes[1].error).startswith("inline: inline.cpp:3: error: ")
     assert outcomes[1].error.output
-    assert (data[3]["error"]["stage"], data[3]["error"]["line"]) == ("load", 10)
+    assert (data[3]["error"]["stage"], data[3]["error"]["line"]) == ("load", 9)
     assert "undefined symbol: other" in data[3]["error"]["message"]
     assert data[4]["error"]["stage"] == "load"
     assert "crash: the process that loads it ended with signal 6" in data[4]["error"]["message"]
@@ -102,6 +102,7 @@ def test_calls_that_hang_are_ended_alone(tiny, call, programs_at_work):
     assert programs_at_work() == []
 
 
+@pytest.mark.slow
 def test_interrupt_ends_all(tiny, call, in_process, wait_for, programs_at_work):
     begun = tiny.slow_down(60)
     calls = [call("one"), call("two")]
@@ -146,5 +147,5 @@ def test_figures_of_kernels_are_told_also_if_another_source_fails(tiny, call, mo
     assert good.module.value() == 1
     assert good.data["kernels"][0]["registers"] > 0
     assert good.data["kernels"][0]["source"] == "kernel.cu"
-    assert bad.error.line == 4
+    assert bad.error.line == 3
     assert [kernel["kernel"] for kernel in bad.data["kernels"]] == ["zero"]

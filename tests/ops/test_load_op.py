@@ -101,6 +101,7 @@ def test_op_that_nobody_waits_for_is_built_by_another_process(project, wait_for)
     assert not jit_loader.loaded("answer").compiled
 
 
+@pytest.mark.slow
 def test_op_that_nobody_waits_for_may_fail(project, wait_for, monkeypatch, capfd):
     monkeypatch.delenv("JIT_LOADER_QUIET")
     (project / "kernels" / "answer_cpu.cpp").write_text("int a = ;\n")
@@ -195,6 +196,7 @@ def test_every_spelling_of_the_project_means_the_same(project, monkeypatch, tmp_
         assert seen[-1].get() == number
 
 
+@pytest.mark.slow
 def test_cuda_kernel_is_built_without_a_gpu(cache, tmp_path):
     if jit_loader.why_no_cuda():
         pytest.skip(jit_loader.why_no_cuda())
