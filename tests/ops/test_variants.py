@@ -114,6 +114,7 @@ def test_an_edit_reloads_every_variant_for_its_callers(project, no_processes):
 @pytest.fixture
 def own_bindings():
     """Lets a command import a project's bindings after another project's were imported."""
+    import setuptools  # noqa: F401  it adds a folder to sys.path
 
     def forget():
         names = [name for name in sys.modules if name.split(".")[0] == "bindings"]
