@@ -43,10 +43,8 @@ def results_in(folder):
     return content
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["call_overhead", *(pytest.param(n, marks=pytest.mark.slow) for n in ("bandwidth", "lltm"))],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["call_overhead", "bandwidth", "lltm"])
 def test_a_quick_run_writes_results(name, python, tmp_path):
     python("-m", f"benchmarks.{name}", "--quick", "--out", tmp_path, check=True)
     assert results_in(tmp_path)["benchmark"] == name
