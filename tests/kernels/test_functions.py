@@ -54,9 +54,9 @@ def arguments(kind):
     dtype, random = FLOATS[kind], np.random.default_rng(0)
     x = np.concatenate(
         [
-            2 ** random.uniform(np.log2(float(np.finfo(dtype).smallest_normal)), 7, 100_000),
-            random.uniform(0, 2, 100_000),
-            random.uniform(0, 85, 100_000),
+            2 ** random.uniform(np.log2(float(np.finfo(dtype).smallest_normal)), 7, 300_000),
+            random.uniform(0, 2, 300_000),
+            random.uniform(0, 85, 300_000),
             np.arange(0, 40, 0.25) * np.log(2),
         ]
     )
