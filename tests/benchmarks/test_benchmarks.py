@@ -45,10 +45,8 @@ def results_in(folder):
     return content
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["call_overhead", *(pytest.param(n, marks=pytest.mark.slow) for n in ("bandwidth", "lltm"))],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["call_overhead", "bandwidth", "lltm"])
 def test_a_quick_run_writes_results(name, python, tmp_path):
     python("-m", f"benchmarks.{name}", "--quick", "--out", tmp_path, check=True)
     assert results_in(tmp_path)["benchmark"] == name
@@ -328,7 +326,8 @@ def test_a_worker_loads_edited_sources(tmp_path):
     assert subject.bare_commands(first["path"])()["seconds"] > 0
 
 
-@pytest.mark.parametrize("way", ["load_op", pytest.param("bindings", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["load_op", "bindings"])
 def test_a_child_times_a_load(way):
     from benchmarks import child
 

@@ -15,17 +15,20 @@ import pytest
 import jit_loader
 from _jit_loader import loaded
 from _jit_loader.build import build
+from tests.support.extension import PYTHON
 
 ROOT = Path(__file__).resolve().parents[2]
 
-BINDING = """\
-#include <Python.h>
+BINDING = (
+    PYTHON
+    + """\
 #include "kernels/{name}.h"
 static PyModuleDef definition = {{PyModuleDef_HEAD_INIT, "{name}", nullptr, -1, nullptr}};
 PyMODINIT_FUNC PyInit_{name}(void) {{
   return answer() == 42 ? PyModule_Create(&definition) : nullptr;
 }}
 """
+)
 
 
 class Project:

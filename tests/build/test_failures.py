@@ -90,7 +90,7 @@ def test_last_good_build_survives_a_failure(tiny):
 
 def test_missing_header_is_named(tiny):
     (tiny.folder / "value.h").unlink()
-    with pytest.raises(jit_loader.CompileError, match=r"module\.cpp:3: error: value\.h: No such"):
+    with pytest.raises(jit_loader.CompileError, match=r"module\.cpp:2: error: value\.h: No such"):
         tiny.load()
 
 

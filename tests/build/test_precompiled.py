@@ -16,12 +16,13 @@ from _jit_loader.cache import cache_folder, pruning
 from _jit_loader.cache.files import read_checked, write_checked
 from _jit_loader.cache.store import read_manifest
 from _jit_loader.commands.main import main
+from tests.support.extension import PYTHON
 
 INCLUDE = "#include <torch/extension.h>\n"
-HEADER = """\
+HEADER = (
+    PYTHON
+    + """\
 #pragma once
-#define _GLIBCXX_INCLUDE_NEXT_C_HEADERS
-#include <Python.h>
 #include "part.h"
 #ifdef MENTIONED
 #define SOURCE_VALUE MENTIONED
@@ -29,6 +30,7 @@ HEADER = """\
 #define SOURCE_VALUE PART
 #endif
 """
+)
 MODULE = """\
 static PyObject* value(PyObject*, PyObject*) { return PyLong_FromLong(SOURCE_VALUE); }
 static PyMethodDef methods[] = {{"value", value, METH_NOARGS, ""}, {nullptr, nullptr, 0, nullptr}};
@@ -113,7 +115,7 @@ def test_files_of_the_header_are_inputs_of_the_build(sources):
     (folder,) = (path.parent for path in Path(cache_folder()).glob("second/*/*/manifest.json"))
     files = read_manifest(folder)["files"]
     names = {os.path.basename(path) for path in files}
-    assert {"second.cpp", "extension.h", "part.h", "Python.h"} <= names
+    assert {"second.cpp", "extension.h", "part.h", "python.h"} <= names
     assert not any(pruning.PRECOMPILED in path for path in files)
 
 
@@ -145,8 +147,8 @@ def test_header_that_would_be_read_instead_makes_it_invalid(sources):
 NOT_FIRST = {
     "macro": ("#define MENTIONED 7\n" + INCLUDE + MODULE, 7),
     "other header": ('#include "own.h"\n' + INCLUDE + MODULE, 9),
-    "continued comment": (f"// a comment \\\n{INCLUDE}#include <Python.h>\n{MODULE}", 3),
-    "condition": (f"#ifdef NOT\n{INCLUDE}#endif\n#include <Python.h>\n{MODULE}", 3),
+    "continued comment": (f"// a comment \\\n{INCLUDE}{PYTHON}{MODULE}", 3),
+    "condition": (f"#ifdef NOT\n{INCLUDE}#endif\n{PYTHON}{MODULE}", 3),
     "macro of the compiler": (INCLUDE + MODULE.replace("SOURCE_VALUE", "__COUNTER__"), 0),
 }
 
@@ -275,6 +277,7 @@ def test_setting_turns_it_off(sources, monkeypatch):
     assert pruning.precompiled_headers() == []
 
 
+@pytest.mark.slow
 def test_first_build_starts_to_make_it(sources, monkeypatch, wait_for):
     monkeypatch.setattr("_jit_loader.build.precompiled.may_make", lambda: True)
     assert sources.value("second") == 1

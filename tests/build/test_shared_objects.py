@@ -7,11 +7,12 @@ import pytest
 
 import jit_loader
 from _jit_loader.cache import cache_folder, pruning
+from tests.support.extension import PYTHON
 
 # A module with any name: the macro is the name that PyTorch passes to the compiler.
-NAMED = """\
-#define _GLIBCXX_INCLUDE_NEXT_C_HEADERS
-#include <Python.h>
+NAMED = (
+    PYTHON
+    + """\
 extern "C" long other(void);
 static PyObject* value(PyObject*, PyObject*) { return PyLong_FromLong(other()); }
 static PyMethodDef methods[] = {{"value", value, METH_NOARGS, ""}, {nullptr, nullptr, 0, nullptr}};
@@ -19,6 +20,7 @@ static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "named", nullptr, -1, me
 #define JOINED(a, b) a##b
 #define INIT(name) JOINED(PyInit_, name)
 """
+)
 INIT = """\
 PyMODINIT_FUNC INIT(TORCH_EXTENSION_NAME)(void) { return PyModule_Create(&definition); }
 """

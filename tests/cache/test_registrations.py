@@ -69,6 +69,7 @@ def test_other_namespaces(run):
     assert said == ["a hit", "a hit"]
 
 
+@pytest.mark.slow
 def test_namespace_twice(run):
     said = run("""
 load(library("qta", "f"))

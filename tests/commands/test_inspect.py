@@ -12,13 +12,16 @@ import jit_loader
 from _jit_loader.cache.files import read_checked, write_checked
 from _jit_loader.commands.main import main
 from _jit_loader.cuda import ptxas
+from tests.support.extension import PYTHON
 
 REPORTS = Path(__file__).parents[1] / "cuda" / "ptxas"
-BINDING = """\
-#include <Python.h>
+BINDING = (
+    PYTHON
+    + """\
 static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "faulty", nullptr, -1, nullptr};
 PyMODINIT_FUNC PyInit_faulty(void) { return PyModule_Create(&definition); }
 """
+)
 COLUMNS = ["kernel", "architecture", "registers", "spill stores", "spill loads", "shared", "stack"]
 
 

@@ -24,6 +24,7 @@ COMMON = [
         "tests/conftest.py",
         "tests/support/extension.py",
         "tests/support/mounts.py",
+        "tests/support/python.h",
         "tests/support/warm_python.py",
         "examples/command_line.py",
     ),
@@ -258,6 +259,7 @@ def project(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_kernels_compile_with_nvcc(project, tmp_path):
     if toolchain.nvcc_path() is None:
         pytest.skip("there is no nvcc")

@@ -19,6 +19,7 @@ from _jit_loader.commands import doctor, doctor_checks
 from _jit_loader.cuda import faults, nvrtc, ptxas, sanitizer
 from _jit_loader.key import toolchain
 from tests.docs.markdown import ROOT, Page
+from tests.support.extension import PYTHON
 from tests.support.mounts import mount
 
 PAGE = Page("docs/troubleshooting.md")
@@ -45,14 +46,17 @@ int main() {
   puts(bindings::launch_error_message("add2", error).c_str());
 }
 """
-MODULE = """\
-#include <Python.h>
+MODULE = (
+    PYTHON
+    + """\
 static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "add2"};
 PyMODINIT_FUNC PyInit_add2(void) { return PyModule_Create(&definition); }
 """
+)
 # A module that calls an undefined function.
-CALLER = """\
-#include <Python.h>
+CALLER = (
+    PYTHON
+    + """\
 {declaration}
 static PyModuleDef definition = {{PyModuleDef_HEAD_INIT, "add2"}};
 PyMODINIT_FUNC PyInit_add2(void) {{
@@ -60,6 +64,7 @@ PyMODINIT_FUNC PyInit_add2(void) {{
   return PyModule_Create(&definition);
 }}
 """
+)
 
 
 class Fault:
@@ -280,7 +285,7 @@ def _(fault):
 
 @shown_under("The module has another name")
 def _(fault):
-    source = "#include <Python.h>\nPyMODINIT_FUNC PyInit_another(void) { return nullptr; }\n"
+    source = PYTHON + "PyMODINIT_FUNC PyInit_another(void) { return nullptr; }\n"
     fault.tiny.write("kernels/add2_cpu.cpp", source)
     return fault.of_load()
 

@@ -15,17 +15,20 @@ from _jit_loader.export import verifying
 from _jit_loader.export.modules import modules_of, op_titles
 from _jit_loader.export.targets import Architectures, Target
 from _jit_loader.key import contents, machine, toolchain
+from tests.support.extension import PYTHON
 
 ROOT = Path(__file__).resolve().parents[2]
 
-BINDING = """\
-#include <Python.h>
+BINDING = (
+    PYTHON
+    + """\
 #include "kernels/NAME.h"
 static PyObject* value(PyObject*, PyObject*) { return PyLong_FromLong(VALUE); }
 static PyMethodDef methods[] = {{"value", value, METH_NOARGS, ""}, {nullptr, nullptr, 0, nullptr}};
 static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "NAME", nullptr, -1, methods};
 PyMODINIT_FUNC PyInit_NAME(void) { return PyModule_Create(&definition); }
 """
+)
 WRAPPERS = {
     "one": "from jit_loader import load_op\n\nvalue = load_op('one').value\n",
     "two": "from bindings.one import value as one\nfrom jit_loader import load_op\n\n"

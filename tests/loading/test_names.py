@@ -43,8 +43,8 @@ def test_paths_with_odd_characters_compile(tiny, odd):
     with pytest.raises(jit_loader.CompileError) as error:
         jit_loader.load("tiny", sources, **options)
     message = str(error.value)
-    assert message.startswith(f"tiny: {odd}module.cpp:9: error: ")
-    assert "  9 | int a = ;\n" in message
+    assert message.startswith(f"tiny: {odd}module.cpp:8: error: ")
+    assert "  8 | int a = ;\n" in message
     assert _run_again(message) == 1
 
 

@@ -9,16 +9,20 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.extension import PYTHON
+
 ROOT = Path(__file__).resolve().parents[2]
 
-BINDING = """\
-#include <Python.h>
+BINDING = (
+    PYTHON
+    + """\
 #include "kernels/answer.h"
 static PyObject* get(PyObject*, PyObject*) { return PyLong_FromLong(answer()); }
 static PyMethodDef methods[] = {{"get", get, METH_NOARGS, ""}, {nullptr, nullptr, 0, nullptr}};
 static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "answer", nullptr, -1, methods};
 PyMODINIT_FUNC PyInit_answer(void) { return PyModule_Create(&definition); }
 """
+)
 ANSWER = {
     "kernels/answer.h": "long answer();\n",
     "kernels/answer_math.h": "#define ANSWER 42\n",

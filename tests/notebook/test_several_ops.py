@@ -18,11 +18,13 @@ from _jit_loader.notebook.reloading import Reloading
 from _jit_loader.system.jobs import parallel_jobs
 from _jit_loader.system.threads import call_in_parallel
 from tests.build.test_killed import _start
+from tests.support.extension import PYTHON
 
 NAMES = ("one", "two")
 KERNEL = '#include "kernels/value.h"\nextern "C" long value_of_{name}() {{ return VALUE; }}\n'
-BINDING = """\
-#include <Python.h>
+BINDING = (
+    PYTHON
+    + """\
 extern "C" long value_of_{name}();
 static PyObject* value(PyObject*, PyObject*) {{ return PyLong_FromLong(value_of_{name}()); }}
 static PyMethodDef methods[] = {{{{"value", value, METH_NOARGS, ""}},
@@ -30,6 +32,7 @@ static PyMethodDef methods[] = {{{{"value", value, METH_NOARGS, ""}},
 static PyModuleDef definition = {{PyModuleDef_HEAD_INIT, "{name}", nullptr, -1, methods}};
 PyMODINIT_FUNC PyInit_{name}(void) {{ return PyModule_Create(&definition); }}
 """
+)
 # Waits up to 20 s for the compiler of the other op, and creates the file alone on a timeout.
 MEETING = """\
 #!/bin/sh

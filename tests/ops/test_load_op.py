@@ -12,11 +12,13 @@ import torch
 
 import jit_loader
 from _jit_loader.commands.new_op import KINDS
+from tests.support.extension import PYTHON
 
 ROOT = Path(__file__).resolve().parents[2]
 
-BINDING = """\
-#include <Python.h>
+BINDING = (
+    PYTHON
+    + """\
 #include "kernels/answer.h"
 static PyObject* get(PyObject*, PyObject*) { return PyLong_FromLong(answer()); }
 static PyObject* cuda(PyObject*, PyObject*) {
@@ -31,6 +33,7 @@ static PyMethodDef methods[] = {{"get", get, METH_NOARGS, ""}, {"cuda", cuda, ME
 static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "answer", nullptr, -1, methods};
 PyMODINIT_FUNC PyInit_answer(void) { return PyModule_Create(&definition); }
 """
+)
 KERNEL = """\
 __global__ void write_answer(long* to) { *to = 42; }
 int launch_answer() {
@@ -98,6 +101,7 @@ def test_op_that_nobody_waits_for_is_built_by_another_process(project, wait_for)
     assert not jit_loader.loaded("answer").compiled
 
 
+@pytest.mark.slow
 def test_op_that_nobody_waits_for_may_fail(project, wait_for, monkeypatch, capfd):
     monkeypatch.delenv("JIT_LOADER_QUIET")
     (project / "kernels" / "answer_cpu.cpp").write_text("int a = ;\n")
@@ -192,6 +196,7 @@ def test_every_spelling_of_the_project_means_the_same(project, monkeypatch, tmp_
         assert seen[-1].get() == number
 
 
+@pytest.mark.slow
 def test_cuda_kernel_is_built_without_a_gpu(cache, tmp_path):
     if jit_loader.why_no_cuda():
         pytest.skip(jit_loader.why_no_cuda())

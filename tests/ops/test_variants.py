@@ -11,9 +11,11 @@ import jit_loader
 from _jit_loader.commands.main import main
 from _jit_loader.report.variants import normalized, parse, title_of, variant_of
 from tests.ops.test_load_op import write_project as write_answer
+from tests.support.extension import PYTHON
 
-BINDING = """\
-#include <Python.h>
+BINDING = (
+    PYTHON
+    + """\
 long size();
 long next();
 static PyObject* size(PyObject*, PyObject*) { return PyLong_FromLong(size()); }
@@ -30,6 +32,7 @@ static PyMethodDef methods[] = {{"size", size, METH_NOARGS, ""}, {"next", next, 
 static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "op", nullptr, -1, methods};
 PyMODINIT_FUNC PyInit_op(void) { return PyModule_Create(&definition); }
 """
+)
 KERNEL = """\
 #ifndef SIZE
 #define SIZE 1
@@ -111,6 +114,7 @@ def test_an_edit_reloads_every_variant_for_its_callers(project, no_processes):
 @pytest.fixture
 def own_bindings():
     """Lets a command import a project's bindings after another project's were imported."""
+    import setuptools  # noqa: F401  it adds a folder to sys.path
 
     def forget():
         names = [name for name in sys.modules if name.split(".")[0] == "bindings"]

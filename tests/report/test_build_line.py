@@ -1,10 +1,11 @@
 """A build prints one line with its reason; a hit prints nothing."""
 
+import concurrent.futures
+import contextlib
 import json
 import os
 import pty
 import re
-import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -140,24 +141,22 @@ def test_real_notebook_gets_plain_lines(tiny, monkeypatch, tmp_path):
     assert texts["stderr"].count("\n") == 2
 
 
-def test_terminal_gets_a_live_line(tiny):
-    script = f"import jit_loader; jit_loader.load('tiny', {tiny.sources!r})"
+def test_terminal_gets_a_live_line(tiny, python):
     main, terminal = pty.openpty()
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "JIT_LOADER_QUIET": "0", "COLUMNS": "60"}
-    environment["TERM"] = "xterm"
-    process = subprocess.Popen([sys.executable, "-c", script], env=environment, stderr=terminal)
-    os.close(terminal)
+    script = (
+        f"import os; os.dup2(os.open({os.ttyname(terminal)!r}, os.O_RDWR | os.O_NOCTTY), 2)\n"
+        f"import jit_loader; jit_loader.load('tiny', {tiny.sources!r})"
+    )
+    environment = {"JIT_LOADER_QUIET": "0", "COLUMNS": "60", "TERM": "xterm"}
     shown = b""
-    while True:
-        try:
-            block = os.read(main, 4096)
-        except OSError:  # the terminal is closed
-            break
-        if not block:
-            break
-        shown += block
+    with concurrent.futures.ThreadPoolExecutor() as executor:
+        finished = executor.submit(python, "-c", script, **environment)
+        finished.add_done_callback(lambda _: os.close(terminal))
+        with contextlib.suppress(OSError):  # the terminal is closed
+            while block := os.read(main, 4096):
+                shown += block
     os.close(main)
-    assert process.wait() == 0
+    assert finished.result().returncode == 0
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode())
     live = [line for line in re.split(r"[\r\n]+", text) if "0 of 2" in line]
     assert live

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import jit_loader
+from tests.support.extension import PYTHON
 from tests.torch_api.test_drop_in import MODULE
 
 
@@ -101,9 +102,7 @@ def inline(cache, folder):
     """load_inline of a C-API module "letter" that includes a header of its folder."""
     folder.mkdir()
     (folder / "beside.h").write_text("#define BESIDE 5\n")
-    text = '#include <Python.h>\n#include "beside.h"\n' + MODULE.format(
-        name="letter", value="BESIDE"
-    )
+    text = PYTHON + '#include "beside.h"\n' + MODULE.format(name="letter", value="BESIDE")
 
     def load(text=text, **options):
         return jit_loader.load_inline(

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 import jit_loader
+from tests.support.extension import PYTHON
 from tests.torch_api.test_drop_in import MODULE
 
 HEADER = "#define VALUE 7\n"
@@ -58,7 +59,7 @@ def test_module_does_not_hide_another_one_of_its_name(tiny, monkeypatch):
 @pytest.fixture
 def inline(cache):
     """load_inline of a C-API module "letter", which compiles in 0.2 s."""
-    text = "#include <Python.h>\n" + MODULE.format(name="letter", value=5)
+    text = PYTHON + MODULE.format(name="letter", value=5)
 
     def load(**options):
         return jit_loader.load_inline("letter", text, no_implicit_headers=True, **options)

@@ -12,6 +12,7 @@ import jit_loader
 from _jit_loader.build.pytorch import cpp_extension as pytorch
 from _jit_loader.build.pytorch.ninja_text import ninja_text
 from _jit_loader.key import toolchain
+from tests.support.extension import PYTHON
 
 # Every kind of registration that PyTorch accepts only once in a process.
 OPERATORS = """\
@@ -43,7 +44,7 @@ def test_signature_equals_pytorchs(function):
 
 
 def test_source_may_be_one_path(tiny):
-    source = tiny.write("alone.cpp", "#include <Python.h>\n" + MODULE.format(name="alone", value=5))
+    source = tiny.write("alone.cpp", PYTHON + MODULE.format(name="alone", value=5))
     assert jit_loader.load("alone", str(source)).value() == 5
     assert jit_loader.load("alone", source).value() == 5
 

@@ -11,19 +11,21 @@ import pytest
 
 from _jit_loader.commands.main import main
 from _jit_loader.system import processes
-from tests.support.extension import make_compiler
+from tests.support.extension import PYTHON, make_compiler
 from tests.support.terminal import Terminal
 
 ROOT = Path(__file__).resolve().parents[2]
 
-BINDING = """\
-#include <Python.h>
+BINDING = (
+    PYTHON
+    + """\
 #include "kernels/tiny.h"
 static PyObject* value(PyObject*, PyObject*) { return PyLong_FromLong(1000 + kernel()); }
 static PyMethodDef methods[] = {{"value", value, METH_NOARGS, ""}, {nullptr, nullptr, 0, nullptr}};
 static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "tiny", nullptr, -1, methods};
 PyMODINIT_FUNC PyInit_tiny(void) { return PyModule_Create(&definition); }
 """
+)
 FILES = {
     "project/kernels/tiny.h": "long kernel();\n",
     "project/kernels/deep/part.h": "#define PART 10\n",
