@@ -132,10 +132,18 @@ def _project(cache, folder, monkeypatch, files):
     """Yields the project, with a private copy of the cache."""
     shutil.copytree(cache, folder / "cache", symlinks=True)
     monkeypatch.setenv("JIT_LOADER_CACHE", str(folder / "cache"))
+    for name in [*_bindings()]:  # of this project, or of another test's
+        monkeypatch.delitem(sys.modules, name)
     loaded.live.clear()
     yield Project(folder / "project", files)
     for op in loaded.live.values():
         op.process.wait()
+    for name in [*_bindings()]:
+        del sys.modules[name]
+
+
+def _bindings():
+    return (name for name in sys.modules if name.partition(".")[0] == "bindings")
 
 
 def build_behind():
