@@ -129,7 +129,8 @@ class Slot:
             if current != digest and (current is not None or path in own):
                 return  # changed since it was compiled: its stat must not lead to this build
             entries.append((path, file_stamp, current))
-            if not settled:
+            # The linker was the only one to write the library; a published build never changes.
+            if not settled and path != build.library:
                 young.append((path, current))
         for path, file_stamp in stamps.items():
             if is_settled(file_stamp):

@@ -302,6 +302,14 @@ def _(fault):
     )
 
 
+@shown_under("An extension of load_many has no module")
+def _(fault):
+    text = '#include <cstdlib>\nextern "C" void* PyInit_add2() { std::abort(); }\n'
+    call = {"name": "add2", "sources": [str(fault.tiny.write("bindings/add2.cpp", text))]}
+    (crash,), (late,) = (jit_loader.load_many([call], timeout=t) for t in (None, 0.01))
+    return f"{crash.error}\n{late.error}"
+
+
 @shown_under("There is no such op")
 def _(fault):
     return fault.of(lambda: jit_loader.load_op("add2", project="/home/me"))
