@@ -170,7 +170,8 @@ def _compile_and_publish(job, workers):
     else:  # if the link begins before they are made, it takes PyTorch's own libraries
         beside.append(workers.submit(lambda: link_stubs.use(stubs.make_stubs(*place))))
     headers = Headers(job, ninja_file, plan.missing)
-    with BuildLine(job.request.title, plan.missing, plan.expected_seconds) as line:
+    expected = plan.expected_seconds(headers.files)
+    with BuildLine(job.request.title, plan.missing, expected) as line:
         result, new = _compile(job, plan, recorder, link_stubs, headers, line, workers)
         workers.results(beside)
         warning = record_kernels(job, ninja_file, new, result.said)

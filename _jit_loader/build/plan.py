@@ -15,18 +15,28 @@ NAME_MACRO = "TORCH_EXTENSION_NAME"  # PyTorch passes it to every compilation
 class Plan(NamedTuple):
     """The steps that a build needs.
 
-    reused: {object: its record}, linked into the folder. missing: {object: seconds expected}.
+    reused: {object: its record}, linked into the folder. missing: {object: the record of its last
+    build, or None}, to be compiled.
     """
 
     ninja_file: NinjaFile
     reused: dict
     missing: dict
 
-    @property
-    def expected_seconds(self):
-        """The seconds that the compilation takes if the objects take as long as last time."""
-        total = sum(self.missing.values()) / min(parallel_jobs(), max(len(self.missing), 1))
-        return max([total, *self.missing.values()])
+    def expected_seconds(self, precompiled):
+        """Returns the seconds that the compilation takes if the objects take as long as last time.
+
+        It is 0 if an object has not been compiled before, or last time without the precompiled
+        header that it uses now (a third of the time), or with one.
+
+        precompiled: the objects that use a precompiled header.
+        """
+        seconds = []
+        for output, record in self.missing.items():
+            if record is None or record["precompiled"] != (output in precompiled):
+                return 0
+            seconds.append(record["seconds"])
+        return max([sum(seconds) / min(parallel_jobs(), max(len(seconds), 1)), *seconds])
 
 
 def make_plan(job, ninja_file):
@@ -40,11 +50,10 @@ def make_plan(job, ninja_file):
         if record is not None:
             reused[output] = record
             continue
-        missing[output] = 0
+        missing[output] = None
         if known:
-            record = known[0][1]
-            missing[output] = record["seconds"]
-            for path in map(request.roots.absolute, record["files"]):
+            missing[output] = known[0][1]
+            for path in map(request.roots.absolute, missing[output]["files"]):
                 job.before[path] = job.contents.digest(path)
     for source in request.sources:
         job.before[source] = job.contents.digest(source)

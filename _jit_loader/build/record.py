@@ -45,6 +45,7 @@ def record_object(job, ninja_file, recorder, output, facts, headers):
     record = {
         "command": keys.named if has_name else keys.nameless,
         "object": job.contents.digest(path),
+        "precompiled": output in headers.files,
         "seconds": _seconds(job.folder, output),
         **inputs,
     }

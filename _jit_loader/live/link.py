@@ -33,7 +33,7 @@ def link_library(slot, contents, build, outputs):
         place = cache_folder(), request.with_cuda
         link_stubs = stubs.Stubs(ninja_file.link_flags, request.extra_ldflags, folder)
         link_stubs.use(stubs.find_stubs(*place))
-        plan = Plan(ninja_file, reused, dict.fromkeys(outputs, 0))
+        plan = Plan(ninja_file, reused, dict.fromkeys(outputs))
         headers = Headers(job, ninja_file, plan.missing)
         result = compile_plan(job, plan, link_stubs, headers, lambda: None, lambda output: None)
         if result.returncode != 0:
