@@ -31,11 +31,11 @@ def run(options):
 
 
 def _turn(names):
-    """Returns a context that one process at a time is in: those that nobody waits for."""
+    """Returns a context for background builds: one process at a time is in it."""
     from _jit_loader.cache import cache_folder
     from _jit_loader.cache.lock import build_lock
 
-    return build_lock(cache_folder(), ", ".join(names))
+    return build_lock(cache_folder(), ", ".join(names) or "all ops")
 
 
 def _build(options):

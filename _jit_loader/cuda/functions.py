@@ -384,14 +384,17 @@ def _name(header):
     _, head = _split_template(header)
     if "__global__" in head:
         return None
-    if "operator" in head:
-        return "operator"
     end, depth = _parameters(head) or 0, 0
+    if "operator" in head:
+        end = head.index("operator") + 1
     while end and (depth or head[end - 1] == ">"):
         end -= 1
         depth += (head[end] == ">") - (head[end] == "<")
+    if any(head[:end].count(opener) != head[:end].count(closer) for opener, closer in ("<>", "()")):
+        return None  # the word is within arguments: f<(a < 2)>, f(T x = &A::operator())
     before, name = head[end - 2 : end] if end > 1 else ("::", "")
-    return name if before != "::" and re.fullmatch(r"[^\W\d]\w*", name) else None
+    is_name = name == "operator" or (before != "::" and re.fullmatch(r"[^\W\d]\w*", name))
+    return name if is_name else None
 
 
 def _ends_as_function(head):
@@ -401,7 +404,7 @@ def _ends_as_function(head):
         return False
     before = head[index - 1] if index else ""
     is_name = re.fullmatch(r"[^\W\d]\w*", before) and not before.startswith("__")
-    is_name = is_name and before not in ("alignas", "noexcept", "decltype")
+    is_name = is_name and before not in ("alignas", "noexcept", "decltype", "throw")
     return bool(is_name or before == ">" or "operator" in head[:index])
 
 

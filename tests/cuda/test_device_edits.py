@@ -196,6 +196,9 @@ def test_a_macro_that_does_not_show_uses_by_the_host(macro):
         "BOTH int f() { static int x = 1; return x; }",
         "BOTH int f() { return [] { return 1; }(); }",
         "#define MORE __host__\nMORE BOTH int f() { return 1; }",
+        "BOTH int f() throw() { return 1; }",
+        "BOTH int f(int (A::*p)(int) = &A::operator()) { return 1; }",
+        "template <> BOTH int f<(a < 3)>(int x) { return 1; }",
     ],
 )
 def test_doubtful_formulas(text):
