@@ -176,7 +176,9 @@ def _compile_and_publish(job, workers):
         workers.results(beside)
         warning = record_kernels(job, ninja_file, new, result.said)
         share_objects(job, ninja_file, new)
-        records = [*plan.reused.values(), *new.values()]
+        known = {**plan.reused, **new}
+        # In one order, whichever compilation ended first: the build's key depends on it.
+        records = [known[output] for output in ninja_file.compilations if output in known]
         if result.returncode != 0:
             raise _failed(job, ninja_file, recorder, records, result.output)
         trace = map(link_stubs.traced, result.output)

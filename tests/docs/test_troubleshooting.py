@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import jit_loader
+from _jit_loader import loaded
 from _jit_loader.build import build
 from _jit_loader.build.inputs.records import InputsChanged
 from _jit_loader.cache import cache_folder, lock, pruning, registrations
@@ -98,6 +99,12 @@ class Fault:
         path.write_text(f"#!/bin/sh\ncat <<'END'\n{output}\nEND\n")
         path.chmod(0o755)
         return str(path)
+
+
+@pytest.fixture(autouse=True)
+def own_loads(monkeypatch):
+    """Modules that are called add2 here are not the last add2 of other tests in this process."""
+    monkeypatch.setattr(loaded, "last", dict(loaded.last))
 
 
 @pytest.fixture
