@@ -29,7 +29,7 @@ struct PyModuleDef {
 };
 extern PyObject _Py_NoneStruct;
 void Py_IncRef(PyObject*);
-extern PyObject *PyExc_OSError, *PyExc_ValueError;
+extern PyObject *PyExc_FileNotFoundError, *PyExc_OSError, *PyExc_ValueError;
 PyObject* PyErr_NoMemory();
 void PyErr_SetObject(PyObject*, PyObject*);
 void PyErr_SetString(PyObject*, const char*);
