@@ -36,12 +36,13 @@ if __name__ == "__main__":
 
 from typing import TYPE_CHECKING, Any
 
+from _jit_loader import loaded as _loaded
+from _jit_loader.torch_api import install, load, load_inline
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from types import ModuleType
 
-    from _jit_loader.loaded import Loaded
-    from _jit_loader.torch_api import install, load, load_inline
 
 __all__ = [
     "CompileError",  # noqa: F822
@@ -224,14 +225,12 @@ def unload_ipython_extension(shell: Any) -> None:
     extension.unload(shell)
 
 
-def loaded(name: str) -> Loaded:
+def loaded(name: str) -> _loaded.Loaded:
     """Tells how an extension was last loaded in this process: compiled, seconds, with_cuda, path.
 
     A variant of an op has the name "add2[THREADS_PER_BLOCK=256]".
     """
-    from _jit_loader.loaded import last
-
-    return last[name]
+    return _loaded.last[name]
 
 
 def why_no_cuda() -> str | None:
@@ -242,17 +241,9 @@ def why_no_cuda() -> str | None:
 
 
 def __getattr__(name: str) -> Any:
-    # Only what is used is imported: load needs no errors, and cuda_kernel needs no load.
-    if name in ("install", "load", "load_inline"):
-        from _jit_loader import torch_api
-
-        return getattr(torch_api, name)
+    # A hit does not import the module of the errors.
     if name == "CompileError":
         from _jit_loader.report.errors import CompileError
 
         return CompileError
     raise AttributeError(f"module 'jit_loader' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})

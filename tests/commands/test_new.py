@@ -224,7 +224,6 @@ KERNEL = """\
 """
 CONFTEST = """\
 import jit_loader
-from _jit_loader.loaded import last
 
 load_op = jit_loader.load_op
 
@@ -233,7 +232,8 @@ def load_part(name, *, on_load=None, **options):
     if name == "autograd":
         return load_op(name, **options)
     module = getattr(load_op("together"), name)
-    last[name] = last["together"]
+    loaded = jit_loader._loaded.last
+    loaded[name] = loaded["together"]
     on_load(module)
     return module
 
