@@ -137,13 +137,12 @@ def _try_to_build(slot, contents, before, careful, verbose):
         try:
             with Workers() as workers:
                 opened, published, manifest = _compile_and_publish(job, workers)
-        except CompileError:
-            keep_as_failed(job)
+        except (CompileError, OSError) as error:
+            if not os.path.isdir(folder):
+                raise InputsChanged([folder]) from error  # somebody has deleted the cache
+            if isinstance(error, CompileError):
+                keep_as_failed(job)
             raise
-        except OSError as error:
-            if os.path.isdir(folder):
-                raise
-            raise InputsChanged([folder]) from error  # somebody has deleted the cache
     sync(slot.folder)
     slot.remember(programs, published, manifest, contents)
     if isinstance(opened, RestartNeeded):
