@@ -179,6 +179,8 @@ def _compile_and_publish(job, workers):
         # In one order, whichever compilation ended first: the build's key depends on it.
         records = [known[output] for output in ninja_file.compilations if output in known]
         if result.returncode != 0:
+            if not all(os.path.exists(os.path.join(job.folder, output)) for output in known):
+                raise InputsChanged([job.folder])  # somebody is deleting the cache
             raise _failed(job, ninja_file, recorder, records, result.output)
         trace = map(link_stubs.traced, result.output)
         manifest = make_manifest(job, ninja_file, recorder, records, trace)
