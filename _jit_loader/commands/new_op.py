@@ -149,10 +149,19 @@ def formula_name(name):
 
 
 def rendered(text, name):
-    """Returns a template's text for an op, with its includes sorted."""
+    """Returns a template's text for an op, formatted as clang-format would."""
     text = text.replace("NAME", name).replace("Name", formula_name(name))
     includes = r'(?:#include "kernels/.*\n)+'
-    return re.sub(includes, lambda match: "".join(sorted(match[0].splitlines(True))), text)
+    text = re.sub(includes, lambda match: "".join(sorted(match[0].splitlines(True))), text)
+    text = re.sub(r"^void .{96,}$", lambda match: _wrapped(match[0]), text, flags=re.MULTILINE)
+    return re.sub(r"^(#define \w+\(T\)) (?=.{78})", r"\1 \\\n  ", text, flags=re.MULTILINE)
+
+
+def _wrapped(declaration):
+    """Returns the declaration of a function on two lines of at most 100 columns."""
+    end = declaration.rindex(",", 0, 100) + 1
+    indent = " " * (declaration.index("(") + 1)
+    return f"{declaration[:end]}\n{indent}{declaration[end + 1 :]}"
 
 
 def template_files(kind):

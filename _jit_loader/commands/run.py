@@ -3,12 +3,13 @@
 Use it for a program that cannot be edited: python -m jit_loader run train.py --epochs 3. For a
 module: python -m jit_loader run -m package.train --epochs 3.
 
-Python processes that the program starts use jit_loader too (multiprocessing, torchrun, subprocess
-with the same Python), through PYTHONPATH. Those that ignore it (python -I, -E or -S), or get an
-environment without it, do not.
+Python processes that the program starts have it too (multiprocessing, torchrun, subprocess with
+the same Python), through PYTHONPATH: not those that ignore it (python -I, -E or -S) or get an
+environment without it.
 """
 
 import argparse
+import importlib.util
 import os
 import runpy
 import sys
@@ -44,6 +45,9 @@ def run(options):
     sys.argv = [options.program, *options.arguments]
     if options.is_module:
         sys.path[0] = os.getcwd()
+        if (why_not := _why_no_module(options.program)) is not None:
+            print(f"{sys.executable}: {why_not}", file=sys.stderr)
+            return 1  # as Python does
         runpy.run_module(options.program, run_name="__main__", alter_sys=True)
     else:
         sys.path[0] = os.path.dirname(os.path.abspath(options.program))
@@ -65,3 +69,21 @@ def program_exists(options):
         return True
     print(f"jit_loader: there is no program {options.program}", file=sys.stderr)
     return False
+
+
+def _why_no_module(name):
+    """Returns the error that `python -m` prints for a module, or None if it can be run."""
+    try:
+        spec = importlib.util.find_spec(name)
+        if spec is None:
+            return f"No module named {name}"
+        is_package = spec.submodule_search_locations is not None
+        if is_package and importlib.util.find_spec(f"{name}.__main__") is None:
+            return (
+                f"No module named {name}.__main__; {name!r} is a package and cannot be directly "
+                "executed"
+            )
+    except (ImportError, ValueError) as error:
+        kind = type(error).__name__
+        return f"Error while finding module specification for {name!r} ({kind}: {error})"
+    return None

@@ -183,8 +183,8 @@ def test_no_file_is_left_if_one_cannot_be_written(new, tmp_path):
     assert files_below(tmp_path) == {"tests"}
 
 
-def test_files_are_formatted(tmp_path):
-    name = "zz"  # clang-format would wrap lines with a long name
+@pytest.mark.parametrize("name", ["zz", "sixteen_letters_", "trilinear_interpolation"])
+def test_files_are_formatted(tmp_path, name):
     for kind in new_op.KINDS:
         for path, text in new_op.template_files(kind).items():
             path = tmp_path / path.replace("NAME", f"{name}_{kind[0]}{kind[1]}")
