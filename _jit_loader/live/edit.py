@@ -24,7 +24,7 @@ class Edit(NamedTuple):
 
     build: whose host code fits. object: the name of its object with device code, and record: of
     it. source: the .cu file.
-    texts: {path: text} of it and its headers now. changed: their relative paths that differ.
+    texts: {path: text} of it and its headers now. changed: names of those that differ, to print.
     outputs: the other objects that include a formula that has changed, for the CPU.
     own: {relative path: digest} of all of the user's files. key: changes with any of them.
     """
@@ -34,7 +34,7 @@ class Edit(NamedTuple):
     record: dict
     source: str
     texts: dict
-    changed: list
+    changed: str
     outputs: list
     own: dict
     key: str
@@ -89,7 +89,7 @@ def _edit(request, build, manifest, contents):
         record,
         request.roots.absolute(record["source"]),
         {path: text for path, (text, _) in texts.items()},
-        sorted(differ),
+        ", ".join(map(_shown, sorted(differ))),
         _outputs(records, record, differ),
         own,
         digest_of(sorted(own.items())),

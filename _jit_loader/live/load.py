@@ -76,18 +76,19 @@ def _load_edit(slot, contents, start_build):
         return None
     loaded.live[slot.folder] = LiveOp(edit, module, path, process)
     what = "new device code" if not edit.outputs else "new device code and CPU code"
-    names = ", ".join(path.removeprefix("<project>/") for path in edit.changed)
-    say(f"{request.title}: {names} changed: {what}; the complete build follows")
+    say(f"{request.title}: {edit.changed} changed: {what}; the complete build follows")
     return module, path
 
 
 def why_complete(slot, contents):
     """Returns why the current files take the complete build, in a few words; None if they do not.
 
-    It compiles the device code, and loads nothing.
+    It compiles the device code, for the reasons that NVRTC has, and nothing of the CPU's.
     """
     try:
-        _library(_find(slot, contents), slot, contents)
+        edit = _find(slot, contents)
+        with open(edit.build.library, "rb") as file:
+            _device_code(edit, slot.request, file.read())
     except FALLBACK as error:
         return str(error).partition("\n")[0]
     return None
@@ -112,9 +113,8 @@ def audit(title, library):
     with contextlib.suppress(OSError):
         if _host_digest(folder, edit.object) != _host_digest(edit.build.folder, edit.object):
             loaded.never_live.add(slot_folder)
-            names = ", ".join(edit.changed)
             say(
-                f"{title}: warning: the edit of {names.replace('<project>/', '')} has changed the "
+                f"{title}: warning: the edit of {edit.changed} has changed the "
                 "host's code as well, and ran with the code before it. Results between that edit "
                 "and now may be wrong: compute them again. Further edits of this op take the "
                 "complete build, in this process"

@@ -124,7 +124,7 @@ def _is_binary(path):
 
 
 def ownership(roots, tools=()):
-    """Returns a function that returns whether a file is the user's.
+    """Returns a predicate: whether a file is the user's.
 
     Other files are PyTorch's, Python's, a tool's or the system's. A build without one of the user's
     files is not trusted: another file may be found in its place.
