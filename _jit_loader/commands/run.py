@@ -3,9 +3,9 @@
 Use it for a program that cannot be edited: python -m jit_loader run train.py --epochs 3. For a
 module: python -m jit_loader run -m package.train --epochs 3.
 
-Python processes that the program starts have it too (multiprocessing, torchrun, subprocess with
-the same Python), through PYTHONPATH: not those that ignore it (python -I, -E or -S) or get an
-environment without it.
+Python processes that the program starts use jit_loader too (multiprocessing, torchrun, subprocess
+with the same Python), through PYTHONPATH. Those that ignore it (python -I, -E or -S), or get an
+environment without it, do not.
 """
 
 import argparse
