@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 import torch
@@ -17,6 +18,8 @@ from _jit_loader.cache import cache_folder
 from _jit_loader.cache.lock import build_lock
 from _jit_loader.commands.main import main
 from _jit_loader.cuda import nvrtc
+from _jit_loader.cuda.device_code import version_of
+from _jit_loader.cuda.embedded import code_of
 from _jit_loader.ops import background
 from tests.support.extension import PYTHON
 
@@ -116,6 +119,14 @@ def _built(folder, files):
         patch.setenv("JIT_LOADER_CACHE", str(folder / "cache"))
         Project(folder / "project", files).load()
     return folder / "cache"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_version(built):
+    built("project")
+    library = Path(jit_loader.loaded("answer").path).read_bytes()
+    if f"release {nvrtc.version()},".encode() not in version_of(code_of(library)):
+        pytest.skip(f"nvcc has another version than NVRTC, {nvrtc.version()}")
 
 
 @pytest.fixture
