@@ -36,7 +36,7 @@ def test_launches_and_their_errors(folder):
         scale[4, 256](y, x[::2], 1.0, 500)
     with pytest.raises(ValueError, match=r"argument 2, .*: is on the device cpu"):
         scale[4, 256](y, x.cpu(), 1.0, 1000)
-    with pytest.raises(ValueError, match=r"a block of 2048 threads"):
+    with pytest.raises(ValueError, match=r"the block has 2048 threads"):
         scale[1, (1024, 2)](y, x, 1.0, 1000)
     with pytest.raises(ValueError, match="bytes of dynamic"):
         scale[1, 32, 10**6](y, x, 1.0, 1000)
@@ -87,7 +87,7 @@ def test_a_tensor_of_another_device_names_the_stream(folder):
     scale = jit_loader.cuda_kernel(SCALE, "scale", includes=[folder])
     x = torch.ones(8, device="cuda:0")
     # As if the current stream were one of cuda:1, which this machine may lack.
-    with pytest.raises(ValueError, match=r"argument 1, .*is on cuda:0, .* of cuda:1; launch it in"):
+    with pytest.raises(ValueError, match=r"argument 1, .*is on cuda:0, .* device, cuda:1; launch it in"):
         scale.signature.pack([x, x, 1.0, 8], 1)
     if torch.cuda.device_count() > 1:
         with (
