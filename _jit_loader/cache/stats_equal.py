@@ -1,6 +1,7 @@
-"""The compiled stats_equal.cpp in a cache. Its name has the digest of its content.
+"""Finds the compiled stats_equal.cpp in the cache.
 
-A library that is cut short would end the process when it is opened.
+Its file name contains the digest of its content, because opening a truncated library would crash
+the process.
 """
 
 import glob
@@ -12,7 +13,7 @@ SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "stats_equal.c
 
 
 def find(contents):
-    """Returns (path, stamp) of the complete library in the cache, or None."""
+    """Returns (path, stamp) of an undamaged library in the cache, or None."""
     for path in glob.glob(os.path.join(glob.escape(cache_folder()), _name("*"))):
         digest = contents.digest(path)
         if digest is not None and path == path_of(digest):
@@ -21,7 +22,7 @@ def find(contents):
 
 
 def path_of(digest):
-    """Returns the path of a library with a content."""
+    """Returns the path of the library whose content has this digest."""
     return os.path.join(cache_folder(), _name(digest))
 
 

@@ -28,7 +28,7 @@ def fragment(namespace, *operators):
 def body(*operators):
     return "{" + "".join(f'm.def("{operator}(int x) -> int");' for operator in operators) + "}"
 """
-TWICE = "RestartNeeded: operators registers {}, which PyTorch takes only once in a process, and it"
+TWICE = "RestartNeeded: operators registers {}, which PyTorch accepts only once per process, and it"
 
 
 @pytest.fixture(scope="module")
