@@ -1,4 +1,4 @@
-"""Compiles cache/stats_equal.cpp, once per cache: a hit with torch/extension.h takes a third."""
+"""Compiles cache/stats_equal.cpp once per cache: it cuts a torch/extension.h hit to a third."""
 
 import contextlib
 import os
@@ -20,7 +20,7 @@ def make_stats_equal(contents):
         tempfile.TemporaryDirectory(prefix=".stats_equal-", dir=cache_folder()) as folder,
     ):
         library = os.path.join(folder, "library.so")
-        # Without the C++ library: to load it would take longer than the comparison.
+        # Without the C++ library: loading it would take longer than the comparison.
         flags = ["-O2", "-shared", "-fPIC", "-nodefaultlibs"]
         command = [*toolchain.cxx_command(), *flags, stats_equal.SOURCE, "-lc", "-o", library]
         run(command, check=True)

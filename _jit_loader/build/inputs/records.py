@@ -29,7 +29,7 @@ class Recorder:
 
     roots, programs, contents, clock: as in job.Job. before: {path: digest} of files that were read
     before any compiler started; more are added. A file that every build writes again must not make
-    the build fail forever: if an earlier try found changes (`again`), only its content counts.
+    the build fail forever: if an earlier attempt found changes (`again`), only its content counts.
     """
 
     def __init__(self, roots, programs, contents, clock, before, again=False):
