@@ -105,7 +105,7 @@ load("int plain;")
 
 @pytest.mark.slow
 def test_stripped_library(run):
-    """Its namespaces are unknown, so each may be that of a TORCH_LIBRARY."""
+    """Its macros are unknown, so each namespace may be registered by TORCH_LIBRARY."""
     said = run("""
 load(fragment("qs", "f"), extra_ldflags=["-s"])
 load(fragment("qs", "g"), extra_ldflags=["-s"])
