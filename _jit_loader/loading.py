@@ -20,7 +20,7 @@ class Question:
 
 
 class Recorded(BaseException):
-    """The load was recorded; nothing was loaded. A wrapper's `except Exception` lets it pass."""
+    """The load was recorded; nothing was loaded. No wrapper's `except Exception` catches it."""
 
 
 class NotCached(Exception):

@@ -55,7 +55,7 @@ def skeletons(texts, flags, host_words=None, names=None):
 
 
 def has_formulas(texts):
-    """Tells whether sources have formulas: functions whose object shows if the host uses them."""
+    """Tells whether sources define a macro like HOST_DEVICE, which marks formulas."""
     with contextlib.suppress(NotUnderstood):
         return bool(traceable_macros(texts.values()))
     return False

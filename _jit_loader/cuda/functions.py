@@ -110,7 +110,7 @@ def macros_in(texts):
 
 
 def traceable_macros(texts):
-    """Returns the names of macros like HOST_DEVICE: the object shows which functions are used."""
+    """Returns the names of macros like HOST_DEVICE: an object has their functions only if used."""
     found = {match[1] for text in texts for match in _TRACEABLE.finditer(text)}
     defined = [d[1] for text in texts for t in tokens_of(text) if (d := _DEFINE.match(t.text))]
     return {name for name in found if defined.count(name) == 2}
