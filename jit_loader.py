@@ -14,11 +14,11 @@ Settings (environment variables):
     JIT_LOADER_QUIET=1          prints errors only
     JIT_LOADER_SYNC=1           CUDA waits for each kernel: an error names the kernel that failed
     JIT_LOADER_PCH=0            torch/extension.h is not precompiled for later builds
-    JIT_LOADER_NO_COMPILE=1     nothing is compiled: what is not in a cache is an error
-    JIT_LOADER_COMPILE_TIMEOUT  seconds after which a compiler is ended (default: no limit)
+    JIT_LOADER_NO_COMPILE=1     nothing is compiled: a missing build is an error
+    JIT_LOADER_COMPILE_TIMEOUT  seconds after which a compiler is killed (default: no limit)
     JIT_LOADER_LINEINFO=1       CUDA code has its source lines, for ncu, nsys and cuda-gdb
     MAX_JOBS                    compilers at a time (default: one per core and 3 GB of memory)
-    TORCH_CUDA_ARCH_LIST        GPU architectures, such as "8.0;9.0" (default: those found here)
+    TORCH_CUDA_ARCH_LIST        GPU architectures, such as "8.0;9.0" (default: this machine's)
 
 `python -m jit_loader` lists the commands.
 """
@@ -130,14 +130,14 @@ def load_many(
             {"name": "second", "cpp_sources": text, "functions": ["f"]},
         ], timeout=120)
 
-    Each call is a dict of the arguments of load, or of load_inline if it has "cpp_sources". What is
-    not in the cache is compiled in separate processes, each request once, even if several calls
-    make it. A failure, a crash at the import or a timeout ends that call alone. No GPU is needed.
+    Each call is a dict of the arguments of load, or of load_inline if it has "cpp_sources". Missing
+    builds are compiled in separate processes, each request once, even if several calls make it. A
+    failure, a crash at the import or a timeout ends that call alone. No GPU is needed.
 
     Args:
         calls: the dicts. Their values are sent to another process by pickle.
         timeout: the seconds that one call may take, from the start of its process to the test that
-            its library loads (default: no limit). The process and its compilers are then ended.
+            its library loads (default: no limit). The process and its compilers are then stopped.
         jobs: the number of compilers at a time (default: as MAX_JOBS). Each process and compiler
             may take its share of the free memory, at least 3 GB.
 
@@ -145,9 +145,9 @@ def load_many(
 
         module    what load returns; None if it failed
         error     the exception that load raises; None if it did not fail. It is a CompileError if
-                  the process crashed, and a TimeoutError as well if it was ended by the timeout
+                  the process crashed, and also a TimeoutError if the timeout has stopped it
         compiled  whether it was compiled now and loaded
-        seconds   of the load
+        seconds   the duration of the load
         kernels   the registers, spills, shared memory and stack of each CUDA kernel, as dicts
         data      all this without objects, for JSON. "error" is None, or a dict with "type";
                   "stage" ("compile", "link", "load" or None); "file" and "line" of the first error,
@@ -175,7 +175,8 @@ def cuda_kernel(
         scale = cuda_kernel("kernels/scale.cu", "scale<float>")
         scale[blocks, threads](y, x, 2.0, n)
 
-    NVRTC compiles it, which PyTorch's CUDA builds bring: no nvcc, g++ or CUDA Toolkit is needed.
+    NVRTC, which is part of PyTorch's CUDA builds, compiles it: no nvcc, g++ or CUDA Toolkit is
+    needed.
     kernel[grid, block] or kernel[grid, block, shared bytes] launches it on the current device and
     stream; grid and block are numbers or tuples of up to three. Tensors are passed for pointers
     (None for a null pointer), numbers for numbers. The kernel is cached by the contents of the
@@ -187,13 +188,14 @@ def cuda_kernel(
         name: the kernel, such as "scale", "scale<float>" or "space::scale<float, 4>".
         defines: macros, such as {"BLOCK": 256}.
         includes: folders of headers. The project of the source, which has kernels/ and bindings/,
-            is searched as well; for a text it is that of the calling file or the current one.
+            is searched as well. For a source text, it is the project of the calling file, or else
+            the current one.
         options: further options of NVRTC, such as "--use_fast_math".
 
     Raises:
         CompileError: the source does not compile.
         RuntimeError: there is no NVRTC.
-        TypeError, ValueError: by a launch, for a wrong argument, which is named.
+        TypeError, ValueError: a launch has a wrong argument, which the message names.
     """
     from _jit_loader.cuda import kernel
     from _jit_loader.ops.project import folders_of_headers

@@ -14,7 +14,7 @@ ROOT = os.path.dirname(os.path.abspath(__file__))
 
 
 class BuildWithHelpers(build_py):
-    """Copies what all ops share; an editable install finds it where it is."""
+    """Copies the files that all ops share; an editable install uses them in place."""
 
     def run(self):
         super().run()

@@ -1,4 +1,4 @@
-"""What this process has loaded: libraries, results of load, ops, and the observers of loads.
+"""Records what this process has loaded: libraries, results of load, ops, observers of loads.
 
 This is the only module-level state of the loader.
 """
@@ -32,12 +32,12 @@ class Loaded:
 
 
 last = {}  # title: the Loaded of the last load
-ops = {}  # (project, title): the ops.InUse of each op that load_op has returned
+ops = {}  # repr of the question of a load_op: the OpInUse that it has returned
 in_background = {}  # (name, project): the process that builds an op that nobody waits for
 live = {}  # folder of a slot: the live.load.LiveOp of an edit that is not built completely
 never_live = set()  # folders of slots whose edits take the complete build; see live.load.audit
 live_locks = {}  # folder of a slot: the lock of the thread that makes its live edit
-observers = []  # their requested(requests) and loaded(Loaded, requests): before, after a load
+observers = []  # requested(requests) is called before a load, loaded(Loaded, requests) after it
 
 SPEC_PREFIX = "jit_loader_builds."  # of the names of the modules' specs
 
@@ -64,7 +64,7 @@ def open_build(library, name, form, build_directory=None):
     form: "module", which is imported; "library", which is loaded for the operators that it
     registers, and whose path is returned; "executable", whose path is returned.
 
-    Returns None if the library does not exist any more.
+    Returns None if the library no longer exists.
     """
     with _lock:
         try:
@@ -96,8 +96,8 @@ def _open_lazily(library, path, name, form):
         from _jit_loader.cache.registrations import refuse_second_registration
 
         refuse_second_registration(name, before, library)
-    # The symbols were all resolved when the build was tested. To resolve them at their first call
-    # saves a fifth of the import. (A build with the caller's own libraries is linked with -z now.)
+    # All symbols were resolved when the build was tested. Resolving them at their first call saves
+    # a fifth of the import. (A build with the caller's own libraries is linked with -z now.)
     flags = sys.getdlopenflags()
     sys.setdlopenflags(flags & ~os.RTLD_NOW | os.RTLD_LAZY)
     try:
@@ -110,7 +110,7 @@ def open_library(path, build_key, name, form):
     """Opens a library from a path that this process has not opened before.
 
     The last component of the spec's name gives the init function. The components before it must
-    differ between builds: pybind11 3 keeps modules by that name, and would return the old one.
+    differ between builds: pybind11 3 keeps modules under that name, and would return the old one.
     """
     if form == "executable":
         return path

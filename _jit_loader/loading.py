@@ -1,4 +1,4 @@
-"""The way in: the memo of an earlier load, else the builds in the cache, else a new build."""
+"""Loads an extension: by an earlier load's memo, else from the cache, else by a new build."""
 
 import contextlib
 import contextvars
@@ -20,7 +20,7 @@ class Question:
 
 
 class Recorded(BaseException):
-    """The load was recorded; nothing was loaded. No `except Exception` of a wrapper takes it."""
+    """The load was recorded; nothing was loaded. No wrapper's `except Exception` catches it."""
 
 
 class NotCached(Exception):
@@ -28,7 +28,7 @@ class NotCached(Exception):
 
 
 class Recorder:
-    """Takes the question of the next load of one name."""
+    """Holds the question of the next load of one name."""
 
     def __init__(self, name):
         self.name = name
@@ -42,7 +42,7 @@ _recorder = contextvars.ContextVar("recorder", default=None)
 
 @contextlib.contextmanager
 def recording(name):
-    """Records the question of a load of this name in place of loading it, which raises Recorded.
+    """Records the question of a load of this name; that load raises Recorded and loads nothing.
 
     Yields the Recorder. Extensions of other names are loaded.
     """
@@ -73,7 +73,7 @@ def load(
     requests(): returns the requests to look for in the cache, in this order. The last is built.
     title: the name to show, by default the extension's.
     build_directory: the caller's folder. It gets copies, and the library is opened from there.
-    may_build: if it is false, NotCached is raised in place of a build.
+    may_build: if it is false, NotCached is raised instead of building.
     instead: see look_or_build.
     """
     started = time.perf_counter()
@@ -111,14 +111,14 @@ def load(
 def shortened(error):
     """Returns an error to raise again from the function that has caught it.
 
-    An error that a raise statement of the loader raised has its place in the message: it gets no
-    other frames of the loader, and no cause. Frames of a caller's own function, such as on_load,
-    stay, and so do all of an error that the loader did not expect.
+    If a raise statement of the loader raised the error, its message says what is wrong, so the
+    loader's other frames and the cause are removed. Frames of a caller's own function, such as
+    on_load, stay, and so do all frames of an error that the loader did not expect.
     """
     import traceback
 
     last = traceback.extract_tb(error.__traceback__)[-1]
-    frames = error.__traceback__.tb_next  # raising it adds that of the function again
+    frames = error.__traceback__.tb_next  # raising it again adds the caller's frame
     if _is_own(last.filename) and last.line.startswith("raise "):
         while frames is not None and _is_own(frames.tb_frame.f_code.co_filename):
             frames = frames.tb_next
@@ -131,12 +131,12 @@ def _is_own(path):
 
 
 def is_unchanged(kind, arguments):
-    """Returns whether load would find its answer by a memo."""
+    """Returns whether load would find its answer in a memo."""
     return any(True for _ in _unchanged(memo_paths(kind, arguments)))
 
 
 def _unchanged(paths):
-    """Yields the memos that still hold."""
+    """Yields the memos that are still valid."""
     for path in paths:
         memo = Memo.read(path)
         if memo is None or not is_in_a_cache(memo.library):

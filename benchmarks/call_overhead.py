@@ -97,7 +97,7 @@ def measure_all(workload, device, rounds, loops, quick):
 def main():
     options = report.device_parser(__doc__).parse_args()
     rounds, loops = (3, 20) if options.quick else (15, 500)
-    jit_loader.load_op("autograd")  # the first calls would go on without it
+    jit_loader.load_op("autograd")  # the first calls would run without it
     forward = [workload for workload in WORKLOADS if not workload.gradients_of]
     for device in report.devices(options):
         results = []

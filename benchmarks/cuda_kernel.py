@@ -2,9 +2,9 @@
 
     python -m benchmarks.cuda_kernel
 
-One kernel is given as a text to jit_loader.cuda_kernel, to cupy.RawKernel and to
-torch.cuda._compile_kernel (as far as they are there). Two questions are about new processes, which
-have started CUDA and imported CuPy before; the import of jit_loader counts:
+One kernel is passed as a string to jit_loader.cuda_kernel, to cupy.RawKernel and to
+torch.cuda._compile_kernel (those that are installed). Two questions are about new processes, which
+have already started CUDA and imported CuPy; the import of jit_loader counts:
 
     source to first launch   nothing is cached; until the kernel has run
     from the cache           another process has compiled it; PyTorch has no cache

@@ -147,7 +147,7 @@ def measure_all(name, sizes, device, quick):
 
 def main():
     options = report.device_parser(__doc__).parse_args()
-    jit_loader.load_op("autograd")  # the first steps would go on without it
+    jit_loader.load_op("autograd")  # the first steps would run without it
     for device in report.devices(options):
         results = []
         timing.raise_clocks(device)

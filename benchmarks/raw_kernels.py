@@ -1,4 +1,4 @@
-"""A kernel given as a text to three compilers of a running process, for the benchmark cuda_kernel.
+"""Passes a kernel as a string to three compilers in one process, for the benchmark cuda_kernel.
 
 A worker's first request starts CUDA; its second one gives the seconds until a kernel has run.
 """

@@ -146,7 +146,7 @@ WORKLOADS = [
     of_vectors("sigmoid backward", "sigmoid", torch.sigmoid, 1, 3, (0,)),
     of_vectors("sum_single", "sum_single", torch.sum, 1, 1),
     of_vectors("two_norm", "two_norm", _two_norm, 2, 2),
-    # PyTorch's forward saves a - b, one array in place of ours two.
+    # PyTorch's forward saves a - b: one array, and ours two.
     of_vectors(
         "two_norm backward", "two_norm", _two_norm, 2, 4, (0, 1), {"eager": 3, "compiled": 3}
     ),

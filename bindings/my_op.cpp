@@ -29,7 +29,7 @@ std::tuple<at::Tensor, at::Tensor> backward(const at::Tensor& grad) {
   return {dx, dy};
 }
 
-// Where only one gradient is needed, PyTorch's own operators compute it.
+// If only one gradient is needed, PyTorch's own operators compute it.
 std::tuple<at::Tensor, at::Tensor> gradients(const at::Tensor& grad, std::array<bool, 2> needs) {
   if (needs[0] && needs[1]) return backward(grad);
   if (needs[0]) return {at::_ops::mul_Scalar::call(grad, 3), at::Tensor()};

@@ -1,4 +1,4 @@
-"""A kernel without nvcc: from a text to an op with a gradient, on the GPU and the CPU.
+"""A kernel without nvcc: from a source text to an op with a gradient, on GPU and CPU.
 
 python examples/raw_kernel.py
 """

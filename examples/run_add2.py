@@ -2,7 +2,7 @@
 
 python examples/run_add2.py --n 1048576 --dtype bfloat16
 
-Small tensors stay in the processor's caches. To see the memory's bandwidth, choose an n whose
+Small tensors stay in the processor's caches. To measure the memory bandwidth, choose an n whose
 tensors are larger than the caches, such as 268435456 on a GPU.
 """
 

@@ -30,12 +30,12 @@ def train(model, epochs):
         losses.append(loss.detach())
     with torch.no_grad():
         losses.append(total(model))
-    # Reading a loss inside the loop would synchronize with the GPU in every epoch.
+    # Reading a loss inside the loop would synchronise with the GPU in every epoch.
     return torch.stack(losses).cpu()
 
 
 def total(model):
-    """Returns the loss, summed in float64 so that the summation adds no error to check."""
+    """Returns the loss, summed in float64 so that the sum itself has no noticeable error."""
     return model().sum(dtype=torch.float64)
 
 
@@ -89,7 +89,7 @@ def main():
     if epoch is not None:
         expected = losses[0] * DECAY**epoch
         raise SystemExit(
-            f"the loss after {epoch} epochs is {losses[epoch]:.9g} and should be {expected:.9g}"
+            f"the loss after {epoch} epochs is {losses[epoch]:.9g}, but should be {expected:.9g}"
         )
     print(f"every loss is the first one times {DECAY:.4f}^epoch, up to float32 rounding")
 

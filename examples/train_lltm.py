@@ -60,7 +60,7 @@ def train(model, epochs, length, device):
         loss.backward()
         optimizer.step()
         losses.append(loss.detach())
-    # Reading a loss inside the loop would synchronize with the GPU in every epoch.
+    # Reading a loss inside the loop would synchronise with the GPU in every epoch.
     return torch.stack(losses).cpu()
 
 

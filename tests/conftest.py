@@ -65,7 +65,7 @@ def torchrun(python):
     """Returns torchrun(8, "script.py", ...), which runs 8 ranks and returns the finished process.
 
     The ranks are forked, which is faster than starting Python, but only on a machine without GPUs:
-    a process that has initialized CUDA cannot be forked.
+    a process that has initialised CUDA cannot be forked.
     """
     import torch
 

@@ -1,6 +1,6 @@
 """Builds a request, in one process at a time, and again if a file changes during the build.
 
-The steps of a try are plan -> compile -> record -> publish.
+The steps of an attempt are plan -> compile -> record -> publish.
 """
 
 import contextlib
@@ -62,7 +62,7 @@ class _ModuleError(Exception):
 def build(slot, contents, verbose):
     """Builds the request of a slot, or waits for the process that is building it.
 
-    Returns (result of loaded.open_build, the store.Build, whether it was compiled here).
+    Returns (result of loaded.open_build, the store.Build, whether this call compiled it).
     """
     request = slot.request
     if is_set("JIT_LOADER_NO_COMPILE"):
@@ -82,7 +82,7 @@ def build(slot, contents, verbose):
     except OSError as error:
         directory = slot.request.build_directory
         if directory and str(error.filename).startswith(directory):
-            raise  # it names the caller's folder
+            raise  # the error names the caller's folder
         if error.errno in CACHE_ERRORS or not os.path.isdir(cache_folder()):
             raise _explained(error, slot.folder) from error
         raise
@@ -169,7 +169,7 @@ def _compile_and_publish(job, workers):
         beside.append(workers.submit(make_helper, embedded.SOURCE, job.contents))
     if stubs_found.result() is not None:
         link_stubs.use(stubs_found.result())
-    else:  # if the link begins before they are made, it takes PyTorch's own libraries
+    else:  # a link that begins before the stubs exist uses PyTorch's own libraries
         beside.append(workers.submit(lambda: link_stubs.use(stubs.make_stubs(*place))))
     headers = Headers(job, ninja_file, plan.missing)
     expected = plan.expected_seconds(headers.files)
@@ -179,7 +179,7 @@ def _compile_and_publish(job, workers):
         warning = record_kernels(job, ninja_file, new, result.said)
         share_objects(job, ninja_file, new)
         known = {**plan.reused, **new}
-        # In one order, whichever compilation ended first: the build's key depends on it.
+        # In a fixed order, because the build's key depends on it.
         records = [known[output] for output in ninja_file.compilations if output in known]
         if result.returncode != 0:
             if not all(os.path.exists(os.path.join(job.folder, output)) for output in known):
@@ -224,7 +224,7 @@ def _compile(job, plan, recorder, link_stubs, headers, line, workers):
     facts = workers.submit(query_compilers, plan.ninja_file, list(plan.missing), job.contents)
     recordings = {}
 
-    def on_started():  # it runs while the compilers work
+    def on_started():  # runs while the compilers work
         if not job.careful:
             check_reused(job, plan)
         line.start(why_built(job.slot, job.programs, job.contents))
@@ -253,8 +253,8 @@ def _failed(job, ninja_file, recorder, records, output):
 def _publish(job, recorder, records, manifest):
     """Opens the library as a test and publishes the build.
 
-    Returns (what was opened, the Build, its manifest). If the library cannot be opened in this
-    process as well, a RestartNeeded takes the place of what was opened.
+    Returns (result of loaded.open_build, the Build, its manifest). If the library cannot be opened
+    beside those of this process, a RestartNeeded takes the place of the result.
     """
     request = job.request
     parts = ("files", "tools", "programs", "absent")

@@ -69,14 +69,14 @@ def _checked_sizes(folder, result):
 
 
 def _with_slow_files(job, ninja_file, result):
-    """Returns the result with an error for each file whose compiler was ended."""
+    """Returns the result with an error for each file whose compiler was killed."""
     errors = []
     for output in (output for output in ninja_file.edges if output in _outputs(result.ended)):
         file = job.request.roots.relative(ninja_file.compilations.get(output, output))
         limit = f"JIT_LOADER_COMPILE_TIMEOUT={compile_seconds_limit():g} seconds"
         errors.append(
             f"error: {file.removeprefix('<project>/')}: its compiler did not finish within the "
-            f"limit of {limit}, and was ended"
+            f"limit of {limit}, and was killed"
         )
     return result._replace(output=result.output + errors)
 

@@ -20,7 +20,7 @@ from _jit_loader.cache.files import read_checked, write_whole
 from _jit_loader.system.processes import run
 
 NAME = "compile_commands.json"
-LOCK_SECONDS_LIMIT = 1  # Ctrl-C waits as long
+LOCK_SECONDS_LIMIT = 1  # Ctrl-C is delayed by up to this time
 
 # These flags are removed, because clangd would write the files.
 DEPFILE_FLAGS = (

@@ -84,5 +84,5 @@ def _error(kind, message, details):
 
 
 def _library_environment():
-    """Returns the variables that decide where the libraries that a library needs are found."""
+    """Returns the values of the variables that change which libraries the dynamic linker loads."""
     return [os.environ.get(name) for name in ("LD_LIBRARY_PATH", "LD_PRELOAD")]

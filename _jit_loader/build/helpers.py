@@ -28,7 +28,7 @@ def make_helper(source, contents):
 def _compile(source):
     with tempfile.TemporaryDirectory(prefix=".helper-", dir=cache_folder()) as folder:
         library = os.path.join(folder, "library.so")
-        # Without the C++ library: to load it would take longer than the work of stats_equal.cpp.
+        # Without the C++ library: loading it would take longer than the work of stats_equal.cpp.
         flags = ["-O2", "-shared", "-fPIC", "-nodefaultlibs"]
         run([*toolchain.cxx_command(), *flags, source, "-lc", "-o", library], check=True)
         os.rename(library, helper_path(source, read_digest(library)))

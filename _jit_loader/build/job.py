@@ -1,4 +1,4 @@
-"""A job: one try to build a request, in a private folder."""
+"""A job: one attempt to build a request, in a private folder."""
 
 import contextlib
 import os
@@ -18,11 +18,11 @@ DAY_SECONDS = 24 * 60 * 60
 
 
 class Job(NamedTuple):
-    """One try to build the request of a slot.
+    """One attempt to build the request of a slot.
 
-    folder: private to this try. programs: {role: path} of the compilers, as in records. before:
-    {path: digest} of files that were read before any compiler started, kept for the next try.
-    careful: an earlier try found changes, so all inputs of reused objects are compared first;
+    folder: private to this attempt. programs: {role: path} of the compilers, as in records. before:
+    {path: digest} of files that were read before any compiler started, kept for the next attempt.
+    careful: an earlier attempt found changes, so all inputs of reused objects are compared first;
     otherwise, those that are not the user's are compared while the compilers run. verbose: print
     the commands and their output.
     """
@@ -42,13 +42,13 @@ class Job(NamedTuple):
 
     @property
     def failed_folder(self):
-        """Where the folder of a failed build is kept, with its log and its good objects."""
+        """The path of the folder of a failed build, which has its log and its good objects."""
         return os.path.join(self.slot.folder, FAILED)
 
 
 @contextlib.contextmanager
 def private_folder(slot_folder):
-    """Makes a folder for one try, and removes it at the end if it was not renamed."""
+    """Makes a folder for one attempt, and removes it at the end if it was not renamed."""
     os.makedirs(slot_folder, exist_ok=True)
     folder = tempfile.mkdtemp(prefix=private_prefix(), dir=slot_folder)
     try:
@@ -67,9 +67,9 @@ def keep_as_failed(job):
 def remove_leftovers(slot_folder, excludes):
     """Removes the folders of killed builds.
 
-    excludes: whether the lock excludes other builders. If it does not, or if a folder is of another
-    machine, its build may still be running: on some network file systems, a lock excludes processes
-    of one machine only. Such folders are removed after a day.
+    excludes: whether the lock excludes other builders. If it does not, or if a folder belongs to
+    another machine, its build may still be running: on some network file systems, a lock excludes
+    processes of one machine only. Such folders are removed after a day.
     """
     age_seconds = 0 if excludes else DAY_SECONDS
     with contextlib.suppress(OSError):

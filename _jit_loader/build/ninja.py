@@ -25,9 +25,9 @@ STATUS = "@jit_loader@ "
 
 # Waits until the watcher runs. If this process is killed before that, ninja does not start.
 START = 'read word && exec "$@" </dev/null'
-# Reads a pipe that this process writes to. If the pipe ends without a word, this process was
-# killed, and ninja gets SIGTERM and stops its compilers. (A process that was forked during the
-# build holds the pipe too. The compilers are then stopped when that process has ended as well.)
+# Reads a pipe that this process writes to. If the pipe is closed before a word arrives, this
+# process was killed; ninja then gets SIGTERM and stops its compilers. (A process that was forked
+# during the build also holds the pipe. The compilers are then stopped when that process ends too.)
 WATCHER = 'read word || kill -TERM "$0"'
 
 
@@ -35,7 +35,7 @@ class NinjaResult(NamedTuple):
     """The result of a run of ninja.
 
     output: the lines without the progress. said: {output: the lines of the step that made it}.
-    ended: the commands that were ended because they took too long.
+    ended: the commands that were killed because they took too long.
     """
 
     returncode: int
@@ -59,7 +59,7 @@ def ninja_path():
 
 
 def compile_seconds_limit():
-    """Returns the seconds that one compiler may take, $JIT_LOADER_COMPILE_TIMEOUT; None for any.
+    """Returns the seconds that one compiler may take, $JIT_LOADER_COMPILE_TIMEOUT, or None.
 
     Raises ValueError if the variable is not a positive number.
     """
@@ -112,12 +112,12 @@ def run_ninja(folder, on_started, on_finished, verbose=False):
             output.append(f"ninja: fatal: it was ended by signal {-process.returncode}")
         return NinjaResult(process.returncode, output, said, slow.ended)
     finally:
-        if process.poll() != 0:  # ninja may have been killed without its compilers
+        if process.poll() != 0:  # a killed ninja leaves compilers running
             stop_session(process)
 
 
 class _SlowCommands:
-    """Ends the commands of ninja that take longer than the limit."""
+    """Kills the commands of ninja that take longer than the limit."""
 
     def __init__(self, ninja_pid):
         self.ended = []

@@ -14,14 +14,14 @@ CANDIDATES = 16  # the newest records that are tried per object; each takes 0.3 
 
 
 class ObjectStore:
-    """The objects of earlier builds of one name, with any flags, and those of all names."""
+    """The objects of earlier builds of one name, with any flags, and those that all names share."""
 
     def __init__(self, name_folder, roots, programs, contents):
         self._name_folder = name_folder
         self._roots, self._programs, self._contents = roots, programs, contents
 
     def newest(self, output):
-        """Returns [(path, record)] of one object, the newest first."""
+        """Returns [(path, record)] of the versions of one object, the newest first."""
         found = {}
         for slot in _subfolders(self._name_folder):
             for folder in _subfolders(slot.path):
@@ -30,13 +30,13 @@ class ObjectStore:
                     status = os.stat(path + RECORD)
                 except OSError:
                     continue
-                found[status.st_ino] = status.st_mtime_ns, path  # builds share objects by links
+                found[status.st_ino] = status.st_mtime_ns, path  # builds share hard links
         newest = sorted(found.values(), reverse=True)[:CANDIDATES]
         records = ((path, read_checked(path + RECORD)) for _, path in newest)
         return [(path, record) for path, record in records if record is not None]
 
     def take(self, output, keys, target_folder, known, careful):
-        """Links an object that may fit into the folder, and returns its record or None.
+        """Puts a hard link to a matching object into the folder; returns its record, or None.
 
         keys: plan.CommandKeys. known: the result of newest(output). careful: compare all inputs, as
         still_fits() does, and not only the user's own files.

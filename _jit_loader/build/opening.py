@@ -12,7 +12,7 @@ from _jit_loader.cache.registrations import RestartNeeded
 from _jit_loader.report.errors import LOAD_ERRORS
 from _jit_loader.system import processes
 
-# The arguments of the child are sys.path and the library. Its last line is the result.
+# The child's arguments are sys.path and the library. The last line of its output is the result.
 _CHILD = """\
 import sys, json
 sys.path[:] = json.loads(sys.argv[1])
@@ -56,8 +56,8 @@ def _registered_in_child(request, library):
     *_, last = ["", *child.stdout.decode(errors="replace").splitlines()]
     if child.returncode != 0 or not last.startswith("{"):
         raise RestartNeeded(
-            f"{request.name} registers operators or classes, and so does its version that was "
-            f"loaded here. The child process that opened the new version as a test died: "
+            f"{request.name} registers operators or classes, and so does the version that this "
+            "process has loaded. The child process that opened the new version as a test died: "
             f"{_death(child)}. Restart Python to use the new version; until then the old version "
             "stays active"
         )

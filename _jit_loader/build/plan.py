@@ -1,4 +1,4 @@
-"""The plan of a build: which objects of earlier builds fit, and which have to be compiled."""
+"""The plan of a build: which objects are reused, and which have to be compiled."""
 
 import os
 from typing import NamedTuple
@@ -26,8 +26,8 @@ class Plan(NamedTuple):
     def expected_seconds(self, precompiled):
         """Returns the seconds that the compilation takes if the objects take as long as last time.
 
-        It is 0 if an object has not been compiled before, or last time without the precompiled
-        header that it uses now (a third of the time), or with one.
+        The result is 0 if this is unknown: an object has not been compiled before, or only one of
+        the two compilations uses a precompiled header, which cuts the time to a third.
 
         precompiled: the objects that use a precompiled header.
         """
@@ -72,8 +72,8 @@ def check_reused(job, plan):
 class CommandKeys(NamedTuple):
     """Digests of the command that compiles an object, and of its environment.
 
-    nameless: without the macro that is the extension's name. It is the key of an object whose
-    source, headers and flags do not mention the macro: extensions of all names share it.
+    nameless: the digest without the macro for the extension's name. It is the key of an object
+    whose source, headers and flags do not mention the macro: extensions of all names share it.
     """
 
     named: str

@@ -1,4 +1,4 @@
-"""Precompiled headers: g++ takes 15 to 20 s for torch/extension.h, with a precompiled one 5 to 8 s.
+"""Precompiled headers: g++ takes 15 to 20 s for torch/extension.h, and 5 to 8 s if precompiled.
 
 <cache>/torch-extension-h/<key>/     a slot, as store.py's: one set of flags that matter
     header/                          extension.h, extension.h.gch and header.json
@@ -40,7 +40,7 @@ from _jit_loader.system.processes import run, with_own_folder
 NAME = "extension.h"
 TEXT = "#include <torch/extension.h>\n"
 RECORD = "header.json"
-# Only comments may stand before it: a macro or another header there could change its meaning.
+# Only comments may precede the include: a macro or another header could change its meaning.
 FIRST = re.compile(
     r"(?:\s|//(?:[^\\\n]|\\.)*(?:\n|$)|/\*.*?\*/)*"
     r'#[ \t]*include[ \t]*(?:<torch/extension\.h>|"torch/extension\.h")',
@@ -49,14 +49,14 @@ FIRST = re.compile(
 OTHER_HEADERS = ("-include", "-imacros", "--include", "--imacros", "@", "-Xclang", "-x")
 HEADER_BYTES = parse_size("0.8GB")
 FREE_BYTES = parse_size("4GB")  # on the disk
-# In the output of a compilation that failed because of the file, or that names it.
+# In the output of a compilation that may have failed because of a precompiled header.
 SUSPICIOUS = re.compile(
     rf"/{PRECOMPILED}/|\.gch\b|\bPCH\b|precompiled header|internal compiler error|Killed|Bus error"
 )
 
 
 class Header:
-    """A precompiled header that one command can use, made or not.
+    """A precompiled header that one command can use, whether or not it exists yet.
 
     path: to include. words: the command that makes it, without files. searched: the folders that
     the command searches before PyTorch's.
@@ -128,7 +128,7 @@ class Headers:
 
 
 def header_for(job, ninja_file, output):
-    """Returns the Header that fits the command of an object, made or not; None if none can."""
+    """Returns the Header for an object's command, existing or not; None if none can be used."""
     source, command = ninja_file.compilations[output], ninja_file.command(output)
     if ninja_file.is_cuda(output) or not source.endswith((".cpp", ".cc", ".cxx", ".C")):
         return None
@@ -167,7 +167,7 @@ def _split(words, own):
 
 
 def _shadows(folder, record):
-    """Returns whether a folder could have a file that is read in place of one of the record's."""
+    """Returns whether a file in a folder could hide one of the record's files."""
     try:
         return not set(record["names"]).isdisjoint(os.listdir(folder))
     except OSError:
@@ -175,7 +175,7 @@ def _shadows(folder, record):
 
 
 def _names(files, search_folders):
-    """Returns the first parts of the names by which files may be included: torch, vector, ..."""
+    """Returns the first parts of the names that include these files: torch, vector, ..."""
     found = set()
     for folder in search_folders:
         inside = (path[len(folder) + 1 :] for path in files if path.startswith(f"{folder}/"))

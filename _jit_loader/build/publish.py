@@ -20,7 +20,7 @@ def publish(folder, manifest, published, contents):
     for entry in list(os.scandir(folder)):
         if entry.name in LEFTOVERS:
             os.unlink(entry.path)
-        elif entry.is_file() and entry.stat().st_nlink == 1:  # others were published before
+        elif entry.is_file() and entry.stat().st_nlink == 1:  # more links: already published
             sync(entry.path)
     slot_folder = os.path.dirname(published.folder)
     os.chmod(folder, os.stat(slot_folder).st_mode & 0o777)  # mkdtemp makes it private

@@ -56,7 +56,7 @@ def record_object(job, ninja_file, recorder, output, facts, headers):
 def _may_have_name(job, inputs):
     """Returns the paths of the inputs that may use the macro with the extension's name.
 
-    PyTorch's headers and the system's do not, and are not read: torch/extension.h has 5,000.
+    PyTorch's headers and the system's do not, and are not read: torch/extension.h includes 5,000.
     """
     packages = (path for path in inputs["files"] if path.startswith("<packages>/"))
     others = [path for path in packages if not path.startswith(NAMELESS_PACKAGES)]
@@ -124,7 +124,7 @@ def make_manifest(job, ninja_file, recorder, records, trace):
 
 
 def _seconds(folder, output):
-    """Returns the seconds that a step took, by ninja's log; 0 if it is not there."""
+    """Returns the seconds that a step took according to ninja's log; 0 if the log lacks it."""
     with contextlib.suppress(OSError), open(os.path.join(folder, ".ninja_log")) as file:
         for line in file:
             row = line.split("\t")  # start and end in ms, mtime, output, hash

@@ -43,7 +43,7 @@ def _why_not(folder, requests):
 def _changes(folder, builds, request):
     """Returns lines with the damaged files or, without any, the changes since the export.
 
-    builds: have the key of the request.
+    builds: those that have the key of the request.
     """
     inside = tuple(os.path.join(build["folder"], "") for build in builds)
     damaged = exported.damaged(folder)

@@ -13,7 +13,7 @@ MOST_REASONS = 8  # in an error
 
 
 def why_built(slot, programs, contents):
-    """Returns 'kernels/add2.cu changed', 'first build', 'C++ flags changed', ..."""
+    """Returns the reason for a build, such as 'kernels/add2.cu changed' or 'first build'."""
     manifest = slot.last_manifest()
     if manifest is None:
         last = _last_of_name(slot)

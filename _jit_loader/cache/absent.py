@@ -1,4 +1,4 @@
-"""Files that were absent at a build: one that appears is read in place of another."""
+"""Files that were absent during a build: if one appears, it is read instead of another file."""
 
 import os
 

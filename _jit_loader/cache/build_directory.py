@@ -25,7 +25,7 @@ def copy_name(library, build_key=None):
 def put_library(folder, library, build_key=None):
     """Copies the library of a build into the folder, and returns the path to open.
 
-    A copy that is there already is not written.
+    An existing copy is not overwritten.
     """
     target = os.path.join(folder, copy_name(library, build_key))
     _copy(library, target)

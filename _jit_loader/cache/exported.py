@@ -85,12 +85,12 @@ def target_of(request):
 
 
 def python_of(suffix):
-    """Returns 'cpython-311-x86_64-linux-gnu' from the suffix of Python's extension modules."""
+    """Returns Python's ABI from the suffix of modules, such as 'cpython-311-x86_64-linux-gnu'."""
     return suffix.removeprefix(".").removesuffix(".so")
 
 
 def text_of(target):
-    """Returns 'PyTorch 2.13.0 (CUDA 13.0), cpython-311-x86_64-linux-gnu, x86-64-v3, sm_90'."""
+    """Describes a target, as in 'PyTorch 2.13.0 (CUDA 13.0), cpython-311-..., x86-64-v3, sm_90'."""
     cuda = f" (CUDA {target['CUDA']})" if target["CUDA"] else ""
     parts = [f"PyTorch {target['PyTorch']}{cuda}", target["Python"], *target["architectures"]]
     return ", ".join(parts)

@@ -1,7 +1,7 @@
-"""The loader's own C++ libraries, which are compiled once per cache.
+"""Finds the loader's own C++ libraries, which are compiled once per cache.
 
-The name of a library has the digest of its content: one that was cut short would end the process
-when it is opened.
+The file name of a library contains the digest of its content, because opening a truncated library
+would crash the process.
 """
 
 import glob
@@ -13,7 +13,7 @@ STATS_EQUAL = os.path.join(os.path.dirname(os.path.abspath(__file__)), "stats_eq
 
 
 def find_helper(source, contents):
-    """Returns (path, stamp) of the complete library of a source in the cache, or None."""
+    """Returns (path, stamp) of the undamaged library of a source in the cache, or None."""
     for path in glob.glob(os.path.join(glob.escape(cache_folder()), _name(source, "*"))):
         digest = contents.digest(path)
         if digest is not None and path == helper_path(source, digest):
@@ -22,7 +22,7 @@ def find_helper(source, contents):
 
 
 def helper_path(source, digest):
-    """Returns the path of the library of a source with a content."""
+    """Returns the path of the library of a source whose content has this digest."""
     return os.path.join(cache_folder(), _name(source, digest))
 
 

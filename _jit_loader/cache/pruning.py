@@ -261,7 +261,7 @@ def _remove_the_rest(usage, removed):
 
 
 def _remove_shared_objects(usage, removed):
-    """Removes the shared objects that no build has any more."""
+    """Removes the shared objects that no build uses any longer."""
     for path in shared_objects.without_a_build():
         with contextlib.suppress(OSError):
             statuses = [os.lstat(path), os.lstat(path + shared_objects.RECORD)]

@@ -1,7 +1,7 @@
-"""Registrations that a process takes only once: operators and classes of an extension.
+"""Registrations that PyTorch accepts only once per process: operators and classes.
 
-A build's manifest has the record of its registrations: {"namespaces": [...], "operators": [...],
-"classes": [...]}, or None if it makes none.
+A build's manifest contains the record of its registrations: {"namespaces": [...], "operators":
+[...], "classes": [...]}, or None if the library registers nothing.
 """
 
 import functools
@@ -11,15 +11,16 @@ import re
 from _jit_loader.cache.build_directory import copy_name
 from _jit_loader.report.errors import LoadError
 
-# The functions that TORCH_LIBRARY and related macros, STABLE_TORCH_LIBRARY, the older
-# torch::RegisterOperators, and torch::class_ outside of TORCH_LIBRARY call.
+# The functions that register something. They are called by TORCH_LIBRARY and related macros,
+# STABLE_TORCH_LIBRARY, the older torch::RegisterOperators, and torch::class_ outside of
+# TORCH_LIBRARY.
 _LIBRARY = b"_ZN5torch7LibraryC"
 _CLASS = b"_ZN5torch6detail10class_baseC"
 _STABLE_LIBRARY = b"aoti_torch_library_init_"
 _REGISTRATIONS = (_LIBRARY, _STABLE_LIBRARY, b"_ZN3c1017RegisterOperators", _CLASS)
 
-# The variable of such a macro, as the table of static symbols has it: its length is before it.
-# (Clang leaves out the L in an anonymous namespace.)
+# The mangled name of such a macro's static variable, which the symbol table contains. Its length
+# precedes it. (Clang leaves out the L in an anonymous namespace.)
 _MACRO = re.compile(rb"TORCH_LIBRARY_(?:FRAGMENT_|IMPL_)?static_init_")
 _NAMESPACE = re.compile(rb"TORCH_LIBRARY_static_init_(\w+)", re.ASCII)
 _BEFORE = re.compile(rb"(?:L|_GLOBAL__N_1)(\d+)((?:STABLE_)?)$")
@@ -51,9 +52,9 @@ def refuse_second_registration(name, before, library):
 
 
 def overlap(name, before, record):
-    """Returns a RestartNeeded that names the second registrations of a new library; None if none.
+    """Returns a RestartNeeded that names the second registrations of a new library, or None.
 
-    before: the libraries that were opened under this name. record: that of the new library.
+    before: the libraries that were opened under this name. record: the new library's.
     """
     if record is None:
         return None
@@ -70,9 +71,9 @@ def overlap(name, before, record):
     if len(texts) > _MOST_SHOWN:
         texts[_MOST_SHOWN:] = [f"{len(texts) - _MOST_SHOWN} more"]
     return RestartNeeded(
-        f"{name} registers {_listed(texts)}, which PyTorch takes only once in a process, and it "
-        "has changed since it was loaded here. Restart Python to use the new version; until then "
-        "the old version stays active"
+        f"{name} registers {_listed(texts)}, which PyTorch accepts only once per process, and it "
+        "has changed since this process loaded it. Restart Python to use the new version; until "
+        "then the old version stays active"
     )
 
 
@@ -85,10 +86,10 @@ def explain_second_class(name, error):
     """Raises ClassNeedsRestart if an error says that a class is registered a second time."""
     if "is already registered" in str(error):
         raise ClassNeedsRestart(
-            f"{name} makes Python classes (py::class_), which pybind11 takes only once in a "
-            f"process, and it has changed since it was loaded here ({error}). Restart Python to "
-            "use the new version; until then the old version stays active. To reload such a class "
-            "without a restart, give py::class_ the argument py::module_local()"
+            f"{name} defines Python classes (py::class_), which pybind11 accepts only once per "
+            f"process, and it has changed since this process loaded it ({error}). Restart Python "
+            "to use the new version; until then the old version stays active. To reload such a "
+            "class without a restart, pass py::module_local() to py::class_"
         ) from error
 
 
@@ -105,7 +106,7 @@ def make_record(library, operators, classes):
     content = _file_bytes(library)
     namespaces = set(_namespaces(content))
     by_macro = _LIBRARY in content or _STABLE_LIBRARY in content
-    if by_macro and not _MACRO.search(content):  # stripped: each may be that of a TORCH_LIBRARY
+    if by_macro and not _MACRO.search(content):  # stripped, so assume TORCH_LIBRARY for each
         namespaces = {operator.partition("::")[0] for operator in operators}
         namespaces |= {title.partition(".")[0] for title in classes}
     if _CLASS in content and not classes:
@@ -115,7 +116,7 @@ def make_record(library, operators, classes):
 
 
 def _namespaces(content):
-    """Yields the namespaces of the TORCH_LIBRARYs in a library that is not stripped."""
+    """Yields the namespaces of the TORCH_LIBRARY blocks in a library that is not stripped."""
     for match in _NAMESPACE.finditer(content):
         if before := _BEFORE.search(content[max(0, match.start() - 40) : match.start()]):
             length = int(before[1]) - len(before[2])
@@ -124,7 +125,7 @@ def _namespaces(content):
 
 @functools.cache
 def has_registered(library):
-    """Returns whether a published library that is open here registers operators or classes."""
+    """Returns whether a library that this process has opened registers operators or classes."""
     record = _recorded(library)
     if record != _UNKNOWN:
         return record is not None
@@ -152,7 +153,7 @@ def _file_bytes(path):
 def _loaded_bytes(library):
     """Returns the mapped bytes of a loaded library, whose file may have been deleted.
 
-    It may have been opened from the caller's build_directory.
+    The library may have been opened from the caller's build_directory.
     """
     paths = os.path.realpath(library), copy_name(library)  # the cache may be behind a symlink
     found = []

@@ -1,7 +1,7 @@
 """Objects that an extension of any name may use.
 
 <cache>/objects/<command key>/<digest>.o, and its record beside it, are hard links to the files of
-a build. They are removed when no build has them any more: see pruning.py.
+a build. They are removed when no build uses them any longer: see pruning.py.
 """
 
 import contextlib

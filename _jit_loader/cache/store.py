@@ -1,4 +1,4 @@
-"""Finds the build in the cache that fits the files as they are now.
+"""Finds the build in the cache that matches the current files.
 
 <cache>/<name>/<request key>/      a slot: the builds of one request (sources, flags, tools)
     <build key>/                   one build, published complete and never changed
@@ -55,7 +55,7 @@ class Slot:
         self._rejected = set()  # (path, inode) of builds that did not fit
 
     def look(self, programs, contents):
-        """Returns the build that fits the files as they are, or None.
+        """Returns the build that matches the current files, or None.
 
         It runs no tool, and works in a read-only cache. A build that did not fit the last time is
         not tried again.
@@ -173,8 +173,8 @@ def fits(manifest, roots, programs, contents):
 def differences(manifest, roots, programs, contents):
     """Yields (kind, path) for each change since the build, the user's own files first.
 
-    A tool or system file that does not exist here is no change: a build works without the compiler
-    that made it. One that exists and differs is a change.
+    A tool or system file that this machine lacks is not a change: a build works without the
+    compiler that made it. A file that exists and differs is a change.
     """
     yield from own_differences(manifest, roots, contents)
     own = manifest["own"]
@@ -200,7 +200,7 @@ def own_differences(manifest, roots, contents):
 
 
 def appeared_files(manifest, roots):
-    """Returns the files that were absent at the build and would now be read in place of others."""
+    """Returns the files that were absent at the build and would now be read instead of others."""
     return [
         os.path.join(folder, os.path.basename(path))
         for folder, names in manifest["absent"].items()

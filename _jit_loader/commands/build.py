@@ -18,7 +18,7 @@ import tempfile
 def add_arguments(parser):
     parser.add_argument("names", nargs="*", metavar="name", help="default: all ops of the project")
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
-    in_turn = "first wait until no other build with this option runs"
+    in_turn = "first wait until no other build with this option is running"
     parser.add_argument("--in-turn", action="store_true", help=in_turn)
     parser.add_argument("--pch", action="store_true", help="precompile torch/extension.h")
 
@@ -31,7 +31,7 @@ def run(options):
 
 
 def _turn(names):
-    """Returns a context for background builds: one process at a time is in it."""
+    """Returns a context that one process at a time can enter, for background builds."""
     from _jit_loader.cache import cache_folder
     from _jit_loader.cache.lock import build_lock
 
@@ -72,8 +72,8 @@ def _precompile():
                 failed = True
     if failed:
         print(
-            "torch/extension.h has not been precompiled: it needs g++, 1 GB of disk and 3 GB of "
-            "memory, and not JIT_LOADER_PCH=0",
+            "torch/extension.h has not been precompiled: that needs g++, 1 GB of disk and 3 GB of "
+            "memory, and JIT_LOADER_PCH must not be 0",
             file=sys.stderr,
         )
     return 1 if failed else 0

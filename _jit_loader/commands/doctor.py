@@ -24,6 +24,6 @@ def run(options):
 
 
 def row(check):
-    """Returns the level, subject and text of a check, on one line each."""
+    """Returns the level, subject and text of a check, without line breaks."""
     text = check.text if check.fix is None else f"{check.text.rstrip('.')}. Fix: {check.fix}"
     return [check.level, check.subject, " ".join(text.split())]

@@ -161,18 +161,18 @@ def _cuda():
 
 
 def _origin(nvcc, home):
-    """Returns words for the origin of the CUDA Toolkit in a folder."""
+    """Describes where the CUDA Toolkit in a folder comes from."""
     from _jit_loader.key.toolchain import packages_folder
 
     if home.startswith(os.path.join(packages_folder(), "nvidia") + os.sep):
         return "the pip packages"
     with open(nvcc, "rb") as file:
         is_script = file.read(2) == b"#!"
-    return f"the CUDA Toolkit, by the script {nvcc}" if is_script else "the CUDA Toolkit"
+    return f"the CUDA Toolkit, through the script {nvcc}" if is_script else "the CUDA Toolkit"
 
 
 def nvcc_check(nvcc, torch_cuda):
-    """Returns the Check of an nvcc for a PyTorch that was built with a version of CUDA."""
+    """Returns the Check that an nvcc suits a PyTorch that was built with a version of CUDA."""
     _, output, _ = _run(nvcc, "--version")
     match = re.search(r"release (\d+\.\d+)", output)
     package = f'pip install "cuda-toolkit[nvcc,cccl]=={torch_cuda}.*"'
@@ -189,7 +189,7 @@ def nvcc_check(nvcc, torch_cuda):
 
 
 def _host_compiler(nvcc):
-    """Returns the Check whether nvcc accepts the host compiler that PyTorch passes to it."""
+    """Returns the Check that nvcc accepts the host compiler that PyTorch passes to it."""
     from _jit_loader.key import toolchain
 
     try:
@@ -218,7 +218,7 @@ def _gpus():
     devices, architectures = _gpu_devices(), machine.gpu_architectures()
     named = os.environ.get("TORCH_CUDA_ARCH_LIST")
     compiled_for = named or " ".join(architectures or toolchain.DEFAULT_ARCHITECTURES)
-    by = ", as TORCH_CUDA_ARCH_LIST says" if named else ""
+    by = ", as set in TORCH_CUDA_ARCH_LIST" if named else ""
     target = f"CUDA code is compiled for {compiled_for}{by}"
     if devices and not architectures:
         text = f"{count(len(devices), 'GPU')}, but the driver's libnvidia-ml.so.1 does not answer"
@@ -258,7 +258,7 @@ def _cache():
         with tempfile.TemporaryFile(dir=existing):
             pass
     except ValueError as error:
-        return Check("cache", MISSING, str(error), "correct it, or unset it for 5GB")
+        return Check("cache", MISSING, str(error), "correct it, or unset it for the default of 5GB")
     except UntrustedCache as error:
         return Check("cache", MISSING, str(error), f"chmod go-w {folder}, or {elsewhere}")
     except OSError as error:
@@ -278,10 +278,10 @@ def _cache():
 def _precompiled():
     """Returns the Check of the precompiled torch/extension.h, which halves a first build's time."""
     if os.environ.get("JIT_LOADER_PCH") == "0":
-        return Check("torch/extension.h", OK, "is not precompiled: JIT_LOADER_PCH=0")
+        return Check("torch/extension.h", OK, "not precompiled: JIT_LOADER_PCH=0")
     folders = precompiled_headers()
     if not folders:
-        text = "is not precompiled yet; a build that includes it first starts that, or build --pch"
+        text = "not precompiled yet; the first build that can use it does that, or run build --pch"
         return Check("torch/extension.h", OK, text)
     size = format_size(sum(map(size_of, folders)))
     text = f"precompiled for {count(len(folders), 'set')} of flags, {size}"

@@ -117,7 +117,7 @@ def _verify(folder):
         print(f"this machine is\n  {found.here}", file=sys.stderr)
     if found.without_gpu_code:
         print(
-            "this machine has a GPU, and the export has no GPU code of:",
+            "this machine has a GPU, and the export has no GPU code for:",
             ", ".join(found.without_gpu_code),
             "(name the GPU in --arch)",
             file=sys.stderr,

@@ -1,8 +1,8 @@
 """Says why an extension would be built now: lists every difference from its last build.
 
 NAME is an op of the current folder's project, or otherwise an extension in the cache.
-"add2[BLOCK=512]" names a variant of an op. --verbose says too if a running process would load the
-new device code before the complete build, and if not, why.
+"add2[BLOCK=512]" names a variant of an op. --verbose also says whether a running process would load
+the new device code before the complete build and, if not, why.
 """
 
 import os
@@ -10,7 +10,8 @@ import os
 
 def add_arguments(parser):
     parser.add_argument("name", metavar="NAME", help="an op or an extension")
-    parser.add_argument("--verbose", action="store_true", help="say which way an edit would take")
+    verbose = "also say whether new device code would be loaded first"
+    parser.add_argument("--verbose", action="store_true", help=verbose)
 
 
 def run(options):

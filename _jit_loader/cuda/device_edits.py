@@ -1,7 +1,7 @@
-"""Tells whether an edit of CUDA sources reaches only code that the device alone compiles.
+"""Tells whether an edit of CUDA sources affects only code that is compiled for the device alone.
 
-Host and device code must not be of two versions. An edit within the bodies of __global__ and
-__device__ functions cannot change host code. Any other, and any doubt, counts as one that can.
+Host and device code must be of the same version. An edit within the bodies of __global__ and
+__device__ functions cannot change host code. Any other edit, and any doubtful one, may.
 """
 
 import contextlib
@@ -23,11 +23,11 @@ from _jit_loader.key.contents import digest_of_bytes
 def skeletons(texts, flags, host_words=None, names=None):
     """Returns {name: digest of all but the device's code} of the sources of one object.
 
-    Two versions with equal digests have the same host code. There is none if a source is not
-    understood: it may declare a function of another one.
+    Two versions with equal digests have the same host code. The result is {} if a source is not
+    understood, because it may declare a function of another source.
 
     texts: {name: text} of the source and all headers of the project that it includes.
-    flags: nvcc's flags. names: of those to return, by default all.
+    flags: nvcc's flags. names: those of the sources to return, by default all.
     host_words: the words in the names of the functions that the object's host code has; None if
     they are not known. A formula that is not one of them is the device's code too.
     """
@@ -55,7 +55,7 @@ def skeletons(texts, flags, host_words=None, names=None):
 
 
 def has_formulas(texts):
-    """Tells whether sources have functions whose use by the host an object shows; see skeletons."""
+    """Tells whether sources define a macro like HOST_DEVICE, which marks formulas."""
     with contextlib.suppress(NotUnderstood):
         return bool(traceable_macros(texts.values()))
     return False

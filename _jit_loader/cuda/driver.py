@@ -84,7 +84,7 @@ class Function:
 
 
 def message(code):
-    """Returns 'an illegal memory access was encountered (CUDA_ERROR_ILLEGAL_ADDRESS)'."""
+    """Returns the text and the name of an error of the driver, from its code."""
     texts = []
     for function in ("cuGetErrorString", "cuGetErrorName"):
         text = ctypes.c_char_p()

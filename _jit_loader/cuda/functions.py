@@ -1,7 +1,7 @@
-"""Finds the functions in CUDA source, and tells whose bodies the device alone compiles.
+"""Finds the functions in CUDA source, and the bodies that are compiled for the device alone.
 
-This is no parser: it recognises plain definitions and gives up on the rest. A body that it does not
-recognise counts as host code.
+This is not a parser: it recognises plain definitions and gives up on the rest. A body that it does
+not recognise counts as host code.
 """
 
 import functools
@@ -28,7 +28,7 @@ _CONDITIONAL = re.compile(r"#\s*(if|ifdef|ifndef|else|elif|elifdef|elifndef|endi
 # A line break after a backslash that is not in a directive, and digraphs of braces and '#'.
 _STRANGE = re.compile(r"\\[ \t\r\f\v]+\n|<%|%>|%:|\?\?[<>=/'()!-]")
 
-# A backslash outside of directives; parts of a text or a comment that does not end.
+# A backslash outside of directives; parts of an unterminated literal or comment.
 _NOT_MARKS = ("\\", "$", '"', "'", "`", "@", "#")
 
 _OPEN, _CLOSE = {"(": ")", "[": "]", "{": "}"}, (")", "]", "}")
@@ -57,8 +57,8 @@ _NEVER_MACROS = {
 }
 # A counter of the whole file, and pragmas that can reach beyond a function.
 _BEYOND_BODIES = re.compile(r'__COUNTER__|__pragma\b|\b_Pragma\b(?!\s*\(\s*"unroll\b)')
-# A macro whose functions the host's object of a .cu file has exactly if host code uses them: noipa
-# keeps g++ from putting code or knowledge of them in place of a call.
+# A macro for functions that are in the host's object of a .cu file exactly if host code uses them:
+# noipa keeps g++ from inlining them, and from using knowledge of their bodies at a call.
 _TRACEABLE = re.compile(
     r"^#ifdef __CUDACC__\n#define (\w+) __host__ __device__ inline __attribute__\(\(noipa\)\)\n"
     r"#else\n#define \1 inline\n#endif$",
@@ -68,7 +68,7 @@ _LINES = re.compile(r"\b(?:__LINE__|__builtin_LINE|assert|source_location)\b")
 
 
 class NotUnderstood(ValueError):
-    """The source has something that this module does not follow."""
+    """The source has something that this module does not understand."""
 
 
 class Body(NamedTuple):
@@ -110,7 +110,7 @@ def macros_in(texts):
 
 
 def traceable_macros(texts):
-    """Returns the names of macros like HOST_DEVICE, whose functions' uses the object shows."""
+    """Returns the names of macros like HOST_DEVICE: an object has their functions only if used."""
     found = {match[1] for text in texts for match in _TRACEABLE.finditer(text)}
     defined = [d[1] for text in texts for t in tokens_of(text) if (d := _DEFINE.match(t.text))]
     return {name for name in found if defined.count(name) == 2}
@@ -146,7 +146,7 @@ def tokens_of(text):
 
 
 class Scan(NamedTuple):
-    """What a source has in namespaces and classes.
+    """The functions that a source has in namespaces and classes.
 
     bodies: the Bodies of functions, in their order.
     declared: the names of functions that are declared as host code, or may be. A body without
@@ -174,7 +174,7 @@ def skeleton(text, bodies, with_lines):
     Of such a body only the directives remain. Two versions with the same skeleton differ only in
     what the device compiles, in comments and in spaces.
 
-    with_lines: the lines of all tokens count too.
+    with_lines: include the line numbers of all tokens.
     """
     tokens, removed = tokens_of(text), list(bodies)
     parts, line, position = [], 1, 0
@@ -250,7 +250,7 @@ class _Scanner:
         return Scan(self._found, self._declared)
 
     def _declare(self, header):
-        """Notes the names in a declaration that is not plainly the device's alone."""
+        """Records the names in a declaration unless it is clearly for the device alone."""
         plain = _SPACES[0] in header or _SPACES[1] in header
         if not plain or {"__host__", "friend", _UNSURE, *self._macros} & {*header}:
             self._declared |= {name for name, after in pairwise(header) if after in ("(", "<")}
@@ -374,7 +374,7 @@ def _outside_of_brackets(head):
 
 
 def _is_class(header):
-    """Tells whether a header begins the definition of a class: no function, no variable."""
+    """Tells whether a header begins the definition of a class, not a function or a variable."""
     _, head = _split_template(header)
     return head[:1] in (["struct"], ["class"]) and not {"(", "=", ";", _UNSURE} & set(head)
 
@@ -398,7 +398,7 @@ def _name(header):
 
 
 def _ends_as_function(head):
-    """Tells whether a function's parameters, and const at most, are the end of a declaration."""
+    """Tells whether a declaration ends with a function's parameters and qualifiers."""
     index = _parameters(head)
     if index is None:
         return False

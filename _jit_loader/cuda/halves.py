@@ -4,12 +4,12 @@
 
 With torch/types.h the GPU's half takes 21 s of 65, and with a plain kernel a third of 1.5 s.
 
-`nvcc --dryrun` lists the commands. nvcc's order has one reason: cudafe++ writes an id of the file
-at its end, which cicc uses in the names of static symbols. Here both get an id that is made before.
-With nvcc's own id the object was the same, byte for byte (CUDA 13.0 and 13.2). If the list is not
-as expected, or a command fails without an error message, nvcc itself runs.
+`nvcc --dryrun` lists the commands. nvcc's order has one reason: when cudafe++ ends, it writes an id
+of the file, which cicc uses in the names of static symbols. Here both get an id that is made
+beforehand. With nvcc's own id the object was the same, byte for byte (CUDA 13.0 and 13.2). If the
+list is not as expected, or a command fails without an error message, nvcc itself runs.
 
-This file runs alone, without the rest of the package: a compilation starts it.
+A compilation starts this file as a script, so it does not import the rest of the package.
 """
 
 import os
@@ -24,7 +24,7 @@ MARK = "#$ "
 SETTING = re.compile(r"\w+=")
 DEPENDENCIES = re.compile(r"-- Filter Dependencies -- > (\S+)")
 GENERATE_ID = "--gen_module_id_file "
-VERSION = re.compile(r"-D__CUDACC_VER_MAJOR__=(1[3-9]|[2-9]\d)\b")  # tried with CUDA 13.0 and 13.2
+VERSION = re.compile(r"-D__CUDACC_VER_MAJOR__=(1[3-9]|[2-9]\d)\b")  # tested: 13.0 and 13.2
 ID_FILE = re.compile(r'--module_id_file_name "([^"]+)"')
 # {kind of a command: its text}, in nvcc's order within each half.
 KINDS = {

@@ -1,4 +1,4 @@
-"""What an object of a .cu file has for the host: the names of its functions, and their code."""
+"""Reads the host's part of an object of a .cu file: its functions' names, and its code."""
 
 import re
 import struct
@@ -8,9 +8,9 @@ from _jit_loader.cuda.embedded import sections_of
 from _jit_loader.key.contents import digest_of_bytes
 from _jit_loader.report.symbols import demangled
 
-CUDA = re.compile(rb"release (?:1[3-9]|[2-9]\d)\.\d+, V")  # tried with 13.0
+CUDA = re.compile(rb"release (?:1[3-9]|[2-9]\d)\.\d+, V")  # tested with 13.0
 UNDEFINED, FUNCTION, NO_BITS = 0, 2, 8
-# The device code, what holds its size and the places of sections, and the lines of the source.
+# The device code, the sections that depend on its size, and the line numbers of the source.
 OF_DEVICE = re.compile(rb"\.nv_fatbin|\.symtab|\.strtab|\.shstrtab|(?:\.rela)?\.debug_\w+")
 
 
@@ -18,7 +18,7 @@ def function_words(data):
     """Returns the words in the names of all functions that an object has, sorted.
 
     Returns None if a name is not understood, or if a compiler may ignore the attribute noipa: one
-    that is not g++, or a cudafe++ with which this has not been tried.
+    other than g++, or a cudafe++ with which this has not been tested.
     """
     sections = sections_of(data)
     text = {name: data[s.offset : s.offset + s.size] for name, s in sections.items()}

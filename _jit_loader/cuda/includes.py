@@ -1,8 +1,8 @@
 """Finds the headers that a source includes. NVRTC writes no depfile.
 
-Conditions are not evaluated: a header under `#if 0` counts, which at most compiles once too often.
-An include whose name is a macro is refused, because the headers that it reads are unknown. In
-CUDA's own headers it is ignored.
+Conditions are not evaluated: a header under `#if 0` counts, which at worst causes a needless
+compilation. An include whose name is a macro is refused, because the headers that it reads are
+unknown. In CUDA's own headers it is ignored.
 """
 
 import os
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from _jit_loader.system.files import read_text
 
-# It begins with a literal, for which a megabyte of CUDA's headers is searched quickly.
+# The pattern begins with a literal, which makes the search of CUDA's headers (1 MB) fast.
 INCLUDE = re.compile(r'#[ \t]*include[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>|(\w+))')
 
 

@@ -17,11 +17,12 @@ LIMITS = (2**31 - 1, 65535, 65535), (1024, 1024, 64)  # of a grid and of a block
 class Kernel:
     """A kernel. `kernel[grid, block](*arguments)` launches it on the current device and stream.
 
-    grid, block: a number, or up to three. A third item is the bytes of dynamic shared memory.
+    grid, block: a number or a tuple of up to three. A third item is the bytes of dynamic shared
+    memory.
     """
 
     def __init__(self, source, path, expression, defines, includes, options):
-        """path: the path of the source, or None if the source is a text."""
+        """Makes the kernel of a source text; path: the file that the text is from, or None."""
         self._source, self._path, self._expression = source, path, expression
         self._defines = _macros(defines) if defines else {}
         self._includes = [os.path.abspath(os.fspath(folder)) for folder in includes]
@@ -161,7 +162,7 @@ def no_gpu(name, error):
 
 
 def path_of(source):
-    """Returns the absolute path of a source; None if it is a text."""
+    """Returns the absolute path of a source; None if the source is a text, not a path."""
     is_path = isinstance(source, os.PathLike) or (
         "\n" not in source and source.endswith(SOURCE_ENDINGS) and "{" not in source
     )
@@ -198,7 +199,7 @@ def _three(what, sizes, limits):
     """Returns a size of a grid or a block as three numbers."""
     found = sizes if isinstance(sizes, tuple | list) else (sizes,)
     if not 1 <= len(found) <= 3 or not all(hasattr(size, "__index__") for size in found):
-        raise TypeError(f"the {what} must be a number, or up to three, not {sizes!r}")
+        raise TypeError(f"the {what} must be a number or a tuple of up to three, not {sizes!r}")
     found = tuple(size.__index__() for size in found) + (1,) * (3 - len(found))
     if not all(1 <= size <= limit for size, limit in zip(found, limits)):
         raise ValueError(f"the {what} must be from (1, 1, 1) to {limits}, not {found}")

@@ -81,7 +81,7 @@ def publish(title, key, closure, headers, request, code, symbol, parameters):
     with contextlib.suppress(OSError):  # also if another process has published it before
         os.makedirs(cache_folder(), mode=0o700, exist_ok=True)
         os.makedirs(slot, mode=0o700, exist_ok=True)
-        with open(os.path.join(slot, "lock"), "ab"):  # pruning takes it, and so knows the slot
+        with open(os.path.join(slot, "lock"), "ab"):  # pruning locks it, and recognises slots by it
             pass
         folder = tempfile.mkdtemp(prefix=".new-", dir=slot)
         write_whole(os.path.join(folder, title), code)
@@ -97,7 +97,7 @@ def _fits(manifest):
         known = found is not None and list(found) == stamps.get(path)
         return known or read_digest(path) in digests
 
-    # As for every build, a system header that this machine lacks is no change.
+    # As for every build, a system header that this machine lacks is not a change.
     return (
         all(is_same(path, digest) for path, digest in manifest["files"].items())
         and all(is_same(path, digest, None) for path, digest in manifest["system"].items())

@@ -105,7 +105,7 @@ def load_library():
     if torch.version.cuda is None:
         raise ToolMissing(
             "cuda_kernel needs NVRTC, and this PyTorch is built without CUDA; install a CUDA build "
-            "of PyTorch, which brings NVRTC"
+            "of PyTorch, which includes NVRTC"
         )
     name = f"libnvrtc.so.{cuda_major()}"
     try:

@@ -10,7 +10,7 @@ from _jit_loader.key.contents import read_digest
 def library_path():
     """Returns the path of NVRTC in PyTorch's wheels; None if it is not there."""
     major = cuda_major()
-    for folder in ("cu" + major, "cuda_nvrtc"):  # from CUDA 13, and before
+    for folder in ("cu" + major, "cuda_nvrtc"):  # since CUDA 13; in CUDA 12
         path = os.path.join(_wheels(), folder, "lib", f"libnvrtc.so.{major}")
         if os.path.exists(path):
             return path
@@ -27,13 +27,13 @@ def identity():
 
 
 def cuda_headers():
-    """Returns the folders of CUDA's headers, of the wheels or a toolkit: those of cuda_fp16.h."""
-    wheels = ("cu" + cuda_major(), "cuda_runtime")  # from CUDA 13, and before
+    """Returns the folders of CUDA's headers: from PyTorch's wheels or, without these, a toolkit."""
+    wheels = ("cu" + cuda_major(), "cuda_runtime")  # since CUDA 13; in CUDA 12
     toolkit = os.environ.get("CUDA_HOME") or "/usr/local/cuda"
     for root in [*(os.path.join(_wheels(), wheel) for wheel in wheels), toolkit]:
         folder = os.path.join(root, "include")
         if os.path.exists(os.path.join(folder, "cuda_fp16.h")):
-            cccl = os.path.join(folder, "cccl")  # from CUDA 13: cub and cuda/std
+            cccl = os.path.join(folder, "cccl")  # since CUDA 13: cub and cuda/std
             return [folder, *([cccl] if os.path.isdir(cccl) else [])]
     return []
 

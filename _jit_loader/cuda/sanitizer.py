@@ -71,7 +71,7 @@ def command(path, tool, log):
     return [
         *(path, "--tool", tool, "--log-file", log),
         *("--strip-paths", "no", "--require-cuda-init", "no"),
-        # Without it, one element past a tensor of 512 bytes would be inside the next tensor.
+        # Without padding, one element past a tensor of 512 bytes would be inside the next tensor.
         *(("--padding", "64") if tool == "memcheck" else ()),
     ]
 

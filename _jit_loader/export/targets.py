@@ -97,7 +97,7 @@ class Architectures:
             ValueError, RuntimeError: as targets() does; a wheel is for one level.
         """
         if len(self.levels) > 1:
-            raise ValueError("--arch: a wheel is for one level of x86-64, and those above it")
+            raise ValueError("--arch: a wheel is for one level of x86-64 and the levels above it")
         gpus = self._checked_gpus() or self._own_gpus(has_kernels)
         if gpus is None:
             return self.levels[0], os.environ["TORCH_CUDA_ARCH_LIST"]

@@ -23,11 +23,11 @@ class Contents:
         self._known = {}
 
     def learn(self, known):
-        """Replaces the known digests by those that another process has recorded since."""
+        """Replaces the known digests with those that another process has recorded since."""
         self._before = known
 
     def last(self, path):
-        """Returns (stamp, digest, is settled) of the last call of digest(), without a look at it.
+        """Returns (stamp, digest, is settled) as of the last digest(), without a new stat.
 
         The file is read if it was never read, or if it was read so soon after a write that a later
         write could have left its stat unchanged. If it is still too soon, it is not settled.

@@ -59,7 +59,7 @@ class Roots:
         return text
 
     def absolute_text(self, text):
-        """Returns the text from which relative_text() has made another one."""
+        """Replaces the names of the roots with their folders: reverses relative_text()."""
         for name, folder in self._by_length:
             text = text.replace(f"<{name}>", folder)
         return text

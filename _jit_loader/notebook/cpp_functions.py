@@ -96,7 +96,7 @@ def _blank(text):
 
 
 def _without(pattern, text):
-    """Replaces all matches by spaces, the innermost first."""
+    """Replaces all matches with spaces, the innermost first."""
     while (shorter := re.sub(pattern, lambda match: " " * len(match[0]), text)) != text:
         text = shorter
     return text

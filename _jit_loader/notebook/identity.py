@@ -122,6 +122,6 @@ def _closed_over(values):
 
 
 def _keep_bases(value, kept):
-    """Replaces new base classes by the old ones that took over their code."""
+    """Replaces new base classes with the old ones that took over their code."""
     if isinstance(value, type) and any(id(base) in kept for base in value.__bases__):
         value.__bases__ = tuple(kept.get(id(base), base) for base in value.__bases__)

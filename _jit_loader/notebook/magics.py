@@ -61,8 +61,8 @@ class Magics(magic.Magics):
               return x;
             }
 
-        A cell that holds only kernels gives them by their names. NVRTC compiles them, which
-        PyTorch brings, so nvcc, g++ and the CUDA Toolkit are not needed:
+        A cell that holds only kernels defines them under their names. NVRTC, which is part of
+        PyTorch's CUDA builds, compiles them; nvcc, g++ and the CUDA Toolkit are not needed:
 
             %%cuda
             __global__ void fill(float* x, float value) { x[threadIdx.x] = value; }

@@ -65,7 +65,7 @@ class Reloading:
 
 
 def replace_references(pairs, namespaces):
-    """Replaces old objects by new ones in namespaces, but not in lists or attributes.
+    """Replaces old objects with new ones in namespaces, but not in lists or attributes.
 
     pairs: (old object, new object). namespaces: the dictionaries to change.
     """

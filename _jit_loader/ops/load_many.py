@@ -17,8 +17,8 @@ from _jit_loader.system.jobs import parallel_jobs
 from _jit_loader.system.processes import start, with_own_folder
 from _jit_loader.system.threads import SIGNAL_DELAY_SECONDS
 
-# Per process: with more, it pays to precompile torch/extension.h first. On 2 cores that takes 43 s,
-# and saves 17 s of each extension.
+# Calls per process from which precompiling torch/extension.h first pays: on 2 cores it takes 43 s,
+# and saves 17 s for each extension.
 CALLS_FOR_A_HEADER = 3
 
 
@@ -144,9 +144,9 @@ def _answers(calls, timeout, jobs):
 
 
 def _messages(descriptor):
-    """Yields the objects that load_processes writes to a pipe, each as soon as it is there.
+    """Yields the objects that load_processes writes to a pipe, each as soon as it is complete.
 
-    A read without a limit of time would delay an interrupt that another thread receives.
+    A read without a timeout would delay an interrupt that another thread receives.
     """
     received = b""
     while True:

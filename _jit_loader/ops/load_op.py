@@ -81,7 +81,7 @@ def load(name, project, flags, may_build=True):
 
     flags: {name: value} of Request's extra_... arguments; a variant has "defines" too, in the form
     of variants.normalized.
-    may_build: if it is false, loading.NotCached is raised in place of a build.
+    may_build: if it is false, loading.NotCached is raised instead of building.
     """
     kind, arguments = question(name, project, flags)
     title = title_of(name, flags)

@@ -3,7 +3,7 @@
     python -m _jit_loader.ops.load_processes <request >answers
 
 The request is a pickle of the arguments of run(). The input stays open: when it is closed, all
-processes are ended. Each answer is SIZE bytes with the size of a pickle, and the pickle of (index
+processes are stopped. Each answer is SIZE bytes with the size of a pickle, and the pickle of (index
 of the call, {"error", "compiled", "seconds"}).
 """
 
@@ -75,7 +75,7 @@ class _Process:
             os._exit(code)
 
     def end(self):
-        """Interrupts the process, which then stops its compilers; if called again later, kills."""
+        """Interrupts the process, which then stops its compilers. A later call kills it."""
         programs = descendants(self.pid)
         if self._interrupted is None:
             self._at, self._interrupted = _stage_of(programs), time.monotonic()
@@ -106,7 +106,7 @@ class _Process:
         else:
             stage, file = self._at
             where = f" while {file} was compiled" if file else said
-            what = f"it did not load within the timeout of {timeout:g} seconds, and was ended"
+            what = f"it did not load within the timeout of {timeout:g} seconds, and was stopped"
             error = NotInTime(f"{self.name}: {what}{where}")
         error.stage, error.file, error.message = stage, file, str(error)
         return error

@@ -49,7 +49,7 @@ OTHER_ERRORS = [
 FURTHER_ERRORS = 20  # that a message lists
 HINTS = {
     r"Python\.h: No such file": "Python's headers are missing: install python3-dev",
-    r"cannot find -l([^\s:]+)": "lib{0} is not in the linker's search path: add its folder by -L",
+    r"cannot find -l([^\s:]+)": "lib{0} is not in the linker's search path: add its folder with -L",
     r"[Uu]nsupported gpu architecture": "this nvcc is older than the GPU: set TORCH_CUDA_ARCH_LIST",
     r"unsupported GNU version": "this nvcc needs an older host compiler: set CC and CXX",
     r"undefined (?:reference to|symbol:?) [`']?(?:vtable|typeinfo|_ZT[IV])": (

@@ -103,9 +103,9 @@ def load_inline(
 
     The arguments are those of torch.utils.cpp_extension.load_inline. functions: names of C++
     functions to bind, or {name: docstring}. use_pch precompiles torch/extension.h first if these
-    flags have no precompiled header yet; like PyTorch's, it takes no flags with operators of the
-    shell, such as ";". The sources are kept as files, so that errors
-    and debuggers can name them: main.cpp and cuda.cu in build_directory, or in the cache.
+    flags have no precompiled header yet; like PyTorch's, it does not accept flags with shell
+    operators such as ";". The sources are kept as files, so that errors and debuggers can name
+    them: main.cpp and cuda.cu in build_directory, or in the cache.
     """
     arguments = {**locals(), "is_standalone": False}
     if _is_for_pytorch(arguments):
@@ -140,11 +140,12 @@ def load_inline(
 
 
 def install() -> None:
-    """Replaces PyTorch's load and load_inline by these for the whole process.
+    """Replaces PyTorch's load and load_inline with jit_loader's in this process.
 
     Call it before any module runs `from torch.utils.cpp_extension import load`. That import then
-    costs nothing: PyTorch's module is executed if a program uses anything else of it. Its private
-    functions that programs call, such as _jit_compile, use the cache too.
+    costs nothing: PyTorch's module is not executed until the program uses another name of it, or a
+    build needs it. Its private functions that programs call, such as _jit_compile, use the cache
+    too.
     """
     from _jit_loader.build.pytorch import cpp_extension
 

@@ -3,9 +3,9 @@
 import os
 import re
 
-# They take a path, attached or as the next word.
+# Flags that take a path, attached or as the next word.
 TAKE_PATH = ("-I", "-L", "-B", "-isystem", "-iquote", "-idirafter", "-include", "-imacros", "@")
-# The linker's options whose value is no file of the build.
+# The linker's options whose value is not a file of the build.
 NO_FILE = ("-rpath", "-rpath-link", "-soname", "-h")
 
 

@@ -1,4 +1,4 @@
-"""What most ops do under torch.compile and torch.vmap: arguments of `differentiable`."""
+"""The behaviour of most ops under torch.compile and vmap: arguments of `differentiable`."""
 
 import functools
 

@@ -28,7 +28,7 @@ struct GradientCall {
   const Shapes& shapes;       // of the arguments; empty unless Differentiable::shapes is set
 };
 
-// What autograd has to know of an op's function. It is never freed: the graph refers to it.
+// Describes an op's function to autograd. It is never freed: the graph refers to it.
 struct Differentiable {
   // Computes the gradients of the arguments. nullptr: the formula in Python does it always.
   void (*gradient)(const GradientCall& call, at::Tensor* gradients);
@@ -49,7 +49,7 @@ using Recorder = void (*)(const Differentiable& op, at::ArrayRef<at::Tensor> arg
 
 namespace detail {
 
-// A callable of Python: an op's function and what autograd has to know of it.
+// A callable of Python: an op's function and its description for autograd.
 struct Recorded {
   const Differentiable* op;
   Recorder record;  // nullptr while bindings/autograd.cpp is being compiled

@@ -142,7 +142,7 @@ class Op:
         return kernels
 
     def _without_data(self, fake, args):
-        """Makes results on `meta`; the compiled function checks devices only where it is called."""
+        """Makes results on `meta`. It checks devices, as the compiled function is not called."""
         tensors = [(n, x) for n, x in zip(self.parameters, args) if isinstance(x, torch.Tensor)]
         first, x = tensors[0]
         for second, y in tensors:

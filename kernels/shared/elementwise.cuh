@@ -6,7 +6,7 @@
 // of the inputs, but must not partly overlap one.
 //
 // A thread usually has one 16-byte vector of each array: an addition reaches 4.41 TB/s on an H200,
-// where a grid-stride loop with 8 blocks per multiprocessor reaches 4.09, and one float per thread
+// while a grid-stride loop with 8 blocks per multiprocessor reaches 4.09, and one float per thread
 // 2.32. A block has 128 threads: a sigmoid takes 1.02 times as long with 256, and 1.05 with 512; an
 // op with two inputs takes the same time with each. Arrays that are not aligned to 16 bytes are
 // accessed element by element.

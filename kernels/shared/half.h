@@ -8,9 +8,9 @@
 #include <stdint.h>
 #include <string.h>
 
-// noipa: the host's object of a .cu file has such a function exactly if host code uses it, and no
-// code in place of a call. So the loader knows if an edit of a formula reaches that code. Formulas
-// for the CPU are compiled in X_cpu.cpp.
+// noipa keeps g++ from inlining such a function, so the host's object of a .cu file contains it
+// exactly if host code uses it. That tells the loader whether an edit of a formula affects host
+// code. Formulas for the CPU are compiled in X_cpu.cpp.
 #ifdef __CUDACC__
 #define HOST_DEVICE __host__ __device__ inline __attribute__((noipa))
 #else

@@ -46,7 +46,7 @@ def seed():
 
 @pytest.fixture(scope="session", autouse=True)
 def autograd():
-    """Waits until autograd.cpp is compiled: the ops would go on without it."""
+    """Waits until autograd.cpp is compiled: without it the ops would use autograd.Function."""
     load_op("autograd", project=ROOT)
 
 

@@ -1,6 +1,6 @@
-"""What autograd does with a recorded call: saved tensors, hooks, threads, errors, second gradients.
+"""Autograd of a recorded call: saved tensors, hooks, threads, errors, second gradients.
 
-bindings/autograd.cpp records calls of every op; autograd.Function does until it is compiled.
+bindings/autograd.cpp records the calls of every op; until it is compiled, autograd.Function does.
 """
 
 import contextlib
@@ -44,7 +44,7 @@ def refuse(*_):
 
 @each_case
 def test_registered_op_has_the_same_gradients(case, device):
-    """The registered op of a subclass takes autograd.Function: as before autograd.cpp exists."""
+    """Calls with subclasses use autograd.Function, as all do until autograd.cpp is compiled."""
 
     class Labelled(torch.Tensor):
         pass

@@ -99,7 +99,7 @@ def test_limit_on_the_size_of_files_is_named_in_the_error(tiny, in_process, limi
 @pytest.mark.parametrize("step", ["stubs", "query"])
 def test_interrupt_stops_a_side_job(tiny, cache, tmp_path, environment, wait_for, step):
     """An IDE sends SIGINT to Python alone. Python must stop the program for which it waits."""
-    shutil.rmtree(cache)  # it has stubs
+    shutil.rmtree(cache)  # it contains stubs
     begun = tiny.slow_down(60, step)
     code = LOAD.format(sources=tiny.sources, result=str(tmp_path / "result"))
     process = subprocess.Popen([sys.executable, "-c", code], env=environment, stderr=-1, text=True)

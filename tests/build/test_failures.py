@@ -384,7 +384,7 @@ def test_traceback_of_a_refused_argument_ends_at_the_users_line(tiny):
 
 
 def test_traceback_of_an_unexpected_error_stays(tiny):
-    """The message does not say where it comes from."""
+    """The message does not say where the error comes from."""
     with pytest.raises(TypeError) as caught:
         tiny.load(extra_cflags=[1])
     assert "_stripped" in [entry.name for entry in caught.traceback]

@@ -40,6 +40,6 @@ def test_flag_that_moves_the_depfile_is_refused(tiny, argument, flags):
 
 
 def test_quotes_may_span_flags(tiny):
-    """PyTorch joins the flags into one text, which the shell splits."""
+    """PyTorch joins the flags into one string, which the shell splits."""
     tiny.write("value.h", "#define VALUE sizeof X\n")
     assert tiny.value(extra_cflags=["-DX='\"a", "b\"'"]) == 104

@@ -13,7 +13,7 @@ from _jit_loader.key.contents import Contents, read_digest
 
 @pytest.fixture(params=["Python", "compiled"], autouse=True)
 def compiled(request, cache):
-    """Returns (path, stamp) of the library that compares stats, or None: memos compare without."""
+    """Returns (path, stamp) of the library that compares stats, or None, for memos without it."""
     found = find_helper(STATS_EQUAL, Contents())
     assert found is not None
     return found if request.param == "compiled" else None
@@ -160,7 +160,7 @@ def test_recent_stat_does_not_prove_the_content(ahead_seconds, settled):
 
 @pytest.mark.parametrize("damage", ["removed", "cut"])
 def test_damaged_library_that_compares_stats_is_not_used(files, memo, compiled, damage):
-    """To open a library that is cut short ends the process."""
+    """Opening a truncated library would crash the process."""
     before = memo(files)
     path = find_helper(STATS_EQUAL, Contents())[0]
     os.unlink(path) if damage == "removed" else os.truncate(path, 1000)
@@ -171,7 +171,7 @@ def test_damaged_library_that_compares_stats_is_not_used(files, memo, compiled, 
 
 
 def test_library_that_compares_stats_can_go_at_any_time(files, tmp_path):
-    """Another process cleans the cache: the library has a stat and cannot be opened."""
+    """Another process may clean the cache between the stat of the library and its opening."""
     entries = [(str(path), stamp(path), read_digest(path)) for path in files[:8]]
     gone = str(tmp_path), stamp(str(tmp_path))
     before = Memo.of("/cache/library.so", True, entries, compiled=gone)

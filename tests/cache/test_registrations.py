@@ -28,7 +28,7 @@ def fragment(namespace, *operators):
 def body(*operators):
     return "{" + "".join(f'm.def("{operator}(int x) -> int");' for operator in operators) + "}"
 """
-TWICE = "RestartNeeded: operators registers {}, which PyTorch takes only once in a process, and it"
+TWICE = "RestartNeeded: operators registers {}, which PyTorch accepts only once per process, and it"
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +105,7 @@ load("int plain;")
 
 @pytest.mark.slow
 def test_stripped_library(run):
-    """Its namespaces are unknown, so each may be that of a TORCH_LIBRARY."""
+    """Its macros are unknown, so each namespace may be registered by TORCH_LIBRARY."""
     said = run("""
 load(fragment("qs", "f"), extra_ldflags=["-s"])
 load(fragment("qs", "g"), extra_ldflags=["-s"])

@@ -1,4 +1,4 @@
-"""run: a program, and the Python processes that it starts, with our load in place of PyTorch's."""
+"""run replaces PyTorch's load in a program, and in the Python processes that it starts."""
 
 import os
 import subprocess
@@ -38,7 +38,7 @@ if __name__ == "__main__":
 
 @pytest.fixture
 def program(tiny, tmp_path, python):
-    """Returns program(*options): what the processes of PROGRAM print, {how: the rest of a line}."""
+    """Returns program(*options), which returns the output of PROGRAM: {how: the rest of a line}."""
     tiny.write("loading.py", LOAD.format(sources=tiny.sources))
     tiny.write("child.py", "import loading; loading.load('child')")
     path = tiny.write("program.py", PROGRAM)

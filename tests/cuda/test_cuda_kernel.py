@@ -186,7 +186,7 @@ def test_compiling_can_be_forbidden(folder, monkeypatch):
 
 
 def test_without_nvrtc_an_error_says_how_to_install_it(folder, python):
-    """A process without NVRTC: PyTorch may have loaded it into this one."""
+    """Runs in a separate process, because PyTorch may have loaded NVRTC into this one."""
     script = (
         "import torch\n"
         "torch.version.cuda = '99.1'  # there is no NVRTC of this version\n"

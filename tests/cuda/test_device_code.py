@@ -1,4 +1,4 @@
-"""Device code that NVRTC compiles from a whole .cu file, and its place in a library."""
+"""Device code that NVRTC compiles from a complete .cu file, and its replacement in a library."""
 
 import _ctypes
 import ctypes
@@ -68,7 +68,7 @@ def test_a_source_with_host_code_compiles(tmp_path):
 
 @needs_nvrtc
 def test_a_kernel_cannot_call_a_host_function(tmp_path):
-    """nvcc refuses it; NVRTC sees no body."""
+    """nvcc refuses such a call; NVRTC finds no body for the function."""
     with pytest.raises(nvrtc.NvrtcError, match="NVRTC"):
         compiled(tmp_path, SOURCE.replace("if (i < n)", "if (i < blocks(n))"))
 

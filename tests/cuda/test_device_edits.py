@@ -1,7 +1,7 @@
-"""Which edits of CUDA sources reach device code only: on this project's ops, and on small sources.
+"""Tests which edits of CUDA sources affect device code only, on the ops and on small sources.
 
-The judge is cudafe++, which splits a source: an edit that is taken for one of device code must not
-change the text that it writes for the host compiler.
+The reference is cudafe++, which splits a source: an edit that is classified as one of device code
+must not change the text that cudafe++ writes for the host compiler.
 """
 
 # ruff: noqa: E501
@@ -364,7 +364,7 @@ def test_cudafe_writes_the_same_host_code(op, tmp_path):
 
 
 def host_code(op, texts, folder):
-    """Returns the host's part of a source as cudafe++ writes it, without numbers of lines."""
+    """Returns the host's part of a source as cudafe++ writes it, without line numbers."""
     for name, text in texts.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)

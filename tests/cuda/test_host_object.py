@@ -1,4 +1,4 @@
-"""What the object of a .cu file says about its host code."""
+"""The object of a .cu file shows which functions its host code has."""
 
 import subprocess
 

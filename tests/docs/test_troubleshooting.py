@@ -401,7 +401,7 @@ def _(fault):
     return fault.said()
 
 
-@shown_under("The limit is no size")
+@shown_under("The limit is not a size")
 def _(fault):
     fault.monkeypatch.setenv("JIT_LOADER_CACHE_LIMIT", "many")
     return fault.of_load()

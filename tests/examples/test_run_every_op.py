@@ -11,7 +11,7 @@ def test_every_op_has_an_example():
     assert set(OPS) <= {name.removeprefix("run_") for name in NAMES}
 
 
-# run_add2 stands alone and has no --repeat: test_run_add2.py.
+# test_run_add2.py tests run_add2, which does not use compare.py and has no --repeat.
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "run_add2"])
 def test_agrees_with_pytorch_and_prints_times(name, call_example, capsys):
     call_example(name, "--repeat", "1", "--device", "cpu")

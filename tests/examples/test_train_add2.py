@@ -54,4 +54,4 @@ def test_a_wrong_loss_ends_with_status_1(import_example, call_example, monkeypat
     monkeypatch.setattr(train_add2, "train", lambda model, epochs: torch.ones(epochs + 1).double())
     with pytest.raises(SystemExit) as ended:
         call_example("train_add2", "--epochs", "3")
-    assert ended.value.code == "the loss after 1 epochs is 1 and should be 0.9604"
+    assert ended.value.code == "the loss after 1 epochs is 1, but should be 0.9604"

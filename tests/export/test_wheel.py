@@ -45,7 +45,7 @@ def plus(a, b):
 def _(grad):
     return grad, grad
 '''
-# In place of the project's own, which takes 15 s to compile.
+# Replaces the project's own, which takes 15 s to compile.
 AUTOGRAD = """\
 #include <Python.h>
 static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "autograd", nullptr, -1};

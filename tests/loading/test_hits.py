@@ -106,7 +106,7 @@ def test_hit_needs_no_write_access_to_the_cache(tiny, tmp_path, monkeypatch):
     def read_only(path, data):
         raise OSError(errno.EROFS, "Read-only file system", path)
 
-    # File modes do not stop root, as which the tests may run.
+    # File modes do not stop root, and the tests may run as root.
     monkeypatch.setattr("_jit_loader.cache.store.write_whole", read_only)
     assert tiny.value() == 101
     assert tiny.compiled() == []

@@ -67,7 +67,7 @@ def two_ops(cache, tmp_path, monkeypatch):
 
 @pytest.fixture
 def edit(two_ops, monkeypatch):
-    """edit(compiler) edits the header and replaces g++ by a shell script."""
+    """edit(compiler) edits the header and replaces g++ with a shell script."""
 
     def edit_header(text):
         (two_ops / "kernels" / "value.h").write_text("#define VALUE 2\n")

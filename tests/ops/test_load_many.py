@@ -81,7 +81,7 @@ def test_each_call_gets_its_module_or_its_error(tiny, call, monkeypatch):
     assert data[4]["error"]["stage"] == "load"
     assert "crash: the process that loads it ended with signal 6" in data[4]["error"]["message"]
 
-    # What is in the cache needs no process.
+    # Cached calls need no process.
     monkeypatch.setattr(sys, "executable", "/no/python")
     (again,) = jit_loader.load_many([good])
     assert again.module is outcomes[0].module

@@ -149,7 +149,7 @@ def programs_at_work(tmp_path):
 
 @pytest.fixture(scope="session")
 def made_once():
-    """Makes what a cache gets with its first build, and returns the paths: it takes 0.5 s."""
+    """Makes the files that the first build adds to a cache (0.5 s), and returns their paths."""
     os.makedirs(cache_folder(), mode=0o700, exist_ok=True)
     place = cache_folder(), False
     contents = Contents()
@@ -171,7 +171,7 @@ def cache(made_once, tmp_path, monkeypatch):
 @pytest.fixture
 def tiny(cache, tmp_path, monkeypatch):
     """Returns the extension, with a cache without builds and a compiler that records its calls."""
-    monkeypatch.setattr(memo, "SETTLED_NS", 20_000_000)  # in place of 2 s, for settle()
+    monkeypatch.setattr(memo, "SETTLED_NS", 20_000_000)  # instead of 2 s, for settle()
     for name in ("CXX", "CC"):
         monkeypatch.delenv(name, raising=False)
     project, compilers = tmp_path / "project", tmp_path / "bin"
@@ -200,7 +200,7 @@ def in_process():
         process.start()
         process.join(60)
         if process.exitcode is None:
-            os.kill(process.pid, signal.SIGUSR1)  # prints where it hangs
+            os.kill(process.pid, signal.SIGUSR1)  # prints a traceback of the hanging process
             process.join(1)
         process.kill()
         assert process.exitcode == 0

@@ -83,7 +83,7 @@ def test_relative_flags_start_in_the_build_directory(tiny, folder):
         (["-I/abs -I./sub"], ["-I/abs -I{}/./sub"]),
         (["sub/helper.o libx.a"], ["{}/sub/helper.o {}/libx.a"]),
         (["-Wl,--version-script=sub/map,libx.a"], ["-Wl,--version-script={}/sub/map,{}/libx.a"]),
-        # A header of the include path, and values that are no files of the build.
+        # A header of the include path, and values that are not files of the build.
         (["-include cstdio"], ["-include cstdio"]),
         (["-lsub -Wl,-rpath,sub -DX=sub"], ["-lsub -Wl,-rpath,sub -DX=sub"]),
     ],

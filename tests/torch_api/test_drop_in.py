@@ -284,7 +284,7 @@ def test_classes_load_once_and_a_changed_one_is_refused(tiny, python):
     assert module.Held.__module__ == "held"
     tiny.write("other.cpp", 'extern "C" long other(void) { return 200; }\n')
     for _ in range(2):
-        with pytest.raises(ImportError, match="held makes Python classes") as error:
+        with pytest.raises(ImportError, match="held defines Python classes") as error:
             jit_loader.load("held", sources)
         assert isinstance(error.value, jit_loader.CompileError)
         assert module.Held().value == 100, "the old module stays active"

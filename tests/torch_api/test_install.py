@@ -1,4 +1,4 @@
-"""install(): PyTorch's module with our functions, whose import costs nothing until it is used."""
+"""install() replaces functions of PyTorch's module, which is executed only when it is needed."""
 
 import pytest
 
@@ -14,7 +14,7 @@ def is_executed():
 
 @pytest.fixture
 def run(tiny, python):
-    """run(script): runs it in a process where SOURCES are the sources of tiny."""
+    """Returns run(script), which runs a script in a process; SOURCES are the sources of tiny."""
 
     def run_there(script):
         return python("-c", BEGIN.format(sources=tiny.sources) + script, check=True).stdout
@@ -40,7 +40,7 @@ assert not is_executed()
 
 
 def two_by_default(scripts):
-    """Each script runs in a new process, for 0.5 to 1 s."""
+    """Marks all but the first two scripts as slow: each takes 0.5 to 1 s in a new process."""
     return [*scripts[:2], *(pytest.param(s, marks=pytest.mark.slow) for s in scripts[2:])]
 
 
@@ -90,7 +90,7 @@ ORDERS = [
 
 @pytest.mark.parametrize("steps", two_by_default(ORDERS))
 def test_any_order(tiny, run, steps):
-    """A first build asks PyTorch's module for the commands."""
+    """The first build gets its commands from PyTorch's module."""
     run(f"""
 from jit_loader import install
 def build():
@@ -137,7 +137,7 @@ def test_module_that_cannot_be_executed_yet(run):
     run("""
 jit_loader.install()
 import torch.utils.cpp_extension as module
-sys.modules["torch._appdirs"] = None  # it imports this
+sys.modules["torch._appdirs"] = None  # cpp_extension imports it
 for _ in range(2):
     try:
         module.CUDA_HOME
@@ -184,7 +184,7 @@ def run_private(run, tmp_path):
 
 
 def test_jit_compile_uses_the_cache(tiny, run_private):
-    """gsplat repeats a call with the arguments of newer versions if it reads this in the error."""
+    """gsplat retries with the arguments of newer PyTorch versions if the error has this text."""
     run_private("""
 arguments = [SOURCES, *NOTHING, str(FOLDER), False]
 options = {"with_cuda": None, "with_sycl": None, "is_python_module": True, "is_standalone": False}
@@ -259,7 +259,7 @@ assert Path(_get_build_directory("tiny", False)).is_relative_to(FOLDER / "root")
 
 
 def test_pytorchs_own_load_calls_pytorchs_own_functions(run, tmp_path):
-    """SYCL sources go there; ours would pass them on again."""
+    """load passes SYCL sources to PyTorch's load; our private functions would pass them back."""
     run(f"""
 jit_loader.install()
 try:

@@ -1,4 +1,4 @@
-"""Finds files that inline assembly includes by .incbin or .include, which no compiler lists."""
+"""Finds files that assembly includes with .incbin or .include, which no compiler lists."""
 
 import os
 import re
@@ -13,7 +13,8 @@ def included_files(command, source, own, folders, is_cuda):
     """Returns the absolute paths of the files that a source's assembly includes.
 
     If one of the user's files has such a directive, the compiler prints the assembly text, in which
-    macros are expanded. nvcc cannot print it: in a CUDA source, a name must be one string literal.
+    macros are expanded. nvcc cannot print it, so a CUDA source must give a name as one string
+    literal.
     folders: the search path of the assembler, its working folder first.
     """
     texts = [text for text in map(read_text, own) if re.search(r"\.inc(?:bin|lude)\b", text)]

@@ -22,7 +22,7 @@ def linked_files(trace, folder):
     found = {}
     folders = folder, os.path.realpath(folder)  # the cache may be behind a symlink
     for line in trace:
-        # A member of an archive: (libx.a)member.o by one linker, libx.a(member.o) by others.
+        # A member of an archive: (libx.a)member.o or libx.a(member.o), depending on the linker.
         name = re.sub(r"^\((.*?)\).*$|\([^()]*\)$", r"\1", line.strip())
         path = os.path.join(folder, name)
         if name and os.path.isfile(path):

@@ -1,7 +1,7 @@
 """Negative dependencies: places where compilers and linkers looked first and found no file.
 
 A file that appears there is read instead. The places are recorded as absent: {existing folder:
-names that are missing in it}.
+names that are missing from it}.
 """
 
 import functools
@@ -30,7 +30,7 @@ def of_headers(files, chain):
     Returns ({folder: missing names}, the existing files that were not read).
     """
     absent, present = {}, {}
-    lacks = set()  # (folder, first part of a name) without such an entry in the folder
+    lacks = set()  # (folder, first part of a name): the folder has no such entry
     exists = functools.cache(os.path.exists)
     read = set(files)
     for path in files:
@@ -110,15 +110,15 @@ def _values(words, flag):
 
 
 def _before_last(folders, folder):
-    """Returns the folders before the last occurrence of one, or all if it does not occur."""
+    """Returns the folders before the last occurrence of a folder; all if it does not occur."""
     places = [position for position, each in enumerate(folders) if each == folder]
     return [each for each in folders[: places[-1] if places else None] if each != folder]
 
 
 def optional_headers(own, command, search_folders):
-    """Finds the headers that the user's files test by __has_include, or include by "../".
+    """Finds the headers that the user's files test with __has_include, or include with "../".
 
-    A compiler does not list a header that is tested and not included. For an include by "../",
+    A compiler does not list a header that is tested but not included. For an include with "../",
     of_headers() has no name to look for in earlier folders.
     command: the compilation's; its flags may define the names.
 
@@ -151,7 +151,7 @@ def optional_headers(own, command, search_folders):
 
 
 def _first_missing(path, exists=os.path.exists):
-    """Returns [(existing folder, name missing in it)] for a path; [] if the file exists.
+    """Returns [(existing folder, name missing from it)] for a path; [] if the file exists.
 
     A dangling link gives several: the places where its targets are missing. A name that ends with a
     slash means that a folder has the file's name.

@@ -20,7 +20,7 @@ class CompilerFacts:
 
 
 def cxx_facts(command):
-    """Returns the facts of a compile command, by queries of g++ or clang++, or of its wrapper."""
+    """Returns the facts of a compile command by querying g++, clang++ or a wrapper of them."""
     words = flags_of(command)
     search_folders, tools = _query_preprocessor(words)
     tools += [program(command, name) for name in toolchain.HELPERS]
@@ -28,7 +28,7 @@ def cxx_facts(command):
 
 
 def nvcc_facts(command):
-    """Returns the facts of a compile command, by a dry run of nvcc, or of its wrapper.
+    """Returns the facts of a compile command from a dry run of nvcc or of its wrapper.
 
     Only nvcc knows all spellings of its flags, and the flags that the environment adds. Its dry run
     prints the flags that it passes to the host compiler as the preprocessor.
@@ -105,12 +105,12 @@ def _query_preprocessor(words):
 
 
 def assembly(command, source):
-    """Returns the assembly text that the compiler makes of a source."""
+    """Returns the assembly text that the compiler generates from a source."""
     return output_of([*flags_of(command), "-S", source, "-o", "-"])
 
 
 def linker(command):
-    """Returns [path] of the linker that -fuse-ld names, [] without such a flag."""
+    """Returns [path] of the linker that -fuse-ld names; [] without that flag."""
     flags = [word for word in command if word.startswith("-fuse-ld=")]
     path = program(toolchain.cxx_command(), "ld", flags) if flags else None
     return [path] if path else []

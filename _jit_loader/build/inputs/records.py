@@ -16,7 +16,7 @@ from _jit_loader.system.files import read_text
 from _jit_loader.system.threads import Workers
 
 SYSTEM_FOLDERS = ("/usr", "/lib", "/lib64")
-# Folders inside the system's in which people put projects: /usr/src/app is usual in containers.
+# Subfolders of the system folders that may hold projects: /usr/src/app is usual in containers.
 PROJECT_FOLDERS = ("/usr/src/", "/usr/local/src/")
 
 
@@ -29,7 +29,7 @@ class Recorder:
 
     roots, programs, contents, clock: as in job.Job. before: {path: digest} of files that were read
     before any compiler started; more are added. A file that every build writes again must not make
-    the build fail forever: if an earlier try found changes (`again`), only its content counts.
+    the build fail forever: if an earlier attempt found changes (`again`), only its content counts.
     """
 
     def __init__(self, roots, programs, contents, clock, before, again=False):
@@ -65,7 +65,7 @@ class Recorder:
     def of_link(self, ninja_file, linked):
         """Returns the record of the files that were linked besides the objects."""
         command = ninja_file.command(ninja_file.library)
-        # PyTorch's module chooses the flags, and some people patch it.
+        # PyTorch's module chooses the flags, and some users patch it.
         flags_from = toolchain.cpp_extension_path()
         files = list(dict.fromkeys([*linked, *files_in_flags(command), flags_from]))
         own = list(filter(ownership(self._roots), files))
@@ -126,8 +126,8 @@ def _is_binary(path):
 def ownership(roots, tools=()):
     """Returns a predicate: whether a file is the user's.
 
-    Other files are PyTorch's, Python's, a tool's or the system's. A build without one of the user's
-    files is not trusted: another file may be found in its place.
+    Other files are PyTorch's, Python's, a tool's or the system's. A build is not reused if one of
+    the user's files is missing, because the compiler may find another file in its place.
     """
     system = tuple(folder + os.sep for folder in _system_folders(tools, roots.folders["project"]))
 
@@ -141,10 +141,10 @@ def ownership(roots, tools=()):
 
 
 def _system_folders(tools, project):
-    """Returns the system's folders, and /opt/gcc for /opt/gcc/libexec/gcc/13/cc1plus."""
+    """Returns the system folders and the tools' prefixes, such as /opt/gcc for /opt/gcc/bin/g++."""
     matches = (re.match(r"(/.+?)/(?:bin|lib\w*|nvvm)/", tool) for tool in tools)
     prefixes = {match[1] for match in matches if match}
-    # A tool in ~/bin does not make the files in ~ the system's.
+    # A tool in ~/bin does not make ~ a system folder.
     own = {prefix for prefix in prefixes if project.startswith(prefix + os.sep)}
     return {*SYSTEM_FOLDERS, *prefixes - own}
 
@@ -157,14 +157,14 @@ def query_compilers(ninja_file, outputs, contents):
         if is_cuda not in by_kind:
             query = nvcc_facts if is_cuda else cxx_facts
             by_kind[is_cuda] = query(ninja_file.command(output))
-            # In parallel, because nvcc's programs one after the other take 0.8 s.
+            # In parallel, because hashing nvcc's programs one after the other takes 0.8 s.
             with Workers() as workers:
                 workers.map(contents.digest, by_kind[is_cuda].tools)
     return {output: by_kind[ninja_file.is_cuda(output)] for output in outputs}
 
 
 def merged(records):
-    """Returns one record of all; raises InputsChanged if two read different versions of a file."""
+    """Merges records into one; raises InputsChanged if two have different versions of a file."""
     result = {"files": {}, "tools": {}, "programs": {}}
     for record in records:
         for group, known in result.items():

@@ -19,10 +19,10 @@ _thread = threading.local()  # depth: the number of calls of original functions 
 
 def cpp_extension():
     """Returns the module torch.utils.cpp_extension, imported and executed."""
-    with no_fork():  # also one thread at a time
+    with no_fork():  # admits one thread at a time
         logger = logging.getLogger(_NAME)
         level = logger.level
-        logger.setLevel(logging.ERROR)  # it warns on every machine that has nvcc and no GPU
+        logger.setLevel(logging.ERROR)  # it warns on every machine that has nvcc but no GPU
         try:
             from torch.utils import cpp_extension as module
 
@@ -60,7 +60,8 @@ def original(function_name):
 def install(functions, entry_points):
     """Replaces PyTorch's functions for the program, now or when it imports their module.
 
-    functions: {name: ours} of load and load_inline; an import of these alone executes nothing.
+    functions: {name: ours} of load and load_inline. Importing only these does not execute the
+    module.
     entry_points(module): returns {name: ours} of private functions.
     """
 

@@ -74,7 +74,7 @@ def is_deferred(module):
 
 def execute(module):
     """Executes the code of a module if that was deferred. The module object stays the same."""
-    with no_fork():  # also one thread at a time
+    with no_fork():  # admits one thread at a time
         spec = module.__spec__
         if not is_deferred(module) or (finder := spec.loader_state) is None:
             return  # None: the code, which is being executed, has called this function

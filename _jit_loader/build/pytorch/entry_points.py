@@ -1,7 +1,7 @@
-"""Private functions of torch.utils.cpp_extension that programs call, with the loader's cache.
+"""Replaces private functions of torch.utils.cpp_extension that programs call, to use the cache.
 
-gsplat calls _jit_compile, for one. Read in PyTorch 2.13 and 2.15. If a function has other
-parameters than it has there, all of them stay PyTorch's.
+For example, gsplat calls _jit_compile. The parameters are those of PyTorch 2.13 and 2.15. If one
+function has others, none of the functions is replaced.
 """
 
 import inspect
@@ -20,10 +20,11 @@ PARAMETERS = {
 
 
 def entry_points(module, load, opened, ninja_path):
-    """Returns {name: ours} of the functions of PyTorch's module, which call these:
+    """Returns {name: replacement} for the functions of PyTorch's module, or {}.
 
-    load: ours. opened(name, folder, is_python_module): the module or the path that load returned
-    for a build directory, None without one. ninja_path(): None without ninja.
+    The replacements call these. load: jit_loader's. opened(name, folder, is_python_module): the
+    module or the path that load returned for a build directory, or None. ninja_path(): None if
+    there is no ninja.
     """
     theirs = {name: getattr(module, name, None) for name in PARAMETERS}
     if any(_parameters(theirs[name]) != PARAMETERS[name] for name in PARAMETERS):

@@ -1,4 +1,4 @@
-"""Flags that the loader adds to PyTorch's, and the queries of the compiler that decide on them."""
+"""Flags that the loader adds to PyTorch's, and the compiler queries that determine them."""
 
 import glob
 import os
@@ -8,11 +8,11 @@ from _jit_loader.system.processes import run
 
 
 def link_missing_names(cuda_home, folder):
-    """Makes symlinks in the linker's folder for library names that are missing; returns its flags.
+    """Makes symlinks for missing library names in the linker's folder; returns linker flags.
 
-    The CUDA wheels from pip have libcudart.so.13, but not the name that -lcudart looks for. A g++
-    without the name libstdc++.so links the static library: a second copy of the C++ library in the
-    process, which crashes when an error message prints a number.
+    The CUDA wheels from pip have libcudart.so.13, but not the name that -lcudart looks for. If g++
+    does not find libstdc++.so, it links the static library. The process then has two copies of the
+    C++ library, and crashes when an error message prints a number.
     """
     missing = {}
     if cuda_home is not None:
@@ -36,14 +36,14 @@ def _loaded_libstdcxx():
 
 
 def library_path(name):
-    """Returns the path of a library as the C++ compiler finds it; None if it finds none."""
+    """Returns the path at which the C++ compiler finds a library, or None."""
     said = run([*toolchain.cxx_command(), f"-print-file-name={name}"]).stdout
     path = os.fsdecode(said.strip())
     return path if os.path.isabs(path) else None
 
 
 def is_gnu(command):
-    """Returns whether a compiler is g++, by its --version; command: its words."""
+    """Returns whether a command, a list of words, runs g++, as its --version shows."""
     try:
         said = run([*command, "--version"])
     except OSError:
@@ -60,5 +60,5 @@ def own_statics_flags(gnu, prefix=""):
 
 
 def openmp_flags(gnu, cflags):
-    """Returns the linker flag of clang's -fopenmp. PyTorch's own libraries satisfy g++'s."""
+    """Returns the linker flag for clang's OpenMP. PyTorch's libraries already contain g++'s."""
     return ["-fopenmp"] if "-fopenmp" in cflags and not gnu else []

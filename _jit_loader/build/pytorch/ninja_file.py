@@ -26,7 +26,8 @@ class NinjaFile:
     """
 
     def __init__(self, text, sources, source_flags):
-        # PyTorch 2.13 quotes "ccache g++" as one word. On request it omits nvcc's depfile.
+        # PyTorch 2.13 quotes "ccache g++" as one word. It omits nvcc's depfile if
+        # TORCH_EXTENSION_SKIP_NVCC_GEN_DEPENDENCIES=1.
         cxx = shlex.join(toolchain.cxx_command()).replace("$", "$$")
         text = re.sub(r"^cxx = .*$", lambda _: f"cxx = {cxx}", text, flags=re.MULTILINE)
         text = text.replace("= $nvcc  $cuda_cflags", "= $nvcc -MD -MF $out.d $cuda_cflags")
@@ -89,7 +90,7 @@ class NinjaFile:
         """Returns the text for ninja, without edges for the objects that are kept.
 
         link_flags: flags that replace PyTorch's. more_flags: {object: flags to add}.
-        halves_in_parallel: run nvcc by cuda/halves.py.
+        halves_in_parallel: run nvcc through cuda/halves.py.
 
         Depfiles are kept, and list system headers too (PyTorch passes -MMD). The linker prints
         the files that it links, and nvcc the resources of each kernel.

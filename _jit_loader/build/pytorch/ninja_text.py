@@ -22,7 +22,7 @@ def ninja_text(arguments, cuda_home):
     arguments: {name: value} for PyTorch's load, which writes the file to build_directory.
     cuda_home: the folder of the CUDA Toolkit, None without CUDA.
     """
-    with no_fork():  # also one thread at a time
+    with no_fork():  # admits one thread at a time
         module, name = cpp_extension(), arguments["name"]
         _replace_steps(module)
     with _name_lock(name):
@@ -35,7 +35,7 @@ def ninja_text(arguments, cuda_home):
         finally:
             del _thread.cuda_home
             versions.pop(name, None)
-            if theirs is not None:  # an extension that the program has loaded by PyTorch itself
+            if theirs is not None:  # an extension that PyTorch's own load has loaded
                 versions[name] = theirs
     with open(os.path.join(arguments["build_directory"], "build.ninja")) as file:
         return file.read()
@@ -51,7 +51,7 @@ def _replace_steps(module):
     _replace(module, "_join_cuda_home", lambda *paths: os.path.join(_thread.cuda_home, *paths))
     # ninja is found by its path, even if it is not on PATH.
     _replace(module, "verify_ninja_availability", lambda: None)
-    # It runs the compiler twice, to warn of one that is too old to compile PyTorch's headers.
+    # PyTorch's runs the compiler twice, to warn of one that is too old for PyTorch's headers.
     _replace(module, "get_compiler_abi_compatibility_and_version", lambda *_: (True, None))
 
 
@@ -64,7 +64,7 @@ _name_locks_lock = threading.Lock()
 
 
 def _forget_threads():
-    """Renews the locks in a forked child, which has none of the threads that hold them."""
+    """Replaces the locks in a forked child, which lacks the threads that may have held them."""
     global _name_locks_lock
     _name_locks_lock = threading.Lock()
     _name_locks.clear()

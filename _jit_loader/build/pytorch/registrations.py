@@ -1,6 +1,6 @@
 """The operators and classes that are registered with PyTorch in this process.
 
-PyTorch has no public list of them. Tried with versions 2.13 and 2.15.
+PyTorch has no public list of them. Tested with versions 2.13 and 2.15.
 """
 
 _CLASSES = "__torch__.torch.classes."  # the beginning of a class's full name

@@ -1,7 +1,7 @@
-"""Symlinks with plain names to the sources, for PyTorch to write build.ninja with.
+"""Symlinks to the sources, with plain names that PyTorch can write into build.ninja.
 
-PyTorch names objects by the last part of the source's path, so that a/x.cpp and b/x.cpp would
-share one, and does not escape $, : or quotes. NinjaFile restores the real paths.
+PyTorch names an object after the file name of its source, so a/x.cpp and b/x.cpp would share one.
+It does not escape $, : or quotes. NinjaFile restores the real paths.
 """
 
 import os
@@ -9,7 +9,7 @@ import re
 
 
 def make_source_links(sources, folder):
-    """Makes a symlink to each source in the folder, and returns their paths in the same order."""
+    """Makes a symlink in the folder for each source; returns the symlinks in the same order."""
     paths = []
     for source in sources:
         stem, extension = os.path.splitext(os.path.basename(source))
@@ -24,6 +24,6 @@ def make_source_links(sources, folder):
 
 
 def _object(path):
-    """Returns the parts of a path that its object is named by: x.cuda.o for x.cu, else x.o."""
+    """Returns what determines the name of a source's object: x.cuda.o for x.cu, else x.o."""
     stem, extension = os.path.splitext(path)
     return stem, extension in (".cu", ".cuh")

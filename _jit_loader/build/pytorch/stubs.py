@@ -1,4 +1,4 @@
-"""Link stubs: libraries that a link uses in place of PyTorch's.
+"""Link stubs: small libraries that a link uses instead of PyTorch's.
 
 PyTorch's libraries have 75,000 symbols. ld enters all of them into its table at every link and uses
 a few. A shared library may leave a symbol undefined: the dynamic loader finds it in the libraries
@@ -77,7 +77,7 @@ class Stubs:
             os.symlink(kept, os.path.join(self._folder, FOLDER))
 
     def traced(self, line):
-        """Returns a line of the linker's trace with the library's path in place of the stub's."""
+        """Returns a line of the linker's trace, with a stub's path replaced by the library's."""
         return re.sub(rf"^(\./)?{re.escape(FOLDER)}/", lambda _: f"{_pytorchs()}/", line)
 
 

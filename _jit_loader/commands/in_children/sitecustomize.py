@@ -1,7 +1,7 @@
 """Installs jit_loader in a process when it imports torch.utils.cpp_extension.
 
 `python -m jit_loader run` puts this folder first in PYTHONPATH, so that every Python process that
-the program starts executes this file first. It imports nothing else by then.
+the program starts executes this file first. This file itself imports only os and sys.
 """
 
 import os
@@ -14,7 +14,7 @@ _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(FOLDER)))
 
 
 class InstallingFinder:
-    """Calls jit_loader.install() when the program imports the module that it acts on.
+    """Calls jit_loader.install() when the program imports torch.utils.cpp_extension.
 
     It also finds jit_loader itself, which may be run from a checkout.
     """
@@ -28,7 +28,7 @@ class InstallingFinder:
             from _jit_loader.torch_api import install
 
             install()
-            # The import system may already have passed the place of the finder that this adds.
+            # install() adds a finder, perhaps at a position that this search has already passed.
             found = (f.find_spec(name, path, target) for f in sys.meta_path if f is not self)
             return next(filter(None, found), None)
         return None
@@ -43,5 +43,5 @@ if __name__ == "sitecustomize":
     if os.environ.get(VARIABLE) == sys.prefix:
         add_finder()
     del sys.modules["sitecustomize"]
-    # The environment's own. If there is none, this raises the error that Python expects then.
+    # The environment's own. If there is none, this raises the ImportError that Python expects.
     import sitecustomize  # noqa: F401
