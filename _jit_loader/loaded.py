@@ -36,6 +36,7 @@ ops = {}  # repr of the question of a load_op: the OpInUse that it has returned
 in_background = {}  # (name, project): the process that builds an op that nobody waits for
 live = {}  # folder of a slot: the live.load.LiveOp of an edit that is not built completely
 never_live = set()  # folders of slots whose edits take the complete build; see live.load.audit
+watched = threading.Event()  # set in a run of watch mode: its first loads follow an earlier run's
 live_locks = {}  # folder of a slot: the lock of the thread that makes its live edit
 observers = []  # requested(requests) is called before a load, loaded(Loaded, requests) after it
 

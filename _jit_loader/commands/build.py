@@ -8,6 +8,7 @@ One failure does not stop the others.
 place of building ops. It needs no project.
 """
 
+import argparse
 import contextlib
 import json
 import os
@@ -20,6 +21,7 @@ def add_arguments(parser):
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
     in_turn = "first wait until no other build with this option is running"
     parser.add_argument("--in-turn", action="store_true", help=in_turn)
+    parser.add_argument("--host-object", metavar="FILE", help=argparse.SUPPRESS)  # of a live edit
     parser.add_argument("--pch", action="store_true", help="precompile torch/extension.h")
 
 
@@ -47,7 +49,9 @@ def _build(options):
     if len(names) == 1:
         results = [result_of(names[0], lambda: _load(names[0], project))]
     else:
-        results = build_in_processes({name: build_command(name) for name in names})
+        results = build_in_processes({name: build_command(name, "--json") for name in names})
+    if options.host_object:
+        _warn_of_host_code(names[0], options.host_object)
     failures = [result for result in results if result["error"] is not None]
     if options.json:
         print(json.dumps(results, indent=1))
@@ -88,6 +92,16 @@ def _load(name, project):
     if not loaded.compiled:
         restore_compile_commands(question_of(name, project).requests()[-1])
     return loaded
+
+
+def _warn_of_host_code(name, host_object):
+    from _jit_loader import loaded
+    from _jit_loader.live.load import warning_of_host_code
+
+    if name in loaded.last and (
+        warning := warning_of_host_code(name, loaded.last[name].path, host_object)
+    ):
+        print(warning, file=sys.stderr)
 
 
 def _print_failures(failures, total):

@@ -33,6 +33,7 @@ def run(options):
     from _jit_loader.watch.script import run_as_main
 
     # fork_at_each_save returns in the child processes only.
+    loaded.watched.set()
     report = Report(Watch(options.script).fork_at_each_save())
     loaded.observers.append(report)
     report.report_writes()

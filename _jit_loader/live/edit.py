@@ -39,6 +39,11 @@ class Edit(NamedTuple):
     own: dict
     key: str
 
+    @property
+    def host_object(self):
+        """The path of the object that has the host code."""
+        return os.path.join(self.build.folder, self.object)
+
 
 def find_edit(slot, contents):
     """Returns the Edit from a build of a slot to the current files.

@@ -51,7 +51,7 @@ def load_edit(slot, contents, start_build):
     Returns None if a complete build has to be made: other code differs, NVRTC does not compile this
     as nvcc does, or the process that makes the build has ended without one.
 
-    start_build(): starts that process and returns it.
+    start_build(edit): starts that process and returns it.
 
     Threads that load the same edit get the same module: one makes it, the others wait.
     """
@@ -72,7 +72,7 @@ def _load_edit(slot, contents, start_build):
         return None
     try:
         module, path = _open(edit, slot, contents)
-        process = start_build()
+        process = start_build(edit)
     except FALLBACK:
         return None
     loaded.live[slot.folder] = LiveOp(edit, module, path, process)
@@ -111,20 +111,30 @@ def audit(title, library):
     edit = live.edit
     if read_checked(os.path.join(folder, OWN_FILES)) != edit.own:
         return  # another version
-    with contextlib.suppress(OSError):
-        if _host_digest(folder, edit.object) != _host_digest(edit.build.folder, edit.object):
-            loaded.never_live.add(slot_folder)
-            say(
-                f"{title}: warning: the edit of {edit.changed} has changed the "
-                "host's code as well, and ran with the code before it. Results between that edit "
-                "and now may be wrong: compute them again. Further edits of this op take the "
-                "complete build, in this process"
-            )
+    if warning := warning_of_host_code(title, library, edit.host_object):
+        loaded.never_live.add(slot_folder)
+        say(f"{warning}. Further edits of this op need the complete build, in this process")
     loaded.live.pop(slot_folder, None)
 
 
-def _host_digest(folder, name):
-    with open(os.path.join(folder, name), "rb") as file:
+def warning_of_host_code(title, library, before):
+    """Returns a warning if the host code of a complete build differs from that of a live edit.
+
+    before: the path of the object whose host code the edit has run with.
+    """
+    with contextlib.suppress(OSError):
+        now = os.path.join(os.path.dirname(library), os.path.basename(before))
+        if _host_digest(now) != _host_digest(before):
+            return (
+                f"{title}: warning: the last edit of a kernel has changed the host's code as well, "
+                "and ran with the code before it. Results between that edit and now may be wrong: "
+                "compute them again"
+            )
+    return None
+
+
+def _host_digest(path):
+    with open(path, "rb") as file:
         return host_digest(file.read())
 
 

@@ -42,17 +42,27 @@ class _Never:
         return None
 
 
-def start_build(name, project):
+def start_build(name, project, host_object=None):
     """Starts a process of low priority that builds an op or a variant, and returns it.
 
     Of all such processes that share a cache, one at a time builds; the others wait.
+
+    host_object: the path of the object whose host code a live edit runs with. In watch mode the
+    process prints the errors of the build, or that the host code differs, because the next load is
+    that of another run.
     """
-    quiet = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+    streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
     cache = os.path.dirname(cache_folder())  # absolute: the process runs in another folder
+    environment = {**with_own_folder(os.environ), "MAX_JOBS": "1", "JIT_LOADER_CACHE": cache}
+    command = build_command(name, "--in-turn")
+    if host_object is not None and loaded.watched.is_set():
+        command += ["--host-object", host_object]
+        environment["JIT_LOADER_QUIET"] = "1"
+        del streams["stderr"]
     return start(
-        ["nice", "-n", "10", *build_command(name), "--in-turn"],
+        ["nice", "-n", "10", *command],
         cwd=project,
-        env={**with_own_folder(os.environ), "MAX_JOBS": "1", "JIT_LOADER_CACHE": cache},
+        env=environment,
         start_new_session=True,  # Ctrl-C in the terminal does not end it
-        **quiet,
+        **streams,
     )

@@ -85,8 +85,9 @@ def load(name, project, flags, may_build=True):
     """
     kind, arguments = question(name, project, flags)
     title = title_of(name, flags)
-    # The first load in a process waits for the complete build: there is nothing to replace yet.
-    is_loaded = _key(name, project, flags) in loaded.ops
+    # The first load in a process waits for the complete build: a script may be started again at any
+    # time, but in watch mode somebody has just edited a file.
+    is_edit = loaded.watched.is_set() or _key(name, project, flags) in loaded.ops
     # The process that makes the complete build knows no flags but a variant's.
     has_flags = any(value for argument, value in flags.items() if argument != "defines")
     this = loading.load(
@@ -96,7 +97,7 @@ def load(name, project, flags, may_build=True):
         lambda: requests(name, project, flags),
         title=title,
         may_build=may_build,
-        instead=_device_code(title, project) if is_loaded and not has_flags else None,
+        instead=_device_code(title, project) if is_edit and not has_flags else None,
     )
     if loaded.live:
         with no_fork():
@@ -114,7 +115,7 @@ def _device_code(title, project):
             from _jit_loader.live.load import load_edit
             from _jit_loader.ops.background import start_build
 
-        return load_edit(slot, contents, lambda: start_build(title, project))
+        return load_edit(slot, contents, lambda edit: start_build(title, project, edit.host_object))
 
     return instead
 

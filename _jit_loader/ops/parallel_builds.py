@@ -41,9 +41,9 @@ def result_of(name, load):
     return result
 
 
-def build_command(name):
+def build_command(name, *options):
     """Returns the words of a command that builds an op of the current folder's project."""
-    return [sys.executable, "-m", "jit_loader", "build", "--json", name]
+    return [sys.executable, "-m", "jit_loader", "build", name, *options]
 
 
 def build_in_processes(commands):

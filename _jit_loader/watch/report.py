@@ -4,6 +4,7 @@ import contextlib
 import os
 import sys
 
+from _jit_loader import loaded
 from _jit_loader.watch.sources import CODE
 from _jit_loader.watch.warm import is_installed
 
@@ -37,10 +38,10 @@ class Report:
             request = requests()[-1]
             self.report([*request.sources, *(f"{path}/" for path in request.extra_include_paths)])
 
-    def loaded(self, loaded, requests):
+    def loaded(self, this, requests):
         """Reports, after a load, all files that an extension was built from."""
         with contextlib.suppress(Exception):
-            self.report(_own_files(loaded, requests()[-1]))
+            self.report(_own_files(this.path, requests()[-1]))
 
     def report_writes(self):
         """From now on, reports each code file before this process writes it."""
@@ -67,9 +68,10 @@ class Report:
             self._connection.send(message)
 
 
-def _own_files(loaded, request):
+def _own_files(library, request):
     from _jit_loader.cache.files import read_checked
     from _jit_loader.cache.store import OWN_FILES
 
-    own = read_checked(os.path.join(os.path.dirname(loaded.path), OWN_FILES)) or ()
-    return map(request.roots.absolute, own)
+    own = read_checked(os.path.join(os.path.dirname(library), OWN_FILES)) or ()
+    edits = (live.edit for live in loaded.live.values() if live.library == library)
+    return map(request.roots.absolute, next((edit.own for edit in edits), own))

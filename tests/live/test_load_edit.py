@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-from pathlib import Path
 
 import pytest
 import torch
@@ -18,51 +17,13 @@ from _jit_loader.cache import cache_folder
 from _jit_loader.cache.lock import build_lock
 from _jit_loader.commands.main import main
 from _jit_loader.cuda import nvrtc
-from _jit_loader.cuda.device_code import version_of
-from _jit_loader.cuda.embedded import code_of
 from _jit_loader.ops import background
-from tests.support.extension import PYTHON
+from tests.support.answer import FILES, KERNEL, has_one_version
 
 pytestmark = [
     pytest.mark.skipif(jit_loader.why_no_cuda() is not None, reason="needs nvcc"),
     pytest.mark.skipif(nvrtc.library_path() is None, reason="PyTorch's wheel has no NVRTC"),
 ]
-
-BINDING = (
-    PYTHON
-    + """\
-#include "kernels/answer.h"
-static PyObject* cpu(PyObject*, PyObject*) { return PyLong_FromLong(answer()); }
-static PyObject* gpu(PyObject*, PyObject*) { return PyLong_FromLong(answer_of_gpu()); }
-static PyMethodDef methods[] = {{"cpu", cpu, METH_NOARGS, ""}, {"gpu", gpu, METH_NOARGS, ""},
-                                {nullptr, nullptr, 0, nullptr}};
-static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "answer", nullptr, -1, methods};
-PyMODINIT_FUNC PyInit_answer(void) { return PyModule_Create(&definition); }
-"""
-)
-KERNEL = """\
-#include "kernels/answer.h"
-#define EXPORT
-EXPORT long of_host(long x) { return x; }
-__global__ void write_answer(long* to) { *to = 42; }
-long answer_of_gpu() {
-  long *on_gpu = nullptr, result = -1;
-  cudaMalloc(&on_gpu, sizeof(long));
-  write_answer<<<1, 1>>>(on_gpu);
-  cudaMemcpy(&result, on_gpu, sizeof(long), cudaMemcpyDefault);
-  cudaFree(on_gpu);
-  return result;
-}
-"""
-FILES = {
-    "kernels/answer.h": "long answer();\nlong answer_of_gpu();\n",
-    "kernels/answer_cpu.cpp": '#include "kernels/answer.h"\nlong answer() { return 42; }\n',
-    "kernels/answer.cu": KERNEL,
-    "bindings/answer.cpp": BINDING,
-    "bindings/__init__.py": "",
-    "bindings/answer.py": "from jit_loader import load_op\n\nmodule = load_op('answer')\n",
-}
-
 
 # The same op with one formula for both.
 FORMULA = """\
@@ -124,8 +85,7 @@ def _built(folder, files):
 @pytest.fixture(scope="module", autouse=True)
 def _one_version(built):
     built("project")
-    library = Path(jit_loader.loaded("answer").path).read_bytes()
-    if f"release {nvrtc.version()},".encode() not in version_of(code_of(library)):
+    if not has_one_version(jit_loader.loaded("answer").path):
         pytest.skip(f"nvcc has another version than NVRTC, {nvrtc.version()}")
 
 
@@ -218,7 +178,7 @@ def test_a_process_that_cannot_start_means_a_complete_build(project, monkeypatch
 
 
 def test_a_later_edit_of_host_code_ends_the_build_behind(project, monkeypatch):
-    monkeypatch.setattr(background, "build_command", lambda name: ["sh", "-c", "sleep 60"])
+    monkeypatch.setattr(background, "build_command", lambda *words: ["sh", "-c", "sleep 60"])
     project.load()
     project.edit("kernels/answer.cu", "*to = 42;", "*to = 43;")
     project.load()
@@ -335,7 +295,7 @@ def test_why_says_that_new_device_code_comes_first(project, monkeypatch, capfd):
 def test_threads_that_load_an_edit_get_one_module(project, monkeypatch):
     started = []
 
-    def build_command(name):
+    def build_command(name, *options):
         started.append(name)
         return ["sh", "-c", "sleep 60"]
 
@@ -374,7 +334,7 @@ def test_other_host_code_of_the_complete_build_is_reported(project, monkeypatch,
     capfd.readouterr()
     project.load()
     text = capfd.readouterr().err
-    assert "answer: warning: the edit of kernels/answer.cu has changed the host's code" in text
+    assert "answer: warning: the last edit of a kernel has changed the host's code" in text
     project.edit("kernels/answer.cu", "*to = 43;", "*to = 44;")
     project.load()
     assert not loaded.live

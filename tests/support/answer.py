@@ -1,0 +1,49 @@
+"""An op with a kernel that writes a number; its binding needs only Python's C API."""
+
+from pathlib import Path
+
+from _jit_loader.cuda import nvrtc
+from _jit_loader.cuda.device_code import version_of
+from _jit_loader.cuda.embedded import code_of
+from tests.support.extension import PYTHON
+
+BINDING = (
+    PYTHON
+    + """\
+#include "kernels/answer.h"
+static PyObject* cpu(PyObject*, PyObject*) { return PyLong_FromLong(answer()); }
+static PyObject* gpu(PyObject*, PyObject*) { return PyLong_FromLong(answer_of_gpu()); }
+static PyMethodDef methods[] = {{"cpu", cpu, METH_NOARGS, ""}, {"gpu", gpu, METH_NOARGS, ""},
+                                {nullptr, nullptr, 0, nullptr}};
+static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "answer", nullptr, -1, methods};
+PyMODINIT_FUNC PyInit_answer(void) { return PyModule_Create(&definition); }
+"""
+)
+KERNEL = """\
+#include "kernels/answer.h"
+#define EXPORT
+EXPORT long of_host(long x) { return x; }
+__global__ void write_answer(long* to) { *to = 42; }
+long answer_of_gpu() {
+  long *on_gpu = nullptr, result = -1;
+  cudaMalloc(&on_gpu, sizeof(long));
+  write_answer<<<1, 1>>>(on_gpu);
+  cudaMemcpy(&result, on_gpu, sizeof(long), cudaMemcpyDefault);
+  cudaFree(on_gpu);
+  return result;
+}
+"""
+FILES = {
+    "kernels/answer.h": "long answer();\nlong answer_of_gpu();\n",
+    "kernels/answer_cpu.cpp": '#include "kernels/answer.h"\nlong answer() { return 42; }\n',
+    "kernels/answer.cu": KERNEL,
+    "bindings/answer.cpp": BINDING,
+    "bindings/__init__.py": "",
+    "bindings/answer.py": "from jit_loader import load_op\n\nmodule = load_op('answer')\n",
+}
+
+
+def has_one_version(library):
+    """Returns whether nvcc, which built a library, has NVRTC's version."""
+    version = version_of(code_of(Path(library).read_bytes()))
+    return f"release {nvrtc.version()},".encode() in version

@@ -1,0 +1,70 @@
+"""A session of watch mode in a terminal."""
+
+import os
+import sys
+from pathlib import Path
+
+from tests.support.extension import make_compiler
+from tests.support.terminal import Terminal
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT_NAME = "project/examples/run.py"
+
+
+class Session:
+    """`watch examples/run.py` in the root of a project with an op.
+
+    files: {path relative to the folder: text}. value: for the caller, of the op's current files.
+    """
+
+    def __init__(self, folder, files):
+        self.folder = folder
+        self.value = 1111
+        for name, text in files.items():
+            self.write(name, text)
+        (folder / "bin").mkdir()
+        compiler = make_compiler(folder / "bin")
+        self.environment = {
+            **os.environ,
+            "PATH": f"{compiler.parent}:{os.environ['PATH']}",
+            "PYTHONPATH": f"{folder / 'project'}:{folder / 'site-packages'}:{ROOT}",
+            "JIT_LOADER_CACHE": str(folder / "cache"),
+            "JIT_LOADER_QUIET": "0",
+            "TERM": "xterm",
+        }
+        for name in ("CXX", "CC"):
+            self.environment.pop(name, None)
+        self.terminal = Terminal(
+            [sys.executable, "-m", "jit_loader", "watch", "examples/run.py", "--flag", "a b"],
+            cwd=folder / "project",
+            env=self.environment,
+        )
+
+    def write(self, name, text):
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    def slow_down(self):
+        """Makes each compilation hang; returns a file that the first one creates."""
+        begun = self.folder / "begun"
+        compiler = self.folder / "bin" / "c++"
+        compiler.write_text(
+            compiler.read_text().replace("exec", f"touch {begun}; sleep 1000; exec")
+        )
+        return begun
+
+    def run(self, script):
+        """Saves a script; returns the output until it has ended."""
+        self.write(SCRIPT_NAME, script)
+        return self.until_the_end()
+
+    def until_the_end(self):
+        return self.terminal.read_until(r"; waiting for a save\n")
+
+    def replace(self, name, before, after):
+        """Saves a changed file; returns the output until the script has ended."""
+        text = (self.folder / name).read_text()
+        assert before in text
+        self.write(name, text.replace(before, after))
+        return self.until_the_end()

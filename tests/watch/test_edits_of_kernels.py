@@ -1,0 +1,59 @@
+"""Watch mode runs the new device code of an edited kernel, and builds completely behind."""
+
+import pytest
+
+import jit_loader
+from _jit_loader.cuda import nvrtc
+from tests.support.answer import FILES, has_one_version
+from tests.support.watch import SCRIPT_NAME, Session
+
+pytestmark = [
+    pytest.mark.skipif(jit_loader.why_no_cuda() is not None, reason="needs nvcc"),
+    pytest.mark.skipif(nvrtc.library_path() is None, reason="PyTorch's wheel has no NVRTC"),
+]
+
+SCRIPT = """\
+import torch
+from bindings.answer import module
+
+import jit_loader
+
+print(f"cpu {module.cpu()}", f"gpu {module.gpu()}" * torch.cuda.is_available())
+print(f"library {jit_loader.loaded('answer').path}")
+"""
+KERNEL, HEADER = "project/kernels/answer.cu", "project/kernels/value.cuh"
+LIVE = "answer: kernels/value.cuh changed: new device code; the complete build follows\n"
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory):
+    files = {f"project/{name}": text for name, text in FILES.items()}
+    files[HEADER] = "__device__ long value() { return 42; }\n"
+    files[KERNEL] = '#include "value.cuh"\n' + files[KERNEL].replace("= 42", "= value()")
+    session = Session(tmp_path_factory.mktemp("watch"), {**files, SCRIPT_NAME: SCRIPT})
+    try:
+        shown = session.until_the_end()
+        if not has_one_version(shown.partition("library ")[2].split()[0]):
+            pytest.skip(f"nvcc has another version than NVRTC, {nvrtc.version()}")
+        yield session
+    finally:
+        session.terminal.close()
+
+
+def test_a_run_after_an_edit_has_new_device_code(session, wait_for):
+    shown = session.replace(HEADER, "return 42", "return 43")
+    assert LIVE in shown
+    assert "gpu" not in shown or "gpu 43" in shown
+    wait_for(lambda: len(list(session.folder.glob("cache/*/answer/*/[!.]*/answer.so"))) == 2)
+    shown = session.replace(SCRIPT_NAME, "library", "the library")
+    assert "new device code" not in shown
+    assert "compiling" not in shown
+
+
+def test_the_error_of_the_build_behind_is_printed(session):
+    """nvcc refuses a call of a host function in code that NVRTC compiles."""
+    session.replace(KERNEL, "= value()", "= of_host(value())")
+    shown = session.terminal.read_until(r"Error building extension 'answer'\n")
+    assert "answer.cu:5: error: calling a __host__ function" in shown
+    shown = session.replace(KERNEL, "= of_host(value())", "= value()")
+    assert "error" not in shown
