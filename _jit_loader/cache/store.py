@@ -16,10 +16,9 @@ import glob
 import itertools
 import os
 
-from _jit_loader.cache import cache_folder, readonly_caches
+from _jit_loader.cache import cache_folder, readonly_caches, stats_equal
 from _jit_loader.cache.absent import appeared
 from _jit_loader.cache.files import read_checked, write_whole
-from _jit_loader.cache.helpers import STATS_EQUAL, find_helper
 from _jit_loader.cache.memo import NEVER_EQUAL, Memo, is_settled, stamp
 
 MANIFEST = "manifest.json"
@@ -141,7 +140,7 @@ class Slot:
                 young.append((path, tuple(absent[path])))
             else:
                 entries.append((path, NEVER_EQUAL, None))
-        compiled = find_helper(STATS_EQUAL, contents)
+        compiled = stats_equal.find(contents)
         memo = Memo.of(build.library, self.request.with_cuda, entries, young, compiled)
         # Without a memo, as in a read-only cache, the next process reads the contents again.
         with contextlib.suppress(OSError):

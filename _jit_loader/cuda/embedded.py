@@ -1,35 +1,18 @@
-"""Reads the device code in a library, and gives a copy of the library other device code.
+"""Puts other device code into a copy of a library, in place of the code that nvcc embedded.
 
 nvcc embeds the code for all GPUs as one "fatbin": a header, and for each code an entry and the code
-itself. A record of 24 bytes in the section .nvFatBinSegment points to it. When the library is
-opened, it passes the record, and then each kernel's name, to functions of CUDA's runtime.
-
-A copy of the library calls the functions of images.cpp in their place. They pass other fatbins to
-the runtime, and each kernel's name with the one that has its code.
+itself. A record of 24 bytes in the section .nvFatBinSegment points to it; CUDA's runtime gets the
+record when the library is opened. The new fatbin goes to the end of the last segment that is
+loaded, which is moved to the end of the file, since other parts of the file follow it.
 """
 
-import ctypes
-import os
-import re
 import struct
-import threading
 
 RECORD = b".nvFatBinSegment"
 RECORD_MAGIC, FATBIN_MAGIC = 0x466243B1, 0xBA55ED50
 HEADER_SIZE, ENTRY_SIZE, CUBIN = 16, 64, 2  # CUBIN: the kind of an entry
 PT_LOAD, SHT_RELA = 1, 4
-SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "images.cpp")
-# CUDA's functions that a library calls, and those of images.cpp: the names are equally long.
-CUDAS, OURS = b"__cuda", b"__live"
-FUNCTIONS = (
-    b"RegisterFatBinary",
-    b"RegisterFunction",
-    b"RegisterFatBinaryEnd",
-    b"UnregisterFatBinary",
-)
-
-_opening = threading.Lock()  # images.cpp has the images of one library at a time
-_kept = []  # the images of all libraries that this process has opened: CUDA reads them later
+PAGE = 1 << 16  # the largest of all 64-bit Linux
 
 
 class NotReplaceable(ValueError):
@@ -40,7 +23,11 @@ class _Header:
     """A header of a segment or a section, read from a table of an ELF file."""
 
     def __init__(self, form, names, data, place):
+        self._form, self._names, self.place = form, names, place
         vars(self).update(zip(names, struct.unpack_from(form, data, place)))
+
+    def write(self, data):
+        struct.pack_into(self._form, data, self.place, *(getattr(self, n) for n in self._names))
 
 
 _SEGMENT = (
@@ -53,104 +40,34 @@ _SECTION = (
 )
 
 
-class Record(ctypes.Structure):
-    """The record of a fatbin, for CUDA's runtime."""
-
-    _fields_ = (
-        ("magic", ctypes.c_int),
-        ("version", ctypes.c_int),
-        ("fatbin", ctypes.c_char_p),
-        ("unused", ctypes.c_void_p),
-    )
-
-
-class _Images(ctypes.Structure):
-    """The struct of this name in images.cpp."""
-
-    _fields_ = (
-        ("count", ctypes.c_int),
-        ("kernels", ctypes.c_int),
-        ("records", ctypes.POINTER(Record)),
-        ("handles", ctypes.POINTER(ctypes.c_void_p)),
-        ("names", ctypes.POINTER(ctypes.c_char_p)),
-        ("image_of", ctypes.POINTER(ctypes.c_int)),
-        ("functions", ctypes.c_void_p * len(FUNCTIONS)),
-    )
-
-
-def open_with_images(library, images, helper, path, open_library):
-    """Writes a copy of a library to a path, and opens it with other device code.
-
-    library: its bytes. images: pairs of a cubin and the names of its kernels; a kernel that has
-    none is taken from the first cubin. helper: the path of the compiled images.cpp.
-    open_library(): opens the file at the path.
-
-    Returns the result of open_library().
+def with_device_code(library, cubin):
+    """Returns the bytes of a library with a cubin in place of the one that nvcc embedded.
 
     Raises:
         NotReplaceable: the library has code for several GPUs, or several .cu files.
     """
-    library, runtime = _with_our_functions(library)
-    structure = _structure(library, images, ctypes.CDLL(runtime))
-    with open(path, "wb") as file:
-        file.write(library)
-    functions = ctypes.CDLL(helper, mode=ctypes.RTLD_GLOBAL)
-    with _opening:
-        _kept.append(structure)
-        functions.use_images(ctypes.byref(structure))
-        return open_library()
-
-
-def _with_our_functions(library):
-    """Returns (a library that calls our functions, the name of CUDA's runtime)."""
-    section = sections_of(library)[b".dynstr"]
-    names = library[section.offset : section.offset + section.size]
-    runtime = re.search(rb"\0(libcudart\.so\.\d+)\0", names)
-    if runtime is None or not all(b"\0" + CUDAS + name + b"\0" in names for name in FUNCTIONS):
-        raise NotReplaceable("not linked with CUDA's runtime as a dynamic library")
-    for name in FUNCTIONS:
-        names = names.replace(b"\0" + CUDAS + name + b"\0", b"\0" + OURS + name + b"\0")
-    end = section.offset + section.size
-    return library[: section.offset] + names + library[end:], runtime[1].decode()
-
-
-def _structure(library, images, runtime):
-    """Returns the _Images of pairs of a cubin and the names of its kernels."""
-    records = [Record(RECORD_MAGIC, 1, fatbin_of(library, cubin), None) for cubin, _ in images]
-    numbered = [(name.encode(), i) for i, (_, names) in enumerate(images) for name in names]
-    names, image_of = zip(*numbered) if numbered else ((), ())
-    functions = [
-        ctypes.cast(getattr(runtime, (CUDAS + name).decode()), ctypes.c_void_p).value
-        for name in FUNCTIONS
-    ]
-    return _Images(
-        len(records),
-        len(names),
-        (Record * len(records))(*records),
-        (ctypes.c_void_p * len(records))(),
-        (ctypes.c_char_p * len(names))(*names),
-        (ctypes.c_int * len(names))(*image_of),
-        (ctypes.c_void_p * len(functions))(*functions),
-    )
-
-
-def fatbin_of(library, cubin):
-    """Returns a fatbin of a cubin, with the header of that of a library."""
-    start, _ = _locate(library)
+    segments, relocation, start, _ = _locate(library)
     header = bytearray(library[start : start + HEADER_SIZE + ENTRY_SIZE])
     padded = cubin + bytes(-len(cubin) % 8)
     struct.pack_into("<Q", header, 8, ENTRY_SIZE + len(padded))
     struct.pack_into("<Q", header, HEADER_SIZE + 8, len(padded))
-    return bytes(header) + padded
+
+    last = max((s for s in segments if s.kind == PT_LOAD), key=lambda s: s.address)
+    used = last.memory  # with .bss, which the file does not have
+    used += -(last.address + used) % 16
+    old = library[last.offset : last.offset + last.size]
+    gap = bytes((last.address - len(library)) % PAGE)
+    result = bytearray(b"".join([library, gap, old, bytes(used - len(old)), header, padded]))
+    struct.pack_into("<q", result, relocation + 16, last.address + used)
+    last.offset = len(library) + len(gap)
+    last.size = last.memory = used + len(header) + len(padded)
+    last.write(result)
+    return bytes(result)
 
 
 def code_of(library):
-    """Returns the cubin that a library has.
-
-    Raises:
-        NotReplaceable: the library has code for several GPUs, or several .cu files.
-    """
-    return _locate(library)[1]
+    """Returns the cubin that a library has; raises NotReplaceable as with_device_code does."""
+    return _locate(library)[3]
 
 
 def sections_of(data):
@@ -159,7 +76,7 @@ def sections_of(data):
 
 
 def _locate(library):
-    """Returns (where the fatbin is, its cubin)."""
+    """Returns (segments, where the relocation of the fatbin is, where the fatbin is, its cubin)."""
     if library[:6] != b"\x7fELF\x02\x01":
         raise NotReplaceable("not a 64-bit ELF file")
     segments, sections = _tables(library)
@@ -167,9 +84,10 @@ def _locate(library):
     if record is None or record.size != 24:
         raise NotReplaceable("not one object with device code")
     (magic,) = struct.unpack_from("<I", library, record.offset)
-    address = _pointer_at(library, sections, record.address + 8)
-    if magic != RECORD_MAGIC or address is None:
+    relocation = _relocation(library, sections, record.address + 8)
+    if magic != RECORD_MAGIC or relocation is None:
         raise NotReplaceable("an unknown record of the device code")
+    (address,) = struct.unpack_from("<q", library, relocation + 16)
     start = _offset(segments, address)
     magic, _, size, total = struct.unpack_from("<IHHQ", library, start)
     kind, _, entry_size, code_size = struct.unpack_from("<HHIQ", library, start + HEADER_SIZE)
@@ -178,7 +96,7 @@ def _locate(library):
         raise NotReplaceable("an unknown form of device code")
     if total != ENTRY_SIZE + code_size or library[code : code + 4] != b"\x7fELF":
         raise NotReplaceable("device code for several GPUs, or compressed")
-    return start, library[code : code + code_size]
+    return segments, relocation, start, library[code : code + code_size]
 
 
 def _tables(library):
@@ -191,14 +109,14 @@ def _tables(library):
     return segments, {text[s.name : text.index(b"\0", s.name)]: s for s in found}
 
 
-def _pointer_at(library, sections, address):
-    """Returns the value that a relocation gives to a pointer; None if there is no relocation."""
+def _relocation(library, sections, pointer):
+    """Returns where in the file the relocation of a pointer is; None if there is not one."""
     for section in sections.values():
         if section.kind == SHT_RELA:
             entries = library[section.offset : section.offset + section.size]
-            for place, _, value in struct.iter_unpack("<QQq", entries):
-                if place == address:
-                    return value
+            for index, (place, _, _) in enumerate(struct.iter_unpack("<QQq", entries)):
+                if place == pointer:
+                    return section.offset + 24 * index
     return None
 
 

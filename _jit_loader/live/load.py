@@ -5,13 +5,12 @@ import os
 import threading
 
 from _jit_loader import loaded
-from _jit_loader.build.helpers import make_helper
 from _jit_loader.build.job import private_folder
 from _jit_loader.cache.files import read_checked
 from _jit_loader.cache.memo import stamp
 from _jit_loader.cache.store import OWN_FILES
-from _jit_loader.cuda import embedded
 from _jit_loader.cuda.device_code import compile_device_code, version_of
+from _jit_loader.cuda.embedded import code_of, with_device_code
 from _jit_loader.cuda.host_object import host_digest
 from _jit_loader.cuda.nvrtc_options import Unsupported
 from _jit_loader.key.contents import read_digest
@@ -154,48 +153,42 @@ def _find(slot, contents):
 
 def _open(edit, slot, contents):
     """Returns the module of an edit, and the path that it was opened from, which is gone."""
-    helper = make_helper(embedded.SOURCE, contents)
-    if helper is None:
-        raise NotLive("images.cpp does not compile")
-    request, (library, images) = slot.request, _code(edit, slot, contents)
+    request, library = slot.request, _library(edit, slot, contents)
     with private_folder(slot.folder) as folder:
         path = os.path.join(folder, os.path.basename(edit.build.library))
+        with open(path, "wb") as file:
+            file.write(library)
         key = os.path.basename(folder)
-
-        def open_library():
-            return loaded.open_library(path, key, request.name, request.form)
-
-        return embedded.open_with_images(library, images, helper, path, open_library), path
+        return loaded.open_library(path, key, request.name, request.form), path
 
 
-def _code(edit, slot, contents):
-    """Returns the bytes of a library with the host code of an edit, and its device code."""
+def _library(edit, slot, contents):
+    """Returns the bytes of the build's library with the code of the edit."""
     request = slot.request
     with open(edit.build.library, "rb") as file:
         library = file.read()
     if not edit.outputs:
-        return library, _device_code(edit, request, library)
+        return with_device_code(library, _device_code(edit, request, library))
     own = {request.roots.absolute(name): digest for name, digest in edit.own.items()}
     before = list(map(stamp, own))
     with Workers() as workers:
         linked = workers.submit(link_library, slot, contents, edit.build, edit.outputs)
-        images = _device_code(edit, request, library)
+        cubin = _device_code(edit, request, library)
         (library,) = workers.results([linked])
     if list(map(stamp, own)) != before or any(read_digest(path) != own[path] for path in own):
         raise NotLive("a file has changed meanwhile")  # the compiler may have read either version
-    return library, images
+    return with_device_code(library, cubin)
 
 
 def _device_code(edit, request, library):
-    """Returns the images of the edit, see compile_device_code; library: the build's bytes."""
+    """Returns the cubin of the edit; library: the build's bytes."""
     if any(function in library for function in REGISTER_VARIABLES):
         raise Unsupported("variables that host code may read and write")
     kernels = [
         kernel["mangled"] for kernel in edit.record["kernels"] if kernel["registers"] is not None
     ]
     command = list(map(request.roots.absolute_text, edit.record["nvcc"]))
-    images = compile_device_code(edit.source, edit.texts, command, kernels)
-    version = version_of(embedded.code_of(library))
-    if version is None or any(version_of(cubin) != version for cubin, _ in images):
+    cubin = compile_device_code(edit.source, edit.texts, command, kernels)
+    if version_of(cubin) is None or version_of(cubin) != version_of(code_of(library)):
         raise Unsupported("NVRTC of another version than nvcc")
-    return images
+    return cubin

@@ -1,20 +1,16 @@
 """Device code that NVRTC compiles from a complete .cu file, and its replacement in a library."""
 
-import _ctypes
-import ctypes
 import os
 import re
 import subprocess
 
 import pytest
 
-from _jit_loader.build.helpers import make_helper
-from _jit_loader.cuda import embedded, nvrtc
+from _jit_loader.cuda import nvrtc
 from _jit_loader.cuda.device_code import compile_device_code, version_of
-from _jit_loader.cuda.embedded import NotReplaceable, code_of, open_with_images, sections_of
+from _jit_loader.cuda.embedded import NotReplaceable, code_of, with_device_code
 from _jit_loader.cuda.nvrtc_options import Unsupported, nvrtc_options
 from _jit_loader.key import toolchain
-from _jit_loader.key.contents import Contents
 
 needs_nvrtc = pytest.mark.skipif(
     nvrtc.library_path() is None, reason="PyTorch's wheel has no NVRTC"
@@ -59,11 +55,11 @@ def compiled(folder, source=SOURCE, header=HEADER, flags=(), kernels=(KERNEL,)):
 
 @needs_nvrtc
 def test_a_source_with_host_code_compiles(tmp_path):
-    ((code, _),) = compiled(tmp_path)
+    code = compiled(tmp_path)
     assert KERNEL.encode() in code
     assert re.fullmatch(rb"release \d+\.\d+, V[\d.]+", version_of(code))
     changed = HEADER.replace("3 * x", "4 * x")
-    assert compiled(tmp_path, header=changed)[0][0] != code
+    assert compiled(tmp_path, header=changed) != code
 
 
 @needs_nvrtc
@@ -129,113 +125,36 @@ def test_unknown_flags_are_refused(flag):
         nvrtc_options(command("/a", flag), "/a/a.cu")
 
 
-# A runtime that keeps its calls.
-RUNTIME = """\
-struct Record { int magic, version; const char* fatbin; void* unused; };
-extern "C" {
-int images, kernels, finished, removed;
-const Record* records[8];
-void* handles[8];
-const char* names[8];
-int image_of[8];
-void** __cudaRegisterFatBinary(const Record* record) {
-  records[images] = record;
-  return &handles[images++];
-}
-void __cudaRegisterFunction(void** handle, const char*, char*, const char* name, int limit, void*,
-                            void*, void*, void*, int*) {
-  image_of[kernels] = limit == -1 ? int(handle - handles) : -1;
-  names[kernels++] = name;
-}
-void __cudaRegisterFatBinaryEnd(void**) { finished++; }
-void __cudaUnregisterFatBinary(void**) { removed++; }
-}
-"""
-THREE_KERNELS = "".join(
-    f'extern "C" __global__ void {name}(int* x) {{ *x = 1; }}\n' for name in ("f", "g", "h")
-)
-
-
-@pytest.fixture
-def library(tmp_path):
-    """Returns the path of a library with three kernels, and a runtime that it is linked with."""
-    runtime = tmp_path / "libcudart.so.99"
-    (tmp_path / "runtime.cpp").write_text(RUNTIME)
-    flags = ["-shared", "-fPIC", f"-Wl,-soname,{runtime.name}"]
-    subprocess.run(["g++", *flags, tmp_path / "runtime.cpp", "-o", runtime], check=True)
-    (tmp_path / "a.cu").write_text(THREE_KERNELS)
-    return tmp_path / "a.so", ctypes.CDLL(runtime)
-
-
-def link(library, *architectures):
-    flags = ["-shared", "-Xcompiler=-fPIC", "-cudart=none", f"-L{library.parent}"]
-    flags += ["-l:libcudart.so.99", "-Xlinker=--unresolved-symbols=ignore-all,-z,lazy"]
-    targets = [f"-gencode=arch=compute_{number},code=sm_{number}" for number in architectures]
-    command = [toolchain.nvcc_path(), *flags, *targets, library.with_name("a.cu"), "-o", library]
-    subprocess.run(command, check=True)
-    return library.read_bytes()
-
-
 @needs_nvcc
-@pytest.mark.usefixtures("cache")
-def test_a_copy_of_a_library_registers_other_images(library):
-    path, runtime = library
-    data = link(path, "80")
-    helper = make_helper(embedded.SOURCE, Contents())
-    codes = [b"\x7fELF" + os.urandom(100_001 + i) for i in range(2)]
-    images = [(codes[0], ["h"]), (codes[1], ["f", "g"])]
-    opened = open_with_images(data, images, helper, path, lambda: ctypes.CDLL(path))
-    counts = [ctypes.c_int.in_dll(runtime, n).value for n in ("images", "kernels", "finished")]
-    assert counts == [2, 3, 2]
-    names = (ctypes.c_char_p * 3).in_dll(runtime, "names")
-    image_of = (ctypes.c_int * 3).in_dll(runtime, "image_of")
-    assert dict(zip(names, image_of)) == {b"f": 1, b"g": 1, b"h": 0}
-    records = (ctypes.POINTER(embedded.Record) * 2).in_dll(runtime, "records")
-    for record, code in zip(records, codes):
-        fatbin = embedded.fatbin_of(data, code)
-        address = ctypes.c_void_p.from_buffer(record.contents, embedded.Record.fatbin.offset)
-        assert ctypes.string_at(address.value, len(fatbin)) == fatbin
-        assert fatbin.endswith(code + bytes(-len(code) % 8))
-    _ctypes.dlclose(opened._handle)
-    assert ctypes.c_int.in_dll(runtime, "removed").value == 2
-    assert path.read_bytes() != data
-    assert code_of(path.read_bytes()) == code_of(data)
-
-
-@needs_nvcc
-def test_code_for_two_gpus_is_refused(library):
-    data = link(library[0], "80", "90")
+def test_code_of_a_library_is_replaced(tmp_path):
+    (tmp_path / "a.cu").write_text(
+        'extern "C" __global__ void f(int* x) { *x = 1; }\nint zeros[99];'
+    )
+    nvcc, library = toolchain.nvcc_path(), tmp_path / "a.so"
+    flags = [
+        "-shared",
+        "-Xcompiler=-fPIC",
+        "-cudart=none",
+        "-Xlinker=--unresolved-symbols=ignore-all",
+    ]
+    one = "-gencode=arch=compute_80,code=sm_80"
+    subprocess.run([nvcc, one, *flags, tmp_path / "a.cu", "-o", library], check=True)
+    before = library.read_bytes()
+    code = b"\x7fELF" + os.urandom(100_001)
+    after = with_device_code(before, code)
+    assert code_of(before) != code
+    assert code_of(after) == code + bytes(-len(code) % 8)
+    assert with_device_code(after, code_of(before))[: len(before)] != before
+    assert code_of(with_device_code(after, code_of(before))) == code_of(before)
+    subprocess.run(
+        [nvcc, one, one.replace("80", "90"), *flags, tmp_path / "a.cu", "-o", library], check=True
+    )
     with pytest.raises(NotReplaceable):
-        code_of(data)
+        with_device_code(library.read_bytes(), code)
 
 
 def test_a_library_without_device_code_is_refused():
+    import _ctypes
+
     with open(_ctypes.__file__, "rb") as file, pytest.raises(NotReplaceable):
-        code_of(file.read())
-
-
-TWO_KERNELS = """\
-__device__ int next() { STATIC int count = 0; return ++count; }
-template <class T> __global__ void f(T* x) { *x = next(); }
-void launch(int* x, float* y) { f<<<1, 1>>>(x); f<<<1, 1>>>(y); }
-"""
-OF_INT, OF_FLOAT = "_Z1fIiEvPT_", "_Z1fIfEvPT_"
-
-
-@needs_nvrtc
-@pytest.mark.parametrize("static", ["", "static"])
-def test_each_thread_compiles_some_kernels(tmp_path, monkeypatch, static):
-    """Those that share a variable are in one image."""
-    monkeypatch.setenv("MAX_JOBS", "2")
-    images = compiled(tmp_path, TWO_KERNELS.replace("STATIC", static), kernels=[OF_INT, OF_FLOAT])
-    expected = [[OF_INT, OF_FLOAT]] if static else [[OF_INT], [OF_FLOAT]]
-    assert [names for _, names in images] == expected
-    for code, names in images:
-        sections = {name.decode() for name in sections_of(code)}
-        assert {name for name in (OF_INT, OF_FLOAT) if f".text.{name}" in sections} == set(names)
-
-
-@needs_nvrtc
-def test_kernels_without_templates_are_in_one_image(tmp_path, monkeypatch):
-    monkeypatch.setenv("MAX_JOBS", "2")
-    assert len(compiled(tmp_path, THREE_KERNELS, kernels=["f", "g", "h"])) == 1
+        with_device_code(file.read(), b"\x7fELF")

@@ -14,10 +14,9 @@ from pathlib import Path
 import pytest
 
 import jit_loader
-from _jit_loader.build.helpers import make_helper
 from _jit_loader.build.pytorch import stubs
-from _jit_loader.cache import cache_folder, memo
-from _jit_loader.cache.helpers import STATS_EQUAL
+from _jit_loader.build.stats_equal import make_stats_equal
+from _jit_loader.cache import cache_folder, memo, stats_equal
 from _jit_loader.key.contents import Contents
 from tests.support.mounts import mount_privately
 
@@ -153,8 +152,9 @@ def made_once():
     os.makedirs(cache_folder(), mode=0o700, exist_ok=True)
     place = cache_folder(), False
     contents = Contents()
-    compiled = make_helper(STATS_EQUAL, contents)
-    return [stubs.find_stubs(*place) or stubs.make_stubs(*place), compiled]
+    make_stats_equal(contents)
+    compiled = stats_equal.find(contents)
+    return [stubs.find_stubs(*place) or stubs.make_stubs(*place), compiled and compiled[0]]
 
 
 @pytest.fixture
