@@ -8,7 +8,6 @@ One failure does not stop the others.
 place of building ops. It needs no project.
 """
 
-import argparse
 import contextlib
 import json
 import os
@@ -21,7 +20,8 @@ def add_arguments(parser):
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
     in_turn = "first wait until no other build with this option is running"
     parser.add_argument("--in-turn", action="store_true", help=in_turn)
-    parser.add_argument("--host-object", metavar="FILE", help=argparse.SUPPRESS)  # of a live edit
+    other = "warn if the op's host code is not that of this object (for live edits)"
+    parser.add_argument("--host-object", metavar="FILE", help=other)
     parser.add_argument("--pch", action="store_true", help="precompile torch/extension.h")
 
 

@@ -87,7 +87,9 @@ def test_a_tensor_of_another_device_names_the_stream(folder):
     scale = jit_loader.cuda_kernel(SCALE, "scale", includes=[folder])
     x = torch.ones(8, device="cuda:0")
     # As if the current stream were one of cuda:1, which this machine may lack.
-    with pytest.raises(ValueError, match=r"argument 1, .*is on cuda:0, .* device, cuda:1; launch it in"):
+    with pytest.raises(
+        ValueError, match=r"argument 1, .*is on cuda:0, .* device, cuda:1; launch it in"
+    ):
         scale.signature.pack([x, x, 1.0, 8], 1)
     if torch.cuda.device_count() > 1:
         with (
