@@ -1,7 +1,11 @@
 """Precompiled headers: g++ takes 15 to 20 s for torch/extension.h, and 5 to 8 s if precompiled.
 
-<cache>/torch-extension-h/<key>/     a slot, as store.py's: one set of flags that matter
-    header/                          extension.h, extension.h.gch and header.json
+Two kinds of text are precompiled, each with the flags of the source: the include of
+torch/extension.h, if a source or -include begins with it, and a file that is the only one of
+-include, if it only includes headers in angle brackets. load_op passes such a file for bindings.
+
+<cache>/precompiled-headers/<key>/   a slot, as store.py's: one text, one set of flags that matter
+    header/                          header.h, header.h.gch and header.json
 
 Nothing depends on them: they are not part of a key, g++ itself refuses one that does not fit the
 macros of a command, and a compilation that fails because of one is repeated without it. Only g++
@@ -37,7 +41,7 @@ from _jit_loader.report.quantities import parse_size
 from _jit_loader.system.jobs import parallel_jobs
 from _jit_loader.system.processes import run, with_own_folder
 
-NAME = "extension.h"
+NAME = "header.h"
 TEXT = "#include <torch/extension.h>\n"
 RECORD = "header.json"
 # Only comments may precede the include: a macro or another header could change its meaning.
@@ -46,6 +50,7 @@ FIRST = re.compile(
     r'#[ \t]*include[ \t]*(?:<torch/extension\.h>|"torch/extension\.h")',
     re.DOTALL,
 )
+ONLY_INCLUDES = re.compile(r"(?:\s|//[^\\\n]*\n|#pragma once\n|#include <[^>\n]+>)*")
 OTHER_HEADERS = ("-include", "-imacros", "--include", "--imacros", "@", "-Xclang", "-x")
 HEADER_BYTES = parse_size("0.8GB")
 FREE_BYTES = parse_size("4GB")  # on the disk
@@ -58,12 +63,12 @@ SUSPICIOUS = re.compile(
 class Header:
     """A precompiled header that one command can use, whether or not it exists yet.
 
-    path: to include. words: the command that makes it, without files. searched: the folders that
-    the command searches before PyTorch's.
+    path: to include. text: its text. words: the command that makes it, without files. searched: the
+    folders that the command searches before PyTorch's.
     """
 
-    def __init__(self, slot, words, searched):
-        self.slot, self.words, self._searched = slot, words, searched
+    def __init__(self, slot, text, words, searched):
+        self.slot, self.text, self.words, self._searched = slot, text, words, searched
         self.folder = os.path.join(slot, "header")
         self.path = os.path.join(self.folder, NAME)
 
@@ -93,7 +98,7 @@ class Headers:
         for output in outputs:
             header = header_for(job, ninja_file, output)
             if header is not None and not self._use(output, header) and job.request.precompile:
-                make(header.slot, header.words, job.request.project)
+                make(header.slot, header.text, header.words, job.request.project)
                 self._use(output, header)
 
     def _use(self, output, header):
@@ -120,7 +125,8 @@ class Headers:
     def make_missing(self):
         """Starts processes that make the headers this build could have used, and outlive it."""
         for header in self._missing.values() if may_make() else ():
-            arguments = json.dumps([header.slot, header.words, self._job.request.project])
+            project = self._job.request.project
+            arguments = json.dumps([header.slot, header.text, header.words, project])
             command = [sys.executable, "-m", __name__, arguments]
             script = 'nice -n 19 "$@" </dev/null >/dev/null 2>&1 &'
             with contextlib.suppress(OSError):
@@ -132,22 +138,45 @@ def header_for(job, ninja_file, output):
     source, command = ninja_file.compilations[output], ninja_file.command(output)
     if ninja_file.is_cuda(output) or not source.endswith((".cpp", ".cc", ".cxx", ".C")):
         return None
+    request = job.request
+    of_source = toolchain.split(" ".join(request.source_flags.get(source, ())), source)
+    own = toolchain.split(" ".join(request.extra_cflags), "extra_cflags") + of_source
+    words, folders = _split(flags_of(command), {*own, f"-D{NAME_MACRO}={request.name}"})
+    text = _included_text(words) if "-include" in words else _first_include(source, folders)
+    if text is None or any(word.startswith(OTHER_HEADERS) for word in words):
+        return None
+    if not is_gnu(toolchain.cxx_command()):
+        return None
+    relative = list(map(request.roots.relative_text, words))
+    description = request.description
+    kind = [text, relative, *(description[part] for part in ("environment variables", "PyTorch"))]
+    slot = os.path.join(cache_folder(), PRECOMPILED, digest_of([*kind, description["machine"]]))
+    return Header(slot, text, words, folders)
+
+
+def _included_text(words):
+    """Removes -include and its file from the words; returns the text if it can be precompiled."""
+    place = words.index("-include")
+    _, path = words[place : place + 2]
+    del words[place : place + 2]
+    if path == "torch/extension.h":
+        return TEXT
+    with contextlib.suppress(OSError, UnicodeDecodeError), open(path) as file:
+        text = file.read()
+        # A relative path starts at the folder of the build, which is another one.
+        return text if os.path.isabs(path) and ONLY_INCLUDES.fullmatch(text) else None
+    return None
+
+
+def _first_include(source, folders):
+    """Returns TEXT if a source begins with it; adds a folder that its spelling searches."""
     with open(source, errors="replace") as file:
         include = FIRST.match(file.read())
-    own = toolchain.split(" ".join(job.request.extra_cflags), "extra_cflags")
-    words, folders = _split(flags_of(command), {*own, f"-D{NAME_MACRO}={job.request.name}"})
-    if include is None or any(word.startswith(OTHER_HEADERS) for word in words):
+    if include is None:
         return None
     if include[0].endswith('"'):
         folders.append(os.path.dirname(source))
-    if not is_gnu(toolchain.cxx_command()):
-        return None
-    request = job.request
-    relative = list(map(request.roots.relative_text, words))
-    description = request.description
-    kind = [TEXT, relative, *(description[part] for part in ("environment variables", "PyTorch"))]
-    slot = os.path.join(cache_folder(), PRECOMPILED, digest_of([*kind, description["machine"]]))
-    return Header(slot, words, folders)
+    return TEXT
 
 
 def _split(words, own):
@@ -195,6 +224,7 @@ def may_make():
     not displace the builds.
     """
     with contextlib.suppress(OSError):
+        os.makedirs(cache_folder(), mode=0o700, exist_ok=True)
         limit = cache_limit()
         pattern = os.path.join(glob.escape(cache_folder()), PRECOMPILED, "*", "header", "*.gch")
         present = sum(map(os.path.getsize, glob.glob(pattern)))
@@ -204,7 +234,7 @@ def may_make():
     return False
 
 
-def make(slot, words, project):
+def make(slot, text, words, project):
     """Makes a precompiled header; does nothing if another process makes it, and never fails."""
     with contextlib.suppress(OSError, InputsChanged, ValueError):
         os.makedirs(slot, mode=0o700, exist_ok=True)
@@ -212,14 +242,14 @@ def make(slot, words, project):
         with free_lock(slot) as is_free:
             if is_free:
                 remove_leftovers(slot, excludes=True)
-                _make(slot, words, Roots(project))
+                _make(slot, text, words, Roots(project))
 
 
-def _make(slot, words, roots):
-    say("torch/extension.h: precompiling it for later builds")
+def _make(slot, text, words, roots):
+    say("PyTorch's headers: precompiling them for later builds")
     with private_folder(slot) as folder:
         header = os.path.join(folder, NAME)
-        write_whole(header, TEXT.encode())
+        write_whole(header, text.encode())
         programs, clock = toolchain.programs(with_cuda=False), Clock(folder)
         recorder = Recorder(roots, programs, Contents(), clock, before={})
         command = [*words, "-x", "c++-header", header, "-o", f"{header}.gch"]

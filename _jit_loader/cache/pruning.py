@@ -27,7 +27,7 @@ from _jit_loader.report.quantities import count, format_size, parse_size
 from _jit_loader.report.variants import parse, variant_of
 
 DEFAULT_LIMIT = "5GB"
-PRECOMPILED = "torch-extension-h"  # in the place of a build's name: build/precompiled.py
+PRECOMPILED = "precompiled-headers"  # in the place of a build's name: build/precompiled.py
 FAILED = "failed"  # the folder of the last failed build of a slot
 LEFTOVER_SECONDS = 3600  # older temporary files and folders are from killed processes
 

@@ -4,8 +4,8 @@ Several ops are built in parallel, each in its own process and with the flags th
 bindings/<name>.py, requests. "add2[BLOCK=512]" names a variant of add2, which has its own macros.
 One failure does not stop the others.
 
---pch precompiles torch/extension.h for later builds of any extension that includes it first, in
-place of building ops. It needs no project.
+--pch without names precompiles torch/extension.h for later builds of any extension that includes it
+first, and needs no project. With names it precompiles PyTorch's headers for the bindings first.
 """
 
 import contextlib
@@ -22,11 +22,11 @@ def add_arguments(parser):
     parser.add_argument("--in-turn", action="store_true", help=in_turn)
     other = "warn if the op's host code is not that of this object (for live edits)"
     parser.add_argument("--host-object", metavar="FILE", help=other)
-    parser.add_argument("--pch", action="store_true", help="precompile torch/extension.h")
+    parser.add_argument("--pch", action="store_true", help="precompile PyTorch's headers")
 
 
 def run(options):
-    if options.pch:
+    if options.pch and not options.names:
         return _precompile()
     with _turn(options.names) if options.in_turn else contextlib.nullcontext():
         return _build(options)
@@ -41,15 +41,24 @@ def _turn(names):
 
 
 def _build(options):
-    from _jit_loader.ops.parallel_builds import build_command, build_in_processes, result_of
+    from _jit_loader.ops.parallel_builds import (
+        build_command,
+        build_in_processes,
+        precompiling_pays,
+        result_of,
+    )
     from _jit_loader.ops.project import current_project, op_names
 
     project = current_project()
     names = list(dict.fromkeys(options.names)) or op_names(project)
+    first = names[:1]
     if len(names) == 1:
-        results = [result_of(names[0], lambda: _load(names[0], project))]
+        results = [result_of(*first, lambda: _load(*first, project, options.pch))]
     else:
-        results = build_in_processes({name: build_command(name, "--json") for name in names})
+        commands = {name: build_command(name, "--json") for name in names}
+        if options.pch or precompiling_pays(len(names)):
+            commands[names[0]].append("--pch")
+        results = build_in_processes(commands)
     if options.host_object:
         _warn_of_host_code(names[0], options.host_object)
     failures = [result for result in results if result["error"] is not None]
@@ -83,14 +92,21 @@ def _precompile():
     return 1 if failed else 0
 
 
-def _load(name, project):
+def _load(name, project, pch):
     """Loads an op; restores compile_commands.json, which only a compilation writes."""
+    from _jit_loader.build.build import precompile
     from _jit_loader.build.compile_commands import restore_compile_commands
+    from _jit_loader.loading import is_unchanged
     from _jit_loader.ops.wrapper import load_as_imported, question_of
 
+    question = question_of(name, project)
+    if pch and not is_unchanged(question.kind, question.arguments):
+        request = question.requests()[-1]
+        request.precompile = True
+        precompile(request)
     loaded = load_as_imported(name, project)
     if not loaded.compiled:
-        restore_compile_commands(question_of(name, project).requests()[-1])
+        restore_compile_commands(question.requests()[-1])
     return loaded
 
 

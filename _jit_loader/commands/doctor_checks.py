@@ -276,16 +276,17 @@ def _cache():
 
 
 def _precompiled():
-    """Returns the Check of the precompiled torch/extension.h, which halves a first build's time."""
+    """Returns the Check of PyTorch's headers, which take most of a first build's time."""
+    subject = "PyTorch's headers"
     if os.environ.get("JIT_LOADER_PCH") == "0":
-        return Check("torch/extension.h", OK, "not precompiled: JIT_LOADER_PCH=0")
+        return Check(subject, OK, "not precompiled: JIT_LOADER_PCH=0")
     folders = precompiled_headers()
     if not folders:
         text = "not precompiled yet; the first build that can use it does that, or run build --pch"
-        return Check("torch/extension.h", OK, text)
+        return Check(subject, OK, text)
     size = format_size(sum(map(size_of, folders)))
     text = f"precompiled for {count(len(folders), 'set')} of flags, {size}"
-    return Check("torch/extension.h", OK, text)
+    return Check(subject, OK, text)
 
 
 def _readonly_caches():

@@ -26,7 +26,7 @@ def run(options):
         header = ["name", "key", "size", "age", "torch", "CUDA", "arch"]
         print_table(map(_row, builds), header)
     for folder in precompiled_headers():
-        print(f"precompiled torch/extension.h: {format_size(size_of(folder))}, in {folder}")
+        print(f"precompiled headers: {format_size(size_of(folder))}, in {folder}")
     size = format_size(Usage(cache_folder()).size)
     print(f"{count(len(builds), 'build')}, {size} on the disk, in {cache_folder()}")
     return 0

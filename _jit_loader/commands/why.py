@@ -83,7 +83,7 @@ def _last_request(title):
         with_cuda=recorded["with CUDA"],
         project=project,
         source_flags={
-            roots.absolute(source): flags
+            roots.absolute(source): list(map(roots.absolute_text, flags))
             for source, flags in recorded["flags of single sources"].items()
         },
         form=recorded["form"],

@@ -103,7 +103,8 @@ class Request:
             "sources": [roots.relative(source) for source in self.sources],
             "C++ flags": [roots.relative_text(flag) for flag in self.extra_cflags],
             "flags of single sources": {
-                roots.relative(source): flags for source, flags in self.source_flags.items()
+                roots.relative(source): list(map(roots.relative_text, flags))
+                for source, flags in self.source_flags.items()
             },
             "nvcc flags": [roots.relative_text(flag) for flag in self.extra_cuda_cflags],
             "PyTorch's nvcc flags": common_nvcc_flags() if self.with_cuda else None,

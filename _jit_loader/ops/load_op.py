@@ -6,6 +6,9 @@ import shlex
 from _jit_loader import loaded, loading, no_fork
 from _jit_loader.ops.project import binding_path, has_cuda_kernel, project_above, source_paths
 
+# Included before a project's bindings, if it exists; see build/precompiled.py.
+PRECOMPILED = os.path.join("bindings", "shared", "pytorch.h")
+
 
 class OpInUse:
     """An op that load_op has returned in this process, and the functions that get a new module.
@@ -181,21 +184,29 @@ def request_for(name, project, with_cuda, flags, machine=None):
         extra_include_paths=[project],
         with_cuda=with_cuda,
         project=project,
-        source_flags=_source_flags(sources, flags.get("defines", {})),
+        source_flags=_source_flags(sources, flags.get("defines", {}), project),
         variant=variant_of(flags.get("defines", {})),
         machine=machine,
     )
 
 
-def _source_flags(sources, defines):
-    """Returns {source: flags}: the macros of a variant, and the binding's level of optimisation.
+def _source_flags(sources, defines, project):
+    """Returns {source: flags}: the macros of a variant, and the binding's other flags.
 
     The binding gets the macros too: a header that it shares with the kernels may depend on one.
     """
-    macros = [shlex.quote(f"-D{name}={text}").replace("$", "$$") for name, text in defines.items()]
+    macros = [_quoted(f"-D{name}={text}") for name, text in defines.items()]
     binding, *kernels = sources
     # A binding only checks arguments and calls: add2's compiles in 5.0 s, with -O3 in 6.1 s.
     found = {binding: ["-O1", *macros]}
+    header = os.path.join(project, PRECOMPILED)
+    if os.path.exists(header):
+        found[binding].append(f"-include {_quoted(header)}")
     if macros:
         found.update((kernel, macros) for kernel in kernels)
     return found
+
+
+def _quoted(word):
+    """Returns a word for a command in build.ninja."""
+    return shlex.quote(word).replace("$", "$$")

@@ -5,16 +5,9 @@
 // does; it is compiled once for all ops, and the structs below are all that the two share.
 #pragma once
 
-#include <array>
-#include <memory>
-#include <string>
-#include <tuple>
-#include <type_traits>
-#include <utility>
-#include <vector>
-
 #include "bindings/shared/module.h"
 #include "bindings/shared/plain.h"
+#include "bindings/shared/pytorch.h"
 
 namespace bindings {
 

@@ -6,21 +6,7 @@
 // compares them.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-#include <Python.h>
-
-#include <algorithm>
-#include <array>
-#include <exception>
-#include <memory>
-#include <new>
-#include <optional>
-#include <stdexcept>
-#include <string>
-#include <tuple>
-#include <type_traits>
-#include <utility>
-#include <vector>
+#include "bindings/shared/pytorch.h"
 
 // From torch/csrc/autograd/python_variable.h: torch.Tensor, torch.nn.Parameter, and the Python
 // object of a tensor (None for an undefined tensor).

@@ -1,26 +1,11 @@
 // The class Op: argument checks with messages, contiguous memory, broadcasting, the device and its
 // current stream, threads, and the switch over dtypes. A binding then contains only its op.
-//
-// The includes are chosen for compile time: torch/extension.h would take many times as long, a
-// header in torch/csrc includes pybind11 (see module.h), and ATen/ops/<name>.h includes much that
-// <name>_ops.h, two lines long, does not.
 #pragma once
-
-#include <ATen/Parallel.h>
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/empty_ops.h>
-#include <ATen/ops/result_type_ops.h>
-#include <c10/core/DeviceGuard.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
-
-#include <algorithm>
-#include <array>
-#include <cstdlib>
-#include <string>
 
 #include "bindings/shared/differentiable.h"
 #include "bindings/shared/launch_error_message.h"
 #include "bindings/shared/plain.h"
+#include "bindings/shared/pytorch.h"
 #include "kernels/shared/common.h"
 
 namespace bindings {

@@ -1,10 +1,7 @@
 // Decides whether a kernel may run immediately, or PyTorch's dispatcher or autograd must act first.
 #pragma once
 
-#include <ATen/PythonTorchFunctionTLS.h>
-#include <ATen/core/Tensor.h>
-#include <c10/core/AutogradState.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
+#include "bindings/shared/pytorch.h"
 
 namespace bindings {
 

@@ -183,6 +183,54 @@ def test_other_flags_do_not_use_it(sources, flag):
     assert sources.calls() == [False]
 
 
+def test_include_by_a_flag_uses_it(sources):
+    """As in a %%cpp cell."""
+    flags = ["-include", "torch/extension.h"]
+    sources.precompile(text=MODULE, extra_cflags=flags)
+    assert sources.value("second", MODULE, extra_cflags=flags) == 1
+    assert sources.calls() == [True]
+
+
+FILES = {
+    "// Comments\n#pragma once\n\n#include <torch/extension.h>  // and more\n": (True, 1),
+    "#define MENTIONED 4\n#include <torch/extension.h>\n": (False, 4),
+    "// A comment \\\n#include <torch/extension.h>\n#include <torch/part.h>\n": (False, 3),
+}
+
+
+@pytest.mark.parametrize("text", FILES)
+def test_file_of_a_flag_is_precompiled_if_it_only_includes_headers(sources, text):
+    is_used, value = FILES[text]
+    path = sources.tiny.write("first.h", text)
+    flags = [f"-include {path}"] + ["-DSOURCE_VALUE=3"] * (value == 3)
+    sources.precompile(text=PYTHON + MODULE, extra_cflags=flags)
+    assert sources.value("second", PYTHON + MODULE, extra_cflags=flags) == value
+    assert sources.calls() == [is_used]
+
+
+def test_changed_file_of_a_flag_is_read(sources):
+    path = sources.tiny.write("first.h", INCLUDE)
+    flags = [f"-include {path}"]
+    sources.precompile(text=MODULE, extra_cflags=flags)
+    sources.write_header("two.h", HEADER.replace("SOURCE_VALUE PART", "SOURCE_VALUE 2"))
+    path.write_text("#include <torch/two.h>\n")
+    assert sources.value("second", MODULE, extra_cflags=flags) == 2
+    assert sources.calls() == [False]
+
+
+def test_bindings_include_the_projects_file(sources, monkeypatch):
+    write = sources.tiny.write
+    path = write("op/bindings/shared/pytorch.h", INCLUDE)
+    write("op/kernels/answer_cpu.cpp", "int unused;\n")
+    write("op/bindings/__init__.py", "")
+    write("op/bindings/answer.cpp", MODULE)
+    write("op/bindings/answer.py", "from jit_loader import load_op\n\nmodule = load_op('answer')\n")
+    monkeypatch.chdir(path.parents[2])
+    assert main(["build", "answer", "--pch"]) == 0
+    assert sorted(sources.calls()) == [False, True], "the kernel is compiled without"
+    assert jit_loader.load_op("answer").value() == 1
+
+
 @pytest.mark.slow
 def test_clang_does_not_use_it(sources, tmp_path):
     compiler = sources.tiny.calls_path.parent / "c++"
@@ -217,7 +265,7 @@ def _header_folder():
 def test_damaged_header_is_not_used(sources, damage):
     sources.precompile()
     folder = _header_folder()
-    precompiled = folder / "extension.h.gch"
+    precompiled = folder / "header.h.gch"
     if damage == "truncated":
         precompiled.write_bytes(precompiled.read_bytes()[:100_000])
     elif damage == "removed":
@@ -225,7 +273,7 @@ def test_damaged_header_is_not_used(sources, damage):
     elif damage == "record":
         (folder / "header.json").write_text("damaged")
     else:
-        (folder / "extension.h").unlink()
+        (folder / "header.h").unlink()
     assert sources.value("second") == 1
     if damage != "text":  # g++ needs only the other file
         assert sources.calls()[-1] is False
@@ -246,7 +294,7 @@ def test_compilation_that_fails_because_of_it_is_repeated_without_it(sources, tm
 def test_unusable_file_with_a_good_record_does_no_harm(sources):
     sources.precompile()
     folder = _header_folder()
-    precompiled = folder / "extension.h.gch"
+    precompiled = folder / "header.h.gch"
     precompiled.write_bytes(precompiled.read_bytes()[:100_000])
     record = read_checked(folder / "header.json")
     status = os.stat(precompiled)
@@ -307,7 +355,7 @@ def test_commands_make_show_and_remove_it(sources, capsys):
     capsys.readouterr()
     assert main(["list"]) == 0
     listed = capsys.readouterr().out
-    assert "precompiled torch/extension.h" in listed
+    assert "precompiled headers: " in listed
     assert "0 builds" in listed
     assert sources.value("second") == 1
     assert sources.calls()[-1] is True
@@ -320,7 +368,7 @@ def test_doctor_shows_it(sources, capsys):
     def said():
         main(["doctor", "--json"])
         checks = json.loads(capsys.readouterr().out)
-        return next(check["text"] for check in checks if check["subject"] == "torch/extension.h")
+        return next(check["text"] for check in checks if check["subject"] == "PyTorch's headers")
 
     assert "not precompiled yet" in said()
     sources.precompile()

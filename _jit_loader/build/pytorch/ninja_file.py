@@ -69,13 +69,15 @@ class NinjaFile:
         values["out"] = shlex.quote(output)
         return shlex.split(_expanded(self._commands[rule], values))
 
-    def _own_variables(self, output, more_flags=()):
+    def _own_variables(self, output, first_flags=()):
         """Returns the variables of an edge."""
-        flags = [*self._source_flags.get(self.compilations.get(output), ()), *more_flags]
-        if not flags:
-            return {}
-        name = "cuda_post_cflags" if self.is_cuda(output) else "post_cflags"
-        return {name: " ".join([self._variables.get(name, ""), *flags]).strip()}
+        own = {}
+        if first_flags:
+            own["cflags"] = " ".join([*first_flags, self._variables["cflags"]])
+        if flags := self._source_flags.get(self.compilations.get(output)):
+            name = "cuda_post_cflags" if self.is_cuda(output) else "post_cflags"
+            own[name] = " ".join([self._variables.get(name, ""), *flags]).strip()
+        return own
 
     def _is_plain_nvcc(self):
         """Returns whether CUDA's own nvcc compiles, and no wrapper such as sccache."""
@@ -86,10 +88,10 @@ class NinjaFile:
     def link_flags(self):
         return self._variables.get("ldflags", "")
 
-    def without(self, kept, link_flags=None, more_flags=None, halves_in_parallel=False):
+    def without(self, kept, link_flags=None, first_flags=None, halves_in_parallel=False):
         """Returns the text for ninja, without edges for the objects that are kept.
 
-        link_flags: flags that replace PyTorch's. more_flags: {object: flags to add}.
+        link_flags: flags that replace PyTorch's. first_flags: {object: flags before others} of C++.
         halves_in_parallel: run nvcc through cuda/halves.py.
 
         Depfiles are kept, and list system headers too (PyTorch passes -MMD). The linker prints
@@ -104,7 +106,7 @@ class NinjaFile:
                     continue
                 rule, inputs = self.edges[output]
                 line = f"build {output}: {rule} {' '.join(map(_escaped, inputs))}"
-                own = self._own_variables(output, (more_flags or {}).get(output, ()))
+                own = self._own_variables(output, (first_flags or {}).get(output, ()))
                 line += "".join(f"\n  {name} = {value}" for name, value in own.items())
             if line.strip() == "deps = gcc":
                 continue
