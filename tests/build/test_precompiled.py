@@ -218,17 +218,15 @@ def test_changed_file_of_a_flag_is_read(sources):
     assert sources.calls() == [False]
 
 
-def test_bindings_include_the_projects_file(sources, monkeypatch):
+def test_bindings_include_the_projects_file(sources, python):
     write = sources.tiny.write
     path = write("op/bindings/shared/pytorch.h", INCLUDE)
     write("op/kernels/answer_cpu.cpp", "int unused;\n")
     write("op/bindings/__init__.py", "")
     write("op/bindings/answer.cpp", MODULE)
     write("op/bindings/answer.py", "from jit_loader import load_op\n\nmodule = load_op('answer')\n")
-    monkeypatch.chdir(path.parents[2])
-    assert main(["build", "answer", "--pch"]) == 0
+    python("-m", "jit_loader", "build", "answer", "--pch", cwd=path.parents[2], check=True)
     assert sorted(sources.calls()) == [False, True], "the kernel is compiled without"
-    assert jit_loader.load_op("answer").value() == 1
 
 
 @pytest.mark.slow
