@@ -36,16 +36,19 @@ if __name__ == "__main__":
 
 from typing import TYPE_CHECKING, Any
 
-from _jit_loader import loaded as _loaded
-from _jit_loader.torch_api import install, load, load_inline
+import _jit_loader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from types import ModuleType
 
+    from _jit_loader import loaded as _loaded
+    from _jit_loader.report.errors import CompileError
+    from _jit_loader.torch_api import install, load, load_inline
+
 
 __all__ = [
-    "CompileError",  # noqa: F822
+    "CompileError",
     "cuda_kernel",
     "install",
     "load",
@@ -232,7 +235,9 @@ def loaded(name: str) -> _loaded.Loaded:
 
     A variant of an op has the name "add2[THREADS_PER_BLOCK=256]".
     """
-    return _loaded.last[name]
+    from _jit_loader import loaded
+
+    return loaded.last[name]
 
 
 def why_no_cuda() -> str | None:
@@ -243,9 +248,12 @@ def why_no_cuda() -> str | None:
 
 
 def __getattr__(name: str) -> Any:
-    # A hit does not import the module of the errors.
-    if name == "CompileError":
-        from _jit_loader.report.errors import CompileError
-
-        return CompileError
-    raise AttributeError(f"module 'jit_loader' has no attribute {name!r}")
+    # cuda_kernel and load_op need none of these, and a hit does not need the module of the errors.
+    with _jit_loader.no_fork():
+        if name in ("install", "load", "load_inline"):
+            from _jit_loader import torch_api as module
+        elif name == "CompileError":
+            from _jit_loader.report import errors as module
+        else:
+            raise AttributeError(f"module 'jit_loader' has no attribute {name!r}")
+    return globals().setdefault(name, getattr(module, name))

@@ -33,7 +33,8 @@ def clock_mhz():
 def python_loop_ms():
     """Returns the milliseconds of 10^6 additions in Python, the least of five.
 
-    A virtual machine may show the same clock whatever its speed; this tells two runs apart.
+    A virtual machine may show the same clock whatever its speed. This tells two runs apart. A
+    machine with other users has slow moments, so it is called at the start and end of a run.
     """
     times = []
     for _ in range(5):
@@ -57,13 +58,16 @@ def gpu_clocks():
     }
 
 
-def describe():
-    """Returns every property of the machine that may affect a time, as a dict for JSON."""
+def describe(loop_before):
+    """Returns every property of the machine that may affect a time, as a dict for JSON.
+
+    loop_before: python_loop_ms() at the start of the run.
+    """
     return {
         "cpu": cpu_model(),
         "cores": len(os.sched_getaffinity(0)),
         "clock_mhz": clock_mhz(),
-        "python_loop_ms": python_loop_ms(),
+        "python_loops_ms": [loop_before, python_loop_ms()],
         **gpu_clocks(),
         "threads": torch.get_num_threads(),
         "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],

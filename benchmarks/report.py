@@ -18,8 +18,11 @@ from benchmarks import machine, timing
 RESULTS = Path(__file__).parent / "results"
 
 
+NO_OPTIONS = ("out", "python_loop_ms")
+
+
 def parser(description):
-    """Returns an ArgumentParser with --quick and --out."""
+    """Returns an ArgumentParser with --quick and --out; the options have python_loop_ms too."""
     result = argparse.ArgumentParser(
         prog=f"python -m benchmarks.{Path(sys.argv[0]).stem}",
         description=description,
@@ -29,6 +32,7 @@ def parser(description):
     result.add_argument(
         "--out", type=Path, default=RESULTS, metavar="DIR", help="default: benchmarks/results"
     )
+    result.set_defaults(python_loop_ms=machine.python_loop_ms())
     return result
 
 
@@ -82,9 +86,9 @@ def save(benchmark, device, options, results):
         "benchmark": benchmark,
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "device": machine.device_name(device),
-        "machine": machine.describe(),
+        "machine": machine.describe(options.python_loop_ms),
         "order": "random",  # of the ways in each round
-        "options": {key: value for key, value in vars(options).items() if key != "out"},
+        "options": {key: value for key, value in vars(options).items() if key not in NO_OPTIONS},
         "results": results,
     }
     # A quick run must not overwrite the results of a complete one.

@@ -21,8 +21,10 @@ page of each benchmark there has every result, the spreads and the command that 
   the two differ by less than its width.
 - The machines have other users: compare times within a row. Two tables may be of different speeds.
   Older files have all samples, but no clock. Newer ones have it, and the time of a loop of 10^6
-  additions in Python, because a virtual machine may show one clock at different speeds: no table
-  has runs whose loops differ by 15%, or with and without a clock.
+  additions in Python at the start and at the end of the run, because a virtual machine may show one
+  clock at different speeds. No table has runs whose shorter loops differ by 15%, or runs with and
+  without a clock. Files of 2026-11-24 and 25 have the loop of the end only, which may have met a
+  slow moment, so it excludes none.
 - stale: the loader returned the old code, so there is no time. alone: PyTorch's commands that
   compile the edited file and link, without a loader.
 - Bindings: extension includes torch/extension.h, light only pybind11, plain uses Python's C API.

@@ -49,7 +49,9 @@ class Result:
         about, date = self["machine"], self["date"][:16].replace("T", " ")
         if not about.get("clock_mhz"):
             return date
-        return f"{date} ({about['clock_mhz'] / 1e3:.1f} GHz, loop {about['python_loop_ms']:.0f} ms)"
+        loops = about.get("python_loops_ms") or [about["python_loop_ms"]]
+        loops = " to ".join(f"{loop:.0f}" for loop in loops)
+        return f"{date} ({about['clock_mhz'] / 1e3:.1f} GHz, loop {loops} ms)"
 
 
 def read(folder):
@@ -83,9 +85,16 @@ def newest(by_device, kind, benchmarks):
 
 
 def have_one_speed(one, other):
-    """Returns whether two runs have the same speed within 15%, or both do not record it."""
-    loops = [each["machine"].get("python_loop_ms") for each in (one, other)]
-    return loops[0] == loops[1] if None in loops else abs(loops[0] / loops[1] - 1) < SPEED_DIFFERS
+    """Returns whether two runs have the same speed within 15%, as far as that is known.
+
+    A loop that was timed only at the end of a run may have met a slow moment. A run without a clock
+    is not taken for one of the same speed.
+    """
+    about = [each["machine"] for each in (one, other)]
+    if any(each.get("python_loops_ms") is None for each in about):
+        return bool(about[0].get("clock_mhz")) == bool(about[1].get("clock_mhz"))
+    first, second = (min(each["python_loops_ms"]) for each in about)
+    return abs(first / second - 1) < SPEED_DIFFERS
 
 
 def runs(results):

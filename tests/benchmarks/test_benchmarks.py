@@ -31,7 +31,7 @@ def results_in(folder):
         "cpu",
         "cores",
         "clock_mhz",
-        "python_loop_ms",
+        "python_loops_ms",
         "gpus",
         "driver",
         "torch",

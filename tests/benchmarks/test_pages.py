@@ -230,12 +230,19 @@ def test_the_newest_run_of_a_kind_of_machine_is_chosen():
 
 
 def test_runs_of_a_machine_at_another_speed_are_left_out():
-    at = {"x": 40.0, "y": 41.0, "z": 80.0, "unknown": None}
-    of_device = {
-        name: run(name, [], f"2026-11-2{8 - number}", python_loop_ms=loop)
-        for number, (name, loop) in enumerate(at.items())
+    at = {
+        "last": {"clock_mhz": 2000, "python_loops_ms": [40.0, 80.0]},
+        "same": {"clock_mhz": 2000, "python_loops_ms": [70.0, 41.0]},
+        "slower": {"clock_mhz": 2000, "python_loops_ms": [80.0, 80.0]},
+        "perhaps in a slow moment": {"clock_mhz": 2000, "python_loop_ms": 80.0},
+        "unknown": {},
     }
-    assert results.newest({"a CPU": of_device}, "cpu", tuple(at)).keys() == {"x", "y"}
+    of_device = {
+        name: run(name, [], f"2026-11-2{8 - number}", **speed)
+        for number, (name, speed) in enumerate(at.items())
+    }
+    of_one_speed = results.newest({"a CPU": of_device}, "cpu", tuple(at))
+    assert of_one_speed.keys() == {"last", "same", "perhaps in a slow moment"}
 
 
 @pytest.mark.parametrize("path", sorted(RESULTS.glob("*.md")), ids=lambda path: path.stem)
