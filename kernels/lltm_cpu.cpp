@@ -8,7 +8,7 @@ using namespace kernels;
 
 namespace {
 
-// One tile of the work: the rows that make up one row of sums, and the columns of one block.
+// A tile of the work: the rows whose gradients make up a row of sums, and the columns of a block.
 struct Tile {
   int64_t sum, row, end, column, columns;
 };

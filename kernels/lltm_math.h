@@ -11,7 +11,7 @@ HOST_DEVICE T elu(T x) {
   return kernels::select(x > T{0}, x, kernels::exponential_minus_one(negative));
 }
 
-// 1 for x >= 0, e^x below 0. The exponential of a large x is never computed.
+// 1 for x >= 0, e^x below 0. The exponential of a positive x is never computed.
 template <class T>
 HOST_DEVICE T elu_derivative(T x) {
   return kernels::exponential(kernels::select(x > T{0}, T{0}, x));

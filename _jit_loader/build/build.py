@@ -1,4 +1,4 @@
-"""Builds a request, in one process at a time, and again if a file changes during the build.
+"""Builds a request in one process at a time, and again if a file changes during the build.
 
 The steps of an attempt are plan -> compile -> record -> publish.
 """
@@ -125,7 +125,7 @@ def _build_until_stable(slot, contents, verbose):
             changed, careful = error.args[0], True
     raise RuntimeError(
         f"{slot.request.title}: {', '.join(changed)} kept changing while being compiled; "
-        "load it again when nothing writes there"
+        "load it again when no program is writing to it"
     )
 
 
@@ -139,7 +139,7 @@ def _try_to_build(slot, contents, before, careful, verbose):
                 opened, published, manifest = _compile_and_publish(job, workers)
         except (CompileError, OSError) as error:
             if not os.path.isdir(folder):
-                raise InputsChanged([folder]) from error  # somebody has deleted the cache
+                raise InputsChanged([folder]) from error  # another process has deleted the cache
             if isinstance(error, CompileError):
                 keep_as_failed(job)
             raise
@@ -180,7 +180,7 @@ def _compile_and_publish(job, workers):
         records = [known[output] for output in ninja_file.compilations if output in known]
         if result.returncode != 0:
             if not all(os.path.exists(os.path.join(job.folder, output)) for output in known):
-                raise InputsChanged([job.folder])  # somebody is deleting the cache
+                raise InputsChanged([job.folder])  # another process is deleting the cache
             raise _failed(job, ninja_file, recorder, records, result.output)
         trace = map(link_stubs.traced, result.output)
         manifest = make_manifest(job, ninja_file, recorder, records, trace)
@@ -250,8 +250,8 @@ def _failed(job, ninja_file, recorder, records, output):
 def _publish(job, recorder, records, manifest):
     """Opens the library as a test and publishes the build.
 
-    Returns (result of loaded.open_build, the Build, its manifest). If the library cannot be opened
-    beside those of this process, a RestartNeeded takes the place of the result.
+    Returns (result of loaded.open_build, the Build, its manifest). If the library
+    conflicts with those that this process has loaded, the result is a RestartNeeded.
     """
     request = job.request
     parts = ("files", "tools", "programs", "absent")
@@ -263,7 +263,7 @@ def _publish(job, recorder, records, manifest):
     except Exception as error:
         expected, load_error = LOAD_ERRORS.get(request.form, ((), None))
         if isinstance(error, expected):
-            # PyTorch's OSError names the library only.
+            # PyTorch's OSError names only the library.
             text = f"error: cannot be loaded: {error.__cause__ or error}"
             raise failed(job, recorder, records, [text], "load", load_error) from None
         keep_as_failed(job)  # the objects are good

@@ -1,4 +1,4 @@
-"""Checks before a build: missing tools, and paths and flags that the tools cannot take."""
+"""Checks a request before a build: missing tools, and paths and flags that they cannot take."""
 
 import os
 
@@ -8,7 +8,7 @@ from _jit_loader.report.errors import CudaMissing, ToolMissing
 
 
 def check_tools(request):
-    """Raises a ToolMissing, which says what to install, if a tool is missing."""
+    """Raises ToolMissing if a tool is missing; the message says what to install."""
     command = toolchain.cxx_command()
     if toolchain.find_program(command[0]) is None:
         raise ToolMissing(
@@ -59,7 +59,7 @@ def _check_text(text, where):
 
 
 def check_flags(request):
-    """Raises a ValueError for flags that ninja or its shell cannot take."""
+    """Raises a ValueError for flags that ninja or its shell cannot take, or that move depfiles."""
     arguments = {
         "extra_cflags": request.extra_cflags,
         "extra_cuda_cflags": request.extra_cuda_cflags,
@@ -78,6 +78,6 @@ def check_flags(request):
         for word in words if argument != "extra_ldflags" else ():
             if word.startswith(("-MF", "--dependency-output")):
                 raise ValueError(
-                    f"{request.title}: remove {word} from {argument}: the loader reads the depfile "
-                    "that this flag would write to another path"
+                    f"{request.title}: remove {word} from {argument}: it would write the depfile, "
+                    "which the loader reads, to another path"
                 )

@@ -1,4 +1,4 @@
-"""Runs ninja, reports its progress, and leaves no compiler behind."""
+"""Runs ninja, reports its progress, and leaves no compiler running."""
 
 import contextlib
 import os
@@ -27,14 +27,14 @@ STATUS = "@jit_loader@ "
 START = 'read word && exec "$@" </dev/null'
 # Reads a pipe that this process writes to. If the pipe is closed before a word arrives, this
 # process was killed; ninja then gets SIGTERM and stops its compilers. (A process that was forked
-# during the build also holds the pipe. The compilers are then stopped when that process ends too.)
+# during the build also holds the pipe: the compilers are stopped only after it has ended as well.)
 WATCHER = 'read word || kill -TERM "$0"'
 
 
 class NinjaResult(NamedTuple):
     """The result of a run of ninja.
 
-    output: the lines without the progress. said: {output: the lines of the step that made it}.
+    output: the lines without the progress. said: {file: the lines of the step that made it}.
     ended: the commands that were killed because they took too long.
     """
 
@@ -71,7 +71,7 @@ def compile_seconds_limit():
             return seconds
     raise ValueError(
         f"the environment variable JIT_LOADER_COMPILE_TIMEOUT: {text!r} is not a number of "
-        "seconds; write it as 60 or 0.5"
+        "seconds, such as 60 or 0.5"
     )
 
 
@@ -106,10 +106,11 @@ def run_ninja(folder, on_started, on_finished, verbose=False):
                     continue
                 output.append(line)
                 current.append(line)
-                if verbose and not os.path.isfile(os.path.join(folder, line)):  # the linker's trace
+                # The linker's trace is not printed.
+                if verbose and not os.path.isfile(os.path.join(folder, line)):
                     print(printable(line), flush=True)
         if process.wait() < 0:
-            output.append(f"ninja: fatal: it was ended by signal {-process.returncode}")
+            output.append(f"ninja: fatal: killed by signal {-process.returncode}")
         return NinjaResult(process.returncode, output, said, slow.ended)
     finally:
         if process.poll() != 0:  # a killed ninja leaves compilers running

@@ -1,4 +1,4 @@
-"""Compiles cache/stats_equal.cpp once per cache: it cuts a torch/extension.h hit to a third."""
+"""Compiles cache/stats_equal.cpp once per cache: with torch/extension.h, hits take a third."""
 
 import contextlib
 import os

@@ -1,7 +1,7 @@
 """Measures the cache and removes builds from it, the least recently used first.
 
-A build was last used at the access time of its library. The file system keeps this time, so that a
-hit writes nothing. Linux updates it at most once a day (relatime). On a disk that is mounted with
+The last use of a build is the access time of its library. The file system keeps this time, so a hit
+writes nothing. Linux updates it at most once a day (relatime). On a disk that is mounted with
 noatime, the time of the build counts as its last use.
 
 Running programs are not affected. A build is renamed under the lock of its slot, in one step,
@@ -27,20 +27,20 @@ from _jit_loader.report.quantities import count, format_size, parse_size
 from _jit_loader.report.variants import parse, variant_of
 
 DEFAULT_LIMIT = "5GB"
-PRECOMPILED = "precompiled-headers"  # in the place of a build's name: build/precompiled.py
+PRECOMPILED = "precompiled-headers"  # the folder of precompiled headers: build/precompiled.py
 FAILED = "failed"  # the folder of the last failed build of a slot
 LEFTOVER_SECONDS = 3600  # older temporary files and folders are from killed processes
 
 
 class Removed:
-    """Counts the removed builds and bytes; busy: the slots in which a process is building."""
+    """The number of removed builds and bytes; busy: the slots in which a process is building."""
 
     def __init__(self):
         self.builds, self.size, self.busy = 0, 0, []
 
 
 class Usage:
-    """The bytes below a folder. Builds share objects by hard links: each object counts once."""
+    """The size of a folder in bytes; an object that builds share by hard links counts once."""
 
     def __init__(self, folder):
         self.size = 0
@@ -132,11 +132,11 @@ def clean(titles=None):
 
 
 def remove_old_formats(removed):
-    """Removes the caches of older formats, which are beside this one; adds to a Removed."""
+    """Removes the caches of older formats beside this one, and adds their sizes to `removed`."""
     cache = cache_folder()
     for folder in _subfolders(os.path.dirname(cache)):
         number = re.fullmatch(r"v(\d+)", os.path.basename(folder))
-        # $JIT_LOADER_CACHE may be a folder with other contents; a lock shows that it is a cache.
+        # $JIT_LOADER_CACHE may also contain other folders; a lock shows that this one is a cache.
         is_cache = glob.glob(os.path.join(glob.escape(folder), "*", "*", "lock"))
         if number and int(number[1]) < int(FORMAT[1:]) and is_cache:
             size = Usage(folder).size
@@ -146,9 +146,9 @@ def remove_old_formats(removed):
 
 
 def slots(titles=None):
-    """Yields the folders of the requests in the cache, of these titles or of all.
+    """Yields the slots in the cache: those with these titles, or all of them.
 
-    A title is a name, for all of its variants, or add2[BLOCK=512], for one variant.
+    A title is a name, such as add2 for all variants of add2, or add2[BLOCK=512] for one variant.
     """
     wanted = None if titles is None else list(map(parse, titles))
     for folder in _subfolders(cache_folder()):
@@ -161,7 +161,7 @@ def slots(titles=None):
 
 
 def _is_wanted(slot, name, wanted):
-    """Returns whether a slot belongs to one of the wanted (name, macros)."""
+    """Returns whether a slot belongs to one of the wanted pairs (name, macros)."""
     defines = [macros for wanted_name, macros in wanted if wanted_name == name]
     return {} in defines or (defines and _variant_of(slot) in map(variant_of, defines))
 
@@ -173,7 +173,7 @@ def _variant_of(slot):
 
 
 def count_builds():
-    """Returns the number of builds in the cache, without failed ones and precompiled headers."""
+    """Returns the number of builds in the cache, without failed builds and precompiled headers."""
     return sum(map(_is_build, build_folders()))
 
 
@@ -189,13 +189,13 @@ def precompiled_headers():
 
 
 def build_folders(names=None):
-    """Yields the folders of the builds in the cache, those of failed builds included."""
+    """Yields the folders of the builds in the cache, including failed builds."""
     for slot in slots(names):
         yield from _subfolders(slot)
 
 
 def size_of(folder):
-    """Returns the bytes of a folder's files, shared ones included."""
+    """Returns the total size of a folder's files in bytes, including shared ones."""
     return sum(status.st_size for status in _files_below(folder))
 
 
@@ -210,7 +210,7 @@ def last_used(folder):
 
 
 def _remove_from_slot(slot, builds, usage, removed):
-    """Removes builds of a slot, {folder: stats of its files}; and the slot if no build is left."""
+    """Removes these builds, {folder: stats of its files}, and their slot if no build is left."""
     gone = dict(builds)
     with contextlib.suppress(FileNotFoundError), free_lock(slot) as is_free:
         if not is_free:
@@ -239,7 +239,7 @@ def _remove(path):
 
 
 def _remove_leftovers():
-    """Removes temporary files and folders, outside of slots, of processes that were killed."""
+    """Removes temporary files and folders that killed processes left outside of slots."""
     folders = _subfolders(cache_folder(), hidden=True)
     files = [path for path in _files_outside_slots() if path.endswith(".tmp")]
     for path in [*folders, *files]:
@@ -249,7 +249,7 @@ def _remove_leftovers():
 
 
 def _remove_the_rest(usage, removed):
-    """Removes memos and stubs, and the sources of load_inline that are not new."""
+    """Removes memos and stubs, and the sources of load_inline that are older than an hour."""
     for path in _files_outside_slots():
         _remove_file(path, usage, removed)
     for folder in [path for parent in _subfolders(cache_folder()) for path in _subfolders(parent)]:
@@ -261,7 +261,7 @@ def _remove_the_rest(usage, removed):
 
 
 def _remove_shared_objects(usage, removed):
-    """Removes the shared objects that no build uses any longer."""
+    """Removes the shared objects that no build uses."""
     for path in shared_objects.without_a_build():
         with contextlib.suppress(OSError):
             statuses = [os.lstat(path), os.lstat(path + shared_objects.RECORD)]
@@ -270,7 +270,7 @@ def _remove_shared_objects(usage, removed):
 
 
 def _remove_memos(usage, removed):
-    """Removes memos that name a library of this cache that does not exist."""
+    """Removes memos whose library was in this cache and no longer exists."""
     for path, memo in memos():
         is_own = memo.library.startswith(os.path.join(cache_folder(), ""))
         if is_own and not os.path.exists(memo.library):
@@ -294,7 +294,7 @@ def memos():
 
 
 def _files_outside_slots():
-    """Returns the paths of the files in the cache's folder and in its subfolders."""
+    """Returns the paths of the files directly in the cache's folder and in its subfolders."""
     folders = [cache_folder(), *_subfolders(cache_folder())]
     entries = [entry for folder in folders for entry in _entries(folder)]
     return [entry.path for entry in entries if entry.is_file(follow_symlinks=False)]
@@ -311,7 +311,7 @@ def _files_below(folder):
 
 
 def _subfolders(folder, hidden=False):
-    """Returns the paths of the folders in a folder, without symlinks, hidden ones or others."""
+    """Returns the paths of the visible or of the hidden subfolders, without symlinks."""
     return [
         entry.path
         for entry in _entries(folder)

@@ -11,16 +11,16 @@ import re
 from _jit_loader.cache.build_directory import copy_name
 from _jit_loader.report.errors import LoadError
 
-# The functions that register something. They are called by TORCH_LIBRARY and related macros,
-# STABLE_TORCH_LIBRARY, the older torch::RegisterOperators, and torch::class_ outside of
-# TORCH_LIBRARY.
+# The symbols, or their beginnings, of the functions that register operators and classes. They are
+# called by TORCH_LIBRARY and related macros, by STABLE_TORCH_LIBRARY, by the older
+# torch::RegisterOperators, and by torch::class_ outside of TORCH_LIBRARY.
 _LIBRARY = b"_ZN5torch7LibraryC"
 _CLASS = b"_ZN5torch6detail10class_baseC"
 _STABLE_LIBRARY = b"aoti_torch_library_init_"
 _REGISTRATIONS = (_LIBRARY, _STABLE_LIBRARY, b"_ZN3c1017RegisterOperators", _CLASS)
 
-# The mangled name of such a macro's static variable, which the symbol table contains. Its length
-# precedes it. (Clang leaves out the L in an anonymous namespace.)
+# Each macro defines a static variable. In the symbol table, the length of its name precedes the
+# name. (Clang leaves out the L in an anonymous namespace.)
 _MACRO = re.compile(rb"TORCH_LIBRARY_(?:FRAGMENT_|IMPL_)?static_init_")
 _NAMESPACE = re.compile(rb"TORCH_LIBRARY_static_init_(\w+)", re.ASCII)
 _BEFORE = re.compile(rb"(?:L|_GLOBAL__N_1)(\d+)((?:STABLE_)?)$")
@@ -43,7 +43,7 @@ class ClassNeedsRestart(LoadError, RestartNeeded):
 
 
 def refuse_second_registration(name, before, library):
-    """Raises RestartNeeded if opening a published library would end the process.
+    """Raises RestartNeeded if opening a published library would terminate the process.
 
     before: the libraries that were opened under this name.
     """
@@ -52,7 +52,7 @@ def refuse_second_registration(name, before, library):
 
 
 def overlap(name, before, record):
-    """Returns a RestartNeeded that names the second registrations of a new library, or None.
+    """Returns a RestartNeeded that names what a new library would register again, or None.
 
     before: the libraries that were opened under this name. record: the new library's.
     """
@@ -83,7 +83,7 @@ def _listed(texts):
 
 
 def explain_second_class(name, error):
-    """Raises ClassNeedsRestart if an error says that a class is registered a second time."""
+    """Raises ClassNeedsRestart if an error says that a class is already registered."""
     if "is already registered" in str(error):
         raise ClassNeedsRestart(
             f"{name} defines Python classes (py::class_), which pybind11 accepts only once per "
@@ -96,7 +96,7 @@ def explain_second_class(name, error):
 def registers(library):
     """Returns whether a library calls a function that registers operators or classes.
 
-    A library that does not exist registers nothing; opening it raises the error that a load needs.
+    Returns False if the library does not exist: opening it then raises the error that load reports.
     """
     return os.path.exists(library) and _has_calls(_file_bytes(library))
 
@@ -135,7 +135,7 @@ def has_registered(library):
 @functools.cache
 def _recorded(library):
     """Returns the record in the manifest of a published library; _UNKNOWN if it was deleted."""
-    from _jit_loader.cache.store import read_manifest  # a hit imports none of this
+    from _jit_loader.cache.store import read_manifest  # not needed by a hit
 
     manifest = read_manifest(os.path.dirname(library))
     return _UNKNOWN if manifest is None else manifest["registrations"]

@@ -1,7 +1,7 @@
-"""Objects that an extension of any name may use.
+"""Stores objects that extensions of different names share.
 
 <cache>/objects/<command key>/<digest>.o, and its record beside it, are hard links to the files of
-a build. They are removed when no build uses them any longer: see pruning.py.
+a build. They are removed when no build uses them: see pruning.py.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ MOST_VERSIONS = 16  # of one command: an edited source has a new object at each 
 
 
 def put(path, record):
-    """Shares an object of a build, if the cache can be written; its record is beside it."""
+    """Shares an object of a build, and its record beside it, if the cache is writable."""
     folder = _folder_of(record["command"])
     target = os.path.join(folder, f"{record['object']}.o")
     with contextlib.suppress(OSError):
@@ -37,7 +37,7 @@ def newest(command_key):
 
 
 def without_a_build():
-    """Yields the paths of the objects that no build has."""
+    """Yields the paths of the objects that no build uses."""
     with contextlib.suppress(OSError):
         for folder in list(os.scandir(os.path.join(cache_folder(), "objects"))):
             for entry in list(os.scandir(folder.path)):

@@ -3,8 +3,8 @@
     python -m _jit_loader.ops.load_processes <request >answers
 
 The request is a pickle of the arguments of run(). The input stays open: when it is closed, all
-processes are stopped. Each answer is SIZE bytes with the size of a pickle, and the pickle of (index
-of the call, {"error", "compiled", "seconds"}).
+processes are stopped. Each answer is a pickle of (index of the call, {"error", "compiled",
+"seconds"}), after its length in SIZE bytes.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ def question_of(call):
     """Returns (the loading.Question of a call, None), or (None, the result of PyTorch's load)."""
     with loading.recording(call.get("name")) as recorder:
         try:
-            return None, load_of(call)  # PyTorch builds it alone: see torch_api
+            return None, load_of(call)  # PyTorch itself builds it: see torch_api
         except loading.Recorded:
             return recorder.question, None
 
@@ -57,7 +57,7 @@ class _Process:
             self._run(function, jobs, most_bytes)
 
     def _run(self, function, jobs, most_bytes):
-        """Runs in the new process, and ends it."""
+        """Runs the function in the new process, then ends the process."""
         code = 1
         try:
             os.setsid()
@@ -75,7 +75,7 @@ class _Process:
             os._exit(code)
 
     def end(self):
-        """Interrupts the process, which then stops its compilers. A later call kills it."""
+        """Interrupts the process, which stops its compilers; after GRACE_SECONDS, kills it."""
         programs = descendants(self.pid)
         if self._interrupted is None:
             self._at, self._interrupted = _stage_of(programs), time.monotonic()
@@ -105,7 +105,7 @@ class _Process:
             error = LoadError(f"{self.name}: the process that loads it ended with {how}{said}")
         else:
             stage, file = self._at
-            where = f" while {file} was compiled" if file else said
+            where = f" while compiling {file}" if file else said
             what = f"it did not load within the timeout of {timeout:g} seconds, and was stopped"
             error = NotInTime(f"{self.name}: {what}{where}")
         error.stage, error.file, error.message = stage, file, str(error)
@@ -161,8 +161,8 @@ def _precompile(call):
 def run(calls, timeout, jobs, precompile, on_answer):
     """Runs calls, up to `jobs` at a time. Ends them when the input is closed.
 
-    precompile: a process makes the precompiled header of the first call beside the others.
-    on_answer(index, answer): is called as each call ends.
+    precompile: also make the precompiled header of the first call, in another process.
+    on_answer(index, answer): called as each call ends.
     """
     waiting, running = list(enumerate(calls)), {}
     most_bytes, is_cancelled = memory_per_compiler(jobs), False

@@ -72,7 +72,7 @@ HINTS = {
     r"cannot open shared object file": (
         "add its folder to extra_ldflags: -Wl,-rpath,<folder>, or to LD_LIBRARY_PATH"
     ),
-    r"Killed signal terminated program|died due to signal 9|ended by signal 9": (
+    r"Killed signal terminated program|died due to signal 9|killed by signal 9": (
         "it was killed, usually because memory ran out: set MAX_JOBS=1"
     ),
     r"No space left on device": (

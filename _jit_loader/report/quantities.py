@@ -18,7 +18,7 @@ def parse_size(text):
     """
     number, unit = _parts(text)
     if number is None or unit.upper() not in SIZES:
-        raise ValueError(f"{text!r} is not a size; write it as 500MB, 2GB or 1.5GiB")
+        raise ValueError(f"{text!r} is not a size, such as 500MB, 2GB or 1.5GiB")
     return int(number * SIZES[unit.upper()])
 
 
@@ -30,7 +30,7 @@ def parse_age(text):
     """
     number, unit = _parts(text)
     if number is None or unit.lower() not in SECONDS:
-        raise ValueError(f"{text!r} is not an age; write it as 30min, 12h, 30d or 4w")
+        raise ValueError(f"{text!r} is not an age, such as 30min, 12h, 30d or 4w")
     return number * SECONDS[unit.lower()]
 
 

@@ -8,8 +8,8 @@
 #include <stdint.h>
 #include <string.h>
 
-// noipa keeps g++ from inlining such a function, so the host's object of a .cu file contains it
-// exactly if host code uses it. That tells the loader whether an edit of a formula affects host
+// noipa keeps g++ from inlining such a function, so the host object of a .cu file contains it if
+// and only if host code uses it. That tells the loader whether an edit of a formula affects host
 // code. Formulas for the CPU are compiled in X_cpu.cpp.
 #ifdef __CUDACC__
 #define HOST_DEVICE __host__ __device__ inline __attribute__((noipa))
@@ -27,7 +27,7 @@ struct BFloat16 {
   uint16_t bits;
 };
 
-// The type in which T is computed and accumulated.
+// The type in which values of type T are computed and accumulated.
 template <class T>
 struct AccumulateType {
   using type = T;

@@ -16,7 +16,7 @@ def test_every_element_counts_once(n, dtype, device):
     assert sum_single(torch.cat([x.new_ones(1), x])[1:]) == 15
 
 
-def test_sum_is_exact_to_1e_6_if_all_roundings_go_one_way(device):
+def test_sum_is_accurate_to_1e_6_if_all_roundings_go_in_one_direction(device):
     x = torch.full((1 << 24,), 0.1, device=device)
     exact = x[0].double() * x.numel()
     assert abs(sum_single(x).double() - exact) <= 1e-6 * exact
@@ -38,7 +38,7 @@ def test_infinity_and_not_a_number(dtype, device):
     assert sum_single(x).isnan()
 
 
-def test_sum_of_any_order_of_dimensions_in_memory(device):
+def test_sum_of_permuted_and_channels_last_tensors(device):
     x = torch.randint(-9, 9, (30, 40, 50), device=device).float()
     expected = x.sum()
     for view in [

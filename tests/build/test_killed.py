@@ -128,7 +128,7 @@ def test_killed_ninja_is_an_error(tiny, wait_for, in_process):
         tiny.load()
 
     error = in_process(load_and_kill_ninja)
-    assert "ended by signal 9" in str(error)
+    assert "killed by signal 9" in str(error)
     assert tiny.programs_at_work() == []
     tiny.restore_compiler()
     assert in_process(tiny.value) == 101

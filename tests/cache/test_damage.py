@@ -202,7 +202,7 @@ def test_only_old_leftovers_are_removed_without_locks(tiny, monkeypatch):
 
 
 def test_private_folder_of_another_machine_is_kept(tiny):
-    """Locks of a network file system may exclude processes of one machine only."""
+    """Locks of a network file system may exclude only processes of one machine."""
     tiny.load()
     slot = tiny.lock_path().parent
     (slot / ".building-another.machine-x").mkdir()
@@ -212,7 +212,7 @@ def test_private_folder_of_another_machine_is_kept(tiny):
     assert [path.name for path in slot.glob(".building-*")] == [".building-another.machine-x"]
 
 
-def test_stale_handle_of_the_lock_is_opened_again(tiny, monkeypatch):
+def test_lock_with_a_stale_handle_is_opened_again(tiny, monkeypatch):
     """NFS reports a stale handle after another machine has replaced the file."""
     real, left = fcntl.flock, [2]
 
@@ -253,7 +253,7 @@ def test_lock_deleted_during_the_wait_is_taken_again(tiny, wait_for, monkeypatch
 
 @pytest.mark.parametrize("number", [errno.ENOTEMPTY, errno.ENOENT, errno.ESTALE])
 def test_loser_of_the_rename_takes_the_winners_build(tiny, monkeypatch, in_process, number):
-    """With ENOENT or ESTALE, NFS lost the reply to a successful rename and repeated the request."""
+    """ENOENT and ESTALE: NFS lost the reply to a successful rename and repeated the request."""
     real = os.rename
 
     def lose(source, target):

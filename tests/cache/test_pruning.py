@@ -1,4 +1,4 @@
-"""The cache stays under its limit, and removals affect no process that loads or builds."""
+"""The cache stays under its limit, and removals do not affect processes that load or build."""
 
 import multiprocessing
 import os
@@ -28,7 +28,7 @@ def use_at(folder, seconds):
     os.utime(Path(folder) / "tiny.so", (seconds, seconds))
 
 
-def test_limit_removes_the_oldest_when_something_is_built(tiny, monkeypatch):
+def test_build_over_the_limit_removes_the_least_recently_used(tiny, monkeypatch):
     folders = [build(tiny, value)[1] for value in (1, 2, 3)]
     for age, folder in zip((300, 100, 200), folders):
         use_at(folder, time.time() - age)
@@ -121,7 +121,7 @@ def test_objects_shared_by_builds_count_once(tiny):
 
 
 @pytest.mark.slow
-def test_freed_bytes_leave_out_shared_objects(tiny):
+def test_freed_bytes_do_not_count_shared_objects(tiny):
     kept = build(tiny, 1)[1]
     old = build(tiny, 2)[1]
     use_at(old, time.time() - 100)
@@ -209,7 +209,7 @@ def test_loaded_module_still_works(tiny):
     assert module.value() == 101
 
 
-def test_build_removed_between_lookup_and_import_is_made_again(tiny, monkeypatch):
+def test_build_removed_between_lookup_and_import_is_rebuilt(tiny, monkeypatch):
     build(tiny, 1)
     loaded.libraries.clear()
     open_library = loaded.open_library

@@ -164,7 +164,7 @@ def _(fault):
     return fault.of_load(str(fault.tiny.write("bindings/add2.cpp", "\n#include <Python.h>\n")))
 
 
-@shown_under("Another system than Linux")
+@shown_under("A system other than Linux")
 def _(fault):
     fault.monkeypatch.setattr(sys, "platform", "darwin")
     return fault.of(lambda: jit_loader.load_op("add2", project=str(ROOT)))
