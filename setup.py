@@ -1,6 +1,6 @@
-"""An installed `jit_loader new` has no checkout to take helpers from: they go into the package.
+"""Copies the helpers of `jit_loader new` into the package: an installed one has no checkout.
 
-All else is in pyproject.toml.
+All other settings are in pyproject.toml.
 """
 
 import os

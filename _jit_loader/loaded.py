@@ -36,7 +36,7 @@ ops = {}  # repr of the question of a load_op: the OpInUse that it has returned
 in_background = {}  # (name, project): the process that builds an op that nobody waits for
 live = {}  # folder of a slot: the live.load.LiveOp of an edit that is not built completely
 never_live = set()  # folders of slots whose edits take the complete build; see live.load.audit
-watched = threading.Event()  # set in a run of watch mode: its first loads follow an earlier run's
+watched = threading.Event()  # set in a run of watch mode, whose first loads may be live edits too
 live_locks = {}  # folder of a slot: the lock of the thread that makes its live edit
 observers = []  # requested(requests) is called before a load, loaded(Loaded, requests) after it
 
@@ -180,7 +180,7 @@ def from_build_directory(name, folder, is_python_module):
 def adopt(library, opened, path=None):
     """Registers the module that was opened to test a build as that of the published library.
 
-    path: the one that it was opened from, if that stays.
+    path: the path that it was opened from, if it is kept.
     """
     if isinstance(opened, str):
         opened = path or library

@@ -161,7 +161,7 @@ def look_or_build(requests, memo_path, verbose=False, may_build=True, instead=No
 
     Returns (result of open_build, path of the library, whether it was compiled, with CUDA or not).
     """
-    with no_fork():  # a hit imports none of this
+    with no_fork():  # not needed by a hit in a memo
         from _jit_loader.build.build import build
         from _jit_loader.build.refusal import explain_missing_tool
         from _jit_loader.cache.store import Slot

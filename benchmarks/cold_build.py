@@ -193,7 +193,7 @@ class Builds:
                 call["build_directory"] = str(self._made(self.new_folder()))
             return self.run(LOAD_INLINE.format(calls=calls), ROOT, self.folder)
         cache = self.precompiled if way == "precompiled" else self.new_folder()
-        # Otherwise a process that outlives it would make the header, beside the next measurement.
+        # Otherwise a process that outlives it would make the header during the next measurement.
         makes_header = CALLS_FOR_A_HEADER * parallel_jobs() <= CANDIDATES
         setting = "1" if way == "precompiled" or makes_header else "0"
         return self.run(LOAD_MANY.format(calls=calls), ROOT, cache, JIT_LOADER_PCH=setting)

@@ -55,8 +55,8 @@ LltmGradientView<T> view(Type<T> type, const at::Tensor& x) {
   return {in(type, x), x.stride(0), x.stride(1)};
 }
 
-// Checks the arguments of both directions. old_cell may have another dtype than the others, and
-// bias the shape (1, 3S).
+// Checks the arguments of both directions. The dtype of old_cell may differ from the others, and
+// bias may have the shape (1, 3S).
 void check(const Op& op, const at::Tensor& input, const at::Tensor& weights, const at::Tensor& bias,
            const at::Tensor& old_h, const at::Tensor& old_cell) {
   op.floating("input", input);

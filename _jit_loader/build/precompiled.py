@@ -1,15 +1,15 @@
 """Precompiled headers: g++ takes 15 to 20 s for torch/extension.h, and 5 to 8 s if precompiled.
 
-Two kinds of text are precompiled, each with the flags of the source: the include of
-torch/extension.h, if a source or -include begins with it, and a file that is the only one of
--include, if it only includes headers in angle brackets. load_op passes such a file for bindings.
+Two kinds of text are precompiled, with the flags of the source: torch/extension.h, if a source
+includes it first or -include names it; and any other file that -include names, if it contains only
+includes in angle brackets and there is only one -include. load_op passes such a file for bindings.
 
 <cache>/precompiled-headers/<key>/   a slot, as store.py's: one text, one set of flags that matter
     header/                          header.h, header.h.gch and header.json
 
 Nothing depends on them: they are not part of a key, g++ itself refuses one that does not fit the
 macros of a command, and a compilation that fails because of one is repeated without it. Only g++
-has this kind; clang++ compiles without them.
+uses them; clang++ compiles without them.
 """
 
 import contextlib
@@ -86,8 +86,8 @@ class Header:
 class Headers:
     """The precompiled headers for the objects of one build.
 
-    flags: {object: the flags that include one}. files: {object: the files that it was made from,
-    which the compiler then does not list}.
+    flags: {object: the flags that include one}. files: {object: the files that the header was
+    made from, which the compiler then does not list}.
     """
 
     def __init__(self, job, ninja_file, outputs):
@@ -163,7 +163,7 @@ def _included_text(words):
         return TEXT
     with contextlib.suppress(OSError, UnicodeDecodeError), open(path) as file:
         text = file.read()
-        # A relative path starts at the folder of the build, which is another one.
+        # A relative path starts at the private folder of a build, which differs for each build.
         return text if os.path.isabs(path) and ONLY_INCLUDES.fullmatch(text) else None
     return None
 

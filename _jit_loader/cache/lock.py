@@ -22,8 +22,8 @@ from _jit_loader.report.build_line import say
 from _jit_loader.system.threads import check_interrupt
 
 POLL_SECONDS = 0.02
-# The pause between two polls is this part of the time waited so far, up to the limit. The ranks of
-# hundreds of nodes may poll one file server.
+# The pause between two polls is this fraction of the time waited so far, up to the limit. The ranks
+# of hundreds of nodes may poll one file server.
 POLL_PART, POLL_SECONDS_LIMIT = 0.02, 0.5
 SILENT_SECONDS = 0.5
 # On a file system without locks, a build that began this long ago is assumed to have finished.

@@ -5,7 +5,8 @@ bindings/<name>.py, requests. "add2[BLOCK=512]" names a variant of add2, which h
 One failure does not stop the others.
 
 --pch without names precompiles torch/extension.h for later builds of any extension that includes it
-first, and needs no project. With names it precompiles PyTorch's headers for the bindings first.
+before other headers, and needs no project. With names it first precompiles PyTorch's headers for
+the bindings.
 """
 
 import contextlib

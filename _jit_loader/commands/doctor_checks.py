@@ -127,7 +127,7 @@ def cxx_check():
 
 
 def _cuda():
-    """Yields the checks of CUDA, nvcc and the host compiler, as far as they are installed."""
+    """Yields the checks of CUDA, nvcc and the host compiler, if they are installed."""
     import torch
 
     from _jit_loader.key import toolchain
@@ -172,7 +172,7 @@ def _origin(nvcc, home):
 
 
 def nvcc_check(nvcc, torch_cuda):
-    """Returns the Check that an nvcc suits a PyTorch that was built with a version of CUDA."""
+    """Returns the Check that nvcc has the major version of CUDA that PyTorch was built with."""
     _, output, _ = _run(nvcc, "--version")
     match = re.search(r"release (\d+\.\d+)", output)
     package = f'pip install "cuda-toolkit[nvcc,cccl]=={torch_cuda}.*"'

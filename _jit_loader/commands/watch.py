@@ -5,8 +5,8 @@ are imported once. Each run is a child process forked from that warm process; a 
 previous run. Ctrl-C ends everything. Environment variables that PyTorch reads when it is imported,
 such as OMP_NUM_THREADS, must be set before this command, not by the script.
 
-A code file that the script itself writes starts no run. If another program writes it, even one that
-the script has started, a run starts if the content has changed.
+A code file that the script itself writes does not start a run. If another program writes it, even
+one that the script has started, a run starts if the content has changed.
 """
 
 import argparse

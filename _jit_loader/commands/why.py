@@ -95,8 +95,8 @@ def _last_request(title):
 def _memo_and_project(folder, manifest):
     """Returns the newest memo of a slot and the folder of its project, which manifests leave out.
 
-    The memo may name another build of the slot than the newest one, because the last load may have
-    found an earlier build. Manifests have only relative paths of the project's files, so that a
+    The memo may name a build that is not the newest of the slot, because the last load may have
+    found an earlier one. Manifests have only relative paths of the project's files, so that a
     cache can be shared.
     """
     from _jit_loader.cache.pruning import memos

@@ -1,4 +1,4 @@
-"""Compiles the source of a kernel: its headers, its options, and its errors in our form."""
+"""Compiles a kernel with NVRTC: finds its headers and options, and formats its errors."""
 
 import os
 import platform

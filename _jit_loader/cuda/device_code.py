@@ -52,8 +52,8 @@ _HEADERS = {
 _NO_BODY = "{ ::jit_loader::called_from_the_host_only(); }"
 # Headers of CUDA that NVRTC reads, and compiles as nvcc does.
 _CUDA_HEADERS = ("cuda_fp16.h", "cuda_bf16.h", "cuda_fp8.h", "math_constants.h", "mma.h")
-# Macros that NVRTC defines as nvcc does. Others of the system may be defined for nvcc alone, and an
-# #if would take the other branch without an error.
+# Macros that NVRTC defines as nvcc does. Other system macros may be defined only for nvcc, and with
+# NVRTC an #if would take the other branch without an error.
 _SAME_MACROS = {"__CUDA_ARCH__", "__CUDACC__", "__cplusplus", "defined", "true", "false"}
 _MAY_BE_THE_SYSTEMS = re.compile(
     r"_|CUDA|NV|linux|unix|NDEBUG|[SU]?INT|U?L?LONG|U?SHRT|[SUW]?CHAR|FLT|L?DBL|M_|FP_|MATH|NAN"
@@ -102,13 +102,13 @@ def compile_device_code(source, texts, command, kernels):
 
 
 def version_of(cubin):
-    """Returns the version of the compiler that made a cubin, or None: b'release 13.0, V13.0.88'."""
+    """Returns the version of a cubin's compiler, such as b'release 13.0, V13.0.88', or None."""
     match = re.search(rb"release \d+\.\d+, V[\d.]+", cubin)
     return match and match[0]
 
 
 def _virtual_headers(source, texts, folders, macros):
-    """Returns {name in #include: text} of the project's headers, and of those that stand in."""
+    """Returns {name in #include: text} of the project's headers and of replaced system headers."""
     found = closure(texts[source], os.path.dirname(source), folders, [])
     virtual = dict(_HEADERS)
     for name, paths in found.paths.items():

@@ -24,7 +24,7 @@ def _launch_function():
 def make_current(device):
     """Makes the context that PyTorch uses on a device the current one of this thread.
 
-    A thread that has not yet called CUDA's runtime for more than the device's number has none.
+    A thread has no current context until it makes a call of CUDA's runtime that needs one.
     """
     number, context = ctypes.c_int(), ctypes.c_void_p()
     check(_library().cuDeviceGet(ctypes.byref(number), device))

@@ -1,7 +1,7 @@
 """Puts other device code into a copy of a library, in place of the code that nvcc embedded.
 
-nvcc embeds the code for all GPUs as one "fatbin": a header, and for each code an entry and the code
-itself. A record of 24 bytes in the section .nvFatBinSegment points to it; CUDA's runtime gets the
+nvcc embeds the code for all GPUs as one "fatbin": a header, and for each GPU an entry and its code.
+A record of 24 bytes in the section .nvFatBinSegment points to it; CUDA's runtime gets the
 record when the library is opened. The new fatbin goes to the end of the last segment that is
 loaded, which is moved to the end of the file, since other parts of the file follow it.
 """
@@ -16,7 +16,7 @@ PAGE = 1 << 16  # the largest of all 64-bit Linux
 
 
 class NotReplaceable(ValueError):
-    """The library does not have exactly one code for one GPU, in the form that this file knows."""
+    """The library does not have exactly one cubin, for one GPU, in a form that this file knows."""
 
 
 class _Header:
@@ -110,7 +110,7 @@ def _tables(library):
 
 
 def _relocation(library, sections, pointer):
-    """Returns where in the file the relocation of a pointer is; None if there is not one."""
+    """Returns where in the file the relocation of a pointer is, or None."""
     for section in sections.values():
         if section.kind == SHT_RELA:
             entries = library[section.offset : section.offset + section.size]

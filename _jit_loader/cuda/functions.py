@@ -55,10 +55,10 @@ _NEVER_MACROS = {
     *("namespace", "class", "struct", "union", "enum", "template", "operator", "static", "extern"),
     *("constexpr", "auto", "decltype", "const", "if", "for", "while", "return", "inline", "void"),
 }
-# A counter of the whole file, and pragmas that can reach beyond a function.
+# A counter of the complete file, and pragmas that can reach beyond a function.
 _BEYOND_BODIES = re.compile(r'__COUNTER__|__pragma\b|\b_Pragma\b(?!\s*\(\s*"unroll\b)')
-# A macro for functions that are in the host's object of a .cu file exactly if host code uses them:
-# noipa keeps g++ from inlining them, and from using knowledge of their bodies at a call.
+# A macro for functions that are in the host object of a .cu file if and only if host code uses
+# them: noipa keeps g++ from inlining them, and from using knowledge of their bodies at a call.
 _TRACEABLE = re.compile(
     r"^#ifdef __CUDACC__\n#define (\w+) __host__ __device__ inline __attribute__\(\(noipa\)\)\n"
     r"#else\n#define \1 inline\n#endif$",
@@ -204,7 +204,7 @@ def without_host_bodies(text, macros, replacement):
 
 
 class _Scanner:
-    """Goes once through the tokens of a source."""
+    """Scans the tokens of a source once."""
 
     def __init__(self, tokens, macros, traceable):
         self._tokens, self._macros, self._traceable = tokens, macros, {*traceable}
@@ -327,7 +327,7 @@ class _Scanner:
 
 
 def _is_lambda(before, text):
-    """Tells whether a bracket begins a lambda, which nvcc writes into the host's code as well."""
+    """Tells whether a bracket begins a lambda, which nvcc writes into the host code as well."""
     is_index = before in (")", "]") or re.fullmatch(r"[^\W\d]\w*", before)
     return text == "[" and (not is_index or before in ("return", "else", "do", "case"))
 

@@ -1,4 +1,4 @@
-"""Reads the host's part of an object of a .cu file: its functions' names, and its code."""
+"""Reads the host part of an object of a .cu file: its functions' names, and its code."""
 
 import re
 import struct

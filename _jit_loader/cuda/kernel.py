@@ -87,7 +87,7 @@ class Kernel:
 
 
 def architecture(capability):
-    """Returns the value of -arch for a device of a compute capability, (9, 0): 'sm_90a'.
+    """Returns the value of -arch for a compute capability: 'sm_90a' for (9, 0).
 
     From 9.0 on the code is for this capability alone, with its special instructions.
     """

@@ -2,7 +2,7 @@
 
 import ast
 
-# A wheel's package has another name than bindings, no jit_loader, and its own namespace.
+# A wheel's package is not called bindings, has no jit_loader, and has its own namespace.
 NOT_IN_A_WHEEL = {
     "bindings": "from {dots}NAME import ...",
     "jit_loader": "from {dots}shared.loader import load_op\n"

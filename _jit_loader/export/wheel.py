@@ -115,7 +115,7 @@ def _run_setuptools(name, source, built, environment, out):
 
 
 def _test(name, wheel, files, site):
-    """Imports every module of a wheel without a compiler and jit_loader; raises a CompileError."""
+    """Imports every module of a wheel without a compiler or jit_loader; raises a CompileError."""
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(site)
         libraries = [path for path in archive.namelist() if path.endswith(".so")]

@@ -1,1 +1,1 @@
-"""Device code in place of that of a library: an edit of a kernel that does not wait for nvcc."""
+"""Puts new device code into a built library, so that an edit of a kernel does not wait for nvcc."""

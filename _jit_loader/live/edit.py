@@ -16,17 +16,18 @@ CANDIDATES = 4  # the newest builds of a request that are tried
 
 
 class NotLive(ValueError):
-    """The edit takes the complete build; the text is the reason."""
+    """The edit needs a complete build; the text is the reason."""
 
 
 class Edit(NamedTuple):
     """An edit of device code.
 
-    build: whose host code fits. object: the name of its object with device code, and record: of
-    it. source: the .cu file.
-    texts: {path: text} of it and its headers now. changed: names of those that differ, to print.
-    outputs: the other objects that include a formula that has changed, for the CPU.
-    own: {relative path: digest} of all of the user's files. key: changes with any of them.
+    build: the earlier build, whose host code is current. object: the name of its object with
+    device code. record: the record of that object. source: the .cu file.
+    texts: {path: current text} of the source and its headers. changed: the names of those that
+    have changed, to print.
+    outputs: the other objects, for the CPU, that include a changed formula.
+    own: {relative path: digest} of all the user's files. key: a digest of these.
     """
 
     build: Build
@@ -73,7 +74,7 @@ def _edit(request, build, manifest, contents):
     records = {os.path.basename(path)[: -len(RECORD)]: read_checked(path) for path in objects}
     with_code = [name for name, record in records.items() if record and "skeletons" in record]
     if not changed or None in records.values() or len(with_code) != 1:
-        raise NotLive("not one .cu file with a record")
+        raise NotLive("the last build does not have exactly one .cu file with a record")
     record = records[with_code[0]]
     paths = {path: request.roots.absolute(path) for path in record["own"]}
     texts = read_texts(paths.values())
@@ -82,7 +83,7 @@ def _edit(request, build, manifest, contents):
     digests = {name: texts[path][1] for name, path in paths.items()}
     differ = {name for name, digest in digests.items() if digest != record["files"][name]}
     if others := changed - differ:
-        raise NotLive(f"{_shown(min(others))} is code of the CPU alone")
+        raise NotLive(f"{_shown(min(others))} is code for the CPU only")
     current = {name: texts[path][0] for name, path in paths.items()}
     _check_host_code(record, current, differ)
     if contents.digest(build.library) != manifest["library"]:
@@ -102,19 +103,19 @@ def _edit(request, build, manifest, contents):
 
 
 def _check_host_code(record, texts, names):
-    """Checks that sources that differ from a record's have the same code for its host."""
+    """Raises NotLive if the changed sources, named by `names`, have other host code than before."""
     found = skeletons(texts, record["nvcc"], record.get("host_words"), names)
     for name in sorted(names):
         if name not in found or name not in record["skeletons"]:
             raise NotLive("the lexer does not follow the sources")
         if found[name] != record["skeletons"][name]:
-            raise NotLive(f"{_shown(name)}: more than bodies of device code and formulas")
+            raise NotLive(f"{_shown(name)}: changed outside of device code and formulas")
 
 
 def _outputs(records, record, differ):
-    """Returns the other objects that include files that differ; their formulas are compiled anew.
+    """Returns the other objects that include changed files, and so have to be compiled again.
 
-    Raises NotLive if one of them took longer than nvcc: there is nothing to gain.
+    Raises NotLive if one of them took longer than nvcc: a live edit would save no time.
     """
     outputs = sorted(
         output

@@ -1,4 +1,4 @@
-"""Compiles the CPU's objects of an edit, and links them with others of the last build."""
+"""Compiles the CPU objects that an edit affects, and links them with the last build's others."""
 
 import os
 
@@ -16,11 +16,11 @@ from _jit_loader.key import toolchain
 
 
 def link_library(slot, contents, build, outputs):
-    """Returns the bytes of a library of current objects, and others of a build.
+    """Returns the bytes of a library of new objects and of the other objects of a build.
 
     outputs: the names of the objects to compile.
 
-    Raises RuntimeError if that fails.
+    Raises RuntimeError if an object does not compile.
     """
     request = slot.request
     with private_folder(slot.folder) as folder:
@@ -37,6 +37,6 @@ def link_library(slot, contents, build, outputs):
         headers = Headers(job, ninja_file, plan.missing)
         result = compile_plan(job, plan, link_stubs, headers, lambda: None, lambda output: None)
         if result.returncode != 0:
-            raise RuntimeError("the CPU's code does not compile")
+            raise RuntimeError("the CPU code does not compile")
         with open(Build(folder, request).library, "rb") as file:
             return file.read()

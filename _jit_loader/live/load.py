@@ -20,13 +20,13 @@ from _jit_loader.report.build_line import say
 from _jit_loader.system import is_set
 from _jit_loader.system.threads import Workers
 
-# NVRTC is missing, the code does not compile or is not understood, the cache is read-only, a class
-# is registered a second time: a complete build is then made, which works or shows the error.
+# For example NVRTC is missing, the code does not compile or is not understood, the cache is
+# read-only, or a class is registered again: a complete build then works or shows the error.
 FALLBACK = (ValueError, RuntimeError, ImportError, OSError)
 # What host code calls for __device__, __constant__ and __managed__ variables, and for textures.
 REGISTER_VARIABLES = b"__cudaRegisterVar", b"__cudaRegisterManagedVar", b"__cudaRegisterTexture"
 ENVIRONMENT = "environment variables"  # in a request's description
-# Those that add flags to nvcc's commands.
+# The environment variables that add flags to nvcc's commands.
 ADD_FLAGS = {
     *("PYTORCH_NVCC", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "CUDA_INC_PATH"),
     *("INCLUDES", "SYSTEM_INCLUDES", "CUDAFE_FLAGS", "PTXAS_FLAGS"),
@@ -36,8 +36,8 @@ ADD_FLAGS = {
 class LiveOp:
     """An op whose current module has newer device code than its last complete build.
 
-    module: of the edit. library: the path that it was opened from. process: the one that makes the
-    complete build.
+    module: the edit's module. library: the path that it was opened from. process: the process that
+    makes the complete build.
     """
 
     def __init__(self, edit, module, library, process):
@@ -81,9 +81,9 @@ def _load_edit(slot, contents, start_build):
 
 
 def why_complete(slot, contents):
-    """Returns why the current files take the complete build, in a few words; None if they do not.
+    """Returns why the current files need a complete build, in a few words; None if they do not.
 
-    It compiles the device code, for the reasons that NVRTC has, and nothing of the CPU's.
+    It compiles the device code, because NVRTC may give the reason, but no CPU code.
     """
     try:
         edit = _find(slot, contents)
@@ -97,8 +97,8 @@ def why_complete(slot, contents):
 def audit(title, library):
     """Compares the host code of a complete build with that of the live edit before it.
 
-    They are equal, unless the lexer has taken host code for device code. The user is told then, and
-    the op takes complete builds from now on.
+    They are equal, unless the lexer has mistaken host code for device code. Then a warning is
+    printed, and the op takes complete builds from now on.
 
     library: of a build that was loaded.
     """
@@ -112,22 +112,22 @@ def audit(title, library):
         return  # another version
     if warning := warning_of_host_code(title, library, edit.host_object):
         loaded.never_live.add(slot_folder)
-        say(f"{warning}. Further edits of this op need the complete build, in this process")
+        say(f"{warning}. In this process, further edits of this op take the complete build")
     loaded.live.pop(slot_folder, None)
 
 
 def warning_of_host_code(title, library, before):
     """Returns a warning if the host code of a complete build differs from that of a live edit.
 
-    before: the path of the object whose host code the edit has run with.
+    before: the path of the object with the host code that the edit ran with.
     """
     with contextlib.suppress(OSError):
         now = os.path.join(os.path.dirname(library), os.path.basename(before))
         if _host_digest(now) != _host_digest(before):
             return (
-                f"{title}: warning: the last edit of a kernel has changed the host's code as well, "
-                "and ran with the code before it. Results between that edit and now may be wrong: "
-                "compute them again"
+                f"{title}: warning: the last edit of a kernel also changed host code, but ran with "
+                "the old host code. Results computed since that edit may be wrong: compute them "
+                "again"
             )
     return None
 
@@ -141,7 +141,7 @@ def _find(slot, contents):
     """Returns the Edit; raises NotLive if the complete build has to be made."""
     request = slot.request
     if slot.folder in loaded.never_live:
-        raise NotLive("an earlier edit was taken for one of device code by mistake")
+        raise NotLive("an earlier edit was mistaken for one of device code")
     if not request.with_cuda or request.form != "module" or request.build_directory:
         raise NotLive("not an op with CUDA code")
     if is_set("JIT_LOADER_NO_COMPILE"):
@@ -152,7 +152,7 @@ def _find(slot, contents):
 
 
 def _open(edit, slot, contents):
-    """Returns the module of an edit, and the path that it was opened from, which is gone."""
+    """Returns the module of an edit, and the path, since deleted, that it was opened from."""
     request, library = slot.request, _library(edit, slot, contents)
     with private_folder(slot.folder) as folder:
         path = os.path.join(folder, os.path.basename(edit.build.library))
@@ -176,7 +176,7 @@ def _library(edit, slot, contents):
         cubin = _device_code(edit, request, library)
         (library,) = workers.results([linked])
     if list(map(stamp, own)) != before or any(read_digest(path) != own[path] for path in own):
-        raise NotLive("a file has changed meanwhile")  # the compiler may have read either version
+        raise NotLive("a file changed during the build")  # the compiler may have read either
     return with_device_code(library, cubin)
 
 
@@ -190,5 +190,5 @@ def _device_code(edit, request, library):
     command = list(map(request.roots.absolute_text, edit.record["nvcc"]))
     cubin = compile_device_code(edit.source, edit.texts, command, kernels)
     if version_of(cubin) is None or version_of(cubin) != version_of(code_of(library)):
-        raise Unsupported("NVRTC of another version than nvcc")
+        raise Unsupported("NVRTC and nvcc have different versions")
     return cubin

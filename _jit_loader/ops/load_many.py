@@ -17,8 +17,8 @@ from _jit_loader.system.jobs import parallel_jobs
 from _jit_loader.system.processes import start, with_own_folder
 from _jit_loader.system.threads import SIGNAL_DELAY_SECONDS
 
-# Calls per process from which precompiling torch/extension.h first pays: on 2 cores it takes 43 s,
-# and saves 17 s for each extension.
+# Precompiling torch/extension.h first pays from this many calls per process on: on 2 cores it takes
+# 43 s, and saves 17 s for each extension.
 CALLS_FOR_A_HEADER = 3
 
 
@@ -124,7 +124,7 @@ def _answers(calls, timeout, jobs):
         env=with_own_folder(os.environ),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        start_new_session=True,  # Ctrl-C in the terminal reaches it by the end of its input
+        start_new_session=True,  # Ctrl-C does not reach it; the end of its input stops it
     )
     try:
         with contextlib.suppress(BrokenPipeError):

@@ -89,7 +89,7 @@ def load(name, project, flags, may_build=True):
     kind, arguments = question(name, project, flags)
     title = title_of(name, flags)
     # The first load in a process waits for the complete build: a script may be started again at any
-    # time, but in watch mode somebody has just edited a file.
+    # time, but in watch mode a file has just been edited.
     is_edit = loaded.watched.is_set() or _key(name, project, flags) in loaded.ops
     # The process that makes the complete build knows no flags but a variant's.
     has_flags = any(value for argument, value in flags.items() if argument != "defines")

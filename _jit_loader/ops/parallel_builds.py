@@ -19,8 +19,8 @@ from _jit_loader.report.quantities import count
 from _jit_loader.system.jobs import parallel_jobs
 from _jit_loader.system.processes import start, with_own_folder
 
-# Builds per process from which precompiling PyTorch's headers first pays: that takes 7 s, and saves
-# 2.5 s for each binding.
+# Precompiling PyTorch's headers first pays from this many builds per process on: it takes 7 s, and
+# saves 2.5 s for each binding.
 BUILDS_FOR_A_HEADER = 3
 
 
@@ -52,7 +52,7 @@ def build_command(name, *options):
 
 
 def precompiling_pays(builds):
-    """Returns whether PyTorch's headers are to be precompiled before a number of builds."""
+    """Returns whether PyTorch's headers should be precompiled before a number of builds."""
     return builds >= BUILDS_FOR_A_HEADER * min(builds, parallel_jobs()) and may_make()
 
 

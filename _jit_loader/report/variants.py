@@ -56,5 +56,5 @@ def parse(title):
     match = re.fullmatch(r"([^][]*)(?:\[(.*)\])?", title)
     pairs = [pair.partition("=") for pair in match[2].split(",")] if match and match[2] else []
     if match is None or not all(equals for _, equals, _ in pairs):
-        raise ValueError(f"{title!r} is not a variant of an op; write it as add2[BLOCK=512]")
+        raise ValueError(f"{title!r} is not a variant of an op, such as add2[BLOCK=512]")
     return match[1], normalized({name.strip(): text.strip() for name, _, text in pairs})

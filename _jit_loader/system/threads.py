@@ -18,7 +18,7 @@ _thread = threading.local()
 
 
 class Interrupted(Exception):
-    """The build that a thread works for has ended by an error or an interrupt."""
+    """The build that a thread works for has ended with an error or an interrupt."""
 
 
 def kill_session(process):

@@ -50,9 +50,9 @@ def _with_docstrings(functions):
 
 
 def _literal(text):
-    """Returns a text as PyTorch has it between the quotes of a C++ string: escapes are escapes.
+    """Returns a text for a C++ string literal; like PyTorch, it leaves escape sequences unchanged.
 
-    Quotes and line breaks, which PyTorch's compiler refuses, are escaped.
+    Unlike PyTorch, it escapes quotes and line breaks, which would not compile.
     """
     escaped = {'"': r"\"", "\n": r"\n", "\r": r"\r", "\\": r"\\"}
     return re.sub(

@@ -10,7 +10,7 @@ NO_FILE = ("-rpath", "-rpath-link", "-soname", "-h")
 
 
 def absolute(flags, folder):
-    """Returns the flags, with the paths of files and folders that exist in the folder absolute."""
+    """Returns the flags; relative paths that exist in the folder are made absolute."""
     result, before = [], ""
     for flag in flags:
         words = re.split(r"(\s+)", flag)

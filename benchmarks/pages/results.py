@@ -72,8 +72,8 @@ def belongs(benchmark, script):
 def newest(by_device, kind, benchmarks):
     """Returns {benchmark: Result} of the device of a kind ("gpu" or "cpu") with the last run.
 
-    It has only these benchmarks, without those that ran when the machine had another speed than in
-    the last run. It is empty if there are none.
+    It has only these benchmarks, without those that ran while the machine's speed differed from
+    that in the last run. It is empty if there are none.
     """
     runs_of = [
         [each for name, each in results.items() if name in benchmarks and each.kind == kind]
@@ -88,7 +88,7 @@ def have_one_speed(one, other):
     """Returns whether two runs have the same speed within 15%, as far as that is known.
 
     A loop that was timed only at the end of a run may have met a slow moment. A run without a clock
-    is not taken for one of the same speed.
+    counts as one of a different speed.
     """
     about = [each["machine"] for each in (one, other)]
     if any(each.get("python_loops_ms") is None for each in about):

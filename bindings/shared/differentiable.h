@@ -23,7 +23,7 @@ struct GradientCall {
 
 // Describes an op's function to autograd. It is never freed: the graph refers to it.
 struct Differentiable {
-  // Computes the gradients of the arguments. nullptr: the formula in Python does it always.
+  // Computes the gradients of the arguments. nullptr: the formula in Python always does.
   void (*gradient)(const GradientCall& call, at::Tensor* gradients);
   std::string name;           // the graph's node has this name
   PyObject* formula;          // (grads, saved, needs, shapes) -> gradients, in Python

@@ -16,7 +16,7 @@ constexpr int64_t kReductionChunk = 4096;
 
 // On the GPU: the elements that a thread block reads at a time, and the largest number of blocks.
 // two_norm of 2^28 floats took 483 us on an H200 with 16384 blocks, 491 with 2048, 501 with 1024
-// and 488 with 65536. Since more threads add up the blocks' sums, 16384 blocks take 472 us.
+// and 488 with 65536. With more threads to add up the blocks' sums, 16384 blocks take 472 us.
 constexpr int64_t kReductionTile = 4096;
 constexpr int64_t kMaxReductionBlocks = 16384;
 

@@ -241,7 +241,7 @@ DOUBTS = {
     "a raw text": 'const char* a = R"x(\n__device__ int f() { return 1; })x";',
     "a digraph": "__device__ int f() <% return 1; %>",
     "declared for both": "__host__ __device__ int f();\n__device__ int f() { return 1; }",
-    "declared for both behind": "__device__ int f() { return 1; }\n__host__ __device__ int f();",
+    "declared for both afterwards": "__device__ int f() { return 1; }\n__host__ __device__ int f();",
     "declared for the host": "int f();\n__device__ int f() { return 1; }",
     "declared by a macro": "#define BOTH __host__\nBOTH int f();\n__device__ int f() { return 1; }",
     "a friend for both": "struct A { friend int f(int); };\n__device__ int f(int) { return 1; }",
@@ -262,7 +262,7 @@ DOUBTS = {
 
 
 @pytest.mark.parametrize(("one", "other"), [("- -", "--"), ("+ +", "++"), ("& &", "&&")])
-def test_marks_are_whole(one, other):
+def test_space_between_operators_counts(one, other):
     text = "int g(int a, int b) { return a - -b; }".replace("- -", one)
     assert not is_of_device({"a.cu": text}, {"a.cu": text.replace(one, other)})
 
@@ -306,7 +306,7 @@ def test_certain_edits(text):
     assert is_of_device({"a.cu": text}, {"a.cu": text.replace("1", "2")})
 
 
-def test_a_header_that_is_not_understood_spoils_all():
+def test_a_header_that_is_not_understood_makes_every_edit_doubtful():
     """It may declare a function of another file as host code."""
     texts = {"a.cu": '#include "b.h"\n__device__ int f() { return 1; }', "b.h": "{"}
     assert skeletons(texts, []) == {}
@@ -364,7 +364,7 @@ def test_cudafe_writes_the_same_host_code(op, tmp_path):
 
 
 def host_code(op, texts, folder):
-    """Returns the host's part of a source as cudafe++ writes it, without line numbers."""
+    """Returns the host part of a source as cudafe++ writes it, without line numbers."""
     for name, text in texts.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)

@@ -1,4 +1,4 @@
-"""load_op after an edit of a kernel: new device code now, the complete build behind."""
+"""load_op after an edit of a kernel: new device code now, a complete build in the background."""
 
 import functools
 import os
@@ -86,7 +86,7 @@ def _built(folder, files):
 def _one_version(built):
     built("project")
     if not has_one_version(jit_loader.loaded("answer").path):
-        pytest.skip(f"nvcc has another version than NVRTC, {nvrtc.version()}")
+        pytest.skip(f"the version of nvcc differs from that of NVRTC, {nvrtc.version()}")
 
 
 @pytest.fixture
@@ -117,7 +117,7 @@ def _bindings():
     return (name for name in sys.modules if name.partition(".")[0] == "bindings")
 
 
-def build_behind():
+def background_build():
     """Waits for the process that makes the complete build; returns its exit code."""
     (op,) = loaded.live.values()
     return op.process.wait()
@@ -147,18 +147,18 @@ def test_new_device_code_replaces_that_of_the_last_build(project, monkeypatch, c
     project.edit("kernels/answer.cu", "*to = 43;", "*to = 44; // longer\n")
     third = project.load()
     assert [results(m)[-1] for m in (before, after, third)] in ([42, 43, 44], [42, 42, 42])
-    assert build_behind() == 0
+    assert background_build() == 0
     built = project.load()
     assert built is not third
     assert results(built) == results(third)
     assert not jit_loader.loaded("answer").compiled, "another process has built and published it"
 
 
-def test_what_only_nvcc_refuses_is_an_error_of_the_next_load(project):
+def test_an_edit_that_only_nvcc_refuses_is_an_error_of_the_next_load(project):
     before = project.load()
     project.edit("kernels/answer.cu", "*to = 42;", "*to = of_host(43);")
     assert project.load() is not before
-    assert build_behind() != 0
+    assert background_build() != 0
     with pytest.raises(jit_loader.CompileError, match=r"answer\.cu:4: error: calling a __host__"):
         project.load()
     project.edit("kernels/answer.cu", "*to = of_host(43);", "*to = 42;")
@@ -170,14 +170,14 @@ def test_a_process_that_cannot_start_means_a_complete_build(project, monkeypatch
     project.edit("kernels/answer.cu", "*to = 42;", "*to = 43;")
 
     def no_process(*arguments, **options):
-        raise BlockingIOError("no process is to be had")
+        raise BlockingIOError("no process can be started")
 
     monkeypatch.setattr(background, "start", no_process)
     assert results(project.load())[-1] in (42, 43)
     assert not loaded.live
 
 
-def test_a_later_edit_of_host_code_ends_the_build_behind(project, monkeypatch):
+def test_a_later_edit_of_host_code_ends_the_background_build(project, monkeypatch):
     monkeypatch.setattr(background, "build_command", lambda *words: ["sh", "-c", "sleep 60"])
     project.load()
     project.edit("kernels/answer.cu", "*to = 42;", "*to = 43;")
@@ -217,7 +217,7 @@ def test_code_with_variables_takes_the_complete_build(project):
 
 
 @pytest.mark.slow
-def test_an_edit_of_the_cpu_function_too_is_complete(project):
+def test_edits_of_kernel_and_cpu_function_take_the_complete_build(project):
     project.load()
     project.edit("kernels/answer.cu", "*to = 42;", "*to = 43;")
     project.edit("kernels/answer_cpu.cpp", "return 42", "return 43")
@@ -234,7 +234,7 @@ def test_flags_take_the_complete_build(project):
     load(extra_cuda_cflags=["-DEXPORT=inline"])
     project.edit("kernels/answer.cu", "*to = 42;", "*to = 43;")
     load(extra_cuda_cflags=["-DEXPORT=inline"])
-    assert not loaded.live, "the process that builds behind does not know these flags"
+    assert not loaded.live, "the background process does not know these flags"
 
 
 def test_a_formula_is_new_on_the_cpu_and_on_the_gpu(with_formula, monkeypatch, capfd):
@@ -249,7 +249,7 @@ def test_a_formula_is_new_on_the_cpu_and_on_the_gpu(with_formula, monkeypatch, c
     )
     assert set(results(after)) == {43}
     assert set(results(before)) == {42}
-    assert build_behind() == 0
+    assert background_build() == 0
     assert set(results(with_formula.load())) == {43}
     assert not loaded.live
     assert not jit_loader.loaded("answer").compiled
@@ -265,7 +265,7 @@ def test_a_formula_that_host_code_of_the_cu_file_uses(with_formula, monkeypatch,
     assert capfd.readouterr().out == (
         "answer: kernels/answer_math.h changed\n"
         "answer: a load_op in a running process takes the complete build: "
-        "kernels/answer_math.h: more than bodies of device code and formulas\n"
+        "kernels/answer_math.h: changed outside of device code and formulas\n"
     )
     with_formula.load()
     assert not loaded.live
@@ -320,13 +320,13 @@ def test_threads_that_load_an_edit_get_one_module(project, monkeypatch):
 
 
 def test_other_host_code_of_the_complete_build_is_reported(project, monkeypatch, capfd):
-    """As if the lexer had taken an edit of host code for one of device code."""
+    """As if the lexer had mistaken an edit of host code for one of device code."""
     monkeypatch.delenv("JIT_LOADER_QUIET")
     project.load()
     project.edit("kernels/answer.cu", "*to = 42;", "*to = 43;")
     project.load()
     (op,) = loaded.live.values()
-    assert build_behind() == 0
+    assert background_build() == 0
     assumed = os.path.join(op.edit.build.folder, "answer.cuda.o")
     other = os.path.join(op.edit.build.folder, "answer_cpu.o")
     os.unlink(assumed)
@@ -334,7 +334,7 @@ def test_other_host_code_of_the_complete_build_is_reported(project, monkeypatch,
     capfd.readouterr()
     project.load()
     text = capfd.readouterr().err
-    assert "answer: warning: the last edit of a kernel has changed the host's code" in text
+    assert "answer: warning: the last edit of a kernel also changed host code" in text
     project.edit("kernels/answer.cu", "*to = 43;", "*to = 44;")
     project.load()
     assert not loaded.live

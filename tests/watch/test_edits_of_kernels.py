@@ -1,4 +1,4 @@
-"""Watch mode runs the new device code of an edited kernel, and builds completely behind."""
+"""Watch mode runs the new device code of an edited kernel; the complete build follows."""
 
 import pytest
 
@@ -34,7 +34,7 @@ def session(tmp_path_factory):
     try:
         shown = session.until_the_end()
         if not has_one_version(shown.partition("library ")[2].split()[0]):
-            pytest.skip(f"nvcc has another version than NVRTC, {nvrtc.version()}")
+            pytest.skip(f"the version of nvcc differs from that of NVRTC, {nvrtc.version()}")
         yield session
     finally:
         session.terminal.close()
@@ -50,7 +50,7 @@ def test_a_run_after_an_edit_has_new_device_code(session, wait_for):
     assert "compiling" not in shown
 
 
-def test_the_error_of_the_build_behind_is_printed(session):
+def test_the_error_of_the_background_build_is_printed(session):
     """nvcc refuses a call of a host function in code that NVRTC compiles."""
     session.replace(KERNEL, "= value()", "= of_host(value())")
     shown = session.terminal.read_until(r"Error building extension 'answer'\n")

@@ -275,7 +275,7 @@ def test_code_that_the_script_writes_starts_no_run(session, way):
     )
     shown = session.run(script) + session.terminal.rest(1.5)
     assert shown.count("wrote\n") == 1
-    # A save by somebody else after the run starts another.
+    # A save by another program after the run starts another run.
     session.write("project/examples/generated.h", "int x;")
     assert "wrote\n" in session.until_the_end()
 

@@ -20,9 +20,9 @@ class Clock:
         self._link_changes = {}
 
     def start(self):
-        """Waits until no earlier change can have the time of the start.
+        """Waits until no earlier change can have the same time as the start.
 
-        The clock usually ticks every 4 ms, so that it has usually ticked since __init__.
+        The clock usually ticks every 4 ms, so in most builds it has ticked since __init__.
         """
         deadline = time.monotonic() + TICK_LIMIT_SECONDS
         while (now := self._now()) <= self._made and time.monotonic() < deadline:

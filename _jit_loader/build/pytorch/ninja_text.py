@@ -51,7 +51,7 @@ def _replace_steps(module):
     _replace(module, "_join_cuda_home", lambda *paths: os.path.join(_thread.cuda_home, *paths))
     # ninja is found by its path, even if it is not on PATH.
     _replace(module, "verify_ninja_availability", lambda: None)
-    # PyTorch's runs the compiler twice, to warn of one that is too old for PyTorch's headers.
+    # PyTorch's function runs the compiler twice, to warn if it is too old for PyTorch's headers.
     _replace(module, "get_compiler_abi_compatibility_and_version", lambda *_: (True, None))
 
 

@@ -2,8 +2,8 @@
 
 PyTorch's libraries have 75,000 symbols. ld enters all of them into its table at every link and uses
 a few. A shared library may leave a symbol undefined: the dynamic loader finds it in the libraries
-that the library names. So a stub has the name of a library, and only the symbols that a link would
-otherwise take from the C++ library, in versions that another machine may lack.
+that the library names. So a stub has the name of a library and few symbols: those that a link
+without them would take from the C++ library, in versions that another machine may lack.
 """
 
 import contextlib
