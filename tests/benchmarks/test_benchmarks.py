@@ -182,7 +182,7 @@ def test_live_edits_in_a_notebook_are_compared(monkeypatch):
             return {"seconds": 1.0, "value": int(value)}
 
         def close(self):
-            assert len(self.cells) == 6, "each time after a build behind has ended"
+            assert len(self.cells) == 6, "each time after a background build has ended"
 
     monkeypatch.setattr(notebook, "Notebook", FakeNotebook)
     alone = lambda self, _: lambda: {"seconds": 4.0, "value": self.value}  # noqa: E731

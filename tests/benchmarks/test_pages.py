@@ -135,7 +135,7 @@ def test_the_readme_has_at_most_eight_rows_and_its_ratios_follow_from_its_figure
         assert float(row[5].split()[0]) == pytest.approx(seconds[1] / seconds[0], rel=0.02)
 
 
-def test_performance_fits_150_lines():
+def test_performance_fits_in_150_lines():
     assert len((ROOT / "docs" / "performance.md").read_text().splitlines()) <= 150
 
 

@@ -19,7 +19,7 @@ ONE_DTYPE = [
 
 @dataclass(frozen=True)
 class Case:
-    """An op, and what the tests for all ops need to know of it.
+    """An op, with the properties that the tests for all ops need.
 
     reference: a function that computes the result (or tuple of results) with numpy, from the
         arguments as float64 arrays.

@@ -10,8 +10,8 @@ from jit_loader import load_op
 
 ROOT = str(Path(__file__).resolve().parents[2])
 
-# autograd.cpp compiles for 15 s on one core. A process starts with it before the tests import the
-# ops, which are then compiled beside it.
+# autograd.cpp takes 15 s to compile on one core. A process begins to compile it before the tests
+# import the ops, which are compiled at the same time.
 if os.environ.get("PYTEST_XDIST_WORKER", "gw0") == "gw0":
     load_op("autograd", project=ROOT, wait=False)
 

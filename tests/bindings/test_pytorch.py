@@ -74,7 +74,7 @@ def test_compile_forward_and_backward(case, device):
 @pytest.mark.slow
 @pytest.mark.parametrize("case", [case for case in CASES if case.name == "lltm"])
 def test_compile_forward_and_backward_by_inductor(case, device):
-    """Inductor compiles C++ for 15 s, so there is one op."""
+    """Inductor takes 15 s to compile C++, so only one op is tested."""
     compile_forward_and_backward(case, "inductor", device)
 
 

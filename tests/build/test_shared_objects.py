@@ -105,7 +105,7 @@ def test_object_of_a_failed_build_is_shared(tiny, load):
     assert tiny.compiled() == ["named.cpp"]
 
 
-def test_shared_objects_go_with_the_last_build_that_has_them(tiny, load):
+def test_shared_objects_are_removed_with_the_last_build_that_uses_them(tiny, load):
     load("one")
     load("two")
     pruning.clean(["one"])
@@ -134,7 +134,7 @@ def test_many_versions_of_one_object_are_bounded(tiny, load):
     assert len(shared()) == 16
 
 
-def test_cache_that_cannot_share_builds_all_the_same(tiny, load):
+def test_cache_that_cannot_share_objects_still_builds(tiny, load):
     Path(cache_folder(), "objects").write_text("a file in the place of the folder")
     for name in ("one", "two"):
         assert load(name).value() == 100

@@ -170,7 +170,7 @@ def test_damaged_library_that_compares_stats_is_not_used(files, memo, compiled, 
     assert not before.is_unchanged()
 
 
-def test_library_that_compares_stats_can_go_at_any_time(files, tmp_path):
+def test_library_that_compares_stats_can_disappear_at_any_time(files, tmp_path):
     """Another process may clean the cache between the stat of the library and its opening."""
     entries = [(str(path), stamp(path), read_digest(path)) for path in files[:8]]
     gone = str(tmp_path), stamp(str(tmp_path))

@@ -146,7 +146,7 @@ def test_list_of_an_empty_cache(command, cache):
     assert command("list")[:2] == (0, f"0 builds, 0 B on the disk, in {cache_folder()}\n")
 
 
-def test_pipe_closed_by_the_reader_is_no_error():
+def test_pipe_closed_by_the_reader_is_not_an_error():
     """For example, head closes it after ten lines."""
     read, write = os.pipe()
     os.close(read)

@@ -152,7 +152,7 @@ def test_python_of_another_environment_is_left_alone(start):
 
 
 def test_torch_is_imported_when_the_program_imports_it(tmp_path):
-    """OMP_NUM_THREADS, for one, has an effect only before."""
+    """For example, OMP_NUM_THREADS has an effect only if it is set before that."""
     program = tmp_path / "program.py"
     program.write_text("import sys; print('torch' in sys.modules)")
     finished = subprocess.run(

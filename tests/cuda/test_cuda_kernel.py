@@ -146,7 +146,7 @@ def test_a_header_that_appears_before_another_is_noticed(folder):
 
 
 @needs_nvrtc
-def test_a_changed_header_of_cuda_is_noticed_and_an_absent_one_is_none(folder, monkeypatch):
+def test_a_changed_header_of_cuda_is_a_change_and_an_absent_one_is_not(folder, monkeypatch):
     toolkit = folder / "toolkit"
     toolkit.mkdir()
     (toolkit / "cuda_fp16.h").write_text('#include "inner.h"\n#include MACRO_IS_PASSED_OVER\n')

@@ -90,7 +90,7 @@ def test_an_error_names_the_line_of_a_header(tmp_path):
         (SOURCE.replace("x[i])", "pow(x[i], 2))"), HEADER),
     ],
 )
-def test_what_nvrtc_cannot_compile_as_nvcc_does(tmp_path, source, header):
+def test_code_that_nvrtc_cannot_compile_as_nvcc_does_is_refused(tmp_path, source, header):
     with pytest.raises((Unsupported, nvrtc.NvrtcError)):
         compiled(tmp_path, source, header)
 

@@ -71,7 +71,7 @@ def made(tmp_path_factory):
 def node(made, python, tmp_path):
     """node(script) runs it with copies of the project and of the export, without a compiler.
 
-    The process takes its processor for the oldest.
+    The process behaves as on the oldest processor.
     """
     project = shutil.copytree(made[0], tmp_path / "elsewhere")
     export = shutil.copytree(made[1], tmp_path / "export")

@@ -38,7 +38,7 @@ def test_hit_after_a_build_reads_young_files_only(tiny, monkeypatch):
     time.sleep(0.02)
     for name in ("module.cpp", "value.h"):
         tiny.write(name, (tiny.folder / name).read_text())
-    # It stays the time shortly after the compiler was installed.
+    # The clock stands still, shortly after the compiler was installed.
     monkeypatch.setattr(memo, "SETTLED_NS", 1_000_000)
     monkeypatch.setattr(memo, "time", SimpleNamespace(time_ns=lambda: compiler + 10_000_000))
     assert tiny.value() == 101

@@ -179,7 +179,7 @@ def _is_below(folder):
 
 
 def test_hit_in_a_copied_cache_uses_the_copy(tiny, tmp_path, monkeypatch):
-    """The original may be deleted later or belong to somebody else."""
+    """The original may be deleted later or belong to another user."""
     tiny.settle()
     tiny.compiled()
     shutil.copytree(tmp_path / "cache", tmp_path / "copy")

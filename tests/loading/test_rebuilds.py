@@ -166,7 +166,7 @@ def test_new_header_beside_the_source_is_noticed(tiny):
 
 
 @pytest.mark.parametrize("target", ["nowhere.h", "../elsewhere/nowhere.h", "loop/../link.h"])
-def test_dangling_link_is_no_header_until_its_target_appears(tiny, target):
+def test_dangling_link_is_not_a_header_until_its_target_appears(tiny, target):
     (tiny.folder / "value.h").unlink()
     tiny.write("second/value.h", "#define VALUE 1\n")
     first = tiny.folder / "first"
@@ -793,7 +793,7 @@ def test_has_include_of_an_invalid_name_compiles(tiny):
 
 
 @pytest.mark.slow
-def test_file_that_a_macro_names_is_no_input(tiny):
+def test_file_that_a_macro_names_is_not_an_input(tiny):
     log = tiny.write("log", "")
     asks = '#define CONFIG "config.h"\n#if __has_include(CONFIG)\n#endif\n'
     tiny.write("value.h", f"{asks}#define VALUE 1\n")

@@ -88,7 +88,7 @@ def test_each_call_gets_its_module_or_its_error(tiny, call, monkeypatch):
     assert not again.compiled
 
 
-def test_calls_that_hang_are_ended_alone(tiny, call, programs_at_work):
+def test_only_the_calls_that_hang_are_ended(tiny, call, programs_at_work):
     tiny.change_compiler('trap "" TERM; case "$*" in *slow.cpp*) sleep 60; sleep 60;; esac')
     calls = [call("slow"), call("hangs", 2, "for (volatile int i = 0;;) i = 1"), call("good", 3)]
     slow, hangs, good = jit_loader.load_many(calls, timeout=4, jobs=3)
@@ -136,7 +136,7 @@ KERNEL = "__global__ void zero(float* x) { x[threadIdx.x] = 0; }\n"
 
 
 @pytest.mark.slow
-def test_figures_of_kernels_are_told_also_if_another_source_fails(tiny, call, monkeypatch):
+def test_figures_of_kernels_are_returned_even_if_another_source_fails(tiny, call, monkeypatch):
     if toolchain.why_no_cuda() is not None:
         pytest.skip(toolchain.why_no_cuda())
     kernel = str(tiny.write("kernel.cu", KERNEL))

@@ -105,12 +105,12 @@ def test_op_that_nobody_waits_for_is_built_by_another_process(project, wait_for)
 def test_op_that_nobody_waits_for_may_fail(project, wait_for, monkeypatch, capfd):
     monkeypatch.delenv("JIT_LOADER_QUIET")
     (project / "kernels" / "answer_cpu.cpp").write_text("int a = ;\n")
-    told = []
+    said = []
 
     def has_failed():
         assert jit_loader.load_op("answer", project=str(project), wait=False) is None
-        told.append(capfd.readouterr().err)
-        return "python -m jit_loader build answer" in told[-1]
+        said.append(capfd.readouterr().err)
+        return "python -m jit_loader build answer" in said[-1]
 
     wait_for(has_failed)
     for _ in range(3):

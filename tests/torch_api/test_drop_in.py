@@ -181,7 +181,7 @@ def shifted():
 
 @pytest.fixture(scope="module")
 def operators(tmp_path_factory):
-    """Returns one project with its cache for all tests: torch/extension.h compiles for 25 s."""
+    """Returns one project with its cache for all tests: torch/extension.h takes 25 s to compile."""
     folder = tmp_path_factory.mktemp("operators")
     (folder / "include" / "shift").mkdir(parents=True)
     (folder / "include" / "shift" / "amount.h").write_text("long amount();\n")

@@ -68,7 +68,7 @@ assert module.load is jit_loader.load and module.load_inline is jit_loader.load_
 """)
 
 
-def test_what_the_program_sets_stays(run):
+def test_names_that_the_program_sets_are_kept(run):
     run("""
 jit_loader.install()
 import torch.utils.cpp_extension
