@@ -52,12 +52,11 @@ def _build(options):
 
     project = current_project()
     names = list(dict.fromkeys(options.names)) or op_names(project)
-    first = names[:1]
     if len(names) == 1:
-        results = [result_of(*first, lambda: _load(*first, project, options.pch))]
+        results = [result_of(names[0], lambda: _load(names[0], project, options.pch))]
     else:
         commands = {name: build_command(name, "--json") for name in names}
-        if options.pch or precompiling_pays(len(names)):
+        if names and (options.pch or precompiling_pays(len(names))):
             commands[names[0]].append("--pch")
         results = build_in_processes(commands)
     if options.host_object:

@@ -227,6 +227,13 @@ def test_build_of_an_op_in_the_cache(project, run_in):
         assert (result["name"], result["compiled"], result["error"]) == ("one", compiled, None)
 
 
+def test_build_in_a_project_without_ops(tmp_path, monkeypatch):
+    for name in ("kernels", "bindings"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert main(["build"]) == 0
+
+
 def test_build_of_one_op_that_is_named_twice(project, run_in):
     assert [r["name"] for r in result_of(run_in(project, "build", "one", "one", "--json"))] == [
         "one"
