@@ -8,7 +8,8 @@ one op: add2 in an empty cache: four dtypes for the CPU and the GPU. PyTorch's l
 classic code (benchmarks/classic/), a binding that includes torch/extension.h and a kernel for
 float32. second op: sigmoid, if add2 is built. all ops: `jit_loader build` in an empty cache, with
 the start of its processes, and beside it the same command for one op. binding edit: add2 after an
-edit of its binding, in a new process.
+edit of its binding, in a new process. In these two questions, PyTorch's headers have been
+precompiled for bindings ("precompiled") or not ("ours").
 
 inline: load_inline of one function, with torch/extension.h precompiled by an earlier build
 ("precompiled"), without ("ours"), by PyTorch, and a similar function by tvm_ffi, which needs no
@@ -120,6 +121,11 @@ class Builds:
         return self.run(self._load("add2", root), root, self.new_folder())
 
     def second_op(self, way):
+        if way == "precompiled":
+            project = Project(self.new_folder())
+            project.precompile()
+            script = self._load("sigmoid", project.folder)
+            return self.run(script, ROOT, project.folder / "cache", JIT_LOADER_PCH="1")
         root = self.roots[way]
         return self.run(
             self._load("sigmoid", root), root, self.new_folder(), before=self._load("add2", root)
@@ -137,12 +143,16 @@ class Builds:
         return time.perf_counter() - started
 
     def binding_edit(self, way):
-        root, cache = self.roots[way], self.new_folder()
+        precompiled = way == "precompiled"
+        root = ROOT if precompiled else self.roots[way]
         project = Project(self.new_folder(), root=root)
-        script = self._load("add2", project.folder)
-        self.run(script, root, cache)
+        script, cache = self._load("add2", project.folder), project.folder / "cache"
+        if precompiled:
+            project.precompile()
+        else:
+            self.run(script, root, cache)
         project.edit_binding()
-        return self.run(script, root, cache)
+        return self.run(script, root, cache, JIT_LOADER_PCH="1" if precompiled else "0")
 
     def inline(self, way, with_cuda=False):
         self._count += 1
@@ -225,9 +235,9 @@ def questions(builds, quick):
     others = ("tvm_ffi",) if importlib.util.find_spec("tvm_ffi") else ()
     found = {
         "one op": (builds.one_op, versions if quick else (*versions, "torch")),
-        "second op": (builds.second_op, versions),
+        "second op": (builds.second_op, ("precompiled", *versions)),
         "all ops": (builds.all_ops, (*versions, "one op")),
-        "binding edit": (builds.binding_edit, versions),
+        "binding edit": (builds.binding_edit, ("precompiled", *versions)),
         "inline": (builds.inline, inline + others),
         "second extension": (builds.second_extension, inline),
         "candidates": (builds.candidates, ("ours", "precompiled", "torch")),

@@ -15,8 +15,9 @@ stubs (_jit_loader/build/pytorch/stubs.py).
 
 closure: a load from the cache of a kernel that includes 10 to 10,000 generated headers.
 
-ops: a load of this project's add2 after an edit of its binding, and `python -m jit_loader build` of
-one op and of 8 ops (with copies of add2 if the project has fewer) with nothing built.
+ops: a load of this project's add2 after an edit of its binding, with PyTorch's headers precompiled,
+and `python -m jit_loader build` of one op and of 8 ops (with copies of add2 if the project has
+fewer) with nothing built.
 
 live: a load_op of this project's ops, and PyTorch's load of the same sources, after an edit within
 a kernel's body, until the first result of that kernel; "alone" as above. It needs a GPU.
@@ -202,6 +203,7 @@ def binding_edits(quick):
     rounds = 1 if quick else EDITS
     with tempfile.TemporaryDirectory() as folder:
         project = Project(folder)
+        project.precompile()
         with ready_workers({"ours": [project.worker] * (1 + rounds)}) as workers:
             call = workers["ours"][0].load
             compare({"ours": call}, 1, project)

@@ -191,6 +191,15 @@ class Project:
         text = f'module.doc("{self.value}");'
         path.write_text(re.sub(r'module\.doc\("[^"]*"\);', text, path.read_text()))
 
+    def precompile(self):
+        """Builds add2, and precompiles PyTorch's headers for its binding."""
+        subprocess.run(
+            [sys.executable, "-m", "jit_loader", "build", "add2", "--pch"],
+            cwd=self.folder,
+            env=environment(self.folder / "cache", PYTHONPATH=str(ROOT), JIT_LOADER_PCH="1"),
+            check=True,
+        )
+
     def worker(self):
         """Starts a process that loads add2."""
         arguments = {"name": "add2", "project": str(self.folder)}
