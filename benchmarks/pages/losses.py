@@ -6,8 +6,9 @@ NOTABLE = 0.97
 ABOUT = """\
 x is faster than ours by 3% or more, and the interval does not contain 1: x / ours of the worst, and
 the subjects of all. [The reasons](gpu.md#where-it-is-slower-than-the-best-and-why)."""
-# Ways that are not an alternative: a copy, a part of ours, the compilers without a loader.
-NO_ALTERNATIVE = ("copy", "module", "alone", "before", "one op", "one", "all", "bindings")
+# Ways that are not an alternative: a copy, a part of ours, the compilers without a loader, ours
+# before a header is precompiled.
+NO_ALTERNATIVE = ("copy", "module", "alone", "before", "one op", "one", "all", "bindings", "ours")
 
 
 def section(by_device):
