@@ -224,6 +224,7 @@ KERNEL = """\
 """
 CONFTEST = """\
 import jit_loader
+from _jit_loader import loaded
 
 load_op = jit_loader.load_op
 
@@ -232,8 +233,7 @@ def load_part(name, *, on_load=None, **options):
     if name == "autograd":
         return load_op(name, **options)
     module = getattr(load_op("together"), name)
-    loaded = jit_loader._loaded.last
-    loaded[name] = loaded["together"]
+    loaded.last[name] = loaded.last["together"]
     on_load(module)
     return module
 

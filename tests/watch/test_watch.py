@@ -376,7 +376,7 @@ def start(tmp_path):
     sessions = []
 
     def start_and_wait(script):
-        sessions.append(Session(tmp_path, script))
+        sessions.append(Session(tmp_path, {**FILES, SCRIPT_NAME: script}))
         sessions[0].terminal.read_until("begun\n")
         return sessions[0]
 
