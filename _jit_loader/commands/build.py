@@ -42,12 +42,7 @@ def _turn(names):
 
 
 def _build(options):
-    from _jit_loader.ops.parallel_builds import (
-        build_command,
-        build_in_processes,
-        precompiling_pays,
-        result_of,
-    )
+    from _jit_loader.ops.parallel_builds import build_in_processes, precompiling_pays, result_of
     from _jit_loader.ops.project import current_project, op_names
 
     project = current_project()
@@ -55,7 +50,7 @@ def _build(options):
     if len(names) == 1:
         results = [result_of(names[0], lambda: _load(names[0], project, options.pch))]
     else:
-        commands = {name: build_command(name, "--json") for name in names}
+        commands = {name: ["jit_loader", "build", name, "--json"] for name in names}
         if names and (options.pch or precompiling_pays(len(names))):
             commands[names[0]].append("--pch")
         results = build_in_processes(commands)

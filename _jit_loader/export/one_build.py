@@ -24,11 +24,11 @@ from _jit_loader.ops.wrapper import op_arguments
 
 
 def command(title, folder, target, export):
-    """Returns the command that builds an op, and prints a list of one parallel_builds result.
+    """Returns [module, argument] that builds an op, and prints a list of one result_of().
 
     folder: the project's folder. export: the folder to copy the build to.
     """
-    return [sys.executable, "-m", __name__, json.dumps([title, folder, target, export])]
+    return [__name__, json.dumps([title, folder, target, export])]
 
 
 def _export(title, folder, target, export):

@@ -2,12 +2,12 @@
 
 import os
 import subprocess
+import sys
 
 from _jit_loader import loaded
 from _jit_loader.cache import cache_folder
 from _jit_loader.loading import NotCached
 from _jit_loader.ops import load_op
-from _jit_loader.ops.parallel_builds import build_command
 from _jit_loader.report.build_line import say
 from _jit_loader.system import is_set
 from _jit_loader.system.processes import start, with_own_folder
@@ -54,7 +54,7 @@ def start_build(name, project, host_object=None):
     streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
     cache = os.path.dirname(cache_folder())  # absolute: the process runs in another folder
     environment = {**with_own_folder(os.environ), "MAX_JOBS": "1", "JIT_LOADER_CACHE": cache}
-    command = build_command(name, "--in-turn")
+    command = [sys.executable, "-m", "jit_loader", "build", name, "--in-turn"]
     if host_object is not None and loaded.watched.is_set():
         command += ["--host-object", host_object]
         environment["JIT_LOADER_QUIET"] = "1"

@@ -7,17 +7,16 @@ import concurrent.futures
 import contextlib
 import json
 import os
-import signal
-import subprocess
 import sys
 import time
 
 from _jit_loader.build.precompiled import may_make
+from _jit_loader.ops.warm_process import WarmProcess
 from _jit_loader.report.build_line import is_quiet, say
 from _jit_loader.report.errors import CompileError
 from _jit_loader.report.quantities import count
 from _jit_loader.system.jobs import parallel_jobs
-from _jit_loader.system.processes import start, with_own_folder
+from _jit_loader.system.processes import with_own_folder
 
 # Precompiling PyTorch's headers first pays from this many builds per process on: it takes 7 s, and
 # saves 2.5 s for each binding.
@@ -46,11 +45,6 @@ def result_of(name, load):
     return result
 
 
-def build_command(name, *options):
-    """Returns the words of a command that builds an op of the current folder's project."""
-    return [sys.executable, "-m", "jit_loader", "build", name, *options]
-
-
 def precompiling_pays(builds):
     """Returns whether PyTorch's headers should be precompiled before a number of builds."""
     return builds >= BUILDS_FOR_A_HEADER * min(builds, parallel_jobs()) and may_make()
@@ -59,24 +53,23 @@ def precompiling_pays(builds):
 def build_in_processes(commands):
     """Returns the results of commands, in their order.
 
-    commands: {name: words}; each command prints the JSON of a list with one result_of().
+    commands: {name: [module, *arguments]}, as for `python -m`; each prints the JSON of a list with
+    one result_of().
     """
     if not commands:
         return []
     processes = min(len(commands), parallel_jobs())
     environment = {**with_own_folder(os.environ), "MAX_JOBS": str(parallel_jobs() // processes)}
-    running = set()
-    with _Progress(len(commands)) as progress:
+    with WarmProcess(environment) as warm, _Progress(len(commands)) as progress:
         executor = concurrent.futures.ThreadPoolExecutor(processes)
         try:
             builds = [
-                executor.submit(_build_in_process, name, words, environment, running, progress)
+                executor.submit(_build_in_process, warm, name, words, progress)
                 for name, words in commands.items()
             ]
             return [future.result() for future in builds]
         except BaseException:
-            for process in list(running):
-                process.send_signal(signal.SIGINT)
+            warm.interrupt()
             raise
         finally:
             executor.shutdown(cancel_futures=True)
@@ -96,32 +89,23 @@ def build_all(commands, noun):
         raise CompileError(errors[0] + others)
 
 
-def _build_in_process(name, words, environment, running, progress):
-    """Returns the result of a command; the process is in the set `running` while it runs."""
+def _build_in_process(warm, name, words, progress):
+    """Returns the result of a command."""
     progress.started(name)
-    started = time.perf_counter()
-    process = start(
-        words,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-    )
-    running.add(process)
-    last = ""
-    for line in process.stderr:
-        last = line.rstrip("\n")
-        progress.said(name, last)
-    output = process.stdout.read()
-    process.wait()
-    running.discard(process)
+    started, last = time.perf_counter(), ""
+
+    def on_line(line):
+        nonlocal last
+        last = line
+        progress.said(name, line)
+
+    output, code = warm.run(words, on_line)
     progress.finished(name)
     try:
         return json.loads(output)[0]
     except ValueError:
-        error = f"{name}: the build process ended with exit code {process.returncode}: {last}"
+        how = "never ran" if code is None else f"ended with exit code {code}"
+        error = f"{name}: the build process {how}: {last}"
         seconds = time.perf_counter() - started
         return {"name": name, "compiled": False, "seconds": seconds, "error": error}
 

@@ -28,9 +28,7 @@ def load(name, project, flags, defines, on_load, caller):
 
 def _build_in_processes(variants):
     commands = {
-        load_op.title_of(name, flags): [
-            *(sys.executable, "-m", __name__, json.dumps([name, project, flags])),
-        ]
+        load_op.title_of(name, flags): [__name__, json.dumps([name, project, flags])]
         for name, project, flags in variants
     }
     build_all(commands, "variant")
