@@ -125,7 +125,7 @@ def _build_until_stable(slot, contents, verbose):
             changed, careful = error.args[0], True
     raise RuntimeError(
         f"{slot.request.title}: {', '.join(changed)} kept changing while being compiled; "
-        "load it again when no program is writing to it"
+        "load the extension again when no program is writing to these files"
     )
 
 
@@ -193,7 +193,7 @@ def _compile_and_publish(job, workers):
 
 
 def precompile(request):
-    """Makes the precompiled headers that a request's sources can use; returns {object: header}."""
+    """Makes the precompiled headers that a request's sources can use; returns Headers.flags."""
     os.makedirs(cache_folder(), mode=0o700, exist_ok=True)
     check_tools(request)
     slot = Slot(request, os.devnull, {})
@@ -259,7 +259,7 @@ def _publish(job, recorder, records, manifest):
     try:
         opened, record, path = _open(job, build_key)
     except LoadError:
-        raise  # the conflict is with another extension of this process only
+        raise  # only this process is affected: it has loaded an extension that conflicts
     except Exception as error:
         expected, load_error = LOAD_ERRORS.get(request.form, ((), None))
         if isinstance(error, expected):
@@ -296,11 +296,12 @@ def _open(job, build_key):
 
 def _explained(error, folder):
     """Returns the error with the path of the cache folder and advice."""
-    advice = (
-        "raise the limit on the size of files, for example with: ulimit -f unlimited"
-        if error.errno == errno.EFBIG
-        else "make room there, or name another folder in the environment variable JIT_LOADER_CACHE"
-    )
+    if error.errno == errno.EFBIG:
+        advice = "raise the limit on the size of files, for example with: ulimit -f unlimited"
+    else:
+        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        advice = "free some space there" if is_full else "make it writable"
+        advice += ", or name another folder in the environment variable JIT_LOADER_CACHE"
     return OSError(
-        error.errno, f"the cache folder {folder} cannot be written ({error.strerror}); {advice}"
+        error.errno, f"the cache folder {folder} cannot be written to ({error.strerror}); {advice}"
     )

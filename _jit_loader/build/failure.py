@@ -63,7 +63,10 @@ def read_note(slot_folder):
 
 
 def error_of(note, request, contents):
-    """Returns the error of another process's build; None if a file that it read has changed since.
+    """Returns the error of another process's build, or None if it may not apply any more.
+
+    It applies if no file that the build read has changed since, and if, for an error of the dynamic
+    linker, the linker's environment variables are the same.
 
     The known files are the sources, the inputs of the last build and the files in the output.
     A compiler does not report the headers of a source that does not compile.

@@ -61,7 +61,9 @@ def ninja_path():
 def compile_seconds_limit():
     """Returns the seconds that one compiler may take, $JIT_LOADER_COMPILE_TIMEOUT, or None.
 
-    Raises ValueError if the variable is not a positive number.
+    None is returned if the variable is unset, empty or 0.
+
+    Raises ValueError if it is anything else but a positive number.
     """
     text = os.environ.get("JIT_LOADER_COMPILE_TIMEOUT", "")
     if text in ("", "0"):

@@ -17,8 +17,9 @@ NAMELESS_PACKAGES = ("<packages>/torch/", "<packages>/nvidia/")
 
 
 def record_object(job, ninja_file, recorder, output, facts, headers):
-    """Writes the record of a new object beside it and returns it; None if it did not compile.
+    """Writes the record of a new object beside the object; returns the record, or None.
 
+    None: the source did not compile.
     facts: a future of records.query_compilers. headers: precompiled.Headers, for the files that the
     compiler does not list because it has read a precompiled header.
 
@@ -73,7 +74,8 @@ def share_objects(job, ninja_file, records):
 def record_kernels(job, ninja_file, records, said):
     """Adds ptxas's figures to the records of new CUDA objects, and the data for a live edit.
 
-    For a live edit these are nvcc's command, and the skeleton of each source (device_edits.py).
+    For a live edit these are nvcc's command, and the parts of each source that host code depends on
+    (device_edits.py).
 
     said: {object: the lines that its compiler printed}.
 

@@ -60,8 +60,9 @@ def _check_mode(path):
     foreign = status.st_uid not in (os.geteuid(), 0)
     if foreign or status.st_mode & 0o022:
         fault = f"belongs to user {status.st_uid}" if foreign else "can be written by other users"
+        where = f"the cache folder {path}" if path == cache_folder() else f"{path} in the cache"
         raise UntrustedCache(
-            f"{path} in the cache {fault} (mode {status.st_mode & 0o7777:04o}), who could run code "
+            f"{where} {fault} (mode {status.st_mode & 0o7777:04o}), who could run code "
             f"in this process. Make it your own (chown, chmod go-w), name another cache in "
             "JIT_LOADER_CACHE, or name a cache that is shared on purpose in "
             "JIT_LOADER_READONLY_CACHES"

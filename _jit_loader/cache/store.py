@@ -108,7 +108,7 @@ class Slot:
         """Writes the memo that leads to this build, if the cache can be written."""
         absolute = self.request.roots.absolute
         absent = {absolute(folder): names for folder, names in manifest["absent"].items()}
-        # The stamps are taken first: a file that appears in between shows in the next comparison.
+        # The stamps come first: a file that appears after them is noticed at the next comparison.
         stamps = {**self._looked_at, **{folder: stamp(folder) for folder in absent}}
         if appeared_files(manifest, self.request.roots):
             return
@@ -129,7 +129,7 @@ class Slot:
             if current != digest and (current is not None or path in own):
                 return  # changed since it was compiled: its stat must not lead to this build
             entries.append((path, file_stamp, current))
-            # The linker was the only one to write the library; a published build never changes.
+            # Only the linker wrote the library; a published build never changes.
             if not settled and path != build.library:
                 young.append((path, current))
         for path, file_stamp in stamps.items():

@@ -40,7 +40,7 @@ struct AlignedVector {
 // How many vectors of each array a thread has. An op with one 16-bit input and one output moves too
 // few bytes per thread: a sigmoid of 2^28 elements takes 289 us with one vector, 261 with two and
 // 271 with four (floats 503, 508 and 512). With a third array one vector is enough. A variant may
-// define VECTORS_PER_THREAD, which then holds for all.
+// define VECTORS_PER_THREAD, which then applies to all types and numbers of arrays.
 template <class T, int arrays>
 #ifdef VECTORS_PER_THREAD
 constexpr int kVectorsPerThread = VECTORS_PER_THREAD;

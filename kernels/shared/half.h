@@ -8,9 +8,9 @@
 #include <stdint.h>
 #include <string.h>
 
-// noipa keeps g++ from inlining such a function, so the host object of a .cu file contains it if
-// and only if host code uses it. That tells the loader whether an edit of a formula affects host
-// code. Formulas for the CPU are compiled in X_cpu.cpp.
+// noipa keeps g++ from inlining a HOST_DEVICE function, so the host object of a .cu file contains
+// it if and only if host code uses it. That tells the loader whether an edit of a formula affects
+// host code. Formulas for the CPU are compiled in X_cpu.cpp.
 #ifdef __CUDACC__
 #define HOST_DEVICE __host__ __device__ inline __attribute__((noipa))
 #else

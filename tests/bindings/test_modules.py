@@ -1,4 +1,4 @@
-"""Ops as nn.Modules: they compute the same as the function, and can be copied and saved."""
+"""Each nn.Module computes the same result as its function, and can be copied and saved."""
 
 import copy
 import io

@@ -66,7 +66,7 @@ def test_absent_file_that_appears_is_seen(memo, files, tmp_path):
     assert not before.is_unchanged()
 
 
-def test_stamp_that_equals_nothing(files, compiled):
+def test_never_equal_stamp_is_a_change(files, compiled):
     entries = [(str(files[0]), NEVER_EQUAL, None)]
     assert not Memo.of("/cache/library.so", True, entries, compiled=compiled).is_unchanged()
 

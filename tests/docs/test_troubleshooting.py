@@ -257,7 +257,7 @@ def _(fault):
 # Compile, link, load.
 
 
-@shown_under("It does not compile")
+@shown_under("The code does not compile")
 def _(fault):
     fault.monkeypatch.setenv("LC_ALL", "C.UTF-8")  # g++'s quotation marks
     text = "int add(int a, int b) {\n    return a + b + ;\n}\nint x = y;\n"
@@ -332,7 +332,7 @@ def _(fault):
     return fault.of(lambda: exec("load_op('add2')", {"load_op": jit_loader.load_op}))
 
 
-@shown_under("It kept changing")
+@shown_under("A file kept changing")
 def _(fault):
     def change(*_):
         raise InputsChanged(["/home/me/project/kernels/add2_math.h"])
@@ -348,7 +348,7 @@ def in_home(text):
     return text.replace(os.environ["JIT_LOADER_CACHE"], "/home/me/.cache/jit_loader")
 
 
-@shown_under("It cannot be written")
+@shown_under("It cannot be written to")
 def _(fault):
     def refuse(*_, **__):
         raise PermissionError(13, "Permission denied")
@@ -462,7 +462,7 @@ def _(fault):
     pytest.importorskip("IPython")
     from _jit_loader.notebook.before_cell import CellNotRun
 
-    said = SHOWN["It does not compile"](fault)
+    said = SHOWN["The code does not compile"](fault)
     return "\n".join(CellNotRun(jit_loader.CompileError(said))._render_traceback_())
 
 

@@ -5,7 +5,7 @@ import torch
 
 
 @pytest.mark.slow  # torch.compile takes 5 to 15 s
-def test_both_ways_agree_with_pytorch(call_example, capsys):
+def test_op_and_its_compiled_version_agree_with_pytorch(call_example, capsys):
     call_example("raw_kernel")
     printed = capsys.readouterr().out
     assert "cube on " in printed

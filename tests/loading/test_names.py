@@ -119,7 +119,7 @@ def test_source_that_ninja_cannot_take_is_refused(tiny):
 
 @pytest.mark.parametrize("argument", ["extra_include_paths", "extra_cflags"])
 def test_arguments_that_are_not_utf8_are_refused(tiny, argument):
-    """PyTorch cannot write them into build.ninja; only the loader can, for the path of a source."""
+    """PyTorch cannot write such bytes into build.ninja; the loader can, in the path of a source."""
     folder = os.fsdecode(os.fsencode(tiny.folder) + b"/caf\xe9")
     value = folder if argument == "extra_include_paths" else f"-I{folder}"
     with pytest.raises(ValueError, match=f"{argument} has bytes that are not UTF-8"):
@@ -157,7 +157,7 @@ def test_executable_with_the_name_of_another_file_is_refused(tiny, name):
 
 
 def test_longest_allowed_name_loads_and_longer_ones_are_refused(tiny):
-    """Python limits the name of a module, and the file system the name of a library."""
+    """Python limits the length of a module's name, and the file system that of a library's."""
     name = "n" * 200
     module = _read(tiny, "module.cpp").replace("PyInit_tiny", f"PyInit_{name}")
     tiny.write("module.cpp", module)
