@@ -29,7 +29,7 @@ import os
 import sys
 
 if __name__ == "__main__":
-    # First of all: `doctor` has to report a missing PyTorch.
+    # Before the other imports, because `doctor` has to report a missing PyTorch.
     from _jit_loader.commands.main import main
 
     sys.exit(main())
@@ -85,11 +85,11 @@ def load_op(
         defines: macros of a variant, such as {"THREADS_PER_BLOCK": 256}: a separate build and
             module, beside the plain one and other variants. A list of them gives the list of their
             modules, and those that are not cached are built at the same time.
-        on_load: is called with the module now, and with each new module of a later call that asks
-            for the same op with the same flags.
+        on_load: is called with the module now, and with each new module of a later call that
+            requests the same op with the same flags.
         wait: if it is false and the op is not in the cache, a process of low priority builds it
             (none does under JIT_LOADER_NO_COMPILE), and None is returned. A later call returns the
-            module.
+            module. It cannot be combined with defines or on_load.
 
     Raises: as load does.
     """
@@ -108,6 +108,8 @@ def load_op(
     try:
         folder = os.path.realpath(project or ops.project_of(caller, name))
         if not wait:
+            if defines is not None or on_load is not None:
+                raise ValueError(f"load_op({name!r}): wait=False takes neither defines nor on_load")
             from _jit_loader.ops import background
 
             return background.load(name, folder, flags)

@@ -11,7 +11,7 @@ def add_arguments(parser):
         "names",
         nargs="*",
         metavar="name",
-        help="an op, or a variant of an op, such as op[SIZE=2]; default: all",
+        help="an op, a variant of an op, such as op[SIZE=2], or an extension; default: all",
     )
 
 

@@ -53,7 +53,7 @@ class Check(NamedTuple):
 def all_checks():
     """Yields the results of all checks.
 
-    The checks of tools come before those that use them. Without PyTorch there are no others.
+    The checks of tools come before those that use them. Without PyTorch, its check is the last.
     """
     yield _python()
     yield _ninja()
@@ -282,7 +282,10 @@ def _precompiled():
         return Check(subject, OK, "not precompiled: JIT_LOADER_PCH=0")
     folders = precompiled_headers()
     if not folders:
-        text = "not precompiled yet; the first build that can use it does that, or run build --pch"
+        text = (
+            "not precompiled yet; the first build that can use them precompiles them, or run build "
+            "--pch"
+        )
         return Check(subject, OK, text)
     size = format_size(sum(map(size_of, folders)))
     text = f"precompiled for {count(len(folders), 'set')} of flags, {size}"

@@ -109,7 +109,7 @@ def _verify(folder):
         print(f"damaged: {path}", file=sys.stderr)
     if not found.fits:
         print(
-            "it does not run on this machine; it is for",
+            "the export does not run on this machine; it is for",
             *found.targets,
             sep="\n  ",
             file=sys.stderr,

@@ -24,7 +24,7 @@ def compile_and_publish(source, path, expression, arch, defines, includes, optio
 
     Raises:
         NvrtcError: the source does not compile.
-        ToolMissing: there is no NVRTC, or JIT_LOADER_NO_COMPILE forbids it.
+        ToolMissing: there is no NVRTC, or JIT_LOADER_NO_COMPILE forbids the compilation.
     """
     if is_set("JIT_LOADER_NO_COMPILE"):
         raise CompilingForbidden(
@@ -73,7 +73,7 @@ def _request(arch, variant):
 def _explained(error, source, path, expression):
     """Returns the error with the first message, its place and its source line."""
     found = [match for match in map(ERROR_LINE.match, error.output.splitlines()) if match]
-    # NVRTC appends a line for the kernel's name to the source, which is the file of this name.
+    # NVRTC appends a line for the kernel's name; errors in it name a file __nv_name_map.
     in_source = [match for match in found if "__nv_name_map" not in match["file"]]
     if found and not in_source:
         return _like(error, _unknown_name(source, expression))

@@ -78,7 +78,7 @@ def compile_device_code(source, texts, command, kernels):
 
     Raises:
         Unsupported: NVRTC cannot compile this as nvcc does.
-        NotUnderstood: the lexer does not follow the source.
+        NotUnderstood: the lexer does not understand the source.
         NvrtcError: it does not compile.
         ToolMissing: there is no NVRTC.
     """

@@ -29,7 +29,7 @@ def skeletons(texts, flags, host_words=None, names=None):
     texts: {name: text} of the source and all headers of the project that it includes.
     flags: nvcc's flags. names: those of the sources to return, by default all.
     host_words: the words in the names of the functions that the object's host code has; None if
-    they are not known. A formula that is not one of them is the device's code too.
+    they are not known. A formula whose name is not among them counts as device code too.
     """
     if reaches_beyond_bodies(texts.values()):
         return {}

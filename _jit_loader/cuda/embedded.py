@@ -12,7 +12,7 @@ RECORD = b".nvFatBinSegment"
 RECORD_MAGIC, FATBIN_MAGIC = 0x466243B1, 0xBA55ED50
 HEADER_SIZE, ENTRY_SIZE, CUBIN = 16, 64, 2  # CUBIN: the kind of an entry
 PT_LOAD, SHT_RELA = 1, 4
-PAGE = 1 << 16  # the largest of all 64-bit Linux
+PAGE = 1 << 16  # the largest page size of 64-bit Linux
 
 
 class NotReplaceable(ValueError):

@@ -10,7 +10,7 @@ from _jit_loader.system import is_set
 def synchronize_launches():
     """Makes CUDA wait for each kernel, including PyTorch's, if JIT_LOADER_SYNC is set.
 
-    The driver reads CUDA_LAUNCH_BLOCKING when CUDA starts. If it has already started, a message
+    The driver reads CUDA_LAUNCH_BLOCKING when CUDA starts. If CUDA has already started, a message
     says that JIT_LOADER_SYNC has no effect.
     """
     if not is_set("JIT_LOADER_SYNC"):

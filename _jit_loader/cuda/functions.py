@@ -25,7 +25,7 @@ _DEFINE = re.compile(r"#\s*(?:define|undef)\s+(\w+)(.*)", re.DOTALL)
 _UNROLL = re.compile(r"#\s*pragma\s+unroll\b")
 _INCLUDE = re.compile(r"#\s*include\b")
 _CONDITIONAL = re.compile(r"#\s*(if|ifdef|ifndef|else|elif|elifdef|elifndef|endif)\b")
-# A line break after a backslash that is not in a directive, and digraphs of braces and '#'.
+# A backslash with spaces before the line break, digraphs of braces and '#', and trigraphs.
 _STRANGE = re.compile(r"\\[ \t\r\f\v]+\n|<%|%>|%:|\?\?[<>=/'()!-]")
 
 # A backslash outside of directives; parts of an unterminated literal or comment.
@@ -35,9 +35,9 @@ _OPEN, _CLOSE = {"(": ")", "[": "]", "{": "}"}, (")", "]", "}")
 _ACCESS = ["public"], ["private"], ["protected"]
 _UNSURE = "\0"  # in a declaration whose beginning is not known
 _SPACES = ("__device__", "__global__")
-# Outside of parameters: a variable, members' values, a type that follows.
+# Outside of brackets, these mark a variable, member initializers or a trailing return type.
 _NOT_A_PLAIN_FUNCTION = {"=", ":", "->"}
-# Such a function can be part of an expression that the host evaluates, or of a type.
+# A function with one of these can be part of an expression that the host evaluates, or of a type.
 _NOT_OF_DEVICE_ALONE = {
     *("__host__", "constexpr", "consteval", "constinit", "auto", "decltype", "requires", "virtual"),
     *("override", "final", "enum", "union", "noexcept", _UNSURE),
@@ -45,7 +45,7 @@ _NOT_OF_DEVICE_ALONE = {
 _NOT_OF_HOST_ALONE = {
     *(*_SPACES, "constexpr", "consteval", "auto", "decltype", "requires", _UNSURE),
 }
-# In a body: variables that outlive the call, launches, and values that depend on other code.
+# In a body: variables that outlive the call, lambdas for the host or the device, and launches.
 _NOT_IN_A_BODY = {
     *("static", "thread_local", "__device__", "__host__", "__global__", "__constant__"),
     *("__managed__", "<<<"),
@@ -76,7 +76,8 @@ class Body(NamedTuple):
 
     kind: "device" if only the device compiles it, "host" if only the host does, "both" if the
     host's object tells whether the host uses it (see traceable_macros), else "other".
-    name: of a __device__ function; other declarations count too. None for others.
+    name: the function's name, which is looked up among other declarations (see Scan). None for a
+    kernel and for a qualified name such as A::f.
     """
 
     kind: str
@@ -171,8 +172,8 @@ def scan(text, macros, traceable=()):
 def skeleton(text, bodies, with_lines):
     """Returns the tokens of a source without some bodies, those that the device alone compiles.
 
-    Of such a body only the directives remain. Two versions with the same skeleton differ only in
-    what the device compiles, in comments and in spaces.
+    Of such a body only the braces and the directives other than #pragma unroll remain. Two versions
+    with the same skeleton differ only in the code for the device, in comments and in spaces.
 
     with_lines: include the line numbers of all tokens.
     """

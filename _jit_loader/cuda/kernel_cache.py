@@ -5,7 +5,7 @@
     manifest.json       the headers that the source includes, and what `list` shows
 
 `list`, `clean` and `prune` treat them as builds. A hit compares the stats of the headers, CUDA's
-own among them, and reads those that have another stat.
+own among them, and reads those whose stats differ.
 """
 
 import contextlib
@@ -48,7 +48,7 @@ def find(title, key):
 
 def describe(closure):
     """Returns the part of a manifest about the headers of an includes.Closure."""
-    # The stats come first: a later change shows in them, or in the second call of publish().
+    # The stats come first: a later change shows in them, or when publish() calls this again.
     paths = [*closure.files, *closure.system]
     stamps = {path: found for path in paths if is_settled(found := stamp(path))}
     return {

@@ -1,4 +1,7 @@
-"""Finds NVRTC and CUDA's headers; loads nothing: every hit of cuda_kernel runs this."""
+"""Finds NVRTC and CUDA's headers.
+
+Every hit of cuda_kernel runs this, so NVRTC is loaded only if PyTorch's wheels do not have it.
+"""
 
 import os
 
@@ -39,7 +42,7 @@ def cuda_headers():
 
 
 def cuda_major():
-    """Returns the major version of PyTorch's CUDA, '13'; '' if it is built without CUDA."""
+    """Returns the major version of PyTorch's CUDA, such as '13'; '' if PyTorch has no CUDA."""
     return (torch.version.cuda or "").partition(".")[0]
 
 

@@ -45,5 +45,5 @@ def nvrtc_options(command, source):
         elif word != source and not _WITHOUT_EFFECT.fullmatch(word):
             raise Unsupported(word)
     if len(architectures) != 1:
-        raise Unsupported("several architectures")
+        raise Unsupported("not exactly one architecture")
     return [f"-arch=sm_{architectures[0]}", *options], folders, system

@@ -86,7 +86,7 @@ class Fault(NamedTuple):
         notes: further lines about the error.
         functions: the functions of the host's stack at the launch.
         libraries: the paths of the libraries in that stack.
-        python: the [(path, line number)] of Python in that stack.
+        python: [(path, line number)] of the Python frames in that stack.
         is_api: whether a call of CUDA's API failed, not a kernel.
     """
 

@@ -13,7 +13,7 @@ _KERNEL = re.compile(
     r"\b__global__\b([^;{}()]*(?:__launch_bounds__\s*\([^()]*\))?[^;{}()]*?)\b(\w+)\s*\("
 )
 
-# {C++ type: (the code of struct, PyTorch's dtype of an array of them)}
+# {C++ type: (its format character in the module struct, the dtype of a tensor of it)}
 _SCALARS = {
     "bool": ("?", torch.bool),
     "char": ("b", torch.int8),
@@ -96,7 +96,7 @@ def signature(source, expression, symbol, defines):
 
 
 def _definitions(source):
-    """Yields (name, template parameters or None, the text of its parameters) of the kernels."""
+    """Yields (name, template parameters or None, text of the parameters) of each kernel."""
     text = _COMMENT.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), source)
     for match in _KERNEL.finditer(text):
         template = _TEMPLATE.search(text[: match.start()].rstrip().removesuffix("static").rstrip())
@@ -131,7 +131,7 @@ def _items(text):
 
 
 def _split_name(text):
-    """Returns ('const float*', 'x') for 'const float* __restrict__ x', and for 'x[]'."""
+    """Returns ('const float*', 'x') for 'const float* x', and ('float *', 'x') for 'float x[]'."""
     if text.endswith("]"):
         text = re.sub(r"(\w+)\s*\[[^\]]*\]$", r"* \1", text)
     match = re.fullmatch(r"(.*[\s*&>])(\w+)", text, re.DOTALL)

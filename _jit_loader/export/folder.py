@@ -19,7 +19,7 @@ def export_folder(titles, project, targets, out):
 
     Raises:
         FileExistsError: the path exists and is not an empty folder.
-        CompileError: an op does not compile; the message also names the others that fail.
+        CompileError: an op does not compile; the message also says how many others fail.
     """
     check_free(out)
     os.makedirs(os.path.dirname(out), exist_ok=True)

@@ -62,7 +62,7 @@ class BeforeCell:
                 autoreload._reloader.mark_module_skipped(module.__name__)
 
     def visit(self, tree):
-        """Raises the error of the reload; IPython calls it with a cell's syntax tree."""
+        """Raises the error of the reload; IPython calls this with a cell's syntax tree."""
         error, self._error = self._error, None
         if error is not None:
             raise error
@@ -70,7 +70,7 @@ class BeforeCell:
 
 
 def _may_fix_an_error(cell):
-    """Returns whether a cell may fix an error: it runs a magic that writes files, or only shell."""
+    """Returns whether a cell begins with one of ALWAYS_RUN, or has only shell commands."""
     lines = [line.strip() for line in cell.splitlines() if line.strip()]
     return cell.lstrip().split(maxsplit=1)[0] in ALWAYS_RUN or all(
         line.startswith(("!", "#", "%cd")) for line in lines

@@ -114,7 +114,7 @@ class Renewal:
         if gone:
             names = ", ".join(gone)
             text = (
-                f"{self._op.name}: the new build has no {names}; old references keep the old ones"
+                f"{self._op.name}: the new build has no {names}; old references keep the old code"
             )
             print(text, file=sys.stderr)
         pairs = [

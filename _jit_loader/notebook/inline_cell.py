@@ -59,7 +59,7 @@ def _kernels(source, names, wanted, flags):
         raise ValueError(
             f"the cell defines no kernel {' and '.join(missing)}; it has {', '.join(names)}"
         )
-    # NVRTC optimises always and links nothing.
+    # NVRTC always optimises, and links nothing.
     options = [flag for flag in flags if not flag.startswith(("-O", *LINK_FLAGS))]
     try:
         return {
@@ -123,7 +123,7 @@ def _chosen(found, wanted):
             )
         if keyword.iskeyword(name):
             raise ValueError(
-                f"Python cannot call a function {name}: it is a keyword. Rename the function"
+                f"Python cannot call a function named {name}, a keyword. Rename the function"
             )
     return {name: declaration for name, (declaration,) in chosen.items()}
 

@@ -48,8 +48,8 @@ def start_build(name, project, host_object=None):
     Of all such processes that share a cache, one at a time builds; the others wait.
 
     host_object: the path of the object whose host code a live edit runs with. In watch mode the
-    process prints the errors of the build, or that the host code differs, because the next load is
-    that of another run.
+    process prints the errors of the build, or that the host code differs, because this run may not
+    load the op again.
     """
     streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
     cache = os.path.dirname(cache_folder())  # absolute: the process runs in another folder

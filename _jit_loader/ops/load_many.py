@@ -17,8 +17,8 @@ from _jit_loader.system.jobs import parallel_jobs
 from _jit_loader.system.processes import start, with_own_folder
 from _jit_loader.system.threads import SIGNAL_DELAY_SECONDS
 
-# Precompiling torch/extension.h first pays from this many calls per process on: on 2 cores it takes
-# 43 s, and saves 17 s for each extension.
+# With this many calls per process or more, torch/extension.h is precompiled first: on 2 cores that
+# takes 43 s, and saves 17 s for each extension.
 CALLS_FOR_A_HEADER = 3
 
 

@@ -18,8 +18,8 @@ from _jit_loader.report.quantities import count
 from _jit_loader.system.jobs import parallel_jobs
 from _jit_loader.system.processes import with_own_folder
 
-# Precompiling PyTorch's headers first pays from this many builds per process on: it takes 7 s, and
-# saves 2.5 s for each binding.
+# With this many builds per process or more, PyTorch's headers are precompiled first: that takes
+# 7 s, and saves 2.5 s for each binding.
 BUILDS_FOR_A_HEADER = 3
 
 

@@ -26,7 +26,7 @@ MOST_BYTES = 65536  # of a message
 
 
 class WarmProcess:
-    """The process that forks. It is a context; leaving it interrupts what still runs."""
+    """The process that forks, as a context manager that interrupts running processes at its end."""
 
     def __init__(self, environment):
         with no_fork():
@@ -79,7 +79,7 @@ def _serve():
     """Forks for each message; returns the words of the message in the new process only."""
     requests = socket.socket(fileno=os.dup(0))
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # they need not be waited for
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children need not be waited for
     while True:
         data, descriptors, _, _ = socket.recv_fds(requests, MOST_BYTES, 3)
         if not data:
@@ -96,7 +96,7 @@ def _serve():
 def _run_below(output, errors, code):
     """Forks, and returns in the new process only; this one waits for it and reports its exit code.
 
-    The new process is one with the usual signals and these standard files.
+    The new process has the usual signal handlers and these standard files.
     """
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     child = os.fork()
@@ -122,7 +122,7 @@ def main():
 
     gc.freeze()  # or each process would copy these objects to collect them
     while os.open(os.devnull, os.O_RDWR) <= 2:
-        pass  # a daemon has none of these, and the descriptors of a message must be others
+        pass  # a daemon may lack 0, 1 and 2, which a message's descriptors must not become
     sys.argv = _serve()
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 

@@ -57,7 +57,7 @@ def _recorded_question(name, project):
         _import(name, project)
     if recorder.question is not None:
         return recorder.question
-    # It was imported before, or there is no wrapper.
+    # The wrapper was imported before, or there is none.
     in_use = (op for op in loaded.ops.values() if (op.name, op.project) == (name, project))
     plain = (op.flags for op in in_use if op.title == name)
     flags = next(plain, NO_FLAGS)

@@ -209,7 +209,7 @@ def _with_line(output, project):
 
 
 def _in_flags(output):
-    """Returns the same list for errors in macros and headers that come from flags."""
+    """Returns a list as _with_line does, of errors in macros and headers that flags name."""
     found = []
     for position, line in enumerate(output, 1):
         if error := FLAG_ERROR.match(line):
@@ -235,7 +235,10 @@ def _required_from(block, project):
 
 
 def _with_symbol(output, sources):
-    """Returns the same list for errors that name a symbol; path is None if no source names it."""
+    """Returns a list as _with_line does, of errors that name a symbol.
+
+    The path is None if no source names the symbol.
+    """
     found = []
     for match in filter(None, map(SYMBOL_ERROR.match, output)):
         kind, symbol = next(

@@ -213,7 +213,10 @@ def _stripped(value):
 
 
 def _is_for_pytorch(arguments):
-    """Returns whether PyTorch must build it: the loader knows the files and tools of Linux only."""
+    """Returns whether PyTorch's own function must build an extension.
+
+    The loader knows only the files and tools of Linux, and neither ROCm nor SYCL.
+    """
     return (
         sys.platform != "linux"
         or torch.version.hip is not None

@@ -15,7 +15,7 @@ CODE = (
 class Sources:
     """The files whose saves start a run: the script, files of its runs, the project's code.
 
-    saves: the Saves that reports them.
+    saves: the Saves object, which reports the saves.
     """
 
     def __init__(self, script):

@@ -83,7 +83,7 @@ def test_autoreload_leaves_the_wrappers_alone(notebook):
 def test_function_renamed_in_the_binding_is_reported(notebook):
     notebook.edit("bindings/answer.cpp", '"get", get', '"got", get')
     outcome = notebook.run("print(get())")
-    assert "answer: the new build has no get; old references keep the old ones" in outcome.stderr
+    assert "answer: the new build has no get; old references keep the old code" in outcome.stderr
     notebook.edit("bindings/answer.py", "load_op('answer').get", "load_op('answer').got")
     notebook.edit("kernels/answer_math.h", "42", "15")
     assert notebook.succeed("print(get(), described())") == "15 the answer is 15"

@@ -12,6 +12,7 @@ import torch
 
 import jit_loader
 from _jit_loader.commands.new_op import KINDS
+from _jit_loader.key import toolchain
 from tests.support.extension import PYTHON
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -126,6 +127,24 @@ def test_op_that_nobody_waits_for_is_not_built_if_compiling_is_forbidden(project
     for _ in range(2):
         assert jit_loader.load_op("answer", project=str(project), wait=False) is None
     assert not [command for command in started if "build" in command]
+
+
+@pytest.mark.parametrize("options", [{"defines": {"SIZE": 2}}, {"on_load": print}], ids=repr)
+def test_op_that_nobody_waits_for_has_no_variants_and_no_callbacks(project, options):
+    with pytest.raises(ValueError, match=r"load_op\('answer'\): wait=False takes neither"):
+        jit_loader.load_op("answer", project=project, wait=False, **options)
+
+
+@pytest.mark.skipif(not toolchain.cpu_flags(), reason="the compiler has no levels of processors")
+def test_only_kernels_use_this_machines_processor_unless_the_caller_names_one(project):
+    has = "#ifdef __SSE3__\n#define HAS_SSE3 1\n#else\n#define HAS_SSE3 0\n#endif\n"
+    (project / "kernels" / "answer.h").write_text(has + "long answer();\n")
+    kernel, binding = project / "kernels" / "answer_cpu.cpp", project / "bindings" / "answer.cpp"
+    kernel.write_text(kernel.read_text().replace("42", "HAS_SSE3"))
+    binding.write_text(BINDING.replace("answer()", "10 * answer() + HAS_SSE3", 1))
+    assert jit_loader.load_op("answer", project=project).get() == 10
+    flags = ["-march=native"]
+    assert jit_loader.load_op("answer", project=project, extra_cflags=flags).get() == 11
 
 
 def test_edited_kernel_reaches_all_callers(project):

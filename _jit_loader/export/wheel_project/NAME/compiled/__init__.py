@@ -1,6 +1,7 @@
 """The compiled modules of NAME's ops.
 
-Its import raises an ImportError if they were compiled for another PyTorch or a newer processor.
+Importing this package raises an ImportError if they were compiled for another PyTorch or a newer
+processor.
 """
 
 import importlib
