@@ -1,6 +1,6 @@
 """Records what this process has loaded: libraries, results of load, ops, observers of loads.
 
-This is the only module-level state of the loader.
+Other modules keep only locks, caches, and values of one thread or context at module level.
 """
 
 import importlib.util
@@ -32,9 +32,9 @@ class Loaded:
 
 
 last = {}  # title: the Loaded of the last load
-ops = {}  # repr of the question of a load_op: the OpInUse that it has returned
+ops = {}  # repr of the question of a load_op: the OpInUse of that op
 in_background = {}  # (name, project): the process that builds an op that nobody waits for
-live = {}  # folder of a slot: the live.load.LiveOp of an edit that is not built completely
+live = {}  # folder of a slot: the live.load.LiveOp whose complete build is not loaded yet
 never_live = set()  # folders of slots whose edits take the complete build; see live.load.audit
 watched = threading.Event()  # set in a run of watch mode, whose first loads may be live edits too
 live_locks = {}  # folder of a slot: the lock of the thread that makes its live edit
@@ -42,7 +42,7 @@ observers = []  # requested(requests) is called before a load, loaded(Loaded, re
 
 SPEC_PREFIX = "jit_loader_builds."  # of the names of the modules' specs
 
-build_directories = {}  # (name, build_directory): the Loaded of the last load that was given it
+build_directories = {}  # (name, build_directory): the Loaded of the last load with both
 libraries = {}  # path of a published library: the result of opening it
 _lock = threading.RLock()  # re-entrant: a module may load another one when it is imported
 
@@ -75,7 +75,7 @@ def open_build(library, name, form, build_directory=None):
             if library not in libraries:
                 check_trusted(library)
                 libraries[library] = _open_lazily(library, path, name, form)
-            elif form == "module" and is_built(sys.modules.get(name)):  # of another version
+            elif form == "module" and is_built(sys.modules.get(name)):  # maybe another version
                 sys.modules[name] = libraries[library]
         except (ImportError, OSError):
             if os.path.exists(library):
@@ -180,7 +180,7 @@ def from_build_directory(name, folder, is_python_module):
 def adopt(library, opened, path=None):
     """Registers the module that was opened to test a build as that of the published library.
 
-    path: the path that it was opened from, if it is kept.
+    path: the path that the module was opened from, if that file is kept.
     """
     if isinstance(opened, str):
         opened = path or library

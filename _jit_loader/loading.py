@@ -1,4 +1,4 @@
-"""Loads an extension: by an earlier load's memo, else from the cache, else by a new build."""
+"""Loads an extension: through an earlier load's memo, else from the cache, else by a build."""
 
 import contextlib
 import contextvars
@@ -13,7 +13,7 @@ from _jit_loader.key import memo_paths
 
 
 class Question:
-    """The question of a load, which recording() has recorded; see load."""
+    """The question of a load: the arguments of load() that lead to its memo and requests."""
 
     def __init__(self, kind, arguments, requests):
         self.kind, self.arguments, self.requests = kind, arguments, requests
@@ -70,7 +70,8 @@ def load(
 
     kind, arguments: all that requests() depends on apart from files and environment variables; the
     question that names the memo.
-    requests(): returns the requests to look for in the cache, in this order. The last is built.
+    requests(): returns the requests to look for in the cache, in this order. If none is there, the
+    last is built.
     title: the name to show, by default the extension's.
     build_directory: the caller's folder. It gets copies, and the library is opened from there.
     may_build: if it is false, NotCached is raised instead of building.
@@ -148,7 +149,7 @@ def _unchanged(paths):
 
 
 def _are_young_unchanged(memo, path):
-    with no_fork():  # after the first two seconds a hit does not import it
+    with no_fork():  # imported only for a memo with young files
         from _jit_loader.key import young_files
     return young_files.are_unchanged(memo, path)
 
@@ -157,7 +158,7 @@ def look_or_build(requests, memo_path, verbose=False, may_build=True, instead=No
     """Looks for a build by content, and builds if none fits.
 
     instead(slot, contents): is called before a build; returns (result of open_build, path of the
-    library) if it has something that stands in for the build, else None.
+    library) if it has a replacement for the build, else None.
 
     Returns (result of open_build, path of the library, whether it was compiled, with CUDA or not).
     """

@@ -8,13 +8,14 @@ one op: add2 in an empty cache: four dtypes for the CPU and the GPU. PyTorch's l
 classic code (benchmarks/classic/), a binding that includes torch/extension.h and a kernel for
 float32. second op: sigmoid, if add2 is built. all ops: `jit_loader build` in an empty cache, with
 the start of its processes, and beside it the same command for one op. binding edit: add2 after an
-edit of its binding, in a new process. In these two questions, PyTorch's headers have been
+edit of its binding, in a new process. For second op and binding edit, PyTorch's headers have been
 precompiled for bindings ("precompiled") or not ("ours").
 
 inline: load_inline of one function, with torch/extension.h precompiled by an earlier build
 ("precompiled"), without ("ours"), by PyTorch, and a similar function by tvm_ffi, which needs no
-header of PyTorch, if it is installed. inline with CUDA: the same with a kernel as well. second
-extension: load of a source with torch/extension.h, which another extension has had precompiled.
+header of PyTorch, if it is installed. inline with CUDA: the same with a kernel as well, without
+tvm_ffi. second extension: load of a source with torch/extension.h, which another extension has had
+precompiled.
 
 candidates: 8 such functions at a time, as a search for a kernel compiles them: by load_many, in an
 empty cache ("ours") and with torch/extension.h precompiled, and by PyTorch's load_inline, one after
@@ -78,7 +79,7 @@ TVM_CPP = "int f{key}(int x) {{ return x + {key}; }}"
 
 
 class Builds:
-    """The builds of one run: each way builds in separate folders below one."""
+    """The builds of one run: each has a separate folder, below the folder of the run."""
 
     def __init__(self, folder, before, device):
         self.folder, self.device = Path(folder), device
@@ -203,7 +204,7 @@ class Builds:
                 call["build_directory"] = str(self._made(self.new_folder()))
             return self.run(LOAD_INLINE.format(calls=calls), ROOT, self.folder)
         cache = self.precompiled if way == "precompiled" else self.new_folder()
-        # Otherwise a process that outlives it would make the header during the next measurement.
+        # Otherwise a process that outlives the call would make the header during the next one.
         makes_header = CALLS_FOR_A_HEADER * parallel_jobs() <= CANDIDATES
         setting = "1" if way == "precompiled" or makes_header else "0"
         return self.run(LOAD_MANY.format(calls=calls), ROOT, cache, JIT_LOADER_PCH=setting)

@@ -37,7 +37,7 @@ SHAPES = {
 
 
 class EditedOp(Project):
-    """A copy of the project of which one op's kernel is edited: value is added to its results."""
+    """A copy of the project in which one op's kernel is edited: value is added to its results."""
 
     bare_commands = Subject.bare_commands
 
@@ -48,7 +48,7 @@ class EditedOp(Project):
         self._file = self.folder / file
         self._text = self._file.read_text()
         if self._text.count(self._old) != 1:
-            raise SystemExit(f"{file} does not have once: {self._old}")
+            raise SystemExit(f"{file} must contain this exactly once: {self._old}")
         self.value = 0
 
     def edit_kernel(self):
@@ -74,7 +74,7 @@ class EditedOp(Project):
 class Launched:
     """A loaded module, for benchmarks.worker, and the first result of its kernel.
 
-    It is None on a machine without a GPU, on which nothing is launched.
+    The result is None on a machine without a GPU, on which nothing is launched.
     """
 
     def __init__(self, module, name):
@@ -86,7 +86,7 @@ class Launched:
             self._result = int(result.flatten()[0])
 
     def value(self):
-        """Returns the result after the end of complete builds: they do not affect later times."""
+        """Returns the result once complete builds have ended, so that they affect no later time."""
         from _jit_loader import loaded
 
         for live in loaded.live.values():

@@ -33,8 +33,9 @@ def clock_mhz():
 def python_loop_ms():
     """Returns the milliseconds of 10^6 additions in Python, the least of five.
 
-    A virtual machine may show the same clock whatever its speed. This tells two runs apart. A
-    machine with other users has slow moments, so it is called at the start and end of a run.
+    A virtual machine may show the same clock whatever its speed, but this time shows whether two
+    runs had the same speed. A machine with other users has slow moments, so the function is called
+    at the start and end of a run.
     """
     times = []
     for _ in range(5):

@@ -162,9 +162,9 @@ class CountedCompilers:
 
 
 class Project:
-    """A copy of this project's kernels/ and bindings/, with copies of add2 up to count ops.
+    """A copy of a project's kernels/ and bindings/, filled up with copies of add2 to count ops.
 
-    root: the folder of the project to copy, another version of this one.
+    root: the folder of the project to copy: this project, or another version of it.
     """
 
     def __init__(self, folder, count=1, root=ROOT):

@@ -19,8 +19,9 @@ ROOT = Path(__file__).parent.parent
 class Worker:
     """A process that loads the extension at each request.
 
-    way names a function, here or in other_loaders, that is called with the arguments. environment
-    is that of the process, see environment().
+    way names a function that is called with the arguments: one of FUNCTIONS or of other_loaders,
+    or, after raw_ or live_, a way of raw_kernels or live_edits. environment is that of the process,
+    see environment().
     """
 
     def __init__(self, way, arguments, environment):

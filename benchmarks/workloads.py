@@ -131,7 +131,7 @@ def trilinear(features):
 
 
 def of_vectors(name, op, eager, inputs, elements, gradients_of=(), elements_of=()):
-    """Returns a workload on vectors; elements are read and written for each index of a vector."""
+    """Returns a workload on vectors; elements: those read and written for each vector index."""
     known = getattr(classic, op)
     count = lambda elements: lambda n: elements * n  # noqa: E731
     others = {way: count(each) for way, each in dict(elements_of).items()}

@@ -212,7 +212,7 @@ class OpNode final : public Node {
   Shapes shapes_;
 };
 
-// Returns an owner of a new node. A node has either PyTorch's intrusive_ptr (2.13) or a shared_ptr.
+// Returns an owner of a new node: PyTorch's intrusive_ptr (2.13 and later) or a shared_ptr (2.11).
 template <class T, class... Arguments>
 auto make_node(const std::shared_ptr<T>* /*of_an_edge*/, Arguments&&... arguments) {
   return std::shared_ptr<OpNode>(new OpNode(std::forward<Arguments>(arguments)...),

@@ -5,7 +5,7 @@ python examples/gradcheck_sigmoid.py
 gradcheck compares a gradient with (f(x + eps) - f(x - eps)) / (2 eps). The subtraction cancels the
 leading digits that both values share. In float32 the values have an error of 6e-8; divided by
 2 eps = 2e-4 this is an error of 3e-4 in the derivative, which exceeds the tolerance of 1e-4. The
-check fails then although the gradient is correct: PyTorch's own sigmoid fails in the same way.
+check then fails although the gradient is correct: PyTorch's own sigmoid fails in the same way.
 """
 
 import warnings

@@ -193,7 +193,10 @@ def _compile_and_publish(job, workers):
 
 
 def precompile(request):
-    """Makes the precompiled headers that a request's sources can use; returns Headers.flags."""
+    """Makes the precompiled headers that a request's sources can use; returns Headers.flags.
+
+    request: one with precompile=True.
+    """
     os.makedirs(cache_folder(), mode=0o700, exist_ok=True)
     check_tools(request)
     slot = Slot(request, os.devnull, {})

@@ -20,7 +20,7 @@ def compile_plan(job, plan, stubs, headers, on_started, on_finished):
     ninja_file = plan.ninja_file
     if job.verbose:
         _print_commands(ninja_file, [*plan.missing, ninja_file.library], stubs.flags)
-    # The two halves of nvcc's work run in parallel if no other compiler needs the job.
+    # The two halves of nvcc's work run in parallel if there are more jobs than CUDA files.
     in_halves = sum(map(ninja_file.is_cuda, plan.missing)) < parallel_jobs()
     _write(job.folder, ninja_file.without(set(plan.reused), stubs.flags, headers.flags, in_halves))
     result = run_ninja(job.folder, on_started, on_finished, job.verbose)
@@ -31,8 +31,8 @@ def compile_plan(job, plan, stubs, headers, on_started, on_finished):
         result = _run_again(job, on_finished, result)
     is_compiled = all(map(_exists_in(job.folder), ninja_file.compilations))
     if result.returncode != 0 and is_compiled and stubs.flags is not None:
-        # The linker may need every symbol. Another error is repeated without stubs, so that its
-        # message does not name one.
+        # The linker may need every symbol. Any other error recurs without stubs, and its message
+        # then does not name a stub.
         if job.verbose:
             _print_commands(ninja_file, [ninja_file.library], None)
         _write(job.folder, ninja_file.without(set(ninja_file.compilations)))

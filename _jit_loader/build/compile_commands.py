@@ -1,6 +1,6 @@
-"""compile_commands.json in a project's folder, for clangd and the editors that use it.
+"""Writes compile_commands.json in a project's folder, for clangd and the editors that use it.
 
-ninja writes the commands (ninja -t compdb).
+ninja lists the commands (ninja -t compdb).
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from _jit_loader.system.processes import run
 NAME = "compile_commands.json"
 LOCK_SECONDS_LIMIT = 1  # Ctrl-C is delayed by up to this time
 
-# These flags are removed, because clangd would write the files.
+# These flags are removed, because clangd would write the depfiles.
 DEPFILE_FLAGS = (
     r" (?:-MD|--generate-dependencies-with-compile) (?:-MF|--dependency-output) \$out\.d"
 )
@@ -31,8 +31,8 @@ DEPFILE_FLAGS = (
 def update_compile_commands(request, ninja_file, folder):
     """Replaces an op's commands in the file of its project, if they differ.
 
-    Only ops write the file: a caller of load expects no new file. Variants do not, because editors
-    use one command per source, that of the plain op.
+    Only builds of ops write the file: a caller of load expects no new file. Builds of variants do
+    not, because editors use one command per source, that of the plain op.
 
     folder: private to this build.
     """
@@ -118,7 +118,8 @@ def _read(path):
 def _locked(folder):
     """Locks the folder: builds that end at the same time must not lose each other's commands.
 
-    Raises an OSError if another program keeps its lock: the next build writes the commands.
+    Raises an OSError if another program holds the lock for too long. The next build then writes
+    the commands.
     """
     descriptor = os.open(folder, os.O_RDONLY)
     deadline = time.monotonic() + LOCK_SECONDS_LIMIT

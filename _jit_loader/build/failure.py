@@ -19,7 +19,7 @@ def failed(job, recorder, records, output, stage, kind=CompileError):
     records: those of the objects that compiled. stage: as in CompileError.
 
     Raises:
-        InputsChanged: a file was edited during the build, which may succeed now.
+        InputsChanged: a file was edited during the build. Another attempt may succeed.
     """
     request = job.request
     named = files_with_errors(output)

@@ -63,7 +63,7 @@ def compile_seconds_limit():
 
     None is returned if the variable is unset, empty or 0.
 
-    Raises ValueError if it is anything else but a positive number.
+    Raises ValueError if it is anything else that is not a positive number.
     """
     text = os.environ.get("JIT_LOADER_COMPILE_TIMEOUT", "")
     if text in ("", "0"):

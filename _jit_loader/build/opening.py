@@ -24,8 +24,8 @@ report_registrations(sys.argv[2])
 def open_as_test(request, library, build_key):
     """Opens a library that is not published yet.
 
-    A library that would register something a second time, which ends the process, is opened in a
-    child process only.
+    A second registration ends the process. A library that may make one is opened in a child
+    process first, and here only if it makes none.
 
     Returns (result of load, record of its registrations), or (RestartNeeded, record).
     """
@@ -47,7 +47,7 @@ def _registered_in_child(request, library):
     """Opens a library in a child process; returns the operators and the classes it registers.
 
     Raises:
-        ImportError, OSError: the library cannot be loaded, as load would raise it.
+        ImportError, OSError: the library cannot be loaded; load would raise the same error.
         RestartNeeded: the child died.
     """
     # -I: no PYTHONPATH, user site or other setting that would start something else in the child.

@@ -4,7 +4,7 @@ Two kinds of text are precompiled, with the flags of the source: torch/extension
 includes it first or -include names it; and any other file that -include names, if it contains only
 includes in angle brackets and there is only one -include. load_op passes such a file for bindings.
 
-<cache>/precompiled-headers/<key>/   a slot, as store.py's: one text, one set of flags that matter
+<cache>/precompiled-headers/<key>/   a slot, like those of store.py: one text, one set of flags
     header/                          header.h, header.h.gch and header.json
 
 Nothing depends on them: they are not part of a key, g++ itself refuses one that does not fit the
@@ -169,7 +169,10 @@ def _included_text(words):
 
 
 def _first_include(source, folders):
-    """Returns TEXT if a source begins with it; adds a folder that its spelling searches."""
+    """Returns TEXT if a source includes torch/extension.h first, else None.
+
+    For an include with quotes it adds the source's folder, which is then searched first.
+    """
     with open(source, errors="replace") as file:
         include = FIRST.match(file.read())
     if include is None:
@@ -218,7 +221,7 @@ def _stamp_of(path):
 
 
 def may_make():
-    """Returns whether there is room for a header that no caller has requested.
+    """Returns whether a header that no caller has requested may be made: there are room and jobs.
 
     The headers may take a third of the cache's limit: there is one per set of flags, and they must
     not displace the builds.
@@ -235,7 +238,7 @@ def may_make():
 
 
 def make(slot, text, words, project):
-    """Makes a precompiled header; does nothing if another process makes it, and never fails."""
+    """Makes a precompiled header; does nothing if another process is making it. Never fails."""
     with contextlib.suppress(OSError, InputsChanged, ValueError):
         os.makedirs(slot, mode=0o700, exist_ok=True)
         check_trusted(slot)

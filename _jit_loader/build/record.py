@@ -57,7 +57,8 @@ def record_object(job, ninja_file, recorder, output, facts, headers):
 def _may_have_name(job, inputs):
     """Returns the paths of the inputs that may use the macro with the extension's name.
 
-    PyTorch's headers and the system's do not, and are not read: torch/extension.h includes 5,000.
+    The headers of PyTorch, of NVIDIA's packages and of the system do not use it, and are not read:
+    torch/extension.h includes 5,000.
     """
     packages = (path for path in inputs["files"] if path.startswith("<packages>/"))
     others = [path for path in packages if not path.startswith(NAMELESS_PACKAGES)]
@@ -74,8 +75,8 @@ def share_objects(job, ninja_file, records):
 def record_kernels(job, ninja_file, records, said):
     """Adds ptxas's figures to the records of new CUDA objects, and the data for a live edit.
 
-    For a live edit these are nvcc's command, and the parts of each source that host code depends on
-    (device_edits.py).
+    The data for a live edit are nvcc's command, and digests of the parts of each source that host
+    code depends on (device_edits.py).
 
     said: {object: the lines that its compiler printed}.
 

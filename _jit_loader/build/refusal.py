@@ -50,8 +50,8 @@ def _changes(folder, builds, request):
     bad = [path for path in damaged if path == exported.SUMS or path.startswith(inside)]
     if bad:
         return [
-            f"the export {folder} is damaged: {', '.join(bad)} changed after the export or is "
-            f"missing; copy it again (python -m jit_loader export --verify {folder} checks it)"
+            f"the export {folder} is damaged: {', '.join(bad)} changed or went missing after "
+            f"the export; copy it again (python -m jit_loader export --verify {folder} checks it)"
         ]
     manifests = [read_manifest(os.path.join(folder, build["folder"])) for build in builds]
     changes = [

@@ -16,7 +16,10 @@ KEPT_SECONDS = 3600  # another process may be about to open an older version
 
 
 def copy_name(library, build_key=None):
-    """Returns the file name of the copy to open; the build key is that of a published library."""
+    """Returns the file name of the copy to open.
+
+    build_key: by default, that of a published library.
+    """
     build_key = build_key or os.path.basename(os.path.dirname(library))
     name, ending = os.path.splitext(os.path.basename(library))
     return f"{name}.{build_key[:KEY_DIGITS]}{ending}" if ending else name
@@ -65,7 +68,7 @@ def _copy(source, target):
 
 
 def _is_copy(target, path):
-    """Returns whether a file is a copy of another with its times."""
+    """Returns whether a file has the size and the mtime of another, as copy_whole leaves them."""
     try:
         one, other = os.stat(target), os.stat(path)
     except OSError:

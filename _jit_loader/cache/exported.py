@@ -102,7 +102,7 @@ def key_of(build):
 
 
 def damaged(folder):
-    """Yields the relative paths of the files that were changed, added or removed since export."""
+    """Yields the relative paths of files that were changed, added or removed since the export."""
     try:
         with open(os.path.join(folder, SUMS)) as file:
             sums = dict(line.rstrip("\n").split("  ", 1)[::-1] for line in file)

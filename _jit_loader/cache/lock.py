@@ -28,7 +28,7 @@ POLL_PART, POLL_SECONDS_LIMIT = 0.02, 0.5
 SILENT_SECONDS = 0.5
 # On a file system without locks, a build that began this long ago is assumed to have finished.
 BUILD_SECONDS_LIMIT = 3600
-STALE_LIMIT = 100  # consecutive stale handles of a network file system
+STALE_LIMIT = 100  # stale handles of a network file system that one wait for a lock ignores
 
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
@@ -93,7 +93,7 @@ def _lock_path(slot_folder):
 
 
 def _lock_path_on_this_machine(path):
-    """Returns the path of a local lock, for a lock whose file system has no locks.
+    """Returns the path of a local lock file, in place of one on a file system without locks.
 
     Returns None if another user can write to the folder for local locks. That user could hold a
     lock forever.

@@ -1,7 +1,7 @@
 """Finds the compiled stats_equal.cpp in the cache.
 
-Its file name contains the digest of its content, because opening a truncated library would crash
-the process.
+The library's file name contains the digest of its content, because opening a truncated library
+would crash the process.
 """
 
 import glob

@@ -1,6 +1,6 @@
 """Finds the build in the cache that matches the current files.
 
-<cache>/<name>/<request key>/      a slot: the builds of one request (sources, flags, tools)
+<cache>/<name>/<request key>/      a slot: the builds of one request (paths, flags, versions)
     <build key>/                   one build, published complete and never changed
         <name>.so  manifest.json  own.json  the objects with their records
     failed/                        the last failed build: its log, and the objects that compiled

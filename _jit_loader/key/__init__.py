@@ -1,9 +1,9 @@
 """The key of a build: the request, the toolchain, the machine, and the contents of files.
 
-Here is the part that a hit needs: the question, which is a call of load before any lookup. Its
-digest names the memo with the answer. Apart from files, the digest covers everything that the
-answer depends on: the arguments, the environment variables, PyTorch, Python, the machine and its
-GPUs.
+This file has the part that a hit needs: the digest of the question. The question is the call of
+load, and the answer is the library; the digest names the memo with the answer. Apart from files,
+the digest covers everything that the answer depends on: the arguments, the environment
+variables, PyTorch, Python, the machine and its GPUs.
 """
 
 import itertools

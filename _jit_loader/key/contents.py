@@ -7,8 +7,8 @@ import struct
 from _jit_loader.cache import is_in_a_cache
 from _jit_loader.cache.memo import is_settled, stamp
 
-# Reading libtorch_cpu.so (430 MB) takes 0.4 s, so libraries above this size are identified by their
-# build id. Files in a cache are always read: copying may have damaged them.
+# Reading libtorch_cpu.so (430 MB) takes 0.4 s, so ELF files larger than this limit are identified
+# by their build id. Files in a cache are always read: copying may have damaged them.
 WHOLE_FILE_LIMIT = 16 * 1024 * 1024
 
 

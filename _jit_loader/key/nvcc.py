@@ -11,7 +11,7 @@ from _jit_loader.system.processes import output_of
 
 
 def cuda_home():
-    """Returns the CUDA Toolkit's folder: nvcc's, or the one that nvcc reports; None if unknown."""
+    """Returns the CUDA Toolkit's folder, found by nvcc's path or reported by nvcc, or None."""
     nvcc = toolchain.nvcc_path()
     beside = os.path.dirname(os.path.dirname(os.path.realpath(nvcc)))
     if os.path.exists(os.path.join(beside, "include", "cuda_runtime.h")):

@@ -109,7 +109,7 @@ class Request:
             "nvcc flags": [roots.relative_text(flag) for flag in self.extra_cuda_cflags],
             "PyTorch's nvcc flags": common_nvcc_flags() if self.with_cuda else None,
             "GPU architectures": self.architecture_flags,
-            # The path of a library becomes part of the build: the loader searches for it there.
+            # A library's path becomes part of the build: the dynamic loader searches for it there.
             "linker flags": [
                 flag if flag.startswith("/") else roots.relative_text(flag)
                 for flag in self.extra_ldflags
@@ -124,7 +124,7 @@ class Request:
         }
 
     def _native(self, environment):
-        """Returns this machine's processor and GPUs if a flag says "native"; otherwise None.
+        """Returns this machine's processor and GPUs if a flag or variable says "native", else None.
 
         A machine with another CPU that shares the cache could not run the code.
         """

@@ -9,7 +9,7 @@ import torch
 from _jit_loader.key import names_architectures
 from _jit_loader.key.machine import this_machine
 
-# The target without a GPU and TORCH_CUDA_ARCH_LIST: code is then compiled, but not run.
+# The target if there is no GPU and no TORCH_CUDA_ARCH_LIST: code is compiled, but cannot be run.
 DEFAULT_ARCHITECTURES = ("8.0",)
 CPU_LEVELS = {"AVX512": "v4", "AVX2": "v3"}  # {PyTorch's name: level}; all others are v2
 HELPERS = ("as", "ld")  # programs on PATH that a C++ compiler runs

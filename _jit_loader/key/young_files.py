@@ -10,7 +10,9 @@ from _jit_loader.key.contents import read_digest
 
 
 def are_unchanged(memo, memo_path):
-    """Returns whether the young files have their content, if is_unchanged() holds for the memo.
+    """Returns whether the young files still have the recorded content.
+
+    The stats of the memo must have been compared already, by Memo.is_unchanged().
 
     Once all of them are old enough, the memo is written again without them.
     """

@@ -103,11 +103,11 @@ def _edit(request, build, manifest, contents):
 
 
 def _check_host_code(record, texts, names):
-    """Raises NotLive if the changed sources, named by `names`, have other host code than before."""
+    """Raises NotLive if the changed sources, named by `names`, have different host code now."""
     found = skeletons(texts, record["nvcc"], record.get("host_words"), names)
     for name in sorted(names):
         if name not in found or name not in record["skeletons"]:
-            raise NotLive("the lexer does not follow the sources")
+            raise NotLive("the lexer does not understand the sources")
         if found[name] != record["skeletons"][name]:
             raise NotLive(f"{_shown(name)}: changed outside of device code and formulas")
 

@@ -1,4 +1,4 @@
-"""Compiles the CPU objects that an edit affects, and links them with the last build's others."""
+"""Compiles the CPU objects that an edit affects, and links them with the other objects."""
 
 import os
 
@@ -20,7 +20,7 @@ def link_library(slot, contents, build, outputs):
 
     outputs: the names of the objects to compile.
 
-    Raises RuntimeError if an object does not compile.
+    Raises RuntimeError if compiling or linking fails.
     """
     request = slot.request
     with private_folder(slot.folder) as folder:

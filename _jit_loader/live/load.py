@@ -23,7 +23,8 @@ from _jit_loader.system.threads import Workers
 # For example NVRTC is missing, the code does not compile or is not understood, the cache is
 # read-only, or a class is registered again: a complete build then works or shows the error.
 FALLBACK = (ValueError, RuntimeError, ImportError, OSError)
-# What host code calls for __device__, __constant__ and __managed__ variables, and for textures.
+# The functions that host code calls for __device__, __constant__ and __managed__ variables, and
+# for textures.
 REGISTER_VARIABLES = b"__cudaRegisterVar", b"__cudaRegisterManagedVar", b"__cudaRegisterTexture"
 ENVIRONMENT = "environment variables"  # in a request's description
 # The environment variables that add flags to nvcc's commands.
@@ -45,10 +46,10 @@ class LiveOp:
 
 
 def load_edit(slot, contents, start_build):
-    """Returns (module, library) of the current files if only device code differs from a build.
+    """Loads the current files as a live edit of a build, if possible; returns (module, library).
 
-    Returns None if a complete build has to be made: other code differs, NVRTC does not compile this
-    as nvcc does, or the process that makes the build has ended without one.
+    Returns None if a complete build has to be made: other code differs, NVRTC does not compile the
+    device code as nvcc does, or the process that makes the build has ended without one.
 
     start_build(edit): starts that process and returns it.
 
@@ -141,7 +142,7 @@ def _find(slot, contents):
     """Returns the Edit; raises NotLive if the complete build has to be made."""
     request = slot.request
     if slot.folder in loaded.never_live:
-        raise NotLive("an earlier edit was mistaken for one of device code")
+        raise NotLive("an earlier edit of host code was mistaken for one of device code")
     if not request.with_cuda or request.form != "module" or request.build_directory:
         raise NotLive("not an op with CUDA code")
     if is_set("JIT_LOADER_NO_COMPILE"):
@@ -176,7 +177,7 @@ def _library(edit, slot, contents):
         cubin = _device_code(edit, request, library)
         (library,) = workers.results([linked])
     if list(map(stamp, own)) != before or any(read_digest(path) != own[path] for path in own):
-        raise NotLive("a file changed during the build")  # the compiler may have read either
+        raise NotLive("a file changed during the build")  # a compiler may have read either version
     return with_device_code(library, cubin)
 
 

@@ -2,8 +2,8 @@
 
 For one dimension of the mesh, a rule lists the placements in which an op can work on each process's
 local tensors. DTensor chooses the placements that need the least communication, and redistributes
-inputs that are placed differently. differentiable.py registers an op's rule at its first call with
-a DTensor; a process without DTensors never imports this module.
+inputs that are placed differently. op.py registers an op's rule at its first call with a DTensor; a
+process without DTensors never imports this module.
 """
 
 from torch.distributed.tensor import Partial, Replicate, Shard
@@ -53,7 +53,7 @@ def register(op, rule, linear):
 def _shards(tensors):
     """Yields (dim, {name: placement}) for each dimension along which the tensors can be sharded.
 
-    dim is a dimension of the result. Tensors that are broadcast along it are replicated.
+    dim is a dimension of the broadcast shape. Tensors that are broadcast along it are replicated.
     """
     rank = max(tensor.ndim for tensor in tensors.values())
     for dim in range(rank):

@@ -1,7 +1,8 @@
 // SIMD vectors of the CPU, for loops that compilers do not vectorise well by themselves.
 //
 // The vector types of g++ and clang++ have the usual operators. Instructions are named by the
-// compilers' builtins: immintrin.h, with its 97 files, would take 0.7 s of a kernel's 1.0 s.
+// compilers' builtins: immintrin.h, with its 97 files, would take 0.7 s of the 1.0 s in which a
+// kernel compiles.
 #pragma once
 
 #include <string.h>

@@ -21,7 +21,7 @@ PROJECT_FOLDERS = ("/usr/src/", "/usr/local/src/")
 
 
 class InputsChanged(Exception):
-    """A file was written while it was compiled, so that the content of the object is not known."""
+    """An input changed during the build, or the build's folder was deleted: build again."""
 
 
 class Recorder:
@@ -114,7 +114,7 @@ class Recorder:
 
 
 def _is_binary(path):
-    """Returns whether a linked file is an object or an archive, not a linker script.
+    """Returns whether a file is an object or an archive, and not text such as a linker script.
 
     Decoding the libraries of a compiler below /opt takes 60 ms.
     """
@@ -150,7 +150,7 @@ def _system_folders(tools, project):
 
 
 def query_compilers(ninja_file, outputs, contents):
-    """Returns {object: queries.CompilerFacts} by one query per kind of source; hashes the tools."""
+    """Returns {object: queries.CompilerFacts} with a query per kind of source; hashes the tools."""
     by_kind = {}
     for output in outputs:
         is_cuda = ninja_file.is_cuda(output)

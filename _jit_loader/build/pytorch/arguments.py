@@ -11,7 +11,10 @@ from _jit_loader.system import is_set
 
 
 def load_arguments(request, sources, folder, cuda_home):
-    """Returns {name: value}; sources: source_links, folder: where PyTorch writes build.ninja."""
+    """Returns {name: value} of the arguments.
+
+    sources: the result of make_source_links. folder: the one that PyTorch writes build.ninja to.
+    """
     gnu = is_gnu(toolchain.cxx_command())
     is_opened = request.form != "executable"
     cuda_cflags = list(request.architecture_flags)

@@ -77,7 +77,7 @@ def execute(module):
     with no_fork():  # admits one thread at a time
         spec = module.__spec__
         if not is_deferred(module) or (finder := spec.loader_state) is None:
-            return  # None: the code, which is being executed, has called this function
+            return  # None: the module's own code, which is being executed, has called this
         spec.loader_state = None
         before = dict(vars(module))
         try:
@@ -93,5 +93,5 @@ def execute(module):
 
 
 def _is_special(name):
-    """Returns whether a name is one that the import system and inspect read of every module."""
+    """Returns whether the import system or inspect may read a name from every module."""
     return name.startswith("__") and name.endswith("__") and name != "__all__"

@@ -1,7 +1,7 @@
 """Replaces private functions of torch.utils.cpp_extension that programs call, to use the cache.
 
 For example, gsplat calls _jit_compile. The parameters are those of PyTorch 2.13 and 2.15. If one
-function has others, none of the functions is replaced.
+function has other parameters, none of the functions is replaced.
 """
 
 import inspect
@@ -22,9 +22,9 @@ PARAMETERS = {
 def entry_points(module, load, opened, ninja_path):
     """Returns {name: replacement} for the functions of PyTorch's module, or {}.
 
-    The replacements call these. load: jit_loader's. opened(name, folder, is_python_module): the
-    module or the path that load returned for a build directory, or None. ninja_path(): None if
-    there is no ninja.
+    The replacements call load, opened and ninja_path. load: jit_loader's.
+    opened(name, folder, is_python_module): the module or the path that load returned for a build
+    directory, or None. ninja_path(): None if there is no ninja.
     """
     theirs = {name: getattr(module, name, None) for name in PARAMETERS}
     if any(_parameters(theirs[name]) != PARAMETERS[name] for name in PARAMETERS):

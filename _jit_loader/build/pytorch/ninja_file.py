@@ -14,7 +14,7 @@ from _jit_loader.key import toolchain
 
 EDGE = r"^build (\S+): (\w+) (.*)$"  # outputs have plain names: see source_links.py
 
-# -S: it needs no module of site-packages, and starts in 10 ms.
+# -S: halves.py needs no module of site-packages, and so starts in 10 ms.
 _HALVES = shlex.join([sys.executable or "python3", "-I", "-S", halves.__file__]).replace("$", "$$")
 
 
@@ -91,7 +91,7 @@ class NinjaFile:
     def without(self, kept, link_flags=None, first_flags=None, halves_in_parallel=False):
         """Returns the text for ninja, without edges for the objects that are kept.
 
-        link_flags: flags that replace PyTorch's. first_flags: {object: flags before others} of C++.
+        link_flags: flags that replace PyTorch's. first_flags: {C++ object: flags to put first}.
         halves_in_parallel: run nvcc through cuda/halves.py.
 
         Depfiles are kept, and list system headers too (PyTorch passes -MMD). The linker prints

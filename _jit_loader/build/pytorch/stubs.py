@@ -103,7 +103,10 @@ def find_stubs(cache, with_cuda):
 
 
 def make_stubs(cache, with_cuda):
-    """Makes the stubs in 0.2 s, unless they are complete; returns their folder, None on failure."""
+    """Makes the stubs in 0.2 s; returns their folder, None on failure.
+
+    Complete stubs that another process has made in the meantime are kept.
+    """
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         _make(*_place(cache, with_cuda))
     return find_stubs(cache, with_cuda)
