@@ -133,22 +133,15 @@ def open_library(path, build_key, name, form):
             explain_second_class(name, error)
         raise
     module.__name__ = name
-    if sys.modules.pop(spec.name, None) is module:
-        _publish_in_sys_modules(module, name, spec.name)
-    return module
-
-
-def _publish_in_sys_modules(module, name, spec_name):
-    """Lets import and pickle find a module of single-phase initialization by its own name.
-
-    Python enters such modules into sys.modules by itself, under the spec's name.
-    """
     for value in vars(module).values():
-        if isinstance(value, BuiltinFunctionType) and value.__module__ == spec_name:
-            value.__module__ = name
-    present = sys.modules.get(name)
-    if present is None or is_built(present):
-        sys.modules[name] = module
+        if isinstance(value, BuiltinFunctionType) and value.__module__ == spec.name:
+            value.__module__ = name  # by which pickle finds the function
+    # Python enters modules of single-phase initialization into sys.modules, under the spec's name.
+    if sys.modules.pop(spec.name, None) is module:
+        present = sys.modules.get(name)
+        if present is None or is_built(present):
+            sys.modules[name] = module
+    return module
 
 
 def is_built(module):

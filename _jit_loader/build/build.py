@@ -231,6 +231,8 @@ def _compile(job, plan, recorder, link_stubs, headers, line, workers):
 
     def on_finished(output):
         line.finished(output)
+        if output in plan.missing and job.request.build_directory:
+            build_directory.put_object(job.request.build_directory, job.folder, output)
         if output in plan.missing:  # recorded while the next steps run
             recordings[output] = workers.submit(
                 record_object, job, plan.ninja_file, recorder, output, facts, headers

@@ -35,6 +35,13 @@ def put_library(folder, library, build_key=None):
     return target
 
 
+def put_object(folder, build_folder, output):
+    """Copies an object of a build that is not complete, by which programs measure its progress."""
+    path = os.path.join(build_folder, output)
+    if os.path.exists(path):  # it compiled
+        _copy(path, os.path.join(folder, output))
+
+
 def put_outputs(folder, library, opened):
     """Copies the objects of a build, and makes <name>.so the file that is opened.
 

@@ -172,8 +172,8 @@ def compile_error(name, title, output, folder, project, ninja, sources):
             lines.append(f"  {hint.format(*match.groups())}")
     lines.append(f"  full compiler output: {os.path.join(folder, 'log')}")
     lines.append(f"  run it again: {shlex.join([ninja, '-C', folder])}")
-    for path, number, message in further[:FURTHER_ERRORS]:
-        lines.append(f"{place(path, number, project)}error: {message}")
+    for other_path, other_number, other_message in further[:FURTHER_ERRORS]:
+        lines.append(f"{place(other_path, other_number, project)}error: {other_message}")
     lines.append(f"Error building extension '{name}'")
     # Compilers may print any bytes, and quote those of the source.
     error = CompileError(printable("\n".join(lines)))

@@ -5,7 +5,8 @@ import re
 
 # Flags that take a path, attached or as the next word.
 TAKE_PATH = ("-I", "-L", "-B", "-isystem", "-iquote", "-idirafter", "-include", "-imacros", "@")
-# The linker's options whose value is not a file of the build.
+# Flags whose next word is a name, and the linker's options whose value is no file of the build.
+TAKE_NAME = ("-D", "-U", "-l", "-x", "-u", "-z")
 NO_FILE = ("-rpath", "-rpath-link", "-soname", "-h")
 
 
@@ -33,7 +34,8 @@ def _absolute_word(word, before, folder):
             if parts[i - 2] not in NO_FILE:
                 parts[i] = _absolute_path(parts[i], folder)
         return "".join(parts)
-    return word if word.startswith("-") else _absolute_path(word, folder)
+    is_path = not word.startswith("-") and before not in TAKE_NAME
+    return _absolute_path(word, folder) if is_path else word
 
 
 def _absolute_path(path, folder):

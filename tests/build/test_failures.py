@@ -43,6 +43,7 @@ def test_error_lists_further_errors_and_ends_as_pytorchs(tiny):
     assert further[0].startswith("other.cpp:2: error: ")
     assert lines[-1] == "Error building extension 'tiny'"
     assert "int a29 = ;" in error.value.output
+    assert (error.value.file, error.value.line) == (str(tiny.folder / "other.cpp"), 1)
     assert pickle.loads(pickle.dumps(error.value)).output == error.value.output
 
 

@@ -52,6 +52,14 @@ def test_objects_are_in_the_build_directory(tiny, folder):
     assert {"module.o", "other.o", "tiny.so"} <= set(os.listdir(folder))
 
 
+def test_object_is_in_the_build_directory_before_the_build_ends(tiny, folder):
+    """Programs count the objects to show the progress."""
+    tiny.write("other.cpp", "int a = ;\n")
+    with pytest.raises(jit_loader.CompileError):
+        tiny.load(build_directory=str(folder))
+    assert (folder / "module.o").exists()
+
+
 def test_up_to_date_folder_is_not_written(tiny, folder):
     tiny.load(build_directory=str(folder))
     names = [folder, *folder.iterdir()]
@@ -86,6 +94,7 @@ def test_relative_flags_start_in_the_build_directory(tiny, folder):
         # A header of the include path, and values that are not files of the build.
         (["-include cstdio"], ["-include cstdio"]),
         (["-lsub -Wl,-rpath,sub -DX=sub"], ["-lsub -Wl,-rpath,sub -DX=sub"]),
+        (["-D sub -U inc", "-l", "sub"], ["-D sub -U inc", "-l", "sub"]),
     ],
 )
 def test_relative_paths_in_flags(folder, flags, expected):

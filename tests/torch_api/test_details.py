@@ -8,6 +8,7 @@ import sys
 import pytest
 
 import jit_loader
+from tests.support import extension
 from tests.support.extension import PYTHON
 from tests.torch_api.test_drop_in import MODULE
 
@@ -47,6 +48,16 @@ def test_module_can_be_imported_and_its_functions_pickled(tiny, monkeypatch):
     assert importlib.import_module("tiny") is first
     assert pickle.loads(pickle.dumps(first.value))() == 101
     assert not [name for name in sys.modules if name.startswith("jit_loader_builds.")]
+
+
+def test_functions_of_a_multi_phase_module_can_be_pickled(tiny, monkeypatch):
+    """Its program enters the module into sys.modules."""
+    text = extension.MODULE.replace("-1, methods", "0, methods")
+    text = text.replace("PyModule_Create(", "PyModuleDef_Init(")
+    tiny.write("module.cpp", f"#include <Python.h>\n{text}")
+    module = tiny.load()
+    monkeypatch.setitem(sys.modules, "tiny", module)
+    assert pickle.loads(pickle.dumps(module.value))() == 101
 
 
 def test_module_does_not_hide_another_one_of_its_name(tiny, monkeypatch):

@@ -258,6 +258,24 @@ assert Path(_get_build_directory("tiny", False)).is_relative_to(FOLDER / "root")
 """)
 
 
+def test_second_install_replaces_the_functions_of_a_reloaded_module(run):
+    run("""
+import importlib
+jit_loader.install()
+from torch.utils import cpp_extension
+def ours():
+    return [f.__code__.co_name for f in (cpp_extension._jit_compile, cpp_extension.load)]
+before = ours()
+importlib.reload(cpp_extension)
+assert ours() == ["_jit_compile", "load"] != before
+jit_loader.install()
+assert ours() == before
+jit_loader.install()
+assert ours() == before
+assert cpp_extension._jit_compile.__wrapped__.__code__.co_name == "_jit_compile"
+""")
+
+
 def test_pytorchs_own_load_calls_pytorchs_own_functions(run, tmp_path):
     """load passes SYCL sources to PyTorch's load; our private functions would pass them back."""
     run(f"""

@@ -69,8 +69,10 @@ def install(functions, entry_points):
         _keep_originals(module)
         vars(module).update(functions)
         for name, ours in entry_points(module).items():
-            if name + _KEPT not in vars(module):
-                setattr(module, name + _KEPT, getattr(module, name))
+            theirs = getattr(module, name)
+            # importlib.reload() leaves the kept functions, and executes the module again.
+            if getattr(theirs, "__wrapped__", theirs) is not vars(module).get(name + _KEPT):
+                setattr(module, name + _KEPT, theirs)
                 replace(module, name, ours, lambda: not getattr(_thread, "depth", 0))
 
     if not any(isinstance(finder, DeferringFinder) for finder in sys.meta_path):
