@@ -4,7 +4,10 @@ import os
 import re
 
 # Flags that take a path, attached or as the next word.
-TAKE_PATH = ("-I", "-L", "-B", "-isystem", "-iquote", "-idirafter", "-include", "-imacros", "@")
+TAKE_PATH = (
+    *("-I", "-L", "-B", "-isystem", "-iquote", "-idirafter", "-include", "-imacros", "@"),
+    "--include-directory=",
+)
 # Flags whose next word is a name, and the linker's options whose value is no file of the build.
 TAKE_NAME = ("-D", "-U", "-l", "-x", "-u", "-z")
 NO_FILE = ("-rpath", "-rpath-link", "-soname", "-h")
@@ -25,17 +28,22 @@ def absolute(flags, folder):
 def _absolute_word(word, before, folder):
     if before in TAKE_PATH:
         return _absolute_path(word, folder)
-    for option in TAKE_PATH:
-        if word.startswith(option):
-            return option + _absolute_path(word[len(option) :], folder)
-    if word.startswith("-Wl,"):
+    if before in TAKE_NAME:
+        return word
+    if word.startswith(("-Wl,", "-Wp,")):
         parts = re.split("([,=])", word)
         for i in range(2, len(parts), 2):
             if parts[i - 2] not in NO_FILE:
-                parts[i] = _absolute_path(parts[i], folder)
+                parts[i] = _absolute_value(parts[i], folder)
         return "".join(parts)
-    is_path = not word.startswith("-") and before not in TAKE_NAME
-    return _absolute_path(word, folder) if is_path else word
+    return _absolute_value(word, folder)
+
+
+def _absolute_value(word, folder):
+    for option in TAKE_PATH:
+        if word.startswith(option):
+            return option + _absolute_path(word[len(option) :], folder)
+    return word if word.startswith("-") else _absolute_path(word, folder)
 
 
 def _absolute_path(path, folder):

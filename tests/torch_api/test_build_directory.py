@@ -94,6 +94,8 @@ def test_relative_flags_start_in_the_build_directory(tiny, folder):
         # A header of the include path, and values that are not files of the build.
         (["-include cstdio"], ["-include cstdio"]),
         (["-lsub -Wl,-rpath,sub -DX=sub"], ["-lsub -Wl,-rpath,sub -DX=sub"]),
+        (["-Wl,-Lsub -Wp,-Isub"], ["-Wl,-L{}/sub -Wp,-I{}/sub"]),
+        (["--include-directory=sub"], ["--include-directory={}/sub"]),
         (["-D sub -U inc", "-l", "sub"], ["-D sub -U inc", "-l", "sub"]),
     ],
 )
