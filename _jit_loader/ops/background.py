@@ -42,6 +42,11 @@ class _Never:
         return None
 
 
+def build_command(name):
+    """Returns the words of a command that builds an op of the current folder's project."""
+    return [sys.executable, "-m", "jit_loader", "build", name, "--in-turn"]
+
+
 def start_build(name, project, host_object=None):
     """Starts a process of low priority that builds an op or a variant, and returns it.
 
@@ -54,7 +59,7 @@ def start_build(name, project, host_object=None):
     streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
     cache = os.path.dirname(cache_folder())  # absolute: the process runs in another folder
     environment = {**with_own_folder(os.environ), "MAX_JOBS": "1", "JIT_LOADER_CACHE": cache}
-    command = [sys.executable, "-m", "jit_loader", "build", name, "--in-turn"]
+    command = build_command(name)
     if host_object is not None and loaded.watched.is_set():
         command += ["--host-object", host_object]
         environment["JIT_LOADER_QUIET"] = "1"

@@ -295,7 +295,7 @@ def test_why_says_that_new_device_code_comes_first(project, monkeypatch, capfd):
 def test_threads_that_load_an_edit_get_one_module(project, monkeypatch):
     started = []
 
-    def build_command(name, *options):
+    def build_command(name):
         started.append(name)
         return ["sh", "-c", "sleep 60"]
 

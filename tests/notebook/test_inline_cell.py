@@ -165,7 +165,7 @@ def test_functions_in_a_source_are_found(source, found):
     ("source", "words", "said"),
     [
         ("int f(int x) {} int f(float x) {}", [], "the cell defines f 2 times: give each function"),
-        ("int lambda(int x) {}", [], "Python cannot call a function lambda"),
+        ("int lambda(int x) {}", [], "Python cannot call a function named lambda"),
         ("static int f() {}", [], "the cell defines no function that can be called"),
         ("int f(int x) {} int f(float x) {} int g() {}", ["h"], "the cell defines no function h"),
     ],
