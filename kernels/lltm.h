@@ -5,8 +5,9 @@
 //   new_cell = old_cell + c * i
 //   new_h = tanh(new_cell) * o
 //
-// gates is (batch, 3 * state), d_bias (3 * state), all others (batch, state). The arrays are
-// contiguous; no output may overlap another array.
+// gates and d_gates are (batch, 3 * state), d_bias is (3 * state), all others but sums are (batch,
+// state). The arrays are contiguous but for the gradients of the results; no output may overlap
+// another array.
 #pragma once
 
 #include "kernels/shared/common.h"

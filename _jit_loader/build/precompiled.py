@@ -221,7 +221,7 @@ def _stamp_of(path):
 
 
 def may_make():
-    """Returns whether a header that no caller has requested may be made: there are room and jobs.
+    """Returns whether a header that no caller has requested may be made: there is room on the disk.
 
     The headers may take a third of the cache's limit: there is one per set of flags, and they must
     not displace the builds.

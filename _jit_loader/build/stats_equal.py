@@ -1,6 +1,6 @@
 """Compiles cache/stats_equal.cpp once per cache.
 
-It compares the stats of a build with torch/extension.h in a third of the time that Python takes.
+For a build that includes torch/extension.h it takes a third of the time that Python takes.
 """
 
 import contextlib

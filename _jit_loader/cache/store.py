@@ -40,7 +40,7 @@ class Slot:
     """The builds of one request.
 
     memo_path: the memo of the question that led to the request.
-    looked_at: {path: stamp} of the files whose presence led from the question to the request.
+    looked_at: {path: stamp} of the files whose presence or absence decided the request.
     """
 
     def __init__(self, request, memo_path, looked_at):

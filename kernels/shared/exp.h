@@ -10,7 +10,7 @@
 
 namespace kernels {
 
-// 2^n for an integer n in [-150, 150].
+// 2^n for an integer n in [-126, 127] (float) or [-1022, 1023] (double).
 HOST_DEVICE float power_of_two(int32_t n) {
   return float_from_bits(static_cast<uint32_t>(n + 127) << 23);
 }

@@ -115,8 +115,8 @@ def load_cases():
 
 
 CASES = load_cases()
-# A compiler of graphs treats all ops alike, as nodes. By default it gets one op with one result and
-# one with two.
+# A compiler of graphs treats every op alike, as a node. By default, such compilers are tested with
+# one op that has one result and one op that has two.
 CASES_AS_NODES = [
     pytest.param(
         case, id=case.name, marks=() if case.name in ("add2", "lltm") else pytest.mark.slow

@@ -40,7 +40,7 @@ def assert_is_sum(c, a, b):
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(data=st.data())
-def test_any_two_dtypes_shapes_and_strides(device, data):
+def test_sum_of_any_two_dtypes_shapes_and_strides_is_right(device, data):
     shapes = data.draw(mutually_broadcastable_shapes(num_shapes=2, min_side=0, max_side=6))
     dtypes = data.draw(st.tuples(st.sampled_from(FLOATING), st.sampled_from(FLOATING)))
     a, b = (
@@ -55,7 +55,7 @@ def test_any_two_dtypes_shapes_and_strides(device, data):
 
 
 @pytest.mark.parametrize("n", range(1, 40))
-def test_every_size_up_to_39(n, dtype, device):
+def test_sum_of_every_size_up_to_39_is_right(n, dtype, device):
     a, b = torch.randn(2, n, dtype=dtype, device=device)
     assert_is_sum(add2(a, b.clone()), a, b)
 
@@ -64,13 +64,13 @@ def test_every_size_up_to_39(n, dtype, device):
 @pytest.mark.parametrize(
     "shapes", [((3, 4), (3, 4)), ((3, 1), (4,)), ((5,), ()), ((), ())], ids=str
 )
-def test_promotion(shapes, dtypes, device):
+def test_different_dtypes_are_promoted(shapes, dtypes, device):
     a, b = (torch.randn(shape, dtype=dtype, device=device) for shape, dtype in zip(shapes, dtypes))
     assert_is_sum(add2(a, b), a, b)
 
 
 @pytest.mark.parametrize("half", [torch.float16, torch.bfloat16], ids=str)
-def test_every_16_bit_value_and_its_rounding(half, device):
+def test_every_16_bit_value_is_added_and_rounded_as_in_pytorch(half, device):
     every = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16).view(half).to(device)
     other = every[torch.randperm(every.numel(), device=device)]
     for a, b in [(every, torch.zeros_like(every)), (every, other)]:
@@ -78,7 +78,7 @@ def test_every_16_bit_value_and_its_rounding(half, device):
         torch.testing.assert_close(add2(a, b), expected, rtol=0, atol=0, equal_nan=True)
 
 
-def test_special_values(dtype, device):
+def test_special_values_agree_with_pytorch(dtype, device):
     special = [0.0, -0.0, float("inf"), -float("inf"), float("nan"), torch.finfo(dtype).max]
     special += [torch.finfo(dtype).smallest_normal, torch.finfo(dtype).smallest_normal / 2]
     a = torch.tensor(special, dtype=dtype, device=device)[:, None]
@@ -90,14 +90,14 @@ def test_special_values(dtype, device):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("devices", [("cpu", "cuda"), ("cuda", "cpu")], ids=str)
-def test_cpu_scalar_with_a_cuda_tensor(devices):
+def test_cpu_scalar_with_a_cuda_tensor_is_refused(devices):
     a, b = (torch.ones((), device=devices[0]), torch.ones(5, device=devices[1]))
     with pytest.raises(RuntimeError, match=r"add2.*'a' is on .*'b' on "):
         add2(a, b)
 
 
 @pytest.mark.parametrize("needed", [(True, False), (False, True), (True, True), (False, False)])
-def test_gradient_of_any_subset_of_the_arguments(needed, dtype, device):
+def test_any_subset_of_the_arguments_gets_gradients(needed, dtype, device):
     a = torch.randn(4, 1, dtype=dtype, device=device, requires_grad=needed[0])
     b = torch.randn(3, dtype=torch.float32, device=device, requires_grad=needed[1])
     c = add2(a, b)
@@ -112,7 +112,7 @@ def test_gradient_of_any_subset_of_the_arguments(needed, dtype, device):
             assert x.grad is None
 
 
-def test_one_tensor_as_both_arguments(device):
+def test_one_tensor_as_both_arguments_gets_both_gradients(device):
     a = torch.randn(5, device=device, requires_grad=True)
     add2(a, a).sum().backward()
     assert torch.equal(a.grad, torch.full_like(a, 2))

@@ -94,7 +94,7 @@ def test_hook_that_fails_raises_its_own_error(device):
 
 @pytest.mark.parametrize("reentrant", [True, False])
 @each_case
-def test_activation_checkpointing(case, reentrant, device):
+def test_activation_checkpointing_has_the_same_gradients(case, reentrant, device):
     arguments = leaves(case, device=device)
     expected = torch.autograd.grad(square_sum(case)(*arguments), arguments)
     total = checkpoint(square_sum(case), *arguments, use_reentrant=reentrant)
@@ -103,7 +103,7 @@ def test_activation_checkpointing(case, reentrant, device):
 
 
 @pytest.mark.parametrize("case", CASES_AS_NODES)
-def test_compiled_autograd(case, device):
+def test_compiled_autograd_has_the_same_gradients(case, device):
     arguments = leaves(case, device=device)
     expected = torch.autograd.grad(square_sum(case)(*arguments), arguments)
     torch._dynamo.reset()
@@ -172,7 +172,7 @@ def test_anomaly_mode_names_the_op_and_the_line(device):
     assert any("# this line" in str(warning.message) for warning in warned)
 
 
-def test_hooks_of_tensors_and_nodes(device):
+def test_hooks_of_tensors_and_nodes_are_called_in_order(device):
     x = torch.randn(3, device=device, requires_grad=True)
     seen = []
     y = sigmoid(x)
@@ -222,7 +222,7 @@ def test_formula_that_returns_something_else_is_an_error(device):
                 result.sum().backward()
 
 
-def test_gradient_that_is_not_needed_takes_no_time(device):
+def test_gradient_that_is_not_needed_is_not_computed(device):
     case = next(case for case in CASES if case.name == "lltm")
     arguments = leaves(case, device=device)
     for position, products in [(2, 0), (4, 0), (0, 1), (1, 1)]:
@@ -235,7 +235,7 @@ def test_gradient_that_is_not_needed_takes_no_time(device):
 
 
 @each_case
-def test_batched_gradients(case, device):
+def test_batched_gradients_equal_single_ones(case, device):
     arguments = leaves(case, device=device)
     results = as_tuple(case.op(*arguments))
     grads = [torch.randn(2, *y.shape, dtype=y.dtype, device=device) for y in results]

@@ -60,7 +60,7 @@ def test_replayed_graph_computes_the_op(case, requires_grad):
 
 
 @each_case
-def test_gradients_of_compile_with_reduce_overhead(case):
+def test_compile_with_reduce_overhead_has_the_same_gradients(case):
     torch._dynamo.reset()
     function = torch.compile(
         lambda *x: sum(y.square().sum() for y in as_tuple(case.op(*x))),
@@ -76,7 +76,7 @@ def test_gradients_of_compile_with_reduce_overhead(case):
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
 @each_case
-def test_second_device_while_the_first_is_current(case):
+def test_second_device_can_be_used_while_the_first_is_current(case):
     arguments = case.arguments(case.large, torch.float32, "cuda:1")
     results = as_tuple(case.op(*arguments)) + gradients(case, arguments)
     assert torch.cuda.current_device() == 0
@@ -91,7 +91,7 @@ def test_second_device_while_the_first_is_current(case):
 
 @pytest.mark.parametrize("offset", [0, 1], ids=["aligned", "unaligned"])
 @pytest.mark.parametrize("op", [add2, my_op, sigmoid], ids=lambda op: op.__name__)
-def test_more_than_2_31_elements(op, offset):
+def test_more_than_2_31_elements_are_all_computed(op, offset):
     n = (1 << 31) + 3
     count = 1 if op is sigmoid else 2
     needed = (3 * count + 3) * 2 * (n + 1)

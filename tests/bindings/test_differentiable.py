@@ -90,14 +90,14 @@ def test_func_grad_of_grad(device):
         ((-1, None), ((3, 5), ())),
     ],
 )
-def test_vmap(function, in_dims, shapes, device):
+def test_vmap_agrees_with_torch_add(function, in_dims, shapes, device):
     a, b = (torch.randn(shape, device=device) for shape in shapes)
     torch.testing.assert_close(
         torch.vmap(function, in_dims)(a, b), torch.vmap(torch.add, in_dims)(a, b)
     )
 
 
-def test_nested_vmap_and_gradients_under_vmap(device):
+def test_nested_vmap_and_gradients_under_vmap_agree_with_torch_add(device):
     a, b = torch.randn(5, 3, device=device), torch.randn(4, 3, device=device)
 
     def pairs(function):
@@ -117,7 +117,7 @@ def test_nested_vmap_and_gradients_under_vmap(device):
     torch.testing.assert_close(ours, theirs)
 
 
-def test_gradient_through_vmap_of_ordinary_tensors(device):
+def test_vmap_of_ordinary_tensors_has_a_gradient(device):
     a = torch.randn(5, 3, device=device, requires_grad=True)
     torch.vmap(add2)(a, a).sum().backward()
     assert torch.equal(a.grad, torch.full_like(a, 2))
@@ -206,7 +206,7 @@ def test_modes_see_the_call(ab):
             torch.testing.assert_close(c, a + b)
 
 
-def test_negative_bit_and_zero_tensors(ab):
+def test_tensors_with_a_negative_bit_and_zero_tensors_are_added(ab):
     a, b = ab
     negative = torch.complex(a, b).conj().imag
     assert negative.is_neg()

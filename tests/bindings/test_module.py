@@ -68,14 +68,14 @@ def test_undefined_tensor_is_none(module):
     assert module.undefined() is None
 
 
-def test_optional_tensor(module):
+def test_optional_tensor_may_be_none(module):
     assert module.value_or_undefined(X) is X
     assert module.value_or_undefined(None) is None
     with pytest.raises(TypeError, match=r"value_or_undefined\(\): argument 'x' must be .*not int"):
         module.value_or_undefined(1)
 
 
-def test_tuple_of_results(module):
+def test_two_results_are_a_tuple(module):
     y = torch.ones(2)
     result = module.swapped(X, second=y)
     assert type(result) is tuple
@@ -88,18 +88,18 @@ class Number(enum.IntEnum):
 
 
 @pytest.mark.parametrize("value", [42, np.int8(42), np.uint64(42), Number.ANSWER, torch.tensor(42)])
-def test_integers(module, value):
+def test_integers_of_every_type_are_accepted(module, value):
     assert module.expect_int(value, False) is None
 
 
-def test_smallest_and_largest_integers(module):
+def test_smallest_and_largest_integers_are_exact(module):
     module.expect_int(-(2**63), True)
     with pytest.raises(RuntimeError, match=r"it is 9223372036854775807"):
         module.expect_int(2**63 - 1, False)
 
 
 @pytest.mark.parametrize("value", [0.5, np.float32(0.5), torch.tensor(0.5)], ids=repr)
-def test_floats(module, value):
+def test_floats_of_every_type_are_accepted(module, value):
     assert module.expect_half(value) is None
     with pytest.raises(RuntimeError, match="it is -1"):
         module.expect_half(-1)
@@ -132,13 +132,13 @@ BAD_ARGUMENTS = {
 
 
 @pytest.mark.parametrize("case", BAD_ARGUMENTS)
-def test_bad_arguments(module, case):
+def test_bad_arguments_are_type_errors(module, case):
     call, message = BAD_ARGUMENTS[case]
     with pytest.raises(TypeError, match=message):
         call(module)
 
 
-def test_object_that_pretends_to_be_a_tensor(module):
+def test_object_that_pretends_to_be_a_tensor_is_refused(module):
     class Pretender:
         __class__ = torch.Tensor
 

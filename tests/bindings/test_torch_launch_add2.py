@@ -1,4 +1,4 @@
-"""torch_launch_add2 writes into an argument, and checks all of them before a kernel runs."""
+"""torch_launch_add2 writes into an argument, after it has checked all its arguments."""
 
 import pytest
 import torch
@@ -23,7 +23,7 @@ def test_writes_the_first_n_elements(launch, abc, n):
     assert torch.equal(c[n:], torch.full_like(c[n:], 7.0))
 
 
-def test_arguments_by_name(launch, abc):
+def test_arguments_may_be_passed_by_name(launch, abc):
     c, a, b = abc
     launch(n=100, b=b, a=a, c=c)
     assert torch.equal(c, a + b)
@@ -58,7 +58,7 @@ def test_backward_refuses_a_saved_tensor_that_it_has_changed(launch):
         y.sum().backward()
 
 
-def test_bad_arguments(launch, abc, device):
+def test_bad_arguments_are_refused_and_nothing_is_written(launch, abc, device):
     c, a, b = abc
     memory = torch.zeros(200, device=device)
     cases = [
@@ -89,14 +89,14 @@ def test_neighbours_do_not_overlap(launch, device):
 
 
 @pytest.mark.parametrize("bad", [[1.0], None, 3])
-def test_not_a_tensor(launch, bad):
+def test_argument_that_is_not_a_tensor_is_refused(launch, bad):
     x = torch.zeros(3)
     with pytest.raises(TypeError, match="torch_launch_add2"):
         launch(x, bad, x, 1)
 
 
 @pytest.mark.gpu
-def test_mixed_devices(launch):
+def test_mixed_devices_are_refused(launch):
     x = torch.zeros(3)
     with pytest.raises(RuntimeError, match=r"torch_launch_add2.*'c' is on cpu and 'b' on cuda"):
         launch(x, x, x.cuda(), 1)

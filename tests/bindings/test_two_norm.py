@@ -42,7 +42,7 @@ def test_squares_may_exceed_the_range_of_float16(device):
     assert two_norm(many, torch.zeros_like(many)) == 20_000
 
 
-def test_infinity_and_not_a_number(dtype, device):
+def test_infinity_gives_infinity_and_its_difference_is_nan(dtype, device):
     a, b = torch.zeros(2, 70_000, dtype=dtype, device=device)
     a[69_999] = float("inf")
     assert two_norm(a, b) == float("inf")
@@ -50,7 +50,7 @@ def test_infinity_and_not_a_number(dtype, device):
 
 
 @pytest.mark.parametrize("dtypes", [(torch.float16, torch.bfloat16), (torch.float32, torch.double)])
-def test_promotion(dtypes, device):
+def test_different_dtypes_are_promoted(dtypes, device):
     a, b = leaves(*(torch.randn(3, 4, device=device).to(dtype) for dtype in dtypes))
     norm = two_norm(a, b)
     assert norm.dtype == torch.promote_types(*dtypes)
@@ -140,7 +140,7 @@ def test_c_style_call_writes_one_element(compiled_two_norm, n, m, device):
     assert c[1] == c[0]
 
 
-def test_c_style_call_into_an_input(compiled_two_norm, device):
+def test_c_style_call_may_write_into_an_input(compiled_two_norm, device):
     for n in (100, 100_000):
         a, b = torch.randn(2, 1, n, device=device)
         expected = two_norm(a, b)
@@ -156,7 +156,7 @@ def test_autograd_notices_the_c_style_call(compiled_two_norm):
         y.sum().backward()
 
 
-def test_c_style_call_with_bad_arguments(compiled_two_norm, device):
+def test_c_style_call_refuses_bad_arguments_and_writes_nothing(compiled_two_norm, device):
     a, b = torch.randn(2, 100, device=device)
     c = torch.full((1,), 7.0, device=device)
     cases = [
@@ -183,7 +183,7 @@ def test_c_style_call_with_bad_arguments(compiled_two_norm, device):
 
 
 @pytest.mark.gpu
-def test_c_style_call_with_mixed_devices(compiled_two_norm):
+def test_c_style_call_refuses_mixed_devices(compiled_two_norm):
     x = torch.zeros(3)
     with pytest.raises(RuntimeError, match=r"two_norm.*'a' is on cpu and 'b' on cuda"):
         compiled_two_norm(x, x.cuda(), x, 1, 3)

@@ -22,13 +22,13 @@ each_case_and_shapes = pytest.mark.parametrize(
 
 
 @each_case_and_shapes
-def test_values(case, shapes, dtype, device):
+def test_values_agree_with_numpy(case, shapes, dtype, device):
     arguments = case.arguments(shapes, dtype, device)
     assert_is_right(case, case.op(*arguments), arguments)
 
 
 @each_case
-def test_more_elements_than_one_thread_takes(case, dtype, device):
+def test_values_of_more_elements_than_one_thread_takes_agree_with_numpy(case, dtype, device):
     arguments = case.arguments(case.large, dtype, device)
     assert_is_right(case, case.op(*arguments), arguments)
 
@@ -41,7 +41,7 @@ def test_more_elements_than_one_thread_takes(case, dtype, device):
 )
 @given(data=st.data())
 @each_case
-def test_values_of_any_shapes_and_strides(case, device, data):
+def test_values_of_any_shapes_and_strides_agree_with_numpy(case, device, data):
     dtype = data.draw(st.sampled_from(FLOATING))
     shapes = data.draw(case.any_shapes)
     arguments = tuple(
@@ -57,7 +57,7 @@ def test_values_of_any_shapes_and_strides(case, device, data):
 
 @pytest.mark.parametrize("offset", range(1, 9))
 @each_case
-def test_values_of_unaligned_memory(case, offset, dtype, device):
+def test_values_of_unaligned_memory_agree_with_numpy(case, offset, dtype, device):
     def unaligned(x, by):
         return torch.cat([x.new_zeros(by), x.flatten()])[by:].view(x.shape)
 
@@ -89,7 +89,7 @@ def test_results_are_new_memory(case, device):
 
 
 @each_case
-def test_arguments_by_name_and_missing_arguments(case):
+def test_arguments_may_be_named_and_missing_ones_are_errors(case):
     import inspect
 
     arguments = case.arguments(case.shapes[-1], torch.float32)
@@ -111,7 +111,7 @@ def test_arguments_by_name_and_missing_arguments(case):
         for name, call in case.bad_calls.items()
     ],
 )
-def test_bad_input(case, call):
+def test_bad_input_is_an_error_that_names_the_op(case, call):
     arguments, kind, words = call
     with pytest.raises(kind) as caught:
         case.op(*arguments)
@@ -137,7 +137,7 @@ def test_other_dtypes_and_layouts_are_refused_in_every_argument(case):
 
 @pytest.mark.gpu
 @each_case
-def test_mixed_devices(case):
+def test_mixed_devices_are_refused(case):
     good = case.arguments(case.shapes[-1], torch.float32, "cuda")
     if len(good) == 1:
         pytest.skip("takes one tensor")

@@ -131,7 +131,7 @@ def test_parallel_builds_keep_each_others_entries(project):
     assert len(project.entries()) == 6
 
 
-def test_folder_that_another_program_keeps_locked(project):
+def test_folder_that_another_program_keeps_locked_gets_no_file(project):
     descriptor = os.open(project.folder, os.O_RDONLY)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     project.load("one")

@@ -10,8 +10,10 @@ from tests.support.mounts import MS_BIND, MS_RDONLY, MS_REMOUNT, mount
 
 
 @pytest.mark.slow
-def test_disk_that_is_full_at_any_step_of_a_build(tiny, with_mounts, in_process, tmp_path):
-    """Tries growing disks: a clear error each time, then the value after a larger limit."""
+def test_disk_that_is_full_at_any_step_is_reported_and_can_be_enlarged(
+    tiny, with_mounts, in_process, tmp_path
+):
+    """Tries disks of growing size: each gives a clear error, and works once it is enlarged."""
 
     def fill_and_empty():
         said = []
@@ -34,7 +36,9 @@ def test_disk_that_is_full_at_any_step_of_a_build(tiny, with_mounts, in_process,
         assert "JIT_LOADER_CACHE" in text or "the disk is full" in text, text
 
 
-def test_full_disk_of_the_compilers_temporary_files(tiny, with_mounts, monkeypatch, tmp_path):
+def test_full_disk_of_the_compilers_temporary_files_is_reported(
+    tiny, with_mounts, monkeypatch, tmp_path
+):
     (tmp_path / "temporary").mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
 
@@ -58,7 +62,7 @@ def test_cache_that_cannot_be_made_is_an_error(tiny, monkeypatch):
         tiny.load()
 
 
-def test_read_only_cache(tiny, with_mounts, in_process, tmp_path):
+def test_read_only_cache_serves_hits_and_refuses_builds(tiny, with_mounts, in_process, tmp_path):
     """A hit works; the error of a build says what to do."""
     assert in_process(tiny.value) == 101
 

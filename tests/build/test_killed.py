@@ -53,7 +53,7 @@ def _die_at_operation(tiny, number):
 
 
 @pytest.mark.slow
-def test_killed_between_two_changes_to_the_cache(tiny, in_process):
+def test_cache_works_after_a_kill_between_any_two_changes_to_it(tiny, in_process):
     """Tries every fifth of about 70 operations. Each try has a new value, so that it builds."""
     survived = False
     number = 1
@@ -70,7 +70,9 @@ def test_killed_between_two_changes_to_the_cache(tiny, in_process):
 
 @STEPS
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=["SIGKILL", "SIGTERM"])
-def test_killed_during_a_step(tiny, wait_for, in_process, step, number):
+def test_kill_during_a_step_ends_the_compilers_and_leaves_nothing(
+    tiny, wait_for, in_process, step, number
+):
     begun = tiny.slow_down(60, step)
     process = _start(tiny.load)
     wait_for(begun.exists)
@@ -82,7 +84,7 @@ def test_killed_during_a_step(tiny, wait_for, in_process, step, number):
     assert not list((tiny.folder.parent / "cache").rglob(".building-*"))
 
 
-def test_killed_right_after_it_has_started_a_program(tiny, wait_for, monkeypatch):
+def test_kill_right_after_the_start_of_a_program_ends_the_program(tiny, wait_for, monkeypatch):
     begun = tiny.slow_down(60)
     popen = subprocess.Popen
 

@@ -42,7 +42,7 @@ def _fill(tiny, in_process):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_load_after_damage_to_each_file(tiny, in_process, damage):
+def test_load_after_damage_to_each_file_is_right(tiny, in_process, damage):
     """Damages files in place, as a machine crash or a faulty disk does."""
     files = _fill(tiny, in_process)
     assert len(files) > 10
@@ -60,7 +60,7 @@ def test_load_after_damage_to_each_file(tiny, in_process, damage):
     assert "other.cpp:1: error: " in str(in_process(tiny.value))
 
 
-def test_load_after_deletion_of_each_file(tiny, in_process):
+def test_load_after_deletion_of_each_file_is_right(tiny, in_process):
     for path in _fill(tiny, in_process):
         if path.exists():
             path.unlink()

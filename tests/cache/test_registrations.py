@@ -63,14 +63,14 @@ assert torch.ops.qta.f and torch.ops.qtb.f
 
 
 @pytest.mark.slow
-def test_other_namespaces(run):
+def test_versions_with_different_namespaces_load(run):
     assert run(TWO_VERSIONS) == ["compiled", "compiled"]
     said = run("sys.executable = os.devnull  # a hit starts no child\n" + TWO_VERSIONS)
     assert said == ["a hit", "a hit"]
 
 
 @pytest.mark.slow
-def test_namespace_twice(run):
+def test_namespace_that_is_registered_twice_is_refused(run):
     said = run("""
 load(library("qta", "f"))
 for _ in range(2):
@@ -82,7 +82,7 @@ for _ in range(2):
 
 
 @pytest.mark.slow
-def test_fragments_and_an_operator_twice(run):
+def test_fragments_load_and_an_operator_twice_is_refused(run):
     said = run("""
 load(fragment("qf", "f"))
 load(fragment("qf", "g"))
@@ -104,7 +104,7 @@ load("int plain;")
 
 
 @pytest.mark.slow
-def test_stripped_library(run):
+def test_second_stripped_library_of_a_namespace_is_refused(run):
     """Its macros are unknown, so each namespace may be registered by TORCH_LIBRARY."""
     said = run("""
 load(fragment("qs", "f"), extra_ldflags=["-s"])
@@ -115,7 +115,7 @@ load(fragment("qs", "g"), extra_ldflags=["-s"])
 
 
 @pytest.mark.slow
-def test_deleted_record(run):
+def test_next_version_is_refused_if_the_record_was_deleted(run):
     said = run("""
 import shutil
 load(library("qta", "f"))
@@ -133,7 +133,7 @@ PyMODINIT_FUNC PyInit_module(void) { return PyModule_Create(&definition); }
 
 
 @pytest.mark.slow
-def test_modules(run):
+def test_modules_that_register_one_namespace_twice_are_refused(run):
     said = run(f"""
 for namespace, operators in ("qma", "f"), ("qmb", "f"), ("qmb", "fg"):
     load(library(namespace, *operators), {MODULE!r}, "module", is_python_module=True)
@@ -143,7 +143,7 @@ for namespace, operators in ("qma", "f"), ("qmb", "f"), ("qmb", "fg"):
 
 
 @pytest.mark.slow
-def test_library_that_ends_the_child(run):
+def test_library_that_ends_the_child_is_reported(run):
     said = run("""
 load(library("qta", "f"))
 load(fragment("qd", "f", "f"))
@@ -154,7 +154,7 @@ load(fragment("qd", "f", "f"))
 
 
 @pytest.mark.slow
-def test_library_that_cannot_be_opened(run):
+def test_library_that_cannot_be_opened_is_a_load_error(run):
     said = run("""
 load(library("qta", "f"))
 load(library("qtb", "f"), "long missing(); long used = missing();")

@@ -103,7 +103,7 @@ def test_help_needs_no_pytorch():
 # list
 
 
-def test_list_as_a_table(command, tiny):
+def test_list_prints_a_table(command, tiny):
     tiny.load()
     code, out, _ = command("list")
     header, row, total = out.splitlines()
@@ -113,7 +113,7 @@ def test_list_as_a_table(command, tiny):
     assert re.fullmatch(rf"1 build, [\d.]+ kB on the disk, in {cache_folder()}", total)
 
 
-def test_list_as_json(command, tiny):
+def test_list_prints_json(command, tiny):
     module = tiny.load(extra_cflags=["-march=x86-64-v2"])
     _, out, _ = command("list", "--json")
     (build,) = json.loads(out)
@@ -141,7 +141,7 @@ def test_failed_builds_are_not_counted(command, doctor, without_nvcc, tiny):
     assert command("clean")[1].startswith("removed 1 build, ")
 
 
-def test_list_of_an_empty_cache(command, cache):
+def test_list_of_an_empty_cache_says_that_there_are_no_builds(command, cache):
     shutil.rmtree(cache)
     assert command("list")[:2] == (0, f"0 builds, 0 B on the disk, in {cache_folder()}\n")
 
@@ -221,20 +221,20 @@ def test_build_all_ops(project, run_in):
 
 
 @pytest.mark.slow
-def test_build_of_an_op_in_the_cache(project, run_in):
+def test_build_of_an_op_in_the_cache_compiles_nothing(project, run_in):
     for compiled in (True, False):
         (result,) = result_of(run_in(project, "build", "one", "--json"))
         assert (result["name"], result["compiled"], result["error"]) == ("one", compiled, None)
 
 
-def test_build_in_a_project_without_ops(tmp_path, monkeypatch):
+def test_build_in_a_project_without_ops_succeeds(tmp_path, monkeypatch):
     for name in ("kernels", "bindings"):
         (tmp_path / name).mkdir()
     monkeypatch.chdir(tmp_path)
     assert main(["build"]) == 0
 
 
-def test_build_of_one_op_that_is_named_twice(project, run_in):
+def test_op_that_is_named_twice_is_built_once(project, run_in):
     assert [r["name"] for r in result_of(run_in(project, "build", "one", "one", "--json"))] == [
         "one"
     ]
@@ -329,7 +329,7 @@ def test_build_of_an_op_that_does_not_exist_is_an_error(project, run_in):
 # why
 
 
-def test_why_of_an_op(project, run_in, cache):
+def test_why_of_an_op_names_every_change(project, run_in, cache):
     why = lambda **environment: run_in(project, "why", "two", **environment)  # noqa: E731
     assert why().stdout.endswith("two: it has never been built\n")
     run_in(project, "build", "two")
@@ -349,7 +349,7 @@ def test_why_of_an_op(project, run_in, cache):
     assert len(list(cache.rglob("manifest.json"))) == 1  # why has built nothing
 
 
-def test_why_of_an_extension_in_the_cache(command, tiny, tmp_path, monkeypatch):
+def test_why_of_an_extension_names_every_change(command, tiny, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     tiny.load(extra_cflags=["-DMORE"], extra_include_paths=[tiny.folder])
     assert (
@@ -374,14 +374,14 @@ def test_why_compares_with_the_build_that_was_loaded_last(command, tiny, tmp_pat
     assert command("why", "tiny")[1] == "tiny: value.h changed\n"
 
 
-def test_why_of_a_build_of_another_version_of_the_loader(command, tiny, monkeypatch):
+def test_why_says_that_the_loader_changed(command, tiny, monkeypatch):
     tiny.load()
     describe = Request._describe
     monkeypatch.setattr(Request, "_describe", lambda self: {**describe(self), "row": None})
     assert command("why", "tiny")[1] == "tiny: the loader changed\n"
 
 
-def test_why_of_an_unknown_name(command, tiny, tmp_path, monkeypatch):
+def test_why_of_an_unknown_name_is_an_error(command, tiny, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     code, out, err = command("why", "tony")
     assert (code, out) == (1, "")
@@ -436,14 +436,14 @@ def test_doctor_prints_a_line_for_each_check(command, doctor, without_nvcc):
 
 
 @pytest.mark.slow
-def test_doctor_with_a_cache_that_cannot_be_a_folder(doctor, without_nvcc, monkeypatch):
+def test_doctor_reports_a_cache_that_cannot_be_a_folder(doctor, without_nvcc, monkeypatch):
     monkeypatch.setenv("JIT_LOADER_CACHE", os.devnull)
     code, found = doctor()
     assert code == 1
     assert "Not a directory" in found["cache"]["text"]
 
 
-def test_doctor_without_a_compiler(command, doctor, monkeypatch):
+def test_doctor_reports_a_missing_compiler(command, doctor, monkeypatch):
     monkeypatch.setenv("CXX", "no-such-compiler")
     code, found = doctor()
     assert code == 1
@@ -452,7 +452,7 @@ def test_doctor_without_a_compiler(command, doctor, monkeypatch):
     assert ". Fix: install g++" in command("doctor")[1]
 
 
-def test_doctor_with_an_open_quote_in_the_compilers_command(doctor, monkeypatch):
+def test_doctor_reports_an_open_quote_in_the_compilers_command(doctor, monkeypatch):
     monkeypatch.setenv("CXX", 'g++ "')
     code, found = doctor()
     assert code == 1
@@ -460,7 +460,7 @@ def test_doctor_with_an_open_quote_in_the_compilers_command(doctor, monkeypatch)
     assert found["C++ compiler"]["text"].startswith("the environment variable CXX: No closing quot")
 
 
-def test_doctor_with_an_open_quote_in_the_command_of_nvcc(doctor, monkeypatch):
+def test_doctor_reports_an_open_quote_in_the_command_of_nvcc(doctor, monkeypatch):
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     monkeypatch.setenv("PYTORCH_NVCC", 'nvcc "')
     _, found = doctor()
@@ -468,21 +468,21 @@ def test_doctor_with_an_open_quote_in_the_command_of_nvcc(doctor, monkeypatch):
     assert found["CUDA"]["text"].startswith("the environment variable PYTORCH_NVCC: No closing quo")
 
 
-def test_doctor_without_ninja(doctor, monkeypatch):
+def test_doctor_reports_a_missing_ninja(doctor, monkeypatch):
     monkeypatch.setattr(doctor_checks, "ninja_path", lambda: None)
     code, found = doctor()
     assert code == 1
     assert found["ninja"]["fix"] == "pip install ninja"
 
 
-def test_doctor_without_pytorch(command, tiny, monkeypatch):
+def test_doctor_reports_a_missing_pytorch(command, tiny, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     code, out, _ = command("doctor")
     assert code == 1
     assert re.search(r"^missing +PyTorch +.*Fix: pip install torch$", out, re.MULTILINE)
 
 
-def test_doctor_with_a_compiler_that_fails(doctor, without_nvcc, tiny):
+def test_doctor_reports_a_compiler_that_fails(doctor, without_nvcc, tiny):
     compiler = tiny.calls_path.parent / "c++"
     compiler.write_text(
         '#!/bin/sh\necho "c++ (GCC) 13.2.0"\ncase "$*" in *--version*) ;; *) exit 1; esac\n'
@@ -493,7 +493,7 @@ def test_doctor_with_a_compiler_that_fails(doctor, without_nvcc, tiny):
     assert found["compile .cpp"]["level"] == "missing"
 
 
-def test_doctor_with_a_compiler_that_is_too_old(doctor, without_nvcc, tiny):
+def test_doctor_reports_a_compiler_that_is_too_old(doctor, without_nvcc, tiny):
     compiler = tiny.calls_path.parent / "c++"
     compiler.write_text('#!/bin/sh\necho "g++ (Debian 12.2.0-14) 9.4.0"\n')
     _, found = doctor()
@@ -501,7 +501,7 @@ def test_doctor_with_a_compiler_that_is_too_old(doctor, without_nvcc, tiny):
     assert "install g++ 11 or later" in found["C++ compiler"]["fix"]
 
 
-def test_doctor_with_a_cache_that_cannot_be_written(doctor, without_nvcc, monkeypatch):
+def test_doctor_reports_a_cache_that_cannot_be_written(doctor, without_nvcc, monkeypatch):
     monkeypatch.setenv("JIT_LOADER_CACHE", "/proc/self/cache")
     code, found = doctor()
     assert code == 1
@@ -509,7 +509,7 @@ def test_doctor_with_a_cache_that_cannot_be_written(doctor, without_nvcc, monkey
     assert "JIT_LOADER_CACHE" in found["cache"]["fix"]
 
 
-def test_doctor_with_a_cache_that_others_can_write(doctor, without_nvcc, tiny):
+def test_doctor_reports_a_cache_that_others_can_write(doctor, without_nvcc, tiny):
     tiny.load()
     os.chmod(cache_folder(), 0o777)
     code, found = doctor()
@@ -543,7 +543,7 @@ def test_doctor_names_the_architectures_of_the_gpus(doctor, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.skipif(toolchain.why_no_cuda() is not None, reason="needs nvcc and a CUDA PyTorch")
-def test_doctor_with_a_host_compiler_that_nvcc_refuses(doctor, tiny, monkeypatch):
+def test_doctor_reports_a_host_compiler_that_nvcc_refuses(doctor, tiny, monkeypatch):
     host = tiny.calls_path.parent / "gcc"
     host.write_text('#!/bin/sh\nexec /usr/bin/gcc -U__GNUC__ -D__GNUC__=99 "$@"\n')
     host.chmod(0o755)

@@ -38,7 +38,7 @@ if __name__ == "__main__":
 
 @pytest.fixture
 def program(tiny, tmp_path, python):
-    """Returns program(*options), which returns the output of PROGRAM: {how: the rest of a line}."""
+    """Returns program(hows, *options), which returns PROGRAM's output: {how: rest of a line}."""
     tiny.write("loading.py", LOAD.format(sources=tiny.sources))
     tiny.write("child.py", "import loading; loading.load('child')")
     path = tiny.write("program.py", PROGRAM)
@@ -58,7 +58,7 @@ def program(tiny, tmp_path, python):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("hows", [("spawn", "child of a child"), ("forkserver", "fork")])
-def test_processes_of_the_program_have_it_too(program, tmp_path, hows):
+def test_processes_of_the_program_have_the_replaced_load_too(program, tmp_path, hows):
     lines = program(hows)
     assert len(lines) == 1 + len(hows)
     assert set(lines.values()) == {lines["program"]}
@@ -67,7 +67,7 @@ def test_processes_of_the_program_have_it_too(program, tmp_path, hows):
 
 
 @pytest.mark.slow
-def test_only_this_process(program, tmp_path):
+def test_only_this_process_leaves_new_processes_alone(program, tmp_path):
     lines = program(["spawn", "fork"], "--only-this-process")
     assert "_jit_loader.torch_api" in lines["program"]
     assert lines["fork"] == lines["program"]
@@ -75,7 +75,7 @@ def test_only_this_process(program, tmp_path):
 
 
 @pytest.mark.slow
-def test_ranks_of_torchrun_have_it_too(tiny, python):
+def test_ranks_of_torchrun_have_the_replaced_load_too(tiny, python):
     tiny.write("loading.py", LOAD.format(sources=tiny.sources))
     rank = tiny.write("rank.py", "import os, loading\nloading.load(os.environ['RANK'])\n")
     launcher = ["torch.distributed.run", "--standalone", "--nproc-per-node", 2]
@@ -134,7 +134,7 @@ def test_sitecustomize_of_the_environment_is_executed(start):
     assert value == "7 1"
 
 
-def test_sitecustomize_of_the_environment_that_fails(start, tmp_path):
+def test_sitecustomize_of_the_environment_that_fails_is_reported_by_python(start, tmp_path):
     finished = start(f"import sys; print({FINDER})", {"first": "raise ValueError('its own')"})
     assert finished.stdout == "1\n"
     alone = subprocess.run(

@@ -109,7 +109,7 @@ def test_a_kernel_of_internal_linkage_is_refused(tmp_path):
         compiled(tmp_path, kernels=[f"__nv_static_34__a1b2c3d4_4_a_cu_{KERNEL}"])
 
 
-def test_options_of_nvrtc():
+def test_flags_of_nvcc_become_options_of_nvrtc():
     flags = ["-DA=1", "-isystem", "/b", "-use_fast_math", "-lineinfo", "-ccbin", "g++"]
     options, folders, system = nvrtc_options(command("/a", *flags), "/a/a.cu")
     assert options == ["-arch=sm_80", "-std=c++17", "-DA=1", "-use_fast_math", "-lineinfo"]

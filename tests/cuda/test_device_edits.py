@@ -115,13 +115,13 @@ def is_of_device(before, after, host_words=None):
 
 
 @pytest.mark.parametrize(("op", "file", "old", "new"), OF_DEVICE)
-def test_edits_of_device_code(op, file, old, new):
+def test_edits_of_device_code_are_recognized(op, file, old, new):
     texts = sources(op)
     assert is_of_device(texts, edited(texts, file, old, new))
 
 
 @pytest.mark.parametrize(("op", "file", "old", "new"), OF_HOST_TOO)
-def test_edits_that_can_reach_host_code(op, file, old, new):
+def test_edits_that_can_reach_host_code_count_as_host_code(op, file, old, new):
     texts = sources(op)
     assert not is_of_device(texts, edited(texts, file, old, new))
 
@@ -136,7 +136,7 @@ FORMULAS = [
 
 
 @pytest.mark.parametrize(("op", "file", "old", "new"), FORMULAS)
-def test_edits_of_formulas(op, file, old, new):
+def test_edits_of_formulas_that_the_host_does_not_use_count_as_device_code(op, file, old, new):
     texts = sources(op)
     changed = edited(texts, file, old, new)
     assert is_of_device(texts, changed, host_words=["launch", "float"])
@@ -156,7 +156,7 @@ def test_edits_of_formulas(op, file, old, new):
         ("trilinear_interpolation", TRILINEAR_MATH, "kCorners = 8", "kCorners = 4"),
     ],
 )
-def test_edits_beside_formulas(op, file, old, new):
+def test_edits_beside_formulas_count_as_host_code(op, file, old, new):
     texts = sources(op)
     assert not is_of_device(texts, edited(texts, file, old, new), host_words=[])
 
@@ -201,12 +201,12 @@ def test_a_macro_that_does_not_show_uses_by_the_host(macro):
         "template <> BOTH int f<(a < 3)>(int x) { return 1; }",
     ],
 )
-def test_doubtful_formulas(text):
+def test_edits_of_doubtful_formulas_count_as_host_code(text):
     before, after = (MACRO + text, MACRO + text.replace("1", "2"))
     assert not is_of_device({"a.cu": before}, {"a.cu": after}, host_words=[])
 
 
-# A body in which 1 becomes 2. Host code may depend on it, or it is not certain.
+# In each text, 1 becomes 2. Host code depends on the edited part, or may depend on it.
 DOUBTS = {
     "a deduced type": "__device__ auto f() { return 1; }",
     "a constant expression": "__device__ constexpr int f() { return 1; }",
@@ -273,7 +273,7 @@ def test_declaration_in_another_file_counts():
 
 
 @pytest.mark.parametrize("text", DOUBTS.values(), ids=DOUBTS)
-def test_doubts(text):
+def test_edits_in_doubt_count_as_host_code(text):
     after = text.replace("1", "2\n" if "__LINE__" in text else "2")
     assert not is_of_device({"a.cu": text}, {"a.cu": after})
 
@@ -302,7 +302,7 @@ CERTAIN = {
 
 
 @pytest.mark.parametrize("text", CERTAIN.values(), ids=CERTAIN)
-def test_certain_edits(text):
+def test_certain_edits_count_as_device_code(text):
     assert is_of_device({"a.cu": text}, {"a.cu": text.replace("1", "2")})
 
 

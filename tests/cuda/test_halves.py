@@ -1,4 +1,4 @@
-"""nvcc's halves at the same time give the object, the depfile and the errors that nvcc gives."""
+"""nvcc's two halves, run at the same time, give nvcc's object and errors, and all its inputs."""
 
 import os
 import re
@@ -95,7 +95,7 @@ def test_other_compilations_are_left_to_nvcc(compiled, flag):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("jobs", "at_once"), [("2", True), ("1", False)])
-def test_builds_use_it_if_a_job_is_free(tiny, monkeypatch, jobs, at_once):
+def test_builds_run_the_halves_at_the_same_time_if_a_job_is_free(tiny, monkeypatch, jobs, at_once):
     if toolchain.why_no_cuda() is not None:
         pytest.skip(toolchain.why_no_cuda())
     monkeypatch.setenv("MAX_JOBS", jobs)

@@ -27,7 +27,7 @@ def follow(page, folder, python):
 
 
 def put(folder, language, text):
-    """Writes the file of a block, or changes it; checks an excerpt."""
+    """Writes or changes the file that a block names; code without a name must be in some file."""
     if FILE.match(text):
         (_change if language == "diff" else write)(folder, text)
     elif language in ("cpp", "python"):

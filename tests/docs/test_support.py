@@ -1,4 +1,4 @@
-"""The versions on docs/support.md and docs/CHANGELOG.md are those that the code checks and has."""
+"""The versions in docs/support.md and docs/CHANGELOG.md are those of doctor and pyproject.toml."""
 
 import re
 

@@ -103,7 +103,7 @@ class Fault:
 
 @pytest.fixture(autouse=True)
 def own_loads(monkeypatch):
-    """Modules that are called add2 here are not the last add2 of other tests in this process."""
+    """Keeps the modules that are named add2 here out of the other tests in this process."""
     monkeypatch.setattr(loaded, "last", dict(loaded.last))
 
 

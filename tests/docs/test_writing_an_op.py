@@ -45,6 +45,6 @@ def test_files_of_the_page_are_formatted(tmp_path):
     for block in PAGE.blocks:
         if block.language in ("cpp", "python") and FILE.match(block.text):
             write(tmp_path, block.text)
-    for name in ("__init__", "squared_relu"):  # that ruff sorts their imports as the project's
+    for name in ("__init__", "squared_relu"):  # so that ruff sorts them as first-party imports
         (tmp_path / "bindings" / f"{name}.py").touch()
     assert_formatted(tmp_path)

@@ -57,7 +57,7 @@ def test_young_file_that_was_written_again_is_compiled(built):
 
 
 def test_file_that_appears_in_a_young_folder_is_seen(built):
-    """One of the same name, which the source includes without a path, is read before it."""
+    """A value.h beside the source is included instead of the one on the include path."""
     built.write("include/value.h", "#define VALUE 3\n")
     (built.folder / "value.h").unlink()
     folder = str(built.folder / "include")
@@ -79,7 +79,7 @@ def test_the_first_hit_after_two_seconds_settles_the_memo(built, monkeypatch):
 
 
 def test_digest_of_a_young_file_is_not_known(built):
-    """Another extension with the same header reads it."""
+    """So another extension with the same header reads the file instead of trusting the memo."""
     path, known = str(built.folder / "value.h"), the_memo(built)[1].known()
     assert known.get(path) is None
     assert path not in dict(known.items())

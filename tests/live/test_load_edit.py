@@ -51,7 +51,7 @@ WITH_FORMULA = {
 
 
 class Project:
-    """An op whose kernel writes a number, and whose function for the CPU returns one."""
+    """An op whose kernel writes a number and whose function for the CPU returns a number."""
 
     def __init__(self, folder, files=FILES):
         self.folder = folder
@@ -256,7 +256,9 @@ def test_a_formula_is_new_on_the_cpu_and_on_the_gpu(with_formula, monkeypatch, c
     assert capfd.readouterr().err == ""
 
 
-def test_a_formula_that_host_code_of_the_cu_file_uses(with_formula, monkeypatch, capfd):
+def test_a_formula_that_host_code_of_the_cu_file_uses_takes_the_complete_build(
+    with_formula, monkeypatch, capfd
+):
     monkeypatch.chdir(with_formula.folder)
     with_formula.load()
     with_formula.edit("kernels/answer_math.h", "return x - 1", "return x - 2")

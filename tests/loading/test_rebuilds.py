@@ -133,7 +133,7 @@ def test_new_header_that_shadows_the_old_one_is_noticed(tiny):
 
 @pytest.mark.slow
 def test_new_header_that_shadows_one_of_the_users_own_is_noticed(tiny):
-    """The second folder also has an including file, whose own folder a quoted include prefers."""
+    """The including file is in the second folder, which only a quoted include searches first."""
     (tiny.folder / "value.h").unlink()
     for name in ("first", "second"):
         tiny.write(f"{name}/{name}.h", "")

@@ -103,7 +103,7 @@ def test_op_that_nobody_waits_for_is_built_by_another_process(project, wait_for)
 
 
 @pytest.mark.slow
-def test_op_that_nobody_waits_for_may_fail(project, wait_for, monkeypatch, capfd):
+def test_failed_op_that_nobody_waits_for_is_reported_once(project, wait_for, monkeypatch, capfd):
     monkeypatch.delenv("JIT_LOADER_QUIET")
     (project / "kernels" / "answer_cpu.cpp").write_text("int a = ;\n")
     said = []

@@ -72,7 +72,7 @@ def test_changed_flags_are_named(tiny, said):
     assert said().startswith("tiny: C++ flags changed: ")
 
 
-def test_changed_form_is_named(tiny, said):
+def test_changed_kind_of_build_is_named(tiny, said):
     tiny.load()
     said()
     tiny.load(is_python_module=False)

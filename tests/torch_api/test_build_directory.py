@@ -91,7 +91,7 @@ def test_relative_flags_start_in_the_build_directory(tiny, folder):
         (["-I/abs -I./sub"], ["-I/abs -I{}/./sub"]),
         (["sub/helper.o libx.a"], ["{}/sub/helper.o {}/libx.a"]),
         (["-Wl,--version-script=sub/map,libx.a"], ["-Wl,--version-script={}/sub/map,{}/libx.a"]),
-        # A header of the include path, and values that are not files of the build.
+        # The next two do not change: a header of the include path, and values that are not files.
         (["-include cstdio"], ["-include cstdio"]),
         (["-lsub -Wl,-rpath,sub -DX=sub"], ["-lsub -Wl,-rpath,sub -DX=sub"]),
         (["-Wl,-Lsub -Wp,-Isub"], ["-Wl,-L{}/sub -Wp,-I{}/sub"]),
@@ -99,7 +99,7 @@ def test_relative_flags_start_in_the_build_directory(tiny, folder):
         (["-D sub -U inc", "-l", "sub"], ["-D sub -U inc", "-l", "sub"]),
     ],
 )
-def test_relative_paths_in_flags(folder, flags, expected):
+def test_relative_paths_in_flags_become_absolute(folder, flags, expected):
     from _jit_loader.torch_api.relative_flags import absolute
 
     for path in ("sub/helper.o", "sub/map", "inc/x.h", "a.h", "libx.a"):

@@ -29,7 +29,7 @@ def test_spaces_around_a_flag_are_removed(tiny):
     assert tiny.value(extra_cflags=flags, extra_ldflags=[" -lm\n"]) == 103
 
 
-def test_load_without_sources(tiny):
+def test_load_without_sources_is_an_error(tiny):
     with pytest.raises(AssertionError, match="At least one source"):
         jit_loader.load("tiny", [])
 
@@ -51,7 +51,7 @@ def test_module_can_be_imported_and_its_functions_pickled(tiny, monkeypatch):
 
 
 def test_functions_of_a_multi_phase_module_can_be_pickled(tiny, monkeypatch):
-    """Its program enters the module into sys.modules."""
+    """The program itself enters such a module into sys.modules."""
     text = extension.MODULE.replace("-1, methods", "0, methods")
     text = text.replace("PyModule_Create(", "PyModuleDef_Init(")
     tiny.write("module.cpp", f"#include <Python.h>\n{text}")
@@ -94,8 +94,8 @@ def test_quotes_and_the_shell_work_without_use_pch(inline, tmp_path):
 
 
 @pytest.mark.slow
-def test_escapes_in_docstrings(cache):
-    """Escapes are those of C++, as in PyTorch; quotes and line breaks may be there as well."""
+def test_docstrings_may_have_escapes_quotes_and_line_breaks(cache):
+    """Escapes are those of C++, as in PyTorch; quotes and line breaks need no escape."""
     docstrings = {"one": r"a\tb \"c\" \\d", "two": 'a "b"\nc', "three": "ends with \\"}
     text = "#include <pybind11/pybind11.h>\n"
     text += "".join(f"int {name}() {{ return 1; }}\n" for name in docstrings)

@@ -89,7 +89,7 @@ ORDERS = [
 
 
 @pytest.mark.parametrize("steps", two_by_default(ORDERS))
-def test_any_order(tiny, run, steps):
+def test_install_import_and_build_work_in_any_order(tiny, run, steps):
     """The first build gets its commands from PyTorch's module."""
     run(f"""
 from jit_loader import install
@@ -110,7 +110,7 @@ build()
 """)
 
 
-def test_many_threads_use_it_first(run):
+def test_many_threads_can_use_the_module_first(run):
     run("""
 import threading
 jit_loader.install()
@@ -133,7 +133,7 @@ assert torch.utils.cpp_extension.load is jit_loader.load
 """)
 
 
-def test_module_that_cannot_be_executed_yet(run):
+def test_module_that_cannot_be_executed_yet_is_executed_later(run):
     run("""
 jit_loader.install()
 import torch.utils.cpp_extension as module
@@ -184,7 +184,7 @@ def run_private(run, tmp_path):
 
 
 def test_jit_compile_uses_the_cache(tiny, run_private):
-    """gsplat retries with the arguments of newer PyTorch versions if the error has this text."""
+    """gsplat retries with newer PyTorch's arguments if the error says that some are missing."""
     run_private("""
 arguments = [SOURCES, *NOTHING, str(FOLDER), False]
 options = {"with_cuda": None, "with_sycl": None, "is_python_module": True, "is_standalone": False}

@@ -197,7 +197,7 @@ def test_edits_of_the_same_length_within_a_second_are_noticed(session):
 
 
 def test_installed_modules_are_imported_once(session):
-    """Modules that start threads are not imported: a forked child would lack the threads."""
+    """Modules that start threads are left to each run: a forked child would lack the threads."""
     session.write("site-packages/harmless.py", "print('importing')\n")
     session.write(
         "site-packages/harmful/__init__.py",

@@ -1,4 +1,4 @@
-"""Finds the files that a build read: the compilers write depfiles, the linker prints a trace."""
+"""Finds the files that a build read: compilers write depfiles, and the linker prints a trace."""
 
 import os
 import re

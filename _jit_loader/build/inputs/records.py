@@ -98,7 +98,7 @@ class Recorder:
     def _check_unchanged(self, files, present):
         """Raises InputsChanged if a file was written during the build.
 
-        present: existing files that the compiler did not read; one may be newer than its search.
+        present: existing files that the compiler did not read; one may be newer than the search.
         """
         changed = [path for path in present if self._clock.has_seen_change(path)]
         for path in files:

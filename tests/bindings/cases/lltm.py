@@ -42,7 +42,7 @@ def reference(input, weights, bias, old_h, old_cell):
 
 
 def error(dtype, input, weights, bias, old_h, old_cell):
-    """Bounds the errors, given that a gate is a sum in any order that is rounded to the dtype."""
+    """Bounds the errors. A gate is a sum, in any order, which is then rounded to the dtype."""
     g0, _, g2 = gates_of(input, weights, bias, old_h)
     sizes = gates_of(*map(np.abs, (input, weights, bias, old_h)))
     terms = weights.shape[1] + 2
