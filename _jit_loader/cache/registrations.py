@@ -5,11 +5,14 @@ A build's manifest contains the record of its registrations: {"namespaces": [...
 """
 
 import functools
+import json
 import os
 import re
+import sys
 
 from _jit_loader.cache.build_directory import copy_name
 from _jit_loader.report.errors import LoadError
+from _jit_loader.system import processes
 
 # The symbols, or their beginnings, of the functions that register operators and classes. They are
 # called by TORCH_LIBRARY and related macros, by STABLE_TORCH_LIBRARY, by the older
@@ -31,6 +34,15 @@ _WORDS = {
     "classes": "the class {} (torch::class_)",
 }
 _MOST_SHOWN = 4
+# The child's arguments are sys.path and the libraries. Destructors may print, or fail.
+_CHILD = """\
+import json, os, sys
+sys.path[:] = json.loads(sys.argv[1])
+import torch
+for library in sys.argv[2:]:
+    torch.ops.load_library(library)
+os._exit(0)
+"""
 _UNKNOWN = {}  # the record of a library whose manifest was deleted
 
 
@@ -47,11 +59,30 @@ def refuse_second_registration(name, before, library):
 
     before: the libraries that were opened under this name.
     """
-    if any(map(has_registered, before)) and (error := overlap(name, before, _recorded(library))):
-        raise error
+    if any(map(has_registered, before)):
+        error = conflict(name, before, library, _recorded(library))
+        if error is not None:
+            raise error
 
 
-def overlap(name, before, record):
+def conflict(name, before, library, record):
+    """Returns the RestartNeeded of a library that cannot be opened after others, or None.
+
+    before: the libraries that were opened under this name. record: the new library's. Records may
+    overlap without a conflict: in a stripped library, or in one whose classes have no methods.
+    """
+    error = _overlap(name, before, record)
+    return None if error is None or open_in_turn([*before, library]) else error
+
+
+def open_in_turn(libraries):
+    """Returns whether a child process can open these libraries, which may terminate it."""
+    # -I: no PYTHONPATH, user site or other setting that would start something else in the child.
+    path = json.dumps([entry for entry in sys.path if isinstance(entry, str)])
+    return processes.run([sys.executable, "-I", "-c", _CHILD, path, *libraries]).returncode == 0
+
+
+def _overlap(name, before, record):
     """Returns a RestartNeeded that names what a new library would register again, or None.
 
     before: the libraries that were opened under this name. record: the new library's.

@@ -104,14 +104,31 @@ load("int plain;")
 
 
 @pytest.mark.slow
-def test_second_stripped_library_of_a_namespace_is_refused(run):
-    """Its macros are unknown, so each namespace may be registered by TORCH_LIBRARY."""
-    said = run("""
+def test_stripped_libraries_are_refused_only_if_pytorch_refuses_them(run):
+    """Their macros are unknown, so a child process tries."""
+    script = """
 load(fragment("qs", "f"), extra_ldflags=["-s"])
 load(fragment("qs", "g"), extra_ldflags=["-s"])
+load(library("qs", "h"), extra_ldflags=["-s"])
+load(library("qs", "i"), extra_ldflags=["-s"])
+"""
+    twice = TWICE.format("the namespace qs (TORCH_LIBRARY)")
+    for how in ("compiled", "a hit"):
+        said = run(script)
+        assert said[:3] == [how] * 3
+        assert said[3].startswith(twice)
+
+
+@pytest.mark.slow
+def test_version_that_needs_the_loaded_one_loads(run):
+    said = run("""
+headers = "#include <stdlib.h>\\n#include <unistd.h>\\n#include <string>\\n"
+first = 'static int first = setenv("FIRST", std::to_string(getpid()).c_str(), 1);'
+second = 'static int second = atoi(getenv("FIRST") ?: "0") == getpid() ? 0 : (abort(), 0);'
+load(fragment("qn", "f"), headers + first)
+load(fragment("qn", "g"), headers + second)
 """)
-    assert said[0] == "compiled"
-    assert said[1].startswith(TWICE.format("the namespace qs (TORCH_LIBRARY)"))
+    assert said == ["compiled", "compiled"]
 
 
 @pytest.mark.slow
