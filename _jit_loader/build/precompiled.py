@@ -207,7 +207,7 @@ def _shadows(folder, record):
 
 
 def _names(files, search_folders):
-    """Returns the first parts of the names that include these files: torch, vector, ..."""
+    """Returns the first part of each name by which these files can be included: torch, vector, ..."""
     found = set()
     for folder in search_folders:
         inside = (path[len(folder) + 1 :] for path in files if path.startswith(f"{folder}/"))
@@ -221,7 +221,9 @@ def _stamp_of(path):
 
 
 def may_make():
-    """Returns whether a header that no caller has requested may be made: there is room on the disk.
+    """Returns whether a header may be made that no caller has requested.
+
+    That needs room on the disk and in the cache, and more than one parallel job.
 
     The headers may take a third of the cache's limit: there is one per set of flags, and they must
     not displace the builds.

@@ -36,7 +36,7 @@ def put_library(folder, library, build_key=None):
 
 
 def put_object(folder, build_folder, output):
-    """Copies an object of a build that is not complete, by which programs measure its progress."""
+    """Copies an object of an unfinished build: programs count the objects to measure progress."""
     path = os.path.join(build_folder, output)
     if os.path.exists(path):  # it compiled
         _copy(path, os.path.join(folder, output))

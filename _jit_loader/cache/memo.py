@@ -1,7 +1,8 @@
 """A memo: the library that a request led to, and the stat of every file that it depends on.
 
-A hit compares stats and reads no file. An equal stat proves equal content only if the file was
-hashed when the memo was written, and if its stat was old enough then to show any later change.
+A hit compares stats, and reads no file but the young ones (key/young_files.py). An equal stat
+proves equal content only if the file was hashed when the memo was written, and if its stat was old
+enough then to show any later change.
 """
 
 import contextlib

@@ -4,7 +4,8 @@ For example: python -m jit_loader check train.py --epochs 1. Extensions that the
 line numbers (-lineinfo) and are cached beside the ordinary builds. PyTorch's caching allocator is
 off, so that every tensor is a separate allocation and an access beyond its end is detected.
 
-The exit code is 1 if a fault is found; otherwise it is the program's exit code.
+The exit code is 1 if a fault is found. Otherwise it is the program's exit code, or 1 if that is 0
+but the program was not checked.
 """
 
 import os

@@ -117,9 +117,9 @@ def _verify(folder):
         print(f"this machine is\n  {found.here}", file=sys.stderr)
     if found.without_gpu_code:
         print(
-            "this machine has a GPU, and the export has no GPU code for:",
+            "this machine has a GPU, and these ops of the export have no GPU code:",
             ", ".join(found.without_gpu_code),
-            "(name the GPU in --arch)",
+            "(export again, with the GPU's architecture in --arch)",
             file=sys.stderr,
         )
     if found.damaged or not found.fits or found.without_gpu_code:

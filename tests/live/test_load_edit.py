@@ -25,7 +25,7 @@ pytestmark = [
     pytest.mark.skipif(nvrtc.library_path() is None, reason="PyTorch's wheel has no NVRTC"),
 ]
 
-# The same op with one formula for both.
+# The op of tests/support/answer.py, with one formula for the CPU and the GPU.
 FORMULA = """\
 #pragma once
 #ifdef __CUDACC__

@@ -1,4 +1,4 @@
-"""Tables are aligned, complete and free of markup."""
+"""Tables are aligned and complete, and text that looks like markup is not interpreted."""
 
 from _jit_loader.report.table import print_table
 
