@@ -207,7 +207,7 @@ def _shadows(folder, record):
 
 
 def _names(files, search_folders):
-    """Returns the first part of each name by which these files can be included: torch, vector, ..."""
+    """Returns the first part of each name by which files can be included: torch, vector, ..."""
     found = set()
     for folder in search_folders:
         inside = (path[len(folder) + 1 :] for path in files if path.startswith(f"{folder}/"))
