@@ -3,14 +3,12 @@
 import json
 import os
 import signal
-import sys
 
 from _jit_loader import loaded
 from _jit_loader.build.pytorch.registrations import registered_by
 from _jit_loader.cache import registrations
 from _jit_loader.cache.registrations import RestartNeeded
 from _jit_loader.report.errors import LOAD_ERRORS
-from _jit_loader.system import processes
 
 # The child's arguments are sys.path and the library. The last line of its output is the result.
 _CHILD = """\
@@ -57,9 +55,7 @@ def _registered_in_child(request, library):
         ImportError, OSError: the library cannot be loaded; load would raise the same error.
         RestartNeeded: the child died.
     """
-    # -I: no PYTHONPATH, user site or other setting that would start something else in the child.
-    path = json.dumps([entry for entry in sys.path if isinstance(entry, str)])
-    child = processes.run([sys.executable, "-I", "-c", _CHILD, path, library])
+    child = registrations.run_child(_CHILD, [library])
     *_, last = ["", *child.stdout.decode(errors="replace").splitlines()]
     if child.returncode != 0 or not last.startswith("{"):
         raise RestartNeeded(

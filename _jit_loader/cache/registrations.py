@@ -77,9 +77,14 @@ def conflict(name, before, library, record):
 
 def open_in_turn(libraries):
     """Returns whether a child process can open these libraries, which may terminate it."""
+    return run_child(_CHILD, libraries).returncode == 0
+
+
+def run_child(script, libraries):
+    """Runs a script in a child process with this sys.path, as JSON, and libraries as arguments."""
     # -I: no PYTHONPATH, user site or other setting that would start something else in the child.
     path = json.dumps([entry for entry in sys.path if isinstance(entry, str)])
-    return processes.run([sys.executable, "-I", "-c", _CHILD, path, *libraries]).returncode == 0
+    return processes.run([sys.executable, "-I", "-c", script, path, *libraries])
 
 
 def _overlap(name, before, record):
