@@ -181,8 +181,13 @@ def stop_session(process):
     process.send_signal(signal.SIGINT)
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(timeout=0.5)
-    for pid in session_members(process.pid):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
     process.kill()
+    # A compiler may start another process just before it is killed, and ends some time after
+    # SIGKILL. A process that waits for a disk ignores SIGKILL until the disk answers.
+    until = time.monotonic() + 1
+    while (pids := session_members(process.pid)) and time.monotonic() < until:
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.001)
     process.wait()

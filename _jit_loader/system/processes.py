@@ -9,7 +9,12 @@ import time
 from _jit_loader import no_fork
 from _jit_loader.system.threads import SIGNAL_DELAY_SECONDS, ended_with_group, kill_session
 
-_PARENT, _SESSION, _STARTED = 1, 3, 19  # columns of /proc/<pid>/stat, after the command's name
+_STATE, _PARENT, _SESSION, _STARTED = (
+    0,
+    1,
+    3,
+    19,
+)  # columns of /proc/<pid>/stat, after the command's name
 
 
 def start(command, **options):
@@ -51,7 +56,7 @@ def output_of(command):
 
 def children(pid):
     """Returns the ids of a process's children, including those that ended and were not reaped."""
-    return _with(_PARENT, pid)
+    return [child for child, fields in _processes() if int(fields[_PARENT]) == pid]
 
 
 def descendants(pid):
@@ -80,21 +85,21 @@ def _fields(pid):
 
 
 def session_members(session):
-    return _with(_SESSION, session)
+    """Returns the ids of a session's processes that have not ended."""
+    return [
+        pid
+        for pid, fields in _processes()
+        if int(fields[_SESSION]) == session and fields[_STATE] not in b"ZX"
+    ]
 
 
-def _with(column, value):
+def _processes():
+    """Yields the id of each process and its columns of /proc/<pid>/stat."""
     if not sys.platform.startswith("linux"):
-        return []
-    found = []
+        return
     for name in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            fields = _fields(name)
-        except OSError:
-            continue
-        if int(fields[column]) == value:
-            found.append(int(name))
-    return found
+        with contextlib.suppress(OSError):
+            yield int(name), _fields(name)
 
 
 def with_own_folder(environment):

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from _jit_loader.build.ninja import stop_session
 from _jit_loader.system.processes import children
 
 STEPS = pytest.mark.parametrize("step", ["compilation", "link"])
@@ -115,25 +116,39 @@ def test_waiting_process_takes_over_from_a_killed_builder(tiny, wait_for):
     builder.join()
 
 
+def _load_and_kill_ninja(tiny, wait_for, begun):
+    def kill_ninja():
+        wait_for(begun.exists)
+        for pid in children(os.getpid()):
+            if Path(f"/proc/{pid}/comm").read_text() == "ninja\n":
+                os.kill(pid, signal.SIGKILL)
+
+    threading.Thread(target=kill_ninja).start()
+    tiny.load()
+
+
 def test_killed_ninja_is_an_error(tiny, wait_for, in_process):
     """The kernel kills a process if memory runs out."""
     begun = tiny.slow_down(60)
-
-    def load_and_kill_ninja():
-        def kill_ninja():
-            wait_for(begun.exists)
-            for pid in children(os.getpid()):
-                if Path(f"/proc/{pid}/comm").read_text() == "ninja\n":
-                    os.kill(pid, signal.SIGKILL)
-
-        threading.Thread(target=kill_ninja).start()
-        tiny.load()
-
-    error = in_process(load_and_kill_ninja)
+    error = in_process(lambda: _load_and_kill_ninja(tiny, wait_for, begun))
     assert "killed by signal 9" in str(error)
     assert tiny.programs_at_work() == []
     tiny.restore_compiler()
     assert in_process(tiny.value) == 101
+
+
+def test_no_process_of_a_compiler_runs_after_ninja_was_stopped(
+    tmp_path, wait_for, programs_at_work
+):
+    """A process ends some time after SIGKILL, and may start another one just before."""
+    begun = tmp_path / "begun"
+    start_many = f"while :; do touch {begun}; tail -f {begun} & sleep 0.001; done"
+    process = subprocess.Popen(
+        ["/bin/sh", "-c", f"trap '' INT; {start_many}"], start_new_session=True
+    )
+    wait_for(begun.exists)
+    stop_session(process)
+    assert programs_at_work() == []
 
 
 @STEPS
