@@ -16,7 +16,7 @@ Settings (environment variables):
     JIT_LOADER_PCH=0            PyTorch's headers are not precompiled for later builds
     JIT_LOADER_NO_COMPILE=1     nothing is compiled: a missing build is an error
     JIT_LOADER_COMPILE_TIMEOUT  seconds after which a compiler is killed (default: no limit)
-    JIT_LOADER_LINEINFO=1       CUDA code has its source lines, for ncu, nsys and cuda-gdb
+    JIT_LOADER_LINEINFO=1       CUDA code has line information, for ncu, nsys and cuda-gdb
     MAX_JOBS                    compilers at a time (default: one per core and 3 GB of memory)
     TORCH_CUDA_ARCH_LIST        GPU architectures, such as "8.0;9.0" (default: this machine's)
 
@@ -137,7 +137,7 @@ def load_many(
 
     Each call is a dict of the arguments of load, or of load_inline if it has "cpp_sources". Missing
     builds are compiled in separate processes, each request once, even if several calls make it. A
-    failure, a crash at the import or a timeout ends that call alone. No GPU is needed.
+    failure, a crash on import or a timeout ends that call alone. No GPU is needed.
 
     Args:
         calls: the dicts. Their values are sent to another process by pickle.
@@ -182,6 +182,7 @@ def cuda_kernel(
 
     NVRTC, which is part of PyTorch's CUDA builds, compiles it: no nvcc, g++ or CUDA Toolkit is
     needed.
+
     kernel[grid, block] or kernel[grid, block, shared bytes] launches it on the current device and
     stream; grid and block are numbers or tuples of up to three. Tensors are passed for pointers
     (None for a null pointer), numbers for numbers. The kernel is cached by the contents of the
@@ -233,7 +234,7 @@ def unload_ipython_extension(shell: Any) -> None:
 
 
 def loaded(name: str) -> _loaded.Loaded:
-    """Tells how an extension was last loaded in this process: compiled, seconds, with_cuda, path.
+    """Describes the last load of an extension in this process: compiled, seconds, with_cuda, path.
 
     A variant of an op has the name "add2[THREADS_PER_BLOCK=256]".
     """

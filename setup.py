@@ -1,4 +1,4 @@
-"""Copies the helpers of `jit_loader new` into the package: an installed one has no checkout.
+"""Copies the helpers of `jit_loader new` into the package: an install has no checkout.
 
 All other settings are in pyproject.toml.
 """

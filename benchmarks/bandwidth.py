@@ -90,7 +90,7 @@ def measure(workload, device, dtype, n, rounds, quick):
         "dtype": str(dtype).removeprefix("torch."),
         "n": n,
         "bytes": moved,
-        **({"bytes_of": bytes_of} if bytes_of else {}),  # of the ways that move another number
+        **({"bytes_of": bytes_of} if bytes_of else {}),  # of the ways that move a different number
         "calls": batch * passes,  # per sample
         "gb_per_s": speeds,
         "over_ours": {name: seconds / medians["ours"] for name, seconds in medians.items()},

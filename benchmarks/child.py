@@ -1,11 +1,11 @@
 """Loads once in a new process and prints the seconds that it took after `import torch`.
 
-    python -m benchmarks.child load_op             import jit_loader; load_op("add2")
-    python -m benchmarks.child bindings            from bindings.add2 import add2
-    python -m benchmarks.child torch DIR DEVICE    torch.utils.cpp_extension.load of classic/
+    python -m benchmarks.child load_op DIR DEVICE    import jit_loader; load_op("add2")
+    python -m benchmarks.child bindings DIR DEVICE   from bindings.add2 import add2
+    python -m benchmarks.child torch DIR DEVICE      torch.utils.cpp_extension.load of classic/
 
-The parent runs it through run(); JIT_LOADER_CACHE names the cache of the first two, DIR the build
-folder of the third.
+The parent runs it through run(); JIT_LOADER_CACHE names the cache of the first two, which ignore
+DIR and DEVICE. DIR is the build folder of the third.
 """
 
 import json

@@ -204,7 +204,7 @@ class Builds:
                 call["build_directory"] = str(self._made(self.new_folder()))
             return self.run(LOAD_INLINE.format(calls=calls), ROOT, self.folder)
         cache = self.precompiled if way == "precompiled" else self.new_folder()
-        # Otherwise a process that outlives the call would make the header during the next one.
+        # If load_many does not make the header first, a process would make it during the next call.
         makes_header = CALLS_FOR_A_HEADER * parallel_jobs() <= CANDIDATES
         setting = "1" if way == "precompiled" or makes_header else "0"
         return self.run(LOAD_MANY.format(calls=calls), ROOT, cache, JIT_LOADER_PCH=setting)
@@ -273,7 +273,7 @@ def rows(results):
 def main():
     parser = report.parser(__doc__)
     parser.add_argument(
-        "--rounds", type=report.positive, default=3, help="builds of each (default: 3)"
+        "--rounds", type=report.positive, default=3, help="builds per way (default: 3)"
     )
     parser.add_argument("--before", metavar="FOLDER", help="an older version of this project")
     parser.add_argument("questions", nargs="*", help="default: all; quick: one op")

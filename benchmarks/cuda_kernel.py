@@ -6,7 +6,7 @@ One kernel is passed as a string to jit_loader.cuda_kernel, to cupy.RawKernel an
 torch.cuda._compile_kernel (those that are installed). Two questions are about new processes, which
 have already started CUDA and imported CuPy; the import of jit_loader counts:
 
-    source to first launch   nothing is cached; until the kernel has run
+    source to first launch   with nothing cached, until the kernel has run
     from the cache           another process has compiled it; PyTorch has no cache
 
 A call is a launch of a kernel that is loaded. The time is the host's: the mean of many calls in a

@@ -106,7 +106,7 @@ def _ours(name, folder):
     is_edit = name in loaded.last
     module = jit_loader.load_op(name, project=folder)
     if is_edit and not loaded.live:
-        raise SystemExit(f"{name}: the edit took the complete build")
+        raise SystemExit(f"{name}: the edit made a complete build, not new device code")
     return module
 
 

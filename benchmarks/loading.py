@@ -20,7 +20,7 @@ and `python -m jit_loader build` of one op and of 8 ops (with copies of add2 if 
 fewer) with nothing built.
 
 live: a load_op of this project's ops, and PyTorch's load of the same sources, after an edit within
-a kernel's body, until the first result of that kernel; "alone" as above. It needs a GPU.
+a kernel's body, until the first result of that kernel; "alone" is "compilers alone". It needs a GPU.
 """
 
 import contextlib
@@ -73,7 +73,7 @@ def summary(samples):
 
 @contextlib.contextmanager
 def ready_workers(starters):
-    """Yields {name: [Worker]} for {name: [function that starts one]}, once all have torch."""
+    """Yields {name: [Worker]} for {name: [function that starts one]}; all have imported torch."""
     with contextlib.ExitStack() as stack:
         workers = {name: [start() for start in group] for name, group in starters.items()}
         everyone = [worker for group in workers.values() for worker in group]

@@ -17,7 +17,7 @@ def device_name(device):
 
 
 def cpu_model():
-    """Returns the CPU's model, or its architecture if the kernel has no model (aarch64)."""
+    """Returns the CPU's model, or its architecture if the kernel reports none (aarch64)."""
     with open("/proc/cpuinfo") as file:
         models = [line.partition(":")[2].strip() for line in file if line.startswith("model name")]
     return models[0] if models else platform.machine()

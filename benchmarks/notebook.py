@@ -90,7 +90,7 @@ class Op(Subject):
 
 
 class Notebook:
-    """A Jupyter kernel that has loaded the op, which has a function value()."""
+    """A Jupyter kernel that has loaded the op and has a function value()."""
 
     def __init__(self, folder, environment, setup=SETUP):
         from jupyter_client.manager import KernelManager

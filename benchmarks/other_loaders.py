@@ -1,7 +1,7 @@
 """Other loaders from PyPI, with the same kernel and header, if they are installed.
 
-cppimport accepts the light (pybind11) binding unchanged, but no CUDA code, and is given the name of
-the header. tvm_ffi (apache-tvm-ffi) accepts both kernels and needs a separate binding
+cppimport accepts the light (pybind11) binding with a comment at its top, which names the header,
+but no CUDA code. tvm_ffi (apache-tvm-ffi) accepts both kernels and needs a separate binding
 (sources/tvm_ffi.cpp).
 """
 

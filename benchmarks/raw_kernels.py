@@ -69,7 +69,7 @@ class Seconds:
 
 
 def timed(way, constant):
-    """Implements a worker's request: see above."""
+    """Starts CUDA at the first request; later ones return the seconds until a kernel has run."""
     if not _started:
         _started.append(tensors())
         torch.cuda.synchronize()

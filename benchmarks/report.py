@@ -56,9 +56,9 @@ def one_of(names):
 
 
 def positive(text):
-    """Converts a positive number; an argparse type."""
+    """Converts a text to a positive integer; an argparse type."""
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"not a positive number: {text}")
+        raise argparse.ArgumentTypeError(f"not a positive integer: {text}")
     return int(text)
 
 

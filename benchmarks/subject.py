@@ -162,8 +162,9 @@ class CountedCompilers:
 
 
 class Project:
-    """A copy of a project's kernels/ and bindings/, filled up with copies of add2 to count ops.
+    """A copy of a project's kernels/ and bindings/, with copies of add2 if it has too few ops.
 
+    count: the least number of ops.
     root: the folder of the project to copy: this project, or another version of it.
     """
 

@@ -8,7 +8,7 @@ from .shared.differentiable import differentiable
 
 @differentiable("add2(Tensor a, Tensor b) -> Tensor", linear=["a", "b"])
 def add2(a, b):
-    """a + b, element by element, on CPU and CUDA.
+    """Returns a + b, element by element, on CPU and CUDA.
 
     >>> add2(torch.tensor([1.0, 2.0]), torch.tensor([0.5]))
     tensor([1.5000, 2.5000])

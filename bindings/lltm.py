@@ -29,7 +29,7 @@ def lltm_fake(input, weights, bias, old_h, old_cell):
     vmap=loop_vmap,
 )
 def lltm(input, weights, bias, old_h, old_cell):
-    """One step of an LLTM for a batch, on CPU and CUDA: (new_h, new_cell).
+    """Returns (new_h, new_cell), one step of an LLTM for a batch, on CPU and CUDA.
 
     With S the size of the state, and i, o, c from the three thirds of each row of
     g = [old_h, input] @ weights.T + bias,
@@ -107,7 +107,7 @@ def lltm_backward_fake(
 def lltm_backward(
     grad_h, grad_cell, input, weights, bias, old_h, old_cell, new_cell, x, gates, needs
 ):
-    """The gradients of lltm's arguments.
+    """Returns the gradients of lltm's arguments.
 
     `needs`, five bools, tells which are needed; the others are None. grad_h and grad_cell may be
     None, which stands for zeros. new_cell, x and gates are results of lltm. They depend on the
@@ -121,7 +121,7 @@ def _(grad_h, grad_cell, *saved, needs):
 
 
 def gradient_in_torch(grad_h, grad_cell, input, weights, bias, old_h, old_cell):
-    """The same gradients as lltm_backward, in operations that PyTorch can differentiate again."""
+    """Returns lltm_backward's gradients, by operations that PyTorch can differentiate again."""
     x = torch.cat([old_h, input], dim=1)
     dtype = torch.promote_types(x.dtype, old_cell.dtype)
     g0, g1, g2 = F.linear(x, weights, bias.flatten()).to(dtype).chunk(3, dim=1)

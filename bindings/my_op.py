@@ -8,7 +8,7 @@ from .shared.differentiable import differentiable
 
 @differentiable("my_op(Tensor x, Tensor y) -> Tensor", linear=["x", "y"])
 def my_op(x, y):
-    """3 * x - y, element by element, on CPU and CUDA.
+    """Returns 3 * x - y, element by element, on CPU and CUDA.
 
     >>> my_op(torch.tensor([1.0, 2.0]), torch.tensor([0.5, 0.0]))
     tensor([2.5000, 6.0000])

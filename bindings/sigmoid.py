@@ -7,7 +7,7 @@ from .shared.differentiable import differentiable
 
 @differentiable("sigmoid(Tensor x) -> Tensor", saves=["output"])
 def sigmoid(x):
-    """1 / (1 + exp(-x)), element by element, on CPU and CUDA.
+    """Returns 1 / (1 + exp(-x)), element by element, on CPU and CUDA.
 
     >>> sigmoid(torch.tensor([-1000.0, 0.0, 1000.0]))
     tensor([0.0000, 0.5000, 1.0000])
@@ -40,7 +40,7 @@ def sigmoid(x):
     linear=["grad"],
 )
 def sigmoid_backward(grad, y):
-    """grad * y * (1 - y): the gradient of a sigmoid whose result is y."""
+    """Returns grad * y * (1 - y), the gradient of a sigmoid whose result is y."""
 
 
 @sigmoid.gradient

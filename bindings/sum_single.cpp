@@ -24,7 +24,7 @@ PYTHON_MODULE(module) {
   module.doc("sum_single, compiled; bindings/sum_single.py has the function with a gradient.");
   define_differentiable<forward, gradient>(
       module, "forward",
-      "The sum of all elements of a floating tensor, as a new tensor without "
-      "dimensions of its dtype, without a gradient.",
+      "The sum of all elements of a floating tensor, as a new 0-dimensional "
+      "tensor of its dtype, without a gradient.",
       "x");
 }

@@ -7,7 +7,7 @@ from .shared.differentiable import differentiable
 
 
 def scalar_fake(x):
-    """Makes an empty result without dimensions, of x's dtype and device."""
+    """Makes an empty 0-dimensional result of x's dtype and device."""
     return torch.empty((), dtype=x.dtype, device=x.device)
 
 
@@ -19,7 +19,7 @@ def scalar_fake(x):
     linear=["x"],
 )
 def sum_single(x):
-    """The sum of all elements, on CPU and CUDA.
+    """Returns the sum of all elements, on CPU and CUDA.
 
     >>> sum_single(torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
     tensor(10.)
@@ -29,7 +29,7 @@ def sum_single(x):
             are accumulated in float32 and rounded once.
 
     Returns:
-        A new tensor without dimensions, of x's dtype; 0 if x has no elements. The elements are
+        A new 0-dimensional tensor of x's dtype; 0 if x has no elements. The elements are
         added in memory order, mostly pairwise. The order depends only on the number of elements:
         the same input gives the same bits for any number of threads and on any GPU.
 

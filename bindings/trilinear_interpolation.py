@@ -35,7 +35,7 @@ def _check_shapes(name, feats, points):
     vmap=loop_vmap,
 )
 def trilinear_interpolation(feats, points):
-    """The value at each of N points, from the values at the 8 corners of the point's cell.
+    """Returns the value at each of N points, from the values at the 8 corners of the point's cell.
 
     With u, v, w the columns of (points + 1) / 2, and corner 4 iu + 2 iv + iw at (iu, iv, iw), the
     result is the sum over the corners of
@@ -86,7 +86,7 @@ def _fake_feats_gradient(grad, points):
     vmap=loop_vmap,
 )
 def trilinear_interpolation_feats_backward(grad, points):
-    """The gradient of trilinear_interpolation's feats: each corner's weight times grad.
+    """Returns the gradient of trilinear_interpolation's feats: each corner's weight times grad.
 
     Args:
         grad: (N, F), the gradient of trilinear_interpolation's result.
@@ -120,7 +120,7 @@ def _fake_points_gradient(grad, feats, points):
     vmap=loop_vmap,
 )
 def trilinear_interpolation_points_backward(grad, feats, points):
-    """The gradient of trilinear_interpolation's points.
+    """Returns the gradient of trilinear_interpolation's points.
 
     It is half the sum over F of grad times the derivative of the interpolated value with respect to
     the position u, v, w in the cell. The factor is a half because points range from -1 to 1 and
@@ -174,7 +174,7 @@ def _(grad, g, feats, points):
 
 
 def _derivative(function, points, direction):
-    """The exact derivative of function(points) along a direction (N, 3).
+    """Returns the exact derivative of function(points) along a direction (N, 3).
 
     The function is linear in each coordinate: its slope is half the difference between its values
     at 1 and at -1.

@@ -89,7 +89,7 @@ PYTHON_MODULE(module) {
   module.doc("two_norm, compiled; bindings/two_norm.py has the function with a gradient.");
   define_differentiable<forward, gradients>(
       module, "forward",
-      "sqrt(sum((a - b)^2)) as a new tensor without dimensions, without a gradient. Floating "
+      "sqrt(sum((a - b)^2)) as a new 0-dimensional tensor, without a gradient. Floating "
       "tensors on one device; shapes broadcast and dtypes promote as in PyTorch.",
       "a", "b");
   define_differentiable<backward>(

@@ -7,7 +7,7 @@ from .shared.differentiable import differentiable
 
 
 def norm_fake(a, b):
-    """Makes an empty result without dimensions, of the dtype that a's and b's promote to."""
+    """Makes an empty 0-dimensional result of the dtype that a's and b's promote to."""
     return elementwise_fake(a, b).new_empty(())
 
 
@@ -19,7 +19,7 @@ def norm_fake(a, b):
     sharding="norm",
 )
 def two_norm(a, b):
-    """sqrt(sum((a - b)^2)) over all elements, on CPU and CUDA.
+    """Returns sqrt(sum((a - b)^2)) over all elements, on CPU and CUDA.
 
     >>> two_norm(torch.tensor([3.0, 1.0]), torch.tensor([0.0, 5.0]))
     tensor(5.)
@@ -30,7 +30,7 @@ def two_norm(a, b):
             the result is rounded once.
 
     Returns:
-        A new tensor without dimensions, in the dtype that PyTorch promotes a's and b's to; 0 for no
+        A new 0-dimensional tensor, in the dtype that PyTorch promotes a's and b's to; 0 for no
         elements. a and b are read once, without a temporary of their size unless they have to be
         broadcast, converted or made contiguous. The squares are not scaled: they must not overflow
         the type that they are accumulated in. The order of the additions depends only on the number
@@ -94,10 +94,10 @@ def _(grad_da, grad_db, grad, a, b, norm):
 
 @two_norm_backward_of_a.gradient
 def second_gradients(grad_da, grad, a, b, norm):
-    """The gradients of sum(grad_da * grad * (a - b) / norm) with respect to grad, a, b and norm.
+    """Returns the gradients with respect to grad, a, b and norm.
 
-    If the norm is 0, they and all higher derivatives are 0, since infinity takes its place in the
-    divisions.
+    They are those of sum(grad_da * grad * (a - b) / norm). If the norm is 0, they and all higher
+    derivatives are 0, since infinity takes its place in the divisions.
     """
     norm = norm.masked_fill(norm == 0, torch.inf)
     inner = (grad_da * (a - b)).sum() / norm

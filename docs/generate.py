@@ -18,8 +18,8 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "reference.md"
 SECTION = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
-# What PyTorch, the compilers and CUDA read, and the loader too. The variables of the loader itself
-# are in the docstring of jit_loader.
+# Variables that PyTorch, the compilers or CUDA read, and the loader too. The loader's own are
+# in the docstring of jit_loader.
 OTHER_VARIABLES = {
     "XDG_CACHE_HOME": "the folder of `jit_loader/`, the default cache (default: `~/.cache`)",
     "CXX": "the C++ compiler, with flags or a wrapper such as `ccache g++` (default: `c++`)",
@@ -71,7 +71,7 @@ ALIASES = {
 
 
 def escaped(text):
-    """Escapes what Markdown would take as its own, except in code between backticks."""
+    """Escapes the characters that Markdown would interpret, except in code between backticks."""
     parts = re.split(r"(`[^`]*`)", re.sub(r"(?<![\w`])__\w+__(?!\w)", r"`\g<0>`", text))
     for i in range(0, len(parts), 2):
         parts[i] = re.sub(r"([\\<*\[\]]|\b_|_\b)", r"\\\1", parts[i])
@@ -332,7 +332,7 @@ SECTIONS = {
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--check", action="store_true", help="write nothing")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if it differs")
     options = parser.parse_args()
     sys.path.insert(0, str(ROOT))
     before = PAGE.read_text()

@@ -147,7 +147,7 @@ def main():
         metavar="N",
         help="steps between checkpoints (default: 10)",
     )
-    # All processes would print the same: only rank 0 does.
+    # Only rank 0 prints: all others would print the same.
     with contextlib.redirect_stdout(None if int(os.environ.get("RANK", 0)) else sys.stdout):
         options = command_line.parse(arguments, "lltm")
     device = join(options.device)

@@ -52,7 +52,7 @@ def show(rates):
 
 
 def plot(rates, title, path):
-    """Plots the rates over the block size to a PNG file, one line for each number of vectors."""
+    """Plots the rates against the block size to a PNG file, one line for each number of vectors."""
     from matplotlib.figure import Figure
 
     figure = Figure(layout="constrained")

@@ -119,7 +119,7 @@ __global__ void __launch_bounds__(kThreadsPerBlock)
       result.value[element] = narrow<T>(weight * widen(g.value[element]));
     }
   } else {
-    const uint64_t line = i * size / f, point = line / kCorners;  // 8 lines fill packs
+    const uint64_t line = i * size / f, point = line / kCorners;  // 8 lines make complete packs
     unsigned corner = line % kCorners;
     uint64_t column = i * size % f;
     const auto at = position_in_cell(points + point * 3);

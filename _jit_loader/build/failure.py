@@ -65,11 +65,11 @@ def read_note(slot_folder):
 def error_of(note, request, contents):
     """Returns the error of another process's build, or None if it may not apply any more.
 
-    It applies if no file that the build read has changed since, and if, for an error of the dynamic
-    linker, the linker's environment variables are the same.
+    It applies if no file in the note has changed since, and if, for an error of the dynamic linker,
+    the linker's environment variables are the same.
 
-    The known files are the sources, the inputs of the last build and the files in the output.
-    A compiler does not report the headers of a source that does not compile.
+    The note has the sources, the inputs of the last build and the files that the output names. A
+    compiler does not report the headers of a source that does not compile.
     """
     absolute = request.roots.absolute
     if any(contents.digest(absolute(path)) != digest for path, digest in note["files"].items()):

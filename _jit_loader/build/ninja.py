@@ -126,12 +126,12 @@ class _SlowCommands:
         self.ended = []
         self._ninja_pid = ninja_pid
         self._limit = compile_seconds_limit()
-        self._looked = time.monotonic()
+        self._last_check = time.monotonic()
 
     def end(self):
-        if self._limit is None or time.monotonic() - self._looked < SIGNAL_DELAY_SECONDS:
+        if self._limit is None or time.monotonic() - self._last_check < SIGNAL_DELAY_SECONDS:
             return
-        self._looked = time.monotonic()
+        self._last_check = time.monotonic()
         for pid in children(self._ninja_pid):
             with contextlib.suppress(OSError):
                 if age_seconds(pid) > self._limit:

@@ -40,7 +40,7 @@ def open_as_test(request, library, build_key):
     try:
         record = registrations.make_record(library, *_registered_in_child(request, library))
     except RestartNeeded:
-        # It may use what the loaded version registers.
+        # The new version may need operators that the loaded one registers.
         if not registrations.open_in_turn([*before, library]):
             raise
         opened, operators, classes = registered_by(open_here)

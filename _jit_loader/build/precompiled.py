@@ -116,14 +116,15 @@ class Headers:
     def may_have_failed(self, output):
         """Returns whether a precompiled header may be the cause of an error that g++ printed."""
         flags = [" ".join(flags) for flags in self.flags.values()]
-        said = [line for line in output if not any(flag in line for flag in flags)]  # the command
+        # A failed command is printed too, and its flags name the header.
+        said = [line for line in output if not any(flag in line for flag in flags)]
         return bool(flags) and any(map(SUSPICIOUS.search, said))
 
     def leave_out(self):
         self.flags, self.files = {}, {}
 
     def make_missing(self):
-        """Starts processes that make the headers this build could have used, and outlive it."""
+        """Starts processes that outlive this one and make the headers that the build lacked."""
         for header in self._missing.values() if may_make() else ():
             project = self._job.request.project
             arguments = json.dumps([header.slot, header.text, header.words, project])

@@ -6,7 +6,8 @@ import os
 def appeared(folder, names):
     """Returns the paths of the names in a folder that exist now.
 
-    A name with a slash at the end counts only as a file. A dangling symlink does not exist.
+    A name that ends with a slash was a folder, and counts only if it is now a file. A dangling
+    symlink does not exist.
     """
     try:
         present = set(os.listdir(folder))

@@ -21,7 +21,7 @@ def add_arguments(parser):
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
     in_turn = "first wait until no other build with this option is running"
     parser.add_argument("--in-turn", action="store_true", help=in_turn)
-    other = "warn if the op's host code is not that of this object (for live edits)"
+    other = "warn if the op's host code differs from that of this object file (for live edits)"
     parser.add_argument("--host-object", metavar="FILE", help=other)
     parser.add_argument("--pch", action="store_true", help="precompile PyTorch's headers")
 

@@ -267,7 +267,7 @@ def _cache():
     if os.statvfs(existing).f_flag & os.ST_NOEXEC:
         return Check("cache", MISSING, f"{folder} is mounted with noexec", elsewhere)
     if existing != folder:
-        return Check("cache", OK, f"{folder}, which the first build makes")
+        return Check("cache", OK, f"{folder}, which the first build creates")
     mode = stat.S_IMODE(os.stat(folder).st_mode)
     size = format_size(Usage(folder).size)
     under = f"of {format_size(limit)}" if limit is not None else "without a limit"

@@ -81,9 +81,7 @@ def _why_none(name, with_cuda, project):
     from _jit_loader.report.variants import parse
 
     if name.startswith("cuda_kernel."):
-        return (
-            "NVRTC compiled it, and prints no figures; `cuobjdump --dump-resource-usage` has them"
-        )
+        return "NVRTC compiled it, and prints no figures; `cuobjdump --dump-resource-usage` does"
     if with_cuda:
         return (
             "no kernel was compiled to machine code: either its .cu files define no kernel that is "

@@ -28,7 +28,7 @@ def run(options):
     for folder in precompiled_headers():
         print(f"precompiled headers: {format_size(size_of(folder))}, in {folder}")
     size = format_size(Usage(cache_folder()).size)
-    print(f"{count(len(builds), 'build')}, {size} on the disk, in {cache_folder()}")
+    print(f"{count(len(builds), 'build')}, {size} on disk, in {cache_folder()}")
     return 0
 
 

@@ -1,8 +1,8 @@
 """Implements python -m jit_loader <command>. Each command is a module of this folder.
 
 The first line of its docstring is its help. It defines add_arguments(parser) and run(options),
-which returns the exit code. It imports PyTorch, and modules that import PyTorch, inside run(): then
---help is fast, and doctor works without PyTorch.
+which returns the exit code. It imports PyTorch, and modules that import PyTorch, inside run(), so
+--help is fast and doctor works without PyTorch.
 """
 
 import argparse

@@ -34,8 +34,12 @@ def run(options):
         from _jit_loader.live.load import why_complete
 
         complete = why_complete(slot, contents)
-        way = "new device code first" if complete is None else f"the complete build: {complete}"
-        print(f"{options.name}: a load_op in a running process takes {way}")
+        way = (
+            "loads new device code first"
+            if complete is None
+            else f"waits for the complete build: {complete}"
+        )
+        print(f"{options.name}: load_op in a running process {way}")
     return 0
 
 

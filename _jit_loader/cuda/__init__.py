@@ -1,1 +1,1 @@
-"""Support for NVIDIA's tools: ptxas, compute-sanitizer, and errors of kernels."""
+"""Support for NVIDIA's tools: nvcc, NVRTC, ptxas, compute-sanitizer and the CUDA driver."""

@@ -28,7 +28,8 @@ def compile_and_publish(source, path, expression, arch, defines, includes, optio
     """
     if is_set("JIT_LOADER_NO_COMPILE"):
         raise CompilingForbidden(
-            f"{expression} would have to be compiled, and JIT_LOADER_NO_COMPILE forbids it"
+            f"{expression} would have to be compiled, and JIT_LOADER_NO_COMPILE forbids it; "
+            "compile it once with the same cache and without JIT_LOADER_NO_COMPILE"
         )
     folder = os.path.dirname(path) if path else os.getcwd()
     system = cuda_headers()

@@ -66,7 +66,7 @@ class Function:
         return found
 
     def launch(self, sizes, stream, packed):
-        """Launches the kernel, and returns CUDA's code. sizes: grid x y z, block x y z, shared."""
+        """Launches the kernel, and returns the CUresult. sizes: grid x y z, block x y z, shared."""
         size = ctypes.c_size_t(len(packed))
         extra = (ctypes.c_void_p * 5)(
             _BUFFER_POINTER,

@@ -23,8 +23,8 @@ def synchronize_launches():
         from _jit_loader.report.build_line import say
 
         say(
-            "JIT_LOADER_SYNC=1 has no effect: CUDA was in use before jit_loader was. Import "
-            "jit_loader first, or set CUDA_LAUNCH_BLOCKING=1 before Python starts"
+            "JIT_LOADER_SYNC=1 has no effect: CUDA was in use before the first load. Load an "
+            "extension before using CUDA, or set CUDA_LAUNCH_BLOCKING=1 before Python starts"
         )
         return
     os.environ["CUDA_LAUNCH_BLOCKING"] = "1"

@@ -110,7 +110,7 @@ def spill_warning(title, kernels_of_sources):
         return None
     _, source, kernel = max(spilling, key=lambda item: item[0])
     source = source.removeprefix("<project>/")
-    more = f"; so do {len(spilling) - 1} more" if len(spilling) > 1 else ""
+    more = f"; {len(spilling) - 1} more spill too" if len(spilling) > 1 else ""
     return (
         f"{title}: warning: {source}: {kernel['kernel']} spills registers on "
         f"{kernel['architecture']}, {kernel['spill stores']} bytes stored and "

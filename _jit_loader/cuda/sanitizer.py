@@ -56,8 +56,8 @@ def find():
 def _is_from_pip(path):
     """Returns whether a compute-sanitizer comes from an incomplete wheel.
 
-    Wheels up to 13.3 lack TreeLauncherSubreaper, which starts the program to check. They end
-    without an error.
+    Wheels up to 13.3 lack TreeLauncherSubreaper, which starts the program to check. Without it,
+    compute-sanitizer ends without an error.
     """
     folder = os.path.dirname(os.path.realpath(path))
     library = os.path.join(folder, "libsanitizer-collection.so")

@@ -24,7 +24,7 @@ from _jit_loader.ops.wrapper import op_arguments
 
 
 def command(title, folder, target, export):
-    """Returns [module, argument] that builds an op, and prints a list of one result_of().
+    """Returns [module, argument] to build an op and print a list of one result_of().
 
     folder: the project's folder. export: the folder to copy the build to.
     """

@@ -23,7 +23,7 @@ def check_name(name):
     """Raises a ValueError if a package cannot have this name."""
     why = None
     if not re.fullmatch("[a-z][a-z0-9_]*", name):
-        why = "a name has lower-case letters, digits and '_', and begins with a letter"
+        why = "use lower-case letters, digits and '_', and begin with a letter"
     elif keyword.iskeyword(name) or name in TAKEN or name in sys.stdlib_module_names:
         why = "Python, PyTorch or the project already uses it"
     if why is not None:
@@ -51,7 +51,7 @@ def package_files(name, titles, folder, level, gpus):
     for title in titles:
         if parse(title)[1]:
             raise ValueError(
-                f"{title}: a wheel has one build of an op; give its wrapper the macros"
+                f"{title}: a wheel has one build of an op; set the macros in its wrapper"
             )
     modules = modules_of(titles, folder)
     requests = requests_of(op_titles(modules, folder), folder, bool(gpus))

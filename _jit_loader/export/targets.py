@@ -74,7 +74,7 @@ class Architectures:
         has_kernels: whether there is a .cu file to compile.
 
         Raises:
-            ValueError: no machine finds its own GPU under a given name, or --arch has to name GPUs.
+            ValueError: a GPU is not given by its capability alone, or --arch has to name GPUs.
             RuntimeError: CUDA code cannot be compiled here.
         """
         for gpu in self.gpus:

@@ -115,7 +115,11 @@ def _run_setuptools(name, source, built, environment, out):
 
 
 def _test(name, wheel, files, site):
-    """Imports every module of a wheel without a compiler or jit_loader; raises a CompileError."""
+    """Imports every module of a wheel without a compiler or jit_loader.
+
+    Raises:
+        CompileError: a module cannot be imported.
+    """
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(site)
         libraries = [path for path in archive.namelist() if path.endswith(".so")]

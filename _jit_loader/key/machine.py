@@ -1,4 +1,4 @@
-"""A machine to compile for: its CPU and its GPUs. A hit does not detect them, which takes 20 ms."""
+"""A machine to compile for: its CPU and its GPUs. A hit does not detect them: that takes 20 ms."""
 
 import ctypes
 import functools

@@ -21,7 +21,7 @@ def cuda_home():
 
 @functools.lru_cache
 def _reported_home(nvcc, _stamp):
-    """Returns the folder that nvcc reports, for a script outside of it; this takes 20 to 80 ms."""
+    """Returns the folder that nvcc reports, if nvcc is a script outside of it (20 to 80 ms)."""
     return toolkit_folder(dry_run([nvcc]))
 
 

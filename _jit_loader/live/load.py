@@ -146,9 +146,9 @@ def _find(slot, contents):
     if not request.with_cuda or request.form != "module" or request.build_directory:
         raise NotLive("not an op with CUDA code")
     if is_set("JIT_LOADER_NO_COMPILE"):
-        raise NotLive("JIT_LOADER_NO_COMPILE")
+        raise NotLive("JIT_LOADER_NO_COMPILE is set")
     if flags := ADD_FLAGS & {*request.description[ENVIRONMENT]}:
-        raise NotLive(f"the environment variable {min(flags)}")
+        raise NotLive(f"the environment variable {min(flags)} is set")
     return find_edit(slot, contents)
 
 
@@ -184,7 +184,7 @@ def _library(edit, slot, contents):
 def _device_code(edit, request, library):
     """Returns the cubin of the edit; library: the build's bytes."""
     if any(function in library for function in REGISTER_VARIABLES):
-        raise Unsupported("variables that host code may read and write")
+        raise Unsupported("the library has variables that host code may read or write")
     kernels = [
         kernel["mangled"] for kernel in edit.record["kernels"] if kernel["registers"] is not None
     ]

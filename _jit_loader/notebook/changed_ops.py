@@ -26,7 +26,7 @@ class ChangedOps:
         self._printed = set()  # messages about ops that cannot be reloaded
 
     def are_unchanged(self):
-        """Tells, only from the stats of files, whether no input of an op has changed."""
+        """Returns, from the stats of files alone, whether no input of an op has changed."""
         ops = self._ops()
         if not ops:
             return True

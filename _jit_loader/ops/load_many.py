@@ -47,7 +47,7 @@ class Outcome:
 def load_many(calls, timeout, jobs):
     """Implements jit_loader.load_many; returns a list of Outcomes."""
     if any(not isinstance(call, dict) for call in calls):
-        raise TypeError("each call is a dict of the arguments of load or load_inline")
+        raise TypeError("each call must be a dict of the arguments of load or load_inline")
     for name, limit in (("timeout", timeout), ("jobs", jobs)):
         if limit is not None and not limit > 0:
             raise ValueError(f"{name}={limit!r}: it must be greater than 0")

@@ -179,7 +179,7 @@ def request_for(name, project, with_cuda, flags, machine=None):
         [source for source in sources if os.path.exists(source)],
         extra_cflags=cflags + ["-DWITH_CUDA"] * with_cuda + flags["extra_cflags"],
         extra_cuda_cflags=cuda_cflags + flags["extra_cuda_cflags"],
-        # Ubuntu's g++ links with -z now, which takes a tenth of a hit.
+        # Ubuntu's g++ links with -z now, which takes a tenth of a hit's time.
         extra_ldflags=["-Wl,-z,lazy", *flags["extra_ldflags"]],
         extra_include_paths=[project],
         with_cuda=with_cuda,

@@ -45,7 +45,7 @@ def folders_of_headers(caller):
 
 def project_with_op(title):
     """Returns the current project if it has the op of a title, else None."""
-    from _jit_loader.report import variants  # cuda_kernel needs the rest of this file alone
+    from _jit_loader.report import variants  # cuda_kernel does not need it
 
     project = project_above(os.path.realpath(os.getcwd()))
     has_op = project is not None and variants.parse(title)[0] in op_names(project)

@@ -96,7 +96,7 @@ def _serve():
 def _run_below(output, errors, code):
     """Forks, and returns in the new process only; this one waits for it and reports its exit code.
 
-    The new process has the usual signal handlers and these standard files.
+    The new process has the usual signal handlers and these standard streams.
     """
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     child = os.fork()

@@ -11,7 +11,7 @@ def normalized(defines):
 
     Raises:
         TypeError: the argument is not a dict whose keys are strings.
-        ValueError: a name is not valid for a macro, or a value not valid in a variant's name.
+        ValueError: a name is not valid for a macro, or a value is not valid in a variant's name.
     """
     if not isinstance(defines, dict) or not all(isinstance(name, str) for name in defines):
         raise TypeError(
@@ -20,7 +20,7 @@ def normalized(defines):
     texts = {}
     for name, value in sorted(defines.items()):
         if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
-            raise ValueError(f"defines: {name!r} is not a valid name of a macro")
+            raise ValueError(f"defines: {name!r} is not a valid macro name")
         text = str(int(value)) if isinstance(value, bool) else str(value)
         if value is None or re.search(r"[][,=\n]", text):
             raise ValueError(

@@ -30,7 +30,7 @@ def _all_jobs():
 
 
 def memory_per_compiler(jobs):
-    """Returns the bytes that each of some compilers may take: a share of the free memory.
+    """Returns the bytes that each of several parallel compilers may take: a share of free memory.
 
     It is never less than a compiler needs for torch/extension.h.
     """

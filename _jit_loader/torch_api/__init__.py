@@ -43,7 +43,7 @@ def load(
     then only the affected objects.
 
     Builds are kept in the cache. build_directory, if given, gets copies of the library and the
-    objects; the library is opened from there, and relative paths in flags start there. verbose
+    objects; the library is opened from there, and relative paths in flags refer to it. verbose
     prints the commands of the compilers and their output. SYCL sources, ROCm and systems other than
     Linux go to PyTorch's own load.
 

@@ -53,7 +53,7 @@ class Report:
             paths = [path] if flags & (os.O_WRONLY | os.O_RDWR) else []
         elif event in ("os.rename", "os.remove"):
             names, folders = arguments[: len(arguments) // 2], arguments[len(arguments) // 2 :]
-            # A descriptor of a folder, as shutil.rmtree has it, is not resolved.
+            # A path below a folder's descriptor, as in shutil.rmtree, is not resolved.
             paths = [name for name, folder in zip(names, folders) if folder == -1]
         else:
             return

@@ -1,1 +1,1 @@
-"""The pages written from the results alone: docs/performance.md and the README's figures, too."""
+"""Writes pages from the results: docs/performance.md, the README's figures and others."""

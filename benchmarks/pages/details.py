@@ -12,7 +12,7 @@ goals](goals.md). A spread is the range of the middle half of the samples, with 
 parentheses."""
 OF_COPY = """\
 "of copy" is GB/s divided by the GB/s of a clone of as many bytes into new memory, which also
-allocates; if the host bounds a GPU, "of copy" compares the cost of the calls."""
+allocates; if a call on a GPU is host-bound, "of copy" compares the cost of the calls."""
 WAYS = ("eager", "compiled", "reduce-overhead", "classic")
 NAMES = {"ours": "ours", "torch": "torch", "alone": "compilers alone"}
 
@@ -64,7 +64,7 @@ def goal_table():
         f"with one for {', '.join(goals.ONE_OPERATION)}, and {several:g} without one for the other "
         f"ops. A kernel edit in a notebook may take {alone}, a save in watch mode "
         f"{goals.WATCH_BEYOND_ALONE} s more than the compilers, an edit of a kernel's body in a "
-        f"running process {goals.LIVE_OVER_ALONE} times as long as they.",
+        f"running process {goals.LIVE_OVER_ALONE} times the time of the compilers alone.",
         "",
     ]
 
@@ -186,7 +186,7 @@ def lltm(result):
 
 
 def cold_build(result):
-    # Results of before 2026-11-24 are of one question.
+    # Results from before 2026-11-24 have only one question.
     return (times if "question" in result["results"][0] else of_load_op)(result)
 
 

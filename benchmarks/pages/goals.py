@@ -1,4 +1,4 @@
-"""The goals on the pages: how many times as long as ours each other way must take at least."""
+"""The goals on the pages: the least ratio of another way's time to ours."""
 
 # {kind of device: {workload: {way: its time over ours, at the largest size}}}
 _BANDWIDTH_BOUND = {"eager": 0.98, "compiled": 0.98}
@@ -33,7 +33,7 @@ LARGE = {
     },
 }
 
-# At 2^20 and 2^24 elements on a GPU, for the workloads that memory bounds.
+# At 2^20 and 2^24 elements on a GPU, for the memory-bound workloads.
 MIDDLE = {name: {"eager": 1.0} for name in ("add2", "sigmoid", "sigmoid backward", "sum_single")}
 
 # For a call on 64 floats: {question: (ops that are one operation in PyTorch, the others)}.
@@ -51,5 +51,5 @@ LLTM = {
 NOTEBOOK_OVER_ALONE, NOTEBOOK_SECONDS = 1.15, 0.05
 # A save in watch mode may take this many seconds more than the compilers.
 WATCH_BEYOND_ALONE = 0.3
-# An edit of a kernel's body in a running process may take this part of the compilers' time.
+# An edit of a kernel's body in a running process may take this fraction of the compilers' time.
 LIVE_OVER_ALONE = 0.25

@@ -1,4 +1,4 @@
-"""The losses: what is slower than another way, for the end of docs/performance.md."""
+"""The losses, for the end of docs/performance.md: results in which another way is faster."""
 
 from benchmarks.pages.results import Comparison, our_way, table
 

@@ -62,7 +62,7 @@ def find(results, benchmark, **wanted):
 
 
 def time(way=None):
-    """Returns a function of a result, or None, that returns the cell of a time; default: ours."""
+    """Returns a function from a result or None to the cell of a way's time; default: ours."""
 
     def cell(each):
         name = way or (each and our_way(each["samples"]))
@@ -75,7 +75,7 @@ def time(way=None):
 
 
 def ratio(way="torch"):
-    """Returns a function of a result, or None, that returns the cell of a time over ours."""
+    """Returns a function from a result or None to the cell of a way's time over ours."""
 
     def cell(each):
         if not each or not any(each["samples"].get(way, ())):
@@ -122,7 +122,7 @@ UNCHANGED = {
     "the same, in an unedited program": load(
         "extension", "from the cache, new process, unedited program"
     ),
-    "`load`, plain, 10,000 headers more": ("loading_closure", {"headers": 10_000}),
+    "`load`, plain, with 10,000 more headers": ("loading_closure", {"headers": 10_000}),
 }
 EDITS = {
     f"{source}: {question}": load(source, question)

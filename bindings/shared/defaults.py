@@ -13,7 +13,7 @@ def elementwise_fake(*inputs):
 
 
 def elementwise_vmap(op, in_dims, inputs):
-    """Vmap of an op that broadcasts: moves the mapped dimension of each input to the front."""
+    """Implements vmap for an op that broadcasts: moves the mapped dimensions to the front."""
     rank = max(x.dim() - (dim is not None) for x, dim in zip(inputs, in_dims))
 
     def batch_first(x, dim):
@@ -26,7 +26,7 @@ def elementwise_vmap(op, in_dims, inputs):
 
 
 def loop_vmap(op, in_dims, inputs):
-    """Vmap of any op: one call for each index of the mapped dimension."""
+    """Implements vmap for any op by one call for each index of the mapped dimension."""
     # For an argument that is a list, the dimension is a list of None.
     mapped = [isinstance(dim, int) for dim in in_dims]
     size = next(x.shape[dim] for x, dim, flag in zip(inputs, in_dims, mapped) if flag)

@@ -182,7 +182,7 @@ def test_live_edits_in_a_notebook_are_compared(monkeypatch):
             return {"seconds": 1.0, "value": int(value)}
 
         def close(self):
-            assert len(self.cells) == 6, "each time after a background build has ended"
+            assert len(self.cells) == 6, "a cell must wait for the background build after each time"
 
     monkeypatch.setattr(notebook, "Notebook", FakeNotebook)
     alone = lambda self, _: lambda: {"seconds": 4.0, "value": self.value}  # noqa: E731
@@ -406,7 +406,7 @@ def test_durations_are_shown_with_a_unit(seconds, text):
     ("command", "said"),
     [
         ("loading nonsense", "no 'nonsense'; there are 'loads', 'closure', 'ops'"),
-        ("hit --processes 0", "not a positive number: 0"),
+        ("hit --processes 0", "not a positive integer: 0"),
     ],
 )
 def test_invalid_arguments_are_refused(command, said, monkeypatch, capsys):

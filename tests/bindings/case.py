@@ -115,7 +115,7 @@ def load_cases():
 
 
 CASES = load_cases()
-# A compiler of graphs treats every op alike, as a node. By default, such compilers are tested with
+# A graph compiler treats every op alike, as a node. By default, such compilers are tested with
 # one op that has one result and one op that has two.
 CASES_AS_NODES = [
     pytest.param(

@@ -1,4 +1,4 @@
-"""Fixtures of the tests of ops: devices, dtypes and a fixed seed."""
+"""Provides the tests of ops with devices, dtypes and a fixed seed."""
 
 import os
 from pathlib import Path
@@ -10,8 +10,8 @@ from jit_loader import load_op
 
 ROOT = str(Path(__file__).resolve().parents[2])
 
-# autograd.cpp takes 15 s to compile on one core. A process begins to compile it before the tests
-# import the ops, which are compiled at the same time.
+# autograd.cpp takes 15 s to compile on one core. A background process compiles it while the tests
+# import and compile the ops.
 if os.environ.get("PYTEST_XDIST_WORKER", "gw0") == "gw0":
     load_op("autograd", project=ROOT, wait=False)
 
@@ -52,5 +52,5 @@ def autograd():
 
 @pytest.fixture
 def compiled():
-    """Returns the compiled module of add2 that is loaded now."""
+    """Returns the loaded compiled module of add2."""
     return load_op("add2", project=ROOT)

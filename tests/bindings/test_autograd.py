@@ -1,4 +1,4 @@
-"""Autograd of a recorded call: saved tensors, hooks, threads, errors, second gradients.
+"""Tests autograd of a recorded call: saved tensors, hooks, threads, errors, second gradients.
 
 bindings/autograd.cpp records the calls of every op; until it is compiled, autograd.Function does.
 """
@@ -209,7 +209,7 @@ def test_second_gradient_is_that_of_the_formula(device):
     torch.testing.assert_close(second, y * (1 - y) * (1 - 2 * y))
 
 
-def test_formula_that_returns_something_else_is_an_error(device):
+def test_formula_that_returns_the_wrong_values_is_an_error(device):
     g, y = torch.rand(2, 3, device=device)
     for formula, error in [
         (lambda grad, g, y: (1, 2), TypeError),
@@ -248,7 +248,7 @@ def test_batched_gradients_equal_single_ones(case, device):
         torch.testing.assert_close(ours, torch.stack(expected))
 
 
-def test_threads_share_a_graph(device):
+def test_threads_that_share_a_graph_get_the_same_gradient(device):
     x = torch.randn(1000, device=device, requires_grad=True)
     total = sigmoid(x).sum()
     (expected,) = torch.autograd.grad(total, x, retain_graph=True)

@@ -1,4 +1,4 @@
-"""The ops with CUDA streams, CUDA graphs, several GPUs and very large tensors."""
+"""Tests the ops with CUDA streams, CUDA graphs, several GPUs and very large tensors."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Each way that a call of a @differentiable function can take, with add2 as the example.
+"""Tests each path of a call of a @differentiable function, with add2 as the example.
 
 The compiled function handles only plain tensors. These tests check that its fast path leaves out
 nothing that PyTorch does between a call and a kernel (tracing, transforms, modes, subclasses, ...).
@@ -59,7 +59,7 @@ def test_fake_and_meta_tensors_have_shape_and_dtype():
 
 
 @pytest.mark.parametrize("function", [add2, registered], ids=["function", "registered"])
-def test_func_grad_and_jacrev(function, ab):
+def test_func_grad_and_jacrev_agree_with_torch_add(function, ab):
     both = torch.func.grad(square_sum(function), argnums=(0, 1))(*ab)
     expected = torch.func.grad(square_sum(torch.add), argnums=(0, 1))(*ab)
     torch.testing.assert_close(both, expected)
@@ -70,7 +70,7 @@ def test_func_grad_and_jacrev(function, ab):
         )
 
 
-def test_func_grad_of_grad(device):
+def test_func_grad_of_grad_agrees_with_torch_add(device):
     def derivative(function):
         return torch.func.grad(torch.func.grad(lambda x: function(x * x, x) * x))
 
@@ -172,7 +172,7 @@ class TensorLike:
         return "handled"
 
 
-def test_tensor_subclasses(ab):
+def test_tensor_subclasses_are_handled_as_by_pytorchs_ops(ab):
     a, b = ab
     assert type(add2(a.as_subclass(Labelled), b)) is Labelled
     assert type(add2(torch.nn.Parameter(a), b)) is torch.Tensor
@@ -230,7 +230,7 @@ def test_compiled_function_refuses_special_tensors(ab, compiled):
         torch.vmap(compiled.forward)(a, b)
 
 
-def test_compiled_function_makes_only_plain_calls(ab):
+def test_compiled_function_handles_only_plain_calls(ab):
     a, b = ab
     for arguments in [(), (a,), (a, b, a), (a, [1.0]), (None, b), (a, b.as_subclass(Labelled))]:
         assert add2.op.try_call(*arguments) is NotImplemented
@@ -253,7 +253,7 @@ def test_gradients_that_are_not_needed_are_not_computed(ab):
     assert torch.equal(b.grad, torch.ones_like(b))
 
 
-def test_functions_imported_before_use_a_new_build(ab, monkeypatch):
+def test_functions_imported_earlier_use_a_new_build(ab, monkeypatch):
     a, b = ab
     uses = []
 

@@ -12,7 +12,7 @@ NAMES = [path.stem for path in sorted((ROOT / "kernels").glob("*.cu"))]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_examples_of_the_docstrings(name):
+def test_examples_in_the_docstrings_are_right(name):
     module = importlib.import_module(f"bindings.{name}")
     results = doctest.testmod(module, extraglobs={"torch": torch})
     assert results.attempted > 0

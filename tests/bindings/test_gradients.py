@@ -1,4 +1,4 @@
-"""First and second gradients of every op: gradcheck, then each dtype against float64."""
+"""Tests first and second gradients of every op: gradcheck, then each dtype against float64."""
 
 import itertools
 
@@ -29,7 +29,7 @@ def size(shapes):
         if size(shapes) <= 200
     ],
 )
-def test_gradcheck(case, shapes, device):
+def test_gradcheck_and_gradgradcheck_pass(case, shapes, device):
     arguments = case.arguments(shapes, torch.float64, device, requires_grad=True)
     # fast_mode would miss one wrong element among many.
     assert gradcheck(case.op, arguments)
@@ -78,7 +78,7 @@ def test_each_dtype_has_the_gradient_of_float64(case, dtype, device):
 
 @pytest.mark.parametrize("dtype", ONE_DTYPE, ids=str)
 @each_case
-def test_gradient_of_more_elements_than_one_thread_takes(case, dtype, device):
+def test_gradient_of_more_elements_than_one_thread_takes_is_that_of_float64(case, dtype, device):
     assert_gradient_of_float64(case, case.large, dtype, device)
 
 
@@ -108,7 +108,7 @@ def test_gradient_of_a_broadcast_argument_is_the_sum_over_its_copies(case, dtype
 
 
 @each_case
-def test_gradient_of_any_subset_of_the_arguments(case, device):
+def test_gradient_of_any_subset_of_the_arguments_is_the_same(case, device):
     arguments = case.arguments(case.shapes[-1], torch.float64, device)
     grads = draw_grads(case, arguments)
     every = gradients(case, arguments, grads, [True] * len(arguments))

@@ -76,7 +76,7 @@ def test_large_gates_make_no_nan(device):
 
 
 def views(device, dtype):
-    """Gradients of results of shape (4, 5), with several strides."""
+    """Returns gradients of results of shape (4, 5), with several strides."""
     rows = torch.randn(5, 8, dtype=dtype, device=device)
     return {
         "expanded": rows[0, 0].expand(4, 5),
@@ -89,7 +89,7 @@ def views(device, dtype):
 
 
 @pytest.mark.parametrize("kind", list(views("cpu", torch.float32)))
-def test_gradient_with_any_strides_is_read_where_it_is(kind, dtype, device):
+def test_gradient_with_any_strides_is_not_copied(kind, dtype, device):
     inputs = arguments(device, dtype)
     results = lltm(*inputs)
     view = views(device, dtype)[kind]

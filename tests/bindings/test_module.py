@@ -1,4 +1,4 @@
-"""bindings/shared/module.h: arguments, results and errors between Python and C++."""
+"""Tests arguments, results and errors between Python and C++ in bindings/shared/module.h."""
 
 import enum
 import gc

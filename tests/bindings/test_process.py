@@ -1,4 +1,4 @@
-"""The effects of an op's import on the process; each test starts a new one."""
+"""Tests the effects of an op's import on the process; each test starts a new process."""
 
 import sys
 
@@ -18,7 +18,7 @@ def test_import_of_an_op_imports_no_other_package(compiled, python):
     assert not [name for name in imported if name.partition(".")[0] not in allowed]
 
 
-def test_one_openmp_runtime_which_obeys_set_num_threads(compiled, python):
+def test_process_has_one_openmp_runtime_which_obeys_set_num_threads(compiled, python):
     before, one, three, *runtimes = python(
         "-c",
         "import os, torch\n"

@@ -1,4 +1,4 @@
-"""Every op with torch.compile, torch.func, vmap, autocast and tensor subclasses."""
+"""Tests every op with torch.compile, torch.func, vmap, autocast and tensor subclasses."""
 
 import copy
 import importlib
@@ -22,7 +22,7 @@ each_vmap = pytest.mark.parametrize(
 
 
 def squares(case):
-    """A scalar function of the op, with a second derivative."""
+    """Returns a scalar function of the op that has a second derivative."""
     return lambda *x: sum(y.square().sum() for y in as_tuple(case.op(*x)))
 
 
@@ -43,7 +43,7 @@ def test_op_is_a_python_function(case):
     "which", [-1, *(pytest.param(i, marks=pytest.mark.slow) for i in (0, 1, -2))]
 )
 @each_case
-def test_opcheck(case, which, requires_grad, dtype, device):
+def test_op_passes_opcheck(case, which, requires_grad, dtype, device):
     arguments = case.arguments(case.shapes[which], dtype, device, requires_grad)
     torch.library.opcheck(case.registered, arguments)
 
@@ -67,13 +67,13 @@ def test_registered_op_equals_the_function(case, device):
 
 
 @pytest.mark.parametrize("case", CASES_AS_NODES)
-def test_compile_forward_and_backward(case, device):
+def test_compiled_forward_and_backward_agree_with_eager(case, device):
     compile_forward_and_backward(case, "aot_eager", device)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", [case for case in CASES if case.name == "lltm"])
-def test_compile_forward_and_backward_by_inductor(case, device):
+def test_forward_and_backward_compiled_by_inductor_agree_with_eager(case, device):
     """Inductor takes 15 s to compile C++, so only one op is tested."""
     compile_forward_and_backward(case, "inductor", device)
 
@@ -117,7 +117,7 @@ def test_meta_tensor_beside_one_of_another_device_is_refused(case, requires_grad
 
 
 @each_case
-def test_func_grad_and_jacrev(case, device):
+def test_func_grad_and_jacrev_agree_with_autograd(case, device):
     arguments = case.arguments(case.shapes[-1], torch.float64, device)
     every = tuple(range(len(arguments)))
     leaves = [x.clone().requires_grad_() for x in arguments]
@@ -129,7 +129,7 @@ def test_func_grad_and_jacrev(case, device):
 
 
 @each_case
-def test_func_grad_of_grad(case, device):
+def test_func_grad_of_grad_agrees_with_autograd(case, device):
     arguments = case.arguments(case.shapes[-1], torch.float64, device)
 
     def first_squared(*x):
@@ -143,7 +143,7 @@ def test_func_grad_of_grad(case, device):
 
 
 @each_vmap
-def test_vmap(case, in_dims, device):
+def test_vmap_agrees_with_separate_calls(case, in_dims, device):
     def batched(shape, dim):
         if dim is None:
             return shape
@@ -164,7 +164,7 @@ def test_vmap(case, in_dims, device):
 
 
 @each_vmap
-def test_vmap_over_an_empty_dimension(case, in_dims, device):
+def test_vmap_over_an_empty_dimension_gives_an_empty_result(case, in_dims, device):
     shapes = [
         shape if dim is None else (0, *shape)
         for shape, dim in zip(case.shapes[case.vmap_of], in_dims)
@@ -192,7 +192,7 @@ def test_forward_mode_raises_and_is_never_zero(case, device):
 
 @pytest.mark.parametrize("half", [torch.float16, torch.bfloat16], ids=str)
 @each_case
-def test_autocast_takes_any_floating_input(case, half, device):
+def test_gradients_under_autocast_are_finite_and_float32(case, half, device):
     arguments = case.arguments(case.shapes[-1], torch.float32, device, requires_grad=True)
     with torch.autocast(device, dtype=half):
         results = as_tuple(case.op(*arguments))
@@ -207,7 +207,7 @@ class Labelled(torch.Tensor):
 
 
 @each_case
-def test_tensor_subclasses_and_parameters(case, device):
+def test_subclasses_are_kept_and_parameters_give_plain_tensors(case, device):
     arguments = case.arguments(case.shapes[-1], torch.float32, device)
     labelled = [arguments[0].as_subclass(Labelled), *arguments[1:]]
     assert all(type(x) is Labelled for x in as_tuple(case.op(*labelled)))

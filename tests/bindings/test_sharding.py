@@ -1,4 +1,4 @@
-"""The ops on DTensors, in jobs of several processes."""
+"""Tests the ops on DTensors, in jobs of several processes."""
 
 from pathlib import Path
 
@@ -28,18 +28,18 @@ def check(torchrun, ranks, device, checks):
 
 
 @pytest.mark.slow
-def test_ops_on_dtensors(torchrun):
+def test_ops_on_dtensors_agree_with_complete_tensors(torchrun):
     check(torchrun, 4, "cpu", CHECKS)
 
 
 @pytest.mark.slow
-def test_compiled_functions_of_dtensors(torchrun):
+def test_compiled_functions_of_dtensors_agree_with_complete_tensors(torchrun):
     check(torchrun, 1, "cpu", ["compiled_functions"])
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("checks", [CHECKS, ["compiled_functions"]], ids=["eager", "compiled"])
-def test_ops_on_dtensors_of_two_gpus(torchrun, checks):
+def test_ops_on_dtensors_of_two_gpus_agree_with_complete_tensors(torchrun, checks):
     if torch.cuda.device_count() < 2:
         pytest.skip("needs two GPUs")
     check(torchrun, 2, "cuda", checks)

@@ -29,7 +29,7 @@ def test_16_bit_types_are_accumulated_in_float32(half, n, device):
     assert sum_single(torch.ones(n, dtype=half, device=device)) == torch.tensor(n).to(half)
 
 
-def test_infinity_and_not_a_number(dtype, device):
+def test_sum_of_infinities_is_infinity_or_nan(dtype, device):
     infinity = float("inf")
     x = torch.ones(70_000, dtype=dtype, device=device)
     x[69_999] = infinity
@@ -38,7 +38,7 @@ def test_infinity_and_not_a_number(dtype, device):
     assert sum_single(x).isnan()
 
 
-def test_sum_of_permuted_and_channels_last_tensors(device):
+def test_sum_of_permuted_and_channels_last_tensors_is_right(device):
     x = torch.randint(-9, 9, (30, 40, 50), device=device).float()
     expected = x.sum()
     for view in [
@@ -76,7 +76,7 @@ def test_last_block_of_partial_sums_may_be_partly_filled(n):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("offset", [0, 1], ids=["aligned", "unaligned"])
-def test_more_than_2_31_elements(offset):
+def test_more_than_2_31_elements_are_all_added(offset):
     n = (1 << 31) + 3
     if torch.cuda.mem_get_info()[0] < 2.2 * (n + 1):
         pytest.skip("needs 5 GiB of GPU memory")

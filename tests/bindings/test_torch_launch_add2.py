@@ -50,7 +50,7 @@ def test_output_may_be_an_input(launch, abc, which):
     assert torch.equal(c, expected)
 
 
-def test_backward_refuses_a_saved_tensor_that_it_has_changed(launch):
+def test_backward_refuses_a_saved_tensor_that_the_launch_has_changed(launch):
     x = torch.randn(4, requires_grad=True)
     y = x.exp()  # saves its result
     launch(y.detach(), y.detach(), y.detach(), 4)

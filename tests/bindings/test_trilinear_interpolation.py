@@ -36,7 +36,7 @@ def test_value_at_a_corner_is_that_of_the_corner(dtype, device):
 
 @pytest.mark.parametrize("size", [(1_048_577, 1), (1_048_577, 4), (1, 1_048_577), (2, 1_048_580)])
 @pytest.mark.parametrize("case", THREE, ids=lambda case: case.name)
-def test_more_rows_or_columns_than_a_grid_has_in_y(case, size, device):
+def test_more_rows_or_columns_than_a_grid_has_in_y_are_right(case, size, device):
     if device == "cpu":  # the CPU has no grid
         size = tuple(n // 16 if n > 16 else n for n in size)
     shapes = {"grad": size, "feats": (size[0], 8, size[1]), "points": (size[0], 3)}
@@ -47,7 +47,7 @@ def test_more_rows_or_columns_than_a_grid_has_in_y(case, size, device):
 
 @pytest.mark.parametrize("f", [511, 512, 513, 2048, 4099])
 @pytest.mark.parametrize("case", THREE, ids=lambda case: case.name)
-def test_rows_around_the_size_of_a_tile_or_block(case, f, dtype, device):
+def test_rows_around_the_size_of_a_tile_or_block_are_right(case, f, dtype, device):
     shapes = {"grad": (3, f), "feats": (3, 8, f), "points": (3, 3)}
     of_each = [shapes[argument.name] for argument in case.registered._schema.arguments]
     arguments = case.arguments(of_each, dtype, device)
@@ -55,7 +55,7 @@ def test_rows_around_the_size_of_a_tile_or_block(case, f, dtype, device):
 
 
 @pytest.mark.parametrize("dtypes", list(itertools.permutations(FLOATING, 2)), ids=str)
-def test_promotion(dtypes, device):
+def test_different_dtypes_are_promoted(dtypes, device):
     _, feats, points = draw(7, 6, device=device)
     feats, points = (x.to(t).requires_grad_() for x, t in zip((feats, points), dtypes))
     promoted = torch.promote_types(*dtypes)
@@ -85,7 +85,7 @@ def test_gradients_that_are_not_needed_are_not_computed(needed, device, monkeypa
     trilinear_interpolation(feats, points).sum().backward()
 
 
-def test_third_derivative(device):
+def test_third_derivative_passes_gradcheck(device):
     _, feats, points = draw(2, 3, torch.float64, device)
 
     def second(feats, points):

@@ -83,7 +83,7 @@ def test_gradient_of_one_argument_alone_needs_no_memory_but_its_own(shape, which
 
 
 @pytest.mark.parametrize("shapes", [((4, 5), (4, 5)), ((3, 1), (4,))], ids=str)
-def test_second_derivatives_with_one_argument_fixed(shapes, device):
+def test_second_derivatives_with_one_argument_fixed_pass_gradgradcheck(shapes, device):
     a, b = (torch.randn(shape, dtype=torch.double, device=device) for shape in shapes)
     for fixed in [lambda x: two_norm(x, b), lambda x: two_norm(x, b).exp()]:
         assert gradgradcheck(fixed, leaves(a))
@@ -100,7 +100,7 @@ def test_backward_op_has_correct_gradients(device):
 
 
 @pytest.mark.parametrize("offset", [0, 1, 3])
-def test_gradients_of_unaligned_memory(offset, dtype, device):
+def test_gradients_of_unaligned_memory_are_the_same(offset, dtype, device):
     a, b = torch.randn(2, 5000, dtype=dtype, device=device)
     moved = [torch.cat([x.new_zeros(by), x])[by:] for x, by in ((a, offset), (b, 2 * offset))]
     pairs = leaves(a, b), [x.requires_grad_() for x in moved]
@@ -109,7 +109,7 @@ def test_gradients_of_unaligned_memory(offset, dtype, device):
 
 
 @pytest.mark.gpu
-def test_more_than_2_31_elements():
+def test_more_than_2_31_elements_are_all_counted():
     n = (1 << 31) + 3
     if torch.cuda.mem_get_info()[0] < 8.8 * n:
         pytest.skip("needs 18 GiB of GPU memory")

@@ -80,7 +80,7 @@ def test_same_bits_at_every_call_and_with_any_number_of_threads(case, dtype, dev
 
 
 @each_case
-def test_results_are_new_memory(case, device):
+def test_results_do_not_share_memory_with_the_arguments(case, device):
     arguments = case.arguments(case.shapes[-1], torch.float32, device)
     before = [x.clone() for x in arguments]
     for result in as_tuple(case.op(*arguments)):

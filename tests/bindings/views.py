@@ -1,4 +1,4 @@
-"""Strategies for tensors in any layout: transposed, sliced, unaligned, expanded."""
+"""Provides strategies for tensors in any layout: transposed, sliced, unaligned, expanded."""
 
 import numpy as np
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Builds in unusual processes: without standard files, with limits, interrupted, forked."""
+"""Tests builds in unusual processes: without standard streams, with limits, interrupted, forked."""
 
 import os
 import resource
@@ -70,7 +70,7 @@ def environment():
     return {**os.environ, "PYTHONPATH": root, "JIT_LOADER_QUIET": "0"}
 
 
-def test_process_without_standard_files(tiny, tmp_path, python):
+def test_process_without_standard_streams_can_build(tiny, tmp_path, python):
     """A daemon has none: printing the build line fails, and the build must not fail."""
     result = tmp_path / "result"
     close = "import os\nfor descriptor in range(3): os.close(descriptor)\n"
@@ -113,13 +113,13 @@ def test_interrupt_stops_a_side_job(tiny, cache, tmp_path, environment, wait_for
 
 
 @pytest.mark.slow
-def test_fork_by_another_thread_while_a_build_imports(tiny, environment):
+def test_child_forked_by_another_thread_while_a_build_imports_can_build(tiny, environment):
     """The child has none of the threads that hold import locks."""
     code = FORK_DURING_AN_IMPORT.format(sources=tiny.sources)
     subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=120)
 
 
 @pytest.mark.slow
-def test_forks_by_another_thread_at_the_start_of_a_build(tiny, environment):
+def test_children_forked_by_another_thread_at_the_start_of_a_build_can_build(tiny, environment):
     code = FORKS_AT_THE_START.format(sources=tiny.sources)
     subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=120)

@@ -31,7 +31,7 @@ def test_error_says_how_many_more_and_where_the_log_is(tiny):
     assert "int c" in Path(log.split(": ")[1]).read_text()
 
 
-def test_error_lists_further_errors_and_ends_as_pytorchs(tiny):
+def test_error_lists_further_errors_and_ends_like_pytorchs(tiny):
     """Programs look for PyTorch's sentence, and read the errors or the compilers' output."""
     tiny.write("other.cpp", "".join(f"int a{i} = ;\n" for i in range(30)))
     with pytest.raises(jit_loader.CompileError) as error:
@@ -384,7 +384,7 @@ def test_traceback_of_a_refused_argument_ends_at_the_users_line(tiny):
         assert frames[1:] == ["<lambda>", last], caught.value
 
 
-def test_traceback_of_an_unexpected_error_stays(tiny):
+def test_traceback_of_an_unexpected_error_keeps_the_loaders_frames(tiny):
     """The message does not say where the error comes from."""
     with pytest.raises(TypeError) as caught:
         tiny.load(extra_cflags=[1])

@@ -1,4 +1,4 @@
-"""Flags that the loader adds, and flags that it refuses."""
+"""Tests flags that the loader adds, and flags that it refuses."""
 
 import pytest
 
@@ -8,7 +8,7 @@ SAYS = 'case "$1" in --version) echo {}; exit;; esac\nexec'
 @pytest.mark.parametrize(
     ("version", "linked"), [("clang version 18.1.3", True), ("Free Software Foundation", False)]
 )
-def test_only_clang_links_an_openmp(tiny, version, linked):
+def test_only_clang_links_an_openmp_runtime(tiny, version, linked):
     """PyTorch has g++'s OpenMP; a second one in the process would have its own threads."""
     compiler = tiny.calls_path.parent / "c++"
     compiler.write_text(compiler.read_text().replace("exec", SAYS.format(version)))

@@ -14,7 +14,7 @@ print("torch.utils.cpp_extension" in sys.modules)
 
 @pytest.fixture
 def load(tiny, python):
-    """Edits and loads the extension in a new process; returns whether it imported the writer."""
+    """Edits and loads the extension in a new process; returns whether it imported cpp_extension."""
     values = iter(range(2, 100))
 
     def load(first="", flags=(), **environment):
@@ -69,7 +69,7 @@ def test_new_or_missing_compiler_wrapper_needs_a_new_text(load, tiny):
 
 
 @pytest.mark.slow
-def test_kept_text_that_may_have_failed_a_build_is_removed(load, tiny):
+def test_kept_text_that_may_have_caused_a_failure_is_removed(load, tiny):
     compiler, broken = tiny.calls_path.parent / "c++", tiny.folder.parent / "broken"
     fails = f"[ -e {broken} ] && {{ echo ccache: not found; exit 127; }}"
     not_found = f'case "$*" in *" -c "*module.cpp*) {fails};; esac\n'

@@ -1,4 +1,4 @@
-"""A build that is killed or interrupted leaves no running compiler and nothing to clean."""
+"""A build that is killed or interrupted leaves no running compiler and nothing to clean up."""
 
 import gc
 import multiprocessing

@@ -1,4 +1,4 @@
-"""Objects of earlier builds, while another process removes those builds."""
+"""Tests the reuse of objects while another process removes their builds."""
 
 from _jit_loader.build import objects
 from _jit_loader.build.plan import CommandKeys

@@ -1,4 +1,4 @@
-"""The time that a build is expected to take."""
+"""Tests the time that a build is expected to take."""
 
 import pytest
 

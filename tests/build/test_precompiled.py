@@ -1,4 +1,4 @@
-"""The precompiled torch/extension.h: used if it fits, and never the cause of another result.
+"""The precompiled torch/extension.h is used if it fits, and never changes the result.
 
 torch/extension.h itself takes 40 s to precompile, so a small header takes its place.
 """
@@ -42,7 +42,7 @@ PyMODINIT_FUNC INIT(TORCH_EXTENSION_NAME)(void) { return PyModule_Create(&defini
 
 
 class Sources:
-    """Loads extensions whose torch/extension.h is a small header, and tells how they compiled."""
+    """Loads extensions whose torch/extension.h is a small header, and records the compilations."""
 
     def __init__(self, tiny, headers):
         self.tiny, self.headers = tiny, headers
@@ -58,7 +58,7 @@ class Sources:
         return jit_loader.load(name, [str(source)], **options).value()
 
     def precompile(self, **options):
-        """Makes the header by load_inline's use_pch."""
+        """Makes the precompiled header with load_inline's use_pch."""
         options = {"no_implicit_headers": True, "use_pch": True, **options}
         text = options.pop("text", INCLUDE + MODULE)
         value = jit_loader.load_inline("first", text, **options).value()
@@ -66,7 +66,7 @@ class Sources:
         return value
 
     def calls(self):
-        """Returns the compilations since the last call, True for those with the header."""
+        """Returns, for each compilation since the last call, whether it used the header."""
         path = self.tiny.calls_path
         lines = path.read_text().splitlines() if path.exists() else []
         path.unlink(missing_ok=True)
@@ -93,7 +93,7 @@ def test_later_builds_use_it_whatever_their_names(sources):
         assert sources.calls() == [True]
 
 
-def test_build_is_the_same_as_without(sources, monkeypatch):
+def test_build_is_the_same_as_without_the_header(sources, monkeypatch):
     manifests = []
     for setting in ("0", ""):
         shutil.rmtree(os.path.join(cache_folder(), "second"), ignore_errors=True)
@@ -184,7 +184,7 @@ def test_other_flags_do_not_use_it(sources, flag):
 
 
 def test_include_by_a_flag_uses_it(sources):
-    """As in a %%cpp cell."""
+    """A %%cpp cell includes the header by a flag."""
     flags = ["-include", "torch/extension.h"]
     sources.precompile(text=MODULE, extra_cflags=flags)
     assert sources.value("second", MODULE, extra_cflags=flags) == 1
@@ -226,7 +226,7 @@ def test_bindings_include_the_projects_file(sources, python):
     write("op/bindings/answer.cpp", MODULE)
     write("op/bindings/answer.py", "from jit_loader import load_op\n\nmodule = load_op('answer')\n")
     python("-m", "jit_loader", "build", "answer", "--pch", cwd=path.parents[2], check=True)
-    assert sorted(sources.calls()) == [False, True], "the kernel is compiled without"
+    assert sorted(sources.calls()) == [False, True], "the kernel is compiled without it"
 
 
 @pytest.mark.slow
@@ -241,7 +241,7 @@ def test_clang_does_not_use_it(sources, tmp_path):
     assert sources.calls() == [False]
 
 
-def test_error_is_the_same_as_without(sources, monkeypatch):
+def test_error_is_the_same_as_without_the_header(sources, monkeypatch):
     sources.precompile()
     messages = []
     for setting in ("", "0"):
@@ -374,7 +374,7 @@ def test_doctor_shows_it(sources, capsys):
 
 
 @pytest.mark.slow
-def test_torch_extension_h_itself(cache, tmp_path, monkeypatch):
+def test_torch_extension_h_itself_gives_the_same_object(cache, tmp_path, monkeypatch):
     """The object is the same, byte for byte, as one that was compiled without it."""
     if b"Free Software" not in subprocess.run(["c++", "--version"], capture_output=True).stdout:
         pytest.skip("c++ is not g++")

@@ -1,4 +1,4 @@
-"""Builds in many processes and threads with one cache, and forks during builds."""
+"""Tests builds in many processes and threads with one cache, and forks during builds."""
 
 import fcntl
 import gc
@@ -178,7 +178,7 @@ def test_lock_of_a_killed_builder_is_free_while_its_child_lives(tiny, wait_for):
 
 
 def test_fork_does_not_wait_for_a_lock_on_a_slow_file_server(tmp_path, monkeypatch):
-    """Some libraries delay each fork until no thread is taking a lock."""
+    """With the library filelock, a fork waits while another thread opens a lock file."""
     waiting, forked, in_time = threading.Event(), threading.Event(), []
     flock = fcntl.flock
 

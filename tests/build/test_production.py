@@ -1,4 +1,4 @@
-"""The settings for production: no compilation, a time limit for compilers, line numbers."""
+"""Tests the settings for production: no compilation, a time limit for compilers, line numbers."""
 
 import re
 from pathlib import Path
@@ -61,7 +61,7 @@ def test_difference_is_from_the_build_in_a_shared_cache(serving, tmp_path, monke
     assert serving.value() == 101
 
 
-def test_without_any_build_it_says_so_and_writes_nothing(serving):
+def test_name_that_was_never_built_is_refused_and_nothing_is_written(serving):
     serving.forbid()
     with pytest.raises(RuntimeError, match="it has never been built"):
         serving.load()
@@ -118,7 +118,7 @@ extern "C" long other(void) { write<<<1, 1>>>(nullptr); return 0; }
 
 
 @pytest.mark.slow
-def test_source_lines_are_in_builds_beside_the_others(tiny, monkeypatch):
+def test_builds_with_line_numbers_are_separate(tiny, monkeypatch):
     if toolchain.why_no_cuda() is not None:
         pytest.skip(toolchain.why_no_cuda())
     sources = [str(tiny.folder / "module.cpp"), str(tiny.write("kernel.cu", KERNEL))]

@@ -97,7 +97,7 @@ def test_linker_does_not_wait_for_stubs(threads, tmp_path):
     assert not Path(module.__file__).with_name(".stubs").is_symlink()
 
 
-def test_link_with_one_stub_and_other_libraries(threads, kept, tmp_path):
+def test_link_with_one_stub_and_other_libraries_works(threads, kept, tmp_path):
     """A linker may start while the stubs are being made."""
     some = tmp_path / "some"
     some.mkdir()
@@ -188,7 +188,7 @@ def test_undefined_symbol_is_an_import_error(tiny, kept):
     assert links(tiny) == 1
 
 
-def test_build_with_a_compiler_that_does_not_print_paths(threads):
+def test_build_with_a_compiler_that_does_not_print_paths_works(threads):
     compiler = threads.calls_path.parent / "c++"
     text = compiler.read_text().replace("exec", 'case "$1" in -print-*) exit 1;; esac\nexec')
     compiler.write_text(text)

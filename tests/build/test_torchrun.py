@@ -1,4 +1,4 @@
-"""Cold start of a job: many ranks, on one node or two, with an empty cache."""
+"""Tests the cold start of a job: many ranks, on one node or two, with an empty cache."""
 
 import functools
 import json
@@ -76,14 +76,14 @@ def test_every_rank_gets_the_compile_error_and_the_job_fails(tiny, job, python, 
 
 
 @pytest.mark.slow
-def test_a_cache_for_each_node_compiles_once_a_node(tiny, job, eight):
+def test_a_cache_for_each_node_compiles_once_per_node(tiny, job, eight):
     results, finished = job(eight, CACHE_PER_NODE)
     assert [result["value"] for result in results] == [101] * 8, finished.stderr
     assert tiny.compiled() == sorted(2 * BOTH)
 
 
 @pytest.mark.slow
-def test_a_shared_cache_without_locks_compiles_at_most_once_a_node(tiny, job, eight, tmp_path):
+def test_a_shared_cache_without_locks_compiles_at_most_once_per_node(tiny, job, eight, tmp_path):
     tiny.slow_down(0.5)
     results, finished = job(eight, NO_LOCKS_IN_THE_CACHE)
     assert [result["value"] for result in results] == [101] * 8, finished.stderr

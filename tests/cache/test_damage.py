@@ -67,7 +67,7 @@ def test_load_after_deletion_of_each_file_is_right(tiny, in_process):
         assert in_process(tiny.value) == 101, path.name
 
 
-def test_waiting_for_a_builder_with_a_damaged_lock_file(tiny, wait_for, monkeypatch, capfd):
+def test_process_waits_for_a_builder_with_a_damaged_lock_file(tiny, wait_for, monkeypatch, capfd):
     """The content of the lock file is used only in the message of waiting processes."""
     monkeypatch.setenv("JIT_LOADER_QUIET", "0")
     begun = tiny.slow_down(1)
@@ -81,7 +81,7 @@ def test_waiting_for_a_builder_with_a_damaged_lock_file(tiny, wait_for, monkeypa
     assert "waiting for another process" in capfd.readouterr().err
 
 
-def test_build_in_a_cache_that_another_process_deletes_and_fills(tiny, wait_for):
+def test_build_in_a_cache_that_another_process_deletes_and_fills_succeeds(tiny, wait_for):
     begun = tiny.slow_down(2)
     builder = fork.Process(target=tiny.load)
     builder.start()
@@ -281,7 +281,7 @@ def test_compiler_that_vanishes_during_a_build_is_an_error(tiny, monkeypatch, st
 
 
 @pytest.mark.parametrize("is_published", [False, True])
-def test_load_after_a_failed_publication(tiny, monkeypatch, is_published):
+def test_load_after_a_failed_publication_is_right(tiny, monkeypatch, is_published):
     """The disk fails after the module has been imported, before or after the rename."""
     fsync = os.fsync
 

@@ -267,7 +267,7 @@ def _load_again_and_again(tiny, until, queue):
 
 
 @pytest.mark.slow
-def test_processes_load_while_another_cleans(tiny):
+def test_processes_can_load_while_another_cleans(tiny):
     tiny.load()
     queue = fork.Queue()
     until = time.time() + 3

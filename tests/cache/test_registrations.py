@@ -1,4 +1,4 @@
-"""One name with several versions that register operators, in one process."""
+"""Tests several versions of one name that register operators in one process."""
 
 import pytest
 
@@ -105,7 +105,7 @@ load("int plain;")
 
 @pytest.mark.slow
 def test_stripped_libraries_are_refused_only_if_pytorch_refuses_them(run):
-    """Their macros are unknown, so a child process tries."""
+    """Their macros are unknown, so a child process opens each new version as a test."""
     script = """
 load(fragment("qs", "f"), extra_ldflags=["-s"])
 load(fragment("qs", "g"), extra_ldflags=["-s"])

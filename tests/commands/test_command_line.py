@@ -1,4 +1,4 @@
-"""python -m jit_loader: the behaviour and the output of each command."""
+"""Tests the behaviour and the output of each command of python -m jit_loader."""
 
 import json
 import os
@@ -110,7 +110,7 @@ def test_list_prints_a_table(command, tiny):
     assert code == 0
     assert header.split() == ["name", "key", "size", "age", "torch", "CUDA", "arch"]
     assert re.match(r"tiny  \w{8}/\w{8}  [\d.]+ kB  \d+ s  \S+  no    \w+$", row)
-    assert re.fullmatch(rf"1 build, [\d.]+ kB on the disk, in {cache_folder()}", total)
+    assert re.fullmatch(rf"1 build, [\d.]+ kB on disk, in {cache_folder()}", total)
 
 
 def test_list_prints_json(command, tiny):
@@ -143,7 +143,7 @@ def test_failed_builds_are_not_counted(command, doctor, without_nvcc, tiny):
 
 def test_list_of_an_empty_cache_says_that_there_are_no_builds(command, cache):
     shutil.rmtree(cache)
-    assert command("list")[:2] == (0, f"0 builds, 0 B on the disk, in {cache_folder()}\n")
+    assert command("list")[:2] == (0, f"0 builds, 0 B on disk, in {cache_folder()}\n")
 
 
 def test_pipe_closed_by_the_reader_is_not_an_error():
@@ -210,7 +210,7 @@ def test_clean_reports_an_unknown_name(command, tiny):
 
 
 @pytest.mark.slow
-def test_build_all_ops(project, run_in):
+def test_build_without_names_builds_all_ops(project, run_in):
     finished = run_in(project / "kernels", "build")
     assert finished.returncode == 0
     assert finished.stdout == ""
@@ -346,7 +346,7 @@ def test_why_of_an_op_names_every_change(project, run_in, cache):
         "two: environment variables: CC was not set, is gcc",
         "two: kernels/two_cpu.cpp changed",
     ]
-    assert len(list(cache.rglob("manifest.json"))) == 1  # why has built nothing
+    assert len(list(cache.rglob("manifest.json"))) == 1  # `why` builds nothing
 
 
 def test_why_of_an_extension_names_every_change(command, tiny, tmp_path, monkeypatch):

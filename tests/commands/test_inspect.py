@@ -1,4 +1,4 @@
-"""inspect shows the resources of kernels, as ptxas prints them; a build warns of spills."""
+"""inspect shows the resources of kernels, as ptxas prints them; a build warns about spills."""
 
 import json
 import os
@@ -30,7 +30,7 @@ def report(name):
     return [[kernel[column] for column in COLUMNS] for kernel in ptxas.kernels(lines)]
 
 
-def test_report_of_two_architectures():
+def test_report_of_two_architectures_is_read():
     assert report("nvcc-13.0.txt") == [
         ["spills<float, 40>", "sm_80", 32, 1216, 2856, 0, 1184],
         ["plain", "sm_80", 8, 0, 0, 0, 0],
@@ -43,7 +43,7 @@ def test_report_of_two_architectures():
     ]
 
 
-def test_report_that_begins_with_a_function():
+def test_report_that_begins_with_a_function_is_read():
     assert report("nvcc-13.2-debug.txt") == [
         ["pick", "sm_80", None, 0, 0, None, 160],
         ["shared_and_stack", "sm_80", 26, 0, 0, 1024, 160],
@@ -73,7 +73,7 @@ def test_every_line_of_a_report_is_recognized():
         ("__nv_static_30__842aa758_9_x_cu_09d379b9__Z5scalePf", "scale"),
     ],
 )
-def test_names_are_those_of_the_source(mangled, name):
+def test_names_of_kernels_are_those_of_the_source(mangled, name):
     assert ptxas.readable(mangled) == name
 
 
@@ -93,7 +93,7 @@ def inspect(capsys, *arguments):
     return code, capsys.readouterr().out
 
 
-def test_table_of_a_build(tiny, capsys):
+def test_table_and_json_show_the_kernels_of_a_build(tiny, capsys):
     """The test writes the record of a CUDA object, so that it does not need nvcc."""
     record_path = Path(tiny.load().__file__).parent / "other.o.json"
     lines = (REPORTS / "nvcc-13.0.txt").read_text().splitlines()
@@ -149,7 +149,7 @@ def test_unknown_name_is_an_error(tiny, capsys, monkeypatch, tmp_path):
 
 
 @pytest.mark.slow
-def test_kernels_of_a_real_build(tiny, capsys, monkeypatch):
+def test_kernels_of_a_real_build_are_shown(tiny, capsys, monkeypatch):
     """Builds with nvcc, again with the same object, and with another source that fails."""
     if jit_loader.why_no_cuda():
         pytest.skip(jit_loader.why_no_cuda())

@@ -17,7 +17,7 @@ from tests.support.formatting import assert_formatted
 ROOT = Path(__file__).resolve().parents[2]
 OPS = {kind: f"my_{kind}" for kind in new_op.KINDS}
 
-# Files of this project that test all of its ops.
+# The tests that all ops of this project share, and the files that these tests need.
 COMMON = [
     *(
         "pyproject.toml",

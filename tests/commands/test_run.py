@@ -10,7 +10,7 @@ import pytest
 import jit_loader
 from _jit_loader.commands.in_children import sitecustomize
 
-# Prints where each process has its module from, beginning with how it was started.
+# Prints how each process was started, and from where it loaded its module.
 LOAD = """
 import sys
 def load(how):
@@ -18,7 +18,7 @@ def load(how):
     module = load("tiny", {sources!r})
     print(how, module.value(), load.__module__, module.__file__, flush=True)
 """
-# The arguments: how to start processes.
+# Its arguments say how to start processes.
 PROGRAM = """
 import multiprocessing, subprocess, sys
 from loading import load
@@ -85,7 +85,7 @@ def test_ranks_of_torchrun_have_the_replaced_load_too(tiny, python):
 
 @pytest.fixture
 def start(tmp_path):
-    """start(script, {folder: text of its sitecustomize.py}): a child of `run`, without torch."""
+    """start(script, {folder: text of its sitecustomize.py}) runs a script as a child of `run`."""
 
     def run(script, sitecustomizes, **environment):
         folders = [sitecustomize.FOLDER]
@@ -151,7 +151,7 @@ def test_python_of_another_environment_is_left_alone(start):
     assert start(f"import sys; print({FINDER})", {}, **environment).stdout == "0\n"
 
 
-def test_torch_is_imported_when_the_program_imports_it(tmp_path):
+def test_torch_is_not_imported_before_the_program_imports_it(tmp_path):
     """For example, OMP_NUM_THREADS has an effect only if it is set before that."""
     program = tmp_path / "program.py"
     program.write_text("import sys; print('torch' in sys.modules)")

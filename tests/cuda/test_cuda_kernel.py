@@ -1,4 +1,4 @@
-"""cuda_kernel: a kernel compiled by NVRTC, its cache, its errors and its launches."""
+"""Tests cuda_kernel: a kernel compiled by NVRTC, its cache, its errors and its launches."""
 
 import pytest
 import torch
@@ -50,7 +50,7 @@ def test_a_kernel_is_cached_until_a_header_changes(folder):
 
 
 @needs_nvrtc
-def test_commands_know_kernels(folder, capsys):
+def test_list_inspect_and_clean_accept_kernels_and_why_refuses_them(folder, capsys):
     make(folder).compile("sm_90a")
     assert main(["list"]) == 0
     assert "cuda_kernel.scale" in capsys.readouterr().out
@@ -93,7 +93,7 @@ def test_without_a_gpu_a_launch_says_so():
 
 
 @needs_nvrtc
-def test_a_hit_parses_nothing_and_has_the_same_signature(folder):
+def test_a_hit_has_the_same_signature(folder):
     first, second = make(folder, "fill<double>"), make(folder, "fill<double>")
     first.compile("sm_90a")
     second.compile("sm_90a")

@@ -1,4 +1,4 @@
-"""cuda_kernel on a GPU: launches and their errors."""
+"""Tests cuda_kernel on a GPU: launches and their errors."""
 
 import threading
 
@@ -18,7 +18,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_launches_and_their_errors(folder):
+def test_launches_are_right_and_wrong_arguments_are_refused(folder):
     scale = jit_loader.cuda_kernel(SCALE, "scale", includes=[folder])
     x = torch.randn(1000, device="cuda")
     y = torch.empty_like(x)
@@ -46,7 +46,7 @@ def test_launches_and_their_errors(folder):
     assert z.eq(1.5).all()
 
 
-def test_a_file_of_a_project_with_defines(folder, monkeypatch):
+def test_defines_reach_a_kernel_in_a_file_of_a_project(folder, monkeypatch):
     for name in ("kernels", "bindings"):
         (folder / name).mkdir()
     (folder / "kernels" / "by.h").write_text("#define BY 3\n")

@@ -1,4 +1,4 @@
-"""Device code that NVRTC compiles from a complete .cu file, and its replacement in a library."""
+"""Tests device code that NVRTC compiles from a .cu file, and its replacement in a library."""
 
 import os
 import re

@@ -179,7 +179,7 @@ MACRO = """\
         MACRO + "#undef BOTH\n#define BOTH __host__ __device__\n",
     ],
 )
-def test_a_macro_that_does_not_show_uses_by_the_host(macro):
+def test_edits_count_as_host_code_if_a_macro_hides_uses_by_the_host(macro):
     before, after = ({"a.cu": f"BOTH int f() {{ return {n}; }}"} for n in (1, 2))
     assert is_of_device({**before, "b.h": MACRO}, {**after, "b.h": MACRO}, host_words=[])
     assert not is_of_device({**before, "b.h": macro}, {**after, "b.h": macro}, host_words=[])
@@ -236,7 +236,7 @@ DOUBTS = {
     "lines": "__device__ int f() { return 1; }\nint line = __LINE__;",
     "a virtual function": "struct A { virtual __device__ int f() { return 1; } };",
     "a requirement": "template <class T> requires (sizeof(T) == 1) __device__ void f() {}",
-    "an initializer with a function's look": "struct A x = { [] __device__ (int y) { return 1; } };",
+    "an initializer that looks like a function": "struct A x = { [] __device__ (int y) { return 1; } };",
     "a text": 'const char* a = "__device__ int f() { return 1; }";',
     "a raw text": 'const char* a = R"x(\n__device__ int f() { return 1; })x";',
     "a digraph": "__device__ int f() <% return 1; %>",
@@ -379,5 +379,5 @@ def host_code(op, texts, folder):
     text = re.sub(r"(?ms)^#if 0$.*?^#endif$", "", Path(written).read_text())
     text = re.sub(r"(?m)^#(?: \d+.*|line .*)$\n", "", text)
     text = " ".join(text.split())
-    # Names of a temporary file, and of the source's hash.
+    # Names that contain a temporary file's name or the source's hash vary.
     return re.sub(r"tmpxft_\w+|_cu_[0-9a-f]{8}_\d+|[a-z_]*pxft_\w+", "", text)

@@ -1,4 +1,4 @@
-"""The errors of faulting kernels, with and without JIT_LOADER_SYNC=1."""
+"""Tests the errors of faulting kernels, with and without JIT_LOADER_SYNC=1."""
 
 import os
 import subprocess

@@ -17,7 +17,7 @@ def follow(page, folder, python):
     said = None
     for language, text, heading in page.blocks:
         if language == "console":
-            assert said is None or said.startswith("new: "), f"{heading}: the page lacks {said}"
+            assert said is None or said.startswith("new: "), f"{heading}: not shown: {said}"
             said = "".join(_run(python, line, folder) for line in text.splitlines())
         elif language == "text":
             _check_output(text, said)
@@ -47,7 +47,7 @@ def _change(folder, text):
     lines = text.splitlines(keepends=True)[1:]
     old, new = ("".join(line[1:] for line in lines if line[0] in kept) for kept in (" -", " +"))
     before = path.read_text()
-    assert before.count(old) == 1, f"{path} has {before.count(old)} times\n{old}"
+    assert before.count(old) == 1, f"{path} has this {before.count(old)} times, not once:\n{old}"
     path.write_text(before.replace(old, new))
 
 

@@ -12,7 +12,7 @@ EXAMPLES = ROOT / "examples"
 
 @pytest.fixture
 def run_example(tmp_path):
-    """Runs an example as a process: run_example("run_add2", "--n", "5") returns it finished."""
+    """Runs an example as a process: run_example("run_add2", "--n", "5") returns the process."""
 
     def run(name, *arguments):
         return subprocess.run(

@@ -16,7 +16,7 @@ def imported_modules(path):
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
-def test_no_benchmarks_and_no_change_of_sys_path(path):
+def test_example_imports_no_private_module_and_leaves_sys_path_alone(path):
     assert not {"benchmarks", "_jit_loader", "tests"} & set(imported_modules(path))
     assert "sys.path" not in path.read_text()
 

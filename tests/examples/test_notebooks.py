@@ -29,7 +29,7 @@ def test_notebook_runs(path, tmp_path, monkeypatch):
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
     drawn = any("image/png" in output.get("data", ()) for output in outputs)
     on_gpu = torch.cuda.is_available() and jit_loader.why_no_cuda() is None
-    assert drawn == on_gpu, "a GPU's steps are compared on a GPU only"
+    assert drawn == on_gpu, "the plot is drawn only on a GPU"
     printed = "".join(output.get("text", "") for output in outputs)
     assert ("GB/s" in printed) == on_gpu
     assert ("not comparable" in printed) != on_gpu

@@ -1,4 +1,4 @@
-"""The example raw_kernel, on the GPU if there is one, otherwise on the CPU."""
+"""Tests the example raw_kernel, on the GPU if there is one, otherwise on the CPU."""
 
 import pytest
 import torch

@@ -276,7 +276,7 @@ def test_failed_export_leaves_no_files(tmp_path, monkeypatch, capsys):
     assert [path.name for path in out.iterdir()] == ["mine"]
 
 
-def test_modules_and_ops_that_are_exported_with_an_op(tmp_path):
+def test_an_op_is_exported_with_the_modules_and_ops_that_it_imports(tmp_path):
     project = write_project(tmp_path)
     assert modules_of(["alias"], project) == ["alias", "one", "two"]
     assert op_titles(["alias"], project) == ["one", "two"]
@@ -307,7 +307,7 @@ def arch(monkeypatch):
     return lambda *values: Architectures(values)
 
 
-def test_one_target_for_each_processor_with_each_gpu(arch):
+def test_each_processor_with_each_gpu_is_a_target(arch):
     expected = [Target("v3", ["8.0"]), Target("v3", ["9.0"])]
     assert arch("8.0;9.0").targets(True) == arch("8.0", "9.0").targets(True) == expected
     assert arch("cpu", "x86-64-v2", "x86-64-v3").targets(True) == [

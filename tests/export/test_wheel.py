@@ -91,7 +91,7 @@ def write_project(folder):
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory, _warm_python):
-    """A folder with project/, the project of the wheel (kept/) and the unpacked wheel (site/)."""
+    """Makes a folder with project/, kept/ (the wheel's project) and site/ (the unpacked wheel)."""
     folder = tmp_path_factory.mktemp("wheel")
     project = write_project(folder / "project")
     arch = ["--arch", "cpu", *["x86-64-v2"] * bool(toolchain.cpu_level())]
@@ -108,7 +108,7 @@ def made(tmp_path_factory, _warm_python):
 
 @pytest.fixture
 def use(made, python, tmp_path):
-    """use(script) runs it with the wheel installed, without a compiler and jit_loader."""
+    """use(script) runs it with the wheel installed, without a compiler or jit_loader."""
 
     def run(script, **environment):
         environment = {"PATH": "", "PYTHONPATH": str(made / "site"), **environment}

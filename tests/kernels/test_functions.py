@@ -50,7 +50,7 @@ def call(library, function, kind, x):
 
 
 def arguments(kind):
-    """Numbers of every size, most of them below 2, some with e^x close to a power of 2."""
+    """Returns numbers of every size, most of them below 2, some with e^x close to a power of 2."""
     dtype, random = FLOATS[kind], np.random.default_rng(0)
     x = np.concatenate(
         [

@@ -34,7 +34,7 @@ def values(kind, bits):
 
 
 def floats():
-    """Floats of every sign, exponent and leading mantissa, also at and near rounding midpoints."""
+    """Returns floats of every sign, exponent and leading mantissa, also near rounding midpoints."""
     leading = np.arange(1 << 16, dtype=np.uint32) << 16
     trailing = (0, 1, 0x0FFF, 0x1000, 0x1001, 0x7FFF, 0x8000, 0x8001, 0xFFFF)
     return np.concatenate([leading + np.uint32(bits) for bits in trailing]).view(np.float32)

@@ -1,4 +1,4 @@
-"""Files that changed shortly before a load: their content is compared, not only their stat."""
+"""A load compares the content, not only the stat, of files that changed shortly before it."""
 
 import os
 import time
@@ -12,7 +12,7 @@ from _jit_loader.key import contents, young_files
 
 @pytest.fixture
 def built(tiny, monkeypatch):
-    """The extension after its first build. Its files are young, and stay so."""
+    """Returns the extension after its first build. Its files stay young."""
     monkeypatch.setattr(memo, "SETTLED_NS", 600_000_000_000)
     assert tiny.value() == 101
     return tiny
@@ -23,7 +23,7 @@ def the_memo(extension):
     return path, memo.Memo.read(path)
 
 
-def give_them_the_present_stats(extension):
+def give_memos_the_current_stats(extension):
     """Makes the memos say that no stat has changed, as after two writes in one tick of a clock."""
     for path in (extension.folder.parent / "cache").rglob("memos/*"):
         before = memo.Memo.read(path)
@@ -45,14 +45,16 @@ def test_hit_after_a_build_reads_young_files_only(tiny, monkeypatch):
     read, digest = [], contents.read_digest
     count = lambda path: read.append(os.path.basename(path)) or digest(path)  # noqa: E731
     monkeypatch.setattr(young_files, "read_digest", count)
-    monkeypatch.setattr("_jit_loader.loading.look_or_build", lambda *_: pytest.fail("looks again"))
+    monkeypatch.setattr(
+        "_jit_loader.loading.look_or_build", lambda *_: pytest.fail("the lookup was repeated")
+    )
     assert tiny.value() == 101
     assert sorted(read) == ["module.cpp", "value.h"]
 
 
 def test_young_file_that_was_written_again_is_compiled(built):
     built.write("value.h", "#define VALUE 2\n")
-    give_them_the_present_stats(built)
+    give_memos_the_current_stats(built)
     assert built.value() == 102
 
 
@@ -63,7 +65,7 @@ def test_file_that_appears_in_a_young_folder_is_seen(built):
     folder = str(built.folder / "include")
     assert built.value(extra_include_paths=[folder]) == 103
     built.write("value.h", "#define VALUE 4\n")
-    give_them_the_present_stats(built)
+    give_memos_the_current_stats(built)
     assert built.value(extra_include_paths=[folder]) == 104
 
 
@@ -79,7 +81,7 @@ def test_the_first_hit_after_two_seconds_settles_the_memo(built, monkeypatch):
 
 
 def test_digest_of_a_young_file_is_not_known(built):
-    """So another extension with the same header reads the file instead of trusting the memo."""
+    """Another extension with the same header reads the file instead of trusting the memo."""
     path, known = str(built.folder / "value.h"), the_memo(built)[1].known()
     assert known.get(path) is None
     assert path not in dict(known.items())

@@ -1,4 +1,4 @@
-"""load_op after an edit of a kernel: new device code now, a complete build in the background."""
+"""After an edit of a kernel, load_op loads new device code; the complete build follows."""
 
 import functools
 import os
@@ -266,7 +266,7 @@ def test_a_formula_that_host_code_of_the_cu_file_uses_takes_the_complete_build(
     assert main(["why", "--verbose", "answer"]) == 0
     assert capfd.readouterr().out == (
         "answer: kernels/answer_math.h changed\n"
-        "answer: a load_op in a running process takes the complete build: "
+        "answer: load_op in a running process waits for the complete build: "
         "kernels/answer_math.h: changed outside of device code and formulas\n"
     )
     with_formula.load()
@@ -290,7 +290,7 @@ def test_why_says_that_new_device_code_comes_first(project, monkeypatch, capfd):
     assert main(["why", "--verbose", "answer"]) == 0
     assert capfd.readouterr().out == (
         "answer: kernels/answer.cu changed\n"
-        "answer: a load_op in a running process takes new device code first\n"
+        "answer: load_op in a running process loads new device code first\n"
     )
 
 
@@ -322,7 +322,7 @@ def test_threads_that_load_an_edit_get_one_module(project, monkeypatch):
 
 
 def test_other_host_code_of_the_complete_build_is_reported(project, monkeypatch, capfd):
-    """As if the lexer had mistaken an edit of host code for one of device code."""
+    """Simulates a lexer that mistakes an edit of host code for one of device code."""
     monkeypatch.delenv("JIT_LOADER_QUIET")
     project.load()
     project.edit("kernels/answer.cu", "*to = 42;", "*to = 43;")

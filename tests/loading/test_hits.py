@@ -28,7 +28,7 @@ print(*sorted(set(sys.modules) - before))
 def run_hit(tiny, python):
     """Loads the extension in a new process; returns the names of the modules it imported.
 
-    The process executes the text first before the load.
+    Before the load, the process executes the code in `first`.
     """
 
     def run(first="", **environment):

@@ -11,7 +11,7 @@ import pytest
 
 import jit_loader
 from _jit_loader import loaded
-from _jit_loader.build.inputs import negative_dependencies as shadows
+from _jit_loader.build.inputs import negative_dependencies
 from _jit_loader.build.inputs.depfiles import linked_files
 from _jit_loader.build.inputs.queries import files_in_flags, nvcc_facts
 from _jit_loader.build.inputs.records import ownership
@@ -270,7 +270,7 @@ def test_cyclic_response_files_are_read_once(tmp_path):
     one.write_text(f"-La @{two}")
     two.write_text(f"-Lb @{one} 'an open quote")
     assert files_in_flags(["c++", f"@{one}"]) == [str(one), str(two)]
-    assert shadows.of_libraries([], ["c++", f"@{one}"]) == ({}, [])
+    assert negative_dependencies.of_libraries([], ["c++", f"@{one}"]) == ({}, [])
 
 
 def test_unrelated_new_file_is_a_hit(tiny):

@@ -65,7 +65,7 @@ class Notebook:
         self.client.wait_for_ready(timeout=60)
 
     def start(self, code):
-        """Runs a cell; finish() waits for its end."""
+        """Starts a cell; finish() waits for its end."""
         return self.client.execute(code)
 
     def finish(self, cell):
@@ -88,7 +88,7 @@ class Notebook:
         return self.finish(self.start(code))
 
     def succeed(self, code):
-        """Runs a cell and returns what it printed."""
+        """Runs a cell, which must succeed; returns its stripped stdout."""
         outcome = self.run(code)
         assert outcome.error is None, outcome.shown_error
         return outcome.stdout.strip()

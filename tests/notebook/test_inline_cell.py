@@ -84,7 +84,7 @@ def test_errors_of_a_cell_of_kernels_name_its_line(tmp_path, monkeypatch):
     if nvrtc_files.library_path() is None:
         pytest.skip("PyTorch's wheel has no NVRTC")
     monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path))
-    # As on a machine with a GPU, where make() compiles.
+    # make() compiles only on a machine with a GPU.
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))

@@ -33,7 +33,7 @@ static PyModuleDef definition = {{PyModuleDef_HEAD_INIT, "{name}", nullptr, -1, 
 PyMODINIT_FUNC PyInit_{name}(void) {{ return PyModule_Create(&definition); }}
 """
 )
-# Waits up to 20 s for the compiler of the other op, and creates the file alone on a timeout.
+# Waits up to 20 s for the compiler of the other op, and creates the file 'alone' on a timeout.
 MEETING = """\
 #!/bin/sh
 case " $* " in *" -c "*_cpu.cpp*)

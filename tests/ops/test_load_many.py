@@ -103,7 +103,7 @@ def test_only_the_calls_that_hang_are_ended(tiny, call, programs_at_work):
 
 
 @pytest.mark.slow
-def test_interrupt_ends_all(tiny, call, in_process, wait_for, programs_at_work):
+def test_interrupt_ends_all_calls(tiny, call, in_process, wait_for, programs_at_work):
     begun = tiny.slow_down(60)
     calls = [call("one"), call("two")]
 
@@ -123,8 +123,8 @@ def test_interrupt_ends_all(tiny, call, in_process, wait_for, programs_at_work):
     wait_for(lambda: programs_at_work() == [])
 
 
-def test_arguments_are_checked():
-    with pytest.raises(TypeError, match="each call is a dict"):
+def test_invalid_arguments_are_refused():
+    with pytest.raises(TypeError, match="each call must be a dict"):
         jit_loader.load_many(["name"])
     for wrong in ({"timeout": 0}, {"jobs": -1}):
         with pytest.raises(ValueError, match="must be greater than 0"):

@@ -135,7 +135,7 @@ def test_op_that_nobody_waits_for_has_no_variants_and_no_callbacks(project, opti
         jit_loader.load_op("answer", project=project, wait=False, **options)
 
 
-@pytest.mark.skipif(not toolchain.cpu_flags(), reason="the compiler has no levels of processors")
+@pytest.mark.skipif(not toolchain.cpu_flags(), reason="no x86-64 level is used here")
 def test_only_kernels_use_this_machines_processor_unless_the_caller_names_one(project):
     has = "#ifdef __SSE3__\n#define HAS_SSE3 1\n#else\n#define HAS_SSE3 0\n#endif\n"
     (project / "kernels" / "answer.h").write_text(has + "long answer();\n")

@@ -25,7 +25,7 @@ exec(sys.argv[1])
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """The current folder, with a module."""
+    """Returns the current folder, which has a module."""
     (tmp_path / "module.py").write_text(MODULE)
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -77,7 +77,7 @@ def test_processes_end_if_the_parent_is_killed(folder, wait_for):
 
 
 @pytest.mark.slow
-def test_a_daemon_without_standard_files_can_run_modules(folder):
+def test_a_daemon_without_standard_streams_can_run_modules(folder):
     script = (
         "import os\nfrom _jit_loader.ops.warm_process import WarmProcess\n"
         "with WarmProcess(dict(os.environ)) as warm:\n"

@@ -1,4 +1,4 @@
-"""An op with a kernel that writes a number; its binding needs only Python's C API."""
+"""Provides an op with a kernel that writes a number; its binding needs only Python's C API."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A tiny extension that compiles in 0.3 s, and a compiler that records its calls."""
+"""Provides a tiny extension that compiles in 0.3 s, and a compiler that records its calls."""
 
 import faulthandler
 import multiprocessing
@@ -38,7 +38,7 @@ echo "$@" >> "${{0%/*}}/calls"
 exec {compiler} "$@"
 """
 
-# Patterns of the shell that match the compiler's arguments in each step.
+# Shell patterns that match the compiler's arguments in each step.
 STEPS = {
     "compilation": '*" -c "*',
     "link": '*.o" "*"-shared "*',
@@ -78,7 +78,7 @@ class Extension:
         return self.load(**options).value()
 
     def compiled(self):
-        """Names of the sources compiled since the last call, sorted."""
+        """Returns the sorted names of the sources compiled since the last call."""
         if not self.calls_path.exists():
             return []
         calls = self.calls_path.read_text().splitlines()
@@ -184,7 +184,7 @@ def tiny(cache, tmp_path, monkeypatch):
 
 @pytest.fixture
 def in_process():
-    """Runs a function in a forked process and returns what it returns, or the error it raises."""
+    """Runs a function in a forked process; returns its result, or the exception that it raises."""
 
     def run(function):
         queue = fork.SimpleQueue()

@@ -1,4 +1,4 @@
-"""Mounts that only one process sees, and that end with it."""
+"""Makes mounts that only one process sees, and that end with it."""
 
 import ctypes
 import os

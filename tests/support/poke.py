@@ -1,4 +1,4 @@
-"""A project with the op poke, which writes at any index of a tensor, or beyond its end."""
+"""Provides a project with the op poke, which writes at any index of a tensor, or beyond its end."""
 
 import shutil
 from pathlib import Path

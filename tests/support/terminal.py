@@ -1,4 +1,4 @@
-"""A pseudo-terminal in which a test uses a program as a person does."""
+"""Provides a pseudo-terminal in which a test uses a program as a person does."""
 
 import contextlib
 import fcntl

@@ -1,6 +1,6 @@
-"""python -m tests.support.torchrun_by_fork RANKS script.py ...: torchrun with forked ranks.
+"""Runs torchrun with forked ranks: python -m tests.support.torchrun_by_fork RANKS script.py ...
 
-It uses torchrun's agent. Forked ranks need not import PyTorch and the modules in $IMPORTS again,
+It uses torchrun's agent. Forked ranks need not import PyTorch or the modules in $IMPORTS again,
 which takes seconds.
 """
 

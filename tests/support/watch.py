@@ -1,4 +1,4 @@
-"""A session of watch mode in a terminal."""
+"""Runs a session of watch mode in a terminal."""
 
 import os
 import sys
@@ -14,7 +14,7 @@ SCRIPT_NAME = "project/examples/run.py"
 class Session:
     """`watch examples/run.py` in the root of a project with an op.
 
-    files: {path relative to the folder: text}. value: for the caller, of the op's current files.
+    files: {path relative to the folder: text}. value: the op's expected value; tests update it.
     """
 
     def __init__(self, folder, files):

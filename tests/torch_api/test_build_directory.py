@@ -110,7 +110,7 @@ def test_relative_paths_in_flags_become_absolute(folder, flags, expected):
 
 @pytest.fixture
 def inline(cache, folder):
-    """load_inline of a C-API module "letter" that includes a header of its folder."""
+    """Returns load_inline of a C-API module "letter" that includes a header of its folder."""
     folder.mkdir()
     (folder / "beside.h").write_text("#define BESIDE 5\n")
     text = PYTHON + '#include "beside.h"\n' + MODULE.format(name="letter", value="BESIDE")

@@ -1,4 +1,4 @@
-"""Details of PyTorch's load and load_inline on which programs rely."""
+"""Tests details of PyTorch's load and load_inline on which programs rely."""
 
 import importlib
 import os
@@ -35,7 +35,7 @@ def test_load_without_sources_is_an_error(tiny):
 
 
 def test_module_can_be_imported_and_its_functions_pickled(tiny, monkeypatch):
-    """Python enters a module of single-phase initialization into sys.modules."""
+    """Python adds a module with single-phase initialization to sys.modules."""
     monkeypatch.delitem(sys.modules, "tiny", raising=False)
     first = tiny.load()
     assert importlib.import_module("tiny") is first
@@ -51,7 +51,7 @@ def test_module_can_be_imported_and_its_functions_pickled(tiny, monkeypatch):
 
 
 def test_functions_of_a_multi_phase_module_can_be_pickled(tiny, monkeypatch):
-    """The program itself enters such a module into sys.modules."""
+    """The program itself adds such a module to sys.modules."""
     text = extension.MODULE.replace("-1, methods", "0, methods")
     text = text.replace("PyModule_Create(", "PyModuleDef_Init(")
     tiny.write("module.cpp", f"#include <Python.h>\n{text}")
@@ -69,7 +69,7 @@ def test_module_does_not_hide_another_one_of_its_name(tiny, monkeypatch):
 
 @pytest.fixture
 def inline(cache):
-    """load_inline of a C-API module "letter", which compiles in 0.2 s."""
+    """Returns load_inline of a C-API module "letter", which compiles in 0.2 s."""
     text = PYTHON + MODULE.format(name="letter", value=5)
 
     def load(**options):

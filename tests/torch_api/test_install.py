@@ -22,7 +22,7 @@ def run(tiny, python):
     return run_there
 
 
-def test_import_and_hit_execute_nothing(tiny, run):
+def test_import_and_hit_do_not_execute_pytorchs_module(tiny, run):
     tiny.load()
     run("""
 jit_loader.install()
@@ -150,7 +150,7 @@ assert module.CUDAExtension and module.load is jit_loader.load
 """)
 
 
-def test_flag_lists_that_the_program_changes_count(run):
+def test_flag_lists_that_the_program_changes_are_used(run):
     run("""
 from _jit_loader.key import common_nvcc_flags
 jit_loader.install()
@@ -289,7 +289,7 @@ else:
 """)
 
 
-def test_load_that_was_imported_before_uses_the_cache(run, tmp_path):
+def test_load_that_was_imported_before_install_uses_the_cache(run, tmp_path):
     run(f"""
 from torch.utils.cpp_extension import load
 jit_loader.install()

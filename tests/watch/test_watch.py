@@ -301,7 +301,7 @@ def test_code_that_a_script_writes_when_it_is_terminated_starts_no_run(session):
 
 
 @pytest.mark.slow
-def test_same_code_that_a_program_of_the_script_writes_starts_one_run(session):
+def test_same_code_that_a_program_of_the_script_writes_starts_at_most_one_run(session):
     script = (
         "import subprocess, sys\n"
         "subprocess.run(['cp', __file__, __file__ + '.h'], check=True)\n"

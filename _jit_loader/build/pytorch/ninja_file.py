@@ -80,7 +80,7 @@ class NinjaFile:
         return own
 
     def _is_plain_nvcc(self):
-        """Returns whether CUDA's own nvcc compiles, and no wrapper such as sccache."""
+        """Returns whether the compiler is nvcc itself, not a wrapper such as sccache."""
         words = shlex.split(self._variables.get("nvcc", ""))
         return len(words) == 1 and os.path.basename(words[0]) == "nvcc" and bool(sys.executable)
 

@@ -8,7 +8,7 @@ import os
 import sys
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
-# Another Python that the program starts, such as that of another environment, has other packages.
+# Set to this Python's sys.prefix: the Python of another environment has other packages.
 VARIABLE = "JIT_LOADER_RUN_PREFIX"
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(FOLDER)))
 
@@ -43,5 +43,5 @@ if __name__ == "sitecustomize":
     if os.environ.get(VARIABLE) == sys.prefix:
         add_finder()
     del sys.modules["sitecustomize"]
-    # The environment's own. If there is none, this raises the ImportError that Python expects.
+    # The environment's sitecustomize. Without one, this raises the ImportError that Python expects.
     import sitecustomize  # noqa: F401

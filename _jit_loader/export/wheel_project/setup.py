@@ -42,7 +42,7 @@ def extension(name, sources, cxx=(), nvcc=(), link=()):
 os.chdir(ROOT)
 if GPUS:
     os.environ["TORCH_CUDA_ARCH_LIST"] = GPUS
-CXX_FLAGS.append("-g0")  # Python's own flags may have -g: add2 has 5.2 MB with it, 0.27 without
+CXX_FLAGS.append("-g0")  # Python's own flags may have -g: add2 is 5.2 MB with it, 0.27 without
 if PROCESSOR:
     CXX_FLAGS.append(f"-march={PROCESSOR}")
 # NAME/compiled/__init__.py compares these values with the importing machine's.

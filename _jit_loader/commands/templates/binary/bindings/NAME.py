@@ -6,7 +6,7 @@ from .shared.differentiable import differentiable
 # `saves`: the tensors that the gradient needs, names of arguments or "output".
 @differentiable("NAME(Tensor a, Tensor b) -> Tensor", saves=["a", "b"])
 def NAME(a, b):
-    """a * b, element by element, on CPU and CUDA.
+    """Returns a * b, element by element, on CPU and CUDA.
 
     >>> NAME(torch.tensor([1.0, 2.0]), torch.tensor([0.5]))
     tensor([0.5000, 1.0000])

@@ -6,7 +6,7 @@ from .shared.differentiable import differentiable
 # `saves`, such as saves=["x", "output"], names the tensors that the gradient needs.
 @differentiable("NAME(Tensor x) -> Tensor")
 def NAME(x):
-    """A copy of x, on CPU and CUDA.
+    """Returns a copy of x, on CPU and CUDA.
 
     >>> NAME(torch.tensor([1.0, -2.0]))
     tensor([ 1., -2.])

@@ -6,7 +6,7 @@ from .shared.differentiable import differentiable
 # `saves`: the tensors that the gradient needs, names of arguments or "output".
 @differentiable("NAME(Tensor x) -> Tensor", saves=["x"])
 def NAME(x):
-    """x * x, element by element, on CPU and CUDA.
+    """Returns x * x, element by element, on CPU and CUDA.
 
     >>> NAME(torch.tensor([1.0, -2.0]))
     tensor([1., 4.])

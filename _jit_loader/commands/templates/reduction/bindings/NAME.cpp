@@ -21,7 +21,7 @@ at::Tensor forward(const at::Tensor& x) {
 PYTHON_MODULE(module) {
   module.doc("The compiled functions of bindings/NAME.py.");
   define_differentiable<forward>(module, "forward",
-                                 "The sum of x * x as a new tensor without dimensions, without a "
+                                 "The sum of x * x as a new 0-dimensional tensor, without a "
                                  "gradient; x is a floating tensor.",
                                  "x");
 }

@@ -7,7 +7,7 @@ from .shared.differentiable import differentiable
 
 
 def result_like(x):
-    """Makes an empty result without dimensions, of x's dtype and device."""
+    """Makes an empty 0-dimensional result of x's dtype and device."""
     return torch.empty((), dtype=x.dtype, device=x.device)
 
 
@@ -19,7 +19,7 @@ def result_like(x):
     sharding="sum",  # for DTensor: the result is the sum of the shards' results
 )
 def NAME(x):
-    """The sum of x * x over all elements, on CPU and CUDA.
+    """Returns the sum of x * x over all elements, on CPU and CUDA.
 
     >>> NAME(torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
     tensor(30.)
@@ -29,7 +29,7 @@ def NAME(x):
             are computed and accumulated in float32 and rounded once.
 
     Returns:
-        A new tensor without dimensions, of x's dtype; 0 if x has no elements. The same input gives
+        A new 0-dimensional tensor of x's dtype; 0 if x has no elements. The same input gives
         the same bits for any number of threads and on any GPU.
 
     The gradient is 2 * x * grad. It can be differentiated again. There is no forward-mode

@@ -9,7 +9,7 @@ from tests.bindings.case import Case, unit
 
 
 def small_numbers(_position, shape, dtype, device):
-    """Normal numbers of variance 1/64; with variance 1 the sum would overflow float16."""
+    """Draws from a normal distribution; with variance 1, not 1/64, the sum overflows float16."""
     return (torch.randn(shape, dtype=torch.float64) / 8).to(device, dtype)
 
 
