@@ -20,7 +20,8 @@ and `python -m jit_loader build` of one op and of 8 ops (with copies of add2 if 
 fewer) with nothing built.
 
 live: a load_op of this project's ops, and PyTorch's load of the same sources, after an edit within
-a kernel's body, until the first result of that kernel; "alone" is "compilers alone". It needs a GPU.
+a kernel's body, until the first result of that kernel; "alone" is "compilers alone". It needs a
+GPU.
 """
 
 import contextlib

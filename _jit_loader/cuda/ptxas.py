@@ -110,7 +110,7 @@ def spill_warning(title, kernels_of_sources):
         return None
     _, source, kernel = max(spilling, key=lambda item: item[0])
     source = source.removeprefix("<project>/")
-    more = f"; {len(spilling) - 1} more spill too" if len(spilling) > 1 else ""
+    more = f"; other kernels that spill: {len(spilling) - 1}" if len(spilling) > 1 else ""
     return (
         f"{title}: warning: {source}: {kernel['kernel']} spills registers on "
         f"{kernel['architecture']}, {kernel['spill stores']} bytes stored and "

@@ -82,7 +82,7 @@ def test_warning_names_the_kernel_that_spills_most():
     warning = ptxas.spill_warning("op", {"<project>/kernels/op.cu": found, "<project>/b.cu": []})
     assert "\n" not in warning
     assert "kernels/op.cu: spills<float, 40> spills registers on sm_90" in warning
-    assert "1880 bytes stored and 3532 loaded; so do 1 more" in warning
+    assert "1880 bytes stored and 3532 loaded; other kernels that spill: 1" in warning
     assert "inspect op)" in warning
     assert "inspect 'op[N=2]')" in ptxas.spill_warning("op[N=2]", {"b.cu": found})
     assert ptxas.spill_warning("op", {"b.cu": [k for k in found if not k["spill stores"]]}) is None
