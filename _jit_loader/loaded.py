@@ -75,7 +75,7 @@ def open_build(library, name, form, build_directory=None):
             if library not in libraries:
                 check_trusted(library)
                 libraries[library] = _open_lazily(library, path, name, form)
-            elif form == "module" and is_built(sys.modules.get(name)):  # maybe another version
+            elif form == "module" and is_built(sys.modules.get(name)):  # it may be another version
                 sys.modules[name] = libraries[library]
         except (ImportError, OSError):
             if os.path.exists(library):
@@ -107,11 +107,12 @@ def _open_lazily(library, path, name, form):
         sys.setdlopenflags(flags)
 
 
-def open_library(path, build_key, name, form):
+def open_library(path, unique, name, form):
     """Opens a library from a path that this process has not opened before.
 
     The last component of the spec's name gives the init function. The components before it must
     differ between builds: pybind11 3 keeps modules under that name, and would return the old one.
+    unique: a text that differs between builds, such as the folder of the build.
     """
     if form == "executable":
         return path
@@ -120,7 +121,7 @@ def open_library(path, build_key, name, form):
 
         torch.ops.load_library(path)
         return path
-    key = "".join(character if character.isalnum() else "_" for character in build_key)
+    key = "".join(character if character.isalnum() else "_" for character in unique)
     spec = importlib.util.spec_from_file_location(f"{SPEC_PREFIX}{key}.{name}", path)
     try:
         module = importlib.util.module_from_spec(spec)

@@ -91,15 +91,15 @@ def build(slot, contents, verbose):
 
 
 def _build_or_wait(slot, contents, note_before, verbose):
-    request, answer = slot.request, slot.answer()
+    request, memo_stamp = slot.request, slot.memo_stamp()
 
-    def has_new_answer():
-        return slot.answer() not in (None, answer)
+    def has_new_memo():
+        return slot.memo_stamp() not in (None, memo_stamp)
 
     while True:
-        with build_lock(slot.folder, request.title, until=has_new_answer) as excludes:
-            if has_new_answer():
-                answer = slot.answer()
+        with build_lock(slot.folder, request.title, until=has_new_memo) as excludes:
+            if has_new_memo():
+                memo_stamp = slot.memo_stamp()
                 contents.learn(slot.known())
             found = slot.look(toolchain.programs(request.with_cuda), contents)
             opened = found and loaded.open_build(found.library, *request.to_open)

@@ -16,7 +16,7 @@ from _jit_loader.build.ninja import ninja_path
 from _jit_loader.build.pytorch import kept_ninja
 from _jit_loader.build.pytorch.ninja_file import NinjaFile
 from _jit_loader.cache import cache_folder
-from _jit_loader.cache.files import read_checked, write_whole
+from _jit_loader.cache.files import read_checked, write_atomically
 from _jit_loader.system.processes import run
 
 NAME = "compile_commands.json"
@@ -29,7 +29,7 @@ DEPFILE_FLAGS = (
 
 
 def update_compile_commands(request, ninja_file, folder):
-    """Replaces an op's commands in the file of its project, if they differ.
+    """Replaces an op's commands in its project's compile_commands.json, if they differ.
 
     Only builds of ops write the file: a caller of load expects no new file. Builds of variants do
     not, because editors use one command per source, that of the plain op.
@@ -52,11 +52,11 @@ def update_compile_commands(request, ninja_file, folder):
         entries.sort(key=lambda entry: (entry.get("output", ""), entry["file"]))
         new_text = json.dumps(entries, indent=1) + "\n"
         if new_text != text:
-            write_whole(path, new_text.encode())
+            write_atomically(path, new_text.encode())
 
 
 def restore_compile_commands(request):
-    """Writes the file for an op that came from the cache, if its project has no such file."""
+    """Writes compile_commands.json for an op that came from the cache, if its project has none."""
     slot_folder = os.path.join(cache_folder(), request.name, request.key)
     kept = read_checked(os.path.join(slot_folder, kept_ninja.FILE))
     if kept is None or os.path.lexists(os.path.join(request.project, NAME)):

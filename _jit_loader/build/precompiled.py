@@ -28,7 +28,7 @@ from _jit_loader.build.job import private_folder, remove_leftovers
 from _jit_loader.build.plan import NAME_MACRO
 from _jit_loader.build.pytorch.flags import is_gnu
 from _jit_loader.cache import cache_folder, check_trusted, digest_of
-from _jit_loader.cache.files import read_checked, write_checked, write_whole
+from _jit_loader.cache.files import read_checked, write_atomically, write_checked
 from _jit_loader.cache.lock import free_lock
 from _jit_loader.cache.memo import stamp
 from _jit_loader.cache.pruning import PRECOMPILED, cache_limit, keep_under_limit
@@ -255,7 +255,7 @@ def _make(slot, text, words, roots):
     say("PyTorch's headers: precompiling them for later builds")
     with private_folder(slot) as folder:
         header = os.path.join(folder, NAME)
-        write_whole(header, text.encode())
+        write_atomically(header, text.encode())
         programs, clock = toolchain.programs(with_cuda=False), Clock(folder)
         recorder = Recorder(roots, programs, Contents(), clock, before={})
         command = [*words, "-x", "c++-header", header, "-o", f"{header}.gch"]

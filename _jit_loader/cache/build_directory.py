@@ -9,7 +9,7 @@ import glob
 import os
 import time
 
-from _jit_loader.cache.files import copy_whole, link_whole
+from _jit_loader.cache.files import copy_atomically, link_atomically
 
 KEY_DIGITS = 10
 KEPT_SECONDS = 3600  # another process may be about to open an older version
@@ -54,7 +54,7 @@ def put_outputs(folder, library, opened):
     plain = os.path.join(folder, os.path.basename(library))
     if plain == opened or _is_same_file(plain, opened):
         return
-    link_whole(opened, plain)
+    link_atomically(opened, plain)
     name = glob.escape(os.path.splitext(plain)[0])
     for other in glob.glob(f"{name}.{'[0-9a-f]' * KEY_DIGITS}.so"):
         with contextlib.suppress(FileNotFoundError):
@@ -71,11 +71,11 @@ def has_version(folder, library):
 def _copy(source, target):
     if not _is_copy(target, source):
         os.makedirs(os.path.dirname(target), exist_ok=True)
-        copy_whole(source, target)
+        copy_atomically(source, target)
 
 
 def _is_copy(target, path):
-    """Returns whether a file has the size and the mtime of another, as copy_whole leaves them."""
+    """Returns whether a file has another's size and mtime, as copy_atomically sets them."""
     try:
         one, other = os.stat(target), os.stat(path)
     except OSError:

@@ -24,22 +24,24 @@ def read_checked(path):
 def write_checked(path, value):
     """Writes a line with the digest of a JSON value, then the value."""
     body = json.dumps(value).encode()  # an indent would take four times as long
-    write_whole(path, hashlib.blake2b(body, digest_size=16).hexdigest().encode() + b"\n" + body)
+    write_atomically(
+        path, hashlib.blake2b(body, digest_size=16).hexdigest().encode() + b"\n" + body
+    )
 
 
-def write_whole(path, data):
+def write_atomically(path, data):
     """Writes a file. Its readers see the complete new or the complete old file."""
     with _replacement(path) as temporary, open(temporary, "wb") as file:
         file.write(data)
 
 
-def copy_whole(source, target):
+def copy_atomically(source, target):
     """Copies a file with its times. Readers of the target see the complete old or new file."""
     with _replacement(target) as temporary:
         shutil.copy2(source, temporary)
 
 
-def link_whole(source, target):
+def link_atomically(source, target):
     """Makes the target a hard link to a file, or a copy if the file system has none."""
     with _replacement(target) as temporary:
         try:

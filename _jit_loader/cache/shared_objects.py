@@ -8,7 +8,7 @@ import contextlib
 import os
 
 from _jit_loader.cache import cache_folder
-from _jit_loader.cache.files import link_whole
+from _jit_loader.cache.files import link_atomically
 
 RECORD = ".json"
 MOST_VERSIONS = 16  # of one command: an edited source has a new object at each build
@@ -20,8 +20,8 @@ def put(path, record):
     target = os.path.join(folder, f"{record['object']}.o")
     with contextlib.suppress(OSError):
         os.makedirs(folder, mode=0o700, exist_ok=True)
-        link_whole(path, target)
-        link_whole(path + RECORD, target + RECORD)
+        link_atomically(path, target)
+        link_atomically(path + RECORD, target + RECORD)
         for old in newest(record["command"])[MOST_VERSIONS:]:
             remove(old)
 

@@ -18,7 +18,7 @@ import os
 
 from _jit_loader.cache import cache_folder, readonly_caches, stats_equal
 from _jit_loader.cache.absent import appeared
-from _jit_loader.cache.files import read_checked, write_whole
+from _jit_loader.cache.files import read_checked, write_atomically
 from _jit_loader.cache.memo import NEVER_EQUAL, Memo, is_settled, stamp
 
 MANIFEST = "manifest.json"
@@ -75,7 +75,7 @@ class Slot:
                 return build
         return None
 
-    def answer(self):
+    def memo_stamp(self):
         """Returns the memo's stamp, or None. It changes when a process finds or makes a build."""
         return stamp(self._memo_path)
 
@@ -145,7 +145,7 @@ class Slot:
         # Without a memo, as in a read-only cache, the next process reads the contents again.
         with contextlib.suppress(OSError):
             os.makedirs(os.path.dirname(self._memo_path), mode=0o700, exist_ok=True)
-            write_whole(self._memo_path, memo.to_bytes())
+            write_atomically(self._memo_path, memo.to_bytes())
 
     def _build_folders(self):
         for slot_folder in [self.folder, *self._other_folders]:

@@ -88,7 +88,7 @@ def _precompile():
 
 
 def _load(name, project, pch):
-    """Loads an op; restores compile_commands.json, which only a compilation writes."""
+    """Loads an op; if it was not compiled, restores a missing compile_commands.json."""
     from _jit_loader.build.build import precompile
     from _jit_loader.build.compile_commands import restore_compile_commands
     from _jit_loader.loading import is_unchanged

@@ -14,7 +14,7 @@ import tempfile
 import time
 
 from _jit_loader.cache import cache_folder, check_trusted, digest_of, readonly_caches
-from _jit_loader.cache.files import read_checked, write_checked, write_whole
+from _jit_loader.cache.files import read_checked, write_atomically, write_checked
 from _jit_loader.cache.memo import is_settled, stamp
 from _jit_loader.key.contents import read_digest
 
@@ -84,7 +84,7 @@ def publish(title, key, closure, headers, request, code, symbol, parameters):
         with open(os.path.join(slot, "lock"), "ab"):  # pruning locks it, and recognises slots by it
             pass
         folder = tempfile.mkdtemp(prefix=".new-", dir=slot)
-        write_whole(os.path.join(folder, title), code)
+        write_atomically(os.path.join(folder, title), code)
         write_checked(os.path.join(folder, MANIFEST), manifest)
         os.rename(folder, os.path.join(slot, digest_of([headers, manifest["library"]])))
 

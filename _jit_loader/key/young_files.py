@@ -34,7 +34,7 @@ def _is_unchanged(path, known):
 
 
 def _write(memo, path):
-    from _jit_loader.cache.files import write_whole
+    from _jit_loader.cache.files import write_atomically
 
     with contextlib.suppress(OSError):  # a read-only cache
-        write_whole(path, memo.to_bytes())
+        write_atomically(path, memo.to_bytes())

@@ -9,7 +9,7 @@ import shutil
 import tempfile
 
 from _jit_loader.cache import cache_folder, digest_of
-from _jit_loader.cache.files import write_whole
+from _jit_loader.cache.files import write_atomically
 
 
 def source_texts(
@@ -82,7 +82,7 @@ def write_sources(texts, build_directory=None):
         path = os.path.join(build_directory or os.path.join(folder(), digest_of(text)), name)
         if _read(path) != text:
             os.makedirs(os.path.dirname(path), exist_ok=True)
-            write_whole(path, text.encode())
+            write_atomically(path, text.encode())
         paths.append(path)
     return paths
 

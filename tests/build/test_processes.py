@@ -124,8 +124,8 @@ def test_forked_child_uses_the_module_and_loads_it(tiny):
     process.join()
 
 
-def test_waiter_with_another_source_does_not_get_the_builders_module(tiny, wait_for, tmp_path):
-    """Two processes build one name with different content at the same time."""
+def test_process_with_other_flags_does_not_get_the_builders_module(tiny, wait_for, tmp_path):
+    """Two processes build one name with different flags at the same time."""
     tiny.write("value.h", "#ifndef EXTRA\n#define EXTRA 0\n#endif\n#define VALUE (1 + EXTRA)\n")
     begun = tiny.slow_down(1)
     builder = fork.Process(target=tiny.load)
@@ -171,14 +171,14 @@ def test_lock_of_a_killed_builder_is_free_while_its_child_lives(tiny, wait_for):
         later = fork.Process(target=tiny.load)
         later.start()
         later.join(60)
-        assert later.exitcode == 0, "the lock is free although the child lives"
+        assert later.exitcode == 0, "the lock is still held while the child lives"
     finally:
         later.kill()
         os.kill(child, signal.SIGKILL)
 
 
 def test_fork_does_not_wait_for_a_lock_on_a_slow_file_server(tmp_path, monkeypatch):
-    """With the library filelock, a fork waits while another thread opens a lock file."""
+    """With the filelock library, a fork waits while another thread opens a lock file."""
     waiting, forked, in_time = threading.Event(), threading.Event(), []
     flock = fcntl.flock
 

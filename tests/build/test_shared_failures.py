@@ -11,21 +11,21 @@ fork = multiprocessing.get_context("fork")
 
 
 def _build_and_wait(tiny, wait_for, monkeypatch, capfd, meanwhile, load=None):
-    """Calls meanwhile() during a build; returns the results of builder and waiting process."""
+    """Calls meanwhile() during a build; returns the results of the builder and of the waiter."""
     monkeypatch.setenv("JIT_LOADER_QUIET", "0")
     begun = tiny.slow_down(1)
     results = [fork.SimpleQueue(), fork.SimpleQueue()]
 
-    def load_and_tell(result):
+    def load_and_report(result):
         try:
             result.put((load or tiny.value)())
         except RuntimeError as error:
             result.put(str(error))
 
-    builder = fork.Process(target=load_and_tell, args=(results[0],))
+    builder = fork.Process(target=load_and_report, args=(results[0],))
     builder.start()
     wait_for(begun.exists)
-    waiter = fork.Process(target=load_and_tell, args=(results[1],))
+    waiter = fork.Process(target=load_and_report, args=(results[1],))
     waiter.start()
     wait_for(lambda: "waiting for process" in capfd.readouterr().err)
     meanwhile()
@@ -68,7 +68,7 @@ def test_source_fixed_during_the_build_gives_no_error(tiny, wait_for, monkeypatc
 
 
 def test_source_fixed_after_it_was_read_gives_no_error(tiny):
-    """The error belongs to an old version, so that the new one is compiled immediately."""
+    """The error belongs to an old version, so the new one is compiled immediately."""
     good = tiny.folder.parent / "good.cpp"
     (tiny.folder / "other.cpp").rename(good)
     tiny.write("other.cpp", "int a = ;\n")
@@ -86,7 +86,7 @@ def test_header_fixed_after_it_was_read_gives_no_error(tiny):
 
 
 def test_waiting_process_with_another_library_path_builds_again(tiny, wait_for, monkeypatch):
-    """The library that the builder could not open may open with this variable."""
+    """The library that the builder could not open may open with another LD_LIBRARY_PATH."""
     monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
     tiny.write("other.cpp", "int nope(int);\nint (*pointer)(int) = nope;\n")
     begun = tiny.slow_down(1, "link")
@@ -119,7 +119,7 @@ def test_error_is_that_of_the_newest_source(tiny):
 
 
 def _after(tiny, commands, source):
-    """Runs shell commands after each compilation of a source."""
+    """Makes the compiler run shell commands after each compilation of a source."""
     compiler = tiny.calls_path.parent / "c++"
     text = compiler.read_text().replace("exec ", "")
     compiler.write_text(

@@ -107,7 +107,7 @@ def test_hit_needs_no_write_access_to_the_cache(tiny, tmp_path, monkeypatch):
         raise OSError(errno.EROFS, "Read-only file system", path)
 
     # File modes do not stop root, and the tests may run as root.
-    monkeypatch.setattr("_jit_loader.cache.store.write_whole", read_only)
+    monkeypatch.setattr("_jit_loader.cache.store.write_atomically", read_only)
     assert tiny.value() == 101
     assert tiny.compiled() == []
     assert _snapshot(tmp_path / "cache") == before

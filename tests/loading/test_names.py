@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 import jit_loader
-from _jit_loader.cache.files import copy_whole, write_whole
+from _jit_loader.cache.files import copy_atomically, write_atomically
 
 ODD = ["a b$HOME's (1)", 'say "hi"; x:y#b&{c}%', "-Übung\\数~[1]*?", "tab\there"]
 
@@ -33,7 +33,7 @@ def test_paths_with_odd_characters_compile(tiny, odd):
     assert jit_loader.load("tiny", sources, **options).value() == 101
     (include / header).write_text("#define VALUE 2\n")
     assert jit_loader.load("tiny", sources, **options).value() == 102, (
-        "the edit of the header is noticed"
+        "the edit of the header was not noticed"
     )
     tiny.compiled()
     assert jit_loader.load("tiny", sources, **options).value() == 102
@@ -171,8 +171,8 @@ def test_longest_allowed_name_loads_and_longer_ones_are_refused(tiny):
 
 def test_file_with_the_longest_name_is_written_and_copied(tmp_path):
     path, copy = (tmp_path / (letter * 255) for letter in "ac")
-    write_whole(path, b"content")
-    copy_whole(path, copy)
+    write_atomically(path, b"content")
+    copy_atomically(path, copy)
     assert copy.read_bytes() == b"content"
     assert {entry.name for entry in tmp_path.iterdir()} == {path.name, copy.name}
 

@@ -189,14 +189,14 @@ def in_process():
     def run(function):
         queue = fork.SimpleQueue()
 
-        def run_and_tell():
+        def run_and_report():
             faulthandler.register(signal.SIGUSR1, file=2)
             try:
                 queue.put(function())
             except Exception as error:
                 queue.put(error)
 
-        process = fork.Process(target=run_and_tell)
+        process = fork.Process(target=run_and_report)
         process.start()
         process.join(60)
         if process.exitcode is None:

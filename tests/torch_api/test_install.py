@@ -2,7 +2,7 @@
 
 import pytest
 
-# Each script runs in a process that has imported torch and nothing else.
+# Each script runs in a new process that has imported only torch and jit_loader.
 BEGIN = """
 import sys, types
 import torch, jit_loader
@@ -110,7 +110,7 @@ build()
 """)
 
 
-def test_many_threads_can_use_the_module_first(run):
+def test_first_use_of_the_module_can_be_in_many_threads(run):
     run("""
 import threading
 jit_loader.install()
@@ -184,7 +184,7 @@ def run_private(run, tmp_path):
 
 
 def test_jit_compile_uses_the_cache(tiny, run_private):
-    """gsplat retries with newer PyTorch's arguments if the error says that some are missing."""
+    """gsplat retries with a newer PyTorch's arguments if the error says that some are missing."""
     run_private("""
 arguments = [SOURCES, *NOTHING, str(FOLDER), False]
 options = {"with_cuda": None, "with_sycl": None, "is_python_module": True, "is_standalone": False}
@@ -227,7 +227,7 @@ assert _import_module_from_library("tiny", str(FOLDER), True).value() == 101
 assert built().value() == 103
 """)
     run_private("""
-assert _import_module_from_library("tiny", str(FOLDER), True).value() == 103  # PyTorch's own
+assert _import_module_from_library("tiny", str(FOLDER), True).value() == 103  # PyTorch's function
 """)
 
 

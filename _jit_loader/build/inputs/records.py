@@ -29,7 +29,8 @@ class Recorder:
 
     roots, programs, contents, clock: as in job.Job. before: {path: digest} of files that were read
     before any compiler started; more are added. A file that every build writes again must not make
-    the build fail forever: if an earlier attempt found changes (`again`), only its content counts.
+    the build fail forever: if an earlier attempt found changes (`again`), only the file's content
+    counts.
     """
 
     def __init__(self, roots, programs, contents, clock, before, again=False):
@@ -98,7 +99,7 @@ class Recorder:
     def _check_unchanged(self, files, present):
         """Raises InputsChanged if a file was written during the build.
 
-        present: existing files that the compiler did not read; one may be newer than the search.
+        present: files that the compiler did not read; one may have appeared after its search.
         """
         changed = [path for path in present if self._clock.has_seen_change(path)]
         for path in files:
