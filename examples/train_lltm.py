@@ -83,7 +83,7 @@ def plot(losses, path, length):
 def report(losses, options):
     """Prints the losses, plots them if --plot is given, and returns the final one."""
     last, baseline = losses[-10:].mean(), options.length / 3
-    print(f"first loss {losses[0]:.4g}, mean of the last ten {last:.4g}")
+    print(f"first loss {losses[0]:.4g}, of the last ten steps {last:.4g}")
     if options.plot:
         plot(losses, options.plot, options.length)
         print(f"wrote {options.plot}")

@@ -116,21 +116,21 @@ def test_waiting_process_takes_over_from_a_killed_builder(tiny, wait_for):
     builder.join()
 
 
-def _load_and_kill_ninja(tiny, wait_for, begun):
-    def kill_ninja():
-        wait_for(begun.exists)
-        for pid in children(os.getpid()):
-            if Path(f"/proc/{pid}/comm").read_text() == "ninja\n":
-                os.kill(pid, signal.SIGKILL)
-
-    threading.Thread(target=kill_ninja).start()
-    tiny.load()
-
-
 def test_killed_ninja_is_an_error(tiny, wait_for, in_process):
     """The kernel kills a process if memory runs out."""
     begun = tiny.slow_down(60)
-    error = in_process(lambda: _load_and_kill_ninja(tiny, wait_for, begun))
+
+    def load_and_kill_ninja():
+        def kill_ninja():
+            wait_for(begun.exists)
+            for pid in children(os.getpid()):
+                if Path(f"/proc/{pid}/comm").read_text() == "ninja\n":
+                    os.kill(pid, signal.SIGKILL)
+
+        threading.Thread(target=kill_ninja).start()
+        tiny.load()
+
+    error = in_process(load_and_kill_ninja)
     assert "killed by signal 9" in str(error)
     assert tiny.programs_at_work() == []
     tiny.restore_compiler()
