@@ -13,6 +13,7 @@ from _jit_loader.build.checks import check_flags, check_paths, check_tools
 from _jit_loader.build.compile import compile_plan
 from _jit_loader.build.compile_commands import update_compile_commands
 from _jit_loader.build.failure import error_of, failed, names_a_source, read_note
+from _jit_loader.build.helpers import make_helper
 from _jit_loader.build.inputs.clock import Clock
 from _jit_loader.build.inputs.records import InputsChanged, Recorder, query_compilers
 from _jit_loader.build.job import Job, keep_as_failed, private_folder, remove_leftovers
@@ -31,14 +32,13 @@ from _jit_loader.build.record import (
     record_object,
     share_objects,
 )
-from _jit_loader.build.stats_equal import make_stats_equal
 from _jit_loader.build.why import forbidden, why_built
-from _jit_loader.cache import build_directory, cache_folder, check_trusted, digest_of
+from _jit_loader.cache import build_directory, cache_folder, check_trusted, digest_of, helpers
 from _jit_loader.cache.lock import build_lock
 from _jit_loader.cache.pruning import cache_limit, keep_under_limit
 from _jit_loader.cache.registrations import RestartNeeded
 from _jit_loader.cache.store import Build, Slot
-from _jit_loader.cuda import ptxas
+from _jit_loader.cuda import first_launch, ptxas
 from _jit_loader.key import toolchain
 from _jit_loader.key.contents import Contents
 from _jit_loader.key.nvcc import cuda_home
@@ -162,8 +162,10 @@ def _compile_and_publish(job, workers):
     job.clock.start()
     beside = [
         workers.submit(update_compile_commands, job.request, ninja_file, job.folder),
-        workers.submit(make_stats_equal, job.contents),
+        workers.submit(make_helper, helpers.STATS_EQUAL, job.contents),
     ]
+    if job.request.with_cuda:
+        beside.append(workers.submit(make_helper, first_launch.SOURCE, job.contents))
     if stubs_found.result() is not None:
         link_stubs.use(stubs_found.result())
     else:  # a link that begins before the stubs exist uses PyTorch's own libraries

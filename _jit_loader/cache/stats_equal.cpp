@@ -1,7 +1,7 @@
 // Compares the stats of files with those of a memo, as Memo.is_unchanged does in Python: 5,500
 // files take 5 ms instead of 18.
 //
-// build/stats_equal.py compiles it once per cache.
+// build/helpers.py compiles it once per cache.
 #include <fcntl.h>
 #include <stdint.h>
 #include <string.h>

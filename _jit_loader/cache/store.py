@@ -8,7 +8,7 @@
     lock
 <cache>/objects/                   objects that extensions of all names share (shared_objects.py)
 <cache>/memos/<question>           the stats of all files that a build depends on (memo.py)
-<cache>/stats_equal-....so         compares those stats
+<cache>/stats_equal-....so         compares those stats; a helper (helpers.py)
 """
 
 import contextlib
@@ -16,7 +16,7 @@ import glob
 import itertools
 import os
 
-from _jit_loader.cache import cache_folder, readonly_caches, stats_equal
+from _jit_loader.cache import cache_folder, helpers, readonly_caches
 from _jit_loader.cache.absent import appeared
 from _jit_loader.cache.files import read_checked, write_atomically
 from _jit_loader.cache.memo import NEVER_EQUAL, Memo, is_settled, stamp
@@ -140,7 +140,7 @@ class Slot:
                 young.append((path, tuple(absent[path])))
             else:
                 entries.append((path, NEVER_EQUAL, None))
-        compiled = stats_equal.find(contents)
+        compiled = helpers.find(helpers.STATS_EQUAL, contents)
         memo = Memo.of(build.library, self.request.with_cuda, entries, young, compiled)
         # Without a memo, as in a read-only cache, the next process reads the contents again.
         with contextlib.suppress(OSError):

@@ -8,7 +8,7 @@ import torch
 from _jit_loader.cuda import kernel_cache
 from _jit_loader.cuda.includes import closure
 from _jit_loader.cuda.kernel import TEXT
-from _jit_loader.cuda.nvrtc import SYSTEM_HEADERS, NvrtcError, compile_program
+from _jit_loader.cuda.nvrtc import SYSTEM_HEADERS, NvrtcError, Program, compile_program
 from _jit_loader.cuda.nvrtc_files import cuda_headers
 from _jit_loader.cuda.signature import listed_kernels, signature
 from _jit_loader.report.errors import ERROR_LINE, CompilingForbidden, place, source_line
@@ -47,7 +47,7 @@ def compile_and_publish(source, path, expression, arch, defines, includes, optio
     # A system header that exists is read from its file. "cstdint" includes "stdint.h".
     virtual = SYSTEM_HEADERS if any(name in SYSTEM_HEADERS for name in included.missing) else {}
     try:
-        image = compile_program(source, path or TEXT, arguments, virtual, [expression])
+        image = compile_program(Program(source, path or TEXT, arguments, virtual), [expression])
     except NvrtcError as error:
         raise _explained(error, source, path, expression) from None
     symbol = image.names[expression]

@@ -8,36 +8,16 @@ loaded, which is moved to the end of the file, since other parts of the file fol
 
 import struct
 
+from _jit_loader.cuda.elf import PT_LOAD, is_64_bit, relocations, tables
+
 RECORD = b".nvFatBinSegment"
 RECORD_MAGIC, FATBIN_MAGIC = 0x466243B1, 0xBA55ED50
 HEADER_SIZE, ENTRY_SIZE, CUBIN = 16, 64, 2  # CUBIN: the kind of an entry
-PT_LOAD, SHT_RELA = 1, 4
 PAGE = 1 << 16  # the largest page size of 64-bit Linux
 
 
 class NotReplaceable(ValueError):
     """The library does not have exactly one cubin, for one GPU, in a form that this file knows."""
-
-
-class _Header:
-    """A header of a segment or a section, read from a table of an ELF file."""
-
-    def __init__(self, form, names, data, place):
-        self._form, self._names, self.place = form, names, place
-        vars(self).update(zip(names, struct.unpack_from(form, data, place)))
-
-    def write(self, data):
-        struct.pack_into(self._form, data, self.place, *(getattr(self, n) for n in self._names))
-
-
-_SEGMENT = (
-    "<IIQQQQQQ",
-    ("kind", "flags", "offset", "address", "physical", "size", "memory", "align"),
-)
-_SECTION = (
-    "<IIQQQQIIQQ",
-    ("name", "kind", "flags", "address", "offset", "size", "link", "info", "align", "entry_size"),
-)
 
 
 def with_device_code(library, cubin):
@@ -70,21 +50,17 @@ def code_of(library):
     return _locate(library)[3]
 
 
-def sections_of(data):
-    """Returns {name: section} of a 64-bit ELF file; see _SECTION."""
-    return _tables(data)[1]
-
-
 def _locate(library):
     """Returns (segments, where the relocation of the fatbin is, where the fatbin is, its cubin)."""
-    if library[:6] != b"\x7fELF\x02\x01":
+    if not is_64_bit(library):
         raise NotReplaceable("not a 64-bit ELF file")
-    segments, sections = _tables(library)
+    segments, sections = tables(library)
     record = sections.get(RECORD)
     if record is None or record.size != 24:
         raise NotReplaceable("not one object with device code")
     (magic,) = struct.unpack_from("<I", library, record.offset)
-    relocation = _relocation(library, sections, record.address + 8)
+    pointer = record.address + 8
+    relocation = next((at for at, to, _ in relocations(library, sections) if to == pointer), None)
     if magic != RECORD_MAGIC or relocation is None:
         raise NotReplaceable("an unknown record of the device code")
     (address,) = struct.unpack_from("<q", library, relocation + 16)
@@ -97,27 +73,6 @@ def _locate(library):
     if total != ENTRY_SIZE + code_size or library[code : code + 4] != b"\x7fELF":
         raise NotReplaceable("device code for several GPUs, or compressed")
     return segments, relocation, start, library[code : code + code_size]
-
-
-def _tables(library):
-    """Returns (segments, {name: section}) of an ELF file."""
-    segments_at, sections_at = struct.unpack_from("<QQ", library, 32)
-    size, count, section_size, sections, names = struct.unpack_from("<HHHHH", library, 54)
-    segments = [_Header(*_SEGMENT, library, segments_at + i * size) for i in range(count)]
-    found = [_Header(*_SECTION, library, sections_at + i * section_size) for i in range(sections)]
-    text = library[found[names].offset :][: found[names].size] if found else b""
-    return segments, {text[s.name : text.index(b"\0", s.name)]: s for s in found}
-
-
-def _relocation(library, sections, pointer):
-    """Returns where in the file the relocation of a pointer is, or None."""
-    for section in sections.values():
-        if section.kind == SHT_RELA:
-            entries = library[section.offset : section.offset + section.size]
-            for index, (place, _, _) in enumerate(struct.iter_unpack("<QQq", entries)):
-                if place == pointer:
-                    return section.offset + 24 * index
-    return None
 
 
 def _offset(segments, address):

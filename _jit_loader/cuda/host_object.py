@@ -1,15 +1,13 @@
 """Reads the host part of an object of a .cu file: its functions' names, and its code."""
 
 import re
-import struct
 
 from _jit_loader.cache import digest_of
-from _jit_loader.cuda.embedded import sections_of
+from _jit_loader.cuda.elf import FUNCTION, UNDEFINED, content, symbols, tables
 from _jit_loader.key.contents import digest_of_bytes
 from _jit_loader.report.symbols import demangled
 
 CUDA = re.compile(rb"release (?:1[3-9]|[2-9]\d)\.\d+, V")  # tested with 13.0
-UNDEFINED, FUNCTION, NO_BITS = 0, 2, 8
 # The device code, the sections that depend on its size, and the line numbers of the source.
 OF_DEVICE = re.compile(rb"\.nv_fatbin|\.symtab|\.strtab|\.shstrtab|(?:\.rela)?\.debug_\w+")
 
@@ -20,27 +18,30 @@ def function_words(data):
     Returns None if a name is not understood, or if a compiler may ignore the attribute noipa: one
     other than g++, or a cudafe++ with which this has not been tested.
     """
-    sections = sections_of(data)
-    text = {name: data[s.offset : s.offset + s.size] for name, s in sections.items()}
+    _, sections = tables(data)
+    text = {
+        name: content(data, sections[name])
+        for name in (b".comment", b".nv_fatbin")
+        if name in sections
+    }
     is_gnu = text.get(b".comment", b"").startswith(b"GCC: (", 1)
-    if not is_gnu or b".symtab" not in text or not CUDA.search(text.get(b".nv_fatbin", b"")):
+    if not is_gnu or not CUDA.search(text.get(b".nv_fatbin", b"")):
         return None
-    words, names = set(), text[b".strtab"]
-    for place, info, _, section, _, _ in struct.iter_unpack("<IBBHQQ", text[b".symtab"]):
-        if section != UNDEFINED and info & 15 == FUNCTION:
-            mangled = names[place : names.index(b"\0", place)].decode()
-            name = demangled(mangled)
-            if name.startswith("_Z"):
-                return None
-            words |= {*re.findall(r"\w+", name)}
-    return sorted(words)
+    functions = [
+        demangled(symbol.name.decode())
+        for symbol in symbols(data, sections, b".symtab")
+        if symbol.section != UNDEFINED and symbol.kind == FUNCTION
+    ]
+    if b".symtab" not in sections or any(name.startswith("_Z") for name in functions):
+        return None
+    return sorted({word for name in functions for word in re.findall(r"\w+", name)})
 
 
 def host_digest(data):
     """Returns a digest of an object without its device code."""
     found = {
-        name.decode(): digest_of_bytes(data[s.offset : s.offset + s.size * (s.kind != NO_BITS)])
-        for name, s in sections_of(data).items()
+        name.decode(): digest_of_bytes(content(data, section))
+        for name, section in tables(data)[1].items()
         if not OF_DEVICE.fullmatch(name)
     }
     return digest_of(sorted(found.items()))

@@ -35,6 +35,22 @@ SYSTEM_HEADERS = {
 }
 
 
+class Program(NamedTuple):
+    """A source and how to compile it.
+
+    Attributes:
+        source: the text.
+        path: the name of the source in NVRTC's messages; quoted includes are searched beside it.
+        options: NVRTC's options, which name the architecture.
+        headers: {name in #include: text} of headers that are not files.
+    """
+
+    source: str
+    path: str
+    options: list
+    headers: dict
+
+
 class Image(NamedTuple):
     """Compiled device code.
 
@@ -51,45 +67,40 @@ class NvrtcError(CompileError):
     """NVRTC found errors; `output` is its log."""
 
 
-def compile_program(source, path, options, headers=None, expressions=()):
-    """Compiles a source, and returns its Image.
+def compile_program(program, expressions=()):
+    """Compiles a Program, and returns its Image.
 
-    Arguments:
-        source: the text.
-        path: the name of the source in NVRTC's messages; quoted includes are searched beside it.
-        options: NVRTC's options, which name the architecture.
-        headers: {name in #include: text} of headers that are not files.
-        expressions: C++ expressions such as "scale<float>", each of which names a kernel.
+    expressions: C++ expressions such as "scale<float>", each of which names a kernel.
 
     Raises:
         NvrtcError: the source does not compile.
         ToolMissing: there is no NVRTC.
     """
-    nvrtc, program = load_library(), ctypes.c_void_p()
-    headers = headers or {}
+    nvrtc, handle = load_library(), ctypes.c_void_p()
     _check(
         nvrtc.nvrtcCreateProgram(
-            ctypes.byref(program),
-            source.encode(),
-            os.fsencode(path),
-            len(headers),
-            _strings(headers.values()),
-            _strings(headers),
+            ctypes.byref(handle),
+            program.source.encode(),
+            os.fsencode(program.path),
+            len(program.headers),
+            strings(program.headers.values()),
+            strings(program.headers),
         )
     )
     try:
         for expression in expressions:
-            _check(nvrtc.nvrtcAddNameExpression(program, expression.encode()))
-        result = nvrtc.nvrtcCompileProgram(program, len(options), _strings(options))
+            _check(nvrtc.nvrtcAddNameExpression(handle, expression.encode()))
+        options = strings(program.options)
+        result = nvrtc.nvrtcCompileProgram(handle, len(options), options)
         if result in FAILED:
             error = NvrtcError("NVRTC found errors")
-            error.output = _bytes(program, "ProgramLog").rstrip(b"\0").decode(errors="replace")
+            error.output = _bytes(handle, "ProgramLog").rstrip(b"\0").decode(errors="replace")
             raise error
         _check(result)
-        names = {expression: _lowered(program, expression) for expression in expressions}
-        return Image(_bytes(program, "CUBIN"), names)
+        names = {expression: _lowered(handle, expression) for expression in expressions}
+        return Image(_bytes(handle, "CUBIN"), names)
     finally:
-        nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
+        nvrtc.nvrtcDestroyProgram(ctypes.byref(handle))
 
 
 def version():
@@ -132,7 +143,8 @@ def _bytes(program, what):
     return buffer.raw[: size.value]
 
 
-def _strings(texts):
+def strings(texts):
+    """Returns texts as an array of C strings."""
     encoded = [text.encode(errors="surrogateescape") for text in texts]
     return (ctypes.c_char_p * len(encoded))(*encoded)
 

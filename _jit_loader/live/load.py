@@ -9,11 +9,11 @@ from _jit_loader.build.job import private_folder
 from _jit_loader.cache.files import read_checked
 from _jit_loader.cache.memo import stamp
 from _jit_loader.cache.store import OWN_FILES
-from _jit_loader.cuda.device_code import compile_device_code, version_of
-from _jit_loader.cuda.embedded import code_of, with_device_code
+from _jit_loader.cuda.embedded import with_device_code
+from _jit_loader.cuda.first_launch import compile_at_first_launch, launches_of
 from _jit_loader.cuda.host_object import host_digest
-from _jit_loader.cuda.nvrtc_options import Unsupported
 from _jit_loader.key.contents import read_digest
+from _jit_loader.live.device_code import compile_edit
 from _jit_loader.live.edit import NotLive, find_edit
 from _jit_loader.live.link import link_library
 from _jit_loader.report.build_line import say
@@ -23,9 +23,6 @@ from _jit_loader.system.threads import Workers
 # For example NVRTC is missing, the code does not compile or is not understood, the cache is
 # read-only, or a class is registered again: a complete build then works or shows the error.
 FALLBACK = (ValueError, RuntimeError, ImportError, OSError)
-# The functions that host code calls for __device__, __constant__ and __managed__ variables, and
-# for textures.
-REGISTER_VARIABLES = b"__cudaRegisterVar", b"__cudaRegisterManagedVar", b"__cudaRegisterTexture"
 ENVIRONMENT = "environment variables"  # in a request's description
 # The environment variables that add flags to nvcc's commands.
 ADD_FLAGS = {
@@ -37,12 +34,18 @@ ADD_FLAGS = {
 class LiveOp:
     """An op whose current module has newer device code than its last complete build.
 
-    module: the edit's module. library: the path that it was opened from. process: the process that
+    module: the edit's module. library: the path that it was opened from. code: its
+    device_code.DeviceCode. launches: its first_launch.Launches, or None. process: the process that
     makes the complete build.
     """
 
-    def __init__(self, edit, module, library, process):
-        self.edit, self.module, self.library, self.process = edit, module, library, process
+    def __init__(self, edit, module, library, code, launches):
+        self.edit, self.module, self.library = edit, module, library
+        self.code, self.launches, self.process = code, launches, None
+
+    def launched(self):
+        """Returns the mangled names of the kernels that this module or an earlier one launched."""
+        return self.code.kernels | (self.launches.launched() if self.launches else set())
 
 
 def load_edit(slot, contents, start_build):
@@ -71,14 +74,15 @@ def _load_edit(slot, contents, start_build):
     if edit is None:
         return None
     try:
-        module, path = _open(edit, slot, contents)
-        process = start_build(edit)
+        launched = live.launched() if live is not None else _launched(request.title)
+        live = _open(edit, slot, contents, launched)
+        live.process = start_build(edit)
     except FALLBACK:
         return None
-    loaded.live[slot.folder] = LiveOp(edit, module, path, process)
+    loaded.live[slot.folder] = live
     what = "new device code" if not edit.outputs else "new device code and CPU code"
     say(f"{request.title}: {edit.changed} changed: {what}; the complete build follows")
-    return module, path
+    return live.module, live.library
 
 
 def why_complete(slot, contents):
@@ -89,7 +93,7 @@ def why_complete(slot, contents):
     try:
         edit = _find(slot, contents)
         with open(edit.build.library, "rb") as file:
-            _device_code(edit, slot.request, file.read())
+            compile_edit(edit, slot.request, contents, file.read())
     except FALLBACK as error:
         return str(error).partition("\n")[0]
     return None
@@ -152,44 +156,50 @@ def _find(slot, contents):
     return find_edit(slot, contents)
 
 
-def _open(edit, slot, contents):
-    """Returns the module of an edit, and the path, since deleted, that it was opened from."""
-    request, library = slot.request, _library(edit, slot, contents)
+def _launched(title):
+    """Returns the mangled names of the kernels that an op's complete build has launched."""
+    if last := loaded.last.get(title):
+        with contextlib.suppress(OSError), open(last.path, "rb") as file:
+            launches = launches_of(file.read())
+            if launches is not None and (launches := launches.at(last.path)):
+                return launches.launched()
+    return set()
+
+
+def _open(edit, slot, contents, launched):
+    """Returns the LiveOp of an edit, without its process; the library is deleted once it is open.
+
+    launched: the mangled names of the kernels to compile first.
+    """
+    request, (library, code) = slot.request, _library(edit, slot, contents, launched)
     with private_folder(slot.folder) as folder:
         path = os.path.join(folder, os.path.basename(edit.build.library))
         with open(path, "wb") as file:
             file.write(library)
         key = os.path.basename(folder)
-        return loaded.open_library(path, key, request.name, request.form), path
+        module, launches = loaded.open_library(path, key, request.name, request.form), None
+        if code.helper is not None:
+            launches = launches_of(library).at(path)
+            loaded.live_kernels.append(
+                compile_at_first_launch(code.helper, path, launches, code.program, code.kernels)
+            )
+    return LiveOp(edit, module, path, code, launches)
 
 
-def _library(edit, slot, contents):
-    """Returns the bytes of the build's library with the code of the edit."""
+def _library(edit, slot, contents, launched):
+    """Returns the bytes of the build's library with the code of the edit, and its DeviceCode."""
     request = slot.request
     with open(edit.build.library, "rb") as file:
         library = file.read()
     if not edit.outputs:
-        return with_device_code(library, _device_code(edit, request, library))
+        code = compile_edit(edit, request, contents, library, launched)
+        return with_device_code(library, code.cubin), code
     own = {request.roots.absolute(name): digest for name, digest in edit.own.items()}
     before = list(map(stamp, own))
     with Workers() as workers:
         linked = workers.submit(link_library, slot, contents, edit.build, edit.outputs)
-        cubin = _device_code(edit, request, library)
+        code = compile_edit(edit, request, contents, library, launched)
         (library,) = workers.results([linked])
     if list(map(stamp, own)) != before or any(read_digest(path) != own[path] for path in own):
         raise NotLive("a file changed during the build")  # a compiler may have read either version
-    return with_device_code(library, cubin)
-
-
-def _device_code(edit, request, library):
-    """Returns the cubin of the edit; library: the build's bytes."""
-    if any(function in library for function in REGISTER_VARIABLES):
-        raise Unsupported("the library has variables that host code may read or write")
-    kernels = [
-        kernel["mangled"] for kernel in edit.record["kernels"] if kernel["registers"] is not None
-    ]
-    command = list(map(request.roots.absolute_text, edit.record["nvcc"]))
-    cubin = compile_device_code(edit.source, edit.texts, command, kernels)
-    if version_of(cubin) is None or version_of(cubin) != version_of(code_of(library)):
-        raise Unsupported("NVRTC and nvcc have different versions")
-    return cubin
+    return with_device_code(library, code.cubin), code

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from _jit_loader.cache import stats_equal
+from _jit_loader.cache import helpers
 from _jit_loader.cache.memo import NEVER_EQUAL, Memo, _checksum, is_settled, stamp
 from _jit_loader.key.contents import Contents, read_digest
 
@@ -14,7 +14,7 @@ from _jit_loader.key.contents import Contents, read_digest
 @pytest.fixture(params=["Python", "compiled"], autouse=True)
 def compiled(request, cache):
     """Returns (path, stamp) of the library that compares stats, or None, for memos without it."""
-    found = stats_equal.find(Contents())
+    found = helpers.find(helpers.STATS_EQUAL, Contents())
     assert found is not None
     return found if request.param == "compiled" else None
 
@@ -162,9 +162,9 @@ def test_recent_stat_does_not_prove_the_content(ahead_seconds, settled):
 def test_damaged_library_that_compares_stats_is_not_used(files, memo, compiled, damage):
     """Opening a truncated library would crash the process."""
     before = memo(files)
-    path = stats_equal.find(Contents())[0]
+    path = helpers.find(helpers.STATS_EQUAL, Contents())[0]
     os.unlink(path) if damage == "removed" else os.truncate(path, 1000)
-    assert stats_equal.find(Contents()) is None
+    assert helpers.find(helpers.STATS_EQUAL, Contents()) is None
     assert before.is_unchanged()
     files[7].write_text("changed")
     assert not before.is_unchanged()

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from _jit_loader.cuda import nvrtc
-from _jit_loader.cuda.device_code import compile_device_code, version_of
+from _jit_loader.cuda.device_code import compile_kernels, device_program, version_of
 from _jit_loader.cuda.embedded import NotReplaceable, code_of, with_device_code
 from _jit_loader.cuda.nvrtc_options import Unsupported, nvrtc_options
 from _jit_loader.key import toolchain
@@ -50,7 +50,9 @@ def compiled(folder, source=SOURCE, header=HEADER, flags=(), kernels=(KERNEL,)):
     for path, text in texts.items():
         with open(path, "w") as file:
             file.write(text)
-    return compile_device_code(f"{folder}/a.cu", texts, command(folder, *flags), kernels)
+    return compile_kernels(
+        device_program(f"{folder}/a.cu", texts, command(folder, *flags)), kernels
+    )
 
 
 @needs_nvrtc

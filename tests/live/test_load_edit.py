@@ -1,5 +1,6 @@
 """After an edit of a kernel, load_op loads new device code; the complete build follows."""
 
+import ctypes
 import functools
 import os
 import shutil
@@ -49,6 +50,38 @@ WITH_FORMULA = {
     ),
 }
 
+# The same op with a second kernel. The environment variable SECOND launches it; CAPTURE captures a
+# launch into a CUDA graph.
+WITH_TWO_KERNELS = {
+    **FILES,
+    "kernels/answer.cu": KERNEL.replace(
+        "__global__ void write_answer(long* to) { *to = 42; }",
+        "__device__ long value() { return 42; }\n"
+        "template <class T> __global__ void write_answer(T* to) { *to = value(); }\n"
+        'extern "C" char* getenv(const char*);',
+    ).replace(
+        "  write_answer<<<1, 1>>>(on_gpu);\n",
+        """\
+  cudaStream_t stream = nullptr;
+  if (getenv("CAPTURE")) {
+    cudaStreamCreate(&stream);
+    cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal);
+  }
+  if (getenv("SECOND")) write_answer<<<1, 1, 0, stream>>>((unsigned long*)on_gpu);
+  else write_answer<<<1, 1, 0, stream>>>(on_gpu);
+  if (stream) {
+    cudaGraph_t graph;
+    cudaGraphExec_t executable;
+    cudaStreamEndCapture(stream, &graph);
+    cudaGraphInstantiate(&executable, graph, 0);
+    cudaGraphLaunch(executable, stream);
+    cudaStreamSynchronize(stream);
+  }
+""",
+    ),
+}
+FIRST, SECOND = "_Z12write_answerIlEvPT_", "_Z12write_answerImEvPT_"
+
 
 class Project:
     """An op whose kernel writes a number and whose function for the CPU returns a number."""
@@ -71,7 +104,11 @@ class Project:
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
     """Returns a function that returns a cache with the first build; nvcc takes 2 s for it."""
-    files = {"project": FILES, "with_formula": WITH_FORMULA}
+    files = {
+        "project": FILES,
+        "with_formula": WITH_FORMULA,
+        "with_two_kernels": WITH_TWO_KERNELS,
+    }
     return functools.cache(lambda name: _built(tmp_path_factory.mktemp(name), files[name]))
 
 
@@ -97,6 +134,11 @@ def project(built, tmp_path, monkeypatch):
 @pytest.fixture
 def with_formula(built, tmp_path, monkeypatch):
     yield from _project(built("with_formula"), tmp_path, monkeypatch, WITH_FORMULA)
+
+
+@pytest.fixture
+def with_two_kernels(built, tmp_path, monkeypatch):
+    yield from _project(built("with_two_kernels"), tmp_path, monkeypatch, WITH_TWO_KERNELS)
 
 
 def _project(cache, folder, monkeypatch, files):
@@ -354,3 +396,85 @@ def test_builds_that_nobody_waits_for_run_in_turn(project):
         assert f"answer: waiting for process {os.getpid()}" in process.stderr.readline()
     assert "built in" in process.communicate()[1]
     assert process.returncode == 0
+
+
+def kernels_of_edit():
+    """Returns the names of the kernels that the last edit compiled before their first launch."""
+    (op,) = loaded.live.values()
+    return op.code.kernels
+
+
+def test_only_launched_kernels_are_compiled_first(with_two_kernels, monkeypatch):
+    before = with_two_kernels.load()
+    results(before)
+    with_two_kernels.edit("kernels/answer.cu", "return 42", "return 43")
+    after = with_two_kernels.load()
+    on_gpu = torch.cuda.is_available()
+    assert kernels_of_edit() == ({FIRST} if on_gpu else set())
+    assert results(after)[1:] == [43] * on_gpu
+    monkeypatch.setenv("SECOND", "1")
+    assert results(after)[1:] == [43] * on_gpu, "compiled at its first launch"
+    assert results(before)[1:] == [42] * on_gpu
+    with_two_kernels.edit("kernels/answer.cu", "return 43", "return 44")
+    third = with_two_kernels.load()
+    assert kernels_of_edit() == ({FIRST, SECOND} if on_gpu else set())
+    assert [results(m)[-1] for m in (before, after, third)][1:] == (
+        [43, 44] if on_gpu else [42] * 2
+    )
+
+
+def test_an_error_in_a_kernel_that_was_not_launched_is_one_of_the_load(with_two_kernels):
+    with_two_kernels.load()
+    with_two_kernels.edit("kernels/answer.cu", "*to = value();", "*to = T::value();")
+    with pytest.raises(jit_loader.CompileError, match=r"answer\.cu:5: error: name"):
+        with_two_kernels.load()
+    assert not loaded.live
+
+
+def test_a_kernel_that_does_not_compile_at_its_first_launch_is_an_error(with_two_kernels, capfd):
+    """NVRTC reports a call of a host function only when it compiles the kernel."""
+    with_two_kernels.load()
+    with_two_kernels.edit("kernels/answer.cu", "*to = value();", "*to = answer_of_gpu();")
+    with_two_kernels.load()
+    (op,) = loaded.live.values()
+    function = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+    # The library's pointer to __cudaGetKernel. Without a GPU nothing can be launched.
+    get_kernel = function(ctypes.c_void_p.from_address(op.launches.get_kernel).value)
+    capfd.readouterr()
+    assert get_kernel(op.launches.handles[FIRST], None) == 98, "cudaErrorInvalidDeviceFunction"
+    text = capfd.readouterr().err
+    assert "jit_loader: the kernel write_answer<long> does not compile:" in text
+    assert background_build() != 0
+    with pytest.raises(jit_loader.CompileError, match=r"answer\.cu:5: error: calling a __host__"):
+        with_two_kernels.load()
+
+
+def test_all_kernels_are_compiled_if_modules_are_loaded_eagerly(with_two_kernels, monkeypatch):
+    with_two_kernels.load()
+    monkeypatch.setenv("CUDA_MODULE_LOADING", "EAGER")
+    with_two_kernels.edit("kernels/answer.cu", "return 42", "return 43")
+    with_two_kernels.load()
+    assert kernels_of_edit() == {FIRST, SECOND}
+
+
+def test_threads_launch_a_kernel_for_the_first_time_together(with_two_kernels):
+    """They hold the GIL or wait for the lock of the launch's static variable."""
+    with_two_kernels.load()
+    with_two_kernels.edit("kernels/answer.cu", "return 42", "return 43")
+    after, found = with_two_kernels.load(), []
+    threads = [threading.Thread(target=lambda: found.append(after.gpu())) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert found == [43 if torch.cuda.is_available() else found[0]] * 4
+
+
+@pytest.mark.gpu
+def test_a_first_launch_may_be_captured(with_two_kernels, monkeypatch):
+    monkeypatch.setenv("CAPTURE", "1")
+    with_two_kernels.load()
+    with_two_kernels.edit("kernels/answer.cu", "return 42", "return 43")
+    after = with_two_kernels.load()
+    assert kernels_of_edit() == set()
+    assert after.gpu() == 43

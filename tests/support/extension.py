@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 import jit_loader
+from _jit_loader.build.helpers import make_helper
 from _jit_loader.build.pytorch import stubs
-from _jit_loader.build.stats_equal import make_stats_equal
-from _jit_loader.cache import cache_folder, memo, stats_equal
+from _jit_loader.cache import cache_folder, helpers, memo
 from _jit_loader.key.contents import Contents
 from tests.support.mounts import mount_privately
 
@@ -152,8 +152,8 @@ def made_once():
     os.makedirs(cache_folder(), mode=0o700, exist_ok=True)
     place = cache_folder(), False
     contents = Contents()
-    make_stats_equal(contents)
-    compiled = stats_equal.find(contents)
+    make_helper(helpers.STATS_EQUAL, contents)
+    compiled = helpers.find(helpers.STATS_EQUAL, contents)
     return [stubs.find_stubs(*place) or stubs.make_stubs(*place), compiled and compiled[0]]
 
 

@@ -1,0 +1,79 @@
+"""Reads ELF files: the tables of libraries and objects."""
+
+import struct
+from typing import NamedTuple
+
+PT_LOAD, PT_GNU_RELRO, SHT_RELA, SHT_NOBITS = 1, 0x6474E552, 4, 8
+UNDEFINED, FUNCTION = 0, 2
+
+
+class _Header:
+    """A header of a segment or a section, read from a table of an ELF file."""
+
+    def __init__(self, form, names, data, place):
+        self._form, self._names, self.place = form, names, place
+        vars(self).update(zip(names, struct.unpack_from(form, data, place)))
+
+    def write(self, data):
+        struct.pack_into(self._form, data, self.place, *(getattr(self, n) for n in self._names))
+
+
+_SEGMENT = (
+    "<IIQQQQQQ",
+    ("kind", "flags", "offset", "address", "physical", "size", "memory", "align"),
+)
+_SECTION = (
+    "<IIQQQQIIQQ",
+    ("name", "kind", "flags", "address", "offset", "size", "link", "info", "align", "entry_size"),
+)
+
+
+class Symbol(NamedTuple):
+    """An entry of a symbol table; section: UNDEFINED if another library defines the symbol."""
+
+    name: bytes
+    kind: int
+    section: int
+    address: int
+
+
+def is_64_bit(data):
+    """Returns whether the bytes are a little-endian 64-bit ELF file."""
+    return data[:6] == b"\x7fELF\x02\x01"
+
+
+def tables(data):
+    """Returns (segments, {name: section}) of a 64-bit ELF file."""
+    segments_at, sections_at = struct.unpack_from("<QQ", data, 32)
+    size, count, section_size, sections, names = struct.unpack_from("<HHHHH", data, 54)
+    segments = [_Header(*_SEGMENT, data, segments_at + i * size) for i in range(count)]
+    found = [_Header(*_SECTION, data, sections_at + i * section_size) for i in range(sections)]
+    text = content(data, found[names]) if found else b""
+    return segments, {text[s.name : text.index(b"\0", s.name)]: s for s in found}
+
+
+def content(data, section):
+    """Returns the bytes of a section; none if the file does not have them, as for .bss."""
+    return data[section.offset : section.offset + section.size * (section.kind != SHT_NOBITS)]
+
+
+def symbols(data, sections, table):
+    """Returns the Symbols of a table, b".symtab" or b".dynsym"; none if the file lacks it."""
+    if table not in sections:
+        return []
+    names = content(data, sections[{b".symtab": b".strtab", b".dynsym": b".dynstr"}[table]])
+    return [
+        Symbol(names[place : names.index(b"\0", place)], info & 15, section, address)
+        for place, info, _, section, address, _ in struct.iter_unpack(
+            "<IBBHQQ", content(data, sections[table])
+        )
+    ]
+
+
+def relocations(data, sections):
+    """Yields (where the entry is in the file, the address, the number of its symbol)."""
+    for section in sections.values():
+        if section.kind == SHT_RELA:
+            entries = struct.iter_unpack("<QQq", content(data, section))
+            for index, (address, info, _) in enumerate(entries):
+                yield section.offset + 24 * index, address, info >> 32

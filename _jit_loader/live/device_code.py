@@ -1,0 +1,79 @@
+"""Compiles the device code of an edit: first the kernels that this process has launched."""
+
+import os
+from typing import NamedTuple
+
+from _jit_loader.cache import helpers
+from _jit_loader.cuda import first_launch
+from _jit_loader.cuda.device_code import (
+    check_kernels,
+    compile_kernels,
+    device_program,
+    empty_code,
+    version_of,
+)
+from _jit_loader.cuda.embedded import code_of
+from _jit_loader.cuda.nvrtc import Program
+from _jit_loader.cuda.nvrtc_options import Unsupported
+
+# The functions that host code calls for __device__, __constant__ and __managed__ variables, and
+# for textures.
+REGISTER_VARIABLES = b"__cudaRegisterVar", b"__cudaRegisterManagedVar", b"__cudaRegisterTexture"
+
+
+class DeviceCode(NamedTuple):
+    """The device code of an edit.
+
+    Attributes:
+        cubin: the compiled kernels.
+        kernels: their mangled names.
+        program: all kernels.
+        helper: the path of the library that compiles the others at their first launch; None if
+            there are no others.
+    """
+
+    cubin: bytes
+    kernels: set
+    program: Program
+    helper: str | None
+
+
+def compile_edit(edit, request, contents, library, launched=frozenset()):
+    """Returns the DeviceCode of an edit.
+
+    Arguments:
+        library: the bytes of the build's library.
+        launched: the mangled names of the kernels to compile, if the others can be compiled at
+            their first launch. If there are none, all are checked for errors.
+
+    Raises:
+        ValueError, RuntimeError: NVRTC does not compile this as nvcc does.
+    """
+    if any(function in library for function in REGISTER_VARIABLES):
+        raise Unsupported("the library has variables that host code may read or write")
+    kernels = {
+        kernel["mangled"] for kernel in edit.record["kernels"] if kernel["registers"] is not None
+    }
+    command = list(map(request.roots.absolute_text, edit.record["nvcc"]))
+    program = device_program(edit.source, edit.texts, command)
+    helper = _helper(library, kernels, contents)
+    compiled = kernels & launched if helper else kernels
+    if compiled:
+        cubin = compile_kernels(program, sorted(compiled))
+    else:
+        check_kernels(program, sorted(kernels))
+        cubin = empty_code(program.options[0])
+    if version_of(cubin) is None or version_of(cubin) != version_of(code_of(library)):
+        raise Unsupported("NVRTC and nvcc have different versions")
+    return DeviceCode(cubin, compiled, program, helper if compiled != kernels else None)
+
+
+def _helper(library, kernels, contents):
+    """Returns the path of the compiled first_launch.cpp, or None if it cannot be used."""
+    if os.environ.get("CUDA_MODULE_LOADING") == "EAGER":  # all kernels have to be in the library
+        return None
+    launches = first_launch.launches_of(library)
+    if launches is None or not kernels <= launches.handles.keys():
+        return None
+    found = helpers.find(first_launch.SOURCE, contents)
+    return found and found[0]
