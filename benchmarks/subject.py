@@ -112,10 +112,13 @@ class Subject:
         }
         return arguments, self._torch_environment
 
-    def bare_commands(self, path):
-        """Returns a function that runs PyTorch's commands that compile the kernel and link."""
+    def bare_commands(self, path, folder=None):
+        """Returns a function that runs PyTorch's commands that compile the kernel and link.
+
+        folder: where they run; it must not exist.
+        """
         built = Path(path).parent
-        folder = self.folder / "bare"
+        folder = folder or self.folder / "bare"
         shutil.copytree(built, folder, symlinks=True)
         ninja_file = NinjaFile((folder / "build.ninja").read_text(), self.sources, {})
         compilations = ninja_file.compilations.items()

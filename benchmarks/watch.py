@@ -1,10 +1,10 @@
 """How long does it take from a save to the script's first line, in watch mode and by hand?
 
-    python -m benchmarks.watch --sources plain light
+    python -m benchmarks.watch [edits] [live] [--sources plain light]
 
-A script imports PyTorch and a wrapper, which loads an extension: a binding (sources/) and a kernel
-that includes a header. The time begins with a save of the kernel, the header or the wrapper, and
-ends when the script's first line after the import of the wrapper runs:
+edits: a script imports PyTorch and a wrapper, which loads an extension: a binding (sources/) and a
+kernel that includes a header. The time begins with a save of the kernel, the header or the wrapper,
+and ends when the script's first line after the import of the wrapper runs:
 
     watch  `python -m jit_loader watch script.py`, which keeps running
     ours   `python script.py` with jit_loader.load
@@ -13,6 +13,9 @@ ends when the script's first line after the import of the wrapper runs:
 
 A run in watch mode is a fork of a process that has imported PyTorch; "ours" and "torch" start a new
 interpreter, which imports it again. A way that runs older code is listed as stale and has no time.
+
+live: an edit within the body of add2's kernel, until a script in watch mode has printed the result
+of that kernel. It needs a GPU.
 """
 
 import contextlib
@@ -26,8 +29,9 @@ import torch
 
 import jit_loader
 from benchmarks import report, timing
+from benchmarks.live_edits import EditedOp
 from benchmarks.subject import Subject
-from benchmarks.worker import ROOT
+from benchmarks.worker import ROOT, environment
 
 SOURCES = ("plain", "light", "extension")
 SETTLING_SECONDS = 0.5  # so that the end of a run does not affect the next one
@@ -151,6 +155,82 @@ def results(source, device, quick):
             }
 
 
+LIVE_SCRIPT = """\
+import time
+import torch
+import jit_loader
+from bindings.add2 import add2
+zeros = torch.zeros(1024, device="cuda")
+value, path = int(add2(zeros, zeros)[0]), jit_loader.loaded("add2").path
+print("first line", value, time.time(), path, flush=True)
+"""
+
+
+class LiveScript(EditedOp):
+    """A script in watch mode that calls add2 on the GPU, beside a copy of the project."""
+
+    way = "watch"
+    start, close, _first_line = Script.start, Script.close, Script._first_line
+
+    def __init__(self, folder):
+        super().__init__(folder / "project", "add2")
+        self._process = None
+        self._environment = environment(self.folder / "cache")
+        (self.folder / "script.py").write_text(LIVE_SCRIPT)
+        self.start()
+        # Not in the project: watch mode would start a run for each C++ file that nvcc writes.
+        self._bare = self.bare_commands(self._first_line()[2], folder / "bare")
+
+    def builds(self):
+        """Returns the number of complete builds in the cache."""
+        return len(list(self.folder.glob("cache/*/add2/*/[!.]*/add2.so")))
+
+    def time(self, way):
+        """Returns {"value", "seconds"} of one edit, or of the compilers alone."""
+        if way == "alone":
+            return self._bare()
+        started, before = time.time(), self.builds()
+        self.edit_body()
+        value, at, _ = self._first_line()
+        while self.builds() == before:  # the complete build must not affect the next time
+            time.sleep(0.1)
+        return {"value": value, "seconds": at - started}
+
+
+def live(quick):
+    """Returns the result of edits within the body of add2's kernel."""
+    ways, stale = ("watch", "alone"), set()
+    samples = {way: [] for way in ways}
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        script = LiveScript(Path(folder))
+        stack.callback(script.close)
+        for way, counts in timing.turns(ways, 1 if quick else 5, warm_up=0 if quick else 1):
+            time.sleep(SETTLING_SECONDS)
+            answer = script.time(way)
+            if answer["value"] != script.value:
+                stale.add(way)
+            if counts:
+                samples[way].append(answer["seconds"])
+    medians = {way: timing.median(seconds) for way, seconds in samples.items()}
+    return {
+        "question": "kernel body edit to its first result: add2",
+        "stale": sorted(stale),
+        "medians": medians,
+        "samples": samples,
+    }
+
+
+def measure_live(options, device):
+    if not torch.cuda.is_available():
+        report.progress("live: PyTorch finds no CUDA GPU on this machine")
+        return
+    result = live(options.quick)
+    medians = result["medians"]
+    shown = "stale" if "watch" in result["stale"] else report.duration(medians["watch"])
+    print(f"{result['question']}: {shown}; compilers alone: {report.duration(medians['alone'])}")
+    report.save("watch_live", "cuda", options, [{"built_for": device, **result}])
+
+
 def row(result):
     cells = [
         "stale" if way in result["stale"] else report.duration(result["medians"][way])
@@ -160,16 +240,7 @@ def row(result):
     return result["edit"], *cells, report.duration(result["watch_beyond_alone"]), ratio
 
 
-def main():
-    parser = report.parser(__doc__)
-    parser.add_argument(
-        "--sources", nargs="+", choices=SOURCES, help="default: plain light; quick: plain"
-    )
-    options = parser.parse_args()
-    why_no_cuda = jit_loader.why_no_cuda()
-    device = "cpu" if why_no_cuda else "cuda"
-    if why_no_cuda:
-        report.progress(f"built for the CPU: {why_no_cuda}")
+def measure_edits(options, device):
     for source in options.sources or SOURCES[: 1 if options.quick else 2]:
         found = []
         for result in results(source, device, options.quick):
@@ -182,6 +253,30 @@ def main():
         )
         where = "cuda" if torch.cuda.is_available() else "cpu"
         report.save(f"watch_{source}", where, options, found)
+
+
+PARTS = {"edits": measure_edits, "live": measure_live}
+
+
+def main():
+    parser = report.parser(__doc__)
+    parser.add_argument(
+        "--sources", nargs="+", choices=SOURCES, help="default: plain light; quick: plain"
+    )
+    parser.add_argument(
+        "parts",
+        nargs="*",
+        type=report.one_of(PARTS),
+        metavar="part",
+        help="default: all; quick: edits",
+    )
+    options = parser.parse_args()
+    why_no_cuda = jit_loader.why_no_cuda()
+    device = "cpu" if why_no_cuda else "cuda"
+    if why_no_cuda:
+        report.progress(f"built for the CPU: {why_no_cuda}")
+    for part in options.parts or list(PARTS)[: 1 if options.quick else None]:
+        PARTS[part](options, device)
 
 
 if __name__ == "__main__":
