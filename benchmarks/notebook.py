@@ -14,7 +14,6 @@ live: an edit within the body of add2's kernel, until a cell has printed its res
 """
 
 import importlib
-import os
 import tempfile
 import time
 from pathlib import Path
@@ -28,7 +27,7 @@ from benchmarks import report, timing
 from benchmarks.live_edits import EditedOp
 from benchmarks.loading import compare, summary
 from benchmarks.subject import Subject
-from benchmarks.worker import ROOT, environment
+from benchmarks.worker import ROOT, environment, python_path
 
 SOURCES = ("plain", "light", "extension")
 WAYS = ("ours", "torch", "alone")
@@ -95,7 +94,7 @@ class Notebook:
     def __init__(self, folder, environment, setup=SETUP):
         from jupyter_client.manager import KernelManager
 
-        path = os.pathsep.join([str(folder), str(ROOT)])
+        path = python_path(folder)
         self._manager = KernelManager()
         self._manager.start_kernel(cwd=str(folder), env={**environment, "PYTHONPATH": path})
         self._client = self._manager.blocking_client()

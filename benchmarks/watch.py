@@ -31,7 +31,7 @@ import jit_loader
 from benchmarks import report, timing
 from benchmarks.live_edits import EditedOp
 from benchmarks.subject import Subject
-from benchmarks.worker import ROOT, environment
+from benchmarks.worker import environment, python_path
 
 SOURCES = ("plain", "light", "extension")
 SETTLING_SECONDS = 0.5  # so that the end of a run does not affect the next one
@@ -85,7 +85,7 @@ class Script(Subject):
         self._process = subprocess.Popen(
             [sys.executable, *command, "script.py"],
             cwd=self.folder,
-            env={**self._environment, "PYTHONPATH": str(ROOT)},
+            env={**self._environment, "PYTHONPATH": python_path()},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             text=True,

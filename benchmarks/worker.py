@@ -69,6 +69,12 @@ def environment(cache, **variables):
     return {**inherited, "JIT_LOADER_CACHE": str(cache), "JIT_LOADER_QUIET": "1", **variables}
 
 
+def python_path(*folders):
+    """Returns a PYTHONPATH of folders, this project and the folders of the current one."""
+    inherited = filter(None, [os.environ.get("PYTHONPATH")])
+    return os.pathsep.join([*map(str, folders), str(ROOT), *inherited])
+
+
 def ours(sources):
     import jit_loader
 
