@@ -11,8 +11,8 @@ import pytest
 from tests.support.extension import (  # noqa: F401
     cache,
     in_process,
-    made_once,
-    programs_at_work,
+    initial_cache_files,
+    running_programs,
     tiny,
     wait_for,
     with_mounts,

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from tests.support.extension import programs_that_name
+from tests.support.extension import programs_with_argument
 
 LOAD = """
 import sys
@@ -109,7 +109,7 @@ def test_interrupt_stops_a_side_job(tiny, cache, tmp_path, environment, wait_for
     _, err = process.communicate(timeout=30)
     assert "KeyboardInterrupt" in err
     assert time.monotonic() - started < 20, "the build does not wait for the program"
-    wait_for(lambda: not programs_that_name(tmp_path))
+    wait_for(lambda: not programs_with_argument(tmp_path))
 
 
 @pytest.mark.slow

@@ -79,7 +79,7 @@ def test_kill_during_a_step_ends_the_compilers_and_leaves_nothing(
     wait_for(begun.exists)
     os.kill(process.pid, number)
     process.join()
-    wait_for(lambda: tiny.programs_at_work() == [])
+    wait_for(lambda: tiny.running_programs() == [])
     tiny.restore_compiler()
     assert in_process(tiny.value) == 101
     assert not list((tiny.folder.parent / "cache").rglob(".building-*"))
@@ -98,7 +98,7 @@ def test_kill_right_after_the_start_of_a_program_ends_the_program(tiny, wait_for
     monkeypatch.setattr(subprocess, "Popen", start_and_die)
     process = _start(tiny.load)
     process.join()
-    wait_for(lambda: tiny.programs_at_work() == [])
+    wait_for(lambda: tiny.running_programs() == [])
     assert not begun.exists()
 
 
@@ -132,13 +132,13 @@ def test_killed_ninja_is_an_error(tiny, wait_for, in_process):
 
     error = in_process(load_and_kill_ninja)
     assert "killed by signal 9" in str(error)
-    assert tiny.programs_at_work() == []
+    assert tiny.running_programs() == []
     tiny.restore_compiler()
     assert in_process(tiny.value) == 101
 
 
 def test_no_process_of_a_compiler_runs_after_ninja_was_stopped(
-    tmp_path, wait_for, programs_at_work
+    tmp_path, wait_for, running_programs
 ):
     """A process ends some time after SIGKILL, and may start another one just before."""
     begun = tmp_path / "begun"
@@ -148,7 +148,7 @@ def test_no_process_of_a_compiler_runs_after_ninja_was_stopped(
     )
     wait_for(begun.exists)
     stop_session(process)
-    assert programs_at_work() == []
+    assert running_programs() == []
 
 
 @STEPS
@@ -160,7 +160,7 @@ def test_interrupt_stops_the_compilers_and_the_next_call_works(tiny, wait_for, s
             tiny.load()
         files = [frame.filename for frame in traceback.extract_tb(interrupt.tb)]
         assert not any("/torch/" in file for file in files), "a short traceback"
-        assert tiny.programs_at_work() == []
+        assert tiny.running_programs() == []
         tiny.restore_compiler()
         assert tiny.value() == 101
         os._exit(7)

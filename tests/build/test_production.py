@@ -74,7 +74,7 @@ def test_zero_allows_compiling(serving, monkeypatch):
     assert serving.value() == 101
 
 
-def test_slow_compiler_is_ended_and_its_file_is_named(tiny, monkeypatch, programs_at_work):
+def test_slow_compiler_is_ended_and_its_file_is_named(tiny, monkeypatch, running_programs):
     monkeypatch.setenv("JIT_LOADER_COMPILE_TIMEOUT", "1.5")
     tiny.change_compiler('case "$*" in *other.cpp*) sleep 60;; esac')
     with pytest.raises(jit_loader.CompileError) as raised:
@@ -82,7 +82,7 @@ def test_slow_compiler_is_ended_and_its_file_is_named(tiny, monkeypatch, program
     first = str(raised.value).splitlines()[0]
     assert "other.cpp: its compiler did not finish" in first
     assert "JIT_LOADER_COMPILE_TIMEOUT=1.5 seconds" in first
-    assert programs_at_work() == []
+    assert running_programs() == []
     tiny.restore_compiler()
     assert tiny.value() == 101
 

@@ -45,9 +45,9 @@ def threads(tiny):
 
 
 @pytest.fixture
-def kept(tiny, made_once):
+def kept(tiny, initial_cache_files):
     """Puts stubs into the cache, as an earlier build does, and returns their folder."""
-    made, _ = made_once
+    made, _ = initial_cache_files
     return Path(shutil.copytree(made, os.path.join(cache_folder(), os.path.basename(made))))
 
 

@@ -293,7 +293,7 @@ def test_compilers_of_all_builds_together_are_bounded(project, run_in, tmp_path)
 
 @pytest.mark.slow
 def test_interrupt_ends_all_builds_and_their_compilers(
-    project, tmp_path, wait_for, programs_at_work
+    project, tmp_path, wait_for, running_programs
 ):
     compiler = tmp_path / "bin" / "c++"
     started = tmp_path / "started"
@@ -308,10 +308,10 @@ def test_interrupt_ends_all_builds_and_their_compilers(
         start_new_session=True,
     )
     wait_for(started.exists)
-    assert programs_at_work()
+    assert running_programs()
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=30) == 130
-    wait_for(lambda: not programs_at_work())
+    wait_for(lambda: not running_programs())
 
 
 def test_build_outside_of_a_project_is_an_error(run_in, tmp_path):

@@ -29,7 +29,7 @@ from _jit_loader.key import (
     toolchain,
 )
 from _jit_loader.key.request import Request
-from tests.support.extension import memos_that_use_os_stat
+from tests.support.extension import make_memos_use_os_stat
 
 
 class Library:
@@ -122,7 +122,7 @@ def look_changed(monkeypatch):
         return found[::-1] if found and is_meant(path) else found
 
     monkeypatch.setattr(os, "stat", stat)
-    memos_that_use_os_stat(monkeypatch)
+    make_memos_use_os_stat(monkeypatch)
     monkeypatch.setattr(contents, "read_digest", read_digest)
     return lambda pattern: (lambda: patterns.append(pattern), patterns.clear)
 

@@ -19,7 +19,7 @@ from _jit_loader.cache.lock import build_lock
 from _jit_loader.commands.main import main
 from _jit_loader.cuda import nvrtc
 from _jit_loader.ops import background
-from tests.support.answer import FILES, KERNEL, has_one_version
+from tests.support.answer import FILES, KERNEL, is_of_nvrtcs_version
 
 pytestmark = [
     pytest.mark.skipif(jit_loader.why_no_cuda() is not None, reason="needs nvcc"),
@@ -122,7 +122,7 @@ def _built(folder, files):
 @pytest.fixture(scope="module", autouse=True)
 def _one_version(built):
     built("project")
-    if not has_one_version(jit_loader.loaded("answer").path):
+    if not is_of_nvrtcs_version(jit_loader.loaded("answer").path):
         pytest.skip(f"the version of nvcc differs from that of NVRTC, {nvrtc.version()}")
 
 

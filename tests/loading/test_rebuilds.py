@@ -18,7 +18,7 @@ from _jit_loader.build.inputs.records import ownership
 from _jit_loader.cache import cache_folder, memo
 from _jit_loader.key import contents
 from _jit_loader.key.roots import Roots
-from tests.support.extension import memos_that_use_os_stat
+from tests.support.extension import make_memos_use_os_stat
 from tests.support.mounts import mount
 
 
@@ -84,7 +84,7 @@ def test_edit_within_one_tick_of_the_clock_is_noticed(tiny, monkeypatch):
         return frozen.setdefault(path, now) if str(path).endswith("value.h") else now
 
     monkeypatch.setattr(os, "stat", coarse)
-    memos_that_use_os_stat(monkeypatch)
+    make_memos_use_os_stat(monkeypatch)
     assert tiny.value() == 101
     assert tiny.value() == 101
     tiny.write("value.h", "#define VALUE 3\n")

@@ -123,13 +123,13 @@ def test_error_of_one_op_does_not_stop_the_build_of_the_other(edit, two_ops):
     assert not jit_loader.loaded("two").compiled
 
 
-def test_interrupt_ends_all_builds(edit, tmp_path, wait_for, programs_at_work):
+def test_interrupt_ends_all_builds(edit, tmp_path, wait_for, running_programs):
     edit(SLOW)
 
     def interrupted():
         with pytest.raises(KeyboardInterrupt):
             renewed_values()
-        assert not [program for program in programs_at_work() if b"ninja" in program]
+        assert not [program for program in running_programs() if b"ninja" in program]
         os._exit(7)
 
     process = _start(interrupted)
@@ -137,7 +137,7 @@ def test_interrupt_ends_all_builds(edit, tmp_path, wait_for, programs_at_work):
     os.kill(process.pid, signal.SIGINT)
     process.join(30)
     assert process.exitcode == 7
-    assert programs_at_work() == []
+    assert running_programs() == []
 
 
 def test_wait_for_another_process_can_be_interrupted(tmp_path):

@@ -88,7 +88,7 @@ def test_each_call_gets_its_module_or_its_error(tiny, call, monkeypatch):
     assert not again.compiled
 
 
-def test_only_the_calls_that_hang_are_ended(tiny, call, programs_at_work):
+def test_only_the_calls_that_hang_are_ended(tiny, call, running_programs):
     tiny.change_compiler('trap "" TERM; case "$*" in *slow.cpp*) sleep 60; sleep 60;; esac')
     calls = [call("slow"), call("hangs", 2, "for (volatile int i = 0;;) i = 1"), call("good", 3)]
     slow, hangs, good = jit_loader.load_many(calls, timeout=4, jobs=3)
@@ -99,11 +99,11 @@ def test_only_the_calls_that_hang_are_ended(tiny, call, programs_at_work):
     assert slow.data["error"]["file"] == calls[0]["sources"][0]
     assert hangs.data["error"]["stage"] == "load"
     assert "did not load within the timeout of 4 seconds" in str(hangs.error)
-    assert programs_at_work() == []
+    assert running_programs() == []
 
 
 @pytest.mark.slow
-def test_interrupt_ends_all_calls(tiny, call, in_process, wait_for, programs_at_work):
+def test_interrupt_ends_all_calls(tiny, call, in_process, wait_for, running_programs):
     begun = tiny.slow_down(60)
     calls = [call("one"), call("two")]
 
@@ -120,7 +120,7 @@ def test_interrupt_ends_all_calls(tiny, call, in_process, wait_for, programs_at_
             return "interrupted"
 
     assert in_process(run) == "interrupted"
-    wait_for(lambda: programs_at_work() == [])
+    wait_for(lambda: running_programs() == [])
 
 
 def test_invalid_arguments_are_refused():

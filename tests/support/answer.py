@@ -1,4 +1,4 @@
-"""Provides an op with a kernel that writes a number; its binding needs only Python's C API."""
+"""Provides the op 'answer', whose kernel writes 42; its binding needs only Python's C API."""
 
 from pathlib import Path
 
@@ -43,7 +43,7 @@ FILES = {
 }
 
 
-def has_one_version(library):
-    """Returns whether nvcc, which built a library, has NVRTC's version."""
+def is_of_nvrtcs_version(library):
+    """Returns whether the nvcc that built a library has the same version as NVRTC."""
     version = version_of(code_of(Path(library).read_bytes()))
     return f"release {nvrtc.version()},".encode() in version

@@ -18,7 +18,7 @@ from _jit_loader.build.helpers import make_helper
 from _jit_loader.build.pytorch import stubs
 from _jit_loader.cache import cache_folder, helpers, memo
 from _jit_loader.key.contents import Contents
-from tests.support.mounts import mount_privately
+from tests.support.mounts import make_mounts_private
 
 PYTHON = f'#include "{Path(__file__).with_name("python.h")}"\n'
 MODULE = """\
@@ -87,13 +87,13 @@ class Extension:
         return sorted(Path(match[1]).name for match in compilations if match)
 
     def change_compiler(self, commands, step="compilation"):
-        """Makes the compiler run shell commands before each compilation or link."""
+        """Makes the compiler run shell commands before each call of a step, a key of STEPS."""
         compiler = self.calls_path.parent / "c++"
         first = f'case " $* " in {STEPS[step]}) {commands};; esac\nexec'
         compiler.write_text(compiler.read_text().replace("exec", first))
 
     def slow_down(self, seconds, step="compilation"):
-        """Delays each compilation or link; returns a path that exists once one has begun."""
+        """Delays each call of a step; returns a path that exists once one has begun."""
         begun = self.folder.parent / "begun"
         self.change_compiler(f"touch {begun}; sleep {seconds}", step)
         return begun
@@ -101,12 +101,12 @@ class Extension:
     def restore_compiler(self):
         make_compiler(self.calls_path.parent)
 
-    def programs_at_work(self):
+    def running_programs(self):
         """Returns the command lines of the extension's running compilers and linkers."""
-        return programs_that_name(self.folder.parent)
+        return programs_with_argument(self.folder.parent)
 
     def lock_path(self):
-        """Returns the path of the slot's lock. PyTorch has another one in each build's folder."""
+        """Returns the path of the slot's lock. PyTorch makes another one in a build's folder."""
         locks = (self.folder.parent / "cache").rglob("lock")
         return next(path for path in locks if not path.parent.name.startswith("."))
 
@@ -126,8 +126,8 @@ def make_compiler(folder):
     return new.rename(folder / "c++")
 
 
-def programs_that_name(folder):
-    """Returns the command lines of the other running programs that name a folder."""
+def programs_with_argument(text):
+    """Returns the command lines that contain a text, of other running programs."""
     found = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -135,34 +135,35 @@ def programs_that_name(folder):
                 command = file.read()
         except OSError:
             continue
-        if str(folder).encode() in command and int(pid) != os.getpid():
+        if str(text).encode() in command and int(pid) != os.getpid():
             found.append(command)
     return found
 
 
 @pytest.fixture
-def programs_at_work(tmp_path):
-    """Returns a function that lists the running programs that name this test's folder."""
-    return lambda: programs_that_name(tmp_path)
+def running_programs(tmp_path):
+    """Returns a function that lists the running programs with this test's folder in an argument."""
+    return lambda: programs_with_argument(tmp_path)
 
 
 @pytest.fixture(scope="session")
-def made_once():
+def initial_cache_files():
     """Makes the files that the first build adds to a cache (0.5 s), and returns their paths."""
-    os.makedirs(cache_folder(), mode=0o700, exist_ok=True)
-    place = cache_folder(), False
+    folder = cache_folder()
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    stubs_folder = stubs.find_stubs(folder, False) or stubs.make_stubs(folder, False)
     contents = Contents()
     make_helper(helpers.STATS_EQUAL, contents)
-    compiled = helpers.find(helpers.STATS_EQUAL, contents)
-    return [stubs.find_stubs(*place) or stubs.make_stubs(*place), compiled and compiled[0]]
+    library = helpers.find(helpers.STATS_EQUAL, contents)
+    return [stubs_folder, library and library[0]]
 
 
 @pytest.fixture
-def cache(made_once, tmp_path, monkeypatch):
+def cache(initial_cache_files, tmp_path, monkeypatch):
     """Returns the folder of a cache without builds."""
     monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
     os.makedirs(cache_folder(), mode=0o700)
-    for path in filter(None, made_once):
+    for path in filter(None, initial_cache_files):
         copy = shutil.copytree if os.path.isdir(path) else shutil.copy
         copy(path, os.path.join(cache_folder(), os.path.basename(path)))
     return tmp_path / "cache"
@@ -212,13 +213,13 @@ def in_process():
 @pytest.fixture
 def with_mounts(in_process):
     """Runs a function in a process that can mount file systems."""
-    error = in_process(mount_privately)
+    error = in_process(make_mounts_private)
     if error is not None:
         pytest.skip(f"cannot mount file systems: {error}")
 
     def run(function):
         def run_there():
-            mount_privately()
+            make_mounts_private()
             return function()
 
         result = in_process(run_there)
@@ -243,7 +244,7 @@ def wait_for():
     return wait
 
 
-def memos_that_use_os_stat(monkeypatch):
+def make_memos_use_os_stat(monkeypatch):
     """Makes memos compare files by os.stat, which a test can replace."""
 
     def is_unchanged(self):

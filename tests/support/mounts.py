@@ -17,8 +17,8 @@ def mount(source, target, kind, flags=0, options=""):
     _libc("mount", source.encode(), str(target).encode(), kind.encode(), flags, options.encode())
 
 
-def mount_privately():
-    """Makes the later mounts of this process invisible to others."""
+def make_mounts_private():
+    """Makes the later mounts of this process invisible to other processes."""
     user, group = os.getuid(), os.getgid()
     _libc("unshare", CLONE_NEWNS | (CLONE_NEWUSER if user else 0))
     if user:

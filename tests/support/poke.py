@@ -1,4 +1,4 @@
-"""Provides a project with the op poke, which writes at any index of a tensor, or beyond its end."""
+"""Provides a project with the op poke, which writes a 0 at any index, also past a tensor's end."""
 
 import shutil
 from pathlib import Path

@@ -40,7 +40,7 @@ class Terminal:
         shown, self._text = self._text[: match.end()], self._text[match.end() :]
         return shown
 
-    def rest(self, seconds):
+    def read_for(self, seconds):
         """Reads for a number of seconds; returns all output that was not returned before."""
         limit = time.monotonic() + seconds
         while select.select([self._main], [], [], max(0, limit - time.monotonic()))[0]:

@@ -78,7 +78,7 @@ def serve():
 
 
 def become(arguments, folder, environment, outputs):
-    """Runs a script in this process as `python` with these arguments does."""
+    """Runs a script in this process as `python` with these arguments would."""
     import runpy
     import types
 

@@ -12,7 +12,7 @@ SCRIPT_NAME = "project/examples/run.py"
 
 
 class Session:
-    """`watch examples/run.py` in the root of a project with an op.
+    """Runs `watch examples/run.py` in the root of a project with an op.
 
     files: {path relative to the folder: text}. value: the op's expected value; tests update it.
     """
@@ -57,9 +57,9 @@ class Session:
     def run(self, script):
         """Saves a script; returns the output until it has ended."""
         self.write(SCRIPT_NAME, script)
-        return self.until_the_end()
+        return self.read_until_the_end()
 
-    def until_the_end(self):
+    def read_until_the_end(self):
         return self.terminal.read_until(r"; waiting for a save\n")
 
     def replace(self, name, before, after):
@@ -67,4 +67,4 @@ class Session:
         text = (self.folder / name).read_text()
         assert before in text
         self.write(name, text.replace(before, after))
-        return self.until_the_end()
+        return self.read_until_the_end()

@@ -4,7 +4,7 @@ import pytest
 
 import jit_loader
 from _jit_loader.cuda import nvrtc
-from tests.support.answer import FILES, has_one_version
+from tests.support.answer import FILES, is_of_nvrtcs_version
 from tests.support.watch import SCRIPT_NAME, Session
 
 pytestmark = [
@@ -32,8 +32,8 @@ def session(tmp_path_factory):
     files[KERNEL] = '#include "value.cuh"\n' + files[KERNEL].replace("= 42", "= value()")
     session = Session(tmp_path_factory.mktemp("watch"), {**files, SCRIPT_NAME: SCRIPT})
     try:
-        shown = session.until_the_end()
-        if not has_one_version(shown.partition("library ")[2].split()[0]):
+        shown = session.read_until_the_end()
+        if not is_of_nvrtcs_version(shown.partition("library ")[2].split()[0]):
             pytest.skip(f"the version of nvcc differs from that of NVRTC, {nvrtc.version()}")
         yield session
     finally:

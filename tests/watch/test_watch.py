@@ -58,7 +58,7 @@ def first(tmp_path_factory):
     """Returns the session and the output of its first run."""
     session = Session(tmp_path_factory.mktemp("watch"), {**FILES, SCRIPT_NAME: SCRIPT})
     try:
-        yield session, session.until_the_end()
+        yield session, session.read_until_the_end()
     finally:
         session.terminal.close()
 
@@ -107,7 +107,7 @@ def test_save_of_other_files_starts_no_run(session):
     session.write("project/examples/notes.txt", "")
     session.write("project/examples/result.json", "{}")
     session.write("project/.git/hooks.py", "")
-    assert session.terminal.rest(0.5) == ""
+    assert session.terminal.read_for(0.5) == ""
 
 
 def test_script_runs_as_with_plain_python(session):
@@ -134,7 +134,7 @@ def test_script_reads_from_the_terminal(session):
     session.write(SCRIPT_NAME, "print(f'got {input(\"what? \")}')\n")
     session.terminal.read_until(r"what\? ")
     session.terminal.type("this\n")
-    assert "got this\n" in session.until_the_end()
+    assert "got this\n" in session.read_until_the_end()
 
 
 def test_compile_error_is_shown_and_can_be_fixed(op):
@@ -193,7 +193,7 @@ def test_edits_of_the_same_length_within_a_second_are_noticed(session):
     session.run("import changing\nprint(f'changing {changing.VALUE}')\n")
     for digit in "123":
         session.write("project/examples/changing.py", f"VALUE = {digit}\n")
-        assert f"changing {digit}\n" in session.until_the_end()
+        assert f"changing {digit}\n" in session.read_until_the_end()
 
 
 def test_installed_modules_are_imported_once(session):
@@ -273,11 +273,11 @@ def test_code_that_the_script_writes_starts_no_run(session, way):
         "time.sleep(0.2)\n"
         "print('wrote')\n"
     )
-    shown = session.run(script) + session.terminal.rest(1.5)
+    shown = session.run(script) + session.terminal.read_for(1.5)
     assert shown.count("wrote\n") == 1
     # A save by another program after the run starts another run.
     session.write("project/examples/generated.h", "int x;")
-    assert "wrote\n" in session.until_the_end()
+    assert "wrote\n" in session.read_until_the_end()
 
 
 @pytest.mark.slow
@@ -296,7 +296,7 @@ def test_code_that_a_script_writes_when_it_is_terminated_starts_no_run(session):
     session.terminal.read_until("begun\n")
     session.write(SCRIPT_NAME, f"{script}\n")
     session.terminal.read_until("begun\n")
-    assert session.terminal.rest(1.5) == ""
+    assert session.terminal.read_for(1.5) == ""
     assert "again\n" in session.run("print('again')\n")
 
 
@@ -307,14 +307,14 @@ def test_same_code_that_a_program_of_the_script_writes_starts_at_most_one_run(se
         "subprocess.run(['cp', __file__, __file__ + '.h'], check=True)\n"
         "print('wrote')\n"
     )
-    shown = session.run(script) + session.terminal.rest(1.5)
+    shown = session.run(script) + session.terminal.read_for(1.5)
     assert 1 <= shown.count("wrote\n") <= 2
 
 
 def test_new_folder_is_watched(session):
     session.run("import later.module\n")
     session.write("project/examples/later/module.py", "print('imported')\n")
-    assert "imported\n" in session.until_the_end()
+    assert "imported\n" in session.read_until_the_end()
 
 
 @pytest.mark.slow
@@ -323,11 +323,11 @@ def test_folder_that_is_removed_and_created_again_is_watched(session):
     session.write("beside/module.py", "print('first')\n")
     assert "first\n" in session.run(script)
     shutil.rmtree(session.folder / "beside")
-    assert "No module named 'module'" in session.until_the_end()
+    assert "No module named 'module'" in session.read_until_the_end()
     session.write("beside/module.py", "print('second')\n")
     assert "second\n" in session.run(script + "\n")
     session.write("beside/module.py", "print('third')\n")
-    assert "third\n" in session.until_the_end()
+    assert "third\n" in session.read_until_the_end()
 
 
 def test_output_of_printf_is_shown(session):
