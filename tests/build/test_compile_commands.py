@@ -97,11 +97,15 @@ def test_every_build_updates_its_own_entries(project):
     assert len(project.entries()) == 4
     assert all(Path(file).name.startswith("one") for file in with_flag)
     assert len(with_flag) == 2
-    assert "BLOCK" not in project.path.read_text()
-    # The next build of another op removes the entries of deleted sources.
+    assert "BLOCK" not in project.path.read_text(), "a variant's commands are not written"
+
+
+def test_next_build_of_any_op_removes_the_entries_of_deleted_sources(project):
+    project.load("one")
+    project.load("two")
     (project.folder / "kernels" / "two_cpu.cpp").unlink()
     project.load("one")
-    assert "kernels/two_cpu.cpp" in project.files()
+    assert "kernels/two_cpu.cpp" in project.files(), "a load from the cache writes nothing"
     project.load("three")
     assert "kernels/two_cpu.cpp" not in project.files()
 
@@ -156,7 +160,7 @@ def test_entries_and_symlinks_of_others_are_kept(project):
 
 
 @pytest.mark.parametrize("text", ["[", '[1, {"file": 1}]'])
-def test_file_of_another_form_is_kept(project, text):
+def test_file_that_is_not_a_list_of_entries_is_kept(project, text):
     """A person may be editing the file."""
     project.path.write_text(text)
     project.load("one")
@@ -164,15 +168,15 @@ def test_file_of_another_form_is_kept(project, text):
 
 
 def test_load_writes_no_file(project, tmp_path):
-    sources = [tmp_path / "theirs" / "src" / name for name in ("one.cpp", "one_cpu.cpp")]
+    sources = [tmp_path / "other" / "src" / name for name in ("one.cpp", "one_cpu.cpp")]
     sources[0].parent.mkdir(parents=True)
     shutil.copy(project.folder / "bindings" / "one.cpp", sources[0])
     shutil.copy(project.folder / "kernels" / "one_cpu.cpp", sources[1])
     jit_loader.load("one", list(map(str, sources)), extra_include_paths=[str(project.folder)])
-    assert [*(tmp_path / "theirs").rglob("*.json"), *project.folder.glob("*.json")] == []
+    assert [*(tmp_path / "other").rglob("*.json"), *project.folder.glob("*.json")] == []
 
 
-def clangd_says(project, name):
+def clangd_errors(project, name):
     """Returns clangd's errors for a file, with this project's .clangd."""
     clangd = shutil.which("clangd") or pytest.skip("clangd is not installed")
     shutil.copy(ROOT / ".clangd", project.folder)
@@ -188,9 +192,9 @@ def clangd_says(project, name):
 
 def test_clangd_accepts_the_commands(project):
     project.load("one")
-    assert clangd_says(project, "kernels/one_cpu.cpp") == []
+    assert clangd_errors(project, "kernels/one_cpu.cpp") == []
     project.write("kernels/one_cpu.cpp", "long answer() { return undeclared; }\n")
-    assert "undeclared" in " ".join(clangd_says(project, "kernels/one_cpu.cpp"))
+    assert "undeclared" in " ".join(clangd_errors(project, "kernels/one_cpu.cpp"))
 
 
 def test_clangd_accepts_nvccs_flags(project):
@@ -206,25 +210,25 @@ def test_clangd_accepts_nvccs_flags(project):
         "file": "kernels/one_cpu.cpp",
     }
     project.path.write_text(json.dumps([entry]))
-    assert clangd_says(project, "kernels/one_cpu.cpp") == []
+    assert clangd_errors(project, "kernels/one_cpu.cpp") == []
 
 
 def test_private_folder_exists_until_the_commands_are_written(tiny, monkeypatch):
     """ninja writes the commands there while the compilers run, and may take longer than they do."""
-    folders = []
+    exists = []
 
-    def slow(request, ninja_file, folder):
+    def update_slowly(request, ninja_file, folder):
         time.sleep(1)
-        folders.append(os.path.isdir(folder))
+        exists.append(os.path.isdir(folder))
 
-    monkeypatch.setattr(build, "update_compile_commands", slow)
+    monkeypatch.setattr(build, "update_compile_commands", update_slowly)
     assert tiny.value() == 101
-    assert folders == [True]
+    assert exists == [True]
 
 
 @pytest.mark.slow
-def test_build_command_restores_the_file_of_an_op_from_the_cache(project, python):
-    """A load from the cache writes nothing: the project may be new here and the cache shared."""
+def test_build_command_restores_a_missing_file_although_the_op_is_in_the_cache(project, python):
+    """A load from the cache writes nothing, and the file of a new clone would stay missing."""
     build = ["-m", "jit_loader", "build", "one"]
     python(*build, cwd=project.folder, check=True)
     before = project.path.read_text()

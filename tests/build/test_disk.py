@@ -15,23 +15,23 @@ def test_disk_that_is_full_at_any_step_is_reported_and_can_be_enlarged(
 ):
     """Tries disks of growing size: each gives a clear error, and works once it is enlarged."""
 
-    def fill_and_empty():
-        said = []
+    def fill_and_enlarge():
+        messages = []
         for kilobytes in range(8, 400, 28):
             mount("none", tmp_path / "cache", "tmpfs", 0, f"size={kilobytes}k")
             result = in_process(tiny.value)
             if result == 101:
                 break
             assert isinstance(result, (OSError, jit_loader.CompileError))
-            said.append(str(result))
+            messages.append(str(result))
             mount("none", tmp_path / "cache", "tmpfs", MS_REMOUNT, "size=10m")
             assert in_process(tiny.value) == 101
             assert not list((tmp_path / "cache").rglob(".building-*"))
-        return said
+        return messages
 
-    said = with_mounts(fill_and_empty)
-    assert len(said) >= 3
-    for text in said:
+    messages = with_mounts(fill_and_enlarge)
+    assert len(messages) >= 3
+    for text in messages:
         assert "No space left on device" in text, text
         assert "JIT_LOADER_CACHE" in text or "the disk is full" in text, text
 
@@ -42,21 +42,21 @@ def test_full_disk_of_the_compilers_temporary_files_is_reported(
     (tmp_path / "temporary").mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
 
-    def fill_and_empty():
+    def fill_and_enlarge():
         mount("none", tmp_path / "temporary", "tmpfs", 0, "size=4k")
-        (tmp_path / "temporary" / "all there is").write_bytes(bytes(4096))
+        (tmp_path / "temporary" / "filler").write_bytes(bytes(4096))
         with pytest.raises(jit_loader.CompileError) as error:
             tiny.load()
         mount("none", tmp_path / "temporary", "tmpfs", MS_REMOUNT, "size=10m")
         return str(error.value), tiny.value()
 
-    message, value = with_mounts(fill_and_empty)
+    message, value = with_mounts(fill_and_enlarge)
     assert "No space left on device" in message
     assert "the disk is full" in message
     assert value == 101
 
 
-def test_cache_that_cannot_be_made_is_an_error(tiny, monkeypatch):
+def test_cache_on_a_file_system_that_makes_no_folders_is_an_error(tiny, monkeypatch):
     monkeypatch.setenv("JIT_LOADER_CACHE", "/proc/nowhere")
     with pytest.raises(OSError, match=r"cannot be written .* JIT_LOADER_CACHE"):
         tiny.load()

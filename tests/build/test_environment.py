@@ -79,8 +79,8 @@ def test_process_without_standard_streams_can_build(tiny, tmp_path, python):
     assert result.read_text() == "101"
 
 
-@pytest.mark.parametrize(("limit", "file"), [(100_000, ".o is"), (250_000, "the library is")])
-def test_limit_on_the_size_of_files_is_named_in_the_error(tiny, in_process, limit, file):
+@pytest.mark.parametrize(("limit", "subject"), [(100_000, ".o is"), (250_000, "the library is")])
+def test_limit_on_the_size_of_files_is_named_in_the_error(tiny, in_process, limit, subject):
     """The assembler writes an empty object without an error; the linker is killed."""
     for name in ("module", "other"):
         source = tiny.folder / f"{name}.cpp"
@@ -92,23 +92,27 @@ def test_limit_on_the_size_of_files_is_named_in_the_error(tiny, in_process, limi
         return tiny.value()
 
     error = in_process(load)
-    assert f"{file} too large for the limit of {limit} bytes on the size of files" in str(error)
+    assert f"{subject} too large for the limit of {limit} bytes on the size of files" in str(error)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("step", ["stubs", "query"])
-def test_interrupt_stops_a_side_job(tiny, cache, tmp_path, environment, wait_for, step):
-    """An IDE sends SIGINT to Python alone. Python must stop the program for which it waits."""
+def test_interrupt_of_python_alone_stops_the_program_that_it_waits_for(
+    tiny, cache, tmp_path, environment, wait_for, step
+):
+    """An IDE sends SIGINT to Python, and a terminal also to the programs that Python started."""
     shutil.rmtree(cache)  # it contains stubs
     begun = tiny.slow_down(60, step)
     code = LOAD.format(sources=tiny.sources, result=str(tmp_path / "result"))
-    process = subprocess.Popen([sys.executable, "-c", code], env=environment, stderr=-1, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], env=environment, stderr=subprocess.PIPE, text=True
+    )
     wait_for(begun.exists)
     process.send_signal(signal.SIGINT)
     started = time.monotonic()
     _, err = process.communicate(timeout=30)
     assert "KeyboardInterrupt" in err
-    assert time.monotonic() - started < 20, "the build does not wait for the program"
+    assert time.monotonic() - started < 20, "the build has waited for the end of the program"
     wait_for(lambda: not programs_with_argument(tmp_path))
 
 

@@ -21,7 +21,7 @@ def test_syntax_error_names_file_line_and_source(tiny):
     assert isinstance(error.value, RuntimeError), "as torch.utils.cpp_extension.load raises"
 
 
-def test_error_says_how_many_more_and_where_the_log_is(tiny):
+def test_error_says_how_many_more_errors_there_are_and_where_the_log_is(tiny):
     tiny.write("other.cpp", "int a = ;\nint b = ;\nint c = ;\n")
     with pytest.raises(jit_loader.CompileError) as error:
         tiny.load()
@@ -103,7 +103,7 @@ def test_undefined_symbol_is_an_error_and_nothing_is_published(tiny, tmp_path):
 
 
 def test_library_that_cannot_be_opened_is_a_compile_error(tiny, tmp_path):
-    """The error is the same if torch.ops.load_library opens it. Sources are compiled only once."""
+    """The error of a library without a module names its source, which is compiled only once."""
     tiny.write("other.cpp", 'int nope(int);\nextern "C" { int (*pointer)(int) = nope; }\n')
     source = tiny.sources[1]
     for compiled in (["other.cpp"], []):
@@ -119,7 +119,7 @@ def test_library_that_cannot_be_opened_is_a_compile_error(tiny, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["ValueError", "FileNotFoundError"])
-def test_exception_of_a_modules_initialisation_is_raised_as_it_is(tiny, kind):
+def test_exception_of_a_modules_initialisation_is_raised_unchanged(tiny, kind):
     text = (tiny.folder / "module.cpp").read_text()
     raising = f'PyErr_SetString(PyExc_{kind}, "not here"); return nullptr;'
     tiny.write("module.cpp", text.replace("return PyModule_Create(&definition);", raising))
@@ -144,18 +144,9 @@ def test_missing_library_is_named(tiny):
         tiny.load(extra_ldflags=["-lnosuch"])
 
 
-def test_unknown_failure_shows_the_compilers_output(tiny):
-    (tiny.folder / "a b.cpp").write_text("int x;\n")
-    with pytest.raises(jit_loader.CompileError) as error:
-        jit_loader.load(
-            "tiny", [*tiny.sources, str(tiny.folder / "a b.cpp")], extra_cflags=["-specs=/x"]
-        )
-    assert "the build failed" not in str(error.value)
-
-
-def test_sources_may_be_one_path(tiny):
-    tiny.write("module.cpp", (tiny.folder / "module.cpp").read_text().replace("+ other()", ""))
-    assert jit_loader.load("tiny", tiny.folder / "module.cpp").value() == 1
+def test_failure_that_names_no_source_shows_the_compilers_error(tiny):
+    with pytest.raises(jit_loader.CompileError, match=r"^tiny: .* cannot read spec file .*/x"):
+        tiny.load(extra_cflags=["-specs=/x"])
 
 
 @pytest.mark.parametrize("step", ["compilation", "link"])
@@ -191,8 +182,8 @@ def test_missing_cuda_is_explained(tiny, monkeypatch):
 @pytest.mark.parametrize(("variable", "with_cuda"), [("CXX", False), ("CC", True)])
 def test_open_quote_in_the_compilers_variable_is_reported(tiny, monkeypatch, variable, with_cuda):
     monkeypatch.setenv(variable, 'g++ "')
-    said = rf'variable {variable}: No closing quotation: g\+\+ "'
-    with pytest.raises(ValueError, match=said):
+    message = rf'variable {variable}: No closing quotation: g\+\+ "'
+    with pytest.raises(ValueError, match=message):
         tiny.load(with_cuda=with_cuda)
 
 
@@ -222,24 +213,18 @@ def test_missing_source_is_named(tiny):
         tiny.load()
 
 
-@pytest.mark.parametrize("name", ["../outside", "with-dash", "a.b", "", "1st", "a b"])
-def test_name_that_cannot_be_a_module_is_refused(tiny, name):
-    with pytest.raises(ValueError, match="cannot be the name of an extension"):
-        jit_loader.load(name, tiny.sources)
-
-
 @pytest.mark.slow
-def test_deleted_cache_is_built_again(tiny, tmp_path):
+def test_load_after_the_cache_was_deleted_builds_again(tiny, tmp_path):
     tiny.load()
     shutil.rmtree(tmp_path / "cache")
     assert tiny.value() == 101
     assert jit_loader.loaded("tiny").compiled
 
 
-def test_cache_folder_that_cannot_be_made_is_an_error(tiny, monkeypatch, tmp_path):
-    blocked = tmp_path / "file"
-    blocked.write_text("")
-    monkeypatch.setenv("JIT_LOADER_CACHE", str(blocked / "cache"))
+def test_cache_in_the_place_of_a_file_is_an_error(tiny, monkeypatch, tmp_path):
+    file = tmp_path / "file"
+    file.write_text("")
+    monkeypatch.setenv("JIT_LOADER_CACHE", str(file / "cache"))
     with pytest.raises(OSError, match="JIT_LOADER_CACHE"):
         tiny.load()
 
@@ -256,7 +241,7 @@ def test_source_that_changes_during_compilation_is_compiled_again(tiny, monkeypa
     )
     assert tiny.value() == 301
     tiny.write("other.cpp", 'extern "C" long other(void) { return 100; }\n')
-    assert tiny.value() == 101, "the object of the first compilation is not that of the new source"
+    assert tiny.value() == 101, "an object was recorded for a source that it does not belong to"
 
 
 @pytest.mark.slow
@@ -341,7 +326,7 @@ def test_source_that_never_stops_changing_is_an_error(tiny):
         tiny.load()
 
 
-def test_oserror_of_a_modules_initialisation_is_not_one_of_the_cache(tiny):
+def test_oserror_of_a_modules_initialisation_does_not_blame_the_cache(tiny):
     text = (tiny.folder / "module.cpp").read_text()
     raising = 'PyErr_SetObject(PyExc_OSError, Py_BuildValue("(is)", 13, "not for you"))'
     tiny.write(
@@ -354,20 +339,20 @@ def test_oserror_of_a_modules_initialisation_is_not_one_of_the_cache(tiny):
 
 
 @pytest.mark.parametrize("load", ["load", "load_inline"])
-def test_traceback_of_a_compile_error_ends_at_the_users_line(tiny, load):
+def test_traceback_of_a_compile_error_has_one_frame_of_the_loader(tiny, load):
     tiny.write("other.cpp", "int broken(;")
     sources = tiny.sources if load == "load" else ["int broken(;"]
     options = {} if load == "load" else {"no_implicit_headers": True}
     with pytest.raises(jit_loader.CompileError) as caught:
         getattr(jit_loader, load)("tiny", sources, **options)
     frames = [entry.name for entry in caught.traceback]
-    assert frames[-1] == load, "one frame of the loader"
+    assert frames[-1] == load
     assert len([entry for entry in caught.traceback if "_jit_loader" in str(entry.path)]) == 1
     assert caught.value.__cause__ is None
     assert caught.value.__suppress_context__
 
 
-def test_traceback_of_a_refused_argument_ends_at_the_users_line(tiny):
+def test_traceback_of_a_refused_argument_has_one_frame_of_the_loader(tiny):
     for call, last in [
         (lambda: jit_loader.load("tiny", "missing.cpp"), "load"),
         (lambda: jit_loader.load("not a name", "missing.cpp"), "load"),

@@ -1,8 +1,8 @@
-"""Tests flags that the loader adds, and flags that it refuses."""
+"""Tests the flags that the loader adds, and the flags that it refuses."""
 
 import pytest
 
-SAYS = 'case "$1" in --version) echo {}; exit;; esac\nexec'
+PRINT_VERSION = 'case "$1" in --version) echo {}; exit;; esac\nexec'
 
 
 @pytest.mark.parametrize(
@@ -11,7 +11,7 @@ SAYS = 'case "$1" in --version) echo {}; exit;; esac\nexec'
 def test_only_clang_links_an_openmp_runtime(tiny, version, linked):
     """PyTorch has g++'s OpenMP; a second one in the process would have its own threads."""
     compiler = tiny.calls_path.parent / "c++"
-    compiler.write_text(compiler.read_text().replace("exec", SAYS.format(version)))
+    compiler.write_text(compiler.read_text().replace("exec", PRINT_VERSION.format(version)))
     tiny.load(extra_cflags=["-fopenmp"])
     calls = tiny.calls_path.read_text().splitlines()
     link = next(call for call in calls if " -shared " in call and "-ltorch" in call)
@@ -20,10 +20,10 @@ def test_only_clang_links_an_openmp_runtime(tiny, version, linked):
 
 @pytest.mark.parametrize("argument", ["extra_cflags", "extra_cuda_cflags", "extra_ldflags"])
 @pytest.mark.parametrize(
-    ("flag", "said"), [('-DX="a', 'No closing quotation: -DX="a'), ("-DX\n-DY", "line break")]
+    ("flag", "message"), [('-DX="a', 'No closing quotation: -DX="a'), ("-DX\n-DY", "line break")]
 )
-def test_invalid_flag_is_named(tiny, argument, flag, said):
-    with pytest.raises(ValueError, match=said) as error:
+def test_argument_of_an_invalid_flag_is_named(tiny, argument, flag, message):
+    with pytest.raises(ValueError, match=message) as error:
         tiny.load(**{argument: [flag]})
     assert argument in str(error.value)
     assert tiny.compiled() == []
@@ -39,7 +39,7 @@ def test_flag_that_moves_the_depfile_is_refused(tiny, argument, flags):
     assert tiny.compiled() == []
 
 
-def test_quotes_may_span_flags(tiny):
+def test_quotes_may_begin_in_one_flag_and_end_in_the_next(tiny):
     """PyTorch joins the flags into one string, which the shell splits."""
     tiny.write("value.h", "#define VALUE sizeof X\n")
     assert tiny.value(extra_cflags=["-DX='\"a", "b\"'"]) == 104

@@ -17,13 +17,13 @@ def load(tiny, python):
     """Edits and loads the extension in a new process; returns whether it imported cpp_extension."""
     values = iter(range(2, 100))
 
-    def load(first="", flags=(), **environment):
+    def load(preamble="", flags=(), **environment):
         value = next(values)
         tiny.write("value.h", f"#define VALUE {value}\n")
-        script = first + LOAD.format(sources=tiny.sources, flags=list(flags))
-        said, asked = python("-c", script, check=True, **environment).stdout.split()
-        assert said == str(value + 100)
-        return asked == "True"
+        script = preamble + LOAD.format(sources=tiny.sources, flags=list(flags))
+        printed, imported = python("-c", script, check=True, **environment).stdout.split()
+        assert printed == str(value + 100)
+        return imported == "True"
 
     return load
 
@@ -47,12 +47,18 @@ def test_other_flags_and_settings_need_a_new_text(load):
 
 
 @pytest.mark.slow
-def test_kept_text_is_not_used_if_pytorchs_module_is_imported(load, tiny):
-    change = "from torch.utils import cpp_extension as c\nc.CUDNN_HOME = '/nowhere'\n"
-    assert load(change)
-    assert not list((tiny.folder.parent / "cache").rglob("build_ninja.json")), "no text is kept"
+def test_text_is_neither_kept_nor_used_if_the_program_has_changed_pytorchs_module(load, tiny):
+    change = (
+        "from torch.utils import cpp_extension as c\n"
+        "paths = c.include_paths\n"
+        "c.include_paths = lambda *args, **options: [*paths(*args, **options), '/nowhere']\n"
+    )
+    load(change)
+    assert not list((tiny.folder.parent / "cache").rglob("build_ninja.json"))
     load()
-    assert load(change)
+    tiny.calls_path.unlink()
+    load(change)
+    assert "-isystem /nowhere" in tiny.calls_path.read_text()
 
 
 @pytest.mark.slow
@@ -99,23 +105,23 @@ def test_damaged_text_is_ignored(load, tiny):
 
 @pytest.mark.slow
 def test_changed_system_header_is_noticed_while_the_compilers_run(load, tiny):
-    """An object of which only a system header has changed must not be reused."""
+    """An object is not reused if only a system header that it includes has changed."""
     folder = tiny.folder.parent / "packages"
     folder.mkdir()
     header = folder / "more.h"
     header.write_text("#define MORE 100\n")
     text = '#include <more.h>\nextern "C" long other(void) { return MORE; }\n'
     tiny.write("other.cpp", text)
-    first = (
+    preamble = (
         "from _jit_loader.key import toolchain\n"
         "path = toolchain.cpp_extension_path()\n"
         "toolchain.cpp_extension_path = lambda: path\n"
         f"toolchain.packages_folder = lambda: {str(folder)!r}\n"
     )
-    load(first, CPLUS_INCLUDE_PATH=str(folder))
+    load(preamble, CPLUS_INCLUDE_PATH=str(folder))
     tiny.compiled()
     header.write_text("#define MORE 100 // again\n")
-    load(first, CPLUS_INCLUDE_PATH=str(folder))
+    load(preamble, CPLUS_INCLUDE_PATH=str(folder))
     assert "other.cpp" in tiny.compiled()
-    load(first, CPLUS_INCLUDE_PATH=str(folder))
+    load(preamble, CPLUS_INCLUDE_PATH=str(folder))
     assert tiny.compiled() == ["module.cpp"]

@@ -70,14 +70,14 @@ def test_cache_works_after_a_kill_between_any_two_changes_to_it(tiny, in_process
 
 
 @STEPS
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=["SIGKILL", "SIGTERM"])
+@pytest.mark.parametrize("kind", [signal.SIGKILL, signal.SIGTERM], ids=["SIGKILL", "SIGTERM"])
 def test_kill_during_a_step_ends_the_compilers_and_leaves_nothing(
-    tiny, wait_for, in_process, step, number
+    tiny, wait_for, in_process, step, kind
 ):
     begun = tiny.slow_down(60, step)
     process = _start(tiny.load)
     wait_for(begun.exists)
-    os.kill(process.pid, number)
+    os.kill(process.pid, kind)
     process.join()
     wait_for(lambda: tiny.running_programs() == [])
     tiny.restore_compiler()
@@ -137,10 +137,8 @@ def test_killed_ninja_is_an_error(tiny, wait_for, in_process):
     assert in_process(tiny.value) == 101
 
 
-def test_no_process_of_a_compiler_runs_after_ninja_was_stopped(
-    tmp_path, wait_for, running_programs
-):
-    """A process ends some time after SIGKILL, and may start another one just before."""
+def test_no_process_of_a_session_runs_after_it_was_stopped(tmp_path, wait_for, running_programs):
+    """A process ends some time after SIGKILL, and may start another process before that."""
     begun = tmp_path / "begun"
     start_many = f"while :; do touch {begun}; tail -f {begun} & sleep 0.001; done"
     process = subprocess.Popen(

@@ -4,7 +4,7 @@ from _jit_loader.build import objects
 from _jit_loader.build.plan import CommandKeys
 
 
-def test_object_without_a_record_is_skipped_and_not_overwritten(tmp_path, monkeypatch):
+def test_object_whose_record_is_missing_is_skipped_and_not_overwritten(tmp_path, monkeypatch):
     monkeypatch.setattr(objects, "own_differences", lambda *_: iter(()))
     known = []
     for content in ("first", "second"):

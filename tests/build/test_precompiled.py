@@ -62,11 +62,11 @@ class Sources:
         options = {"no_implicit_headers": True, "use_pch": True, **options}
         text = options.pop("text", INCLUDE + MODULE)
         value = jit_loader.load_inline("first", text, **options).value()
-        self.calls()
+        self.used_header()
         return value
 
-    def calls(self):
-        """Returns, for each compilation since the last call, whether it used the header."""
+    def used_header(self):
+        """Returns, for each compilation since the last call, if it used the precompiled header."""
         path = self.tiny.calls_path
         lines = path.read_text().splitlines() if path.exists() else []
         path.unlink(missing_ok=True)
@@ -86,30 +86,30 @@ def sources(tiny, tmp_path, monkeypatch):
 REFUSED = ["-Winvalid-pch", "-Werror"]  # if g++ refuses the header, this is an error
 
 
-def test_later_builds_use_it_whatever_their_names(sources):
+def test_later_builds_of_any_name_use_the_precompiled_header(sources):
     assert sources.precompile(extra_cflags=REFUSED) == 1
     for name in ("second", "third"):
         assert sources.value(name, extra_cflags=[*REFUSED, f"-DFLAG_OF_{name}=1"]) == 1
-        assert sources.calls() == [True]
+        assert sources.used_header() == [True]
 
 
-def test_build_is_the_same_as_without_the_header(sources, monkeypatch):
+def test_key_is_the_same_with_and_without_the_precompiled_header(sources, monkeypatch):
     manifests = []
     for setting in ("0", ""):
         shutil.rmtree(os.path.join(cache_folder(), "second"), ignore_errors=True)
         monkeypatch.setenv("JIT_LOADER_PCH", setting)
         sources.precompile(text=f"{INCLUDE}{MODULE}// {setting}")
         sources.value("second")
-        assert sources.calls() == [setting == ""]
+        assert sources.used_header() == [setting == ""]
         manifests += [path.parent for path in Path(cache_folder()).glob("second/*/*/manifest.json")]
     assert len(set(manifests)) == 1, "the keys differ"
     shutil.rmtree(os.path.join(cache_folder(), "second"))
     monkeypatch.setenv("JIT_LOADER_PCH", "0")
     sources.value("second")
-    assert sources.calls() == [False]
+    assert sources.used_header() == [False]
 
 
-def test_files_of_the_header_are_inputs_of_the_build(sources):
+def test_files_in_the_precompiled_header_are_inputs_of_the_build(sources):
     sources.precompile()
     sources.value("second")
     (folder,) = (path.parent for path in Path(cache_folder()).glob("second/*/*/manifest.json"))
@@ -119,29 +119,29 @@ def test_files_of_the_header_are_inputs_of_the_build(sources):
     assert not any(pruning.PRECOMPILED in path for path in files)
 
 
-def test_changed_header_makes_it_invalid(sources):
+def test_precompiled_header_is_not_used_after_a_change_of_its_files(sources):
     sources.precompile()
     assert sources.value("second") == 1
-    sources.calls()
+    sources.used_header()
     sources.write_header("part.h", "#define PART 2\n")
     assert sources.value("second") == 2
-    assert sources.calls() == [False]
+    assert sources.used_header() == [False]
     assert sources.precompile() == 2
     assert sources.value("third") == 2
-    assert sources.calls() == [True]
+    assert sources.used_header() == [True]
 
 
 @pytest.mark.slow
-def test_header_that_would_be_read_instead_makes_it_invalid(sources):
+def test_precompiled_header_is_not_used_if_the_include_finds_another_file(sources):
     sources.precompile()
     nearer = sources.tiny.write(
         "include/torch/extension.h", HEADER.replace('#include "part.h"', "#define PART 5")
     )
     assert sources.value("second", extra_include_paths=[str(nearer.parent.parent)]) == 5
-    assert sources.calls() == [False]
+    assert sources.used_header() == [False]
     sources.tiny.write("include2/own.h", "")
     sources.value("third", extra_include_paths=[str(sources.tiny.folder / "include2")])
-    assert sources.calls() == [True]
+    assert sources.used_header() == [True]
 
 
 NOT_FIRST = {
@@ -149,46 +149,53 @@ NOT_FIRST = {
     "other header": ('#include "own.h"\n' + INCLUDE + MODULE, 9),
     "continued comment": (f"// a comment \\\n{INCLUDE}{PYTHON}{MODULE}", 3),
     "condition": (f"#ifdef NOT\n{INCLUDE}#endif\n{PYTHON}{MODULE}", 3),
-    "macro of the compiler": (INCLUDE + MODULE.replace("SOURCE_VALUE", "__COUNTER__"), 0),
 }
 
 
 @pytest.mark.parametrize("case", NOT_FIRST)
-def test_text_before_the_include_counts(sources, case):
+def test_precompiled_header_is_not_used_after_other_text(sources, case):
     sources.precompile()
     sources.tiny.write("own.h", "#define MENTIONED 9\n")
     text, value = NOT_FIRST[case]
     flags = ["-DSOURCE_VALUE=3"] if value == 3 else []
     assert sources.value("second", text, extra_cflags=flags) == value
-    assert sources.calls() == [case == "macro of the compiler"]
+    assert sources.used_header() == [False]
 
 
 @pytest.mark.slow
-def test_comments_before_the_include_do_not_count(sources):
+def test_counter_of_the_compiler_is_0_after_the_precompiled_header(sources):
+    sources.precompile()
+    text = INCLUDE + MODULE.replace("SOURCE_VALUE", "__COUNTER__")
+    assert sources.value("second", text) == 0
+    assert sources.used_header() == [True]
+
+
+@pytest.mark.slow
+def test_precompiled_header_is_used_after_comments(sources):
     sources.precompile()
     assert sources.value("second", f"/* a\n b */ // c\n\n  {INCLUDE}{MODULE}") == 1
-    assert sources.calls() == [True]
+    assert sources.used_header() == [True]
 
 
 @pytest.mark.slow
-def test_macro_in_a_flag_that_the_header_mentions_counts(sources):
+def test_macro_of_a_flag_changes_the_text_of_the_header(sources):
     sources.precompile()
     assert sources.value("second", extra_cflags=["-DMENTIONED=6"]) == 6
 
 
 @pytest.mark.parametrize("flag", ["-O2", "-fsanitize=undefined", "-include cstddef", "-std=c++23"])
-def test_other_flags_do_not_use_it(sources, flag):
+def test_precompiled_header_is_not_used_with_another_flag(sources, flag):
     sources.precompile()
     assert sources.value("second", extra_cflags=[flag]) == 1
-    assert sources.calls() == [False]
+    assert sources.used_header() == [False]
 
 
-def test_include_by_a_flag_uses_it(sources):
+def test_precompiled_header_is_used_for_an_include_by_a_flag(sources):
     """A %%cpp cell includes the header by a flag."""
     flags = ["-include", "torch/extension.h"]
     sources.precompile(text=MODULE, extra_cflags=flags)
     assert sources.value("second", MODULE, extra_cflags=flags) == 1
-    assert sources.calls() == [True]
+    assert sources.used_header() == [True]
 
 
 FILES = {
@@ -205,20 +212,20 @@ def test_file_of_a_flag_is_precompiled_if_it_only_includes_headers(sources, text
     flags = [f"-include {path}"] + ["-DSOURCE_VALUE=3"] * (value == 3)
     sources.precompile(text=PYTHON + MODULE, extra_cflags=flags)
     assert sources.value("second", PYTHON + MODULE, extra_cflags=flags) == value
-    assert sources.calls() == [is_used]
+    assert sources.used_header() == [is_used]
 
 
-def test_changed_file_of_a_flag_is_read(sources):
+def test_precompiled_header_is_not_used_if_the_file_of_a_flag_has_changed(sources):
     path = sources.tiny.write("first.h", INCLUDE)
     flags = [f"-include {path}"]
     sources.precompile(text=MODULE, extra_cflags=flags)
     sources.write_header("two.h", HEADER.replace("SOURCE_VALUE PART", "SOURCE_VALUE 2"))
     path.write_text("#include <torch/two.h>\n")
     assert sources.value("second", MODULE, extra_cflags=flags) == 2
-    assert sources.calls() == [False]
+    assert sources.used_header() == [False]
 
 
-def test_bindings_include_the_projects_file(sources, python):
+def test_binding_uses_the_precompiled_header_and_the_kernel_does_not(sources, python):
     write = sources.tiny.write
     path = write("op/bindings/shared/pytorch.h", INCLUDE)
     write("op/kernels/answer_cpu.cpp", "int unused;\n")
@@ -226,22 +233,22 @@ def test_bindings_include_the_projects_file(sources, python):
     write("op/bindings/answer.cpp", MODULE)
     write("op/bindings/answer.py", "from jit_loader import load_op\n\nmodule = load_op('answer')\n")
     python("-m", "jit_loader", "build", "answer", "--pch", cwd=path.parents[2], check=True)
-    assert sorted(sources.calls()) == [False, True], "the kernel is compiled without it"
+    assert sorted(sources.used_header()) == [False, True]
 
 
 @pytest.mark.slow
-def test_clang_does_not_use_it(sources, tmp_path):
+def test_clang_does_not_use_the_precompiled_header(sources, tmp_path):
     compiler = sources.tiny.calls_path.parent / "c++"
-    says = 'case "$*" in *--version*) echo clang version 18; exit;; esac'
-    text = compiler.read_text().replace("exec", f"[ -e {tmp_path}/clang ] && {says}\nexec")
+    version = 'case "$*" in *--version*) echo clang version 18; exit;; esac'
+    text = compiler.read_text().replace("exec", f"[ -e {tmp_path}/clang ] && {version}\nexec")
     compiler.write_text(text)
     sources.precompile(extra_cflags=["-fno-gnu-unique"])
     (tmp_path / "clang").touch()
     assert sources.value("second", extra_cflags=["-fno-gnu-unique"]) == 1
-    assert sources.calls() == [False]
+    assert sources.used_header() == [False]
 
 
-def test_error_is_the_same_as_without_the_header(sources, monkeypatch):
+def test_error_is_the_same_with_and_without_the_precompiled_header(sources, monkeypatch):
     sources.precompile()
     messages = []
     for setting in ("", "0"):
@@ -251,7 +258,7 @@ def test_error_is_the_same_as_without_the_header(sources, monkeypatch):
         messages.append(str(raised.value))
     assert messages[0] == messages[1]
     assert messages[0].startswith("second: second.cpp:3: error: ")
-    assert sources.calls() == [True, False], "an error of the source is not compiled twice"
+    assert sources.used_header() == [True, False], "an error of the source is not compiled twice"
 
 
 def _header_folder():
@@ -260,7 +267,7 @@ def _header_folder():
 
 
 @pytest.mark.parametrize("damage", ["truncated", "removed", "record", "text"])
-def test_damaged_header_is_not_used(sources, damage):
+def test_build_after_damage_to_the_precompiled_header_is_right(sources, damage):
     sources.precompile()
     folder = _header_folder()
     precompiled = folder / "header.h.gch"
@@ -273,11 +280,11 @@ def test_damaged_header_is_not_used(sources, damage):
     else:
         (folder / "header.h").unlink()
     assert sources.value("second") == 1
-    if damage != "text":  # g++ needs only the other file
-        assert sources.calls()[-1] is False
+    if damage != "text":  # g++ reads header.h.gch only
+        assert sources.used_header()[-1] is False
 
 
-def test_compilation_that_fails_because_of_it_is_repeated_without_it(sources, tmp_path):
+def test_failed_compilation_is_repeated_without_the_precompiled_header(sources, tmp_path):
     crash = 'echo "internal compiler error: x" >&2; exit 4'
     sources.tiny.change_compiler(
         f'[ -e {tmp_path}/crash ] && case "$*" in *-include*) {crash};; esac'
@@ -285,11 +292,11 @@ def test_compilation_that_fails_because_of_it_is_repeated_without_it(sources, tm
     sources.precompile()
     (tmp_path / "crash").touch()
     assert sources.value("second") == 1
-    assert sources.calls() == [True, False]
+    assert sources.used_header() == [True, False]
 
 
 @pytest.mark.slow
-def test_unusable_file_with_a_good_record_does_no_harm(sources):
+def test_truncated_header_with_a_valid_record_does_no_harm(sources):
     sources.precompile()
     folder = _header_folder()
     precompiled = folder / "header.h.gch"
@@ -301,9 +308,9 @@ def test_unusable_file_with_a_good_record_does_no_harm(sources):
     assert sources.value("second") == 1
 
 
-@pytest.mark.parametrize("step", ["compiler", "disk"])
-def test_header_that_cannot_be_made_does_no_harm(sources, step):
-    if step == "compiler":
+@pytest.mark.parametrize("failure", ["compiler", "disk"])
+def test_header_that_cannot_be_precompiled_does_no_harm(sources, failure):
+    if failure == "compiler":
         sources.tiny.change_compiler('case "$*" in *c++-header*) exit 1;; esac', "any")
     else:
         Path(cache_folder(), pruning.PRECOMPILED).write_text("a file in the folder's place")
@@ -313,27 +320,27 @@ def test_header_that_cannot_be_made_does_no_harm(sources, step):
 
 
 @pytest.mark.slow
-def test_setting_turns_it_off(sources, monkeypatch):
+def test_setting_turns_precompilation_and_its_use_off(sources, monkeypatch):
     sources.precompile()
     monkeypatch.setenv("JIT_LOADER_PCH", "0")
     sources.value("second")
-    assert sources.calls() == [False]
+    assert sources.used_header() == [False]
     shutil.rmtree(_header_folder())
     sources.precompile(text=INCLUDE + MODULE + "// changed\n")
     assert pruning.precompiled_headers() == []
 
 
 @pytest.mark.slow
-def test_first_build_starts_to_make_it(sources, monkeypatch, wait_for):
+def test_first_build_starts_the_precompilation(sources, monkeypatch, wait_for):
     monkeypatch.setattr("_jit_loader.build.precompiled.may_make", lambda: True)
     assert sources.value("second") == 1
     wait_for(pruning.precompiled_headers)
     assert sources.value("third") == 1
-    assert sources.calls()[-1] is True
+    assert sources.used_header()[-1] is True
 
 
 @pytest.mark.slow
-def test_load_many_makes_it_for_many_calls(sources):
+def test_load_many_precompiles_the_header_for_many_calls(sources):
     calls = []
     for i in range(6):
         source = sources.tiny.write(f"many{i}.cpp", INCLUDE + MODULE)
@@ -341,12 +348,12 @@ def test_load_many_makes_it_for_many_calls(sources):
     outcomes = jit_loader.load_many(calls, jobs=2)
     assert [outcome.module.value() for outcome in outcomes] == [1] * 6
     assert pruning.precompiled_headers()
-    sources.calls()
+    sources.used_header()
     assert sources.value("later") == 1
-    assert sources.calls() == [True]
+    assert sources.used_header() == [True]
 
 
-def test_commands_make_show_and_remove_it(sources, capsys):
+def test_build_makes_list_counts_and_prune_removes_precompiled_headers(sources, capsys):
     assert main(["build", "--pch"]) == 0
     folders = list(pruning.precompiled_headers())  # two, if CUDA code can be compiled
     assert folders
@@ -356,26 +363,25 @@ def test_commands_make_show_and_remove_it(sources, capsys):
     assert "precompiled headers: " in listed
     assert "0 builds" in listed
     assert sources.value("second") == 1
-    assert sources.calls()[-1] is True
+    assert sources.used_header()[-1] is True
     pruning.prune(max_size=1)
     assert not list(map(str, filter(os.path.exists, folders)))
 
 
 @pytest.mark.slow
-def test_doctor_shows_it(sources, capsys):
-    def said():
+def test_doctor_counts_the_precompiled_headers(sources, capsys):
+    def doctors_text():
         main(["doctor", "--json"])
         checks = json.loads(capsys.readouterr().out)
         return next(check["text"] for check in checks if check["subject"] == "PyTorch's headers")
 
-    assert "not precompiled yet" in said()
+    assert "not precompiled yet" in doctors_text()
     sources.precompile()
-    assert "precompiled for 1 set of flags" in said()
+    assert "precompiled for 1 set of flags" in doctors_text()
 
 
 @pytest.mark.slow
-def test_torch_extension_h_itself_gives_the_same_object(cache, tmp_path, monkeypatch):
-    """The object is the same, byte for byte, as one that was compiled without it."""
+def test_object_is_the_same_with_and_without_the_precompiled_torch_extension_h(cache, monkeypatch):
     if b"Free Software" not in subprocess.run(["c++", "--version"], capture_output=True).stdout:
         pytest.skip("c++ is not g++")
     text = "torch::Tensor f(torch::Tensor x) { return x + 1; }"

@@ -53,12 +53,12 @@ def test_build_closes_its_pipes(tiny):
     assert [str(warning.message) for warning in warned] == []
 
 
-def test_cold_processes_compile_once(tiny):
+def test_processes_with_an_empty_cache_compile_each_source_once(tiny):
     assert _in_processes(tiny, 16) == [101] * 16
     assert tiny.compiled() == ["module.cpp", "other.cpp"]
 
 
-def test_cold_processes_on_a_failing_source_compile_it_once(tiny):
+def test_processes_compile_a_source_with_an_error_once(tiny):
     tiny.write("other.cpp", "int a = ;\n")
     messages = _in_processes(tiny, 16)
     assert len(set(messages)) == 1
@@ -66,7 +66,7 @@ def test_cold_processes_on_a_failing_source_compile_it_once(tiny):
     assert tiny.compiled().count("other.cpp") == 1
 
 
-def test_threads_compile_once(tiny):
+def test_threads_compile_each_source_once(tiny):
     values = []
     threads = [threading.Thread(target=lambda: values.append(tiny.value())) for _ in range(8)]
     for thread in threads:
@@ -85,8 +85,8 @@ def test_waiting_process_names_the_builder(tiny, wait_for, monkeypatch, capfd):
     wait_for(begun.exists)
     assert tiny.value() == 101
     builder.join()
-    said = capfd.readouterr().err
-    (line,) = [line for line in said.splitlines() if "waiting" in line]
+    printed = capfd.readouterr().err
+    (line,) = [line for line in printed.splitlines() if "waiting" in line]
     assert re.fullmatch(
         rf"tiny: waiting for process {builder.pid} on {re.escape(socket.gethostname())} "
         rf"\(since \d\d:\d\d:\d\d\), which is building it \({tiny.lock_path()}\)",
@@ -107,8 +107,10 @@ def test_waiting_process_takes_the_result_while_the_lock_is_held(
     with build_lock(str(build.parent), "tiny"):
         waiting = fork.Process(target=lambda: queue.put(tiny.value()))
         waiting.start()
-        said = []
-        wait_for(lambda: said.append(capfd.readouterr().err) or "waiting for" in "".join(said))
+        printed = []
+        wait_for(
+            lambda: printed.append(capfd.readouterr().err) or "waiting for" in "".join(printed)
+        )
         (tmp_path / "not yet").rename(build)
         memo.touch()
         assert queue.get(timeout=60) == 101
@@ -205,7 +207,7 @@ def test_fork_does_not_wait_for_a_lock_on_a_slow_file_server(tmp_path, monkeypat
     assert in_time == [True]
 
 
-def test_child_forked_while_a_program_starts_does_not_delay_its_end(monkeypatch):
+def test_run_does_not_wait_for_a_child_that_was_forked_while_its_program_started(monkeypatch):
     """The child must not inherit the pipes from which the output is read."""
     begun = threading.Event()
     execute_child = subprocess.Popen._execute_child
@@ -232,12 +234,12 @@ def test_child_forked_while_a_program_starts_does_not_delay_its_end(monkeypatch)
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_child_starts_programs_after_a_signal_during_the_fork(monkeypatch):
     """Python ignores the handler's exception and forks, and the child must not hang."""
-    held, go_on = threading.Event(), threading.Event()
+    held, release = threading.Event(), threading.Event()
 
     def hold():
         with no_fork():
             held.set()
-            go_on.wait(60)
+            release.wait(60)
 
     def interrupt(*_):
         raise InterruptedError
@@ -252,7 +254,7 @@ def test_child_starts_programs_after_a_signal_during_the_fork(monkeypatch):
     if pid == 0:
         signal.alarm(10)
         os._exit(run(["true"]).returncode)
-    go_on.set()
+    release.set()
     assert os.waitpid(pid, 0)[1] == 0
     thread.join()
     assert run(["echo", "hello"]).stdout == b"hello\n"

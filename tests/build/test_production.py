@@ -12,26 +12,26 @@ from _jit_loader.key import toolchain
 
 @pytest.fixture
 def serving(tiny, monkeypatch):
-    """Returns tiny; after its forbid(), nothing is compiled."""
+    """Returns tiny with a method forbid_compilation(), which sets JIT_LOADER_NO_COMPILE."""
 
-    def forbid():
+    def forbid_compilation():
         tiny.compiled()
         monkeypatch.setenv("JIT_LOADER_NO_COMPILE", "1")
 
-    tiny.forbid = forbid
+    tiny.forbid_compilation = forbid_compilation
     return tiny
 
 
 def test_hit_needs_no_compiler(serving):
     serving.load()
-    serving.forbid()
+    serving.forbid_compilation()
     assert serving.value() == 101
     assert serving.compiled() == []
 
 
 def test_miss_names_the_difference_and_compiles_nothing(serving):
     serving.load()
-    serving.forbid()
+    serving.forbid_compilation()
     serving.write("value.h", "#define VALUE 2\n")
     with pytest.raises(RuntimeError) as raised:
         serving.load()
@@ -46,30 +46,30 @@ def test_miss_names_the_difference_and_compiles_nothing(serving):
 
 def test_miss_with_other_flags_names_them(serving):
     serving.load()
-    serving.forbid()
+    serving.forbid_compilation()
     with pytest.raises(RuntimeError, match=r"C\+\+ flags: -DMORE is new"):
         serving.load(extra_cflags=["-DMORE"])
 
 
-def test_difference_is_from_the_build_in_a_shared_cache(serving, tmp_path, monkeypatch):
+def test_miss_names_the_difference_from_a_build_in_a_shared_cache(serving, tmp_path, monkeypatch):
     serving.load()
     monkeypatch.setenv("JIT_LOADER_READONLY_CACHES", str(Path(cache_folder()).parent))
     monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "empty"))
-    serving.forbid()
+    serving.forbid_compilation()
     with pytest.raises(RuntimeError, match=r"C\+\+ flags: -DMORE is new"):
         serving.load(extra_cflags=["-DMORE"])
     assert serving.value() == 101
 
 
-def test_name_that_was_never_built_is_refused_and_nothing_is_written(serving):
-    serving.forbid()
+def test_first_load_of_a_name_is_refused_and_writes_nothing(serving):
+    serving.forbid_compilation()
     with pytest.raises(RuntimeError, match="it has never been built"):
         serving.load()
     assert not Path(cache_folder(), "tiny").exists()
 
 
-def test_zero_allows_compiling(serving, monkeypatch):
-    serving.forbid()
+def test_setting_of_0_allows_compilation(serving, monkeypatch):
+    serving.forbid_compilation()
     monkeypatch.setenv("JIT_LOADER_NO_COMPILE", "0")
     assert serving.value() == 101
 
@@ -87,7 +87,7 @@ def test_slow_compiler_is_ended_and_its_file_is_named(tiny, monkeypatch, running
     assert tiny.value() == 101
 
 
-def test_error_of_another_file_comes_first(tiny, monkeypatch):
+def test_error_of_another_file_is_reported_instead_of_the_timeout(tiny, monkeypatch):
     monkeypatch.setenv("JIT_LOADER_COMPILE_TIMEOUT", "0.5")
     tiny.write("module.cpp", "broken")
     tiny.change_compiler('case "$*" in *other.cpp*) sleep 60;; esac')
@@ -101,9 +101,7 @@ def test_fast_compiler_is_not_ended(tiny, monkeypatch):
 
 
 @pytest.mark.parametrize("text", ["soon", "-1", "inf", "nan"])
-def test_timeout_that_is_not_a_number_is_refused_before_anything_is_compiled(
-    tiny, monkeypatch, text
-):
+def test_invalid_timeout_is_refused_before_anything_is_compiled(tiny, monkeypatch, text):
     monkeypatch.setenv("JIT_LOADER_COMPILE_TIMEOUT", text)
     message = f"JIT_LOADER_COMPILE_TIMEOUT: '{text}' is not a number of seconds"
     with pytest.raises(ValueError, match=re.escape(message)):
@@ -126,8 +124,8 @@ def test_builds_with_line_numbers_are_separate(tiny, monkeypatch):
     plain = jit_loader.load("tiny", sources, **flags).__file__
     monkeypatch.setenv("JIT_LOADER_LINEINFO", "1")
     with_lines = jit_loader.load("tiny", sources, **flags).__file__
-    found = [b".debug_line" in Path(path).read_bytes() for path in (plain, with_lines)]
-    assert found == [False, True]
+    has_lines = [b".debug_line" in Path(path).read_bytes() for path in (plain, with_lines)]
+    assert has_lines == [False, True]
     tiny.compiled()
     monkeypatch.delenv("JIT_LOADER_LINEINFO")
     assert jit_loader.load("tiny", sources, **flags).__file__ == plain

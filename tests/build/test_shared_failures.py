@@ -1,7 +1,6 @@
-"""A waiting process raises the builder's error, if the files have not changed since."""
+"""A waiting process raises the builder's error if the files have not changed since."""
 
 import multiprocessing
-import re
 
 import pytest
 
@@ -34,7 +33,7 @@ def _build_and_wait(tiny, wait_for, monkeypatch, capfd, meanwhile, load=None):
     return [result.get() for result in results]
 
 
-def test_same_files_share_the_error(tiny, wait_for, monkeypatch, capfd):
+def test_waiting_process_raises_the_builders_error(tiny, wait_for, monkeypatch, capfd):
     tiny.write("other.cpp", "int a = ;\n")
     one, other = _build_and_wait(tiny, wait_for, monkeypatch, capfd, lambda: None)
     assert one == other
@@ -72,7 +71,7 @@ def test_source_fixed_after_it_was_read_gives_no_error(tiny):
     good = tiny.folder.parent / "good.cpp"
     (tiny.folder / "other.cpp").rename(good)
     tiny.write("other.cpp", "int a = ;\n")
-    _after(tiny, f"[ -e {good} ] && mv {good} {tiny.folder}/other.cpp", "other.cpp")
+    _run_after_compilation(tiny, f"[ -e {good} ] && mv {good} {tiny.folder}/other.cpp", "other.cpp")
     assert tiny.value() == 101
 
 
@@ -81,7 +80,7 @@ def test_header_fixed_after_it_was_read_gives_no_error(tiny):
     good = tiny.folder.parent / "good.h"
     (tiny.folder / "value.h").rename(good)
     tiny.write("value.h", "int a = ;\n")
-    _after(tiny, f"[ -e {good} ] && mv {good} {tiny.folder}/value.h", "module.cpp")
+    _run_after_compilation(tiny, f"[ -e {good} ] && mv {good} {tiny.folder}/value.h", "module.cpp")
     assert tiny.value() == 101
 
 
@@ -90,18 +89,18 @@ def test_waiting_process_with_another_library_path_builds_again(tiny, wait_for, 
     monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
     tiny.write("other.cpp", "int nope(int);\nint (*pointer)(int) = nope;\n")
     begun = tiny.slow_down(1, "link")
-    builder = fork.Process(target=_failing, args=(tiny.load,))
+    builder = fork.Process(target=_expect_compile_error, args=(tiny.load,))
     builder.start()
     wait_for(begun.exists)
     monkeypatch.setenv("LD_LIBRARY_PATH", str(tiny.folder))
-    _failing(tiny.load)
+    _expect_compile_error(tiny.load)
     builder.join()
     assert builder.exitcode == 0
     links = [call for call in tiny.calls_path.read_text().splitlines() if "-o tiny.so" in call]
     assert len(links) == 2
 
 
-def _failing(load):
+def _expect_compile_error(load):
     with pytest.raises(jit_loader.CompileError):
         load()
 
@@ -110,15 +109,12 @@ def test_error_is_that_of_the_newest_source(tiny):
     new = tiny.folder.parent / "new.cpp"
     new.write_text("\nint b = ;\n")
     tiny.write("other.cpp", "int a = ;\n")
-    _after(tiny, f"[ -e {new} ] && mv {new} {tiny.folder}/other.cpp", "other.cpp")
-    try:
+    _run_after_compilation(tiny, f"[ -e {new} ] && mv {new} {tiny.folder}/other.cpp", "other.cpp")
+    with pytest.raises(jit_loader.CompileError, match=r"^tiny: other\.cpp:2: error: "):
         tiny.load()
-    except jit_loader.CompileError as error:
-        message = str(error)
-    assert re.match(r"tiny: other\.cpp:2: error: ", message)
 
 
-def _after(tiny, commands, source):
+def _run_after_compilation(tiny, commands, source):
     """Makes the compiler run shell commands after each compilation of a source."""
     compiler = tiny.calls_path.parent / "c++"
     text = compiler.read_text().replace("exec ", "")

@@ -38,7 +38,7 @@ def shared():
     return sorted(Path(cache_folder(), "objects").rglob("*.o"))
 
 
-def test_second_name_compiles_only_what_depends_on_the_name(tiny, load):
+def test_second_name_compiles_only_the_sources_that_depend_on_it(tiny, load):
     assert load("one").value() == 100
     assert tiny.compiled() == ["named.cpp", "other.cpp"]
     assert load("two").value() == 100
@@ -51,7 +51,7 @@ def test_second_name_compiles_only_what_depends_on_the_name(tiny, load):
 
 
 @pytest.mark.parametrize("place", ["header", "flag"])
-def test_name_in_a_header_or_a_flag_counts(tiny, load, place):
+def test_object_is_not_shared_if_a_header_or_a_flag_has_the_name(tiny, load, place):
     flags = []
     if place == "header":
         tiny.write("init.h", INIT)
@@ -118,7 +118,7 @@ def test_shared_objects_are_removed_with_the_last_build_that_uses_them(tiny, loa
     assert tiny.compiled() == ["named.cpp", "other.cpp"]
 
 
-def test_limit_counts_and_removes_shared_objects(tiny, load, monkeypatch):
+def test_limit_removes_shared_objects_with_their_builds(tiny, load, monkeypatch):
     load("one")
     monkeypatch.setenv("JIT_LOADER_CACHE_LIMIT", "1B")
     tiny.write("other.cpp", 'extern "C" long other(void) { return 200; }\n')
@@ -127,7 +127,7 @@ def test_limit_counts_and_removes_shared_objects(tiny, load, monkeypatch):
 
 
 @pytest.mark.slow
-def test_many_versions_of_one_object_are_bounded(tiny, load):
+def test_at_most_16_versions_of_a_shared_object_are_kept(tiny, load):
     for value in range(20):
         tiny.write("other.cpp", f'extern "C" long other(void) {{ return {value}; }}\n')
         load("one")

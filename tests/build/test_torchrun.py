@@ -33,7 +33,7 @@ fcntl.flock = flock_of_local_files
 
 @pytest.fixture
 def job(tiny, tmp_path):
-    """Returns job(launch, preparation, flag), which returns the ranks' results and the launcher."""
+    """Returns job(launch, ...), which returns the ranks' results and the launcher's process."""
 
     def run(launch, preparation="", flag="-O0"):
         folder = Path(tempfile.mkdtemp(dir=tmp_path))
@@ -76,14 +76,16 @@ def test_every_rank_gets_the_compile_error_and_the_job_fails(tiny, job, python, 
 
 
 @pytest.mark.slow
-def test_a_cache_for_each_node_compiles_once_per_node(tiny, job, eight):
+def test_ranks_with_a_cache_per_node_compile_once_per_node(tiny, job, eight):
     results, finished = job(eight, CACHE_PER_NODE)
     assert [result["value"] for result in results] == [101] * 8, finished.stderr
     assert tiny.compiled() == sorted(2 * BOTH)
 
 
 @pytest.mark.slow
-def test_a_shared_cache_without_locks_compiles_at_most_once_per_node(tiny, job, eight, tmp_path):
+def test_ranks_with_a_shared_cache_without_locks_compile_at_most_once_per_node(
+    tiny, job, eight, tmp_path
+):
     tiny.slow_down(0.5)
     results, finished = job(eight, NO_LOCKS_IN_THE_CACHE)
     assert [result["value"] for result in results] == [101] * 8, finished.stderr
