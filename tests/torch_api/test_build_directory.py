@@ -27,18 +27,18 @@ def test_library_is_opened_from_the_build_directory(tiny, folder):
 
 
 def test_hit_opens_the_library_from_the_build_directory(tiny, folder, in_process):
-    def first():
+    def load_and_return_path():
         return tiny.load(build_directory=str(folder)).__file__
 
-    opened = in_process(first)
+    opened = in_process(load_and_return_path)
     for path in folder.iterdir():
         path.unlink()
-    assert in_process(first) == opened
+    assert in_process(load_and_return_path) == opened
     assert os.path.exists(opened)
 
 
 def test_changed_version_is_opened_from_another_path(tiny, folder):
-    """A process gets the old code from a path that it has opened before."""
+    """A process that opens a path again gets the old code."""
     before = tiny.load(build_directory=str(folder))
     tiny.write("value.h", "#define VALUE 2\n")
     after = tiny.load(build_directory=str(folder))
@@ -60,7 +60,7 @@ def test_object_is_in_the_build_directory_before_the_build_ends(tiny, folder):
     assert (folder / "module.o").exists()
 
 
-def test_up_to_date_folder_is_not_written(tiny, folder):
+def test_folder_that_is_up_to_date_is_not_changed(tiny, folder):
     tiny.load(build_directory=str(folder))
     names = [folder, *folder.iterdir()]
     before = [os.stat(path) for path in names]
@@ -91,15 +91,15 @@ def test_relative_flags_start_in_the_build_directory(tiny, folder):
         (["-I/abs -I./sub"], ["-I/abs -I{}/./sub"]),
         (["sub/helper.o libx.a"], ["{}/sub/helper.o {}/libx.a"]),
         (["-Wl,--version-script=sub/map,libx.a"], ["-Wl,--version-script={}/sub/map,{}/libx.a"]),
-        # The next two do not change: a header of the include path, and values that are not files.
-        (["-include cstdio"], ["-include cstdio"]),
-        (["-lsub -Wl,-rpath,sub -DX=sub"], ["-lsub -Wl,-rpath,sub -DX=sub"]),
         (["-Wl,-Lsub -Wp,-Isub"], ["-Wl,-L{}/sub -Wp,-I{}/sub"]),
         (["--include-directory=sub"], ["--include-directory={}/sub"]),
+        # The next three do not change: a header of the include path, and values that are not files.
+        (["-include cstdio"], ["-include cstdio"]),
+        (["-lsub -Wl,-rpath,sub -DX=sub"], ["-lsub -Wl,-rpath,sub -DX=sub"]),
         (["-D sub -U inc", "-l", "sub"], ["-D sub -U inc", "-l", "sub"]),
     ],
 )
-def test_relative_paths_in_flags_become_absolute(folder, flags, expected):
+def test_only_relative_paths_in_flags_become_absolute(folder, flags, expected):
     from _jit_loader.torch_api.relative_flags import absolute
 
     for path in ("sub/helper.o", "sub/map", "inc/x.h", "a.h", "libx.a"):
@@ -110,7 +110,7 @@ def test_relative_paths_in_flags_become_absolute(folder, flags, expected):
 
 @pytest.fixture
 def inline(cache, folder):
-    """Returns load_inline of a C-API module "letter" that includes a header of its folder."""
+    """Returns a function that loads the inline module "letter", with a header of its folder."""
     folder.mkdir()
     (folder / "beside.h").write_text("#define BESIDE 5\n")
     text = PYTHON + '#include "beside.h"\n' + MODULE.format(name="letter", value="BESIDE")
@@ -132,11 +132,12 @@ def test_inline_sources_are_in_the_build_directory(inline, folder):
 
 
 def test_inline_error_names_the_source_in_the_build_directory(inline, folder):
-    with pytest.raises(jit_loader.CompileError, match=r"^letter: main\.cpp:1: error"):
+    with pytest.raises(jit_loader.CompileError, match=r"^letter: main\.cpp:1: error") as error:
         inline("int a = ;")
+    assert error.value.file == str(folder / "main.cpp")
 
 
-def test_path_of_a_library_is_in_the_build_directory(inline, folder):
+def test_returned_path_of_a_library_is_in_the_build_directory(inline, folder):
     path = inline('extern "C" int value() { return 4; }', is_python_module=False)
     assert path == str(folder / "letter.so")
     assert ctypes.CDLL(path).value() == 4
@@ -152,8 +153,7 @@ def test_library_that_cannot_be_imported_does_not_replace_the_previous_one(tiny,
     assert len(list(folder.glob("*.so"))) == 2, "the previous one, and tiny.so, a link to it"
 
 
-def test_folder_that_cannot_be_made_is_named(tiny, tmp_path):
-    """The error must not blame the cache."""
+def test_error_names_a_build_directory_that_cannot_be_made_and_not_the_cache(tiny, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match="file/build") as error:
         tiny.load(build_directory=str(tmp_path / "file" / "build"))

@@ -60,7 +60,7 @@ def test_functions_of_a_multi_phase_module_can_be_pickled(tiny, monkeypatch):
     assert pickle.loads(pickle.dumps(module.value))() == 101
 
 
-def test_module_does_not_hide_another_one_of_its_name(tiny, monkeypatch):
+def test_module_does_not_replace_another_module_of_its_name(tiny, monkeypatch):
     other = type(os)("tiny")
     monkeypatch.setitem(sys.modules, "tiny", other)
     assert tiny.value() == 101
@@ -69,7 +69,7 @@ def test_module_does_not_hide_another_one_of_its_name(tiny, monkeypatch):
 
 @pytest.fixture
 def inline(cache):
-    """Returns load_inline of a C-API module "letter", which compiles in 0.2 s."""
+    """Returns a function that loads the inline module "letter", which compiles in 0.2 s."""
     text = PYTHON + MODULE.format(name="letter", value=5)
 
     def load(**options):
@@ -88,7 +88,7 @@ def test_flags_for_a_shell_are_refused_with_use_pch(inline, tmp_path, flag):
     assert not made.exists()
 
 
-def test_quotes_and_the_shell_work_without_use_pch(inline, tmp_path):
+def test_quotes_work_with_and_without_use_pch_and_the_shell_without(inline):
     assert inline(extra_cflags=['-DNAME="a b"', "`echo -O1`"]).value() == 5
     assert inline(extra_cflags=['-DNAME="a;b"'], use_pch=True).value() == 5
 

@@ -22,8 +22,8 @@ OPERATORS = """\
 at::Tensor shifted(const at::Tensor& x) { return x + amount(); }
 TORCH_LIBRARY(jit_loader_tests, m) { m.def("shifted(Tensor x) -> Tensor"); }
 TORCH_LIBRARY_IMPL(jit_loader_tests, CPU, m) { m.impl("shifted", &shifted); }
-long elder(long x) { return x + amount(); }
-static auto operators = torch::RegisterOperators().op("jit_loader_tests::elder", &elder);
+long old_style(long x) { return x + amount(); }
+static auto operators = torch::RegisterOperators().op("jit_loader_tests::old_style", &old_style);
 struct Held : torch::CustomClassHolder {};
 static auto classes = torch::class_<Held>("jit_loader_tests", "Held").def(torch::init<>());
 """
@@ -31,30 +31,30 @@ PROGRAM = """\
 #include <cstdio>
 int main() { std::puts("standalone"); }
 """
-
-
-@pytest.mark.parametrize("function", ["load", "load_inline"])
-def test_signature_equals_pytorchs(function):
-    """Names, order, kinds and defaults of the arguments are equal."""
-    theirs = inspect.signature(pytorch.original(function)).parameters.values()
-    ours = inspect.signature(getattr(jit_loader, function)).parameters.values()
-    described = [(parameter.name, parameter.kind, parameter.default) for parameter in theirs]
-    # PyTorch 2.11 lacks the last argument of 2.15's load_inline.
-    assert [(p.name, p.kind, p.default) for p in ours][: len(described)] == described
-
-
-def test_source_may_be_one_path(tiny):
-    source = tiny.write("alone.cpp", PYTHON + MODULE.format(name="alone", value=5))
-    assert jit_loader.load("alone", str(source)).value() == 5
-    assert jit_loader.load("alone", source).value() == 5
-
-
 MODULE = """\
 static PyObject* value(PyObject*, PyObject*) {{ return PyLong_FromLong({value}); }}
 static PyMethodDef methods[] = {{{{"value", value, METH_NOARGS, ""}}, {{nullptr, nullptr, 0, ""}}}};
 static PyModuleDef definition = {{PyModuleDef_HEAD_INIT, "{name}", nullptr, -1, methods}};
 PyMODINIT_FUNC PyInit_{name}(void) {{ return PyModule_Create(&definition); }}
 """
+
+
+@pytest.mark.parametrize("function", ["load", "load_inline"])
+def test_signature_begins_with_pytorchs(function):
+    """Names, order, kinds and defaults of PyTorch's arguments are equal."""
+
+    def parameters(of):
+        return [(p.name, p.kind, p.default) for p in inspect.signature(of).parameters.values()]
+
+    theirs = parameters(pytorch.original(function))
+    # PyTorch 2.11 lacks the last argument of 2.15's load_inline.
+    assert parameters(getattr(jit_loader, function))[: len(theirs)] == theirs
+
+
+def test_source_may_be_one_path(tiny):
+    source = tiny.write("alone.cpp", PYTHON + MODULE.format(name="alone", value=5))
+    assert jit_loader.load("alone", str(source)).value() == 5
+    assert jit_loader.load("alone", source).value() == 5
 
 
 def test_module_has_the_given_name(tiny):
@@ -105,8 +105,7 @@ def test_inline_ignores_empty_cuda_sources(cache):
     assert not jit_loader.loaded("inlined").with_cuda
 
 
-def test_cuda_home_of_the_program_is_restored(monkeypatch, tmp_path):
-    """Only PyTorch's load sees the toolkit that jit_loader has found."""
+def test_pytorchs_load_uses_the_toolkit_found_and_cuda_home_is_unchanged(monkeypatch, tmp_path):
     seen = []
 
     def load(name, build_directory):
@@ -190,7 +189,7 @@ def operators(tmp_path_factory):
 
 @pytest.fixture
 def run(operators, python):
-    """Runs IN_A_PROCESS and a script in a new process, and returns the printed lines."""
+    """Returns run(script), which runs IN_A_PROCESS and a script; it returns the printed lines."""
 
     def run_there(script):
         cache = str(operators / "cache")
@@ -203,10 +202,10 @@ def run(operators, python):
 
 
 @pytest.mark.slow
-def test_operators_load_once_and_a_changed_one_is_refused(operators, run):
+def test_unchanged_operators_are_loaded_once_and_changed_ones_are_refused(operators, run):
     """A second TORCH_LIBRARY of one namespace would end the process."""
     (operators / "operators.cpp").write_text(OPERATORS)
-    said = run("""
+    printed = run("""
 path = load(1)
 assert shifted() == 1
 assert load(1) == path and path.endswith("/operators.so")
@@ -218,12 +217,12 @@ for _ in range(2):
 assert shifted() == 1, "the old operators stay active"
 load(1)
 """)
-    assert len(said) == 2
+    assert len(printed) == 2
     named = "the namespace jit_loader_tests (TORCH_LIBRARY), "
-    named += "the operator jit_loader_tests::elder, the operator jit_loader_tests::shifted and "
+    named += "the operator jit_loader_tests::old_style, the operator jit_loader_tests::shifted and "
     named += "the class jit_loader_tests.Held (torch::class_)"
-    assert all(f"registers {named}, which" in line and "Restart" in line for line in said)
-    said = run("""
+    assert all(f"registers {named}, which" in line and "Restart" in line for line in printed)
+    printed = run("""
 load(2)
 print(shifted())
 try:
@@ -231,29 +230,29 @@ try:
 except RuntimeError as error:
     print(error)
 """)
-    assert said[0] == "2"
-    assert "Restart" in said[1]
+    assert printed[0] == "2"
+    assert "Restart" in printed[1]
 
 
 @pytest.mark.slow
-def test_other_operators_of_the_same_name_load(operators, run):
+def test_operators_of_another_namespace_load_under_the_same_extension_name(operators, run):
     (operators / "operators.cpp").write_text(OPERATORS)
-    said = run(f"""
+    printed = run(f"""
 load(1)
 with open("operators.cpp", "w") as file:
     file.write({OPERATORS!r}.replace("jit_loader_tests", "jit_loader_others"))
 load(2)
 print(shifted(), int(torch.ops.jit_loader_others.shifted(torch.tensor(0))))
-print(torch.ops.jit_loader_others.elder(0), torch.classes.jit_loader_others.Held() is not None)
+print(torch.ops.jit_loader_others.old_style(0), torch.classes.jit_loader_others.Held() is not None)
 """)
-    assert said == ["1 2", "2 True"]
+    assert printed == ["1 2", "2 True"]
 
 
 @pytest.mark.slow
-def test_operators_are_refused_after_a_version_without_any(operators, run):
+def test_changed_operators_are_refused_after_a_version_without_operators(operators, run):
     (operators / "operators.cpp").write_text("")
     assert run("print(load(3)[-3:])") == [".so"]  # a hit from now on
-    said = run(f"""
+    printed = run(f"""
 for text, value in (({OPERATORS!r}, 3), ("", 3), ({OPERATORS!r}, 4)):
     open("operators.cpp", "w").write(text)
     try:
@@ -261,8 +260,8 @@ for text, value in (({OPERATORS!r}, 3), ("", 3), ({OPERATORS!r}, 4)):
     except RuntimeError as error:
         print(error)
 """)
-    assert said[:2] == [".so", ".so"]
-    assert "Restart" in said[2]
+    assert printed[:2] == [".so", ".so"]
+    assert "Restart" in printed[2]
 
 
 CLASS = """\
@@ -276,7 +275,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
 
 
 @pytest.mark.slow
-def test_classes_load_once_and_a_changed_one_is_refused(tiny, python):
+def test_changed_module_with_classes_is_refused_and_loads_in_a_new_process(tiny, python):
     """pybind11 registers a class only once in a process and otherwise raises ImportError."""
     source = tiny.write("held.cpp", CLASS)
     sources = [str(source), str(tiny.folder / "other.cpp")]
@@ -292,7 +291,7 @@ def test_classes_load_once_and_a_changed_one_is_refused(tiny, python):
     script = f"import jit_loader; print(jit_loader.load('held', {sources!r}).Held().value)"
     assert python("-c", script, check=True).stdout == "200\n"
     assert tiny.compiled() == [], "the refused build is in the cache"
-    with pytest.raises(ImportError, match="Restart Python"):  # it is in the cache now
+    with pytest.raises(ImportError, match="Restart Python"):
         jit_loader.load("held", sources)
     tiny.write("other.cpp", 'extern "C" long other(void) { return 100; }\n')
     assert jit_loader.load("held", sources) is module
@@ -317,14 +316,9 @@ def test_module_that_cannot_be_imported_raises_import_error_as_in_pytorch(tiny):
     assert isinstance(error.value, jit_loader.CompileError)
 
 
-INLINE = """\
-#include <Python.h>
-"""
-
-
 def inline(value=1, before="", **options):
     options.setdefault("no_implicit_headers", True)
-    text = INLINE + before + MODULE.format(name="inlined", value=value)
+    text = "#include <Python.h>\n" + before + MODULE.format(name="inlined", value=value)
     return jit_loader.load_inline("inlined", text, **options)
 
 
@@ -442,5 +436,5 @@ try:
 except RuntimeError as error:
     print(error)
 """
-    said = python("-c", script, check=True).stdout
-    assert said.startswith(f"add2: ops are built on Linux only, and this is {system}; ")
+    printed = python("-c", script, check=True).stdout
+    assert printed.startswith(f"add2: ops are built on Linux only, and this is {system}; ")

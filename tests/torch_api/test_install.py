@@ -110,7 +110,7 @@ build()
 """)
 
 
-def test_first_use_of_the_module_can_be_in_many_threads(run):
+def test_many_threads_can_use_the_module_first_at_the_same_time(run):
     run("""
 import threading
 jit_loader.install()
@@ -208,7 +208,7 @@ assert _import_module_from_library("tiny", FOLDER, is_python_module=False).endsw
 """)
 
 
-def test_library_is_built_and_then_imported(tiny, run_private):
+def test_private_functions_build_a_library_and_then_import_it(tiny, run_private):
     run_private("""
 def built():
     arguments = [SOURCES, *NOTHING, str(FOLDER), False, None, None]
@@ -231,7 +231,7 @@ assert _import_module_from_library("tiny", str(FOLDER), True).value() == 103  # 
 """)
 
 
-def test_executable_is_built(tiny, run_private):
+def test_private_functions_build_an_executable(tiny, run_private):
     tiny.write("program.cpp", "int main() { return 7; }\n")
     run_private("""
 import subprocess
@@ -251,7 +251,7 @@ verify_ninja_availability()
 """)
 
 
-def test_default_folder_is_pytorchs(run_private, tmp_path):
+def test_private_function_returns_pytorchs_default_folder(run_private):
     run_private("""
 os.environ["TORCH_EXTENSIONS_DIR"] = str(FOLDER / "root")
 assert Path(_get_build_directory("tiny", False)).is_relative_to(FOLDER / "root")
@@ -263,20 +263,20 @@ def test_second_install_replaces_the_functions_of_a_reloaded_module(run):
 import importlib
 jit_loader.install()
 from torch.utils import cpp_extension
-def ours():
+def names():
     return [f.__code__.co_name for f in (cpp_extension._jit_compile, cpp_extension.load)]
-before = ours()
+installed = names()
 importlib.reload(cpp_extension)
-assert ours() == ["_jit_compile", "load"] != before
+assert names() == ["_jit_compile", "load"] != installed
 jit_loader.install()
-assert ours() == before
+assert names() == installed
 jit_loader.install()
-assert ours() == before
+assert names() == installed
 assert cpp_extension._jit_compile.__wrapped__.__code__.co_name == "_jit_compile"
 """)
 
 
-def test_pytorchs_own_load_calls_pytorchs_own_functions(run, tmp_path):
+def test_pytorchs_load_of_sycl_sources_calls_pytorchs_private_functions(run, tmp_path):
     """load passes SYCL sources to PyTorch's load; our private functions would pass them back."""
     run(f"""
 jit_loader.install()
@@ -300,7 +300,7 @@ assert jit_loader.loaded("tiny").compiled
 
 
 @pytest.mark.parametrize("name", ["_jit_compile", "verify_ninja_availability"])
-def test_unknown_parameters_leave_all_private_functions_alone(run, name):
+def test_no_private_function_is_replaced_if_one_has_unknown_parameters(run, name):
     run(f"""
 import torch.utils.cpp_extension as module
 def unknown(name, sources, something_new): pass
