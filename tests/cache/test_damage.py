@@ -13,7 +13,6 @@ import types
 import pytest
 
 import jit_loader
-from _jit_loader import loaded
 from _jit_loader.build import job
 from _jit_loader.cache import FORMAT, lock, pruning
 
@@ -141,18 +140,18 @@ def test_clean_removes_a_lock_that_is_not_a_file(tiny, not_a_lock):
     assert tiny.value() == 102
 
 
-@pytest.mark.parametrize("how", ["writable by others", "a link", "a file"])
-def test_folder_for_locks_that_another_user_may_write_to_is_not_used(how, tmp_path, monkeypatch):
+@pytest.mark.parametrize("state", ["writable by others", "a link", "a file"])
+def test_folder_for_locks_that_another_user_may_control_is_not_used(state, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
     folder = tmp_path / f"jit_loader-{os.geteuid()}"
     path = lock._lock_path_on_this_machine("/shared/lock")
     assert os.path.dirname(path) == str(folder)
     assert folder.stat().st_mode & 0o777 == 0o700
-    if how == "writable by others":
+    if state == "writable by others":
         folder.chmod(0o777)
     else:
         folder.rmdir()
-        folder.symlink_to(tmp_path) if how == "a link" else folder.touch()
+        folder.symlink_to(tmp_path) if state == "a link" else folder.touch()
     assert lock._lock_path_on_this_machine("/shared/lock") is None
 
 
@@ -175,7 +174,7 @@ def test_long_wait_polls_less_often(tmp_path, monkeypatch):
     assert pauses == sorted(pauses)
 
 
-def test_build_without_a_lock_is_not_pruned(tmp_path, monkeypatch):
+def test_slot_is_not_free_during_a_build_on_a_file_system_without_locks(tmp_path, monkeypatch):
     path = lock._lock_path(tmp_path)
     monkeypatch.setattr(lock, "_try_to_lock", lambda descriptor: None)
     monkeypatch.setattr(lock, "_lock_path_on_this_machine", lambda path: None)
@@ -214,11 +213,11 @@ def test_private_folder_of_another_machine_is_kept(tiny):
 
 def test_lock_with_a_stale_handle_is_opened_again(tiny, monkeypatch):
     """NFS reports a stale handle after another machine has replaced the file."""
-    real, left = fcntl.flock, [2]
+    real, failures_left = fcntl.flock, [2]
 
     def stale(descriptor, operation):
-        if left[0]:
-            left[0] -= 1
+        if failures_left[0]:
+            failures_left[0] -= 1
             raise OSError(errno.ESTALE, "Stale file handle")
         return real(descriptor, operation)
 
@@ -252,16 +251,18 @@ def test_lock_deleted_during_the_wait_is_taken_again(tiny, wait_for, monkeypatch
 
 
 @pytest.mark.parametrize("number", [errno.ENOTEMPTY, errno.ENOENT, errno.ESTALE])
-def test_loser_of_the_rename_takes_the_winners_build(tiny, monkeypatch, in_process, number):
-    """ENOENT and ESTALE: NFS lost the reply to a successful rename and repeated the request."""
+def test_load_after_a_rename_that_reports_an_error_uses_the_published_build(
+    tiny, monkeypatch, number
+):
+    """ENOTEMPTY: another process was first. The others: NFS repeated a successful request."""
     real = os.rename
 
-    def lose(source, target):
+    def rename_and_fail(source, target):
         real(source, target)
         if os.path.basename(source).startswith(".building-"):
             raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(os, "rename", lose)
+    monkeypatch.setattr(os, "rename", rename_and_fail)
     assert tiny.value() == 101
     assert len(list((tiny.folder.parent / "cache").rglob("manifest.json"))) == 1
 
@@ -297,4 +298,4 @@ def test_load_after_a_failed_publication_is_right(tiny, monkeypatch, is_publishe
             tiny.load()
     assert tiny.compiled() == ["module.cpp", "other.cpp"]
     assert tiny.value() == 101
-    assert loaded.libraries
+    assert jit_loader.loaded("tiny").compiled is not is_published

@@ -13,7 +13,7 @@ from _jit_loader.key.contents import Contents, read_digest
 
 @pytest.fixture(params=["Python", "compiled"], autouse=True)
 def compiled(request, cache):
-    """Returns (path, stamp) of the library that compares stats, or None, for memos without it."""
+    """Returns (path, stamp) of the library that compares stats, or None for memos without it."""
     found = helpers.find(helpers.STATS_EQUAL, Contents())
     assert found is not None
     return found if request.param == "compiled" else None
@@ -45,9 +45,9 @@ def test_unchanged_files_are_a_hit(memo, files, tmp_path):
     assert memo([]).is_unchanged()
 
 
-@pytest.mark.parametrize("which", [0, 300, 700, 1099])
-def test_each_change_is_seen(memo, files, which):
-    path = files[which]
+@pytest.mark.parametrize("index", [0, 300, 700, 1099])
+def test_each_change_of_a_file_is_seen(memo, files, index):
+    path = files[index]
     before = memo(files)
     text, status = path.read_text(), path.stat()
     path.write_text(text + "!")
@@ -94,20 +94,21 @@ def test_changes_of_files_with_unusual_names_are_seen(memo, tmp_path, name):
 
 @pytest.mark.parametrize("part", ["header", "paths", "stamps", "digests", "end"])
 @pytest.mark.parametrize("damage", ["flipped", "zeroed", "cut"])
-def test_damaged_memo_gives_no_wrong_answer(memo, files, tmp_path, part, damage):
-    """A damaged memo gives a miss, unless every digest in it is right."""
+def test_damaged_memo_gives_a_miss_unless_its_digests_are_right(
+    memo, files, tmp_path, part, damage
+):
     path = tmp_path / "memo"
-    whole = memo(files).to_bytes()
+    content = memo(files).to_bytes()
     digests = 16 * len(files)
     stamps = 32 * len(files)
     start = {
         "header": 9,
-        "paths": len(whole) - digests - stamps - 500,
-        "stamps": len(whole) - digests - stamps + 320,
-        "digests": len(whole) - digests + 160,
-        "end": len(whole) - 16,
+        "paths": len(content) - digests - stamps - 500,
+        "stamps": len(content) - digests - stamps + 320,
+        "digests": len(content) - digests + 160,
+        "end": len(content) - 16,
     }[part]
-    changed = bytearray(whole)
+    changed = bytearray(content)
     if damage == "cut":
         del changed[start : start + 16]
     else:
@@ -117,9 +118,9 @@ def test_damaged_memo_gives_no_wrong_answer(memo, files, tmp_path, part, damage)
     damaged = Memo.read(path)
     if damaged is None or not damaged.is_unchanged():
         return
-    truth = memo(files).known()
+    right = memo(files).known()
     assert damage != "cut"
-    assert all(truth.get(name) == said for name, said in damaged.known().items())
+    assert all(right.get(name) == value for name, value in damaged.known().items())
 
 
 def test_memo_can_hold_the_root_folder(compiled):
@@ -130,12 +131,12 @@ def test_memo_can_hold_the_root_folder(compiled):
 
 
 def test_damaged_name_is_a_change(memo, files, tmp_path):
-    """A hit does not check the columns of a memo, and damage must not drop a file from them."""
+    """A hit does not verify the checksum of the names, so a damaged name must match no file."""
     path = tmp_path / "memo"
-    whole = memo(files[:2]).to_bytes()
+    content = memo(files[:2]).to_bytes()
     name = f"{files[1].name}\0".encode()
-    assert whole.count(name) == 1
-    path.write_bytes(whole.replace(name, name[:-1] + b"!"))
+    assert content.count(name) == 1
+    path.write_bytes(content.replace(name, name[:-1] + b"!"))
     assert not Memo.read(path).is_unchanged()
 
 
@@ -151,7 +152,7 @@ def test_memo_in_an_older_format_is_ignored(tmp_path):
     ("ahead_seconds", "settled"),
     [(-10, True), (0, False), (5, False), (24 * 3600, True)],  # 5: a file server's clock is ahead
 )
-def test_recent_stat_does_not_prove_the_content(ahead_seconds, settled):
+def test_stat_is_settled_unless_it_is_recent(ahead_seconds, settled):
     now = time.time_ns()
     changed = now - 10_000_000_000
     assert is_settled((1, now + ahead_seconds * 1_000_000_000, changed, 1)) == settled

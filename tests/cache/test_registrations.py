@@ -63,44 +63,44 @@ assert torch.ops.qta.f and torch.ops.qtb.f
 
 
 @pytest.mark.slow
-def test_versions_with_different_namespaces_load(run):
+def test_versions_with_different_namespaces_load_and_hits_start_no_child(run):
     assert run(TWO_VERSIONS) == ["compiled", "compiled"]
-    said = run("sys.executable = os.devnull  # a hit starts no child\n" + TWO_VERSIONS)
-    assert said == ["a hit", "a hit"]
+    printed = run("sys.executable = os.devnull\n" + TWO_VERSIONS)
+    assert printed == ["a hit", "a hit"]
 
 
 @pytest.mark.slow
 def test_namespace_that_is_registered_twice_is_refused(run):
-    said = run("""
+    printed = run("""
 load(library("qta", "f"))
 for _ in range(2):
     load(library("qta", "g"))
 """)
     namespace = TWICE.format("the namespace qta (TORCH_LIBRARY)")
-    assert [line.startswith(namespace) for line in said] == [False, True, True]
-    assert run('load(library("qta", "g"))') == ["a hit"], "it was published all the same"
+    assert [line.startswith(namespace) for line in printed] == [False, True, True]
+    assert run('load(library("qta", "g"))') == ["a hit"], "the refused build was published"
 
 
 @pytest.mark.slow
-def test_fragments_load_and_an_operator_twice_is_refused(run):
-    said = run("""
+def test_fragments_load_and_an_operator_that_is_registered_twice_is_refused(run):
+    printed = run("""
 load(fragment("qf", "f"))
 load(fragment("qf", "g"))
 load(fragment("qf", "f", "g", "h"))
 load(library("qf", "i"))
 """)
-    assert said[:2] + said[3:] == ["compiled"] * 3
-    assert said[2].startswith(TWICE.format("the operator qf::f and the operator qf::g"))
+    assert printed[:2] + printed[3:] == ["compiled"] * 3
+    assert printed[2].startswith(TWICE.format("the operator qf::f and the operator qf::g"))
 
 
 @pytest.mark.slow
 def test_version_without_registrations_starts_no_child(run):
-    said = run("""
+    printed = run("""
 load(library("qta", "f"))
 sys.executable = os.devnull
 load("int plain;")
 """)
-    assert said[1] == "compiled"
+    assert printed[1] == "compiled"
 
 
 @pytest.mark.slow
@@ -113,33 +113,33 @@ load(library("qs", "h"), extra_ldflags=["-s"])
 load(library("qs", "i"), extra_ldflags=["-s"])
 """
     twice = TWICE.format("the namespace qs (TORCH_LIBRARY)")
-    for how in ("compiled", "a hit"):
-        said = run(script)
-        assert said[:3] == [how] * 3
-        assert said[3].startswith(twice)
+    for result in ("compiled", "a hit"):
+        printed = run(script)
+        assert printed[:3] == [result] * 3
+        assert printed[3].startswith(twice)
 
 
 @pytest.mark.slow
 def test_version_that_needs_the_loaded_one_loads(run):
-    said = run("""
+    printed = run("""
 headers = "#include <stdlib.h>\\n#include <unistd.h>\\n#include <string>\\n"
 first = 'static int first = setenv("FIRST", std::to_string(getpid()).c_str(), 1);'
 second = 'static int second = atoi(getenv("FIRST") ?: "0") == getpid() ? 0 : (abort(), 0);'
 load(fragment("qn", "f"), headers + first)
 load(fragment("qn", "g"), headers + second)
 """)
-    assert said == ["compiled", "compiled"]
+    assert printed == ["compiled", "compiled"]
 
 
 @pytest.mark.slow
 def test_next_version_is_refused_if_the_record_was_deleted(run):
-    said = run("""
+    printed = run("""
 import shutil
 load(library("qta", "f"))
 shutil.rmtree(os.environ["JIT_LOADER_CACHE"])
 load(library("qtb", "f"))
 """)
-    assert said[1].startswith(TWICE.format("operators or classes"))
+    assert printed[1].startswith(TWICE.format("operators or classes"))
 
 
 MODULE = """
@@ -151,30 +151,30 @@ PyMODINIT_FUNC PyInit_module(void) { return PyModule_Create(&definition); }
 
 @pytest.mark.slow
 def test_modules_that_register_one_namespace_twice_are_refused(run):
-    said = run(f"""
+    printed = run(f"""
 for namespace, operators in ("qma", "f"), ("qmb", "f"), ("qmb", "fg"):
     load(library(namespace, *operators), {MODULE!r}, "module", is_python_module=True)
 """)
-    assert said[:2] == ["compiled", "compiled"]
-    assert said[2].startswith("RestartNeeded: module registers the namespace qmb")
+    assert printed[:2] == ["compiled", "compiled"]
+    assert printed[2].startswith("RestartNeeded: module registers the namespace qmb")
 
 
 @pytest.mark.slow
 def test_library_that_ends_the_child_is_reported(run):
-    said = run("""
+    printed = run("""
 load(library("qta", "f"))
 load(fragment("qd", "f", "f"))
 """)
-    assert "The child process that opened the new version as a test died: " in said[1]
-    assert "Tried to register an operator (qd::f(int x) -> int)" in said[1]
-    assert "Restart Python" in said[1]
+    assert "The child process that opened the new version as a test died: " in printed[1]
+    assert "Tried to register an operator (qd::f(int x) -> int)" in printed[1]
+    assert "Restart Python" in printed[1]
 
 
 @pytest.mark.slow
 def test_library_that_cannot_be_opened_is_a_load_error(run):
-    said = run("""
+    printed = run("""
 load(library("qta", "f"))
 load(library("qtb", "f"), "long missing(); long used = missing();")
 """)
-    assert said[1].startswith("LibraryLoadError: ")
-    assert "missing()" in said[1]
+    assert printed[1].startswith("LibraryLoadError: ")
+    assert "missing()" in printed[1]

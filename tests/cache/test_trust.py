@@ -21,7 +21,7 @@ def test_only_the_owner_may_read_the_cache(tiny, tmp_path):
 @pytest.mark.parametrize(
     "mode", [0o777, *(pytest.param(m, marks=pytest.mark.slow) for m in (0o720, 0o1777))]
 )
-def test_cache_that_others_can_write_is_refused(tiny, python, tmp_path, mode):
+def test_cache_that_others_can_write_to_is_refused(tiny, python, tmp_path, mode):
     tiny.settle()
     tiny.compiled()
     (folder,) = (tmp_path / "cache").iterdir()
@@ -34,19 +34,19 @@ def test_cache_that_others_can_write_is_refused(tiny, python, tmp_path, mode):
     assert tiny.value() == 102
 
 
-def test_library_that_others_can_write_is_refused(tiny, python, tmp_path):
+def test_library_that_others_can_write_to_is_refused(tiny, python, tmp_path):
     tiny.settle()
     (folder,) = (tmp_path / "cache").iterdir()
     (library,) = folder.rglob("tiny.so")
     library.chmod(0o666)
     time.sleep(0.05)
-    tiny.load()  # records the new ctime
+    tiny.load()  # writes a memo with the new ctime
     finished = python("-c", LOAD, *tiny.sources)
     assert finished.stderr == "", "no other user can reach a file in a folder of mode 0700"
     folder.chmod(0o755)
-    said = python("-c", LOAD, *tiny.sources).stderr
-    assert library.name in said
-    assert "JIT_LOADER_READONLY_CACHES" in said
+    message = python("-c", LOAD, *tiny.sources).stderr
+    assert library.name in message
+    assert "JIT_LOADER_READONLY_CACHES" in message
 
 
 def test_cache_of_another_user_is_refused(tiny, tmp_path, monkeypatch):
@@ -60,7 +60,7 @@ def test_cache_of_another_user_is_refused(tiny, tmp_path, monkeypatch):
         tiny.load()
 
 
-def test_shared_cache_is_searched_before_a_build(tiny, tmp_path, monkeypatch):
+def test_shared_cache_is_searched_before_a_build_and_never_written(tiny, tmp_path, monkeypatch):
     shared = tmp_path / "shared"
     monkeypatch.setenv("JIT_LOADER_CACHE", str(shared))
     tiny.load()
@@ -85,7 +85,7 @@ def test_shared_cache_is_searched_before_a_build(tiny, tmp_path, monkeypatch):
     assert tiny.compiled() == []
 
 
-def test_memo_is_not_used_from_a_cache_that_others_can_write(tiny, tmp_path, monkeypatch):
+def test_memo_is_not_used_from_a_cache_that_others_can_write_to(tiny, tmp_path, monkeypatch):
     from _jit_loader.cache.memo import Memo
 
     tiny.settle()

@@ -53,36 +53,36 @@ class Library:
         path = jit_loader.load("small", self.source, is_python_module=False, **self.options)
         return path, jit_loader.loaded("small").compiled
 
-    def settled(self):
-        """Returns the same as load(), once the memo trusts all its stats."""
+    def load_and_settle(self):
+        """Returns the same as load(), after the memo trusts all its stats."""
         first = self.load()
         time.sleep(0.05)
         assert self.load() == (first[0], False)
         return first
 
-    def forget(self):
+    def delete_memos(self):
         shutil.rmtree(self.cache / FORMAT / "memos")
 
     def assert_matters(self, change, undo):
-        first, _ = self.settled()
+        first, _ = self.load_and_settle()
         change()
-        second, compiled = self.settled()
+        second, compiled = self.load_and_settle()
         assert compiled
         assert second != first
         undo()
         assert self.load() == (first, False), "going back is a hit"
         change()
-        self.forget()
+        self.delete_memos()
         assert self.load() == (second, False), "a hit by content"
         undo()
-        self.forget()
+        self.delete_memos()
         assert self.load() == (first, False), "a hit by content"
 
     def assert_does_not_matter(self, change):
-        first, _ = self.settled()
+        first, _ = self.load_and_settle()
         change()
         assert self.load() == (first, False)
-        self.forget()
+        self.delete_memos()
         assert self.load() == (first, False)
 
 
@@ -94,7 +94,7 @@ def small(cache, tmp_path, monkeypatch):
     return Library(tmp_path)
 
 
-class Changed:
+class ChangedStat:
     """The stat of a file, with another inode number."""
 
     def __init__(self, status):
@@ -110,16 +110,16 @@ def look_changed(monkeypatch):
     patterns = []
     real_stat, real_digest = os.stat, contents.read_digest
 
-    def is_meant(path):
+    def matches(path):
         return isinstance(path, str) and any(re.search(pattern, path) for pattern in patterns)
 
     def stat(path, **options):
         found = real_stat(path, **options)
-        return Changed(found) if is_meant(path) else found
+        return ChangedStat(found) if matches(path) else found
 
     def read_digest(path):
         found = real_digest(path)
-        return found[::-1] if found and is_meant(path) else found
+        return found[::-1] if found and matches(path) else found
 
     monkeypatch.setattr(os, "stat", stat)
     make_memos_use_os_stat(monkeypatch)
@@ -204,7 +204,7 @@ def test_linker_that_a_flag_names_is_part_of_the_key(small, look_changed):
     small.assert_matters(*look_changed("ld.gold$"))
 
 
-def library(path):
+def make_library(path):
     path.parent.mkdir(exist_ok=True)
     source = path.parent / "empty.cpp"
     source.write_text("")
@@ -215,16 +215,16 @@ def test_library_that_shadows_one_of_the_system_is_part_of_the_key(small, tmp_pa
     path = tmp_path / "libraries" / "libdl.so"
     path.parent.mkdir()
     small.options = {"extra_ldflags": [f"-L{path.parent}", "-ldl"]}
-    small.assert_matters(lambda: library(path), path.unlink)
+    small.assert_matters(lambda: make_library(path), path.unlink)
 
 
 def test_library_that_shadows_one_in_library_path_is_part_of_the_key(small, tmp_path, monkeypatch):
-    library(tmp_path / "second" / "libmore.so")
+    make_library(tmp_path / "second" / "libmore.so")
     path = tmp_path / "first" / "libmore.so"
     path.parent.mkdir()
     monkeypatch.setenv("LIBRARY_PATH", f"{tmp_path}/first:{tmp_path}/second")
     small.options = {"extra_ldflags": ["-lmore", "-Wl,--as-needed"]}
-    small.assert_matters(lambda: library(path), path.unlink)
+    small.assert_matters(lambda: make_library(path), path.unlink)
 
 
 # Arguments and environment variables
@@ -250,10 +250,10 @@ def test_argument_is_part_of_the_key(small, name, one, other):
 def test_sources_are_part_of_the_key(small):
     first, more = small.source, small.write("more.cpp", "")
 
-    def take(*sources):
+    def set_sources(*sources):
         small.source = list(sources)
 
-    small.assert_matters(lambda: take(first, more), lambda: take(first))
+    small.assert_matters(lambda: set_sources(first, more), lambda: set_sources(first))
 
 
 def test_kind_of_build_is_part_of_the_key(small):
@@ -293,7 +293,7 @@ def test_environment_variable_without_effect_is_not_part_of_the_key(small, monke
 
 # PyTorch, Python and the machine
 
-ROWS = {
+PARTS_OF_PYTORCH = {
     "PyTorch's version": (torch, "__version__", "99.0"),
     "PyTorch's commit": (torch.version, "git_version", "0123"),
     "PyTorch's CUDA": (torch.version, "cuda", "99.9"),
@@ -301,9 +301,9 @@ ROWS = {
 }
 
 
-@pytest.mark.parametrize("row", ROWS)
-def test_pytorch_is_part_of_the_key(small, monkeypatch, row):
-    holder, name, value = ROWS[row]
+@pytest.mark.parametrize("part", PARTS_OF_PYTORCH)
+def test_pytorch_is_part_of_the_key(small, monkeypatch, part):
+    holder, name, value = PARTS_OF_PYTORCH[part]
     before = getattr(holder, name)
     small.assert_matters(
         lambda: monkeypatch.setattr(holder, name, value),
@@ -312,28 +312,30 @@ def test_pytorch_is_part_of_the_key(small, monkeypatch, row):
 
 
 def test_python_is_part_of_the_key(small, monkeypatch):
-    def put(suffix):
+    def set_suffix(suffix):
         monkeypatch.setattr("_jit_loader.key.EXTENSION_SUFFIXES", [suffix])
         monkeypatch.setattr("_jit_loader.key.request.EXTENSION_SUFFIXES", [suffix])
 
-    small.assert_matters(lambda: put(".cpython-399.so"), lambda: put(EXTENSION_SUFFIXES[0]))
+    small.assert_matters(
+        lambda: set_suffix(".cpython-399.so"), lambda: set_suffix(EXTENSION_SUFFIXES[0])
+    )
 
 
-def test_processor_is_part_of_the_key_with_march_native(small, monkeypatch):
+def test_processor_is_part_of_the_key_only_with_march_native(small, monkeypatch):
     """Another machine that shares the cache could not run the code."""
     before = machine.processor, key.boot
 
-    def move(processor, boot):
+    def set_machine(processor, boot):
         monkeypatch.setattr("_jit_loader.key.request.processor", processor)
         monkeypatch.setattr(key, "boot", boot)
 
-    def elsewhere():
-        move(lambda: ["another"], lambda: "another")
+    def use_another_machine():
+        set_machine(lambda: ["another"], lambda: "another")
 
-    small.assert_does_not_matter(elsewhere)
-    move(*before)
+    small.assert_does_not_matter(use_another_machine)
+    set_machine(*before)
     small.options = {"extra_cflags": ["-march=native"]}
-    small.assert_matters(elsewhere, lambda: move(*before))
+    small.assert_matters(use_another_machine, lambda: set_machine(*before))
 
 
 # CUDA: keys and searches, which need no nvcc
@@ -380,7 +382,7 @@ def test_nvcc_flags_that_a_program_changes_in_pytorch_are_part_of_the_key(cuda, 
     assert all(now != then for now, then in zip(keys_of(cuda), before))
 
 
-def test_nvcc_flags_are_pytorchs_before_it_is_imported(cuda):
+def test_nvcc_flags_of_the_key_equal_pytorchs(cuda):
     """A process that has not imported torch.utils.cpp_extension requests the same build."""
     from torch.utils import cpp_extension
 
@@ -388,19 +390,19 @@ def test_nvcc_flags_are_pytorchs_before_it_is_imported(cuda):
 
 
 def test_gpus_are_part_of_the_key_unless_architectures_are_named(cuda, monkeypatch):
-    def plug(names, architectures):
+    def set_gpus(names, architectures):
         monkeypatch.setattr(key, "gpus", lambda: names)
-        there = machine.Machine("AVX2", architectures)
-        monkeypatch.setattr(toolchain, "this_machine", lambda: there)
+        fake = machine.Machine("AVX2", architectures)
+        monkeypatch.setattr(toolchain, "this_machine", lambda: fake)
 
-    plug(["nvidia0"], ["9.0"])
+    set_gpus(["nvidia0"], ["9.0"])
     before = keys_of(cuda)
-    plug(["nvidia0", "nvidia1"], ["8.0", "9.0"])
+    set_gpus(["nvidia0", "nvidia1"], ["8.0", "9.0"])
     assert all(now != then for now, then in zip(keys_of(cuda), before))
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0")
     named = keys_of(cuda)
-    plug([], [])
-    assert keys_of(cuda) == named, "if the user names architectures, the GPUs do not matter"
+    set_gpus([], [])
+    assert keys_of(cuda) == named
 
 
 def test_cuda_home_is_part_of_the_key(cuda, tmp_path, monkeypatch):
@@ -412,10 +414,10 @@ def test_cuda_home_is_part_of_the_key(cuda, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["nvcc", "gcc"])
-def test_cuda_program_that_comes_first_on_path_is_used(cuda, tmp_path, monkeypatch, name):
+def test_cuda_program_that_appears_first_on_path_is_used(cuda, tmp_path, monkeypatch, name):
     monkeypatch.delenv("CUDA_HOME")
     put_on_path(monkeypatch, tmp_path / "bin")
-    before = looked_at()
+    before = stamps_of_searched_paths()
     role = {"nvcc": "nvcc", "gcc": "host"}[name]
     path = program(tmp_path / "bin" / name, "")
     assert toolchain.programs(with_cuda=True)[role] == str(path)
@@ -431,12 +433,12 @@ def test_nvcc_that_pip_installs_later_is_noticed(cuda, tmp_path, monkeypatch):
     # A toolkit in /usr/local/cuda is ignored.
     monkeypatch.setattr(toolchain, "_is_executable", lambda p: p.startswith(here) and real(p))
     (tmp_path / "packages" / "nvidia" / "cu99" / "bin").mkdir(parents=True)
-    before = looked_at()
+    before = stamps_of_searched_paths()
     program(tmp_path / "packages" / "nvidia" / "cu99" / "bin" / "nvcc", "")
-    assert looked_at() != before
+    assert stamps_of_searched_paths() != before
 
 
-def looked_at():
+def stamps_of_searched_paths():
     return {path: stamp(path) for path in toolchain.looked_at(with_cuda=True)}
 
 
@@ -444,9 +446,9 @@ def test_level_of_the_processor_is_part_of_the_key(tmp_path, monkeypatch):
     """An op's flags depend on the CPU, and so does the key of its memo."""
     before = memo_paths("load_op", [])
     for capability, level in (("AVX2", "v3"), ("AVX512", "v4"), ("DEFAULT", "v2")):
-        there = machine.Machine(capability, [])
+        fake = machine.Machine(capability, [])
         if os.uname().machine == "x86_64":
-            assert toolchain.cpu_flags(there) == [f"-march=x86-64-{level}"]
+            assert toolchain.cpu_flags(fake) == [f"-march=x86-64-{level}"]
     monkeypatch.setattr(key, "boot", lambda: "another machine")
     assert memo_paths("load_op", []) != before
     monkeypatch.setenv("ATEN_CPU_CAPABILITY", "avx2")

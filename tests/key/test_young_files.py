@@ -1,4 +1,4 @@
-"""A load compares the content, not only the stat, of files that changed shortly before it."""
+"""A load compares not only the stat, but also the content, of files that changed shortly before."""
 
 import os
 import time
@@ -18,7 +18,7 @@ def built(tiny, monkeypatch):
     return tiny
 
 
-def the_memo(extension):
+def read_memo(extension):
     (path,) = (extension.folder.parent / "cache").rglob("memos/*")
     return path, memo.Memo.read(path)
 
@@ -33,7 +33,7 @@ def give_memos_the_current_stats(extension):
         path.write_bytes(after.to_bytes())
 
 
-def test_hit_after_a_build_reads_young_files_only(tiny, monkeypatch):
+def test_hit_after_a_build_reads_only_young_files(tiny, monkeypatch):
     compiler = os.stat(tiny.calls_path.parent / "c++").st_ctime_ns
     time.sleep(0.02)
     for name in ("module.cpp", "value.h"):
@@ -42,9 +42,13 @@ def test_hit_after_a_build_reads_young_files_only(tiny, monkeypatch):
     monkeypatch.setattr(memo, "SETTLED_NS", 1_000_000)
     monkeypatch.setattr(memo, "time", SimpleNamespace(time_ns=lambda: compiler + 10_000_000))
     assert tiny.value() == 101
-    read, digest = [], contents.read_digest
-    count = lambda path: read.append(os.path.basename(path)) or digest(path)  # noqa: E731
-    monkeypatch.setattr(young_files, "read_digest", count)
+    read = []
+
+    def read_digest(path):
+        read.append(os.path.basename(path))
+        return contents.read_digest(path)
+
+    monkeypatch.setattr(young_files, "read_digest", read_digest)
     monkeypatch.setattr(
         "_jit_loader.loading.look_or_build", lambda *_: pytest.fail("the lookup was repeated")
     )
@@ -69,11 +73,11 @@ def test_file_that_appears_in_a_young_folder_is_seen(built):
     assert built.value(extra_include_paths=[folder]) == 104
 
 
-def test_the_first_hit_after_two_seconds_settles_the_memo(built, monkeypatch):
-    assert the_memo(built)[1].young
+def test_first_hit_after_the_files_are_old_enough_writes_a_settled_memo(built, monkeypatch):
+    assert read_memo(built)[1].young
     monkeypatch.setattr(memo, "SETTLED_NS", 0)
     assert built.value() == 101
-    path, settled = the_memo(built)
+    path, settled = read_memo(built)
     assert not settled.young
     written = path.stat().st_mtime_ns
     assert built.value() == 101
@@ -82,6 +86,6 @@ def test_the_first_hit_after_two_seconds_settles_the_memo(built, monkeypatch):
 
 def test_digest_of_a_young_file_is_not_known(built):
     """Another extension with the same header reads the file instead of trusting the memo."""
-    path, known = str(built.folder / "value.h"), the_memo(built)[1].known()
+    path, known = str(built.folder / "value.h"), read_memo(built)[1].known()
     assert known.get(path) is None
     assert path not in dict(known.items())
