@@ -13,8 +13,8 @@ inputs come from the L2 cache, and the time is the host's if the host is slower 
 larger call is one sample; on a GPU its time is the device's, its inputs come from memory, and the
 host's time is hidden.
 
-torch.compile is measured at two large sizes and, in float32, at two small sizes that the host
-bounds. At the small sizes, ops without a gradient are also measured on a GPU in the mode
+torch.compile is measured at 2^24 and 2^28 elements and, in float32, at 2^10 and 2^20, where the
+host limits the speed of a GPU. There, ops without a gradient are also measured on a GPU in the mode
 reduce-overhead (CUDA graphs); call_overhead and lltm measure that mode with gradients. The classic
 kernels (classic/), which PyTorch's load builds, are measured in float32 on a GPU. The gradients of
 add2 and sum_single are copies and views, which need no kernel; lltm has a separate benchmark.

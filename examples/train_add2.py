@@ -81,7 +81,7 @@ def main():
     options = command_line.parse(parser, "add2")
     torch.manual_seed(0)
     losses = train(AddModel(options.n).to(options.device), options.epochs)
-    print(f"first loss {losses[0]:.6g}, after {options.epochs} epochs {losses[-1]:.6g}")
+    print(f"first loss {losses[0]:.6g}, after epoch {options.epochs} {losses[-1]:.6g}")
     if options.plot:
         plot(losses, options.plot)
         print(f"wrote {options.plot}")
@@ -89,7 +89,7 @@ def main():
     if epoch is not None:
         expected = losses[0] * DECAY**epoch
         raise SystemExit(
-            f"the loss after {epoch} epochs is {losses[epoch]:.9g}, but should be {expected:.9g}"
+            f"the loss after epoch {epoch} is {losses[epoch]:.9g}, but should be {expected:.9g}"
         )
     print(f"every loss is the first one times {DECAY:.4f}^epoch, up to float32 rounding")
 

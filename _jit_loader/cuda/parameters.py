@@ -5,6 +5,8 @@ import struct
 
 import torch
 
+from _jit_loader.report.quantities import count
+
 
 class Parameter:
     """A parameter of a kernel.
@@ -124,7 +126,8 @@ class Signature:
         """Returns the bytes of the arguments, checked."""
         if len(arguments) != len(self.parameters):
             raise TypeError(
-                f"{self} takes {len(self.parameters)} arguments, and {len(arguments)} were given"
+                f"{self} takes {count(len(self.parameters), 'argument')}, but {len(arguments)} "
+                f"{'was' if len(arguments) == 1 else 'were'} given"
             )
         values = []
         for value, (pointer, dtype, usual, low, high) in zip(arguments, self._kinds):

@@ -4,8 +4,8 @@ from benchmarks.pages.results import Comparison, our_way, table
 
 NOTABLE = 0.97
 ABOUT = """\
-x is faster than ours by 3% or more, and the interval does not contain 1: x / ours of the worst, and
-the subjects of all. [The reasons](gpu.md#where-it-is-slower-than-the-best-and-why)."""
+Results in which x takes at least 3% less time than ours, and the interval does not contain 1: their
+lowest x / ours, and their subjects. [Reasons](gpu.md#where-it-is-slower-than-the-best-and-why)."""
 # Ways that are not an alternative: a copy, a part of ours, the compilers without a loader, ours
 # before a header is precompiled.
 NO_ALTERNATIVE = ("copy", "module", "alone", "before", "one op", "one", "all", "bindings", "ours")
@@ -57,7 +57,7 @@ def described(benchmark, each):
 
 
 def cell(found):
-    """Returns the subjects, and the worst ratio of all results."""
+    """Returns the lowest ratio of all results, and their subjects."""
     if not found:
         return ""
     subjects = "; ".join(dict.fromkeys(subject for subject, _ in found))

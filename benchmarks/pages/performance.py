@@ -18,10 +18,10 @@ page of each benchmark there has every result, the spreads and the command that 
   interval, from 1000 resamples of the rounds; with three rounds, the range of all of them.
 - "inconclusive": the interval contains 1 and is wider than 0.05. If it contains 1 and is narrower,
   the two differ by less than its width.
-- The machines have other users: compare times within a row. Newer files have the clock, and the
-  time of a loop of 10^6 additions in Python at the start and end of the run (in files of 2026-11-24
-  and 25 at the end): a virtual machine may show one clock at different speeds. No table has runs
-  with and without a clock, or runs whose shorter loops differ by 15%.
+- The machines have other users: compare times within a row. Newer files have the clock and, as it
+  may not show a virtual machine's speed, the time of a Python loop at the start and end of the run,
+  or at the end alone. No table mixes runs of a machine with and without a clock. A run with two
+  loops is left out if the shorter one is 15% off the newest run's; single loops are not compared.
 - stale: the loader returned the old code, so there is no time. alone: PyTorch's commands that
   compile the edited file and link, without a loader.
 - Bindings: extension includes torch/extension.h, light only pybind11, plain uses Python's C API.

@@ -87,8 +87,8 @@ def newest(by_device, kind, benchmarks):
 def have_one_speed(one, other):
     """Returns whether two runs have the same speed within 15%, as far as that is known.
 
-    A loop that was timed only at the end of a run may have met a slow moment. A run without a clock
-    counts as one of a different speed.
+    A loop that was timed only at the end of a run may have met a slow moment, and is not compared.
+    A run with a clock and one without a clock count as different.
     """
     about = [each["machine"] for each in (one, other)]
     if any(each.get("python_loops_ms") is None for each in about):

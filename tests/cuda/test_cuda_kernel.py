@@ -75,8 +75,10 @@ def test_the_parameters_of_a_template_are_known(folder):
     kernel = make(folder, "fill<double>")
     kernel.compile("sm_90a")
     assert str(kernel.signature) == "fill<double>(double* y, double value, long n)"
-    with pytest.raises(TypeError, match=r"takes 3 arguments, and 1 were given"):
+    with pytest.raises(TypeError, match=r"takes 3 arguments, but 1 was given"):
         kernel.signature.pack([1], 0)
+    with pytest.raises(TypeError, match=r"takes 3 arguments, but 2 were given"):
+        kernel.signature.pack([1, 2], 0)
     with pytest.raises(ValueError, match=r"argument 1, double\* y: is on the device cpu"):
         kernel.signature.pack([torch.zeros(2, dtype=torch.double), 1.0, 2], 0)
     with pytest.raises(TypeError, match=r"argument 3, long n: must be an integer"):

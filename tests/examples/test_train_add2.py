@@ -8,7 +8,7 @@ def test_trains_and_plots(run_example, tmp_path):
     finished = run_example("train_add2", "--n", "64", "--epochs", "20", "--plot", str(picture))
     assert finished.returncode == 0, finished.stderr
     assert "first loss" in finished.stdout
-    assert "after 20 epochs" in finished.stdout
+    assert "after epoch 20 " in finished.stdout
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
@@ -54,4 +54,4 @@ def test_a_wrong_loss_ends_with_status_1(import_example, call_example, monkeypat
     monkeypatch.setattr(train_add2, "train", lambda model, epochs: torch.ones(epochs + 1).double())
     with pytest.raises(SystemExit) as ended:
         call_example("train_add2", "--epochs", "3")
-    assert ended.value.code == "the loss after 1 epochs is 1, but should be 0.9604"
+    assert ended.value.code == "the loss after epoch 1 is 1, but should be 0.9604"
