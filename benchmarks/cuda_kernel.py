@@ -29,13 +29,13 @@ ROUNDS = 7
 
 
 def ways():
-    """Returns the ways that this machine has, ours first."""
-    there = {
+    """Returns the ways that are installed, ours first."""
+    is_installed = {
         "ours": True,
         "cupy": importlib.util.find_spec("cupy") is not None,
         "torch": hasattr(torch.cuda, "_compile_kernel"),
     }
-    return [way for way in raw_kernels.WAYS if there[way]]
+    return [way for way in raw_kernels.WAYS if is_installed[way]]
 
 
 def new_processes(rounds):

@@ -26,14 +26,14 @@ from benchmarks.worker import FUNCTIONS
 
 PROCESSES, QUICK_PROCESSES = (1, 2, 4, 8, 16, 32, 64), (2,)
 ROUNDS = 5
-PATIENCE_SECONDS = 600
+SECONDS_LIMIT = 600
 
 # Forks of a clean process that has imported torch: 64 imports would take longer than the rest.
 forkserver = multiprocessing.get_context("forkserver")
 
 
-def load(way, arguments, environment, everyone, answers):
-    """Loads in a process; puts (time of the start, time of the module, its value) into answers.
+def load(way, arguments, environment, barrier, queue):
+    """Loads in a process; puts (time of the start, time of the module, its value) into a queue.
 
     If the load fails, the error replaces the value.
     """
@@ -42,25 +42,25 @@ def load(way, arguments, environment, everyone, answers):
     sys.dont_write_bytecode = False  # as in benchmarks.worker
     began = time.monotonic()
     try:
-        everyone.wait(PATIENCE_SECONDS)
+        barrier.wait(SECONDS_LIMIT)
         began = time.monotonic()
         # The output of PyTorch's load would spoil the table.
         with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
             value = FUNCTIONS[way](**arguments).value()
     except Exception as error:
         value = repr(error)
-    answers.put((began, time.monotonic(), value))
+    queue.put((began, time.monotonic(), value))
 
 
 def start_together(subject, way, processes):
     """Returns the seconds until each of the processes has the subject's module."""
-    everyone, answers = forkserver.Barrier(processes), forkserver.Queue()
-    arguments = (way, *subject.call(way), everyone, answers)
+    barrier, queue = forkserver.Barrier(processes), forkserver.Queue()
+    arguments = (way, *subject.call(way), barrier, queue)
     started = [forkserver.Process(target=load, args=arguments) for _ in range(processes)]
     for process in started:
         process.start()
-    # A killed process (usually out of memory) never answers.
-    began, had, values = zip(*(answers.get(timeout=2 * PATIENCE_SECONDS) for _ in started))
+    # A process that is killed (usually out of memory) puts nothing into the queue.
+    began, ended, values = zip(*(queue.get(timeout=2 * SECONDS_LIMIT) for _ in started))
     for process in started:
         process.join()
     for value in values:
@@ -68,11 +68,11 @@ def start_together(subject, way, processes):
             raise SystemExit(
                 f"{way}, {processes} processes: {value} is not the value of the sources"
             )
-    return [when - min(began) for when in had]
+    return [end - min(began) for end in ended]
 
 
 def starts(source, device, processes, quick):
-    """Returns the results of cold and of warm starts, with both ways interleaved."""
+    """Returns the results of cold and of warm starts; the ways take turns."""
     cold, warm, compilations = {}, {}, {}
     for way, _ in timing.turns(WAYS, 1 if quick else ROUNDS, warm_up=0):
         with tempfile.TemporaryDirectory() as folder:

@@ -175,7 +175,7 @@ def _compile_and_publish(job, workers):
     with BuildLine(job.request.title, plan.missing, expected) as line:
         result, new = _compile(job, plan, recorder, link_stubs, headers, line, workers)
         workers.results(beside)
-        warning = record_kernels(job, ninja_file, new, result.said)
+        warning = record_kernels(job, ninja_file, new, result.lines_of)
         share_objects(job, ninja_file, new)
         known = {**plan.reused, **new}
         # In a fixed order, because the build's key depends on it.

@@ -43,8 +43,8 @@ def compile_plan(job, plan, stubs, headers, on_started, on_finished):
 def _run_again(job, on_finished, before):
     """Runs ninja a second time; returns its result with the steps of the first run added."""
     again = run_ninja(job.folder, lambda: None, on_finished, job.verbose)
-    said, ended = {**before.said, **again.said}, before.ended + again.ended
-    return again._replace(said=said, ended=ended)
+    lines_of = {**before.lines_of, **again.lines_of}
+    return again._replace(lines_of=lines_of, ended=before.ended + again.ended)
 
 
 def _print_commands(ninja_file, outputs, link_flags):

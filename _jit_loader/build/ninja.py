@@ -34,13 +34,13 @@ WATCHER = 'read word || kill -TERM "$0"'
 class NinjaResult(NamedTuple):
     """The result of a run of ninja.
 
-    output: the lines without the progress. said: {file: the lines of the step that made it}.
+    output: the lines without the progress. lines_of: {file: the lines of the step that made it}.
     ended: the commands that were killed because they took too long.
     """
 
     returncode: int
     output: list
-    said: dict
+    lines_of: dict
     ended: list
 
 
@@ -59,11 +59,12 @@ def ninja_path():
 
 
 def compile_seconds_limit():
-    """Returns the seconds that one compiler may take, $JIT_LOADER_COMPILE_TIMEOUT, or None.
+    """Returns the seconds that one compiler may take, $JIT_LOADER_COMPILE_TIMEOUT.
 
-    None is returned if the variable is unset, empty or 0.
+    It returns None if the variable is unset, empty or 0.
 
-    Raises ValueError if it is anything else that is not a positive number.
+    Raises:
+        ValueError: the variable is none of these, and not a positive number either.
     """
     text = os.environ.get("JIT_LOADER_COMPILE_TIMEOUT", "")
     if text in ("", "0"):
@@ -72,8 +73,8 @@ def compile_seconds_limit():
         if 0 < (seconds := float(text)) < float("inf"):
             return seconds
     raise ValueError(
-        f"the environment variable JIT_LOADER_COMPILE_TIMEOUT: {text!r} is not a number of "
-        "seconds, such as 60 or 0.5"
+        f"the environment variable JIT_LOADER_COMPILE_TIMEOUT: {text!r} is not a positive number "
+        "of seconds, such as 60 or 0.5"
     )
 
 
@@ -82,7 +83,7 @@ def run_ninja(folder, on_started, on_finished, verbose=False):
 
     on_started(): called while the compilers run; an error in it stops them.
     on_finished(output): called after each step.
-    verbose: print the output of the compilers.
+    verbose: whether to print the output of the compilers.
     """
     process = start(
         ["/bin/sh", "-c", START, "sh", ninja_path() or "ninja", "-j", str(parallel_jobs())],
@@ -93,7 +94,7 @@ def run_ninja(folder, on_started, on_finished, verbose=False):
         stderr=subprocess.STDOUT,
         start_new_session=True,
     )
-    output, said = [], {}
+    output, lines_of = [], {}
     current = []
     slow = _SlowCommands(process.pid)
     try:
@@ -103,7 +104,7 @@ def run_ninja(folder, on_started, on_finished, verbose=False):
             on_started()
             for line in _lines(process.stdout.fileno(), slow.end):
                 if line.startswith(STATUS):
-                    current = said.setdefault(line[len(STATUS) :], [])
+                    current = lines_of.setdefault(line[len(STATUS) :], [])
                     on_finished(line[len(STATUS) :])
                     continue
                 output.append(line)
@@ -113,7 +114,7 @@ def run_ninja(folder, on_started, on_finished, verbose=False):
                     print(printable(line), flush=True)
         if process.wait() < 0:
             output.append(f"ninja: fatal: killed by signal {-process.returncode}")
-        return NinjaResult(process.returncode, output, said, slow.ended)
+        return NinjaResult(process.returncode, output, lines_of, slow.ended)
     finally:
         if process.poll() != 0:  # a killed ninja leaves compilers running
             stop_session(process)

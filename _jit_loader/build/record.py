@@ -72,20 +72,20 @@ def share_objects(job, ninja_file, records):
             shared_objects.put(os.path.join(job.folder, output), record)
 
 
-def record_kernels(job, ninja_file, records, said):
+def record_kernels(job, ninja_file, records, lines_of):
     """Adds ptxas's figures to the records of new CUDA objects, and the data for a live edit.
 
     The data for a live edit are nvcc's command, and digests of the parts of each source that host
     code depends on (device_edits.py).
 
-    said: {object: the lines that its compiler printed}.
+    lines_of: {object: the lines that its compiler printed}.
 
     Returns a warning about spilled registers for the user, or None.
     """
     found = {}
     for output in filter(ninja_file.is_cuda, records):
         source = job.request.roots.relative(ninja_file.compilations[output])
-        found[source] = ptxas.kernels(said.get(output, []))
+        found[source] = ptxas.kernels(lines_of.get(output, []))
         command = ninja_file.command(output)
         records[output].update(
             source=source,

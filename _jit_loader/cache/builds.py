@@ -1,4 +1,4 @@
-"""Descriptions of the published builds of the cache, from their manifests."""
+"""Describes the published builds of the cache by their manifests."""
 
 import glob
 import os
@@ -11,7 +11,7 @@ from _jit_loader.report.variants import parse, variant_of
 
 
 def manifests(names=None):
-    """Yields (folder, manifest) of the published builds, of these names or all."""
+    """Yields (folder, manifest) of the published builds of some extensions, by default of all."""
     for folder in build_folders(names):
         manifest = read_manifest(folder)
         # A failed build has no manifest. A folder that was copied here may have another name.

@@ -14,7 +14,7 @@ class Verification:
     Attributes:
         builds: the builds listed in export.json.
         damaged: the paths of damaged files.
-        fits: whether each op has a build for this machine.
+        fits: whether each op and each variant has a build for this machine.
         without_gpu_code: on a machine with a GPU, the sorted names of the ops that have a .cu file
             and no build with GPU code; such an op runs on the CPU only, or has to be compiled.
         targets, here: texts of the builds' targets, and of this machine.

@@ -25,7 +25,7 @@ HIDDEN = {
 
 
 def declarations(source):
-    """Returns {name: [declaration]} of the functions outside namespaces with external linkage.
+    """Returns {name: [declaration]} of the functions with external linkage outside of namespaces.
 
     An overloaded function has several declarations.
     """
@@ -65,7 +65,7 @@ def _without_disabled(source):
 
 
 def _before_bodies(code):
-    """Yields (start, end, is_in_extern_c_block) of the text before each outermost brace.
+    """Yields (start, end, is_in_extern_c_block) of the text before each outermost opening brace.
 
     code: a source whose comments, directives and literals are blank.
     """

@@ -1,4 +1,4 @@
-"""Paths and texts of files."""
+"""Normalises paths, and reads the texts of files."""
 
 import os
 
@@ -14,12 +14,12 @@ def plain_path(path):
 def _same_file(one, other):
     try:
         return os.path.samefile(one, other)
-    except (OSError, ValueError):  # a name in a source may have a null byte, a path cannot
+    except (OSError, ValueError):  # ValueError: a name that was read from a source has a null byte
         return False
 
 
 def read_text(path):
-    """Returns the text of a file, with replacement characters; '' if it cannot be read."""
+    """Returns the text of a file, invalid bytes replaced; '' if the file cannot be read."""
     try:
         with open(path, errors="replace") as file:
             return file.read()

@@ -132,19 +132,19 @@ __global__ void __launch_bounds__(threads)
 // the PTX of an older architecture does not, even on a device that supports it.
 template <class Kernel>
 bool waits_for_previous_kernel(Kernel* kernel) {
-  enum Answer : char { kNotAsked, kNo, kYes };
+  enum State : char { kUnknown, kNo, kYes };
   constexpr int kDevices = 64;
   // Cached, because the query is a driver call before every second launch. All kernels of one type
-  // share the answer, since they are compiled together.
-  static thread_local Answer answers[kDevices];
+  // share the state, since they are compiled together.
+  static thread_local State states[kDevices];
   int device = 0;
   if (cudaGetDevice(&device) != cudaSuccess || device >= kDevices) return false;
-  if (answers[device] == kNotAsked) {
+  if (states[device] == kUnknown) {
     cudaFuncAttributes attributes{};
     const cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);
-    answers[device] = error == cudaSuccess && attributes.ptxVersion >= 90 ? kYes : kNo;
+    states[device] = error == cudaSuccess && attributes.ptxVersion >= 90 ? kYes : kNo;
   }
-  return answers[device] == kYes;
+  return states[device] == kYes;
 }
 
 // `early`: the kernel may be launched while the previous one in the stream still runs.

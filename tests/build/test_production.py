@@ -103,7 +103,7 @@ def test_fast_compiler_is_not_ended(tiny, monkeypatch):
 @pytest.mark.parametrize("text", ["soon", "-1", "inf", "nan"])
 def test_invalid_timeout_is_refused_before_anything_is_compiled(tiny, monkeypatch, text):
     monkeypatch.setenv("JIT_LOADER_COMPILE_TIMEOUT", text)
-    message = f"JIT_LOADER_COMPILE_TIMEOUT: '{text}' is not a number of seconds"
+    message = f"JIT_LOADER_COMPILE_TIMEOUT: '{text}' is not a positive number of seconds"
     with pytest.raises(ValueError, match=re.escape(message)):
         tiny.load()
     assert tiny.compiled() == []

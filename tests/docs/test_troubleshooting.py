@@ -69,7 +69,7 @@ PyMODINIT_FUNC PyInit_add2(void) {{
 
 
 class Fault:
-    """Makes a load of the op add2 fail and returns the message."""
+    """Causes failures, usually of a load of the op add2, and returns their messages."""
 
     def __init__(self, tiny, monkeypatch, folder, capsys, request):
         self.tiny, self.monkeypatch, self.folder = tiny, monkeypatch, folder
@@ -77,20 +77,20 @@ class Fault:
         self.source = str(tiny.write("kernels/add2_cpu.cpp", ""))
         tiny.write("pyproject.toml", "")  # marks the folder as a project
 
-    def of_load(self, *sources, **options):
-        return self.of(lambda: jit_loader.load("add2", [*sources, self.source], **options))
+    def message_of_load(self, *sources, **options):
+        return self.message_of(lambda: jit_loader.load("add2", [*sources, self.source], **options))
 
-    def of(self, function):
+    def message_of(self, function):
         with pytest.raises((RuntimeError, OSError, ValueError)) as error:
             function()
         return str(error.value).replace(str(self.tiny.folder), "/home/me/project")
 
-    def of_call(self, declaration, call, **options):
+    def message_of_call(self, declaration, call, **options):
         text = CALLER.format(declaration=declaration, call=call)
-        return self.of_load(str(self.tiny.write("bindings/add2.cpp", text)), **options)
+        return self.message_of_load(str(self.tiny.write("bindings/add2.cpp", text)), **options)
 
-    def said(self):
-        """Returns the text printed on stderr."""
+    def printed(self):
+        """Returns the text that was printed on stderr."""
         return self._capsys.readouterr().err
 
     def program(self, name, output):
@@ -119,10 +119,10 @@ def test_every_message_of_the_page_is_tested():
 
 @pytest.mark.parametrize("heading", SHOWN)
 def test_message_on_the_page_is_the_printed_one(fault, heading):
-    said = SHOWN[heading](fault)
-    said = [said] if isinstance(said, str) else said
+    messages = SHOWN[heading](fault)
+    messages = [messages] if isinstance(messages, str) else messages
     texts = [block.text for block in BLOCKS if block.heading == heading]
-    for expected, actual in zip(texts, said, strict=True):
+    for expected, actual in zip(texts, messages, strict=True):
         agrees = doctest.OutputChecker().check_output(
             expected, actual.rstrip() + "\n", doctest.ELLIPSIS
         )
@@ -143,7 +143,7 @@ def parts_of_source(path, *parts):
 @shown_under("No C++ compiler")
 def _(fault):
     fault.monkeypatch.setenv("PATH", str(fault.folder))
-    return fault.of_load()
+    return fault.message_of_load()
 
 
 @shown_under("A compiler that is too old")
@@ -155,33 +155,35 @@ def _(fault):
 @shown_under("No ninja")
 def _(fault):
     fault.monkeypatch.setattr("_jit_loader.build.checks.ninja_path", lambda: None)
-    return fault.of_load()
+    return fault.message_of_load()
 
 
 @shown_under("No Python.h")
 def _(fault):
     fault.monkeypatch.setattr(sysconfig, "get_path", lambda *_, **__: str(fault.folder))
-    return fault.of_load(str(fault.tiny.write("bindings/add2.cpp", "\n#include <Python.h>\n")))
+    return fault.message_of_load(
+        str(fault.tiny.write("bindings/add2.cpp", "\n#include <Python.h>\n"))
+    )
 
 
 @shown_under("A system other than Linux")
 def _(fault):
     fault.monkeypatch.setattr(sys, "platform", "darwin")
-    return fault.of(lambda: jit_loader.load_op("add2", project=str(ROOT)))
+    return fault.message_of(lambda: jit_loader.load_op("add2", project=str(ROOT)))
 
 
 # CUDA.
 
 
 def with_cuda_source(fault):
-    return fault.of_load(str(fault.tiny.write("kernels/add2.cu", "")))
+    return fault.message_of_load(str(fault.tiny.write("kernels/add2.cu", "")))
 
 
 def with_nvcc(fault, flag):
     if toolchain.nvcc_path() is None or torch.version.cuda is None:
         pytest.skip("needs nvcc, and a PyTorch with CUDA")
     source = str(fault.tiny.write("kernels/add2.cu", ""))
-    return fault.of_load(source, extra_cuda_cflags=[flag])
+    return fault.message_of_load(source, extra_cuda_cflags=[flag])
 
 
 @shown_under("No nvcc")
@@ -215,8 +217,10 @@ def _(fault):
 @shown_under("nvcc refuses the compiler")
 def _(fault):
     # Simulates a future g++.
-    said = with_nvcc(fault, "-D__GNUC__=99")
-    return re.sub(r"host_config\.h:\d+", "host_config.h:143", re.sub(r"than \d+", "than 15", said))
+    message = with_nvcc(fault, "-D__GNUC__=99")
+    return re.sub(
+        r"host_config\.h:\d+", "host_config.h:143", re.sub(r"than \d+", "than 15", message)
+    )
 
 
 @shown_under("nvcc does not know the GPU")
@@ -226,8 +230,8 @@ def _(fault):
 
 @shown_under("Code for another GPU")
 def _(fault):
-    source = fault.tiny.write("said.cpp", LAUNCH_ERROR)
-    program = fault.folder / "said"
+    source = fault.tiny.write("message.cpp", LAUNCH_ERROR)
+    program = fault.folder / "message"
     subprocess.run([CXX, "-std=c++17", f"-I{ROOT}", source, "-o", program], check=True)
     return subprocess.run([program], capture_output=True, text=True, check=True).stdout
 
@@ -235,11 +239,11 @@ def _(fault):
 @shown_under("A kernel of cuda_kernel")
 def _(fault):
     fault.monkeypatch.setattr(torch.version, "cuda", None)
-    yield fault.of(nvrtc.load_library.__wrapped__)
+    yield fault.message_of(nvrtc.load_library.__wrapped__)
     fault.monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     fault.monkeypatch.setattr(torch.cuda, "current_device", no_device)
     scale = jit_loader.cuda_kernel("__global__ void scale() {}", "scale")
-    yield fault.of(lambda: scale[1, 1]())
+    yield fault.message_of(lambda: scale[1, 1]())
 
 
 def no_device():
@@ -251,7 +255,7 @@ def _(fault):
     compiler = fault.folder / "cc1plus"
     compiler.write_text("#!/bin/sh\nkill -9 $$\n")
     compiler.chmod(0o755)
-    return fault.of_load(extra_cflags=[f"-B{fault.folder}"])
+    return fault.message_of_load(extra_cflags=[f"-B{fault.folder}"])
 
 
 # Compile, link, load.
@@ -263,21 +267,21 @@ def _(fault):
     text = "int add(int a, int b) {\n    return a + b + ;\n}\nint x = y;\n"
     fault.tiny.write("kernels/add2_math.h", "\n" * 6 + text)
     fault.tiny.write("kernels/add2_cpu.cpp", '#include "add2_math.h"\n')
-    return fault.of_load()
+    return fault.message_of_load()
 
 
 @shown_under("undefined symbol")
 def _(fault):
     text = "template <class T> void add2(T* c, const T* a, const T* b, long n);\n"
     fault.tiny.write("kernels/add2.h", text)
-    return fault.of_call('#include "../kernels/add2.h"', "float c; add2(&c, &c, &c, 1)")
+    return fault.message_of_call('#include "../kernels/add2.h"', "float c; add2(&c, &c, &c, 1)")
 
 
 @shown_under("cannot find -l")
 def _(fault):
     fault.monkeypatch.setenv("LC_ALL", "C")  # ld's language
-    said = fault.of_call("", "", extra_ldflags=["-lmore"])
-    return re.sub(r"^add2: \S*ld\S*:", "add2: /usr/bin/ld:", said)
+    message = fault.message_of_call("", "", extra_ldflags=["-lmore"])
+    return re.sub(r"^add2: \S*ld\S*:", "add2: /usr/bin/ld:", message)
 
 
 @shown_under("A library is not found when the op is loaded")
@@ -287,24 +291,24 @@ def _(fault):
     library = fault.folder / "libmodel.so"
     subprocess.run([CXX, "-shared", "-fPIC", source, "-o", library], check=True)
     flags = [f"-L{fault.folder}", "-lmodel"]
-    return fault.of_call('extern "C" void more();', "more()", extra_ldflags=flags)
+    return fault.message_of_call('extern "C" void more();', "more()", extra_ldflags=flags)
 
 
 @shown_under("The module has another name")
 def _(fault):
     source = PYTHON + "PyMODINIT_FUNC PyInit_another(void) { return nullptr; }\n"
     fault.tiny.write("kernels/add2_cpu.cpp", source)
-    return fault.of_load()
+    return fault.message_of_load()
 
 
 @shown_under("A class or an operator is registered twice")
 def _(fault):
     error = ImportError('generic_type: type "Held" is already registered!')
-    yield fault.of(lambda: registrations.explain_second_class("add2", error))
+    yield fault.message_of(lambda: registrations.explain_second_class("add2", error))
     record = {"namespaces": ["my_ops"], "operators": ["my_ops::add2"], "classes": []}
     fault.monkeypatch.setattr(registrations, "has_registered", lambda path: True)
     fault.monkeypatch.setattr(registrations, "_recorded", lambda path: record)
-    yield fault.of(
+    yield fault.message_of(
         lambda: registrations.refuse_second_registration("add2", ["1/add2.so"], "2/add2.so")
     )
 
@@ -319,7 +323,7 @@ def _(fault):
 
 @shown_under("There is no such op")
 def _(fault):
-    return fault.of(lambda: jit_loader.load_op("add2", project="/home/me"))
+    return fault.message_of(lambda: jit_loader.load_op("add2", project="/home/me"))
 
 
 @shown_under("The current folder is gone")
@@ -329,7 +333,7 @@ def _(fault):
     fault.monkeypatch.chdir(gone)
     gone.rmdir()
     # Like a line typed in a shell or a notebook, which is in no file of a project.
-    return fault.of(lambda: exec("load_op('add2')", {"load_op": jit_loader.load_op}))
+    return fault.message_of(lambda: exec("load_op('add2')", {"load_op": jit_loader.load_op}))
 
 
 @shown_under("A file kept changing")
@@ -338,7 +342,7 @@ def _(fault):
         raise InputsChanged(["/home/me/project/kernels/add2_math.h"])
 
     fault.monkeypatch.setattr(build, "make_plan", change)
-    return fault.of_load()
+    return fault.message_of_load()
 
 
 # The cache.
@@ -354,7 +358,7 @@ def _(fault):
         raise PermissionError(13, "Permission denied")
 
     fault.monkeypatch.setattr(build, "build_lock", refuse)
-    return in_home(fault.of_load())
+    return in_home(fault.message_of_load())
 
 
 @shown_under("The disk is full")
@@ -369,16 +373,16 @@ def _(fault):
     def fill():
         mount("none", folder, "tmpfs", 0, "size=4k")
         (folder / "filler").write_bytes(bytes(4096))
-        return fault.of_load()
+        return fault.message_of_load()
 
-    said = fault.request.getfixturevalue("with_mounts")(fill)
-    return said.replace(str(folder), "/tmp")
+    message = fault.request.getfixturevalue("with_mounts")(fill)
+    return message.replace(str(folder), "/tmp")
 
 
 @shown_under("Others can write to it")
 def _(fault):
     os.chmod(cache_folder(), 0o777)
-    return in_home(fault.of_load())
+    return in_home(fault.message_of_load())
 
 
 @shown_under("Waiting for another process")
@@ -387,8 +391,8 @@ def _(fault):
     folder = str(fault.folder / "add2" / "key")
     with lock.build_lock(folder, "add2"), lock.build_lock(folder, "add2", until=lambda: True):
         pass
-    said = fault.said().replace(f"process {os.getpid()} on {os.uname().nodename}", "{}")
-    return re.sub(r"\{\} \(since [\d:]+\)", "process 4711 on gpu-node-3 (since 14:02:11)", said)
+    message = fault.printed().replace(f"process {os.getpid()} on {os.uname().nodename}", "{}")
+    return re.sub(r"\{\} \(since [\d:]+\)", "process 4711 on gpu-node-3 (since 14:02:11)", message)
 
 
 @shown_under("Old builds are removed")
@@ -398,13 +402,13 @@ def _(fault):
     fault.monkeypatch.setattr(pruning, "prune", lambda **_: removed)
     fault.monkeypatch.setattr(pruning, "Usage", lambda _: types.SimpleNamespace(size=6e9))
     pruning.keep_under_limit(pruning.cache_limit(), "the new one")
-    return fault.said()
+    return fault.printed()
 
 
 @shown_under("The limit is not a size")
 def _(fault):
     fault.monkeypatch.setenv("JIT_LOADER_CACHE_LIMIT", "many")
-    return fault.of_load()
+    return fault.message_of_load()
 
 
 @shown_under("Compiling is forbidden")
@@ -415,16 +419,16 @@ def _(fault):
     jit_loader.load("add2", [*sources, fault.source])
     fault.tiny.write("kernels/add2_cpu.cpp", MODULE + "\n")
     fault.monkeypatch.setenv("JIT_LOADER_NO_COMPILE", "1")
-    return fault.of_load(*sources)
+    return fault.message_of_load(*sources)
 
 
 @shown_under("A compiler takes too long")
 def _(fault):
     fault.monkeypatch.setenv("JIT_LOADER_COMPILE_TIMEOUT", "0.2")
     fault.tiny.slow_down(60)
-    yield fault.of_load()
+    yield fault.message_of_load()
     fault.monkeypatch.setenv("JIT_LOADER_COMPILE_TIMEOUT", "soon")
-    yield fault.of_load()
+    yield fault.message_of_load()
 
 
 # Kernels.
@@ -444,7 +448,7 @@ def _(fault):
     fault.monkeypatch.setenv("JIT_LOADER_SYNC", "1")
     fault.monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     faults.synchronize_launches.__wrapped__()
-    return fault.said()
+    return fault.printed()
 
 
 @shown_under("Spilled registers")
@@ -462,8 +466,8 @@ def _(fault):
     pytest.importorskip("IPython")
     from _jit_loader.notebook.before_cell import CellNotRun
 
-    said = SHOWN["The code does not compile"](fault)
-    return "\n".join(CellNotRun(jit_loader.CompileError(said))._render_traceback_())
+    message = SHOWN["The code does not compile"](fault)
+    return "\n".join(CellNotRun(jit_loader.CompileError(message))._render_traceback_())
 
 
 @shown_under("A notebook outside of the project")
@@ -488,4 +492,4 @@ def _(fault):
     module.__file__ = str(fault.tiny.write("bindings/add2.py", text))
     imported = wrappers.Wrappers()
     imported._executed[module.__name__] = wrappers._Source(module)
-    return fault.of(lambda: imported.execute(module))
+    return fault.message_of(lambda: imported.execute(module))

@@ -34,7 +34,7 @@ ANSWER = {
     "bindings/answer.py": (
         "from jit_loader import load_op\n\nget = load_op('answer').get\n\n\n"
         "def described():\n    return f'the answer is {get()}'\n\n\n"
-        "class Asker:\n    def ask(self):\n        return get()\n"
+        "class Reader:\n    def read(self):\n        return get()\n"
     ),
 }
 
@@ -131,7 +131,7 @@ def make_projects(folder):
 
 @pytest.fixture(scope="session")
 def kernel(tmp_path_factory):
-    """Starts the kernel for all tests and loads the extension and both ops."""
+    """Starts the kernel for all tests; loads IPython's extension jit_loader and both ops."""
     pytest.importorskip("ipykernel")
     folder = make_projects(tmp_path_factory.mktemp("projects"))
     path = os.pathsep.join([str(folder.parent), str(ROOT), os.environ.get("PYTHONPATH", "")])
@@ -139,7 +139,7 @@ def kernel(tmp_path_factory):
     notebook.succeed("%load_ext jit_loader")
     notebook.succeed(
         "import torch\nfrom bindings.add2 import AddModel, add2\n"
-        "from tiny.bindings.answer import Asker, described, get"
+        "from tiny.bindings.answer import Reader, described, get"
     )
     yield notebook
     notebook.close()

@@ -31,7 +31,7 @@ CACHED = "import functools\n\n\n@functools.cache\n"
     ids=["kernel", "header", "binding"],
 )
 def test_edit_is_active_in_the_next_cell(notebook, file, before, after, value):
-    show = "print(get(), described(), Asker().ask())"
+    show = "print(get(), described(), Reader().read())"
     assert notebook.succeed(show) == "42 the answer is 42 42"
     notebook.edit(file, before, after)
     outcome = notebook.run(show)
@@ -58,10 +58,10 @@ def test_module_that_a_cell_loads_replaces_the_old_one(notebook):
 
 
 def test_function_that_another_module_has_imported_is_replaced(notebook):
-    notebook.write("model.py", "from tiny.bindings.answer import get\nask = lambda: get()\n")
+    notebook.write("model.py", "from tiny.bindings.answer import get\nvalue = lambda: get()\n")
     notebook.succeed("import sys; sys.path.insert(0, ''); import model")
     notebook.edit("kernels/answer_math.h", "42", "16")
-    assert notebook.succeed("print(model.ask())") == "16"
+    assert notebook.succeed("print(model.value())") == "16"
 
 
 def test_autoreload_leaves_the_wrappers_alone(notebook):
@@ -165,13 +165,13 @@ def test_kernel_cell_refuses_invalid_paths(notebook, file):
 
 
 def test_edited_wrapper_keeps_the_identity_of_its_objects(notebook):
-    notebook.succeed("asker, function, Class = Asker(), described, Asker")
+    notebook.succeed("reader, function, Class = Reader(), described, Reader")
     notebook.edit("bindings/answer.py", "the answer is", "it is")
     # super() needs the class itself, which a function's new code must keep.
     notebook.edit("bindings/answer.py", "return get()", "return super().__hash__() and -get()")
-    assert notebook.succeed("print(described(), asker.ask())") == "it is 42 -42"
-    notebook.succeed("from tiny.bindings.answer import Asker as A, described as d")
-    assert notebook.value_of("A is Class, d is function, type(asker) is A") == "(True, True, True)"
+    assert notebook.succeed("print(described(), reader.read())") == "it is 42 -42"
+    notebook.succeed("from tiny.bindings.answer import Reader as R, described as d")
+    assert notebook.value_of("R is Class, d is function, type(reader) is R") == "(True, True, True)"
 
 
 @pytest.mark.parametrize(
