@@ -33,8 +33,10 @@ def memo(compiled):
 
 @pytest.fixture
 def files(tmp_path):
-    paths = [tmp_path / f"file{i}" for i in range(1100)]
+    """Returns 1100 files in four folders, which the compiled comparison gives to threads."""
+    paths = [tmp_path / f"folder{i // 300}" / f"file{i}" for i in range(1100)]
     for i, path in enumerate(paths):
+        path.parent.mkdir(exist_ok=True)
         path.write_text(str(i))
     return paths
 
@@ -138,6 +140,13 @@ def test_damaged_name_is_a_change(memo, files, tmp_path):
     assert content.count(name) == 1
     path.write_bytes(content.replace(name, name[:-1] + b"!"))
     assert not Memo.read(path).is_unchanged()
+
+
+@pytest.mark.parametrize("count", [0, 100, 301, 1099])
+def test_names_without_stamps_are_a_change(memo, files, count):
+    damaged = memo(files)
+    damaged.stamps = damaged.stamps[: 32 * count]
+    assert not damaged.is_unchanged()
 
 
 def test_memo_in_an_older_format_is_ignored(tmp_path):
