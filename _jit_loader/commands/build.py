@@ -54,7 +54,7 @@ def _build(options):
         if names and (options.pch or precompiling_pays(len(names))):
             commands[names[0]].append("--pch")
         results = build_in_processes(commands)
-    if options.host_object:
+    if options.host_object and len(names) == 1:
         _warn_of_host_code(names[0], options.host_object)
     failures = [result for result in results if result["error"] is not None]
     if options.json:
