@@ -46,6 +46,7 @@ from benchmarks.worker import environment
 SOURCES = ("plain", "light", "extension")
 OPS = 8
 EDITS = 5  # of each kind
+LIVE_ROUNDS = 3  # PyTorch's load takes 7 s for each edit
 
 
 def compare(calls, rounds, subject, edit=None, warm_up=0):
@@ -238,7 +239,7 @@ def all_ops():
 
 def live_edit(name, quick):
     """Returns the result of edits within a kernel of an op, in one process for each way."""
-    rounds = 1 if quick else EDITS
+    rounds = 1 if quick else LIVE_ROUNDS
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         op, calls = EditedOp(folder, name), {}
         for way in WAYS:

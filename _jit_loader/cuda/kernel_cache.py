@@ -16,7 +16,6 @@ import time
 from _jit_loader.cache import cache_folder, check_trusted, digest_of, readonly_caches
 from _jit_loader.cache.files import read_checked, write_atomically, write_checked
 from _jit_loader.cache.memo import is_settled, stamp
-from _jit_loader.key.contents import read_digest
 
 MANIFEST = "manifest.json"  # as in cache/store.py, whose import would take a tenth of a hit
 
@@ -48,6 +47,8 @@ def find(title, key):
 
 def describe(closure):
     """Returns the part of a manifest about the headers of an includes.Closure."""
+    from _jit_loader.key.contents import read_digest
+
     # The stats come first: a later change shows in them, or when publish() calls this again.
     paths = [*closure.files, *closure.system]
     stamps = {path: found for path in paths if is_settled(found := stamp(path))}
@@ -94,8 +95,11 @@ def _fits(manifest):
 
     def is_same(path, *digests):
         found = stamp(path)
-        known = found is not None and list(found) == stamps.get(path)
-        return known or read_digest(path) in digests
+        if found is not None and list(found) == stamps.get(path):
+            return True
+        from _jit_loader.key.contents import read_digest  # most hits need no digest
+
+        return read_digest(path) in digests
 
     # As for every build, a system header that this machine lacks is not a change.
     return (

@@ -122,9 +122,10 @@ def load_library():
     try:
         return ctypes.CDLL(library_path() or name)
     except OSError as error:
+        package = "nvidia-cuda-nvrtc" + ("-cu12" if cuda_major() == "12" else "")
         raise ToolMissing(
             f"cuda_kernel needs NVRTC, and {name} cannot be loaded ({error}); install it: "
-            f"pip install nvidia-cuda-nvrtc, for CUDA {torch.version.cuda}"
+            f"pip install {package}, for CUDA {torch.version.cuda}"
         ) from None
 
 

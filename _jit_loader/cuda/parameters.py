@@ -5,8 +5,6 @@ import struct
 
 import torch
 
-from _jit_loader.report.quantities import count
-
 
 class Parameter:
     """A parameter of a kernel.
@@ -125,6 +123,8 @@ class Signature:
     def pack(self, arguments, device):
         """Returns the bytes of the arguments, checked."""
         if len(arguments) != len(self.parameters):
+            from _jit_loader.report.quantities import count
+
             raise TypeError(
                 f"{self} takes {count(len(self.parameters), 'argument')}, but {len(arguments)} "
                 f"{'was' if len(arguments) == 1 else 'were'} given"

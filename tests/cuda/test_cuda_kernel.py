@@ -187,18 +187,37 @@ def test_compiling_can_be_forbidden(folder, monkeypatch):
         make(folder).compile("sm_90a")
 
 
-def test_without_nvrtc_an_error_says_how_to_install_it(folder, python):
+@pytest.mark.parametrize(
+    ("version", "package"), [("99.1", "nvidia-cuda-nvrtc,"), ("12.99", "nvidia-cuda-nvrtc-cu12,")]
+)
+def test_without_nvrtc_an_error_says_how_to_install_it(folder, python, version, package):
     """Runs in a separate process, because PyTorch may have loaded NVRTC into this one."""
     script = (
         "import torch\n"
-        "torch.version.cuda = '99.1'  # there is no NVRTC of this version\n"
+        f"torch.version.cuda = {version!r}\n"
+        "torch.__path__ = ['/nowhere']  # it has no NVRTC in its wheels\n"
         "from _jit_loader.cuda import kernel\n"
         "kernel.Kernel('__global__ void f() {}', None, 'f', {}, [], []).compile('sm_90a')\n"
     )
     finished = python("-c", script)
     assert finished.returncode != 0
-    assert "cuda_kernel needs NVRTC, and libnvrtc.so.99 cannot be loaded" in finished.stderr
-    assert "pip install nvidia-cuda-nvrtc" in finished.stderr
+    library = f"libnvrtc.so.{version.partition('.')[0]}"
+    assert f"cuda_kernel needs NVRTC, and {library} cannot be loaded" in finished.stderr
+    assert f"pip install {package}" in finished.stderr
+
+
+def test_each_version_of_nvrtc_has_an_identity(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch, "__path__", [str(tmp_path / "torch")])
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    folder, found = tmp_path / "nvidia" / "cu13" / "lib", []
+    folder.mkdir(parents=True)
+    for size in (100, 101):
+        (folder / "libnvrtc.so.13").write_bytes(bytes(size))
+        (folder / "libnvrtc-builtins.so.13.0").touch()
+        found.append(nvrtc_files.identity())
+    (folder / "libnvrtc-builtins.so.13.0").rename(folder / "libnvrtc-builtins.so.13.2")
+    found.append(nvrtc_files.identity())
+    assert len({*map(str, found)}) == 3
 
 
 def test_numbers_that_do_not_fit_are_named(folder):
