@@ -3,7 +3,6 @@
 // This is the only file that includes autograd's headers. It is compiled once and shared by all
 // ops, which reach it through the Recorder of bindings/shared/differentiable.h.
 #define AT_PER_OPERATOR_HEADERS  // without it ATen/Functions.h takes 1.7 s
-#include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/saved_variable.h>
 #include <torch/csrc/autograd/variable.h>
@@ -33,10 +32,21 @@ class WithGil {
 };
 
 // Throws the current Python error, so that the engine can raise it from backward().
+//
+// PyTorch's header for its own such exception includes pybind11, which takes 4 s to compile. Its
+// interpreter object throws the error of a function that it calls (read for 2.11 to 2.15).
 [[noreturn]] void throw_python_error() {
-  python_error error;
-  error.persist();
-  throw std::move(error);
+  thread_local PyObject *type, *value, *traceback;
+  static PyMethodDef raise{"raise",
+                           [](PyObject*, PyObject*) -> PyObject* {
+                             PyErr_Restore(type, value, traceback);
+                             return nullptr;
+                           },
+                           METH_O, nullptr};
+  PyErr_Fetch(&type, &value, &traceback);
+  const Object function(PyCFunction_New(&raise, nullptr));
+  (*c10::impl::getGlobalPyInterpreter())->reportErrorCallback(function.get(), {});
+  std::abort();  // not reached
 }
 
 Object checked(PyObject* object) {
