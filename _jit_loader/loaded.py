@@ -35,6 +35,7 @@ last = {}  # title: the Loaded of the last load
 ops = {}  # repr of the question of a load_op: the OpInUse of that op
 in_background = {}  # (name, project): the process that builds an op that nobody waits for
 live = {}  # folder of a slot: the live.load.LiveOp whose complete build is not loaded yet
+launched_before = {}  # title: the kernels that earlier runs of watch mode launched
 live_kernels = []  # the values that libraries of live edits point to; see cuda/first_launch.py
 never_live = set()  # folders of slots whose edits take the complete build; see live.load.audit
 watched = threading.Event()  # set in a run of watch mode, whose first loads may be live edits too

@@ -156,13 +156,28 @@ def _find(slot, contents):
     return find_edit(slot, contents)
 
 
+def launched_kernels():
+    """Returns {title: mangled names of the kernels that this process has launched} of its ops."""
+    by_path = {live.library: live for live in loaded.live.values()}
+    return {
+        title: by_path[last.path].launched() if last.path in by_path else _launched_by(last.path)
+        for title, last in loaded.last.items()
+        if last.with_cuda
+    }
+
+
 def _launched(title):
-    """Returns the mangled names of the kernels that an op's complete build has launched."""
-    if last := loaded.last.get(title):
-        with contextlib.suppress(OSError), open(last.path, "rb") as file:
-            launches = launches_of(file.read())
-            if launches is not None and (launches := launches.at(last.path)):
-                return launches.launched()
+    """Returns the mangled names of the kernels that an op has launched before its live edits."""
+    last = loaded.last.get(title)
+    return loaded.launched_before.get(title, set()) | (_launched_by(last.path) if last else set())
+
+
+def _launched_by(library):
+    """Returns the mangled names of the kernels that an opened library has launched."""
+    with contextlib.suppress(OSError), open(library, "rb") as file:
+        launches = launches_of(file.read())
+        if launches is not None and (launches := launches.at(library)):
+            return launches.launched()
     return set()
 
 

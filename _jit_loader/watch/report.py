@@ -10,7 +10,11 @@ from _jit_loader.watch.warm import is_installed
 
 
 class Report:
-    """Sends (files to watch, installed modules to import before the next run, files written)."""
+    """Sends what a run uses and does.
+
+    A message is (files to watch, installed modules to import before the next run, files written,
+    {title of an op: the kernels that it has launched}).
+    """
 
     def __init__(self, connection):
         self._connection = connection
@@ -30,7 +34,7 @@ class Report:
                 else:
                     files.append(os.path.abspath(spec.origin))
         if files or modules:
-            self._send(files, modules, [])
+            self._send(files, modules)
 
     def requested(self, requests):
         """Reports the sources before a load: a first build may take minutes, or fail."""
@@ -61,11 +65,19 @@ class Report:
             written = {os.path.realpath(os.fsdecode(path)) for path in paths}
             if new := {path for path in written if path.endswith(CODE)} - self._written:
                 self._written |= new
-                self._send([], [], new)
+                self._send(written=new)
 
-    def _send(self, *message):
+    def report_end(self):
+        """Reports the modules and the launched kernels at the end of the script."""
+        self.report()
+        if any(last.with_cuda for last in loaded.last.values()):
+            from _jit_loader.live.load import launched_kernels
+
+            self._send(launched=launched_kernels())
+
+    def _send(self, files=(), modules=(), written=(), launched=()):
         with contextlib.suppress(OSError):  # the run may have closed all its descriptors
-            self._connection.send(message)
+            self._connection.send((files, modules, written, dict(launched)))
 
 
 def _own_files(library, request):

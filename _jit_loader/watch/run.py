@@ -54,18 +54,19 @@ class Run:
         return [] if self._reports.closed else [self._reports]
 
     def take_reports(self):
-        """Returns (files, modules) of all reports since the last call."""
-        files, modules = [], []
+        """Returns (files, modules, launched kernels) of all reports since the last call."""
+        files, modules, launched = [], [], {}
         while not self._reports.closed and self._reports.poll():
             try:
-                more_files, more_modules, written = self._reports.recv()
+                more_files, more_modules, written, kernels = self._reports.recv()
             except EOFError:
                 self._reports.close()
                 break
             files += more_files
             modules += more_modules
             self.written.update(written)
-        return files, modules
+            launched.update(kernels)
+        return files, modules, launched
 
     def end(self, code):
         """Sets the time of the end, and returns a description of it."""

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 import torch
@@ -18,6 +19,8 @@ from _jit_loader.cache import cache_folder
 from _jit_loader.cache.lock import build_lock
 from _jit_loader.commands.main import main
 from _jit_loader.cuda import nvrtc
+from _jit_loader.cuda.first_launch import launches_of
+from _jit_loader.live.load import launched_kernels
 from _jit_loader.ops import background
 from tests.support.answer import FILES, KERNEL, is_of_nvrtcs_version
 
@@ -422,6 +425,24 @@ def test_only_launched_kernels_are_compiled_first(with_two_kernels, monkeypatch)
     assert [results(m)[-1] for m in (before, after, third)][1:] == (
         [43, 44] if on_gpu else [42] * 2
     )
+
+
+def test_launched_kernels_are_those_of_the_last_module(with_two_kernels):
+    before = with_two_kernels.load()
+    launches = launches_of(Path(before.__file__).read_bytes()).at(before.__file__)
+    ctypes.c_void_p.from_address(launches.handles[SECOND]).value = 1  # as after a launch
+    assert launched_kernels()["answer"] == {SECOND}
+    with_two_kernels.edit("kernels/answer.cu", "return 42", "return 43")
+    with_two_kernels.load()
+    assert launched_kernels()["answer"] == kernels_of_edit() == {SECOND}
+
+
+def test_kernels_of_the_run_before_in_watch_mode_are_compiled_first(with_two_kernels, monkeypatch):
+    monkeypatch.setitem(loaded.launched_before, "answer", {FIRST, "_Z7removedv"})
+    with_two_kernels.load()
+    with_two_kernels.edit("kernels/answer.cu", "return 42", "return 43")
+    with_two_kernels.load()
+    assert kernels_of_edit() == {FIRST}
 
 
 def test_an_error_in_a_kernel_that_was_not_launched_is_one_of_the_load(with_two_kernels):
