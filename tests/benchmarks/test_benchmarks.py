@@ -160,7 +160,7 @@ def test_live_edits_are_compared(monkeypatch):
     assert result["question"] == "kernel body edit to its first result, same process: add2"
     assert result["medians"] == {"ours": 1.0, "torch": 2.0, "alone": 0.5}
     assert result["stale"] == []
-    assert len(result["samples"]["ours"]) == 5
+    assert len(result["samples"]["ours"]) == loading.LIVE_ROUNDS
 
 
 def test_live_edits_in_a_notebook_are_compared(monkeypatch):
