@@ -8,7 +8,7 @@
     lock
 <cache>/objects/                   objects that extensions of all names share (shared_objects.py)
 <cache>/memos/<question>           the stats of all files that a build depends on (memo.py)
-<cache>/stats_equal-....so         compares those stats; a helper (helpers.py)
+<cache>/stats_equal-....so         compares those stats; a helper, as first_launch-....so is
 """
 
 import contextlib

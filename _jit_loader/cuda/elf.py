@@ -3,7 +3,7 @@
 import struct
 from typing import NamedTuple
 
-PT_LOAD, PT_GNU_RELRO, SHT_RELA, SHT_NOBITS = 1, 0x6474E552, 4, 8
+PT_LOAD, PT_GNU_RELRO, SHT_RELA, SHT_NOBITS, SHF_ALLOC = 1, 0x6474E552, 4, 8, 2
 UNDEFINED, FUNCTION = 0, 2
 
 
@@ -71,9 +71,9 @@ def symbols(data, sections, table):
 
 
 def relocations(data, sections):
-    """Yields (where the entry is in the file, the address, the number of its symbol)."""
+    """Yields (where the entry is in the file, the address, the number of its symbol in .dynsym)."""
     for section in sections.values():
-        if section.kind == SHT_RELA:
+        if section.kind == SHT_RELA and section.flags & SHF_ALLOC:
             entries = struct.iter_unpack("<QQq", content(data, section))
             for index, (address, info, _) in enumerate(entries):
                 yield section.offset + 24 * index, address, info >> 32

@@ -50,7 +50,8 @@ void print_errors(const Kernels& kernels, void* program, const char* expression)
   char* const log = static_cast<char*>(calloc(size + 1, 1));
   if (log == nullptr) return;
   call(kernels.nvrtc, "nvrtcGetProgramLog", program, log);
-  fprintf(stderr, "jit_loader: the kernel %s does not compile:\n%s\n", expression, log);
+  // stderr may be a pipe of 64 KB whose reader waits for the GIL, which this thread may have.
+  fprintf(stderr, "jit_loader: the kernel %s does not compile:\n%.2000s\n", expression, log);
   free(log);
 }
 
@@ -92,6 +93,8 @@ int compile(const Kernels& kernels, const char* expression, void** handle) {
       print_errors(kernels, program, expression);
     }
   }
+  // nvcc's host code ignores the error, and its launch fails with another one.
+  if (error != 0) fprintf(stderr, "jit_loader: %s: CUDA error %d\n", expression, error);
   call(kernels.nvrtc, "nvrtcDestroyProgram", &program);
   return error;
 }

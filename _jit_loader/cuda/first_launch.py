@@ -22,9 +22,10 @@ from _jit_loader.cuda.ptxas import readable
 
 SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "first_launch.cpp")
 
-# The static variable of a launch; since CUDA 13. The number is the length of the function's name,
-# __device_stub_ and the kernel's mangled name; the types of its parameters follow.
-_HANDLE = re.compile(rb"_ZZL(\d+)__device_stub_(\w+)E8__handle")
+# The static variable of a launch, since CUDA 13; L if the kernel is a template. The number is the
+# length of the function's name, which is __device_stub_ and the kernel's mangled name. The types of
+# its parameters follow.
+_HANDLE = re.compile(rb"_ZZL?(\d+)__device_stub_(\w+)E8__handle")
 # The functions of CUDA's runtime that need no kernel. Others, such as cudaFuncGetAttributes, look
 # for it in the library itself.
 _KNOWN = re.compile(
@@ -129,18 +130,21 @@ class _Kernels(ctypes.Structure):
 
 
 def compile_at_first_launch(helper, path, launches, program, present):
-    """Lets the kernels of an opened library be compiled at their first launch.
+    """Opens a library whose kernels are compiled at their first launch.
 
-    Returns the values that the library then points to: they must be kept while it may be used.
+    It is called before the library is imported, because the module's init function may launch one.
 
     Arguments:
         helper: the path of the compiled first_launch.cpp.
-        path: the path that the library was opened from.
-        launches: its Launches, in this process.
+        path: the library's path.
+        launches: the Launches of its bytes.
         program: the device_program of the kernels.
         present: the mangled names of the kernels that the library has.
+
+    Returns the Launches in this process.
     """
-    library, nvrtc = ctypes.CDLL(path, os.RTLD_NOLOAD | os.RTLD_LAZY), load_library()
+    library, nvrtc = ctypes.CDLL(path), load_library()
+    launches = launches.at(path)
     names = [None if name in present else readable(name).encode() for name in launches.handles]
     kernels = _Kernels(
         nvrtc=nvrtc._handle,
@@ -156,8 +160,10 @@ def compile_at_first_launch(helper, path, launches, program, present):
         option_count=len(program.options),
         count=len(names),
     )
+    # Never freed: a thread may launch a kernel while the interpreter exits.
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(kernels))
     functions = ctypes.CDLL(helper)
     functions.add_kernels(ctypes.byref(kernels))
     get_kernel = ctypes.cast(functions.get_kernel, ctypes.c_void_p).value
     ctypes.c_void_p.from_address(launches.get_kernel).value = get_kernel
-    return kernels
+    return launches

@@ -3,7 +3,8 @@
 import os
 from typing import NamedTuple
 
-from _jit_loader.cache import helpers
+from _jit_loader import loaded
+from _jit_loader.cache import digest_of, helpers
 from _jit_loader.cuda import first_launch
 from _jit_loader.cuda.device_code import (
     check_kernels,
@@ -44,7 +45,11 @@ def compile_edit(edit, request, contents, library, launched=frozenset()):
     Arguments:
         library: the bytes of the build's library.
         launched: the mangled names of the kernels to compile, if the others can be compiled at
-            their first launch. If there are none, all are checked for errors.
+            their first launch.
+
+    All kernels are checked for errors if none is compiled, and at the first edit: another function
+    may have the same name as a kernel, so that NVRTC cannot find it. The names are host code, which
+    does not change.
 
     Raises:
         ValueError, RuntimeError: NVRTC does not compile this as nvcc does.
@@ -58,10 +63,13 @@ def compile_edit(edit, request, contents, library, launched=frozenset()):
     program = device_program(edit.source, edit.texts, command)
     helper = _helper(library, kernels, contents)
     compiled = kernels & launched if helper else kernels
+    names = digest_of([edit.source, sorted(edit.record["skeletons"].items())])
+    if not compiled or (compiled != kernels and names not in loaded.checked_names):
+        check_kernels(program, sorted(kernels))
+        loaded.checked_names.add(names)
     if compiled:
         cubin = compile_kernels(program, sorted(compiled))
     else:
-        check_kernels(program, sorted(kernels))
         cubin = empty_code(program.options[0])
     if version_of(cubin) is None or version_of(cubin) != version_of(code_of(library)):
         raise Unsupported("NVRTC and nvcc have different versions")

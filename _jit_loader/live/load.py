@@ -93,7 +93,8 @@ def why_complete(slot, contents):
     try:
         edit = _find(slot, contents)
         with open(edit.build.library, "rb") as file:
-            compile_edit(edit, slot.request, contents, file.read())
+            everything = {kernel["mangled"] for kernel in edit.record["kernels"]}
+            compile_edit(edit, slot.request, contents, file.read(), everything)
     except FALLBACK as error:
         return str(error).partition("\n")[0]
     return None
@@ -192,12 +193,14 @@ def _open(edit, slot, contents, launched):
         with open(path, "wb") as file:
             file.write(library)
         key = os.path.basename(folder)
-        module, launches = loaded.open_library(path, key, request.name, request.form), None
-        if code.helper is not None:
-            launches = launches_of(library).at(path)
-            loaded.live_kernels.append(
-                compile_at_first_launch(code.helper, path, launches, code.program, code.kernels)
+        launches = launches_of(library) if code.helper is not None else None
+        if launches is not None:
+            launches = compile_at_first_launch(
+                code.helper, path, launches, code.program, code.kernels
             )
+        elif code.helper is not None:
+            raise NotLive("the linked library differs from that of the last build")
+        module = loaded.open_library(path, key, request.name, request.form)
     return LiveOp(edit, module, path, code, launches)
 
 

@@ -6,7 +6,6 @@ import signal
 import sys
 from multiprocessing.connection import wait
 
-from _jit_loader import loaded
 from _jit_loader.report.build_line import say
 from _jit_loader.watch import descendants, run
 from _jit_loader.watch.sources import Sources
@@ -76,10 +75,9 @@ class Watch:
                 return saved
 
     def _take_reports(self):
-        files, modules, launched = self._run.take_reports()
+        files, modules = self._run.take_reports()
         self._sources.add(files)
         self._modules.report(modules)
-        loaded.launched_before.update(launched)  # the next run compiles these first after an edit
 
     def _end_run(self):
         """Ends the run and all processes that it has started."""

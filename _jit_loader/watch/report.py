@@ -13,7 +13,7 @@ class Report:
     """Sends what a run uses and does.
 
     A message is (files to watch, installed modules to import before the next run, files written,
-    {title of an op: the kernels that it has launched}).
+    {title of an op: the kernels that it has launched}, loaded.checked_names).
     """
 
     def __init__(self, connection):
@@ -73,11 +73,11 @@ class Report:
         if any(last.with_cuda for last in loaded.last.values()):
             from _jit_loader.live.load import launched_kernels
 
-            self._send(launched=launched_kernels())
+            self._send(launched=launched_kernels(), checked=loaded.checked_names)
 
-    def _send(self, files=(), modules=(), written=(), launched=()):
+    def _send(self, files=(), modules=(), written=(), launched=(), checked=()):
         with contextlib.suppress(OSError):  # the run may have closed all its descriptors
-            self._connection.send((files, modules, written, dict(launched)))
+            self._connection.send((files, modules, written, launched, checked))
 
 
 def _own_files(library, request):

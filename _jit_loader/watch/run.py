@@ -6,6 +6,7 @@ import sys
 import time
 from multiprocessing.connection import Pipe
 
+from _jit_loader import loaded
 from _jit_loader.watch import descendants
 
 ENDINGS = (signal.SIGTERM, signal.SIGHUP)  # the warm process has handlers for these
@@ -54,19 +55,21 @@ class Run:
         return [] if self._reports.closed else [self._reports]
 
     def take_reports(self):
-        """Returns (files, modules, launched kernels) of all reports since the last call."""
-        files, modules, launched = [], [], {}
+        """Returns (files, modules) of all reports since the last call; keeps the others."""
+        files, modules = [], []
         while not self._reports.closed and self._reports.poll():
             try:
-                more_files, more_modules, written, kernels = self._reports.recv()
+                more_files, more_modules, written, launched, checked = self._reports.recv()
             except EOFError:
                 self._reports.close()
                 break
             files += more_files
             modules += more_modules
             self.written.update(written)
-            launched.update(kernels)
-        return files, modules, launched
+            # The next run, a fork of this process, compiles these kernels first after an edit.
+            loaded.launched_before.update(launched)
+            loaded.checked_names.update(checked)
+        return files, modules
 
     def end(self, code):
         """Sets the time of the end, and returns a description of it."""
