@@ -91,8 +91,8 @@ def ratio(way="torch"):
 BESIDE_TORCH = {"ours": time(), "torch": time("torch"), "torch / ours": ratio()}
 
 
-def compared(rows, cells=BESIDE_TORCH):
-    """Returns a function that writes a table, with columns for both machines.
+def compared(rows, cells=BESIDE_TORCH, machines=("GPU", "CPU")):
+    """Returns a function that writes a table, with columns for these machines.
 
     rows has {label: (benchmark, the values of find())}; cells has {column: function of a result}.
     """
@@ -100,10 +100,10 @@ def compared(rows, cells=BESIDE_TORCH):
     def write(*found):
         lines = []
         for label, (benchmark, wanted) in rows.items():
-            each = [find(results, benchmark, **wanted) for results in found]
+            each = [find(results, benchmark, **wanted) for results in found[: len(machines)]]
             if any(each):
                 lines.append([label, *(cell(one) for one in each for cell in cells.values())])
-        return table(["", *(f"{m}: {name}" for m in ("GPU", "CPU") for name in cells)], lines)
+        return table(["", *(f"{m}: {name}" for m in machines for name in cells)], lines)
 
     return write
 
@@ -126,7 +126,7 @@ UNCHANGED = {
 }
 EDITS = {
     f"{source}: {question}": load(source, question)
-    for source in ("extension", "light", "plain")
+    for source in ("extension", "plain")
     for question in (
         "kernel edit, new process",
         "header edit, new process",
@@ -142,20 +142,18 @@ SAVES = {
         for source, edit in (
             ("extension", "kernel edit"),
             ("extension", "header edit"),
-            ("plain", "kernel edit"),
         )
     },
     "notebook: nothing changed": ("notebook", {"question": "nothing changed"}),
     "watch, plain: kernel edit": ("watch_plain", {"edit": "kernel"}),
-    "watch, plain: wrapper edit": ("watch_plain", {"edit": "wrapper"}),
+}
+LIVE_EDITS = {
+    op: ("loading_live", {"question": f"kernel body edit to its first result, same process: {op}"})
+    for op in ("add2", "sigmoid", "trilinear_interpolation", "lltm")
 }
 STARTS = {
-    f"{start} start, {count} process{'es' if count > 1 else ''}": (
-        "scaling",
-        {"start": start, "processes": count},
-    )
+    f"{start} start, 64 processes": ("scaling", {"start": start, "processes": 64})
     for start in ("cold", "warm")
-    for count in (1, 64)
 }
 STEPS = {
     f"a step, {size}": ("lltm", {"size": size, "question": "step"}) for size in ("small", "large")
@@ -188,11 +186,16 @@ def first_builds(*found):
     )(*found)
 
 
+def is_left_out(workload):
+    """Returns whether only the page of the benchmark has a workload: the example op, F = 256."""
+    return "256" in workload or workload.startswith("my_op")
+
+
 def kernels(*found):
     lines = []
     names = dict.fromkeys(each["workload"] for r in found for each in all_of(r, "bandwidth"))
     for name in names:
-        if "256" in name:
+        if is_left_out(name):
             continue
         gpu, cpu = (largest(results, name) for results in found)
         speed = f"{gpu['gb_per_s']['ours']:.4g}" if gpu else ""
@@ -214,7 +217,7 @@ def calls(*found):
     lines = []
     names = dict.fromkeys(each["workload"] for r in found for each in all_of(r, "call_overhead"))
     for name in names:
-        if "256" in name:
+        if is_left_out(name):
             continue
         cells = [name]
         for results in found:
@@ -256,6 +259,12 @@ SECTIONS = {
             "notebook, torch is `load` in a running process.",
             ("notebook", "watch_plain"),
             compared(SAVES, {**BESIDE_TORCH, "alone": time("alone")}),
+        ),
+        (
+            "From the save of an op's kernel to its first result on the GPU, in one process.\n"
+            "torch is `load` of the same sources.",
+            ("loading_live",),
+            compared(LIVE_EDITS, {**BESIDE_TORCH, "alone": time("alone")}, machines=("GPU",)),
         ),
     ],
     "First builds, and many processes": [

@@ -1,7 +1,7 @@
 """Writes the README's picture and figures, from the last runs on a machine with a GPU."""
 
 from benchmarks import timing
-from benchmarks.pages.performance import find, largest
+from benchmarks.pages.performance import LIVE_EDITS, find, largest
 from benchmarks.pages.results import Comparison, newest, our_way, runs, table
 from benchmarks.report import duration
 
@@ -11,7 +11,6 @@ LOADS = [
     ("load, unchanged, new process", "extension", "from the cache, new process"),
     ("kernel edit, new process", "extension", "kernel edit, new process"),
     ("kernel edit, same process", "extension", "kernel edit, same process"),
-    ("kernel edit, same process", "plain", "kernel edit, same process"),
 ]
 BINDINGS = {"extension": "torch/extension.h", "light": "light", "plain": "plain"}
 KERNELS = ("trilinear, F = 64", "two_norm backward")
@@ -58,7 +57,7 @@ def picture_block(by_device):
 
 def figures_block(by_device):
     rows, used = [], {}
-    for section in (load_rows, watch_rows, kernel_rows, call_rows):
+    for section in (load_rows, live_rows, watch_rows, kernel_rows, call_rows):
         more, results = section(by_device)
         rows += more
         used |= results
@@ -88,6 +87,14 @@ def load_rows(by_device):
         if each and not {"ours", "torch"} & set(each["stale"]):
             rows.append(row(about, BINDINGS[source], each["samples"], "torch"))
     return rows, results
+
+
+def live_rows(by_device):
+    results = found(by_device, "loading_live")
+    benchmark, wanted = LIVE_EDITS["add2"]
+    each = find(results, benchmark, **wanted)
+    about = "edit of add2's kernel to its first result on the GPU, same process"
+    return [row(about, "bindings/op.h", each["samples"], "torch")] if each else [], results
 
 
 def watch_rows(by_device):
