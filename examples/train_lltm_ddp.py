@@ -12,6 +12,7 @@ see the folder. The number of processes may change between runs, and so may --fs
 """
 
 import contextlib
+import gc
 import os
 import shutil
 import sys
@@ -152,8 +153,8 @@ def main():
         options = command_line.parse(arguments, "lltm")
     device = join(options.device)
     torch.manual_seed(0)
-    # The model has no name here, so that it is freed before the process group it uses is destroyed.
     losses = train(distributed(Adder(options.state).to(device), options.fsdp), options, device)
+    gc.collect()  # frees the model, which is in a cycle, before the process group that it uses
     if dist.get_rank() == 0:
         report(losses, options)
     dist.destroy_process_group()
