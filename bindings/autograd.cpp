@@ -34,7 +34,7 @@ class WithGil {
 // Throws the current Python error, so that the engine can raise it from backward().
 //
 // PyTorch's header for its own such exception includes pybind11, which takes 4 s to compile. Its
-// interpreter object throws the error of a function that it calls (read for 2.11 to 2.15).
+// interpreter object throws the error of a function that it calls (read for 2.11 to 2.14).
 [[noreturn]] void throw_python_error() {
   thread_local PyObject *type, *value, *traceback;
   static PyMethodDef raise{"raise",

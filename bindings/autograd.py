@@ -1,6 +1,6 @@
 """The part of autograd that all ops share, in C++: autograd.cpp.
 
-It takes three times as long to compile as an op, so it is compiled once, in the background, at the
+It takes twice as long to compile as an op, so it is compiled once, in the background, at the
 first call that needs a gradient. Until then the autograd.Function in bindings/shared/op.py does the
 same, more slowly.
 """

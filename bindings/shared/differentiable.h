@@ -1,7 +1,7 @@
 // Defines an op's function for the Python wrapper: one C++ call that checks the arguments, runs the
 // kernel and has autograd record it.
 //
-// Autograd's headers take 6 s to compile, so a binding includes none of them. bindings/autograd.cpp
+// Autograd's headers take 4 s to compile, so a binding includes none of them. bindings/autograd.cpp
 // does; it is compiled once for all ops, and the structs below are all that the two share.
 #pragma once
 
