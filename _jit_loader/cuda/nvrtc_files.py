@@ -21,12 +21,12 @@ def library_path():
 def identity():
     """Returns a value that differs for each version of NVRTC.
 
-    A hit does not read the library (110 MB), and its stat differs in each environment: the value
-    has the names in its folder, which contain the minor version, and its size.
+    A hit does not read the library (110 MB), and its stat differs in each environment. The first
+    kilobyte has the sizes of the code and the data, and since CUDA 13 the linker's build id.
     """
     if path := library_path():
-        names = os.listdir(os.path.dirname(path))
-        return sorted(name for name in names if "nvrtc" in name), os.stat(path).st_size
+        with open(path, "rb") as file:
+            return file.read(1024).hex()
     from _jit_loader.cuda import nvrtc
 
     return nvrtc.version()

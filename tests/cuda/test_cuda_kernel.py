@@ -206,18 +206,20 @@ def test_without_nvrtc_an_error_says_how_to_install_it(folder, python, version, 
     assert f"pip install {package}" in finished.stderr
 
 
-def test_each_version_of_nvrtc_has_an_identity(tmp_path, monkeypatch):
+@needs_nvrtc
+def test_identity_of_nvrtc_depends_on_its_build_and_not_on_its_place(tmp_path, monkeypatch):
+    with open(nvrtc_files.library_path(), "rb") as file:
+        content = bytearray(file.read(4096))
+    expected = nvrtc_files.identity()
+    library = tmp_path / "nvidia" / "cu13" / "lib" / "libnvrtc.so.13"
+    library.parent.mkdir(parents=True)
     monkeypatch.setattr(torch, "__path__", [str(tmp_path / "torch")])
     monkeypatch.setattr(torch.version, "cuda", "13.0")
-    folder, found = tmp_path / "nvidia" / "cu13" / "lib", []
-    folder.mkdir(parents=True)
-    for size in (100, 101):
-        (folder / "libnvrtc.so.13").write_bytes(bytes(size))
-        (folder / "libnvrtc-builtins.so.13.0").touch()
-        found.append(nvrtc_files.identity())
-    (folder / "libnvrtc-builtins.so.13.0").rename(folder / "libnvrtc-builtins.so.13.2")
-    found.append(nvrtc_files.identity())
-    assert len({*map(str, found)}) == 3
+    library.write_bytes(content)
+    assert nvrtc_files.identity() == expected
+    content[64 + 32] ^= 1  # the size of the first segment
+    library.write_bytes(content)
+    assert nvrtc_files.identity() != expected
 
 
 def test_numbers_that_do_not_fit_are_named(folder):
