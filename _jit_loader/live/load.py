@@ -193,13 +193,14 @@ def _open(edit, slot, contents, launched):
         with open(path, "wb") as file:
             file.write(library)
         key = os.path.basename(folder)
-        launches = launches_of(library) if code.helper is not None else None
-        if launches is not None:
+        launches = None
+        if code.helper is not None:
+            launches = launches_of(library)
+            if launches is None:
+                raise NotLive("the linked library differs from that of the last build")
             launches = compile_at_first_launch(
                 code.helper, path, launches, code.program, code.kernels
             )
-        elif code.helper is not None:
-            raise NotLive("the linked library differs from that of the last build")
         module = loaded.open_library(path, key, request.name, request.form)
     return LiveOp(edit, module, path, code, launches)
 
