@@ -22,6 +22,7 @@ def make_helper(source, contents):
         library = os.path.join(folder, "library.so")
         # Without the C++ library, which takes longer to load than the helpers take to run.
         flags = ["-O2", "-shared", "-fPIC", "-nodefaultlibs"]
-        command = [*toolchain.cxx_command(), *flags, source, "-lc", "-o", library]
+        # The op's own compilers come first.
+        command = ["nice", *toolchain.cxx_command(), *flags, source, "-lc", "-o", library]
         run(command, check=True)
         os.rename(library, helpers.path_of(source, contents, read_digest(library)))

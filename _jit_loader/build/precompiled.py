@@ -13,7 +13,6 @@ uses them; clang++ compiles without them.
 """
 
 import contextlib
-import glob
 import json
 import os
 import re
@@ -31,14 +30,17 @@ from _jit_loader.cache import cache_folder, check_trusted, digest_of
 from _jit_loader.cache.files import read_checked, write_atomically, write_checked
 from _jit_loader.cache.lock import free_lock
 from _jit_loader.cache.memo import stamp
-from _jit_loader.cache.pruning import PRECOMPILED, cache_limit, keep_under_limit
+from _jit_loader.cache.pruning import (
+    PRECOMPILED,
+    cache_limit,
+    keep_under_limit,
+    may_precompile,
+)
 from _jit_loader.cache.store import fits
 from _jit_loader.key import toolchain
 from _jit_loader.key.contents import Contents
 from _jit_loader.key.roots import Roots
 from _jit_loader.report.build_line import say
-from _jit_loader.report.quantities import parse_size
-from _jit_loader.system.jobs import parallel_jobs
 from _jit_loader.system.processes import run, with_own_folder
 
 NAME = "header.h"
@@ -52,8 +54,6 @@ FIRST = re.compile(
 )
 ONLY_INCLUDES = re.compile(r"(?:\s|//[^\\\n]*\n|#pragma once\n|#include <[^>\n]+>)*")
 OTHER_HEADERS = ("-include", "-imacros", "--include", "--imacros", "@", "-Xclang", "-x")
-HEADER_BYTES = parse_size("0.8GB")
-FREE_BYTES = parse_size("4GB")  # on the disk
 # In the output of a compilation that may have failed because of a precompiled header.
 SUSPICIOUS = re.compile(
     rf"/{PRECOMPILED}/|\.gch\b|\bPCH\b|precompiled header|internal compiler error|Killed|Bus error"
@@ -125,7 +125,7 @@ class Headers:
 
     def make_missing(self):
         """Starts processes that outlive this one and make the headers that the build lacked."""
-        for header in self._missing.values() if may_make() else ():
+        for header in self._missing.values() if may_precompile() else ():
             project = self._job.request.project
             arguments = json.dumps([header.slot, header.text, header.words, project])
             command = [sys.executable, "-m", __name__, arguments]
@@ -219,25 +219,6 @@ def _names(files, search_folders):
 def _stamp_of(path):
     found = stamp(path)
     return found and list(found)
-
-
-def may_make():
-    """Returns whether a header may be made that no caller has requested.
-
-    That needs room on the disk and in the cache, and more than one parallel job.
-
-    The headers may take a third of the cache's limit: there is one per set of flags, and they must
-    not displace the builds.
-    """
-    with contextlib.suppress(OSError):
-        os.makedirs(cache_folder(), mode=0o700, exist_ok=True)
-        limit = cache_limit()
-        pattern = os.path.join(glob.escape(cache_folder()), PRECOMPILED, "*", "header", "*.gch")
-        present = sum(map(os.path.getsize, glob.glob(pattern)))
-        if limit and present + HEADER_BYTES > limit / 3:
-            return False
-        return parallel_jobs() > 1 and shutil.disk_usage(cache_folder()).free >= FREE_BYTES
-    return False
 
 
 def make(slot, text, words, project):

@@ -25,10 +25,13 @@ from _jit_loader.cache.store import read_manifest
 from _jit_loader.report.build_line import say
 from _jit_loader.report.quantities import count, format_size, parse_size
 from _jit_loader.report.variants import parse, variant_of
+from _jit_loader.system.jobs import parallel_jobs
 
 DEFAULT_LIMIT = "5GB"
 PRECOMPILED = "precompiled-headers"  # the folder of precompiled headers: build/precompiled.py
 FAILED = "failed"  # the folder of the last failed build of a slot
+HEADER_BYTES = parse_size("0.8GB")  # of a precompiled torch/extension.h
+FREE_BYTES = parse_size("4GB")  # on the disk, with which one is made
 LEFTOVER_SECONDS = 3600  # older temporary files and folders are from killed processes
 
 
@@ -186,6 +189,25 @@ def precompiled_headers():
     """Returns the folders of the precompiled headers."""
     slots = os.path.join(glob.escape(cache_folder()), PRECOMPILED, "*", "header")
     return glob.glob(slots)
+
+
+def may_precompile():
+    """Returns whether a precompiled header may be made that no caller has requested.
+
+    That needs room on the disk and in the cache, and more than one parallel job.
+
+    The headers may take a third of the cache's limit: there is one per set of flags, and they must
+    not displace the builds.
+    """
+    with contextlib.suppress(OSError):
+        os.makedirs(cache_folder(), mode=0o700, exist_ok=True)
+        limit = cache_limit()
+        headers = (os.path.join(folder, "header.h.gch") for folder in precompiled_headers())
+        present = sum(map(os.path.getsize, filter(os.path.exists, headers)))
+        if limit and present + HEADER_BYTES > limit / 3:
+            return False
+        return parallel_jobs() > 1 and shutil.disk_usage(cache_folder()).free >= FREE_BYTES
+    return False
 
 
 def build_folders(names=None):

@@ -20,6 +20,7 @@ import time
 import traceback
 
 from _jit_loader import loaded, loading
+from _jit_loader.ops.warm_process import import_once
 from _jit_loader.report.errors import LoadError, NotInTime
 from _jit_loader.system.jobs import memory_per_compiler
 from _jit_loader.system.processes import command_text, descendants
@@ -149,11 +150,11 @@ def _load(call):
 def _precompile(call):
     """Precompiles the header that the call and others like it can use, if there is room."""
     from _jit_loader.build.build import precompile
-    from _jit_loader.build.precompiled import may_make
+    from _jit_loader.cache.pruning import may_precompile
 
     request = question_of(call)[0].requests()[-1]
     request.precompile = True
-    if may_make():
+    if may_precompile():
         precompile(request)
     return b""
 
@@ -195,7 +196,7 @@ def main():
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # the output of modules must not mix with the answers
     request = pickle.load(sys.stdin.buffer)
-    from _jit_loader.build import build  # noqa: F401  once, for all processes
+    import_once()
 
     def on_answer(index, answer):
         with contextlib.suppress(BrokenPipeError):  # then the input ends as well

@@ -10,7 +10,7 @@ import os
 import sys
 import time
 
-from _jit_loader.build.precompiled import may_make
+from _jit_loader.cache.pruning import may_precompile
 from _jit_loader.ops.warm_process import WarmProcess
 from _jit_loader.report.build_line import is_quiet, say
 from _jit_loader.report.errors import CompileError
@@ -47,7 +47,7 @@ def result_of(name, load):
 
 def precompiling_pays(builds):
     """Returns whether PyTorch's headers should be precompiled before a number of builds."""
-    return builds >= BUILDS_FOR_A_HEADER * min(builds, parallel_jobs()) and may_make()
+    return builds >= BUILDS_FOR_A_HEADER * min(builds, parallel_jobs()) and may_precompile()
 
 
 def build_in_processes(commands):

@@ -77,7 +77,7 @@ class Sources:
 @pytest.fixture
 def sources(tiny, tmp_path, monkeypatch):
     monkeypatch.delenv("JIT_LOADER_PCH")
-    monkeypatch.setattr("_jit_loader.build.precompiled.may_make", lambda: False)
+    monkeypatch.setattr("_jit_loader.build.precompiled.may_precompile", lambda: False)
     headers = tmp_path / "headers"
     monkeypatch.setenv("CXX", f"c++ -isystem {headers}")
     return Sources(tiny, headers)
@@ -332,7 +332,7 @@ def test_setting_turns_precompilation_and_its_use_off(sources, monkeypatch):
 
 @pytest.mark.slow
 def test_first_build_starts_the_precompilation(sources, monkeypatch, wait_for):
-    monkeypatch.setattr("_jit_loader.build.precompiled.may_make", lambda: True)
+    monkeypatch.setattr("_jit_loader.build.precompiled.may_precompile", lambda: True)
     assert sources.value("second") == 1
     wait_for(pruning.precompiled_headers)
     assert sources.value("third") == 1

@@ -87,3 +87,9 @@ def test_a_daemon_without_standard_streams_can_run_modules(folder):
     command = ["/bin/sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", sys.executable, "-c", script]
     subprocess.run(command, env=with_own_folder(os.environ), check=True)
     assert (folder / "found").read_text() == repr(("True ['pass'] True\n", 0))
+
+
+def test_only_the_warm_process_imports_pytorch():
+    """`build` starts it 1.3 s earlier than if it imported PyTorch as well."""
+    code = "import sys; import _jit_loader.ops.parallel_builds; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
