@@ -105,6 +105,7 @@ def main():
         for workload in forward:
             report.progress(f"{device}: {workload.name}")
             results += measure_all(workload, device, rounds, loops, options.quick)
+            report.save("call_overhead", device, options, results)  # the next one may fail
         report.table(
             f"one call on {device}, {ELEMENTS} floats",
             ["", "", "way", "median", "interquartile range", "time / torch's"],
@@ -121,7 +122,6 @@ def main():
                 for name, median in result["medians"].items()
             ],
         )
-        report.save("call_overhead", device, options, results)
 
 
 if __name__ == "__main__":

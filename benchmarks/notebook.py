@@ -226,6 +226,11 @@ def measure_look(options, device):
     return [{"built_for": device, **result}]
 
 
+def save(benchmark, options, results):
+    if results:
+        report.save(benchmark, "cuda" if torch.cuda.is_available() else "cpu", options, results)
+
+
 PARTS = {"edits": measure_edits, "look": measure_look, "live": measure_live}
 
 
@@ -241,8 +246,12 @@ def main():
     device = "cpu" if jit_loader.why_no_cuda() else "cuda"
     results = []
     for part in options.parts:
-        results += PARTS[part](options, device)
-        report.save("notebook", "cuda" if torch.cuda.is_available() else "cpu", options, results)
+        found = PARTS[part](options, device)
+        if part == "live":
+            save("notebook_live", options, found)
+        else:
+            results += found
+            save("notebook", options, results)
 
 
 if __name__ == "__main__":

@@ -116,11 +116,14 @@ def _run_below(output, errors, code):
 
 
 def import_once():
-    """Imports what every build needs, before the forks."""
-    from _jit_loader.build import build  # noqa: F401
-    from _jit_loader.build.pytorch.cpp_extension import cpp_extension
+    """Imports what every build needs, before the forks.
 
-    cpp_extension()  # 0.15 s
+    Not torch.utils.cpp_extension: with a GPU, its import starts CUDA, which does not survive a fork.
+    """
+    from _jit_loader.build import build  # noqa: F401
+
+    with contextlib.suppress(ImportError):
+        import setuptools  # noqa: F401  most of the import of torch.utils.cpp_extension
 
 
 def main():
