@@ -130,7 +130,7 @@ class Builds:
     def second_op(self, way):
         if way == "precompiled":
             project = Project(self.new_folder())
-            project.precompile()
+            project.precompile(**self._variables)
             script = self._load("sigmoid", project.folder)
             return self.run(script, ROOT, project.folder / "cache", JIT_LOADER_PCH="1")
         root = self.roots[way]
@@ -155,7 +155,7 @@ class Builds:
         project = Project(self.new_folder(), root=root)
         script, cache = self._load("add2", project.folder), project.folder / "cache"
         if precompiled:
-            project.precompile()
+            project.precompile(**self._variables)
         else:
             self.run(script, root, cache)
         project.edit_binding()

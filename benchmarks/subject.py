@@ -196,12 +196,13 @@ class Project:
         text = f'module.doc("{self.value}");'
         path.write_text(re.sub(r'module\.doc\("[^"]*"\);', text, path.read_text()))
 
-    def precompile(self):
+    def precompile(self, **variables):
         """Builds add2, and precompiles PyTorch's headers for its binding."""
+        variables = {**variables, "PYTHONPATH": str(ROOT), "JIT_LOADER_PCH": "1"}
         subprocess.run(
             [sys.executable, "-m", "jit_loader", "build", "add2", "--pch"],
             cwd=self.folder,
-            env=environment(self.folder / "cache", PYTHONPATH=str(ROOT), JIT_LOADER_PCH="1"),
+            env=environment(self.folder / "cache", **variables),
             check=True,
         )
 

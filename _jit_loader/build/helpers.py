@@ -22,7 +22,6 @@ def make_helper(source, contents):
         library = os.path.join(folder, "library.so")
         # Without the C++ library, which takes longer to load than the helpers take to run.
         flags = ["-O2", "-shared", "-fPIC", "-nodefaultlibs"]
-        # The op's own compilers come first.
-        command = ["nice", *toolchain.cxx_command(), *flags, source, "-lc", "-o", library]
+        command = [*toolchain.cxx_command(), *flags, source, "-lc", "-o", library]
         run(command, check=True)
         os.rename(library, helpers.path_of(source, contents, read_digest(library)))

@@ -1,4 +1,4 @@
-"""Measures the cache and removes builds from it, the least recently used first.
+"""Measures the cache, and removes builds from it, the least recently used first.
 
 The last use of a build is the access time of its library. The file system keeps this time, so a hit
 writes nothing. Linux updates it at most once a day (relatime). On a disk that is mounted with
@@ -12,6 +12,7 @@ that has loaded a library keeps it. Symlinks are never followed.
 import collections
 import contextlib
 import glob
+import itertools
 import os
 import re
 import shutil
@@ -31,7 +32,7 @@ DEFAULT_LIMIT = "5GB"
 PRECOMPILED = "precompiled-headers"  # the folder of precompiled headers: build/precompiled.py
 FAILED = "failed"  # the folder of the last failed build of a slot
 HEADER_BYTES = parse_size("0.8GB")  # of a precompiled torch/extension.h
-FREE_BYTES = parse_size("4GB")  # on the disk, with which one is made
+FREE_BYTES = parse_size("4GB")  # what must be free on the disk to make one
 LEFTOVER_SECONDS = 3600  # older temporary files and folders are from killed processes
 
 
@@ -202,8 +203,8 @@ def may_precompile():
     with contextlib.suppress(OSError):
         os.makedirs(cache_folder(), mode=0o700, exist_ok=True)
         limit = cache_limit()
-        headers = (os.path.join(folder, "header.h.gch") for folder in precompiled_headers())
-        present = sum(map(os.path.getsize, filter(os.path.exists, headers)))
+        headers = (glob.glob(f"{glob.escape(folder)}/*.gch") for folder in precompiled_headers())
+        present = sum(map(os.path.getsize, itertools.chain(*headers)))
         if limit and present + HEADER_BYTES > limit / 3:
             return False
         return parallel_jobs() > 1 and shutil.disk_usage(cache_folder()).free >= FREE_BYTES

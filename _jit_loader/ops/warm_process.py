@@ -116,13 +116,13 @@ def _run_below(output, errors, code):
 
 
 def import_once():
-    """Imports what every build needs, before the forks.
+    """Imports PyTorch and the rest that every build needs, before the forks.
 
-    Not torch.utils.cpp_extension: with a GPU, its import starts CUDA, which does not survive a fork.
+    Not torch.utils.cpp_extension: with a GPU, its import starts CUDA, which no fork survives.
     """
     from _jit_loader.build import build  # noqa: F401
 
-    with contextlib.suppress(ImportError):
+    with contextlib.suppress(Exception):  # a build shows the error
         import setuptools  # noqa: F401  most of the import of torch.utils.cpp_extension
 
 

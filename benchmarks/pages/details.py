@@ -63,8 +63,8 @@ def goal_table():
         f"floats, torch / ours must be at least {one:g} without a gradient and {with_gradient:g} "
         f"with one for {', '.join(goals.ONE_OPERATION)}, and {several:g} without one for the other "
         f"ops. A kernel edit in a notebook may take {alone}, a save in watch mode "
-        f"{goals.WATCH_BEYOND_ALONE} s more than the compilers, an edit of a kernel's body in a "
-        f"running process {goals.LIVE_OVER_ALONE} times the time of the compilers alone.",
+        f"{goals.WATCH_BEYOND_ALONE} s more than the compilers, an edit of the body of an op's "
+        f"kernel {goals.LIVE_OVER_ALONE} times the time of the compilers alone, in watch mode too.",
         "",
     ]
 

@@ -51,5 +51,6 @@ LLTM = {
 NOTEBOOK_OVER_ALONE, NOTEBOOK_SECONDS = 1.15, 0.05
 # A save in watch mode may take this many seconds more than the compilers.
 WATCH_BEYOND_ALONE = 0.3
-# An edit of a kernel's body in a running process may take this fraction of the compilers' time.
+# An edit of a kernel's body may take this fraction of the compilers' time: in a running process, in
+# a notebook and in watch mode.
 LIVE_OVER_ALONE = 0.25

@@ -144,7 +144,6 @@ SAVES = {
             ("extension", "header edit"),
         )
     },
-    "notebook: nothing changed": ("notebook", {"question": "nothing changed"}),
     "watch, plain: kernel edit": ("watch_plain", {"edit": "kernel"}),
 }
 LIVE_EDITS = {

@@ -50,7 +50,7 @@ class Result:
         if not about.get("clock_mhz"):
             return date
         loops = about.get("python_loops_ms") or [about["python_loop_ms"]]
-        loops = " to ".join(f"{loop:.0f}" for loop in loops)
+        loops = " to ".join(f"{loop:.0f}" for loop in sorted(loops))
         return f"{date} ({about['clock_mhz'] / 1e3:.1f} GHz, loop {loops} ms)"
 
 

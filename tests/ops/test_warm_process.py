@@ -92,4 +92,4 @@ def test_a_daemon_without_standard_streams_can_run_modules(folder):
 def test_only_the_warm_process_imports_pytorch():
     """`build` starts it 1.3 s earlier than if it imported PyTorch as well."""
     code = "import sys; import _jit_loader.ops.parallel_builds; assert 'torch' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True)
+    subprocess.run([sys.executable, "-c", code], env=with_own_folder(os.environ), check=True)
