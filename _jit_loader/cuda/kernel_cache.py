@@ -15,7 +15,6 @@ import time
 
 from _jit_loader.cache import cache_folder, check_trusted, digest_of, readonly_caches
 from _jit_loader.cache.files import read_checked, write_atomically, write_checked
-from _jit_loader.cache.memo import is_settled, stamp
 
 MANIFEST = "manifest.json"  # as in cache/store.py, whose import would take a tenth of a hit
 
@@ -47,6 +46,7 @@ def find(title, key):
 
 def describe(closure):
     """Returns the part of a manifest about the headers of an includes.Closure."""
+    from _jit_loader.cache.memo import is_settled, stamp
     from _jit_loader.key.contents import read_digest
 
     # The stats come first: a later change shows in them, or when publish() calls this again.
@@ -94,6 +94,8 @@ def _fits(manifest):
     stamps = manifest["stamps"]
 
     def is_same(path, *digests):
+        from _jit_loader.cache.memo import stamp  # a kernel without headers does not need it
+
         found = stamp(path)
         if found is not None and list(found) == stamps.get(path):
             return True

@@ -2,6 +2,7 @@
 
 import glob
 import itertools
+import math
 import os
 from typing import NamedTuple
 
@@ -122,7 +123,8 @@ def _outputs(records, record, differ):
         for output, other in records.items()
         if other is not record and not differ.isdisjoint(other["files"])
     )
-    if slow := [output for output in outputs if records[output]["seconds"] > record["seconds"]]:
+    limit = record["seconds"] or math.inf  # 0: ninja had not logged it yet
+    if slow := [output for output in outputs if records[output]["seconds"] > limit]:
         raise NotLive(f"{slow[0]}, for the CPU, takes longer than nvcc")
     return outputs
 

@@ -16,6 +16,7 @@ import torch
 import jit_loader
 from _jit_loader import loaded
 from _jit_loader.cache import cache_folder
+from _jit_loader.cache.files import read_checked, write_checked
 from _jit_loader.cache.lock import build_lock
 from _jit_loader.commands.main import main
 from _jit_loader.cuda import nvrtc
@@ -288,6 +289,16 @@ def test_flags_take_the_complete_build(project):
     project.edit("kernels/answer.cu", "*to = 42;", "*to = 43;")
     load(extra_cuda_cflags=["-DEXPORT=inline"])
     assert not loaded.live, "the background process does not know these flags"
+
+
+@pytest.mark.parametrize(("seconds", "is_live"), [(0.001, False), (0, True)])
+def test_a_formula_takes_the_complete_build_if_nvcc_is_quicker(with_formula, seconds, is_live):
+    """0: the time is unknown."""
+    record = f"{Path(with_formula.load().__file__).parent}/answer.cuda.o.json"
+    write_checked(record, read_checked(record) | {"seconds": seconds})
+    with_formula.edit("kernels/answer_math.h", "return x + 0", "return x + 1")
+    with_formula.load()
+    assert bool(loaded.live) == is_live
 
 
 def test_a_formula_is_new_on_the_cpu_and_on_the_gpu(with_formula, monkeypatch, capfd):
