@@ -30,12 +30,7 @@ from _jit_loader.cache import cache_folder, check_trusted, digest_of
 from _jit_loader.cache.files import read_checked, write_atomically, write_checked
 from _jit_loader.cache.lock import free_lock
 from _jit_loader.cache.memo import stamp
-from _jit_loader.cache.pruning import (
-    PRECOMPILED,
-    cache_limit,
-    keep_under_limit,
-    may_precompile,
-)
+from _jit_loader.cache.pruning import PRECOMPILED, cache_limit, keep_under_limit, may_precompile
 from _jit_loader.cache.store import fits
 from _jit_loader.key import toolchain
 from _jit_loader.key.contents import Contents

@@ -1,4 +1,4 @@
-"""Measures the cache, and removes builds from it, the least recently used first.
+"""Measures the cache and removes builds from it, the least recently used first.
 
 The last use of a build is the access time of its library. The file system keeps this time, so a hit
 writes nothing. Linux updates it at most once a day (relatime). On a disk that is mounted with

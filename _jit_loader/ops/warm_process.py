@@ -118,7 +118,7 @@ def _run_below(output, errors, code):
 def import_once():
     """Imports PyTorch and the rest that every build needs, before the forks.
 
-    Not torch.utils.cpp_extension: with a GPU, its import starts CUDA, which no fork survives.
+    Not torch.utils.cpp_extension: with a GPU, its import starts CUDA, which a fork cannot use.
     """
     from _jit_loader.build import build  # noqa: F401
 

@@ -92,7 +92,7 @@ def _query_preprocessor(words):
     The paths are those of g++ and of its cc1plus: if a wrapper starts to call another g++, the old
     cc1plus may stay unchanged.
     """
-    words = _without_includes(words)  # PyTorch's headers take 0.4 s
+    words = _without_includes(words)  # PyTorch's headers take 0.15 s
     output = output_of([*words, "-v", "-E", "-x", "c++", os.devnull, "-o", os.devnull])
     missing = re.findall(r'^ignoring nonexistent directory "(.*)"$', output, re.MULTILINE)
     listed = re.search(r"search starts here:\n(.*)End of search list", output, re.DOTALL)
