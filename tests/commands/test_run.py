@@ -114,7 +114,7 @@ def test_child_has_a_finder_and_nothing_more(start):
         import importlib.util, sys
         print({FINDER}, "in_children" in str(sys.modules.get("sitecustomize")))
         print([name for name in ("torch", "jit_loader", "_jit_loader") if name in sys.modules])
-        print([folder for folder in sys.path if "jit_loader" in folder])
+        print([folder for folder in sys.path if "in_children" in folder])
         print(importlib.util.find_spec("jit_loader").origin)
         """,
         {},
