@@ -6,6 +6,9 @@ import resource
 import shlex
 
 from _jit_loader.build.ninja import compile_seconds_limit, run_ninja
+from _jit_loader.build.pytorch.flags import is_gnu
+from _jit_loader.build.pytorch.ninja_file import HALVES
+from _jit_loader.key import toolchain
 from _jit_loader.report.build_line import printable
 from _jit_loader.system.jobs import parallel_jobs
 
@@ -20,9 +23,9 @@ def compile_plan(job, plan, stubs, headers, on_started, on_finished):
     ninja_file = plan.ninja_file
     if job.verbose:
         _print_commands(ninja_file, [*plan.missing, ninja_file.library], stubs.flags)
-    # The two halves of nvcc's work run in parallel if there are more jobs than CUDA files.
-    in_halves = sum(map(ninja_file.is_cuda, plan.missing)) < parallel_jobs()
-    _write(job.folder, ninja_file.without(set(plan.reused), stubs.flags, headers.flags, in_halves))
+    first_flags = _collection_flags(plan) | headers.flags
+    nvcc = _nvcc_prefix(plan)
+    _write(job.folder, ninja_file.without(set(plan.reused), stubs.flags, first_flags, nvcc))
     result = run_ninja(job.folder, on_started, on_finished, job.verbose)
     if result.returncode != 0 and headers.may_have_failed(result.output):
         headers.leave_out()
@@ -38,6 +41,30 @@ def compile_plan(job, plan, stubs, headers, on_started, on_finished):
         _write(job.folder, ninja_file.without(set(ninja_file.compilations)))
         result = _run_again(job, on_finished, result)
     return _with_slow_files(job, ninja_file, _checked_sizes(job.folder, result))
+
+
+def _collection_flags(plan):
+    """Returns {C++ object: flags with which g++ collects its garbage from 400 MB on, not 128}.
+
+    A binding of an op takes 8% less time and 5% more memory, torch/extension.h 3% less memory.
+    With a precompiled header there is no gain.
+    """
+    outputs = [output for output in plan.missing if not plan.ninja_file.is_cuda(output)]
+    if not outputs or not is_gnu(toolchain.cxx_command()):
+        return {}
+    return {output: ["--param=ggc-min-heapsize=400000"] for output in outputs}
+
+
+def _nvcc_prefix(plan):
+    """Returns the words before nvcc: its two halves run in parallel if jobs are left for that.
+
+    The halves are one process more than ninja counts. If objects wait for a job, the others go
+    first: of an op's objects, the binding takes longest.
+    """
+    jobs = parallel_jobs()
+    if sum(map(plan.ninja_file.is_cuda, plan.missing)) >= jobs:
+        return []
+    return [*(["nice", "-n", "5"] if len(plan.missing) > jobs else []), *HALVES]
 
 
 def _run_again(job, on_finished, before):

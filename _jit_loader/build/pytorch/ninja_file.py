@@ -15,7 +15,7 @@ from _jit_loader.key import toolchain
 EDGE = r"^build (\S+): (\w+) (.*)$"  # outputs have plain names: see source_links.py
 
 # -S: halves.py needs no module of site-packages, and so starts in 10 ms.
-_HALVES = shlex.join([sys.executable or "python3", "-I", "-S", halves.__file__]).replace("$", "$$")
+HALVES = [sys.executable or "python3", "-I", "-S", halves.__file__]
 
 
 class NinjaFile:
@@ -88,15 +88,17 @@ class NinjaFile:
     def link_flags(self):
         return self._variables.get("ldflags", "")
 
-    def without(self, kept, link_flags=None, first_flags=None, halves_in_parallel=False):
+    def without(self, kept, link_flags=None, first_flags=None, nvcc_prefix=()):
         """Returns the text for ninja, without edges for the objects that are kept.
 
         link_flags: flags that replace PyTorch's. first_flags: {C++ object: flags to put first}.
-        halves_in_parallel: run nvcc through cuda/halves.py.
+        nvcc_prefix: words before nvcc, such as HALVES, if it is nvcc itself.
 
         Depfiles are kept, and list system headers too (PyTorch passes -MMD). The linker prints
         the files that it links, and nvcc the resources of each kernel.
         """
+        prefix = nvcc_prefix if self._is_plain_nvcc() else ()
+        nvcc = " ".join([shlex.join(prefix).replace("$", "$$"), "$nvcc"]).lstrip()
         lines = []
         for line in self._text.split("\n"):
             edge = re.match(EDGE, line)
@@ -113,7 +115,6 @@ class NinjaFile:
             if link_flags is not None and line.startswith("ldflags = "):
                 line = f"ldflags = {link_flags}"
             line = re.sub(r"^(  command = .*) -MMD ", r"\1 -MD ", line)
-            nvcc = f"{_HALVES} $nvcc" if halves_in_parallel and self._is_plain_nvcc() else "$nvcc"
             line = line.replace("  command = $nvcc ", f"  command = {nvcc} {ptxas.FLAG} ")
             if line.startswith("rule "):
                 line += "\n  description = $out"
