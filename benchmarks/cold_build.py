@@ -65,6 +65,8 @@ torch::Tensor f{key}(torch::Tensor x) {{
 """
 DECLARATION = "torch::Tensor f{key}(torch::Tensor x);"
 CANDIDATES = 8
+# The questions whose sources include torch/extension.h.
+EXTENSIONS = {"inline", "inline with CUDA", "second extension", "candidates"}
 LOAD_MANY = """\
 from jit_loader import load_many
 outcomes = load_many({calls!r})
@@ -300,15 +302,17 @@ def main():
             parser.error(f"no question {unknown}; there are {', '.join(wanted)}")
         chosen = {name: wanted[name] for name in asked or wanted}
         precompile_seconds = None
-        if any("precompiled" in ways for _, ways in chosen.values()):
+        if not EXTENSIONS.isdisjoint(chosen):
             precompile_seconds = builds.precompile()
             report.progress(f"precompiled in {report.duration(precompile_seconds)}")
+        options.before = options.before and "another version"  # not a path of this machine
         for name, (function, ways) in chosen.items():
             result = measure(name, function, ways, rounds)
             results.append({"built_for": device, "precompile": precompile_seconds, **result})
-    options.before = options.before and "another version"  # not a path of this machine
+            report.save(
+                "cold_build", "cuda" if torch.cuda.is_available() else "cpu", options, results
+            )
     report.table(f"first builds, {device}", ["", "median", "ours / it"], rows(results))
-    report.save("cold_build", "cuda" if torch.cuda.is_available() else "cpu", options, results)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,11 @@
 
 compute-sanitizer --tool memcheck --error-exitcode 1 python -m tests.bindings.every_op_once
 compute-sanitizer --tool racecheck --error-exitcode 1 python -m tests.bindings.every_op_once
+
+Arguments are the ops to call, by default all.
 """
+
+import sys
 
 import torch
 
@@ -21,9 +25,10 @@ def unaligned(x):
     return memory[1:].view(x.shape).copy_(x.detach()).requires_grad_()
 
 
-def main():
+def main(names):
     calls = 0
-    for case in CASES:
+    cases = [case for case in CASES if case.name in names or not names]
+    for case in cases:
         for dtype in FLOATING:
             for shapes in [*case.shapes, case.large]:
                 arguments = case.arguments(shapes, dtype, "cuda", requires_grad=True)
@@ -31,8 +36,8 @@ def main():
                 call(case, [unaligned(x) for x in arguments])
                 calls += 2
     torch.cuda.synchronize()
-    print(f"{calls} calls of {', '.join(case.name for case in CASES)}")
+    print(f"{calls} calls of {', '.join(case.name for case in cases)}")
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

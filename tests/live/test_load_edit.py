@@ -532,3 +532,29 @@ def test_a_first_launch_may_be_captured(with_two_kernels, monkeypatch):
     after = with_two_kernels.load()
     assert kernels_of_edit() == set()
     assert after.gpu() == 43
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_all_devices_run_the_edited_kernel(with_two_kernels, monkeypatch):
+    for device in range(2):
+        torch.zeros(1, device=f"cuda:{device}")
+
+    def results_of_devices(module):
+        found = []
+        for device in range(2):
+            with torch.cuda.device(device):
+                found.append(module.gpu())
+        return found
+
+    before = with_two_kernels.load()
+    assert results_of_devices(before) == [42, 42]
+    with_two_kernels.edit("kernels/answer.cu", "return 42", "return 43")
+    after = with_two_kernels.load()
+    assert kernels_of_edit() == {FIRST}
+    assert results_of_devices(after) == [43, 43]
+    monkeypatch.setenv("SECOND", "1")
+    with torch.cuda.device(1):
+        assert after.gpu() == 43, "compiled at its first launch, on the second device"
+    assert results_of_devices(after) == [43, 43]
+    assert results_of_devices(before) == [42, 42]
