@@ -26,6 +26,8 @@ def unaligned(x):
 
 
 def main(names):
+    if unknown := set(names) - {case.name for case in CASES}:
+        sys.exit(f"no op {', '.join(sorted(unknown))}")
     calls = 0
     cases = [case for case in CASES if case.name in names or not names]
     for case in cases:

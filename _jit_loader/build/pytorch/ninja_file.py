@@ -98,7 +98,7 @@ class NinjaFile:
         the files that it links, and nvcc the resources of each kernel.
         """
         prefix = nvcc_prefix if self._is_plain_nvcc() else ()
-        nvcc = " ".join([shlex.join(prefix).replace("$", "$$"), "$nvcc"]).lstrip()
+        nvcc = " ".join([*(shlex.quote(word).replace("$", "$$") for word in prefix), "$nvcc"])
         lines = []
         for line in self._text.split("\n"):
             edge = re.match(EDGE, line)
