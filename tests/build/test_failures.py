@@ -4,7 +4,9 @@ import os
 import pickle
 import shutil
 import subprocess
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -278,6 +280,25 @@ def test_include_folder_replaced_during_compilation_is_noticed(tiny):
         + f"&& mv {new} {include};; esac; exit 0\n"
     )
     assert tiny.value(extra_include_paths=[str(include)]) == 102
+
+
+def test_entry_that_is_made_in_a_folder_above_does_not_repeat_the_build(tiny, monkeypatch):
+    """The kernel sets the folder's ctime, then its mtime; here the lstat falls in between."""
+    folder, lstat, torn = str(tiny.folder.parent), os.lstat, []
+
+    def lstat_between_both_times(path, **options):
+        status = lstat(path, **options)
+        if str(path) != folder or torn:
+            return status
+        torn.append(time.time_ns())
+        return SimpleNamespace(
+            st_mode=status.st_mode, st_ctime_ns=torn[0], st_mtime_ns=status.st_mtime_ns
+        )
+
+    monkeypatch.setattr(os, "lstat", lstat_between_both_times)
+    tiny.load()
+    assert torn
+    assert tiny.compiled() == ["module.cpp", "other.cpp"]
 
 
 def test_header_that_appears_during_compilation_and_shadows_another_is_used(tiny):

@@ -8,6 +8,7 @@ from _jit_loader.cache.memo import stamp
 
 CLOCK = ".clock"  # a file in the folder of the build; no output has such a name
 TICK_LIMIT_SECONDS = 0.1
+STAT_TRIES = 3
 
 
 class Clock:
@@ -47,13 +48,20 @@ class Clock:
             return 0
         if path not in self._link_changes:
             above = self._last_link_change(os.path.dirname(path))
-            self._link_changes[path] = max(_replaced_at(path), above)
+            self._link_changes[path] = max(self._replaced_at(path), above)
         return self._link_changes[path]
 
-
-def _replaced_at(path):
-    """Returns the ctime in ns of a symlink or a renamed folder, else 0."""
-    status = os.lstat(path)
-    # A new or removed entry changes both times of a folder, a rename of the folder only its ctime.
-    renamed = stat.S_ISDIR(status.st_mode) and status.st_ctime_ns != status.st_mtime_ns
-    return status.st_ctime_ns if renamed or stat.S_ISLNK(status.st_mode) else 0
+    def _replaced_at(self, path):
+        """Returns the ctime in ns of a symlink or a renamed folder, else 0."""
+        for _ in range(STAT_TRIES):
+            status = os.lstat(path)
+            if stat.S_ISLNK(status.st_mode):
+                break
+            # A rename changes only the ctime of a folder, a new or removed entry both times.
+            if not stat.S_ISDIR(status.st_mode) or status.st_ctime_ns == status.st_mtime_ns:
+                return 0
+            if status.st_ctime_ns < self.started:
+                break
+            # The kernel sets both times one after the other: lstat in between sees two times.
+            time.sleep(0.001)
+        return status.st_ctime_ns
