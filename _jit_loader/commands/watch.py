@@ -2,8 +2,9 @@
 
 For example: python -m jit_loader watch train.py --epochs 3. PyTorch and other installed packages
 are imported once. Each run is a child process forked from that warm process; a save ends the
-previous run. Ctrl-C ends everything. Environment variables that PyTorch reads when it is imported,
-such as OMP_NUM_THREADS, must be set before this command, not by the script.
+previous run. Ctrl-C ends everything; the script has 10 s to save its work, or until Ctrl-C is
+pressed again. Environment variables that PyTorch reads when it is imported, such as
+OMP_NUM_THREADS, must be set before this command, not by the script.
 
 A code file that the script itself writes does not start a run. If another program writes it, even
 one that the script has started, a run starts if the content has changed.

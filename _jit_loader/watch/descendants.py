@@ -49,10 +49,11 @@ def reap():
 
 
 def wait_for(pid, seconds):
-    """Waits until a child has ended, at most for a number of seconds."""
+    """Waits at most for a number of seconds until a child has ended; returns whether it has."""
     limit = time.monotonic() + seconds
-    while pid not in reap() and time.monotonic() < limit:
+    while not (ended := pid in reap()) and time.monotonic() < limit:
         time.sleep(POLL_SECONDS)
+    return ended
 
 
 def children():

@@ -12,8 +12,9 @@ from _jit_loader.watch.sources import Sources
 from _jit_loader.watch.terminal import Terminal
 from _jit_loader.watch.warm import WarmModules
 
-# A run may save its work when it is interrupted or terminated.
+# A run may save its work when it is terminated, and when it is interrupted by Ctrl-C.
 GRACE_SECONDS = 2
+INTERRUPT_SECONDS, SILENT_SECONDS = 10, 1
 
 
 class Watch:
@@ -96,11 +97,19 @@ class Watch:
             if isinstance(error, KeyboardInterrupt):
                 self._terminal.end_line()
                 if self._run is not None and self._run.ended is None:
-                    descendants.wait_for(self._run.pid, GRACE_SECONDS)
+                    self._wait_for_the_interrupted_run()
         finally:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             descendants.end(self._older_children, seconds=GRACE_SECONDS)
             self._terminal.restore()
+
+    def _wait_for_the_interrupted_run(self):
+        if not descendants.wait_for(self._run.pid, SILENT_SECONDS):
+            say(
+                f"{self._name}: waiting at most {INTERRUPT_SECONDS} s until it has ended; "
+                "press Ctrl-C again to end it now"
+            )
+            descendants.wait_for(self._run.pid, INTERRUPT_SECONDS)
 
 
 def _shown(path):

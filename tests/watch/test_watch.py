@@ -391,7 +391,7 @@ def test_interrupted_script_has_time_to_end(start):
         "import subprocess, time\n"
         "subprocess.Popen(['sleep', '1000'], start_new_session=True)\n"
         "try:\n    print('begun', flush=True)\n    time.sleep(1000)\n"
-        "except KeyboardInterrupt:\n    time.sleep(0.3)\n    print('all is saved')\n"
+        "except KeyboardInterrupt:\n    time.sleep(2.5)\n    print('all is saved')\n"
     )
     children = processes.children(session.terminal.process.pid)
     before = {pid for child in children for pid in [child, *processes.children(child)]}
@@ -400,6 +400,19 @@ def test_interrupted_script_has_time_to_end(start):
     assert "all is saved\n" in session.terminal.read_until("saved\n")
     assert session.terminal.process.wait(30) == 130
     assert [pid for pid in before if os.path.exists(f"/proc/{pid}")] == []
+
+
+@pytest.mark.slow
+def test_second_interrupt_ends_a_script_that_goes_on(start):
+    session = start(
+        "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+        "print('begun', flush=True)\ntime.sleep(1000)\n"
+    )
+    session.terminal.type("\x03")
+    session.terminal.read_until("press Ctrl-C again to end it now\n")
+    session.terminal.type("\x03")
+    assert session.terminal.process.wait(8) == 130, "the wait for the script was not cut short"
+    assert processes_of(session) == set()
 
 
 @pytest.mark.slow
