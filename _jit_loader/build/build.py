@@ -43,7 +43,12 @@ from _jit_loader.key import toolchain
 from _jit_loader.key.contents import Contents
 from _jit_loader.key.nvcc import cuda_home
 from _jit_loader.report.build_line import BuildLine, say
-from _jit_loader.report.errors import LOAD_ERRORS, CompileError, LoadError
+from _jit_loader.report.errors import (
+    LOAD_ERRORS,
+    CompileError,
+    CompilingForbidden,
+    LoadError,
+)
 from _jit_loader.system import is_set
 from _jit_loader.system.threads import Workers
 
@@ -199,6 +204,10 @@ def precompile(request):
 
     request: one with precompile=True.
     """
+    if is_set("JIT_LOADER_NO_COMPILE"):
+        raise CompilingForbidden(
+            "JIT_LOADER_NO_COMPILE is set, so PyTorch's headers are not precompiled"
+        )
     os.makedirs(cache_folder(), mode=0o700, exist_ok=True)
     check_tools(request)
     slot = Slot(request, os.devnull, {})

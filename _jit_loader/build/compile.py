@@ -64,7 +64,7 @@ def _nvcc_prefix(plan):
     jobs = parallel_jobs()
     if sum(map(plan.ninja_file.is_cuda, plan.missing)) >= jobs:
         return []
-    return [*(["nice", "-n", "5"] if len(plan.missing) > jobs else []), *HALVES]
+    return [*HALVES, *(["--nice=5"] if len(plan.missing) > jobs else [])]
 
 
 def _run_again(job, on_finished, before):

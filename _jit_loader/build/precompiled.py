@@ -17,6 +17,7 @@ import json
 import os
 import re
 import shutil
+import subprocess
 import sys
 
 from _jit_loader.build.inputs.clock import Clock
@@ -24,6 +25,7 @@ from _jit_loader.build.inputs.depfiles import read_depfile
 from _jit_loader.build.inputs.queries import cxx_facts, flags_of
 from _jit_loader.build.inputs.records import InputsChanged, Recorder
 from _jit_loader.build.job import private_folder, remove_leftovers
+from _jit_loader.build.ninja import compile_seconds_limit
 from _jit_loader.build.plan import NAME_MACRO
 from _jit_loader.build.pytorch.flags import is_gnu
 from _jit_loader.cache import cache_folder, check_trusted, digest_of
@@ -48,7 +50,7 @@ FIRST = re.compile(
     re.DOTALL,
 )
 ONLY_INCLUDES = re.compile(r"(?:\s|//[^\\\n]*\n|#pragma once\n|#include <[^>\n]+>)*")
-OTHER_HEADERS = ("-include", "-imacros", "--include", "--imacros", "@", "-Xclang", "-x")
+OTHER_HEADERS = ("-include", "-imacros", "--include", "--imacros", "-Wp,", "@", "-Xclang", "-x")
 # In the output of a compilation that may have failed because of a precompiled header.
 SUSPICIOUS = re.compile(
     rf"/{PRECOMPILED}/|\.gch\b|\bPCH\b|precompiled header|internal compiler error|Killed|Bus error"
@@ -124,7 +126,7 @@ class Headers:
             project = self._job.request.project
             arguments = json.dumps([header.slot, header.text, header.words, project])
             command = [sys.executable, "-m", __name__, arguments]
-            script = 'nice -n 19 "$@" </dev/null >/dev/null 2>&1 &'
+            script = '"$@" </dev/null >/dev/null 2>&1 &'
             with contextlib.suppress(OSError):
                 run(["/bin/sh", "-c", script, "sh", *command], with_own_folder(os.environ))
 
@@ -218,7 +220,7 @@ def _stamp_of(path):
 
 def make(slot, text, words, project):
     """Makes a precompiled header; does nothing if another process is making it. Never fails."""
-    with contextlib.suppress(OSError, InputsChanged, ValueError):
+    with contextlib.suppress(OSError, InputsChanged, ValueError, subprocess.TimeoutExpired):
         os.makedirs(slot, mode=0o700, exist_ok=True)
         check_trusted(slot)
         with free_lock(slot) as is_free:
@@ -237,7 +239,8 @@ def _make(slot, text, words, roots):
         command = [*words, "-x", "c++-header", header, "-o", f"{header}.gch"]
         clock.start()
         depfile = f"{header}.d"
-        result = run([*command, "-MD", "-MF", depfile, "-MT", "header"])
+        depfile_flags = ["-MD", "-MF", depfile, "-MT", "header"]
+        result = run([*command, *depfile_flags], seconds=compile_seconds_limit())
         if result.returncode != 0:
             return
         files = [path for path in read_depfile(depfile, folder) if path != header]
@@ -254,4 +257,5 @@ def _make(slot, text, words, roots):
 
 
 if __name__ == "__main__":
+    os.nice(19)
     make(*json.loads(sys.argv[1]))

@@ -7,12 +7,14 @@ import time
 from _jit_loader.build.inputs.depfiles import linked_files, read_depfile
 from _jit_loader.build.inputs.records import merged
 from _jit_loader.build.objects import write_record
-from _jit_loader.build.plan import NAME_MACRO, command_keys
+from _jit_loader.build.plan import command_keys
 from _jit_loader.cache import cache_folder, shared_objects
 from _jit_loader.cache.pruning import PRECOMPILED
 from _jit_loader.cuda import device_edits, ptxas
 from _jit_loader.cuda.host_object import function_words
 
+# Not the whole of TORCH_EXTENSION_NAME, because a macro may join its parts.
+PART_OF_NAME_MACRO = "TORCH_EXTENSION"
 NAMELESS_PACKAGES = ("<packages>/torch/", "<packages>/nvidia/")
 
 
@@ -30,23 +32,27 @@ def record_object(job, ninja_file, recorder, output, facts, headers):
     if not os.path.exists(path):
         return None
     source, depfile = ninja_file.compilations[output], path + ".d"
+    in_header = ()
     if source.endswith(".s"):  # only the assembler runs, and it writes no depfile
         files = [source]
     else:
         files = read_depfile(depfile, job.folder)
         os.unlink(depfile)
-        in_header = headers.files.get(output, ())
-        if in_header:
-            cache = os.path.join(cache_folder(), PRECOMPILED, "")
-            files = [*(path for path in files if not path.startswith(cache)), *in_header]
+        cache = os.path.join(cache_folder(), PRECOMPILED, "")
+        others = [path for path in files if not path.startswith(cache)]
+        # The compiler lists header.h and its files itself if it has refused header.h.gch.
+        if others == files:
+            in_header = headers.files.get(output, ())
+        files = [*others, *in_header]
     command, is_cuda = ninja_file.command(output), ninja_file.is_cuda(output)
     inputs = recorder.of_object(source, command, is_cuda, files, facts.result()[output])
     keys = command_keys(job.request, ninja_file, output)
-    has_name = any(NAME_MACRO in recorder.text(file) for file in _may_have_name(job, inputs))
+    texts = map(recorder.text, _may_have_name(job, inputs))
+    has_name = any(PART_OF_NAME_MACRO in text for text in texts)
     record = {
         "command": keys.named if has_name else keys.nameless,
         "object": job.contents.digest(path),
-        "precompiled": output in headers.files,
+        "precompiled": bool(in_header),
         "seconds": _seconds(job.folder, output),
         **inputs,
     }

@@ -26,6 +26,7 @@ from _jit_loader.cache.store import read_manifest
 from _jit_loader.report.build_line import say
 from _jit_loader.report.quantities import count, format_size, parse_size
 from _jit_loader.report.variants import parse, variant_of
+from _jit_loader.system import is_set
 from _jit_loader.system.jobs import parallel_jobs
 
 DEFAULT_LIMIT = "5GB"
@@ -195,11 +196,14 @@ def precompiled_headers():
 def may_precompile():
     """Returns whether a precompiled header may be made that no caller has requested.
 
-    That needs room on the disk and in the cache, and more than one parallel job.
+    That needs room on the disk and in the cache, more than one parallel job, and no
+    JIT_LOADER_NO_COMPILE.
 
     The headers may take a third of the cache's limit: there is one per set of flags, and they must
     not displace the builds.
     """
+    if is_set("JIT_LOADER_NO_COMPILE"):
+        return False
     with contextlib.suppress(OSError):
         os.makedirs(cache_folder(), mode=0o700, exist_ok=True)
         limit = cache_limit()

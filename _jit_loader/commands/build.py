@@ -9,7 +9,6 @@ before other headers, and needs no project. With names it first precompiles PyTo
 the bindings.
 """
 
-import contextlib
 import json
 import os
 import sys
@@ -19,7 +18,7 @@ import tempfile
 def add_arguments(parser):
     parser.add_argument("names", nargs="*", metavar="name", help="default: all ops of the project")
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
-    in_turn = "first wait until no other build with this option is running"
+    in_turn = "at low priority, and when no other build with this option is running"
     parser.add_argument("--in-turn", action="store_true", help=in_turn)
     other = "warn if the op's host code differs from that of this object file (for live edits)"
     parser.add_argument("--host-object", metavar="FILE", help=other)
@@ -29,7 +28,10 @@ def add_arguments(parser):
 def run(options):
     if options.pch and not options.names:
         return _precompile()
-    with _turn(options.names) if options.in_turn else contextlib.nullcontext():
+    if not options.in_turn:
+        return _build(options)
+    os.nice(10)
+    with _turn(options.names):
         return _build(options)
 
 

@@ -1,6 +1,6 @@
 """Runs nvcc's programs for the host and for the GPU in parallel; nvcc runs them in sequence.
 
-    python halves.py nvcc <arguments>
+    python halves.py [--nice=N] nvcc <arguments>
 
 With torch/types.h the GPU's half takes 21 s of 65, and with a plain kernel a third of 1.5 s.
 
@@ -180,14 +180,17 @@ def _report(commands):
     return code
 
 
-def main(nvcc):
-    source, output = (nvcc[nvcc.index(flag) + 1] for flag in ("-c", "-o"))
+def main(arguments):
+    if arguments[0].startswith("--nice="):
+        os.nice(int(arguments[0].partition("=")[2]))
+        arguments = arguments[1:]
+    source, output = (arguments[arguments.index(flag) + 1] for flag in ("-c", "-o"))
     folder = f"{output}.steps"
     os.makedirs(folder, exist_ok=True)
     try:
-        return run(nvcc, source, output, folder)
+        return run(arguments, source, output, folder)
     except Unexpected:
-        return subprocess.run(nvcc).returncode
+        return subprocess.run(arguments).returncode
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

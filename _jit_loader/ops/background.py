@@ -65,7 +65,7 @@ def start_build(name, project, host_object=None):
         environment["JIT_LOADER_QUIET"] = "1"
         del streams["stderr"]
     return start(
-        ["nice", "-n", "10", *command],
+        command,
         cwd=project,
         env=environment,
         start_new_session=True,  # Ctrl-C in the terminal does not end it

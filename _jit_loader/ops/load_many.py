@@ -13,6 +13,7 @@ from _jit_loader.cuda.ptxas import kernels_of
 from _jit_loader.ops.load_processes import SIZE, load_of, question_of
 from _jit_loader.report.build_line import BuildLine
 from _jit_loader.report.quantities import count
+from _jit_loader.system import is_set
 from _jit_loader.system.jobs import parallel_jobs
 from _jit_loader.system.processes import start, with_own_folder
 from _jit_loader.system.threads import SIGNAL_DELAY_SECONDS
@@ -71,13 +72,17 @@ def _look(call):
     """
     name = call.get("name")
     try:
+        pickle.dumps(call)  # for the process that builds it
         question, result = question_of(call)
     except Exception as error:
         return object(), Outcome(name, error=error)
     if question is None:
         return object(), Outcome(name, result)
     key = repr((question.kind, question.arguments))
-    return key, _load(call) if loading.is_unchanged(question.kind, question.arguments) else None
+    no_build = is_set("JIT_LOADER_NO_COMPILE")  # then this process has the result or the error
+    if no_build or loading.is_unchanged(question.kind, question.arguments):
+        return key, _load(call)
+    return key, None
 
 
 def _load(call, compiled=False, seconds=None):

@@ -30,12 +30,13 @@ SYMBOL_ERROR = re.compile(
     r"|(?:Not a name of any known instruction:|Unknown modifier) '(?P<instruction>.+)'"
     r")"
 )
+TIMEOUT = re.compile(r"error: (?P<file>\S.*): its compiler did not finish within ")
 # Lines of failures that name neither a line nor a symbol, the most informative first.
 OTHER_ERRORS = [
     re.compile(pattern)
     for pattern in (
         r"error: cannot be loaded: ",
-        r"error: .* JIT_LOADER_COMPILE_TIMEOUT=",
+        TIMEOUT.pattern,
         r".*No space left on device",
         r".*cannot find ",
         r"ptxas .*(?:error|fatal) ",
@@ -164,6 +165,8 @@ def compile_error(name, title, output, folder, project, ninja, sources):
             lines.append(f"  and {count(len(further), 'more error')}")
     else:
         message = _most_informative_line(output)
+        if match := TIMEOUT.match(message):
+            path = os.path.join(project, match["file"])
         lines = [f"{title}: {message}"]
     text = "\n".join(output)
     for pattern, hint in HINTS.items():

@@ -23,19 +23,26 @@ def start(command, **options):
         return subprocess.Popen(command, **options)
 
 
-def run(command, env=None, check=False):
+def run(command, env=None, check=False, seconds=None):
     """Runs a command without input, and returns a subprocess.CompletedProcess with bytes.
 
     The process is killed if the wait is interrupted, or if the Workers of this thread are stopped.
+
+    Raises:
+        subprocess.TimeoutExpired: the process was killed after this number of seconds.
     """
+    limit = time.monotonic() + (seconds or float("inf"))
     options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     options |= {"env": env, "start_new_session": True}  # a wrapper's compiler is killed with it
     with start(command, **options) as process, ended_with_group(process):
         try:
             while True:
-                with contextlib.suppress(subprocess.TimeoutExpired):
+                try:
                     stdout, stderr = process.communicate(timeout=SIGNAL_DELAY_SECONDS)
                     break
+                except subprocess.TimeoutExpired:
+                    if time.monotonic() > limit:
+                        raise
         except BaseException:
             kill_session(process)
             raise

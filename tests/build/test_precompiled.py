@@ -190,6 +190,34 @@ def test_precompiled_header_is_not_used_with_another_flag(sources, flag):
     assert sources.used_header() == [False]
 
 
+def test_file_that_a_flag_of_the_preprocessor_includes_comes_first(sources):
+    text = (
+        "#ifdef PART\n#undef MENTIONED\n#define MENTIONED 9\n#else\n#define MENTIONED 7\n#endif\n"
+    )
+    file = sources.tiny.write("own.h", text)
+    flag = f"-Wp,-include,{file}"
+    assert sources.precompile(extra_cflags=[flag]) == 7
+    assert sources.value("second", extra_cflags=[flag]) == 7
+
+
+@pytest.mark.slow
+def test_files_of_a_header_that_the_compiler_refuses_are_no_inputs(sources):
+    """A macro of a flag decides which files torch/extension.h includes."""
+    sources.write_header("other.h", "#define PART 6\n")
+    sources.write_header(
+        "extension.h",
+        HEADER.replace(
+            '#include "part.h"',
+            '#ifdef OTHER\n#include "other.h"\n#else\n#include "part.h"\n#endif',
+        ),
+    )
+    sources.precompile()
+    assert sources.value("second", extra_cflags=["-DOTHER=1"]) == 6
+    assert sources.used_header() == [True], "g++ was not given the header"
+    (folder,) = (path.parent for path in Path(cache_folder()).glob("second/*/*/manifest.json"))
+    assert "part.h" not in {os.path.basename(path) for path in read_manifest(folder)["files"]}
+
+
 def test_precompiled_header_is_used_for_an_include_by_a_flag(sources):
     """A %%cpp cell includes the header by a flag."""
     flags = ["-include", "torch/extension.h"]
@@ -308,15 +336,26 @@ def test_truncated_header_with_a_valid_record_does_no_harm(sources):
     assert sources.value("second") == 1
 
 
-@pytest.mark.parametrize("failure", ["compiler", "disk"])
-def test_header_that_cannot_be_precompiled_does_no_harm(sources, failure):
-    if failure == "compiler":
+@pytest.mark.parametrize("failure", ["compiler", "timeout", "disk"])
+def test_header_that_cannot_be_precompiled_does_no_harm(sources, failure, monkeypatch):
+    if failure == "timeout":
+        monkeypatch.setenv("JIT_LOADER_COMPILE_TIMEOUT", "3")
+        sources.tiny.change_compiler('case "$*" in *c++-header*) sleep 60;; esac', "any")
+    elif failure == "compiler":
         sources.tiny.change_compiler('case "$*" in *c++-header*) exit 1;; esac', "any")
     else:
         Path(cache_folder(), pruning.PRECOMPILED).write_text("a file in the folder's place")
     assert sources.precompile() == 1
     assert pruning.precompiled_headers() == []
     assert list(Path(cache_folder()).glob(f"{pruning.PRECOMPILED}/*/.building-*")) == []
+
+
+def test_nothing_is_precompiled_if_compilation_is_forbidden(sources, monkeypatch, capsys):
+    monkeypatch.setenv("JIT_LOADER_NO_COMPILE", "1")
+    assert main(["build", "--pch"]) == 1
+    assert "JIT_LOADER_NO_COMPILE" in capsys.readouterr().err
+    assert not pruning.may_precompile()
+    assert not sources.tiny.calls_path.exists()
 
 
 @pytest.mark.slow

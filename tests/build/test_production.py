@@ -82,6 +82,7 @@ def test_slow_compiler_is_ended_and_its_file_is_named(tiny, monkeypatch, running
     first = str(raised.value).splitlines()[0]
     assert "other.cpp: its compiler did not finish" in first
     assert "JIT_LOADER_COMPILE_TIMEOUT=1.5 seconds" in first
+    assert raised.value.file == str(tiny.folder / "other.cpp")
     assert running_programs() == []
     tiny.restore_compiler()
     assert tiny.value() == 101

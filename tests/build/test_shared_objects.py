@@ -50,10 +50,13 @@ def test_second_name_compiles_only_the_sources_that_depend_on_it(tiny, load):
     assert tiny.compiled() == []
 
 
-@pytest.mark.parametrize("place", ["header", "flag"])
+@pytest.mark.parametrize("place", ["header", "flag", "joined"])
 def test_object_is_not_shared_if_a_header_or_a_flag_has_the_name(tiny, load, place):
     flags = []
-    if place == "header":
+    if place == "joined":
+        parts = "JOINED(TORCH_EXTENSION_, NAME)"
+        tiny.write("named.cpp", NAMED + INIT.replace("TORCH_EXTENSION_NAME", parts))
+    elif place == "header":
         tiny.write("init.h", INIT)
         tiny.write("named.cpp", NAMED + '#include "init.h"\n')
     else:

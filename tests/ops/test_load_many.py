@@ -123,6 +123,22 @@ def test_interrupt_ends_all_calls(tiny, call, in_process, wait_for, running_prog
     wait_for(lambda: running_programs() == [])
 
 
+def test_call_that_cannot_reach_another_process_gets_an_error(call):
+    outcomes = jit_loader.load_many([{**call("one"), "verbose": lambda: 0}, call("two", 2)])
+    assert outcomes[0].error is not None
+    assert outcomes[1].module.value() == 2
+
+
+def test_missing_builds_are_errors_without_a_process_if_compilation_is_forbidden(
+    tiny, call, monkeypatch
+):
+    monkeypatch.setenv("JIT_LOADER_NO_COMPILE", "1")
+    monkeypatch.setattr(sys, "executable", "/no/python")
+    (outcome,) = jit_loader.load_many([call("one")])
+    assert outcome.data["error"]["type"] == "CompilingForbidden"
+    assert tiny.compiled() == []
+
+
 def test_invalid_arguments_are_refused():
     with pytest.raises(TypeError, match="each call must be a dict"):
         jit_loader.load_many(["name"])

@@ -103,6 +103,16 @@ def test_op_that_nobody_waits_for_is_built_by_another_process(project, wait_for)
 
 
 @pytest.mark.slow
+def test_op_that_nobody_waits_for_needs_no_other_programs(project, tmp_path, wait_for, monkeypatch):
+    links = tmp_path / "links"
+    links.mkdir()
+    for tool in ("sh", "c++", "as", "ld"):
+        (links / tool).symlink_to(shutil.which(tool))
+    monkeypatch.setenv("PATH", str(links))
+    wait_for(lambda: jit_loader.load_op("answer", project=str(project), wait=False) is not None)
+
+
+@pytest.mark.slow
 def test_failed_op_that_nobody_waits_for_is_reported_once(project, wait_for, monkeypatch, capfd):
     monkeypatch.delenv("JIT_LOADER_QUIET")
     (project / "kernels" / "answer_cpu.cpp").write_text("int a = ;\n")
