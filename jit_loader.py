@@ -200,7 +200,7 @@ def cuda_kernel(
 
     Raises:
         CompileError: the source does not compile.
-        RuntimeError: there is no NVRTC.
+        RuntimeError: there is no NVRTC, or at a launch no GPU.
         TypeError, ValueError: a launch has a wrong argument, which the message names.
     """
     from _jit_loader.cuda import kernel

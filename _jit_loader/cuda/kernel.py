@@ -157,7 +157,6 @@ def no_gpu(name, error):
 
     return ToolMissing(
         f"{name}: a kernel needs a CUDA GPU, and PyTorch finds none ({str(error).splitlines()[0]})"
-        "; `python -m jit_loader doctor` says what is missing"
     )
 
 
