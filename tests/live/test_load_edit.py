@@ -280,6 +280,33 @@ def test_edits_of_kernel_and_cpu_function_take_the_complete_build(project):
 
 
 @pytest.mark.slow
+def test_a_variant_gets_new_device_code_with_its_macros(project):
+    def load():
+        return jit_loader.load_op("answer", project=str(project.folder), defines={"VALUE": 7})
+
+    before = load()
+    project.edit("kernels/answer.cu", "*to = 42;", "*to = VALUE;")
+    after = load()
+    assert loaded.live
+    assert results(after) == [42, 7][: len(results(after))]
+    assert background_build() == 0
+    built = load()
+    assert built not in (before, after)
+    assert results(built) == results(after)
+    assert not jit_loader.loaded("answer[VALUE=7]").compiled, "another process has built it"
+
+
+@pytest.mark.slow
+def test_line_information_takes_the_complete_build(project, monkeypatch):
+    monkeypatch.setenv("JIT_LOADER_LINEINFO", "1")
+    project.load()
+    project.edit("kernels/answer.cu", "*to = 42;", "*to = 43;")
+    after = project.load()
+    assert not loaded.live
+    assert results(after) == [42, 43][: len(results(after))]
+
+
+@pytest.mark.slow
 def test_flags_take_the_complete_build(project):
     def load(**options):
         return jit_loader.load_op("answer", project=str(project.folder), **options)
