@@ -1,9 +1,10 @@
 """Puts other device code into a copy of a library, in place of the code that nvcc embedded.
 
 nvcc embeds the code for all GPUs as one "fatbin": a header, and for each GPU an entry and its code.
-A record of 24 bytes in the section .nvFatBinSegment points to it; CUDA's runtime gets the
-record when the library is opened. The new fatbin goes to the end of the last segment that is
-loaded, which is moved to the end of the file, since other parts of the file follow it.
+With -lineinfo an entry is longer: it has the name of the source. A record of 24 bytes in the
+section .nvFatBinSegment points to the fatbin; CUDA's runtime gets the record when the library is
+opened. The new fatbin goes to the end of the last segment that is loaded, which is moved to the end
+of the file, since other parts of the file follow it.
 """
 
 import struct
@@ -12,7 +13,7 @@ from _jit_loader.cuda.elf import PT_LOAD, is_64_bit, relocations, tables
 
 RECORD = b".nvFatBinSegment"
 RECORD_MAGIC, FATBIN_MAGIC = 0x466243B1, 0xBA55ED50
-HEADER_SIZE, ENTRY_SIZE, CUBIN = 16, 64, 2  # CUBIN: the kind of an entry
+HEADER_SIZE, CUBIN = 16, 2  # CUBIN: the kind of an entry
 PAGE = 1 << 16  # the largest page size of 64-bit Linux
 
 
@@ -26,10 +27,10 @@ def with_device_code(library, cubin):
     Raises:
         NotReplaceable: the library has code for several GPUs, or several .cu files.
     """
-    segments, relocation, start, _ = _locate(library)
-    header = bytearray(library[start : start + HEADER_SIZE + ENTRY_SIZE])
+    segments, relocation, start, code, _ = _locate(library)
+    header = bytearray(library[start:code])
     padded = cubin + bytes(-len(cubin) % 8)
-    struct.pack_into("<Q", header, 8, ENTRY_SIZE + len(padded))
+    struct.pack_into("<Q", header, 8, len(header) - HEADER_SIZE + len(padded))
     struct.pack_into("<Q", header, HEADER_SIZE + 8, len(padded))
 
     last = max((s for s in segments if s.kind == PT_LOAD), key=lambda s: s.address)
@@ -47,11 +48,15 @@ def with_device_code(library, cubin):
 
 def code_of(library):
     """Returns the cubin that a library has; raises NotReplaceable as with_device_code does."""
-    return _locate(library)[3]
+    return _locate(library)[-1]
 
 
 def _locate(library):
-    """Returns (segments, where the relocation of the fatbin is, where the fatbin is, its cubin)."""
+    """Finds the fatbin of a library.
+
+    Returns (segments, the places of its relocation, of itself and of its cubin in the file, the
+    cubin).
+    """
     if not is_64_bit(library):
         raise NotReplaceable("not a 64-bit ELF file")
     segments, sections = tables(library)
@@ -67,12 +72,12 @@ def _locate(library):
     start = _offset(segments, address)
     magic, _, size, total = struct.unpack_from("<IHHQ", library, start)
     kind, _, entry_size, code_size = struct.unpack_from("<HHIQ", library, start + HEADER_SIZE)
-    code = start + HEADER_SIZE + ENTRY_SIZE
-    if (magic, size, kind, entry_size) != (FATBIN_MAGIC, HEADER_SIZE, CUBIN, ENTRY_SIZE):
+    code = start + HEADER_SIZE + entry_size
+    if (magic, size, kind) != (FATBIN_MAGIC, HEADER_SIZE, CUBIN):
         raise NotReplaceable("an unknown form of device code")
-    if total != ENTRY_SIZE + code_size or library[code : code + 4] != b"\x7fELF":
+    if total != entry_size + code_size or library[code : code + 4] != b"\x7fELF":
         raise NotReplaceable("device code for several GPUs, or compressed")
-    return segments, relocation, start, library[code : code + code_size]
+    return segments, relocation, start, code, library[code : code + code_size]
 
 
 def _offset(segments, address):

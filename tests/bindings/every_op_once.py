@@ -14,9 +14,10 @@ from tests.bindings.case import CASES, FLOATING, as_tuple
 
 
 def call(case, arguments):
+    """Returns an op's results and gradients."""
     results = as_tuple(case.op(*arguments))
     grads = [torch.ones_like(result) for result in results]
-    torch.autograd.grad(results, arguments, grads)
+    return *results, *torch.autograd.grad(results, arguments, grads)
 
 
 def unaligned(x):

@@ -92,3 +92,46 @@ def test_without_sync_the_error_names_the_setting(run_poke):
     assert "poke(): a kernel has failed" in out
     assert "run again with JIT_LOADER_SYNC=1" in out
     assert "AcceleratorError: CUDA error: an illegal memory access" in err
+
+
+LIVE_EDIT = """\
+import pathlib
+import torch
+import jit_loader
+from _jit_loader import loaded
+
+poke = jit_loader.load_op("poke").forward
+y = torch.zeros(1024, device="cuda")
+poke(y, 0)
+source = pathlib.Path("kernels/poke.cu")
+source.write_text(source.read_text().replace("y[i] =", "y[i + (1ll << 40)] ="))
+poke = jit_loader.load_op("poke").forward
+assert loaded.live
+try:
+    poke(y, 0)
+except RuntimeError as error:
+    print(error, flush=True)
+y.sum().item()
+"""
+
+
+@pytest.mark.gpu
+def test_with_sync_the_error_names_a_kernel_that_a_live_edit_has_replaced(tmp_path):
+    project = write_project(tmp_path / "project")
+    finished = subprocess.run(
+        [sys.executable, "-c", LIVE_EDIT],
+        cwd=project,
+        env={
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "JIT_LOADER_CACHE": str(tmp_path),
+            "JIT_LOADER_SYNC": "1",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert finished.stdout.startswith(
+        "poke(): a kernel has failed, detected at the launch of void poke("
+    ), finished.stderr
+    assert "AssertionError" not in finished.stderr

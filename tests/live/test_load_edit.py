@@ -297,12 +297,15 @@ def test_a_variant_gets_new_device_code_with_its_macros(project):
 
 
 @pytest.mark.slow
-def test_line_information_takes_the_complete_build(project, monkeypatch):
+def test_new_device_code_has_line_information_if_the_build_has(project, monkeypatch):
     monkeypatch.setenv("JIT_LOADER_LINEINFO", "1")
+    monkeypatch.setenv("CUDA_MODULE_LOADING", "EAGER")  # all kernels are compiled by the load
     project.load()
-    project.edit("kernels/answer.cu", "*to = 42;", "*to = 43;")
+    project.edit("kernels/answer.cu", "*to = 42;", "\n*to = 43;")
     after = project.load()
-    assert not loaded.live
+    (op,) = loaded.live.values()
+    assert b".debug_line" in op.code.cubin
+    assert str(project.folder / "kernels").encode() in op.code.cubin
     assert results(after) == [42, 43][: len(results(after))]
 
 

@@ -1,0 +1,88 @@
+"""Edits the kernels of all ops of this project, and compares the results before and after.
+
+python -m tests.live.replaced_kernels [arguments of pytest]
+
+It edits the files: run it in a copy of the project. Each kernel gets an empty statement, so the
+live edit has to give the same bits as the complete build. With arguments, it then runs tests with
+the replaced kernels: tests that import an op from bindings/ get these.
+"""
+
+import importlib
+import os
+import re
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from _jit_loader import loaded
+from _jit_loader.live.load import launched_kernels
+from _jit_loader.ops import background
+from jit_loader import load_op
+from tests.bindings.case import CASES, FLOATING, load_cases
+from tests.bindings.every_op_once import call, unaligned
+
+PROJECT = Path(__file__).resolve().parents[2]
+OPS = sorted(path.stem for path in (PROJECT / "kernels").glob("*.cu"))
+BODY = re.compile(r"(__global__[^;{]*\{)")  # the start of a kernel's body
+
+
+def results_of(cases):
+    """Returns {(op, dtype, shapes): its results and gradients}, also for unaligned arguments."""
+    found = {}
+    torch.manual_seed(0)
+    for case in cases:
+        for dtype in FLOATING:
+            for shapes in [*case.shapes, case.large]:
+                arguments = case.arguments(shapes, dtype, "cuda", requires_grad=True)
+                results = call(case, arguments) + call(case, [unaligned(x) for x in arguments])
+                found[case.name, dtype, str(shapes)] = [x.detach().cpu() for x in results]
+    return found
+
+
+def edit_kernels():
+    """Writes an empty statement into each kernel; returns how many there are."""
+    edited = 0
+    for path in [*PROJECT.glob("kernels/**/*.cu"), *PROJECT.glob("kernels/**/*.cuh")]:
+        text, found = BODY.subn(r"\1 ;", path.read_text())
+        path.write_text(text)
+        edited += found
+    return edited
+
+
+def are_same_bits(x, y):
+    """Returns whether two tensors have the same bytes; NaNs and signs of zeros count."""
+    bits = {8: torch.int64, 4: torch.int32, 2: torch.int16}[x.element_size()]
+    return x.dtype == y.dtype and torch.equal(x.contiguous().view(bits), y.contiguous().view(bits))
+
+
+def main(arguments):
+    # The complete builds do not end, so that each load gets the replaced kernels.
+    background.build_command = lambda *words: ["sleep", "3600"]
+    complete = results_of(CASES)
+    launched = sum(map(len, launched_kernels().values()))
+    edited = edit_kernels()
+    for op in OPS:
+        load_op(op, project=str(PROJECT))
+        importlib.reload(sys.modules[f"bindings.{op}"])
+    assert len(loaded.live) == len(OPS), f"live: {[*loaded.live]}"
+    replaced = results_of(load_cases())
+    different = [
+        key
+        for key, results in complete.items()
+        if not all(map(are_same_bits, results, replaced[key]))
+    ]
+    print(f"{len(OPS)} ops, {edited} kernels edited, {launched} instances launched before")
+    print(f"{len(complete)} cases, {len(different)} with other bits: {different}")
+    code = 1 if different else 0
+    if arguments and not code:
+        os.environ["PYTEST_XDIST_WORKER"] = "gw0"  # tests/conftest.py: keep this cache
+        code = pytest.main(arguments)
+    for op in loaded.live.values():
+        op.process.kill()
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
