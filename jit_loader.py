@@ -204,10 +204,13 @@ def cuda_kernel(
         TypeError, ValueError: a launch has a wrong argument, which the message names.
     """
     from _jit_loader.cuda import kernel
-    from _jit_loader.ops.project import folders_of_headers
 
-    near = kernel.path_of(source) or sys._getframe(1).f_code.co_filename
-    return kernel.make(source, name, defines, [*includes, *folders_of_headers(near)], options)
+    text, path = kernel.read(source)
+    if "include" in text or options:  # most kernels have no headers
+        from _jit_loader.ops.project import folders_of_headers
+
+        includes = [*includes, *folders_of_headers(path or sys._getframe(1).f_code.co_filename)]
+    return kernel.make(text, path, name, defines, includes, options)
 
 
 def load_ipython_extension(shell: Any) -> None:

@@ -160,24 +160,24 @@ def no_gpu(name, error):
     )
 
 
-def path_of(source):
-    """Returns the absolute path of a source; None if the source is a text, not a path."""
+def read(source):
+    """Returns (text, absolute path) of a source; the path is None if the source is a text."""
     is_path = isinstance(source, os.PathLike) or (
         "\n" not in source and source.endswith(SOURCE_ENDINGS) and "{" not in source
     )
-    return os.path.abspath(os.fspath(source)) if is_path else None
+    if not is_path:
+        return source, None
+    path = os.path.abspath(os.fspath(source))
+    with open(path, encoding="utf-8") as file:
+        return file.read(), path
 
 
-def make(source, name, defines=None, includes=(), options=()):
-    """Returns the Kernel of a source, which is a text or a path.
+def make(source, path, name, defines=None, includes=(), options=()):
+    """Returns the Kernel of a source text; path: the file that the text is from, or None.
 
     If there is a GPU, the kernel is compiled for the current device. Without one, it is not: a
     module that has a kernel and a CPU version can be imported anywhere.
     """
-    path = path_of(source)
-    if path is not None:
-        with open(path, encoding="utf-8") as file:
-            source = file.read()
     if "JIT_LOADER_SYNC" in os.environ:
         from _jit_loader.cuda.faults import synchronize_launches
 

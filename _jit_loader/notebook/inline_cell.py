@@ -63,7 +63,7 @@ def _kernels(source, names, wanted, flags):
     options = [flag for flag in flags if not flag.startswith(("-O", *LINK_FLAGS))]
     try:
         return {
-            name: kernel.make(source, name, includes=_include_folders(), options=options)
+            name: kernel.make(source, None, name, includes=_include_folders(), options=options)
             for name in wanted or names
         }
     except CompileError as error:
