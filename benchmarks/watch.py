@@ -15,8 +15,7 @@ A run in watch mode is a fork of a process that has imported PyTorch; "ours" and
 interpreter, which imports it again. A way that runs older code is listed as stale and has no time.
 
 live: an edit within the body of add2's kernel, until a script in watch mode has printed the result
-of that kernel. "script" is a save of the script alone: each run starts CUDA, which takes most of
-the time. It needs a GPU.
+of that kernel. Each run starts CUDA; "script" is a save of the script alone. It needs a GPU.
 """
 
 import contextlib
