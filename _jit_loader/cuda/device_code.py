@@ -9,7 +9,7 @@ import os
 import re
 
 from _jit_loader.cuda.device_edits import macros_of
-from _jit_loader.cuda.functions import macros_in, tokens_of, without_host_bodies
+from _jit_loader.cuda.functions import macros_in, scan, tokens_of, without_host_bodies
 from _jit_loader.cuda.includes import closure
 from _jit_loader.cuda.nvrtc import SYSTEM_HEADERS, Program, compile_program
 from _jit_loader.cuda.nvrtc_options import Unsupported, nvrtc_options
@@ -43,6 +43,9 @@ _HEADERS = {
     _PREAMBLE: (
         "typedef struct CUstream_st* cudaStream_t;\n"
         "namespace jit_loader { __device__ void called_from_the_host_only(); }\n"
+        # These return bool with nvcc and int with NVRTC, which may choose another overload.
+        "#define isnan(x) bool(isnan(x))\n#define isinf(x) bool(isinf(x))\n"
+        "#define isfinite(x) bool(isfinite(x))\n#define signbit(x) bool(signbit(x))\n"
     ),
     "type_traits": _TYPE_TRAITS,
     "exception": (
@@ -58,7 +61,8 @@ _CUDA_HEADERS = ("cuda_fp16.h", "cuda_bf16.h", "cuda_fp8.h", "math_constants.h",
 _SAME_MACROS = {"__CUDA_ARCH__", "__CUDACC__", "__cplusplus", "defined", "true", "false"}
 _MAY_BE_THE_SYSTEMS = re.compile(
     r"_|CUDA|NV|linux|unix|NDEBUG|[SU]?INT|U?L?LONG|U?SHRT|[SUW]?CHAR|FLT|L?DBL|M_|FP_|MATH|NAN"
-    r"|INFINITY|HUGE|EOF|NULL|BUFSIZ|RAND|SIZE|PTRDIFF|EXIT|CLOCK|PATH_MAX"
+    r"|INFINITY|HUGE|EOF|NULL|BUFSIZ|RAND|SIZE|PTRDIFF|EXIT|CLOCK|PATH_MAX|BYTE_ORDER|\w+_ENDIAN"
+    r"|CU_|cuda|offsetof|assert|alloca|SNAN|MAXFLOAT|SEEK|std(?:in|out|err)"
 )
 # With arguments of two types nvcc computes these in double, NVRTC in float.
 _OTHER_OVERLOADS = re.compile(
@@ -86,12 +90,14 @@ def device_program(source, texts, command):
     _check_conditions(texts.values(), macros)
     if any(map(_OTHER_OVERLOADS.search, texts.values())):
         raise Unsupported("a function of CUDA's C++ headers")
-    virtual = _virtual_headers(source, texts, folders, macros)
+    of_device = set().union(*(scan(text, macros).of_device for text in texts.values()))
+    virtual = _virtual_headers(source, texts, folders, macros, of_device)
     options += [f"-I{folder}" for folder in system]
     # -w: functions without their bodies return nothing. -split-compile: with one thread per core.
     # One program for each of add2's 8 kernels, in 8 threads, took 0.3 s; this one takes 0.2 s.
     options += ["-default-device", f"--pre-include={_PREAMBLE}", "-w", "-split-compile=0"]
-    return Program(without_host_bodies(texts[source], macros, _NO_BODY), source, options, virtual)
+    text = without_host_bodies(texts[source], macros, of_device, _NO_BODY)
+    return Program(text, source, options, virtual)
 
 
 def compile_kernels(program, kernels):
@@ -129,7 +135,7 @@ def version_of(cubin):
     return match and match[0]
 
 
-def _virtual_headers(source, texts, folders, macros):
+def _virtual_headers(source, texts, folders, macros, of_device):
     """Returns {name in #include: text} of the project's headers and of replaced system headers."""
     found = closure(texts[source], os.path.dirname(source), folders, [])
     virtual = dict(_HEADERS)
@@ -137,7 +143,7 @@ def _virtual_headers(source, texts, folders, macros):
         path, *others = paths
         if others or path not in texts or name in _HEADERS:
             raise Unsupported(name)
-        text = without_host_bodies(texts[path], macros, _NO_BODY)
+        text = without_host_bodies(texts[path], macros, of_device, _NO_BODY)
         virtual[name] = f'#line 1 "{path}"\n{text}'
     for name in found.missing:
         if name not in _HEADERS and name not in _CUDA_HEADERS:

@@ -40,15 +40,15 @@ def skeletons(texts, flags, host_words=None, names=None):
         scans = {name: scan(text, macros, traceable) for name, text in texts.items()}
     except NotUnderstood:
         return {}
-    declared = set().union(*(each.declared for each in scans.values()))
-    used = declared | {*(host_words or ())}
+    declared = set().union(*(each.declared for each in scans.values()), host_words or ())
+    mentioned = set().union(*(each.mentioned for each in scans.values()))
     with_lines, found = mentions_lines(texts.values()), {}
     for name in texts if names is None else names:
         bodies = [
             body
             for body in scans[name].bodies
-            if (body.kind == "device" and body.name not in declared)
-            or (body.kind == "both" and body.name not in used)
+            if (body.kind == "device" and body.name not in mentioned)
+            or (body.kind == "both" and body.name not in declared)
         ]
         found[name] = digest_of(skeleton(texts[name], bodies, with_lines))
     return found

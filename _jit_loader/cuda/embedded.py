@@ -8,6 +8,7 @@ of the file, since other parts of the file follow it.
 """
 
 import struct
+from typing import NamedTuple
 
 from _jit_loader.cuda.elf import PT_LOAD, is_64_bit, relocations, tables
 
@@ -27,19 +28,19 @@ def with_device_code(library, cubin):
     Raises:
         NotReplaceable: the library has code for several GPUs, or several .cu files.
     """
-    segments, relocation, start, code, _ = _locate(library)
-    header = bytearray(library[start:code])
+    found = _locate(library)
+    header = bytearray(library[found.start : found.cubin_start])
     padded = cubin + bytes(-len(cubin) % 8)
     struct.pack_into("<Q", header, 8, len(header) - HEADER_SIZE + len(padded))
     struct.pack_into("<Q", header, HEADER_SIZE + 8, len(padded))
 
-    last = max((s for s in segments if s.kind == PT_LOAD), key=lambda s: s.address)
+    last = max((s for s in found.segments if s.kind == PT_LOAD), key=lambda s: s.address)
     used = last.memory  # with .bss, which the file does not have
     used += -(last.address + used) % 16
     old = library[last.offset : last.offset + last.size]
     gap = bytes((last.address - len(library)) % PAGE)
     result = bytearray(b"".join([library, gap, old, bytes(used - len(old)), header, padded]))
-    struct.pack_into("<q", result, relocation + 16, last.address + used)
+    struct.pack_into("<q", result, found.relocation + 16, last.address + used)
     last.offset = len(library) + len(gap)
     last.size = last.memory = used + len(header) + len(padded)
     last.write(result)
@@ -48,15 +49,28 @@ def with_device_code(library, cubin):
 
 def code_of(library):
     """Returns the cubin that a library has; raises NotReplaceable as with_device_code does."""
-    return _locate(library)[-1]
+    return _locate(library).cubin
+
+
+class _Fatbin(NamedTuple):
+    """The fatbin of a library.
+
+    Attributes:
+        segments: those of the library.
+        relocation, start, cubin_start: where in the file its relocation, its header and its cubin
+            begin.
+        cubin: the bytes of the cubin.
+    """
+
+    segments: list
+    relocation: int
+    start: int
+    cubin_start: int
+    cubin: bytes
 
 
 def _locate(library):
-    """Finds the fatbin of a library.
-
-    Returns (segments, the places of its relocation, of itself and of its cubin in the file, the
-    cubin).
-    """
+    """Returns the _Fatbin of a library; raises NotReplaceable as with_device_code does."""
     if not is_64_bit(library):
         raise NotReplaceable("not a 64-bit ELF file")
     segments, sections = tables(library)
@@ -72,12 +86,13 @@ def _locate(library):
     start = _offset(segments, address)
     magic, _, size, total = struct.unpack_from("<IHHQ", library, start)
     kind, _, entry_size, code_size = struct.unpack_from("<HHIQ", library, start + HEADER_SIZE)
-    code = start + HEADER_SIZE + entry_size
+    cubin_start = start + HEADER_SIZE + entry_size
     if (magic, size, kind) != (FATBIN_MAGIC, HEADER_SIZE, CUBIN):
         raise NotReplaceable("an unknown form of device code")
-    if total != entry_size + code_size or library[code : code + 4] != b"\x7fELF":
+    if total != entry_size + code_size or library[cubin_start : cubin_start + 4] != b"\x7fELF":
         raise NotReplaceable("device code for several GPUs, or compressed")
-    return segments, relocation, start, code, library[code : code + code_size]
+    cubin = library[cubin_start : cubin_start + code_size]
+    return _Fatbin(segments, relocation, start, cubin_start, cubin)
 
 
 def _offset(segments, address):

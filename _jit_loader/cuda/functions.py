@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 _TOKEN = re.compile(
     r"""
-    (?P<directive>^[ \t]*\#(?:\\\n|/\*.*?\*/|//(?:\\.|[^\\\n])*|"(?:\\.|[^"\\\n])*"|[^\n])*)
-  | \n | [^\S\n]+ | //(?:\\.|[^\\\n])* | /\*.*?\*/
+    (?P<directive>^[ \t]*\#(?:\\\n|/\*.*?\*/|//(?:\\\n|[^\n])*|"(?:\\.|[^"\\\n])*"|[^\n])*)
+  | \n | [^\S\n]+ | //(?:\\\n|[^\n])* | /\*.*?\*/
   | (?P<text>(?:u8|[uUL])?R"(?P<end>[^\s()\\]{0,16})\(.*?\)(?P=end)"
            | (?:u8|[uUL])?"(?:\\.|[^"\\\n])*" | (?:u8|[uUL])?'(?:\\.|[^'\\\n])+')
   | (?P<number>\.?\d(?:[eEpP][+-]|'?[\w.])*)
@@ -25,8 +25,9 @@ _DEFINE = re.compile(r"#\s*(?:define|undef)\s+(\w+)(.*)", re.DOTALL)
 _UNROLL = re.compile(r"#\s*pragma\s+unroll\b")
 _INCLUDE = re.compile(r"#\s*include\b")
 _CONDITIONAL = re.compile(r"#\s*(if|ifdef|ifndef|else|elif|elifdef|elifndef|endif)\b")
-# A backslash with spaces before the line break, digraphs of braces and '#', and trigraphs.
-_STRANGE = re.compile(r"\\[ \t\r\f\v]+\n|<%|%>|%:|\?\?[<>=/'()!-]")
+# A backslash with spaces before the line break or within the marks of a comment, digraphs of braces
+# and '#', and trigraphs.
+_STRANGE = re.compile(r"\\[ \t\r\f\v]+\n|[*/]\\\n[*/]|<%|%>|%:|\?\?[<>=/'()!-]")
 
 # A backslash outside of directives; parts of an unterminated literal or comment.
 _NOT_MARKS = ("\\", "$", '"', "'", "`", "@", "#")
@@ -35,11 +36,12 @@ _OPEN, _CLOSE = {"(": ")", "[": "]", "{": "}"}, (")", "]", "}")
 _ACCESS = ["public"], ["private"], ["protected"]
 _UNSURE = "\0"  # in a declaration whose beginning is not known
 _SPACES = ("__device__", "__global__")
+_HOST = ("__host__", "host", "__location__", "__annotate__")  # the spellings of __host__
 # Outside of brackets, these mark a variable, member initializers or a trailing return type.
 _NOT_A_PLAIN_FUNCTION = {"=", ":", "->"}
 # A function with one of these can be part of an expression that the host evaluates, or of a type.
 _NOT_OF_DEVICE_ALONE = {
-    *("__host__", "constexpr", "consteval", "constinit", "auto", "decltype", "requires", "virtual"),
+    *(*_HOST, "constexpr", "consteval", "constinit", "auto", "decltype", "requires", "virtual"),
     *("override", "final", "enum", "union", "noexcept", _UNSURE),
 }
 _NOT_OF_HOST_ALONE = {
@@ -50,13 +52,19 @@ _NOT_IN_A_BODY = {
     *("static", "thread_local", "__device__", "__host__", "__global__", "__constant__"),
     *("__managed__", "<<<"),
 }
+# Words before parentheses that are not the parameters of a function.
+_NOT_NAMES = {
+    *("alignas", "noexcept", "decltype", "throw", "if", "for", "while", "switch", "catch"),
+}
 _NEVER_MACROS = {
     *("__host__", "__device__", "__global__", "__constant__", "__managed__", "__shared__"),
     *("namespace", "class", "struct", "union", "enum", "template", "operator", "static", "extern"),
     *("constexpr", "auto", "decltype", "const", "if", "for", "while", "return", "inline", "void"),
 }
-# A counter of the complete file, and pragmas that can reach beyond a function.
-_BEYOND_BODIES = re.compile(r'__COUNTER__|__pragma\b|\b_Pragma\b(?!\s*\(\s*"unroll\b)')
+# What differs in each compilation, and pragmas that can reach beyond a function.
+_BEYOND_BODIES = re.compile(
+    r'__(?:COUNTER|DATE|TIME|TIMESTAMP)__|__pragma\b|\b_Pragma\b(?!\s*\(\s*"unroll\b)'
+)
 # A macro for functions that are in the host object of a .cu file if and only if host code uses
 # them: noipa keeps g++ from inlining them, and from using knowledge of their bodies at a call.
 _TRACEABLE = re.compile(
@@ -76,8 +84,8 @@ class Body(NamedTuple):
 
     kind: "device" if only the device compiles it, "host" if only the host does, "both" if the
     host's object tells whether the host uses it (see traceable_macros), else "other".
-    name: the function's name, which is looked up among other declarations (see Scan). None for a
-    kernel and for a qualified name such as A::f.
+    name: the function's name, which is looked up in a Scan: "f", or "operator+" for the device and
+    "operator" for both. None for a kernel and for a qualified name such as A::f.
     """
 
     kind: str
@@ -95,7 +103,7 @@ def macros_in(texts):
     """Returns the names of all macros that texts define.
 
     Raises:
-        NotUnderstood: a macro hides a brace, or has the name of a keyword.
+        NotUnderstood: a macro hides a brace or an operator, or has the name of a keyword.
     """
     names = set()
     for text in texts:
@@ -104,7 +112,7 @@ def macros_in(texts):
             if define is None:
                 continue
             names.add(define[1])
-            if define[1] in _NEVER_MACROS:
+            if define[1] in _NEVER_MACROS or re.search(r"\boperator\b", define[2]):
                 raise NotUnderstood(f"the macro {define[1]}")
             _check_balanced(define[2].replace("\\\n", " "))
     return names
@@ -150,12 +158,18 @@ class Scan(NamedTuple):
     """The functions that a source has in namespaces and classes.
 
     bodies: the Bodies of functions, in their order.
-    declared: the names of functions that are declared as host code, or may be. A body without
-    __host__ is host code as well if another declaration of its function has it.
+    declared: the words of all declarations, except those that are clearly for the device alone.
+    mentioned: the words of all code that may be host code: of declared, of the bodies that are not
+    of the device alone with their headers, and of macros. A function that is defined with
+    __device__ is host code as well if another declaration, or the template that it specializes, has
+    __host__. Then that declaration and the calls by host code mention its name.
+    of_device: the words of the declarations that have __device__.
     """
 
     bodies: list
     declared: set
+    mentioned: set
+    of_device: set
 
 
 def scan(text, macros, traceable=()):
@@ -198,11 +212,15 @@ def skeleton(text, bodies, with_lines):
     return parts
 
 
-def without_host_bodies(text, macros, replacement):
-    """Returns the source with the bodies of host functions replaced; lines keep their numbers."""
+def without_host_bodies(text, macros, of_device, replacement):
+    """Returns the source with the bodies of host functions replaced; lines keep their numbers.
+
+    of_device: the words of Scan.of_device of all sources. A function whose declaration alone has
+    __device__ keeps its body, as do members that are defined outside of their class.
+    """
     parts, position = [], 0
     for body in scan(text, macros).bodies:
-        if body.kind == "host":
+        if body.kind == "host" and body.name is not None and body.name not in of_device:
             lines = "\n" * text.count("\n", body.start, body.end)
             parts += [text[position : body.start], replacement, lines]
             position = body.end
@@ -215,7 +233,7 @@ class _Scanner:
     def __init__(self, tokens, macros, traceable):
         self._tokens, self._macros, self._traceable = tokens, macros, traceable
         self._conditions = []  # of each #if that is open: the state before it
-        self._found, self._declared = [], set()
+        self._found, self._declared, self._mentioned, self._of_device = [], set(), set(), set()
 
     def scan(self):
         scopes, header, closers = [], [], []
@@ -228,15 +246,18 @@ class _Scanner:
             elif text == "{" and not closers:
                 kind = self._kind(header)
                 if kind == "scope":
+                    self._mentioned |= _words(header)
                     scopes.append("class" if _is_class(header) else "namespace")
                     header = []
                 else:
                     end = self._skip(index)
-                    if kind is None:
-                        header = [_UNSURE]
-                    else:
-                        self._found.append(self._body(kind, index, end, _name(header)))
-                        header = []
+                    body = kind and self._body(kind, index, end, header)
+                    if body is None or body.kind != "device":
+                        self._mentioned |= _words(header)
+                        self._mentioned |= _words([t.text for t in self._tokens[index:end]])
+                    if body is not None:
+                        self._found.append(body)
+                    header = [_UNSURE] if body is None else []
                     index = end
             elif text == "{":
                 index = self._skip(index)
@@ -253,14 +274,16 @@ class _Scanner:
             index += 1
         if scopes or closers or self._conditions:
             raise NotUnderstood("a { or #if without its end")
-        return Scan(self._found, self._declared)
+        mentioned = self._mentioned | self._declared
+        return Scan(self._found, self._declared, mentioned, self._of_device)
 
     def _declare(self, header):
-        """Records the names in a declaration unless it is clearly for the device alone."""
-        plain = _SPACES[0] in header or _SPACES[1] in header
-        if not plain or {"__host__", "friend", _UNSURE, *self._macros} & {*header}:
-            self._declared |= {name for name, after in pairwise(header) if after in ("(", "<")}
-            self._declared |= {"operator"} & {*header}
+        """Records the words of a declaration."""
+        is_of_device = not {*_SPACES, *self._macros}.isdisjoint(header)
+        if is_of_device:
+            self._of_device |= _words(header)
+        if not is_of_device or {*_HOST, "friend", _UNSURE, *self._macros} & {*header}:
+            self._declared |= _words(header)
 
     def _skip(self, index):
         """Returns the index of the } that ends the block at an index."""
@@ -275,11 +298,15 @@ class _Scanner:
                 return number
         raise NotUnderstood("a { without }")
 
-    def _body(self, kind, first, last, name):
+    def _body(self, kind, first, last, header):
+        name = _name(header)
+        if kind == "device" and name == "operator":
+            name += header[header.index(name) + 1]
         tokens = self._tokens[first : last + 1]
         if kind in ("device", "both"):
             texts = [token.text for token in tokens]
-            if not _NOT_IN_A_BODY.isdisjoint(texts) or any(map(_is_lambda, texts, texts[1:])):
+            lambdas = map(_is_lambda, texts, texts[1:], texts[2:])
+            if not _NOT_IN_A_BODY.isdisjoint(texts) or any(lambdas):
                 kind = "other"
         return Body(kind, tokens[0].start, tokens[-1].start + 1, name)
 
@@ -287,6 +314,8 @@ class _Scanner:
         """Checks that each branch of a condition is a complete piece of code."""
         if header and _INCLUDE.match(text):
             raise NotUnderstood("an #include within a declaration")
+        if define := _DEFINE.match(text):
+            self._mentioned.update(re.findall(r"\w+", define[2]))
         condition = _CONDITIONAL.match(text)
         if condition is None:
             return
@@ -328,14 +357,21 @@ class _Scanner:
             plain = not _NOT_A_PLAIN_FUNCTION & set(outside)
             plain = plain and ("__global__" in outside or _name(header) is not None)
             return "device" if plain and not _NOT_OF_DEVICE_ALONE & {*prefix, *head} else "other"
-        plain = not {"=", "->"} & set(outside)
+        plain = not {"=", "->"} & set(outside) and prefix != ["template", "<", ">"]
         return "host" if plain and not _NOT_OF_HOST_ALONE & {*prefix, *head} else "other"
 
 
-def _is_lambda(before, text):
+def _is_lambda(before, text, after):
     """Tells whether a bracket begins a lambda, which nvcc writes into the host code as well."""
+    if text != "[" or "[" in (before, after):  # [[ begins an attribute
+        return False
     is_index = before in (")", "]") or re.fullmatch(r"[^\W\d]\w*", before)
-    return text == "[" and (not is_index or before in ("return", "else", "do", "case"))
+    return not is_index or before in ("return", "else", "do", "case")
+
+
+def _words(texts):
+    """Returns a set of tokens; `operator` and `+` give "operator+" too."""
+    return {*texts} | {f"operator{sign}" for word, sign in pairwise(texts) if word == "operator"}
 
 
 def _bracket(text, closers):
@@ -410,7 +446,7 @@ def _ends_as_function(head):
         return False
     before = head[index - 1] if index else ""
     is_name = re.fullmatch(r"[^\W\d]\w*", before) and not before.startswith("__")
-    is_name = is_name and before not in ("alignas", "noexcept", "decltype", "throw")
+    is_name = is_name and before not in _NOT_NAMES
     return bool(is_name or before == ">" or "operator" in head[:index])
 
 

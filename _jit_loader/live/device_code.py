@@ -63,7 +63,7 @@ def compile_edit(edit, request, contents, library, launched=frozenset()):
     program = device_program(edit.source, edit.texts, command)
     helper = _helper(library, kernels, contents)
     compiled = kernels & launched if helper else kernels
-    names = digest_of([edit.source, sorted(edit.record["skeletons"].items())])
+    names = digest_of([edit.source, command, sorted(edit.record["skeletons"].items())])
     if not compiled or (compiled != kernels and names not in loaded.checked_names):
         check_kernels(program, sorted(kernels))
         loaded.checked_names.add(names)

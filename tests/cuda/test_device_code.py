@@ -89,12 +89,45 @@ def test_an_error_names_the_line_of_a_header(tmp_path):
         ("#if CUDART_VERSION > 12000\n#endif\n" + SOURCE, HEADER),
         ("#define NEW (CUDART_VERSION > 12000)\n#if NEW\n#endif\n" + SOURCE, HEADER),
         ("#ifndef M_PI\n#define M_PI 3.0f\n#endif\n" + SOURCE, HEADER),
+        ("#if BYTE_ORDER == BIG_ENDIAN\n#endif\n" + SOURCE, HEADER),
         (SOURCE.replace("x[i])", "pow(x[i], 2))"), HEADER),
     ],
 )
 def test_code_that_nvrtc_cannot_compile_as_nvcc_does_is_refused(tmp_path, source, header):
     with pytest.raises((Unsupported, nvrtc.NvrtcError)):
         compiled(tmp_path, source, header)
+
+
+@needs_nvrtc
+@pytest.mark.parametrize(
+    "function",
+    [
+        "__device__ float f(float x);\nfloat f(float x) { return x; }\n",
+        "struct A { __device__ float f(float x); };\nfloat A::f(float x) { return x; }\n"
+        "__device__ float f(float x) { return A().f(x); }\n",
+        "template <class T> __device__ T f(T x);\n"
+        "template <> inline float f<float>(float x) { return x; }\n",
+    ],
+)
+def test_a_body_without_device_may_be_device_code(tmp_path, function):
+    assert compiled(tmp_path, SOURCE.replace("x[i])", "f(x[i]))"), HEADER + function)
+
+
+@needs_nvrtc
+def test_a_body_may_be_a_header(tmp_path):
+    source = '__global__ void f(float* y) {\n#include "factor.h"\n}\n'
+    assert compiled(tmp_path, source, "if (y) {\n  *y = 1;\n}\n", kernels=["_Z1fPf"])
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("function", ["isnan", "isinf", "isfinite", "signbit"])
+def test_predicates_are_bool(tmp_path, function):
+    pick = "__device__ int pick(bool) { return 1; }\n__device__ int pick(int) { return 2; }\n"
+    one, other = (
+        compiled(tmp_path, pick + SOURCE.replace("Factor()(x[i])", f"pick({call})"))
+        for call in (f"{function}(x[i])", f"bool({function}(x[i]))")
+    )
+    assert one == other
 
 
 @needs_nvrtc

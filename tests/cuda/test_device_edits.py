@@ -255,6 +255,47 @@ DOUBTS = {
     "an operator for both": (
         "__host__ __device__ A operator+(A, A);\n__device__ A operator+(A, A) { return 1; }"
     ),
+    "a specialization of a template for both": (
+        "template <class T> __host__ __device__ T f(T x) { return x; }\n"
+        "template <> __device__ int f<int>(int x) { return 1; }"
+    ),
+    "a specialization of an operator for both": (
+        "template <class T> __host__ __device__ T operator+(T a, T b) { return a; }\n"
+        "template <> __device__ A operator+<A>(A a, A b) { return 1; }"
+    ),
+    "a friend for both of an aligned class": (
+        "struct alignas(8) A { friend __host__ __device__ int f(A); };\n"
+        "__device__ int f(A) { return 1; }"
+    ),
+    "declared in a function": (
+        "int g() { __host__ __device__ int f(); return f(); }\n__device__ int f() { return 1; }"
+    ),
+    "declared by a macro with arguments": (
+        "#define DECLARE(name) __host__ __device__ int name()\n"
+        "DECLARE(f);\n__device__ int f() { return 1; }"
+    ),
+    "declared in a macro": (
+        "#define DECLARE __host__ __device__ int f()\nDECLARE;\n__device__ int f() { return 1; }"
+    ),
+    "declared with brackets": ("__host__ __device__ int (f)();\n__device__ int f() { return 1; }"),
+    "declared by its type": (
+        "__host__ __device__ decltype(g) f;\n__device__ int f() { return 1; }"
+    ),
+    "an operator in a macro": (
+        "#define DECLARE __host__ __device__ A operator+(A, A)\n"
+        "DECLARE;\n__device__ A operator+(A, A) { return 1; }"
+    ),
+    "both, by an attribute": "__attribute__((host)) __device__ int f() { return 1; }",
+    "both, by an attribute of C++": "__device__ [[gnu::host]] int f() { return 1; }",
+    "both, by a location": "__device__ __location__(host) int f() { return 1; }",
+    "a comment that ends with backslashes": (
+        "// \\\\\n__device__ int g() {\nint f() { return 1; }\n// \\\\\n}\n"
+    ),
+    "a directive whose comment ends with backslashes": (
+        "#pragma once // \\\\\n__device__ int g() {\nint f() { return 1; }\n// \\\\\n}\n"
+    ),
+    "an end of a comment in two lines": "/* a *\\\n/ int f() { return 1; } /* b */",
+    "the time": "__device__ int f() { return 1; }\nconst char* time = __TIME__;",
     "an include in a declaration": '__host__\n#include "f.inc"\n__device__ int f() { return 1; }',
     "a counter": "#define ID() __COUNTER__\n__device__ int f() { return 1; }\nint x = ID();",
     "a pragma": '__device__ int f() { _Pragma("pack(1)") return 1; }\nstruct A { int x; };',
@@ -296,6 +337,12 @@ CERTAIN = {
     ),
     "an unrolled loop": '__device__ int f() { _Pragma("unroll 4") for (;;) {} return 1; }',
     "separators": "__device__ int f() { return 1'000; }",
+    "an attribute": "__device__ int f() { [[maybe_unused]] int x = 1; return x; }",
+    "an operator beside a formula": (
+        "struct F { __host__ __device__ int operator()(int x) { return x; } };\n"
+        "__device__ A operator+(A a, A b) { return 1; }"
+    ),
+    "called by other device code": "__device__ int f() { return 1; }\n__global__ void g() { f(); }",
     "after a host function": "void g() { if (x) { y(); } }\n__device__ int f() { return 1; }",
     "after an array": "int a[] = {0, 0};\n__device__ int f() { return 1; }",
 }  # fmt: skip

@@ -301,12 +301,15 @@ def test_new_device_code_has_line_information_if_the_build_has(project, monkeypa
     monkeypatch.setenv("JIT_LOADER_LINEINFO", "1")
     monkeypatch.setenv("CUDA_MODULE_LOADING", "EAGER")  # all kernels are compiled by the load
     project.load()
-    project.edit("kernels/answer.cu", "*to = 42;", "\n*to = 43;")
+    project.edit("kernels/answer.cu", "*to = 42;", "*to = 43;")
     after = project.load()
     (op,) = loaded.live.values()
     assert b".debug_line" in op.code.cubin
     assert str(project.folder / "kernels").encode() in op.code.cubin
     assert results(after) == [42, 43][: len(results(after))]
+    assert background_build() == 0
+    project.load()
+    assert not loaded.never_live, "the host code is that of the complete build"
 
 
 @pytest.mark.slow
@@ -497,6 +500,23 @@ def test_a_kernel_that_nvrtc_cannot_find_by_its_name_takes_the_complete_build(wi
     with_two_kernels.edit("kernels/answer.cu", "return 42", "return 43")
     assert results(with_two_kernels.load())[-1] in (42, 43)
     assert not loaded.live
+
+
+@pytest.mark.slow
+def test_names_of_kernels_are_checked_for_each_variant(with_two_kernels):
+    def load(mode):
+        folder = str(with_two_kernels.folder)
+        return jit_loader.load_op("answer", project=folder, defines={"MODE": mode})
+
+    overloaded = f"#if MODE == 2\n{OVERLOADED}#endif\n"
+    with_two_kernels.edit("kernels/answer.cu", "extern", overloaded + "extern")
+    for mode in (1, 2):
+        mark_as_launched(launches_in(load(mode)), FIRST)
+    with_two_kernels.edit("kernels/answer.cu", "return 42", "return 43")
+    load(1)
+    assert len(loaded.live) == 1
+    load(2)
+    assert len(loaded.live) == 1, "NVRTC cannot find the overloaded kernels by their names"
 
 
 def test_kernels_of_the_run_before_in_watch_mode_are_compiled_first(with_two_kernels, monkeypatch):

@@ -24,4 +24,6 @@ def test_replaced_kernels_of_all_ops_give_the_same_bits(tmp_path):
         text=True,
         check=False,
     )
+    if finished.returncode == pytest.ExitCode.NO_TESTS_COLLECTED:
+        pytest.skip("the version of nvcc differs from that of NVRTC")
     assert finished.returncode == 0, finished.stdout + finished.stderr
