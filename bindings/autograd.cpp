@@ -172,6 +172,14 @@ class OpNode final : public Node {
       args.collect(static_cast<uint64_t>(shape.size()));
       for (const int64_t size : shape) args.collect(static_cast<uint64_t>(size));
     }
+    // add_zeros makes zeros of these sizes; the gradient of a single result is always defined.
+    if (!op_.zeros || num_inputs() < 2) return;
+    for (const torch::autograd::InputMetadata& result : input_metadata_) {
+      if (result.was_default_constructed()) continue;
+      for (const c10::SymInt& size : result.shape_as_dim_vector()) {
+        args.collect(static_cast<uint64_t>(size.guard_int(__FILE__, __LINE__)));
+      }
+    }
   }
 
   // Puts a call of the gradient into the graph of compiled autograd. It is traced later, with fake
@@ -236,6 +244,20 @@ auto make_node(const c10::intrusive_ptr<T>* /*of_an_edge*/, Arguments&&... argum
 
 using NodePointer = decltype(torch::autograd::Edge::function);
 
+bool is_differentiable(const at::Tensor& x) {
+  return x.defined() && (x.is_floating_point() || x.is_complex());
+}
+
+// A node whose result is its argument would become a part of the argument's own graph.
+void check_is_new(const Differentiable& op, const at::Tensor& result,
+                  at::ArrayRef<at::Tensor> arguments) {
+  for (const at::Tensor& x : arguments) {
+    TORCH_CHECK(!x.defined() || !result.is_same(x), op.name,
+                ": the op has returned one of its arguments; to have a gradient, it must return a "
+                "new tensor, such as x.clone()");
+  }
+}
+
 void record(const Differentiable& op, at::ArrayRef<at::Tensor> arguments,
             at::ArrayRef<at::Tensor> results) {
   torch::autograd::edge_list edges;
@@ -246,7 +268,8 @@ void record(const Differentiable& op, at::ArrayRef<at::Tensor> arguments,
   }
   const auto node = make_node(static_cast<NodePointer*>(nullptr), op, std::move(edges));
   for (const at::Tensor& y : results.slice(0, op.results)) {
-    if (y.defined()) {
+    if (is_differentiable(y)) {
+      check_is_new(op, y, arguments);
       torch::autograd::impl::set_gradient_edge(y, {node, node->add_input_metadata(y)});
     } else {
       node->add_input_metadata(Node::undefined_input());

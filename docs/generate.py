@@ -300,7 +300,7 @@ def op_header():
 
 def other_bindings():
     module = re.compile(r"void (?:define|add)\(|^PYTHON_MODULE").search
-    differentiable = re.compile(r"void define_differentiable\(").search
+    differentiable = re.compile(r"void\s+define_differentiable\(").search
     return (
         header("bindings/shared/module.h", module)
         + "\n\n"

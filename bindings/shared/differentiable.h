@@ -200,6 +200,40 @@ void copy_gradients(const std::tuple<T...>& gradients, at::Tensor* to) {
   std::apply([&](const auto&... gradient) { ((*to++ = gradient), ...); }, gradients);
 }
 
+template <class T>
+constexpr size_t count_of(const T* /*one tensor*/) {
+  return 1;
+}
+template <class... T>
+constexpr size_t count_of(const std::tuple<T...>* /*tensors*/) {
+  return sizeof...(T);
+}
+
+template <class T>
+constexpr bool is_tensor = std::is_same_v<std::decay_t<T>, at::Tensor> ||
+                           std::is_same_v<std::decay_t<T>, std::optional<at::Tensor>>;
+
+template <size_t arguments, class T>
+constexpr bool fits_needs(const T* /*parameter*/) {
+  return true;
+}
+template <size_t arguments, size_t n>
+constexpr bool fits_needs(const std::array<bool, n>* /*parameter*/) {
+  return n == arguments;
+}
+
+// Checks a gradient against its function, and returns how many of its parameters are tensors.
+template <class Result, class... Args, class Gradients, class... Parameters>
+constexpr size_t check_gradient(Result (* /*function*/)(Args...),
+                                Gradients (* /*gradient*/)(Parameters...)) {
+  constexpr size_t arguments = sizeof...(Args);
+  static_assert(count_of(static_cast<Gradients*>(nullptr)) == arguments,
+                "a gradient returns a tensor for each argument of its function");
+  static_assert((fits_needs<arguments>(static_cast<std::decay_t<Parameters>*>(nullptr)) && ...),
+                "std::array<bool, n> has a bool for each argument of the function");
+  return (size_t{is_tensor<Parameters>} + ...);
+}
+
 // Calls a gradient with arguments of its parameters' types.
 template <class Result, class... Args>
 void call_gradient(Result (*gradient)(Args...), const GradientCall& call, at::Tensor* gradients) {
@@ -233,6 +267,17 @@ PyObject* make_recorded(PyObject* /*self*/, PyObject* arguments) {
   if (!PyArg_ParseTuple(arguments, "sOO!npppnO", &name, &formula, &PyTuple_Type, &saved, &results,
                         &zeros, &shapes, &casts, &returned, &capsule)) {
     return nullptr;
+  }
+  if constexpr (!std::is_null_pointer_v<decltype(gradient)>) {
+    constexpr size_t tensors = check_gradient(function, gradient);
+    if (const Py_ssize_t given = results + PyTuple_GET_SIZE(saved);
+        given != static_cast<Py_ssize_t>(tensors)) {
+      PyErr_Format(PyExc_TypeError,
+                   "%s: the C++ gradient has %zu parameters that are tensors, but gets %zd: the "
+                   "gradients of %zd results and the %zd tensors of saves",
+                   name, tensors, given, results, PyTuple_GET_SIZE(saved));
+      return nullptr;
+    }
   }
   void* record = nullptr;
   if (capsule != Py_None) {
@@ -270,8 +315,9 @@ PyObject* make_recorded(PyObject* /*self*/, PyObject* arguments) {
 // if PyTorch's dispatcher has to decide or the arguments are wrong.
 //
 // gradient: computes the gradients of the function's arguments, in their order: a tensor or a tuple
-// of tensors. Its parameters are the gradients of the results (const at::Tensor&; or
-// std::optional<at::Tensor>, for which zeros are not made), and the tensors that the wrapper saves;
+// of tensors, undefined for a number. Its parameters are the gradients of the results, and then the
+// tensors of `saves` in the wrapper, each as const at::Tensor&, or as const
+// std::optional<at::Tensor>& if it may be missing (see `results` in the wrapper). More parameters:
 // std::array<bool, n>: for each argument, whether its gradient is needed; const Shapes&: the
 // arguments' shapes. Autograd sums a gradient over broadcast dimensions and converts its dtype. By
 // default the formula in Python computes the gradients.

@@ -58,11 +58,14 @@ def differentiable(
 
     Args:
         schema: name, arguments and results, in the syntax of torch.library. Only Tensor arguments
-            have gradients.
+            and results of floating or complex dtypes have gradients. The compiled function returns
+            new tensors, not its arguments.
         saves: the tensors that the gradient needs: names of arguments and of results. A single
-            result is named "output".
+            result is named "output". A gradient cannot see a number; make it a tensor of no
+            dimensions.
         results: the number of results that a call returns; by default all. The results after them
-            are only for the gradient and have no gradient themselves. If this is given and nothing
+            are only for the gradient and have no gradient themselves: a formula for a second
+            derivative computes them again from the arguments. If this is given and nothing
             was computed from a result, the formula gets None as its gradient instead of zeros.
         build_of: the op whose compiled module contains this function too; by default the op has its
             own build.

@@ -36,6 +36,12 @@ class Op:
         self.outputs = [result.name or "output" for result in parsed.returns]
         names = (*self.parameters, *self.outputs)
         self.saved = tuple(names.index(item) for item in saves)
+        for position in self.saved:
+            if position < len(self.types) and "Tensor" not in self.types[position]:
+                raise TypeError(
+                    f"{self.name}: saves has {names[position]!r}, which is not a tensor; a "
+                    "gradient gets tensors only: make the number a tensor of no dimensions"
+                )
         self.formula, self.wanted = None, frozenset()
         self.module = self.forward = self.try_call = self.try_call_for_all = None
         self.recorder = None
@@ -82,11 +88,22 @@ class Op:
 
     def gradients(self, grads, saved, needs, shapes):
         """Returns the gradient of each argument by the formula; None if it is not needed."""
+        if self.formula is None:
+            raise RuntimeError(
+                f"{self.name} has no formula, which its second derivative, torch.func and "
+                f"torch.compile need: define it with @{self.name}.gradient"
+            )
         named = {name: {"needs": needs, "shapes": shapes}[name] for name in self.wanted}
         values = self.formula(*grads, *saved, **named)
+        if not isinstance(values, tuple | list) or len(values) != len(needs):
+            found = len(values) if isinstance(values, tuple | list) else type(values).__name__
+            raise ValueError(
+                f"{self.name}: the formula of the gradient must return a tuple with a value for "
+                f"each of the {len(needs)} arguments, not {found}"
+            )
         return tuple(
             value() if needed and callable(value) else value if needed else None
-            for value, needed in zip(values, needs, strict=True)
+            for value, needed in zip(values, needs)
         )
 
     def positional(self, args, kwargs):
@@ -121,7 +138,8 @@ class Op:
     def register_sharding(self, args):
         """Registers the op's rule for DTensors at the first call with one."""
         module = sys.modules.get("torch.distributed.tensor")
-        if module is not None and any(isinstance(x, module.DTensor) for x in args):
+        dtensor = getattr(module, "DTensor", None)  # another thread may be importing the module
+        if dtensor is not None and any(isinstance(x, dtensor) for x in args):
             from .sharding import register
 
             register(self.registered, *self.sharding)
@@ -205,7 +223,7 @@ def _function_of_autograd(op):
                 ctx.save_for_backward(*(values[i] for i in op.saved))
             ctx.shapes = None
             if "shapes" in op.wanted:
-                ctx.shapes = tuple(x.shape for x in inputs)
+                ctx.shapes = tuple(getattr(x, "shape", torch.Size()) for x in inputs)
             if op.results is not None:
                 ctx.mark_non_differentiable(*output[op.results :])
                 # Otherwise autograd makes zeros for each result, even those without a gradient.
@@ -213,6 +231,8 @@ def _function_of_autograd(op):
 
         @staticmethod
         def backward(ctx, *grads):
+            if all(grad is None for grad in grads[: op.results]):
+                return (None,) * len(ctx.needs_input_grad)
             return op.gradients(
                 grads[: op.results], ctx.saved_tensors, ctx.needs_input_grad, ctx.shapes
             )

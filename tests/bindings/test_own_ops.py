@@ -1,0 +1,166 @@
+"""Tests ops that this project does not have: integer results, numbers, and wrong gradients."""
+
+import inspect
+import shutil
+import sys
+import types
+from pathlib import Path
+
+import pytest
+import torch
+
+import bindings.add2
+import bindings.my_op
+import jit_loader
+from bindings.shared.differentiable import differentiable
+
+ROOT = Path(__file__).resolve().parents[2]
+BINDING = """\
+#include "bindings/shared/op.h"
+using namespace bindings;
+at::Tensor same(const at::Tensor& x) { return x; }
+at::Tensor copy(const at::Tensor& x) { return x.clone(); }
+at::Tensor repeated(const at::Tensor& x, int64_t n) { return x.clone(); }
+std::tuple<at::Tensor, at::Tensor> rounded(const at::Tensor& x) {
+  return {x.clone(), x.to(at::kLong)};
+}
+at::Tensor gradient(const at::Tensor& grad) { return grad; }
+at::Tensor gradient_of_rounded(const at::Tensor& grad, const at::Tensor&) { return grad; }
+PYTHON_MODULE(module) {
+  define_differentiable<same, gradient>(module, "same", "", "x");
+  define_differentiable<copy, gradient>(module, "copy", "", "x");
+  define_differentiable<repeated>(module, "repeated", "", "x", "n");
+  define_differentiable<rounded, gradient_of_rounded>(module, "rounded", "", "x");
+}
+"""
+
+
+def write_project(folder, binding):
+    shutil.copytree(ROOT / "kernels/shared", folder / "kernels/shared")
+    shutil.copytree(ROOT / "bindings/shared", folder / "bindings/shared")
+    (folder / "bindings/own.cpp").write_text(binding)
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory):
+    """Returns own(schema, function=..., **options), which makes the function of an op."""
+    project, made = write_project(tmp_path_factory.mktemp("own") / "project", BINDING), []
+
+    def make(schema, function, gradient=None, **options):
+        name, _, rest = schema.partition("(")
+        parameters = [part.split()[1] for part in rest.partition(")")[0].split(", ")]
+
+        def body():
+            """An op of the tests."""
+
+        body.__name__, body.__signature__ = name, signature(*parameters)
+        # The first op is named "own", as the build.
+        build = {"build_of": made[0]} if made else {"project": project}
+        op = differentiable(schema, function=function, **build, **options)(body)
+        made.append(op)
+        if gradient is not None:
+            op.gradient(gradient)
+        return op
+
+    make("own(Tensor x) -> Tensor", "copy")
+    return make
+
+
+def signature(*names):
+    return inspect.Signature(
+        [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names]
+    )
+
+
+def leaf():
+    return torch.ones(3, requires_grad=True)
+
+
+def test_result_that_is_the_argument_is_an_error(own):
+    same, x = own("own_same(Tensor x) -> Tensor", "same"), leaf()
+    with pytest.raises(RuntimeError, match=r"returned one of its arguments.*x\.clone"):
+        same(x)
+    assert x.is_leaf
+    assert same(x.detach()) is not None
+
+
+def test_integer_result_has_no_gradient(own):
+    rounded, x = own("own_rounded(Tensor x) -> (Tensor y, Tensor n)", "rounded"), leaf()
+    y, n = rounded(x)
+    assert (y.requires_grad, n.requires_grad) == (True, False)
+    n.numpy()
+    (y * n).sum().backward()
+    assert torch.equal(x.grad, torch.ones(3))
+
+
+def test_gradient_in_cpp_that_lacks_a_saved_tensor_is_an_error(own):
+    with pytest.raises(TypeError, match=r"1 parameters that are tensors, but gets 2"):
+        own("own_saved(Tensor x) -> Tensor", "copy", saves=["x"])
+
+
+def test_a_second_gradient_without_a_formula_is_an_error(own):
+    copy, x = own("own_copy(Tensor x) -> Tensor", "copy"), leaf()
+    copy(x).sum().backward()
+    with pytest.raises(RuntimeError, match="own_copy has no formula"):
+        torch.autograd.grad(copy(x).square().sum(), x, create_graph=True)
+
+
+def test_formula_with_shapes_takes_numbers(own):
+    repeated = own(
+        "own_repeated(Tensor x, int n) -> Tensor",
+        "repeated",
+        lambda grad, shapes: (grad * len(shapes[0]), None),
+    )
+    assert torch.equal(torch.func.grad(lambda x: repeated(x, 2).sum())(leaf()), torch.ones(3))
+    x = leaf()
+    repeated(x, 2).sum().backward()
+    assert torch.equal(x.grad, torch.ones(3))
+
+
+def test_number_cannot_be_saved(own):
+    with pytest.raises(TypeError, match="saves has 'n', which is not a tensor"):
+        own("own_number(Tensor x, int n) -> Tensor", "repeated", saves=["n"])
+
+
+def test_another_thread_may_be_importing_dtensors(monkeypatch):
+    name = "torch.distributed.tensor"
+    monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+    gradient = torch.func.grad(lambda x: bindings.add2.add2(x, x).sum())(torch.ones(3))
+    assert torch.equal(gradient, torch.full((3,), 2.0))
+
+
+def test_compiled_autograd_with_a_result_that_is_not_used_takes_other_shapes():
+    compile_graphs = torch.compile(backend="eager")
+    for n in (4, 6, 9):
+        g = torch.randn(n, requires_grad=True)
+        dx, _ = bindings.my_op.my_op_backward(g)
+        with torch._dynamo.compiled_autograd._enable(compile_graphs, dynamic=True):
+            dx.sum().backward()
+        torch.testing.assert_close(g.grad, torch.full((n,), 3.0))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("gradient", "message"),
+    [
+        (
+            "std::tuple<at::Tensor, at::Tensor> gradient(const at::Tensor& g) { return {g, g}; }",
+            "a gradient returns a tensor for each argument of its function",
+        ),
+        (
+            "at::Tensor gradient(const at::Tensor& g, std::array<bool, 2>) { return g; }",
+            "has a bool for each argument of the function",
+        ),
+    ],
+)
+def test_gradient_in_cpp_of_another_form_does_not_compile(gradient, message, tmp_path):
+    binding = f"""\
+#include "bindings/shared/op.h"
+using namespace bindings;
+at::Tensor same(const at::Tensor& x) {{ return x; }}
+{gradient}
+PYTHON_MODULE(module) {{ define_differentiable<same, gradient>(module, "same", "", "x"); }}
+"""
+    with pytest.raises(jit_loader.CompileError, match=message):
+        jit_loader.load_op("own", project=write_project(tmp_path / "project", binding))
