@@ -85,7 +85,8 @@ class Body(NamedTuple):
     kind: "device" if only the device compiles it, "host" if only the host does, "both" if the
     host's object tells whether the host uses it (see traceable_macros), else "other".
     name: the function's name, which is looked up in a Scan: "f", or "operator+" for the device and
-    "operator" for both. None for a kernel and for a qualified name such as A::f.
+    "operator" for both. None for a kernel, for a qualified name such as A::f, and for a member of
+    the device alone that is defined in its class, since it has no other declaration.
     """
 
     kind: str
@@ -251,7 +252,8 @@ class _Scanner:
                     header = []
                 else:
                     end = self._skip(index)
-                    body = kind and self._body(kind, index, end, header)
+                    is_member = scopes[-1:] == ["class"] and "friend" not in header
+                    body = kind and self._body(kind, index, end, header, is_member)
                     if body is None or body.kind != "device":
                         self._mentioned |= _words(header)
                         self._mentioned |= _words([t.text for t in self._tokens[index:end]])
@@ -298,9 +300,11 @@ class _Scanner:
                 return number
         raise NotUnderstood("a { without }")
 
-    def _body(self, kind, first, last, header):
+    def _body(self, kind, first, last, header, is_member):
         name = _name(header)
-        if kind == "device" and name == "operator":
+        if kind == "device" and is_member:
+            name = None
+        elif kind == "device" and name == "operator":
             name += header[header.index(name) + 1]
         tokens = self._tokens[first : last + 1]
         if kind in ("device", "both"):

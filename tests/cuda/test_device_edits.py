@@ -263,6 +263,9 @@ DOUBTS = {
         "template <class T> __host__ __device__ T operator+(T a, T b) { return a; }\n"
         "template <> __device__ A operator+<A>(A a, A b) { return 1; }"
     ),
+    "a friend that is defined in its class": (
+        "struct A { friend __device__ int f(A) { return 1; } };\n__host__ __device__ int f(A);"
+    ),
     "a friend for both of an aligned class": (
         "struct alignas(8) A { friend __host__ __device__ int f(A); };\n"
         "__device__ int f(A) { return 1; }"
@@ -341,6 +344,10 @@ CERTAIN = {
     "an operator beside a formula": (
         "struct F { __host__ __device__ int operator()(int x) { return x; } };\n"
         "__device__ A operator+(A a, A b) { return 1; }"
+    ),
+    "a member beside a formula": (
+        "struct F { __host__ __device__ int operator()(int x) { return x; } };\n"
+        "struct G { __device__ int operator()(int x) { return 1; } };"
     ),
     "called by other device code": "__device__ int f() { return 1; }\n__global__ void g() { f(); }",
     "after a host function": "void g() { if (x) { y(); } }\n__device__ int f() { return 1; }",
