@@ -42,6 +42,7 @@ def skeletons(texts, flags, host_words=None, names=None):
         return {}
     declared = set().union(*(each.declared for each in scans.values()), host_words or ())
     mentioned = set().union(*(each.mentioned for each in scans.values()))
+    mentioned.update(*(re.findall(r"\w+", flag) for flag in flags if flag.startswith("-D")))
     with_lines, found = mentions_lines(texts.values()), {}
     for name in texts if names is None else names:
         bodies = [

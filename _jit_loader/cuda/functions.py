@@ -84,9 +84,10 @@ class Body(NamedTuple):
 
     kind: "device" if only the device compiles it, "host" if only the host does, "both" if the
     host's object tells whether the host uses it (see traceable_macros), else "other".
-    name: the function's name, which is looked up in a Scan: "f", or "operator+" for the device and
-    "operator" for both. None for a kernel, for a qualified name such as A::f, and for a member of
-    the device alone that is defined in its class, since it has no other declaration.
+    name: the function's name, which is looked up in a Scan: "f"; for the device "operator()", or
+    "operator+" for any other operator; "operator" for both. None for a kernel, for a qualified name
+    such as A::f, and for a member of the device alone that is defined in its class, since it has no
+    other declaration.
     """
 
     kind: str
@@ -305,7 +306,7 @@ class _Scanner:
         if kind == "device" and is_member:
             name = None
         elif kind == "device" and name == "operator":
-            name += header[header.index(name) + 1]
+            name = _operator(header[header.index(name) + 1])
         tokens = self._tokens[first : last + 1]
         if kind in ("device", "both"):
             texts = [token.text for token in tokens]
@@ -319,7 +320,7 @@ class _Scanner:
         if header and _INCLUDE.match(text):
             raise NotUnderstood("an #include within a declaration")
         if define := _DEFINE.match(text):
-            self._mentioned.update(re.findall(r"\w+", define[2]))
+            self._mentioned.update(re.findall(r"\w+", define[2].replace("\\\n", "")))
         condition = _CONDITIONAL.match(text)
         if condition is None:
             return
@@ -374,8 +375,13 @@ def _is_lambda(before, text, after):
 
 
 def _words(texts):
-    """Returns a set of tokens; `operator` and `+` give "operator+" too."""
-    return {*texts} | {f"operator{sign}" for word, sign in pairwise(texts) if word == "operator"}
+    """Returns a set of tokens, with the names of operators as in a Body."""
+    return {*texts} | {_operator(sign) for word, sign in pairwise(texts) if word == "operator"}
+
+
+def _operator(sign):
+    """Returns a name for operators without their sign: `operator not` is `operator!`."""
+    return "operator()" if sign == "(" else "operator+"
 
 
 def _bracket(text, closers):

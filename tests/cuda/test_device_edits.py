@@ -263,6 +263,17 @@ DOUBTS = {
         "template <class T> __host__ __device__ T operator+(T a, T b) { return a; }\n"
         "template <> __device__ A operator+<A>(A a, A b) { return 1; }"
     ),
+    "an operator of another spelling": (
+        "__host__ __device__ int operator not(A);\n__device__ int operator!(A) { return 1; }"
+    ),
+    "a specialization of a shift": (
+        "template <class T> __host__ __device__ int operator<<(A, T) { return 3; }\n"
+        "template <> __device__ int operator<<<int>(A, int) { return 1; }"
+    ),
+    "a name in two lines of a macro": (
+        "#define DECLARE __host__ __device__ int f_\\\nlong()\n"
+        "DECLARE;\n__device__ int f_long() { return 1; }"
+    ),
     "a friend that is defined in its class": (
         "struct A { friend __device__ int f(A) { return 1; } };\n__host__ __device__ int f(A);"
     ),
@@ -309,6 +320,14 @@ DOUBTS = {
 def test_space_between_operators_counts(one, other):
     text = "int g(int a, int b) { return a - -b; }".replace("- -", one)
     assert not is_of_device({"a.cu": text}, {"a.cu": text.replace(one, other)})
+
+
+def test_a_name_in_a_flag_counts():
+    text = "__host__ __device__ int NAME();\n__device__ int f() { return 1; }"
+    before, after = ({"a.cu": text.replace("1", value)} for value in "12")
+    flags = ["-DNAME=f"]
+    assert skeletons(before, flags) != skeletons(after, flags)
+    assert skeletons(before, []) == skeletons(after, [])
 
 
 def test_declaration_in_another_file_counts():
