@@ -60,19 +60,24 @@ def run_poke(tmp_path_factory):
     project = write_project(folder / "project")
 
     def run(*arguments, **settings):
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "JIT_LOADER_CACHE": str(folder)}
-        finished = subprocess.run(
-            [sys.executable, "script.py", *arguments],
-            cwd=project,
-            env={**environment, **settings},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        finished = run_python("script.py", *arguments, project=project, cache=folder, **settings)
         assert finished.returncode == 1, finished.stdout
         return finished.stdout, finished.stderr
 
     return run
+
+
+def run_python(*arguments, project, cache, **settings):
+    """Runs Python in a project's folder; returns the finished process."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "JIT_LOADER_CACHE": str(cache)}
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=project,
+        env={**environment, **settings},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 @pytest.mark.gpu
@@ -121,19 +126,7 @@ y.sum().item()
 @pytest.mark.gpu
 def test_with_sync_the_error_names_the_op_whose_kernel_a_live_edit_has_replaced(tmp_path):
     project = write_project(tmp_path / "project")
-    finished = subprocess.run(
-        [sys.executable, "-c", LIVE_EDIT],
-        cwd=project,
-        env={
-            **os.environ,
-            "PYTHONPATH": str(ROOT),
-            "JIT_LOADER_CACHE": str(tmp_path),
-            "JIT_LOADER_SYNC": "1",
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    finished = run_python("-c", LIVE_EDIT, project=project, cache=tmp_path, JIT_LOADER_SYNC="1")
     if finished.stderr == "other version\n":
         pytest.skip("the version of nvcc differs from that of NVRTC")
     assert finished.stdout.startswith(
