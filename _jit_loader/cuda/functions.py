@@ -257,13 +257,15 @@ class _Scanner:
                     body = kind and self._body(kind, index, end, header, is_member)
                     if body is None or body.kind != "device":
                         self._mentioned |= _words(header)
-                        self._mentioned |= _words([t.text for t in self._tokens[index:end]])
+                        self._mentioned |= self._words_between(index, end)
                     if body is not None:
                         self._found.append(body)
                     header = [_UNSURE] if body is None else []
                     index = end
             elif text == "{":
-                index = self._skip(index)
+                end = self._skip(index)
+                self._mentioned |= self._words_between(index, end)
+                index = end
             elif text == "}" and not closers:
                 if not scopes:
                     raise NotUnderstood("a } without {")
@@ -300,6 +302,9 @@ class _Scanner:
             if not closers:
                 return number
         raise NotUnderstood("a { without }")
+
+    def _words_between(self, first, last):
+        return _words([token.text for token in self._tokens[first:last]])
 
     def _body(self, kind, first, last, header, is_member):
         name = _name(header)

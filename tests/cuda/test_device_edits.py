@@ -284,6 +284,10 @@ DOUBTS = {
     "declared in a function": (
         "int g() { __host__ __device__ int f(); return f(); }\n__device__ int f() { return 1; }"
     ),
+    "declared in a lambda of an initializer": (
+        "int x = g([] { __host__ __device__ int f(); return f(); });\n"
+        "__device__ int f() { return 1; }"
+    ),
     "declared by a macro with arguments": (
         "#define DECLARE(name) __host__ __device__ int name()\n"
         "DECLARE(f);\n__device__ int f() { return 1; }"
