@@ -36,6 +36,7 @@ ops = {}  # repr of the question of a load_op: the OpInUse of that op
 in_background = {}  # (name, project): the process that builds an op that nobody waits for
 live = {}  # folder of a slot: the live.load.LiveOp whose complete build is not loaded yet
 launched_before = {}  # title: the kernels that earlier runs of watch mode launched
+started_before = None  # the early_start.Start of the last run of watch mode with an op for CUDA
 checked_names = set()  # digests of host code with which NVRTC finds each kernel by its name
 never_live = set()  # folders of slots whose edits take the complete build; see live.load.audit
 watched = threading.Event()  # set in a run of watch mode, whose first loads may be live edits too

@@ -9,6 +9,7 @@ from _jit_loader.build.job import private_folder
 from _jit_loader.cache.files import read_checked
 from _jit_loader.cache.memo import stamp
 from _jit_loader.cache.store import OWN_FILES
+from _jit_loader.cuda.early_start import start_as
 from _jit_loader.cuda.embedded import with_device_code
 from _jit_loader.cuda.first_launch import compile_at_first_launch, launches_of
 from _jit_loader.cuda.host_object import host_digest
@@ -75,7 +76,9 @@ def _load_edit(slot, contents, start_build):
         return None
     try:
         launched = live.launched() if live is not None else _launched(request.title)
-        live = _open(edit, slot, contents, launched)
+        with Workers() as workers:
+            workers.submit(start_as, loaded.started_before)
+            live = _open(edit, slot, contents, launched)
         live.process = start_build(edit)
     except FALLBACK:
         return None

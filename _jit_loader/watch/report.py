@@ -13,7 +13,8 @@ class Report:
     """Sends what a run uses and does.
 
     A message is (files to watch, installed modules to import before the next run, files written,
-    {title of an op: the kernels that it has launched}, loaded.checked_names).
+    None). At the end of a run with an op for CUDA, the last item is ({title of an op: the kernels
+    that it has launched}, the early_start.Start of this process, loaded.checked_names).
     """
 
     def __init__(self, connection):
@@ -71,13 +72,15 @@ class Report:
         """Reports the modules and the launched kernels at the end of the script."""
         self.report()
         if any(last.with_cuda for last in loaded.last.values()):
+            from _jit_loader.cuda.early_start import start_of_this_process
             from _jit_loader.live.load import launched_kernels
 
-            self._send(launched=launched_kernels(), checked=loaded.checked_names)
+            end = launched_kernels(), start_of_this_process(), loaded.checked_names
+            self._send(end=end)
 
-    def _send(self, files=(), modules=(), written=(), launched=(), checked=()):
+    def _send(self, files=(), modules=(), written=(), end=None):
         with contextlib.suppress(OSError):  # the run may have closed all its descriptors
-            self._connection.send((files, modules, written, launched, checked))
+            self._connection.send((files, modules, written, end))
 
 
 def _own_files(library, request):

@@ -59,16 +59,18 @@ class Run:
         files, modules = [], []
         while not self._reports.closed and self._reports.poll():
             try:
-                more_files, more_modules, written, launched, checked = self._reports.recv()
+                more_files, more_modules, written, end = self._reports.recv()
             except EOFError:
                 self._reports.close()
                 break
             files += more_files
             modules += more_modules
             self.written.update(written)
-            # The next run, a fork of this process, compiles these kernels first after an edit.
-            loaded.launched_before.update(launched)
-            loaded.checked_names.update(checked)
+            if end is not None:
+                # The next run, a fork of this process, compiles these kernels first after an edit.
+                launched, loaded.started_before, checked = end
+                loaded.launched_before.update(launched)
+                loaded.checked_names.update(checked)
         return files, modules
 
     def end(self, code):

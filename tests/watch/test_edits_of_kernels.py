@@ -1,6 +1,7 @@
 """Watch mode runs the new device code of an edited kernel; the complete build follows."""
 
 import pytest
+import torch
 
 import jit_loader
 from _jit_loader.cuda import nvrtc
@@ -17,7 +18,9 @@ import torch
 from bindings.answer import module
 
 import jit_loader
+from _jit_loader.cuda.early_start import start_of_this_process
 
+print(f"CUDA is started: {start_of_this_process() is not None}")
 print(f"cpu {module.cpu()}", f"gpu {module.gpu()}" * torch.cuda.is_available())
 print(f"library {jit_loader.loaded('answer').path}")
 """
@@ -44,6 +47,7 @@ def test_a_run_after_an_edit_has_new_device_code(session, wait_for):
     shown = session.replace(HEADER, "return 42", "return 43")
     assert LIVE in shown
     assert "gpu" not in shown or "gpu 43" in shown
+    assert f"CUDA is started: {torch.cuda.is_available()}" in shown
     wait_for(lambda: len(list(session.folder.glob("cache/*/answer/*/[!.]*/answer.so"))) == 2)
     shown = session.replace(SCRIPT_NAME, "library", "the library")
     assert "new device code" not in shown

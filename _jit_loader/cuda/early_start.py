@@ -1,0 +1,56 @@
+"""Starts CUDA on the devices that an earlier run of a program has used.
+
+CUDA's start takes 0.2 s on an H200's host. A run of watch mode does it while an edit is compiled.
+"""
+
+import ctypes
+import os
+from typing import NamedTuple
+
+
+class Start(NamedTuple):
+    """How a process has started CUDA.
+
+    Attributes:
+        devices: the numbers of the devices with a context that PyTorch uses.
+        variables: the environment variables that CUDA reads.
+    """
+
+    devices: list
+    variables: dict
+
+
+def start_of_this_process():
+    """Returns the Start of this process, or None if it has not started CUDA."""
+    devices, count = [], ctypes.c_int()
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return None
+    driver.cuDeviceGetCount(ctypes.byref(count))  # remains 0 before cuInit
+    for device in range(count.value):
+        flags, is_active = ctypes.c_uint(), ctypes.c_int()
+        driver.cuDevicePrimaryCtxGetState(device, ctypes.byref(flags), ctypes.byref(is_active))
+        if is_active.value:
+            devices.append(device)
+    return Start(devices, _variables()) if devices else None
+
+
+def start_as(before):
+    """Starts CUDA like an earlier process, if that process had the same environment variables.
+
+    They differ here if the program sets CUDA_VISIBLE_DEVICES later, for example. Does nothing if
+    CUDA cannot be started: its first use shows the error.
+
+    before: the Start of that process, or None.
+    """
+    if before is None or before.variables != _variables():
+        return
+    driver, context = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()
+    driver.cuInit(0)
+    for device in before.devices:
+        driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)
+
+
+def _variables():
+    return {name: value for name, value in os.environ.items() if "CUDA" in name}
