@@ -22,6 +22,7 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL | re.MULTILINE,
 )
 _DEFINE = re.compile(r"#\s*(?:define|undef)\s+(\w+)(.*)", re.DOTALL)
+_STRINGIZE = re.compile(r"(?<!#)#(?!#)")  # makes a text; ## makes names that are not in the source
 _UNROLL = re.compile(r"#\s*pragma\s+unroll\b")
 _INCLUDE = re.compile(r"#\s*include\b")
 _CONDITIONAL = re.compile(r"#\s*(if|ifdef|ifndef|else|elif|elifdef|elifndef|endif)\b")
@@ -116,7 +117,7 @@ def macros_in(texts):
             names.add(define[1])
             if define[1] in _NEVER_MACROS or re.search(r"\boperator\b", define[2]):
                 raise NotUnderstood(f"the macro {define[1]}")
-            _check_balanced(define[2].replace("\\\n", " "))
+            _check_balanced(_STRINGIZE.sub("", define[2].replace("\\\n", " ")))
     return names
 
 
@@ -380,8 +381,19 @@ def _is_lambda(before, text, after):
 
 
 def _words(texts):
-    """Returns a set of tokens, with the names of operators as in a Body."""
-    return {*texts} | {_operator(sign) for word, sign in pairwise(texts) if word == "operator"}
+    """Returns a set of tokens, with the names of operators as in a Body.
+
+    A member that is accessed (x.f, x->f) or a name of the C++ library (std::f) is no function of
+    this project that is outside of a class.
+    """
+    before = zip(["", "", *texts], ["", *texts], texts)
+    words = {text for first, second, text in before if not _is_foreign(first, second)}
+    return words | {_operator(sign) for word, sign in pairwise(texts) if word == "operator"}
+
+
+def _is_foreign(first, second):
+    is_member = second == "->" or (second == "." and first != ".")  # ... is three tokens
+    return is_member or (first == "std" and second == "::")
 
 
 def _operator(sign):

@@ -295,6 +295,13 @@ DOUBTS = {
     "declared in a macro": (
         "#define DECLARE __host__ __device__ int f()\nDECLARE;\n__device__ int f() { return 1; }"
     ),
+    "declared by a macro that makes its name": (
+        "#define DECLARE(part) __host__ __device__ int f_##part()\n"
+        "DECLARE(long);\n__device__ int f_long() { return 1; }"
+    ),
+    "used after dots": (
+        "template <class... T> int g(T... x) { return h(x...f()); }\n__device__ int f() { return 1; }"
+    ),
     "declared with brackets": ("__host__ __device__ int (f)();\n__device__ int f() { return 1; }"),
     "declared by its type": (
         "__host__ __device__ decltype(g) f;\n__device__ int f() { return 1; }"
@@ -374,6 +381,14 @@ CERTAIN = {
     ),
     "called by other device code": "__device__ int f() { return 1; }\n__global__ void g() { f(); }",
     "after a host function": "void g() { if (x) { y(); } }\n__device__ int f() { return 1; }",
+    "named like a function of the C++ library": (
+        "void g() { x = std::max(std::min(a, b), 0); }\n__device__ int min(int a, int b) { return 1; }"
+    ),
+    "named like a member": "void g() { x.size(); y->size(); }\n__device__ int size() { return 1; }",
+    "after a macro that makes a text": (
+        "#define CHECK(call) if (call) throw error(#call)\n"
+        "void g() { CHECK(h()); }\n__device__ int f() { return 1; }"
+    ),
     "after an array": "int a[] = {0, 0};\n__device__ int f() { return 1; }",
 }  # fmt: skip
 
