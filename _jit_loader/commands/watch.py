@@ -38,4 +38,5 @@ def run(options):
     report = Report(Watch(options.script).fork_at_each_save())
     loaded.observers.append(report)
     report.report_writes()
+    report.report_forks()
     run_as_main(options.script, options.arguments, at_end=report.report_end)

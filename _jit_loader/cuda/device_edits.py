@@ -19,6 +19,15 @@ from _jit_loader.cuda.functions import (
 )
 from _jit_loader.key.contents import digest_of_bytes
 
+# CUDA declares these, and some others with f at the end, as __host__ __device__. A function that
+# replaces one is host code too.
+_OF_CUDA = re.compile(
+    r"(?:a?(?:sin|cos|tan)h?|atan2|sincos|exp(?:2|10|m1)?|log(?:2|10|1p|b)?|pow|r?sqrt|cbrt|hypot"
+    r"|erfc?|[lt]gamma|j[01n]|y[01n]|f(?:abs|ma|min|max|dim|mod|rexp)|modf|ldexp|scalbl?n|ilogb"
+    r"|l?l?abs|l?l?round|l?l?rint|ceil|floor|trunc|nearbyint|remainder|remquo|copysign|nan"
+    r"|nextafter|mem(?:cpy|set)|printf|malloc|free|clock)f?"
+)
+
 
 def skeletons(texts, flags, host_words=None, names=None):
     """Returns {name: digest of all but the device's code} of the sources of one object.
@@ -48,11 +57,15 @@ def skeletons(texts, flags, host_words=None, names=None):
         bodies = [
             body
             for body in scans[name].bodies
-            if (body.kind == "device" and body.name not in mentioned)
+            if (body.kind == "device" and body.name not in mentioned and not _is_of_cuda(body))
             or (body.kind == "both" and body.name not in declared)
         ]
         found[name] = digest_of(skeleton(texts[name], bodies, with_lines))
     return found
+
+
+def _is_of_cuda(body):
+    return body.name is not None and _OF_CUDA.fullmatch(body.name) is not None
 
 
 def has_formulas(texts):

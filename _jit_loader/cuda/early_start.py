@@ -3,6 +3,7 @@
 CUDA's start takes 0.2 s on an H200's host. A run of watch mode does it while an edit is compiled.
 """
 
+import contextlib
 import ctypes
 import os
 from typing import NamedTuple
@@ -13,7 +14,7 @@ class Start(NamedTuple):
 
     Attributes:
         devices: the numbers of the devices with a context that PyTorch uses.
-        variables: the environment variables that CUDA reads.
+        variables: the environment variables with CUDA in their names.
     """
 
     devices: list
@@ -24,7 +25,7 @@ def start_of_this_process():
     """Returns the Start of this process, or None if it has not started CUDA."""
     devices, count = [], ctypes.c_int()
     try:
-        driver = ctypes.CDLL("libcuda.so.1")
+        driver = ctypes.CDLL("libcuda.so.1", os.RTLD_NOLOAD | os.RTLD_LAZY)
     except OSError:
         return None
     driver.cuDeviceGetCount(ctypes.byref(count))  # remains 0 before cuInit
@@ -39,17 +40,19 @@ def start_of_this_process():
 def start_as(before):
     """Starts CUDA like an earlier process, if that process had the same environment variables.
 
-    They differ here if the program sets CUDA_VISIBLE_DEVICES later, for example. Does nothing if
-    CUDA cannot be started: its first use shows the error.
+    They differ if the program sets CUDA_VISIBLE_DEVICES after this call, for example. An error is
+    shown by the first use of CUDA.
 
     before: the Start of that process, or None.
     """
     if before is None or before.variables != _variables():
         return
-    driver, context = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()
-    driver.cuInit(0)
-    for device in before.devices:
-        driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)
+    context = ctypes.c_void_p()
+    with contextlib.suppress(OSError):
+        driver = ctypes.CDLL("libcuda.so.1")
+        driver.cuInit(0)
+        for device in before.devices:
+            driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)
 
 
 def _variables():

@@ -117,7 +117,7 @@ def macros_in(texts):
             names.add(define[1])
             if define[1] in _NEVER_MACROS or re.search(r"\boperator\b", define[2]):
                 raise NotUnderstood(f"the macro {define[1]}")
-            _check_balanced(_STRINGIZE.sub("", define[2].replace("\\\n", " ")))
+            _check_balanced(_STRINGIZE.sub("", define[2].replace("\\\n", "")))
     return names
 
 
@@ -195,18 +195,23 @@ def skeleton(text, bodies, with_lines):
     """Returns the tokens of a source without some bodies, those that the device alone compiles.
 
     Of such a body only the braces and the directives other than #pragma unroll remain. Two versions
-    with the same skeleton differ only in the code for the device, in comments and in spaces.
+    with the same skeleton differ only in the code for the device, in comments and in spaces. A mark
+    shows if there is space before a token: #x, of an argument x, is a text with that space.
 
     with_lines: include the line numbers of all tokens.
     """
     tokens, removed = tokens_of(text), list(bodies)
-    parts, line, position = [], 1, 0
+    parts, line, position, end = [], 1, 0, None
     for token in tokens:
         while removed and token.start >= removed[0].end:
             del removed[0]
         is_removed = bool(removed) and removed[0].start < token.start < removed[0].end - 1
         if is_removed and (token.text[0] != "#" or _UNROLL.match(token.text)):
+            end = None
             continue
+        if end is not None and token.start > end:
+            parts.append(" ")
+        end = token.start + len(token.text)
         if with_lines:
             line += text.count("\n", position, token.start)
             position = token.start
@@ -386,12 +391,13 @@ def _words(texts):
     A member that is accessed (x.f, x->f) or a name of the C++ library (std::f) is no function of
     this project that is outside of a class.
     """
-    before = zip(["", "", *texts], ["", *texts], texts)
-    words = {text for first, second, text in before if not _is_foreign(first, second)}
+    triples = zip(["", "", *texts], ["", *texts], texts)
+    words = {text for first, second, text in triples if not _is_foreign(first, second)}
     return words | {_operator(sign) for word, sign in pairwise(texts) if word == "operator"}
 
 
 def _is_foreign(first, second):
+    """Tells whether a word after these two tokens is a member, or a name of the C++ library."""
     is_member = second == "->" or (second == "." and first != ".")  # ... is three tokens
     return is_member or (first == "std" and second == "::")
 

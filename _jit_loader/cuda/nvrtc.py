@@ -90,7 +90,7 @@ def compile_program(program, expressions=()):
     try:
         for expression in expressions:
             _check(nvrtc.nvrtcAddNameExpression(handle, expression.encode()))
-        options = strings(program.options)
+        options = strings([*program.options, *_without_cache()])
         result = nvrtc.nvrtcCompileProgram(handle, len(options), options)
         if result in FAILED:
             error = NvrtcError("NVRTC found errors")
@@ -101,6 +101,14 @@ def compile_program(program, expressions=()):
         return Image(_bytes(handle, "CUBIN"), names)
     finally:
         nvrtc.nvrtcDestroyProgram(ctypes.byref(handle))
+
+
+def _without_cache():
+    """Returns the option for NVRTC not to use its own cache, for which it calls cuInit.
+
+    CUDA_VISIBLE_DEVICES could not be set, and CUDA not be used after a fork, from then on.
+    """
+    return ["--no-cache"] if int(cuda_major()) >= 13 else []  # not known before 12.9
 
 
 def version():

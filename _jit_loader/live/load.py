@@ -77,8 +77,9 @@ def _load_edit(slot, contents, start_build):
     try:
         launched = live.launched() if live is not None else _launched(request.title)
         with Workers() as workers:
-            workers.submit(start_as, loaded.started_before)
+            started = workers.submit(start_as, loaded.started_before)
             live = _open(edit, slot, contents, launched)
+            workers.results([started])
         live.process = start_build(edit)
     except FALLBACK:
         return None

@@ -6,6 +6,7 @@ import signal
 import sys
 from multiprocessing.connection import wait
 
+from _jit_loader import loaded
 from _jit_loader.report.build_line import say
 from _jit_loader.watch import descendants, run
 from _jit_loader.watch.sources import Sources
@@ -54,6 +55,8 @@ class Watch:
                     return to_report
                 saved = self._next_saved()
                 self._end_run()
+                if any(path.endswith(".py") for path in saved):
+                    loaded.started_before = None  # the next run may use CUDA in another way
                 say(f"{self._name}: {', '.join(sorted(map(_shown, saved)))} saved")
         except BaseException as error:
             self._end(error)

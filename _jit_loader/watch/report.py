@@ -5,6 +5,7 @@ import os
 import sys
 
 from _jit_loader import loaded
+from _jit_loader.cuda.early_start import start_of_this_process
 from _jit_loader.watch.sources import CODE
 from _jit_loader.watch.warm import is_installed
 
@@ -13,14 +14,15 @@ class Report:
     """Sends what a run uses and does.
 
     A message is (files to watch, installed modules to import before the next run, files written,
-    None). At the end of a run with an op for CUDA, the last item is ({title of an op: the kernels
-    that it has launched}, the early_start.Start of this process, loaded.checked_names).
+    end). At the end of a run with an op for CUDA, `end` is ({title of an op: the kernels that it
+    has launched}, the early_start.Start of this process, loaded.checked_names). Else it is None.
     """
 
     def __init__(self, connection):
         self._connection = connection
         self._reported = set(sys.modules)
         self._written = set()
+        self._has_forked = False
 
     def report(self, files=()):
         """Reports these files, and the modules imported since the last call."""
@@ -52,6 +54,16 @@ class Report:
         """From now on, reports each code file before this process writes it."""
         sys.addaudithook(self._audit)
 
+    def report_forks(self):
+        """From now on, a fork before CUDA's start keeps the next run from starting CUDA early.
+
+        A child of a process that has started CUDA cannot use it.
+        """
+        os.register_at_fork(before=self._before_fork)
+
+    def _before_fork(self):
+        self._has_forked = self._has_forked or start_of_this_process() is None
+
     def _audit(self, event, arguments):
         if event == "open":
             path, _, flags = arguments
@@ -72,11 +84,10 @@ class Report:
         """Reports the modules and the launched kernels at the end of the script."""
         self.report()
         if any(last.with_cuda for last in loaded.last.values()):
-            from _jit_loader.cuda.early_start import start_of_this_process
             from _jit_loader.live.load import launched_kernels
 
-            end = launched_kernels(), start_of_this_process(), loaded.checked_names
-            self._send(end=end)
+            started = None if self._has_forked else start_of_this_process()
+            self._send(end=(launched_kernels(), started, loaded.checked_names))
 
     def _send(self, files=(), modules=(), written=(), end=None):
         with contextlib.suppress(OSError):  # the run may have closed all its descriptors

@@ -67,7 +67,7 @@ class Run:
             modules += more_modules
             self.written.update(written)
             if end is not None:
-                # The next run, a fork of this process, compiles these kernels first after an edit.
+                # The next run, a fork of this process, starts with these devices and kernels.
                 launched, loaded.started_before, checked = end
                 loaded.launched_before.update(launched)
                 loaded.checked_names.update(checked)

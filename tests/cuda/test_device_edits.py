@@ -295,6 +295,13 @@ DOUBTS = {
     "declared in a macro": (
         "#define DECLARE __host__ __device__ int f()\nDECLARE;\n__device__ int f() { return 1; }"
     ),
+    "declared by a macro in two lines that makes its name": (
+        "#define DECLARE(part) __host__ __device__ int f_#\\\n#part()\n"
+        "DECLARE(long);\n__device__ int f_long() { return 1; }"
+    ),
+    "a function that replaces one of CUDA's": (
+        "__device__ double tgamma(double x) { return 1; }\ndouble g() { return std::tgamma(3); }"
+    ),
     "declared by a macro that makes its name": (
         "#define DECLARE(part) __host__ __device__ int f_##part()\n"
         "DECLARE(long);\n__device__ int f_long() { return 1; }"
@@ -331,6 +338,13 @@ DOUBTS = {
 def test_space_between_operators_counts(one, other):
     text = "int g(int a, int b) { return a - -b; }".replace("- -", one)
     assert not is_of_device({"a.cu": text}, {"a.cu": text.replace(one, other)})
+
+
+def test_space_in_an_argument_of_a_macro_counts():
+    """A macro may make a text of it, as assert does."""
+    text = "#define CHECK(x) if (x) throw #x\nint g() { CHECK(f(0,1)); }"
+    assert not is_of_device({"a.cu": text}, {"a.cu": text.replace("0,1", "0, 1")})
+    assert is_of_device({"a.cu": text}, {"a.cu": text.replace("{ CHECK", "{  CHECK")})
 
 
 def test_a_name_in_a_flag_counts():

@@ -7,20 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from _jit_loader.cuda import nvrtc
 from _jit_loader.cuda.early_start import start_of_this_process
+from tests.support.driver import make_driver
 
 ROOT = Path(__file__).resolve().parents[2]
-# Four devices; a context on each device that was used.
-DRIVER = """\
-static int started, contexts[4];
-int cuInit(unsigned flags) { started = 1; return 0; }
-int cuDeviceGetCount(int* count) { if (!started) return 3; *count = 4; return 0; }
-int cuDevicePrimaryCtxRetain(void** context, int device) { contexts[device] = 1; return 0; }
-int cuDevicePrimaryCtxGetState(int device, unsigned* flags, int* active) {
-  *active = contexts[device];
-  return 0;
-}
-"""
 SCRIPT = """\
 import sys
 from _jit_loader.cuda.early_start import Start, start_as, start_of_this_process
@@ -31,14 +22,30 @@ print(start_of_this_process())
 VISIBLE = {"CUDA_VISIBLE_DEVICES": "0,1,2,3"}
 
 
+COMPILE = """\
+import ctypes
+from _jit_loader.cuda.nvrtc import Program, compile_program
+compile_program(Program("__global__ void f() {}", "f.cu", ["-arch=sm_90"], {}), ["f"])
+print(ctypes.CDLL("libcuda.so.1").cuDeviceGetCount(ctypes.byref(ctypes.c_int())))
+"""
+
+
 @pytest.fixture(scope="module")
-def driver(tmp_path_factory):
-    """Returns a folder with a libcuda.so.1."""
-    folder = tmp_path_factory.mktemp("driver")
-    (folder / "cuda.c").write_text(DRIVER)
-    command = ["cc", "-shared", "-fPIC", "cuda.c", "-o", "libcuda.so.1"]
-    subprocess.run(command, cwd=folder, check=True)
-    return folder
+def run(tmp_path_factory):
+    """Returns a function that runs Python code beside the driver, and returns its output."""
+    environment = {name: value for name, value in os.environ.items() if "CUDA" not in name}
+    environment |= {
+        "PYTHONPATH": str(ROOT),
+        "LD_LIBRARY_PATH": make_driver(tmp_path_factory.mktemp("driver")),
+        **VISIBLE,
+    }
+
+    def run(*arguments):
+        command = [sys.executable, "-c", *arguments]
+        options = {"env": environment, "text": True, "check": True}
+        return subprocess.run(command, stdout=subprocess.PIPE, **options).stdout
+
+    return run
 
 
 @pytest.mark.parametrize(
@@ -50,12 +57,14 @@ def driver(tmp_path_factory):
         ("None", "None"),
     ],
 )
-def test_devices_of_the_earlier_process_are_started_with_its_variables(driver, before, started):
-    environment = {name: value for name, value in os.environ.items() if "CUDA" not in name}
-    environment |= {"PYTHONPATH": str(ROOT), "LD_LIBRARY_PATH": str(driver), **VISIBLE}
-    command = [sys.executable, "-c", SCRIPT, before]
-    shown = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    assert shown.stdout == f"{started}\n"
+def test_devices_of_the_earlier_process_are_started_with_its_variables(run, before, started):
+    assert run(SCRIPT, before) == f"{started}\n"
+
+
+@pytest.mark.skipif(nvrtc.library_path() is None, reason="PyTorch's wheel has no NVRTC")
+def test_compiling_a_kernel_does_not_start_cuda(run):
+    """NVRTC does, for its own cache. CUDA_VISIBLE_DEVICES would then have no effect."""
+    assert run(COMPILE) == "3\n", "CUDA_ERROR_NOT_INITIALIZED"
 
 
 @pytest.mark.gpu
