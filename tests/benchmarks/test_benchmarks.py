@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import jit_loader
+from _jit_loader.build.pytorch.ninja_file import HALVES
 
 ROOT = Path(__file__).parents[2]
 
@@ -147,6 +148,13 @@ class FakeLaunches:
 
     def load(self):
         return {"seconds": self.seconds, "value": self.op.value, "path": "/nowhere/add2.so"}
+
+
+def test_compilers_alone_are_nvcc_itself_and_the_linker():
+    nvcc = ["nvcc", "-c", "a.cu"]
+    assert subject.without_halves(nvcc) == nvcc
+    assert subject.without_halves([*HALVES, *nvcc]) == nvcc
+    assert subject.without_halves([*HALVES, "--nice=5", *nvcc]) == nvcc
 
 
 def test_live_edits_are_compared(monkeypatch):
