@@ -151,6 +151,8 @@ class FakeLaunches:
 
 
 def test_compilers_alone_are_nvcc_itself_and_the_linker():
+    from benchmarks import subject
+
     nvcc = ["nvcc", "-c", "a.cu"]
     assert subject.without_halves(nvcc) == nvcc
     assert subject.without_halves([*HALVES, *nvcc]) == nvcc
