@@ -77,6 +77,17 @@ def versions(library):
     return set(re.findall(r"Name: (\w+_[\d.]+)", printed.stdout))
 
 
+def test_stubs_are_made_if_g_plus_plus_lacks_the_cpp_library(tmp_path, monkeypatch):
+    compiler = tmp_path / "g++"
+    compiler.write_text(
+        '#!/bin/sh\ncase "$*" in -print-file-name=libstdc++.so) echo libstdc++.so;;\n'
+        f'*) exec {shutil.which("g++")} "$@";; esac\n'
+    )
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    assert stubs.make_stubs(str(tmp_path), with_cuda=False)
+
+
 def test_linker_in_a_new_cache_uses_stubs_that_are_ready(extension, tmp_path):
     trace = tmp_path / "trace"
     wait = "for i in $(seq 600); do [ -e .stubs ] && break; sleep 0.1; done"

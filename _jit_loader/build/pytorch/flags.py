@@ -20,12 +20,16 @@ def link_missing_names(cuda_home, folder):
         found = [p for f in folders for p in glob.glob(os.path.join(f, "libcudart.so*"))]
         if found and not any(path.endswith(".so") for path in found):
             missing["libcudart.so"] = found[0]
-    loaded = _loaded_libstdcxx()
-    if loaded is not None and library_path("libstdc++.so") is None:
+    if library_path("libstdc++.so") is None and (loaded := _loaded_libstdcxx()) is not None:
         missing["libstdc++.so"] = loaded
     for name, path in missing.items():
         os.symlink(path, os.path.join(folder, name))
     return ["-L."] if missing else []
+
+
+def cxx_library_path():
+    """Returns the path of the C++ library that a link uses, or None."""
+    return library_path("libstdc++.so") or _loaded_libstdcxx()
 
 
 def _loaded_libstdcxx():

@@ -14,7 +14,7 @@ import subprocess
 import tempfile
 
 from _jit_loader.build.inputs.queries import program
-from _jit_loader.build.pytorch.flags import library_path
+from _jit_loader.build.pytorch.flags import cxx_library_path
 from _jit_loader.cache import digest_of
 from _jit_loader.cache.files import read_checked, write_checked
 from _jit_loader.cache.memo import stamp
@@ -116,7 +116,7 @@ def _place(cache, with_cuda):
     """Returns (folder of the stubs, PyTorch's libraries, the C++ library)."""
     names = (*OF_CPU, *(OF_CUDA if with_cuda else ()))
     libraries = [os.path.join(_pytorchs(), f"lib{name}.so") for name in names]
-    cxx_library = library_path("libstdc++.so")
+    cxx_library = cxx_library_path()
     if cxx_library is None:
         raise FileNotFoundError("libstdc++.so")
     paths = [*libraries, cxx_library]
