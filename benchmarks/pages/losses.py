@@ -6,9 +6,11 @@ NOTABLE = 0.97
 ABOUT = """\
 Results in which x takes at least 3% less time than ours, and the interval does not contain 1: their
 lowest x / ours, and their subjects. [Reasons](gpu.md#where-it-is-slower-than-the-best-and-why)."""
-# Ways that are not an alternative: a copy, a part of ours, the compilers without a loader, ours
-# before a header is precompiled.
-NO_ALTERNATIVE = ("copy", "module", "alone", "before", "one op", "one", "all", "bindings", "ours")
+# Ways that are not an alternative: a copy, a part of ours, the compilers without a loader, a save
+# of the script, ours before a header is precompiled.
+NO_ALTERNATIVE = (
+    *("copy", "module", "alone", "script", "before", "one op", "one", "all", "bindings", "ours"),
+)
 
 
 def section(by_device):

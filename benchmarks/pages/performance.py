@@ -19,11 +19,9 @@ page of each benchmark there has every result, the spreads and the command that 
 - "inconclusive": the interval contains 1 and is wider than 0.05. If it contains 1 and is narrower,
   the two differ by less than its width.
 - The machines have other users: compare times within a row. Newer files have the clock and, as it
-  may not show a virtual machine's speed, the time of a Python loop at the start and end of the run,
-  or at the end alone. No table mixes runs of a machine with and without a clock. A run with two
-  loops is left out if the shorter one is 15% off the newest run's; single loops are not compared.
-- stale: the loader returned the old code, so there is no time. alone: PyTorch's commands that
-  compile the edited file and link, without a loader.
+  may not show a virtual machine's speed, the times of a Python loop at the start and the end. A
+  table has runs with a clock or without, and none whose shorter loop is 15% off the newest run's.
+- stale: the loader returned old code. alone: PyTorch's commands for the edited file and the link.
 - Bindings: extension includes torch/extension.h, light only pybind11, plain uses Python's C API.
 """
 
@@ -136,16 +134,11 @@ EDITS = {
     )
     if source == "extension" or not question.startswith("header")
 }
-SAVES = {
-    **{
-        f"notebook, {source}: {edit}": ("notebook", {"source": source, "question": edit})
-        for source, edit in (
-            ("extension", "kernel edit"),
-            ("extension", "header edit"),
-        )
-    },
-    "watch, plain: kernel edit": ("watch_plain", {"edit": "kernel"}),
+CELLS = {
+    f"extension: {edit}": ("notebook", {"source": "extension", "question": edit})
+    for edit in ("kernel edit", "header edit")
 }
+RUNS = {"plain: kernel edit": ("watch_plain", {"edit": "kernel"})}
 LIVE_EDITS = {
     op: ("loading_live", {"question": f"kernel body edit to its first result, same process: {op}"})
     for op in ("add2", "sigmoid", "trilinear_interpolation", "lltm")
@@ -253,11 +246,15 @@ SECTIONS = {
     ],
     "From a save to its result": [
         (
-            "From the save to the next cell's value or a script's first line. In watch mode, ours\n"
-            "is a fork of a process with PyTorch imported, and torch is a new interpreter. In a\n"
-            "notebook, torch is `load` in a running process.",
-            ("notebook", "watch_plain"),
-            compared(SAVES, {**BESIDE_TORCH, "alone": time("alone")}),
+            "In a notebook, until the next cell's value. torch is `load` in a running process.",
+            ("notebook",),
+            compared(CELLS, {**BESIDE_TORCH, "alone": time("alone")}),
+        ),
+        (
+            "In watch mode, until the script's first line. ours is a fork of a process with PyTorch\n"
+            "imported, and torch is a new interpreter.",
+            ("watch_plain",),
+            compared(RUNS, {**BESIDE_TORCH, "alone": time("alone")}),
         ),
         (
             "From the save of an op's kernel to its first result on the GPU, in one process.\n"
