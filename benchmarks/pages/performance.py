@@ -251,8 +251,8 @@ SECTIONS = {
             compared(CELLS, {**BESIDE_TORCH, "alone": time("alone")}),
         ),
         (
-            "In watch mode, until the script's first line. ours is a fork of a process with PyTorch\n"
-            "imported, and torch is a new interpreter.",
+            "In watch mode, until the script's first line. ours is a fork of a process with\n"
+            "PyTorch imported, and torch is a new interpreter.",
             ("watch_plain",),
             compared(RUNS, {**BESIDE_TORCH, "alone": time("alone")}),
         ),
