@@ -45,10 +45,10 @@ def start_as(before):
 
     before: the Start of that process, or None.
     """
-    if before is None or before.variables != _variables():
-        return
     context = ctypes.c_void_p()
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, KeyError):  # KeyError: a thread deletes a variable meanwhile
+        if before is None or before.variables != _variables():
+            return
         driver = ctypes.CDLL("libcuda.so.1")
         driver.cuInit(0)
         for device in before.devices:

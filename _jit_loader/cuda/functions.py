@@ -22,7 +22,8 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL | re.MULTILINE,
 )
 _DEFINE = re.compile(r"#\s*(?:define|undef)\s+(\w+)(.*)", re.DOTALL)
-_STRINGIZE = re.compile(r"(?<!#)#(?!#)")  # makes a text; ## makes names that are not in the source
+# A literal, or a # that makes a text. ## makes names that are not in the source.
+_STRINGIZE = re.compile(r"""("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')|(?<!#)#(?!#)""")
 _UNROLL = re.compile(r"#\s*pragma\s+unroll\b")
 _INCLUDE = re.compile(r"#\s*include\b")
 _CONDITIONAL = re.compile(r"#\s*(if|ifdef|ifndef|else|elif|elifdef|elifndef|endif)\b")
@@ -117,7 +118,8 @@ def macros_in(texts):
             names.add(define[1])
             if define[1] in _NEVER_MACROS or re.search(r"\boperator\b", define[2]):
                 raise NotUnderstood(f"the macro {define[1]}")
-            _check_balanced(_STRINGIZE.sub("", define[2].replace("\\\n", "")))
+            text = define[2].replace("\\\n", "")
+            _check_balanced(_STRINGIZE.sub(lambda match: match[1] or "", text))
     return names
 
 
@@ -201,15 +203,15 @@ def skeleton(text, bodies, with_lines):
     with_lines: include the line numbers of all tokens.
     """
     tokens, removed = tokens_of(text), list(bodies)
-    parts, line, position, end = [], 1, 0, None
+    parts, line, position, end = [], 1, 0, len(text)
     for token in tokens:
         while removed and token.start >= removed[0].end:
             del removed[0]
-        is_removed = bool(removed) and removed[0].start < token.start < removed[0].end - 1
+        is_inside = bool(removed) and removed[0].start < token.start  # or the closing brace
+        is_removed = is_inside and token.start < removed[0].end - 1
         if is_removed and (token.text[0] != "#" or _UNROLL.match(token.text)):
-            end = None
             continue
-        if end is not None and token.start > end:
+        if not is_inside and token.start > end:
             parts.append(" ")
         end = token.start + len(token.text)
         if with_lines:

@@ -9,7 +9,7 @@ from multiprocessing.connection import wait
 from _jit_loader import loaded
 from _jit_loader.report.build_line import say
 from _jit_loader.watch import descendants, run
-from _jit_loader.watch.sources import Sources
+from _jit_loader.watch.sources import COMPILED, Sources
 from _jit_loader.watch.terminal import Terminal
 from _jit_loader.watch.warm import WarmModules
 
@@ -55,7 +55,7 @@ class Watch:
                     return to_report
                 saved = self._next_saved()
                 self._end_run()
-                if any(path.endswith(".py") for path in saved):
+                if not all(path.endswith(COMPILED) for path in saved):
                     loaded.started_before = None  # the next run may use CUDA in another way
                 say(f"{self._name}: {', '.join(sorted(map(_shown, saved)))} saved")
         except BaseException as error:

@@ -57,12 +57,14 @@ class Report:
     def report_forks(self):
         """From now on, a fork before CUDA's start keeps the next run from starting CUDA early.
 
-        A child of a process that has started CUDA cannot use it.
+        A child of a process that has started CUDA cannot use it. If this run may have started it
+        early, any fork counts.
         """
         os.register_at_fork(before=self._before_fork)
 
     def _before_fork(self):
-        self._has_forked = self._has_forked or start_of_this_process() is None
+        if loaded.started_before is not None or start_of_this_process() is None:
+            self._has_forked = True
 
     def _audit(self, event, arguments):
         if event == "open":

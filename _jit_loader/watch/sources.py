@@ -6,10 +6,11 @@ from _jit_loader.cache import is_in_a_cache
 from _jit_loader.key.contents import read_digest
 from _jit_loader.watch.saves import Saves
 
-CODE = (
-    *(".py", ".c", ".cc", ".cpp", ".cxx", ".cu"),
+COMPILED = (
+    *(".c", ".cc", ".cpp", ".cxx", ".cu"),
     *(".h", ".hh", ".hpp", ".hxx", ".cuh", ".inc", ".inl"),
 )
+CODE = (".py", *COMPILED)
 
 
 class Sources:

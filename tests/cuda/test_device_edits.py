@@ -302,6 +302,9 @@ DOUBTS = {
     "a function that replaces one of CUDA's": (
         "__device__ double tgamma(double x) { return 1; }\ndouble g() { return std::tgamma(3); }"
     ),
+    "a function that replaces one of CUDA's, without a use": (
+        "__device__ double erfinv(double x) { return 1; }"
+    ),
     "declared by a macro that makes its name": (
         "#define DECLARE(part) __host__ __device__ int f_##part()\n"
         "DECLARE(long);\n__device__ int f_long() { return 1; }"
@@ -403,6 +406,7 @@ CERTAIN = {
         "#define CHECK(call) if (call) throw error(#call)\n"
         "void g() { CHECK(h()); }\n__device__ int f() { return 1; }"
     ),
+    "after a macro with a character": "#define C '#'\n__device__ int f() { return 1; }",
     "after an array": "int a[] = {0, 0};\n__device__ int f() { return 1; }",
 }  # fmt: skip
 
@@ -410,6 +414,20 @@ CERTAIN = {
 @pytest.mark.parametrize("text", CERTAIN.values(), ids=CERTAIN)
 def test_certain_edits_count_as_device_code(text):
     assert is_of_device({"a.cu": text}, {"a.cu": text.replace("1", "2")})
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("{ }", "{ g(); }"),
+        ("{ g(); }", "{g();}"),
+        ("{\n  // later\n}", "{\n  // later\n  g();\n}"),
+        ("{\n#if A\n#endif\n}", "{\n  g();\n#if A\n#endif\n  g();\n}"),
+    ],
+)
+def test_space_within_a_body_for_the_device_does_not_count(old, new):
+    texts = [{"a.cu": f"__device__ void f() {body}\nint x;"} for body in (old, new)]
+    assert is_of_device(*texts)
 
 
 def test_a_header_that_is_not_understood_makes_every_edit_doubtful():
@@ -445,7 +463,8 @@ def test_a_random_edit_outside_of_device_code_is_seen(file, place, length, new, 
     traceable = set() if words is None else TRACEABLE
     bodies = scan(text, MACROS, traceable).bodies
     inside = [b for b in bodies if b.kind in ("device", "both")]
-    is_inside = any(b.start < start and last.start < b.end for b in inside)
+    # A } in the new text may end the body.
+    is_inside = any(b.start < start < b.end and (last.start < b.end or "}" in new) for b in inside)
     seen = not is_of_device(REAL, {**REAL, file: changed}, words)
     if not is_inside and [t.text for t in _tokens_or_none(changed)] != [t.text for t in tokens]:
         assert seen
