@@ -23,7 +23,8 @@ from _jit_loader.key.contents import digest_of_bytes
 # replaces one is host code too.
 _OF_CUDA = re.compile(
     r"(?:a?(?:sin|cos|tan)h?|atan2|sincos|exp(?:2|10|m1)?|log(?:2|10|1p|b)?|pow|r?sqrt|r?cbrt|hypot"
-    r"|erf(?:c?inv|cx?)?|normcdf(?:inv)?|(?:sin|cos|sincos)pi|[lt]gamma|j[01n]|y[01n]|f(?:abs|ma|min|max|dim|mod|rexp)|modf|ldexp|scalbl?n|ilogb"
+    r"|erf(?:c?inv|cx?)?|normcdf(?:inv)?|(?:sin|cos|sincos)pi|[lt]gamma|j[01n]|y[01n]"
+    r"|f(?:abs|ma|min|max|dim|mod|rexp)|modf|ldexp|scalbl?n|ilogb"
     r"|l?l?abs|l?l?round|l?l?rint|ceil|floor|trunc|nearbyint|remainder|remquo|copysign|nan"
     r"|nextafter|mem(?:cpy|set)|printf|malloc|free|clock)f?"
 )

@@ -1,6 +1,6 @@
 """Starts CUDA on the devices that an earlier run of a program has used.
 
-CUDA's start takes 0.2 s on an H200's host. A run of watch mode does it while an edit is compiled.
+CUDA's start takes 0.3 s on an H100's host. A run of watch mode does it while an edit is compiled.
 """
 
 import contextlib
