@@ -118,8 +118,8 @@ def macros_in(texts):
             names.add(define[1])
             if define[1] in _NEVER_MACROS or re.search(r"\boperator\b", define[2]):
                 raise NotUnderstood(f"the macro {define[1]}")
-            text = define[2].replace("\\\n", "")
-            _check_balanced(_STRINGIZE.sub(lambda match: match[1] or "", text))
+            body = define[2].replace("\\\n", "")
+            _check_balanced(_STRINGIZE.sub(lambda match: match[1] or "", body))
     return names
 
 

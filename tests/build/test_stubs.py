@@ -13,6 +13,7 @@ import jit_loader
 from _jit_loader.build.pytorch import stubs
 from _jit_loader.cache import cache_folder
 from _jit_loader.cache.store import read_manifest
+from tests.support.extension import make_compiler_without_cpp_library
 
 # The dynamic loader has to find PyTorch's function in libtorch_cpu.so.
 THREADS = """\
@@ -78,13 +79,7 @@ def versions(library):
 
 
 def test_stubs_are_made_if_g_plus_plus_lacks_the_cpp_library(tmp_path, monkeypatch):
-    compiler = tmp_path / "g++"
-    compiler.write_text(
-        '#!/bin/sh\ncase "$*" in -print-file-name=libstdc++.so) echo libstdc++.so;;\n'
-        f'*) exec {shutil.which("g++")} "$@";; esac\n'
-    )
-    compiler.chmod(0o755)
-    monkeypatch.setenv("CXX", str(compiler))
+    monkeypatch.setenv("CXX", make_compiler_without_cpp_library(tmp_path))
     assert stubs.make_stubs(str(tmp_path), with_cuda=False)
 
 

@@ -13,7 +13,7 @@ import torch
 import jit_loader
 from _jit_loader.commands.new_op import KINDS
 from _jit_loader.key import toolchain
-from tests.support.extension import PYTHON
+from tests.support.extension import PYTHON, make_compiler_without_cpp_library
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -368,13 +368,7 @@ def test_cpp_library_of_the_process_is_linked_if_g_plus_plus_lacks_it(cache, tmp
         "#include <sstream>\nlong answer() { std::ostringstream text; text << 42; "
         "return std::stol(text.str()); }\n"
     )
-    compiler = tmp_path / "c++"
-    compiler.write_text(
-        '#!/bin/sh\ncase "$*" in -print-file-name=libstdc++.so) echo libstdc++.so;;\n'
-        f'*) exec {shutil.which("g++")} "$@";; esac\n'
-    )
-    compiler.chmod(0o755)
-    monkeypatch.setenv("CXX", str(compiler))
+    monkeypatch.setenv("CXX", make_compiler_without_cpp_library(tmp_path))
     assert jit_loader.load_op("answer", project=str(project)).get() == 42
     manifest = next((tmp_path / "cache").rglob("manifest.json")).read_text()
     linked = [line for line in manifest.splitlines() if "libstdc++" in line]

@@ -126,6 +126,17 @@ def make_compiler(folder):
     return new.rename(folder / "c++")
 
 
+def make_compiler_without_cpp_library(folder):
+    """Makes a g++ in a folder that does not find libstdc++.so; returns its path."""
+    compiler = folder / "g++"
+    compiler.write_text(
+        '#!/bin/sh\ncase "$*" in -print-file-name=libstdc++.so) echo libstdc++.so;;\n'
+        f'*) exec {shutil.which("g++")} "$@";; esac\n'
+    )
+    compiler.chmod(0o755)
+    return str(compiler)
+
+
 def programs_with_argument(text):
     """Returns the command lines that contain a text, of other running programs."""
     found = []
