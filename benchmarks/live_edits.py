@@ -63,15 +63,28 @@ class EditedOp(Project):
 
     def worker(self, way):
         """Starts a process that loads the op and calls its kernel: "ours" or "torch"."""
-        variables, arguments = {}, {"name": self.name, "folder": str(self.folder)}
+        arguments, variables = {"name": self.name, "project": str(self.folder)}, {}
+        if way == "torch":
+            arguments, variables = self.torchs_call()
+        return Worker(f"live_{way}", arguments, environment(self.folder / "cache", **variables))
+
+    def torchs_call(self):
+        """Returns the arguments of PyTorch's load and the environment variables that it needs."""
+        build = self.folder / "theirs"
+        build.mkdir()
+        arguments = {
+            "name": self.name,
+            "sources": self.sources,
+            "extra_cflags": ["-O3", "-fopenmp", "-DWITH_CUDA"],
+            "extra_cuda_cflags": ["-O3"],
+            "extra_ldflags": link_missing_names(cuda_home(), build),
+            "extra_include_paths": [str(self.folder)],
+            "build_directory": str(build),
+        }
+        variables = {"CUDA_HOME": cuda_home()}
         if not torch.cuda.is_available():
             variables["TORCH_CUDA_ARCH_LIST"] = os.environ.get("TORCH_CUDA_ARCH_LIST", "8.0")
-        if way == "torch":
-            variables["CUDA_HOME"] = cuda_home()
-            build = self.folder / "theirs"
-            build.mkdir()
-            arguments["link_flags"] = link_missing_names(cuda_home(), build)
-        return Worker(f"live_{way}", arguments, environment(self.folder / "cache", **variables))
+        return arguments, variables
 
 
 class Launched:
@@ -102,26 +115,19 @@ def load(way, name, **arguments):
     return Launched({"ours": _ours, "torch": _torchs}[way](name, **arguments), name)
 
 
-def _ours(name, folder):
+def _ours(name, project):
     import jit_loader
     from _jit_loader import loaded
 
     is_edit = name in loaded.last
-    module = jit_loader.load_op(name, project=folder)
+    module = jit_loader.load_op(name, project=project)
     if is_edit and not loaded.live:
         raise SystemExit(f"{name}: the edit made a complete build, not new device code")
     return module
 
 
-def _torchs(name, folder, link_flags):
+def _torchs(name, extra_ldflags, **arguments):
     from torch.utils.cpp_extension import load
 
-    return load(
-        name,
-        source_paths(folder, name, with_cuda=True),
-        extra_cflags=["-O3", "-fopenmp", "-DWITH_CUDA"],
-        extra_cuda_cflags=["-O3"],
-        extra_ldflags=list(link_flags),  # load changes the list
-        extra_include_paths=[folder],
-        build_directory=os.path.join(folder, "theirs"),
-    )
+    flags = list(extra_ldflags)  # load changes the list
+    return load(name, extra_ldflags=flags, **arguments)

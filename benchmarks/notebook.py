@@ -11,6 +11,7 @@ torch.utils.cpp_extension.load in a process without a notebook that has loaded t
 look: the work before a cell if nothing has changed, with all ops of this project loaded.
 
 live: an edit within the body of add2's kernel, until a cell has printed its result. It needs a GPU.
+"torch" loads the same sources in a process without a notebook, and calls the kernel.
 """
 
 import importlib
@@ -174,14 +175,18 @@ def live(quick):
         op = EditedOp(folder, "add2")
         notebook = Notebook(op.folder, environment(op.folder / "cache"), LIVE_SETUP)
         alone = op.bare_commands(notebook.path("add2"))
+        worker = op.worker("torch")
+        worker.wait_until_ready()
+        worker.load()
 
         def load():
             answer = notebook.load()
             notebook.run("print(end_of_builds())")  # so that they do not affect the next time
             return answer
 
-        calls = {"ours": load, "alone": alone}
+        calls = {"ours": load, "torch": worker.load, "alone": alone}
         result = compare(calls, 1 if quick else 5, op, op.edit_kernel, warm_up=0 if quick else 1)
+        worker.close()
         notebook.close()
     return {"question": "kernel body edit to its first result: add2", **result}
 
@@ -191,9 +196,7 @@ def measure_live(options, device):
         report.progress("live: PyTorch finds no CUDA GPU on this machine")
         return []
     result = live(options.quick)
-    medians = result["medians"]
-    shown = "stale" if "ours" in result["stale"] else report.duration(medians["ours"])
-    print(f"{result['question']}: {shown}; compilers alone: {report.duration(medians['alone'])}")
+    report.table(result["question"], [*WAYS, "ours - alone"], [cells(result)])
     return [{"built_for": device, **result}]
 
 

@@ -15,7 +15,8 @@ A run in watch mode is a fork of a process that has imported PyTorch; "ours" and
 interpreter, which imports it again. A way that runs older code is listed as stale and has no time.
 
 live: an edit within the body of add2's kernel, until a script in watch mode has printed the result
-of that kernel. Each run starts CUDA; "script" is a save of the script alone. It needs a GPU.
+of that kernel. Each run starts CUDA; "script" is a save of the script alone, "torch" is `python
+script.py` with PyTorch's load of the same sources. It needs a GPU.
 """
 
 import contextlib
@@ -55,6 +56,11 @@ def value():
 EDITS = ("kernel", "header", "wrapper")
 
 
+def in_call(arguments):
+    """Returns keyword arguments as Python code."""
+    return ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+
+
 class Script(Subject):
     """A script with its wrapper and its extension in a separate folder, run in one way."""
 
@@ -71,8 +77,7 @@ class Script(Subject):
             arguments["build_directory"] = str(self._torch_folder)
             arguments["extra_ldflags"] = self._torch_flags
             self._environment = self._torch_environment
-        arguments = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
-        self._wrapper.write_text(WRAPPER.format(module=module, arguments=arguments))
+        self._wrapper.write_text(WRAPPER.format(module=module, arguments=in_call(arguments)))
         self.edit_wrapper()
         (self.folder / "script.py").write_text(SCRIPT)
 
@@ -155,6 +160,7 @@ def results(source, device, quick):
             }
 
 
+LIVE_WAYS = ("watch", "script", "torch", "alone")
 LIVE_SCRIPT = """\
 import time
 import torch
@@ -164,22 +170,39 @@ zeros = torch.zeros(1024, device="cuda")
 value, path = int(add2(zeros, zeros)[0]), jit_loader.loaded("add2").path
 print("first line", value, time.time(), path, flush=True)
 """
+TORCHS_LIVE_SCRIPT = """\
+import time
+import torch
+from torch.utils.cpp_extension import load
+module = load({arguments})
+zeros = torch.zeros(1024, device="cuda")
+value = int(module.forward(zeros, zeros)[0])
+print("first line", value, time.time(), module.__file__, flush=True)
+"""
 
 
 class LiveScript(EditedOp):
-    """A script in watch mode that calls add2 on the GPU, beside a copy of the project."""
+    """A script that calls add2 on the GPU, beside a copy of the project.
 
-    way = "watch"
+    way: "watch" or "torch".
+    """
+
     start, close, _first_line = Script.start, Script.close, Script._first_line
 
-    def __init__(self, folder):
-        super().__init__(folder / "project", "add2")
-        self._process = None
-        self._environment = environment(self.folder / "cache")
-        (self.folder / "script.py").write_text(LIVE_SCRIPT)
+    def __init__(self, folder, way):
+        super().__init__(folder / way / "project", "add2")
+        self.way, self._process, variables = way, None, {}
+        script = LIVE_SCRIPT
+        if way == "torch":
+            arguments, variables = self.torchs_call()
+            script = TORCHS_LIVE_SCRIPT.format(arguments=in_call(arguments))
+        self._environment = environment(self.folder / "cache", **variables)
+        (self.folder / "script.py").write_text(script)
         self.start()
-        # Not in the project: watch mode would start a run for each C++ file that nvcc writes.
-        self._bare = self.bare_commands(self._first_line()[2], folder / "bare")
+        path = self._first_line()[2]
+        if way == "watch":
+            # Not in the project: watch mode would start a run for each file that nvcc writes.
+            self._bare = self.bare_commands(path, folder / "bare")
 
     def builds(self):
         """Returns the number of complete builds in the cache."""
@@ -192,8 +215,11 @@ class LiveScript(EditedOp):
         started, before = time.time(), self.builds()
         if way == "script":
             (self.folder / "script.py").write_text(f"{LIVE_SCRIPT}# {started}\n")
-        else:
+        elif way == "watch":
             self.edit_body()
+        else:
+            self.edit_kernel()
+            self.start()
         value, at, _ = self._first_line()
         while way == "watch" and self.builds() == before:
             time.sleep(0.1)  # the complete build must not affect the next time
@@ -202,13 +228,15 @@ class LiveScript(EditedOp):
 
 def live(quick):
     """Returns the result of edits within the body of add2's kernel."""
-    ways, stale = ("watch", "script", "alone"), set()
-    samples = {way: [] for way in ways}
+    samples, stale = {way: [] for way in LIVE_WAYS}, set()
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
-        script = LiveScript(Path(folder))
-        stack.callback(script.close)
-        for way, counts in timing.turns(ways, 1 if quick else 5, warm_up=0 if quick else 1):
+        scripts = {}
+        for way in ("watch", "torch"):
+            scripts[way] = LiveScript(Path(folder), way)
+            stack.callback(scripts[way].close)
+        for way, counts in timing.turns(LIVE_WAYS, 1 if quick else 5, warm_up=0 if quick else 1):
             time.sleep(SETTLING_SECONDS)
+            script = scripts.get(way, scripts["watch"])
             answer = script.time(way)
             if answer["value"] != script.value:
                 stale.add(way)
@@ -228,19 +256,26 @@ def measure_live(options, device):
         report.progress("live: PyTorch finds no CUDA GPU on this machine")
         return
     result = live(options.quick)
-    medians = result["medians"]
-    shown = "stale" if "watch" in result["stale"] else report.duration(medians["watch"])
-    print(f"{result['question']}: {shown}; compilers alone: {report.duration(medians['alone'])}")
+    report.table(result["question"], LIVE_WAYS, [times(result, LIVE_WAYS)])
     report.save("watch_live", "cuda", options, [{"built_for": device, **result}])
 
 
-def row(result):
-    cells = [
+def times(result, ways):
+    """Returns the cells with the times of a result."""
+    return [
         "stale" if way in result["stale"] else report.duration(result["medians"][way])
-        for way in WAYS
+        for way in ways
     ]
+
+
+def row(result):
     ratio = "" if "torch" in result["stale"] else f"{result['torch_over_watch']:.1f}"
-    return result["edit"], *cells, report.duration(result["watch_beyond_alone"]), ratio
+    return (
+        result["edit"],
+        *times(result, WAYS),
+        report.duration(result["watch_beyond_alone"]),
+        ratio,
+    )
 
 
 def measure_edits(options, device):

@@ -216,8 +216,8 @@ def times(result):
                 rows.append((label, "stale", "", "", ""))
                 continue
             comparison = Comparison(each["samples"], way, ours=first) if way != first else ""
-            # The compilers alone load nothing.
-            verdict = comparison.verdict if comparison and way != "alone" else ""
+            # The compilers alone load nothing, and a save of the script edits no kernel.
+            verdict = comparison.verdict if comparison and way not in ("alone", "script") else ""
             if way == first:
                 verdict = beyond_compilers(result["benchmark"], each)
             median = duration(timing.median(samples))

@@ -1,11 +1,13 @@
 """Each benchmark runs and writes the expected results. No test checks a time."""
 
 import importlib
+import itertools
 import json
 import os
 import platform
 import re
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -197,9 +199,41 @@ def test_live_edits_in_a_notebook_are_compared(monkeypatch):
     monkeypatch.setattr(notebook, "Notebook", FakeNotebook)
     alone = lambda self, _: lambda: {"seconds": 4.0, "value": self.value}  # noqa: E731
     monkeypatch.setattr(live_edits.EditedOp, "bare_commands", alone)
+    monkeypatch.setattr(live_edits.EditedOp, "worker", lambda self, way: FakeLaunches(way, self))
     result = notebook.live(quick=False)
-    assert result["medians"] == {"ours": 1.0, "alone": 4.0}
+    assert result["medians"] == {"ours": 1.0, "torch": 2.0, "alone": 4.0}
     assert result["stale"] == []
+
+
+def test_live_edits_in_watch_mode_are_compared(monkeypatch):
+    """The times and the builds are fake; the edits and PyTorch's arguments are real."""
+    from benchmarks import watch
+
+    starts = []
+
+    def first_line(script):
+        file = script.folder / "kernels/shared/elementwise.cuh"
+        edited = re.search(r"results\[element\] \+ (\d+)", file.read_text())
+        return int(edited[1]) if edited else 0, time.time() + 1, "/nowhere/add2.so"
+
+    def start(script):
+        starts.append(script.way)
+        compile((script.folder / "script.py").read_text(), "script.py", "exec")
+
+    builds = itertools.count()
+    monkeypatch.setattr(watch.LiveScript, "start", start)
+    monkeypatch.setattr(watch.LiveScript, "_first_line", first_line)
+    monkeypatch.setattr(watch.LiveScript, "builds", lambda self: next(builds))
+    alone = lambda self, *_: lambda: {"seconds": 4.0, "value": self.value}  # noqa: E731
+    monkeypatch.setattr(watch.LiveScript, "bare_commands", alone)
+    monkeypatch.setattr(watch, "SETTLING_SECONDS", 0)
+    result = watch.live(quick=True)
+    assert list(result["medians"]) == ["watch", "script", "torch", "alone"]
+    assert result["medians"]["torch"] > 1
+    assert result["medians"]["alone"] == 4.0
+    assert result["stale"] == []
+    assert starts.count("torch") == 2, "PyTorch's load must run in a new process after each edit"
+    assert starts.count("watch") == 1
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
