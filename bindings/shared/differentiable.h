@@ -284,21 +284,17 @@ PyObject* make_recorded(PyObject* /*self*/, PyObject* arguments) {
     record = PyCapsule_GetPointer(capsule, kRecorder);
     if (record == nullptr) return nullptr;
   }
-  auto op = std::make_unique<Differentiable>();
-  op->gradient = gradient_pointer<gradient>();
-  op->name = name;
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(saved); ++i) {
-    op->saved.push_back(PyLong_AsSize_t(PyTuple_GET_ITEM(saved, i)));
+  std::vector<size_t> positions(PyTuple_GET_SIZE(saved));
+  for (size_t i = 0; i < positions.size(); ++i) {
+    positions[i] = PyLong_AsSize_t(PyTuple_GET_ITEM(saved, i));
   }
   if (PyErr_Occurred() != nullptr) return nullptr;
-  op->formula = Py_NewRef(formula);
-  op->results = static_cast<size_t>(results);
-  op->zeros = zeros != 0;
-  op->shapes = shapes != 0;
-  op->casts = casts != 0;
+  auto* op = new Differentiable{
+      gradient_pointer<gradient>(), name,       Py_NewRef(formula), std::move(positions),
+      static_cast<size_t>(results), zeros != 0, shapes != 0,        casts != 0};
   PyObject* (*call)(PyObject*, PyObject* const*, Py_ssize_t) = try_call_from_python<function>;
-  auto* recorded = new Recorded{
-      op.release(), reinterpret_cast<Recorder>(record), static_cast<size_t>(returned), {}};
+  auto* recorded =
+      new Recorded{op, reinterpret_cast<Recorder>(record), static_cast<size_t>(returned), {}};
   recorded->method = {recorded->op->name.c_str(),
                       reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(call)),
                       METH_FASTCALL, nullptr};
@@ -322,12 +318,12 @@ PyObject* make_recorded(PyObject* /*self*/, PyObject* arguments) {
 // arguments' shapes. Autograd sums a gradient over broadcast dimensions and converts its dtype. By
 // default the formula in Python computes the gradients.
 template <auto function, auto gradient = nullptr, class... Names>
-void define_differentiable(Module& module, const std::string& name, const char* doc,
-                           Names... parameters) {
+void define_differentiable(Module& module, const char* name, const char* doc, Names... parameters) {
   module.define<function>(name, doc, parameters...);
   module.add(
-      "differentiable_" + name,
-      "Makes the callable of " + name + " for bindings/shared/differentiable.py.",
+      detail::text({"differentiable_", name}).c_str(),
+      detail::text({"Makes the callable of ", name, " for bindings/shared/differentiable.py."})
+          .c_str(),
       {"name", "formula", "saved", "results", "zeros", "shapes", "casts", "returned", "recorder"},
       detail::make_recorded<function, gradient>, METH_VARARGS);
 }

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "bindings/shared/pytorch.h"
+#include "bindings/shared/text.h"
 
 // From torch/csrc/autograd/python_variable.h: torch.Tensor, torch.nn.Parameter, and the Python
 // object of a tensor (None for an undefined tensor).
@@ -262,7 +263,7 @@ class Module {
   // (None), int64_t, double, bool and std::array of bool (a list or tuple). The result may be
   // at::Tensor (None if undefined), a std::tuple of tensors, or void.
   template <auto function, class... Names>
-  void define(const std::string& name, const char* doc, Names... parameters) {
+  void define(const char* name, const char* doc, Names... parameters) {
     static_assert(sizeof...(Names) == detail::count_parameters(function), "name every argument");
     add(name, doc, {parameters...}, detail::call_from_python<function>,
         METH_FASTCALL | METH_KEYWORDS);
@@ -270,21 +271,22 @@ class Module {
 
   // Defines `name` as a function that is written for CPython, with its METH_... flags.
   template <class CFunction>
-  void add(const std::string& name, const std::string& doc, std::vector<const char*> parameters,
+  void add(const char* name, const char* doc, std::initializer_list<const char*> parameters,
            CFunction* function, int flags) {
-    add_method(name, doc, std::move(parameters),
+    add_method(name, doc, parameters,
                reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function)), flags);
   }
 
  private:
-  void add_method(const std::string& name, const std::string& doc,
-                  std::vector<const char*> parameters, PyCFunction function, int flags) {
-    std::string signature;  // for help() and inspect.signature, in the form that CPython parses
+  void add_method(const char* name, const char* doc, std::initializer_list<const char*> parameters,
+                  PyCFunction function, int flags) {
+    // The signature, for help() and inspect.signature, in the form that CPython parses.
+    std::string signature;
     for (const char* parameter : parameters) {
-      signature += (signature.empty() ? "" : ", ") + std::string(parameter);
+      signature = detail::text({signature, signature.empty() ? "" : ", ", parameter});
     }
     auto* owned = new detail::Function{
-        name, name + "(" + signature + ")\n--\n\n" + doc, std::move(parameters), {}};
+        name, detail::text({name, "(", signature, ")\n--\n\n", doc}), parameters, {}};
     owned->method = {owned->name.c_str(), function, flags, owned->doc.c_str()};
     const detail::Object self(PyCapsule_New(owned, nullptr, [](PyObject* capsule) {
       delete static_cast<detail::Function*>(PyCapsule_GetPointer(capsule, nullptr));

@@ -6,6 +6,7 @@
 #include "bindings/shared/launch_error_message.h"
 #include "bindings/shared/plain.h"
 #include "bindings/shared/pytorch.h"
+#include "bindings/shared/text.h"
 #include "kernels/shared/common.h"
 
 namespace bindings {
@@ -39,44 +40,44 @@ class Op {
   // Returns x, and checks that this build has kernels for its dtype and its device.
   const at::Tensor& floating(const char* argument, const at::Tensor& x) const {
     check_kind(argument, x);
-    TORCH_CHECK_NOT_IMPLEMENTED(with_type(x.scalar_type(), [](auto) {}), name_, "(): argument '",
-                                argument, "' is ", x.scalar_type(),
-                                "; it must be Double, Float, Half or BFloat16");
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        with_type(x.scalar_type(), [](auto) {}),
+        about(argument, {"is ", x.scalar_type(), "; it must be Double, Float, Half or BFloat16"}));
     return x;
   }
 
   // Returns x, and checks that it suits a C-style call: float32, contiguous, at least n elements.
   const at::Tensor& float_buffer(const char* argument, const at::Tensor& x, int64_t n) const {
     check_kind(argument, x);
-    TORCH_CHECK(x.scalar_type() == at::kFloat, name_, "(): argument '", argument, "' is ",
-                x.scalar_type(), "; it must be Float");
-    TORCH_CHECK(x.is_contiguous(), name_, "(): argument '", argument,
-                "' must be contiguous; its shape is ", x.sizes(), " and its strides are ",
-                x.strides());
-    TORCH_CHECK(x.numel() >= n, name_, "(): argument '", argument, "' has ", x.numel(),
-                " elements, fewer than the ", n, " needed");
+    TORCH_CHECK(x.scalar_type() == at::kFloat,
+                about(argument, {"is ", x.scalar_type(), "; it must be Float"}));
+    TORCH_CHECK(x.is_contiguous(), about(argument, {"must be contiguous; its shape is ", x.sizes(),
+                                                    " and its strides are ", x.strides()}));
+    TORCH_CHECK(x.numel() >= n,
+                about(argument, {"has ", x.numel(), " elements, fewer than the ", n, " needed"}));
     return x;
   }
 
   // Raises a RuntimeError unless x and y are on one device.
   void same_device(const char* first, const at::Tensor& x, const char* second,
                    const at::Tensor& y) const {
-    TORCH_CHECK(x.device() == y.device(), name_, "(): argument '", first, "' is on ", x.device(),
-                " and '", second, "' on ", y.device(), "; they must be on one device");
+    TORCH_CHECK(x.device() == y.device(),
+                about(first, {"is on ", x.device(), " and '", second, "' on ", y.device(),
+                              "; they must be on one device"}));
   }
 
   // Raises a TypeError unless x and y are of one dtype.
   void same_dtype(const char* first, const at::Tensor& x, const char* second,
                   const at::Tensor& y) const {
-    TORCH_CHECK_TYPE(x.scalar_type() == y.scalar_type(), name_, "(): argument '", first, "' is ",
-                     x.scalar_type(), " and '", second, "' is ", y.scalar_type(),
-                     "; they must be of one dtype");
+    TORCH_CHECK_TYPE(x.scalar_type() == y.scalar_type(),
+                     about(first, {"is ", x.scalar_type(), " and '", second, "' is ",
+                                   y.scalar_type(), "; they must be of one dtype"}));
   }
 
   // Raises a RuntimeError unless ok; its message names the op and the argument, then says `wrong`.
   template <class... Text>
   void check(bool ok, const char* argument, const Text&... wrong) const {
-    TORCH_CHECK(ok, name_, "(): argument '", argument, "' ", wrong...);
+    TORCH_CHECK(ok, about(argument, {wrong...}));
   }
 
   // Raises a RuntimeError unless x has this number of dimensions.
@@ -97,9 +98,9 @@ class Op {
       return reinterpret_cast<intptr_t>(tensor.const_data_ptr<float>());
     };
     const int64_t distance = std::abs(address(x) - address(y));
-    TORCH_CHECK(distance == 0 || distance >= n * int64_t{sizeof(float)}, name_, "(): argument '",
-                first, "' partly overlaps '", second,
-                "'; they must be the same memory or separate");
+    TORCH_CHECK(
+        distance == 0 || distance >= n * int64_t{sizeof(float)},
+        about(first, {"partly overlaps '", second, "'; they must be the same memory or separate"}));
   }
 
   // Checks that x and y are on one device, and converts them to the dtype that PyTorch promotes
@@ -145,21 +146,21 @@ class Op {
   // Calls body(where, type) once, for x's device and dtype, which all tensors of the op must have.
   template <class Body>
   void run(const at::Tensor& x, const Body& body) const {
-    with_type(x.scalar_type(), [&](auto type) {
-      if (x.is_cpu()) body(kernels::Cpu{parallel_for}, type);
+    const auto run_on = [&](const auto& where) {
+      with_type(x.scalar_type(), [&](auto type) { body(where, type); });
+    };
+    if (x.is_cpu()) run_on(kernels::Cpu{parallel_for});
 #ifdef WITH_CUDA
-      if (x.is_cuda()) {
-        const c10::DeviceGuard guard(x.device());
-        const c10::impl::VirtualGuardImpl cuda(c10::DeviceType::CUDA);
-        const kernels::Cuda where{cuda.getStream(x.device()).native_handle()};
-        try {
-          body(where, type);
-        } catch (const kernels::LaunchError& error) {
-          TORCH_CHECK(false, launch_error_message(name_, error));
-        }
+    if (x.is_cuda()) {
+      const c10::DeviceGuard guard(x.device());
+      const c10::impl::VirtualGuardImpl cuda(c10::DeviceType::CUDA);
+      try {
+        run_on(kernels::Cuda{cuda.getStream(x.device()).native_handle()});
+      } catch (const kernels::LaunchError& error) {
+        TORCH_CHECK(false, launch_error_message(name_, error));
       }
+    }
 #endif
-    });
   }
 
  private:
@@ -195,20 +196,29 @@ class Op {
   }
 
   void check_kind(const char* argument, const at::Tensor& x) const {
-    TORCH_CHECK(x.defined(), name_, "(): argument '", argument, "' must be Tensor, not None");
-    TORCH_CHECK_NOT_IMPLEMENTED(x.is_cpu() || x.is_cuda(), name_, "(): argument '", argument,
-                                "' is on ", x.device(), "; it must be on a CPU or CUDA device");
-    TORCH_CHECK_NOT_IMPLEMENTED(is_plain(x), name_, "(): argument '", argument,
-                                "' must be a plain dense tensor, but its dispatch keys are ",
-                                x.key_set(), "; a compiled function takes no other kind");
-    TORCH_CHECK_NOT_IMPLEMENTED(!has_tangent(x), name_, "(): argument '", argument,
-                                "' has a forward-mode tangent, and ", name_,
-                                " has no forward-mode derivative; use reverse mode");
+    TORCH_CHECK(x.defined(), about(argument, {"must be Tensor, not None"}));
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        x.is_cpu() || x.is_cuda(),
+        about(argument, {"is on ", x.device(), "; it must be on a CPU or CUDA device"}));
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        is_plain(x), about(argument, {"must be a plain dense tensor, but its dispatch keys are ",
+                                      x.key_set(), "; a compiled function takes no other kind"}));
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        !has_tangent(x), about(argument, {"has a forward-mode tangent, and ", name_,
+                                          " has no forward-mode derivative; use reverse mode"}));
 #ifndef WITH_CUDA
-    TORCH_CHECK(x.is_cpu(), name_, "(): argument '", argument, "' is on ", x.device(), ", but ",
-                name_, " was built without CUDA code; ",
-                "run `python -m jit_loader doctor` to see what is missing, then restart Python");
+    TORCH_CHECK(
+        x.is_cpu(),
+        about(argument,
+              {"is on ", x.device(), ", but ", name_,
+               " was built without CUDA code; run `python -m jit_loader doctor` to see what is "
+               "missing, then restart Python"}));
 #endif
+  }
+
+  // A message of these parts about an argument.
+  std::string about(const char* argument, std::initializer_list<detail::Part> parts) const {
+    return detail::text({name_, "(): argument '", argument, "' ", parts});
   }
 
   at::DimVector broadcast_shape(const char* first, at::IntArrayRef x, const char* second,
@@ -218,9 +228,10 @@ class Op {
     for (size_t i = 1; i <= rank; ++i) {  // from the last dimension
       const int64_t size_x = i <= x.size() ? x[x.size() - i] : 1;
       const int64_t size_y = i <= y.size() ? y[y.size() - i] : 1;
-      TORCH_CHECK(size_x == size_y || size_x == 1 || size_y == 1, name_, "(): argument '", first,
-                  "' of shape ", x, " and '", second, "' of shape ", y, " do not broadcast: sizes ",
-                  size_x, " and ", size_y, " at dimension ", rank - i);
+      TORCH_CHECK(size_x == size_y || size_x == 1 || size_y == 1,
+                  about(first, {"of shape ", x, " and '", second, "' of shape ", y,
+                                " do not broadcast: sizes ", size_x, " and ", size_y,
+                                " at dimension ", rank - i}));
       shape[rank - i] = size_x == 1 ? size_y : size_x;
     }
     return shape;

@@ -23,9 +23,11 @@
 #include <array>
 #include <cstdlib>
 #include <exception>
+#include <initializer_list>
 #include <memory>
 #include <new>
 #include <optional>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <tuple>
