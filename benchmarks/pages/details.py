@@ -2,6 +2,7 @@
 
 from benchmarks import scripts, timing
 from benchmarks.pages import goals, readme
+from benchmarks.pages.losses import NO_ALTERNATIVE
 from benchmarks.pages.results import Comparison, belongs, our_way, table
 from benchmarks.report import duration
 from benchmarks.report import spread as interquartile_range
@@ -216,8 +217,7 @@ def times(result):
                 rows.append((label, "stale", "", "", ""))
                 continue
             comparison = Comparison(each["samples"], way, ours=first) if way != first else ""
-            # The compilers alone load nothing, and a save of the script edits no kernel.
-            verdict = comparison.verdict if comparison and way not in ("alone", "script") else ""
+            verdict = comparison.verdict if comparison and way not in NO_ALTERNATIVE else ""
             if way == first:
                 verdict = beyond_compilers(result["benchmark"], each)
             median = duration(timing.median(samples))

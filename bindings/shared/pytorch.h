@@ -1,7 +1,7 @@
 // The headers of PyTorch and of the C++ library that bindings and their helpers need.
 //
 // load_op includes this file before each binding, and has g++ precompile it: a binding then takes
-// 1.2 s instead of 2.4. For that it may have nothing but comments and includes in angle brackets.
+// 1.2 s instead of 2.6. For that it may have nothing but comments and includes in angle brackets.
 //
 // The headers are chosen for compile time: torch/extension.h would take many times as long, a
 // header in torch/csrc includes pybind11 (see module.h), and ATen/ops/<name>.h includes much that
