@@ -14,6 +14,7 @@ live: an edit within the body of add2's kernel, until a cell has printed its res
 "torch" loads the same sources in a process without a notebook, and calls the kernel.
 """
 
+import contextlib
 import importlib
 import tempfile
 import time
@@ -171,11 +172,13 @@ def look(quick):
 
 def live(quick):
     """Returns the result of edits within the body of add2's kernel."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         op = EditedOp(folder, "add2")
         notebook = Notebook(op.folder, environment(op.folder / "cache"), LIVE_SETUP)
+        stack.callback(notebook.close)
         alone = op.bare_commands(notebook.path("add2"))
         worker = op.worker("torch")
+        stack.callback(worker.close)
         worker.wait_until_ready()
         worker.load()
 
@@ -186,8 +189,6 @@ def live(quick):
 
         calls = {"ours": load, "torch": worker.load, "alone": alone}
         result = compare(calls, 1 if quick else 5, op, op.edit_kernel, warm_up=0 if quick else 1)
-        worker.close()
-        notebook.close()
     return {"question": "kernel body edit to its first result: add2", **result}
 
 

@@ -2,7 +2,6 @@
 
 from benchmarks import scripts, timing
 from benchmarks.pages import goals, readme
-from benchmarks.pages.losses import NO_ALTERNATIVE
 from benchmarks.pages.results import Comparison, belongs, our_way, table
 from benchmarks.report import duration
 from benchmarks.report import spread as interquartile_range
@@ -15,6 +14,7 @@ OF_COPY = """\
 "of copy" is GB/s divided by the GB/s of a clone of as many bytes into new memory, which also
 allocates; if a call on a GPU is host-bound, "of copy" compares the cost of the calls."""
 WAYS = ("eager", "compiled", "reduce-overhead", "classic")
+PARTS = ("alone", "script", "one op")  # ways that do less than ours
 NAMES = {"ours": "ours", "torch": "torch", "alone": "compilers alone"}
 
 
@@ -217,7 +217,7 @@ def times(result):
                 rows.append((label, "stale", "", "", ""))
                 continue
             comparison = Comparison(each["samples"], way, ours=first) if way != first else ""
-            verdict = comparison.verdict if comparison and way not in NO_ALTERNATIVE else ""
+            verdict = comparison.verdict if comparison and way not in PARTS else ""
             if way == first:
                 verdict = beyond_compilers(result["benchmark"], each)
             median = duration(timing.median(samples))

@@ -74,7 +74,8 @@ class Op {
                                    y.scalar_type(), "; they must be of one dtype"}));
   }
 
-  // Raises a RuntimeError unless ok; its message names the op and the argument, then says `wrong`.
+  // Raises a RuntimeError unless ok; its message names the op and the argument, then says `wrong`:
+  // values that a std::ostream prints.
   template <class... Text>
   void check(bool ok, const char* argument, const Text&... wrong) const {
     TORCH_CHECK(ok, about(argument, {wrong...}));
