@@ -14,8 +14,8 @@ precompiled for bindings ("precompiled") or not ("ours").
 inline: load_inline of one function, with torch/extension.h precompiled by an earlier build
 ("precompiled"), without ("ours"), by PyTorch, and a similar function by tvm_ffi, which needs no
 header of PyTorch, if it is installed. inline with CUDA: the same with a kernel as well, without
-tvm_ffi. second extension: load of a source with torch/extension.h, which another extension has had
-precompiled.
+tvm_ffi; the headers of the kernel's host code have then been precompiled too. second extension:
+load of a source with torch/extension.h, which another extension has had precompiled.
 
 candidates: 8 such functions at a time, as a search for a kernel compiles them: by load_many, in an
 empty cache ("ours") and with torch/extension.h precompiled, and by PyTorch's load_inline, one after
@@ -65,6 +65,7 @@ torch::Tensor f{key}(torch::Tensor x) {{
 """
 DECLARATION = "torch::Tensor f{key}(torch::Tensor x);"
 CANDIDATES = 8
+HEADERS, HEADERS_SECONDS = "*/precompiled-headers/*", 300
 # The questions whose sources include torch/extension.h.
 EXTENSIONS = {"inline", "inline with CUDA", "second extension", "candidates"}
 LOAD_MANY = """\
@@ -220,7 +221,10 @@ class Builds:
         return self.run(LOAD_MANY.format(calls=calls), ROOT, cache, JIT_LOADER_PCH=setting)
 
     def precompile(self):
-        """Returns the seconds that `jit_loader build --pch` takes."""
+        """Precompiles the headers; returns the seconds that `jit_loader build --pch` takes.
+
+        For CUDA, a build starts to precompile those of its host code.
+        """
         started = time.perf_counter()
         subprocess.run(
             [sys.executable, "-m", "jit_loader", "build", "--pch"],
@@ -228,7 +232,19 @@ class Builds:
             env=environment(self.precompiled, PYTHONPATH=str(ROOT), JIT_LOADER_PCH="1"),
             check=True,
         )
-        return time.perf_counter() - started
+        seconds = time.perf_counter() - started
+        if self.device == "cuda":
+            self.inline("precompiled", with_cuda=True)
+            self._wait_for_headers()
+        return seconds
+
+    def _wait_for_headers(self):
+        """Waits until the headers are made that a build has requested."""
+        deadline = time.monotonic() + HEADERS_SECONDS
+        while not all((slot / "header").is_dir() for slot in self.precompiled.glob(HEADERS)):
+            if time.monotonic() > deadline:
+                raise SystemExit(f"the headers were not made within {HEADERS_SECONDS} s")
+            time.sleep(0.2)
 
     def _load(self, name, project):
         return LOAD_OP.format(name=name, project=str(project))

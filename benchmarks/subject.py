@@ -29,7 +29,7 @@ def without_halves(command):
     """Returns nvcc's own command for one with which the loader runs its halves in parallel."""
     if command[: len(HALVES)] != HALVES:
         return command
-    return list(itertools.dropwhile(lambda w: w.startswith("--nice="), command[len(HALVES) :]))
+    return list(itertools.dropwhile(lambda w: w.startswith("--"), command[len(HALVES) :]))
 
 
 class Subject:

@@ -24,9 +24,10 @@ def compile_plan(job, plan, stubs, headers, on_started, on_finished):
     if job.verbose:
         _print_commands(ninja_file, [*plan.missing, ninja_file.library], stubs.flags)
     first_flags = _collection_flags(plan) | headers.flags
-    nvcc = _nvcc_prefix(plan)
+    nvcc = _nvcc_prefix(plan, headers)
     _write(job.folder, ninja_file.without(set(plan.reused), stubs.flags, first_flags, nvcc))
     result = run_ninja(job.folder, on_started, on_finished, job.verbose)
+    headers.find_missing()
     if result.returncode != 0 and headers.may_have_failed(result.output):
         headers.leave_out()
         compiled = set(filter(_exists_in(job.folder), ninja_file.compilations))
@@ -55,7 +56,7 @@ def _collection_flags(plan):
     return {output: ["--param=ggc-min-heapsize=400000"] for output in outputs}
 
 
-def _nvcc_prefix(plan):
+def _nvcc_prefix(plan, headers):
     """Returns the words before nvcc: its two halves run in parallel if jobs are left for that.
 
     The halves are one process more than ninja counts. If objects wait for a job, the others go
@@ -64,7 +65,8 @@ def _nvcc_prefix(plan):
     jobs = parallel_jobs()
     if sum(map(plan.ninja_file.is_cuda, plan.missing)) >= jobs:
         return []
-    return [*HALVES, *(["--nice=5"] if len(plan.missing) > jobs else [])]
+    nice = ["--nice=5"] if len(plan.missing) > jobs else []
+    return [*HALVES, *nice, *headers.halves_flags]
 
 
 def _run_again(job, on_finished, before):

@@ -1,8 +1,9 @@
 """Precompiled headers: g++ takes 15 to 20 s for torch/extension.h, and 5 to 8 s if precompiled.
 
-Two kinds of text are precompiled, with the flags of the source: torch/extension.h, if a source
-includes it first or -include names it; and any other file that -include names, if it contains only
-includes in angle brackets and there is only one -include. load_op passes such a file for bindings.
+Of C++ sources, two kinds of text are precompiled, with the flags of the source: torch/extension.h,
+if a source includes it first or -include names it; and any other file that -include names, if it
+contains only includes in angle brackets and there is only one -include. load_op passes such a file
+for bindings. Of CUDA sources it is the host code of their headers: cuda/host_header.py.
 
 <cache>/precompiled-headers/<key>/   a slot, like those of store.py: one text, one set of flags
     header/                          header.h, header.h.gch and header.json
@@ -13,6 +14,7 @@ uses them; clang++ compiles without them.
 """
 
 import contextlib
+import glob
 import json
 import os
 import re
@@ -43,6 +45,7 @@ from _jit_loader.system.processes import run, with_own_folder
 NAME = "header.h"
 TEXT = "#include <torch/extension.h>\n"
 RECORD = "header.json"
+WANTED = "wanted.json"  # in a slot: what a process that makes the header needs
 # Only comments may precede the include: a macro or another header could change its meaning.
 FIRST = re.compile(
     r"(?:\s|//(?:[^\\\n]|\\.)*(?:\n|$)|/\*.*?\*/)*"
@@ -84,14 +87,16 @@ class Headers:
     """The precompiled headers for the objects of one build.
 
     flags: {object: the flags that include one}. files: {object: the files that the header was
-    made from, which the compiler then does not list}.
+    made from, which the compiler then does not list}. halves_flags: for cuda/halves.py.
     """
 
     def __init__(self, job, ninja_file, outputs):
         self._job, self._missing = job, {}
-        self.flags, self.files = {}, {}
+        self.flags, self.files, self.halves_flags = {}, {}, []
         if os.environ.get("JIT_LOADER_PCH") == "0" or job.careful:
             return
+        if is_gnu(toolchain.cxx_command()):
+            self.halves_flags = [f"--headers={os.path.join(cache_folder(), PRECOMPILED)}"]
         for output in outputs:
             header = header_for(job, ninja_file, output)
             if header is not None and not self._use(output, header) and job.request.precompile:
@@ -101,7 +106,7 @@ class Headers:
     def _use(self, output, header):
         roots, record = self._job.request.roots, header.record()
         if record is None or not fits(record, roots, self._job.programs, self._job.contents):
-            self._missing[header.slot] = header
+            self._missing[header.slot] = header.text, header.words
             return False
         self._missing.pop(header.slot, None)
         with contextlib.suppress(OSError):
@@ -120,15 +125,26 @@ class Headers:
     def leave_out(self):
         self.flags, self.files = {}, {}
 
+    def find_missing(self):
+        """Takes the files about missing headers that cuda/halves.py has written."""
+        for path in glob.glob(os.path.join(glob.escape(self._job.folder), "*.header.json")):
+            with contextlib.suppress(OSError, ValueError), open(path) as file:
+                wanted = json.load(file)
+                self._missing[wanted["slot"]] = wanted["text"], wanted["words"]
+                os.unlink(path)
+
     def make_missing(self):
-        """Starts processes that outlive this one and make the headers that the build lacked."""
-        for header in self._missing.values() if may_precompile() else ():
-            project = self._job.request.project
-            arguments = json.dumps([header.slot, header.text, header.words, project])
-            command = [sys.executable, "-m", __name__, arguments]
+        """Starts a process that outlives this one and makes the headers that the build lacked."""
+        if not self._missing or not may_precompile():
+            return
+        with contextlib.suppress(OSError):
+            for slot, arguments in self._missing.items():
+                os.makedirs(slot, mode=0o700, exist_ok=True)
+                wanted = json.dumps([*arguments, self._job.request.project])
+                write_atomically(os.path.join(slot, WANTED), wanted.encode())
+            command = [sys.executable, "-m", __name__, *self._missing]
             script = '"$@" </dev/null >/dev/null 2>&1 &'
-            with contextlib.suppress(OSError):
-                run(["/bin/sh", "-c", script, "sh", *command], with_own_folder(os.environ))
+            run(["/bin/sh", "-c", script, "sh", *command], with_own_folder(os.environ))
 
 
 def header_for(job, ninja_file, output):
@@ -233,7 +249,7 @@ def _make(slot, text, words, roots):
     say("PyTorch's headers: precompiling them for later builds")
     with private_folder(slot) as folder:
         header = os.path.join(folder, NAME)
-        write_atomically(header, text.encode())
+        write_atomically(header, text.encode(errors="surrogateescape"))
         programs, clock = toolchain.programs(with_cuda=False), Clock(folder)
         recorder = Recorder(roots, programs, Contents(), clock, before={})
         command = [*words, "-x", "c++-header", header, "-o", f"{header}.gch"]
@@ -256,6 +272,17 @@ def _make(slot, text, words, roots):
     keep_under_limit(cache_limit(), target)
 
 
+def make_wanted(slots):
+    """Makes the precompiled headers of these slots, one after the other."""
+    for slot in slots:
+        path = os.path.join(slot, WANTED)
+        with contextlib.suppress(FileNotFoundError):  # another process is making it
+            with open(path) as file:
+                wanted = json.load(file)
+            os.unlink(path)
+            make(slot, *wanted)
+
+
 if __name__ == "__main__":
     os.nice(19)
-    make(*json.loads(sys.argv[1]))
+    make_wanted(sys.argv[1:])

@@ -199,7 +199,7 @@ def may_precompile():
     That needs room on the disk and in the cache, more than one parallel job, and no
     JIT_LOADER_NO_COMPILE.
 
-    The headers may take a third of the cache's limit: there is one per set of flags, and they must
+    The headers may take half of the cache's limit: there is one per set of flags, and they must
     not displace the builds.
     """
     if is_set("JIT_LOADER_NO_COMPILE"):
@@ -209,7 +209,7 @@ def may_precompile():
         limit = cache_limit()
         headers = (glob.glob(f"{glob.escape(folder)}/*.gch") for folder in precompiled_headers())
         present = sum(map(os.path.getsize, itertools.chain(*headers)))
-        if limit and present + HEADER_BYTES > limit / 3:
+        if limit and present + HEADER_BYTES > limit / 2:
             return False
         return parallel_jobs() > 1 and shutil.disk_usage(cache_folder()).free >= FREE_BYTES
     return False

@@ -1,15 +1,19 @@
 """Runs nvcc's programs for the host and for the GPU in parallel; nvcc runs them in sequence.
 
-    python halves.py [--nice=N] nvcc <arguments>
+    python halves.py [--nice=N] [--headers=FOLDER] nvcc <arguments>
 
-With torch/types.h the GPU's half takes 21 s of 65, and with a plain kernel a third of 1.5 s.
+FOLDER: of precompiled headers, which host_header.py describes. If one is missing, a file beside the
+object, <object>.header.json, has what is needed to make it.
+
+With torch/types.h the GPU's half takes 11 s of 33, and with a plain kernel a third of 1.5 s.
 
 `nvcc --dryrun` lists the commands. nvcc's order has one reason: when cudafe++ ends, it writes an id
 of the file, which cicc uses in the names of static symbols. Here both get an id that is made
 beforehand. With nvcc's own id the object was the same, byte for byte (CUDA 13.0 and 13.2). If the
 list is not as expected, or a command fails without an error message, nvcc itself runs.
 
-A compilation starts this file as a script, so it does not import the rest of the package.
+A compilation starts this file as a script, so it imports no other module of the package, except
+host_header.py for large host code.
 """
 
 import os
@@ -26,6 +30,8 @@ DEPENDENCIES = re.compile(r"-- Filter Dependencies -- > (\S+)")
 GENERATE_ID = "--gen_module_id_file "
 VERSION = re.compile(r"-D__CUDACC_VER_MAJOR__=(1[3-9]|[2-9]\d)\b")  # tested: 13.0 and 13.2
 ID_FILE = re.compile(r'--module_id_file_name "([^"]+)"')
+CUDAFE_OUTPUT = re.compile(r'--gen_c_file_name "([^"]+)"')
+LEAST_BYTES = 4_000_000  # of headers; for fewer, as without PyTorch's, g++ takes less than 2 s
 # {kind of a command: its text}, in nvcc's order within each half.
 KINDS = {
     "device": r"\S*(?:gcc|g\+\+|c\+\+|clang\S*) .*-D__CUDA_ARCH__=\d+ .*-E |\S*cicc\"? |\S*ptxas ",
@@ -108,16 +114,18 @@ class Commands:
         return [step for step in self.steps if step.kind == kind]
 
     def write_id(self, source):
-        """Writes the id of the source, and removes the flag with which cudafe++ would write it."""
+        """Writes the id of the source, and returns it; removes the flag for cudafe++'s own."""
         cudafe = self.of_kind("host")[-1]
         found = ID_FILE.search(cudafe.command)
         if found is None or GENERATE_ID not in cudafe.command:
             raise Unexpected
         cudafe.command = cudafe.command.replace(GENERATE_ID, "")
-        name = re.sub(r"\W", "_", os.path.basename(source), flags=re.ASCII)
-        digest = zlib.crc32(os.path.abspath(source).encode(errors="surrogateescape"))
+        path = os.path.abspath(source).encode(errors="surrogateescape")
+        # Of the same length for all files, for host_header.py.
+        module_id = f"_{zlib.crc32(path):08x}{zlib.adler32(path):08x}"
         with open(found[1], "w") as file:
-            file.write(f"_{digest:08x}_{len(name)}_{name}")
+            file.write(module_id)
+        return module_id.encode()
 
     def list_dependencies(self, output):
         """Adds flags with which the preprocessors write the depfiles; returns their paths."""
@@ -129,10 +137,10 @@ class Commands:
         return paths
 
 
-def run(nvcc, source, output, folder):
+def run(nvcc, source, output, folder, headers):
     """Compiles; returns the exit code. Raises Unexpected if nvcc itself has to run."""
     commands = Commands(nvcc, folder)
-    commands.write_id(source)
+    module_id = commands.write_id(source)
     depfiles = commands.list_dependencies(output)
     environment = commands.environment
     host, device = map(commands.of_kind, ("host", "device"))
@@ -146,7 +154,12 @@ def run(nvcc, source, output, folder):
     beside.join()
     good = good and all(step.process and step.process.returncode == 0 for step in device)
     if good:
-        all(step.run(environment) for step in commands.of_kind("joined"))
+        fatbinary, compiler = commands.of_kind("joined")
+        good = fatbinary.run(environment)
+    if good:
+        arguments = commands, compiler, module_id, output, headers
+        if not (headers and _compile_with_header(*arguments)):
+            compiler.run(environment)
     code = _report(commands)
     texts = []
     for path in filter(os.path.exists, depfiles):
@@ -158,6 +171,41 @@ def run(nvcc, source, output, folder):
             file.write(b" ".join([texts[0], *(text.partition(b": ")[2] for text in texts[1:])]))
             file.write(b"\n")
     return code
+
+
+def _compile_with_header(commands, compiler, module_id, output, folder):
+    """Compiles the host code if its header is precompiled; returns whether a compiler ran."""
+    path = CUDAFE_OUTPUT.search(commands.of_kind("host")[-1].command)[1]
+    if os.path.getsize(path) < LEAST_BYTES or "-flto" in compiler.command:  # compresses its names
+        return False
+
+    import json
+
+    from _jit_loader.cuda.host_header import HostCode
+
+    toolkit = commands.environment.get("INCLUDES", "").strip('" ').removeprefix("-I")
+    code = HostCode(path, module_id, compiler.command, toolkit)
+    if len(code.header) < LEAST_BYTES:
+        return False
+    slot = code.slot(folder)
+    header = os.path.join(slot, "header", "header.h")
+    if not os.path.exists(f"{header}.gch"):
+        wanted = {"slot": slot, "text": code.header.decode(errors="surrogateescape")}
+        with open(f"{output}.header.json", "w") as file:
+            json.dump({**wanted, "words": code.words()}, file)
+        return False
+    os.utime(os.path.dirname(header))  # the time of the last use, for pruning
+    compiler.command = code.command_with(header)
+    if compiler.run(commands.environment):
+        code.put_id_in(output)
+        return True
+    # Usually an error in the source, which nvcc's own command reports. If it reports none, the
+    # header is damaged.
+    compiler.command = code.command
+    code.restore()
+    if compiler.run(commands.environment):
+        shutil.rmtree(os.path.dirname(header), ignore_errors=True)
+    return True
 
 
 def _report(commands):
@@ -181,19 +229,21 @@ def _report(commands):
 
 
 def main(arguments):
-    if arguments[0].startswith("--nice="):
-        os.nice(int(arguments[0].partition("=")[2]))
-        arguments = arguments[1:]
+    options = {}
+    while arguments[0].startswith("--"):
+        name, _, options[name] = arguments.pop(0).partition("=")
+    os.nice(int(options.get("--nice", 0)))
     source, output = (arguments[arguments.index(flag) + 1] for flag in ("-c", "-o"))
     folder = f"{output}.steps"
     os.makedirs(folder, exist_ok=True)
     try:
-        return run(arguments, source, output, folder)
-    except Unexpected:
+        return run(arguments, source, output, folder, options.get("--headers"))
+    except (Unexpected, OSError, ValueError):
         return subprocess.run(arguments).returncode
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":
+    sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
     sys.exit(main(sys.argv[1:]))

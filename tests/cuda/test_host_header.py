@@ -1,0 +1,172 @@
+"""With its headers precompiled, the host code of a .cu file gives the same object and messages.
+
+PyTorch's headers take too long here: a small header of the system takes their place.
+"""
+
+import json
+import os
+
+import pytest
+
+import jit_loader
+from _jit_loader.build import precompiled
+from _jit_loader.cache import cache_folder, pruning
+from _jit_loader.cuda import halves
+from _jit_loader.key import toolchain
+
+HEADER = """\
+#pragma once
+namespace { int of_each_file(int n) { static int calls; return n + ++calls; } }
+namespace parts {
+namespace { struct Part { virtual ~Part() {} virtual int size() { return of_each_file(1); } }; }
+template <class T> struct Pair { T a, b; T sum() const { return a + b; } };
+}
+"""
+SOURCE = """\
+#include <large.h>
+#include "own.h"
+namespace { __global__ void scale(float* x) { x[threadIdx.x] *= OWN; } }
+static int unused() { return 0; }
+int NAME(float* x) {
+  typedef int Unused;
+  parts::Part part;
+  scale<<<1, 32>>>(x);
+  return part.size() + parts::Pair<int>{1, 2}.sum();
+}
+"""
+FLAGS = ["-Xcompiler=-Wall", "-gencode=arch=compute_90,code=sm_90", "-isystem", "include"]
+
+
+@pytest.fixture
+def compile(tmp_path, monkeypatch, capfdbinary):
+    """Returns a function that compiles a source: (exit code, the object, what was printed)."""
+    if toolchain.why_no_cuda() is not None:
+        pytest.skip(toolchain.why_no_cuda())
+    monkeypatch.setattr(halves, "LEAST_BYTES", 0)
+    monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
+    os.makedirs(cache_folder(), mode=0o700)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "include").mkdir()
+    (tmp_path / "include" / "large.h").write_text(HEADER)
+    (tmp_path / "own.h").write_text("#define OWN 2\n")
+
+    def compile(name, *options, text=SOURCE):
+        (tmp_path / f"{name}.cu").write_text(text.replace("NAME", name))
+        nvcc = [toolchain.nvcc_path(), *FLAGS, "-c", f"{name}.cu", "-o", "k.o"]
+        code = halves.main([*options, *nvcc])
+        built = (tmp_path / "k.o").read_bytes() if code == 0 else None
+        (tmp_path / "k.o").unlink(missing_ok=True)
+        return code, built, b"".join(capfdbinary.readouterr())
+
+    return compile
+
+
+@pytest.fixture
+def with_header(compile, tmp_path):
+    """Makes the header of the source first; returns (the option for it, its folder)."""
+    option = f"--headers={os.path.join(cache_folder(), pruning.PRECOMPILED)}"
+    assert compile("first", option)[0] == 0
+    wanted = tmp_path / "k.o.header.json"
+    made = json.loads(wanted.read_text())
+    wanted.unlink()
+    precompiled.make(made["slot"], made["text"], made["words"], str(tmp_path))
+    return option, os.path.join(made["slot"], "header")
+
+
+def is_used(header, tmp_path):
+    """Returns whether the header has been used since it was last asked, and not requested."""
+    used = os.stat(header).st_mtime > 1
+    os.utime(header, (1, 1))
+    return used and not os.path.exists(tmp_path / "k.o.header.json")
+
+
+def test_object_and_warnings_are_the_same_in_each_file(compile, with_header, tmp_path):
+    option, header = with_header
+    for name in ("first", "second_of_another_length"):
+        is_used(header, tmp_path)
+        code, built, said = compile(name, option)
+        assert is_used(header, tmp_path)
+        assert (code, built, said) == compile(name)
+        assert b"unused" in said, "of the source"
+        assert b"Unused" not in said, "cudafe++ turns this warning off"
+
+
+def test_errors_are_the_same(compile, with_header, tmp_path):
+    option, header = with_header
+    for text in ("Pair<int>{1, 2}", "Pair<int>{1, g()}"), ("return 0", 'asm("%9"::); return 0'):
+        broken = SOURCE.replace(*text)
+        code, _, said = compile("first", option, text=broken)
+        assert code != 0
+        assert b"error" in said
+        assert said == compile("first", text=broken)[2]
+    assert os.path.exists(header)
+
+
+def test_an_edit_of_the_users_header_needs_no_other_precompiled_header(
+    compile, with_header, tmp_path
+):
+    option, header = with_header
+    (tmp_path / "own.h").write_text("#define OWN 3\ninline int g() { return 1; }\n")
+    is_used(header, tmp_path)
+    assert compile("first", option) == compile("first")
+    assert is_used(header, tmp_path)
+
+
+def test_another_header_or_flag_needs_another_precompiled_header(compile, with_header, tmp_path):
+    option, header = with_header
+    for change in ("header", "flag"):
+        if change == "header":
+            (tmp_path / "include" / "large.h").write_text(f"{HEADER}inline int more();\n")
+        else:
+            (tmp_path / "include" / "large.h").write_text(HEADER)
+            FLAGS.append("-Xcompiler=-Wextra")
+        is_used(header, tmp_path)
+        try:
+            assert compile("first", option) == compile("first")
+        finally:
+            FLAGS[4:] = []
+        assert (tmp_path / "k.o.header.json").exists()
+        (tmp_path / "k.o.header.json").unlink()
+        assert not is_used(header, tmp_path)
+
+
+def test_damaged_header_is_removed(compile, with_header):
+    option, header = with_header
+    path = os.path.join(header, "header.h.gch")
+    with open(path, "rb+") as file:
+        file.truncate(os.path.getsize(path) // 2)
+    assert compile("first", option) == compile("first")
+    assert not os.path.exists(header)
+
+
+def test_build_lets_the_header_be_made_after_it(tiny, tmp_path, monkeypatch):
+    if toolchain.why_no_cuda() is not None:
+        pytest.skip(toolchain.why_no_cuda())
+    monkeypatch.delenv("JIT_LOADER_PCH")
+    # 4000 names of 1000 letters: as large as PyTorch's headers are to host_header.py.
+    large = "".join(f"int {'value' * 200}{i}(int a);\n" for i in range(4000))
+    header = tmp_path / "include" / "large.h"
+    header.parent.mkdir()
+    header.write_text(large)
+    module = str(tiny.folder / "module.cpp")
+
+    def load(number):
+        source = tiny.write(
+            "k.cu", f'#include <large.h>\nextern "C" long other(void) {{ return {number}; }}\n'
+        )
+        flags = ["-isystem", str(header.parent)]
+        return jit_loader.load("tiny", [module, str(source)], extra_cuda_cflags=flags).value()
+
+    started = []
+    with monkeypatch.context() as patched:
+        patched.setattr(precompiled, "run", lambda command, _: started.append(command))
+        patched.setattr(precompiled, "may_precompile", lambda: True)
+        first = load(7)
+    (command,) = started
+    slots = command[command.index(precompiled.__name__) + 1 :]
+    precompiled.make_wanted(slots)
+    folder = os.path.join(slots[0], "header")
+    assert folder in pruning.precompiled_headers()
+    os.utime(folder, (1, 1))
+    assert load(8) == first + 1
+    assert os.stat(folder).st_mtime > 1, "the header was used"
