@@ -36,15 +36,14 @@ from _jit_loader.cache.lock import free_lock
 from _jit_loader.cache.memo import stamp
 from _jit_loader.cache.pruning import PRECOMPILED, cache_limit, keep_under_limit, may_precompile
 from _jit_loader.cache.store import fits
+from _jit_loader.cuda.host_header import FOLDER, NAME, RECORD
 from _jit_loader.key import toolchain
 from _jit_loader.key.contents import Contents
 from _jit_loader.key.roots import Roots
 from _jit_loader.report.build_line import say
 from _jit_loader.system.processes import run, with_own_folder
 
-NAME = "header.h"
 TEXT = "#include <torch/extension.h>\n"
-RECORD = "header.json"
 WANTED = "wanted.json"  # in a slot: what a process that makes the header needs
 # Only comments may precede the include: a macro or another header could change its meaning.
 FIRST = re.compile(
@@ -60,6 +59,13 @@ SUSPICIOUS = re.compile(
 )
 
 
+# In the output of a compiler that may succeed the next time.
+LACKING = re.compile(
+    rb"Killed|Terminated|internal compiler error|Bus error|No space left|memory exhausted"
+    rb"|out of memory|Cannot allocate"
+)
+
+
 class Header:
     """A precompiled header that one command can use, whether or not it exists yet.
 
@@ -69,7 +75,7 @@ class Header:
 
     def __init__(self, slot, text, words, searched):
         self.slot, self.text, self.words, self._searched = slot, text, words, searched
-        self.folder = os.path.join(slot, "header")
+        self.folder = os.path.join(slot, FOLDER)
         self.path = os.path.join(self.folder, NAME)
 
     def record(self):
@@ -100,13 +106,13 @@ class Headers:
         for output in outputs:
             header = header_for(job, ninja_file, output)
             if header is not None and not self._use(output, header) and job.request.precompile:
-                make(header.slot, header.text, header.words, job.request.project)
+                make(header.slot, job.request.project, header.text, header.words)
                 self._use(output, header)
 
     def _use(self, output, header):
         roots, record = self._job.request.roots, header.record()
         if record is None or not fits(record, roots, self._job.programs, self._job.contents):
-            self._missing[header.slot] = header.text, header.words
+            self._missing[header.slot] = header.text, header.words, False
             return False
         self._missing.pop(header.slot, None)
         with contextlib.suppress(OSError):
@@ -130,7 +136,7 @@ class Headers:
         for path in glob.glob(os.path.join(glob.escape(self._job.folder), "*.header.json")):
             with contextlib.suppress(OSError, ValueError), open(path) as file:
                 wanted = json.load(file)
-                self._missing[wanted["slot"]] = wanted["text"], wanted["words"]
+                self._missing[wanted["slot"]] = wanted["text"], wanted["words"], True
                 os.unlink(path)
 
     def make_missing(self):
@@ -140,7 +146,7 @@ class Headers:
         with contextlib.suppress(OSError):
             for slot, arguments in self._missing.items():
                 os.makedirs(slot, mode=0o700, exist_ok=True)
-                wanted = json.dumps([*arguments, self._job.request.project])
+                wanted = json.dumps([self._job.request.project, *arguments])
                 write_atomically(os.path.join(slot, WANTED), wanted.encode())
             command = [sys.executable, "-m", __name__, *self._missing]
             script = '"$@" </dev/null >/dev/null 2>&1 &'
@@ -234,18 +240,22 @@ def _stamp_of(path):
     return found and list(found)
 
 
-def make(slot, text, words, project):
-    """Makes a precompiled header; does nothing if another process is making it. Never fails."""
+def make(slot, project, text, words, is_host_code=False):
+    """Makes a precompiled header; does nothing if another process is making it. Never fails.
+
+    is_host_code: as cuda/host_header.py describes it. The slot then depends on all inputs, so that
+    an error is kept too.
+    """
     with contextlib.suppress(OSError, InputsChanged, ValueError, subprocess.TimeoutExpired):
         os.makedirs(slot, mode=0o700, exist_ok=True)
         check_trusted(slot)
         with free_lock(slot) as is_free:
             if is_free:
                 remove_leftovers(slot, excludes=True)
-                _make(slot, text, words, Roots(project))
+                _make(slot, Roots(project), text, words, is_host_code)
 
 
-def _make(slot, text, words, roots):
+def _make(slot, roots, text, words, is_host_code):
     say("PyTorch's headers: precompiling them for later builds")
     with private_folder(slot) as folder:
         header = os.path.join(folder, NAME)
@@ -257,16 +267,20 @@ def _make(slot, text, words, roots):
         depfile = f"{header}.d"
         depfile_flags = ["-MD", "-MF", depfile, "-MT", "header"]
         result = run([*command, *depfile_flags], seconds=compile_seconds_limit())
-        if result.returncode != 0:
+        if result.returncode == 0:
+            files = [path for path in read_depfile(depfile, folder) if path != header]
+            facts = cxx_facts(words)
+            record = recorder.of_object(header, words, False, files, facts)
+            record["names"] = _names(files, facts.search_folders)
+            os.unlink(depfile)
+        elif is_host_code and not LACKING.search(result.stdout + result.stderr):
+            record = {}
+            os.unlink(header)
+        else:
             return
-        files = [path for path in read_depfile(depfile, folder) if path != header]
-        facts = cxx_facts(words)
-        record = recorder.of_object(header, words, False, files, facts)
-        record["names"] = _names(files, facts.search_folders)
         record["stamp"] = _stamp_of(f"{header}.gch")
-        os.unlink(depfile)
         write_checked(os.path.join(folder, RECORD), record)
-        target = os.path.join(slot, "header")
+        target = os.path.join(slot, FOLDER)
         shutil.rmtree(target, ignore_errors=True)
         os.rename(folder, target)
     keep_under_limit(cache_limit(), target)

@@ -3,7 +3,7 @@
     python halves.py [--nice=N] [--headers=FOLDER] nvcc <arguments>
 
 FOLDER: of precompiled headers, which host_header.py describes. If one is missing, a file beside the
-object, <object>.header.json, has what is needed to make it.
+object, <object>.header.json, describes it: its slot, text and flags.
 
 With torch/types.h the GPU's half takes 11 s of 33, and with a plain kernel a third of 1.5 s.
 
@@ -16,6 +16,7 @@ A compilation starts this file as a script, so it imports no other module of the
 host_header.py for large host code.
 """
 
+import contextlib
 import os
 import re
 import shutil
@@ -54,6 +55,7 @@ class Step:
         self.process, self.output = None, b""
 
     def run(self, environment):
+        self.process, self.output = None, b""
         try:
             self.process = subprocess.Popen(
                 ["/bin/sh", "-c", f"exec {self.command}"],
@@ -114,7 +116,7 @@ class Commands:
         return [step for step in self.steps if step.kind == kind]
 
     def write_id(self, source):
-        """Writes the id of the source, and returns it; removes the flag for cudafe++'s own."""
+        """Writes the id of the source, and returns it; removes the flag for cudafe++'s own id."""
         cudafe = self.of_kind("host")[-1]
         found = ID_FILE.search(cudafe.command)
         if found is None or GENERATE_ID not in cudafe.command:
@@ -174,9 +176,12 @@ def run(nvcc, source, output, folder, headers):
 
 
 def _compile_with_header(commands, compiler, module_id, output, folder):
-    """Compiles the host code if its header is precompiled; returns whether a compiler ran."""
+    """Compiles the host code if its header is precompiled, else requests the header.
+
+    Returns whether a compiler ran.
+    """
     path = CUDAFE_OUTPUT.search(commands.of_kind("host")[-1].command)[1]
-    if os.path.getsize(path) < LEAST_BYTES or "-flto" in compiler.command:  # compresses its names
+    if os.path.getsize(path) < LEAST_BYTES:
         return False
 
     import json
@@ -184,27 +189,29 @@ def _compile_with_header(commands, compiler, module_id, output, folder):
     from _jit_loader.cuda.host_header import HostCode
 
     toolkit = commands.environment.get("INCLUDES", "").strip('" ').removeprefix("-I")
-    code = HostCode(path, module_id, compiler.command, toolkit)
-    if len(code.header) < LEAST_BYTES:
+    code = HostCode(path, module_id, compiler.command, toolkit or os.devnull)
+    if len(code.header) <= LEAST_BYTES:
         return False
     slot = code.slot(folder)
-    header = os.path.join(slot, "header", "header.h")
-    if not os.path.exists(f"{header}.gch"):
-        wanted = {"slot": slot, "text": code.header.decode(errors="surrogateescape")}
-        with open(f"{output}.header.json", "w") as file:
-            json.dump({**wanted, "words": code.words()}, file)
+    header, is_wanted = code.find_header(slot)
+    with contextlib.suppress(OSError):
+        if is_wanted:
+            # A header with warnings is not made: g++ would print them only then.
+            words = [*code.words(), "-Werror"]
+            wanted = {"slot": slot, "text": code.header.decode(errors="surrogateescape")}
+            with open(f"{output}.header.json", "w") as file:
+                json.dump({**wanted, "words": words}, file)
+        elif header is not None:
+            os.utime(os.path.dirname(header))  # the time of the last use, for pruning
+    if header is None:
         return False
-    os.utime(os.path.dirname(header))  # the time of the last use, for pruning
     compiler.command = code.command_with(header)
     if compiler.run(commands.environment):
         code.put_id_in(output)
-        return True
-    # Usually an error in the source, which nvcc's own command reports. If it reports none, the
-    # header is damaged.
-    compiler.command = code.command
-    code.restore()
-    if compiler.run(commands.environment):
-        shutil.rmtree(os.path.dirname(header), ignore_errors=True)
+    else:  # usually an error in the source, which is reported without the header
+        compiler.command = code.command
+        code.restore()
+        compiler.run(commands.environment)
     return True
 
 

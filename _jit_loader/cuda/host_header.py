@@ -1,10 +1,11 @@
 """Precompiled headers for the host code of .cu files, which g++ compiles after cudafe++.
 
-cudafe++ writes the host code as one text: all headers, then the source, and no include. The part of
-the headers does not depend on the source. For torch/types.h it has 14 MB: g++ takes 8.4 s, and
-2.5 s if that part is precompiled. The object is the same, byte for byte (CUDA 13.0, g++ 12 and 13).
+cudafe++ writes the host code as one text: all headers, then the source. The part of the headers
+does not depend on the source. For torch/types.h it has 14 MB: g++ takes 8.4 s, and 2.5 s if that
+part is precompiled. The object is the same, byte for byte (CUDA 13.0, g++ 12 and 13).
 
-The text and g++'s flags are all that the precompiled part depends on, so a hash of both names it:
+The text includes one file of CUDA. The text, that file, g++ and its flags are all that the
+precompiled part depends on, so a hash of them names it:
 
 <precompiled headers>/<hash>/header/     as build/precompiled.py makes it
 
@@ -16,50 +17,88 @@ import hashlib
 import os
 import re
 import shlex
+import shutil
 
-ANY_ID = b"_jit_loader_file_"  # as long as an id of halves.py, and in no other name
-# They start with the end of the line before: a literal is found faster than ^, in 0.1 s.
+from _jit_loader.cache.files import read_checked
+from _jit_loader.cache.memo import stamp
+
+FOLDER, NAME, RECORD = "header", "header.h", "header.json"
+ANY_ID = b"_jit_loader_file_"  # as long as an id of halves.py
+# With these flags an object names its files, or has names that cannot be replaced.
+UNSUITED = re.compile(r"-g(?!nu)|-flto")
+INCLUDE = re.compile(rb"\n#[ \t]*include[ \t]+([^\n]*)")
+RUNTIME = "crt/host_runtime.h"  # what the text includes
+# These start with the end of the line before: a literal is found faster than ^, in 0.1 s.
 MARKER = re.compile(rb'\n# \d+ "((?:[^"\\\n]|\\.)*)"([ \d]*)$', re.MULTILINE)
 DIAGNOSTIC = re.compile(rb'\n#pragma GCC diagnostic (push|pop|\w+ "[^"\n]*")$', re.MULTILINE)
+INTERNAL = b"nvcc_internal_"  # of the names that cudafe++ gives to its own text
 
 
 class HostCode:
     """The host code of a .cu file.
 
     path: of the text. module_id: the id in its names. command: g++'s, a line for the shell.
-    toolkit: the folder of CUDA's headers, as in the text; "" if not known.
+    toolkit: the folder of CUDA's headers, as in the text.
+
+    header, source: the two parts of the text. header is empty if g++ must compile it as it is.
     """
 
     def __init__(self, path, module_id, command, toolkit):
         self.path, self.command = path, command
+        self._id, self._toolkit = module_id, toolkit
         with open(path, "rb") as file:
             self.text = file.read()
-        assert len(module_id) == len(ANY_ID)
-        self._id = module_id
-        self.header, self.source = split(self.text.replace(module_id, ANY_ID), toolkit)
+        self._words = shlex.split(command)
+        self.header, self.source = b"", self.text
+        is_clang = "clang" in os.path.basename(self._words[0])
+        if is_clang or ANY_ID in self.text or any(map(UNSUITED.match, self._words)):
+            return
+        header, source = split(self.text.replace(module_id, ANY_ID), toolkit)
+        if INCLUDE.findall(header) == [f'"{RUNTIME}"'.encode()]:
+            self.header, self.source = header, source
 
     def words(self):
-        """Returns the words of g++'s command without its files; raises ValueError for others.
+        """Returns the words of g++'s command on which the header depends.
 
-        nvcc gives macros of the caller to the preprocessors alone.
+        nvcc gives macros of the caller to the preprocessors alone. Raises ValueError for a command
+        that is not as expected.
         """
-        words = shlex.split(self.command)
+        words = list(self._words)
         place = words.index("-o")
         del words[place : place + 2]
         for word in ("-c", "-x", "c++", self.path):
             words.remove(word)
-        return words
+        while "-isystem" in words:
+            place = words.index("-isystem")
+            del words[place : place + 2]
+        own = f"-I{self._toolkit}"
+        return [word for word in words if word == own or not word.startswith("-I")]
 
     def slot(self, folder):
         """Returns the folder for its header, below the one of all precompiled headers."""
-        flags = "\0".join(self.words()).encode(errors="surrogateescape")
-        return os.path.join(folder, hashlib.sha256(flags + b"\0" + self.header).hexdigest()[:20])
+        words = self.words()
+        compiler = os.path.realpath(shutil.which(words[0]) or words[0])
+        stamps = [str(stamp(path)) for path in (compiler, os.path.join(self._toolkit, RUNTIME))]
+        key = "\0".join([*words, *stamps, ""]).encode(errors="surrogateescape")
+        return os.path.join(folder, hashlib.sha256(key + self.header).hexdigest()[:20])
+
+    def find_header(self, slot):
+        """Returns (the path of the precompiled header or None, whether it should be made)."""
+        path = os.path.join(slot, FOLDER, NAME)
+        record = read_checked(os.path.join(slot, FOLDER, RECORD))
+        if record is None or record["stamp"] is None:  # None: g++ cannot make it
+            return None, record is None
+        if tuple(record["stamp"]) != stamp(f"{path}.gch"):
+            return None, True
+        with open(path, "rb") as file:  # g++ reads this file if it refuses the other
+            is_good = file.read() == self.header
+        return path if is_good else None, not is_good
 
     def command_with(self, header):
         """Writes the source alone to the path; returns the command that compiles it."""
         with open(self.path, "wb") as file:
             file.write(self.source)
-        return self.command.replace(" -c ", f" -include {shlex.quote(header)} -c ", 1)
+        return f"{self.command} -include {shlex.quote(header)}"
 
     def restore(self):
         with open(self.path, "wb") as file:
@@ -84,9 +123,9 @@ def split(text, toolkit):
     first = MARKER.match(text)
     if first is None:
         return b"", text
-    toolkit = os.fsencode(toolkit or os.devnull)
+    toolkit = os.fsencode(toolkit)
     for found in MARKER.finditer(text, first.end()):
-        is_system = b"3" in found[2].split() or found[1].startswith(b"%s/" % toolkit)
+        is_system = b"3" in found[2].split() or found[1].startswith((b"%s/" % toolkit, INTERNAL))
         if found[1] == first[1] or not is_system:
             break
     else:

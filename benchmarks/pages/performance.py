@@ -266,7 +266,8 @@ SECTIONS = {
     "First builds, and many processes": [
         (
             "One op of ours is four dtypes for the CPU and the GPU, PyTorch's is float32 for one.\n"
-            "Before torch/extension.h is precompiled, `load_inline` takes as long as PyTorch's.",
+            "Before torch/extension.h is precompiled, `load_inline` takes as long as PyTorch's. On "
+            "the CPU's machine the headers of the kernel's host code were not precompiled.",
             ("cold_build",),
             first_builds,
         ),

@@ -34,7 +34,12 @@ int NAME(float* x) {
   return part.size() + parts::Pair<int>{1, 2}.sum();
 }
 """
-FLAGS = ["-Xcompiler=-Wall", "-gencode=arch=compute_90,code=sm_90", "-isystem", "include"]
+FLAGS = [
+    "-Xcompiler=-Wall,-Winvalid-pch",
+    "-gencode=arch=compute_90,code=sm_90",
+    "-isystem",
+    "include",
+]
 
 
 @pytest.fixture
@@ -50,10 +55,12 @@ def compile(tmp_path, monkeypatch, capfdbinary):
     (tmp_path / "include" / "large.h").write_text(HEADER)
     (tmp_path / "own.h").write_text("#define OWN 2\n")
 
-    def compile(name, *options, text=SOURCE):
+    def compile(name, *flags, text=SOURCE):
         (tmp_path / f"{name}.cu").write_text(text.replace("NAME", name))
-        nvcc = [toolchain.nvcc_path(), *FLAGS, "-c", f"{name}.cu", "-o", "k.o"]
-        code = halves.main([*options, *nvcc])
+        ours = [flag for flag in flags if flag.startswith("--headers=")]
+        flags = [*FLAGS, *(flag for flag in flags if flag not in ours)]
+        nvcc = [toolchain.nvcc_path(), *flags, "-c", f"{name}.cu", "-o", "k.o"]
+        code = halves.main([*ours, *nvcc])
         built = (tmp_path / "k.o").read_bytes() if code == 0 else None
         (tmp_path / "k.o").unlink(missing_ok=True)
         return code, built, b"".join(capfdbinary.readouterr())
@@ -61,16 +68,25 @@ def compile(tmp_path, monkeypatch, capfdbinary):
     return compile
 
 
+def headers_option():
+    return f"--headers={os.path.join(cache_folder(), pruning.PRECOMPILED)}"
+
+
+def make(compile, tmp_path, *flags, **text):
+    """Makes the header that a compilation requests; returns its slot."""
+    assert compile("first", headers_option(), *flags, **text)[0] == 0
+    path = tmp_path / "k.o.header.json"
+    made = json.loads(path.read_text())
+    path.unlink()
+    slot = made.pop("slot")
+    precompiled.make(slot, str(tmp_path), **made, is_host_code=True)
+    return slot
+
+
 @pytest.fixture
 def with_header(compile, tmp_path):
     """Makes the header of the source first; returns (the option for it, its folder)."""
-    option = f"--headers={os.path.join(cache_folder(), pruning.PRECOMPILED)}"
-    assert compile("first", option)[0] == 0
-    wanted = tmp_path / "k.o.header.json"
-    made = json.loads(wanted.read_text())
-    wanted.unlink()
-    precompiled.make(made["slot"], made["text"], made["words"], str(tmp_path))
-    return option, os.path.join(made["slot"], "header")
+    return headers_option(), os.path.join(make(compile, tmp_path), "header")
 
 
 def is_used(header, tmp_path):
@@ -114,29 +130,59 @@ def test_an_edit_of_the_users_header_needs_no_other_precompiled_header(
 
 def test_another_header_or_flag_needs_another_precompiled_header(compile, with_header, tmp_path):
     option, header = with_header
-    for change in ("header", "flag"):
-        if change == "header":
-            (tmp_path / "include" / "large.h").write_text(f"{HEADER}inline int more();\n")
-        else:
-            (tmp_path / "include" / "large.h").write_text(HEADER)
-            FLAGS.append("-Xcompiler=-Wextra")
-        is_used(header, tmp_path)
-        try:
-            assert compile("first", option) == compile("first")
-        finally:
-            FLAGS[4:] = []
-        assert (tmp_path / "k.o.header.json").exists()
-        (tmp_path / "k.o.header.json").unlink()
-        assert not is_used(header, tmp_path)
-
-
-def test_damaged_header_is_removed(compile, with_header):
-    option, header = with_header
-    path = os.path.join(header, "header.h.gch")
-    with open(path, "rb+") as file:
-        file.truncate(os.path.getsize(path) // 2)
+    is_used(header, tmp_path)
+    more = "-Xcompiler=-Wextra"
+    assert compile("first", option, more) == compile("first", more)
+    assert not is_used(header, tmp_path)
+    (tmp_path / "k.o.header.json").unlink()
+    (tmp_path / "include" / "large.h").write_text(f"{HEADER}inline int more();\n")
     assert compile("first", option) == compile("first")
-    assert not os.path.exists(header)
+    assert not is_used(header, tmp_path)
+    assert (tmp_path / "k.o.header.json").exists()
+
+
+@pytest.mark.parametrize("damaged", ["header.h.gch", "header.h", "header.json"])
+def test_damaged_header_is_not_used_and_is_requested_again(compile, with_header, damaged, tmp_path):
+    option, header = with_header
+    path = os.path.join(header, damaged)
+    with open(path, "rb+") as file:
+        text = file.read()
+        file.seek(0)
+        file.write(text.replace(b"++calls", b"--calls") if damaged == "header.h" else text[:9])
+        file.truncate()
+    is_used(header, tmp_path)
+    assert compile("first", option) == compile("first")
+    assert (tmp_path / "k.o.header.json").exists()
+    assert not is_used(header, tmp_path)
+
+
+UNSUITED = {
+    "debugging information": (SOURCE, ["-g"]),
+    "text like the id for all files": (SOURCE.replace("unused", "my_jit_loader_file_name"), []),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", UNSUITED)
+def test_header_is_not_used_if_the_object_would_differ(compile, with_header, tmp_path, case):
+    text, flags = UNSUITED[case]
+    option, header = with_header
+    is_used(header, tmp_path)
+    assert compile("first", option, *flags, text=text) == compile("first", *flags, text=text)
+    assert not (tmp_path / "k.o.header.json").exists()
+    assert os.stat(header).st_mtime == 1
+
+
+@pytest.mark.parametrize("end", ["static int of_the_header;", "namespace open {"])
+def test_header_that_cannot_be_made_is_requested_once(compile, tmp_path, end):
+    (tmp_path / "include" / "large.h").write_text(f"{HEADER}{end}\n")
+    text = SOURCE + ("}\n" if "open" in end else "")
+    flags = ["-Xcompiler=-Wsystem-headers,-Wunused"]
+    make(compile, tmp_path, *flags, text=text)
+    assert compile("first", headers_option(), *flags, text=text) == compile(
+        "first", *flags, text=text
+    )
+    assert not (tmp_path / "k.o.header.json").exists()
 
 
 def test_build_lets_the_header_be_made_after_it(tiny, tmp_path, monkeypatch):
