@@ -78,8 +78,9 @@ class HostCode:
         """Returns the folder for its header, below the one of all precompiled headers."""
         words = self.words()
         compiler = os.path.realpath(shutil.which(words[0]) or words[0])
-        stamps = [str(stamp(path)) for path in (compiler, os.path.join(self._toolkit, RUNTIME))]
-        key = "\0".join([*words, *stamps, ""]).encode(errors="surrogateescape")
+        files = (compiler, os.path.join(self._toolkit, RUNTIME))
+        sizes_and_times = [str((stamp(path) or ())[:2]) for path in files]
+        key = "\0".join([*words, *sizes_and_times, ""]).encode(errors="surrogateescape")
         return os.path.join(folder, hashlib.sha256(key + self.header).hexdigest()[:20])
 
     def find_header(self, slot):
