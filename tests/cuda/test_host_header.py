@@ -98,11 +98,11 @@ def is_used(header, tmp_path):
 
 def test_object_and_warnings_are_the_same_in_each_file(compile, with_header, tmp_path):
     option, header = with_header
-    for name in ("first", "second_of_another_length"):
+    for name, flags in ("first", []), ("second_of_another_length", ["-Iown", "-DMACRO=1"]):
         is_used(header, tmp_path)
-        code, built, said = compile(name, option)
+        code, built, said = compile(name, option, *flags)
         assert is_used(header, tmp_path)
-        assert (code, built, said) == compile(name)
+        assert (code, built, said) == compile(name, *flags)
         assert b"unused" in said, "of the source"
         assert b"Unused" not in said, "cudafe++ turns this warning off"
 
