@@ -53,16 +53,12 @@ FIRST = re.compile(
 )
 ONLY_INCLUDES = re.compile(r"(?:\s|//[^\\\n]*\n|#pragma once\n|#include <[^>\n]+>)*")
 OTHER_HEADERS = ("-include", "-imacros", "--include", "--imacros", "-Wp,", "@", "-Xclang", "-x")
+ENDED = "internal compiler error|Killed|Bus error"
 # In the output of a compilation that may have failed because of a precompiled header.
-SUSPICIOUS = re.compile(
-    rf"/{PRECOMPILED}/|\.gch\b|\bPCH\b|precompiled header|internal compiler error|Killed|Bus error"
-)
-
-
+SUSPICIOUS = re.compile(rf"/{PRECOMPILED}/|\.gch\b|\bPCH\b|precompiled header|{ENDED}")
 # In the output of a compiler that may succeed the next time.
 LACKING = re.compile(
-    rb"Killed|Terminated|internal compiler error|Bus error|No space left|memory exhausted"
-    rb"|out of memory|Cannot allocate"
+    f"{ENDED}|Terminated|No space left|memory exhausted|out of memory|Cannot allocate".encode()
 )
 
 

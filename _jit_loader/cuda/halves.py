@@ -12,8 +12,8 @@ of the file, which cicc uses in the names of static symbols. Here both get an id
 beforehand. With nvcc's own id the object was the same, byte for byte (CUDA 13.0 and 13.2). If the
 list is not as expected, or a command fails without an error message, nvcc itself runs.
 
-A compilation starts this file as a script, so it imports no other module of the package, except
-host_header.py for large host code.
+A compilation starts this file as a script, so it imports another module of the package,
+host_header.py, for large host code only.
 """
 
 import contextlib
