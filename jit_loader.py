@@ -203,7 +203,7 @@ def cuda_kernel(
         RuntimeError: there is no NVRTC, or at a launch no GPU.
         TypeError, ValueError: a launch has a wrong argument, which the message names.
     """
-    from _jit_loader.cuda import kernel
+    from _jit_loader.raw import kernel
 
     text, path = kernel.read(source)
     if "include" in text or options:  # most kernels have no headers

@@ -1,1 +1,1 @@
-"""Support for NVIDIA's tools: nvcc, NVRTC, ptxas, compute-sanitizer and the CUDA driver."""
+"""Support for NVIDIA's tools: nvcc, NVRTC, ptxas and compute-sanitizer."""

@@ -5,11 +5,11 @@ import keyword
 import os
 import re
 
-from _jit_loader.cuda import kernel
-from _jit_loader.cuda.kernel import TEXT
-from _jit_loader.cuda.signature import kernel_names
 from _jit_loader.notebook.cpp_functions import declarations
 from _jit_loader.ops.project import current_project
+from _jit_loader.raw import kernel
+from _jit_loader.raw.kernel import TEXT
+from _jit_loader.raw.signature import kernel_names
 from _jit_loader.report.errors import CompileError
 from _jit_loader.torch_api import load_inline
 

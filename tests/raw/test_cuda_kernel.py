@@ -6,9 +6,9 @@ import torch
 import jit_loader
 from _jit_loader.cache.builds import manifests
 from _jit_loader.commands.main import main
-from _jit_loader.cuda import kernel as kernels
 from _jit_loader.cuda import nvrtc_files
-from _jit_loader.cuda.parameters import Parameter, Signature
+from _jit_loader.raw import kernel as kernels
+from _jit_loader.raw.parameters import Parameter, Signature
 
 SCALE = """#include "factor.h"
 extern "C" __global__ void scale(float* y, const float* __restrict__ x, float a, int n) {
@@ -153,7 +153,7 @@ def test_a_changed_header_of_cuda_is_a_change_and_an_absent_one_is_not(folder, m
     toolkit.mkdir()
     (toolkit / "cuda_fp16.h").write_text('#include "inner.h"\n#include MACRO_IS_PASSED_OVER\n')
     (toolkit / "inner.h").write_text("#define INNER 1.f\n")
-    for module in (kernels, __import__("_jit_loader.cuda.compile_kernel", fromlist=["_"])):
+    for module in (kernels, __import__("_jit_loader.raw.compile_kernel", fromlist=["_"])):
         monkeypatch.setattr(module, "cuda_headers", lambda: [str(toolkit)])
     source = '#if 0\n#include "cuda_fp16.h"\n#endif\n#include <inner.h>\n' + SCALE.replace(
         "FACTOR", "INNER"
@@ -196,7 +196,7 @@ def test_without_nvrtc_an_error_says_how_to_install_it(folder, python, version, 
         "import torch\n"
         f"torch.version.cuda = {version!r}\n"
         "torch.__path__ = ['/nowhere']  # it has no NVRTC in its wheels\n"
-        "from _jit_loader.cuda import kernel\n"
+        "from _jit_loader.raw import kernel\n"
         "kernel.Kernel('__global__ void f() {}', None, 'f', {}, [], []).compile('sm_90a')\n"
     )
     finished = python("-c", script)

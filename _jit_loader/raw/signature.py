@@ -4,7 +4,7 @@ import re
 
 import torch
 
-from _jit_loader.cuda.parameters import Parameter, Signature
+from _jit_loader.raw.parameters import Parameter, Signature
 from _jit_loader.report.symbols import demangled
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)

@@ -5,12 +5,12 @@ import platform
 
 import torch
 
-from _jit_loader.cuda import kernel_cache
 from _jit_loader.cuda.includes import closure
-from _jit_loader.cuda.kernel import TEXT
 from _jit_loader.cuda.nvrtc import SYSTEM_HEADERS, NvrtcError, Program, compile_program
 from _jit_loader.cuda.nvrtc_files import cuda_headers
-from _jit_loader.cuda.signature import listed_kernels, signature
+from _jit_loader.raw import kernel_cache
+from _jit_loader.raw.kernel import TEXT
+from _jit_loader.raw.signature import listed_kernels, signature
 from _jit_loader.report.errors import ERROR_LINE, CompilingForbidden, place, source_line
 from _jit_loader.report.quantities import count
 from _jit_loader.report.variants import variant_of

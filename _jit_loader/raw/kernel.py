@@ -5,9 +5,9 @@ import os
 import torch
 
 from _jit_loader.cache import digest_of
-from _jit_loader.cuda import driver, kernel_cache
 from _jit_loader.cuda.nvrtc_files import cuda_headers, identity
-from _jit_loader.cuda.parameters import Signature
+from _jit_loader.raw import driver, kernel_cache
+from _jit_loader.raw.parameters import Signature
 
 SOURCE_ENDINGS = (".cu", ".cuh", ".h", ".hpp", ".cpp")
 TEXT = "source.cu"  # the name of a source that is a string, in errors
@@ -79,7 +79,7 @@ class Kernel:
         return digest_of([*values, folder, arch, identity(), cuda_headers()])
 
     def _compile(self, arch, title, key):
-        from _jit_loader.cuda.compile_kernel import compile_and_publish
+        from _jit_loader.raw.compile_kernel import compile_and_publish
 
         source, path, includes = self._source, self._path, self._includes
         arguments = self._defines, includes, self._options, (title, key)
