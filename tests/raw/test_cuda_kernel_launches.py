@@ -4,9 +4,9 @@ import threading
 
 import pytest
 import torch
-from tests.cuda.test_cuda_kernel import SCALE
 
 import jit_loader
+from tests.raw.test_cuda_kernel import SCALE
 
 pytestmark = pytest.mark.gpu
 
