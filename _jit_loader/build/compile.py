@@ -4,12 +4,13 @@ import os
 import re
 import resource
 import shlex
+import sys
 
 from _jit_loader.build.ninja import compile_seconds_limit, run_ninja
 from _jit_loader.build.pytorch.flags import is_gnu
 from _jit_loader.build.pytorch.ninja_file import HALVES
 from _jit_loader.key import toolchain
-from _jit_loader.report.build_line import printable
+from _jit_loader.report.build_line import print_line
 from _jit_loader.system.jobs import parallel_jobs
 
 
@@ -78,7 +79,7 @@ def _run_again(job, on_finished, before):
 
 def _print_commands(ninja_file, outputs, link_flags):
     for output in outputs:
-        print(printable(shlex.join(ninja_file.command(output, link_flags))), flush=True)
+        print_line(shlex.join(ninja_file.command(output, link_flags)), sys.stdout)
 
 
 def _checked_sizes(folder, result):

@@ -6,16 +6,18 @@ import select
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from typing import NamedTuple
 
 from _jit_loader import no_fork
-from _jit_loader.report.build_line import printable
+from _jit_loader.report.build_line import print_line
 from _jit_loader.system.jobs import parallel_jobs
 from _jit_loader.system.processes import (
     age_seconds,
     children,
     command_text,
+    exit_codes_kept,
     session_members,
     start,
 )
@@ -78,6 +80,7 @@ def compile_seconds_limit():
     )
 
 
+@exit_codes_kept()
 def run_ninja(folder, on_started, on_finished, verbose=False):
     """Builds the default target of folder/build.ninja, and returns a NinjaResult.
 
@@ -111,7 +114,7 @@ def run_ninja(folder, on_started, on_finished, verbose=False):
                 current.append(line)
                 # The linker's trace is not printed.
                 if verbose and not os.path.isfile(os.path.join(folder, line)):
-                    print(printable(line), flush=True)
+                    print_line(line, sys.stdout)
         if process.wait() < 0:
             output.append(f"ninja: fatal: killed by signal {-process.returncode}")
         return NinjaResult(process.returncode, output, lines_of, slow.ended)

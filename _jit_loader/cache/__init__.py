@@ -14,18 +14,29 @@ def cache_folder():
     """Returns the cache of this format: $JIT_LOADER_CACHE, $XDG_CACHE_HOME or ~/.cache."""
     named = os.environ.get("JIT_LOADER_CACHE")
     if named:
-        return os.path.join(os.path.abspath(os.path.expanduser(named)), FORMAT)
+        return os.path.join(os.path.abspath(_expanded(named)), FORMAT)
     base = os.environ.get("XDG_CACHE_HOME", "")
     if not os.path.isabs(base):  # the XDG specification: ignore a relative path
-        base = os.path.expanduser("~/.cache")
+        base = _expanded("~/.cache")
     return os.path.join(base, "jit_loader", FORMAT)
 
 
 def readonly_caches():
     """Returns the shared caches of $JIT_LOADER_READONLY_CACHES, which are searched last."""
     named = os.environ.get("JIT_LOADER_READONLY_CACHES", "")
-    folders = [os.path.expanduser(folder) for folder in named.split(os.pathsep) if folder]
+    folders = [_expanded(folder) for folder in named.split(os.pathsep) if folder]
     return [os.path.join(os.path.abspath(folder), FORMAT) for folder in folders]
+
+
+def _expanded(path):
+    """Replaces ~; os.path.expanduser leaves it in the path if the home folder is not known."""
+    found = os.path.expanduser(path)
+    if found.startswith("~"):
+        raise FileNotFoundError(
+            f"the cache {path} cannot be found: this user has no home folder. Set JIT_LOADER_CACHE "
+            "to an absolute path, or HOME"
+        )
+    return found
 
 
 def is_in_a_cache(path):

@@ -46,10 +46,11 @@ def main(arguments=None):
 
 def _add_command(subparsers, name):
     command = importlib.import_module(f"_jit_loader.commands.{name}")
+    description = command.__doc__ or ""  # python -OO removes it
     parser = subparsers.add_parser(
         name,
-        help=command.__doc__.splitlines()[0].rstrip("."),
-        description=command.__doc__,
+        help=description.partition("\n")[0].rstrip("."),
+        description=description,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     command.add_arguments(parser)

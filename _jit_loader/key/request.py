@@ -124,15 +124,19 @@ class Request:
         }
 
     def _native(self, environment):
-        """Returns this machine's processor and GPUs if a flag or variable says "native", else None.
+        """Returns this machine's processor and GPUs for -march=native and the like, else None.
 
         A machine with another CPU that shares the cache could not run the code.
         """
-        flags = [self.extra_cflags, self.extra_cuda_cflags, *self.source_flags.values()]
-        if "native" not in f"{flags} {list(environment.values())}":
+        flags = [*self.extra_cflags, *self.extra_cuda_cflags, *environment.values()]
+        flags += [flag for of_source in self.source_flags.values() for flag in of_source]
+        if not any(map(_NATIVE.search, flags)):
             return None
         return [*processor(), *gpu_architectures()]
 
+
+# In -march=native, "-arch native" or a list of flags, but not in -I/home/me/alternative.
+_NATIVE = re.compile(r"(?<![\w./-])native(?![\w./-])")
 
 # Python uses at most 200 characters after PyInit_. File names, with ".so", have at most 255.
 NAME_LIMITS = {"module": 200, "library": 252, "executable": 252}

@@ -50,7 +50,8 @@ def load_op(name, project, flags, on_load, caller):
     listeners = op.listeners.setdefault(caller, [])
     if on_load is not None:
         on_load(module)
-        listeners.append(on_load)
+        if on_load not in listeners:
+            listeners.append(on_load)
     return module
 
 

@@ -193,6 +193,7 @@ def run(calls, timeout, jobs, precompile, on_answer):
 
 
 def main():
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # the program may ignore it
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # the output of modules must not mix with the answers
     request = pickle.load(sys.stdin.buffer)

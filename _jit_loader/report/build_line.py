@@ -21,11 +21,19 @@ def printable(text):
 
 def say(text):
     """Prints one plain line for a person, unless JIT_LOADER_QUIET is set. It never fails."""
-    if is_quiet() or sys.stderr is None:
-        return
-    with contextlib.suppress(OSError, ValueError):  # stderr may be closed
+    if not is_quiet():
+        print_line(text, sys.stderr)
+
+
+def print_line(text, stream):
+    """Prints a line, bytes that are not UTF-8 replaced. It never fails.
+
+    The stream may be None, closed, or an object of the program with no more than write().
+    """
+    with contextlib.suppress(Exception):
         # In one write, so that no line of another thread gets in between.
-        print(f"{text}\n", end="", file=sys.stderr, flush=True)
+        stream.write(f"{printable(text)}\n")
+        stream.flush()
 
 
 class BuildLine:

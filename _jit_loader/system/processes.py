@@ -2,8 +2,10 @@
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
 
 from _jit_loader import no_fork
@@ -23,6 +25,39 @@ def start(command, **options):
         return subprocess.Popen(command, **options)
 
 
+_lock = threading.Lock()
+_waiting = 0  # blocks of exit_codes_kept() that run
+
+
+@contextlib.contextmanager
+def exit_codes_kept():
+    """Lets this process learn the exit codes of its children while the block runs.
+
+    If the program ignores SIGCHLD, the kernel discards them, and subprocess returns 0. ninja
+    inherits the setting and fails. It belongs to the process, and signal.signal works in the main
+    thread only, so the C library changes it. Other children that end meanwhile stay zombies.
+    """
+    if signal.getsignal(signal.SIGCHLD) != signal.SIG_IGN:
+        yield
+        return
+    _count_waiting(1)
+    try:
+        yield
+    finally:
+        _count_waiting(-1)
+
+
+def _count_waiting(change):
+    global _waiting
+    import ctypes  # hardly any program ignores SIGCHLD
+
+    with _lock:
+        _waiting += change
+        if signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:  # the program may have changed it
+            handler = signal.SIG_DFL if _waiting else signal.SIG_IGN
+            ctypes.CDLL(None).signal(signal.SIGCHLD, ctypes.c_void_p(handler))
+
+
 def run(command, env=None, check=False, seconds=None):
     """Runs a command without input, and returns a subprocess.CompletedProcess with bytes.
 
@@ -34,7 +69,7 @@ def run(command, env=None, check=False, seconds=None):
     limit = time.monotonic() + (seconds or float("inf"))
     options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     options |= {"env": env, "start_new_session": True}  # a wrapper's compiler is killed with it
-    with start(command, **options) as process, ended_with_group(process):
+    with exit_codes_kept(), start(command, **options) as process, ended_with_group(process):
         try:
             while True:
                 try:

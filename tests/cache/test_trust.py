@@ -1,6 +1,7 @@
 """Code is loaded only from this user's cache and from caches that are configured as shared."""
 
 import os
+import pwd
 import shutil
 import time
 
@@ -16,6 +17,23 @@ def test_only_the_owner_may_read_the_cache(tiny, tmp_path):
     tiny.load()
     (folder,) = (tmp_path / "cache").iterdir()
     assert folder.stat().st_mode & 0o077 == 0
+
+
+def test_user_without_a_home_folder_is_told_to_name_a_cache(tiny, monkeypatch, tmp_path):
+    """In a container with an unknown user id. A folder named ~ must not appear."""
+
+    def no_entry(uid):
+        raise KeyError(uid)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(pwd, "getpwuid", no_entry)
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    for name in ("", "~/cache"):
+        monkeypatch.setenv("JIT_LOADER_CACHE", name)
+        with pytest.raises(FileNotFoundError, match="Set JIT_LOADER_CACHE to an absolute path"):
+            tiny.load()
+    assert not os.path.lexists("~")
 
 
 @pytest.mark.parametrize(

@@ -91,6 +91,12 @@ def test_help_names_every_command(command):
         assert re.search(rf"^ +{name} +\w", out, re.MULTILINE)
 
 
+def test_commands_work_without_docstrings(cache):
+    command = [sys.executable, "-OO", "-m", "jit_loader", "list"]
+    finished = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
+    assert (finished.returncode, finished.stderr) == (0, b"")
+
+
 def test_help_needs_no_pytorch():
     code = "import sys; sys.modules['torch'] = None; import runpy; sys.argv[1:] = ['--help']"
     run = "runpy.run_module('jit_loader', run_name='__main__')"

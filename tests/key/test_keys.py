@@ -336,6 +336,9 @@ def test_processor_is_part_of_the_key_only_with_march_native(small, monkeypatch)
     set_machine(*before)
     small.options = {"extra_cflags": ["-march=native"]}
     small.assert_matters(use_another_machine, lambda: set_machine(*before))
+    set_machine(*before)
+    small.options = {"extra_cflags": ["-I/home/me/alternative/include", "-DNOT=native_code"]}
+    small.assert_does_not_matter(use_another_machine)
 
 
 # CUDA: keys and searches, which need no nvcc

@@ -169,6 +169,18 @@ def test_edited_kernel_reaches_all_callers(project):
     assert seen == [old, new], "nothing changed, so no caller is notified"
 
 
+def test_function_that_is_passed_at_every_call_is_called_once_for_a_new_module(project):
+    seen = []
+
+    def load():
+        return jit_loader.load_op("answer", project=str(project), on_load=seen.append)
+
+    old = [load() for _ in range(3)]
+    (project / "kernels" / "answer_cpu.cpp").write_text("long answer() { return 43; }\n")
+    new = jit_loader.load_op("answer", project=str(project))
+    assert seen == [*old, new]
+
+
 def test_flags_may_be_one_string_as_in_load(project):
     kernel = "long answer() { return ANSWER; }\n"
     (project / "kernels" / "answer_cpu.cpp").write_text(kernel)

@@ -89,6 +89,29 @@ def test_quiet_prints_nothing_and_raises_errors(tiny, said, monkeypatch, capfd):
     assert capfd.readouterr() == ("", "")
 
 
+class WithoutFlush:
+    def write(self, text):
+        pass
+
+
+class Broken:
+    def write(self, text):
+        raise RuntimeError("the program's log is full")
+
+
+@pytest.mark.parametrize(
+    "stream", [None, WithoutFlush(), Broken()], ids=["none", "no flush", "broken"]
+)
+def test_streams_of_the_program_do_no_harm(tiny, monkeypatch, stream):
+    monkeypatch.setenv("JIT_LOADER_QUIET", "0")
+    monkeypatch.setattr(sys, "stdout", stream)
+    monkeypatch.setattr(sys, "stderr", stream)
+    assert tiny.value(verbose=True) == 101
+    tiny.write("other.cpp", "int a = ;\n")
+    with pytest.raises(jit_loader.CompileError, match=r"other\.cpp:1: error: "):
+        tiny.load()
+
+
 def test_quiet_prints_nothing_while_waiting(tiny, said, monkeypatch, wait_for):
     monkeypatch.setenv("JIT_LOADER_QUIET", "1")
     begun = tiny.slow_down(1)

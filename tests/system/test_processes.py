@@ -1,0 +1,34 @@
+"""Programs are run, and their exit codes are known, whatever the program has changed."""
+
+import signal
+import threading
+
+import jit_loader
+from _jit_loader.system.processes import run
+
+
+def test_exit_codes_are_known_in_a_program_that_ignores_sigchld(tiny, in_process):
+    """The kernel discards the exit codes of its children, which inherit the setting."""
+    tiny.write("other.cpp", "int a = ;\n")
+    (tiny.folder / "many.cpp").write_text("int a = ;\n")
+
+    def load():
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+        found = []
+
+        def in_a_thread():
+            found.append(run(["false"]).returncode)
+            try:
+                tiny.load()
+            except jit_loader.CompileError as error:
+                found.append(error.line)
+
+        thread = threading.Thread(target=in_a_thread)
+        thread.start()
+        thread.join()
+        (many,) = jit_loader.load_many([{"name": "many", "sources": [tiny.folder / "many.cpp"]}])
+        with open("/proc/self/status") as file:
+            ignored = next(line.split()[1] for line in file if line.startswith("SigIgn"))
+        return [*found, many.error.line, bool(int(ignored, 16) >> (signal.SIGCHLD - 1) & 1)]
+
+    assert in_process(load) == [1, 1, 1, True]
