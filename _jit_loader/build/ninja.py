@@ -17,6 +17,7 @@ from _jit_loader.system.processes import (
     age_seconds,
     children,
     command_text,
+    compiler_environment,
     exit_codes_kept,
     session_members,
     start,
@@ -91,7 +92,7 @@ def run_ninja(folder, on_started, on_finished, verbose=False):
     process = start(
         ["/bin/sh", "-c", START, "sh", ninja_path() or "ninja", "-j", str(parallel_jobs())],
         cwd=folder,
-        env={**os.environ, "NINJA_STATUS": STATUS},
+        env={**compiler_environment(), "NINJA_STATUS": STATUS},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -41,7 +41,7 @@ from _jit_loader.key import toolchain
 from _jit_loader.key.contents import Contents
 from _jit_loader.key.roots import Roots
 from _jit_loader.report.build_line import say
-from _jit_loader.system.processes import run, with_own_folder
+from _jit_loader.system.processes import run, start, with_own_folder
 
 TEXT = "#include <torch/extension.h>\n"
 WANTED = "wanted.json"  # in a slot: what a process that makes the header needs
@@ -146,7 +146,7 @@ class Headers:
                 write_atomically(os.path.join(slot, WANTED), wanted.encode())
             command = [sys.executable, "-m", __name__, *self._missing]
             script = '"$@" </dev/null >/dev/null 2>&1 &'
-            run(["/bin/sh", "-c", script, "sh", *command], with_own_folder(os.environ))
+            start(["/bin/sh", "-c", script, "sh", *command], env=with_own_folder(os.environ)).wait()
 
 
 def header_for(job, ninja_file, output):

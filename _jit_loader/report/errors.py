@@ -37,7 +37,7 @@ OTHER_ERRORS = [
     for pattern in (
         r"error: cannot be loaded: ",
         TIMEOUT.pattern,
-        r".*No space left on device",
+        r".*(?:No space left on device|Disk quota exceeded)",
         r".*cannot find ",
         r"ptxas .*(?:error|fatal) ",
         r"ninja: (?:fatal|error): ",
@@ -54,7 +54,7 @@ HINTS = {
     r"[Uu]nsupported gpu architecture": "this nvcc is older than the GPU: set TORCH_CUDA_ARCH_LIST",
     r"unsupported GNU version": "this nvcc needs an older host compiler: set CC and CXX",
     r"undefined (?:reference to|symbol:?) [`']?(?:vtable|typeinfo|_ZT[IV])": (
-        "a virtual function is declared, but not defined"
+        "a virtual function is declared, but not defined: define it, or add its source to the list"
     ),
     r"undefined (?:reference to|symbol:) (?!.*(?:vtable|typeinfo|_ZT[IV]))": (
         "it is declared, but not defined: is its source in the list of sources, and, if it is a "
@@ -76,9 +76,22 @@ HINTS = {
     r"Killed signal terminated program|died due to signal 9|killed by signal 9": (
         "it was killed, usually because memory ran out: set MAX_JOBS=1"
     ),
-    r"No space left on device": (
-        "the disk is full: that of the cache, or that of the compilers' temporary files ($TMPDIR, "
-        "by default /tmp)"
+    r"No space left on device|Disk quota exceeded": (
+        "the disk is full, or your quota of it is used up: free some space, or name another folder "
+        "in JIT_LOADER_CACHE, or in TMPDIR for the compilers' temporary files (by default /tmp)"
+    ),
+    # In a load_inline's main.cpp.
+    r"error: (?:use of undeclared identifier )?.(\w+)\W.*\n.*wrap_pybind_function\(\1\)": (
+        "functions= names {0}, which cpp_sources does not declare: correct the name, or declare it "
+        "there, as in 'torch::Tensor {0}(torch::Tensor x);', if cuda_sources defines it"
+    ),
+    r"no matching function for call to .wrap_pybind_function.*\n.*wrap_pybind_function\((\w+)\)": (
+        "functions= cannot name {0} if it is overloaded: give each function a name of its own, or "
+        "write a PYBIND11_MODULE, with py::overload_cast, in cpp_sources"
+    ),
+    # The last -std in the command that failed.
+    r"(-std=\S+)(?!.* -std=)(?:.*\n)+?.*C\+\+(\d+) or later compatible compiler is required": (
+        "PyTorch's headers need C++{1}: remove {0} from the flags, or pass -std=c++{1}"
     ),
 }
 

@@ -58,17 +58,32 @@ def _count_waiting(change):
             ctypes.CDLL(None).signal(signal.SIGCHLD, ctypes.c_void_p(handler))
 
 
-def run(command, env=None, check=False, seconds=None):
-    """Runs a command without input, and returns a subprocess.CompletedProcess with bytes.
+def compiler_environment():
+    """Returns the environment in which compilers and linkers run: they print English.
 
-    The process is killed if the wait is interrupted, or if the Workers of this thread are stopped.
+    Errors are recognised by their text. LC_ALL would also change the encoding of what they print,
+    so its value goes into LANG, which LC_MESSAGES overrides for messages alone.
+    """
+    environment = dict(os.environ)
+    if locale := environment.pop("LC_ALL", ""):
+        others = {name: text for name, text in environment.items() if not name.startswith("LC_")}
+        environment = {**others, "LANG": locale}
+    return {**environment, "LC_MESSAGES": "C"}
+
+
+def run(command, check=False, seconds=None):
+    """Runs a compiler or another tool without input, in compiler_environment().
+
+    Returns a subprocess.CompletedProcess with bytes. The process is killed if the wait is
+    interrupted, or if the Workers of this thread are stopped.
 
     Raises:
         subprocess.TimeoutExpired: the process was killed after this number of seconds.
     """
     limit = time.monotonic() + (seconds or float("inf"))
     options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    options |= {"env": env, "start_new_session": True}  # a wrapper's compiler is killed with it
+    # In a session of its own, so that a wrapper's compiler is killed with it.
+    options |= {"env": compiler_environment(), "start_new_session": True}
     with exit_codes_kept(), start(command, **options) as process, ended_with_group(process):
         try:
             while True:
@@ -90,7 +105,7 @@ def run(command, env=None, check=False, seconds=None):
 def output_of(command):
     """Returns the text that a command prints, both streams; '' if it cannot be run."""
     try:
-        result = run(command, env={**os.environ, "LC_ALL": "C"})
+        result = run(command)
     except OSError:
         return ""
     return (result.stdout + result.stderr).decode(errors="replace")

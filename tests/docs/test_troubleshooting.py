@@ -270,6 +270,35 @@ def _(fault):
     return fault.message_of_load()
 
 
+@shown_under("functions= of load_inline")
+def _(fault):
+    fault.monkeypatch.setenv("LC_ALL", "C.UTF-8")  # g++'s quotation marks
+    text = """
+#define PYBIND11_MODULE(name, m) void bind(Module m)
+struct Module { template <class F> void def(const char*, F, const char*); };
+namespace torch { template <class F> F wrap_pybind_function(F f) { return f; } }
+"""
+    load = jit_loader.load_inline
+    options = {"functions": ["add2"], "no_implicit_headers": True}
+    return fault.message_of(lambda: load("add2", text, **options))
+
+
+@shown_under("C++ that is too old for PyTorch")
+def _(fault):
+    header = fault.tiny.write(
+        "ATen.h",
+        """
+
+
+#if __cplusplus < 202002L
+#error C++20 or later compatible compiler is required to use ATen.
+#endif
+""",
+    )
+    fault.tiny.write("kernels/add2_cpu.cpp", f'#include "{header}"\n')
+    return fault.message_of_load(extra_cflags=["-std=c++17"])
+
+
 @shown_under("undefined symbol")
 def _(fault):
     text = "template <class T> void add2(T* c, const T* a, const T* b, long n);\n"
@@ -279,7 +308,6 @@ def _(fault):
 
 @shown_under("cannot find -l")
 def _(fault):
-    fault.monkeypatch.setenv("LC_ALL", "C")  # ld's language
     message = fault.message_of_call("", "", extra_ldflags=["-lmore"])
     return re.sub(r"^add2: \S*ld\S*:", "add2: /usr/bin/ld:", message)
 

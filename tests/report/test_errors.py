@@ -209,14 +209,74 @@ def test_warning_that_is_not_utf_8_is_printed(tiny, capsys):
     assert "caf\N{REPLACEMENT CHARACTER}" in capsys.readouterr().out
 
 
-def test_full_disk_is_reported_before_the_errors_that_follow_from_it():
+@pytest.mark.parametrize("reason", ["No space left on device", "Disk quota exceeded"])
+def test_full_disk_is_reported_before_the_errors_that_follow_from_it(reason):
     output = [
         "/tmp/cc.s: Assembler messages:",
-        "/tmp/cc.s: Fatal error: can't write 12 bytes to other.o: 'No space left on device'",
+        f"/tmp/cc.s: Fatal error: can't write 12 bytes to other.o: '{reason}'",
         "/tmp/cc.s: Fatal error: other.o: No such file or directory",
     ]
     message = str(compile_error("tiny", "tiny", output, "/failed", "/project", "ninja", []))
     assert message.startswith(f"tiny: {output[1]}\n")
+    assert "TMPDIR" in message
+
+
+# A compiler of a language without a locale on this machine.
+GERMAN = """\
+#!/bin/sh
+[ "$LC_MESSAGES" = C ] && [ -z "$LC_ALL" ] && [ "$LANG" = de_DE.UTF-8 ] && exec g++ "$@"
+g++ "$@" 2>"$0.said"; code=$?
+sed -e "s/error:/Fehler:/; s/cannot find/kann nicht gefunden werden:/" "$0.said" >&2
+exit $code
+"""
+
+
+@pytest.mark.parametrize("variable", ["LANG", "LC_ALL"])
+def test_errors_of_a_compiler_of_another_language_are_recognised(
+    tiny, monkeypatch, tmp_path, variable
+):
+    compiler = tmp_path / "german"
+    compiler.write_text(GERMAN)
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    monkeypatch.delenv("LC_ALL", raising=False)
+    monkeypatch.setenv(variable, "de_DE.UTF-8")
+    assert "add its folder with -L" in "\n".join(_fails(tiny, extra_ldflags=["-lnowhere"]))
+    tiny.write("other.cpp", '\nextern "C" long other(void) { return 1 +; }\n')
+    assert _fails(tiny)[0].startswith("tiny: other.cpp:2: error: expected")
+
+
+BINDINGS = """\
+#define PYBIND11_MODULE(name, m) void bind(Module m)
+struct Module { template <class F> void def(const char*, F, const char*); };
+namespace torch { template <class F> F wrap_pybind_function(F f) { return f; } }
+int twice(int x);
+int scale(int x);
+int scale(float x);
+"""
+WRONG_FUNCTIONS = {
+    "twise": "names twise, which cpp_sources does not declare: correct the name, or declare it",
+    "scale": "cannot name scale if it is overloaded: give each function a name of its own, or",
+}
+
+
+@pytest.mark.parametrize("function", WRONG_FUNCTIONS)
+def test_wrong_name_in_the_functions_of_load_inline_gets_advice(cache, function):
+    with pytest.raises(jit_loader.CompileError) as raised:
+        jit_loader.load_inline(
+            "inline", BINDINGS, functions=["twice", function], no_implicit_headers=True
+        )
+    assert f"  functions= {WRONG_FUNCTIONS[function]}" in str(raised.value)
+
+
+def test_flag_for_an_older_cpp_than_pytorch_needs_is_named(tiny):
+    tiny.write(
+        "other.cpp",
+        "#if __cplusplus < 202002L\n"
+        "#error C++20 or later compatible compiler is required to use PyTorch.\n#endif\n",
+    )
+    lines = _fails(tiny, extra_cflags=["-O1", "-std=c++17", "-DOTHER"])
+    assert "remove -std=c++17 from the flags, or pass -std=c++20" in "\n".join(lines)
 
 
 def test_function_defined_twice_gets_advice(tiny):
