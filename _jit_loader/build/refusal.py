@@ -1,80 +1,67 @@
-"""Explains why no export in JIT_LOADER_READONLY_CACHES has a usable build for a request."""
+"""Explains why no cache in JIT_LOADER_READONLY_CACHES has a usable build for a request."""
 
+import glob
 import os
 
-from _jit_loader.cache import exported, readonly_caches
+from _jit_loader.cache import FORMAT, readonly_caches
+from _jit_loader.cache.builds import architectures
 from _jit_loader.cache.store import differences, read_manifest
 from _jit_loader.key.contents import Contents
 from _jit_loader.report.reasons import change_texts, request_changes
-from _jit_loader.report.variants import title_of
 
 
 def explain_missing_tool(error, requests):
-    """Returns the error with lines that say, for each export, why none of its builds is usable.
+    """Returns the error with lines that say, for each cache, why none of its builds is usable.
 
     requests: none of them has a usable build.
     """
-    folders = [os.path.dirname(folder) for folder in readonly_caches()]
-    lines = [line for folder in folders for line in _why_not(folder, requests)]
+    lines = [line for cache in readonly_caches() for line in _why_not(cache, requests)]
     return type(error)("\n".join([str(error), *lines]))
 
 
-def _why_not(folder, requests):
-    if not os.path.isdir(folder):
-        return [f"{folder}, which JIT_LOADER_READONLY_CACHES names, does not exist"]
-    try:
-        export = exported.read(folder)
-    except ValueError as error:
-        return [str(error)]
-    if export is None:
-        return []  # an ordinary cache has no description
-    request = requests[0]
-    builds = [build for build in export["builds"] if _title(build) == request.title]
-    if not builds:
-        titles = ", ".join(sorted(set(map(_title, export["builds"]))))
-        return [f"the export {folder} has {titles}, but not {request.title}"]
+def _why_not(cache, requests):
+    folder, request = os.path.dirname(cache), requests[0]
+    if not os.path.isdir(cache):
+        return [f"{folder}, which JIT_LOADER_READONLY_CACHES names, has no builds ({FORMAT})"]
+    builds = glob.glob(os.path.join(glob.escape(cache), request.name, "*", "*", ""))
+    manifests = {path: read_manifest(path) for path in sorted(builds)}
+    damaged = [path for path, manifest in manifests.items() if manifest is None]
+    if damaged:
+        return [f"{path} is damaged; copy {folder} again" for path in damaged]
+    variant = request.description.get("variant")
+    manifests = {p: m for p, m in manifests.items() if m["request"].get("variant") == variant}
+    if not manifests:
+        return [f"{folder} has no build of {request.title}"]
     keys = {request.key for request in requests}
-    matching = [build for build in builds if exported.key_of(build) in keys]
-    if matching:
-        return _changes(folder, matching, request)
-    return _other_targets(folder, builds, request)
-
-
-def _changes(folder, builds, request):
-    """Returns lines with the damaged files or, without any, the changes since the export.
-
-    builds: those that have the key of the request.
-    """
-    inside = tuple(os.path.join(build["folder"], "") for build in builds)
-    damaged = exported.damaged(folder)
-    bad = [path for path in damaged if path == exported.SUMS or path.startswith(inside)]
-    if bad:
-        return [
-            f"the export {folder} is damaged: {', '.join(bad)} changed or went missing after "
-            f"the export; copy it again (python -m jit_loader export --verify {folder} checks it)"
-        ]
-    manifests = [read_manifest(os.path.join(folder, build["folder"])) for build in builds]
+    matching = {p: m for p, m in manifests.items() if p.split(os.sep)[-3] in keys}
+    if not matching:
+        return _other_targets(folder, manifests.values(), request)
+    contents = Contents()
     changes = [
         text
-        for manifest in manifests
-        for text in change_texts(differences(manifest, request.roots, {}, Contents()))
+        for path, manifest in matching.items()
+        for text in change_texts(differences(manifest, request.roots, {}, contents))
+        or [f"{path}{request.name}.so is damaged; copy {folder} again"]
     ]
-    return [f"since {folder} was exported: {text}" for text in dict.fromkeys(changes)]
+    return [f"no build in {folder} fits: {text}" for text in dict.fromkeys(changes)]
 
 
-def _other_targets(folder, builds, request):
+def _other_targets(folder, manifests, request):
     """Returns lines with the builds' targets and with this machine's."""
-    here = exported.target_of(request.description)
-    targets = list(dict.fromkeys(exported.text_of(build["made for"]) for build in builds))
-    lines = [f"the export {folder} has {request.title} for", *(f"  {text}" for text in targets)]
-    lines.append(f"this machine has\n  {exported.text_of(here)}")
-    for build in builds:
-        if build["made for"] == here:
-            manifest = read_manifest(os.path.join(folder, build["folder"])) or {"request": {}}
-            old, new = manifest["request"], request.description
+    here = _target(request.description)
+    targets = dict.fromkeys(_target(manifest["request"]) for manifest in manifests)
+    lines = [f"{folder} has {request.title} for", *(f"  {target}" for target in targets)]
+    lines.append(f"this machine has\n  {here}")
+    for manifest in manifests:
+        old, new = manifest["request"], request.description
+        if _target(old) == here:
             lines += [line for key in new for line in request_changes(key, old.get(key), new[key])]
-    return lines
+    return list(dict.fromkeys(lines))
 
 
-def _title(build):
-    return title_of(build["name"], build["variant"])
+def _target(request):
+    """Describes the target of a request's description: the versions and the architectures."""
+    version, _, cuda, *_ = request["PyTorch"]
+    pytorch = f"PyTorch {version} (CUDA {cuda})" if cuda else f"PyTorch {version}"
+    python = request["Python"].removeprefix(".").removesuffix(".so")
+    return ", ".join([pytorch, python, *architectures(request)])

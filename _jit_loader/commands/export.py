@@ -1,18 +1,21 @@
 """Builds ops of the current folder's project for machines without a compiler.
 
 The result is a folder for JIT_LOADER_READONLY_CACHES, for machines that have the project as well.
-With --wheel it is a package for pip, whose ops need neither the project nor jit_loader. Both work
-only with this version of PyTorch and of Python, and on the architectures given by --arch.
+With --wheel it is the source of a package, whose ops need neither the project nor jit_loader; pip
+makes a wheel of it. Both work only with this version of PyTorch and of Python, and on the
+architectures given by --arch.
 """
 
 import os
-import sys
 
 
 def add_arguments(parser):
     parser.add_argument("names", nargs="*", metavar="name", help="default: all ops of the project")
     parser.add_argument(
-        "--out", metavar="DIR", help="the folder to make, or the folder for the wheel"
+        "--out",
+        metavar="DIR",
+        required=True,
+        help="the folder to add builds to, or the new folder for the source of the wheel",
     )
     parser.add_argument(
         "--arch",
@@ -22,107 +25,60 @@ def add_arguments(parser):
         help="GPU architectures such as 8.0 9.0, or cpu for none, and processor levels such as "
         "x86-64-v3; default: those of this machine",
     )
-    parser.add_argument("--wheel", metavar="NAME", help="make a wheel of the package NAME")
-    parser.add_argument(
-        "--keep-project",
-        metavar="DIR",
-        help="also write the source project of the wheel to DIR, for editing",
-    )
-    parser.add_argument("--verify", metavar="DIR", help="only check an exported folder")
+    parser.add_argument("--wheel", metavar="NAME", help="write the source of the package NAME")
 
 
 def run(options):
-    if options.verify is not None:
-        return _verify(os.path.abspath(options.verify))
-    if options.out is None:
-        raise ValueError("there is no folder to write to: name it with --out DIR")
-    if options.keep_project is not None and options.wheel is None:
-        raise ValueError("--keep-project needs a wheel: name its package with --wheel NAME")
-    return _wheel(options) if options.wheel is not None else _folder(options)
+    from _jit_loader.export.modules import op_titles
+    from _jit_loader.ops.project import current_project, has_cuda_kernel
+    from _jit_loader.report import variants
+
+    project, out = current_project(), os.path.abspath(options.out)
+    titles = op_titles(options.names, project)
+    has_kernels = any(has_cuda_kernel(project, variants.parse(title)[0]) for title in titles)
+    export = _folder if options.wheel is None else _wheel
+    with_cuda, next_step = export(options, titles, project, out, has_kernels)
+    if has_kernels and not with_cuda and not options.arch:
+        _say_why_without_cuda()
+    print(f"{out}\n{next_step}")
+    return 0
 
 
-def _folder(options):
-    from _jit_loader.cache.pruning import size_of
+def _folder(options, titles, project, out, has_kernels):
     from _jit_loader.export.folder import export_folder
-    from _jit_loader.export.modules import op_titles
-    from _jit_loader.export.targets import Architectures
-    from _jit_loader.ops.project import current_project
-    from _jit_loader.report.quantities import count, format_size
+    from _jit_loader.export.targets import targets_of
 
-    folder, out = current_project(), os.path.abspath(options.out)
-    titles = op_titles(options.names, folder)
-    targets = Architectures(options.arch).targets(_have_kernels(titles, folder))
-    export = export_folder(titles, folder, targets, out)
-    print(f"{count(len(export['builds']), 'build')}, {format_size(size_of(out))}, in {out}")
-    if not any(target.with_cuda for target in targets):
-        _say_why_without_cuda(options, titles, folder)
-    print(f"to use it: export JIT_LOADER_READONLY_CACHES={out}")
-    return 0
+    targets = targets_of(options.arch, has_kernels)
+    export_folder(titles, project, targets, out)
+    with_cuda = any(target.gpus != [] for target in targets)
+    return with_cuda, f"to use it: export JIT_LOADER_READONLY_CACHES={out}"
 
 
-def _wheel(options):
-    from _jit_loader.export import package, wheel
-    from _jit_loader.export.folder import check_free
-    from _jit_loader.export.modules import op_titles
-    from _jit_loader.export.targets import Architectures
-    from _jit_loader.ops.project import current_project
+def _wheel(options, titles, project, out, has_kernels):
+    from _jit_loader.export.targets import parse
+    from _jit_loader.export.wheel import write_project
+    from _jit_loader.key import toolchain
+    from _jit_loader.key.nvcc import cuda_home
 
-    package.check_name(options.wheel)
-    if options.keep_project is not None:
-        check_free(os.path.abspath(options.keep_project))
-    folder, out = current_project(), os.path.abspath(options.out)
-    titles = op_titles(options.names, folder)
-    level, gpus = Architectures(options.arch).of_wheel(_have_kernels(titles, folder))
-    files = package.package_files(options.wheel, options.names, folder, level, gpus)
-    path = wheel.build_wheel(options.wheel, files, out, bool(gpus))
-    if options.keep_project is not None:
-        wheel.write_project(files, os.path.abspath(options.keep_project))
-    if not gpus:
-        _say_why_without_cuda(options, titles, folder)
-    print(f"{path}\ninstall it: pip install {path}")
-    return 0
+    levels, each = parse(options.arch, has_kernels)
+    if len(levels) > 1:
+        raise ValueError("--arch: a wheel is for one level of x86-64 and the levels above it")
+    if each == [None]:
+        gpus = os.environ["TORCH_CUDA_ARCH_LIST"]
+    else:
+        gpus = ";".join(gpu for gpus in each for gpu in gpus)
+    write_project(options.wheel, options.names, project, levels[0], gpus, out)
+    # PyTorch does not find every toolkit that the loader finds.
+    home = cuda_home() if gpus and toolchain.nvcc_path() is not None else None
+    pip = f"pip wheel --no-deps --no-build-isolation {out}"
+    return bool(gpus), f"to make the wheel: {f'CUDA_HOME={home} {pip}' if home else pip}"
 
 
-def _have_kernels(titles, folder):
-    from _jit_loader.ops.project import has_cuda_kernel
-    from _jit_loader.report.variants import parse
-
-    return any(has_cuda_kernel(folder, parse(title)[0]) for title in titles)
-
-
-def _say_why_without_cuda(options, titles, folder):
-    """Prints why there is no CUDA code, if PyTorch has CUDA and --arch was not given."""
+def _say_why_without_cuda():
+    """Prints why there is no CUDA code, if PyTorch has CUDA."""
     import torch
 
     from _jit_loader.key.toolchain import why_no_cuda
 
-    if torch.version.cuda is not None and not options.arch and _have_kernels(titles, folder):
+    if torch.version.cuda is not None:
         print(f"without CUDA code: {why_no_cuda()}")
-
-
-def _verify(folder):
-    from _jit_loader.export.verifying import Verification
-    from _jit_loader.report.quantities import count
-
-    found = Verification(folder)
-    for path in found.damaged:
-        print(f"damaged: {path}", file=sys.stderr)
-    if not found.fits:
-        print(
-            "the export does not run on this machine; it is for",
-            *found.targets,
-            sep="\n  ",
-            file=sys.stderr,
-        )
-        print(f"this machine is\n  {found.here}", file=sys.stderr)
-    if found.without_gpu_code:
-        print(
-            "this machine has a GPU, and these ops of the export have no GPU code:",
-            ", ".join(found.without_gpu_code),
-            "(export again, with the GPU's architecture in --arch)",
-            file=sys.stderr,
-        )
-    if found.damaged or not found.fits or found.without_gpu_code:
-        return 1
-    print(f"{count(len(found.builds), 'build')}, complete, for {found.here}")
-    return 0

@@ -1,59 +1,96 @@
-"""Writes an export: a folder of builds for JIT_LOADER_READONLY_CACHES on other machines."""
+"""Builds ops into a folder that machines without a compiler name in JIT_LOADER_READONLY_CACHES.
 
+The folder is a cache. It differs from the user's own in two ways: a build's record names only the
+project's files, and a build can be found without the variables that only a compiler reads.
+"""
+
+import contextlib
+import json
 import os
-import shutil
+import sys
 import tempfile
+import types
 
-from _jit_loader.cache import exported
-from _jit_loader.export import one_build
-from _jit_loader.ops.parallel_builds import build_all
+from _jit_loader.cache import FORMAT
+from _jit_loader.cache.files import write_atomically, write_checked
+from _jit_loader.cache.store import MANIFEST, OWN_FILES, read_manifest
+from _jit_loader.export.targets import Target
+from _jit_loader.key import CUDA_SETTINGS, PATH_LISTS, SETTINGS
+from _jit_loader.loading import look_or_build
+from _jit_loader.ops.load_op import request_for
+from _jit_loader.ops.parallel_builds import build_all, result_of
 from _jit_loader.ops.project import has_cuda_kernel
+from _jit_loader.ops.wrapper import op_arguments
 from _jit_loader.report.build_line import say
-from _jit_loader.report.variants import parse
+
+COMPILING = {*PATH_LISTS, *SETTINGS, *CUDA_SETTINGS} - {"TORCH_CUDA_ARCH_LIST"}
 
 
 def export_folder(titles, project, targets, out):
-    """Builds ops for all targets into a new folder, and returns the value of its export.json.
-
-    The folder appears when it is complete; after an error it does not exist.
+    """Builds ops for all targets, and adds the builds to a folder.
 
     Raises:
-        FileExistsError: the path exists and is not an empty folder.
         CompileError: an op does not compile; the message also says how many others fail.
     """
-    check_free(out)
-    os.makedirs(os.path.dirname(out), exist_ok=True)
-    staging = tempfile.mkdtemp(prefix=f".{os.path.basename(out)}-", dir=os.path.dirname(out))
+    for target in targets:
+        if len(targets) > 1:
+            say(f"for {target}:")
+        # A process for each: a build is loaded as a test, and two of one op may be in conflict.
+        arguments = {op: json.dumps([op, project, target, out]) for op in titles}
+        build_all({op: [__name__, values] for op, values in arguments.items()}, "op")
+
+
+def _export(title, folder, target, out):
+    """Builds an op and copies it into the folder; returns an object for result_of()."""
+    name, folder, flags = op_arguments(title, folder)
+    if target.gpus:
+        os.environ.pop("TORCH_CUDA_ARCH_LIST", None)
+    with_cuda = target.gpus != [] and has_cuda_kernel(folder, name)
+    request = request_for(name, folder, with_cuda, flags, target.machine)
+    with tempfile.TemporaryDirectory(prefix="jit_loader_export_") as temporary:
+        # Not this machine's memo: the next load here would then get this build.
+        memo = os.path.join(temporary, "memo")
+        _, library, compiled, _ = look_or_build([request], memo)
+    with _without(COMPILING):
+        key_there = request_for(name, folder, with_cuda, flags, target.machine).key
+    for key in {request.key, key_there}:
+        _copy(library, os.path.join(out, FORMAT, name, key))
+    return types.SimpleNamespace(compiled=compiled)
+
+
+@contextlib.contextmanager
+def _without(names):
+    before = {name: os.environ.pop(name) for name in names if name in os.environ}
     try:
-        for target in targets:
-            if len(targets) > 1:
-                say(f"for {target}:")
-            commands = {op: one_build.command(op, project, target, staging) for op in titles}
-            build_all(commands, "op")
-        names = {parse(title)[0] for title in titles}
-        export = exported.write(staging, {name for name in names if has_cuda_kernel(project, name)})
-        _apply_umask(staging)
-        if os.path.isdir(out):
-            os.rmdir(out)
-        os.rename(staging, out)
-        return export
+        yield
     finally:
-        shutil.rmtree(staging, ignore_errors=True)
+        os.environ.update(before)
 
 
-def check_free(path):
-    """Raises a FileExistsError if the path exists and is not an empty folder."""
-    if os.path.lexists(path) and not (os.path.isdir(path) and not os.listdir(path)):
-        raise FileExistsError(f"{path} already exists; name a new folder")
+def _copy(library, slot):
+    """Copies a build into a folder, and reduces its record to the project's own files.
+
+    The other files need not be equal on the other machine: the key has PyTorch's version, and
+    nothing is compiled there, so compiler and system headers may differ.
+    """
+    build = os.path.dirname(library)
+    target = os.path.join(slot, os.path.basename(build))
+    os.makedirs(target, exist_ok=True)
+    # Not with the permissions of the user's cache, which nobody else can read.
+    for name in (os.path.basename(library), OWN_FILES):
+        with open(os.path.join(build, name), "rb") as file:
+            write_atomically(os.path.join(target, name), file.read())
+    manifest = read_manifest(build)
+    own = {path: manifest["files"][path] for path in manifest["own"]}
+    absent = {
+        folder: names
+        for folder, names in manifest["absent"].items()
+        if folder.partition("/")[0] == "<project>"
+    }
+    manifest = {**manifest, "files": own, "absent": absent, "tools": {}, "programs": {}}
+    write_checked(os.path.join(target, MANIFEST), manifest)
 
 
-def _apply_umask(folder):
-    """Gives files the umask's permissions: mkdtemp and the cache give them to this user only."""
-    umask = os.umask(0)
-    os.umask(umask)
-    for parent, _, names in os.walk(folder):
-        os.chmod(parent, 0o777 & ~umask)
-        for name in names:
-            path = os.path.join(parent, name)
-            executable = os.stat(path).st_mode & 0o100
-            os.chmod(path, (0o777 if executable else 0o666) & ~umask)
+if __name__ == "__main__":
+    title, project, target, out = json.loads(sys.argv[1])
+    print(json.dumps([result_of(title, lambda: _export(title, project, Target(*target), out))]))

@@ -1,141 +1,154 @@
-"""Builds a wheel from its project with setuptools and PyTorch's BuildExtension, and tests it."""
+"""The source project of a wheel: its package with the wrappers, and the ops' sources.
 
-import importlib.metadata
+It needs only pyproject.toml and setup.py. wheel_project/ holds the files that all wheels have.
+"""
+
+import keyword
 import os
+import pprint
 import re
-import shutil
-import signal
-import subprocess
+import shlex
 import sys
-import tempfile
-import zipfile
 
-from _jit_loader.build.ninja import ninja_path
-from _jit_loader.build.pytorch.flags import link_missing_names
-from _jit_loader.key.nvcc import cuda_home
-from _jit_loader.report.build_line import say
-from _jit_loader.report.errors import ERROR_LINE, CompileError
-from _jit_loader.system.jobs import parallel_jobs
-from _jit_loader.system.processes import start
+from _jit_loader.build.pytorch.flags import is_gnu, openmp_flags, own_statics_flags
+from _jit_loader.export.modules import modules_of, op_titles
+from _jit_loader.key import toolchain
+from _jit_loader.ops.load_op import request_for
+from _jit_loader.ops.project import has_cuda_kernel
+from _jit_loader.ops.wrapper import op_arguments
+from _jit_loader.report.variants import parse
 
-BUILD = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
-# The first version that needs no package `wheel`; also named in wheel_project/pyproject.toml.
-SETUPTOOLS = 77
-ABSENT = ["jit_loader", "_jit_loader", "bindings"]  # modules that a wheel must not need
-COMPILING = re.compile(r"building '[\w.]+\.(\w+)' extension")
+TEMPLATE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "wheel_project")
+INCLUDE = re.compile(r'^\s*#\s*include\s*["<]([^">\n]+)[">]', re.MULTILINE)
+TAKEN = {"bindings", "kernels", "jit_loader", "torch", "compiled"}
+# A wheel's package is not called bindings, and has no jit_loader.
+NOT_IN_A_WHEEL = re.compile(r"^ *(?:from|import) +(?:bindings|jit_loader)\b.*", re.MULTILINE)
 
 
-def write_project(files, folder):
-    """Writes {path: text} of package_files into a folder."""
-    for path, text in files.items():
-        path = os.path.join(folder, path)
+def write_project(name, titles, project, level, gpus, out):
+    """Writes the source project of the package `name` into the folder `out`.
+
+    The wrappers are copied without changes, but shared/loader.py is the one in wheel_project/: it
+    imports compiled modules.
+
+    Args:
+        name: the name of the package.
+        titles: ops and other modules of bindings/; [] for all.
+        project: the folder of their project.
+        level: the oldest processors to support, such as 'v3'; None if they are not x86-64.
+        gpus: the GPUs in the form of TORCH_CUDA_ARCH_LIST, '' for none.
+        out: the folder, which must be new or empty.
+
+    Raises:
+        FileExistsError: the folder has files.
+        FileNotFoundError: a module does not exist.
+        ValueError: a title is a variant, or the package or a wrapper would not work.
+    """
+    _check(name, titles, out)
+    modules = modules_of(titles, project)
+    extensions = {op: _extension(op, project) for op in op_titles(modules, project)}
+    sources = [source for found, _ in extensions.values() for source in found]
+    ops = {op: arguments for op, (_, arguments) in extensions.items()}
+    values = {
+        "PROCESSOR": f"x86-64-{level}" if level else "",
+        "GPUS": gpus,
+        "DEFINES": {op: arguments.pop("defines") for op, arguments in ops.items()},
+        "OPS": ops,
+    }
+    files = {**_wrappers(modules, project, name), **_filled_template(name, values)}
+    for path, text in {**files, **_with_included(sources, project)}.items():
+        path = os.path.join(out, path)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(path, "w", encoding="utf-8", errors="surrogateescape", newline="") as file:
             file.write(text)
 
 
-def build_wheel(name, files, out, with_cuda):
-    """Builds the wheel of {path: text} into the folder `out`; returns its path.
-
-    Raises:
-        CompileError: an op does not compile, or a module of the wheel cannot be imported.
-        RuntimeError: setuptools is too old.
-    """
-    found = importlib.metadata.version("setuptools")
-    if int(found.partition(".")[0]) < SETUPTOOLS:
-        raise RuntimeError(
-            f"a wheel needs setuptools {SETUPTOOLS} or later, and {found} is installed. Run: "
-            f'pip install "setuptools>={SETUPTOOLS}"'
+def _check(name, titles, out):
+    free = name.isidentifier() and name.isascii() and name == name.lower()
+    if not free or keyword.iskeyword(name) or name in TAKEN | sys.stdlib_module_names:
+        raise ValueError(
+            f"--wheel: {name!r} cannot name the package: use lower-case letters, digits and '_', "
+            "and no name of Python, PyTorch or jit_loader"
         )
-    os.makedirs(out, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="jit_loader_wheel_") as temporary:
-        source, built, tools, site = (
-            os.path.join(temporary, part) for part in ("source", "built", "tools", "site")
-        )
-        for folder in (built, tools):
-            os.makedirs(folder)
-        write_project(files, source)
-        _run_setuptools(name, source, built, _environment(tools, with_cuda), out)
-        (wheel,) = os.listdir(built)
-        _test(name, os.path.join(built, wheel), files, site)
-        target = os.path.join(out, wheel)
-        shutil.move(os.path.join(built, wheel), target)
-        return target
+    for title in titles:
+        if parse(title)[1]:
+            raise ValueError(
+                f"{title}: a wheel has one build of an op; set the macros in its wrapper"
+            )
+    if os.path.lexists(out) and os.listdir(out):
+        raise FileExistsError(f"{out} already exists; name a new folder")
 
 
-def _environment(tools, with_cuda):
-    """Returns os.environ with the tools and libraries that the loader finds and PyTorch may not.
+def _extension(op, project):
+    """Returns (sources, arguments of setup.py's extension()) of an op, with the loader's flags.
 
-    tools: a folder for links to libraries that the linker does not find by name.
+    It has CUDA sources even if the wheel is for no GPU: setup.py leaves them out then.
     """
-    home = cuda_home() if with_cuda else None
-    environment = {
-        **os.environ,
-        "PATH": os.pathsep.join([os.environ.get("PATH", ""), os.path.dirname(ninja_path())]),
-        "MAX_JOBS": str(parallel_jobs()),
+    name, project, flags = op_arguments(op, project)
+    request = request_for(name, project, has_cuda_kernel(project, name), flags)
+    gnu, host_is_gnu = is_gnu(toolchain.cxx_command()), is_gnu(toolchain.host_command())
+    macros = [f"-D{macro}={text}" for macro, text in flags.get("defines", {}).items()]
+    in_setup = ["-DWITH_CUDA", *toolchain.cpu_flags()]
+    cxx = own_statics_flags(gnu) + [f for f in request.extra_cflags if f not in in_setup]
+    nvcc = own_statics_flags(host_is_gnu, "-Xcompiler=") + request.extra_cuda_cflags
+    return request.sources, {
+        "sources": [os.path.relpath(source, project) for source in request.sources],
+        "cxx": [*macros, *_words(cxx)],
+        "nvcc": [*macros, *_words(nvcc)],
+        "link": _words(request.extra_ldflags + openmp_flags(gnu, cxx)),
+        "defines": flags.get("defines", {}),
     }
-    if home is not None:
-        environment["CUDA_HOME"] = home
-    if link_missing_names(home, tools):
-        folders = [tools, os.environ.get("LIBRARY_PATH")]
-        environment["LIBRARY_PATH"] = os.pathsep.join(filter(None, folders))
-    return environment
 
 
-def _run_setuptools(name, source, built, environment, out):
-    process = start(
-        [sys.executable, "-c", BUILD, built],
-        cwd=source,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        start_new_session=True,  # so that killpg stops the compilers too
-    )
-    output = []
-    try:
-        for line in process.stdout:
-            output.append(line)
-            if match := COMPILING.match(line):
-                say(f"{name}: compiling {match[1]}")
-    except BaseException:
-        os.killpg(process.pid, signal.SIGTERM)
-        raise
-    finally:
-        process.wait()
-    if process.returncode != 0:
-        log = os.path.join(out, f"{name}.log")
-        with open(log, "w") as file:
-            file.writelines(output)
-        errors = [line for line in output if ERROR_LINE.match(line)] or output[-1:]
-        first = "".join(errors[:1]).rstrip().replace(source + os.sep, "")
-        raise CompileError(f"{name}: {first}\n  complete output: {log}")
+def _words(flags):
+    return shlex.split(" ".join(flags))
 
 
-def _test(name, wheel, files, site):
-    """Imports every module of a wheel without a compiler or jit_loader.
+def _filled_template(name, values):
+    """Returns {path: text} of wheel_project/ with the package's name and {placeholder: value}."""
+    files = {}
+    for parent, _, names in os.walk(TEMPLATE):
+        for path in (os.path.join(parent, file) for file in names if not file.endswith(".pyc")):
+            text = re.sub(r"\bNAME\b", name, _read(path))
+            for placeholder, value in values.items():
+                code = pprint.pformat(value, width=99, sort_dicts=False)
+                text = text.replace(f"{placeholder}_VALUE", code)
+            files[os.path.relpath(path, TEMPLATE).replace("NAME", name)] = text
+    return files
 
-    Raises:
-        CompileError: a module cannot be imported.
-    """
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(site)
-        libraries = [path for path in archive.namelist() if path.endswith(".so")]
-    modules = [path.partition(".")[0].replace("/", ".") for path in libraries]
-    wrappers = [path[:-3] for path in files if re.match(rf"{name}/(?!__init__)\w+\.py$", path)]
-    modules += [path.replace("/", ".") for path in wrappers]
-    imports = f"import sys; sys.modules.update(dict.fromkeys({ABSENT})); import "
-    finished = subprocess.run(
-        [sys.executable, "-c", imports + ", ".join(modules)],
-        cwd=site,
-        env={**os.environ, "PATH": ""},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        check=False,
-    )
-    if finished.returncode != 0:
-        raise CompileError(f"{name}: the wheel cannot be imported:\n{finished.stderr}")
+
+def _wrappers(modules, project, name):
+    """Returns {path: text} of the modules and of the packages that they are in."""
+    parts = [module.split(".") for module in modules]
+    packages = {(*part[:end], "__init__") for part in parts for end in range(1, len(part))}
+    found = {}
+    for part in [*parts, *packages]:
+        wrapper = os.path.join("bindings", *part) + ".py"
+        if not os.path.exists(os.path.join(project, wrapper)):
+            continue
+        text = found["/".join([name, *part]) + ".py"] = _read(os.path.join(project, wrapper))
+        if wrapper != "bindings/shared/loader.py" and (line := NOT_IN_A_WHEEL.search(text)):
+            raise ValueError(
+                f"{wrapper}: `{line[0].strip()}` does not work in a wheel. Import wrappers "
+                "relatively (from .NAME import ...), and load_op from .shared.loader"
+            )
+    return found
+
+
+def _with_included(sources, project):
+    """Returns {path: text} of sources and all files of the project that they include."""
+    found, missing = {}, list(sources)
+    while missing:
+        path = os.path.normpath(missing.pop())
+        relative = os.path.relpath(path, project)
+        if relative in found or relative.startswith("..") or not os.path.isfile(path):
+            continue
+        found[relative] = _read(path)
+        for include in INCLUDE.findall(found[relative]):
+            missing += [os.path.join(f, include) for f in (os.path.dirname(path), project)]
+    return found
+
+
+def _read(path):
+    with open(path, encoding="utf-8", errors="surrogateescape", newline="") as file:
+        return file.read()

@@ -15,16 +15,15 @@ ROOT = Path(__file__).resolve().parent
 
 PROCESSOR = PROCESSOR_VALUE  # the oldest that runs the code, a value of -march
 GPUS = GPUS_VALUE  # a value of TORCH_CUDA_ARCH_LIST; "" for the CPU only
-CXX_FLAGS = CXX_FLAGS_VALUE
-NVCC_FLAGS = NVCC_FLAGS_VALUE
-LINK_FLAGS = LINK_FLAGS_VALUE
-
 OPS = OPS_VALUE
 
 
-def extension(name, sources, cxx=(), nvcc=(), link=()):
-    """Returns the extension of an op; cxx, nvcc, link: flags for this op only."""
+def extension(name, sources, cxx, nvcc, link):
+    """Returns the extension of an op; cxx, nvcc, link: its flags."""
     kernels = [source for source in sources if source.endswith(".cu")]
+    if PROCESSOR:
+        cxx = [f"-march={PROCESSOR}", *cxx]
+    cxx = ["-g0", *cxx]  # Python's own flags may have -g: add2 is 5.2 MB with it, 0.27 without
     if GPUS and kernels:
         cxx = ["-DWITH_CUDA", *cxx]
     else:
@@ -34,17 +33,14 @@ def extension(name, sources, cxx=(), nvcc=(), link=()):
         f"NAME.compiled.{name}",
         sources,
         include_dirs=[str(ROOT)],
-        extra_compile_args={"cxx": [*CXX_FLAGS, *cxx], "nvcc": [*NVCC_FLAGS, *nvcc]},
-        extra_link_args=[*LINK_FLAGS, *link],
+        extra_compile_args={"cxx": cxx, "nvcc": nvcc},
+        extra_link_args=link,
     )
 
 
 os.chdir(ROOT)
 if GPUS:
     os.environ["TORCH_CUDA_ARCH_LIST"] = GPUS
-CXX_FLAGS.append("-g0")  # Python's own flags may have -g: add2 is 5.2 MB with it, 0.27 without
-if PROCESSOR:
-    CXX_FLAGS.append(f"-march={PROCESSOR}")
 # NAME/compiled/__init__.py compares these values with the importing machine's.
 Path("NAME/compiled/built_for.py").write_text(
     f'PYTORCH = "{torch.__version__}"\nPROCESSOR = {PROCESSOR!r}\n'
