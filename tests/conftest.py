@@ -3,7 +3,6 @@
 import os
 import signal
 import tempfile
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -79,27 +78,7 @@ def torchrun(python):
     return run
 
 
-# A case in these folders takes up to 2 s. By default, a parametrised test runs only its first ones.
-DEFAULT_CASES = {"build": 1, "cache": 2, "key": 2, "loading": 1}
-
-
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    mark_more_cases_slow(items)
-    skip_without_gpu(items)
-
-
-def mark_more_cases_slow(items):
-    cases = Counter()
-    for item in items:
-        if item.path.parent.name in DEFAULT_CASES and hasattr(item, "callspec"):
-            test = item.path, item.originalname
-            cases[test] += 1
-            if cases[test] > DEFAULT_CASES[item.path.parent.name]:
-                item.add_marker(pytest.mark.slow)
-
-
-def skip_without_gpu(items):
     import torch
 
     if not torch.cuda.is_available():

@@ -336,7 +336,9 @@ def test_truncated_header_with_a_valid_record_does_no_harm(sources):
     assert sources.value("second") == 1
 
 
-@pytest.mark.parametrize("failure", ["compiler", "timeout", "disk"])
+@pytest.mark.parametrize(
+    "failure", ["compiler", pytest.param("timeout", marks=pytest.mark.slow), "disk"]
+)
 def test_header_that_cannot_be_precompiled_does_no_harm(sources, failure, monkeypatch):
     if failure == "timeout":
         monkeypatch.setenv("JIT_LOADER_COMPILE_TIMEOUT", "3")
