@@ -104,13 +104,14 @@ def load_inline(
     The arguments are those of torch.utils.cpp_extension.load_inline. functions: names of C++
     functions to bind, or {name: docstring}. use_pch precompiles torch/extension.h first if these
     flags have no precompiled header yet; like PyTorch's, it does not accept flags with shell
-    operators such as ";". The sources are kept as files, so that errors and debuggers can name
-    them: main.cpp and cuda.cu in build_directory, or in the cache.
+    operators such as ";". The sources are kept as files in the cache, so that errors and debuggers
+    can name them; build_directory gets copies, main.cpp and cuda.cu.
     """
     arguments = {**locals(), "is_standalone": False}
     if _is_for_pytorch(arguments):
         return _pass_to_pytorch("load_inline", arguments)
     options = _request_options(arguments)
+    folder = options["build_directory"]
     if use_pch:
         from _jit_loader.torch_api import inline
 
@@ -128,13 +129,24 @@ def load_inline(
         from _jit_loader.key.request import Request
         from _jit_loader.torch_api import inline
 
-        folder = options["build_directory"]
-        sources = inline.write_sources(inline.source_texts(**texts), folder)
-        project = folder or inline.folder()
-        return [Request(**options, sources=sources, project=project, precompile=use_pch)]
+        written = inline.source_texts(**texts)
+        headers = inline.include_paths(written, folder) if folder else []
+        return [
+            Request(
+                **{**options, "extra_include_paths": options["extra_include_paths"] + headers},
+                sources=inline.write_sources(written),
+                project=inline.folder(),
+                precompile=use_pch,
+            )
+        ]
 
     try:
-        return _load("load_inline", [options, texts], requests, arguments)
+        result = _load("load_inline", [options, texts], requests, arguments)
+        if folder:
+            from _jit_loader.torch_api import inline
+
+            inline.copy_sources(inline.source_texts(**texts), folder)
+        return result
     except Exception as error:
         raise loading.shortened(error) from error.__cause__
 

@@ -11,6 +11,8 @@ import tempfile
 from _jit_loader.cache import cache_folder, digest_of
 from _jit_loader.cache.files import write_atomically
 
+QUOTED_INCLUDE = re.compile(r'^\s*#\s*include\w*\s*"', re.MULTILINE)
+
 
 def source_texts(
     cpp_sources,
@@ -75,16 +77,30 @@ def refuse_shell_operators(flags):
             )
 
 
-def write_sources(texts, build_directory=None):
+def write_sources(texts):
     """Writes the texts that do not exist yet, and returns the paths of all."""
-    paths = []
+    return [
+        _write(os.path.join(folder(), digest_of(texts[name]), name), texts[name]) for name in texts
+    ]
+
+
+def copy_sources(texts, build_directory):
+    """Puts copies into the caller's folder. No compiler reads them: extensions may share it."""
     for name, text in texts.items():
-        path = os.path.join(build_directory or os.path.join(folder(), digest_of(text)), name)
-        if _read(path) != text:
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            write_atomically(path, text.encode())
-        paths.append(path)
-    return paths
+        _write(os.path.join(build_directory, name), text)
+
+
+def include_paths(texts, build_directory):
+    """Returns the caller's folder if a source may include a header there by its name in quotes."""
+    return [build_directory] if any(map(QUOTED_INCLUDE.search, texts.values())) else []
+
+
+def _write(path, text):
+    """Writes a text if the file has another one; returns the path."""
+    if _read(path) != text:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        write_atomically(path, text.encode())
+    return path
 
 
 def folder():

@@ -131,10 +131,27 @@ def test_inline_sources_are_in_the_build_directory(inline, folder):
     assert (folder / "main.cpp").exists()
 
 
-def test_inline_error_names_the_source_in_the_build_directory(inline, folder):
-    with pytest.raises(jit_loader.CompileError, match=r"^letter: main\.cpp:1: error") as error:
+def test_inline_error_names_a_source_that_has_the_callers_text(inline):
+    with pytest.raises(jit_loader.CompileError, match=r"^letter: \w+/main\.cpp:1: error") as error:
         inline("int a = ;")
-    assert error.value.file == str(folder / "main.cpp")
+    assert Path(error.value.file).read_text() == "int a = ;\n"
+
+
+def test_inline_source_that_another_extension_replaces_is_not_compiled(cache, folder, tiny):
+    """Two extensions with one folder: the text of one must never get the code of the other."""
+
+    def load(name, number):
+        text = PYTHON + MODULE.format(name=name, value=number)
+        options = {"no_implicit_headers": True, "build_directory": str(folder)}
+        return jit_loader.load_inline(name, text, **options).value()
+
+    other = tiny.write("other.cpp", PYTHON + MODULE.format(name="alpha", value=2000))
+    tiny.change_compiler(f"mkdir -p {folder}; cp {other} {folder}/main.cpp")
+    assert load("alpha", 1000) == 1000
+    assert load("beta", 3000) == 3000
+    assert load("alpha", 1000) == 1000
+    assert "PyInit_alpha" in (folder / "main.cpp").read_text()
+    assert {"alpha.so", "beta.so", "main.cpp", "main.o"} <= set(os.listdir(folder))
 
 
 def test_returned_path_of_a_library_is_in_the_build_directory(inline, folder):
