@@ -30,7 +30,6 @@ from _jit_loader.build.record import (
     make_manifest,
     record_kernels,
     record_object,
-    share_objects,
 )
 from _jit_loader.build.why import forbidden, why_built
 from _jit_loader.cache import build_directory, cache_folder, check_trusted, digest_of, helpers
@@ -181,7 +180,6 @@ def _compile_and_publish(job, workers):
         result, new = _compile(job, plan, recorder, link_stubs, headers, line, workers)
         workers.results(beside)
         warning = record_kernels(job, ninja_file, new, result.lines_of)
-        share_objects(job, ninja_file, new)
         known = {**plan.reused, **new}
         # In a fixed order, because the build's key depends on it.
         records = [known[output] for output in ninja_file.compilations if output in known]

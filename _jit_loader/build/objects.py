@@ -1,20 +1,18 @@
 """Compiled objects of earlier builds, with a record of the inputs of each."""
 
 import contextlib
-import itertools
 import os
 
-from _jit_loader.cache import shared_objects
 from _jit_loader.cache.files import read_checked, write_checked
-from _jit_loader.cache.shared_objects import RECORD
 from _jit_loader.cache.store import fits, own_differences
 from _jit_loader.key.contents import read_digest
 
+RECORD = ".json"  # the ending of an object's record
 CANDIDATES = 16  # the newest records that are tried per object; each takes 0.3 ms to read
 
 
 class ObjectStore:
-    """The objects of earlier builds of one name, with any flags, and those that all names share."""
+    """The objects of earlier builds of one name, with any flags."""
 
     def __init__(self, name_folder, roots, programs, contents):
         self._name_folder = name_folder
@@ -35,15 +33,15 @@ class ObjectStore:
         records = ((path, read_checked(path + RECORD)) for _, path in newest)
         return [(path, record) for path, record in records if record is not None]
 
-    def take(self, output, keys, target_folder, known, careful):
+    def take(self, output, command_key, target_folder, known, careful):
         """Puts a hard link to a matching object into the folder; returns its record, or None.
 
-        keys: plan.CommandKeys. known: the result of newest(output). careful: compare all inputs, as
+        known: the result of newest(output). careful: compare all inputs, as
         still_fits() does, and not only the user's own files.
         """
         target = os.path.join(target_folder, output)
-        for path, record in itertools.chain(known, _shared(keys.nameless)):
-            if record["command"] not in keys:
+        for path, record in known:
+            if record["command"] != command_key:
                 continue
             if next(own_differences(record, self._roots, self._contents), None) is not None:
                 continue
@@ -64,14 +62,6 @@ class ObjectStore:
         """Returns whether an object is complete and none of its inputs has changed."""
         complete = read_digest(path) == record["object"]
         return complete and fits(record, self._roots, self._programs, self._contents)
-
-
-def _shared(command_key):
-    """Yields (path, record) of the objects of one command that any name may use."""
-    for path in shared_objects.newest(command_key):
-        record = read_checked(path + RECORD)
-        if record is not None:
-            yield path, record
 
 
 def write_record(path, record):

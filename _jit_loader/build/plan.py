@@ -45,8 +45,8 @@ def make_plan(job, ninja_file):
     reused, missing = {}, {}
     for output in ninja_file.compilations:
         known = store.newest(output)
-        keys = command_keys(request, ninja_file, output)
-        record = store.take(output, keys, job.folder, known, job.careful)
+        key = command_key(request, ninja_file, output)
+        record = store.take(output, key, job.folder, known, job.careful)
         if record is not None:
             reused[output] = record
             continue
@@ -69,24 +69,10 @@ def check_reused(job, plan):
             raise InputsChanged([path])
 
 
-class CommandKeys(NamedTuple):
-    """Digests of the command that compiles an object, and of its environment.
-
-    nameless: the digest without the macro for the extension's name. It is the key of an object
-    whose source, headers and flags do not mention the macro: extensions of all names share it.
-    """
-
-    named: str
-    nameless: str
-
-
-def command_keys(request, ninja_file, output):
+def command_key(request, ninja_file, output):
+    """Returns a digest of the command that compiles an object, and of its environment."""
     words = [request.roots.relative_text(word) for word in ninja_file.command(output)]
-    others = [word for word in words if word != f"-D{NAME_MACRO}={request.name}"]
-    if NAME_MACRO in " ".join(others):
-        others = words
-    environment = request.description["environment variables"]
-    return CommandKeys(digest_of([words, environment]), digest_of([others, environment]))
+    return digest_of([words, request.description["environment variables"]])
 
 
 def _store(job):

@@ -7,15 +7,11 @@ import time
 from _jit_loader.build.inputs.depfiles import linked_files, read_depfile
 from _jit_loader.build.inputs.records import merged
 from _jit_loader.build.objects import write_record
-from _jit_loader.build.plan import command_keys
-from _jit_loader.cache import cache_folder, shared_objects
+from _jit_loader.build.plan import command_key
+from _jit_loader.cache import cache_folder
 from _jit_loader.cache.pruning import PRECOMPILED
 from _jit_loader.cuda import device_edits, ptxas
 from _jit_loader.cuda.host_object import function_words
-
-# Not the whole of TORCH_EXTENSION_NAME, because a macro may join its parts.
-PART_OF_NAME_MACRO = "TORCH_EXTENSION"
-NAMELESS_PACKAGES = ("<packages>/torch/", "<packages>/nvidia/")
 
 
 def record_object(job, ninja_file, recorder, output, facts, headers):
@@ -46,11 +42,8 @@ def record_object(job, ninja_file, recorder, output, facts, headers):
         files = [*others, *in_header]
     command, is_cuda = ninja_file.command(output), ninja_file.is_cuda(output)
     inputs = recorder.of_object(source, command, is_cuda, files, facts.result()[output])
-    keys = command_keys(job.request, ninja_file, output)
-    texts = map(recorder.text, _may_have_name(job, inputs))
-    has_name = any(PART_OF_NAME_MACRO in text for text in texts)
     record = {
-        "command": keys.named if has_name else keys.nameless,
+        "command": command_key(job.request, ninja_file, output),
         "object": job.contents.digest(path),
         "precompiled": bool(in_header),
         "seconds": _seconds(job.folder, output),
@@ -58,24 +51,6 @@ def record_object(job, ninja_file, recorder, output, facts, headers):
     }
     write_record(path, record)
     return record
-
-
-def _may_have_name(job, inputs):
-    """Returns the paths of the inputs that may use the macro with the extension's name.
-
-    The headers of PyTorch, of NVIDIA's packages and of the system do not use it, and are not read:
-    torch/extension.h includes 5,000.
-    """
-    packages = (path for path in inputs["files"] if path.startswith("<packages>/"))
-    others = [path for path in packages if not path.startswith(NAMELESS_PACKAGES)]
-    return map(job.request.roots.absolute, [*inputs["own"], *others])
-
-
-def share_objects(job, ninja_file, records):
-    """Shares the objects that do not depend on the extension's name. records: {object: record}."""
-    for output, record in records.items():
-        if record["command"] == command_keys(job.request, ninja_file, output).nameless:
-            shared_objects.put(os.path.join(job.folder, output), record)
 
 
 def record_kernels(job, ninja_file, records, lines_of):

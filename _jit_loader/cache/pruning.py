@@ -19,7 +19,7 @@ import shutil
 import tempfile
 import time
 
-from _jit_loader.cache import FORMAT, cache_folder, shared_objects
+from _jit_loader.cache import FORMAT, cache_folder
 from _jit_loader.cache.lock import free_lock
 from _jit_loader.cache.memo import Memo
 from _jit_loader.cache.store import read_manifest
@@ -109,8 +109,6 @@ def prune(max_size=None, max_age=None, keep=None):
         if folder != keep and (too_old or too_large):
             slot = os.path.dirname(folder)
             _remove_from_slot(slot, {folder: builds[folder]}, usage, removed)
-            _remove_shared_objects(usage, removed)
-    _remove_shared_objects(usage, removed)
     _remove_memos(usage, removed)
     return removed
 
@@ -125,7 +123,6 @@ def clean(titles=None):
     for slot in list(slots(titles)):
         builds = {folder: list(_files_below(folder)) for folder in _subfolders(slot)}
         _remove_from_slot(slot, builds, usage, removed)
-    _remove_shared_objects(usage, removed)
     _remove_leftovers()
     _remove_memos(usage, removed)
     if titles is None and not removed.busy:
@@ -285,15 +282,6 @@ def _remove_the_rest(usage, removed):
                 statuses = list(_files_below(folder))
                 _remove(folder)
                 removed.size += usage.subtract(statuses)
-
-
-def _remove_shared_objects(usage, removed):
-    """Removes the shared objects that no build uses."""
-    for path in shared_objects.without_a_build():
-        with contextlib.suppress(OSError):
-            statuses = [os.lstat(path), os.lstat(path + shared_objects.RECORD)]
-            removed.size += usage.subtract(statuses)
-        shared_objects.remove(path)
 
 
 def _remove_memos(usage, removed):

@@ -6,7 +6,6 @@
     failed/                        the last failed build: its log, and the objects that compiled
     build_ninja.json               the build.ninja that PyTorch wrote (build/pytorch)
     lock
-<cache>/objects/                   objects that extensions of all names share (shared_objects.py)
 <cache>/memos/<question>           the stats of all files that a build depends on (memo.py)
 <cache>/stats_equal-....so         compares those stats; a helper, as first_launch-....so is
 """

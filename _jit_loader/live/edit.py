@@ -6,9 +6,9 @@ import math
 import os
 from typing import NamedTuple
 
+from _jit_loader.build.objects import RECORD
 from _jit_loader.cache import digest_of
 from _jit_loader.cache.files import read_checked
-from _jit_loader.cache.shared_objects import RECORD
 from _jit_loader.cache.store import Build, differences
 from _jit_loader.cuda.device_edits import read_texts, skeletons
 from _jit_loader.key import toolchain

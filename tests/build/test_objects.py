@@ -1,7 +1,6 @@
 """Tests the reuse of objects while another process removes their builds."""
 
 from _jit_loader.build import objects
-from _jit_loader.build.plan import CommandKeys
 
 
 def test_object_whose_record_is_missing_is_skipped_and_not_overwritten(tmp_path, monkeypatch):
@@ -16,9 +15,8 @@ def test_object_whose_record_is_missing_is_skipped_and_not_overwritten(tmp_path,
     (tmp_path / "name/slot/first/x.o.json").unlink()
     target = tmp_path / "target"
     target.mkdir()
-    keys = CommandKeys("key", "nameless")
     store = objects.ObjectStore(str(tmp_path / "name"), None, None, None)
-    record = store.take("x.o", keys, str(target), known, careful=False)
+    record = store.take("x.o", "key", str(target), known, careful=False)
     assert record["from"] == "second"
     assert (target / "x.o").read_text() == "second"
     assert (tmp_path / "name/slot/first/x.o").read_text() == "first"
