@@ -12,7 +12,6 @@ Settings (environment variables):
     JIT_LOADER_READONLY_CACHES  shared caches, separated by ":", that are searched before a build
     JIT_LOADER_CACHE_LIMIT      the size limit of the cache (default: 5GB; 0: no limit)
     JIT_LOADER_QUIET=1          prints errors only
-    JIT_LOADER_SYNC=1           CUDA waits for each kernel: an error names the kernel that failed
     JIT_LOADER_PCH=0            PyTorch's headers are not precompiled for later builds
     JIT_LOADER_NO_COMPILE=1     nothing is compiled: a missing build is an error
     JIT_LOADER_COMPILE_TIMEOUT  seconds after which a compiler is killed (default: no limit)

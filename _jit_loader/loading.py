@@ -86,10 +86,6 @@ def load(
     if (recorder := _recorder.get()) is not None and recorder.name == name:
         recorder.question = Question(kind, arguments, requests)
         raise Recorded(name)
-    if "JIT_LOADER_SYNC" in os.environ:
-        from _jit_loader.cuda.faults import synchronize_launches
-
-        synchronize_launches()
     for observer in loaded.observers:
         observer.requested(requests)
     paths = memo_paths(kind, arguments)

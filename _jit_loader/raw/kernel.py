@@ -128,8 +128,8 @@ class Launcher:
         if code:
             raise RuntimeError(
                 f"{self._kernel._expression}: CUDA error at the launch: {driver.message(code)}. It "
-                "may be the fault of an earlier kernel: JIT_LOADER_SYNC=1 names the kernel, and "
-                "`python -m jit_loader check` names the line"
+                "may be the fault of an earlier kernel: CUDA_LAUNCH_BLOCKING=1 names the kernel, "
+                "and `python -m jit_loader check` names the line"
             )
 
     def _prepare(self, device):
@@ -178,10 +178,6 @@ def make(source, path, name, defines=None, includes=(), options=()):
     If there is a GPU, the kernel is compiled for the current device. Without one, it is not: a
     module that has a kernel and a CPU version can be imported anywhere.
     """
-    if "JIT_LOADER_SYNC" in os.environ:
-        from _jit_loader.cuda.faults import synchronize_launches
-
-        synchronize_launches()
     kernel = Kernel(source, path, name, defines, includes, options)
     if torch.cuda.is_available():
         kernel.function(torch.cuda.current_device())

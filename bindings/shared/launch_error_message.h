@@ -11,11 +11,11 @@ namespace bindings {
 inline std::string launch_error_message(const char* op, const kernels::LaunchError& error) {
   std::string message = op + std::string("(): ") + error.what();
   if (!error.is_fault()) return message;
-  // Parsed as the driver does. jit_loader sets it if JIT_LOADER_SYNC=1 is set.
+  // Parsed as the driver does.
   const char* blocking = std::getenv("CUDA_LAUNCH_BLOCKING");
   if (blocking == nullptr || std::atoi(blocking) == 0) {
     message +=
-        "\n  an earlier kernel may be at fault; to find it, run again with JIT_LOADER_SYNC=1";
+        "\n  an earlier kernel may be at fault; to find it, run again with CUDA_LAUNCH_BLOCKING=1";
   }
   return message +
          "\n  to find the line at fault: python -m jit_loader check <script>"

@@ -212,6 +212,6 @@ def test_a_kernels_fault_says_how_to_find_it_and_that_python_has_to_restart(
         "op(): a kernel has failed, detected at the launch of void launcher(): cudaErrorName: "
         "what it means"
     )
-    assert any("JIT_LOADER_SYNC=1" in line for line in advice) == (blocking != "1")
+    assert any("CUDA_LAUNCH_BLOCKING=1" in line for line in advice) == (blocking != "1")
     assert advice[-2].strip() == "to find the line at fault: python -m jit_loader check <script>"
     assert "restart Python" in advice[-1]

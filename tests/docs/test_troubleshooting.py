@@ -17,7 +17,7 @@ from _jit_loader.build import build
 from _jit_loader.build.inputs.records import InputsChanged
 from _jit_loader.cache import cache_folder, lock, pruning, registrations
 from _jit_loader.commands import doctor, doctor_checks
-from _jit_loader.cuda import faults, nvrtc, ptxas, sanitizer
+from _jit_loader.cuda import nvrtc, ptxas, sanitizer
 from _jit_loader.key import toolchain
 from tests.docs.markdown import ROOT, Page
 from tests.support.extension import PYTHON
@@ -468,15 +468,6 @@ def _(fault):
     fault.monkeypatch.setenv("JIT_LOADER_CACHE", "/cache")  # the cache in the log
     fault.monkeypatch.setattr("_jit_loader.cache.FORMAT", "v3")
     yield sanitizer.report(sanitizer.faults(log.read_text()), "/project")
-
-
-@shown_under("JIT_LOADER_SYNC comes too late")
-def _(fault):
-    fault.monkeypatch.delenv("CUDA_LAUNCH_BLOCKING", raising=False)
-    fault.monkeypatch.setenv("JIT_LOADER_SYNC", "1")
-    fault.monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
-    faults.synchronize_launches.__wrapped__()
-    return fault.printed()
 
 
 @shown_under("Spilled registers")
