@@ -38,7 +38,7 @@ OTHER_VARIABLES = {
     ),
     "CUDNN_HOME, CUDNN_PATH, CUDA_INC_PATH": "read by PyTorch for include paths; part of the key",
     "ATEN_CPU_CAPABILITY": "PyTorch's limit of vector instructions; ops are built for the same",
-    "CUDA_LAUNCH_BLOCKING": "`1`: CUDA waits for each kernel: an error names the kernel that failed",
+    "CUDA_LAUNCH_BLOCKING": "`1`: CUDA waits for each kernel: an error names the failed kernel",
     "CUDA_MODULE_LOADING": "`EAGER`: an edit of a kernel waits for all kernels of the op",
     "LD_LIBRARY_PATH, LD_PRELOAD": (
         "read by the dynamic linker; after a failed load, a change of them starts a new attempt"

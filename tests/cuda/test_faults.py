@@ -79,7 +79,7 @@ y.sum().item()
 """
 
 
-def test_with_launch_blocking_the_error_names_the_op_whose_kernel_a_live_edit_has_replaced(
+def test_launch_blocking_names_the_op_whose_kernel_a_live_edit_has_replaced(
     tmp_path,
 ):
     project = write_project(tmp_path / "project")
