@@ -135,19 +135,13 @@ def is_unchanged(kind, arguments):
 def _unchanged(paths):
     """Yields the memos that are still valid."""
     for path in paths:
-        memo = Memo.read(path)
-        if memo is None or not is_in_a_cache(memo.library):
+        if not os.path.exists(path):
             continue
         with contextlib.suppress(FileNotFoundError):
             check_trusted(path)  # a memo names code to load
-        if memo.is_unchanged() and (not memo.young or _are_young_unchanged(memo, path)):
+        memo = Memo.read(path)
+        if memo is not None and is_in_a_cache(memo.library) and memo.is_unchanged():
             yield memo
-
-
-def _are_young_unchanged(memo, path):
-    with no_fork():  # imported only for a memo with young files
-        from _jit_loader.key import young_files
-    return young_files.are_unchanged(memo, path)
 
 
 def look_or_build(requests, memo_path, verbose=False, may_build=True, instead=None):
@@ -159,18 +153,15 @@ def look_or_build(requests, memo_path, verbose=False, may_build=True, instead=No
     Returns (result of open_build, path of the library, whether it was compiled, with CUDA or not).
     """
     with no_fork():  # not needed by a hit in a memo
-        from _jit_loader.build.build import build
-        from _jit_loader.build.refusal import explain_missing_tool
         from _jit_loader.cache.store import Slot
         from _jit_loader.key import toolchain
         from _jit_loader.key.contents import Contents
-        from _jit_loader.report.errors import ToolMissing
 
     looked_at = {path: stamp for request in requests for path, stamp in request.looked_at.items()}
     for request in requests:
         slot = Slot(request, memo_path, looked_at)
         contents = Contents(slot.known())
-        found = slot.look(toolchain.programs(request.with_cuda), contents)
+        found = slot.find(toolchain.programs(request.with_cuda), contents)
         result = found and loaded.open_build(found.library, *request.to_open)
         if result is not None:
             return result, found.library, False, request.with_cuda
@@ -178,6 +169,11 @@ def look_or_build(requests, memo_path, verbose=False, may_build=True, instead=No
         raise NotCached(request.name)
     if instead is not None and (found := instead(slot, contents)) is not None:
         return *found, True, request.with_cuda
+    with no_fork():
+        from _jit_loader.build.build import build
+        from _jit_loader.build.refusal import explain_missing_tool
+        from _jit_loader.report.errors import ToolMissing
+
     try:
         result, built, compiled = build(slot, contents, verbose)
     except ToolMissing as error:

@@ -105,7 +105,7 @@ def _build_or_wait(slot, contents, note_before, verbose):
             if has_new_memo():
                 memo_stamp = slot.memo_stamp()
                 contents.learn(slot.known())
-            found = slot.look(toolchain.programs(request.with_cuda), contents)
+            found = slot.find(toolchain.programs(request.with_cuda), contents)
             opened = found and loaded.open_build(found.library, *request.to_open)
             if opened is not None:
                 return opened, found, False
@@ -148,7 +148,7 @@ def _try_to_build(slot, contents, before, careful, verbose):
                 keep_as_failed(job)
             raise
     sync(slot.folder)
-    slot.remember(programs, published, manifest, contents)
+    slot.write_memo(programs, published, manifest, contents, is_new=True)
     if isinstance(opened, RestartNeeded):
         raise opened
     return opened, published

@@ -1,28 +1,25 @@
 """A memo: the library that a request led to, and the stat of every file that it depends on.
 
-A hit compares stats, and reads no file but the young ones (key/young_files.py). An equal stat
-proves equal content only if the file was hashed when the memo was written, and if its stat was old
-enough then to show any later change.
+A hit compares stats and reads no file. An equal stat proves equal content only if the file was
+hashed when the memo was written, and if its stat was old enough then to show any later change.
 """
 
 import contextlib
 import ctypes
-import itertools
-import marshal
+import json
 import os
 import struct
-import sys
 import time
 import zlib
 
 ABSENT_STAMP = (-1, -1, -1, -1)
-NEVER_EQUAL = (-2, -2, -2, -2)
+NEVER_EQUAL = (-2, -2, -2, -2)  # of a file that is too young: the memo is not a hit
 
 # A file that is written twice within one tick of the file system's clock (4 ms on ext4, up to 2 s
 # on some network file systems) keeps its stat. A younger stat proves nothing about the content.
 SETTLED_NS = 2_000_000_000
 FAR_AHEAD_NS = 3600 * 1_000_000_000
-DIGEST_BYTES = 16
+STAMP_BYTES, DIGEST_BYTES = 32, 16
 
 
 def stamp(path):
@@ -50,23 +47,21 @@ class Memo:
     names: the paths by folder. A folder's name ends with "/" and precedes those of its files. Each
     name ends with NUL.
     stamps: four int64 per file. digests: 16 bytes per file, zeros for a file without a digest.
-    young: the files whose stat was too young when the memo was written, see young_files.py.
     compiled: (path, stamp) of the library of stats_equal.cpp, or None.
 
     There is no Python object per file. 5,000 of them would trigger a full garbage collection of all
     objects that `import torch` has made, which takes 0.1 s.
     """
 
-    def __init__(self, library, with_cuda, young, compiled, names, stamps, digests, checksum=None):
+    def __init__(self, library, with_cuda, compiled, names, stamps, digests, checksum=None):
         self.library = library
         self.with_cuda = with_cuda
-        self.young = young
         self.compiled = compiled
         self.names, self.stamps, self.digests = names, stamps, digests
         self._checksum = checksum  # of the three columns, if they were read from a file
 
     @classmethod
-    def of(cls, library, with_cuda, entries, young=(), compiled=None):
+    def of(cls, library, with_cuda, entries, compiled=None):
         """Returns a memo of (path, stamp, hex digest); None is the stamp of an absent file."""
         paths, values = [], []
         for path, file_stamp, digest in entries:
@@ -85,7 +80,7 @@ class Memo:
         stamps = b"".join(values[i][:-DIGEST_BYTES] for i in order)
         digests = b"".join(values[i][-DIGEST_BYTES:] for i in order)
         names = os.fsencode("".join(name + "\0" for name in names))
-        return cls(library, with_cuda, list(young), compiled, names, stamps, digests)
+        return cls(library, with_cuda, compiled, names, stamps, digests)
 
     @classmethod
     def read(cls, path):
@@ -96,34 +91,32 @@ class Memo:
         """
         try:
             with open(path, "rb") as file:
-                data = file.read()
+                checksum, _, head = file.readline().partition(b" ")
+                columns = file.read()
         except OSError:
             return None
-        start = 8 + int.from_bytes(data[4:8], "little")
-        if start > len(data) or _checksum(data[4:start]) != data[:4]:
+        if checksum != _checksum(head):
             return None
-        library, with_cuda, young, compiled, checksum, *ends = marshal.loads(data[8:start])
-        names_end, stamps_end, end = (start + length for length in ends)
-        if len(data) != end:
+        library, with_cuda, compiled, columns_checksum, *sizes = json.loads(head)
+        if len(columns) != sum(sizes):
             return None
-        columns = data[start:names_end], data[names_end:stamps_end], data[stamps_end:]
-        return cls(library, with_cuda, young, compiled, *columns, checksum)
+        if compiled is not None:
+            compiled = compiled[0], tuple(compiled[1])
+        names_end, stamps_end = sizes[0], sizes[0] + sizes[1]
+        names, stamps = columns[:names_end], columns[names_end:stamps_end]
+        digests = columns[stamps_end:]
+        return cls(library, with_cuda, compiled, names, stamps, digests, columns_checksum.encode())
 
     def to_bytes(self):
-        """Returns the content of the file that read() reads."""
+        """Returns the content of the file that read() reads: a line of JSON, then the columns."""
         columns = [self.names, self.stamps, self.digests]
-        rest = b"".join(columns)
-        ends = itertools.accumulate(map(len, columns))
-        values = self.library, self.with_cuda, self.young, self.compiled, _checksum(rest)
-        head = marshal.dumps((*values, *ends))
-        head = len(head).to_bytes(4, "little") + head
-        return _checksum(head) + head + rest
+        checksum = _checksum(b"".join(columns)).decode()
+        values = self.library, self.with_cuda, self.compiled, checksum, *map(len, columns)
+        head = json.dumps(values).encode() + b"\n"
+        return b"".join([_checksum(head), b" ", head, *columns])
 
     def is_unchanged(self):
-        """Returns whether every file has the recorded stat, and absent files are still absent.
-
-        It says nothing about the content of young files.
-        """
+        """Returns whether every file has the recorded stat, and absent files are still absent."""
         if self.compiled is not None and stamp(self.compiled[0]) == self.compiled[1]:
             # Another process may clean the cache between stamp() and here.
             with contextlib.suppress(OSError):
@@ -141,7 +134,7 @@ class Memo:
                 os.close(folder)
 
     def _compare_compiled(self, path):
-        sizes = len(self.names), len(self.stamps) // 32
+        sizes = len(self.names), len(self.stamps) // STAMP_BYTES
         names_size, files = map(ctypes.c_int64, sizes)
         function = ctypes.CDLL(path).stats_equal
         return bool(function(self.names, names_size, self.stamps, files))
@@ -156,42 +149,25 @@ class Memo:
                 yield folder + name
 
     def known(self):
-        """Returns a mapping {path: (stamp, digest)} of the files that have a digest.
+        """Returns {path: row} of the files whose stat proves their content; for read_row().
 
         It is empty if the columns are damaged.
         """
-        rest = self.names + self.stamps + self.digests
-        return _Known(self) if self._checksum in (None, _checksum(rest)) else {}
-
-
-class _Known:
-    """Implements Memo.known(): a mapping that makes its values when they are read."""
-
-    def __init__(self, memo):
-        self._stamps, self._digests = memo.stamps, memo.digests
-        starts = range(0, len(memo.digests), DIGEST_BYTES)
-        young = {path for path, _ in memo.young}
+        if self._checksum not in (None, _checksum(self.names + self.stamps + self.digests)):
+            return {}
+        known = {}
         # A path may occur twice: as an input, and without a digest as a file that has to exist.
-        self._starts = {
-            path: start
-            for path, start in zip(memo.paths(), starts)
-            if self._digests[start : start + DIGEST_BYTES] != bytes(DIGEST_BYTES)
-            and path not in young
-        }
+        for i, path in enumerate(self.paths()):
+            stamp_bytes = self.stamps[i * STAMP_BYTES : (i + 1) * STAMP_BYTES]
+            digest = self.digests[i * DIGEST_BYTES : (i + 1) * DIGEST_BYTES]
+            if digest != bytes(DIGEST_BYTES):
+                known[path] = stamp_bytes + digest
+        return known
 
-    def get(self, path):
-        """Returns (stamp, digest); None for a path whose stat does not prove its content."""
-        start = self._starts.get(path)
-        if start is None:
-            return None
-        file_stamp = struct.unpack_from("4q", self._stamps, start // DIGEST_BYTES * 32)
-        if file_stamp[0] < 0:
-            return None
-        return file_stamp, self._digests[start : start + DIGEST_BYTES].hex()
 
-    def items(self):
-        values = ((path, self.get(path)) for path in self._starts)
-        return [(path, value) for path, value in values if value is not None]
+def read_row(row):
+    """Returns (stamp, digest) of a row of Memo.known()."""
+    return struct.unpack_from("4q", row), row[STAMP_BYTES:].hex()
 
 
 def _numbers(status):
@@ -216,6 +192,5 @@ def _open_folder(path, previous):
         return -1
 
 
-def _checksum(body):
-    """Returns a checksum that depends on the Python version too, because marshal's format does."""
-    return zlib.crc32(body, sys.hexversion >> 16).to_bytes(4, "little")
+def _checksum(data):
+    return b"%08x" % zlib.crc32(data)

@@ -7,17 +7,17 @@
     build_ninja.json               the build.ninja that PyTorch wrote (build/pytorch)
     lock
 <cache>/memos/<question>           the stats of all files that a build depends on (memo.py)
+<cache>/newest-memo                the memo that was written last
 <cache>/stats_equal-....so         compares those stats; a helper, as first_launch-....so is
 """
 
 import contextlib
-import glob
 import itertools
 import os
 
 from _jit_loader.cache import cache_folder, helpers, readonly_caches
 from _jit_loader.cache.absent import appeared
-from _jit_loader.cache.files import read_checked, write_atomically
+from _jit_loader.cache.files import link_atomically, read_checked, write_atomically
 from _jit_loader.cache.memo import NEVER_EQUAL, Memo, is_settled, stamp
 
 MANIFEST = "manifest.json"
@@ -52,8 +52,8 @@ class Slot:
         self._looked_at = looked_at
         self._rejected = set()  # (path, inode) of builds that did not fit
 
-    def look(self, programs, contents):
-        """Returns the build that matches the current files, or None.
+    def find(self, programs, contents):
+        """Returns the build that matches the current files, or None; writes its memo if it can.
 
         It runs no tool, and works in a read-only cache. A build that did not fit the last time is
         not tried again.
@@ -70,7 +70,7 @@ class Slot:
             if manifest is None or not fits(manifest, self.request.roots, programs, contents):
                 continue
             if contents.digest(build.library) == manifest["library"]:
-                self.remember(programs, build, manifest, contents)
+                self.write_memo(programs, build, manifest, contents, is_new=False)
                 return build
         return None
 
@@ -79,7 +79,7 @@ class Slot:
         return stamp(self._memo_path)
 
     def known(self):
-        """Returns {path: (stamp, digest)} of this slot's memo, or of the newest one in the cache.
+        """Returns Memo.known() of this slot's memo, or of the newest one in the cache.
 
         PyTorch's headers and the compilers are the same for all extensions. Hashing nvcc's
         programs takes 0.8 s.
@@ -103,16 +103,21 @@ class Slot:
                 return last
         return next((manifest for _, manifest in self.manifests()), None)
 
-    def remember(self, programs, build, manifest, contents):
-        """Writes the memo that leads to this build, if the cache can be written."""
+    def write_memo(self, programs, build, manifest, contents, is_new):
+        """Writes the memo that leads to a build, if the cache can be written.
+
+        A young file has no stamp in a memo, so that the next load compares contents. Only the
+        process that has made the build (is_new) writes such a memo: others wait for it, and take
+        the digests from there.
+        """
         absolute = self.request.roots.absolute
-        absent = {absolute(folder): names for folder, names in manifest["absent"].items()}
+        absent = [absolute(folder) for folder in manifest["absent"]]
         # The stamps come first: a file that appears after them is noticed at the next comparison.
         stamps = {**self._looked_at, **{folder: stamp(folder) for folder in absent}}
         if appeared_files(manifest, self.request.roots):
             return
         own = set(map(absolute, manifest["own"]))
-        entries, young = [], []
+        entries = []
         for path, digest in itertools.chain(
             ((absolute(path), digest) for path, digest in manifest["files"].items()),
             ((absolute(path), digest) for path, digest in manifest["tools"].items()),
@@ -127,24 +132,21 @@ class Slot:
             file_stamp, current, settled = contents.last(path)
             if current != digest and (current is not None or path in own):
                 return  # changed since it was compiled: its stat must not lead to this build
-            entries.append((path, file_stamp, current))
             # Only the linker wrote the library; a published build never changes.
-            if not settled and path != build.library:
-                young.append((path, current))
+            is_young = not settled and path != build.library
+            entries.append((path, NEVER_EQUAL, None) if is_young else (path, file_stamp, current))
         for path, file_stamp in stamps.items():
-            if is_settled(file_stamp):
-                entries.append((path, file_stamp, None))
-            elif path in absent and path not in self._looked_at:
-                entries.append((path, file_stamp, None))
-                young.append((path, tuple(absent[path])))
-            else:
-                entries.append((path, NEVER_EQUAL, None))
+            entries.append((path, file_stamp if is_settled(file_stamp) else NEVER_EQUAL, None))
+        is_young = any(file_stamp == NEVER_EQUAL for _, file_stamp, _ in entries)
+        if is_young and not is_new:
+            return
         compiled = helpers.find(helpers.STATS_EQUAL, contents)
-        memo = Memo.of(build.library, self.request.with_cuda, entries, young, compiled)
+        memo = Memo.of(build.library, self.request.with_cuda, entries, compiled)
         # Without a memo, as in a read-only cache, the next process reads the contents again.
         with contextlib.suppress(OSError):
             os.makedirs(os.path.dirname(self._memo_path), mode=0o700, exist_ok=True)
             write_atomically(self._memo_path, memo.to_bytes())
+            link_atomically(self._memo_path, _newest_memo())
 
     def _build_folders(self):
         for slot_folder in [self.folder, *self._other_folders]:
@@ -158,9 +160,7 @@ class Slot:
 
 def _newest_memo():
     """Returns the path of the memo that was written last, for any extension."""
-    memos = glob.glob(os.path.join(glob.escape(cache_folder()), "memos", "*"))
-    stamps = {path: stamp(path) for path in memos}
-    return max(filter(stamps.get, memos), key=lambda path: stamps[path][1], default=os.devnull)
+    return os.path.join(cache_folder(), "newest-memo")
 
 
 def fits(manifest, roots, programs, contents):

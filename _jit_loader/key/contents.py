@@ -5,7 +5,7 @@ import os
 import struct
 
 from _jit_loader.cache import is_in_a_cache
-from _jit_loader.cache.memo import is_settled, stamp
+from _jit_loader.cache.memo import is_settled, read_row, stamp
 
 # Reading libtorch_cpu.so (430 MB) takes 0.4 s, so ELF files larger than this limit are identified
 # by their build id. Files in a cache are always read: copying may have damaged them.
@@ -15,7 +15,7 @@ WHOLE_FILE_LIMIT = 16 * 1024 * 1024
 class Contents:
     """Keeps the digests of files; each file is read once while its stat stays the same.
 
-    known: {path: (stamp, digest)} that an earlier process has recorded.
+    known: the value of Memo.known() that an earlier process has recorded.
     """
 
     def __init__(self, known=None):
@@ -32,8 +32,8 @@ class Contents:
         The file is read if it was never read, or if it was read so soon after a write that a later
         write could have left its stat unchanged. If it is still too soon, it is not settled.
         """
-        if (known := self._before.get(path)) is not None and path not in self._known:
-            return *known, True
+        if (row := self._before.get(path)) is not None and path not in self._known:
+            return *read_row(row), True
         if path not in self._known or not self._known[path][2]:
             self.digest(path)
         return self._known[path]
@@ -45,8 +45,10 @@ class Contents:
             before, digest, settled = self._known[path]
             if settled and before == now:
                 return digest
-        elif (known := self._before.get(path)) is not None and known[0] == now:
-            return known[1]
+        elif (row := self._before.get(path)) is not None:
+            before, digest = read_row(row)
+            if before == now:
+                return digest
         self._known[path] = now, read_digest(path), is_settled(now)
         return self._known[path][1]
 

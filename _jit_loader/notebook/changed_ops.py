@@ -48,14 +48,14 @@ class ChangedOps:
         stamps, compiled = {}, None
         for op in ops.values():
             memo = _memo_of(op)
-            if memo is None or memo.young:
+            if memo is None:
                 return
             compiled = memo.compiled
             for path, stamp in zip(memo.paths(), struct.iter_unpack("4q", memo.stamps)):
                 if stamps.setdefault(path, stamp) != stamp:
                     stamps[path] = NEVER_EQUAL  # the file changed between the two memos
         entries = [(path, stamp, None) for path, stamp in stamps.items()]
-        self._memo = question, Memo.of(None, None, entries, (), compiled)
+        self._memo = question, Memo.of(None, None, entries, compiled)
 
     def build(self):
         """Builds all ops from their current files, and returns a list of Renewals.

@@ -10,7 +10,7 @@ import subprocess
 import pytest
 
 import jit_loader
-from _jit_loader.cache import FORMAT
+from _jit_loader.cache import FORMAT, memo
 from _jit_loader.key import contents
 
 HIT = """
@@ -217,11 +217,55 @@ def test_damaged_memo_is_ignored(tiny, tmp_path):
     tiny.compiled()
     memos = list((tmp_path / "cache").rglob("memos/*"))
     assert memos
-    for memo in memos:
-        for damage in (b"", b"\0" * 100, memo.read_bytes()[:-10]):
-            memo.write_bytes(damage)
+    for path in memos:
+        for damage in (b"", b"\0" * 100, path.read_bytes()[:-10]):
+            path.write_bytes(damage)
             assert tiny.value() == 101
     assert tiny.compiled() == []
+
+
+@pytest.fixture
+def young(tiny, monkeypatch):
+    """Returns the extension after its first build. All of its files stay young."""
+    monkeypatch.setattr(memo, "SETTLED_NS", 600_000_000_000)
+    assert tiny.value() == 101
+    tiny.compiled()
+    return tiny
+
+
+def test_young_file_that_was_written_again_is_compiled(young, monkeypatch):
+    """Two writes within one tick of the file system's clock leave the same stat."""
+    header = young.folder / "value.h"
+    status = memo.stamp(str(header))
+    young.write("value.h", "#define VALUE 2\n")
+    numbers = memo._numbers
+    inode = os.stat(header).st_ino
+    monkeypatch.setattr(memo, "_numbers", lambda s: status if s.st_ino == inode else numbers(s))
+    assert young.value() == 102
+
+
+def test_file_that_appears_in_a_young_folder_is_seen(young):
+    """A value.h beside the source is included instead of the one on the include path."""
+    young.write("include/value.h", "#define VALUE 3\n")
+    (young.folder / "value.h").unlink()
+    folder = str(young.folder / "include")
+    assert young.value(extra_include_paths=[folder]) == 103
+    status = os.stat(young.folder)
+    young.write("value.h", "#define VALUE 4\n")
+    os.utime(young.folder, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert young.value(extra_include_paths=[folder]) == 104
+
+
+def test_files_that_are_old_enough_become_a_hit(young, tmp_path, monkeypatch):
+    before = _snapshot(tmp_path / "cache")
+    assert young.value() == 101
+    assert _snapshot(tmp_path / "cache") == before, "a load from the cache writes no young memo"
+    monkeypatch.setattr(memo, "SETTLED_NS", 0)
+    assert young.value() == 101
+    with monkeypatch.context() as context:
+        context.setattr("_jit_loader.loading.look_or_build", lambda *_: pytest.fail("no hit"))
+        assert young.value() == 101
+    assert young.compiled() == []
 
 
 def _snapshot(folder):
