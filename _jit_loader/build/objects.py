@@ -3,7 +3,7 @@
 import contextlib
 import os
 
-from _jit_loader.cache.files import read_checked, write_checked
+from _jit_loader.cache.files import link_or_copy, read_checked, write_checked
 from _jit_loader.cache.store import fits, own_differences
 from _jit_loader.key.contents import read_digest
 
@@ -67,15 +67,6 @@ class ObjectStore:
 def write_record(path, record):
     """Writes the record of an object beside it."""
     write_checked(path + RECORD, record)
-
-
-def link_or_copy(source, target):
-    try:
-        os.link(source, target)
-    except OSError:
-        import shutil
-
-        shutil.copy2(source, target)
 
 
 def _subfolders(folder):

@@ -1,5 +1,6 @@
 """Publishes a complete build: syncs it to the disk and renames its folder."""
 
+import contextlib
 import errno
 import os
 import tempfile
@@ -10,6 +11,8 @@ from _jit_loader.cache.files import write_checked
 from _jit_loader.cache.store import MANIFEST, OWN_FILES, read_manifest
 
 LEFTOVERS = (".ninja_log", ".ninja_deps", "lock", CLOCK, stubs.FOLDER)
+
+CANNOT_SYNC = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
 def publish(folder, manifest, published, contents):
@@ -23,7 +26,8 @@ def publish(folder, manifest, published, contents):
         elif entry.is_file() and entry.stat().st_nlink == 1:  # more links: already published
             sync(entry.path)
     slot_folder = os.path.dirname(published.folder)
-    os.chmod(folder, os.stat(slot_folder).st_mode & 0o777)  # mkdtemp makes it private
+    with contextlib.suppress(OSError):  # some network file systems have fixed modes
+        os.chmod(folder, os.stat(slot_folder).st_mode & 0o777)  # mkdtemp makes it private
     sync(folder)
     try:
         os.rename(folder, published.folder)
@@ -41,9 +45,12 @@ def _is_complete(build, contents):
 
 
 def sync(path):
-    """Writes a file, or the entries of a folder, to the disk."""
+    """Writes a file, or the entries of a folder, to the disk, if its file system can do so."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in CANNOT_SYNC:
+            raise
     finally:
         os.close(descriptor)

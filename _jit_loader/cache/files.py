@@ -1,6 +1,7 @@
 """Writes files of the cache, so that they are complete or do not exist."""
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -12,13 +13,31 @@ import time
 def read_checked(path):
     """Returns the JSON value that write_checked wrote; None if it is missing or damaged."""
     try:
-        with open(path, "rb") as file:
-            checksum, _, body = file.read().partition(b"\n")
+        checksum, _, body = if_stale_again(_read, path).partition(b"\n")
     except OSError:
         return None
     if hashlib.blake2b(body, digest_size=16).hexdigest().encode() != checksum:
         return None
     return json.loads(body)
+
+
+def _read(path):
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def if_stale_again(read, path):
+    """Returns read(path).
+
+    A network file system reports a stale handle if another machine has replaced the file. Then the
+    file is read again, which opens the new one.
+    """
+    try:
+        return read(path)
+    except OSError as error:
+        if error.errno != errno.ESTALE:
+            raise
+        return read(path)
 
 
 def write_checked(path, value):
@@ -38,16 +57,28 @@ def write_atomically(path, data):
 def copy_atomically(source, target):
     """Copies a file with its times. Readers of the target see the complete old or new file."""
     with _replacement(target) as temporary:
-        shutil.copy2(source, temporary)
+        copy(source, temporary)
+
+
+def copy(source, target):
+    """Copies a file, with its times and its mode if the file system can set them."""
+    shutil.copyfile(source, target)
+    with contextlib.suppress(OSError):
+        shutil.copystat(source, target)
 
 
 def link_atomically(source, target):
     """Makes the target a hard link to a file, or a copy if the file system has none."""
     with _replacement(target) as temporary:
-        try:
-            os.link(source, temporary)
-        except OSError:
-            shutil.copy2(source, temporary)
+        link_or_copy(source, temporary)
+
+
+def link_or_copy(source, target):
+    """Does the same for a target that no process reads yet."""
+    try:
+        os.link(source, target)
+    except OSError:
+        copy(source, target)
 
 
 @contextlib.contextmanager

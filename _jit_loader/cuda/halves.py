@@ -202,7 +202,8 @@ def _compile_with_header(commands, compiler, module_id, output, folder):
             with open(f"{output}.header.json", "w") as file:
                 json.dump({**wanted, "words": words}, file)
         elif header is not None:
-            os.utime(os.path.dirname(header))  # the time of the last use, for pruning
+            with contextlib.suppress(OSError):
+                os.utime(os.path.dirname(header))  # the time of the last use, for pruning
     if header is None:
         return False
     compiler.command = code.command_with(header)

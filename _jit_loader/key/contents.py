@@ -5,6 +5,7 @@ import os
 import struct
 
 from _jit_loader.cache import is_in_a_cache
+from _jit_loader.cache.files import if_stale_again
 from _jit_loader.cache.memo import is_settled, read_row, stamp
 
 # Reading libtorch_cpu.so (430 MB) takes 0.4 s, so ELF files larger than this limit are identified
@@ -59,19 +60,23 @@ def read_digest(path):
     For a large ELF file it is the digest of its size and its build id.
     """
     try:
-        with open(path, "rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            is_large = size > WHOLE_FILE_LIMIT and not is_in_a_cache(path)
-            build_id = elf_build_id(file) if is_large else None
-            if build_id is not None:
-                return hashlib.blake2b(b"%d %s" % (size, build_id), digest_size=16).hexdigest()
-            file.seek(0)
-            hasher = hashlib.blake2b(digest_size=16)
-            while block := file.read(1 << 20):
-                hasher.update(block)
-            return hasher.hexdigest()
+        return if_stale_again(_read_digest, path)
     except OSError:
         return None
+
+
+def _read_digest(path):
+    with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        is_large = size > WHOLE_FILE_LIMIT and not is_in_a_cache(path)
+        build_id = elf_build_id(file) if is_large else None
+        if build_id is not None:
+            return hashlib.blake2b(b"%d %s" % (size, build_id), digest_size=16).hexdigest()
+        file.seek(0)
+        hasher = hashlib.blake2b(digest_size=16)
+        while block := file.read(1 << 20):
+            hasher.update(block)
+        return hasher.hexdigest()
 
 
 def digest_of_bytes(data):

@@ -6,11 +6,11 @@ from _jit_loader.build.build import ninja_file_of
 from _jit_loader.build.compile import compile_plan
 from _jit_loader.build.inputs.clock import Clock
 from _jit_loader.build.job import Job, private_folder
-from _jit_loader.build.objects import link_or_copy
 from _jit_loader.build.plan import Plan
 from _jit_loader.build.precompiled import Headers
 from _jit_loader.build.pytorch import stubs
 from _jit_loader.cache import cache_folder
+from _jit_loader.cache.files import link_or_copy
 from _jit_loader.cache.store import Build
 from _jit_loader.key import toolchain
 
