@@ -28,7 +28,6 @@ def compile_plan(job, plan, stubs, headers, on_started, on_finished):
     nvcc = _nvcc_prefix(plan, headers)
     _write(job.folder, ninja_file.without(set(plan.reused), stubs.flags, first_flags, nvcc))
     result = run_ninja(job.folder, on_started, on_finished, job.verbose)
-    headers.find_missing()
     if result.returncode != 0 and headers.may_have_failed(result.output):
         headers.leave_out()
         compiled = set(filter(_exists_in(job.folder), ninja_file.compilations))
@@ -64,6 +63,8 @@ def _nvcc_prefix(plan, headers):
     first: of an op's objects, the binding takes longest.
     """
     jobs = parallel_jobs()
+    if any(record and record.get("whole") for record in plan.missing.values()):
+        return []  # halves.py did not know the commands last time
     if sum(map(plan.ninja_file.is_cuda, plan.missing)) >= jobs:
         return []
     nice = ["--nice=5"] if len(plan.missing) > jobs else []

@@ -7,6 +7,10 @@ for bindings. Of CUDA sources it is the host code of their headers: cuda/host_he
 
 <cache>/precompiled-headers/<key>/   a slot, like those of store.py: one text, one set of flags
     header/                          header.h, header.h.gch and header.json
+    request.json                     if it is to be made
+
+A build requests the headers that it lacks, and halves.py those of host code. After the build a
+process of low priority makes them. What could not be made is not tried again for a day.
 
 Nothing depends on them: they are not part of a key, g++ itself refuses one that does not fit the
 macros of a command, and a compilation that fails because of one is repeated without it. Only g++
@@ -19,8 +23,11 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import time
+from typing import NamedTuple
 
 from _jit_loader.build.inputs.clock import Clock
 from _jit_loader.build.inputs.depfiles import read_depfile
@@ -31,12 +38,19 @@ from _jit_loader.build.ninja import compile_seconds_limit
 from _jit_loader.build.plan import NAME_MACRO
 from _jit_loader.build.pytorch.flags import is_gnu
 from _jit_loader.cache import cache_folder, check_trusted, digest_of
-from _jit_loader.cache.files import read_checked, write_atomically, write_checked
+from _jit_loader.cache.files import write_atomically, write_checked
 from _jit_loader.cache.lock import free_lock
 from _jit_loader.cache.memo import stamp
-from _jit_loader.cache.pruning import PRECOMPILED, cache_limit, keep_under_limit, may_precompile
+from _jit_loader.cache.pruning import (
+    PRECOMPILED,
+    cache_limit,
+    keep_under_limit,
+    make_room_for_header,
+    may_precompile,
+)
 from _jit_loader.cache.store import fits
-from _jit_loader.cuda.host_header import FOLDER, NAME, RECORD
+from _jit_loader.cuda import host_header
+from _jit_loader.cuda.host_header import FOLDER, NAME, RECORD, REQUEST
 from _jit_loader.key import toolchain
 from _jit_loader.key.contents import Contents
 from _jit_loader.key.roots import Roots
@@ -44,7 +58,6 @@ from _jit_loader.report.build_line import say
 from _jit_loader.system.processes import run, start, with_own_folder
 
 TEXT = "#include <torch/extension.h>\n"
-WANTED = "wanted.json"  # in a slot: what a process that makes the header needs
 # Only comments may precede the include: a macro or another header could change its meaning.
 FIRST = re.compile(
     r"(?:\s|//(?:[^\\\n]|\\.)*(?:\n|$)|/\*.*?\*/)*"
@@ -56,33 +69,19 @@ OTHER_HEADERS = ("-include", "-imacros", "--include", "--imacros", "-Wp,", "@", 
 ENDED = "internal compiler error|Killed|Bus error"
 # In the output of a compilation that may have failed because of a precompiled header.
 SUSPICIOUS = re.compile(rf"/{PRECOMPILED}/|\.gch\b|\bPCH\b|precompiled header|{ENDED}")
-# In the output of a compiler that may succeed the next time.
-LACKING = re.compile(
-    f"{ENDED}|Terminated|No space left|memory exhausted|out of memory|Cannot allocate".encode()
-)
 
 
-class Header:
+class Header(NamedTuple):
     """A precompiled header that one command can use, whether or not it exists yet.
 
-    path: to include. text: its text. words: the command that makes it, without files. searched: the
-    folders that the command searches before PyTorch's.
+    text: of the header. words: the command that makes it, without files. searched: the folders
+    that the command searches before PyTorch's.
     """
 
-    def __init__(self, slot, text, words, searched):
-        self.slot, self.text, self.words, self._searched = slot, text, words, searched
-        self.folder = os.path.join(slot, FOLDER)
-        self.path = os.path.join(self.folder, NAME)
-
-    def record(self):
-        """Returns the record of its inputs, or None if it cannot be used.
-
-        The stamp stands for the content: reading 0.8 GB would take a second.
-        """
-        record = read_checked(os.path.join(self.folder, RECORD))
-        if record is None or record["stamp"] != _stamp_of(f"{self.path}.gch"):
-            return None
-        return record if not any(_shadows(folder, record) for folder in self._searched) else None
+    slot: str
+    text: str
+    words: list
+    searched: list
 
 
 class Headers:
@@ -93,29 +92,36 @@ class Headers:
     """
 
     def __init__(self, job, ninja_file, outputs):
-        self._job, self._missing = job, {}
+        self._job = job
         self.flags, self.files, self.halves_flags = {}, {}, []
         if os.environ.get("JIT_LOADER_PCH") == "0" or job.careful:
             return
-        if is_gnu(toolchain.cxx_command()):
-            self.halves_flags = [f"--headers={os.path.join(cache_folder(), PRECOMPILED)}"]
+        if not is_gnu(toolchain.cxx_command()):
+            return
+        may_request = may_precompile()
+        self.halves_flags = [f"--headers={_folder()}", *(["--want"] if may_request else [])]
         for output in outputs:
             header = header_for(job, ninja_file, output)
-            if header is not None and not self._use(output, header) and job.request.precompile:
+            is_wanted = header is not None and self._use(output, header)
+            if header is not None and job.request.precompile and output not in self.flags:
                 make(header.slot, job.request.project, header.text, header.words)
                 self._use(output, header)
+            elif is_wanted and may_request:
+                host_header.request(header.slot, job.request.project, header.text, header.words)
 
     def _use(self, output, header):
-        roots, record = self._job.request.roots, header.record()
-        if record is None or not fits(record, roots, self._job.programs, self._job.contents):
-            self._missing[header.slot] = header.text, header.words, False
+        """Lets an object use its header if that exists and fits; returns whether to make it."""
+        roots, (record, is_wanted) = self._job.request.roots, host_header.find(header.slot)
+        if record is None:
+            return is_wanted
+        if any(_shadows(folder, record) for folder in header.searched):
             return False
-        self._missing.pop(header.slot, None)
-        with contextlib.suppress(OSError):
-            os.utime(header.folder)  # the time of the last use, for pruning
-        self.flags[output] = ["-include", header.path]
+        if not fits(record, roots, self._job.programs, self._job.contents):
+            return True
+        host_header.mark_as_used(header.slot)
+        self.flags[output] = ["-include", os.path.join(header.slot, FOLDER, NAME)]
         self.files[output] = list(map(roots.absolute, record["files"]))
-        return True
+        return False
 
     def may_have_failed(self, output):
         """Returns whether a precompiled header may be the cause of an error that g++ printed."""
@@ -127,26 +133,24 @@ class Headers:
     def leave_out(self):
         self.flags, self.files = {}, {}
 
-    def find_missing(self):
-        """Takes the files about missing headers that cuda/halves.py has written."""
-        for path in glob.glob(os.path.join(glob.escape(self._job.folder), "*.header.json")):
-            with contextlib.suppress(OSError, ValueError), open(path) as file:
-                wanted = json.load(file)
-                self._missing[wanted["slot"]] = wanted["text"], wanted["words"], True
-                os.unlink(path)
-
     def make_missing(self):
-        """Starts a process that outlives this one and makes the headers that the build lacked."""
-        if not self._missing or not may_precompile():
-            return
-        with contextlib.suppress(OSError):
-            for slot, arguments in self._missing.items():
-                os.makedirs(slot, mode=0o700, exist_ok=True)
-                wanted = json.dumps([self._job.request.project, *arguments])
-                write_atomically(os.path.join(slot, WANTED), wanted.encode())
-            command = [sys.executable, "-m", __name__, *self._missing]
-            script = '"$@" </dev/null >/dev/null 2>&1 &'
-            start(["/bin/sh", "-c", script, "sh", *command], env=with_own_folder(os.environ)).wait()
+        """Starts a process that outlives this one and makes the requested headers."""
+        if self.halves_flags and glob.glob(_requests()) and may_precompile():
+            _start()
+
+
+def _start():
+    command = ["/bin/sh", "-c", '"$@" </dev/null >/dev/null 2>&1 &', "sh"]
+    command += [sys.executable, "-m", __name__]
+    start(command, env=with_own_folder(os.environ)).wait()
+
+
+def _folder():
+    return os.path.join(cache_folder(), PRECOMPILED)
+
+
+def _requests():
+    return os.path.join(glob.escape(_folder()), "*", REQUEST)
 
 
 def header_for(job, ninja_file, output):
@@ -161,12 +165,10 @@ def header_for(job, ninja_file, output):
     text = _included_text(words) if "-include" in words else _first_include(source, folders)
     if text is None or any(word.startswith(OTHER_HEADERS) for word in words):
         return None
-    if not is_gnu(toolchain.cxx_command()):
-        return None
     relative = list(map(request.roots.relative_text, words))
     description = request.description
     kind = [text, relative, *(description[part] for part in ("environment variables", "PyTorch"))]
-    slot = os.path.join(cache_folder(), PRECOMPILED, digest_of([*kind, description["machine"]]))
+    slot = os.path.join(_folder(), digest_of([*kind, description["machine"]]))
     return Header(slot, text, words, folders)
 
 
@@ -231,50 +233,39 @@ def _names(files, search_folders):
     return sorted(found)
 
 
-def _stamp_of(path):
-    found = stamp(path)
-    return found and list(found)
-
-
-def make(slot, project, text, words, is_host_code=False):
-    """Makes a precompiled header; does nothing if another process is making it. Never fails.
-
-    is_host_code: as cuda/host_header.py describes it. The slot then depends on all inputs, so that
-    an error is kept too.
-    """
-    with contextlib.suppress(OSError, InputsChanged, ValueError, subprocess.TimeoutExpired):
+def make(slot, project, text, words):
+    """Makes a precompiled header; does nothing if another process is making it. Never fails."""
+    with contextlib.suppress(OSError, InputsChanged, ValueError):
         os.makedirs(slot, mode=0o700, exist_ok=True)
         check_trusted(slot)
         with free_lock(slot) as is_free:
             if is_free:
                 remove_leftovers(slot, excludes=True)
-                _make(slot, Roots(project), text, words, is_host_code)
+                _make(slot, Roots(project), text, words)
 
 
-def _make(slot, roots, text, words, is_host_code):
+def _make(slot, roots, text, words):
     say("PyTorch's headers: precompiling them for later builds")
+    make_room_for_header()
     with private_folder(slot) as folder:
         header = os.path.join(folder, NAME)
         write_atomically(header, text.encode(errors="surrogateescape"))
-        programs, clock = toolchain.programs(with_cuda=False), Clock(folder)
-        recorder = Recorder(roots, programs, Contents(), clock, before={})
-        command = [*words, "-x", "c++-header", header, "-o", f"{header}.gch"]
+        clock = Clock(folder)
         clock.start()
         depfile = f"{header}.d"
-        depfile_flags = ["-MD", "-MF", depfile, "-MT", "header"]
-        result = run([*command, *depfile_flags], seconds=compile_seconds_limit())
-        if result.returncode == 0:
+        flags = ["-x", "c++-header", header, "-o", f"{header}.gch"]
+        flags += ["-MD", "-MF", depfile, "-MT", "header"]
+        if _compiles([*words, *flags]):
+            facts, programs = cxx_facts(words), toolchain.programs(with_cuda=False)
             files = [path for path in read_depfile(depfile, folder) if path != header]
-            facts = cxx_facts(words)
+            recorder = Recorder(roots, programs, Contents(), clock, before={})
             record = recorder.of_object(header, words, False, files, facts)
             record["names"] = _names(files, facts.search_folders)
             os.unlink(depfile)
-        elif is_host_code and not LACKING.search(result.stdout + result.stderr):
-            record = {}
-            os.unlink(header)
         else:
-            return
-        record["stamp"] = _stamp_of(f"{header}.gch")
+            limit = os.environ.get("JIT_LOADER_COMPILE_TIMEOUT")
+            record = {"created": time.time(), "time limit": limit}
+        record["stamp"] = stamp(f"{header}.gch")
         write_checked(os.path.join(folder, RECORD), record)
         target = os.path.join(slot, FOLDER)
         shutil.rmtree(target, ignore_errors=True)
@@ -282,17 +273,24 @@ def _make(slot, roots, text, words, is_host_code):
     keep_under_limit(cache_limit(), target)
 
 
-def make_wanted(slots):
-    """Makes the precompiled headers of these slots, one after the other."""
-    for slot in slots:
-        path = os.path.join(slot, WANTED)
+def _compiles(command):
+    try:
+        return run(command, seconds=compile_seconds_limit()).returncode == 0
+    except subprocess.TimeoutExpired:
+        return False
+
+
+def make_requested():
+    """Makes the precompiled headers that are requested, one after the other."""
+    for path in glob.glob(_requests()):
         with contextlib.suppress(FileNotFoundError):  # another process is making it
             with open(path) as file:
                 wanted = json.load(file)
             os.unlink(path)
-            make(slot, *wanted)
+            make(os.path.dirname(path), **wanted)
 
 
 if __name__ == "__main__":
     os.nice(19)
-    make_wanted(sys.argv[1:])
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # run() then stops the compiler
+    make_requested()

@@ -11,6 +11,7 @@ from _jit_loader.build.plan import command_key
 from _jit_loader.cache import cache_folder
 from _jit_loader.cache.pruning import PRECOMPILED
 from _jit_loader.cuda import device_edits, ptxas
+from _jit_loader.cuda.halves import WHOLE
 from _jit_loader.cuda.host_object import function_words
 
 
@@ -71,11 +72,20 @@ def record_kernels(job, ninja_file, records, lines_of):
         records[output].update(
             source=source,
             kernels=found[source],
+            whole=_unlink(os.path.join(job.folder, output + WHOLE)),
             nvcc=list(map(job.request.roots.relative_text, command)),
             **_of_host_code(job, output, records[output], command),
         )
         write_record(os.path.join(job.folder, output), records[output])
     return ptxas.spill_warning(job.request.title, found)
+
+
+def _unlink(path):
+    """Deletes a file, and returns whether it existed."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+        return True
+    return False
 
 
 def _of_host_code(job, output, record, command):

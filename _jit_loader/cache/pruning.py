@@ -12,7 +12,6 @@ that has loaded a library keeps it. Symlinks are never followed.
 import collections
 import contextlib
 import glob
-import itertools
 import os
 import re
 import shutil
@@ -34,6 +33,7 @@ PRECOMPILED = "precompiled-headers"  # the folder of precompiled headers: build/
 FAILED = "failed"  # the folder of the last failed build of a slot
 HEADER_BYTES = parse_size("0.8GB")  # of a precompiled torch/extension.h
 FREE_BYTES = parse_size("4GB")  # what must be free on the disk to make one
+IN_USE_SECONDS = 3600  # after its last use, a precompiled header makes no room for others
 LEFTOVER_SECONDS = 3600  # older temporary files and folders are from killed processes
 
 
@@ -186,30 +186,54 @@ def _is_build(folder):
 
 def precompiled_headers():
     """Returns the folders of the precompiled headers."""
-    slots = os.path.join(glob.escape(cache_folder()), PRECOMPILED, "*", "header")
-    return glob.glob(slots)
+    slots = os.path.join(glob.escape(cache_folder()), PRECOMPILED, "*")
+    return [os.path.dirname(path) for path in glob.glob(os.path.join(slots, "header", "*.gch"))]
 
 
 def may_precompile():
-    """Returns whether a precompiled header may be made that no caller has requested.
+    """Returns whether a precompiled header may be made that no caller has requested."""
+    return why_not_precompile() is None
 
-    That needs room on the disk and in the cache, more than one parallel job, and no
-    JIT_LOADER_NO_COMPILE.
+
+def why_not_precompile():
+    """Returns None if a header may be precompiled, otherwise the reason."""
+    if is_set("JIT_LOADER_NO_COMPILE"):
+        return "JIT_LOADER_NO_COMPILE is set"
+    if parallel_jobs() < 2:
+        return "MAX_JOBS, or the free memory, allows one compiler only"
+    try:
+        os.makedirs(cache_folder(), mode=0o700, exist_ok=True)
+        if shutil.disk_usage(cache_folder()).free < FREE_BYTES:
+            return f"less than {format_size(FREE_BYTES)} of the disk are free"
+        if not _have_room(list(filter(_is_in_use, precompiled_headers()))):
+            return "those used in the last hour take half of the limit JIT_LOADER_CACHE_LIMIT"
+    except (OSError, ValueError) as error:
+        return str(error)
+    return None
+
+
+def make_room_for_header():
+    """Removes precompiled headers, the least recently used first, until one more has room.
 
     The headers may take half of the cache's limit: there is one per set of flags, and they must
-    not displace the builds.
+    not displace the builds. Those of the last hour stay, because a program that takes turns with
+    several sets of flags would make all of them again and again.
     """
-    if is_set("JIT_LOADER_NO_COMPILE"):
-        return False
-    with contextlib.suppress(OSError):
-        os.makedirs(cache_folder(), mode=0o700, exist_ok=True)
-        limit = cache_limit()
-        headers = (glob.glob(f"{glob.escape(folder)}/*.gch") for folder in precompiled_headers())
-        present = sum(map(os.path.getsize, itertools.chain(*headers)))
-        if limit and present + HEADER_BYTES > limit / 2:
-            return False
-        return parallel_jobs() > 1 and shutil.disk_usage(cache_folder()).free >= FREE_BYTES
-    return False
+    headers = sorted(precompiled_headers(), key=last_used)
+    while headers and not _have_room(headers) and not _is_in_use(headers[0]):
+        slot = os.path.dirname(headers.pop(0))
+        with free_lock(slot) as is_free:
+            if is_free:
+                _remove(slot)
+
+
+def _have_room(headers):
+    limit = cache_limit()
+    return limit is None or sum(map(size_of, headers)) + HEADER_BYTES <= limit / 2
+
+
+def _is_in_use(header):
+    return time.time() - last_used(header) < IN_USE_SECONDS
 
 
 def build_folders(names=None):

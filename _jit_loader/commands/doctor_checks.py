@@ -1,5 +1,6 @@
 """The checks of `doctor`: the tools, the GPUs, the cache, and a test build."""
 
+import glob
 import os
 import re
 import stat
@@ -13,11 +14,13 @@ from unittest import mock
 from _jit_loader.build.ninja import ninja_path
 from _jit_loader.cache import UntrustedCache, cache_folder, check_trusted, readonly_caches
 from _jit_loader.cache.pruning import (
+    PRECOMPILED,
     Usage,
     cache_limit,
     count_builds,
     precompiled_headers,
     size_of,
+    why_not_precompile,
 )
 from _jit_loader.report.quantities import count, format_size
 from _jit_loader.system.processes import run
@@ -280,15 +283,19 @@ def _precompiled():
     subject = "PyTorch's headers"
     if os.environ.get("JIT_LOADER_PCH") == "0":
         return Check(subject, OK, "not precompiled: JIT_LOADER_PCH=0")
-    folders = precompiled_headers()
-    if not folders:
-        text = (
-            "not precompiled yet; the first build that can use them precompiles them, or run build "
-            "--pch"
-        )
-        return Check(subject, OK, text)
-    size = format_size(sum(map(size_of, folders)))
-    text = f"precompiled for {count(len(folders), 'set')} of flags, {size}"
+    made, why_not = precompiled_headers(), why_not_precompile()
+    records = os.path.join(glob.escape(cache_folder()), PRECOMPILED, "*", "header", "header.json")
+    failed = len(glob.glob(records)) - len(made)
+    text = "not precompiled yet"
+    if made:
+        size = format_size(sum(map(size_of, made)))
+        text = f"precompiled for {count(len(made), 'set')} of flags, {size}"
+    if failed:
+        text += f", and not tried again for a day for {count(failed, 'set')} that failed"
+    if why_not:
+        return Check(subject, OK, f"{text}; no more are precompiled: {why_not}")
+    if not made:
+        text += "; the first build that can use them precompiles them, or run build --pch"
     return Check(subject, OK, text)
 
 

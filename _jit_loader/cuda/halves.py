@@ -1,22 +1,23 @@
 """Runs nvcc's programs for the host and for the GPU in parallel; nvcc runs them in sequence.
 
-    python halves.py [--nice=N] [--headers=FOLDER] nvcc <arguments>
+    python halves.py [--nice=N] [--headers=FOLDER [--want]] nvcc <arguments>
 
-FOLDER: of precompiled headers, which host_header.py describes. If one is missing, a file beside the
-object, <object>.header.json, describes it: its slot, text and flags.
+FOLDER: of precompiled headers, which host_header.py describes. --want: request one that is missing.
 
 With torch/types.h the GPU's half takes 11 s of 33, and with a plain kernel a third of 1.5 s.
 
 `nvcc --dryrun` lists the commands. nvcc's order has one reason: when cudafe++ ends, it writes an id
 of the file, which cicc uses in the names of static symbols. Here both get an id that is made
 beforehand. With nvcc's own id the object was the same, byte for byte (CUDA 13.0 and 13.2). If the
-list is not as expected, or a command fails without an error message, nvcc itself runs.
+list is not as expected, or a command fails without an error message, nvcc itself runs. In the first
+case this file leaves an empty file <object>.whole, so that the object's next compilation need not
+ask for the list.
 
 A compilation starts this file as a script, so it imports another module of the package,
 host_header.py, for large host code only.
 """
 
-import contextlib
+import collections
 import os
 import re
 import shutil
@@ -25,6 +26,7 @@ import sys
 import threading
 import zlib
 
+WHOLE = ".whole"
 MARK = "#$ "
 SETTING = re.compile(r"\w+=")
 DEPENDENCIES = re.compile(r"-- Filter Dependencies -- > (\S+)")
@@ -33,13 +35,12 @@ VERSION = re.compile(r"-D__CUDACC_VER_MAJOR__=(1[3-9]|[2-9]\d)\b")  # tested: 13
 ID_FILE = re.compile(r'--module_id_file_name "([^"]+)"')
 CUDAFE_OUTPUT = re.compile(r'--gen_c_file_name "([^"]+)"')
 LEAST_BYTES = 4_000_000  # of headers; for fewer, as without PyTorch's, g++ takes less than 2 s
-# {kind of a command: its text}, in nvcc's order within each half.
-KINDS = {
-    "device": r"\S*(?:gcc|g\+\+|c\+\+|clang\S*) .*-D__CUDA_ARCH__=\d+ .*-E |\S*cicc\"? |\S*ptxas ",
-    "host": r"\S*(?:gcc|g\+\+|c\+\+|clang\S*) (?!.*-D__CUDA_ARCH__=).*-E |\S*cudafe\+\+ ",
-    "joined": r"\S*fatbinary |\S*(?:gcc|g\+\+|c\+\+|clang\S*) .*-c -x c\+\+ ",
+# {step: its half}. There is one step of each kind, for the device one per architecture.
+STEPS = {
+    **dict.fromkeys(("preprocess for the device", "cicc", "ptxas"), "device"),
+    **dict.fromkeys(("preprocess for the host", "cudafe++"), "host"),
+    **dict.fromkeys(("fatbinary", "compile"), "joined"),
 }
-NAMES = ("cicc", "cudafe++", "ptxas", "fatbinary")
 
 
 class Unexpected(Exception):
@@ -50,9 +51,14 @@ class Step:
     """One command of nvcc, its process and its output."""
 
     def __init__(self, command):
-        self.command = command
-        self.kind = next((k for k, text in KINDS.items() if re.match(f'"?{text}', command)), None)
-        self.process, self.output = None, b""
+        self.command, self.process, self.output = command, None, b""
+        # The host compiler may have any name, so its flags tell its steps.
+        if " -E -x c++ " in command:
+            self.name = f"preprocess for the {'device' if '__CUDA_ARCH__=' in command else 'host'}"
+        elif " -c -x c++ " in command:
+            self.name = "compile"
+        else:
+            self.name = os.path.basename(command.split()[0].strip('"'))
 
     def run(self, environment):
         self.process, self.output = None, b""
@@ -71,7 +77,10 @@ class Step:
 
 
 class Commands:
-    """The commands of a compilation. folder: for their intermediate files."""
+    """The commands of a compilation. folder: for their intermediate files.
+
+    Raises Unexpected for commands that this file does not know.
+    """
 
     def __init__(self, nvcc, folder):
         listed = subprocess.run(
@@ -92,40 +101,38 @@ class Commands:
                 self.depfile = found[1]
             elif not line.startswith("rm ") and line.strip():
                 self.steps.append(Step(line))
-        self._check(listed.returncode)
-
-    def _check(self, returncode):
-        """Raises Unexpected for commands that this file does not know."""
-        names = [name for step in self.steps for name in NAMES if name in step.command.split()[0]]
-        compiles = names.count("cicc") == names.count("ptxas") > 0
-        ends = [step.kind for step in self.steps[-2:]] == ["joined", "joined"]
-        kinds = [step.kind for step in self.steps]
-        if (
-            returncode != 0
-            or not (compiles and ends)
-            or any("--device-c" in step.command for step in self.steps)  # -rdc=true
-            or not any(map(VERSION.search, (step.command for step in self.steps)))
-            or kinds.count("joined") != 2
-            or kinds.count("host") != 2
-            or kinds.count("device") != 3 * names.count("cicc")
-            or (names.count("cudafe++"), names.count("fatbinary")) != (1, 1)
-        ):
+        if listed.returncode != 0 or not self._are_known():
             raise Unexpected
 
-    def of_kind(self, kind):
-        return [step for step in self.steps if step.kind == kind]
+    def _are_known(self):
+        names = [step.name for step in self.steps]
+        numbers = dict.fromkeys(STEPS, 1)
+        numbers.update(
+            dict.fromkeys(("cicc", "ptxas", "preprocess for the device"), names.count("cicc"))
+        )
+        commands = [step.command for step in self.steps]
+        return (
+            collections.Counter(names) == numbers
+            and names[-2:] == ["fatbinary", "compile"]
+            and any(map(VERSION.search, commands))
+            and not any("--device-c" in command for command in commands)  # -rdc=true
+            and GENERATE_ID in self.of("cudafe++").command
+        )
+
+    def of(self, name):
+        return next(step for step in self.steps if step.name == name)
+
+    def of_half(self, half):
+        return [step for step in self.steps if STEPS[step.name] == half]
 
     def write_id(self, source):
         """Writes the id of the source, and returns it; removes the flag for cudafe++'s own id."""
-        cudafe = self.of_kind("host")[-1]
-        found = ID_FILE.search(cudafe.command)
-        if found is None or GENERATE_ID not in cudafe.command:
-            raise Unexpected
+        cudafe = self.of("cudafe++")
         cudafe.command = cudafe.command.replace(GENERATE_ID, "")
         path = os.path.abspath(source).encode(errors="surrogateescape")
         # Of the same length for all files, for host_header.py.
         module_id = f"_{zlib.crc32(path):08x}{zlib.adler32(path):08x}"
-        with open(found[1], "w") as file:
+        with open(ID_FILE.search(cudafe.command)[1], "w") as file:
             file.write(module_id)
         return module_id.encode()
 
@@ -133,35 +140,18 @@ class Commands:
         """Adds flags with which the preprocessors write the depfiles; returns their paths."""
         paths = []
         for step in self.steps if self.depfile else ():
-            if " -E " in step.command:
+            if step.name.startswith("preprocess"):
                 paths.append(f"{self.depfile}.{len(paths)}")
                 step.command += f" -MD -MF '{paths[-1]}' -MT '{output}'"
         return paths
 
 
-def run(nvcc, source, output, folder, headers):
+def run(commands, source, output, options):
     """Compiles; returns the exit code. Raises Unexpected if nvcc itself has to run."""
-    commands = Commands(nvcc, folder)
     module_id = commands.write_id(source)
     depfiles = commands.list_dependencies(output)
-    environment = commands.environment
-    host, device = map(commands.of_kind, ("host", "device"))
-    beside = threading.Thread(target=lambda: all(step.run(environment) for step in device))
-    beside.start()
-    good = all(step.run(environment) for step in host)
-    if not good:
-        for step in device:
-            if step.process is not None and step.process.poll() is None:
-                step.process.kill()
-    beside.join()
-    good = good and all(step.process and step.process.returncode == 0 for step in device)
-    if good:
-        fatbinary, compiler = commands.of_kind("joined")
-        good = fatbinary.run(environment)
-    if good:
-        arguments = commands, compiler, module_id, output, headers
-        if not (headers and _compile_with_header(*arguments)):
-            compiler.run(environment)
+    if _run_halves(commands) and commands.of("fatbinary").run(commands.environment):
+        _compile_host_code(commands, module_id, output, options)
     code = _report(commands)
     texts = []
     for path in filter(os.path.exists, depfiles):
@@ -175,45 +165,40 @@ def run(nvcc, source, output, folder, headers):
     return code
 
 
-def _compile_with_header(commands, compiler, module_id, output, folder):
-    """Compiles the host code if its header is precompiled, else requests the header.
+def _run_halves(commands):
+    """Runs the host's and the device's steps; returns whether all succeeded."""
+    host, device = map(commands.of_half, ("host", "device"))
+    environment = commands.environment
+    parallel = threading.Thread(target=lambda: all(step.run(environment) for step in device))
+    parallel.start()
+    succeeded = all(step.run(environment) for step in host)
+    if not succeeded:
+        for step in device:
+            if step.process is not None and step.process.poll() is None:
+                step.process.kill()
+    parallel.join()
+    return succeeded and all(step.process and step.process.returncode == 0 for step in device)
 
-    Returns whether a compiler ran.
-    """
-    path = CUDAFE_OUTPUT.search(commands.of_kind("host")[-1].command)[1]
-    if os.path.getsize(path) < LEAST_BYTES:
-        return False
 
-    import json
+def _compile_host_code(commands, module_id, output, options):
+    """Compiles the text of cudafe++, with its headers precompiled if they are."""
+    compiler = commands.of("compile")
+    path = CUDAFE_OUTPUT.search(commands.of("cudafe++").command)[1]
+    folder = options.get("--headers")
+    if folder and os.path.getsize(path) >= LEAST_BYTES:
+        from _jit_loader.cuda.host_header import HostCode
 
-    from _jit_loader.cuda.host_header import HostCode
-
-    toolkit = commands.environment.get("INCLUDES", "").strip('" ').removeprefix("-I")
-    code = HostCode(path, module_id, compiler.command, toolkit or os.devnull)
-    if len(code.header) <= LEAST_BYTES:
-        return False
-    slot = code.slot(folder)
-    header, is_wanted = code.find_header(slot)
-    with contextlib.suppress(OSError):
-        if is_wanted:
-            # A header with warnings is not made: g++ would print them only then.
-            words = [*code.words(), "-Werror"]
-            wanted = {"slot": slot, "text": code.header.decode(errors="surrogateescape")}
-            with open(f"{output}.header.json", "w") as file:
-                json.dump({**wanted, "words": words}, file)
-        elif header is not None:
-            with contextlib.suppress(OSError):
-                os.utime(os.path.dirname(header))  # the time of the last use, for pruning
-    if header is None:
-        return False
-    compiler.command = code.command_with(header)
-    if compiler.run(commands.environment):
-        code.put_id_in(output)
-    else:  # usually an error in the source, which is reported without the header
-        compiler.command = code.command
-        code.restore()
-        compiler.run(commands.environment)
-    return True
+        toolkit = commands.environment.get("INCLUDES", "").strip('" ').removeprefix("-I")
+        code = HostCode(path, module_id, compiler.command, toolkit or os.devnull)
+        if len(code.header) > LEAST_BYTES and code.use_header(folder, "--want" in options):
+            compiler.command = code.command_with_header
+            if compiler.run(commands.environment):
+                code.put_id_in(output)
+                return
+            # Usually an error in the source, which is reported without the header.
+            compiler.command = code.command
+            code.restore()
+    compiler.run(commands.environment)
 
 
 def _report(commands):
@@ -242,11 +227,14 @@ def main(arguments):
         name, _, options[name] = arguments.pop(0).partition("=")
     os.nice(int(options.get("--nice", 0)))
     source, output = (arguments[arguments.index(flag) + 1] for flag in ("-c", "-o"))
-    folder = f"{output}.steps"
+    folder, commands = f"{output}.steps", None
     os.makedirs(folder, exist_ok=True)
     try:
-        return run(arguments, source, output, folder, options.get("--headers"))
+        commands = Commands(arguments, folder)
+        return run(commands, source, output, options)
     except (Unexpected, OSError, ValueError):
+        if commands is None:
+            open(f"{output}{WHOLE}", "w").close()
         return subprocess.run(arguments).returncode
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -7,15 +7,19 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 import jit_loader
+from _jit_loader.build import precompiled
 from _jit_loader.cache import cache_folder, pruning
 from _jit_loader.cache.files import read_checked, write_checked
 from _jit_loader.cache.store import read_manifest
 from _jit_loader.commands.main import main
+from _jit_loader.cuda import host_header
+from _jit_loader.system.processes import with_own_folder
 from tests.support.extension import PYTHON
 
 INCLUDE = "#include <torch/extension.h>\n"
@@ -352,6 +356,78 @@ def test_header_that_cannot_be_precompiled_does_no_harm(sources, failure, monkey
     assert list(Path(cache_folder()).glob(f"{pruning.PRECOMPILED}/*/.building-*")) == []
 
 
+@pytest.fixture
+def requested(sources, monkeypatch):
+    """Lets builds request headers; requested() makes those, and returns how many were compiled."""
+    monkeypatch.setattr("_jit_loader.build.precompiled.may_precompile", lambda: True)
+    monkeypatch.setattr("_jit_loader.build.precompiled._start", lambda: None)
+
+    def make():
+        sources.tiny.calls_path.unlink(missing_ok=True)
+        precompiled.make_requested()
+        path = sources.tiny.calls_path
+        return path.read_text().count("c++-header") if path.exists() else 0
+
+    return make
+
+
+@pytest.mark.parametrize("failure", ["exit 1", pytest.param("sleep 60", marks=pytest.mark.slow)])
+def test_header_that_cannot_be_precompiled_is_not_tried_after_every_build(
+    sources, requested, failure, monkeypatch
+):
+    limit = "JIT_LOADER_COMPILE_TIMEOUT"
+    monkeypatch.setenv(limit, "2" if failure == "sleep 60" else "60")
+    sources.tiny.change_compiler(f'case "$*" in *c++-header*) {failure};; esac', "any")
+    sources.value("second")
+    assert requested() == 1
+    sources.value("third")
+    assert requested() == 0
+    monkeypatch.setenv(limit, "1")
+    sources.value("fourth")
+    assert requested() == 1
+    monkeypatch.setattr(host_header, "RETRY_SECONDS", 0)
+    sources.value("fifth")
+    assert requested() == 1
+
+
+def test_header_that_an_include_path_hides_is_not_made_again(sources, requested):
+    sources.precompile()
+    sources.tiny.write("nearer/torch/extension.h", PYTHON + "#define SOURCE_VALUE 1\n")
+    sources.value("second", extra_include_paths=[str(sources.tiny.folder / "nearer")])
+    assert requested() == 0
+
+
+def test_least_recently_used_header_makes_room_for_a_new_one(
+    sources, requested, monkeypatch, capsys
+):
+    for number in range(3):
+        assert sources.value("second", extra_cflags=[f"-fabi-version={11 + number}"]) == 1
+        assert requested() == 1
+    headers = sorted(pruning.precompiled_headers(), key=pruning.last_used)
+    for age, header in enumerate(headers):
+        os.utime(header, (age + 1, age + 1))
+    size = pruning.size_of(headers[0])
+    monkeypatch.setattr(pruning, "HEADER_BYTES", size)
+    monkeypatch.setenv("JIT_LOADER_CACHE_LIMIT", str(2 * 3 * size + size))
+    assert sources.value("second", extra_cflags=["-fabi-version=14"]) == 1
+    assert requested() == 1
+    assert [os.path.exists(header) for header in headers] == [False, True, True]
+    for header in headers[1:]:
+        os.utime(header)
+    assert "used in the last hour" in doctors_text(capsys)
+
+
+def test_end_of_the_process_that_makes_headers_stops_its_compiler(sources, requested, wait_for):
+    sources.value("second")
+    started = sources.tiny.slow_down(60, "any")
+    command = [sys.executable, "-m", precompiled.__name__]
+    process = subprocess.Popen(command, env=with_own_folder(os.environ))
+    wait_for(started.exists)
+    process.terminate()
+    process.wait()
+    wait_for(lambda: not sources.tiny.running_programs())
+
+
 def test_nothing_is_precompiled_if_compilation_is_forbidden(sources, monkeypatch, capsys):
     monkeypatch.setenv("JIT_LOADER_NO_COMPILE", "1")
     assert main(["build", "--pch"]) == 1
@@ -409,16 +485,25 @@ def test_build_makes_list_counts_and_prune_removes_precompiled_headers(sources, 
     assert not list(map(str, filter(os.path.exists, folders)))
 
 
-@pytest.mark.slow
-def test_doctor_counts_the_precompiled_headers(sources, capsys):
-    def doctors_text():
-        main(["doctor", "--json"])
-        checks = json.loads(capsys.readouterr().out)
-        return next(check["text"] for check in checks if check["subject"] == "PyTorch's headers")
+def doctors_text(capsys):
+    capsys.readouterr()
+    main(["doctor", "--json"])
+    checks = json.loads(capsys.readouterr().out)
+    return next(check["text"] for check in checks if check["subject"] == "PyTorch's headers")
 
-    assert "not precompiled yet" in doctors_text()
+
+@pytest.mark.slow
+def test_doctor_counts_the_precompiled_headers(sources, requested, capsys, monkeypatch):
+    assert "not precompiled yet" in doctors_text(capsys)
+    sources.tiny.change_compiler('case "$*" in *c++-header*) exit 1;; esac', "any")
+    sources.value("second")
+    requested()
+    assert "not tried again for a day for 1 set that failed" in doctors_text(capsys)
+    sources.tiny.restore_compiler()
     sources.precompile()
-    assert "precompiled for 1 set of flags" in doctors_text()
+    assert "precompiled for 1 set of flags" in doctors_text(capsys)
+    monkeypatch.setenv("MAX_JOBS", "1")
+    assert "no more are precompiled: MAX_JOBS" in doctors_text(capsys)
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import jit_loader
+from _jit_loader import loaded
 from _jit_loader.build.inputs.depfiles import read_depfile
 from _jit_loader.cuda import halves
 from _jit_loader.key import toolchain
@@ -51,8 +53,8 @@ def compiled(tmp_path):
         names = subprocess.run(["nm", "k.o"], cwd=tmp_path, capture_output=True, text=True).stdout
         kinds = sorted(line.split()[-2] for line in names.splitlines())
         files = read_depfile(str(tmp_path / "k.o.d"), str(tmp_path))
-        left = sorted(set(os.listdir(tmp_path)) - {"k.cu", "k.o", "k.o.d", "size.h", "device.h"})
-        assert left == []
+        left = {path.name for path in tmp_path.iterdir() if path.is_file()}
+        assert left - {"k.o.whole"} == {"k.cu", "k.o", "k.o.d", "size.h", "device.h"}
         return 0, said, kinds, set(map(os.path.realpath, files))
 
     return compile
@@ -67,6 +69,16 @@ def test_result_is_that_of_nvcc(compiled, tmp_path):
     assert ours[:3] == theirs[:3]
     assert ours[3] >= theirs[3]
     assert str(tmp_path / "device.h") in ours[3]
+
+
+@pytest.mark.parametrize("name", ["g++-13", "gcc-13", "x86_64-conda-linux-gnu-c++"])
+def test_host_compiler_may_have_any_name(compiled, tmp_path, name):
+    folder = tmp_path / "with a space"
+    folder.mkdir()
+    (folder / name).symlink_to(shutil.which("gcc" if "gcc" in name else "g++"))
+    flags = [f"-ccbin={folder / name}", f"-DNAME={name.replace('+', '_')}"]
+    assert compiled(HALVES, SOURCE, *flags) == compiled([], SOURCE, *flags)
+    assert not (tmp_path / "k.o.whole").exists()
 
 
 @pytest.mark.parametrize(
@@ -86,10 +98,30 @@ def test_errors_are_those_of_nvcc(compiled, before, after):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("flag", ["-rdc=true", "-ptx", "--no-such-flag"])
-def test_other_compilations_are_left_to_nvcc(compiled, flag):
-    ours = compiled([*HALVES, "--nice=5"], SOURCE, flag)
+def test_other_compilations_are_left_to_nvcc(compiled, tmp_path, flag):
     theirs = compiled([], SOURCE, flag)
-    assert ours == theirs
+    assert compiled([*HALVES, "--nice=5"], SOURCE, flag) == theirs
+    assert (tmp_path / "k.o.whole").exists()
+
+
+@pytest.mark.slow
+def test_next_compilation_after_unknown_commands_runs_nvcc_alone(tiny, monkeypatch):
+    if toolchain.why_no_cuda() is not None:
+        pytest.skip(toolchain.why_no_cuda())
+    monkeypatch.setenv("MAX_JOBS", "2")
+    # No ptxas for the second one.
+    flags = [f"-gencode=arch=compute_{code}" for code in ("90,code=sm_90", "80,code=compute_80")]
+
+    def load(number):
+        text = f'extern "C" long other(void) {{ return {number}; }}\n'
+        sources = [str(tiny.folder / "module.cpp"), str(tiny.write("k.cu", text))]
+        jit_loader.load("tiny", sources, extra_cuda_cflags=flags)
+        folder = Path(loaded.last["tiny"].path).parent
+        assert not list(folder.glob("*.whole"))
+        return os.path.basename(halves.__file__) in (folder / "build.ninja").read_text()
+
+    assert load(1)
+    assert not load(2)
 
 
 @pytest.mark.slow

@@ -3,8 +3,8 @@
 PyTorch's headers take too long here: a small header of the system takes their place.
 """
 
-import json
 import os
+from pathlib import Path
 
 import pytest
 
@@ -57,7 +57,7 @@ def compile(tmp_path, monkeypatch, capfdbinary):
 
     def compile(name, *flags, text=SOURCE):
         (tmp_path / f"{name}.cu").write_text(text.replace("NAME", name))
-        ours = [flag for flag in flags if flag.startswith("--headers=")]
+        ours = [flag for flag in flags if flag.startswith(("--headers=", "--want"))]
         flags = [*FLAGS, *(flag for flag in flags if flag not in ours)]
         nvcc = [toolchain.nvcc_path(), *flags, "-c", f"{name}.cu", "-o", "k.o"]
         code = halves.main([*ours, *nvcc])
@@ -68,50 +68,53 @@ def compile(tmp_path, monkeypatch, capfdbinary):
     return compile
 
 
-def headers_option():
-    return f"--headers={os.path.join(cache_folder(), pruning.PRECOMPILED)}"
+def headers_options():
+    return f"--headers={os.path.join(cache_folder(), pruning.PRECOMPILED)}", "--want"
 
 
-def make(compile, tmp_path, *flags, **text):
+def requested():
+    """Returns the slots of the headers that are requested."""
+    folder = Path(cache_folder(), pruning.PRECOMPILED)
+    return [str(path.parent) for path in folder.glob("*/request.json")]
+
+
+def make(compile, *flags, **text):
     """Makes the header that a compilation requests; returns its slot."""
-    assert compile("first", headers_option(), *flags, **text)[0] == 0
-    path = tmp_path / "k.o.header.json"
-    made = json.loads(path.read_text())
-    path.unlink()
-    slot = made.pop("slot")
-    precompiled.make(slot, str(tmp_path), **made, is_host_code=True)
+    assert compile("first", *headers_options(), *flags, **text)[0] == 0
+    (slot,) = requested()
+    precompiled.make_requested()
     return slot
 
 
 @pytest.fixture
-def with_header(compile, tmp_path):
-    """Makes the header of the source first; returns (the option for it, its folder)."""
-    return headers_option(), os.path.join(make(compile, tmp_path), "header")
+def with_header(compile):
+    """Makes the header of the source first; returns (the options for it, its folder)."""
+    return headers_options(), os.path.join(make(compile), "header")
 
 
-def is_used(header, tmp_path):
-    """Returns whether the header has been used since it was last asked, and not requested."""
+def is_used(header):
+    """Returns whether the header has been used since it was last asked, and none is requested."""
     used = os.stat(header).st_mtime > 1
     os.utime(header, (1, 1))
-    return used and not os.path.exists(tmp_path / "k.o.header.json")
+    return used and not requested()
 
 
 def test_object_and_warnings_are_the_same_in_each_file(compile, with_header, tmp_path):
-    option, header = with_header
+    options, header = with_header
     for name, flags in ("first", []), ("second_of_another_length", ["-Iown", "-DMACRO=1"]):
-        is_used(header, tmp_path)
-        code, built, said = compile(name, option, *flags)
-        assert is_used(header, tmp_path)
+        is_used(header)
+        code, built, said = compile(name, *options, *flags)
+        assert is_used(header)
         assert (code, built, said) == compile(name, *flags)
         assert b"unused" in said, "of the source"
         assert b"Unused" not in said, "cudafe++ turns this warning off"
 
 
 def test_errors_are_the_same(compile, with_header, tmp_path):
-    option, header = with_header
+    options, header = with_header
     for text in ("Pair<int>{1, 2}", "Pair<int>{1, g()}"), ("return 0", 'asm("%9"::); return 0'):
         broken = SOURCE.replace(*text)
-        code, _, said = compile("first", option, text=broken)
+        code, _, said = compile("first", *options, text=broken)
         assert code != 0
         assert b"error" in said
         assert said == compile("first", text=broken)[2]
@@ -121,39 +124,39 @@ def test_errors_are_the_same(compile, with_header, tmp_path):
 def test_an_edit_of_the_users_header_needs_no_other_precompiled_header(
     compile, with_header, tmp_path
 ):
-    option, header = with_header
+    options, header = with_header
     (tmp_path / "own.h").write_text("#define OWN 3\ninline int g() { return 1; }\n")
-    is_used(header, tmp_path)
-    assert compile("first", option) == compile("first")
-    assert is_used(header, tmp_path)
+    is_used(header)
+    assert compile("first", *options) == compile("first")
+    assert is_used(header)
 
 
 def test_another_header_or_flag_needs_another_precompiled_header(compile, with_header, tmp_path):
-    option, header = with_header
-    is_used(header, tmp_path)
+    options, header = with_header
+    is_used(header)
     more = "-Xcompiler=-Wextra"
-    assert compile("first", option, more) == compile("first", more)
-    assert not is_used(header, tmp_path)
-    (tmp_path / "k.o.header.json").unlink()
+    assert compile("first", *options, more) == compile("first", more)
+    assert not is_used(header)
+    precompiled.make_requested()
     (tmp_path / "include" / "large.h").write_text(f"{HEADER}inline int more();\n")
-    assert compile("first", option) == compile("first")
-    assert not is_used(header, tmp_path)
-    assert (tmp_path / "k.o.header.json").exists()
+    assert compile("first", *options) == compile("first")
+    assert not is_used(header)
+    assert requested()
 
 
 @pytest.mark.parametrize("damaged", ["header.h.gch", "header.h", "header.json"])
 def test_damaged_header_is_not_used_and_is_requested_again(compile, with_header, damaged, tmp_path):
-    option, header = with_header
+    options, header = with_header
     path = os.path.join(header, damaged)
     with open(path, "rb+") as file:
         text = file.read()
         file.seek(0)
         file.write(text.replace(b"++calls", b"--calls") if damaged == "header.h" else text[:9])
         file.truncate()
-    is_used(header, tmp_path)
-    assert compile("first", option) == compile("first")
-    assert (tmp_path / "k.o.header.json").exists()
-    assert not is_used(header, tmp_path)
+    is_used(header)
+    assert compile("first", *options) == compile("first")
+    assert requested()
+    assert not is_used(header)
 
 
 UNSUITED = {
@@ -166,10 +169,10 @@ UNSUITED = {
 @pytest.mark.parametrize("case", UNSUITED)
 def test_header_is_not_used_if_the_object_would_differ(compile, with_header, tmp_path, case):
     text, flags = UNSUITED[case]
-    option, header = with_header
-    is_used(header, tmp_path)
-    assert compile("first", option, *flags, text=text) == compile("first", *flags, text=text)
-    assert not (tmp_path / "k.o.header.json").exists()
+    options, header = with_header
+    is_used(header)
+    assert compile("first", *options, *flags, text=text) == compile("first", *flags, text=text)
+    assert not requested()
     assert os.stat(header).st_mtime == 1
 
 
@@ -178,11 +181,11 @@ def test_header_that_cannot_be_made_is_requested_once(compile, tmp_path, end):
     (tmp_path / "include" / "large.h").write_text(f"{HEADER}{end}\n")
     text = SOURCE + ("}\n" if "open" in end else "")
     flags = ["-Xcompiler=-Wsystem-headers,-Wunused"]
-    make(compile, tmp_path, *flags, text=text)
-    assert compile("first", headers_option(), *flags, text=text) == compile(
+    make(compile, *flags, text=text)
+    assert compile("first", *headers_options(), *flags, text=text) == compile(
         "first", *flags, text=text
     )
-    assert not (tmp_path / "k.o.header.json").exists()
+    assert not requested()
 
 
 def test_build_lets_the_header_be_made_after_it(tiny, tmp_path, monkeypatch):
@@ -205,13 +208,12 @@ def test_build_lets_the_header_be_made_after_it(tiny, tmp_path, monkeypatch):
 
     started = []
     with monkeypatch.context() as patched:
-        patched.setattr(precompiled, "run", lambda command, _: started.append(command))
+        patched.setattr(precompiled, "_start", lambda: started.append(requested()))
         patched.setattr(precompiled, "may_precompile", lambda: True)
         first = load(7)
-    (command,) = started
-    slots = command[command.index(precompiled.__name__) + 1 :]
-    precompiled.make_wanted(slots)
-    folder = os.path.join(slots[0], "header")
+    ((slot,),) = started
+    precompiled.make_requested()
+    folder = os.path.join(slot, "header")
     assert folder in pruning.precompiled_headers()
     os.utime(folder, (1, 1))
     assert load(8) == first + 1
