@@ -148,7 +148,7 @@ def _try_to_build(slot, contents, before, careful, verbose):
                 keep_as_failed(job)
             raise
     sync(slot.folder)
-    slot.write_memo(programs, published, manifest, contents, is_new=True)
+    slot.write_memo(programs, published, manifest, contents)
     if isinstance(opened, RestartNeeded):
         raise opened
     return opened, published

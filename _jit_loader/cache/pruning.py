@@ -1,20 +1,21 @@
-"""Measures the cache and removes builds from it, the least recently used first.
+"""Measures the cache and removes from it what was least recently used.
 
-The last use of a build is the access time of its library. The file system keeps this time, so a hit
+Everything in it is removable by itself: builds, memos, sources of load_inline, stubs, helpers. The
+last use of a build is the access time of its library. The file system keeps this time, so a hit
 writes nothing. Linux updates it at most once a day (relatime). On a disk that is mounted with
 noatime, the time of the build counts as its last use.
 
 Running programs are not affected. A build is renamed under the lock of its slot, in one step,
 before its files are deleted. A slot in which a process is building is left alone, and a process
-that has loaded a library keeps it. Symlinks are never followed.
+that has loaded a library keeps it. What else is missing is made again. Symlinks are never followed.
 """
 
-import collections
 import contextlib
 import glob
 import os
 import re
 import shutil
+import stat
 import tempfile
 import time
 
@@ -35,6 +36,9 @@ HEADER_BYTES = parse_size("0.8GB")  # of a precompiled torch/extension.h
 FREE_BYTES = parse_size("4GB")  # what must be free on the disk to make one
 IN_USE_SECONDS = 3600  # after its last use, a precompiled header makes no room for others
 LEFTOVER_SECONDS = 3600  # older temporary files and folders are from killed processes
+# A build measures the cache if this many times the duration of the last measurement have passed:
+# 140,000 files take 0.7 s.
+PAUSE = 20
 
 
 class Removed:
@@ -42,28 +46,6 @@ class Removed:
 
     def __init__(self):
         self.builds, self.size, self.busy = 0, 0, []
-
-
-class Usage:
-    """The size of a folder in bytes; an object that builds share by hard links counts once."""
-
-    def __init__(self, folder):
-        self.size = 0
-        self._links = collections.Counter()
-        for status in _files_below(folder):
-            if not self._links[status.st_ino]:
-                self.size += status.st_size
-            self._links[status.st_ino] += 1
-
-    def subtract(self, statuses):
-        """Subtracts deleted files, and returns the bytes of those without another hard link."""
-        freed = 0
-        for status in statuses:
-            self._links[status.st_ino] -= 1
-            if self._links[status.st_ino] == 0:
-                freed += status.st_size
-        self.size -= freed
-        return freed
 
 
 def cache_limit():
@@ -79,57 +61,66 @@ def cache_limit():
 
 
 def keep_under_limit(limit, new_build):
-    """Removes old builds until the cache is under its limit, but never the new build."""
+    """Removes what was least recently used until the cache is under its limit.
+
+    The new build is not removed. It does nothing if the cache was measured shortly before.
+    """
     if limit is None:
         return
+    due = os.path.join(cache_folder(), "next-measurement")  # its mtime is in the future
     with contextlib.suppress(OSError):  # the new build is usable even if this fails
-        if Usage(cache_folder()).size <= limit:
+        if os.path.exists(due) and os.stat(due).st_mtime > time.time():
             return
-        removed = prune(max_size=limit, keep=new_build)
-        if removed.builds:
-            say(
-                f"cache: removed {count(removed.builds, 'old build')}, "
-                f"{format_size(removed.size)}: its limit is {format_size(limit)}"
-            )
+        started = time.time()
+        if size_of(cache_folder()) > limit:
+            removed = prune(max_size=limit, keep=new_build)
+            if removed.builds:
+                say(
+                    f"cache: removed {count(removed.builds, 'old build')}, "
+                    f"{format_size(removed.size)}: its limit is {format_size(limit)}"
+                )
+        now = time.time()
+        with open(due, "w"):
+            os.utime(due, (now, now + PAUSE * (now - started)))
 
 
 def prune(max_size=None, max_age=None, keep=None):
-    """Removes builds not used for max_age seconds, and others while the cache exceeds max_size.
+    """Removes what was not used for max_age seconds, and more while the cache exceeds max_size.
 
     keep: the folder of a build that is not removed. Returns a Removed.
     """
-    removed = Removed()
+    removed, now = Removed(), time.time()
+    size = before = size_of(cache_folder())
     _remove_leftovers()
-    usage = Usage(cache_folder())
-    now = time.time()
-    builds = {folder: list(_files_below(folder)) for folder in build_folders()}
-    for folder in sorted(builds, key=last_used):
-        too_old = max_age is not None and now - last_used(folder) > max_age
-        too_large = max_size is not None and usage.size > max_size
-        if folder != keep and (too_old or too_large):
-            slot = os.path.dirname(folder)
-            _remove_from_slot(slot, {folder: builds[folder]}, usage, removed)
-    _remove_memos(usage, removed)
+    uses = {path: last_used(path) for path in _removable()}
+    for path in sorted(uses, key=uses.get):
+        is_too_old = max_age is not None and now - uses[path] > max_age
+        is_too_large = max_size is not None and size > max_size
+        if path != keep and (is_too_old or is_too_large):
+            freed = _freed_by(path)
+            _remove(path, removed)
+            if not os.path.lexists(path):
+                size -= freed
+    _remove_memos_without_build()
+    removed.size = max(before - size_of(cache_folder()), 0)
     return removed
 
 
 def clean(titles=None):
-    """Removes the builds of these titles, or all of them, and the files kept for them.
+    """Removes the builds of these titles, or everything.
 
     Returns a Removed.
     """
     removed = Removed()
-    usage = Usage(cache_folder())
-    for slot in list(slots(titles)):
-        builds = {folder: list(_files_below(folder)) for folder in _subfolders(slot)}
-        _remove_from_slot(slot, builds, usage, removed)
+    before = size_of(cache_folder())
+    for path in list(_removable() if titles is None else build_folders(titles)):
+        _remove(path, removed)
     _remove_leftovers()
-    _remove_memos(usage, removed)
-    if titles is None and not removed.busy:
-        _remove_the_rest(usage, removed)
+    _remove_memos_without_build()
     for folder in _subfolders(cache_folder()):
         with contextlib.suppress(OSError):
             os.rmdir(folder)  # only if it is empty
+    removed.size = max(before - size_of(cache_folder()), 0)
     return removed
 
 
@@ -141,9 +132,9 @@ def remove_old_formats(removed):
         # $JIT_LOADER_CACHE may also contain other folders; a lock shows that this one is a cache.
         is_cache = glob.glob(os.path.join(glob.escape(folder), "*", "*", "lock"))
         if number and int(number[1]) < int(FORMAT[1:]) and is_cache:
-            size = Usage(folder).size
+            size = size_of(folder)
             os.makedirs(cache, mode=0o700, exist_ok=True)
-            if _remove(folder):
+            if _delete(folder):
                 removed.size += size
 
 
@@ -154,12 +145,14 @@ def slots(titles=None):
     """
     wanted = None if titles is None else list(map(parse, titles))
     for folder in _subfolders(cache_folder()):
-        # Every slot has a lock; the folders of memos and inline sources have none.
-        for slot in _subfolders(folder):
-            if os.path.lexists(os.path.join(slot, "lock")) and (
-                wanted is None or _is_wanted(slot, os.path.basename(folder), wanted)
-            ):
+        for slot in filter(_is_slot, _subfolders(folder)):
+            if wanted is None or _is_wanted(slot, os.path.basename(folder), wanted):
                 yield slot
+
+
+def _is_slot(path):
+    """Returns whether a path is a slot: only slots have a lock."""
+    return os.path.lexists(os.path.join(path, "lock"))
 
 
 def _is_wanted(slot, name, wanted):
@@ -224,7 +217,7 @@ def make_room_for_header():
         slot = os.path.dirname(headers.pop(0))
         with free_lock(slot) as is_free:
             if is_free:
-                _remove(slot)
+                _delete(slot)
 
 
 def _have_room(headers):
@@ -243,38 +236,86 @@ def build_folders(names=None):
 
 
 def size_of(folder):
-    """Returns the total size of a folder's files in bytes, including shared ones."""
-    return sum(status.st_size for status in _files_below(folder))
+    """Returns the size of a folder in bytes; a file with several hard links counts once."""
+    return sum({status.st_ino: status.st_size for status in _files_below(folder)}.values())
 
 
-def last_used(folder):
-    """Returns when a build was last loaded, in seconds since the epoch, or when it failed."""
-    name = os.path.basename(os.path.dirname(os.path.dirname(folder)))
-    for path in (os.path.join(folder, f"{name}.so"), os.path.join(folder, name), folder):
+def _freed_by(path):
+    """Returns about how many bytes a removal frees: builds share objects by hard links."""
+    statuses = _files_below(path) if os.path.isdir(path) else [os.lstat(path)]
+    return sum(status.st_size / max(status.st_nlink, 1) for status in statuses)
+
+
+def last_used(path):
+    """Returns when something was last used, in seconds since the epoch.
+
+    For a build it is the last load, for a failed build its end, for a precompiled header its mtime.
+    """
+    name = os.path.basename(os.path.dirname(os.path.dirname(path)))
+    library = next(filter(os.path.lexists, [f"{path}/{name}.so", f"{path}/{name}"]), None)
+    files = [library or path]
+    if not _is_slot(os.path.dirname(path)):
+        files += [entry.path for entry in _entries(path)]
+    times = [0.0]
+    for file in files:
         with contextlib.suppress(OSError):
-            status = os.lstat(path)
-            return status.st_mtime if path == folder else max(status.st_atime, status.st_mtime)
-    return 0.0
+            status = os.lstat(file)
+            # Measuring the cache reads the folder, so its access time says nothing.
+            is_folder = stat.S_ISDIR(status.st_mode)
+            times.append(status.st_mtime if is_folder else max(status.st_atime, status.st_mtime))
+    return max(times)
 
 
-def _remove_from_slot(slot, builds, usage, removed):
-    """Removes these builds, {folder: stats of its files}, and their slot if no build is left."""
-    gone = dict(builds)
+def _removable():
+    """Yields the paths of all that can be removed by itself."""
+    yield from build_folders()
+    for path in _files_and_folders(cache_folder()):
+        if os.path.isfile(path) or os.path.basename(path).startswith("stubs-"):
+            yield path
+        else:
+            yield from (inner for inner in _files_and_folders(path) if not _is_slot(inner))
+
+
+def _files_and_folders(folder):
+    """Returns the paths of the visible files and subfolders, without symlinks."""
+    return [
+        entry.path
+        for entry in _entries(folder)
+        if not entry.is_symlink() and not entry.name.startswith(".")
+    ]
+
+
+def _remove(path, removed):
+    """Removes something that _removable() has yielded, unless it is in use."""
+    slot = os.path.dirname(path)
+    if _is_slot(slot):
+        _remove_build(path, slot, removed)
+    elif os.path.isfile(path):
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+    elif time.time() - last_used(path) > LEFTOVER_SECONDS or not _is_inline(path):
+        _delete(path)  # otherwise a process may be about to compile a source of load_inline
+
+
+def _is_inline(path):
+    return os.path.dirname(path) == os.path.join(cache_folder(), "inline")
+
+
+def _remove_build(path, slot, removed):
+    """Removes a build, and its slot if no build is left."""
     with contextlib.suppress(FileNotFoundError), free_lock(slot) as is_free:
         if not is_free:
             if slot not in removed.busy:
                 removed.busy.append(slot)
             return
-        removed.builds += sum(_remove(build) and _is_build(build) for build in builds)
-        for folder in [*_subfolders(slot, hidden=True), slot]:  # the hidden ones are leftovers
-            if folder != slot or not _subfolders(slot):
-                gone[folder] = list(_files_below(folder))
-                _remove(folder)
-    for statuses in gone.values():
-        removed.size += usage.subtract(statuses)
+        removed.builds += _delete(path) and _is_build(path)
+        for leftover in _subfolders(slot, hidden=True):
+            _delete(leftover)
+        if not _subfolders(slot):
+            _delete(slot)
 
 
-def _remove(path):
+def _delete(path):
     """Renames a folder, so that no process finds it, and deletes it; False if it does not exist."""
     trash = tempfile.mkdtemp(prefix=".removed-", dir=cache_folder())
     try:
@@ -288,55 +329,22 @@ def _remove(path):
 
 def _remove_leftovers():
     """Removes temporary files and folders that killed processes left outside of slots."""
-    folders = _subfolders(cache_folder(), hidden=True)
-    files = [path for path in _files_outside_slots() if path.endswith(".tmp")]
-    for path in [*folders, *files]:
+    folders = [cache_folder(), *_subfolders(cache_folder())]
+    files = [entry for folder in folders for entry in _entries(folder) if entry.is_file()]
+    leftovers = [entry.path for entry in files if entry.name.endswith(".tmp")]
+    for path in [*_subfolders(cache_folder(), hidden=True), *leftovers]:
         with contextlib.suppress(OSError):
             if time.time() - os.lstat(path).st_mtime > LEFTOVER_SECONDS:
-                shutil.rmtree(path) if path in folders else os.unlink(path)
+                shutil.rmtree(path) if os.path.isdir(path) else os.unlink(path)
 
 
-def _remove_the_rest(usage, removed):
-    """Removes memos and stubs, and the sources of load_inline that are older than an hour."""
-    for path in _files_outside_slots():
-        _remove_file(path, usage, removed)
-    for folder in [path for parent in _subfolders(cache_folder()) for path in _subfolders(parent)]:
-        with contextlib.suppress(OSError):
-            if time.time() - os.stat(folder).st_mtime > LEFTOVER_SECONDS:
-                statuses = list(_files_below(folder))
-                _remove(folder)
-                removed.size += usage.subtract(statuses)
-
-
-def _remove_memos(usage, removed):
-    """Removes memos whose library was in this cache and no longer exists."""
-    for path, memo in memos():
-        is_own = memo.library.startswith(os.path.join(cache_folder(), ""))
-        if is_own and not os.path.exists(memo.library):
-            _remove_file(path, usage, removed)
-
-
-def _remove_file(path, usage, removed):
-    with contextlib.suppress(OSError):
-        status = os.lstat(path)
-        os.unlink(path)
-        removed.size += usage.subtract([status])
-
-
-def memos():
-    """Yields (path, memo) of the memos that can be read."""
-    for path in _files_outside_slots():
-        if os.path.basename(os.path.dirname(path)) == "memos":
-            memo = Memo.read(path)
-            if memo is not None:
-                yield path, memo
-
-
-def _files_outside_slots():
-    """Returns the paths of the files directly in the cache's folder and in its subfolders."""
-    folders = [cache_folder(), *_subfolders(cache_folder())]
-    entries = [entry for folder in folders for entry in _entries(folder)]
-    return [entry.path for entry in entries if entry.is_file(follow_symlinks=False)]
+def _remove_memos_without_build():
+    """Removes the memos whose library no longer exists."""
+    for path in _files_and_folders(os.path.join(cache_folder(), "memos")):
+        memo = Memo.read(path)
+        if memo is None or not os.path.exists(memo.library):
+            with contextlib.suppress(OSError):
+                os.unlink(path)
 
 
 def _files_below(folder):

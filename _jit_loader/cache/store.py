@@ -70,7 +70,7 @@ class Slot:
             if manifest is None or not fits(manifest, self.request.roots, programs, contents):
                 continue
             if contents.digest(build.library) == manifest["library"]:
-                self.write_memo(programs, build, manifest, contents, is_new=False)
+                self.write_memo(programs, build, manifest, contents)
                 return build
         return None
 
@@ -103,12 +103,11 @@ class Slot:
                 return last
         return next((manifest for _, manifest in self.manifests()), None)
 
-    def write_memo(self, programs, build, manifest, contents, is_new):
+    def write_memo(self, programs, build, manifest, contents):
         """Writes the memo that leads to a build, if the cache can be written.
 
-        A young file has no stamp in a memo, so that the next load compares contents. Only the
-        process that has made the build (is_new) writes such a memo: others wait for it, and take
-        the digests from there.
+        A young file has no stamp in a memo, so that the next load compares contents. Such a memo
+        is written once: other processes wait for it, and take the digests from there.
         """
         absolute = self.request.roots.absolute
         absent = [absolute(folder) for folder in manifest["absent"]]
@@ -138,7 +137,8 @@ class Slot:
         for path, file_stamp in stamps.items():
             entries.append((path, file_stamp if is_settled(file_stamp) else NEVER_EQUAL, None))
         is_young = any(file_stamp == NEVER_EQUAL for _, file_stamp, _ in entries)
-        if is_young and not is_new:
+        last = Memo.read(self._memo_path) if is_young else None
+        if last is not None and last.library == build.library:
             return
         compiled = helpers.find(helpers.STATS_EQUAL, contents)
         memo = Memo.of(build.library, self.request.with_cuda, entries, compiled)

@@ -26,7 +26,7 @@ def run(options):
 def report(removed):
     """Prints which builds were removed, and which were not because they are in use."""
     left = count(pruning.count_builds(), "build")
-    size = format_size(pruning.Usage(cache_folder()).size)
+    size = format_size(pruning.size_of(cache_folder()))
     print(
         f"removed {count(removed.builds, 'build')}, {format_size(removed.size)}; "
         f"{left}, {size}, left in {cache_folder()}"

@@ -15,7 +15,6 @@ from _jit_loader.build.ninja import ninja_path
 from _jit_loader.cache import UntrustedCache, cache_folder, check_trusted, readonly_caches
 from _jit_loader.cache.pruning import (
     PRECOMPILED,
-    Usage,
     cache_limit,
     count_builds,
     precompiled_headers,
@@ -272,7 +271,7 @@ def _cache():
     if existing != folder:
         return Check("cache", OK, f"{folder}, which the first build creates")
     mode = stat.S_IMODE(os.stat(folder).st_mode)
-    size = format_size(Usage(folder).size)
+    size = format_size(size_of(folder))
     under = f"of {format_size(limit)}" if limit is not None else "without a limit"
     builds = count(count_builds(), "build")
     return Check("cache", OK, f"{folder}, mode {mode:04o}, {builds}, {size} {under}")

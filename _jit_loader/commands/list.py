@@ -4,7 +4,7 @@ import json
 import time
 
 from _jit_loader.cache import cache_folder
-from _jit_loader.cache.pruning import Usage, precompiled_headers, size_of
+from _jit_loader.cache.pruning import precompiled_headers, size_of
 from _jit_loader.report.quantities import count, format_age, format_size
 from _jit_loader.report.table import print_table
 from _jit_loader.report.variants import title_of
@@ -27,7 +27,7 @@ def run(options):
         print_table(map(_row, builds), header)
     for folder in precompiled_headers():
         print(f"precompiled headers: {format_size(size_of(folder))}, in {folder}")
-    size = format_size(Usage(cache_folder()).size)
+    size = format_size(size_of(cache_folder()))
     print(f"{count(len(builds), 'build')}, {size} on disk, in {cache_folder()}")
     return 0
 

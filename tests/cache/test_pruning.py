@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import shutil
 import threading
 import time
 from pathlib import Path
@@ -13,6 +14,11 @@ from _jit_loader.cache import cache_folder, lock, pruning
 from _jit_loader.commands.main import main
 
 fork = multiprocessing.get_context("fork")
+
+
+@pytest.fixture(autouse=True)
+def measured_by_each_build(monkeypatch):
+    monkeypatch.setattr(pruning, "PAUSE", 0)
 
 
 def build(tiny, value):
@@ -32,11 +38,11 @@ def test_build_over_the_limit_removes_the_least_recently_used_build(tiny, monkey
     folders = [build(tiny, value)[1] for value in (1, 2, 3)]
     for age, folder in zip((300, 100, 200), folders):
         set_last_use(folder, time.time() - age)
-    size = pruning.Usage(cache_folder()).size
+    size = pruning.size_of(cache_folder())
     monkeypatch.setenv("JIT_LOADER_CACHE_LIMIT", str(size))
     folders.append(build(tiny, 4)[1])
     assert [os.path.exists(folder) for folder in folders] == [False, True, True, True]
-    assert pruning.Usage(cache_folder()).size <= size
+    assert pruning.size_of(cache_folder()) <= size
 
 
 def test_new_build_is_kept_whatever_the_limit(tiny, monkeypatch):
@@ -111,13 +117,13 @@ def _load_again(tiny):
 
 def test_objects_shared_by_builds_count_once(tiny):
     build(tiny, 1)
-    before = pruning.Usage(cache_folder()).size
+    before = pruning.size_of(cache_folder())
     second = build(tiny, 2)[1]
     shared = os.path.getsize(Path(second) / "other.o")
-    both = pruning.Usage(cache_folder()).size
+    both = pruning.size_of(cache_folder())
     assert both - before <= pruning.size_of(second) - shared
     assert pruning.clean().size == both
-    assert pruning.Usage(cache_folder()).size == 0
+    assert pruning.size_of(cache_folder()) == 0
 
 
 @pytest.mark.slow
@@ -125,12 +131,12 @@ def test_freed_bytes_do_not_count_shared_objects(tiny):
     kept = build(tiny, 1)[1]
     old = build(tiny, 2)[1]
     set_last_use(old, time.time() - 100)
-    both = pruning.Usage(cache_folder()).size
+    both = pruning.size_of(cache_folder())
     removed = pruning.prune(max_size=both - 1)
     assert removed.builds == 1
     shared = os.path.getsize(Path(kept) / "other.o")
     assert removed.size < both - shared
-    assert pruning.Usage(cache_folder()).size == both - removed.size
+    assert pruning.size_of(cache_folder()) == both - removed.size
 
 
 def test_clean_leaves_no_file(tiny):
@@ -144,18 +150,70 @@ def test_clean_leaves_no_file(tiny):
     assert tiny.value() == 101
 
 
-def test_clean_removes_old_inline_sources_and_prune_does_not(tiny):
-    old = Path(cache_folder()) / "inline" / "0123456789"
-    new = Path(cache_folder()) / "inline" / "9876543210"
-    for inline in (old, new):
-        inline.mkdir(parents=True)
-        (inline / "main.cpp").write_text("int a;\n")
-    os.utime(old, (0, 0))
-    pruning.prune(max_size=0, max_age=0)
-    assert old.exists()
+def write_inline(name):
+    """Writes a source of load_inline, as if a minute ago; returns its folder."""
+    folder = Path(cache_folder()) / "inline" / name
+    folder.mkdir(parents=True)
+    (folder / "main.cpp").write_text("int a;\n" * 10_000)
+    return folder
+
+
+def make_old(path, seconds=4000):
+    """Sets the last use of a file, or of a folder and its files."""
+    for file in [path, *path.glob("*")]:
+        os.utime(file, (time.time() - seconds,) * 2)
+
+
+def test_sources_of_load_inline_are_removed_unless_they_may_be_in_use(tiny):
+    old, new = write_inline("0123456789"), write_inline("9876543210")
+    make_old(old)
+    pruning.prune(max_size=0)
+    assert (old.exists(), new.exists()) == (False, True)
+    make_old(new)
     pruning.clean()
+    assert not new.exists()
+
+
+def test_memos_and_sources_count_and_are_removed_before_builds_that_are_used(tiny, monkeypatch):
+    """Each boot of each machine writes memos: the old ones do not displace the builds."""
+    _, folder = build(tiny, 1)
+    monkeypatch.setenv("JIT_LOADER_CACHE_LIMIT", str(2 * pruning.size_of(cache_folder())))
+    (memo,) = (Path(cache_folder()) / "memos").iterdir()
+    for boot in range(100):
+        copy = memo.with_name(f"{memo.name}{boot}")
+        shutil.copy(memo, copy)
+        make_old(copy)
+    make_old(write_inline("0123456789"))
+    build(tiny, 2)
+    assert os.path.exists(folder)
+    assert pruning.size_of(cache_folder()) < pruning.cache_limit()
+    assert memo.exists()
+
+
+def test_stubs_and_helpers_of_old_versions_are_removed(tiny):
+    build(tiny, 1)
+    old = Path(cache_folder()) / "stubs-old"
+    old.mkdir()
+    helper = Path(cache_folder()) / "stats_equal-old.so"
+    for path in (old / "libc10.so", helper):
+        path.write_bytes(b"0")
+    make_old(old)
+    make_old(helper)
+    pruning.prune(max_age=3700)
     assert not old.exists()
-    assert new.exists()
+    assert not helper.exists()
+    assert list(Path(cache_folder()).glob("stubs-*"))
+
+
+def test_cache_is_not_measured_again_at_once(tiny, monkeypatch):
+    monkeypatch.setattr(pruning, "PAUSE", 1e6)
+    first = build(tiny, 1)[1]
+    monkeypatch.setenv("JIT_LOADER_CACHE_LIMIT", "1B")
+    build(tiny, 2)
+    assert os.path.exists(first)
+    monkeypatch.setattr(time, "time", lambda real=time.time: real() + 1e9)
+    build(tiny, 3)
+    assert not os.path.exists(first)
 
 
 def test_clean_of_a_name_leaves_the_others(tiny):
@@ -166,11 +224,15 @@ def test_clean_of_a_name_leaves_the_others(tiny):
     assert not os.path.exists(folder)
 
 
+def memos():
+    return list((Path(cache_folder()) / "memos").glob("*"))
+
+
 def test_memo_of_a_removed_build_is_removed(tiny):
     tiny.settle()
-    assert list(pruning.memos())
+    assert memos()
     pruning.clean(["tiny"])
-    assert list(pruning.memos()) == []
+    assert memos() == []
 
 
 @pytest.mark.slow
@@ -181,7 +243,7 @@ def test_memo_of_a_kept_build_is_kept(tiny):
     tiny.settle()
     pruning.prune(max_age=50)
     assert not os.path.exists(old)
-    assert list(pruning.memos())
+    assert memos()
 
 
 @pytest.mark.parametrize("depth", ["name", "slot", "build"])
@@ -189,11 +251,11 @@ def test_symlinks_are_not_followed(tiny, tmp_path, depth):
     folder = Path(build(tiny, 1)[1])
     linked = {"name": folder.parent.parent, "slot": folder.parent, "build": folder}[depth]
     outside = tmp_path / "outside"
-    before = pruning.Usage(cache_folder()).size
+    before = pruning.size_of(cache_folder())
     linked.rename(outside)
     linked.symlink_to(outside)
     files = sorted(outside.rglob("*"))
-    linked_size = before - pruning.Usage(cache_folder()).size
+    linked_size = before - pruning.size_of(cache_folder())
     own = [path for path in files if path.is_file() and path.stat().st_nlink == 1]
     assert linked_size > 0.9 * sum(path.stat().st_size for path in own)
     pruning.prune(max_size=1, max_age=0)

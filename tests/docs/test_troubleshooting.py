@@ -428,7 +428,7 @@ def _(fault):
     removed = pruning.Removed()
     removed.builds, removed.size = 3, 2_100_000_000
     fault.monkeypatch.setattr(pruning, "prune", lambda **_: removed)
-    fault.monkeypatch.setattr(pruning, "Usage", lambda _: types.SimpleNamespace(size=6e9))
+    fault.monkeypatch.setattr(pruning, "size_of", lambda _: 6e9)
     pruning.keep_under_limit(pruning.cache_limit(), "the new one")
     return fault.printed()
 
