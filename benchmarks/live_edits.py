@@ -77,7 +77,7 @@ class EditedOp(Project):
             "sources": self.sources,
             "extra_cflags": ["-O3", "-fopenmp", "-DWITH_CUDA"],
             "extra_cuda_cflags": ["-O3"],
-            "extra_ldflags": link_missing_names(cuda_home(), build),
+            "extra_ldflags": link_missing_names(cuda_home(), [], build),
             "extra_include_paths": [str(self.folder)],
             "build_directory": str(build),
         }

@@ -96,13 +96,12 @@ def _nvcc_candidates():
     named = _words_of("PYTORCH_NVCC")
     if named:
         return _candidates(named[-1])
-    home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
-    if home:
-        return [os.path.join(home, "bin", "nvcc")]
+    homes = filter(None, map(os.environ.get, ("CUDA_HOME", "CUDA_PATH")))
+    in_homes = [os.path.join(home, "bin", "nvcc") for home in homes]
     # `pip install cuda-toolkit[nvcc]` installs it beside torch in site-packages.
     from_pip = sorted(glob.glob(os.path.join(pip_cuda_folder(), "cu*")))
     from_pip = [os.path.join(folder, "bin", "nvcc") for folder in from_pip]
-    return [*_candidates("nvcc"), "/usr/local/cuda/bin/nvcc", *from_pip]
+    return [*in_homes, *_candidates("nvcc"), "/usr/local/cuda/bin/nvcc", *from_pip]
 
 
 def pip_cuda_folder():

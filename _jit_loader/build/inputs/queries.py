@@ -1,14 +1,17 @@
 """Queries to the compilers: where they look for headers, and which programs they run."""
 
+import contextlib
+import functools
 import itertools
 import os
 import re
 import shlex
 
+from _jit_loader.cache.memo import stamp
 from _jit_loader.key import toolchain
 from _jit_loader.key.nvcc import dry_run, toolkit_folder
 from _jit_loader.system.files import plain_path, read_text
-from _jit_loader.system.processes import output_of
+from _jit_loader.system.processes import output_of, run
 
 
 class CompilerFacts:
@@ -126,8 +129,25 @@ def linker(command):
 
 def program(command, name, flags=()):
     """Returns the path of a program that a compiler runs, such as "as"; None if there is none."""
-    path = output_of([*_programs(command), *flags, f"-print-prog-name={name}"]).strip()
+    path = answer([*_programs(command), *flags], f"-print-prog-name={name}").strip()
     return toolchain.find_program(path)
+
+
+def answer(command, question):
+    """Returns what a compiler prints for a flag such as --version; "" if it cannot be run.
+
+    A build asks about ten times, which would take 40 ms.
+    """
+    programs = map(toolchain.find_program, _programs(command))
+    stamps = tuple(stamp(path) for path in programs if path is not None)
+    return _answer((*command, question), stamps, tuple(os.environ.items()))
+
+
+@functools.lru_cache(maxsize=64)
+def _answer(command, _stamps, _environment):
+    with contextlib.suppress(OSError):
+        return os.fsdecode(run(command).stdout)
+    return ""
 
 
 def _programs(command):

@@ -1,30 +1,42 @@
 """Flags that the loader adds to PyTorch's, and the compiler queries that determine them."""
 
-import glob
 import os
 
+from _jit_loader.build.inputs.queries import answer
 from _jit_loader.key import toolchain
-from _jit_loader.system.processes import run
+from _jit_loader.key.nvcc import find_library
 
 
-def link_missing_names(cuda_home, folder):
+def link_missing_names(cuda_home, ldflags, folder):
     """Makes symlinks for missing library names in the linker's folder; returns linker flags.
 
-    The CUDA wheels from pip have libcudart.so.13, but not the name that -lcudart looks for. If g++
-    does not find libstdc++.so, it links the static library. The process then has two copies of the
-    C++ library, and crashes when an error message prints a number.
+    The CUDA wheels from pip have libcudart.so.13, but not the name that -lcudart looks for, and
+    some Toolkits lack what only the wheels have. If g++ does not find libstdc++.so, it links the
+    static library. The process then has two copies of the C++ library, and crashes when an error
+    message prints a number.
     """
     missing = {}
-    if cuda_home is not None:
-        folders = [os.path.join(cuda_home, name) for name in ("lib64", "lib")]
-        found = [p for f in folders for p in glob.glob(os.path.join(f, "libcudart.so*"))]
-        if found and not any(path.endswith(".so") for path in found):
-            missing["libcudart.so"] = found[0]
+    for word in ["-lcudart", *ldflags] if cuda_home is not None else ():
+        if word.startswith("-l") and (path := _cuda_library(cuda_home, word[2:])) is not None:
+            missing[f"lib{word[2:]}.{'a' if path.endswith('.a') else 'so'}"] = path
     if library_path("libstdc++.so") is None and (loaded := _loaded_libstdcxx()) is not None:
         missing["libstdc++.so"] = loaded
     for name, path in missing.items():
         os.symlink(path, os.path.join(folder, name))
     return ["-L."] if missing else []
+
+
+def _cuda_library(cuda_home, name):
+    """Returns the path of a library of CUDA that the linker does not find by itself, or None."""
+    lib64 = os.path.join(cuda_home, "lib64")  # as PyTorch chooses the linker's folder
+    searched = lib64 if os.path.isdir(lib64) else os.path.join(cuda_home, "lib")
+    for file in (f"lib{name}.so", f"lib{name}.a"):
+        if os.path.exists(os.path.join(searched, file)) or library_path(file) is not None:
+            return None
+    # libcuda.so.1 is the driver's own library, on a machine that has no stub of it.
+    return (
+        find_library(cuda_home, name) or (name == "cuda" and library_path("libcuda.so.1")) or None
+    )
 
 
 def cxx_library_path():
@@ -41,18 +53,13 @@ def _loaded_libstdcxx():
 
 def library_path(name):
     """Returns the path at which the C++ compiler finds a library, or None."""
-    said = run([*toolchain.cxx_command(), f"-print-file-name={name}"]).stdout
-    path = os.fsdecode(said.strip())
+    path = answer(toolchain.cxx_command(), f"-print-file-name={name}").strip()
     return path if os.path.isabs(path) else None
 
 
 def is_gnu(command):
     """Returns whether a command, a list of words, runs g++, as its --version shows."""
-    try:
-        said = run([*command, "--version"])
-    except OSError:
-        return False
-    return b"Free Software Foundation" in said.stdout
+    return "Free Software Foundation" in answer(command, "--version")
 
 
 def own_statics_flags(gnu, prefix=""):

@@ -1,0 +1,104 @@
+"""CUDA's folder, headers and libraries are found in a Toolkit, in conda and in pip's packages."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+import jit_loader
+from _jit_loader.key import nvcc, toolchain
+from tests.support.extension import MODULE, PYTHON
+
+needs_nvcc = pytest.mark.skipif(toolchain.why_no_cuda() is not None, reason="needs nvcc")
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Returns a folder without a Toolkit; nothing of CUDA is found elsewhere."""
+    for name in ("PYTORCH_NVCC", "CUDA_HOME", "CUDA_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.setattr(toolchain, "packages_folder", lambda: str(tmp_path / "packages"))
+    return tmp_path
+
+
+def write(path, text=""):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
+def target():
+    return Path("targets", nvcc.TARGETS[os.uname().machine][0])
+
+
+@pytest.mark.parametrize("include", ["include", target() / "include"])
+def test_folder_of_a_symlink_to_nvcc_counts_if_it_has_the_headers(folder, monkeypatch, include):
+    store, merged = folder / "store", folder / "merged"
+    write(store / "include" / "cuda_runtime.h")
+    write(store / "bin" / "nvcc")
+    (merged / "bin").mkdir(parents=True)
+    (merged / "bin" / "nvcc").symlink_to(store / "bin" / "nvcc")
+    monkeypatch.setenv("CUDA_HOME", str(merged))
+    assert nvcc.cuda_home() == str(store)
+    write(merged / include / "cuda_runtime.h")
+    assert nvcc.cuda_home() == str(merged)
+
+
+def test_nvcc_on_path_is_used_if_cuda_home_has_none(folder, monkeypatch):
+    write(folder / "bin" / "nvcc")
+    monkeypatch.setenv("CUDA_HOME", str(folder / "nowhere"))
+    assert toolchain.nvcc_path() == str(folder / "bin" / "nvcc")
+
+
+def test_what_a_toolkit_lacks_is_found_in_pips_packages(folder):
+    write(folder / "include" / "cuda_runtime.h")
+    write(folder / "lib64" / "stubs" / "libcuda.so")
+    in_pip = write(folder / "packages" / "nvidia" / "cusparse" / "include" / "cusparse.h").parent
+    library = write(folder / "packages" / "nvidia" / "cu13" / "lib" / "libcublas.so.13")
+    assert nvcc.more_include_folders(folder) == [str(in_pip)]
+    assert nvcc.find_library(folder, "cublas") == str(library)
+    assert nvcc.find_library(folder, "cuda") == str(folder / "lib64" / "stubs" / "libcuda.so")
+    for name in nvcc.NEEDED_HEADERS:
+        write(folder / "include" / name)
+    assert nvcc.more_include_folders(folder) == []
+
+
+def link_toolkit(prefix, layout):
+    """Makes a Toolkit of symlinks in the layout of conda, or of a merged Toolkit."""
+    real = Path(nvcc.cuda_home())
+    (prefix / "bin").mkdir(parents=True)
+    (prefix / "bin" / "nvcc").symlink_to(real / "bin" / "nvcc")
+    headers = prefix / {"conda": target() / "include", "merged": Path("include")}[layout]
+    headers.parent.mkdir(parents=True, exist_ok=True)
+    headers.symlink_to(real / "include")
+    (prefix / "lib").mkdir()
+    library = nvcc.find_library(real, "cudart")
+    (prefix / "lib" / "libcudart.so").symlink_to(library)
+
+
+@needs_nvcc
+@pytest.mark.parametrize("layout", ["conda", "merged"])
+def test_build_uses_the_toolkit_of_cuda_home(tiny, tmp_path, monkeypatch, layout):
+    link_toolkit(tmp_path / "prefix", layout)
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "prefix"))
+    tiny.write("module.cpp", f"#include <cuda_runtime.h>\n{PYTHON}{MODULE}")
+    assert tiny.value(with_cuda=True) == 101
+
+
+@needs_nvcc
+def test_build_finds_cublas_and_cusparse(tiny):
+    home = nvcc.cuda_home()
+    folders = [os.path.join(home, "include"), *nvcc.more_include_folders(home)]
+    if nvcc.missing_headers(folders) or nvcc.find_library(home, "cublas") is None:
+        pytest.skip("needs cuBLAS and cuSPARSE")
+    tiny.write(
+        "other.cpp",
+        "#include <cublas_v2.h>\n#include <cusparse.h>\n"
+        'extern "C" long other(void) { return cublasGetCudartVersion() > 0 ? 100 : 0; }\n',
+    )
+    assert (
+        jit_loader.load("tiny", tiny.sources, extra_ldflags=["-lcublas"], with_cuda=True).value()
+        == 101
+    )
