@@ -47,6 +47,7 @@ SPEC_PREFIX = "jit_loader_builds."  # of the names of the modules' specs
 
 build_directories = {}  # (name, build_directory): the Loaded of the last load with both
 libraries = {}  # path of a published library: the result of opening it
+registered = set()  # names of extensions whose library has registered something with PyTorch
 _lock = threading.RLock()  # re-entrant: a module may load another one when it is imported
 
 
@@ -77,9 +78,13 @@ def open_build(library, name, form, build_directory=None):
                 path = _put_into(build_directory, library)
             if library not in libraries:
                 check_trusted(library)
-                libraries[library] = _open_lazily(library, path, name, form)
-            elif form == "module" and is_built(sys.modules.get(name)):  # it may be another version
-                sys.modules[name] = libraries[library]
+                # All symbols were resolved when the build was tested. Resolving them at their first
+                # call saves a fifth of the import. (A build with the caller's own libraries is
+                # linked with -z now.)
+                folder = os.path.dirname(library)
+                libraries[library] = _open(path, folder, folder, name, form, lazily=True)
+            elif form == "module":  # another version may be there
+                _make_importable(name, libraries[library])
         except (ImportError, OSError):
             if os.path.exists(library):
                 raise
@@ -95,35 +100,56 @@ def _put_into(build_directory, library):
     return path
 
 
-def _open_lazily(library, path, name, form):
-    if before := opened_libraries(name):
-        from _jit_loader.cache.registrations import refuse_second_registration
+def open_as_test(path, folder, build_key, name, form):
+    """Opens the library of a build that is not published yet, and resolves all its symbols.
 
-        refuse_second_registration(name, before, library)
-    # All symbols were resolved when the build was tested. Resolving them at their first call saves
-    # a fifth of the import. (A build with the caller's own libraries is linked with -z now.)
-    flags = sys.getdlopenflags()
-    sys.setdlopenflags(flags & ~os.RTLD_NOW | os.RTLD_LAZY)
-    try:
-        return open_library(path, os.path.dirname(library), name, form)
-    finally:
-        sys.setdlopenflags(flags)
+    path: of the library, or of a copy in the caller's folder. folder: the build's.
+    """
+    return _open(path, folder, build_key, name, form, lazily=False)
 
 
-def open_library(path, unique, name, form):
+def _open(path, folder, unique, name, form, lazily):
+    with _lock:
+        registers = os.path.exists(os.path.join(folder, "registrations.json"))
+        if registers:
+            from _jit_loader.cache.registrations import refuse_second_registration
+
+            refuse_second_registration(name, folder, name in registered)
+        opened = open_library(path, unique, name, form, lazily)
+        if registers:
+            registered.add(name)
+        return opened
+
+
+def open_library(path, unique, name, form, lazily=False):
     """Opens a library from a path that this process has not opened before.
 
-    The last component of the spec's name gives the init function. The components before it must
-    differ between builds: pybind11 3 keeps modules under that name, and would return the old one.
     unique: a text that differs between builds, such as the folder of the build.
+    lazily: a function is resolved at its first call.
     """
     if form == "executable":
         return path
-    if form == "library":
-        import torch
+    with _lock:  # the flags belong to the interpreter, and so to all threads
+        flags = sys.getdlopenflags()
+        binding = os.RTLD_LAZY if lazily else os.RTLD_NOW
+        sys.setdlopenflags(flags & ~(os.RTLD_LAZY | os.RTLD_NOW) | binding)
+        try:
+            if form == "module":
+                return _import(path, unique, name)
+            import torch
 
-        torch.ops.load_library(path)
-        return path
+            torch.ops.load_library(path)
+            return path
+        finally:
+            sys.setdlopenflags(flags)
+
+
+def _import(path, unique, name):
+    """Imports a module.
+
+    The last component of the spec's name gives the init function. The components before it must
+    differ between builds: pybind11 3 keeps modules under that name, and would return the old one.
+    """
     key = "".join(character if character.isalnum() else "_" for character in unique)
     spec = importlib.util.spec_from_file_location(f"{SPEC_PREFIX}{key}.{name}", path)
     try:
@@ -141,11 +167,16 @@ def open_library(path, unique, name, form):
         if isinstance(value, BuiltinFunctionType) and value.__module__ == spec.name:
             value.__module__ = name  # by which pickle finds the function
     # Python enters modules of single-phase initialization into sys.modules, under the spec's name.
-    if sys.modules.pop(spec.name, None) is module:
-        present = sys.modules.get(name)
-        if present is None or is_built(present):
-            sys.modules[name] = module
+    sys.modules.pop(spec.name, None)
+    _make_importable(name, module)
     return module
+
+
+def _make_importable(name, module):
+    """Enters a module into sys.modules, unless a module of the program has its name."""
+    present = sys.modules.get(name)
+    if present is None or is_built(present):
+        sys.modules[name] = module
 
 
 def is_built(module):

@@ -18,7 +18,6 @@ from _jit_loader.build.inputs.clock import Clock
 from _jit_loader.build.inputs.records import InputsChanged, Recorder, query_compilers
 from _jit_loader.build.job import Job, keep_as_failed, private_folder, remove_leftovers
 from _jit_loader.build.ninja import compile_seconds_limit
-from _jit_loader.build.opening import open_as_test
 from _jit_loader.build.plan import check_reused, make_plan
 from _jit_loader.build.precompiled import Headers
 from _jit_loader.build.publish import publish, sync
@@ -32,7 +31,14 @@ from _jit_loader.build.record import (
     record_object,
 )
 from _jit_loader.build.why import forbidden, why_built
-from _jit_loader.cache import build_directory, cache_folder, check_trusted, digest_of, helpers
+from _jit_loader.cache import (
+    build_directory,
+    cache_folder,
+    check_trusted,
+    digest_of,
+    helpers,
+    registrations,
+)
 from _jit_loader.cache.lock import build_lock
 from _jit_loader.cache.pruning import cache_limit, keep_under_limit
 from _jit_loader.cache.registrations import RestartNeeded
@@ -149,8 +155,6 @@ def _try_to_build(slot, contents, before, careful, verbose):
             raise
     sync(slot.folder)
     slot.write_memo(programs, published, manifest, contents)
-    if isinstance(opened, RestartNeeded):
-        raise opened
     return opened, published
 
 
@@ -189,7 +193,7 @@ def _compile_and_publish(job, workers):
             raise _failed(job, ninja_file, recorder, records, result.output)
         trace = map(link_stubs.traced, result.output)
         manifest = make_manifest(job, ninja_file, recorder, records, trace)
-        opened, published, manifest = _publish(job, recorder, records, manifest)
+        opened, published = _publish(job, recorder, records, manifest)
         line.end()
     headers.make_missing()
     if warning is not None:
@@ -264,16 +268,23 @@ def _failed(job, ninja_file, recorder, records, output):
 def _publish(job, recorder, records, manifest):
     """Opens the library as a test and publishes the build.
 
-    Returns (result of loaded.open_build, the Build, its manifest). If the library
-    conflicts with those that this process has loaded, the result is a RestartNeeded.
+    Returns (result of loaded.open_build, the Build).
+
+    Raises:
+        RestartNeeded: the library conflicts with those that this process has loaded. The build is
+            published.
     """
     request = job.request
     parts = ("files", "tools", "programs", "absent")
     build_key = digest_of([request.key, *(manifest[part] for part in parts)])
+    published = Build(os.path.join(job.slot.folder, build_key), request)
     try:
-        opened, record, path = _open(job, build_key)
+        opened, path = _open_as_test(job, build_key)
     except LoadError:
         raise  # only this process is affected: it has loaded an extension that conflicts
+    except RestartNeeded:
+        publish(job.folder, manifest, published, job.contents)
+        raise
     except Exception as error:
         expected, load_error = LOAD_ERRORS.get(request.form, ((), None))
         if isinstance(error, expected):
@@ -282,30 +293,32 @@ def _publish(job, recorder, records, manifest):
             raise failed(job, recorder, records, [text], "load", load_error) from None
         keep_as_failed(job)  # the objects are good
         raise _ModuleError from error
-    published = Build(os.path.join(job.slot.folder, build_key), request)
     # Before it is published: another thread that finds the build must not open it a second time.
-    if not isinstance(opened, RestartNeeded):
-        opened = loaded.adopt(published.library, opened, path)
-    manifest = {**manifest, "registrations": record}
+    opened = loaded.adopt(published.library, opened, path)
     publish(job.folder, manifest, published, job.contents)
     if path is not None:
         build_directory.put_outputs(request.build_directory, published.library, path)
-    return opened, published, manifest
+    return opened, published
 
 
-def _open(job, build_key):
-    """Opens the library; returns open_as_test's values, and the path in the caller's folder."""
-    request = job.request
+def _open_as_test(job, build_key):
+    """Opens the library; returns the result of load, and the path in the caller's folder."""
+    request, path = job.request, None
     library = Build(job.folder, request).library
-    if not request.build_directory:
-        return *open_as_test(request, library, build_key), None
-    path = build_directory.put_library(request.build_directory, library, build_key)
+    if request.form != "executable" and os.path.exists(library):
+        registrations.write_record(library, job.folder)
+    if request.build_directory:
+        path = build_directory.put_library(request.build_directory, library, build_key)
     try:
-        return *open_as_test(request, path, build_key), path
+        opened = loaded.open_as_test(
+            path or library, job.folder, build_key, request.name, request.form
+        )
     except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)
+        if path is not None:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
         raise
+    return opened, path
 
 
 def _explained(error, folder):

@@ -7,7 +7,7 @@ import os
 from typing import NamedTuple
 
 from _jit_loader.build.objects import RECORD
-from _jit_loader.cache import digest_of
+from _jit_loader.cache import digest_of, registrations
 from _jit_loader.cache.files import read_checked
 from _jit_loader.cache.store import Build, differences
 from _jit_loader.cuda.device_edits import read_texts, skeletons
@@ -63,7 +63,7 @@ def find_edit(slot, contents):
 
 
 def _edit(request, build, manifest, contents):
-    if manifest.get("registrations") is not None:
+    if os.path.exists(os.path.join(build.folder, registrations.FILE)):
         raise NotLive("the library registers operators or classes with PyTorch")
     programs = toolchain.programs(request.with_cuda)
     changed = set()

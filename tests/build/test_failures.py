@@ -4,6 +4,7 @@ import os
 import pickle
 import shutil
 import subprocess
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -395,3 +396,47 @@ def test_traceback_of_an_unexpected_error_keeps_the_loaders_frames(tiny):
     with pytest.raises(TypeError) as caught:
         tiny.load(extra_cflags=[1])
     assert "_stripped" in [entry.name for entry in caught.traceback]
+
+
+BLOCKS = """\
+#include <unistd.h>
+#include <Python.h>
+static PyModuleDef definition = {{PyModuleDef_HEAD_INIT, "blocks", nullptr, -1, nullptr}};
+PyMODINIT_FUNC PyInit_blocks(void) {{
+  Py_BEGIN_ALLOW_THREADS
+  for (int i = 0; i < 1000 && access("{begun}", F_OK) == 0 && access("{ended}", F_OK); i++)
+    usleep(10000);
+  Py_END_ALLOW_THREADS
+  return PyModule_Create(&definition);
+}}
+"""
+
+
+def test_undefined_function_is_an_error_while_another_thread_opens_a_library(
+    tiny, cache, tmp_path, in_process, wait_for
+):
+    """A library from the cache is opened lazily, which must not apply to a library to test."""
+    begun, ended = tmp_path / "begun", tmp_path / "ended"
+    source = tiny.write("blocks.cpp", BLOCKS.format(begun=begun, ended=ended))
+    in_process(lambda: bool(jit_loader.load("blocks", source)))
+    begun.touch()
+    tiny.write("other.cpp", 'long nowhere();\nextern "C" long other(void) { return nowhere(); }\n')
+    errors = []
+
+    def build():
+        try:
+            tiny.load()
+        except ImportError as error:
+            errors.append(error)
+
+    blocking = threading.Thread(target=jit_loader.load, args=["blocks", source])
+    building = threading.Thread(target=build)
+    blocking.start()
+    wait_for(lambda: "/blocks.so" in Path("/proc/self/maps").read_text())
+    building.start()
+    wait_for(lambda: list(cache.rglob("tiny.so")))
+    building.join(0.5)  # a library that was opened lazily is published in this time
+    ended.touch()
+    blocking.join()
+    building.join()
+    assert "nowhere()" in str(errors[0])

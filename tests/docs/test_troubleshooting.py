@@ -333,12 +333,12 @@ def _(fault):
 def _(fault):
     error = ImportError('generic_type: type "Held" is already registered!')
     yield fault.message_of(lambda: registrations.explain_second_class("add2", error))
-    record = {"namespaces": ["my_ops"], "operators": ["my_ops::add2"], "classes": []}
-    fault.monkeypatch.setattr(registrations, "has_registered", lambda path: True)
-    fault.monkeypatch.setattr(registrations, "_recorded", lambda path: record)
-    yield fault.message_of(
-        lambda: registrations.refuse_second_registration("add2", ["1/add2.so"], "2/add2.so")
-    )
+    folder = fault.folder / "build"
+    folder.mkdir()
+    (folder / registrations.FILE).write_text('{"namespaces": ["aten"]}')
+    refuse = registrations.refuse_second_registration
+    yield fault.message_of(lambda: refuse("add2", folder, True))
+    yield fault.message_of(lambda: refuse("add2", folder, False)).replace("aten", "my_ops")
 
 
 @shown_under("An extension of load_many has no module")

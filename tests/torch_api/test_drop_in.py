@@ -218,10 +218,8 @@ assert shifted() == 1, "the old operators stay active"
 load(1)
 """)
     assert len(printed) == 2
-    named = "the namespace jit_loader_tests (TORCH_LIBRARY), "
-    named += "the operator jit_loader_tests::old_style, the operator jit_loader_tests::shifted and "
-    named += "the class jit_loader_tests.Held (torch::class_)"
-    assert all(f"registers {named}, which" in line and "Restart" in line for line in printed)
+    named = "operators registers operators or classes, which"
+    assert all(line.startswith(named) and "Restart" in line for line in printed)
     printed = run("""
 load(2)
 print(shifted())
@@ -232,20 +230,6 @@ except RuntimeError as error:
 """)
     assert printed[0] == "2"
     assert "Restart" in printed[1]
-
-
-@pytest.mark.slow
-def test_operators_of_another_namespace_load_under_the_same_extension_name(operators, run):
-    (operators / "operators.cpp").write_text(OPERATORS)
-    printed = run(f"""
-load(1)
-with open("operators.cpp", "w") as file:
-    file.write({OPERATORS!r}.replace("jit_loader_tests", "jit_loader_others"))
-load(2)
-print(shifted(), int(torch.ops.jit_loader_others.shifted(torch.tensor(0))))
-print(torch.ops.jit_loader_others.old_style(0), torch.classes.jit_loader_others.Held() is not None)
-""")
-    assert printed == ["1 2", "2 True"]
 
 
 @pytest.mark.slow
