@@ -33,6 +33,10 @@ OTHER_VARIABLES = {
     "GCC_EXEC_PREFIX, CCC_OVERRIDE_OPTIONS, SOURCE_DATE_EPOCH, LD_RUN_PATH": (
         "read by the compilers and the linker; part of the key"
     ),
+    "WRAPPERS": (  # key.WRAPPER_SETTINGS
+        "read by programs that wrap a compiler (Nix, Cray, MPI, Intel, Spack, ccache, Icecream); "
+        "part of the key. JIT_LOADER_KEY_VARIABLES names further ones"
+    ),
     "NVCC_PREPEND_FLAGS, NVCC_APPEND_FLAGS, INCLUDES, SYSTEM_INCLUDES, CUDAFE_FLAGS, PTXAS_FLAGS": (
         "read by nvcc; part of the key of a build with CUDA code"
     ),
@@ -190,11 +194,13 @@ def notebook():
 
 def environment():
     import jit_loader
+    from _jit_loader.key import WRAPPER_SETTINGS
 
     found = re.findall(r"^    ([A-Z_]+(?:=\d)?) +(\S.*)$", jit_loader.__doc__, re.MULTILINE)
     rows = [(f"`{name}`", escaped(text)) for name, text in found]
     for names, text in OTHER_VARIABLES.items():
-        rows.append((", ".join(f"`{name}`" for name in names.split(", ")), text))
+        names = WRAPPER_SETTINGS if names == "WRAPPERS" else names.split(", ")
+        rows.append((", ".join(f"`{name}`" for name in names), text))
     return table(("variable", "effect"), rows)
 
 

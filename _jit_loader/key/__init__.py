@@ -14,9 +14,20 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from _jit_loader.cache import cache_folder, digest_of, readonly_caches
 
 PATH_LISTS = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "COMPILER_PATH")
+# Read by programs that stand in for a compiler, and change what it does: those of Nix, Cray, Open
+# MPI, MPICH, Intel (MPI and compilers), Spack, ccache and Icecream.
+WRAPPER_SETTINGS = (
+    *("NIX_CFLAGS_COMPILE", "NIX_CXXSTDLIB_COMPILE", "NIX_CFLAGS_LINK", "NIX_LDFLAGS"),
+    *("NIX_HARDENING_ENABLE", "CRAY_CPU_TARGET", "CRAY_ACCEL_TARGET", "CRAYPE_LINK_TYPE", "PE_ENV"),
+    *("OMPI_CXX", "OMPI_CXXFLAGS", "OMPI_CPPFLAGS", "OMPI_LDFLAGS", "OMPI_LIBS"),
+    *("MPICH_CXX", "MPICH_CXXFLAGS", "MPICH_CPPFLAGS", "MPICH_LDFLAGS", "MPICH_LIBS"),
+    *("I_MPI_CXX", "ICPXCFG", "ICXCFG", "SPACK_TARGET_ARGS", "SPACK_CPPFLAGS", "SPACK_CXXFLAGS"),
+    *("SPACK_LDFLAGS", "CCACHE_COMPILER", "ICECC_CXX"),
+)
 SETTINGS = (
     *("CC", "CXX", "GCC_EXEC_PREFIX", "CCC_OVERRIDE_OPTIONS", "SOURCE_DATE_EPOCH"),
     *("LD_RUN_PATH", "CUDNN_HOME", "CUDNN_PATH", "CUDA_INC_PATH"),
+    *WRAPPER_SETTINGS,
 )
 CUDA_SETTINGS = (
     *("PYTORCH_NVCC", "NVCC_CCBIN", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"),
@@ -25,7 +36,8 @@ CUDA_SETTINGS = (
     *("INCLUDES", "SYSTEM_INCLUDES", "CUDAFE_FLAGS", "PTXAS_FLAGS"),
     "JIT_LOADER_LINEINFO",
 )
-# The flags that PyTorch passes to every nvcc. A program may change the list in PyTorch's module.
+# The flags that PyTorch 2.11 to 2.15 pass to every nvcc. A program may change the list in PyTorch's
+# module. If a version has another list, processes with and without the module have different keys.
 COMMON_NVCC_FLAGS = [
     "-D__CUDA_NO_HALF_OPERATORS__",
     "-D__CUDA_NO_HALF_CONVERSIONS__",
@@ -46,7 +58,8 @@ def memo_paths(kind, arguments):
     """
     import torch
 
-    environment = {name: value for name in _NAMES if (value := os.environ.get(name)) is not None}
+    names = (*_NAMES, *named_variables())
+    environment = {name: value for name in names if (value := os.environ.get(name)) is not None}
     question = [
         kind,
         arguments,
@@ -59,6 +72,12 @@ def memo_paths(kind, arguments):
     ]
     digest = digest_of(question)
     return [os.path.join(cache, "memos", digest) for cache in [cache_folder(), *readonly_caches()]]
+
+
+def named_variables():
+    """Returns the names of the variables that JIT_LOADER_KEY_VARIABLES adds to the key."""
+    names = os.environ.get("JIT_LOADER_KEY_VARIABLES", "").split(":")
+    return sorted(filter(None, names))
 
 
 def names_architectures():

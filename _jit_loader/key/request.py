@@ -11,6 +11,7 @@ from _jit_loader.key import (
     PATH_LISTS,
     SETTINGS,
     common_nvcc_flags,
+    named_variables,
     pytorch_version,
     toolchain,
 )
@@ -90,7 +91,7 @@ class Request:
         """Returns the content of the key, in words that `why` can print."""
         roots = self.roots
         variant = {"variant": self.variant} if self.variant else {}
-        settings = SETTINGS + (CUDA_SETTINGS if self.with_cuda else ())
+        settings = (*SETTINGS, *(CUDA_SETTINGS if self.with_cuda else ()), *named_variables())
         environment = {name: os.environ[name] for name in settings if os.environ.get(name)}
         for name in PATH_LISTS:
             if os.environ.get(name):

@@ -23,6 +23,7 @@ from _jit_loader.key import (
     CUDA_SETTINGS,
     PATH_LISTS,
     SETTINGS,
+    WRAPPER_SETTINGS,
     contents,
     machine,
     memo_paths,
@@ -277,13 +278,31 @@ def test_argument_without_effect_is_not_part_of_the_key(small, options):
 VALUES = {"CXX": "c++ -DOTHER", "SOURCE_DATE_EPOCH": "1000", "GCC_EXEC_PREFIX": None}
 
 
-@pytest.mark.parametrize("name", [*PATH_LISTS, *SETTINGS])
+@pytest.mark.parametrize("name", [*PATH_LISTS, *SETTINGS[: -len(WRAPPER_SETTINGS)]])
 def test_environment_variable_is_part_of_the_key(small, tmp_path, monkeypatch, name):
     value = VALUES.get(name, str(tmp_path / "other"))
     if value is None:  # the folder of the compiler's programs, with a slash at the end
         cc1plus = subprocess.check_output(["g++", "-print-prog-name=cc1plus"], text=True).strip()
         value = cc1plus.split("x86_64")[0]
     small.assert_matters(lambda: monkeypatch.setenv(name, value), lambda: monkeypatch.delenv(name))
+
+
+@pytest.mark.parametrize("name", ["NIX_CFLAGS_COMPILE", "MY_FLAGS"])
+def test_variable_of_a_wrapper_is_part_of_the_key(small, tmp_path, monkeypatch, name):
+    """No file and no flag of the wrapper changes, only what it adds to the command."""
+    put_on_path(monkeypatch, tmp_path / "bin")
+    program(tmp_path / "bin" / "c++", f'exec {shutil.which("g++")} ${name} "$@"')
+    monkeypatch.setenv("JIT_LOADER_KEY_VARIABLES", ":MY_FLAGS:OTHER")
+    small.assert_matters(
+        lambda: monkeypatch.setenv(name, "-DOTHER"), lambda: monkeypatch.delenv(name)
+    )
+
+
+@pytest.mark.parametrize("name", WRAPPER_SETTINGS)
+def test_variables_of_wrappers_are_in_both_keys(small, monkeypatch, name):
+    before = keys_of(small)
+    monkeypatch.setenv(name, "1")
+    assert all(now != then for now, then in zip(keys_of(small), before))
 
 
 @pytest.mark.parametrize("name", ["SOME_VARIABLE", "LANG", "MAX_JOBS", "TORCH_CUDA_ARCH_LIST"])

@@ -588,6 +588,19 @@ def test_headers_of_the_user_and_of_the_system_are_distinguished(path, is_own, t
     assert ownership(Roots(str(tmp_path)))(path) == is_own
 
 
+@pytest.mark.parametrize(
+    ("path", "is_own"),
+    [
+        ("/home/me/libs/gcc-13/include/c++/13/vector", False),
+        ("/home/me/libs/mine/value.h", True),
+        ("/home/me/include/value.h", True),
+    ],
+)
+def test_folders_beside_a_compiler_are_the_users(path, is_own, tmp_path):
+    tools = ["/home/me/libs/gcc-13/bin/g++", "/home/me/libs/gcc-13/libexec/gcc/x86_64/13/cc1plus"]
+    assert ownership(Roots(str(tmp_path)), tools)(path) == is_own
+
+
 def test_assembly_source_and_its_includes_are_tracked(tiny):
     """There is no depfile: only the assembler reads the file."""
     included = tiny.write("given.inc", ".set given, 1\n")

@@ -142,8 +142,11 @@ def ownership(roots, tools=()):
 
 
 def _system_folders(tools, project):
-    """Returns the system folders and the tools' prefixes, such as /opt/gcc for /opt/gcc/bin/g++."""
-    matches = (re.match(r"(/.+?)/(?:bin|lib\w*|nvvm)/", tool) for tool in tools)
+    """Returns the system folders and the tools' prefixes, such as /opt/gcc for /opt/gcc/bin/g++.
+
+    The prefix of /home/me/libs/gcc-13/bin/g++ is /home/me/libs/gcc-13.
+    """
+    matches = (re.match(r"(/.+)/(?:bin|lib|lib32|lib64|libexec)/", tool) for tool in tools)
     prefixes = {match[1] for match in matches if match}
     # A tool in ~/bin does not make ~ a system folder.
     own = {prefix for prefix in prefixes if project.startswith(prefix + os.sep)}
