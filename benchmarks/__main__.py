@@ -4,8 +4,7 @@
 
 One failure does not stop the others; the exit code is then 1. The GPU is measured only if there is
 one. `python -m benchmarks.NAME --help` describes a benchmark and its arguments; `python -m
-benchmarks.pages` then writes docs/performance.md, the README's figures and the pages beside the
-results.
+benchmarks.tables` then writes the tables of the docs and the pages beside the results.
 """
 
 import argparse

@@ -2,9 +2,10 @@
 
     python -m benchmarks.bandwidth [workload ...]
 
-The sizes are 2^10 to 2^28 elements (2^24 on a CPU), forward and backward. GB/s counts each input
-and each output of a way once. The inputs of a gradient are the tensors that the forward call has
-saved: for two_norm's, a and b with ours, a - b with PyTorch and torch.compile. Tensors that a way
+The sizes are 2^10 to 2^28 elements (2^24 on a CPU), forward and backward. The bytes of a
+result, for the GB/s, count each input and each output of ours once. The inputs of a gradient are
+the tensors that the forward call has saved: for two_norm's, a and b with ours, and a - b, one array
+less, with PyTorch and torch.compile. Tensors that a way
 writes and reads in between are not counted. Every call allocates its result, as in a program.
 
 If a call moves at most 256 MiB, a sample goes over 8 sets of inputs. On a CPU it does so once, and
@@ -78,24 +79,14 @@ def measure(workload, device, dtype, n, rounds, quick):
         batch,
         passes,
     )
-    medians = {name: timing.median(seconds) for name, seconds in samples.items()}
-    bytes_of = {
-        name: elements(n) * dtype.itemsize
-        for name, elements in workload.elements_of.items()
-        if name in ways
-    }
-    speeds = {name: bytes_of.get(name, moved) / t / 1e9 for name, t in medians.items()}
-    return {
-        "workload": workload.name,
-        "dtype": str(dtype).removeprefix("torch."),
-        "n": n,
-        "bytes": moved,
-        **({"bytes_of": bytes_of} if bytes_of else {}),  # of the ways that move a different number
-        "calls": batch * passes,  # per sample
-        "gb_per_s": speeds,
-        "over_ours": {name: seconds / medians["ours"] for name, seconds in medians.items()},
-        "samples": samples,
-    }
+    return report.result(
+        samples,
+        workload=workload.name,
+        dtype=str(dtype).removeprefix("torch."),
+        n=n,
+        bytes=moved,
+        calls=batch * passes,  # per sample
+    )
 
 
 def fits(device, moved):
@@ -110,28 +101,6 @@ def measure_all(workload, device, quick):
     for dtype, n in cases(device, quick):
         if fits(device, workload.elements(n) * dtype.itemsize):
             yield measure(workload, device, dtype, n, rounds, quick)
-
-
-def show(workload, device, results):
-    names = dict.fromkeys(name for result in results for name in result["samples"])
-    names = sorted(names, key=lambda name: name == "copy")  # the last column
-    ratios = [name for name in names if name not in ("ours", "copy")]
-    report.table(
-        f"{workload.name} on {device}, GB/s",
-        ["dtype", "elements", *names, *(f"{name} / ours" for name in ratios)],
-        [
-            (
-                result["dtype"],
-                f"2^{result['n'].bit_length() - 1}",
-                *(f"{result['gb_per_s'][n]:.4g}" if n in result["gb_per_s"] else "" for n in names),
-                *(
-                    f"{result['over_ours'][n]:.3f}" if n in result["over_ours"] else ""
-                    for n in ratios
-                ),
-            )
-            for result in results
-        ],
-    )
 
 
 def main():
@@ -154,7 +123,7 @@ def main():
         for workload in chosen:
             report.progress(f"{device}: {workload.name}")
             of_one = list(measure_all(workload, device, options.quick))
-            show(workload, device, of_one)
+            report.show(f"{workload.name} on {device}", of_one)
             results += of_one
             report.save("bandwidth", device, options, results)
 

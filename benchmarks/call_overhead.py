@@ -27,7 +27,7 @@ ELEMENTS = 64
 
 def functions_of(workload, device, quick):
     """Returns {name: function}; each function has a gradient."""
-    functions = {"torch": workload.eager, "ours": workload.ours}
+    functions = {"ours": workload.ours, "torch": workload.eager}
     if workload.op == "add2":
         from benchmarks import wrappings  # the import builds it
 
@@ -43,7 +43,7 @@ def functions_of(workload, device, quick):
 
 
 def ways(workload, device, quick):
-    """Returns {question: {name: function of no arguments}}; "torch" is the reference."""
+    """Returns {question: {name: function of no arguments}}."""
     inputs = workload.inputs(ELEMENTS, torch.float32, device)
     leaves = [x.clone().requires_grad_() for x in inputs]
     grads = [torch.ones_like(result) for result in as_tuple(workload.eager(*inputs))]
@@ -84,14 +84,7 @@ def measure_all(workload, device, rounds, loops, quick):
     """Yields the results of a workload on a device."""
     for question, calls in ways(workload, device, quick).items():
         samples = measure(calls, rounds, loops, device)
-        medians = {name: timing.median(seconds) for name, seconds in samples.items()}
-        yield {
-            "workload": workload.name,
-            "question": question,
-            "medians": medians,
-            "over_torch": {name: t / medians["torch"] for name, t in medians.items()},
-            "samples": samples,
-        }
+        yield report.result(samples, workload=workload.name, question=question)
 
 
 def main():
@@ -106,22 +99,7 @@ def main():
             report.progress(f"{device}: {workload.name}")
             results += measure_all(workload, device, rounds, loops, options.quick)
             report.save("call_overhead", device, options, results)  # the next one may fail
-        report.table(
-            f"one call on {device}, {ELEMENTS} floats",
-            ["", "", "way", "median", "interquartile range", "time / torch's"],
-            [
-                (
-                    result["workload"],
-                    result["question"],
-                    name,
-                    report.duration(median),
-                    report.spread(result["samples"][name]),
-                    f"{result['over_torch'][name]:.2f}",
-                )
-                for result in results
-                for name, median in result["medians"].items()
-            ],
-        )
+        report.show(f"one call on {device}, {ELEMENTS} floats", results)
 
 
 if __name__ == "__main__":

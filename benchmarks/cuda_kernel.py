@@ -21,7 +21,7 @@ import tempfile
 import torch
 
 from benchmarks import call_overhead, raw_kernels, report, timing
-from benchmarks.loading import ready_workers, summary
+from benchmarks.subject import ready_workers
 from benchmarks.worker import Worker, environment
 
 QUESTIONS = ("source to first launch", "from the cache")
@@ -50,8 +50,8 @@ def new_processes(rounds):
                 (way, number // len(ways())): [
                     functools.partial(
                         Worker,
-                        f"raw_{way}",
-                        {"constant": first + number // len(ways())},
+                        "raw",
+                        {"way": way, "constant": first + number // len(ways())},
                         variables,
                     )
                 ]
@@ -66,7 +66,7 @@ def new_processes(rounds):
                     seconds = worker.load()["value"]
                     if counts:
                         samples[way].append(seconds)
-            yield {"question": question, **summary(samples)}
+            yield report.result(samples, question=question)
 
 
 def calls(quick):
@@ -75,7 +75,7 @@ def calls(quick):
     launches = {way: raw_kernels.WAYS[way](source) for way in ways()}
     rounds, loops = (3, 20) if quick else (15, 1000)
     samples = call_overhead.measure(launches, rounds, loops, "cuda")
-    return {"question": "a call", **summary(samples)}
+    return report.result(samples, question="a call")
 
 
 def main():
@@ -87,15 +87,7 @@ def main():
     timing.raise_clocks("cuda")
     results.append(calls(options.quick))
     report.save("cuda_kernel", "cuda", options, results)
-    names = ways()
-    report.table(
-        "a kernel that NVRTC compiles",
-        ["", *names],
-        [
-            (result["question"], *(report.duration(result["medians"][way]) for way in names))
-            for result in results
-        ],
-    )
+    report.show("a kernel that NVRTC compiles", results)
 
 
 if __name__ == "__main__":

@@ -10,48 +10,40 @@ The ways are:
 """
 
 import tempfile
-from pathlib import Path
 
-import torch
+from benchmarks import classic, report, timing
+from benchmarks.worker import seconds_of
 
-import jit_loader
-from benchmarks import child, report, timing
+SCRIPTS = {
+    "load_op": "import jit_loader; jit_loader.load_op('add2')",
+    "bindings": "import bindings.add2",
+}
+IS_HIT = "import jit_loader; assert not jit_loader.loaded('add2').compiled"
 
 
 def main():
     parser = report.parser(__doc__)
-    parser.add_argument(
-        "--processes", type=report.positive, default=20, help="per way (default: 20)"
-    )
+    parser.add_argument("--processes", type=int, default=20, help="per way (default: 20)")
     options = parser.parse_args()
-    device = "cpu" if jit_loader.why_no_cuda() else "cuda"
+    device = report.built_for()
     # The classic code takes a long time to build.
     ways = ("load_op",) if options.quick else ("load_op", "bindings", "torch")
     samples = {way: [] for way in ways}
-    with tempfile.TemporaryDirectory() as cache, tempfile.TemporaryDirectory() as torch_folder:
-        folders = dict.fromkeys(ways, None if options.quick else Path(cache))
-        folders["torch"] = Path(torch_folder)
+    with tempfile.TemporaryDirectory() as cache, tempfile.TemporaryDirectory() as theirs:
+        scripts = {**SCRIPTS, "torch": classic.add2_script(device, theirs)}
+        cache = None if options.quick else cache
         for way in ways:
             report.progress(f"{way}: building")
-            child.run(way, folders[way], device)
+            seconds_of(scripts[way], cache)
         timing.settle(options.quick)
         # The first hit may write the memo that later ones read.
-        processes = 1 if options.quick else options.processes
-        for way, counts in timing.turns(ways, processes, warm_up=1):
-            answer = child.run(way, folders[way], device)
-            if answer["compiled"]:
-                raise SystemExit(f"{way} compiled again, so this is not a hit")
+        for way, counts in timing.turns(ways, 1 if options.quick else options.processes, warm_up=1):
+            seconds = seconds_of(scripts[way], cache, after=IS_HIT if way in SCRIPTS else "")
             if counts:
-                samples[way].append(answer["seconds"])
-    medians = {way: timing.median(seconds) for way, seconds in samples.items()}
-    ratios = {way: seconds / medians["load_op"] for way, seconds in medians.items()}
-    report.table(
-        "a hit in a new process, on top of import torch",
-        ["", "median", "time / load_op's"],
-        [(way, report.duration(medians[way]), f"{ratios[way]:.2f}") for way in ways],
-    )
-    result = {"device": device, "medians": medians, "over_load_op": ratios, "samples": samples}
-    report.save("hit", "cuda" if torch.cuda.is_available() else "cpu", options, [result])
+                samples[way].append(seconds)
+    results = [report.result(samples, device=device)]
+    report.show("a hit in a new process, on top of import torch", results)
+    report.save("hit", report.where(), options, results)
 
 
 if __name__ == "__main__":

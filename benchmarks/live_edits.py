@@ -27,13 +27,6 @@ EDITS = {
     ),
     "lltm": ("kernels/lltm.cu", "h.value[k] = result.first;", "h.value[k] = result.first + {};"),
 }
-# The shapes of forward's arguments.
-SHAPES = {
-    "add2": [(1024,), (1024,)],
-    "sigmoid": [(1024,)],
-    "trilinear_interpolation": [(16, 8, 64), (16, 3)],
-    "lltm": [(16, 32), (384, 160), (384,), (16, 128), (16, 128)],
-}
 
 
 class EditedOp(Project):
@@ -52,21 +45,20 @@ class EditedOp(Project):
         self.value = 0
 
     def edit_kernel(self):
-        self.edit_body()
+        self.value = 1 + secrets.randbelow(1 << 20)  # exact in float32, with sigmoid(0) too
+        self._file.write_text(self._text.replace(self._old, self._new.format(self.value)))
         # PyTorch's load looks at sources only, not at headers.
         with open(self.sources[-1], "a") as file:
             file.write(f"// {self.value}\n")
-
-    def edit_body(self):
-        self.value = 1 + secrets.randbelow(1 << 20)  # exact in float32, with sigmoid(0) too
-        self._file.write_text(self._text.replace(self._old, self._new.format(self.value)))
 
     def worker(self, way):
         """Starts a process that loads the op and calls its kernel: "ours" or "torch"."""
         arguments, variables = {"name": self.name, "project": str(self.folder)}, {}
         if way == "torch":
             arguments, variables = self.torchs_call()
-        return Worker(f"live_{way}", arguments, environment(self.folder / "cache", **variables))
+        return Worker(
+            "live", {"way": way, **arguments}, environment(self.folder / "cache", **variables)
+        )
 
     def torchs_call(self):
         """Returns the arguments of PyTorch's load and the environment variables that it needs."""
@@ -85,49 +77,3 @@ class EditedOp(Project):
         if not torch.cuda.is_available():
             variables["TORCH_CUDA_ARCH_LIST"] = os.environ.get("TORCH_CUDA_ARCH_LIST", "8.0")
         return arguments, variables
-
-
-class Launched:
-    """A loaded module, for benchmarks.worker, and the first result of its kernel.
-
-    The result is None on a machine without a GPU, on which nothing is launched.
-    """
-
-    def __init__(self, module, name):
-        self.__file__, self._result = module.__file__, None
-        if torch.cuda.is_available():
-            zeros = [torch.zeros(shape, device="cuda") for shape in SHAPES[name]]
-            result = module.forward(*zeros)
-            result = result if isinstance(result, torch.Tensor) else result[0]
-            self._result = int(result.flatten()[0])
-
-    def value(self):
-        """Returns the result once complete builds have ended, so that they affect no later time."""
-        from _jit_loader import loaded
-
-        for live in loaded.live.values():
-            live.process.wait()
-        return self._result
-
-
-def load(way, name, **arguments):
-    """Loads an op in one way, calls its kernel, and returns the Launched."""
-    return Launched({"ours": _ours, "torch": _torchs}[way](name, **arguments), name)
-
-
-def _ours(name, project):
-    import jit_loader
-    from _jit_loader import loaded
-
-    is_edit = name in loaded.last
-    module = jit_loader.load_op(name, project=project)
-    if is_edit and not loaded.live:
-        raise SystemExit(f"{name}: the edit made a complete build, not new device code")
-    return module
-
-
-def _torchs(name, extra_ldflags, **arguments):
-    from torch.utils.cpp_extension import load
-
-    flags = list(extra_ldflags)  # load changes the list
-    return load(name, extra_ldflags=flags, **arguments)

@@ -134,15 +134,8 @@ def measure_all(name, sizes, device, quick):
             way: timer(module, arguments, loops, synchronize) for way, module in modules.items()
         }
         for question, samples in measure(timers, rounds).items():
-            medians = {way: timing.median(seconds) for way, seconds in samples.items()}
-            yield {
-                "size": name,
-                "batch_features_state": sizes,
-                "question": question,
-                "medians": medians,
-                "over_ours": {way: t / medians["ours"] for way, t in medians.items()},
-                "samples": samples,
-            }
+            about = {"size": name, "batch_features_state": sizes, "question": question}
+            yield report.result(samples, **about)
 
 
 def main():
@@ -154,22 +147,7 @@ def main():
         for name, sizes in (QUICK_SIZES if options.quick else SIZES).items():
             report.progress(f"{device}: {name}")
             results += measure_all(name, sizes, device, options.quick)
-        report.table(
-            f"LLTM on {device}, float32",
-            ["", "", "", "median", "interquartile range", "time / ours"],
-            [
-                (
-                    "B{} F{} S{}".format(*result["batch_features_state"]),
-                    result["question"],
-                    way,
-                    report.duration(seconds),
-                    report.spread(result["samples"][way]),
-                    f"{result['over_ours'][way]:.2f}",
-                )
-                for result in results
-                for way, seconds in result["medians"].items()
-            ],
-        )
+        report.show(f"LLTM on {device}, float32", results)
         report.save("lltm", device, options, results)
 
 

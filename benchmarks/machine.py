@@ -46,19 +46,6 @@ def python_loop_ms():
     return 1e3 * min(times)
 
 
-def gpu_clocks():
-    """Returns the maximum clock of the GPU in MHz and its memory's peak in GB/s, if known."""
-    if not torch.cuda.is_available():
-        return {}
-    about = torch.cuda.get_device_properties(0)
-    # PyTorch gives kHz and bits; older versions lack these attributes.
-    clock, memory = getattr(about, "clock_rate", None), getattr(about, "memory_clock_rate", None)
-    return {
-        "gpu_clock_mhz": clock and clock / 1e3,
-        "memory_gb_per_s": memory and 2e3 * memory * about.memory_bus_width / 8 / 1e9,
-    }
-
-
 def describe(loop_before):
     """Returns every property of the machine that may affect a time, as a dict for JSON.
 
@@ -69,7 +56,6 @@ def describe(loop_before):
         "cores": len(os.sched_getaffinity(0)),
         "clock_mhz": clock_mhz(),
         "python_loops_ms": [loop_before, python_loop_ms()],
-        **gpu_clocks(),
         "threads": torch.get_num_threads(),
         "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
         "driver": _line(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]),

@@ -1,6 +1,6 @@
 """How long does a notebook take from the save of a file to the result of the next cell?
 
-    python -m benchmarks.notebook [edits] [look] [live] [--sources plain light extension]
+    python -m benchmarks.notebook [edits] [look] [--sources plain light extension]
 
 edits: an op of two sources (sources/) and a wrapper is loaded in a Jupyter kernel with %load_ext
 jit_loader. Then its kernel, a header that only the kernel includes, and its wrapper are edited. The
@@ -10,29 +10,22 @@ torch.utils.cpp_extension.load in a process without a notebook that has loaded t
 
 look: the work before a cell if nothing has changed, with all ops of this project loaded.
 
-live: an edit within the body of add2's kernel, until a cell has printed its result. It needs a GPU.
-"torch" loads the same sources in a process without a notebook, and calls the kernel.
+The results named notebook_live are those of an earlier version: of an edit within the body of
+add2's kernel, until a cell has printed its result.
 """
 
-import contextlib
 import importlib
 import tempfile
 import time
 from pathlib import Path
 
-import torch
-
-import jit_loader
 from _jit_loader.notebook.reloading import Reloading
 from _jit_loader.ops.project import op_names
 from benchmarks import report, timing
-from benchmarks.live_edits import EditedOp
-from benchmarks.loading import compare, summary
-from benchmarks.subject import Subject
-from benchmarks.worker import ROOT, environment, python_path
+from benchmarks.subject import Subject, compare
+from benchmarks.worker import ROOT, python_path
 
 SOURCES = ("plain", "light", "extension")
-WAYS = ("ours", "torch", "alone")
 LOOKS = 200
 WRAPPER = """\
 from jit_loader import load_op
@@ -47,23 +40,6 @@ def value():
 
 
 SETUP = "%load_ext jit_loader\nimport jit_loader\nfrom bindings.extension import value"
-LIVE_SETUP = """\
-%load_ext jit_loader
-import jit_loader
-import torch
-from _jit_loader import loaded
-from bindings.add2 import add2
-
-zeros = torch.zeros(1024, device="cuda")
-
-
-def value():
-    return int(add2(zeros, zeros)[0])
-
-
-def end_of_builds():
-    return [live.process.wait() for live in loaded.live.values()]
-"""
 
 
 class Op(Subject):
@@ -93,7 +69,7 @@ class Op(Subject):
 class Notebook:
     """A Jupyter kernel that has loaded the op and has a function value()."""
 
-    def __init__(self, folder, environment, setup=SETUP):
+    def __init__(self, folder, environment):
         from jupyter_client.manager import KernelManager
 
         path = python_path(folder)
@@ -102,7 +78,7 @@ class Notebook:
         self._client = self._manager.blocking_client()
         self._client.start_channels()
         self._client.wait_for_ready(timeout=120)
-        self.run(setup)
+        self.run(SETUP)
 
     def run(self, code):
         """Runs a cell; returns its output and the seconds until the output is complete."""
@@ -125,8 +101,8 @@ class Notebook:
         printed, seconds = self.run("print(value())")
         return {"seconds": seconds, "value": int(printed)}
 
-    def path(self, name="extension"):
-        return self.run(f"print(jit_loader.loaded({name!r}).path)")[0].strip()
+    def path(self):
+        return self.run("print(jit_loader.loaded('extension').path)")[0].strip()
 
     def close(self):
         self._client.stop_channels()
@@ -143,13 +119,13 @@ def edits(source, device, quick):
         calls = {"ours": notebook.load, "torch": worker.load}
         compare(calls, 1, op)
         calls["alone"] = op.bare_commands(notebook.path())
-        result = compare(calls, rounds, op, op.edit_kernel)
-        yield {"question": "kernel edit", **result}
+        about = {"source": source, "built_for": device}
+        yield compare(calls, rounds, op, op.edit_kernel, question="kernel edit", **about)
         # PyTorch's load does not notice this edit and returns the old code.
-        yield {"question": "header edit", **compare(calls, rounds, op, op.edit_header)}
+        yield compare(calls, rounds, op, op.edit_header, question="header edit", **about)
         worker.close()
-        wrapper = compare({"ours": notebook.load}, rounds, op, op.edit_wrapper)
-        yield {"question": "wrapper edit", **wrapper}
+        calls = {"ours": notebook.load}
+        yield compare(calls, rounds, op, op.edit_wrapper, question="wrapper edit", **about)
         notebook.close()
 
 
@@ -167,75 +143,19 @@ def look(quick):
         started = time.perf_counter()
         reloading.reload()
         seconds.append(time.perf_counter() - started)
-    return {"question": "nothing changed", "ops": len(names), **summary({"ours": seconds})}
+    return report.result({"ours": seconds}, question="nothing changed", ops=len(names))
 
 
-def live(quick):
-    """Returns the result of edits within the body of add2's kernel."""
-    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
-        op = EditedOp(folder, "add2")
-        notebook = Notebook(op.folder, environment(op.folder / "cache"), LIVE_SETUP)
-        stack.callback(notebook.close)
-        alone = op.bare_commands(notebook.path("add2"))
-        worker = op.worker("torch")
-        stack.callback(worker.close)
-        worker.wait_until_ready()
-        worker.load()
-
-        def load():
-            answer = notebook.load()
-            notebook.run("print(end_of_builds())")  # so that they do not affect the next time
-            return answer
-
-        calls = {"ours": load, "torch": worker.load, "alone": alone}
-        result = compare(calls, 1 if quick else 5, op, op.edit_kernel, warm_up=0 if quick else 1)
-    return {"question": "kernel body edit to its first result: add2", **result}
+def measure_edits(options):
+    device = report.built_for()
+    return [r for source in options.sources for r in edits(source, device, options.quick)]
 
 
-def measure_live(options, device):
-    if not torch.cuda.is_available():
-        report.progress("live: PyTorch finds no CUDA GPU on this machine")
-        return []
-    result = live(options.quick)
-    report.table(result["question"], [*WAYS, "ours - alone"], [cells(result)])
-    return [{"built_for": device, **result}]
+def measure_look(options):
+    return [look(options.quick)]
 
 
-def measure_edits(options, device):
-    results, rows = [], []
-    for source in options.sources:
-        for result in edits(source, device, options.quick):
-            results.append({"source": source, "built_for": device, **result})
-            rows.append((f"{source}: {result['question']}", *cells(result)))
-            report.progress(" ".join(rows[-1]))
-    report.table(
-        f"from a saved file to the cell's result, {device}", ["", *WAYS, "ours - alone"], rows
-    )
-    return results
-
-
-def cells(result):
-    medians = result["medians"]
-    texts = [
-        "stale" if way in result["stale"] else report.duration(medians[way]) for way in medians
-    ]
-    texts += [""] * (len(WAYS) - len(texts))
-    return [*texts, report.duration(medians["ours"] - medians.get("alone", 0))]
-
-
-def measure_look(options, device):
-    result = look(options.quick)
-    shown = report.duration(result["medians"]["ours"])
-    print(f"before a cell, with nothing changed, {result['ops']} ops loaded: {shown}")
-    return [{"built_for": device, **result}]
-
-
-def save(benchmark, options, results):
-    if results:
-        report.save(benchmark, "cuda" if torch.cuda.is_available() else "cpu", options, results)
-
-
-PARTS = {"edits": measure_edits, "look": measure_look, "live": measure_live}
+PARTS = {"edits": measure_edits, "look": measure_look}
 
 
 def main():
@@ -247,15 +167,9 @@ def main():
     options = parser.parse_args()
     options.parts = options.parts or list(PARTS)
     options.sources = options.sources or SOURCES[: 1 if options.quick else 3]
-    device = "cpu" if jit_loader.why_no_cuda() else "cuda"
-    results = []
-    for part in options.parts:
-        found = PARTS[part](options, device)
-        if part == "live":
-            save("notebook_live", options, found)
-        else:
-            results += found
-            save("notebook", options, results)
+    results = [result for part in options.parts for result in PARTS[part](options)]
+    report.save("notebook", report.where(), options, results)
+    report.show("from a saved file to the cell's result", results)
 
 
 if __name__ == "__main__":

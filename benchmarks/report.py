@@ -16,9 +16,10 @@ import jit_loader
 from benchmarks import machine, timing
 
 RESULTS = Path(__file__).parent / "results"
-
-
 NO_OPTIONS = ("out", "python_loop_ms")
+# The keys of a result that say what was measured.
+ABOUT = ("source", "workload", "dtype", "size", "question", "edit", "start", "processes", "headers")
+WIDE = 0.05  # an interval that contains 1 and is wider shows nothing
 
 
 def parser(description):
@@ -55,13 +56,6 @@ def one_of(names):
     return checked
 
 
-def positive(text):
-    """Converts a text to a positive integer; an argparse type."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"not a positive integer: {text}")
-    return int(text)
-
-
 def devices(options):
     """Returns the devices to measure ops on: that of --device, or the CPU and the GPU."""
     if options.device == "cuda" and not torch.cuda.is_available():
@@ -72,16 +66,36 @@ def devices(options):
     return ["cpu", "cuda"] if on_gpu else ["cpu"]
 
 
-def save(benchmark, device, options, results):
-    """Writes <out>/<benchmark>-<device's model>.json, prints its name and returns its path.
+def built_for():
+    """Returns the device that extensions are built for, and says why it is the CPU."""
+    why_no_cuda = jit_loader.why_no_cuda()
+    if why_no_cuda:
+        progress(f"built for the CPU: {why_no_cuda}")
+    return "cpu" if why_no_cuda else "cuda"
 
-    options are the parsed arguments; results is a list of dicts, whose "samples" are the raw
-    seconds. The function adds their quartiles.
+
+def where():
+    """Returns the device that names the results of loads."""
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def result(samples, **about):
+    """Returns a result: {"rounds", "seconds": quartiles, "ratios": times over the first way's}.
+
+    samples: {way: [seconds]}, our way first. about: what was measured; "stale": the ways that ran
+    old code.
     """
-    for result in results:
-        result["quartiles"] = {
-            way: timing.quartiles(seconds) for way, seconds in result["samples"].items()
-        }
+    first = next(iter(samples))
+    ratios = {way: timing.over(samples[way], samples[first]) for way in samples if way != first}
+    seconds = {way: timing.quartiles(values) for way, values in samples.items()}
+    return {**about, "rounds": len(samples[first]), "seconds": seconds, "ratios": ratios}
+
+
+def save(benchmark, device, options, results):
+    """Writes <out>/<benchmark>-<device's model>.json, one result a line, and prints its name.
+
+    options are the parsed arguments; results is a list of result().
+    """
     content = {
         "benchmark": benchmark,
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
@@ -89,45 +103,87 @@ def save(benchmark, device, options, results):
         "machine": machine.describe(options.python_loop_ms),
         "order": "random",  # of the ways in each round
         "options": {key: value for key, value in vars(options).items() if key not in NO_OPTIONS},
-        "results": results,
     }
     # A quick run must not overwrite the results of a complete one.
     words = [benchmark, content["device"], *(["quick"] if options.quick else [])]
     name = re.sub(r"(\(r\)|\(tm\)|[^a-z0-9_])+", "-", " ".join(words).lower())
-    path = options.out / f"{name}.json"
+    head = [f" {json.dumps(key)}: {_json(value)},\n" for key, value in content.items()]
+    lines = ",\n".join(f"  {_json(each)}" for each in results)
     options.out.mkdir(parents=True, exist_ok=True)
-    path.write_text(_json(content))
-    print(f"wrote {path.name}")
-    return path
+    (options.out / f"{name}.json").write_text(
+        f'{{\n{"".join(head)} "results": [\n{lines}\n ]\n}}\n'
+    )
+    progress(f"wrote {name}.json")
 
 
-def _json(content):
-    """Returns readable JSON: numbers have five digits, and a list of samples is one line."""
-    digits = json.loads(json.dumps(content), parse_float=lambda text: float(f"{float(text):.5g}"))
-    text = json.dumps(digits, indent=1)
-    return re.sub(r"\[[-+.e\d,\s]*\]", lambda match: " ".join(match[0].split()), text) + "\n"
+def _json(value):
+    """Returns JSON in which numbers have six digits."""
+    digits = json.loads(json.dumps(value), parse_float=lambda text: float(f"{float(text):.6g}"))
+    return json.dumps(digits)
 
 
-def table(title, columns, rows):
-    """Prints a table: the first column is text, the others are numbers."""
+def show(title, results):
+    """Prints the table of results."""
     print(title)
+    columns, rows = table(results)
     shown = Table(*columns, box=box.SIMPLE_HEAD)
     for column in shown.columns[1:]:
         column.justify = "right"
     for row in rows:
-        shown.add_row(*map(str, row))
+        shown.add_row(*row)
     Console(highlight=False).print(shown)
+
+
+def table(results):
+    """Returns (columns, rows): what was measured, the first way's time, and a column for each way.
+
+    The first way's cell has the range of the middle half of its samples; the others have their time
+    over its time.
+    """
+    ways = list(dict.fromkeys(way for each in results for way in each["ratios"]))
+    rows = []
+    for each in results:
+        first, (low, median, high) = next(iter(each["seconds"].items()))
+        ours = f"{first} " * (first != "ours") + f"{duration(median)} ({duration(low)} - "
+        rows.append([label(each), f"{ours}{duration(high)})", *(cell(each, w) for w in ways)])
+    return ["", "ours", *ways], rows
+
+
+def label(result):
+    """Describes what a result is about, such as 'add2, float32, 2^20'."""
+    about = [result[key] for key in ABOUT if result.get(key) is not None]
+    if "n" in result:
+        about.append(f"2^{result['n'].bit_length() - 1}")
+    return ", ".join(map(str, about))
+
+
+def cell(result, way):
+    """Returns a way's time and its time over the first way's, as a text."""
+    if way not in result["ratios"]:
+        return ""
+    if way in result.get("stale", ()):
+        return "stale"
+    return f"{duration(result['seconds'][way][1])}, {ratio_text(result['ratios'][way])}"
+
+
+def ratio_text(values):
+    """Returns the text of timing.over(): 2.00 [1.91, 2.11]."""
+    ratio, *interval = (f"{v:.{2 if v < 10 else 1 if v < 100 else 0}f}" for v in values)
+    if not interval:
+        return f"{ratio} (too few rounds)"
+    text = f"{ratio} [{', '.join(interval)}]"
+    wide = values[2] - values[1] > WIDE
+    return f"{text} inconclusive" if wide and not is_conclusive(values) else text
+
+
+def is_conclusive(values):
+    """Returns whether one of two ways is faster: the interval of timing.over() has no 1."""
+    return len(values) == 3 and not values[1] <= 1 <= values[2]
 
 
 def progress(text):
     """Prints one line of progress."""
     print(text, file=sys.stderr, flush=True)
-
-
-def spread(samples):
-    """Returns the interquartile range with units: 8.31 us - 8.40 us."""
-    low, _, high = timing.quartiles(samples)
-    return f"{duration(low)} - {duration(high)}"
 
 
 def duration(seconds):

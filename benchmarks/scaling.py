@@ -17,9 +17,6 @@ import sys
 import tempfile
 import time
 
-import torch
-
-import jit_loader
 from benchmarks import report, timing
 from benchmarks.loading import SOURCES
 from benchmarks.subject import WAYS, CountedCompilers, Subject
@@ -77,58 +74,35 @@ def start_together(subject, way, processes):
 
 def starts(source, device, processes, quick):
     """Returns the results of cold and of warm starts; the ways take turns."""
-    cold, warm, compilations = {}, {}, {}
+    cold, warm, compilations = ({way: [] for way in WAYS} for _ in range(3))
     for way, _ in timing.turns(WAYS, 1 if quick else ROUNDS, warm_up=0):
         with tempfile.TemporaryDirectory() as folder:
             compilers = CountedCompilers(folder)
             subject = Subject(folder, source, device, **compilers.variables)
-            cold.setdefault(way, []).append(max(start_together(subject, way, processes)))
-            compilations.setdefault(way, []).append(compilers.count())
+            cold[way].append(max(start_together(subject, way, processes)))
+            compilations[way].append(compilers.count())
             timing.settle(quick)
             start_together(subject, way, 1)  # it may write the memo that later ones read
-            warm.setdefault(way, []).append(max(start_together(subject, way, processes)))
+            warm[way].append(max(start_together(subject, way, processes)))
+    about = {"built_for": device, "processes": processes}
     return [
-        {"start": "cold", **result(processes, cold), "compilations": compilations},
-        {"start": "warm", **result(processes, warm)},
+        report.result(cold, **about, start="cold", compilations=compilations),
+        report.result(warm, **about, start="warm"),
     ]
-
-
-def result(processes, samples):
-    """Returns a result; samples are the seconds until the last process had the module."""
-    return {
-        "processes": processes,
-        "until_all": {way: timing.median(seconds) for way, seconds in samples.items()},
-        "samples": samples,
-    }
 
 
 def main():
     parser = report.parser(__doc__)
     parser.add_argument("--source", choices=SOURCES, default="plain", help="default: plain")
     options = parser.parse_args()
-    why_no_cuda = jit_loader.why_no_cuda()
-    device = "cpu" if why_no_cuda else "cuda"
-    if why_no_cuda:
-        report.progress(f"built for the CPU: {why_no_cuda}")
+    device = report.built_for()
     forkserver.set_forkserver_preload(["benchmarks.loading"])
     results = []
     for processes in QUICK_PROCESSES if options.quick else PROCESSES:
-        for found in starts(options.source, device, processes, options.quick):
-            results.append({"built_for": device, **found})
-            until = {way: report.duration(s) for way, s in found["until_all"].items()}
-            report.progress(f"{processes} processes, {found['start']}: {until}")
-    report.save("scaling", "cuda" if torch.cuda.is_available() else "cpu", options, results)
-    report.table(
-        f"until the last process has a {options.source} extension, {device}",
-        ["processes", *(f"{start}, {way}" for start in ("cold", "warm") for way in WAYS)],
-        [
-            (
-                cold["processes"],
-                *(report.duration(row["until_all"][way]) for row in (cold, warm) for way in WAYS),
-            )
-            for cold, warm in zip(results[::2], results[1::2])
-        ],
-    )
+        results += starts(options.source, device, processes, options.quick)
+        report.progress(f"{processes} processes: done")
+    report.save("scaling", report.where(), options, results)
+    report.show(f"until the last process has a {options.source} extension, {device}", results)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,13 @@
 """The sources that are loaded and edited: copies of sources/ and of this project's ops."""
 
+import contextlib
+import importlib.util
 import itertools
 import os
 import re
 import secrets
 import shutil
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -17,12 +18,17 @@ from _jit_loader.build.pytorch.flags import link_missing_names
 from _jit_loader.build.pytorch.ninja_file import HALVES, NinjaFile
 from _jit_loader.key import toolchain
 from _jit_loader.key.nvcc import cuda_home
-from _jit_loader.ops.project import op_names
-from benchmarks import other_loaders
+from benchmarks import report, timing
 from benchmarks.worker import ROOT, Worker, environment
 
 SOURCES = Path(__file__).parent / "sources"
 WAYS = ("ours", "torch")
+
+
+def ways_of(source):
+    """Returns the ways to load a source: tvm_ffi (apache-tvm-ffi) too, if it is installed."""
+    has_tvm_ffi = source == "light" and importlib.util.find_spec("tvm_ffi")
+    return (*WAYS, "tvm_ffi") if has_tvm_ffi else WAYS
 
 
 def without_halves(command):
@@ -37,7 +43,7 @@ class Subject:
 
     It consists of a binding, a kernel, and a header that only the kernel includes. value is the
     number that a module of the current sources must return; every edit sets it to a number that no
-    cache has. ways are the ways to load it: ours, torch and those of other_loaders.
+    cache has. ways are those of ways_of().
 
     headers is the number of generated headers that the kernel includes as well; variables are
     environment variables.
@@ -63,12 +69,7 @@ class Subject:
         self._torch_environment = dict(self._environment)
         if device == "cuda":
             self._prepare_cuda()
-        others = other_loaders.ways(source, device)
-        self.ways = (*WAYS, *others)
-        self._others = {
-            way: other_loaders.prepare(way, self.folder, self._kernel, self._header)
-            for way in others
-        }
+        self.ways = ways_of(source)
 
     def _prepare_cuda(self):
         """Sets the variables that PyTorch's load needs with nvcc from pip, or without a GPU."""
@@ -111,8 +112,8 @@ class Subject:
         """Returns the arguments of a way of benchmarks.worker and the environment of the call."""
         if way in ("ours", "unedited"):
             return {"sources": self.sources}, self._environment
-        if way in self._others:
-            return self._others[way], self._torch_environment
+        if way == "tvm_ffi":
+            return self._tvm_ffi_call(), self._torch_environment
         arguments = {
             "sources": self.sources,
             "build_directory": str(self._torch_folder),
@@ -120,14 +121,22 @@ class Subject:
         }
         return arguments, self._torch_environment
 
-    def bare_commands(self, path, folder=None):
-        """Returns a function that runs PyTorch's commands that compile the kernel and link.
+    def _tvm_ffi_call(self):
+        """Returns the arguments of tvm_ffi's load, which needs a binding of its own."""
+        folder = self.folder / "tvm_ffi"
+        if not folder.exists():
+            folder.mkdir()
+            shutil.copy(SOURCES / "tvm_ffi.cpp", folder / "binding.cpp")
+        files = {"cpp_files": [str(folder / "binding.cpp")], "cuda_files": []}
+        files["cuda_files" if self._kernel.suffix == ".cu" else "cpp_files"].append(
+            str(self._kernel)
+        )
+        return {**files, "build_directory": str(folder)}
 
-        folder: where they run; it must not exist.
-        """
-        built = Path(path).parent
-        folder = folder or self.folder / "bare"
-        shutil.copytree(built, folder, symlinks=True)
+    def bare_commands(self, path):
+        """Returns a function that runs PyTorch's commands that compile the kernel and link."""
+        folder = self.folder / "bare"
+        shutil.copytree(Path(path).parent, folder, symlinks=True)
         ninja_file = NinjaFile((folder / "build.ninja").read_text(), self.sources, {})
         compilations = ninja_file.compilations.items()
         kernel = next(output for output, source in compilations if source == self.sources[-1])
@@ -171,48 +180,40 @@ class CountedCompilers:
 
 
 class Project:
-    """A copy of a project's kernels/ and bindings/, with copies of add2 if it has too few ops.
+    """A copy of this project's kernels/ and bindings/."""
 
-    count: the least number of ops.
-    root: the folder of the project to copy: this project, or another version of it.
-    """
-
-    def __init__(self, folder, count=1, root=ROOT):
+    def __init__(self, folder):
         self.folder = Path(folder)
         for name in ("kernels", "bindings"):
-            shutil.copytree(
-                root / name, self.folder / name, ignore=shutil.ignore_patterns("__pycache__")
-            )
-        for number in range(count - len(self.op_names())):
-            self._copy_add2(f"copy{number}_of_add2")
-        self.edit_binding()
+            unwanted = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(ROOT / name, self.folder / name, ignore=unwanted)
 
-    def op_names(self):
-        return op_names(self.folder)
 
-    def _copy_add2(self, name):
-        for path in [*self.folder.glob("*/add2*")]:
-            text = path.read_text().replace("add2", name).replace("Add2", name.title())
-            path.with_name(path.name.replace("add2", name)).write_text(text)
+def compare(calls, rounds, subject, edit=None, warm_up=0, **about):
+    """Returns the result of loading a subject in several interleaved ways, with an edit per round.
 
-    def edit_binding(self):
-        """Edits add2's binding; value becomes the docstring of its module."""
-        self.value = f"version {secrets.randbelow(1 << 30)}"
-        path = self.folder / "bindings" / "add2.cpp"
-        text = f'module.doc("{self.value}");'
-        path.write_text(re.sub(r'module\.doc\("[^"]*"\);', text, path.read_text()))
+    calls is {way: function that loads}. Ways that returned older code are listed as stale.
+    """
+    samples, stale = {way: [] for way in calls}, set()
+    for position, (way, counts) in enumerate(timing.turns(calls, rounds, warm_up)):
+        if edit is not None and position % len(calls) == 0:
+            edit()
+        answer = calls[way]()
+        if answer["value"] != subject.value:
+            stale.add(way)
+        if counts:
+            samples[way].append(answer["seconds"])
+    return report.result(samples, stale=sorted(stale), **about)
 
-    def precompile(self, **variables):
-        """Builds add2, and precompiles PyTorch's headers for its binding."""
-        variables = {**variables, "PYTHONPATH": str(ROOT), "JIT_LOADER_PCH": "1"}
-        subprocess.run(
-            [sys.executable, "-m", "jit_loader", "build", "add2", "--pch"],
-            cwd=self.folder,
-            env=environment(self.folder / "cache", **variables),
-            check=True,
-        )
 
-    def worker(self):
-        """Starts a process that loads add2."""
-        arguments = {"name": "add2", "project": str(self.folder)}
-        return Worker("op", arguments, environment(self.folder / "cache"))
+@contextlib.contextmanager
+def ready_workers(starters):
+    """Yields {name: [Worker]} for {name: [function that starts one]}; all have imported torch."""
+    with contextlib.ExitStack() as stack:
+        workers = {name: [start() for start in group] for name, group in starters.items()}
+        everyone = [worker for group in workers.values() for worker in group]
+        for worker in everyone:
+            stack.callback(worker.close)
+        for worker in everyone:
+            worker.wait_until_ready()
+        yield workers

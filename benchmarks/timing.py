@@ -4,6 +4,7 @@ import functools
 import random
 import time
 
+import numpy as np
 import torch
 
 WARM_UP_ROUNDS = 3
@@ -14,6 +15,8 @@ COPY_BYTES = 256 << 20
 # The loader accepts a file's stat as proof of its content once the stat is older than 2 s.
 SETTLING_SECONDS = 2.5
 CLOCKS_RISE_SECONDS = 1
+RESAMPLES = 1000
+FEW = 3  # rounds; fewer have no interval
 
 
 def interleaved(calls, rounds, device, batch=1, passes=1):
@@ -83,6 +86,27 @@ def quartiles(samples):
     """Returns the first quartile, the median and the third quartile of the samples."""
     at = torch.tensor([0.25, 0.5, 0.75], dtype=torch.float64)
     return torch.tensor(samples, dtype=torch.float64).quantile(at).tolist()
+
+
+def over(theirs, own):
+    """Returns [median(theirs) / median(own), the ends of its 95% bootstrap interval].
+
+    A round is drawn with the samples of both ways, since load on the machine affects both. Fewer
+    than three rounds have no interval.
+    """
+    ratio = median(theirs) / median(own)
+    if len(own) < FEW:
+        return [ratio]
+    rounds = _resamples(len(own))
+    theirs, own = (np.median(np.array(samples)[rounds], axis=1) for samples in (theirs, own))
+    return [ratio, *np.quantile(theirs / own, [0.025, 0.975]).tolist()]
+
+
+@functools.cache
+def _resamples(count):
+    """Returns the rounds of each resample: the same in every run and in every version of numpy."""
+    rounds = random.Random(0).choices(range(count), k=count * RESAMPLES)
+    return np.array(rounds).reshape(RESAMPLES, count)
 
 
 def _run(call, batch, passes):

@@ -1,8 +1,8 @@
 """How long does it take from a save to the script's first line, in watch mode and by hand?
 
-    python -m benchmarks.watch [edits] [live] [--sources plain light]
+    python -m benchmarks.watch [--sources plain light]
 
-edits: a script imports PyTorch and a wrapper, which loads an extension: a binding (sources/) and a
+A script imports PyTorch and a wrapper, which loads an extension: a binding (sources/) and a
 kernel that includes a header. The time begins with a save of the kernel, the header or the wrapper,
 and ends when the script's first line after the import of the wrapper runs:
 
@@ -14,9 +14,8 @@ and ends when the script's first line after the import of the wrapper runs:
 A run in watch mode is a fork of a process that has imported PyTorch; "ours" and "torch" start a new
 interpreter, which imports it again. A way that runs older code is listed as stale and has no time.
 
-live: an edit within the body of add2's kernel, until a script in watch mode has printed the result
-of that kernel. Each run starts CUDA; "script" is a save of the script alone, "torch" is `python
-script.py` with PyTorch's load of the same sources. It needs a GPU.
+The results named watch_live are those of an earlier version: of an edit within the body of add2's
+kernel, where each run starts CUDA again, and "script" is a save of the script alone.
 """
 
 import contextlib
@@ -26,13 +25,9 @@ import tempfile
 import time
 from pathlib import Path
 
-import torch
-
-import jit_loader
 from benchmarks import report, timing
-from benchmarks.live_edits import EditedOp
 from benchmarks.subject import Subject
-from benchmarks.worker import environment, python_path
+from benchmarks.worker import python_path
 
 SOURCES = ("plain", "light", "extension")
 SETTLING_SECONDS = 0.5  # so that the end of a run does not affect the next one
@@ -147,153 +142,8 @@ def results(source, device, quick):
                     stale.add(way)
                 if counts:
                     samples[way].append(answer["seconds"])
-            medians = {way: timing.median(seconds) for way, seconds in samples.items()}
-            yield {
-                "source": source,
-                "built_for": device,
-                "edit": edit,
-                "stale": sorted(stale),
-                "medians": medians,
-                "watch_beyond_alone": medians["watch"] - medians["alone"],
-                **{f"{way}_over_watch": medians[way] / medians["watch"] for way in WAYS[1:3]},
-                "samples": samples,
-            }
-
-
-LIVE_WAYS = ("watch", "script", "torch", "alone")
-LIVE_SCRIPT = """\
-import time
-import torch
-import jit_loader
-from bindings.add2 import add2
-zeros = torch.zeros(1024, device="cuda")
-value, path = int(add2(zeros, zeros)[0]), jit_loader.loaded("add2").path
-print("first line", value, time.time(), path, flush=True)
-"""
-TORCHS_LIVE_SCRIPT = """\
-import time
-import torch
-from torch.utils.cpp_extension import load
-module = load({arguments})
-zeros = torch.zeros(1024, device="cuda")
-value = int(module.forward(zeros, zeros)[0])
-print("first line", value, time.time(), module.__file__, flush=True)
-"""
-
-
-class LiveScript(EditedOp):
-    """A script that calls add2 on the GPU, beside a copy of the project.
-
-    way: "watch" or "torch".
-    """
-
-    start, close, _first_line = Script.start, Script.close, Script._first_line
-
-    def __init__(self, folder, way):
-        super().__init__(folder / way / "project", "add2")
-        self.way, self._process, variables = way, None, {}
-        script = LIVE_SCRIPT
-        if way == "torch":
-            arguments, variables = self.torchs_call()
-            script = TORCHS_LIVE_SCRIPT.format(arguments=in_call(arguments))
-        self._environment = environment(self.folder / "cache", **variables)
-        (self.folder / "script.py").write_text(script)
-        self.start()
-        path = self._first_line()[2]
-        if way == "watch":
-            # Not in the project: watch mode would start a run for each file that nvcc writes.
-            self._bare = self.bare_commands(path, folder / "bare")
-
-    def builds(self):
-        """Returns the number of complete builds in the cache."""
-        return len(list(self.folder.glob("cache/*/add2/*/[!.]*/add2.so")))
-
-    def time(self, way):
-        """Returns {"value", "seconds"} of one save, or of the compilers alone."""
-        if way == "alone":
-            return self._bare()
-        started, before = time.time(), self.builds()
-        if way == "script":
-            (self.folder / "script.py").write_text(f"{LIVE_SCRIPT}# {started}\n")
-        elif way == "watch":
-            self.edit_body()
-        else:
-            self.edit_kernel()
-            self.start()
-        value, at, _ = self._first_line()
-        while way == "watch" and self.builds() == before:
-            time.sleep(0.1)  # the complete build must not affect the next time
-        return {"value": value, "seconds": at - started}
-
-
-def live(quick):
-    """Returns the result of edits within the body of add2's kernel."""
-    samples, stale = {way: [] for way in LIVE_WAYS}, set()
-    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
-        scripts = {}
-        for way in ("watch", "torch"):
-            scripts[way] = LiveScript(Path(folder), way)
-            stack.callback(scripts[way].close)
-        for way, counts in timing.turns(LIVE_WAYS, 1 if quick else 5, warm_up=0 if quick else 1):
-            time.sleep(SETTLING_SECONDS)
-            script = scripts.get(way, scripts["watch"])
-            answer = script.time(way)
-            if answer["value"] != script.value:
-                stale.add(way)
-            if counts:
-                samples[way].append(answer["seconds"])
-    medians = {way: timing.median(seconds) for way, seconds in samples.items()}
-    return {
-        "question": "kernel body edit to its first result: add2",
-        "stale": sorted(stale),
-        "medians": medians,
-        "samples": samples,
-    }
-
-
-def measure_live(options, device):
-    if not torch.cuda.is_available():
-        report.progress("live: PyTorch finds no CUDA GPU on this machine")
-        return
-    result = live(options.quick)
-    report.table(result["question"], LIVE_WAYS, [times(result, LIVE_WAYS)])
-    report.save("watch_live", "cuda", options, [{"built_for": device, **result}])
-
-
-def times(result, ways):
-    """Returns the cells with the times of a result."""
-    return [
-        "stale" if way in result["stale"] else report.duration(result["medians"][way])
-        for way in ways
-    ]
-
-
-def row(result):
-    ratio = "" if "torch" in result["stale"] else f"{result['torch_over_watch']:.1f}"
-    return (
-        result["edit"],
-        *times(result, WAYS),
-        report.duration(result["watch_beyond_alone"]),
-        ratio,
-    )
-
-
-def measure_edits(options, device):
-    for source in options.sources or SOURCES[: 1 if options.quick else 2]:
-        found = []
-        for result in results(source, device, options.quick):
-            found.append(result)
-            report.progress(f"{source}: {' '.join(row(result))}")
-        report.table(
-            f"from a save to the script's first line, {source} binding and a kernel, {device}",
-            ["edit of the", *WAYS, "watch - alone", "torch / watch"],
-            map(row, found),
-        )
-        where = "cuda" if torch.cuda.is_available() else "cpu"
-        report.save(f"watch_{source}", where, options, found)
-
-
-PARTS = {"edits": measure_edits, "live": measure_live}
+            about = {"source": source, "built_for": device, "edit": edit}
+            yield report.result(samples, stale=sorted(stale), **about)
 
 
 def main():
@@ -301,20 +151,12 @@ def main():
     parser.add_argument(
         "--sources", nargs="+", choices=SOURCES, help="default: plain light; quick: plain"
     )
-    parser.add_argument(
-        "parts",
-        nargs="*",
-        type=report.one_of(PARTS),
-        metavar="part",
-        help="default: all; quick: edits",
-    )
     options = parser.parse_args()
-    why_no_cuda = jit_loader.why_no_cuda()
-    device = "cpu" if why_no_cuda else "cuda"
-    if why_no_cuda:
-        report.progress(f"built for the CPU: {why_no_cuda}")
-    for part in options.parts or list(PARTS)[: 1 if options.quick else None]:
-        PARTS[part](options, device)
+    device = report.built_for()
+    for source in options.sources or SOURCES[: 1 if options.quick else 2]:
+        found = list(results(source, device, options.quick))
+        report.show(f"from a save to the script's first line, {source}, {device}", found)
+        report.save(f"watch_{source}", report.where(), options, found)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ Worker is the parent's side; the process runs the main() of this module.
 """
 
 import contextlib
-import functools
 import json
 import os
 import subprocess
@@ -14,14 +13,29 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
+TIMED = """\
+import json, time
+import torch
+started = time.perf_counter()
+{script}
+seconds = time.perf_counter() - started
+{after}
+print(json.dumps(seconds))
+"""
+# The shapes of forward's arguments.
+SHAPES = {
+    "add2": [(1024,), (1024,)],
+    "sigmoid": [(1024,)],
+    "trilinear_interpolation": [(16, 8, 64), (16, 3)],
+    "lltm": [(16, 32), (384, 160), (384,), (16, 128), (16, 128)],
+}
 
 
 class Worker:
     """A process that loads the extension at each request.
 
-    way names a function that is called with the arguments: one of FUNCTIONS or of other_loaders,
-    or, after raw_ or live_, a way of raw_kernels or live_edits. environment is that of the process,
-    see environment().
+    way names a function that is called with the arguments: one of FUNCTIONS.
+    environment is that of the process, see environment().
     """
 
     def __init__(self, way, arguments, environment):
@@ -63,10 +77,28 @@ class Worker:
 
 
 def environment(cache, **variables):
-    """Returns the environment of a process with this cache folder."""
+    """Returns the environment of a process with this cache folder; None: the user's cache."""
     # Bytecode is written: the benchmark measures a second run, not the compilation of Python code.
     inherited = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
-    return {**inherited, "JIT_LOADER_CACHE": str(cache), "JIT_LOADER_QUIET": "1", **variables}
+    own = {} if cache is None else {"JIT_LOADER_CACHE": str(cache)}
+    return {**inherited, **own, "JIT_LOADER_QUIET": "1", **variables}
+
+
+def seconds_of(script, cache, after="", **variables):
+    """Returns the seconds that a script takes in a new process that has imported torch.
+
+    after: Python code that is not timed. variables: environment variables.
+    """
+    finished = subprocess.run(
+        [sys.executable, "-c", TIMED.format(script=script, after=after)],
+        cwd=ROOT,
+        env=environment(cache, PYTHONPATH=python_path(), **variables),
+        capture_output=True,
+        text=True,
+    )
+    if finished.returncode != 0:
+        raise SystemExit(f"{script} failed:\n{finished.stderr}")
+    return json.loads(finished.stdout.splitlines()[-1])
 
 
 def python_path(*folders):
@@ -81,11 +113,11 @@ def ours(sources):
     return jit_loader.load("extension", sources)
 
 
-def torchs(sources, build_directory, extra_ldflags):
+def torchs(extra_ldflags, name="extension", **arguments):
     from torch.utils.cpp_extension import load
 
     flags = list(extra_ldflags)  # load changes the list
-    return load("extension", sources, build_directory=build_directory, extra_ldflags=flags)
+    return load(name, extra_ldflags=flags, **arguments)
 
 
 def unedited(sources):
@@ -100,21 +132,71 @@ def op(name, project):
     return jit_loader.load_op(name, project=project)
 
 
-FUNCTIONS = {"ours": ours, "torch": torchs, "unedited": unedited, "op": op}
+class Launched:
+    """A loaded op's module, and the first result of its kernel.
+
+    The result is None on a machine without a GPU, on which nothing is launched.
+    """
+
+    def __init__(self, module, name):
+        import torch
+
+        self.__file__, self._result = module.__file__, None
+        if torch.cuda.is_available():
+            zeros = [torch.zeros(shape, device="cuda") for shape in SHAPES[name]]
+            result = module.forward(*zeros)
+            result = result if isinstance(result, torch.Tensor) else result[0]
+            self._result = int(result.flatten()[0])
+
+    def value(self):
+        """Returns the result once complete builds have ended, so that they affect no later time."""
+        from _jit_loader import loaded
+
+        for live in loaded.live.values():
+            live.process.wait()
+        return self._result
+
+
+def tvm_ffi(**arguments):
+    import tvm_ffi.cpp
+
+    return tvm_ffi.cpp.load("extension", **arguments)
+
+
+def live(way, name, **arguments):
+    """Loads an op in one way, calls its kernel, and returns the Launched."""
+    if way == "torch":
+        return Launched(torchs(name=name, **arguments), name)
+    from _jit_loader import loaded
+
+    is_edit = name in loaded.last
+    module = op(name, **arguments)
+    if is_edit and not loaded.live:
+        raise SystemExit(f"{name}: the edit made a complete build, not new device code")
+    return Launched(module, name)
+
+
+def raw(way, constant):
+    from benchmarks import raw_kernels
+
+    return raw_kernels.timed(way, constant)
+
+
+FUNCTIONS = {
+    "ours": ours,
+    "torch": torchs,
+    "unedited": unedited,
+    "op": op,
+    "tvm_ffi": tvm_ffi,
+    "live": live,
+    "raw": raw,
+}
 
 
 def main():
     import torch  # noqa: F401  its import is not part of the time
 
-    from benchmarks import live_edits, other_loaders, raw_kernels
-
-    kind, _, name = sys.argv[1].partition("_")
-    if kind == "raw":
-        way = functools.partial(raw_kernels.timed, name)
-    elif kind == "live":
-        way = functools.partial(live_edits.load, name)
-    else:
-        way = FUNCTIONS.get(sys.argv[1]) or getattr(other_loaders, sys.argv[1])
+    way = FUNCTIONS[sys.argv[1]]
     arguments = json.loads(sys.argv[2])
     answers = sys.stdout
     print("{}", file=answers, flush=True)

@@ -2,7 +2,7 @@
 
 import importlib
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -15,10 +15,9 @@ class Workload:
 
     shapes(n) returns the shapes of the arguments. elements(n) returns how many elements are read
     and written, counting each input and each output once; a gradient's inputs are the tensors that
-    the forward call has saved, and the gradient of its result. elements_of has {way: elements(n)}
-    of the ways that save other tensors. gradients_of has the positions of the arguments whose
-    gradients are computed; if it is empty, the op is called without a gradient. classic is the
-    classic implementation, for float32 on a GPU, or None.
+    the forward call has saved, and the gradient of its result. gradients_of has the positions of
+    the arguments whose gradients are computed; if it is empty, the op is called without a gradient.
+    classic is the classic implementation, for float32 on a GPU, or None.
     """
 
     name: str
@@ -28,7 +27,6 @@ class Workload:
     elements: Callable
     gradients_of: tuple = ()
     classic: Callable | None = None
-    elements_of: dict = field(default_factory=dict)
 
     @property
     def ours(self):
@@ -97,45 +95,27 @@ def cells(n, features):
 
 def trilinear(features):
     """Returns the workloads of the op with this many features: forward and two gradients."""
-    shapes = lambda n: [(cells(n, features), 8, features), (cells(n, features), 3)]  # noqa: E731
     name = f"trilinear, F = {features}"
-    op, eager = "trilinear_interpolation", _trilinear_interpolation
-    known = classic.trilinear_interpolation
+    forward = Workload(
+        name,
+        "trilinear_interpolation",
+        _trilinear_interpolation,
+        lambda n: [(cells(n, features), 8, features), (cells(n, features), 3)],
+        lambda n: cells(n, features) * (9 * features + 3),
+        classic=classic.trilinear_interpolation,
+    )
+    points = {"elements": lambda n: cells(n, features) * (9 * features + 6), "classic": None}
     return [
-        Workload(
-            name,
-            op,
-            eager,
-            shapes,
-            lambda n: cells(n, features) * (9 * features + 3),
-            classic=known,
-        ),
-        Workload(
-            f"{name}, backward for feats",
-            op,
-            eager,
-            shapes,
-            lambda n: cells(n, features) * (9 * features + 3),
-            (0,),
-            known,
-        ),
-        Workload(
-            f"{name}, backward for points",
-            op,
-            eager,
-            shapes,
-            lambda n: cells(n, features) * (9 * features + 6),
-            (1,),
-        ),
+        forward,
+        replace(forward, name=f"{name}, backward for feats", gradients_of=(0,)),
+        replace(forward, name=f"{name}, backward for points", gradients_of=(1,), **points),
     ]
 
 
-def of_vectors(name, op, eager, inputs, elements, gradients_of=(), elements_of=()):
+def of_vectors(name, op, eager, inputs, elements, gradients_of=()):
     """Returns a workload on vectors; elements: those read and written for each vector index."""
     known = getattr(classic, op)
-    count = lambda elements: lambda n: elements * n  # noqa: E731
-    others = {way: count(each) for way, each in dict(elements_of).items()}
-    return Workload(name, op, eager, vectors(inputs), count(elements), gradients_of, known, others)
+    return Workload(name, op, eager, vectors(inputs), lambda n: elements * n, gradients_of, known)
 
 
 WORKLOADS = [
@@ -146,10 +126,7 @@ WORKLOADS = [
     of_vectors("sigmoid backward", "sigmoid", torch.sigmoid, 1, 3, (0,)),
     of_vectors("sum_single", "sum_single", torch.sum, 1, 1),
     of_vectors("two_norm", "two_norm", _two_norm, 2, 2),
-    # PyTorch's forward saves a - b: one array, and ours two.
-    of_vectors(
-        "two_norm backward", "two_norm", _two_norm, 2, 4, (0, 1), {"eager": 3, "compiled": 3}
-    ),
+    of_vectors("two_norm backward", "two_norm", _two_norm, 2, 4, (0, 1)),
     *trilinear(64),
     *trilinear(256),
 ]

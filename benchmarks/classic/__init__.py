@@ -31,6 +31,14 @@ def lltm():
     return _load("classic_lltm", ["lltm_classic.cpp"])
 
 
+def add2_script(device, folder, flags=()):
+    """Returns Python code that loads add2 with PyTorch's load, built in a folder."""
+    kernel = "add2_classic.cu" if device == "cuda" else "add2_classic_cpu.cpp"
+    sources = [str(FOLDER / source) for source in ("add2_classic.cpp", kernel)]
+    more = {"build_directory": str(folder), "extra_ldflags": list(flags)}
+    return f"import torch.utils.cpp_extension as c; c.load('add2_classic', {sources!r}, **{more!r})"
+
+
 class _MyOp(Function):
     @staticmethod
     def forward(ctx, x, y):

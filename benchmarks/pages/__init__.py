@@ -1,1 +1,0 @@
-"""Writes pages from the results: docs/performance.md, the README's figures and others."""
