@@ -87,9 +87,10 @@ def load_op(
             modules, and those that are not cached are built at the same time.
         on_load: is called with the module now, and with each new module of a later call that
             requests the same op with the same flags.
-        wait: if it is false and the op is not in the cache, a process of low priority builds it
+        wait: if it is false and the op is not in the cache, a low-priority process builds it
             (none does under JIT_LOADER_NO_COMPILE), and None is returned. A later call returns the
-            module. It cannot be combined with defines or on_load.
+            module, or starts a process again if a file has changed meanwhile. It cannot be combined
+            with defines or on_load.
 
     Raises: as load does.
     """
@@ -140,7 +141,7 @@ def load_many(
     failure, a crash on import or a timeout ends that call alone. No GPU is needed.
 
     Args:
-        calls: the dicts. Their values are sent to another process by pickle.
+        calls: the dicts. Their values are those of JSON, and paths: another process gets them.
         timeout: the seconds that one call may take, from the start of its process to the test that
             its library loads (default: no limit). The process and its compilers are then stopped.
         jobs: the number of compilers at a time (default: as MAX_JOBS). Each process and compiler

@@ -165,10 +165,10 @@ def look_or_build(requests, memo_path, verbose=False, may_build=True, instead=No
         result = found and loaded.open_build(found.library, *request.to_open)
         if result is not None:
             return result, found.library, False, request.with_cuda
-    if not may_build:
-        raise NotCached(request.name)
     if instead is not None and (found := instead(slot, contents)) is not None:
         return *found, True, request.with_cuda
+    if not may_build:
+        raise NotCached(request.name)
     with no_fork():
         from _jit_loader.build.build import build
         from _jit_loader.build.refusal import explain_missing_tool

@@ -33,9 +33,9 @@ def ways_of(source):
 
 def without_halves(command):
     """Returns nvcc's own command for one with which the loader runs its halves in parallel."""
-    if command[: len(HALVES)] != HALVES:
+    if command[1 : 1 + len(HALVES)] != HALVES:
         return command
-    return list(itertools.dropwhile(lambda w: w.startswith("--"), command[len(HALVES) :]))
+    return list(itertools.dropwhile(lambda w: w.startswith("--"), command[1 + len(HALVES) :]))
 
 
 class Subject:

@@ -12,6 +12,7 @@ from _jit_loader.build.pytorch.ninja_file import HALVES
 from _jit_loader.key import toolchain
 from _jit_loader.report.build_line import print_line
 from _jit_loader.system.jobs import parallel_jobs
+from _jit_loader.system.python import python
 
 
 def compile_plan(job, plan, stubs, headers, on_started, on_finished):
@@ -62,13 +63,13 @@ def _nvcc_prefix(plan, headers):
     The halves are one process more than ninja counts. If objects wait for a job, the others go
     first: of an op's objects, the binding takes longest.
     """
-    jobs = parallel_jobs()
     if any(record and record.get("whole") for record in plan.missing.values()):
         return []  # halves.py did not know the commands last time
-    if sum(map(plan.ninja_file.is_cuda, plan.missing)) >= jobs:
+    jobs, of_cuda = parallel_jobs(), sum(map(plan.ninja_file.is_cuda, plan.missing))
+    if not 0 < of_cuda < jobs or python() is None:
         return []
     nice = ["--nice=5"] if len(plan.missing) > jobs else []
-    return [*HALVES, *nice, *headers.halves_flags]
+    return [python(), *HALVES, *nice, *headers.halves_flags]
 
 
 def _run_again(job, on_finished, before):

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import select
 import shutil
 import signal
 import subprocess
@@ -19,10 +18,11 @@ from _jit_loader.system.processes import (
     command_text,
     compiler_environment,
     exit_codes_kept,
+    read_lines,
     session_members,
     start,
 )
-from _jit_loader.system.threads import SIGNAL_DELAY_SECONDS, check_interrupt
+from _jit_loader.system.threads import SIGNAL_DELAY_SECONDS
 
 STATUS = "@jit_loader@ "
 
@@ -106,7 +106,7 @@ def run_ninja(folder, on_started, on_finished, verbose=False):
             with contextlib.suppress(BrokenPipeError), process.stdin as pipe:
                 pipe.write(b"start\n")  # if ninja was killed, its exit code shows it
             on_started()
-            for line in _lines(process.stdout.fileno(), slow.end):
+            for line in read_lines(process.stdout.fileno(), slow.end):
                 if line.startswith(STATUS):
                     current = lines_of.setdefault(line[len(STATUS) :], [])
                     on_finished(line[len(STATUS) :])
@@ -142,28 +142,6 @@ class _SlowCommands:
                 if age_seconds(pid) > self._limit:
                     self.ended.append(command_text(pid))
                     os.killpg(pid, signal.SIGKILL)  # ninja gives each command a process group
-
-
-def _lines(descriptor, on_poll):
-    """Yields the lines that are written to a pipe, each as soon as it is complete.
-
-    on_poll(): called repeatedly while it waits.
-    """
-    poll = select.poll()
-    poll.register(descriptor)
-    pending = b""
-    while True:
-        check_interrupt()
-        on_poll()
-        if not poll.poll(SIGNAL_DELAY_SECONDS * 1000):
-            continue
-        read = os.read(descriptor, 1 << 16)
-        *lines, pending = (pending + read).split(b"\n")
-        yield from map(os.fsdecode, lines)
-        if not read:
-            break
-    if pending:
-        yield os.fsdecode(pending)
 
 
 @contextlib.contextmanager

@@ -23,9 +23,7 @@ import json
 import os
 import re
 import shutil
-import signal
 import subprocess
-import sys
 import time
 from typing import NamedTuple
 
@@ -55,7 +53,9 @@ from _jit_loader.key import toolchain
 from _jit_loader.key.contents import Contents
 from _jit_loader.key.roots import Roots
 from _jit_loader.report.build_line import say
-from _jit_loader.system.processes import run, start, with_own_folder
+from _jit_loader.system.pool import call_in_background
+from _jit_loader.system.processes import run
+from _jit_loader.system.python import python
 
 TEXT = "#include <torch/extension.h>\n"
 # Only comments may precede the include: a macro or another header could change its meaning.
@@ -140,9 +140,8 @@ class Headers:
 
 
 def _start():
-    command = ["/bin/sh", "-c", '"$@" </dev/null >/dev/null 2>&1 &', "sh"]
-    command += [sys.executable, "-m", __name__]
-    start(command, env=with_own_folder(os.environ)).wait()
+    if python() is not None:
+        call_in_background(f"{__name__}:make_requested", [], 19, detached=True)
 
 
 def _folder():
@@ -288,9 +287,3 @@ def make_requested():
                 wanted = json.load(file)
             os.unlink(path)
             make(os.path.dirname(path), **wanted)
-
-
-if __name__ == "__main__":
-    os.nice(19)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # run() then stops the compiler
-    make_requested()

@@ -19,7 +19,6 @@ import time
 
 from _jit_loader.cache import digest_of
 from _jit_loader.report.build_line import say
-from _jit_loader.system.threads import check_interrupt
 
 POLL_SECONDS = 0.02
 # The pause between two polls is this fraction of the time waited so far, up to the limit. The ranks
@@ -181,7 +180,6 @@ def _acquire(path, name, until):
         _close(descriptor)
         if until():
             return None, None
-        check_interrupt()
         waited = time.monotonic() - started
         time.sleep(max(POLL_SECONDS, min(POLL_PART * waited, POLL_SECONDS_LIMIT)))
 

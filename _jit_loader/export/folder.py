@@ -5,9 +5,7 @@ project's files, and a build can be found without the variables that only a comp
 """
 
 import contextlib
-import json
 import os
-import sys
 import tempfile
 import types
 
@@ -17,8 +15,8 @@ from _jit_loader.cache.store import MANIFEST, OWN_FILES, read_manifest
 from _jit_loader.export.targets import Target
 from _jit_loader.key import CUDA_SETTINGS, PATH_LISTS, SETTINGS
 from _jit_loader.loading import look_or_build
+from _jit_loader.ops.builds import build_all, raise_first, result_of
 from _jit_loader.ops.load_op import request_for
-from _jit_loader.ops.parallel_builds import build_all, result_of
 from _jit_loader.ops.project import has_cuda_kernel
 from _jit_loader.ops.wrapper import op_arguments
 from _jit_loader.report.build_line import say
@@ -36,8 +34,16 @@ def export_folder(titles, project, targets, out):
         if len(targets) > 1:
             say(f"for {target}:")
         # A process for each: a build is loaded as a test, and two of one op may be in conflict.
-        arguments = {op: json.dumps([op, project, target, out]) for op in titles}
-        build_all({op: [__name__, values] for op, values in arguments.items()}, "op")
+        function = f"{__name__}:export_op"
+        calls = [
+            (op, {"function": function, "arguments": [op, project, target, out]}) for op in titles
+        ]
+        raise_first(build_all("export", "op", calls), "op")
+
+
+def export_op(title, project, target, out):
+    """Builds an op in one of the processes, and copies it into the folder."""
+    return result_of(title, lambda: _export(title, project, Target(*target), out))
 
 
 def _export(title, folder, target, out):
@@ -89,8 +95,3 @@ def _copy(library, slot):
     }
     manifest = {**manifest, "files": own, "absent": absent, "tools": {}, "programs": {}}
     write_checked(os.path.join(target, MANIFEST), manifest)
-
-
-if __name__ == "__main__":
-    title, project, target, out = json.loads(sys.argv[1])
-    print(json.dumps([result_of(title, lambda: _export(title, project, Target(*target), out))]))

@@ -1,5 +1,6 @@
 """Checks whether the files of the loaded ops have changed, and builds the ops that have."""
 
+import functools
 import os
 import struct
 import sys
@@ -8,9 +9,8 @@ from _jit_loader import loaded
 from _jit_loader.cache.memo import NEVER_EQUAL, Memo
 from _jit_loader.cache.registrations import RestartNeeded
 from _jit_loader.key import memo_paths
-from _jit_loader.loading import is_unchanged
-from _jit_loader.system.jobs import parallel_jobs
-from _jit_loader.system.threads import call_in_parallel
+from _jit_loader.loading import NotCached, is_unchanged
+from _jit_loader.ops.builds import build_ops
 
 
 class ChangedOps:
@@ -126,14 +126,33 @@ class Renewal:
 def _load_all(ops):
     """Returns {key: function that returns a loaded.Loaded, or raises the error of the load}.
 
-    Changed ops are built at the same time: one header may be included by many ops.
+    Several ops that need a complete build are built at the same time, in processes: one header may
+    be included by many ops.
     """
     calls = {key: op.load for key, op in ops.items()}
     changed = [key for key, op in ops.items() if not is_unchanged(*op.question)]
-    if len(changed) > 1:
-        futures = call_in_parallel([calls[key] for key in changed], parallel_jobs())
-        calls.update((key, future.result) for key, future in zip(changed, futures))
+    missing = [key for key in changed if _needs_build(ops[key])] if len(changed) > 1 else []
+    if len(missing) > 1:
+        wanted = [[ops[key].name, ops[key].project, ops[key].flags] for key in missing]
+        for key, built in zip(missing, build_ops(wanted, "reload", "op")):
+            if built.error is not None:
+                calls[key] = functools.partial(_raise, built.error)
     return calls
+
+
+def _needs_build(op):
+    """Returns whether an op needs a complete build; a live edit is made at once."""
+    try:
+        op.load(may_build=False)
+    except NotCached:
+        return True
+    except Exception:  # the load of its own shows it
+        return False
+    return False
+
+
+def _raise(error):
+    raise error
 
 
 def _question(ops):

@@ -1,73 +1,70 @@
-"""Loads an op that is optional for the caller, and builds it in a process of low priority."""
+"""Loads an op that is optional for the caller, and builds it in a low-priority process."""
 
 import os
-import subprocess
-import sys
 
 from _jit_loader import loaded
 from _jit_loader.cache import cache_folder
+from _jit_loader.cache.lock import build_lock
 from _jit_loader.loading import NotCached
 from _jit_loader.ops import load_op
 from _jit_loader.report.build_line import say
 from _jit_loader.system import is_set
-from _jit_loader.system.processes import start, with_own_folder
+from _jit_loader.system.python import python
+
+# A build may be out of date when it ends, because a file was edited, or may have been removed.
+MOST_STARTS = 3
+
+
+class _Background:
+    """An op that is built in the background.
+
+    process: the last process that was started, or None. starts: how many were. is_lost: whether no
+    further one is started, and the cache not searched.
+    """
+
+    def __init__(self):
+        self.process, self.starts, self.is_lost = None, 0, False
 
 
 def load(name, project, flags):
     """Returns an op's module, or None while it is not in the cache.
 
-    The process that builds the op is started once. It continues if this one ends. Under
-    JIT_LOADER_NO_COMPILE none is started.
+    A process that builds the op continues if this one ends. Under JIT_LOADER_NO_COMPILE none is
+    started. Without a Python to start, this process builds the op.
     """
-    process = loaded.in_background.get((name, project))
-    if process is not None and process.poll() is None:
+    key = repr(load_op.question(name, project, flags))
+    this = loaded.in_background.setdefault(key, _Background())
+    if this.is_lost or (this.process is not None and this.process.poll() is None):
         return None
     try:
-        return load_op.load(name, project, flags, may_build=False).result
+        return load_op.load(name, project, flags, may_build=python() is None).result
     except NotCached:
-        if process is None:
-            forbidden = is_set("JIT_LOADER_NO_COMPILE")
-            process = _Never() if forbidden else start_build(name, project)
-            loaded.in_background[name, project] = process
-        elif process.returncode != 0:
-            say(f"{name}: cannot be compiled; to see why: python -m jit_loader build {name}")
-            loaded.in_background[name, project] = _Never()
-        return None
+        this.is_lost = is_set("JIT_LOADER_NO_COMPILE")
+    if this.process is not None and this.process.returncode != 0:
+        say(f"{name}: cannot be compiled; to see why: python -m jit_loader build {name}")
+        this.is_lost = True
+    elif this.starts == MOST_STARTS:
+        say(f"{name}: {MOST_STARTS} builds in the background were not found in the cache")
+        this.is_lost = True
+    if not this.is_lost:
+        this.process = load_op.start_build(name, project, flags)
+        this.starts += 1
+    return None
 
 
-class _Never:
-    """Stands for a process that does not end: no later call looks in the cache or starts one."""
+def build(name, project, flags, host_object):
+    """Builds an op, or a variant of one, in a process of load_op.start_build.
 
-    def poll(self):
-        return None
-
-
-def build_command(name):
-    """Returns the words of a command that builds an op of the current folder's project."""
-    return [sys.executable, "-m", "jit_loader", "build", name, "--in-turn"]
-
-
-def start_build(name, project, host_object=None):
-    """Starts a process of low priority that builds an op or a variant, and returns it.
-
-    Of all such processes that share a cache, one at a time builds; the others wait.
-
-    host_object: the path of the object whose host code a live edit runs with. In watch mode the
-    process prints the errors of the build, or that the host code differs, because this run may not
-    load the op again.
+    host_object: the path of the object whose host code a live edit runs with, or None. In watch
+    mode, a warning is printed if the host code differs.
     """
-    streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
-    cache = os.path.dirname(cache_folder())  # absolute: the process runs in another folder
-    environment = {**with_own_folder(os.environ), "MAX_JOBS": "1", "JIT_LOADER_CACHE": cache}
-    command = build_command(name)
-    if host_object is not None and loaded.watched.is_set():
-        command += ["--host-object", host_object]
-        environment["JIT_LOADER_QUIET"] = "1"
-        del streams["stderr"]
-    return start(
-        command,
-        cwd=project,
-        env=environment,
-        start_new_session=True,  # Ctrl-C in the terminal does not end it
-        **streams,
-    )
+    # Of the processes that share a cache, one at a time builds.
+    with build_lock(cache_folder(), load_op.title_of(name, flags)):
+        this = load_op.load(name, project, flags)
+    if host_object is not None:
+        from _jit_loader.live.load import warning_of_host_code
+
+        title = load_op.title_of(name, flags)
+        if warning := warning_of_host_code(title, this.path, host_object):
+            os.environ.pop("JIT_LOADER_QUIET", None)
+            say(warning)

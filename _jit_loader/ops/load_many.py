@@ -1,22 +1,15 @@
 """Implements load_many: several calls of load or load_inline, each in a separate process."""
 
-import contextlib
+import json
 import os
-import pickle
-import select
-import subprocess
-import sys
 
 from _jit_loader import loaded, loading
 from _jit_loader.cache.builds import object_records
 from _jit_loader.cuda.ptxas import kernels_of
-from _jit_loader.ops.load_processes import SIZE, load_of, question_of
-from _jit_loader.report.build_line import BuildLine
-from _jit_loader.report.quantities import count
+from _jit_loader.ops.builds import build_all, result_of
 from _jit_loader.system import is_set
-from _jit_loader.system.jobs import parallel_jobs
-from _jit_loader.system.processes import start, with_own_folder
-from _jit_loader.system.threads import SIGNAL_DELAY_SECONDS
+from _jit_loader.system.jobs import memory_per_compiler, parallel_jobs
+from _jit_loader.torch_api import load, load_inline
 
 # With this many calls per process or more, torch/extension.h is precompiled first: on 2 cores that
 # takes 43 s, and saves 17 s for each extension.
@@ -61,7 +54,8 @@ def load_many(calls, timeout, jobs):
         else:
             outcomes[key] = found
     if missing:
-        _build(missing, outcomes, timeout, jobs or parallel_jobs())
+        built = _build(list(missing.values()), timeout, jobs or parallel_jobs())
+        outcomes |= dict(zip(missing, map(_outcome, missing.values(), built)))
     return [outcomes[key] for key in keys]
 
 
@@ -72,8 +66,8 @@ def _look(call):
     """
     name = call.get("name")
     try:
-        pickle.dumps(call)  # for the process that builds it
-        question, result = question_of(call)
+        _plain(call)
+        question, result = _question_of(call)
     except Exception as error:
         return object(), Outcome(name, error=error)
     if question is None:
@@ -85,11 +79,30 @@ def _look(call):
     return key, None
 
 
+def _plain(call):
+    """Returns a call as values of JSON, for another process; paths become texts."""
+    return json.loads(json.dumps(call, default=os.fspath))
+
+
+def _question_of(call):
+    """Returns (the loading.Question of a call, None), or (None, the result of PyTorch's load)."""
+    with loading.recording(call.get("name")) as recorder:
+        try:
+            return None, _load_of(call)  # PyTorch itself builds it: see torch_api
+        except loading.Recorded:
+            return recorder.question, None
+
+
+def _load_of(call):
+    """Calls load or load_inline with a dict of arguments."""
+    return (load_inline if "cpp_sources" in call else load)(**call)
+
+
 def _load(call, compiled=False, seconds=None):
     """Loads a build of the cache in this process; returns its Outcome."""
     name = call["name"]
     try:
-        module = load_of(call)
+        module = _load_of(call)
     except Exception as error:
         return Outcome(name, error=error, seconds=seconds or 0.0)
     this = loaded.last[name]
@@ -98,69 +111,43 @@ def _load(call, compiled=False, seconds=None):
     return Outcome(name, module, None, compiled, seconds, kernels)
 
 
-def _build(missing, outcomes, timeout, jobs):
-    """Builds the calls, {key: call}, in processes, and adds their Outcomes."""
-    names = [call["name"] for call in missing.values()]
-    with BuildLine("load_many", names, 0) as line:
-        line.start(count(len(names), "extension"))
-        for index, answer in _answers(list(missing.values()), timeout, jobs):
-            key, call = list(missing.items())[index]
-            line.finished(call["name"])
-            outcomes[key] = _outcome(call, answer)
-        failed = [name for name, key in zip(names, missing) if outcomes[key].error is not None]
-        built = f"built {len(names) - len(failed)} of them; failed: {', '.join(failed)};"
-        line.end(built if failed else "built")
+def _outcome(call, built):
+    if built.error is None:
+        return _load(call, built.compiled, built.seconds)
+    kernels = getattr(built.error, "kernels", ())
+    return Outcome(call["name"], None, built.error, False, built.seconds, kernels)
 
 
-def _outcome(call, answer):
-    if answer["error"] is None:
-        return _load(call, answer["compiled"], answer["seconds"])
-    error = answer["error"]
-    kernels = getattr(error, "kernels", ())
-    return Outcome(call["name"], None, error, False, answer["seconds"], kernels)
+def _build(calls, timeout, jobs):
+    """Builds calls in processes, and returns a list of Builts."""
+    function = {"function": f"{__name__}:build", "timeout": timeout}
+    wanted = [(call["name"], {**function, "arguments": [_plain(call)]}) for call in calls]
+    if len(calls) >= CALLS_FOR_A_HEADER * jobs:
+        header = {"function": f"{__name__}:precompile", "arguments": [_plain(calls[0])]}
+        wanted.insert(0, ("a precompiled header", header))
+    most_bytes = memory_per_compiler(jobs)
+    limit = None if most_bytes == float("inf") else most_bytes
+    found = build_all("load_many", "extension", wanted, jobs, say_lines=False, most_bytes=limit)
+    return found[len(wanted) - len(calls) :]
 
 
-def _answers(calls, timeout, jobs):
-    """Yields (index, answer of load_processes) of each call as it ends."""
-    request = {"calls": calls, "timeout": timeout, "jobs": jobs}
-    request["precompile"] = len(calls) >= CALLS_FOR_A_HEADER * jobs
-    process = start(
-        [sys.executable, "-m", "_jit_loader.ops.load_processes"],
-        env=with_own_folder(os.environ),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        start_new_session=True,  # Ctrl-C does not reach it; the end of its input stops it
-    )
-    try:
-        with contextlib.suppress(BrokenPipeError):
-            pickle.dump(request, process.stdin)
-            process.stdin.flush()
-        answers = _messages(process.stdout.fileno())
-        for _ in calls:
-            answer = next(answers, None)
-            if answer is None:
-                raise RuntimeError("load_many: the process that starts the builds has ended")
-            yield answer
-    finally:
-        with contextlib.suppress(BrokenPipeError):
-            process.stdin.close()
-        process.wait()
-        process.stdout.close()
+def build(call):
+    """Makes a call in one of the processes."""
+
+    def make():
+        _load_of(call)
+        return loaded.last[call["name"]]
+
+    return result_of(call["name"], make)
 
 
-def _messages(descriptor):
-    """Yields the objects that load_processes writes to a pipe, each as soon as it is complete.
+def precompile(call):
+    """Precompiles the header that a call and others like it can use, if there is room."""
+    from _jit_loader.build.build import precompile
+    from _jit_loader.cache.pruning import may_precompile
 
-    A read without a timeout would delay an interrupt that another thread receives.
-    """
-    received = b""
-    while True:
-        if not select.select([descriptor], [], [], SIGNAL_DELAY_SECONDS)[0]:
-            continue
-        data = os.read(descriptor, 1 << 16)
-        if not data:
-            return
-        received += data
-        while len(received) >= (end := SIZE + int.from_bytes(received[:SIZE], "big")) > SIZE:
-            yield pickle.loads(received[SIZE:end])
-            received = received[end:]
+    request = _question_of(call)[0].requests()[-1]
+    request.precompile = True
+    if may_precompile():
+        precompile(request)
+    return {"compiled": True, "error": None}

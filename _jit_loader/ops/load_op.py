@@ -29,9 +29,9 @@ class OpInUse:
     def question(self):
         return question(self.name, self.project, self.flags)
 
-    def load(self):
+    def load(self, may_build=True):
         """Loads the op from its current files; returns a loaded.Loaded."""
-        return load(self.name, self.project, self.flags)
+        return load(self.name, self.project, self.flags, may_build)
 
     def replace(self, module):
         """Makes a module the current one, and calls the listeners if it is new."""
@@ -92,8 +92,6 @@ def load(name, project, flags, may_build=True):
     # The first load in a process waits for the complete build: a script may be started again at any
     # time, but in watch mode a file has just been edited.
     is_edit = loaded.watched.is_set() or _key(name, project, flags) in loaded.ops
-    # The process that makes the complete build knows no flags but a variant's.
-    has_flags = any(value for argument, value in flags.items() if argument != "defines")
     this = loading.load(
         name,
         kind,
@@ -101,7 +99,7 @@ def load(name, project, flags, may_build=True):
         lambda: requests(name, project, flags),
         title=title,
         may_build=may_build,
-        instead=_device_code(title, project) if is_edit and not has_flags else None,
+        instead=_device_code(name, project, flags) if is_edit else None,
     )
     if loaded.live:
         with no_fork():
@@ -111,17 +109,34 @@ def load(name, project, flags, may_build=True):
     return this
 
 
-def _device_code(title, project):
+def _device_code(name, project, flags):
     """Returns a function for `instead` of loading.load: new device code for the last build."""
 
     def instead(slot, contents):
         with no_fork():
             from _jit_loader.live.load import load_edit
-            from _jit_loader.ops.background import start_build
 
-        return load_edit(slot, contents, lambda edit: start_build(title, project, edit.host_object))
+        return load_edit(
+            slot, contents, lambda edit: start_build(name, project, flags, edit.host_object)
+        )
 
     return instead
+
+
+def start_build(name, project, flags, host_object=None):
+    """Starts a low-priority process that builds an op or a variant, and returns it.
+
+    host_object: see background.build. In watch mode the process prints the error of the build, or
+    that the host code differs, because this run may not load the op again.
+    """
+    from _jit_loader.system.pool import call_in_background
+
+    options = {"env": {**os.environ, "MAX_JOBS": "1"}}
+    if host_object is not None and loaded.watched.is_set():
+        options["env"]["JIT_LOADER_QUIET"] = "1"
+        options["stderr"] = None  # this process's
+    arguments = [name, project, flags, host_object]
+    return call_in_background("_jit_loader.ops.background:build", arguments, 10, **options)
 
 
 def question(name, project, flags):

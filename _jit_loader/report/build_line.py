@@ -7,7 +7,6 @@ import time
 
 from _jit_loader import no_fork
 from _jit_loader.system import is_set
-from _jit_loader.system.threads import concurrent_builds
 
 
 def is_quiet():
@@ -72,6 +71,13 @@ class BuildLine:
             parts = ", ".join([*self._outputs, *filter(None, [self._expected])])
             say(f"{self._title}: {f'compiling {parts}' if self._outputs else 'linking'}")
 
+    def say(self, text):
+        """Prints a line above the live one, which shows itself what is being compiled."""
+        if self._live is None:
+            say(text)
+        elif ": compiling " not in text:
+            self._live.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
     def finished(self, output):
         if output in self._outputs:
             self._outputs.remove(output)
@@ -85,8 +91,6 @@ class BuildLine:
         return time.monotonic() - self._started
 
     def _start_live(self):
-        if concurrent_builds() > 1:
-            return None  # several live lines would overwrite each other
         # A replacement of stderr, such as a notebook's, may say that it is a terminal.
         if sys.stderr is not sys.__stderr__ or sys.stderr is None:
             return None

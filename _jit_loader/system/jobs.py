@@ -5,8 +5,6 @@ import math
 import os
 import re
 
-from _jit_loader.system.threads import concurrent_builds
-
 # With torch/extension.h g++ takes 1.6 GB (-O2) to 2.0 GB (-O3 -g), and nvcc 3.2 GB.
 BYTES_PER_COMPILER = 3 * 1000**3
 
@@ -14,14 +12,7 @@ ROOT = "/"  # of /proc and /sys
 
 
 def parallel_jobs():
-    """Returns $MAX_JOBS, else one job per core of this process and per 3 GB of free memory.
-
-    Builds that run at the same time in one process share the jobs.
-    """
-    return max(1, _all_jobs() // concurrent_builds())
-
-
-def _all_jobs():
+    """Returns $MAX_JOBS, else one job per core of this process and per 3 GB of free memory."""
     named = os.environ.get("MAX_JOBS", "")
     if named.isdigit() and int(named) > 0:
         return int(named)

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -102,6 +103,28 @@ def run(command, check=False, seconds=None):
     return result
 
 
+def read_lines(descriptor, on_poll=lambda: None):
+    """Yields the lines that are written to a pipe, each as soon as it is complete.
+
+    on_poll(): called repeatedly while it waits. A read without a timeout would delay an interrupt
+    that another thread receives.
+    """
+    poll = select.poll()
+    poll.register(descriptor)
+    pending = b""
+    while True:
+        on_poll()
+        if not poll.poll(SIGNAL_DELAY_SECONDS * 1000):
+            continue
+        read = os.read(descriptor, 1 << 16)
+        *lines, pending = (pending + read).split(b"\n")
+        yield from map(os.fsdecode, lines)
+        if not read:
+            break
+    if pending:
+        yield os.fsdecode(pending)
+
+
 def output_of(command):
     """Returns the text that a command prints, both streams; '' if it cannot be run."""
     try:
@@ -157,10 +180,3 @@ def _processes():
     for name in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError):
             yield int(name), _fields(name)
-
-
-def with_own_folder(environment):
-    """Returns an environment in which Python finds this jit_loader."""
-    folder = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    found = os.pathsep.join(filter(None, [folder, environment.get("PYTHONPATH")]))
-    return {**environment, "PYTHONPATH": found}

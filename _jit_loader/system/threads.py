@@ -1,4 +1,4 @@
-"""Threads of a build, and several builds at a time in one process.
+"""Threads of a build.
 
 Python raises KeyboardInterrupt only in the main thread. The threads of a build that is interrupted
 end because their child processes are killed.
@@ -102,39 +102,3 @@ def ended_with_group(process):
     """Returns a context in which a process is killed if the current thread's group is stopped."""
     group = getattr(_thread, "group", None)
     return group.holding(process) if group is not None else contextlib.nullcontext()
-
-
-def call_in_parallel(functions, most):
-    """Calls functions in up to `most` threads, and returns their futures when all have ended.
-
-    Raises:
-        KeyboardInterrupt: the caller was interrupted; the builds in the threads have ended.
-    """
-    stopped, threads = threading.Event(), min(len(functions), most)
-
-    def run(function):
-        _thread.stopped, _thread.builds = stopped, threads
-        check_interrupt()
-        return function()
-
-    with concurrent.futures.ThreadPoolExecutor(threads) as executor:
-        try:
-            futures = [executor.submit(run, function) for function in functions]
-            while concurrent.futures.wait(futures, timeout=SIGNAL_DELAY_SECONDS).not_done:
-                pass
-        except BaseException:
-            stopped.set()
-            raise
-    return futures
-
-
-def concurrent_builds():
-    """Returns how many builds share the compilers, this thread's build included."""
-    return getattr(_thread, "builds", 1)
-
-
-def check_interrupt():
-    """Raises KeyboardInterrupt in the threads of a call_in_parallel that was interrupted."""
-    stopped = getattr(_thread, "stopped", None)
-    if stopped is not None and stopped.is_set():
-        raise KeyboardInterrupt

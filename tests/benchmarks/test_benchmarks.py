@@ -135,8 +135,8 @@ def test_compilers_alone_are_nvcc_itself_and_the_linker():
 
     nvcc = ["nvcc", "-c", "a.cu"]
     assert subject.without_halves(nvcc) == nvcc
-    assert subject.without_halves([*HALVES, *nvcc]) == nvcc
-    assert subject.without_halves([*HALVES, "--nice=5", *nvcc]) == nvcc
+    assert subject.without_halves([sys.executable, *HALVES, *nvcc]) == nvcc
+    assert subject.without_halves([sys.executable, *HALVES, "--nice=5", *nvcc]) == nvcc
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")

@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,7 @@ from _jit_loader.cache.files import read_checked, write_checked
 from _jit_loader.cache.store import read_manifest
 from _jit_loader.commands.main import main
 from _jit_loader.cuda import host_header
-from _jit_loader.system.processes import with_own_folder
+from _jit_loader.system.pool import call_in_background
 from tests.support.extension import PYTHON
 
 INCLUDE = "#include <torch/extension.h>\n"
@@ -418,8 +417,7 @@ def test_least_recently_used_header_makes_room_for_a_new_one(
 def test_end_of_the_process_that_makes_headers_stops_its_compiler(sources, requested, wait_for):
     sources.value("second")
     started = sources.tiny.slow_down(60, "any")
-    command = [sys.executable, "-m", precompiled.__name__]
-    process = subprocess.Popen(command, env=with_own_folder(os.environ))
+    process = call_in_background(f"{precompiled.__name__}:make_requested", [], 19)
     wait_for(started.exists)
     process.terminate()
     process.wait()

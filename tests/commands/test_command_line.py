@@ -269,7 +269,7 @@ def test_build_survives_an_op_that_crashes(project, run_in):
     finished = run_in(project, "build", "--json")
     assert finished.returncode == 1
     one, two = json.loads(finished.stdout)
-    assert "one: the build process ended with exit code -6" in one["error"]
+    assert "one: the process that loads it ended with signal 6" in one["error"]
     assert two["error"] is None
     assert two["compiled"]
 

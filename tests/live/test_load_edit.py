@@ -22,7 +22,8 @@ from _jit_loader.commands.main import main
 from _jit_loader.cuda import nvrtc
 from _jit_loader.cuda.first_launch import launches_of
 from _jit_loader.live.load import launched_kernels
-from _jit_loader.ops import background
+from _jit_loader.ops import load_op as ops
+from _jit_loader.system.pool import call_in_background
 from tests.support.answer import FILES, KERNEL, is_of_nvrtcs_version
 
 pytestmark = [
@@ -226,13 +227,13 @@ def test_a_process_that_cannot_start_means_a_complete_build(project, monkeypatch
     def no_process(*arguments, **options):
         raise BlockingIOError("no process can be started")
 
-    monkeypatch.setattr(background, "start", no_process)
+    monkeypatch.setattr("_jit_loader.system.python.start", no_process)
     assert results(project.load())[-1] in (42, 43)
     assert not loaded.live
 
 
 def test_a_later_edit_of_host_code_ends_the_background_build(project, monkeypatch):
-    monkeypatch.setattr(background, "build_command", lambda *words: ["sh", "-c", "sleep 60"])
+    monkeypatch.setattr(ops, "start_build", lambda *_: subprocess.Popen(["sleep", "60"]))
     project.load()
     project.edit("kernels/answer.cu", "*to = 42;", "*to = 43;")
     project.load()
@@ -313,15 +314,18 @@ def test_new_device_code_has_line_information_if_the_build_has(project, monkeypa
 
 
 @pytest.mark.slow
-def test_flags_take_the_complete_build(project):
+def test_the_complete_build_has_the_flags_of_the_call(project):
     def load(**options):
         return jit_loader.load_op("answer", project=str(project.folder), **options)
 
     project.edit("kernels/answer.cu", "#define EXPORT", "#ifndef EXPORT\n#define EXPORT\n#endif")
     load(extra_cuda_cflags=["-DEXPORT=inline"])
     project.edit("kernels/answer.cu", "*to = 42;", "*to = 43;")
-    load(extra_cuda_cflags=["-DEXPORT=inline"])
-    assert not loaded.live, "the background process does not know these flags"
+    after = load(extra_cuda_cflags=["-DEXPORT=inline"])
+    assert background_build() == 0
+    built = load(extra_cuda_cflags=["-DEXPORT=inline"])
+    assert built is not after
+    assert results(built) == results(after)
 
 
 @pytest.mark.parametrize(("seconds", "is_live"), [(0.001, False), (0, True)])
@@ -394,11 +398,11 @@ def test_why_says_that_new_device_code_comes_first(project, monkeypatch, capfd):
 def test_threads_that_load_an_edit_get_one_module(project, monkeypatch):
     started = []
 
-    def build_command(name):
+    def start_build(name, *_):
         started.append(name)
-        return ["sh", "-c", "sleep 60"]
+        return subprocess.Popen(["sleep", "60"])
 
-    monkeypatch.setattr(background, "build_command", build_command)
+    monkeypatch.setattr(ops, "start_build", start_build)
     project.load()
     project.edit("kernels/answer.cu", "*to = 42;", "*to = 43;")
     modules, barrier = [], threading.Barrier(3)
@@ -440,14 +444,13 @@ def test_other_host_code_of_the_complete_build_is_reported(project, monkeypatch,
     assert "kernels/answer.cu changed: compiling answer.cuda.o" in capfd.readouterr().err
 
 
-def test_builds_that_nobody_waits_for_run_in_turn(project):
+def test_builds_that_nobody_waits_for_run_in_turn(project, monkeypatch):
     project.edit("kernels/answer.cu", "*to = 42;", "*to = 7;")
-    environment = {name: value for name, value in os.environ.items() if name != "JIT_LOADER_QUIET"}
-    command = [sys.executable, "-m", "jit_loader", "build", "answer", "--in-turn"]
+    monkeypatch.delenv("JIT_LOADER_QUIET")
+    flags = {"extra_cflags": [], "extra_cuda_cflags": [], "extra_ldflags": []}
+    call = "_jit_loader.ops.background:build", ["answer", str(project.folder), flags, None]
     with build_lock(cache_folder(), "a test"):
-        process = subprocess.Popen(
-            command, cwd=project.folder, env=environment, stderr=subprocess.PIPE, text=True
-        )
+        process = call_in_background(*call, 10, stderr=subprocess.PIPE, text=True)
         assert f"answer: waiting for process {os.getpid()}" in process.stderr.readline()
     assert "built in" in process.communicate()[1]
     assert process.returncode == 0

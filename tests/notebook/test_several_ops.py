@@ -4,7 +4,6 @@ import os
 import signal
 import sys
 import threading
-import time
 import types
 
 import pytest
@@ -15,8 +14,6 @@ from _jit_loader import loaded
 from _jit_loader.cache import lock
 from _jit_loader.notebook.changed_ops import ChangedOps
 from _jit_loader.notebook.reloading import Reloading
-from _jit_loader.system.jobs import parallel_jobs
-from _jit_loader.system.threads import call_in_parallel
 from tests.build.test_killed import _start
 from tests.support.extension import PYTHON
 
@@ -141,30 +138,7 @@ def test_interrupt_ends_all_builds(edit, tmp_path, wait_for, running_programs):
 
 
 def test_wait_for_another_process_can_be_interrupted(tmp_path):
-    def wait():
-        with lock.build_lock(tmp_path, "one"):
-            raise AssertionError("the lock was taken twice")
-
     with lock.build_lock(tmp_path, "one"):
         threading.Timer(0.3, signal.raise_signal, [signal.SIGINT]).start()
-        with pytest.raises(KeyboardInterrupt):
-            call_in_parallel([wait], most=1)
-
-
-def test_parallel_builds_share_the_compiler_jobs(monkeypatch):
-    monkeypatch.setenv("MAX_JOBS", "8")
-    assert [future.result() for future in call_in_parallel([parallel_jobs] * 3, 8)] == [2, 2, 2]
-    assert parallel_jobs() == 8
-
-
-def test_no_more_builds_run_than_jobs():
-    running, most = [], []
-
-    def build():
-        running.append(None)
-        most.append(len(running))
-        time.sleep(0.05)
-        running.pop()
-
-    call_in_parallel([build] * 6, most=2)
-    assert max(most) == 2
+        with pytest.raises(KeyboardInterrupt), lock.build_lock(tmp_path, "one"):
+            raise AssertionError("the lock was taken twice")

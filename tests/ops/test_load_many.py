@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import sys
 import threading
 import time
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 
 import jit_loader
 from _jit_loader.key import toolchain
+from _jit_loader.ops import builds
 from tests.support.extension import PYTHON
 
 MODULE = (
@@ -82,7 +82,7 @@ def test_each_call_gets_its_module_or_its_error(tiny, call, monkeypatch):
     assert "crash: the process that loads it ended with signal 6" in data[4]["error"]["message"]
 
     # Cached calls need no process.
-    monkeypatch.setattr(sys, "executable", "/no/python")
+    monkeypatch.setattr(builds, "call_in_processes", None)
     (again,) = jit_loader.load_many([good])
     assert again.module is outcomes[0].module
     assert not again.compiled
@@ -133,7 +133,7 @@ def test_missing_builds_are_errors_without_a_process_if_compilation_is_forbidden
     tiny, call, monkeypatch
 ):
     monkeypatch.setenv("JIT_LOADER_NO_COMPILE", "1")
-    monkeypatch.setattr(sys, "executable", "/no/python")
+    monkeypatch.setattr(builds, "call_in_processes", None)
     (outcome,) = jit_loader.load_many([call("one")])
     assert outcome.data["error"]["type"] == "CompilingForbidden"
     assert tiny.compiled() == []

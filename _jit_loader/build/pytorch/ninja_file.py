@@ -7,15 +7,14 @@ still fit, so that ninja runs only the other steps, in parallel.
 import os
 import re
 import shlex
-import sys
 
 from _jit_loader.cuda import halves, ptxas
 from _jit_loader.key import toolchain
 
 EDGE = r"^build (\S+): (\w+) (.*)$"  # outputs have plain names: see source_links.py
 
-# -S: halves.py needs no module of site-packages, and so starts in 10 ms.
-HALVES = [sys.executable or "python3", "-I", "-S", halves.__file__]
+# After the path of Python. -S: halves.py needs no module of site-packages, and so starts in 10 ms.
+HALVES = ["-I", "-S", halves.__file__]
 
 
 class NinjaFile:
@@ -82,7 +81,7 @@ class NinjaFile:
     def _is_plain_nvcc(self):
         """Returns whether the compiler is nvcc itself, not a wrapper such as sccache."""
         words = shlex.split(self._variables.get("nvcc", ""))
-        return len(words) == 1 and os.path.basename(words[0]) == "nvcc" and bool(sys.executable)
+        return len(words) == 1 and os.path.basename(words[0]) == "nvcc"
 
     @property
     def link_flags(self):
@@ -92,7 +91,7 @@ class NinjaFile:
         """Returns the text for ninja, without edges for the objects that are kept.
 
         link_flags: flags that replace PyTorch's. first_flags: {C++ object: flags to put first}.
-        nvcc_prefix: words before nvcc, such as HALVES, if it is nvcc itself.
+        nvcc_prefix: words before nvcc, such as those of HALVES, if it is nvcc itself.
 
         Depfiles are kept, and list system headers too (PyTorch passes -MMD). The linker prints
         the files that it links, and nvcc the resources of each kernel.

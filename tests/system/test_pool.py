@@ -1,0 +1,175 @@
+"""The pool calls functions by name in forks of one process that has imported PyTorch."""
+
+import io
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from _jit_loader.system import python as python_module
+from _jit_loader.system.pool import call_in_background, call_in_processes
+
+FUNCTIONS = """\
+import os, sys, time
+
+def describe(text):
+    print("printed by Python", flush=True)
+    os.write(2, b"written to stderr\\n")
+    return [text, "torch" in sys.modules, sys.stdin.read(), os.environ.get("PYTHONPATH")]
+
+def end(signal):
+    os.kill(os.getpid(), signal)
+
+def wait(path):
+    with open(path, "w") as file:
+        file.write(str(os.getpid()))
+    time.sleep(1000)
+
+def touch(path):
+    open(path, "w").close()
+"""
+SHADOWING = "raise RuntimeError('imported in place of a module of Python: ' + __name__)\n"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Returns a folder; the module pool_functions is in a folder of sys.path inside it."""
+    path = tmp_path / "path"
+    path.mkdir()
+    (path / "pool_functions.py").write_text(FUNCTIONS)
+    monkeypatch.syspath_prepend(path)
+    return tmp_path
+
+
+def call(name, *arguments, **options):
+    return {"function": f"pool_functions:{name}", "arguments": arguments, **options}
+
+
+def answers_of(calls, jobs=2, **options):
+    """Returns ({index: answer}, {index: the printed lines})."""
+    answers, said = {}, {}
+    for answer in call_in_processes(calls, jobs, **options):
+        if "said" in answer:
+            said.setdefault(answer["index"], []).append(answer["said"])
+        else:
+            answers[answer["index"]] = answer
+    return answers, said
+
+
+def test_each_call_has_an_answer_and_its_printed_lines(folder, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", "of the user")
+    answers, said = answers_of([call("describe", "é"), call("end", 11)], imports=["torch", "no"])
+    assert answers[0]["result"] == ["é", True, "", "of the user"]
+    assert said == {0: ["printed by Python", "written to stderr"]}
+    assert os.waitstatus_to_exitcode(answers[1]["status"]) == -signal.SIGSEGV
+
+
+def test_call_that_takes_too_long_is_stopped(folder):
+    calls = [call("wait", str(folder / "pid"), timeout=1), call("describe", "")]
+    answers, _ = answers_of(calls)
+    assert answers[0]["programs"] == []
+    assert answers[1]["result"]
+
+
+def test_end_of_the_loop_ends_all_processes(folder, wait_for):
+    calls = [call("wait", str(folder / "pid")), call("describe", "")]
+    answers = call_in_processes(calls, 2)
+    next(answers)
+    wait_for((folder / "pid").exists)
+    answers.close()
+    pid = (folder / "pid").read_text()
+    wait_for(lambda: not os.path.exists(f"/proc/{pid}"))
+
+
+@pytest.mark.slow
+def test_processes_end_if_the_parent_is_killed(folder, wait_for):
+    script = (
+        "import sys\nfrom _jit_loader.system.pool import call_in_processes\n"
+        "calls = [{'function': 'pool_functions:wait', 'arguments': ['pid']}]\n"
+        "print(list(call_in_processes(calls, 1)))\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    parent = subprocess.Popen([sys.executable, "-c", script], env=environment, cwd=folder)
+    wait_for(lambda: (folder / "pid").exists() and (folder / "pid").read_text())
+    parent.kill()
+    parent.wait()
+    pid = (folder / "pid").read_text()
+    wait_for(lambda: not os.path.exists(f"/proc/{pid}"))
+
+
+@pytest.mark.slow
+def test_a_daemon_without_standard_streams_can_call_functions(folder):
+    script = (
+        "from _jit_loader.system.pool import call_in_processes\n"
+        "calls = [{'function': 'pool_functions:describe', 'arguments': ['']}]\n"
+        "found = list(call_in_processes(calls, 1))\n"
+        "with open('found', 'w') as file:\n    file.write(str(len(found)))\n"
+    )
+    command = ["/bin/sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", sys.executable, "-c", script]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run(command, env=environment, cwd=folder, check=True)
+    assert (folder / "found").read_text() == "3"
+
+
+def test_only_the_pool_imports_pytorch():
+    """`build` starts it 1.3 s earlier than if it imported PyTorch as well."""
+    code = "import sys; import _jit_loader.ops.builds; assert 'torch' not in sys.modules"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True)
+
+
+def test_files_of_the_current_folder_take_the_place_of_no_module(folder, monkeypatch, wait_for):
+    """A project may have a types.py."""
+    for name in ("types", "json", "select", "tempfile", "runpy", "_jit_loader", "torch"):
+        (folder / f"{name}.py").write_text(SHADOWING)
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("PYTHONPATH", ".")
+    monkeypatch.syspath_prepend("")  # as in a notebook or in python -c
+    answers, _ = answers_of([call("describe", "")], imports=["torch"])
+    assert answers[0]["result"] == ["", True, "", "."]
+    call_in_background("pool_functions:touch", [str(folder / "called")], 0, detached=True)
+    wait_for((folder / "called").exists)
+
+
+@pytest.fixture
+def application(folder, monkeypatch):
+    """Makes sys.executable a program that embeds Python; it writes a file when it is started."""
+    program = folder / "application"
+    program.write_text(f"#!/bin/sh\ntouch {folder}/started\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    monkeypatch.setattr(sys, "_base_executable", str(program))
+    yield program
+    assert not (folder / "started").exists()
+
+
+def test_program_that_embeds_python_is_not_started_again(application):
+    assert os.path.basename(python_module.python()).startswith("python")
+    answers, _ = answers_of([call("describe", "")])
+    assert answers[0]["result"]
+
+
+def test_frozen_program_makes_the_calls_itself(application, folder, monkeypatch, capfd):
+    """It has no Python; what is named like one may be of another version."""
+    other = folder / "bin" / "python3"
+    other.parent.mkdir()
+    other.write_text("#!/bin/sh\necho cpython-27\n")
+    other.chmod(0o755)
+    monkeypatch.setattr(sys, "frozen", True, raising=False)
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    for name in ("prefix", "base_prefix"):
+        monkeypatch.setattr(sys, name, str(folder))
+    python_module._find.cache_clear()
+    try:
+        answers, _ = answers_of([call("describe", "é"), call("touch", str(folder / "touched"))])
+    finally:
+        python_module._find.cache_clear()
+    assert answers[0]["result"][0] == "é"
+    assert (folder / "touched").exists()
+
+
+def test_background_call_continues_after_the_program(folder, wait_for):
+    call_in_background("pool_functions:touch", [str(folder / "called")], 5)
+    wait_for((folder / "called").exists)
