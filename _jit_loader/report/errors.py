@@ -26,6 +26,7 @@ SYMBOL_ERROR = re.compile(
     r"|multiple definition of [`'](?P<twice>.+?)'"
     r"|relocation \S+ against (?:undefined )?(?:hidden )?symbol [`'](?P<relocated>.+?)'.*"
     r"|Unresolved extern function '(?P<device>.+)'"
+    r"|Undefined reference to '(?P<linked>[^']+)' in '.+'"  # nvlink's
     r"|Entry function '(?P<kernel>\w+)' uses .*"
     r"|(?:Not a name of any known instruction:|Unknown modifier) '(?P<instruction>.+)'"
     r")"
@@ -56,12 +57,13 @@ HINTS = {
     r"undefined (?:reference to|symbol:?) [`']?(?:vtable|typeinfo|_ZT[IV])": (
         "a virtual function is declared, but not defined: define it, or add its source to the list"
     ),
-    r"undefined (?:reference to|symbol:) (?!.*(?:vtable|typeinfo|_ZT[IV]))": (
+    r"[Uu]ndefined (?:reference to|symbol:) (?!.*(?:vtable|typeinfo|_ZT[IV]))": (
         "it is declared, but not defined: is its source in the list of sources, and, if it is a "
         "template, is it instantiated there for these types?"
     ),
     r"Unresolved extern function": (
-        "a kernel cannot call a __device__ function of another source: define it in a header"
+        "a kernel cannot call a __device__ function of another source: define it in a header, or "
+        "pass extra_cuda_cflags=['-rdc=true']"
     ),
     r"multiple definition of": "two sources define it; in a header it must be inline",
     r"(?m)^(?!.*undefined (?:hidden )?symbol [`'](?:vtable|typeinfo|_ZT[IV])).*with -fPIC": (
@@ -263,7 +265,7 @@ def _with_symbol(output, sources):
             if symbol and kind not in ("file", "line", "message")
         )
         files = sources
-        if kind in ("device", "kernel", "instruction"):
+        if kind in ("device", "linked", "kernel", "instruction"):
             files = sorted(sources, key=lambda path: not path.endswith((".cu", ".cuh")))
         message = match["message"].replace(symbol, demangled(symbol))
         if match["file"] and os.path.isfile(match["file"]):

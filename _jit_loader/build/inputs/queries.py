@@ -13,6 +13,15 @@ from _jit_loader.key.nvcc import dry_run, toolkit_folder
 from _jit_loader.system.files import plain_path, read_text
 from _jit_loader.system.processes import output_of, run
 
+# nvcc's flags for device code that nvlink links.
+RELOCATABLE = re.compile(
+    r"(?<!\S)(?:(?:--?rdc|--?relocatable-device-code)[= ]true|--?dc|--device-c)(?!\S)"
+)
+
+
+def is_relocatable(flags):
+    return RELOCATABLE.search(flags) is not None
+
 
 class CompilerFacts:
     """The folders in which a compile command looks for headers, in order, and its real programs."""
@@ -44,6 +53,7 @@ def nvcc_facts(command):
     names = ["bin/nvcc", "bin/cudafe++", "bin/ptxas", "bin/fatbinary", "nvvm/bin/cicc"]
     names += ["bin/nvcc.profile", "nvvm/libdevice/libdevice.10.bc"]
     top = toolkit_folder(output) or ""
+    names += ["bin/nvlink"] if is_relocatable(" ".join(flags)) else []
     tools += [plain_path(os.path.join(top, name)) for name in names]
     tools = dict.fromkeys(tool for tool in tools if tool and os.path.isfile(tool))
     return CompilerFacts(search_folders, list(tools))

@@ -8,6 +8,7 @@ import os
 import re
 import shlex
 
+from _jit_loader.build.inputs.queries import is_relocatable
 from _jit_loader.cuda import halves, ptxas
 from _jit_loader.key import toolchain
 
@@ -15,6 +16,14 @@ EDGE = r"^build (\S+): (\w+) (.*)$"  # outputs have plain names: see source_link
 
 # After the path of Python. -S: halves.py needs no module of site-packages, and so starts in 10 ms.
 HALVES = ["-I", "-S", halves.__file__]
+
+
+DEVICE_LINK = """\
+rule device_link
+  command = $nvcc {flags} -dlink $in -o $out -lcudadevrt
+
+build device_link.o: device_link {objects}
+"""
 
 
 class NinjaFile:
@@ -30,6 +39,8 @@ class NinjaFile:
         cxx = shlex.join(toolchain.cxx_command()).replace("$", "$$")
         text = re.sub(r"^cxx = .*$", lambda _: f"cxx = {cxx}", text, flags=re.MULTILINE)
         text = text.replace("= $nvcc  $cuda_cflags", "= $nvcc -MD -MF $out.d $cuda_cflags")
+        if is_relocatable(text) or any(is_relocatable(" ".join(f)) for f in source_flags.values()):
+            text = _with_device_link(text)
         self._text = text
         self._source_flags = source_flags
         self._variables = dict(re.findall(r"^(\w+) = (.*)$", text, re.MULTILINE))
@@ -114,13 +125,30 @@ class NinjaFile:
             if link_flags is not None and line.startswith("ldflags = "):
                 line = f"ldflags = {link_flags}"
             line = re.sub(r"^(  command = .*) -MMD ", r"\1 -MD ", line)
-            line = line.replace("  command = $nvcc ", f"  command = {nvcc} {ptxas.FLAG} ")
+            if " -c $in " in line:
+                line = line.replace("  command = $nvcc ", f"  command = {nvcc} {ptxas.FLAG} ")
             if line.startswith("rule "):
                 line += "\n  description = $out"
             if line.startswith("  command = $cxx $in $ldflags"):
                 line += " -Wl,--trace"
             lines.append(line)
         return "\n".join(lines)
+
+
+def _with_device_link(text):
+    """Adds the step that links device code of several sources, as PyTorch's BuildExtension does.
+
+    PyTorch's load lacks it, and such a library then cannot be loaded: each object refers to a
+    function __cudaRegisterLinkedBinary_<id>, which this step defines.
+    """
+    objects = " ".join(re.findall(r"^build (\S+): cuda_compile ", text, re.MULTILINE))
+    if not objects:
+        return text
+    flags = " ".join(re.findall(r"^cuda_(?:post_)?cflags = (.*)$", text, re.MULTILINE))
+    flags = re.sub(r"(?<!\S)(?:--?dc|--device-c)(?!\S)", "", flags)  # it names another step
+    text = re.sub(r"^ldflags = .*$", r"\g<0> -lcudadevrt", text, flags=re.MULTILINE)
+    first, link, last = re.split(r"^(build \S+: link )", text, flags=re.MULTILINE)
+    return f"{first}{DEVICE_LINK.format(flags=flags, objects=objects)}\n{link}device_link.o {last}"
 
 
 def _expanded(text, values):

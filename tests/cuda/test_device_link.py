@@ -1,0 +1,64 @@
+"""With -rdc=true a kernel calls functions of other sources: nvcc links the device code."""
+
+import re
+import subprocess
+
+import pytest
+import torch
+
+import jit_loader
+from _jit_loader.key import toolchain
+
+pytestmark = pytest.mark.skipif(toolchain.why_no_cuda() is not None, reason="needs nvcc")
+
+KERNEL = """\
+#include <cuda_runtime.h>
+__device__ int more(int n);
+__global__ void count(int* to) { *to = more(100); }
+extern "C" long other(void) {
+  int devices = 0, *to, result = 0;
+  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) return 1;
+  cudaMalloc(&to, sizeof(int));
+  count<<<1, 1>>>(to);
+  cudaMemcpy(&result, to, sizeof(int), cudaMemcpyDeviceToHost);
+  return result;
+}
+"""
+MORE = "__device__ int more(int n) { return n + NUMBER; }\n"
+
+
+def load(tiny, number, flags=("-rdc=true",), more=MORE):
+    sources = [tiny.write("count.cu", KERNEL), tiny.write("more.cu", more)]
+    sources = [str(tiny.folder / "module.cpp"), *map(str, sources)]
+    return jit_loader.load(
+        "tiny", sources, extra_cuda_cflags=[*flags, f"-DNUMBER={number}", "-arch=sm_80"]
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("flags", [["-rdc=true"], ["--relocatable-device-code", "true"], ["-dc"]])
+def test_device_code_of_all_sources_is_linked(tiny, flags):
+    module = load(tiny, 5, flags)
+    said = subprocess.run(["nm", module.__file__], capture_output=True, text=True, check=True)
+    registered = re.findall(r"(\w) __cudaRegisterLinkedBinary_\w+", said.stdout)
+    assert len(registered) == 2
+    assert "U" not in registered
+    expected = 1 + (105 if torch.cuda.is_available() else 1)
+    assert module.value() == expected
+
+
+@pytest.mark.slow
+def test_undefined_device_function_is_shown_at_its_use(tiny):
+    with pytest.raises(jit_loader.CompileError) as raised:
+        load(tiny, 5, more="")
+    first, second, third, *_ = str(raised.value).splitlines()
+    assert first == "tiny: count.cu:2: error: Undefined reference to 'more(int)' in 'count.cuda.o'"
+    assert second == "  2 | __device__ int more(int n);"
+    assert "is its source in the list of sources" in third
+    assert raised.value.stage == "link"
+
+
+@pytest.mark.gpu
+def test_linked_device_code_runs_after_an_edit(tiny):
+    assert load(tiny, 5).value() == 106
+    assert load(tiny, 6).value() == 107
