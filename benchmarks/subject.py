@@ -79,7 +79,7 @@ class Subject:
                 variables["TORCH_CUDA_ARCH_LIST"] = architectures
         home = cuda_home()
         self._torch_environment["CUDA_HOME"] = home
-        self._torch_flags = link_missing_names(home, self._torch_folder)
+        self._torch_flags = link_missing_names(home, [], self._torch_folder)
 
     def _generate_headers(self, count):
         names = [f"generated/{number}.h" for number in range(count)]

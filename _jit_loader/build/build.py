@@ -160,8 +160,6 @@ def _try_to_build(slot, contents, before, careful, verbose):
 
 def _compile_and_publish(job, workers):
     """Returns (result of loaded.open_build, the Build, its manifest)."""
-    place = cache_folder(), job.request.with_cuda
-    stubs_found = workers.submit(stubs.find_stubs, *place)
     ninja_file = ninja_file_of(job)
     plan = make_plan(job, ninja_file)
     roots, programs, contents = job.request.roots, job.programs, job.contents
@@ -174,10 +172,6 @@ def _compile_and_publish(job, workers):
     ]
     if job.request.with_cuda:
         beside.append(workers.submit(make_helper, first_launch.SOURCE, job.contents))
-    if stubs_found.result() is not None:
-        link_stubs.use(stubs_found.result())
-    else:  # a link that begins before the stubs exist uses PyTorch's own libraries
-        beside.append(workers.submit(lambda: link_stubs.use(stubs.make_stubs(*place))))
     headers = Headers(job, ninja_file, plan.missing)
     expected = plan.expected_seconds(headers.files)
     with BuildLine(job.request.title, plan.missing, expected) as line:

@@ -9,6 +9,7 @@ import sys
 from _jit_loader.build.ninja import compile_seconds_limit, run_ninja
 from _jit_loader.build.pytorch.flags import is_gnu
 from _jit_loader.build.pytorch.ninja_file import HALVES
+from _jit_loader.build.pytorch.statics import share_statics
 from _jit_loader.key import toolchain
 from _jit_loader.report.build_line import print_line
 from _jit_loader.system.jobs import parallel_jobs
@@ -42,6 +43,8 @@ def compile_plan(job, plan, stubs, headers, on_started, on_finished):
             _print_commands(ninja_file, [ninja_file.library], None)
         _write(job.folder, ninja_file.without(set(ninja_file.compilations)))
         result = _run_again(job, on_finished, result)
+    if result.returncode == 0 and job.request.form != "executable":
+        share_statics(os.path.join(job.folder, ninja_file.library))
     return _with_slow_files(job, ninja_file, _checked_sizes(job.folder, result))
 
 

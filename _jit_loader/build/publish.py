@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import os
+import shutil
 import tempfile
 
 from _jit_loader.build.inputs.clock import CLOCK
@@ -10,7 +11,7 @@ from _jit_loader.build.pytorch import stubs
 from _jit_loader.cache.files import write_checked
 from _jit_loader.cache.store import MANIFEST, OWN_FILES, read_manifest
 
-LEFTOVERS = (".ninja_log", ".ninja_deps", "lock", CLOCK, stubs.FOLDER)
+LEFTOVERS = (".ninja_log", ".ninja_deps", "lock", CLOCK)
 
 CANNOT_SYNC = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 
@@ -20,6 +21,7 @@ def publish(folder, manifest, published, contents):
     write_checked(os.path.join(folder, MANIFEST), manifest)
     own = {path: manifest["files"][path] for path in manifest["own"]}
     write_checked(os.path.join(folder, OWN_FILES), own)
+    shutil.rmtree(os.path.join(folder, stubs.FOLDER), ignore_errors=True)
     for entry in list(os.scandir(folder)):
         if entry.name in LEFTOVERS:
             os.unlink(entry.path)

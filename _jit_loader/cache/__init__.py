@@ -7,7 +7,7 @@ import hashlib
 import os
 
 # Increased if the format or the names of stored files change. Caches of other formats are ignored.
-FORMAT = "v11"
+FORMAT = "v12"
 
 
 def cache_folder():

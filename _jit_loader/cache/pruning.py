@@ -1,6 +1,6 @@
 """Measures the cache and removes from it what was least recently used.
 
-Everything in it is removable by itself: builds, memos, sources of load_inline, stubs, helpers. The
+Everything in it is removable by itself: builds, memos, sources of load_inline, helpers. The
 last use of a build is the access time of its library. The file system keeps this time, so a hit
 writes nothing. Linux updates it at most once a day (relatime). On a disk that is mounted with
 noatime, the time of the build counts as its last use.
@@ -270,7 +270,7 @@ def _removable():
     """Yields the paths of all that can be removed by itself."""
     yield from build_folders()
     for path in _files_and_folders(cache_folder()):
-        if os.path.isfile(path) or os.path.basename(path).startswith("stubs-"):
+        if os.path.isfile(path):
             yield path
         else:
             yield from (inner for inner in _files_and_folders(path) if not _is_slot(inner))

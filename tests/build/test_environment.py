@@ -2,7 +2,6 @@
 
 import os
 import resource
-import shutil
 import signal
 import subprocess
 import sys
@@ -96,13 +95,11 @@ def test_limit_on_the_size_of_files_is_named_in_the_error(tiny, in_process, limi
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step", ["stubs", "query"])
 def test_interrupt_of_python_alone_stops_the_program_that_it_waits_for(
-    tiny, cache, tmp_path, environment, wait_for, step
+    tiny, tmp_path, environment, wait_for
 ):
     """An IDE sends SIGINT to Python, and a terminal also to the programs that Python started."""
-    shutil.rmtree(cache)  # it contains stubs
-    begun = tiny.slow_down(60, step)
+    begun = tiny.slow_down(60, "query")
     code = LOAD.format(sources=tiny.sources, result=str(tmp_path / "result"))
     process = subprocess.Popen(
         [sys.executable, "-c", code], env=environment, stderr=subprocess.PIPE, text=True

@@ -15,7 +15,6 @@ import pytest
 
 import jit_loader
 from _jit_loader.build.helpers import make_helper
-from _jit_loader.build.pytorch import stubs
 from _jit_loader.cache import cache_folder, helpers, memo
 from _jit_loader.key.contents import Contents
 from tests.support.mounts import make_mounts_private
@@ -42,7 +41,6 @@ exec {compiler} "$@"
 STEPS = {
     "compilation": '*" -c "*',
     "link": '*.o" "*"-shared "*',
-    "stubs": '*" -nostdlib "*',
     "query": '*" -print-prog-name="*',
     "any": "*",
 }
@@ -162,11 +160,10 @@ def initial_cache_files():
     """Makes the files that the first build adds to a cache (0.5 s), and returns their paths."""
     folder = cache_folder()
     os.makedirs(folder, mode=0o700, exist_ok=True)
-    stubs_folder = stubs.find_stubs(folder, False) or stubs.make_stubs(folder, False)
     contents = Contents()
     make_helper(helpers.STATS_EQUAL, contents)
     library = helpers.find(helpers.STATS_EQUAL, contents)
-    return [stubs_folder, library and library[0]]
+    return [library and library[0]]
 
 
 @pytest.fixture
@@ -175,8 +172,7 @@ def cache(initial_cache_files, tmp_path, monkeypatch):
     monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
     os.makedirs(cache_folder(), mode=0o700)
     for path in filter(None, initial_cache_files):
-        copy = shutil.copytree if os.path.isdir(path) else shutil.copy
-        copy(path, os.path.join(cache_folder(), os.path.basename(path)))
+        shutil.copy(path, os.path.join(cache_folder(), os.path.basename(path)))
     return tmp_path / "cache"
 
 

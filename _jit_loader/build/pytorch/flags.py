@@ -1,6 +1,7 @@
 """Flags that the loader adds to PyTorch's, and the compiler queries that determine them."""
 
 import os
+import re
 
 from _jit_loader.build.inputs.queries import answer
 from _jit_loader.key import toolchain
@@ -39,9 +40,13 @@ def _cuda_library(cuda_home, name):
     )
 
 
-def cxx_library_path():
-    """Returns the path of the C++ library that a link uses, or None."""
-    return library_path("libstdc++.so") or _loaded_libstdcxx()
+def cxx_library_is_newer():
+    """Returns whether the C++ library of a link is newer than the one in this process."""
+    paths = library_path("libstdc++.so"), _loaded_libstdcxx()
+    linked, loaded = (
+        re.search(r"so\.6\.0\.(\d+)$", os.path.realpath(path or "")) for path in paths
+    )
+    return bool(linked and loaded) and int(linked[1]) > int(loaded[1])
 
 
 def _loaded_libstdcxx():

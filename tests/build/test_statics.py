@@ -1,0 +1,51 @@
+"""An extension shares the statics of PyTorch's inline functions with PyTorch, and no others."""
+
+import ctypes
+import os
+import re
+import subprocess
+
+import pytest
+
+from _jit_loader.build.pytorch.stubs import pytorchs_folder
+
+# A static of an inline function has such a symbol. value() returns the address of one.
+ADDRESS = """\
+extern "C" __attribute__((weak)) char variable __asm__("{symbol}");
+char variable = 0;
+static PyObject* value(PyObject*, PyObject*) {{ return PyLong_FromLong((long)&variable); }}
+"""
+
+
+def unique_symbols(library):
+    """Returns the symbols of statics that a library of PyTorch shares with all libraries."""
+    path = os.path.join(pytorchs_folder(), library)
+    said = subprocess.run(["nm", "-D", path], capture_output=True, text=True, check=True).stdout
+    return re.findall(r" u (_ZZ\w+)$", said, re.MULTILINE)
+
+
+@pytest.fixture
+def write(tiny):
+    """Returns a function that writes a module with value(), the address of a symbol."""
+    before, _, after = (tiny.folder / "module.cpp").read_text().partition("static PyObject*")
+    after = after.partition("\n")[2]
+
+    def write(symbol):
+        tiny.write("module.cpp", before + ADDRESS.format(symbol=symbol) + after)
+
+    return write
+
+
+@pytest.mark.parametrize("library", ["libtorch_cpu.so", "libtorch_python.so", "libc10.so"])
+def test_static_of_pytorch_is_shared(tiny, write, library):
+    symbol = unique_symbols(library)[0]
+    write(symbol)
+    opened = ctypes.CDLL(os.path.join(pytorchs_folder(), library))
+    assert tiny.value() == ctypes.addressof(ctypes.c_char.in_dll(opened, symbol))
+
+
+def test_static_of_the_extension_is_its_own_in_each_version(tiny, write):
+    write("_ZZ7examplevE5value")
+    first = tiny.value()
+    tiny.write("other.cpp", 'extern "C" long other(void) { return 200; }\n')
+    assert tiny.value() != first
