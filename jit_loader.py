@@ -36,8 +36,6 @@ if __name__ == "__main__":
 
 from typing import TYPE_CHECKING, Any
 
-import _jit_loader
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from types import ModuleType
@@ -256,11 +254,10 @@ def why_no_cuda() -> str | None:
 
 def __getattr__(name: str) -> Any:
     # cuda_kernel and load_op need none of these, and a hit does not need the module of the errors.
-    with _jit_loader.no_fork():
-        if name in ("install", "load", "load_inline"):
-            from _jit_loader import torch_api as module
-        elif name == "CompileError":
-            from _jit_loader.report import errors as module
-        else:
-            raise AttributeError(f"module 'jit_loader' has no attribute {name!r}")
+    if name in ("install", "load", "load_inline"):
+        from _jit_loader import torch_api as module
+    elif name == "CompileError":
+        from _jit_loader.report import errors as module
+    else:
+        raise AttributeError(f"module 'jit_loader' has no attribute {name!r}")
     return globals().setdefault(name, getattr(module, name))

@@ -3,7 +3,7 @@
 import os
 import shlex
 
-from _jit_loader import loaded, loading, no_fork
+from _jit_loader import loaded, loading
 from _jit_loader.ops.project import binding_path, has_cuda_kernel, project_above, source_paths
 
 # Included before a project's bindings, if it exists; see build/precompiled.py.
@@ -102,8 +102,7 @@ def load(name, project, flags, may_build=True):
         instead=_device_code(name, project, flags) if is_edit else None,
     )
     if loaded.live:
-        with no_fork():
-            from _jit_loader.live.load import audit
+        from _jit_loader.live.load import audit
 
         audit(title, this.path)
     return this
@@ -113,8 +112,7 @@ def _device_code(name, project, flags):
     """Returns a function for `instead` of loading.load: new device code for the last build."""
 
     def instead(slot, contents):
-        with no_fork():
-            from _jit_loader.live.load import load_edit
+        from _jit_loader.live.load import load_edit
 
         return load_edit(
             slot, contents, lambda edit: start_build(name, project, flags, edit.host_object)

@@ -9,8 +9,7 @@ import sys
 import threading
 import time
 
-from _jit_loader import no_fork
-from _jit_loader.system.threads import SIGNAL_DELAY_SECONDS, ended_with_group, kill_session
+from _jit_loader.system.threads import SIGNAL_DELAY_SECONDS, ended_with_workers, kill_session
 
 _STATE, _PARENT, _SESSION, _STARTED = (
     0,
@@ -20,10 +19,31 @@ _STATE, _PARENT, _SESSION, _STARTED = (
 )  # columns of /proc/<pid>/stat, after the command's name
 
 
+# Held while a process is started. A child that another thread forked then would inherit both ends
+# of the new pipes, so that their reader would wait for its end as well.
+_starting = threading.RLock()
+
+
 def start(command, **options):
     """Starts a process as subprocess.Popen does, while no other thread forks."""
-    with no_fork():
+    with _starting:
         return subprocess.Popen(command, **options)
+
+
+def _release():
+    with contextlib.suppress(RuntimeError):  # a signal has interrupted the acquire
+        _starting.release()
+
+
+def _renew():
+    global _starting
+    _starting = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(
+        before=lambda: _starting.acquire(), after_in_parent=_release, after_in_child=_renew
+    )
 
 
 _lock = threading.Lock()
@@ -85,7 +105,7 @@ def run(command, check=False, seconds=None):
     options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     # In a session of its own, so that a wrapper's compiler is killed with it.
     options |= {"env": compiler_environment(), "start_new_session": True}
-    with exit_codes_kept(), start(command, **options) as process, ended_with_group(process):
+    with exit_codes_kept(), start(command, **options) as process, ended_with_workers(process):
         try:
             while True:
                 try:

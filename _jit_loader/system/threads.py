@@ -14,7 +14,7 @@ import threading
 # receives the signal, a system call of the main thread delays the handler until the call ends.
 SIGNAL_DELAY_SECONDS = 0.1
 
-_thread = threading.local()
+_thread = threading.local()  # workers: the Workers that the thread belongs to
 
 
 class Interrupted(Exception):
@@ -34,17 +34,23 @@ class Workers:
     """
 
     def __init__(self):
-        self._group = _Group(getattr(_thread, "group", None))
+        self._parent = getattr(_thread, "workers", None)
+        self._lock = threading.Lock()
+        self._processes = set()  # that the threads wait for
+        self._are_stopped = False
 
     def __enter__(self):
         self._executor = concurrent.futures.ThreadPoolExecutor(
-            initializer=self._group.join, initargs=(vars(_thread).copy(),)
+            initializer=setattr, initargs=(_thread, "workers", self)
         )
         return self
 
     def __exit__(self, kind, error, traceback):
         if kind is not None:
-            self._group.stop()
+            with self._lock:
+                self._are_stopped = True
+                for process in self._processes:
+                    kill_session(process)
         self._executor.shutdown(wait=True, cancel_futures=kind is not None)
 
     def submit(self, function, *arguments):
@@ -60,45 +66,24 @@ class Workers:
             pass
         return [future.result() for future in futures]
 
-
-class _Group:
-    """The threads of one Workers, and the child processes that they wait for."""
-
-    def __init__(self, parent):
-        self._parent = parent
-        self._lock = threading.Lock()
-        self._processes = set()
-        self._stopped = False
-
-    def join(self, variables):
-        """Makes the current thread, which is new, a member."""
-        vars(_thread).update(variables)
-        _thread.group = self
-
-    def stop(self):
-        with self._lock:
-            self._stopped = True
-            for process in self._processes:
-                kill_session(process)
-
     @contextlib.contextmanager
     def holding(self, process):
-        """Kills a process if this group or a parent is stopped while the block runs."""
+        """Kills a process if these workers or their parents are stopped while the block runs."""
         with self._parent.holding(process) if self._parent else contextlib.nullcontext():
             with self._lock:
                 self._processes.add(process)
-                if self._stopped:
+                if self._are_stopped:
                     kill_session(process)
             try:
                 yield
             finally:
                 with self._lock:
                     self._processes.discard(process)
-            if self._stopped:
+            if self._are_stopped:
                 raise Interrupted
 
 
-def ended_with_group(process):
-    """Returns a context in which a process is killed if the current thread's group is stopped."""
-    group = getattr(_thread, "group", None)
-    return group.holding(process) if group is not None else contextlib.nullcontext()
+def ended_with_workers(process):
+    """Returns a context in which a process is killed if the thread's Workers are stopped."""
+    workers = getattr(_thread, "workers", None)
+    return workers.holding(process) if workers is not None else contextlib.nullcontext()

@@ -13,10 +13,7 @@ import time
 import warnings
 from pathlib import Path
 
-import pytest
-
 import jit_loader
-from _jit_loader import no_fork
 from _jit_loader.cache.lock import build_lock
 from _jit_loader.system.processes import run
 
@@ -229,35 +226,6 @@ def test_run_does_not_wait_for_a_child_that_was_forked_while_its_program_started
     assert child.is_alive()
     child.kill()
     child.join()
-
-
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_child_starts_programs_after_a_signal_during_the_fork(monkeypatch):
-    """Python ignores the handler's exception and forks, and the child must not hang."""
-    held, release = threading.Event(), threading.Event()
-
-    def hold():
-        with no_fork():
-            held.set()
-            release.wait(60)
-
-    def interrupt(*_):
-        raise InterruptedError
-
-    thread = threading.Thread(target=hold)
-    thread.start()
-    held.wait()
-    before = signal.signal(signal.SIGALRM, interrupt)
-    signal.setitimer(signal.ITIMER_REAL, 0.2)
-    pid = os.fork()
-    signal.signal(signal.SIGALRM, before)
-    if pid == 0:
-        signal.alarm(10)
-        os._exit(run(["true"]).returncode)
-    release.set()
-    assert os.waitpid(pid, 0)[1] == 0
-    thread.join()
-    assert run(["echo", "hello"]).stdout == b"hello\n"
 
 
 def test_child_forked_during_a_build_can_build(tiny, wait_for, in_process):

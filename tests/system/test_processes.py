@@ -1,7 +1,11 @@
 """Programs are run, and their exit codes are known, whatever the program has changed."""
 
+import os
 import signal
+import subprocess
 import threading
+
+import pytest
 
 import jit_loader
 from _jit_loader.system.processes import run
@@ -32,3 +36,37 @@ def test_exit_codes_are_known_in_a_program_that_ignores_sigchld(tiny, in_process
         return [*found, many.error.line, bool(int(ignored, 16) >> (signal.SIGCHLD - 1) & 1)]
 
     assert in_process(load) == [1, 1, 1, True]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_child_starts_programs_after_a_signal_during_the_fork(monkeypatch):
+    """The fork waits for a program that a thread starts. Python ignores the handler's exception.
+
+    Then it forks, and the child must not hang.
+    """
+    started, release, popen = threading.Event(), threading.Event(), subprocess.Popen
+
+    def slow(*arguments, **options):
+        if threading.current_thread() is thread:
+            started.set()
+            release.wait(60)
+        return popen(*arguments, **options)
+
+    def interrupt(*_):
+        raise InterruptedError
+
+    monkeypatch.setattr(subprocess, "Popen", slow)
+    thread = threading.Thread(target=run, args=(["true"],))
+    thread.start()
+    started.wait()
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    pid = os.fork()
+    signal.signal(signal.SIGALRM, before)
+    if pid == 0:
+        signal.alarm(10)
+        os._exit(run(["true"]).returncode)
+    release.set()
+    assert os.waitpid(pid, 0)[1] == 0
+    thread.join()
+    assert run(["echo", "hello"]).stdout == b"hello\n"

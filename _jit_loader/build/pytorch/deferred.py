@@ -4,10 +4,11 @@ The import of torch.utils.cpp_extension takes 0.1 s, and a program that imports 
 nothing else of it. importlib.util.LazyLoader would execute it for load as well.
 """
 
+import threading
 import types
 from importlib.machinery import PathFinder
 
-from _jit_loader import no_fork
+one_thread = threading.RLock()  # held while torch.utils.cpp_extension is executed or changed
 
 
 class DeferredModule(types.ModuleType):
@@ -74,7 +75,7 @@ def is_deferred(module):
 
 def execute(module):
     """Executes the code of a module if that was deferred. The module object stays the same."""
-    with no_fork():  # admits one thread at a time
+    with one_thread:
         spec = module.__spec__
         if not is_deferred(module) or (finder := spec.loader_state) is None:
             return  # None: the module's own code, which is being executed, has called this

@@ -10,8 +10,8 @@ import functools
 import os
 import threading
 
-from _jit_loader import no_fork
 from _jit_loader.build.pytorch.cpp_extension import cpp_extension, original, replace
+from _jit_loader.build.pytorch.deferred import one_thread
 
 _thread = threading.local()  # cuda_home: of the call of ninja_text in this thread
 
@@ -22,7 +22,7 @@ def ninja_text(arguments, cuda_home):
     arguments: {name: value} for PyTorch's load, which writes the file to build_directory.
     cuda_home: the folder of the CUDA Toolkit, None without CUDA.
     """
-    with no_fork():  # admits one thread at a time
+    with one_thread:
         module, name = cpp_extension(), arguments["name"]
         _replace_steps(module)
     with _name_lock(name):
