@@ -114,9 +114,9 @@ def load_op(
             return background.load(name, folder, flags)
         if defines is None:
             return ops.load_op(name, folder, flags, on_load, caller)
-        from _jit_loader.ops import variants
+        from _jit_loader.ops.builds import load_variants
 
-        return variants.load(name, folder, flags, defines, on_load, caller)
+        return load_variants(name, folder, flags, defines, on_load, caller)
     except Exception as error:
         raise ops.loading.shortened(error) from error.__cause__
 

@@ -19,39 +19,36 @@ class Question:
         self.kind, self.arguments, self.requests = kind, arguments, requests
 
 
-class Recorded(BaseException):
-    """The load was recorded; nothing was loaded. No wrapper's `except Exception` catches it."""
+class _Asked(BaseException):
+    """A load has a question, which is not answered. No wrapper's `except Exception` catches it."""
+
+    def __init__(self, question):
+        super().__init__()
+        self.question = question
 
 
 class NotCached(Exception):
     """No build in the cache fits, and the caller wants none to be made."""
 
 
-class Recorder:
-    """Holds the question of the next load of one name."""
-
-    def __init__(self, name):
-        self.name = name
-        self.question = None
-
-
 _FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
-_recorder = contextvars.ContextVar("recorder", default=None)
+_asked_name = contextvars.ContextVar("asked_name", default=())
 
 
-@contextlib.contextmanager
-def recording(name):
-    """Records the question of a load of this name; that load raises Recorded and loads nothing.
+def question_of(name, function):
+    """Calls a function up to its first load of this name, and returns the Question of that load.
 
-    Yields the Recorder. Extensions of other names are loaded.
+    Nothing is loaded under this name; other extensions are. Returns None if there is no such load.
     """
-    recorder = Recorder(name)
-    token = _recorder.set(recorder)
+    token = _asked_name.set(name)
     try:
-        yield recorder
+        function()
+    except _Asked as asked:
+        return asked.question
     finally:
-        _recorder.reset(token)
+        _asked_name.reset(token)
+    return None
 
 
 def load(
@@ -83,9 +80,8 @@ def load(
             f"{title or name}: ops are built on Linux only, and this is {sys.platform}; load and "
             "load_inline are PyTorch's own here"
         )
-    if (recorder := _recorder.get()) is not None and recorder.name == name:
-        recorder.question = Question(kind, arguments, requests)
-        raise Recorded(name)
+    if _asked_name.get() == name:
+        raise _Asked(Question(kind, arguments, requests))
     for observer in loaded.observers:
         observer.requested(requests)
     paths = memo_paths(kind, arguments)

@@ -34,19 +34,19 @@ def run(options):
     project = current_project()
     names = list(dict.fromkeys(options.names)) or op_names(project)
     if len(names) == 1:
-        builts = [build_here(names[0], lambda: _load(names[0], project, options.pch))]
+        outcomes = [build_here(names[0], lambda: _load(names[0], project, options.pch))]
     else:
         arguments = [[name, project, False] for name in names]
         if names:
             arguments[0][2] = options.pch or _precompiling_pays(len(names))
         function = f"{__name__}:build_one"
         calls = [{"function": function, "arguments": values} for values in arguments]
-        builts = build_all("build", "op", list(zip(names, calls)))
-    failures = [built for built in builts if built.error is not None]
+        outcomes = build_all("build", "op", list(zip(names, calls)))
+    failures = [outcome for outcome in outcomes if outcome.error is not None]
     if options.json:
-        print(json.dumps([_as_json(built) for built in builts], indent=1))
+        print(json.dumps([_as_json(outcome) for outcome in outcomes], indent=1))
     else:
-        _print_failures(failures, len(builts))
+        _print_failures(failures, len(outcomes))
     return 1 if failures else 0
 
 
@@ -65,9 +65,9 @@ def _precompiling_pays(builds):
     return builds >= BUILDS_FOR_A_HEADER * min(builds, parallel_jobs()) and may_precompile()
 
 
-def _as_json(built):
-    names = {"name": built.name, "compiled": built.compiled, "seconds": built.seconds}
-    return {**names, "error": built.message}
+def _as_json(outcome):
+    data = {key: outcome.data[key] for key in ("name", "compiled", "seconds")}
+    return {**data, "error": outcome.text}
 
 
 def _precompile():
@@ -113,7 +113,7 @@ def _load(name, project, pch):
 
 def _print_failures(failures, total):
     for failure in failures:
-        print(failure.message, file=sys.stderr)
+        print(failure.text, file=sys.stderr)
     if failures and total > 1:
         failed = ", ".join(failure.name for failure in failures)
         print(f"built {total - len(failures)} of {total} ops; failed: {failed}")

@@ -134,9 +134,9 @@ def _load_all(ops):
     missing = [key for key in changed if _needs_build(ops[key])] if len(changed) > 1 else []
     if len(missing) > 1:
         wanted = [[ops[key].name, ops[key].project, ops[key].flags] for key in missing]
-        for key, built in zip(missing, build_ops(wanted, "reload", "op")):
-            if built.error is not None:
-                calls[key] = functools.partial(_raise, built.error)
+        for key, outcome in zip(missing, build_ops(wanted, "reload", "op")):
+            if outcome.error is not None:
+                calls[key] = functools.partial(_raise, outcome.error)
     return calls
 
 

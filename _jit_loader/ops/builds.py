@@ -9,10 +9,12 @@ import signal
 import sys
 import time
 
+from _jit_loader.loading import is_unchanged
 from _jit_loader.ops import load_op
 from _jit_loader.report.build_line import BuildLine, say
 from _jit_loader.report.errors import CompileError, LoadError, NotInTime
 from _jit_loader.report.quantities import count
+from _jit_loader.report.variants import flags_of
 from _jit_loader.system.jobs import parallel_jobs
 from _jit_loader.system.pool import call_in_processes
 
@@ -21,14 +23,30 @@ from _jit_loader.system.pool import call_in_processes
 IMPORTS = ("_jit_loader.build.build", "setuptools")
 
 
-class Built:
-    """A build by a process: error is the exception that it raised, or None."""
+class Outcome:
+    """What became of a build: an error, or a module if this process has loaded it."""
 
-    def __init__(self, name, seconds, compiled=False, error=None):
-        self.name, self.seconds, self.compiled, self.error = name, seconds, compiled, error
+    def __init__(self, name, error=None, compiled=False, seconds=0.0):
+        self.name, self.error, self.compiled, self.seconds = name, error, compiled, seconds
+        self.module = None
+        self.kernels = list(getattr(error, "kernels", ()))
+
+    def __repr__(self):
+        return f"<{self.name}: {'loaded' if self.error is None else type(self.error).__name__}>"
 
     @property
-    def message(self):
+    def data(self):
+        """The outcome without the module, as a dict that JSON can hold."""
+        error = None
+        if self.error is not None:
+            error = {"type": type(self.error).__name__}
+            error |= {key: getattr(self.error, key, None) for key in ("stage", "file", "line")}
+            error["message"] = getattr(self.error, "message", "") or str(self.error)
+        measured = {"seconds": self.seconds, "kernels": self.kernels}
+        return {"name": self.name, "compiled": self.compiled, **measured, "error": error}
+
+    @property
+    def text(self):
         """The error with the name of the extension, or None."""
         if self.error is None:
             return None
@@ -38,36 +56,37 @@ class Built:
 
 
 def build_here(name, load):
-    """Calls load(), which returns an object with the attribute `compiled`; returns a Built."""
+    """Calls load(), which returns an object with the attribute `compiled`; returns an Outcome."""
     started = time.monotonic()
-    compiled = error = None
+    outcome = Outcome(name)
     try:
         with contextlib.redirect_stdout(sys.stderr):  # wrappers may print; stdout may be JSON
-            compiled = load().compiled
-        if not compiled:
+            outcome.compiled = load().compiled
+        if not outcome.compiled:
             say(f"{name}: up to date")
-    except Exception as raised:
-        error = raised
-    return Built(name, time.monotonic() - started, bool(compiled), error)
+    except Exception as error:
+        outcome.error = error
+    outcome.seconds = time.monotonic() - started
+    return outcome
 
 
 def result_of(name, load):
     """Returns, in a process, the result of build_here() as a value of JSON for build_all."""
-    built = build_here(name, load)
-    return {"compiled": built.compiled, "error": built.error and _text_of(built.error)}
+    outcome = build_here(name, load)
+    return {"compiled": outcome.compiled, "error": outcome.error and _pickled(outcome.error)}
 
 
-def _text_of(error):
+def _pickled(error):
     with contextlib.suppress(Exception):
         data = pickle.dumps(error)
         pickle.loads(data)
         return base64.b64encode(data).decode()
     # Only this process has the class of the error.
-    return _text_of(RuntimeError(f"{type(error).__name__}: {error}"))
+    return _pickled(RuntimeError(f"{type(error).__name__}: {error}"))
 
 
 def build_all(title, noun, calls, jobs=None, say_lines=True, **options):
-    """Makes calls in processes, and returns a list of Builts.
+    """Makes calls in processes, and returns a list of Outcomes.
 
     title, noun: for messages such as "build: 2 ops".
     calls: (name of the extension, {"function", "arguments", "timeout"} for call_in_processes); the
@@ -91,20 +110,38 @@ def build_all(title, noun, calls, jobs=None, say_lines=True, **options):
                 continue
             line.finished(names[index])
             timeout = calls[index].get("timeout")
-            found[index] = _built(names[index], answer, timeout, last.get(index))
-        failed = [built.name for _, built in sorted(found.items()) if built.error is not None]
+            found[index] = _outcome(names[index], answer, timeout, last.get(index))
+        outcomes = [found[index] for index in range(len(names))]
+        failed = [outcome.name for outcome in outcomes if outcome.error is not None]
         built = f"built {len(names) - len(failed)} of them; failed: {', '.join(failed)};"
         line.end(built if failed else "built")
-    return [found[index] for index in range(len(names))]
+    return outcomes
 
 
 def build_ops(ops, title, noun):
-    """Builds ops, [name, project, flags] each, in processes; returns a list of Builts."""
+    """Builds ops, [name, project, flags] each, in processes; returns a list of Outcomes."""
     function = f"{__name__}:build_op"
     calls = [
         (load_op.title_of(op[0], op[2]), {"function": function, "arguments": op}) for op in ops
     ]
     return build_all(title, noun, calls)
+
+
+def load_variants(name, project, flags, defines, on_load, caller):
+    """Implements jit_loader.load_op with defines.
+
+    Returns a module, or a list of modules if `defines` is a list.
+
+    Raises:
+        CompileError: the first error of a variant; the other variants are built.
+    """
+    if isinstance(defines, dict):
+        return load_op.load_op(name, project, flags_of(flags, defines), on_load, caller)
+    variants = [[name, project, flags_of(flags, one)] for one in defines]
+    missing = [variant for variant in variants if not is_unchanged(*load_op.question(*variant))]
+    if len(missing) > 1:
+        raise_first(build_ops(missing, name, "variant"), "variant")
+    return [load_op.load_op(*variant, on_load, caller) for variant in variants]
 
 
 def build_op(name, project, flags):
@@ -113,21 +150,19 @@ def build_op(name, project, flags):
     return result_of(title, lambda: load_op.load(name, project, flags))
 
 
-def raise_first(builts, noun):
-    """Raises a CompileError with the first error of the builds, if there is one."""
-    messages = [built.message for built in builts if built.error is not None]
-    if messages:
-        more = len(messages) - 1
-        raise CompileError(
-            messages[0] + (f"\n{count(more, f'more {noun}')} failed" if more else "")
-        )
+def raise_first(outcomes, noun):
+    """Raises a CompileError with the first error of the outcomes, if there is one."""
+    texts = [outcome.text for outcome in outcomes if outcome.error is not None]
+    if texts:
+        more = len(texts) - 1
+        raise CompileError(texts[0] + (f"\n{count(more, f'more {noun}')} failed" if more else ""))
 
 
-def _built(name, answer, timeout, last_line):
+def _outcome(name, answer, timeout, last_line):
     if "result" in answer:
         error = answer["result"]["error"]
         error = error and pickle.loads(base64.b64decode(error))
-        return Built(name, answer["seconds"], answer["result"]["compiled"], error)
+        return Outcome(name, error, answer["result"]["compiled"], answer["seconds"])
     said = f"; the last line that it printed: {last_line}" if last_line else ""
     if "programs" not in answer:
         stage, file = "load", None
@@ -140,7 +175,7 @@ def _built(name, answer, timeout, last_line):
         what = f"it did not load within the timeout of {timeout:g} seconds, and was stopped"
         error = NotInTime(f"{name}: {what}{where}")
     error.stage, error.file, error.message = stage, file, str(error)
-    return Built(name, answer["seconds"], error=error)
+    return Outcome(name, error, False, answer["seconds"])
 
 
 def _stage_of(commands):

@@ -6,7 +6,7 @@ import os
 from _jit_loader import loaded, loading
 from _jit_loader.cache.builds import object_records
 from _jit_loader.cuda.ptxas import kernels_of
-from _jit_loader.ops.builds import build_all, result_of
+from _jit_loader.ops.builds import Outcome, build_all, result_of
 from _jit_loader.system import is_set
 from _jit_loader.system.jobs import memory_per_compiler, parallel_jobs
 from _jit_loader.torch_api import load, load_inline
@@ -14,28 +14,6 @@ from _jit_loader.torch_api import load, load_inline
 # With this many calls per process or more, torch/extension.h is precompiled first: on 2 cores that
 # takes 43 s, and saves 17 s for each extension.
 CALLS_FOR_A_HEADER = 3
-
-
-class Outcome:
-    """The outcome of one call of load_many: a module or an error."""
-
-    def __init__(self, name, module=None, error=None, compiled=False, seconds=0.0, kernels=()):
-        self.name, self.module, self.error = name, module, error
-        self.compiled, self.seconds, self.kernels = compiled, seconds, list(kernels)
-
-    def __repr__(self):
-        return f"<{self.name}: {'loaded' if self.error is None else type(self.error).__name__}>"
-
-    @property
-    def data(self):
-        """The outcome without the module, as a dict that JSON can hold."""
-        error = None
-        if self.error is not None:
-            error = {"type": type(self.error).__name__}
-            error |= {key: getattr(self.error, key, None) for key in ("stage", "file", "line")}
-            error["message"] = getattr(self.error, "message", "") or str(self.error)
-        measured = {"seconds": self.seconds, "kernels": self.kernels}
-        return {"name": self.name, "compiled": self.compiled, **measured, "error": error}
 
 
 def load_many(calls, timeout, jobs):
@@ -55,7 +33,7 @@ def load_many(calls, timeout, jobs):
             outcomes[key] = found
     if missing:
         built = _build(list(missing.values()), timeout, jobs or parallel_jobs())
-        outcomes |= dict(zip(missing, map(_outcome, missing.values(), built)))
+        outcomes |= dict(zip(missing, map(_load, missing.values(), built)))
     return [outcomes[key] for key in keys]
 
 
@@ -67,11 +45,13 @@ def _look(call):
     name = call.get("name")
     try:
         _plain(call)
-        question, result = _question_of(call)
+        question, module = _question_of(call)
     except Exception as error:
-        return object(), Outcome(name, error=error)
+        return object(), Outcome(name, error)
     if question is None:
-        return object(), Outcome(name, result)
+        outcome = Outcome(name)
+        outcome.module = module
+        return object(), outcome
     key = repr((question.kind, question.arguments))
     no_build = is_set("JIT_LOADER_NO_COMPILE")  # then this process has the result or the error
     if no_build or loading.is_unchanged(question.kind, question.arguments):
@@ -86,11 +66,9 @@ def _plain(call):
 
 def _question_of(call):
     """Returns (the loading.Question of a call, None), or (None, the result of PyTorch's load)."""
-    with loading.recording(call.get("name")) as recorder:
-        try:
-            return None, _load_of(call)  # PyTorch itself builds it: see torch_api
-        except loading.Recorded:
-            return recorder.question, None
+    results = []  # if PyTorch itself builds it: see torch_api
+    question = loading.question_of(call.get("name"), lambda: results.append(_load_of(call)))
+    return (question, None) if question is not None else (None, *results)
 
 
 def _load_of(call):
@@ -98,28 +76,27 @@ def _load_of(call):
     return (load_inline if "cpp_sources" in call else load)(**call)
 
 
-def _load(call, compiled=False, seconds=None):
-    """Loads a build of the cache in this process; returns its Outcome."""
-    name = call["name"]
+def _load(call, built=None):
+    """Loads a build of the cache in this process; returns its Outcome.
+
+    built: the Outcome of the process that built it, if one did.
+    """
+    outcome = built or Outcome(call["name"])
+    if outcome.error is not None:
+        return outcome
     try:
-        module = _load_of(call)
+        outcome.module = _load_of(call)
     except Exception as error:
-        return Outcome(name, error=error, seconds=seconds or 0.0)
-    this = loaded.last[name]
-    kernels = kernels_of(object_records(os.path.dirname(this.path)))
-    compiled, seconds = compiled or this.compiled, seconds or this.seconds
-    return Outcome(name, module, None, compiled, seconds, kernels)
-
-
-def _outcome(call, built):
-    if built.error is None:
-        return _load(call, built.compiled, built.seconds)
-    kernels = getattr(built.error, "kernels", ())
-    return Outcome(call["name"], None, built.error, False, built.seconds, kernels)
+        return Outcome(outcome.name, error, False, outcome.seconds)
+    this = loaded.last[outcome.name]
+    outcome.compiled = outcome.compiled or this.compiled
+    outcome.seconds = outcome.seconds or this.seconds
+    outcome.kernels = kernels_of(object_records(os.path.dirname(this.path)))
+    return outcome
 
 
 def _build(calls, timeout, jobs):
-    """Builds calls in processes, and returns a list of Builts."""
+    """Builds calls in processes, and returns a list of Outcomes."""
     function = {"function": f"{__name__}:build", "timeout": timeout}
     wanted = [(call["name"], {**function, "arguments": [_plain(call)]}) for call in calls]
     if len(calls) >= CALLS_FOR_A_HEADER * jobs:

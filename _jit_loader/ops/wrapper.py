@@ -1,6 +1,5 @@
 """Loads an op as its wrapper bindings/<name>.py does, with the flags that the wrapper passes."""
 
-import contextlib
 import importlib
 import os
 import sys
@@ -53,10 +52,9 @@ def op_arguments(title, project):
 
 
 def _recorded_question(name, project):
-    with loading.recording(name) as recorder, contextlib.suppress(loading.Recorded):
-        _import(name, project)
-    if recorder.question is not None:
-        return recorder.question
+    question = loading.question_of(name, lambda: _import(name, project))
+    if question is not None:
+        return question
     # The wrapper was imported before, or there is none.
     in_use = (op for op in loaded.ops.values() if (op.name, op.project) == (name, project))
     plain = (op.flags for op in in_use if op.title == name)
