@@ -15,9 +15,10 @@ import torch
 
 import jit_loader
 from _jit_loader.cache import cache_folder, pruning
+from _jit_loader.commands import doctor as doctor_command
 from _jit_loader.commands import doctor_checks
 from _jit_loader.commands.main import main
-from _jit_loader.key import machine, toolchain
+from _jit_loader.key import machine, nvcc, toolchain
 from _jit_loader.key.request import Request
 from _jit_loader.report import quantities
 from tests.support.extension import PYTHON
@@ -420,7 +421,7 @@ def test_doctor_finds_nothing_wrong_here(doctor, without_nvcc, tiny, cache):
 @pytest.mark.skipif(toolchain.why_no_cuda() is not None, reason="needs nvcc and a CUDA PyTorch")
 def test_doctor_finds_nothing_wrong_with_nvcc(doctor):
     _, found = doctor()
-    for subject in ("nvcc", "host compiler", "compile .cu"):
+    for subject in ("CUDA", "nvcc", "compile .cu"):
         assert found[subject]["level"] == "ok"
 
 
@@ -453,20 +454,20 @@ def test_doctor_reports_an_open_quote_in_the_compilers_command(doctor, monkeypat
     monkeypatch.setenv("CXX", 'g++ "')
     code, found = doctor()
     assert code == 1
-    assert found["C++ compiler"]["level"] == "missing"
-    assert found["C++ compiler"]["text"].startswith("the environment variable CXX: No closing quot")
+    assert found["environment"]["text"].startswith("the environment variable CXX: No closing quot")
 
 
 def test_doctor_reports_an_open_quote_in_the_command_of_nvcc(doctor, monkeypatch):
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     monkeypatch.setenv("PYTORCH_NVCC", 'nvcc "')
     _, found = doctor()
-    assert found["CUDA"]["level"] == "problem"
-    assert found["CUDA"]["text"].startswith("the environment variable PYTORCH_NVCC: No closing quo")
+    text = "the environment variable PYTORCH_NVCC: No closing quotation"
+    assert found["environment"]["text"].startswith(text)
 
 
 def test_doctor_reports_a_missing_ninja(doctor, monkeypatch):
-    monkeypatch.setattr(doctor_checks, "ninja_path", lambda: None)
+    for module in (doctor_command, doctor_checks):
+        monkeypatch.setattr(module, "ninja_path", lambda: None)
     code, found = doctor()
     assert code == 1
     assert found["ninja"]["fix"] == "pip install ninja"
@@ -516,7 +517,7 @@ def test_doctor_reports_a_cache_that_others_can_write(doctor, without_nvcc, tiny
 
 
 def test_doctor_accepts_a_machine_without_cuda(doctor, without_nvcc, monkeypatch):
-    monkeypatch.setattr(doctor_checks, "_gpu_devices", lambda: [])
+    monkeypatch.setattr(doctor_checks, "gpus", lambda: [])
     code, found = doctor()
     assert code == 0
     assert found["CUDA"]["level"] == "ok"
@@ -526,7 +527,7 @@ def test_doctor_accepts_a_machine_without_cuda(doctor, without_nvcc, monkeypatch
 @pytest.mark.slow
 def test_doctor_names_the_architectures_of_the_gpus(doctor, monkeypatch):
     monkeypatch.delenv("TORCH_CUDA_ARCH_LIST", raising=False)
-    monkeypatch.setattr(doctor_checks, "_gpu_devices", lambda: ["nvidia0", "nvidia1"])
+    monkeypatch.setattr(doctor_checks, "gpus", lambda: ["nvidia0", "nvidia1"])
     monkeypatch.setattr(machine, "gpu_architectures", lambda: ["9.0"])
     _, found = doctor()
     text = "2 GPUs of architecture 9.0; CUDA code is compiled for 9.0"
@@ -546,8 +547,19 @@ def test_doctor_reports_a_host_compiler_that_nvcc_refuses(doctor, tiny, monkeypa
     host.chmod(0o755)
     code, found = doctor()
     assert code == 0
-    assert found["host compiler"]["level"] == "problem"
-    assert "unsupported GNU version" in found["host compiler"]["text"]
+    assert found["compile .cu"]["level"] == "problem"
+    assert "unsupported GNU version" in found["compile .cu"]["text"]
+    assert "set CC and CXX" in found["compile .cu"]["text"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(toolchain.why_no_cuda() is not None, reason="needs nvcc and a CUDA PyTorch")
+def test_doctor_names_the_headers_and_libraries_that_cuda_lacks(doctor, monkeypatch):
+    monkeypatch.setattr(nvcc, "NEEDED_HEADERS", ("cuda_runtime.h", "no_such_header.h"))
+    monkeypatch.setattr(nvcc, "find_library", lambda home, name: name != "cublas" and "found")
+    _, found = doctor()
+    assert found["CUDA"]["level"] == "problem"
+    assert found["CUDA"]["text"].endswith("have no_such_header.h, libcublas")
 
 
 # Quantities
