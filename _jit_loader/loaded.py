@@ -82,7 +82,7 @@ def open_build(library, name, form, build_directory=None):
                 # call saves a fifth of the import. (A build with the caller's own libraries is
                 # linked with -z now.)
                 folder = os.path.dirname(library)
-                libraries[library] = _open(path, folder, folder, name, form, lazily=True)
+                libraries[library] = _open(path, folder, name, form, lazily=True)
             elif form == "module":  # another version may be there
                 _make_importable(name, libraries[library])
         except (ImportError, OSError):
@@ -100,22 +100,22 @@ def _put_into(build_directory, library):
     return path
 
 
-def open_as_test(path, folder, build_key, name, form):
+def open_as_test(path, folder, name, form):
     """Opens the library of a build that is not published yet, and resolves all its symbols.
 
     path: of the library, or of a copy in the caller's folder. folder: the build's.
     """
-    return _open(path, folder, build_key, name, form, lazily=False)
+    return _open(path, folder, name, form, lazily=False)
 
 
-def _open(path, folder, unique, name, form, lazily):
+def _open(path, folder, name, form, lazily):
     with _lock:
         registers = os.path.exists(os.path.join(folder, "registrations.json"))
         if registers:
             from _jit_loader.cache.registrations import refuse_second_registration
 
             refuse_second_registration(name, folder, name in registered)
-        opened = open_library(path, unique, name, form, lazily)
+        opened = open_library(path, folder, name, form, lazily)
         if registers:
             registered.add(name)
         return opened
@@ -203,19 +203,6 @@ def from_build_directory(name, folder, is_python_module):
                 key = os.path.dirname(this.path)
                 this.result = open_library(this.result, key, name, "module")
     return this.result
-
-
-def adopt(library, opened, path=None):
-    """Registers the module that was opened to test a build as that of the published library.
-
-    path: the path that the module was opened from, if that file is kept.
-    """
-    if isinstance(opened, str):
-        opened = path or library
-    else:
-        opened.__file__ = opened.__spec__.origin = path or library
-    libraries[library] = opened
-    return opened
 
 
 def opened_libraries(name):

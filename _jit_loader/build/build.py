@@ -16,7 +16,7 @@ from _jit_loader.build.failure import error_of, failed, names_a_source, read_not
 from _jit_loader.build.helpers import make_helper
 from _jit_loader.build.inputs.clock import Clock
 from _jit_loader.build.inputs.records import InputsChanged, Recorder, query_compilers
-from _jit_loader.build.job import Job, keep_as_failed, private_folder, remove_leftovers
+from _jit_loader.build.job import Job, new_folder, remove_leftovers
 from _jit_loader.build.ninja import compile_seconds_limit
 from _jit_loader.build.plan import check_reused, make_plan
 from _jit_loader.build.precompiled import Headers
@@ -35,7 +35,6 @@ from _jit_loader.cache import (
     build_directory,
     cache_folder,
     check_trusted,
-    digest_of,
     helpers,
     registrations,
 )
@@ -60,7 +59,7 @@ from _jit_loader.system.threads import Workers
 TRIES = 3
 CACHE_ERRORS = (
     *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR),
-    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG),
+    *(errno.ENOSPC, errno.EDQUOT),
 )
 
 
@@ -122,15 +121,14 @@ def _build_or_wait(slot, contents, note_before, verbose):
                 error = error_of(note, request, contents)
                 if error is not None:
                     raise error
-            remove_leftovers(slot.folder, excludes)
-            return *_build_until_stable(slot, contents, verbose), True
+            return *_build_until_stable(slot, contents, excludes, verbose), True
 
 
-def _build_until_stable(slot, contents, verbose):
+def _build_until_stable(slot, contents, excludes, verbose):
     before, careful = {}, False
     for _ in range(TRIES):
         try:
-            return _try_to_build(slot, contents, before, careful, verbose)
+            return _try_to_build(slot, contents, before, careful, excludes, verbose)
         except InputsChanged as error:
             changed, careful = error.args[0], True
     raise RuntimeError(
@@ -139,20 +137,21 @@ def _build_until_stable(slot, contents, verbose):
     )
 
 
-def _try_to_build(slot, contents, before, careful, verbose):
-    """Returns (result of loaded.open_build, the Build); for before and careful see Job."""
-    programs = toolchain.programs(slot.request.with_cuda)
-    with private_folder(slot.folder) as folder:
-        job = Job(slot, folder, programs, contents, Clock(folder), before, careful, verbose)
-        try:
-            with Workers() as workers:
-                opened, published, manifest = _compile_and_publish(job, workers)
-        except (CompileError, OSError) as error:
-            if not os.path.isdir(folder):
-                raise InputsChanged([folder]) from error  # another process has deleted the cache
-            if isinstance(error, CompileError):
-                keep_as_failed(job)
-            raise
+def _try_to_build(slot, contents, before, careful, excludes, verbose):
+    """Returns (result of loaded.open_build, the Build); for before and careful see Job.
+
+    If this fails or is interrupted, the folder stays: the next build uses its objects.
+    """
+    programs, folder = toolchain.programs(slot.request.with_cuda), new_folder(slot.folder)
+    clock = Clock(folder)
+    job = Job(slot, folder, programs, contents, clock, before, careful, verbose, excludes)
+    try:
+        with Workers() as workers:
+            opened, published, manifest = _compile_and_publish(job, workers)
+    except (CompileError, OSError) as error:
+        if not os.path.isdir(folder):
+            raise InputsChanged([folder]) from error  # another process has deleted the cache
+        raise
     sync(slot.folder)
     slot.write_memo(programs, published, manifest, contents)
     return opened, published
@@ -162,6 +161,7 @@ def _compile_and_publish(job, workers):
     """Returns (result of loaded.open_build, the Build, its manifest)."""
     ninja_file = ninja_file_of(job)
     plan = make_plan(job, ninja_file)
+    remove_leftovers(job.slot.folder, job.excludes, keep=job.folder)
     roots, programs, contents = job.request.roots, job.programs, job.contents
     recorder = Recorder(roots, programs, contents, job.clock, job.before, job.careful)
     link_stubs = stubs.Stubs(ninja_file.link_flags, job.request.extra_ldflags, job.folder)
@@ -269,15 +269,13 @@ def _publish(job, recorder, records, manifest):
             published.
     """
     request = job.request
-    parts = ("files", "tools", "programs", "absent")
-    build_key = digest_of([request.key, *(manifest[part] for part in parts)])
-    published = Build(os.path.join(job.slot.folder, build_key), request)
+    published = Build(job.folder, request)
     try:
-        opened, path = _open_as_test(job, build_key)
+        opened, path = _open_as_test(request, published)
     except LoadError:
         raise  # only this process is affected: it has loaded an extension that conflicts
     except RestartNeeded:
-        publish(job.folder, manifest, published, job.contents)
+        publish(job.folder, manifest)
         raise
     except Exception as error:
         expected, load_error = LOAD_ERRORS.get(request.form, ((), None))
@@ -285,27 +283,25 @@ def _publish(job, recorder, records, manifest):
             # PyTorch's OSError names only the library.
             text = f"error: cannot be loaded: {error.__cause__ or error}"
             raise failed(job, recorder, records, [text], "load", load_error) from None
-        keep_as_failed(job)  # the objects are good
         raise _ModuleError from error
     # Before it is published: another thread that finds the build must not open it a second time.
-    opened = loaded.adopt(published.library, opened, path)
-    publish(job.folder, manifest, published, job.contents)
+    loaded.libraries[published.library] = opened
+    publish(job.folder, manifest)
     if path is not None:
         build_directory.put_outputs(request.build_directory, published.library, path)
     return opened, published
 
 
-def _open_as_test(job, build_key):
+def _open_as_test(request, build):
     """Opens the library; returns the result of load, and the path in the caller's folder."""
-    request, path = job.request, None
-    library = Build(job.folder, request).library
-    if request.form != "executable" and os.path.exists(library):
-        registrations.write_record(library, job.folder)
+    path = None
+    if request.form != "executable" and os.path.exists(build.library):
+        registrations.write_record(build.library, build.folder)
     if request.build_directory:
-        path = build_directory.put_library(request.build_directory, library, build_key)
+        path = build_directory.put_library(request.build_directory, build.library)
     try:
         opened = loaded.open_as_test(
-            path or library, job.folder, build_key, request.name, request.form
+            path or build.library, build.folder, request.name, request.form
         )
     except BaseException:
         if path is not None:
@@ -317,12 +313,10 @@ def _open_as_test(job, build_key):
 
 def _explained(error, folder):
     """Returns the error with the path of the cache folder and advice."""
-    if error.errno == errno.EFBIG:
-        advice = "raise the limit on the size of files, for example with: ulimit -f unlimited"
-    else:
-        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        advice = "free some space there" if is_full else "make it writable"
-        advice += ", or name another folder in the environment variable JIT_LOADER_CACHE"
+    is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    advice = "free some space there" if is_full else "make it writable"
     return OSError(
-        error.errno, f"the cache folder {folder} cannot be written to ({error.strerror}); {advice}"
+        error.errno,
+        f"the cache folder {folder} cannot be written to ({error.strerror}); {advice}, or name "
+        "another folder in the environment variable JIT_LOADER_CACHE",
     )

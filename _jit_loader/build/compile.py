@@ -2,7 +2,6 @@
 
 import os
 import re
-import resource
 import shlex
 import sys
 
@@ -28,13 +27,22 @@ def compile_plan(job, plan, stubs, headers, on_started, on_finished):
         _print_commands(ninja_file, [*plan.missing, ninja_file.library], stubs.flags)
     first_flags = _collection_flags(plan) | headers.flags
     nvcc = _nvcc_prefix(plan, headers)
+    cut_off = []
+
+    def on_step(output):
+        path = os.path.join(job.folder, output)
+        if output in plan.missing and os.path.exists(path) and _is_cut_off(path):
+            cut_off.append(f"error: {output} was cut off")
+            os.unlink(path)
+        on_finished(output)
+
     _write(job.folder, ninja_file.without(set(plan.reused), stubs.flags, first_flags, nvcc))
-    result = run_ninja(job.folder, on_started, on_finished, job.verbose)
+    result = run_ninja(job.folder, on_started, on_step, job.verbose)
     if result.returncode != 0 and headers.may_have_failed(result.output):
         headers.leave_out()
         compiled = set(filter(_exists_in(job.folder), ninja_file.compilations))
         _write(job.folder, ninja_file.without(compiled, stubs.flags))
-        result = _run_again(job, on_finished, result)
+        result = _run_again(job, on_step, result)
     is_compiled = all(map(_exists_in(job.folder), ninja_file.compilations))
     if result.returncode != 0 and is_compiled and stubs.flags is not None:
         # The linker may need every symbol. Any other error recurs without stubs, and its message
@@ -42,10 +50,12 @@ def compile_plan(job, plan, stubs, headers, on_started, on_finished):
         if job.verbose:
             _print_commands(ninja_file, [ninja_file.library], None)
         _write(job.folder, ninja_file.without(set(ninja_file.compilations)))
-        result = _run_again(job, on_finished, result)
+        result = _run_again(job, on_step, result)
+    if cut_off:
+        result = result._replace(returncode=1, output=cut_off)
     if result.returncode == 0 and job.request.form != "executable":
         share_statics(os.path.join(job.folder, ninja_file.library))
-    return _with_slow_files(job, ninja_file, _checked_sizes(job.folder, result))
+    return _with_slow_files(job, ninja_file, result)
 
 
 def _collection_flags(plan):
@@ -87,21 +97,13 @@ def _print_commands(ninja_file, outputs, link_flags):
         print_line(shlex.join(ninja_file.command(output, link_flags)), sys.stdout)
 
 
-def _checked_sizes(folder, result):
-    """Returns the result, or a failure if a file has reached the limit on the size of files.
+def _is_cut_off(path):
+    """Returns whether an object is empty or has no header, which GNU as writes last.
 
-    At this limit, the assembler writes an empty object without an error. The linker is killed.
+    At a limit on the size of files it leaves such an object and reports no error.
     """
-    limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
-    if limit == resource.RLIM_INFINITY:
-        return result
-    objects = (entry for entry in os.scandir(folder) if entry.name.endswith(".o"))
-    cut = [entry.name for entry in objects if entry.stat().st_size == 0]
-    if not cut and not any("File size limit exceeded" in line for line in result.output):
-        return result
-    text = f"error: {cut[0] if cut else 'the library'} is too large for the limit of {limit} bytes "
-    text += "on the size of files. Raise it, for example with: ulimit -f unlimited"
-    return result._replace(returncode=1, output=[text])
+    with open(path, "rb") as file:
+        return not file.read(4).strip(b"\0")
 
 
 def _with_slow_files(job, ninja_file, result):

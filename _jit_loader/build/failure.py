@@ -1,11 +1,12 @@
 """A failed build: its error, its log, and a note for the processes that wait for it."""
 
+import glob
 import os
 import re
 
 from _jit_loader.build.ninja import ninja_path
 from _jit_loader.cache.files import read_checked, write_checked
-from _jit_loader.cache.pruning import FAILED
+from _jit_loader.cache.memo import stamp
 from _jit_loader.cuda.ptxas import kernels_of
 from _jit_loader.report.errors import LOAD_ERRORS, CompileError, compile_error, files_with_errors
 
@@ -31,7 +32,7 @@ def failed(job, recorder, records, output, stage, kind=CompileError):
         request.name,
         request.title,
         output,
-        job.failed_folder,
+        job.folder,
         request.project,
         ninja_path(),
         sources,
@@ -59,7 +60,10 @@ def names_a_source(output):
 
 def read_note(slot_folder):
     """Returns the note of the last failed build, or None."""
-    return read_checked(os.path.join(slot_folder, FAILED, NOTE))
+    notes = glob.glob(os.path.join(glob.escape(slot_folder), "*", NOTE))
+    stamps = {path: stamp(path) for path in notes}
+    last = max(filter(stamps.get, notes), key=lambda path: stamps[path][1], default=os.devnull)
+    return read_checked(last)
 
 
 def error_of(note, request, contents):

@@ -1,8 +1,7 @@
-"""A job: one attempt to build a request, in a private folder."""
+"""A job: one attempt to build a request, in a folder of its own."""
 
 import contextlib
 import os
-import re
 import shutil
 import socket
 import tempfile
@@ -10,8 +9,8 @@ import time
 from typing import NamedTuple
 
 from _jit_loader.build.inputs.clock import Clock
-from _jit_loader.cache.pruning import FAILED
-from _jit_loader.cache.store import Slot
+from _jit_loader.cache import digest_of
+from _jit_loader.cache.store import MANIFEST, Slot
 from _jit_loader.key.contents import Contents
 
 DAY_SECONDS = 24 * 60 * 60
@@ -20,11 +19,12 @@ DAY_SECONDS = 24 * 60 * 60
 class Job(NamedTuple):
     """One attempt to build the request of a slot.
 
-    folder: private to this attempt. programs: {role: path} of the compilers, as in records. before:
-    {path: digest} of files that were read before any compiler started, kept for the next attempt.
+    folder: that of the build, if it succeeds. programs: {role: path} of the compilers, as in
+    records. before: {path: digest} of files that were read before any compiler started, kept for
+    the next attempt.
     careful: an earlier attempt found changes, so all inputs of reused objects are compared first;
     otherwise, those that are not the user's are compared while the compilers run. verbose: print
-    the commands and their output.
+    the commands and their output. excludes: see remove_leftovers.
     """
 
     slot: Slot
@@ -35,55 +35,60 @@ class Job(NamedTuple):
     before: dict
     careful: bool
     verbose: bool
+    excludes: bool = True
 
     @property
     def request(self):
         return self.slot.request
 
-    @property
-    def failed_folder(self):
-        """The path of the folder of a failed build, which has its log and its good objects."""
-        return os.path.join(self.slot.folder, FAILED)
-
 
 @contextlib.contextmanager
 def private_folder(slot_folder):
-    """Makes a folder for one attempt, and removes it at the end if it was not renamed."""
+    """Makes a temporary folder, and removes it at the end if it was not renamed."""
     os.makedirs(slot_folder, exist_ok=True)
-    folder = tempfile.mkdtemp(prefix=private_prefix(), dir=slot_folder)
+    folder = tempfile.mkdtemp(prefix=_prefix(), dir=slot_folder)
     try:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def keep_as_failed(job):
-    """Keeps the folder of a failed build, for its good objects and to run the build by hand."""
-    shutil.rmtree(job.failed_folder, ignore_errors=True)
-    with contextlib.suppress(OSError):  # another process has put its folder there
-        os.rename(job.folder, job.failed_folder)
+def new_folder(slot_folder):
+    """Makes the folder of an attempt. It is a build once it has a manifest, and keeps its path.
+
+    The compilers write the path into objects, for debuggers and for coverage, and the process that
+    has made the build uses the library from there.
+    """
+    folder = os.path.join(slot_folder, f"{os.urandom(6).hex()}{_host_digits()}")
+    os.makedirs(folder)
+    return folder
 
 
-def remove_leftovers(slot_folder, excludes):
-    """Removes the folders of killed builds.
+def remove_leftovers(slot_folder, excludes, keep=None):
+    """Removes the folders of builds that failed, were interrupted or killed, except `keep`.
 
     excludes: whether the lock excludes other builders. If it does not, or if a folder belongs to
     another machine, its build may still be running: on some network file systems, a lock excludes
     processes of one machine only. Such folders are removed after a day.
     """
-    age_seconds = 0 if excludes else DAY_SECONDS
     with contextlib.suppress(OSError):
         for entry in list(os.scandir(slot_folder)):
-            if entry.name.startswith(".building-"):
-                ours = entry.name.startswith(private_prefix())
-                _remove(entry.path, age_seconds if ours else DAY_SECONDS)
-            elif entry.name.startswith(".damaged-"):
-                _remove(entry.path, age_seconds)
+            if entry.is_dir() and entry.path != keep and not is_complete(entry.path):
+                ours = entry.name.endswith(_host_digits()) or entry.name.startswith(_prefix())
+                _remove(entry.path, 0 if excludes and ours else DAY_SECONDS)
 
 
-def private_prefix():
-    """Returns the beginning of the names of private folders on this machine."""
-    return f".building-{re.sub('[^A-Za-z0-9_.]', '_', socket.gethostname())}-"
+def is_complete(folder):
+    """Returns whether a folder of a slot is a complete build."""
+    return os.path.exists(os.path.join(folder, MANIFEST))
+
+
+def _prefix():
+    return f".building-{_host_digits()}-"
+
+
+def _host_digits():
+    return digest_of(socket.gethostname())[:8]
 
 
 def _remove(folder, age_seconds):

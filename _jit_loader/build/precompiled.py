@@ -239,7 +239,7 @@ def make(slot, project, text, words):
         check_trusted(slot)
         with free_lock(slot) as is_free:
             if is_free:
-                remove_leftovers(slot, excludes=True)
+                remove_leftovers(slot, excludes=True, keep=os.path.join(slot, FOLDER))
                 _make(slot, Roots(project), text, words)
 
 

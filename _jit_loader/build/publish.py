@@ -1,10 +1,8 @@
-"""Publishes a complete build: syncs it to the disk and renames its folder."""
+"""Publishes a complete build: syncs its files to the disk, then writes its manifest."""
 
-import contextlib
 import errno
 import os
 import shutil
-import tempfile
 
 from _jit_loader.build.inputs.clock import CLOCK
 from _jit_loader.build.pytorch import stubs
@@ -16,9 +14,8 @@ LEFTOVERS = (".ninja_log", ".ninja_deps", "lock", CLOCK)
 CANNOT_SYNC = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
-def publish(folder, manifest, published, contents):
-    """Renames the private folder to published.folder. An existing complete build is kept."""
-    write_checked(os.path.join(folder, MANIFEST), manifest)
+def publish(folder, manifest):
+    """Makes a folder a build. No process uses a folder that has no manifest yet."""
     own = {path: manifest["files"][path] for path in manifest["own"]}
     write_checked(os.path.join(folder, OWN_FILES), own)
     shutil.rmtree(os.path.join(folder, stubs.FOLDER), ignore_errors=True)
@@ -27,23 +24,14 @@ def publish(folder, manifest, published, contents):
             os.unlink(entry.path)
         elif entry.is_file() and entry.stat().st_nlink == 1:  # more links: already published
             sync(entry.path)
-    slot_folder = os.path.dirname(published.folder)
-    with contextlib.suppress(OSError):  # some network file systems have fixed modes
-        os.chmod(folder, os.stat(slot_folder).st_mode & 0o777)  # mkdtemp makes it private
-    sync(folder)
+    path = os.path.join(folder, MANIFEST)
     try:
-        os.rename(folder, published.folder)
-    except OSError as error:
-        if not _is_complete(published, contents):
-            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                raise
-            os.rename(published.folder, tempfile.mkdtemp(prefix=".damaged-", dir=slot_folder))
-            os.rename(folder, published.folder)
-
-
-def _is_complete(build, contents):
-    manifest = read_manifest(build.folder)
-    return manifest is not None and contents.digest(build.library) == manifest["library"]
+        write_checked(path, manifest)
+    except OSError:  # a network file system may report an error of a rename that it has done
+        if read_manifest(folder) is None:
+            raise
+    sync(path)
+    sync(folder)
 
 
 def sync(path):

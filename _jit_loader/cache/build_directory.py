@@ -1,7 +1,7 @@
 """The caller's build_directory: copies of the library and the objects of the last build.
 
-<name>.<build key>.so is opened, because a process gets the old code from a path that it has opened
-before. <name>.so, which programs look for, is the same file.
+<name>.<digits of the build>.so is opened, because a process gets the old code from a path that it
+has opened before. <name>.so, which programs look for, is the same file.
 """
 
 import contextlib
@@ -15,22 +15,19 @@ KEY_DIGITS = 10
 KEPT_SECONDS = 3600  # another process may be about to open an older version
 
 
-def copy_name(library, build_key=None):
-    """Returns the file name of the copy to open.
-
-    build_key: by default, that of a published library.
-    """
-    build_key = build_key or os.path.basename(os.path.dirname(library))
+def copy_name(library):
+    """Returns the file name of the copy to open."""
+    build = os.path.basename(os.path.dirname(library))
     name, ending = os.path.splitext(os.path.basename(library))
-    return f"{name}.{build_key[:KEY_DIGITS]}{ending}" if ending else name
+    return f"{name}.{build[:KEY_DIGITS]}{ending}" if ending else name
 
 
-def put_library(folder, library, build_key=None):
+def put_library(folder, library):
     """Copies the library of a build into the folder, and returns the path to open.
 
     An existing copy is not overwritten.
     """
-    target = os.path.join(folder, copy_name(library, build_key))
+    target = os.path.join(folder, copy_name(library))
     _copy(library, target)
     return target
 

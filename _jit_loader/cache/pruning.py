@@ -22,7 +22,7 @@ import time
 from _jit_loader.cache import FORMAT, cache_folder
 from _jit_loader.cache.lock import free_lock
 from _jit_loader.cache.memo import Memo
-from _jit_loader.cache.store import read_manifest
+from _jit_loader.cache.store import MANIFEST, read_manifest
 from _jit_loader.report.build_line import say
 from _jit_loader.report.quantities import count, format_size, parse_size
 from _jit_loader.report.variants import parse, variant_of
@@ -31,7 +31,6 @@ from _jit_loader.system.jobs import parallel_jobs
 
 DEFAULT_LIMIT = "5GB"
 PRECOMPILED = "precompiled-headers"  # the folder of precompiled headers: build/precompiled.py
-FAILED = "failed"  # the folder of the last failed build of a slot
 HEADER_BYTES = parse_size("0.8GB")  # of a precompiled torch/extension.h
 FREE_BYTES = parse_size("4GB")  # what must be free on the disk to make one
 IN_USE_SECONDS = 3600  # after its last use, a precompiled header makes no room for others
@@ -174,7 +173,7 @@ def count_builds():
 
 def _is_build(folder):
     """Returns whether a folder of a slot is a build, not a failed one or a precompiled header."""
-    return os.path.basename(folder) != FAILED and f"/{PRECOMPILED}/" not in folder
+    return os.path.exists(os.path.join(folder, MANIFEST))
 
 
 def precompiled_headers():
@@ -308,7 +307,8 @@ def _remove_build(path, slot, removed):
             if slot not in removed.busy:
                 removed.busy.append(slot)
             return
-        removed.builds += _delete(path) and _is_build(path)
+        is_build = _is_build(path)
+        removed.builds += _delete(path) and is_build
         for leftover in _subfolders(slot, hidden=True):
             _delete(leftover)
         if not _subfolders(slot):

@@ -1,9 +1,9 @@
 """Finds the build in the cache that matches the current files.
 
 <cache>/<name>/<request key>/      a slot: the builds of one request (paths, flags, versions)
-    <build key>/                   one build, published complete and never changed
+    <build>/                       one build; its manifest is written last, and nothing changes then
         <name>.so  manifest.json  own.json  the objects with their records
-    failed/                        the last failed build: its log, and the objects that compiled
+                                   without a manifest: a build that is running, failed or was killed
     build_ninja.json               the build.ninja that PyTorch wrote (build/pytorch)
     lock
 <cache>/memos/<question>           the stats of all files that a build depends on (memo.py)
@@ -50,7 +50,7 @@ class Slot:
         ]
         self._memo_path = memo_path
         self._looked_at = looked_at
-        self._rejected = set()  # (path, inode) of builds that did not fit
+        self._rejected = set()  # the paths of builds that did not fit
 
     def find(self, programs, contents):
         """Returns the build that matches the current files, or None; writes its memo if it can.
@@ -59,15 +59,18 @@ class Slot:
         not tried again.
         """
         for entry in self._build_folders():
-            if (entry.path, entry.inode()) in self._rejected:
+            if entry.path in self._rejected:
                 continue
-            self._rejected.add((entry.path, entry.inode()))
             own = read_checked(os.path.join(entry.path, OWN_FILES)) or {}
             absolute = self.request.roots.absolute
             if any(contents.digest(absolute(path)) != own[path] for path in own):
+                self._rejected.add(entry.path)
                 continue
             build, manifest = Build(entry.path, self.request), read_manifest(entry.path)
-            if manifest is None or not fits(manifest, self.request.roots, programs, contents):
+            if manifest is None:
+                continue  # not complete yet
+            self._rejected.add(entry.path)
+            if not fits(manifest, self.request.roots, programs, contents):
                 continue
             if contents.digest(build.library) == manifest["library"]:
                 self.write_memo(programs, build, manifest, contents)

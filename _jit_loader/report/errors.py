@@ -38,7 +38,7 @@ OTHER_ERRORS = [
     for pattern in (
         r"error: cannot be loaded: ",
         TIMEOUT.pattern,
-        r".*(?:No space left on device|Disk quota exceeded)",
+        r".*(?:No space left on device|Disk quota exceeded|File size limit exceeded)",
         r".*cannot find ",
         r"ptxas .*(?:error|fatal) ",
         r"ninja: (?:fatal|error): ",
@@ -77,6 +77,10 @@ HINTS = {
     ),
     r"Killed signal terminated program|died due to signal 9|killed by signal 9": (
         "it was killed, usually because memory ran out: set MAX_JOBS=1"
+    ),
+    r"File size limit exceeded|\.o was cut off": (
+        "a file reached the limit on the size of files: raise it, for example with ulimit -f "
+        "unlimited"
     ),
     r"No space left on device|Disk quota exceeded": (
         "the disk is full, or your quota of it is used up: free some space, or name another folder "

@@ -66,7 +66,7 @@ def test_cache_works_after_a_kill_between_any_two_changes_to_it(tiny, in_process
         assert in_process(tiny.value) == 100 + number, f"killed before operation {number}"
         number += 5
     assert number > 20
-    assert not list((tiny.folder.parent / "cache").rglob(".building-*"))
+    assert tiny.incomplete() == []
 
 
 @STEPS
@@ -82,7 +82,7 @@ def test_kill_during_a_step_ends_the_compilers_and_leaves_nothing(
     wait_for(lambda: tiny.running_programs() == [])
     tiny.restore_compiler()
     assert in_process(tiny.value) == 101
-    assert not list((tiny.folder.parent / "cache").rglob(".building-*"))
+    assert tiny.incomplete() == []
 
 
 def test_kill_right_after_the_start_of_a_program_ends_the_program(tiny, wait_for, monkeypatch):
@@ -168,6 +168,21 @@ def test_interrupt_stops_the_compilers_and_the_next_call_works(tiny, wait_for, s
     os.kill(process.pid, signal.SIGINT)
     process.join(30)
     assert process.exitcode == 7
+
+
+@pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
+def test_next_build_uses_the_objects_that_were_finished(tiny, wait_for, in_process, kind):
+    may_link = tiny.folder.parent / "may_link"  # the compiler itself must stay the same
+    tiny.change_compiler(f"[ -e {may_link} ] || sleep 60", "link")
+    process = _start(tiny.load)
+    wait_for(lambda: len(list(tiny.folder.parent.rglob("*.o.json"))) == 2)
+    os.kill(process.pid, kind)
+    process.join()
+    may_link.touch()
+    assert tiny.compiled() == ["module.cpp", "other.cpp"]
+    assert in_process(tiny.value) == 101
+    assert tiny.compiled() == []
+    assert tiny.incomplete() == []
 
 
 def test_interrupt_that_another_thread_receives_is_raised(tiny, wait_for):

@@ -104,8 +104,11 @@ def test_key_is_the_same_with_and_without_the_precompiled_header(sources, monkey
         sources.precompile(text=f"{INCLUDE}{MODULE}// {setting}")
         sources.value("second")
         assert sources.used_header() == [setting == ""]
-        manifests += [path.parent for path in Path(cache_folder()).glob("second/*/*/manifest.json")]
-    assert len(set(manifests)) == 1, "the keys differ"
+        (path,) = Path(cache_folder()).glob("second/*/*/manifest.json")
+        manifest = read_manifest(path.parent)
+        parts = ("request", "files", "tools", "programs", "absent")
+        manifests.append({part: manifest[part] for part in parts})
+    assert manifests[0] == manifests[1]
     shutil.rmtree(os.path.join(cache_folder(), "second"))
     monkeypatch.setenv("JIT_LOADER_PCH", "0")
     sources.value("second")
@@ -284,9 +287,10 @@ def test_error_is_the_same_with_and_without_the_precompiled_header(sources, monk
         monkeypatch.setenv("JIT_LOADER_PCH", setting)
         with pytest.raises(jit_loader.CompileError) as raised:
             sources.value("second", f"{INCLUDE}\nint broken = undeclared;\n{MODULE}")
-        messages.append(str(raised.value))
-    assert messages[0] == messages[1]
-    assert messages[0].startswith("second: second.cpp:3: error: ")
+        messages.append(str(raised.value).splitlines())
+    ours = [line for line in messages[0] if cache_folder() not in line]
+    assert ours == [line for line in messages[1] if cache_folder() not in line]
+    assert ours[0].startswith("second: second.cpp:3: error: ")
     assert sources.used_header() == [True, False], "an error of the source is not compiled twice"
 
 

@@ -6,9 +6,11 @@ import multiprocessing
 import os
 import re
 import shutil
+import socket
 import tempfile
 import time
 import types
+from pathlib import Path
 
 import pytest
 
@@ -92,8 +94,10 @@ def test_build_in_a_cache_that_another_process_deletes_and_fills_succeeds(tiny, 
     assert builder.exitcode == 0
 
 
-def test_processes_on_a_file_system_without_locks_publish_one_build(tiny, wait_for, monkeypatch):
-    """Each process builds, none affects the others, and one build is published."""
+def test_processes_on_a_file_system_without_locks_do_not_affect_each_other(
+    tiny, wait_for, monkeypatch
+):
+    """Each process builds, and publishes its build."""
 
     def no_locks(descriptor, operation):
         raise OSError(errno.ENOLCK, "No locks available")
@@ -110,8 +114,8 @@ def test_processes_on_a_file_system_without_locks_publish_one_build(tiny, wait_f
     for process in [first, *others]:
         process.join()
     assert [values.get() for _ in range(4)] == [101] * 4
-    assert len(list((tiny.folder.parent / "cache").rglob("manifest.json"))) == 1
-    assert not list((tiny.folder.parent / "cache").rglob(".building-*"))
+    assert len(list((tiny.folder.parent / "cache").rglob("manifest.json"))) == 4
+    assert tiny.incomplete() == []
 
 
 @pytest.fixture(params=["folder", pytest.param("symlink", marks=pytest.mark.slow)])
@@ -192,23 +196,24 @@ def test_only_old_leftovers_are_removed_without_locks(tiny, monkeypatch):
     tiny.load()
     monkeypatch.setattr(lock, "_try_to_lock", lambda descriptor: None)
     slot = tiny.lock_path().parent
-    for name in (f"{job.private_prefix()}new", f"{job.private_prefix()}old"):
-        (slot / name).mkdir()
-    os.utime(slot / f"{job.private_prefix()}old", (0, 0))
+    new, old = job.new_folder(slot), job.new_folder(slot)
+    os.utime(old, (0, 0))
     tiny.write("value.h", "#define VALUE 2\n")
     assert tiny.value() == 102
-    assert [path.name for path in slot.glob(".building-*")] == [f"{job.private_prefix()}new"]
+    assert tiny.incomplete() == [Path(new)]
 
 
-def test_private_folder_of_another_machine_is_kept(tiny):
+def test_folder_that_another_machine_builds_in_is_kept(tiny, monkeypatch):
     """Locks of a network file system may exclude only processes of one machine."""
     tiny.load()
     slot = tiny.lock_path().parent
-    (slot / ".building-another.machine-x").mkdir()
-    (slot / f"{job.private_prefix()}x").mkdir()
+    job.new_folder(slot)
+    with monkeypatch.context() as patch:
+        patch.setattr(socket, "gethostname", lambda: "another.machine")
+        other = job.new_folder(slot)
     tiny.write("value.h", "#define VALUE 2\n")
     assert tiny.value() == 102
-    assert [path.name for path in slot.glob(".building-*")] == [".building-another.machine-x"]
+    assert tiny.incomplete() == [Path(other)]
 
 
 def test_lock_with_a_stale_handle_is_opened_again(tiny, monkeypatch):
@@ -250,19 +255,19 @@ def test_lock_deleted_during_the_wait_is_taken_again(tiny, wait_for, monkeypatch
     builder.join()
 
 
-@pytest.mark.parametrize("number", [errno.ENOTEMPTY, errno.ENOENT, errno.ESTALE])
-def test_load_after_a_rename_that_reports_an_error_uses_the_published_build(
+@pytest.mark.parametrize("number", [errno.ENOENT, errno.ESTALE])
+def test_rename_that_reports_an_error_after_it_was_done_publishes_the_build(
     tiny, monkeypatch, number
 ):
-    """ENOTEMPTY: another process was first. The others: NFS repeated a successful request."""
-    real = os.rename
+    """NFS may repeat a request that was successful."""
+    real = os.replace
 
-    def rename_and_fail(source, target):
+    def replace_and_fail(source, target):
         real(source, target)
-        if os.path.basename(source).startswith(".building-"):
+        if os.path.basename(target) == "manifest.json":
             raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(os, "rename", rename_and_fail)
+    monkeypatch.setattr(os, "replace", replace_and_fail)
     assert tiny.value() == 101
     assert len(list((tiny.folder.parent / "cache").rglob("manifest.json"))) == 1
 
@@ -283,11 +288,11 @@ def test_compiler_that_vanishes_during_a_build_is_an_error(tiny, monkeypatch, st
 
 @pytest.mark.parametrize("is_published", [False, True])
 def test_load_after_a_failed_publication_is_right(tiny, monkeypatch, is_published):
-    """The disk fails after the module has been imported, before or after the rename."""
+    """The disk fails after the module has been imported, before or after the publication."""
     fsync = os.fsync
 
     def fail(descriptor):
-        builds = (tiny.folder.parent / "cache" / FORMAT / "tiny").glob("*/[!.]*/tiny.so")
+        builds = (tiny.folder.parent / "cache" / FORMAT / "tiny").glob("*/*/manifest.json")
         if any(builds) == is_published:
             raise OSError(errno.EIO, "Input/output error")
         fsync(descriptor)

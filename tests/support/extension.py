@@ -103,10 +103,15 @@ class Extension:
         """Returns the command lines of the extension's running compilers and linkers."""
         return programs_with_argument(self.folder.parent)
 
+    def incomplete(self):
+        """Returns the folders of the cache's slots that have no manifest."""
+        locks = (self.folder.parent / "cache").glob("*/*/*/lock")
+        folders = (path for lock in locks for path in lock.parent.iterdir() if path.is_dir())
+        return [path for path in folders if not (path / "manifest.json").exists()]
+
     def lock_path(self):
         """Returns the path of the slot's lock. PyTorch makes another one in a build's folder."""
-        locks = (self.folder.parent / "cache").rglob("lock")
-        return next(path for path in locks if not path.parent.name.startswith("."))
+        return next((self.folder.parent / "cache").glob("*/*/*/lock"))
 
     def settle(self):
         """Waits until every file's stat proves its content, then loads, which writes a memo."""
