@@ -76,7 +76,7 @@ class Builds:
             if not torch.cuda.is_available():
                 named = os.environ.get("TORCH_CUDA_ARCH_LIST")
                 self._variables["TORCH_CUDA_ARCH_LIST"] = named or "8.0"
-            if link_missing_names(cuda_home(), self.folder):
+            if link_missing_names(cuda_home(), [], self.folder):
                 self._flags = [f"-L{self.folder}"]
 
     def one_op(self, way):
