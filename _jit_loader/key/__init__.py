@@ -8,6 +8,7 @@ variables, PyTorch, Python, the machine and its GPUs.
 
 import itertools
 import os
+import shutil
 import sys
 from importlib.machinery import EXTENSION_SUFFIXES
 
@@ -45,6 +46,7 @@ COMMON_NVCC_FLAGS = [
     "-D__CUDA_NO_HALF2_OPERATORS__",
     "--expt-relaxed-constexpr",
 ]
+_FOUND = "CUDA_HOME_before_jit_loader"  # in PyTorch's module
 TOOL_FOLDERS = ("PATH", "CUDA_HOME", "CUDA_PATH")
 _FOLDER_LISTS = (*PATH_LISTS, *TOOL_FOLDERS)
 _NAMES = (*_FOLDER_LISTS, *SETTINGS, *CUDA_SETTINGS, "ATEN_CPU_CAPABILITY")
@@ -67,7 +69,7 @@ def memo_paths(kind, arguments):
         os.getcwd() if any(itertools.starmap(_is_relative, environment.items())) else None,
         [torch.__file__, *pytorch_version()],
         [sys.prefix, sys.base_prefix, EXTENSION_SUFFIXES[0]],
-        common_nvcc_flags(),
+        [common_nvcc_flags(), cuda_home_of_program()],
         [os.uname().machine, boot(), None if names_architectures() else gpus()],
     ]
     digest = digest_of(question)
@@ -87,11 +89,34 @@ def names_architectures():
 
 def common_nvcc_flags():
     """Returns the flags that PyTorch passes to every nvcc in this process."""
-    module = sys.modules.get("torch.utils.cpp_extension")
-    if module is None:
-        return COMMON_NVCC_FLAGS
+    return _names_of_pytorchs_module().get("COMMON_NVCC_FLAGS", COMMON_NVCC_FLAGS)
+
+
+def cuda_home_of_program():
+    """Returns the CUDA_HOME that the program has set in PyTorch's module, or None."""
+    names = _names_of_pytorchs_module()
+    home = names.get("CUDA_HOME")
+    if home is None:
+        return None
+    if _FOUND not in names:
+        names[_FOUND] = _find_cuda_home()
+    return None if home == names[_FOUND] else os.path.abspath(home)
+
+
+def _find_cuda_home():
+    """Returns what PyTorch sets CUDA_HOME to when its module is executed."""
+    home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
+    nvcc = shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
+    return home or os.path.dirname(os.path.dirname(nvcc))
+
+
+def _names_of_pytorchs_module():
     # Not getattr: after install() it would execute the module, of which a hit uses nothing else.
-    return vars(module).get("COMMON_NVCC_FLAGS", COMMON_NVCC_FLAGS)
+    module = sys.modules.get("torch.utils.cpp_extension")
+    return {} if module is None else vars(module)
+
+
+cuda_home_of_program()  # notes what PyTorch has found, before the environment changes
 
 
 def pytorch_version():

@@ -6,7 +6,7 @@ import shlex
 
 import torch
 
-from _jit_loader.key import names_architectures
+from _jit_loader.key import cuda_home_of_program, names_architectures
 from _jit_loader.key.machine import this_machine
 
 # The target if there is no GPU and no TORCH_CUDA_ARCH_LIST: code is compiled, but cannot be run.
@@ -83,8 +83,8 @@ def _cxx_words():
 def nvcc_path():
     """Returns the path of nvcc, or None.
 
-    It is searched for in $PYTORCH_NVCC, $CUDA_HOME, $CUDA_PATH, on PATH, in /usr/local/cuda and in
-    pip's packages.
+    It is searched for in $PYTORCH_NVCC, in torch.utils.cpp_extension.CUDA_HOME if the program has
+    set it, in $CUDA_HOME, $CUDA_PATH, on PATH, in /usr/local/cuda and in pip's packages.
 
     Raises:
         ValueError: PYTORCH_NVCC has a quote that is not closed.
@@ -96,8 +96,8 @@ def _nvcc_candidates():
     named = _words_of("PYTORCH_NVCC")
     if named:
         return _candidates(named[-1])
-    homes = filter(None, map(os.environ.get, ("CUDA_HOME", "CUDA_PATH")))
-    in_homes = [os.path.join(home, "bin", "nvcc") for home in homes]
+    homes = [cuda_home_of_program(), *map(os.environ.get, ("CUDA_HOME", "CUDA_PATH"))]
+    in_homes = [os.path.join(home, "bin", "nvcc") for home in filter(None, homes)]
     # `pip install cuda-toolkit[nvcc]` installs it beside torch in site-packages.
     from_pip = sorted(glob.glob(os.path.join(pip_cuda_folder(), "cu*")))
     from_pip = [os.path.join(folder, "bin", "nvcc") for folder in from_pip]

@@ -276,6 +276,52 @@ assert cpp_extension._jit_compile.__wrapped__.__code__.co_name == "_jit_compile"
 """)
 
 
+def test_build_after_a_reload_of_pytorchs_module_is_ours(tiny, run):
+    """PyTorch's own ninja and import would run inside of the build."""
+    run(f"""
+import importlib
+from pathlib import Path
+from torch.utils import cpp_extension
+def value(number):
+    Path({str(tiny.folder / "value.h")!r}).write_text(f"#define VALUE {{number}}\\n")
+    return jit_loader.load("tiny", SOURCES).value()
+assert value(2) == 102
+for number in (3, 4):
+    importlib.reload(cpp_extension)
+    theirs = cpp_extension._run_ninja_build, cpp_extension._import_module_from_library
+    def fail(*args, **kwargs):
+        raise AssertionError
+    cpp_extension._run_ninja_build = cpp_extension._import_module_from_library = fail
+    assert value(number) == 100 + number
+    assert cpp_extension._run_ninja_build is not fail
+""")
+    assert len(tiny.compiled()) == 4
+
+
+@pytest.mark.parametrize("first", ["import torch.utils.cpp_extension", "jit_loader.install()"])
+def test_cuda_home_of_the_program_is_used(run, tmp_path, first):
+    nvcc = tmp_path / "toolkit" / "bin" / "nvcc"
+    nvcc.parent.mkdir(parents=True)
+    nvcc.write_text("#!/bin/sh\n")
+    nvcc.chmod(0o755)
+    run(f"""
+{first}
+import torch.utils.cpp_extension
+from _jit_loader.key import memo_paths, toolchain
+def found():
+    return toolchain.nvcc_path(), memo_paths("load", [])
+before = found()
+assert before[0] != {str(nvcc)!r}
+torch.utils.cpp_extension._get_build_directory
+assert found() == before
+theirs = torch.utils.cpp_extension.CUDA_HOME
+torch.utils.cpp_extension.CUDA_HOME = {str(nvcc.parent.parent)!r}
+assert found()[0] == {str(nvcc)!r} and found()[1] != before[1]
+torch.utils.cpp_extension.CUDA_HOME = theirs
+assert found() == before
+""")
+
+
 def test_pytorchs_load_of_sycl_sources_calls_pytorchs_private_functions(run, tmp_path):
     """load passes SYCL sources to PyTorch's load; our private functions would pass them back."""
     run(f"""

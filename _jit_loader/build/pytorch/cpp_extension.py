@@ -1,6 +1,6 @@
 """The module torch.utils.cpp_extension: its import, and the functions that are replaced in it.
 
-A replaced function is kept in the module under its name + "_before_jit_loader".
+PyTorch's load and load_inline are kept in it under their names + "_before_jit_loader".
 """
 
 import functools
@@ -68,11 +68,7 @@ def install(functions, entry_points):
         _keep_originals(module)
         vars(module).update(functions)
         for name, ours in entry_points(module).items():
-            theirs = getattr(module, name)
-            # importlib.reload() leaves the kept functions, and executes the module again.
-            if getattr(theirs, "__wrapped__", theirs) is not vars(module).get(name + _KEPT):
-                setattr(module, name + _KEPT, theirs)
-                replace(module, name, ours, lambda: not getattr(_thread, "depth", 0))
+            replace(module, name, ours, "install", lambda: not getattr(_thread, "depth", 0))
 
     if not any(isinstance(finder, DeferringFinder) for finder in sys.meta_path):
         sys.meta_path.insert(0, DeferringFinder(_NAME, functions, replace_all))
@@ -80,14 +76,22 @@ def install(functions, entry_points):
         replace_all(cpp_extension())
 
 
-def replace(module, function_name, ours, applies):
-    """Replaces a function of a module in the calls for which applies() is true."""
-    theirs = getattr(module, function_name)
+def replace(module, function_name, ours, reason, applies):
+    """Replaces a function of a module in the calls for which applies() is true.
+
+    It is replaced once for each reason, and again after importlib.reload().
+    """
+    theirs = layer = getattr(module, function_name)
+    while layer is not None:
+        if getattr(layer, "replaced_for", None) == reason:
+            return
+        layer = getattr(layer, "__wrapped__", None)
 
     @functools.wraps(theirs)
     def either(*args, **kwargs):
         return (ours if applies() else theirs)(*args, **kwargs)
 
+    either.replaced_for = reason
     setattr(module, function_name, either)
 
 

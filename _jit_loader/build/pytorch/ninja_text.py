@@ -6,7 +6,6 @@ is inside ninja_text; all other callers get PyTorch's own function.
 """
 
 import contextlib
-import functools
 import os
 import threading
 
@@ -41,7 +40,6 @@ def ninja_text(arguments, cuda_home):
         return file.read()
 
 
-@functools.cache
 def _replace_steps(module):
     for step in ("_run_ninja_build", "_import_module_from_library", "_get_exec_path"):
         _replace(module, step, lambda *_, **__: None)
@@ -56,7 +54,7 @@ def _replace_steps(module):
 
 
 def _replace(module, step, ours):
-    replace(module, step, ours, lambda: hasattr(_thread, "cuda_home"))
+    replace(module, step, ours, "ninja_text", lambda: hasattr(_thread, "cuda_home"))
 
 
 _name_locks = {}
