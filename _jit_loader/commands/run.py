@@ -61,6 +61,7 @@ def _set_up_children():
     folders = [sitecustomize.FOLDER, *([others] if others else [])]
     os.environ["PYTHONPATH"] = os.pathsep.join(folders)
     os.environ[sitecustomize.VARIABLE] = sys.prefix
+    sys.path.insert(1, sitecustomize.FOLDER)  # for a child that gets sys.path as its PYTHONPATH
 
 
 def program_exists(options):

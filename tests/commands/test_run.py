@@ -120,8 +120,20 @@ def test_child_has_a_finder_and_nothing_more(start):
         {},
     )
     *lines, origin = finished.stdout.splitlines()
-    assert lines == ["1 False", "[]", "[]"]
+    assert lines == ["1 False", "[]", str([sitecustomize.FOLDER])]
     assert origin == jit_loader.__file__
+
+
+def test_child_that_gets_sys_path_as_its_pythonpath_has_a_finder_too(start, tiny, python):
+    code = f"import sys; print({FINDER})"
+    script = f"""
+        import os, subprocess, sys
+        environment = {{**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}}
+        subprocess.run([sys.executable, "-c", {code!r}], env=environment, check=True)
+    """
+    assert start(script, {}).stdout == "1\n"
+    program = tiny.write("program.py", textwrap.dedent(script))
+    assert python("-m", "jit_loader", "run", program, check=True).stdout == "1\n"
 
 
 def test_sitecustomize_of_the_environment_is_executed(start):

@@ -35,13 +35,19 @@ class InstallingFinder:
 
 
 def add_finder():
-    sys.meta_path.insert(0, InstallingFinder())
+    if not any(isinstance(finder, InstallingFinder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, InstallingFinder())
 
 
 if __name__ == "sitecustomize":
-    sys.path[:] = [folder for folder in sys.path if folder != FOLDER]
     if os.environ.get(VARIABLE) == sys.prefix:
         add_finder()
-    del sys.modules["sitecustomize"]
     # The environment's sitecustomize. Without one, this raises the ImportError that Python expects.
-    import sitecustomize  # noqa: F401
+    # This folder stays in sys.path: programs give a child their sys.path in PYTHONPATH.
+    at = sys.path.index(FOLDER)
+    sys.path[:] = [folder for folder in sys.path if folder != FOLDER]
+    del sys.modules["sitecustomize"]
+    try:
+        import sitecustomize  # noqa: F401
+    finally:
+        sys.path.insert(at, FOLDER)
