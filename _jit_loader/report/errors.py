@@ -52,12 +52,23 @@ FURTHER_ERRORS = 20  # that a message lists
 HINTS = {
     r"Python\.h: No such file": "Python's headers are missing: install python3-dev",
     r"cannot find -l([^\s:]+)": "lib{0} is not in the linker's search path: add its folder with -L",
-    r"[Uu]nsupported gpu architecture": "this nvcc is older than the GPU: set TORCH_CUDA_ARCH_LIST",
+    r"[Uu]nsupported gpu architecture": (
+        "this nvcc is older than the GPU: set TORCH_CUDA_ARCH_LIST to an older architecture, such "
+        "as 9.0+PTX, or install a newer nvcc"
+    ),
+    r"unrecognized command.line option .-std=c\+\+(\d+)": (
+        "this compiler is too old for C++{0}, which PyTorch's headers need: install g++ 11 or "
+        "later, and name it in CXX and, for nvcc, in CC"
+    ),
+    r"Value 'c\+\+(\d+)' is not defined for option 'std'": (
+        "this nvcc is too old for C++{0}, which PyTorch's headers need: install the nvcc of "
+        "PyTorch's CUDA version"
+    ),
     r"unsupported GNU version": "this nvcc needs an older host compiler: set CC and CXX",
     r"undefined (?:reference to|symbol:?) [`']?(?:vtable|typeinfo|_ZT[IV])": (
         "a virtual function is declared, but not defined: define it, or add its source to the list"
     ),
-    r"[Uu]ndefined (?:reference to|symbol:) (?!.*(?:vtable|typeinfo|_ZT[IV]))": (
+    r"(?i:undefined) (?:reference to|symbol:) (?!.*(?:vtable|typeinfo|_ZT[IV]))": (
         "it is declared, but not defined: is its source in the list of sources, and, if it is a "
         "template, is it instantiated there for these types?"
     ),
@@ -67,7 +78,7 @@ HINTS = {
     ),
     r"multiple definition of": "two sources define it; in a header it must be inline",
     r"(?m)^(?!.*undefined (?:hidden )?symbol [`'](?:vtable|typeinfo|_ZT[IV])).*with -fPIC": (
-        "an object or archive that is linked in was compiled without -fPIC"
+        "an object or archive that is linked in was compiled without -fPIC: compile it with -fPIC"
     ),
     r"module export function \(PyInit_(\w+)\)": (
         "the name in PYBIND11_MODULE must be TORCH_EXTENSION_NAME, or {0}"

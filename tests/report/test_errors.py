@@ -269,6 +269,31 @@ def test_wrong_name_in_the_functions_of_load_inline_gets_advice(cache, function)
     assert f"  functions= {WRONG_FUNCTIONS[function]}" in str(raised.value)
 
 
+# The first errors that people meet, and a part of the advice: what to do.
+ADVICE = {
+    "a.cpp:1:10: fatal error: Python.h: No such file or directory": "install python3-dev",
+    "/usr/bin/ld: cannot find -lmore: No such file or directory": "add its folder with -L",
+    "nvcc fatal   : Unsupported gpu architecture 'compute_120'": "set TORCH_CUDA_ARCH_LIST",
+    "c++: error: unrecognized command line option '-std=c++20'; did you mean": "install g++ 11",
+    "nvcc fatal   : Value 'c++20' is not defined for option 'std'": "install the nvcc of",
+    "h.h:1:2: error: #error -- unsupported GNU version! gcc versions later": "set CC and CXX",
+    "error: cannot be loaded: a.so: undefined symbol: _ZTI1A": "define it, or add its source",
+    "error: cannot be loaded: a.so: undefined symbol: _Z1fv": "is its source in the list",
+    "ptxas fatal   : Unresolved extern function '_Z1fi'": "define it in a header",
+    "ld: b.o:(.text+0x0): multiple definition of `f()'; a.o": "in a header it must be inline",
+    "ld: libx.a(x.o): relocation R_X86_64_32 against `.rodata'; recompile with -fPIC": "compile it",
+    "error: cannot be loaded: libm.so.9: cannot open shared object file": "-Wl,-rpath,<folder>",
+    "c++: fatal error: Killed signal terminated program cc1plus": "set MAX_JOBS=1",
+    "nvcc error   : 'cicc' died due to signal 9 (Kill signal)": "set MAX_JOBS=1",
+}
+
+
+@pytest.mark.parametrize("line", ADVICE)
+def test_advice_names_what_to_do(tiny, line):
+    advice = [text for text in _message(tiny, line) if ADVICE[line] in text and text[:2] == "  "]
+    assert len(advice) == 1
+
+
 def test_flag_for_an_older_cpp_than_pytorch_needs_is_named(tiny):
     tiny.write(
         "other.cpp",
