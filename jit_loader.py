@@ -216,9 +216,8 @@ def load_ipython_extension(shell: Any) -> None:
     """Implements `%load_ext jit_loader`, in a notebook or in IPython.
 
     Before each cell, the ops that are loaded are rebuilt if a kernel, a header or a binding has
-    changed, and their wrappers in bindings/ are executed again if they have changed. Functions that
-    were imported earlier use the new code. If compilation fails, the cell shows the error and does
-    not run.
+    changed. Functions that were imported earlier use the new code. If compilation fails, the cell
+    shows the error and does not run. IPython's autoreload executes changed Python modules again.
 
     %%kernel FILE writes the cell to kernels/FILE. %%cpp and %%cuda compile the cell and put its
     functions into the namespace: see their help (%%cpp?).

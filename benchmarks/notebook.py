@@ -19,7 +19,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from _jit_loader.notebook.reloading import Reloading
+from _jit_loader.notebook.changed_ops import ChangedOps
 from _jit_loader.ops.project import op_names
 from benchmarks import report, timing
 from benchmarks.subject import Subject, compare
@@ -135,13 +135,12 @@ def look(quick):
     for name in names:
         importlib.import_module(f"bindings.{name}")
     timing.settle(quick)
-    reloading = Reloading({})
-    reloading.reload()
-    reloading.merge_memos()
+    changed_ops = ChangedOps({})
+    changed_ops.reload()
     seconds = []
     for _ in range(10 if quick else LOOKS):
         started = time.perf_counter()
-        reloading.reload()
+        changed_ops.reload()
         seconds.append(time.perf_counter() - started)
     return report.result({"ours": seconds}, question="nothing changed", ops=len(names))
 

@@ -12,9 +12,9 @@ from _jit_loader.ops.project import current_project
 
 @magic.magics_class
 class Magics(magic.Magics):
-    def __init__(self, shell, reloading):
+    def __init__(self, shell, ops):
         super().__init__(shell)
-        self._reloading = reloading
+        self._ops = ops
 
     @magic.cell_magic
     def kernel(self, line, cell):
@@ -30,18 +30,16 @@ class Magics(magic.Magics):
                 file.write(cell)
         if is_new:
             print(f"new file: {os.path.relpath(path, current_project())}")
-        self._reloading.reload()
+        self._ops.reload()
 
     @magic.cell_magic
     def cpp(self, line, cell):
-        """%%cpp [FUNCTION ...] [FLAG ...]: compiles the cell; Python can then call its functions.
+        """%%cpp FUNCTION ... [FLAG ...]: compiles the cell; Python can then call the functions.
 
-            %%cpp
+            %%cpp twice
             torch::Tensor twice(torch::Tensor x) { return 2 * x; }
 
-        Python gets the functions that are named, or all of them. Functions in a namespace, static
-        and inline functions, and templates are left out. If the cell has its own PYBIND11_MODULE,
-        Python gets the functions that it binds.
+        If the cell has its own PYBIND11_MODULE, name no function: Python gets those that it binds.
 
         torch/extension.h is included, unless the cell includes headers of torch/, ATen/ or
         pybind11/ itself. With only <pybind11/pybind11.h> a cell compiles in a quarter of the time.
@@ -54,15 +52,16 @@ class Magics(magic.Magics):
     def cuda(self, line, cell):
         """%%cuda [FUNCTION ...] [FLAG ...]: like %%cpp, for CUDA. A function launches the kernels.
 
-            %%cuda
+            %%cuda filled
             __global__ void fill(float* x, float value) { x[threadIdx.x] = value; }
             torch::Tensor filled(torch::Tensor x, double value) {
               fill<<<1, x.numel()>>>(x.data_ptr<float>(), value);
               return x;
             }
 
-        A cell that holds only kernels defines them under their names. NVRTC, which is part of
-        PyTorch's CUDA builds, compiles them; nvcc, g++ and the CUDA Toolkit are not needed:
+        A definition begins with its type at the start of a line. If no function is named, or only
+        kernels, the cell defines the kernels under their names. NVRTC, which is part of PyTorch's
+        CUDA builds, compiles them; nvcc, g++ and the CUDA Toolkit are not needed:
 
             %%cuda
             __global__ void fill(float* x, float value) { x[threadIdx.x] = value; }

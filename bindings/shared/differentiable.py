@@ -29,6 +29,7 @@ the formula nor the binding does.
 """
 
 import functools
+import sys
 
 from torch.compiler import is_dynamo_compiling
 
@@ -36,8 +37,9 @@ from .defaults import elementwise_fake, elementwise_vmap
 from .loader import load_op
 from .op import Op
 
-# They survive when a notebook executes this module again.
-_functions = globals().get("_functions", {})  # (module, name): the op's Python function
+# (module, name): the op's Python function. The package keeps them when a notebook executes this
+# module again: IPython's autoreload clears a module first.
+_functions = vars(sys.modules[__package__]).setdefault("functions", {})
 
 
 def differentiable(

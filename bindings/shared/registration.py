@@ -1,11 +1,14 @@
 """Registers ops in torch.ops, and again if a notebook executes their wrappers a second time."""
 
+import sys
+
 import torch
 
 from .loader import NAMESPACE
 
-# It survives when a notebook executes this module again.
-_libraries = globals().get("_libraries", {})  # name: (torch.library.Library, schema, kernels)
+# name: (torch.library.Library, schema, kernels). The package keeps them when a notebook executes
+# this module again.
+_libraries = vars(sys.modules[__package__]).setdefault("libraries", {})
 
 
 def register(name, schema, kernels):

@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 import sysconfig
-import types
 
 import pytest
 import torch
@@ -483,7 +482,7 @@ def _(fault):
 @shown_under("A cell is not run")
 def _(fault):
     pytest.importorskip("IPython")
-    from _jit_loader.notebook.before_cell import CellNotRun
+    from _jit_loader.notebook.extension import CellNotRun
 
     message = SHOWN["The code does not compile"](fault)
     return "\n".join(CellNotRun(jit_loader.CompileError(message))._render_traceback_())
@@ -500,15 +499,3 @@ def _(fault):
     with pytest.raises(UsageError) as error:
         _kernel_path("add2.cu")
     return str(error.value).replace(str(fault.folder), "/home/me")
-
-
-@shown_under("A wrapper that cannot be executed")
-def _(fault):
-    from _jit_loader.notebook import wrappers
-
-    text = "\n" * 11 + '@differentiabl("add2(Tensor a, Tensor b) -> Tensor")\ndef add2(a, b): ...\n'
-    module = types.ModuleType("bindings.add2")
-    module.__file__ = str(fault.tiny.write("bindings/add2.py", text))
-    imported = wrappers.Wrappers()
-    imported._executed[module.__name__] = wrappers._Source(module)
-    return fault.message_of(lambda: imported.execute(module))

@@ -1,7 +1,9 @@
 """After %load_ext jit_loader in a real IPython kernel, the next cell uses an edited file."""
 
 import os
+import re
 import subprocess
+import time
 
 import pytest
 
@@ -16,9 +18,6 @@ constexpr long sum() {
 static_assert(sum() > 0);
 long answer() { return 44; }
 """
-
-# A cached function cannot take new code in place.
-CACHED = "import functools\n\n\n@functools.cache\n"
 
 
 @pytest.mark.parametrize(
@@ -37,8 +36,9 @@ def test_edit_is_active_in_the_next_cell(notebook, file, before, after, value):
     outcome = notebook.run(show)
     assert outcome.stdout == f"{value} the answer is {value} {value}\n"
     first, last = outcome.stderr.splitlines()
-    assert first.startswith(f"answer: {file} changed: compiling answer")
-    assert last.startswith(f"answer: {file} changed: built in ")
+    # Other files may differ from those of the newest build: the test before has been undone.
+    assert re.match(r"answer: \S+ changed( and 1 more)?: compiling answer", first)
+    assert re.match(r"answer: \S+ changed( and 1 more)?: built in ", last)
     assert notebook.run(show).stderr == "", "nothing has changed, so nothing is printed"
 
 
@@ -64,49 +64,13 @@ def test_function_that_another_module_has_imported_is_replaced(notebook):
     assert notebook.succeed("print(model.value())") == "16"
 
 
-def test_autoreload_leaves_the_wrappers_alone(notebook):
-    wrapper = "bindings/answer.py"
-    notebook.write(
-        wrapper, (notebook.folder / wrapper).read_text() + "def added():\n    return 1 + get()\n"
-    )
-    notebook.succeed("%load_ext autoreload\n%autoreload 2\nfrom tiny.bindings.answer import added")
-    skipped = "'tiny.bindings.answer' in get_ipython().magics_manager.registry"
-    skipped += "['AutoreloadMagics']._reloader.skip_modules"
-    try:
-        assert notebook.value_of(skipped) == "True"
-        notebook.edit(wrapper, "1 + get()", "2 + get()")
-        assert notebook.succeed("print(added())") == "44"
-    finally:
-        notebook.succeed("%autoreload 0\n%unload_ext autoreload")
-
-
 def test_function_renamed_in_the_binding_is_reported(notebook):
     notebook.edit("bindings/answer.cpp", '"get", get', '"got", get')
     outcome = notebook.run("print(get())")
     assert "answer: the new build has no get; old references keep the old code" in outcome.stderr
     notebook.edit("bindings/answer.py", "load_op('answer').get", "load_op('answer').got")
     notebook.edit("kernels/answer_math.h", "42", "15")
-    assert notebook.succeed("print(get(), described())") == "15 the answer is 15"
-
-
-def test_without_a_change_nothing_is_loaded(notebook):
-    count = (
-        "from _jit_loader import loaded\nfrom _jit_loader.cache import memo\n"
-        "memo.SETTLED_NS, requested = 0, []\n"
-        "class Observer:\n"
-        "    requested = requested.append\n"
-        "    loaded = staticmethod(lambda *_: None)\n"
-    )
-    notebook.succeed(count + "loaded.observers.append(Observer)")
-    notebook.succeed(
-        "from jit_loader import load_op; load_op('answer'); load_op('add2', project='..')"
-    )
-    notebook.succeed("requested.clear()")
-    notebook.succeed("pass")
-    assert notebook.value_of("requested") == "[]"
-    notebook.edit("kernels/answer_math.h", "42", "9")
-    notebook.succeed("memo.SETTLED_NS = 2_000_000_000")
-    assert notebook.value_of("len(requested)") != "0"
+    assert notebook.succeed("print(described())") == "the answer is 15"
 
 
 def test_compile_error_is_shown_and_the_cell_is_not_run(notebook):
@@ -164,59 +128,54 @@ def test_kernel_cell_refuses_invalid_paths(notebook, file):
     assert not (notebook.folder / "answer.h").exists()
 
 
-def test_edited_wrapper_keeps_the_identity_of_its_objects(notebook):
-    notebook.succeed("reader, function, Class = Reader(), described, Reader")
-    notebook.edit("bindings/answer.py", "the answer is", "it is")
-    # super() needs the class itself, which a function's new code must keep.
-    notebook.edit("bindings/answer.py", "return get()", "return super().__hash__() and -get()")
-    assert notebook.succeed("print(described(), reader.read())") == "it is 42 -42"
-    notebook.succeed("from tiny.bindings.answer import Reader as R, described as d")
-    assert notebook.value_of("R is Class, d is function, type(reader) is R") == "(True, True, True)"
+@pytest.fixture
+def write(notebook):
+    """Writes a text to the op's wrapper, later than it was imported by the clock of file times."""
+
+    def write_wrapper(before, after):
+        time.sleep(0.02)
+        notebook.edit("bindings/answer.py", before, after)
+
+    return write_wrapper
 
 
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("1 / 0\n", "bindings/answer.py:13: ZeroDivisionError: division by zero\n  13 | 1 / 0"),
-        ("raise SystemExit\n", "bindings/answer.py:13: SystemExit: \n  13 | raise SystemExit"),
-        ("1 //\n", "bindings/answer.py:13: SyntaxError: invalid syntax\n  13 | 1 //"),
-    ],
-    ids=["execution", "exit", "syntax"],
-)
-def test_error_in_a_wrapper_is_shown_and_the_cell_is_not_run(notebook, text, shown):
-    path = notebook.folder / "bindings" / "answer.py"
-    good = path.read_text()
-    path.write_text(good.replace("the answer is", "it is") + text)
-    for _ in range(2):
-        outcome = notebook.run("ran_with_error = True")
-        assert shown in outcome.shown_error
-    assert notebook.value_of("described(), 'ran_with_error' in globals()") == (
-        "('the answer is 42', False)"
+def test_edited_wrapper_is_executed_again(notebook, write):
+    notebook.succeed("reader, function = Reader(), described")
+    write("the answer is", "it is")
+    write("return get()", "return -get()")
+    assert (
+        notebook.succeed("print(described(), reader.read(), Reader().read())") == "it is 42 -42 -42"
     )
-    path.write_text(good.replace("the answer is", "it is"))
+    assert notebook.succeed("print(function())") == "it is 42"
+
+
+def test_edits_of_a_kernel_and_its_wrapper_are_active_together(notebook, write):
+    notebook.edit("kernels/answer_math.h", "42", "17")
+    write("the answer is", "it is")
+    assert notebook.succeed("print(described(), get())") == "it is 17 17"
+
+
+def test_error_in_a_wrapper_is_printed_and_its_old_code_stays(notebook, write):
+    write("def described", "1 / 0\ndef described")
+    outcome = notebook.run("print(described())")
+    assert "autoreload of tiny.bindings.answer failed" in outcome.stderr
+    assert 'answer.py", line 6, in <module>\n    1 / 0' in outcome.stderr
+    assert outcome.stdout == "the answer is 42\n"
+    assert notebook.run("print(described())").stderr == ""
+    write("1 / 0\ndef", "def")
+    write("the answer is", "it is")
     assert notebook.succeed("print(described())") == "it is 42"
 
 
-def test_edit_right_after_import_reaches_the_importing_wrapper(notebook):
-    notebook.write("bindings/factor.py", "FACTOR = 2\n")
-    user = "from .factor import FACTOR\nVALUE = 10 * FACTOR\n"
-    notebook.write("bindings/user.py", user)
-    notebook.succeed("import tiny.bindings.user")
-    notebook.write("bindings/factor.py", "FACTOR = 3\n")
-    assert notebook.succeed("print(tiny.bindings.user.VALUE)") == "30"
-
-
-def test_wrapper_that_another_one_breaks_is_shown(notebook):
-    notebook.write("bindings/factor.py", f"{CACHED}def factor(x):\n    return 2 * x\n")
-    notebook.write("bindings/user.py", "from .factor import factor\nVALUE = factor(10)\n")
-    notebook.succeed("import tiny.bindings.user\nfrom tiny.bindings.factor import factor")
-    notebook.edit("bindings/factor.py", "2 * x", "x / 0")
-    for _ in range(2):
-        outcome = notebook.run("ran_with_error = True")
-        assert "bindings/user.py:2: ZeroDivisionError" in outcome.shown_error
-    assert notebook.value_of("factor is tiny.bindings.factor.factor") == "True"
-    notebook.edit("bindings/factor.py", "x / 0", "3 * x")
-    assert notebook.succeed("print(tiny.bindings.user.VALUE)") == "30"
+@pytest.mark.parametrize("mode", ["0", "2"])
+def test_changed_wrapper_stays_old_while_a_kernel_does_not_compile(notebook, write, mode):
+    notebook.succeed(f"%autoreload {mode}")
+    notebook.edit("kernels/answer_math.h", "42", "4 2")
+    write("the answer is", "it is")
+    assert "CellNotRun" in notebook.run("pass").shown_error
+    assert notebook.value_of("described()") == "'the answer is 42'"
+    notebook.edit("kernels/answer_math.h", "4 2", "18")
+    assert notebook.succeed("print(described())") == "it is 18"
 
 
 MODEL = """\
@@ -257,11 +216,16 @@ def test_model_optimizer_and_compiled_function_use_the_new_gradient(notebook):
     notebook.edit("../bindings/add2.cpp", "return {grad, grad}", five)
     assert notebook.succeed(SHOW) == "[2.0, 2.0, 2.0] [5.0, 5.0, 5.0] True"
     assert notebook.succeed(AGAIN) == "True True"
-    shared = "../bindings/shared/differentiable.py"
-    notebook.edit(shared, '"""@differentiable', '"""differentiable')
-    shown = "from bindings.shared import differentiable; print(differentiable.__doc__[:14])"
-    assert notebook.succeed(shown) == "differentiable"
+    for name in ("differentiable", "registration"):
+        notebook.edit(
+            f"../bindings/shared/{name}.py", "\nimport sys\n", "\nimport sys\n\nEDITED = 1\n"
+        )
+    shown = "from bindings.shared import differentiable, registration as r"
+    assert notebook.succeed(f"{shown}; print(differentiable.EDITED, r.EDITED)") == "1 1"
     assert notebook.succeed(SHOW) == "[2.0, 2.0, 2.0] [5.0, 5.0, 5.0] True"
+    notebook.edit("../bindings/add2.py", "return grad, 5 * grad", "return grad, 7 * grad")
+    notebook.edit("../bindings/add2.cpp", five, five.replace("5", "7"))
+    assert notebook.succeed(SHOW) == "[2.0, 2.0, 2.0] [7.0, 7.0, 7.0] True"
     assert notebook.succeed(AGAIN) == "True True"
 
 

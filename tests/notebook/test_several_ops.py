@@ -13,7 +13,6 @@ import jit_loader
 from _jit_loader import loaded
 from _jit_loader.cache import lock
 from _jit_loader.notebook.changed_ops import ChangedOps
-from _jit_loader.notebook.reloading import Reloading
 from tests.build.test_killed import _start
 from tests.support.extension import PYTHON
 
@@ -77,8 +76,7 @@ def edit(two_ops, monkeypatch):
 
 
 def renewed_values():
-    ops = ChangedOps()
-    ops.activate(ops.build())
+    ChangedOps({}).reload()
     return [jit_loader.loaded(name).result.value() for name in NAMES]
 
 
@@ -95,15 +93,15 @@ def test_captured_graphs_keep_the_old_kernels(two_ops, has_graphs, monkeypatch, 
     dynamo = types.SimpleNamespace(reset=lambda: resets.append(None))
     monkeypatch.setitem(sys.modules, "torch._dynamo", dynamo)
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: has_graphs)
-    reloading = Reloading({})
+    ops = ChangedOps({})
+    ops.reload()
     said = []
     for value in (2, 3, 3):
-        reloading.merge_memos()
         (two_ops / "kernels" / "value.h").write_text(f"#define VALUE {value}\n")
-        reloading.reload()
+        ops.reload()
         assert jit_loader.loaded("one").result.value() == value
         said += [line for line in capsys.readouterr().err.splitlines() if "CUDA graph" in line]
-    line = "a CUDA graph captured before this reload keeps the old kernels: capture it again"
+    line = "a CUDA graph captured before this build keeps the old kernels: capture it again"
     assert (said, len(resets)) == (([line], 2) if has_graphs else ([], 0))
 
 
