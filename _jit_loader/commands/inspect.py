@@ -11,9 +11,8 @@ import json
 import os
 import sys
 
+from _jit_loader.cuda.ptxas import FIGURES, kernels_of
 from _jit_loader.report.table import print_table
-
-NUMBERS = ("registers", "spill stores", "spill loads", "shared", "stack")
 
 
 def add_arguments(parser):
@@ -43,7 +42,6 @@ def compiled_kernels(name):
         CompileError: an op of the project has changed and does not compile.
     """
     from _jit_loader.cache.builds import object_records
-    from _jit_loader.cuda.ptxas import kernels_of
 
     folder, manifest, project = _build_of(name)
     with_cuda = manifest["request"]["with CUDA"]
@@ -95,7 +93,7 @@ def _why_none(name, with_cuda, project):
 def _print_kernels(kernels):
     """Prints a table with a section for each source; kernels that spill are highlighted."""
     rows, highlighted = [], set()
-    header = ["kernel", "architecture", *NUMBERS]
+    header = ["kernel", "architecture", *FIGURES]
     for source in dict.fromkeys(kernel["source"] for kernel in kernels):
         rows += [[""] * len(header)] if rows else []
         rows.append([source, *[""] * (len(header) - 1)])
@@ -103,7 +101,7 @@ def _print_kernels(kernels):
             if kernel["source"] == source:
                 if kernel["spill stores"] or kernel["spill loads"]:
                     highlighted.add(len(rows))
-                cells = ["-" if kernel[name] is None else str(kernel[name]) for name in NUMBERS]
+                cells = ["-" if kernel[name] is None else str(kernel[name]) for name in FIGURES]
                 rows.append([kernel["kernel"], kernel["architecture"], *cells])
-    print_table(rows, header, numbers=NUMBERS, highlighted=highlighted)
+    print_table(rows, header, numbers=FIGURES, highlighted=highlighted)
     print("Sizes are in bytes. Shared memory that a launch requests is not included.")

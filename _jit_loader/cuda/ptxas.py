@@ -11,13 +11,14 @@ REPORT = re.compile(r"ptxas info\b|    \d+ bytes stack frame, ")
 RUN = re.compile(r"ptxas info +: \d+ bytes gmem")  # once for each architecture
 ENTRY = re.compile(r"ptxas info +: Compiling entry function '(.+)' for '(\w+)'")
 FUNCTION = re.compile(r"ptxas info +: Function properties for (\S+)")
-FRAME = re.compile(
-    r" +(?P<stack>\d+) bytes stack frame, (?P<stores>\d+) bytes spill stores, "
-    r"(?P<loads>\d+) bytes spill loads"
-)
-USED = re.compile(r"ptxas info +: Used (\d+) registers")
-STACK = re.compile(r"(\d+) bytes cumulative stack size")
-SHARED = re.compile(r"(\d+) bytes smem")
+# {figure: its text}. The cumulative stack, of a kernel and all that it calls, comes last.
+FIGURES = {
+    "registers": re.compile(r"Used (\d+) registers"),
+    "spill stores": re.compile(r"(\d+) bytes spill stores"),
+    "spill loads": re.compile(r"(\d+) bytes spill loads"),
+    "shared": re.compile(r"(\d+) bytes smem"),
+    "stack": re.compile(r"(\d+) bytes (?:stack frame|cumulative stack size)"),
+}
 
 
 def is_report(line):
@@ -48,16 +49,10 @@ def kernels(lines):
             if match[1] != current.get("mangled"):
                 current = {**_kernel(match[1], architecture), "registers": None, "shared": None}
                 found.append(current)
-        elif match := FRAME.match(line):
-            current["stack"] = int(match["stack"])
-            current["spill stores"] = int(match["stores"])
-            current["spill loads"] = int(match["loads"])
-        elif match := USED.match(line):
-            current["registers"] = int(match[1])
-            if stack := STACK.search(line):
-                current["stack"] = int(stack[1])
-            if shared := SHARED.search(line):
-                current["shared"] = int(shared[1])
+        elif is_report(line):
+            for name, pattern in FIGURES.items():
+                if match := pattern.search(line):
+                    current[name] = int(match[1])
     return found
 
 
@@ -71,16 +66,8 @@ def kernels_of(records):
 
 
 def _kernel(mangled, architecture):
-    return {
-        "kernel": readable(mangled),
-        "mangled": mangled,
-        "architecture": architecture,
-        "registers": 0,
-        "spill stores": 0,
-        "spill loads": 0,
-        "shared": 0,
-        "stack": 0,
-    }
+    names = {"kernel": readable(mangled), "mangled": mangled, "architecture": architecture}
+    return {**names, **dict.fromkeys(FIGURES, 0)}
 
 
 def readable(mangled):

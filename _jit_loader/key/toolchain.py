@@ -71,15 +71,6 @@ def _is_executable(path):
     return os.access(path, os.X_OK) and not os.path.isdir(path)
 
 
-def cxx_programs():
-    """Returns the paths of the programs in the C++ compiler's command; "ccache g++" has two."""
-    return [path for path in map(find_program, _cxx_words()) if path is not None]
-
-
-def _cxx_words():
-    return [word for word in cxx_command() if not word.startswith("-")]
-
-
 def nvcc_path():
     """Returns the path of nvcc, or None.
 
@@ -132,16 +123,10 @@ def cpp_extension_path():
 
 def programs(with_cuda):
     """Returns {role: path} of the installed programs that a build runs."""
-    found = {f"cxx{i}": path for i, path in enumerate(cxx_programs())}
-    helpers = {name: _first_executable(_helper_candidates(name)) for name in HELPERS}
-    found.update((name, path) for name, path in helpers.items() if path is not None)
-    nvcc = nvcc_path() if with_cuda else None
-    if nvcc is not None:
-        found["nvcc"] = nvcc
-        host = find_program(host_command()[0])
-        if host is not None:
-            found["host"] = host
-    return found
+    found = {role: _first_executable(paths) for role, paths in _searches(with_cuda).items()}
+    if found.get("nvcc") is None:
+        found["host"] = None  # only nvcc runs it
+    return {role: path for role, path in found.items() if path is not None}
 
 
 def looked_at(with_cuda):
@@ -149,15 +134,24 @@ def looked_at(with_cuda):
 
     For each program these are the paths of the search up to and including the program itself.
     """
-    searches = [_candidates(word) for word in _cxx_words()]
-    searches += [_helper_candidates(name) for name in HELPERS]
-    if with_cuda:
-        searches += [_nvcc_candidates(), [pip_cuda_folder()], _candidates(host_command()[0])]
-    paths = []
-    for search in searches:
+    paths = [pip_cuda_folder()] if with_cuda else []
+    for search in _searches(with_cuda).values():
         found = _first_executable(search)
         paths += search[: search.index(found) + 1] if found else search
     return paths
+
+
+def _searches(with_cuda):
+    """Returns {role: the paths at which a program is searched for, in order}.
+
+    The C++ compiler's command may have two programs, as in "ccache g++".
+    """
+    words = [word for word in cxx_command() if not word.startswith("-")]
+    searches = {f"cxx{i}": _candidates(word) for i, word in enumerate(words)}
+    searches |= {name: _helper_candidates(name) for name in HELPERS}
+    if with_cuda:
+        searches |= {"nvcc": _nvcc_candidates(), "host": _candidates(host_command()[0])}
+    return searches
 
 
 def why_no_cuda():

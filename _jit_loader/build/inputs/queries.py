@@ -6,6 +6,7 @@ import itertools
 import os
 import re
 import shlex
+from typing import NamedTuple
 
 from _jit_loader.cache.memo import stamp
 from _jit_loader.key import toolchain
@@ -23,12 +24,11 @@ def is_relocatable(flags):
     return RELOCATABLE.search(flags) is not None
 
 
-class CompilerFacts:
+class CompilerFacts(NamedTuple):
     """The folders in which a compile command looks for headers, in order, and its real programs."""
 
-    def __init__(self, search_folders, tools):
-        self.search_folders = search_folders
-        self.tools = tools
+    search_folders: list
+    tools: list
 
 
 def cxx_facts(command):
