@@ -241,10 +241,8 @@ def test_invalid_package_names_are_refused(name, tmp_path, monkeypatch, capsys):
         (["early", "--out", "new"], "bindings/early.py: `from jit_loader import load_op`"),
     ],
 )
-def test_what_does_not_work_in_a_wheel_is_refused(
-    tmp_path, monkeypatch, capsys, arguments, message
-):
-    monkeypatch.chdir(write_project(tmp_path))
+def test_what_a_wheel_cannot_have_is_refused(tmp_path, python, arguments, message):
+    write_project(tmp_path)
     (tmp_path / "bindings/early.py").write_text(
         "from jit_loader import load_op\nload_op('early')\n"
     )
