@@ -241,6 +241,9 @@ def loaded(name: str) -> _loaded.Loaded:
     """
     from _jit_loader import loaded
 
+    if name not in loaded.last:
+        names = ", ".join(loaded.last) or "none"
+        raise KeyError(f"this process has loaded no extension {name!r}; it has loaded: {names}")
     return loaded.last[name]
 
 

@@ -1,6 +1,8 @@
 """Checks a request before a build: missing tools, and paths and flags that they cannot take."""
 
+import errno
 import os
+import re
 
 from _jit_loader.build.ninja import ninja_path
 from _jit_loader.key import toolchain
@@ -28,7 +30,8 @@ def check_paths(request):
     """Raises an error for a source that does not exist, or a path that the tools cannot take."""
     for source in request.sources:
         if not os.path.isfile(source):
-            raise FileNotFoundError(f"{request.title}: there is no source file {source}")
+            text = f"{request.title}: there is no such source file"
+            raise FileNotFoundError(errno.ENOENT, text, source)
         if "," in os.path.basename(source) and source.endswith((".cu", ".cuh")):
             raise ValueError(
                 f"{request.title}: nvcc cannot compile a file with a comma in its name: {source}"
@@ -75,9 +78,26 @@ def check_flags(request):
                     f"{argument}"
                 )
         words = toolchain.split(" ".join(flags), f"{request.title}: {argument}")
+        _check_relative(words, request, argument)
         for word in words if argument != "extra_ldflags" else ():
             if word.startswith(("-MF", "--dependency-output")):
                 raise ValueError(
                     f"{request.title}: remove {word} from {argument}: it would write the depfile, "
                     "which the loader reads, to another path"
                 )
+
+
+def _check_relative(words, request, argument):
+    """Raises a ValueError for a folder in flags that PyTorch finds in the build_directory."""
+    folder = request.build_directory
+    for before, word in zip(["", *words], words) if folder else ():
+        match = re.fullmatch(r"-(?:I|L|isystem)(.*)", word)
+        path = word if before in ("-I", "-L", "-isystem") else match and match[1]
+        # PyTorch's compilers ignore a folder that does not exist.
+        if not path or path == "." or os.path.isabs(path):
+            continue
+        if os.path.isdir(os.path.join(folder, path)):
+            raise ValueError(
+                f"{request.title}: give the absolute path of {path} in {argument}: the compilers "
+                "run in a folder of the cache, and not in build_directory"
+            )

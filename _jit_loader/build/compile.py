@@ -9,10 +9,13 @@ from _jit_loader.build.ninja import compile_seconds_limit, run_ninja
 from _jit_loader.build.pytorch.flags import is_gnu
 from _jit_loader.build.pytorch.ninja_file import HALVES
 from _jit_loader.build.pytorch.statics import share_statics
+from _jit_loader.cuda import ptxas
 from _jit_loader.key import toolchain
 from _jit_loader.report.build_line import print_line
 from _jit_loader.system.jobs import parallel_jobs
 from _jit_loader.system.python import python
+
+ASKS_FOR_REPORTS = re.compile(r"(?:-Xptxas|--ptxas-options)[= ](?:\S*,)?(?:-v|--verbose)\b")
 
 
 def compile_plan(job, plan, stubs, headers, on_started, on_finished):
@@ -37,7 +40,7 @@ def compile_plan(job, plan, stubs, headers, on_started, on_finished):
         on_finished(output)
 
     _write(job.folder, ninja_file.without(set(plan.reused), stubs.flags, first_flags, nvcc))
-    result = run_ninja(job.folder, on_started, on_step, job.verbose)
+    result = run_ninja(job.folder, on_started, on_step, _shown_lines(job))
     if result.returncode != 0 and headers.may_have_failed(result.output):
         headers.leave_out()
         compiled = set(filter(_exists_in(job.folder), ninja_file.compilations))
@@ -87,9 +90,25 @@ def _nvcc_prefix(plan, headers):
 
 def _run_again(job, on_finished, before):
     """Runs ninja a second time; returns its result with the steps of the first run added."""
-    again = run_ninja(job.folder, lambda: None, on_finished, job.verbose)
+    again = run_ninja(job.folder, lambda: None, on_finished, _shown_lines(job))
     lines_of = {**before.lines_of, **again.lines_of}
     return again._replace(lines_of=lines_of, ended=before.ended + again.ended)
+
+
+def _shown_lines(job):
+    """Returns a function that says whether verbose=True prints a line of the compilers, or None.
+
+    It does not print what the loader has asked for: the linker's trace and the reports of ptxas.
+    """
+    if not job.verbose:
+        return None
+    has_reports = ASKS_FOR_REPORTS.search(" ".join(job.request.extra_cuda_cflags))
+
+    def shows(line):
+        is_traced = os.path.isfile(os.path.join(job.folder, line))
+        return not is_traced and (has_reports or not ptxas.is_report(line))
+
+    return shows
 
 
 def _print_commands(ninja_file, outputs, link_flags):

@@ -80,12 +80,12 @@ def compile_seconds_limit():
 
 
 @exit_codes_kept()
-def run_ninja(folder, on_started, on_finished, verbose=False):
+def run_ninja(folder, on_started, on_finished, shows=None):
     """Builds the default target of folder/build.ninja, and returns a NinjaResult.
 
     on_started(): called while the compilers run; an error in it stops them.
     on_finished(output): called after each step.
-    verbose: whether to print the output of the compilers.
+    shows(line): whether to print a line of the compilers; None: print nothing.
     """
     process = start(
         ["/bin/sh", "-c", START, "sh", ninja_path() or "ninja", "-j", str(parallel_jobs())],
@@ -111,8 +111,7 @@ def run_ninja(folder, on_started, on_finished, verbose=False):
                     continue
                 output.append(line)
                 current.append(line)
-                # The linker's trace is not printed.
-                if verbose and not os.path.isfile(os.path.join(folder, line)):
+                if shows is not None and shows(line):
                     print_line(line, sys.stdout)
         if process.wait() < 0:
             output.append(f"ninja: fatal: killed by signal {-process.returncode}")

@@ -20,6 +20,10 @@ from _jit_loader.key.roots import Roots, find_project
 from _jit_loader.report.variants import title_of
 
 
+class InvalidName(ValueError, RuntimeError):
+    """A name cannot be used. With PyTorch's load it is an error of the compiler, a RuntimeError."""
+
+
 class Request:
     """A request to load an extension. The caller's lists are copied.
 
@@ -147,26 +151,26 @@ FILES_OF_A_BUILD = ("lock", "build.ninja", "manifest.json", "own.json", "failure
 
 
 def _check_name(name, form):
-    """Raises a ValueError if a name is not valid.
+    """Raises InvalidName if a name is not valid.
 
     The name of a module is used in C++ and Python; every name is that of a file in the cache.
     """
     if form == "module" and not (name.isidentifier() and name.isascii()):
-        raise ValueError(
+        raise InvalidName(
             f"{name!r} cannot be the name of an extension: it is used in C++ and Python, so it may "
             "have only letters, digits and underscores, and must not begin with a digit"
         )
-    if not re.fullmatch(r"[\w-][\w.-]*", name, re.ASCII):
-        raise ValueError(
+    if not re.fullmatch(r"[\w-][\w.-]*", name):
+        raise InvalidName(
             f"{name!r} cannot be the name of an extension: it becomes a file name, so it may have "
             "only letters, digits, '_', '-' and '.', and must not begin with '.'"
         )
     if form == "executable" and (name in FILES_OF_A_BUILD or name.endswith(".o")):
-        raise ValueError(
+        raise InvalidName(
             f"{name!r} cannot be the name of an executable: another file of its build has that name"
         )
-    if len(name) > NAME_LIMITS[form]:
-        raise ValueError(
+    if len(os.fsencode(name)) > NAME_LIMITS[form]:
+        raise InvalidName(
             f"{name!r} cannot be the name of an extension: it has {len(name)} characters, and the "
             f"maximum is {NAME_LIMITS[form]}"
         )

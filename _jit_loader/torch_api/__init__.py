@@ -43,9 +43,9 @@ def load(
     then only the affected objects.
 
     Builds are kept in the cache. build_directory, if given, gets copies of the library and the
-    objects; the library is opened from there, and relative paths in flags refer to it. verbose
-    prints the commands of the compilers and their output. SYCL sources, ROCm and systems other than
-    Linux go to PyTorch's own load.
+    objects; the library is opened from there. Paths in flags have to be absolute. verbose prints
+    the commands of the compilers and their output. SYCL sources, ROCm and systems other than Linux
+    go to PyTorch's own load.
 
     Raises:
         CompileError: a source does not compile, link or load. It is a RuntimeError.
@@ -54,7 +54,7 @@ def load(
             process.
         FileNotFoundError: a source does not exist.
         AssertionError: there are no sources.
-        ValueError: the name cannot be the name of a module.
+        ValueError: the name cannot be the name of a module; it is a RuntimeError too.
     """
     arguments = dict(locals())
     if _is_for_pytorch(arguments):
@@ -189,12 +189,7 @@ def _request_options(arguments):
         name: _stripped(arguments[name])
         for name in ("extra_cflags", "extra_cuda_cflags", "extra_ldflags")
     }
-    folder = arguments["build_directory"] or None
-    if folder is not None:
-        from _jit_loader.torch_api.relative_flags import absolute
-
-        folder = os.path.abspath(folder)
-        flags = {name: absolute(values, folder) for name, values in flags.items()}
+    folder = arguments["build_directory"]
     return {
         "name": arguments["name"],
         **flags,
@@ -203,7 +198,7 @@ def _request_options(arguments):
         ),
         "with_cuda": arguments["with_cuda"],
         "form": _form(arguments),
-        "build_directory": folder,
+        "build_directory": os.path.abspath(folder) if folder else None,
     }
 
 
