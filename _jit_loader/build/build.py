@@ -228,7 +228,7 @@ def ninja_file_of(job):
 
 def _compile(job, plan, recorder, link_stubs, headers, line, workers):
     """Compiles and links; returns (ninja.NinjaResult, {new object: its record})."""
-    facts = workers.submit(query_compilers, plan.ninja_file, list(plan.missing), job.contents)
+    compilers = workers.submit(query_compilers, plan.ninja_file, list(plan.missing), job.contents)
     recordings = {}
 
     def on_started():  # runs while the compilers work
@@ -242,7 +242,7 @@ def _compile(job, plan, recorder, link_stubs, headers, line, workers):
             build_directory.put_object(job.request.build_directory, job.folder, output)
         if output in plan.missing:  # recorded while the next steps run
             recordings[output] = workers.submit(
-                record_object, job, plan.ninja_file, recorder, output, facts, headers
+                record_object, job, plan.ninja_file, recorder, output, compilers, headers
             )
 
     result = compile_plan(job, plan, link_stubs, headers, on_started, on_finished)

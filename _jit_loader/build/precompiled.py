@@ -29,7 +29,7 @@ from typing import NamedTuple
 
 from _jit_loader.build.inputs.clock import Clock
 from _jit_loader.build.inputs.depfiles import read_depfile
-from _jit_loader.build.inputs.queries import cxx_facts, flags_of
+from _jit_loader.build.inputs.queries import cxx_compiler, flags_of
 from _jit_loader.build.inputs.records import InputsChanged, Recorder
 from _jit_loader.build.job import private_folder, remove_leftovers
 from _jit_loader.build.ninja import compile_seconds_limit
@@ -255,11 +255,11 @@ def _make(slot, roots, text, words):
         flags = ["-x", "c++-header", header, "-o", f"{header}.gch"]
         flags += ["-MD", "-MF", depfile, "-MT", "header"]
         if _compiles([*words, *flags]):
-            facts, programs = cxx_facts(words), toolchain.programs(with_cuda=False)
+            compiler, programs = cxx_compiler(words), toolchain.programs(with_cuda=False)
             files = [path for path in read_depfile(depfile, folder) if path != header]
             recorder = Recorder(roots, programs, Contents(), clock, before={})
-            record = recorder.of_object(header, words, False, files, facts)
-            record["names"] = _names(files, facts.search_folders)
+            record = recorder.of_object(header, words, False, files, compiler)
+            record["names"] = _names(files, compiler.search_folders)
             os.unlink(depfile)
         else:
             limit = os.environ.get("JIT_LOADER_COMPILE_TIMEOUT")

@@ -15,12 +15,12 @@ from _jit_loader.cuda.halves import WHOLE
 from _jit_loader.cuda.host_object import function_words
 
 
-def record_object(job, ninja_file, recorder, output, facts, headers):
+def record_object(job, ninja_file, recorder, output, compilers, headers):
     """Writes the record of a new object beside the object; returns the record, or None.
 
     None: the source did not compile.
-    facts: a future of records.query_compilers. headers: precompiled.Headers, for the files that the
-    compiler does not list because it has read a precompiled header.
+    compilers: a future of records.query_compilers. headers: precompiled.Headers, for the files that
+    the compiler does not list because it has read a precompiled header.
 
     Raises:
         InputsChanged: an input was edited while it was compiled.
@@ -42,7 +42,7 @@ def record_object(job, ninja_file, recorder, output, facts, headers):
             in_header = headers.files.get(output, ())
         files = [*others, *in_header]
     command, is_cuda = ninja_file.command(output), ninja_file.is_cuda(output)
-    inputs = recorder.of_object(source, command, is_cuda, files, facts.result()[output])
+    inputs = recorder.of_object(source, command, is_cuda, files, compilers.result()[output])
     record = {
         "command": command_key(job.request, ninja_file, output),
         "object": job.contents.digest(path),

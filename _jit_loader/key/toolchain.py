@@ -1,4 +1,4 @@
-"""Finds the C++ compiler, nvcc and their helpers, as PyTorch and the shell do; runs no program."""
+"""Finds the C++ compiler, nvcc and their tools, as PyTorch and the shell do; runs no program."""
 
 import glob
 import os
@@ -12,7 +12,7 @@ from _jit_loader.key.machine import this_machine
 # The target if there is no GPU and no TORCH_CUDA_ARCH_LIST: code is compiled, but cannot be run.
 DEFAULT_ARCHITECTURES = ("8.0",)
 CPU_LEVELS = {"AVX512": "v4", "AVX2": "v3"}  # {PyTorch's name: level}; all others are v2
-HELPERS = ("as", "ld")  # programs on PATH that a C++ compiler runs
+CXX_TOOLS = ("as", "ld")  # that a C++ compiler runs
 
 
 def cxx_command():
@@ -54,7 +54,7 @@ def _candidates(name):
     return [os.path.join(folder, name) for folder in folders]
 
 
-def _helper_candidates(name):
+def _cxx_tool_candidates(name):
     """Returns the paths at which g++ searches for the assembler or the linker, in order.
 
     They matter only if the compiler was installed without an assembler or a linker.
@@ -148,7 +148,7 @@ def _searches(with_cuda):
     """
     words = [word for word in cxx_command() if not word.startswith("-")]
     searches = {f"cxx{i}": _candidates(word) for i, word in enumerate(words)}
-    searches |= {name: _helper_candidates(name) for name in HELPERS}
+    searches |= {name: _cxx_tool_candidates(name) for name in CXX_TOOLS}
     if with_cuda:
         searches |= {"nvcc": _nvcc_candidates(), "host": _candidates(host_command()[0])}
     return searches

@@ -13,7 +13,7 @@ import jit_loader
 from _jit_loader import loaded
 from _jit_loader.build.inputs import negative_dependencies
 from _jit_loader.build.inputs.depfiles import linked_files
-from _jit_loader.build.inputs.queries import files_in_flags, nvcc_facts
+from _jit_loader.build.inputs.queries import files_in_flags, nvcc_compiler
 from _jit_loader.build.inputs.records import ownership
 from _jit_loader.cache import cache_folder, memo
 from _jit_loader.key import contents
@@ -870,13 +870,13 @@ def test_search_folders_and_tools_are_read_from_nvccs_dry_run(tmp_path):
     for program in (host, nvcc):
         program.chmod(0o755)
     command = f"{nvcc} -MD -MF x.d --include-path /one,/two -c x.cu -o x.o -ccbin {host.parent}"
-    facts = nvcc_facts(command.split())
+    compiler = nvcc_compiler(command.split())
     asked = (tmp_path / "asked").read_text()
     assert asked.startswith(f"--include-path /one,/two -ccbin {host.parent} ")
     assert "x.cu" not in asked
     for name in ("one", "two", "three"):
-        assert str(tmp_path / name) in facts.search_folders
-    assert str(host) in facts.tools
+        assert str(tmp_path / name) in compiler.search_folders
+    assert str(host) in compiler.tools
 
 
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
@@ -901,9 +901,9 @@ def test_every_spelling_of_nvccs_include_folders_is_found(tmp_path, monkeypatch,
     if where != "command":
         monkeypatch.setenv(where, flags)
         words = []
-    facts = nvcc_facts(["nvcc", "-MD", "-MF", "x.d", *words, "-c", "x.cu", "-o", "x.o"])
-    assert [folder for folder in facts.search_folders if folder in folders] == folders
-    assert any(tool.endswith("/cicc") for tool in facts.tools)
+    compiler = nvcc_compiler(["nvcc", "-MD", "-MF", "x.d", *words, "-c", "x.cu", "-o", "x.o"])
+    assert [folder for folder in compiler.search_folders if folder in folders] == folders
+    assert any(tool.endswith("/cicc") for tool in compiler.tools)
 
 
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
@@ -911,5 +911,5 @@ def test_host_compiler_in_a_named_folder_is_a_tool(tmp_path):
     for name in ("gcc", "g++"):
         (tmp_path / name).write_text(f'#!/bin/sh\nexec {shutil.which(name)} "$@"\n')
         (tmp_path / name).chmod(0o755)
-    facts = nvcc_facts(["nvcc", "-ccbin", str(tmp_path), "-c", "x.cu", "-o", "x.o"])
-    assert {str(tmp_path / "gcc"), shutil.which("gcc")} <= set(facts.tools)
+    compiler = nvcc_compiler(["nvcc", "-ccbin", str(tmp_path), "-c", "x.cu", "-o", "x.o"])
+    assert {str(tmp_path / "gcc"), shutil.which("gcc")} <= set(compiler.tools)

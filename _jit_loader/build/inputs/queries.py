@@ -24,23 +24,23 @@ def is_relocatable(flags):
     return RELOCATABLE.search(flags) is not None
 
 
-class CompilerFacts(NamedTuple):
-    """The folders in which a compile command looks for headers, in order, and its real programs."""
+class Compiler(NamedTuple):
+    """The compiler of a command: the folders that it searches for headers, and its real tools."""
 
     search_folders: list
     tools: list
 
 
-def cxx_facts(command):
-    """Returns the facts of a compile command by querying g++, clang++ or a wrapper of them."""
+def cxx_compiler(command):
+    """Returns the Compiler of a command, asked of g++, clang++ or a wrapper of them."""
     words = flags_of(command)
     search_folders, tools = _query_preprocessor(words)
-    tools += [program(command, name) for name in toolchain.HELPERS]
-    return CompilerFacts(search_folders, [tool for tool in tools if tool])
+    tools += [program(command, name) for name in toolchain.CXX_TOOLS]
+    return Compiler(search_folders, [tool for tool in tools if tool])
 
 
-def nvcc_facts(command):
-    """Returns the facts of a compile command from a dry run of nvcc or of its wrapper.
+def nvcc_compiler(command):
+    """Returns the Compiler of a command from a dry run of nvcc or of its wrapper.
 
     Only nvcc knows all spellings of its flags, and the flags that the environment adds. Its dry run
     prints the flags that it passes to the host compiler as the preprocessor.
@@ -56,7 +56,7 @@ def nvcc_facts(command):
     names += ["bin/nvlink"] if is_relocatable(" ".join(flags)) else []
     tools += [plain_path(os.path.join(top, name)) for name in names]
     tools = dict.fromkeys(tool for tool in tools if tool and os.path.isfile(tool))
-    return CompilerFacts(search_folders, list(tools))
+    return Compiler(search_folders, list(tools))
 
 
 def _host_preprocessor(report):

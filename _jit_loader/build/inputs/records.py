@@ -10,7 +10,7 @@ import os
 import re
 
 from _jit_loader.build.inputs import assembly, negative_dependencies
-from _jit_loader.build.inputs.queries import cxx_facts, files_in_flags, linker, nvcc_facts
+from _jit_loader.build.inputs.queries import cxx_compiler, files_in_flags, linker, nvcc_compiler
 from _jit_loader.key import toolchain
 from _jit_loader.system.files import read_text
 from _jit_loader.system.threads import Workers
@@ -44,24 +44,26 @@ class Recorder:
             self._texts[path] = read_text(path)
         return self._texts[path]
 
-    def of_object(self, source, command, is_cuda, files, facts):
+    def of_object(self, source, command, is_cuda, files, compiler):
         """Returns the record of an object that a command has compiled from these files."""
-        is_own = ownership(self._roots, facts.tools)
+        is_own = ownership(self._roots, compiler.tools)
         files = list(dict.fromkeys([*files, *files_in_flags(command)]))
         own = [file for file in files if file == source or is_own(file)]
-        folders = [os.path.dirname(self._clock.path), *facts.search_folders]
+        folders = [os.path.dirname(self._clock.path), *compiler.search_folders]
         assembled = assembly.included_files(command, source, own, folders, is_cuda)
-        absent, tested = negative_dependencies.optional_headers(own, command, facts.search_folders)
+        absent, tested = negative_dependencies.optional_headers(
+            own, command, compiler.search_folders
+        )
         known = set(files)
         more = [file for file in dict.fromkeys([*assembled, *tested]) if file not in known]
         files += more
         own += filter(is_own, more)
-        chain = [*dict.fromkeys(map(os.path.dirname, own)), *facts.search_folders]
+        chain = [*dict.fromkeys(map(os.path.dirname, own)), *compiler.search_folders]
         also_absent, present = negative_dependencies.of_headers(files, chain)
         for folder, names in also_absent.items():
             absent.setdefault(folder, set()).update(names)
         self._check_unchanged(files, present)
-        return self._record(files, own, facts.tools, absent)
+        return self._record(files, own, compiler.tools, absent)
 
     def of_link(self, ninja_file, linked):
         """Returns the record of the files that were linked besides the objects."""
@@ -154,12 +156,12 @@ def _system_folders(tools, project):
 
 
 def query_compilers(ninja_file, outputs, contents):
-    """Returns {object: queries.CompilerFacts} with a query per kind of source; hashes the tools."""
+    """Returns {object: queries.Compiler} with a query per kind of source; hashes the tools."""
     by_kind = {}
     for output in outputs:
         is_cuda = ninja_file.is_cuda(output)
         if is_cuda not in by_kind:
-            query = nvcc_facts if is_cuda else cxx_facts
+            query = nvcc_compiler if is_cuda else cxx_compiler
             by_kind[is_cuda] = query(ninja_file.command(output))
             # In parallel, because hashing nvcc's programs one after the other takes 0.8 s.
             with Workers() as workers:
