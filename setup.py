@@ -31,7 +31,7 @@ class BuildWithHelpers(build_py):
 
     def _copies(self):
         sys.path.insert(0, ROOT)
-        from _jit_loader.commands.new_op import helpers_of_all_kinds
+        from _jit_loader.commands.new import helpers_of_all_kinds
 
         folder = os.path.join(self.build_lib, "_jit_loader", "commands", "helpers")
         return {path: os.path.join(folder, path) for path in helpers_of_all_kinds()}

@@ -6,44 +6,240 @@ never changed.
 """
 
 import argparse
+import keyword
 import os
+import re
+from pathlib import Path
 
-from _jit_loader.commands import new_op
+# In the text and the path of a template, NAME is the op's name and Name that of its formula.
+KINDS = {
+    "elementwise": "one result for each element; the template computes x * x",
+    "binary": "one result for each pair of elements, broadcast; the template computes a * b",
+    "reduction": "one result for all elements; the template computes the sum of x * x",
+    "blank": "any kernel; the template has a thread for each element",
+}
+# {placeholder of the templates in shared/: its text} for the kinds that take one tensor: the result
+# in words, and the expression by which PyTorch computes it (numpy too, if the kind has no case file
+# in its own folder). The placeholders are about as long as the texts, which keeps lines formatted.
+RESULTS = {
+    "elementwise": {"RESULT_OF_X": "Square of x", "EXPRESSION": "x * x"},
+    "reduction": {
+        "RESULT_OF_X": "The sum of x * x",
+        "EXPRESSION": "torch.linalg.vector_norm(x, dtype=torch.float64).square().to(x.dtype)",
+    },
+    "blank": {"RESULT_OF_X": "A copy of x", "EXPRESSION": "1 * x"},
+}
+TEMPLATES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "templates")
+
+# Every op needs these files, but no #include or import in its own files names them.
+ALWAYS_NEEDED = (
+    "bindings/__init__.py",
+    "bindings/autograd.cpp",
+    "bindings/autograd.py",
+    "bindings/shared/__init__.py",
+)
+INCLUDE = re.compile(r'^#include "((?:kernels|bindings)/[\w./]+)"', re.MULTILINE)
+# Wrappers and helpers import only helpers, which are in bindings/shared/.
+IMPORT = re.compile(r"^ *from \.(?:shared\.)?(\w+) import", re.MULTILINE)
+
+NOT_CODE = re.compile(r'"""[^"]*"""|"(?:[^"\\\n]|\\.)*"|//.*|#.*')
+# A name, but not an attribute and not a keyword argument.
+WORD = re.compile(r"(?<![.\w])\w+(?!\w|=[^=])")
+TYPE = re.compile(r"^(?:struct|class|using) (\w+)", re.MULTILINE)
 
 
 def add_arguments(parser):
-    kinds = "\n".join(f"{kind:<12} {description}" for kind, description in new_op.KINDS.items())
+    kinds = "\n".join(f"{kind:<12} {description}" for kind, description in KINDS.items())
     parser.formatter_class = argparse.RawTextHelpFormatter
     parser.add_argument("name", metavar="NAME", help="lower-case letters, digits and '_'")
-    parser.add_argument("--like", choices=new_op.KINDS, default="elementwise", help=kinds)
+    parser.add_argument("--like", choices=KINDS, default="elementwise", help=kinds)
 
 
 def run(options):
     from _jit_loader.ops.project import current_project
 
     try:
-        project = current_project()
+        project = Path(current_project())
     except FileNotFoundError:
-        project = os.getcwd()
-    op = new_op.NewOp(options.name, options.like, project)
-    op.write()
-    if op.helpers:
-        print(f"new, shared by all ops: {', '.join(op.helpers)}")
-    for path in op.other_helpers:
+        project = Path.cwd()
+    files, helpers, kept = write_op(options.name, options.like, project)
+    if helpers:
+        print(f"new, shared by all ops: {', '.join(helpers)}")
+    for path in kept:
         print(f"kept: {path}, which differs from the version that comes with jit_loader")
-    for path in sorted(op.files):
-        print(f"new: {os.path.relpath(os.path.join(project, path))}")
-    print(_next_steps(op))
+    for path in sorted(files):
+        print(f"new: {os.path.relpath(project / path)}")
+    print(_next_steps(options.name, files))
     return 0
 
 
-def _next_steps(op):
-    name = op.name
+def write_op(name, kind, project):
+    """Writes the files of a new op into a project, and the helpers that the project lacks.
+
+    Returns the paths of the op's files, of the helpers that the project lacked, and of those of
+    which it has another version.
+
+    Raises:
+        ValueError: the name cannot be the name of an op.
+        FileExistsError: the project has one of the op's files.
+    """
+    check_name(name)
+    templates = template_files(kind)
+    files = {
+        path.replace("NAME", name): rendered(text, name)
+        for path, text in templates.items()
+        if _suits(path, project)
+    }
+    _check_free(name, files, project)
+    helpers = needed_helpers(templates.values())
+    missing = {path: text for path, text in helpers.items() if not os.path.lexists(project / path)}
+    kept = [p for p in helpers.keys() - missing if (project / p).read_text() != helpers[p]]
+    for path, text in {**missing, **files}.items():
+        (project / path).parent.mkdir(parents=True, exist_ok=True)
+        (project / path).write_text(text)
+    return [*files], [*missing], kept
+
+
+def _suits(template, project):
+    """Returns whether a project uses the file of a template.
+
+    A project with tests/bindings/case.py has a case file for each op; others get a test file that
+    needs no other file.
+    """
+    tests_all = (project / "tests/bindings/case.py").exists()
+    return {
+        "tests/bindings/cases/NAME.py": tests_all,
+        "tests/test_NAME.py": not tests_all,
+        "examples/run_NAME.py": (project / "examples/compare.py").exists(),
+    }.get(template, True)
+
+
+def _check_free(name, files, project):
+    """Raises a FileExistsError if the project or the helpers have one of the op's files."""
+    helpers = helpers_of_all_kinds()
+    taken = {path for path in files if path in helpers or os.path.lexists(project / path)}
+    modules = [*helpers, *(f"bindings/{path.name}" for path in (project / "bindings").glob("*"))]
+    taken.update(path for path in modules if re.match(rf"bindings/{name}[./]", path))
+    if taken:
+        raise FileExistsError(
+            f"{name!r} cannot be the name of a new op in {project}: it conflicts with "
+            f"{', '.join(sorted(taken))}"
+        )
+
+
+def check_name(name):
+    """Raises a ValueError that says why a name cannot be the name of an op."""
+    why = None
+    if not re.fullmatch("[a-z][a-z0-9_]*", name):
+        why = "use lower-case letters, digits and '_', and begin with a letter"
+    elif keyword.iskeyword(name) or _is_word_of_cpp(name):
+        why = "it is a keyword of Python or C++, or a standard name of C++"
+    elif {name, formula_name(name)} & _words_in_use():
+        why = "the op's files use that name for something else"
+    if why is not None:
+        raise ValueError(f"{name!r} cannot be the name of an op: {why}")
+
+
+def _next_steps(name, files):
     formula = f"kernels/{name}_math.h"
-    kernel = formula if formula in op.files else f"kernels/{name}.cu and {name}_cpu.cpp"
+    kernel = formula if formula in files else f"kernels/{name}.cu and {name}_cpu.cpp"
     alone = f"tests/test_{name}.py"
-    tests = alone if alone in op.files else f"tests/bindings -k {name}"
+    tests = alone if alone in files else f"tests/bindings -k {name}"
     return f"""\
 change {kernel}, and the gradient in bindings/{name}.py
 use it: from bindings.{name} import {name}
 test it: python -m pytest {tests}"""
+
+
+def formula_name(name):
+    """Returns the name of an op's formula: 'LeakyRelu' for 'leaky_relu'."""
+    return "".join(part.capitalize() for part in name.split("_"))
+
+
+def rendered(text, name):
+    """Returns a template's text for an op, formatted as clang-format would."""
+    text = text.replace("NAME", name).replace("Name", formula_name(name))
+    includes = r'(?:#include "kernels/.*\n)+'
+    text = re.sub(includes, lambda match: "".join(sorted(match[0].splitlines(True))), text)
+    text = re.sub(r"^void .{96,}$", lambda match: _wrapped(match[0]), text, flags=re.MULTILINE)
+    return re.sub(r"^(#define \w+\(T\)) (?=.{78})", r"\1 \\\n  ", text, flags=re.MULTILINE)
+
+
+def _wrapped(declaration):
+    """Returns the declaration of a function on two lines of at most 100 columns."""
+    end = declaration.rindex(",", 0, 100) + 1
+    indent = " " * (declaration.index("(") + 1)
+    return f"{declaration[:end]}\n{indent}{declaration[end + 1 :]}"
+
+
+def template_files(kind):
+    """Returns {path: text} of a kind's templates; the paths are relative to the project.
+
+    They are the files of the kind's folder, and those of shared/ that its folder does not replace.
+    """
+    files = {**_files_below("shared"), **_files_below(kind)}
+    for word, text in RESULTS.get(kind, {}).items():
+        files = {path: content.replace(word, text) for path, content in files.items()}
+    return files
+
+
+def _files_below(name):
+    folder = os.path.join(TEMPLATES, name)
+    return {
+        os.path.relpath(os.path.join(parent, name), folder): Path(parent, name).read_text()
+        for parent, _, names in sorted(os.walk(folder))
+        for name in sorted(names)
+        if not name.endswith(".pyc")
+    }
+
+
+def needed_helpers(texts):
+    """Returns {path: text} of the helpers that texts include or import, directly or indirectly."""
+    found, missing = {}, [*ALWAYS_NEEDED, *_needed_paths(texts)]
+    while missing:
+        path = missing.pop()
+        if path not in found and "NAME" not in path:
+            found[path] = Path(_helper_folder(), path).read_text()
+            missing += _needed_paths([found[path]])
+    return dict(sorted(found.items()))
+
+
+def helpers_of_all_kinds():
+    """Returns {path: text} of the helpers that ops of any kind need."""
+    return needed_helpers(_texts_of_templates())
+
+
+def _helper_folder():
+    """Returns the folder that holds kernels/ and bindings/ with the helpers.
+
+    setup.py copies them beside templates/. In a checkout they are in its root.
+    """
+    commands = os.path.dirname(TEMPLATES)
+    installed = os.path.join(commands, "helpers")
+    return installed if os.path.isdir(installed) else os.path.dirname(os.path.dirname(commands))
+
+
+def _needed_paths(texts):
+    """Yields the paths of the helpers that texts include or import."""
+    for text in texts:
+        yield from INCLUDE.findall(text)
+        yield from (f"bindings/shared/{name}.py" for name in IMPORT.findall(text))
+
+
+def _texts_of_templates():
+    return [text for kind in KINDS for text in template_files(kind).values()]
+
+
+def _words_in_use():
+    """Returns the words of the templates' code, and the types of the helpers."""
+    code = (NOT_CODE.sub("", text) for text in _texts_of_templates())
+    words = {word for text in code for word in WORD.findall(text)} - {"Name"}
+    return words.union(*map(TYPE.findall, helpers_of_all_kinds().values()))
+
+
+def _is_word_of_cpp(name):
+    from pygments.lexers import CppLexer  # installed with rich
+    from pygments.token import Name
+
+    kind, _ = next(CppLexer().get_tokens(name))
+    return kind is not Name or name in ("main", "std", "errno")

@@ -12,7 +12,7 @@ import torch
 
 import jit_loader
 from _jit_loader import loaded
-from _jit_loader.commands.new_op import KINDS
+from _jit_loader.commands.new import KINDS
 from _jit_loader.key import toolchain
 from tests.support.extension import PYTHON, make_compiler_without_cpp_library
 
