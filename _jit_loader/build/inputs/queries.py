@@ -65,13 +65,17 @@ def _host_preprocessor(report):
     return _split(line[1]) if line else ["gcc"]
 
 
+# Flags that name a file that a tool writes. An unknown one costs a second attempt of the build.
+OUTPUT_FLAGS = ("-fopt-info", "-ftime-trace", "-fdump-", "-Wl,-Map", "-Wl,--Map")
+
+
 def files_in_flags(command):
     """Returns the absolute paths of files in the flags: @file, -include, linker scripts, libraries.
 
     The flags in an @file count as well.
     """
     found = {}
-    words = command[1:]
+    words = [word for word in command[1:] if not word.startswith(OUTPUT_FLAGS)]
     for word in words:  # the loop appends to it
         for part in re.split("[=,]", word):
             path = plain_path(part.removeprefix("@"))

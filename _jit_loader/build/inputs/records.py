@@ -47,7 +47,7 @@ class Recorder:
     def of_object(self, source, command, is_cuda, files, compiler):
         """Returns the record of an object that a command has compiled from these files."""
         is_own = ownership(self._roots, compiler.tools)
-        files = list(dict.fromkeys([*files, *files_in_flags(command)]))
+        files = list(dict.fromkeys([*files, *self._in_flags(command)]))
         own = [file for file in files if file == source or is_own(file)]
         folders = [os.path.dirname(self._clock.path), *compiler.search_folders]
         assembled = assembly.included_files(command, source, own, folders, is_cuda)
@@ -70,7 +70,7 @@ class Recorder:
         command = ninja_file.command(ninja_file.library)
         # PyTorch's module chooses the flags, and some users patch it.
         flags_from = toolchain.cpp_extension_path()
-        files = list(dict.fromkeys([*linked, *files_in_flags(command), flags_from]))
+        files = list(dict.fromkeys([*linked, *self._in_flags(command), flags_from]))
         own = list(filter(ownership(self._roots), files))
         absent, present = negative_dependencies.of_libraries(linked, command)
         self._check_unchanged(files, present)
@@ -83,6 +83,14 @@ class Recorder:
         """
         before = [path for path, digest in self._before.items() if digest is not None]
         self._check_unchanged([*before, *filter(os.path.isfile, files)], [])
+
+    def _in_flags(self, command):
+        """Returns the files in the flags, without those that each attempt has written: outputs."""
+        named = files_in_flags(command)
+        outputs = list(filter(self._clock.has_seen_change, named)) if self._again else ()
+        for path in outputs:
+            self._before.pop(path, None)
+        return [path for path in named if path not in outputs]
 
     def _record(self, files, own, tools, absent):
         relative, digest = self._roots.relative, self._contents.digest

@@ -39,6 +39,8 @@ class NinjaFile:
         cxx = shlex.join(toolchain.cxx_command()).replace("$", "$$")
         text = re.sub(r"^cxx = .*$", lambda _: f"cxx = {cxx}", text, flags=re.MULTILINE)
         text = text.replace("= $nvcc  $cuda_cflags", "= $nvcc -MD -MF $out.d $cuda_cflags")
+        # The user's depfile would take the place of the loader's.
+        text = re.sub(r"(?<!\S)-Wp,-MM?D,[^,\s]+(?!\S)", "", text)
         if is_relocatable(text) or any(is_relocatable(" ".join(f)) for f in source_flags.values()):
             text = _with_device_link(text)
         self._text = text
