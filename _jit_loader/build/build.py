@@ -167,7 +167,7 @@ def _compile_and_publish(job, workers):
     link_stubs = stubs.Stubs(ninja_file.link_flags, job.request.extra_ldflags, job.folder)
     job.clock.start()
     beside = [
-        workers.submit(update_compile_commands, job.request, ninja_file, job.folder),
+        workers.submit(update_compile_commands, job.request, ninja_file),
         workers.submit(make_helper, helpers.STATS_EQUAL, job.contents),
     ]
     if job.request.with_cuda:
@@ -204,14 +204,27 @@ def precompile(request):
         raise CompilingForbidden(
             "JIT_LOADER_NO_COMPILE is set, so PyTorch's headers are not precompiled"
         )
+    with _planned(request) as (job, ninja_file):
+        return Headers(job, ninja_file, ninja_file.compilations).flags
+
+
+def write_compile_commands(request):
+    """Writes the commands of an op that came from the cache, for example in a new clone."""
+    if not is_set("JIT_LOADER_NO_COMPILE"):
+        with _planned(request) as (_, ninja_file):
+            update_compile_commands(request, ninja_file)
+
+
+@contextlib.contextmanager
+def _planned(request):
+    """Yields the Job and the NinjaFile of a request that is not built."""
     os.makedirs(cache_folder(), mode=0o700, exist_ok=True)
     check_tools(request)
     slot = Slot(request, os.devnull, {})
     with tempfile.TemporaryDirectory(prefix="jit_loader-") as folder:
         programs, clock = toolchain.programs(request.with_cuda), Clock(folder)
         job = Job(slot, folder, programs, Contents(), clock, {}, False, verbose=False)
-        ninja_file = ninja_file_of(job)
-        return Headers(job, ninja_file, ninja_file.compilations).flags
+        yield job, ninja_file_of(job)
 
 
 def ninja_file_of(job):

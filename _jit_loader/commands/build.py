@@ -94,9 +94,9 @@ def _precompile():
 
 
 def _load(name, project, pch):
-    """Loads an op; if it was not compiled, restores a missing compile_commands.json."""
-    from _jit_loader.build.build import precompile
-    from _jit_loader.build.compile_commands import restore_compile_commands
+    """Loads an op; if it was not compiled, writes a missing compile_commands.json."""
+    from _jit_loader.build.build import precompile, write_compile_commands
+    from _jit_loader.build.compile_commands import NAME
     from _jit_loader.loading import is_unchanged
     from _jit_loader.ops.wrapper import load_as_imported, question_of
 
@@ -106,8 +106,8 @@ def _load(name, project, pch):
         request.precompile = True
         precompile(request)
     loaded = load_as_imported(name, project)
-    if not loaded.compiled:
-        restore_compile_commands(question.requests()[-1])
+    if not loaded.compiled and not os.path.exists(os.path.join(project, NAME)):
+        write_compile_commands(question.requests()[-1])
     return loaded
 
 
