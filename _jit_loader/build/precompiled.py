@@ -55,7 +55,6 @@ from _jit_loader.key.roots import Roots
 from _jit_loader.report.build_line import say
 from _jit_loader.system.pool import call_in_background
 from _jit_loader.system.processes import run
-from _jit_loader.system.python import python
 
 TEXT = "#include <torch/extension.h>\n"
 # Only comments may precede the include: a macro or another header could change its meaning.
@@ -140,7 +139,7 @@ class Headers:
 
 
 def _start():
-    if python() is not None:
+    with contextlib.suppress(OSError):  # no Python, or no further process
         call_in_background(f"{__name__}:make_requested", [], 19, detached=True)
 
 

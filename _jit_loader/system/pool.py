@@ -210,7 +210,7 @@ def _main():
     while os.open(os.devnull, os.O_RDWR) <= 2:
         pass  # a daemon may lack its standard error
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # the program may ignore it
-    answers = open(os.dup(1), "w")  # noqa: SIM115  open until the process ends
+    answers = open(os.dup(1), "wb", buffering=0)  # noqa: SIM115  open until the process ends
     os.dup2(2, 1)  # the output of modules must not mix with the answers
     request = json.loads(sys.stdin.readline())
     for module in request["imports"]:
@@ -220,7 +220,7 @@ def _main():
 
     def on_answer(answer):
         with contextlib.suppress(BrokenPipeError):  # then the input ends as well
-            print(json.dumps(answer), file=answers, flush=True)
+            answers.write(json.dumps(answer).encode() + b"\n")
 
     _serve(request["calls"], request["jobs"], request["most_bytes"], on_answer)
 

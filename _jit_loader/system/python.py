@@ -46,9 +46,14 @@ def start_python(module, *arguments, env=None, detached=False, **options):
 
     detached: the process is none of this process's children, and outlives it. Returns None then.
 
+    Raises:
+        FileNotFoundError: there is no Python to start.
+
     Files of the current folder or of $PYTHONPATH, which this process may have changed, do not take
     the place of Python's modules: a project may have a types.py.
     """
+    if python() is None:
+        raise FileNotFoundError(f"there is no Python in {sys.prefix}, and {sys.executable} is none")
     env = dict(os.environ if env is None else env)
     code = ["import os, sys", f"sys.path[:] = {_search_path()!r}", "import runpy"]
     if (path := env.pop("PYTHONPATH", None)) is not None:

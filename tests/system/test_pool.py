@@ -164,6 +164,8 @@ def test_frozen_program_makes_the_calls_itself(application, folder, monkeypatch,
     python_module._find.cache_clear()
     try:
         answers, _ = answers_of([call("describe", "é"), call("touch", str(folder / "touched"))])
+        with pytest.raises(FileNotFoundError, match="there is no Python in"):
+            call_in_background("pool_functions:touch", [str(folder / "background")], 0)
     finally:
         python_module._find.cache_clear()
     assert answers[0]["result"][0] == "é"

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import jit_loader
+from _jit_loader.cache.store import MANIFEST
 from _jit_loader.cuda import nvrtc
 from tests.support.answer import FILES, is_of_nvrtcs_version
 from tests.support.driver import make_driver
@@ -56,7 +57,7 @@ def test_a_run_after_an_edit_has_new_device_code(session, wait_for):
     assert LIVE in shown
     assert "gpu" not in shown or "gpu 43" in shown
     assert "CUDA is started: True" in shown
-    wait_for(lambda: len(list(session.folder.glob("cache/*/answer/*/[!.]*/answer.so"))) == 2)
+    wait_for(lambda: len(list(session.folder.glob(f"cache/*/answer/*/*/{MANIFEST}"))) == 2)
     shown = session.replace(SCRIPT_NAME, "library", "the library")
     assert "new device code" not in shown
     assert "compiling" not in shown
