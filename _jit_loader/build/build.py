@@ -21,10 +21,8 @@ from _jit_loader.build.ninja import compile_seconds_limit
 from _jit_loader.build.plan import check_reused, make_plan
 from _jit_loader.build.precompiled import Headers
 from _jit_loader.build.publish import publish, sync
-from _jit_loader.build.pytorch import kept_ninja, stubs
-from _jit_loader.build.pytorch.arguments import load_arguments
+from _jit_loader.build.pytorch import ninja_text, stubs
 from _jit_loader.build.pytorch.ninja_file import NinjaFile
-from _jit_loader.build.pytorch.source_links import make_source_links
 from _jit_loader.build.record import (
     make_manifest,
     record_kernels,
@@ -45,7 +43,6 @@ from _jit_loader.cache.store import Build, Slot
 from _jit_loader.cuda import first_launch, ptxas
 from _jit_loader.key import toolchain
 from _jit_loader.key.contents import Contents
-from _jit_loader.key.nvcc import cuda_home
 from _jit_loader.report.build_line import BuildLine, say
 from _jit_loader.report.errors import (
     LOAD_ERRORS,
@@ -229,13 +226,8 @@ def _planned(request):
 
 def ninja_file_of(job):
     """Returns PyTorch's build.ninja for the request."""
-    request, folder = job.request, job.folder
-    links = make_source_links(request.sources, folder)
-    home = cuda_home() if request.with_cuda else None
-    arguments = load_arguments(request, links, folder, home)
-    text = kept_ninja.ninja_text_for(job.slot.folder, arguments, home, job.contents)
-    for link in links:
-        os.unlink(link)
+    request = job.request
+    text = ninja_text.ninja_text(request, job.folder, job.slot.folder, job.contents)
     return NinjaFile(text, request.sources, request.source_flags)
 
 
@@ -267,7 +259,7 @@ def _failed(job, ninja_file, recorder, records, output):
     """Returns the error for the output of compilers and the linker."""
     output = [line for line in output if not ptxas.is_report(line)]
     if not names_a_source(output):
-        kept_ninja.forget(job.slot.folder)
+        ninja_text.forget(job.slot.folder)
     stage = "link" if len(records) == len(ninja_file.compilations) else "compile"
     return failed(job, recorder, records, output, stage)
 

@@ -166,7 +166,7 @@ def install() -> None:
 
 def _entry_points(module):
     from _jit_loader.build.ninja import ninja_path
-    from _jit_loader.build.pytorch.entry_points import entry_points
+    from _jit_loader.build.pytorch.cpp_extension import entry_points
 
     return entry_points(module, load, opened.from_build_directory, ninja_path)
 

@@ -91,7 +91,7 @@ def test_sources_with_the_same_basename_compile(tiny, other):
 
 
 def test_source_links_have_distinct_plain_names(tmp_path):
-    from _jit_loader.build.pytorch.source_links import make_source_links
+    from _jit_loader.build.pytorch.ninja_text import make_source_links
 
     sources = ["/a/x.cpp", "/b/x.cpp", "/c/x.cc", "/x.cu", "/x_2.cpp", "/a b.cuda.cpp"]
     names = [path.rpartition("/")[2] for path in make_source_links(sources, tmp_path)]

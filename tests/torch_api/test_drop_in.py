@@ -10,7 +10,7 @@ from torch.utils import cpp_extension
 
 import jit_loader
 from _jit_loader.build.pytorch import cpp_extension as pytorch
-from _jit_loader.build.pytorch.ninja_text import ninja_text
+from _jit_loader.build.pytorch.ninja_text import new_text
 from _jit_loader.key import toolchain
 from tests.support.extension import PYTHON
 
@@ -115,7 +115,7 @@ def test_pytorchs_load_uses_the_toolkit_found_and_cuda_home_is_unchanged(monkeyp
     monkeypatch.setattr(cpp_extension, "CUDA_HOME", "/of/the/program")
     monkeypatch.setattr(cpp_extension, "load_before_jit_loader", load)
     (tmp_path / "build.ninja").write_text("")
-    ninja_text({"name": "any", "build_directory": str(tmp_path)}, "/ours")
+    new_text({"name": "any", "build_directory": str(tmp_path)}, "/ours")
     assert seen == ["/ours/bin", "/of/the/program"]
     assert cpp_extension.CUDA_HOME == "/of/the/program"
     assert cpp_extension._join_cuda_home("bin") == "/of/the/program/bin"

@@ -4,11 +4,15 @@ The import of torch.utils.cpp_extension takes 0.1 s, and a program that imports 
 nothing else of it. importlib.util.LazyLoader would execute it for load as well.
 """
 
+import os
 import threading
 import types
 from importlib.machinery import PathFinder
 
 one_thread = threading.RLock()  # held while torch.utils.cpp_extension is executed or changed
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    # A forked child lacks the thread that may have held the lock.
+    os.register_at_fork(after_in_child=one_thread._at_fork_reinit)
 
 
 class DeferredModule(types.ModuleType):

@@ -12,7 +12,7 @@ from _jit_loader.build.inputs.queries import is_relocatable
 from _jit_loader.cuda import halves, ptxas
 from _jit_loader.key import toolchain
 
-EDGE = r"^build (\S+): (\w+) (.*)$"  # outputs have plain names: see source_links.py
+EDGE = r"^build (\S+): (\w+) (.*)$"  # outputs have plain names: see ninja_text.make_source_links
 
 # After the path of Python. -S: halves.py needs no module of site-packages, and so starts in 10 ms.
 HALVES = ["-I", "-S", halves.__file__]
