@@ -45,6 +45,27 @@ def test_quotes_may_begin_in_one_flag_and_end_in_the_next(tiny):
     assert tiny.value(extra_cflags=["-DX='\"a", "b\"'"]) == 104
 
 
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"extra_ldflags": ["-Wl,-Map={}"]},
+        {"extra_cflags": ["-O3 -fopt-info-all={}"]},
+        {"extra_cflags": ["-Wp,-MMD,{}"]},
+        {"extra_cflags": ["-DREPORT={}"]},  # the file is written by the changed compiler
+    ],
+    ids=["map", "optimisations", "depfile", "unknown"],
+)
+def test_file_that_a_tool_writes_is_no_input(tiny, in_process, flags):
+    output = tiny.folder / "output"
+    tiny.change_compiler(f"case $* in *-DREPORT*) date +%N > {output};; esac")
+    options = {name: [flag.format(output) for flag in values] for name, values in flags.items()}
+    assert in_process(lambda: tiny.value(**options)) == 101
+    output.write_text("changed")
+    tiny.compiled()
+    assert in_process(lambda: tiny.value(**options)) == 101
+    assert tiny.compiled() == []
+
+
 def test_compiler_is_asked_each_question_once(tiny):
     tiny.load()
     tiny.load(extra_cflags=["-DOTHER"])
