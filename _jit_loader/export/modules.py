@@ -3,9 +3,11 @@
 The name of a module in a subfolder has dots: shared.differentiable.
 """
 
+import ast
+import contextlib
+import importlib.util
 import os
 
-from _jit_loader.ops.imports import imported_names
 from _jit_loader.ops.project import op_names
 from _jit_loader.report.variants import parse
 
@@ -65,6 +67,23 @@ def _imported(name, bindings):
     """Returns the names of the modules in bindings/ that a wrapper imports."""
     with open(_paths(name, bindings)[0], "rb") as file:
         package = ".".join(["bindings", *name.split(".")[:-1]])
-        names = imported_names(file.read(), package)
+        names = _imported_names(file.read(), package)
     inside = {name.partition(".")[2] for name in names if name.startswith("bindings.")}
     return {name for name in inside if any(map(os.path.exists, _paths(name, bindings)))}
+
+
+def _imported_names(text, package):
+    """Returns the absolute names of the modules, or names in modules, that a source imports.
+
+    package: the package of its module, which relative imports start from.
+    """
+    names = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            origin = "." * node.level + (node.module or "")
+            with contextlib.suppress(ImportError):  # it is outside of the package
+                origin = importlib.util.resolve_name(origin, package)
+                names.update([origin, *(f"{origin}.{alias.name}" for alias in node.names)])
+    return names

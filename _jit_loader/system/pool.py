@@ -137,7 +137,7 @@ class _Process:
         """Interrupts the process, which stops its compilers; after GRACE_SECONDS, kills it."""
         programs = descendants(self.pid)
         if self._interrupted is None:
-            self._programs, self._interrupted = _commands(programs), time.monotonic()
+            self._programs, self._interrupted = [*map(command_text, programs)], time.monotonic()
             os.kill(self.pid, signal.SIGINT)
         elif time.monotonic() > self._interrupted + GRACE_SECONDS:
             for pid in (self.pid, *programs):
@@ -166,14 +166,6 @@ def _limit_memory(most_bytes):
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     known = [limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY]
     resource.setrlimit(resource.RLIMIT_DATA, (min([int(most_bytes), *known]), hard))
-
-
-def _commands(pids):
-    found = []
-    for pid in pids:
-        with contextlib.suppress(OSError):
-            found.append(command_text(pid))
-    return found
 
 
 def _serve(calls, jobs, most_bytes, on_answer):

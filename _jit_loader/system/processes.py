@@ -9,14 +9,11 @@ import sys
 import threading
 import time
 
+from _jit_loader.system.files import read_text
 from _jit_loader.system.threads import SIGNAL_DELAY_SECONDS, ended_with_workers, kill_session
 
-_STATE, _PARENT, _SESSION, _STARTED = (
-    0,
-    1,
-    3,
-    19,
-)  # columns of /proc/<pid>/stat, after the command's name
+# Columns of /proc/<pid>/stat, after the command's name.
+_STATE, _PARENT, _SESSION, _STARTED = 0, 1, 3, 19
 
 
 # Held while a process is started. A child that another thread forked then would inherit both ends
@@ -172,9 +169,8 @@ def age_seconds(pid):
 
 
 def command_text(pid):
-    """Returns the command line of a process; raises an OSError if it has ended."""
-    with open(f"/proc/{pid}/cmdline", "rb") as file:
-        return os.fsdecode(file.read().replace(b"\0", b" "))
+    """Returns the command line of a process, '' if it has ended."""
+    return read_text(f"/proc/{pid}/cmdline").replace("\0", " ")
 
 
 def _fields(pid):
