@@ -98,7 +98,7 @@ def build_all(title, noun, calls, jobs=None, say_lines=True, **options):
     jobs = jobs or parallel_jobs()
     found, last = {}, {}
     names = [name for name, _ in calls]
-    with BuildLine(title, names, 0) as line:
+    with BuildLine(title, names, 0, step="loading") as line:
         line.start(count(len(names), noun))
         calls = [call for _, call in calls]
         for answer in call_in_processes(calls, jobs, IMPORTS, **options):

@@ -42,8 +42,8 @@ class BuildLine:
     reason and the seconds is printed.
     """
 
-    def __init__(self, title, outputs, expected_seconds):
-        self._title = title
+    def __init__(self, title, outputs, expected_seconds, step="compiling"):
+        self._title, self._step = title, step
         self._outputs = list(outputs)
         self._total = len(self._outputs)
         self._expected = f"about {expected_seconds:.1f} s" if expected_seconds >= 0.1 else ""
@@ -68,7 +68,7 @@ class BuildLine:
             self._live = self._start_live()
         if self._live is None:
             parts = ", ".join([*self._outputs, *filter(None, [self._expected])])
-            say(f"{self._title}: {f'compiling {parts}' if self._outputs else 'linking'}")
+            say(f"{self._title}: {f'{self._step} {parts}' if self._outputs else 'linking'}")
 
     def say(self, text):
         """Prints a line above the live one, which shows itself what is being compiled."""
