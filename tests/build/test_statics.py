@@ -6,8 +6,12 @@ import re
 import subprocess
 
 import pytest
+import torch
 
+import jit_loader
 from _jit_loader.build.pytorch.stubs import pytorchs_folder
+from _jit_loader.key import toolchain
+from tests.torch_api.test_drop_in import MODULE
 
 # A static of an inline function has such a symbol. value() returns the address of one.
 ADDRESS = """\
@@ -49,3 +53,18 @@ def test_static_of_the_extension_is_its_own_in_each_version(tiny, write):
     first = tiny.value()
     tiny.write("other.cpp", 'extern "C" long other(void) { return 200; }\n')
     assert tiny.value() != first
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(toolchain.why_no_cuda() is not None, reason="needs nvcc and a CUDA PyTorch")
+def test_extension_sees_the_mode_of_set_sync_debug_mode(tiny):
+    mode = "(long)c10::cuda::warning_state().get_sync_debug_mode()"
+    headers = "#include <Python.h>\n#include <c10/cuda/CUDAFunctions.h>\n"
+    text = headers + MODULE.format(name="mode", value=mode)
+    module = jit_loader.load("mode", tiny.write("mode.cpp", text), with_cuda=True)
+    before = module.value()
+    torch._C._cuda_set_sync_debug_mode(2)
+    try:
+        assert (before, module.value()) == (0, 2)
+    finally:
+        torch._C._cuda_set_sync_debug_mode(0)

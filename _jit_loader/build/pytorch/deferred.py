@@ -40,7 +40,7 @@ class DeferredModule(types.ModuleType):
 
 
 class DeferringFinder:
-    """Finds one module and defers the execution of its code.
+    """Finds and loads one module, and defers the execution of its code.
 
     given: {name: value} that the module has before its code is executed.
     on_executed(module): called afterwards.
@@ -54,22 +54,17 @@ class DeferringFinder:
             return None
         spec = PathFinder.find_spec(name, path)
         if spec is not None:
-            spec.loader = _Loader(spec.loader, self)
+            spec.loader, self.loader = self, spec.loader
         return spec
-
-
-class _Loader:
-    def __init__(self, loader, finder):
-        self.loader, self.finder = loader, finder
 
     def create_module(self, spec):
         return DeferredModule(spec.name)
 
     def exec_module(self, module):
         spec = module.__spec__
-        spec.loader, spec.loader_state = self.loader, self.finder
+        spec.loader, spec.loader_state = self.loader, self
         module.__loader__ = self.loader
-        vars(module).update(self.finder.given)
+        vars(module).update(self.given)
 
 
 def is_deferred(module):
