@@ -39,12 +39,12 @@ def compile_plan(job, plan, stubs, headers, on_started, on_finished):
             os.unlink(path)
         on_finished(output)
 
-    _write(job.folder, ninja_file.without(set(plan.reused), stubs.flags, first_flags, nvcc))
+    _write(job.folder, ninja_file.text_to_run(set(plan.reused), stubs.flags, first_flags, nvcc))
     result = run_ninja(job.folder, on_started, on_step, _shown_lines(job))
     if result.returncode != 0 and headers.may_have_failed(result.output):
         headers.leave_out()
         compiled = set(filter(_exists_in(job.folder), ninja_file.compilations))
-        _write(job.folder, ninja_file.without(compiled, stubs.flags))
+        _write(job.folder, ninja_file.text_to_run(compiled, stubs.flags))
         result = _run_again(job, on_step, result)
     is_compiled = all(map(_exists_in(job.folder), ninja_file.compilations))
     if result.returncode != 0 and is_compiled and stubs.flags is not None:
@@ -52,7 +52,7 @@ def compile_plan(job, plan, stubs, headers, on_started, on_finished):
         # then does not name a stub.
         if job.verbose:
             _print_commands(ninja_file, [ninja_file.library], None)
-        _write(job.folder, ninja_file.without(set(ninja_file.compilations)))
+        _write(job.folder, ninja_file.text_to_run(set(ninja_file.compilations)))
         result = _run_again(job, on_step, result)
     if cut_off:
         result = result._replace(returncode=1, output=cut_off)

@@ -16,7 +16,7 @@ EDGE = r"^build (\S+): (\w+) (.*)$"  # outputs have plain names: see ninja_text.
 
 # After the path of Python. -S: halves.py needs no module of site-packages, and so starts in 10 ms.
 HALVES = ["-I", "-S", halves.__file__]
-
+NVCC = f"  command = $nvcc {ptxas.FLAG} "
 
 DEVICE_LINK = """\
 rule device_link
@@ -43,7 +43,7 @@ class NinjaFile:
         text = re.sub(r"(?<!\S)-Wp,-MM?D,[^,\s]+(?!\S)", "", text)
         if is_relocatable(text) or any(is_relocatable(" ".join(f)) for f in source_flags.values()):
             text = _with_device_link(text)
-        self._text = text
+        self._text = _with_outputs(text)
         self._source_flags = source_flags
         self._variables = dict(re.findall(r"^(\w+) = (.*)$", text, re.MULTILINE))
         self._commands = dict(
@@ -100,41 +100,42 @@ class NinjaFile:
     def link_flags(self):
         return self._variables.get("ldflags", "")
 
-    def without(self, kept, link_flags=None, first_flags=None, nvcc_prefix=()):
+    def text_to_run(self, kept=(), link_flags=None, first_flags=None, nvcc_prefix=()):
         """Returns the text for ninja, without edges for the objects that are kept.
 
         link_flags: flags that replace PyTorch's. first_flags: {C++ object: flags to put first}.
         nvcc_prefix: words before nvcc, such as those of HALVES, if it is nvcc itself.
-
-        Depfiles are kept, and list system headers too (PyTorch passes -MMD). The linker prints
-        the files that it links, and nvcc the resources of each kernel.
         """
-        prefix = nvcc_prefix if self._is_plain_nvcc() else ()
-        nvcc = " ".join([*(shlex.quote(word).replace("$", "$$") for word in prefix), "$nvcc"])
-        lines = []
-        for line in self._text.split("\n"):
-            edge = re.match(EDGE, line)
-            if edge is not None:
-                output = edge[1]
-                if output in kept:
-                    continue
-                rule, inputs = self.edges[output]
-                line = f"build {output}: {rule} {' '.join(map(_escaped, inputs))}"
-                own = self._own_variables(output, (first_flags or {}).get(output, ()))
-                line += "".join(f"\n  {name} = {value}" for name, value in own.items())
-            if line.strip() == "deps = gcc":
-                continue
-            if link_flags is not None and line.startswith("ldflags = "):
-                line = f"ldflags = {link_flags}"
-            line = re.sub(r"^(  command = .*) -MMD ", r"\1 -MD ", line)
-            if " -c $in " in line:
-                line = line.replace("  command = $nvcc ", f"  command = {nvcc} {ptxas.FLAG} ")
-            if line.startswith("rule "):
-                line += "\n  description = $out"
-            if line.startswith("  command = $cxx $in $ldflags"):
-                line += " -Wl,--trace"
-            lines.append(line)
-        return "\n".join(lines)
+        text = self._text
+        if link_flags is not None:
+            text = re.sub(r"(?m)^ldflags = .*$", lambda _: f"ldflags = {link_flags}", text)
+        if nvcc_prefix and self._is_plain_nvcc():
+            prefix = shlex.join(nvcc_prefix).replace("$", "$$")
+            text = text.replace(NVCC, NVCC.replace("$nvcc", f"{prefix} $nvcc"))
+
+        def edge_of(match):
+            output = match[1]
+            if output in kept:
+                return ""
+            rule, inputs = self.edges[output]
+            own = self._own_variables(output, (first_flags or {}).get(output, ()))
+            lines = [f"build {output}: {rule} {' '.join(map(_escaped, inputs))}"]
+            return "\n".join([*lines, *(f"  {name} = {value}" for name, value in own.items())])
+
+        return re.sub(EDGE, edge_of, text, flags=re.MULTILINE)
+
+
+def _with_outputs(text):
+    """Returns the text of build.ninja with all that the steps have to write and print.
+
+    Depfiles are kept, and list system headers too (PyTorch passes -MMD). The linker prints the
+    files that it links, nvcc the resources of each kernel, and ninja the output of each step.
+    """
+    text = re.sub(r"(?m)^ *deps = gcc\n", "", text)
+    text = re.sub(r"(?m)^(  command = .*) -MMD ", r"\1 -MD ", text)
+    text = re.sub(r"(?m)^  command = \$nvcc (?=.* -c \$in )", lambda _: NVCC, text)
+    text = re.sub(r"(?m)^  command = \$cxx \$in \$ldflags.*$", r"\g<0> -Wl,--trace", text)
+    return re.sub(r"(?m)^rule .*$", r"\g<0>\n  description = $out", text)
 
 
 def _with_device_link(text):
