@@ -175,14 +175,9 @@ def _import(path, unique, name):
 def _make_importable(name, module):
     """Enters a module into sys.modules, unless a module of the program has its name."""
     present = sys.modules.get(name)
-    if present is None or is_built(present):
+    spec = getattr(present, "__spec__", None)
+    if present is None or (spec is not None and spec.name.startswith(SPEC_PREFIX)):
         sys.modules[name] = module
-
-
-def is_built(module):
-    """Returns whether a module is one that the loader has opened."""
-    spec = getattr(module, "__spec__", None)
-    return spec is not None and spec.name.startswith(SPEC_PREFIX)
 
 
 def from_build_directory(name, folder, is_python_module):
