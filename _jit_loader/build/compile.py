@@ -17,20 +17,17 @@ from _jit_loader.system.python import python
 
 ASKS_FOR_REPORTS = re.compile(r"(?:-Xptxas|--ptxas-options)[= ](?:\S*,)?(?:-v|--verbose)\b")
 
+KILLED = "timeout: sending signal KILL"
+
 
 def compile_plan(job, plan, stubs, headers, on_started, on_finished):
     """Compiles the missing objects and links; returns a ninja.NinjaResult.
 
     stubs: pytorch.stubs.Stubs of the link. headers: precompiled.Headers.
-    on_started(): called while the compilers run.
+    on_started(): called once while the compilers run.
     on_finished(output): called after each object and the library.
     """
-    ninja_file = plan.ninja_file
-    if job.verbose:
-        _print_commands(ninja_file, [*plan.missing, ninja_file.library], stubs.flags)
-    first_flags = _collection_flags(plan) | headers.flags
-    nvcc = _nvcc_prefix(plan, headers)
-    cut_off = []
+    cut_off, result = [], None
 
     def on_step(output):
         path = os.path.join(job.folder, output)
@@ -39,26 +36,67 @@ def compile_plan(job, plan, stubs, headers, on_started, on_finished):
             os.unlink(path)
         on_finished(output)
 
-    _write(job.folder, ninja_file.text_to_run(set(plan.reused), stubs.flags, first_flags, nvcc))
-    result = run_ninja(job.folder, on_started, on_step, _shown_lines(job))
-    if result.returncode != 0 and headers.may_have_failed(result.output):
-        headers.leave_out()
-        compiled = set(filter(_exists_in(job.folder), ninja_file.compilations))
-        _write(job.folder, ninja_file.text_to_run(compiled, stubs.flags))
-        result = _run_again(job, on_step, result)
-    is_compiled = all(map(_exists_in(job.folder), ninja_file.compilations))
-    if result.returncode != 0 and is_compiled and stubs.flags is not None:
-        # The linker may need every symbol. Any other error recurs without stubs, and its message
-        # then does not name a stub.
-        if job.verbose:
-            _print_commands(ninja_file, [ninja_file.library], None)
-        _write(job.folder, ninja_file.text_to_run(set(ninja_file.compilations)))
-        result = _run_again(job, on_step, result)
+    for attempt in (_with_everything, _without_headers, _without_stubs):
+        text = attempt(job, plan, stubs, headers, result)
+        if text is not None:
+            _write(job.folder, text)
+            again = run_ninja(job.folder, on_started, on_step, _shown_lines(job))
+            result = again if result is None else _added(result, again)
+            on_started = _nothing
+        if result.returncode == 0:
+            break
     if cut_off:
         result = result._replace(returncode=1, output=cut_off)
     if result.returncode == 0 and job.request.form != "executable":
-        share_statics(os.path.join(job.folder, ninja_file.library))
-    return _with_slow_files(job, ninja_file, result)
+        share_statics(os.path.join(job.folder, plan.ninja_file.library))
+    return _with_slow_files(job, plan.ninja_file, result)
+
+
+# The attempts return the text for ninja, or None if the last result shows that it would not help.
+
+
+def _with_everything(job, plan, stubs, headers, result):
+    ninja_file = plan.ninja_file
+    if job.verbose:
+        _print_commands(ninja_file, [*plan.missing, ninja_file.library], stubs.flags)
+    first_flags = _collection_flags(plan) | headers.flags
+    return ninja_file.text_to_run(
+        set(plan.reused), stubs.flags, first_flags, _nvcc_prefix(plan, headers)
+    )
+
+
+def _without_headers(job, plan, stubs, headers, result):
+    if not headers.may_have_failed(result.output):
+        return None
+    headers.leave_out()
+    return plan.ninja_file.text_to_run(_compiled(job, plan), stubs.flags)
+
+
+def _without_stubs(job, plan, stubs, headers, result):
+    """The linker may need every symbol.
+
+    Any other error recurs without stubs, and its message then does not name a stub.
+    """
+    ninja_file = plan.ninja_file
+    if stubs.flags is None or _compiled(job, plan) != set(ninja_file.compilations):
+        return None
+    if job.verbose:
+        _print_commands(ninja_file, [ninja_file.library], None)
+    return ninja_file.text_to_run(set(ninja_file.compilations))
+
+
+def _compiled(job, plan):
+    outputs = plan.ninja_file.compilations
+    return {output for output in outputs if os.path.exists(os.path.join(job.folder, output))}
+
+
+def _nothing():
+    pass
+
+
+def _added(before, again):
+    """Returns the result of a further run of ninja, with the steps of those before it."""
+    return again._replace(lines_of={**before.lines_of, **again.lines_of})
 
 
 def _collection_flags(plan):
@@ -86,13 +124,6 @@ def _nvcc_prefix(plan, headers):
         return []
     nice = ["--nice=5"] if len(plan.missing) > jobs else []
     return [python(), *HALVES, *nice, *headers.halves_flags]
-
-
-def _run_again(job, on_finished, before):
-    """Runs ninja a second time; returns its result with the steps of the first run added."""
-    again = run_ninja(job.folder, lambda: None, on_finished, _shown_lines(job))
-    lines_of = {**before.lines_of, **again.lines_of}
-    return again._replace(lines_of=lines_of, ended=before.ended + again.ended)
 
 
 def _shown_lines(job):
@@ -128,24 +159,24 @@ def _is_cut_off(path):
 def _with_slow_files(job, ninja_file, result):
     """Returns the result with an error for each file whose compiler was killed."""
     errors = []
-    for output in (output for output in ninja_file.edges if output in _outputs(result.ended)):
-        file = job.request.roots.relative(ninja_file.compilations.get(output, output))
-        limit = f"JIT_LOADER_COMPILE_TIMEOUT={compile_seconds_limit():g} seconds"
-        errors.append(
-            f"error: {file.removeprefix('<project>/')}: its compiler did not finish within the "
-            f"limit of {limit}, and was killed"
-        )
+    for output, lines in result.lines_of.items():
+        if any(line.startswith(KILLED) for line in lines):
+            file = job.request.roots.relative(ninja_file.compilations.get(output, output))
+            errors.append(
+                f"error: {file.removeprefix('<project>/')}: its compiler did not finish within the "
+                f"limit of JIT_LOADER_COMPILE_TIMEOUT={compile_seconds_limit():g} seconds, and was "
+                "killed"
+            )
     return result._replace(output=result.output + errors)
 
 
-def _outputs(commands):
-    return {name for text in commands for name in re.findall(r"-o (\S+)", text)}
-
-
-def _exists_in(folder):
-    return lambda output: os.path.exists(os.path.join(folder, output))
-
-
 def _write(folder, text):
+    """Writes build.ninja, with the limit for each compiler and for the linker.
+
+    timeout kills its process group; with exec that is the one that ninja has made for the command.
+    """
+    if (seconds := compile_seconds_limit()) is not None:
+        limit = f"  command = exec timeout --verbose --signal=KILL {seconds:f} "
+        text = text.replace("  command = ", limit)
     with open(os.path.join(folder, "build.ninja"), "w", errors="surrogateescape") as file:
         file.write(text)

@@ -12,16 +12,12 @@ from typing import NamedTuple
 from _jit_loader.report.build_line import print_line
 from _jit_loader.system.jobs import parallel_jobs
 from _jit_loader.system.processes import (
-    age_seconds,
-    children,
-    command_text,
     compiler_environment,
     exit_codes_kept,
     read_lines,
     session_members,
     start,
 )
-from _jit_loader.system.threads import SIGNAL_DELAY_SECONDS
 
 STATUS = "@jit_loader@ "
 
@@ -37,13 +33,11 @@ class NinjaResult(NamedTuple):
     """The result of a run of ninja.
 
     output: the lines without the progress. lines_of: {file: the lines of the step that made it}.
-    ended: the commands that were killed because they took too long.
     """
 
     returncode: int
     output: list
     lines_of: dict
-    ended: list
 
 
 def ninja_path():
@@ -98,13 +92,12 @@ def run_ninja(folder, on_started, on_finished, shows=None):
     )
     output, lines_of = [], {}
     current = []
-    slow = _SlowCommands(process.pid)
     try:
         with process.stdout, _watched(process):
             with contextlib.suppress(BrokenPipeError), process.stdin as pipe:
                 pipe.write(b"start\n")  # if ninja was killed, its exit code shows it
             on_started()
-            for line in read_lines(process.stdout.fileno(), slow.end):
+            for line in read_lines(process.stdout.fileno()):
                 if line.startswith(STATUS):
                     current = lines_of.setdefault(line[len(STATUS) :], [])
                     on_finished(line[len(STATUS) :])
@@ -115,30 +108,10 @@ def run_ninja(folder, on_started, on_finished, shows=None):
                     print_line(line, sys.stdout)
         if process.wait() < 0:
             output.append(f"ninja: fatal: killed by signal {-process.returncode}")
-        return NinjaResult(process.returncode, output, lines_of, slow.ended)
+        return NinjaResult(process.returncode, output, lines_of)
     finally:
         if process.poll() != 0:  # a killed ninja leaves compilers running
             stop_session(process)
-
-
-class _SlowCommands:
-    """Kills the commands of ninja that take longer than the limit."""
-
-    def __init__(self, ninja_pid):
-        self.ended = []
-        self._ninja_pid = ninja_pid
-        self._limit = compile_seconds_limit()
-        self._last_check = time.monotonic()
-
-    def end(self):
-        if self._limit is None or time.monotonic() - self._last_check < SIGNAL_DELAY_SECONDS:
-            return
-        self._last_check = time.monotonic()
-        for pid in children(self._ninja_pid):
-            with contextlib.suppress(OSError):
-                if age_seconds(pid) > self._limit:
-                    self.ended.append(command_text(pid))
-                    os.killpg(pid, signal.SIGKILL)  # ninja gives each command a process group
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ from _jit_loader.system.files import read_text
 from _jit_loader.system.threads import SIGNAL_DELAY_SECONDS, ended_with_workers, kill_session
 
 # Columns of /proc/<pid>/stat, after the command's name.
-_STATE, _PARENT, _SESSION, _STARTED = 0, 1, 3, 19
+_STATE, _PARENT, _SESSION = 0, 1, 3
 
 
 # Held while a process is started. A child that another thread forked then would inherit both ends
@@ -120,17 +120,15 @@ def run(command, check=False, seconds=None):
     return result
 
 
-def read_lines(descriptor, on_poll=lambda: None):
+def read_lines(descriptor):
     """Yields the lines that are written to a pipe, each as soon as it is complete.
 
-    on_poll(): called repeatedly while it waits. A read without a timeout would delay an interrupt
-    that another thread receives.
+    A read without a timeout would delay an interrupt that another thread receives.
     """
     poll = select.poll()
     poll.register(descriptor)
     pending = b""
     while True:
-        on_poll()
         if not poll.poll(SIGNAL_DELAY_SECONDS * 1000):
             continue
         read = os.read(descriptor, 1 << 16)
@@ -160,12 +158,6 @@ def descendants(pid):
     """Returns the ids of a process's children, their children and so on."""
     found = children(pid)
     return [*found, *(inner for child in found for inner in descendants(child))]
-
-
-def age_seconds(pid):
-    """Returns the seconds since a process started; raises an OSError if it has ended."""
-    started = int(_fields(pid)[_STARTED]) / os.sysconf("SC_CLK_TCK")
-    return time.clock_gettime(time.CLOCK_BOOTTIME) - started
 
 
 def command_text(pid):

@@ -85,6 +85,17 @@ def test_kill_during_a_step_ends_the_compilers_and_leaves_nothing(
     assert tiny.incomplete() == []
 
 
+def test_kill_ends_compilers_that_have_a_time_limit(tiny, wait_for, monkeypatch):
+    """The program timeout, which ends them at the limit, is between ninja and the compiler."""
+    monkeypatch.setenv("JIT_LOADER_COMPILE_TIMEOUT", "60")
+    begun = tiny.slow_down(60)
+    process = _start(tiny.load)
+    wait_for(begun.exists)
+    os.kill(process.pid, signal.SIGKILL)
+    process.join()
+    wait_for(lambda: tiny.running_programs() == [])
+
+
 def test_kill_right_after_the_start_of_a_program_ends_the_program(tiny, wait_for, monkeypatch):
     begun = tiny.slow_down(60)
     popen = subprocess.Popen
