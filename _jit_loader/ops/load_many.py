@@ -5,6 +5,7 @@ import os
 
 from _jit_loader import loaded, loading
 from _jit_loader.cache.builds import object_records
+from _jit_loader.cache.pruning import may_precompile
 from _jit_loader.cuda.ptxas import kernels_of
 from _jit_loader.ops.builds import Outcome, build_all, result_of
 from _jit_loader.system import is_set
@@ -99,7 +100,7 @@ def _build(calls, timeout, jobs):
     """Builds calls in processes, and returns a list of Outcomes."""
     function = {"function": f"{__name__}:build", "timeout": timeout}
     wanted = [(call["name"], {**function, "arguments": [_plain(call)]}) for call in calls]
-    if len(calls) >= CALLS_FOR_A_HEADER * jobs:
+    if len(calls) >= CALLS_FOR_A_HEADER * jobs and may_precompile():
         header = {"function": f"{__name__}:precompile", "arguments": [_plain(calls[0])]}
         wanted.insert(0, ("a precompiled header", header))
     most_bytes = memory_per_compiler(jobs)
@@ -119,12 +120,10 @@ def build(call):
 
 
 def precompile(call):
-    """Precompiles the header that a call and others like it can use, if there is room."""
+    """Precompiles the header that a call and others like it can use."""
     from _jit_loader.build.build import precompile
-    from _jit_loader.cache.pruning import may_precompile
 
     request = _question_of(call)[0].requests()[-1]
     request.precompile = True
-    if may_precompile():
-        precompile(request)
+    precompile(request)
     return {"compiled": True, "error": None}
