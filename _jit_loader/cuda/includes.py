@@ -12,7 +12,7 @@ from typing import NamedTuple
 from _jit_loader.system.files import read_text
 
 # The pattern begins with a literal, which makes the search of CUDA's headers (1 MB) fast.
-INCLUDE = re.compile(r'#[ \t]*include[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>|(\w+))')
+INCLUDE = re.compile(r'#[ \t]*include[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>|(\S+))')
 
 
 class Closure(NamedTuple):

@@ -7,13 +7,13 @@ import re
 from _jit_loader.ops.project import current_project
 from _jit_loader.raw import kernel
 from _jit_loader.raw.kernel import TEXT
-from _jit_loader.raw.signature import kernel_names
 from _jit_loader.report.errors import CompileError
 from _jit_loader.torch_api import load_inline
 
 # A cell with one of these headers needs no torch/extension.h, which takes most of the time.
 OWN_HEADERS = re.compile(r"^[ \t]*#[ \t]*include[ \t]*<(?:torch|ATen|pybind11)/.*", re.MULTILINE)
 HOST_CODE = re.compile(rf"<<<|{OWN_HEADERS.pattern}", re.MULTILINE)
+TWO_WORDS = ("-I", "-L", "-l", "-D", "-U")  # flags whose value may be a word of its own
 LINK_FLAGS = ("-l", "-L", "-Wl,")
 PLACE = re.compile(r"(?<!\S)[0-9a-f]{20}/(?:main\.cpp|cuda\.cu):")
 
@@ -30,12 +30,12 @@ def compile_cell(source, words, cuda):
         ValueError: no function is named, or the cell does not define one of them.
         CompileError, RuntimeError, OSError: as jit_loader.load raises them.
     """
+    words = _joined(words)
     flags = [_absolute(word) for word in words if word.startswith("-")]
     wanted = [word for word in words if not word.startswith("-")]
     binds = "PYBIND11_MODULE" in source
-    kernels = kernel_names(source) if cuda and not binds else []
-    if kernels and (set(wanted) <= set(kernels) if wanted else not HOST_CODE.search(source)):
-        return _kernels(source, wanted or kernels, flags)
+    if cuda and not binds and _is_for_nvrtc(source, wanted):
+        return _kernels(source, wanted, flags)
     if not wanted and not binds:
         raise ValueError(
             f"name the functions that Python can call: %%{'cuda' if cuda else 'cpp'} twice thrice"
@@ -50,14 +50,29 @@ def compile_cell(source, words, cuda):
     return {name: getattr(module, name) for name in names}
 
 
-def _kernels(source, names, flags):
-    """Returns {name: kernel} of a cell; NVRTC compiles them."""
+def _joined(words):
+    """Joins the two words of flags such as '-l m'."""
+    words = iter(words)
+    return [word + next(words, "") if word in TWO_WORDS else word for word in words]
+
+
+def _is_for_nvrtc(source, wanted):
+    """Returns whether the names are those of kernels; without names, whether all functions are."""
+    if not wanted:
+        return "__global__" in source and not HOST_CODE.search(source)
+    kernel_named = r"\b__global__\b[^;{{}}]*\b{}\s*\("
+    return all(re.search(kernel_named.format(re.escape(name)), source) for name in wanted)
+
+
+def _kernels(source, wanted, flags):
+    """Returns {name: kernel} of a cell, by default of all its kernels; NVRTC compiles them."""
     # NVRTC always optimises, and links nothing.
     options = [flag for flag in flags if not flag.startswith(("-O", *LINK_FLAGS))]
+    folders = _include_folders()
     try:
         return {
-            name: kernel.make(source, None, name, includes=_include_folders(), options=options)
-            for name in names
+            name: kernel.make(source, None, name, includes=folders, options=options)
+            for name in wanted or kernel.names_in(source, folders, options)
         }
     except CompileError as error:
         raise type(error)(str(error).replace(f"{TEXT}:", "cell:")) from None

@@ -2,23 +2,21 @@
 
 import ctypes
 import functools
+import struct
+
+from torch.cuda import check_error
 
 _MAX_THREADS, _SHARED_STATIC, _MAX_DYNAMIC_SHARED = 0, 1, 8  # CUfunction_attribute
 _BUFFER_POINTER, _BUFFER_SIZE, _END = 1, 2, 0  # CU_LAUNCH_PARAM_...
+_EXTRA, _SIZE = struct.calcsize("@5P"), struct.calcsize("@5PN")
 NO_CONTEXT = 201  # CUDA_ERROR_INVALID_CONTEXT
 
 
 @functools.cache
 def _library():
-    return ctypes.CDLL("libcuda.so.1")
-
-
-@functools.cache
-def _launch_function():
-    launch = _library().cuLaunchKernel
-    pointer = ctypes.c_void_p
-    launch.argtypes = [pointer, *[ctypes.c_uint] * 7, pointer, pointer, pointer]
-    return launch
+    library, pointer = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p
+    library.cuLaunchKernel.argtypes = [pointer, *[ctypes.c_uint] * 7, pointer, pointer, pointer]
+    return library
 
 
 def make_current(device):
@@ -27,9 +25,9 @@ def make_current(device):
     A thread has no current context until it makes a call of CUDA's runtime that needs one.
     """
     number, context = ctypes.c_int(), ctypes.c_void_p()
-    check(_library().cuDeviceGet(ctypes.byref(number), device))
-    check(_library().cuDevicePrimaryCtxRetain(ctypes.byref(context), number))
-    check(_library().cuCtxSetCurrent(context))
+    check_error(_library().cuDeviceGet(ctypes.byref(number), device))
+    check_error(_library().cuDevicePrimaryCtxRetain(ctypes.byref(context), number))
+    check_error(_library().cuCtxSetCurrent(context))
 
 
 class Function:
@@ -40,60 +38,38 @@ class Function:
         static_shared: the bytes of shared memory that the kernel declares.
     """
 
-    def __init__(self, code, symbol):
+    def __init__(self, code, symbol, size, shared_limit):
+        """Loads a kernel.
+
+        size: the bytes of its arguments. shared_limit: the bytes of shared memory that the device
+        allows per block.
+        """
         self._code = code  # the driver may read it later
-        module, self.handle = ctypes.c_void_p(), ctypes.c_void_p()
-        check(_library().cuModuleLoadData(ctypes.byref(module), code))
-        found = _library().cuModuleGetFunction(ctypes.byref(self.handle), module, symbol.encode())
-        check(found)
+        module, handle = ctypes.c_void_p(), ctypes.c_void_p()
+        check_error(_library().cuModuleLoadData(ctypes.byref(module), code))
+        check_error(_library().cuModuleGetFunction(ctypes.byref(handle), module, symbol.encode()))
+        self._handle = handle
         self.max_threads = self._attribute(_MAX_THREADS)
         self.static_shared = self._attribute(_SHARED_STATIC)
-
-    def allow_shared(self, size):
-        """Lets blocks have more than 48 KB of dynamic shared memory."""
-        check(_library().cuFuncSetAttribute(self.handle, _MAX_DYNAMIC_SHARED, size))
-
-    def layout(self):
-        """Returns [(offset, size)] of the parameters; None if the driver is older than 12.4."""
-        info = getattr(_library(), "cuFuncGetParamInfo", None)
-        if info is None:
-            return None
-        found, offset, size = [], ctypes.c_size_t(), ctypes.c_size_t()
-        while not info(
-            self.handle, ctypes.c_size_t(len(found)), ctypes.byref(offset), ctypes.byref(size)
-        ):
-            found.append((offset.value, size.value))
-        return found
+        # The default limit is 48 KB. The highest one serves launches with any size.
+        dynamic = shared_limit - self.static_shared
+        check_error(_library().cuFuncSetAttribute(handle, _MAX_DYNAMIC_SHARED, dynamic))
+        self._struct = struct.Struct(f"@5PN{size}s")
+        self._memory = ctypes.c_char * self._struct.size
+        self._size = size
 
     def launch(self, sizes, stream, packed):
-        """Launches the kernel, and returns the CUresult. sizes: grid x y z, block x y z, shared."""
-        size = ctypes.c_size_t(len(packed))
-        extra = (ctypes.c_void_p * 5)(
-            _BUFFER_POINTER,
-            ctypes.cast(packed, ctypes.c_void_p),
-            _BUFFER_SIZE,
-            ctypes.addressof(size),
-            _END,
-        )
-        return _launch_function()(self.handle, *sizes, stream, None, extra)
+        """Launches the kernel, and returns the CUresult.
+
+        sizes: grid x y z, block x y z, shared memory. packed: the bytes of the arguments.
+        """
+        memory = self._memory()  # the list `extra` of cuLaunchKernel, the size, the arguments
+        start = ctypes.addressof(memory)
+        extra = _BUFFER_POINTER, start + _SIZE, _BUFFER_SIZE, start + _EXTRA, _END
+        self._struct.pack_into(memory, 0, *extra, self._size, packed)
+        return _library().cuLaunchKernel(self._handle, *sizes, stream, None, start)
 
     def _attribute(self, attribute):
         value = ctypes.c_int()
-        check(_library().cuFuncGetAttribute(ctypes.byref(value), attribute, self.handle))
+        check_error(_library().cuFuncGetAttribute(ctypes.byref(value), attribute, self._handle))
         return value.value
-
-
-def message(code):
-    """Returns the text and the name of an error of the driver, from its code."""
-    texts = []
-    for function in ("cuGetErrorString", "cuGetErrorName"):
-        text = ctypes.c_char_p()
-        getattr(_library(), function)(code, ctypes.byref(text))
-        texts.append((text.value or b"unknown error").decode())
-    return f"{texts[0]} ({texts[1]})"
-
-
-def check(code):
-    """Raises RuntimeError if a call of the driver has failed."""
-    if code:
-        raise RuntimeError(f"CUDA: {message(code)}")

@@ -1,12 +1,13 @@
 """The result of jit_loader.cuda_kernel: a `__global__` function that Python launches."""
 
 import os
+import re
 
 import torch
 
 from _jit_loader.cache import digest_of
 from _jit_loader.cuda.nvrtc_files import cuda_headers, identity
-from _jit_loader.raw import driver, kernel_cache
+from _jit_loader.raw import cache, driver
 from _jit_loader.raw.parameters import Signature
 
 SOURCE_ENDINGS = (".cu", ".cuh", ".h", ".hpp", ".cpp")
@@ -19,14 +20,29 @@ class Kernel:
 
     grid, block: a number or a tuple of up to three. A third item is the bytes of dynamic shared
     memory.
+
+    Attributes:
+        source, path: the text, and the file that it is from, or None.
+        expression: the C++ expression that names the kernel, such as 'scale<float>'.
+        folder: where quoted includes are searched first.
+        includes: the folders of headers, those in the options too.
+        options: further options of NVRTC.
+        signature: the parameters, or None before the first compilation.
     """
 
     def __init__(self, source, path, expression, defines, includes, options):
-        """Makes the kernel of a source text; path: the file that the text is from, or None."""
-        self._source, self._path, self._expression = source, path, expression
-        self._defines = _macros(defines) if defines else {}
-        self._includes = [os.path.abspath(os.fspath(folder)) for folder in includes]
-        self._options = list(options)
+        """Makes the kernel of a source text; path: the file that the text is from, or None.
+
+        Raises ValueError for options of NVRTC whose effect is not known to the cache.
+        """
+        self.source, self.path, self.expression = source, path, expression
+        self.folder = os.path.dirname(path) if path else os.getcwd()
+        self.defines = _macros(defines) if defines else {}
+        folders, self.options = _separated(options)
+        appended = os.environ.get("NVRTC_APPEND_FLAGS", "").split()  # NVRTC reads it itself
+        more_folders, self._appended = _separated(appended)
+        folders = [*includes, *folders, *more_folders]
+        self.includes = [os.path.abspath(os.fspath(folder)) for folder in folders]
         self._images = {}  # {architecture: (code, symbol)}
         self._functions = {}  # {device: driver.Function}
         self._last = None, None  # the configuration and the launcher of the last launch
@@ -35,27 +51,26 @@ class Kernel:
     def compile(self, arch):
         """Returns (code, symbol) for an architecture such as 'sm_90a', from the cache or NVRTC."""
         if arch not in self._images:
-            title, key = kernel_cache.title_of_kernel(self._expression), self._key(arch)
-            found = kernel_cache.find(title, key) or self._compile(arch, title, key)
-            code, symbol, parameters = found
-            self.signature = Signature.read(self._expression, parameters)
+            values = [self.source, self.expression, self.defines, self.folder, self.includes]
+            values += [self.options, self._appended, arch, identity(), cuda_headers()]
+            slot = cache.title_of_kernel(self.expression), digest_of(values)
+            found = cache.find(*slot)
+            if found is None:
+                from _jit_loader.raw.compile import compile_and_publish
+
+                found = compile_and_publish(self, arch, slot)
+            code, symbol, types = found
+            self.signature = Signature(self.expression, types)
             self._images[arch] = code, symbol
         return self._images[arch]
 
     def function(self, device):
         """Returns the driver.Function for the current device. device: its number."""
         if device not in self._functions:
-            arch = architecture(torch.cuda.get_device_capability(device))
-            image = self.compile(arch)
+            image = self.compile(architecture(torch.cuda.get_device_capability(device)))
             driver.make_current(device)
-            function = driver.Function(*image)
-            layout = function.layout()
-            if layout is not None and layout != self.signature.layout():
-                raise ValueError(
-                    f"{self.signature}: the compiled kernel has parameters of other sizes "
-                    f"(offset, size): {layout}; write their types without macros and aliases"
-                )
-            self._functions[device] = function
+            limit = _shared_limit(device)
+            self._functions[device] = driver.Function(*image, self.signature.size, limit)
         return self._functions[device]
 
     def __getitem__(self, configuration):
@@ -66,24 +81,10 @@ class Kernel:
         return launcher
 
     def __call__(self, *arguments):
-        raise TypeError(
-            f"{self._expression}: give the grid and the block: kernel[grid, block](...)"
-        )
+        raise TypeError(f"{self.expression}: give the grid and the block: kernel[grid, block](...)")
 
     def __repr__(self):
-        return f"<cuda_kernel {self.signature or self._expression}>"
-
-    def _key(self, arch):
-        folder = os.path.dirname(self._path) if self._path else os.getcwd()
-        values = [self._source, self._expression, self._defines, self._includes, self._options]
-        return digest_of([*values, folder, arch, identity(), cuda_headers()])
-
-    def _compile(self, arch, title, key):
-        from _jit_loader.raw.compile_kernel import compile_and_publish
-
-        source, path, includes = self._source, self._path, self._includes
-        arguments = self._defines, includes, self._options, (title, key)
-        return compile_and_publish(source, path, self._expression, arch, *arguments)
+        return f"<cuda_kernel {self.signature or self.expression}>"
 
 
 def architecture(capability):
@@ -117,7 +118,12 @@ class Launcher:
         try:
             device = torch.cuda.current_device()
         except (AssertionError, RuntimeError) as error:
-            raise no_gpu(self._kernel._expression, error) from None
+            from _jit_loader.report.errors import ToolMissing
+
+            raise ToolMissing(
+                f"{self._kernel.expression}: a kernel needs a CUDA GPU, and PyTorch finds none "
+                f"({str(error).splitlines()[0]})"
+            ) from None
         function = self._ready.get(device) or self._prepare(device)
         packed = self._kernel.signature.pack(arguments, device)
         stream = torch.cuda.current_stream(device).cuda_stream
@@ -126,10 +132,11 @@ class Launcher:
             driver.make_current(device)
             code = function.launch(self._sizes, stream, packed)
         if code:
+            error = torch.cuda.CudaError(code)  # CUDA's runtime has the driver's codes
             raise RuntimeError(
-                f"{self._kernel._expression}: CUDA error at the launch: {driver.message(code)}. It "
-                "may be the fault of an earlier kernel: CUDA_LAUNCH_BLOCKING=1 names the kernel, "
-                "and `python -m jit_loader check` names the line"
+                f"{self._kernel.expression}: CUDA error at the launch: {error}. An earlier kernel "
+                "may be at fault: CUDA_LAUNCH_BLOCKING=1 names the kernel, and "
+                "`python -m jit_loader check` names the line"
             )
 
     def _prepare(self, device):
@@ -140,24 +147,14 @@ class Launcher:
                 f"{self._kernel!r}: the block has {threads} threads; the kernel's registers and "
                 f"__launch_bounds__ allow at most {function.max_threads}"
             )
-        limit = torch.cuda.get_device_properties(device).shared_memory_per_block_optin
+        limit = _shared_limit(device)
         if function.static_shared + self._shared > limit:
             raise ValueError(
                 f"{self._kernel!r}: the block needs {self._shared} bytes of dynamic and "
                 f"{function.static_shared} of static shared memory; this GPU allows {limit}"
             )
-        function.allow_shared(self._shared)
         self._ready[device] = function
         return function
-
-
-def no_gpu(name, error):
-    """Returns the error for a launch on a machine without a GPU."""
-    from _jit_loader.report.errors import ToolMissing
-
-    return ToolMissing(
-        f"{name}: a kernel needs a CUDA GPU, and PyTorch finds none ({str(error).splitlines()[0]})"
-    )
 
 
 def read(source):
@@ -182,6 +179,44 @@ def make(source, path, name, defines=None, includes=(), options=()):
     if torch.cuda.is_available():
         kernel.function(torch.cuda.current_device())
     return kernel
+
+
+def names_in(source, includes, options):
+    """Returns the names of the kernels that a source text defines, without templates.
+
+    Raises as Kernel.compile does.
+    """
+    from _jit_loader.raw.compile import kernels_of
+
+    capability = torch.cuda.get_device_capability(None) if torch.cuda.is_available() else (9, 0)
+    code, _ = Kernel(source, None, "", None, includes, options).compile(architecture(capability))
+    found = [text.partition("(")[0] for text in kernels_of(code)]
+    return [name for name in found if name.replace("::", "_").isidentifier()]
+
+
+def _shared_limit(device):
+    """Returns the bytes of shared memory that a block may have."""
+    return torch.cuda.get_device_properties(device).shared_memory_per_block_optin
+
+
+def _separated(options):
+    """Returns (the folders of -I, the other options).
+
+    Raises ValueError for options that name headers: their changes would not be noticed.
+    """
+    folders, others, words = [], [], iter(options)
+    for word in words:
+        if re.match(r"--?(?:[\w-]+-)?pch\b|(?:-include|--pre-include)\b(?!-)", word):
+            raise ValueError(
+                f"the option {word} of NVRTC is not supported, because changes of the header would "
+                "not be noticed; write #include into the source"
+            )
+        match = re.fullmatch(r"(?:-I|--include-path(?![^=]))=?(.*)", word)
+        if match:
+            folders.append(match[1].strip() or next(words, ""))
+        else:
+            others.append(word)
+    return folders, others
 
 
 def _macros(defines):

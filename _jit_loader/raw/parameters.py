@@ -1,153 +1,174 @@
-"""The parameters of a kernel: their values are checked, and packed for a launch."""
+"""The parameters of a kernel, from the types that the compiler found; arguments are checked."""
 
-import math
+import re
 import struct
 
 import torch
 
+from _jit_loader.report.quantities import count
 
-class Parameter:
-    """A parameter of a kernel.
+# {C++ type: (its format character in the module struct, the dtype of a tensor of it)}
+_NUMBERS = {
+    "bool": ("?", torch.bool),
+    "char": ("b", torch.int8),
+    "signed char": ("b", torch.int8),
+    "unsigned char": ("B", torch.uint8),
+    "short": ("h", torch.int16),
+    "unsigned short": ("H", torch.uint16),
+    "int": ("i", torch.int32),
+    "unsigned int": ("I", torch.uint32),
+    "long": ("q", torch.int64),
+    "unsigned long": ("Q", torch.uint64),
+    "long long": ("q", torch.int64),
+    "unsigned long long": ("Q", torch.uint64),
+    "longlong": ("q", torch.int64),  # in the names of vectors, such as ulonglong2
+    "unsigned longlong": ("Q", torch.uint64),
+    "float": ("f", torch.float32),
+    "double": ("d", torch.float64),
+    "__half": ("e", torch.float16),
+    "__nv_bfloat16": ("H", torch.bfloat16),
+}
+_CONVERTED = ("bool", "__half", "__nv_bfloat16")
+_VECTOR = re.compile(r"(u?)(char|short|int|longlong|long|float|double)[1-4](?:_\d+a)?")
+_OTHER_ELEMENTS = {  # the dtypes of tensors for pointers to these types
+    "float2": (torch.float32, torch.complex64),
+    "double2": (torch.float64, torch.complex128),
+    "__half2": (torch.float16,),
+    "__nv_bfloat162": (torch.bfloat16,),
+}
 
-    code: its format character in the module struct. dtype: the dtype of the number, or of the
-    tensor that is passed for a pointer; None for a pointer to any type.
+
+class Signature:
+    """The parameters of a kernel. types: their C++ types, such as 'float const*'.
+
+    Raises ValueError if Python cannot pass one of them.
     """
 
-    def __init__(self, name, type, is_pointer, code, dtype):
-        self.name, self.type, self.is_pointer = name, type, is_pointer
-        self.code, self.dtype = code, dtype
+    def __init__(self, kernel, types):
+        self.kernel, self.types = kernel, types
+        self._parameters = list(map(_parameter, types))
+        self._struct = struct.Struct(_aligned(code for code, _, _ in self._parameters))
+        self.size = self._struct.size
 
-    def limits(self):
-        """Returns the smallest and the largest number."""
-        if self.is_pointer or self.dtype == torch.bool:
-            return 0, 1
-        info = torch.finfo if self.dtype.is_floating_point else torch.iinfo
-        return info(self.dtype).min, info(self.dtype).max
-
-    def usual_type(self):
-        """Returns the Python type whose values, within the limits, are packed as they are."""
-        if self.is_pointer or self.dtype in (torch.bool, torch.float16, torch.bfloat16):
-            return None
-        return float if self.dtype.is_floating_point else int
-
-    def checked(self, value, number, device):
-        """Returns the value to pack. Raises a TypeError or ValueError for a wrong argument."""
-        if self.is_pointer:
-            return self._address(value, number, device)
-        dtype = self.dtype
-        if isinstance(value, torch.Tensor) or not hasattr(value, "__float__"):
-            raise TypeError(f"{self._title(number)} must be a number, not {_kind(value)}")
-        if dtype == torch.bool:
-            if value not in (0, 1):
-                raise ValueError(f"{self._title(number)} must be a bool, not {value!r}")
-            return bool(value)
-        low, high = self.limits()
-        if dtype.is_floating_point:
-            if not low <= value <= high and abs(value) < math.inf:
-                raise ValueError(f"{self._title(number)} cannot hold {value!r}")
-            if dtype == torch.bfloat16:  # struct has no code for it
-                return torch.tensor(float(value), dtype=dtype).view(torch.uint16).item()
-            return value
-        if not hasattr(value, "__index__"):
-            raise TypeError(f"{self._title(number)} must be an integer, not {value!r}")
-        if not low <= value <= high:
-            raise ValueError(f"{self._title(number)} must be from {low} to {high}, not {value!r}")
-        return value
-
-    def _address(self, value, number, device):
-        if value is None:
-            return 0
-        if not isinstance(value, torch.Tensor):
-            raise TypeError(f"{self._title(number)} must be a tensor or None, not {_kind(value)}")
-        if value.device.type != "cuda":
-            raise ValueError(
-                f"{self._title(number)} is on the device {value.device}, and the kernel runs on "
-                f"cuda:{device}; move it there: .cuda()"
-            )
-        if value.device.index != device:
-            raise ValueError(
-                f"{self._title(number)} is on {value.device}, and the kernel runs on the current "
-                f"device, cuda:{device}; launch it in "
-                f"`with torch.cuda.device({value.device.index}):`"
-            )
-        if self.dtype is not None and value.dtype != self.dtype:
+    def pack(self, arguments, device):
+        """Returns the bytes of the arguments for a device. Raises for a wrong argument."""
+        if len(arguments) != len(self.types):
             raise TypeError(
-                f"{self._title(number)} must have the dtype {self.dtype}, not {value.dtype}"
+                f"{self} takes {count(len(self.types), 'argument')}, but {len(arguments)} "
+                f"{'was' if len(arguments) == 1 else 'were'} given"
             )
-        if not value.is_contiguous():
-            raise ValueError(
-                f"{self._title(number)} must be contiguous, and has the shape "
-                f"{tuple(value.shape)} with the strides {value.stride()}; pass .contiguous()"
-            )
-        return value.data_ptr()
+        values = []
+        for value, (_, usual, dtypes) in zip(arguments, self._parameters):
+            # A fast check of the usual arguments. The others take a slower one, which names faults.
+            if type(value) is usual:
+                if usual is not torch.Tensor:
+                    values.append(value)
+                    continue
+                if (
+                    (dtypes is None or value.dtype in dtypes)
+                    and value.get_device() == device
+                    and value.is_contiguous()
+                    and not (value.is_conj() or value.is_neg())
+                ):
+                    values.append(value.data_ptr())
+                    continue
+            values.append(self._checked(len(values), value, device))
+        try:
+            return self._struct.pack(*values)
+        except (struct.error, OverflowError):  # a number is too large
+            for number, value in enumerate(arguments):
+                self._checked(number, value, device)
+            raise
 
-    def _title(self, number):
-        return f"argument {number}, {f'{self.type} {self.name}'.rstrip()}:"
+    def _checked(self, number, value, device):
+        """Returns the value to pack. Raises a TypeError or ValueError for a wrong argument."""
+        code, usual, dtypes = self._parameters[number]
+        title = f"argument {number + 1}, {self.types[number]}:"
+        if usual is torch.Tensor:
+            return 0 if value is None else _address(title, value, dtypes, device)
+        return _number(title, value, code, dtypes)
+
+    def __str__(self):
+        return f"{self.kernel}({', '.join(self.types)})"
+
+
+def _parameter(text):
+    """Returns (the format character, the usual type of its arguments, dtypes) of a parameter.
+
+    dtypes: those of the tensors that a pointer takes, None for any; or the number's.
+    """
+    is_pointer = text.endswith("*")
+    base = re.sub(r" (?:const|volatile)\b", "", text.removesuffix("*"))
+    if base.endswith("*") or not (is_pointer or base in _NUMBERS):
+        raise ValueError(
+            f"a parameter of the type {text} cannot be passed from Python; parameters are numbers "
+            "(bool, integers, float, double, __half, __nv_bfloat16) and pointers to them. Pass a "
+            "struct by a pointer to a tensor"
+        )
+    if base in _OTHER_ELEMENTS:
+        dtypes = _OTHER_ELEMENTS[base]
+    else:
+        vector = _VECTOR.fullmatch(base)
+        name = ("unsigned " if vector[1] else "") + vector[2] if vector else base
+        dtypes = (_NUMBERS[name][1],) if name in _NUMBERS else None
+    if is_pointer:
+        return "Q", torch.Tensor, dtypes
+    usual = float if base in ("float", "double") else None if base in _CONVERTED else int
+    return _NUMBERS[base][0], usual, dtypes
+
+
+def _aligned(codes):
+    """Returns the format of numbers that are aligned, as in C.
+
+    Without "<", struct would turn large numbers into infinity.
+    """
+    found = "<"
+    for code in codes:
+        size = struct.calcsize(f"<{code}")
+        found += "x" * (-struct.calcsize(found) % size) + code
+    return found
+
+
+def _number(title, value, code, dtypes):
+    """Returns a number to pack."""
+    if isinstance(value, torch.Tensor) and value.dim() == 0 and value.device.type == "cpu":
+        value = value.item()
+    if isinstance(value, torch.Tensor) or not hasattr(value, "__float__"):
+        raise TypeError(f"{title} must be a number, not {_kind(value)}")
+    if code == "?" and value not in (0, 1):
+        raise ValueError(f"{title} must be a bool, not {value!r}")
+    if dtypes == (torch.bfloat16,):  # struct has no code for it
+        return torch.tensor(float(value), dtype=torch.bfloat16).view(torch.uint16).item()
+    try:
+        struct.pack(f"<{code}", value)
+    except (struct.error, OverflowError) as error:
+        raise ValueError(f"{title} cannot hold {value!r}: {error}") from None
+    return value
+
+
+def _address(title, value, dtypes, device):
+    """Returns the address of a tensor that a kernel on a device can use."""
+    if not isinstance(value, torch.Tensor):
+        raise TypeError(f"{title} must be a tensor or None, not {_kind(value)}")
+    if value.get_device() != device:
+        raise ValueError(
+            f"{title} is on the device {value.device}, and the kernel runs on the current device, "
+            f"cuda:{device}; move it there, or launch the kernel in `with torch.cuda.device(...):`"
+        )
+    if dtypes is not None and value.dtype not in dtypes:
+        expected = " or ".join(map(str, dtypes))
+        raise TypeError(f"{title} must have the dtype {expected}, not {value.dtype}")
+    if not value.is_contiguous():
+        raise ValueError(
+            f"{title} must be contiguous, and has the shape {tuple(value.shape)} with the strides "
+            f"{value.stride()}; pass .contiguous()"
+        )
+    # Its memory holds other numbers. A copy is not passed, because the kernel may write to it.
+    if value.is_conj() or value.is_neg():
+        resolve = "resolve_conj" if value.is_conj() else "resolve_neg"
+        raise ValueError(f"{title} is conjugated or negated lazily; pass .{resolve}()")
+    return value.data_ptr()
 
 
 def _kind(value):
     return f"a tensor of {value.dtype}" if isinstance(value, torch.Tensor) else repr(value)
-
-
-class Signature:
-    """The parameters of a kernel, and the layout of their values in a launch."""
-
-    def __init__(self, kernel, parameters):
-        self.kernel = kernel
-        self.parameters = parameters
-        self.struct = struct.Struct("".join(["@", *(p.code for p in parameters)]))
-        self._kinds = [(p.is_pointer, p.dtype, p.usual_type(), *p.limits()) for p in parameters]
-
-    @classmethod
-    def read(cls, kernel, rows):
-        """Returns the signature whose rows() were stored."""
-        dtypes = ((*row[:-1], row[-1] and getattr(torch, row[-1])) for row in rows)
-        return cls(kernel, [Parameter(*row) for row in dtypes])
-
-    def rows(self):
-        """Returns the parameters as lists for JSON."""
-        return [
-            [p.name, p.type, p.is_pointer, p.code, p.dtype and str(p.dtype).removeprefix("torch.")]
-            for p in self.parameters
-        ]
-
-    def layout(self):
-        """Returns [(offset, size)] of the parameters."""
-        found, codes = [], "@"
-        for parameter in self.parameters:
-            codes += parameter.code
-            size = struct.calcsize(parameter.code)
-            found.append((struct.calcsize(codes) - size, size))
-        return found
-
-    def pack(self, arguments, device):
-        """Returns the bytes of the arguments, checked."""
-        if len(arguments) != len(self.parameters):
-            from _jit_loader.report.quantities import count
-
-            raise TypeError(
-                f"{self} takes {count(len(self.parameters), 'argument')}, but {len(arguments)} "
-                f"{'was' if len(arguments) == 1 else 'were'} given"
-            )
-        values = []
-        for value, (pointer, dtype, usual, low, high) in zip(arguments, self._kinds):
-            # A fast check of the usual types. checked() handles other values, and names the fault.
-            if pointer:
-                if (
-                    type(value) is torch.Tensor
-                    and value.dtype is dtype
-                    and value.get_device() == device
-                    and value.is_contiguous()
-                ):
-                    values.append(value.data_ptr())
-                    continue
-            elif type(value) is usual and low <= value <= high:
-                values.append(value)
-                continue
-            number = len(values) + 1
-            values.append(self.parameters[number - 1].checked(value, number, device))
-        return self.struct.pack(*values)
-
-    def __str__(self):
-        listed = ", ".join(f"{p.type} {p.name}".rstrip() for p in self.parameters)
-        return f"{self.kernel}({listed})"

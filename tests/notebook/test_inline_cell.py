@@ -62,6 +62,9 @@ def test_cuda_cell_defines_a_function_that_launches_a_kernel():
         assert x.tolist() == [7, 7, 7]
 
 
+needs_nvrtc = pytest.mark.skipif(
+    nvrtc_files.library_path() is None, reason="PyTorch's wheel has no NVRTC"
+)
 KERNELS = """\
 #include <cuda_fp16.h>
 static __device__ float twice(float x) { return 2 * x; }
@@ -71,19 +74,46 @@ template <class T> __global__ void other(T* x) { x[0] = 1; }
 """
 
 
+@needs_nvrtc
 def test_a_cuda_cell_of_kernels_gives_them_without_a_compiler(monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setenv("CUDA_HOME", "/nowhere")
     found = compile_cell(KERNELS, [], cuda=True)
-    assert list(found) == ["fill", "add"]
+    assert list(found) == ["add", "fill"]
     assert list(compile_cell(KERNELS, ["add", "-O3"], cuda=True)) == ["add"]
     with pytest.raises(ValueError, match="the cell has 0 definitions of sub that start a line"):
         compile_cell(KERNELS, ["sub"], cuda=True)
 
 
+def test_flags_of_two_words_are_one_flag(monkeypatch):
+    found = {}
+    monkeypatch.setattr(inline_cell, "load_inline", lambda name, **options: found.update(options))
+    words = ["-l", "m", "f", "-L", "/lib", "-D", "ONE=1"]
+    with pytest.raises(AttributeError):
+        compile_cell("int f() { return 1; }", words, cuda=False)
+    assert found["extra_ldflags"] == ["-lm", "-L/lib"]
+    assert found["extra_cflags"][-1] == "-DONE=1"
+    assert found["functions"] == ["f"]
+
+
+@needs_nvrtc
+def test_the_kernels_of_a_cell_are_those_that_the_compiler_finds(tmp_path, monkeypatch):
+    monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path))
+    cell = """
+    #define KERNEL extern "C" __global__ void
+    __device__ const char* text = "__global__ void fake(int)";
+    __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__((64), (1)) one(float* x) { *x = 1; }
+    __attribute__((global)) void two(float* x) { *x = 2; }
+    KERNEL any(float* x) { *x = 3; }
+    #if 0
+    __global__ void none() {}
+    #endif
+    """
+    assert list(compile_cell(cell, [], cuda=True)) == ["any", "one", "two"]
+
+
+@needs_nvrtc
 def test_errors_of_a_cell_of_kernels_name_its_line(tmp_path, monkeypatch):
-    if nvrtc_files.library_path() is None:
-        pytest.skip("PyTorch's wheel has no NVRTC")
     monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path))
     # make() compiles only on a machine with a GPU.
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)

@@ -1,5 +1,8 @@
 """Tests cuda_kernel: a kernel compiled by NVRTC, its cache, its errors and its launches."""
 
+import re
+import struct
+
 import pytest
 import torch
 
@@ -8,7 +11,7 @@ from _jit_loader.cache.builds import manifests
 from _jit_loader.commands.main import main
 from _jit_loader.cuda import nvrtc_files
 from _jit_loader.raw import kernel as kernels
-from _jit_loader.raw.parameters import Parameter, Signature
+from _jit_loader.raw.parameters import Signature
 
 SCALE = """#include "factor.h"
 extern "C" __global__ void scale(float* y, const float* __restrict__ x, float a, int n) {
@@ -19,6 +22,14 @@ template <class T> __global__ void fill(T* y, T value, long n) {
   extern __shared__ float memory[];
   for (long i = threadIdx.x; i < n; i += blockDim.x) y[i] = value;
 }
+"""
+TYPES = """
+#include <cuComplex.h>
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_fp8.h>
+#include <cstdint>
+typedef int myint; using fptr = float*; struct Params { int n; float a; }; enum Mode { kA, kB };
 """
 needs_nvrtc = pytest.mark.skipif(
     nvrtc_files.library_path() is None, reason="PyTorch's wheel has no NVRTC"
@@ -34,6 +45,14 @@ def folder(tmp_path, monkeypatch):
 
 def make(folder, name="scale", source=SCALE):
     return kernels.Kernel(source, None, name, {}, [folder], [])
+
+
+def types_of(parameters, before='extern "C"'):
+    """Returns the types of a kernel with these parameters."""
+    source = f"{TYPES}\n{before} __global__ void k({parameters}) {{}}\n"
+    kernel = kernels.Kernel(source, None, "k", {"REAL": "float"}, [], [])
+    kernel.compile("sm_90a")
+    return kernel.signature.types
 
 
 @needs_nvrtc
@@ -72,16 +91,16 @@ def test_an_error_has_its_line(folder):
 def test_the_parameters_of_a_template_are_known(folder):
     kernel = make(folder, "fill<double>")
     kernel.compile("sm_90a")
-    assert str(kernel.signature) == "fill<double>(double* y, double value, long n)"
+    assert str(kernel.signature) == "fill<double>(double*, double, long)"
     with pytest.raises(TypeError, match=r"takes 3 arguments, but 1 was given"):
         kernel.signature.pack([1], 0)
     with pytest.raises(TypeError, match=r"takes 3 arguments, but 2 were given"):
         kernel.signature.pack([1, 2], 0)
-    with pytest.raises(ValueError, match=r"argument 1, double\* y: is on the device cpu"):
+    with pytest.raises(ValueError, match=r"argument 1, double\*: is on the device cpu"):
         kernel.signature.pack([torch.zeros(2, dtype=torch.double), 1.0, 2], 0)
-    with pytest.raises(TypeError, match=r"argument 3, long n: must be an integer"):
+    with pytest.raises(ValueError, match=r"argument 3, long: cannot hold 2.5: .* an integer"):
         kernel.signature.pack([None, 1.0, 2.5], 0)
-    with pytest.raises(ValueError, match=r"argument 3, long n: must be from"):
+    with pytest.raises(ValueError, match=r"argument 3, long: cannot hold 9223372036854775808"):
         kernel.signature.pack([None, 1.0, 2**63], 0)
 
 
@@ -97,18 +116,18 @@ def test_a_hit_has_the_same_signature(folder):
     first, second = make(folder, "fill<double>"), make(folder, "fill<double>")
     first.compile("sm_90a")
     second.compile("sm_90a")
-    assert str(second.signature) == "fill<double>(double* y, double value, long n)"
-    assert second.signature.rows() == first.signature.rows()
+    assert str(second.signature) == "fill<double>(double*, double, long)"
+    assert second.signature.types == first.signature.types
 
 
 @needs_nvrtc
 def test_macros_make_separate_builds(folder):
     codes = set()
-    for source in (SCALE, SCALE.replace("FACTOR", "EXTRA")):
-        for extra in (3, 4):
-            kernel = kernels.Kernel(source, None, "scale", {"EXTRA": extra}, [folder], [])
-            codes.add(kernel.compile("sm_90a")[0])
-    assert len(codes) == 3, "EXTRA changes the code of the second source only"
+    for extra in (3, 4):
+        source = SCALE.replace("FACTOR", "EXTRA")
+        kernel = kernels.Kernel(source, None, "scale", {"EXTRA": extra}, [folder], [])
+        codes.add(kernel.compile("sm_90a")[0])
+    assert len(codes) == 2
     variants = {manifest["request"]["variant"] for _, manifest in manifests()}
     assert variants == {"EXTRA=3", "EXTRA=4"}
 
@@ -126,7 +145,7 @@ def test_a_file_includes_headers_beside_it_and_those_of_the_project(folder):
     text = path.read_text()
     kernel = kernels.Kernel(text, str(path), "twice<float>", {}, [folder], [])
     code, _ = kernel.compile("sm_90a")
-    assert str(kernel.signature) == "twice<float>(float* y, long n)"
+    assert str(kernel.signature) == "twice<float>(float*, long)"
     (folder / "kernels" / "beside.h").write_text("#define BESIDE 3\n")
     assert kernels.Kernel(text, str(path), "twice<float>", {}, [folder], []).compile("sm_90a")[
         0
@@ -151,7 +170,7 @@ def test_a_changed_header_of_cuda_is_a_change_and_an_absent_one_is_not(folder, m
     toolkit.mkdir()
     (toolkit / "cuda_fp16.h").write_text('#include "inner.h"\n#include MACRO_IS_PASSED_OVER\n')
     (toolkit / "inner.h").write_text("#define INNER 1.f\n")
-    for module in (kernels, __import__("_jit_loader.raw.compile_kernel", fromlist=["_"])):
+    for module in (kernels, __import__("_jit_loader.raw.compile", fromlist=["_"])):
         monkeypatch.setattr(module, "cuda_headers", lambda: [str(toolkit)])
     source = '#if 0\n#include "cuda_fp16.h"\n#endif\n#include <inner.h>\n' + SCALE.replace(
         "FACTOR", "INNER"
@@ -169,7 +188,9 @@ def test_a_changed_header_of_cuda_is_a_change_and_an_absent_one_is_not(folder, m
 def test_an_unknown_name_is_an_error_that_lists_the_kernels(folder):
     with pytest.raises(jit_loader.CompileError) as error:
         make(folder, "scal").compile("sm_90a")
-    assert str(error.value) == "the source has no kernel scal: it has scale, fill<class T>"
+    assert str(error.value).startswith(
+        "the source has no kernel scal: it has scale. Name a template"
+    )
 
 
 @needs_nvrtc
@@ -221,23 +242,16 @@ def test_identity_of_nvrtc_depends_on_its_build_and_not_on_its_place(tmp_path, m
 
 
 def test_numbers_that_do_not_fit_are_named(folder):
-    signature = Signature(
-        "f",
-        [
-            Parameter("a", "float", False, "f", torch.float32),
-            Parameter("b", "bool", False, "?", torch.bool),
-            Parameter("n", "unsigned char", False, "B", torch.uint8),
-        ],
-    )
+    signature = Signature("f", ["float", "bool", "unsigned char"])
     assert signature.pack([1, True, 255], 0) == signature.pack([1.0, 1, 255], 0)
     for large in (1e300, 10**400):
-        with pytest.raises(ValueError, match="argument 1, float a: cannot hold 1"):
+        with pytest.raises(ValueError, match="argument 1, float: cannot hold 1"):
             signature.pack([large, True, 1], 0)
     for fits in (float("inf"), float("nan"), 3):
         signature.pack([fits, True, 1], 0)
-    with pytest.raises(ValueError, match="argument 2, bool b: must be a bool, not 2"):
+    with pytest.raises(ValueError, match="argument 2, bool: must be a bool, not 2"):
         signature.pack([1.0, 2, 1], 0)
-    with pytest.raises(ValueError, match="argument 3, unsigned char n: must be from 0 to 255"):
+    with pytest.raises(ValueError, match="argument 3, unsigned char: cannot hold 256: ubyte"):
         signature.pack([1.0, True, 256], 0)
 
 
@@ -255,3 +269,152 @@ def test_numbers_that_do_not_fit_are_named(folder):
 def test_wrong_sizes_of_a_launch_are_refused(folder, configuration, error, said):
     with pytest.raises(error, match=said):
         make(folder)[configuration]
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("before", ['extern "C"', ""])
+def test_the_types_of_parameters_are_those_of_the_compiler(folder, before):
+    written = (
+        "const float* __restrict__ x, const __grid_constant__ int n, myint m, fptr p, REAL a, "
+        "uint8_t* u, int64_t i, cuFloatComplex* z, const void* v, __nv_fp8_e4m3* e, float y[], "
+        "unsigned const s, half2* h"
+    )
+    assert types_of(written, before) == [
+        *("float const*", "int", "int", "float*", "float", "unsigned char*", "long", "float2*"),
+        *("void const*", "__nv_fp8_e4m3*", "float*", "unsigned int", "__half2*"),
+    ]
+    assert types_of("", before) == []
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("parameter", ["Params p", "float4 v", "Mode m", "float** xs"])
+def test_a_parameter_that_python_cannot_pass_is_refused(folder, parameter):
+    type_ = parameter.split()[0]
+    with pytest.raises(ValueError, match=rf"of the type {re.escape(type_)} cannot be passed from"):
+        types_of(parameter)
+
+
+@needs_nvrtc
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        ("__global__ void __cluster_dims__(2, 1, 1) k(int* x) { *x = 1; }", "k"),
+        ("__global__ void __launch_bounds__((64), (1)) k(int* x) { *x = 1; }", "k"),
+        ("__global__ __maxnreg__(32) void k(int* x) { *x = 1; }", "k"),
+        ("[[maybe_unused]] static __attribute__((global)) void k(int* x) { *x = 1; }", "k"),
+        ('__device__ const char* t = "__global__ void k(float)"; __global__ void k(int*) {}', "k"),
+        ('extern "C" __global__ void any(int* x) { *x = 1; }', "any"),
+        ("__global__ void k(int* x) {} __global__ void k(float* x) {}", "(void (*)(int*))k"),
+        ("namespace a { template <class T, int N> __global__ void k(T* x) {} }", "a::k<int, 4>"),
+    ],
+)
+def test_kernels_are_found_by_the_compiler(folder, source, name):
+    kernel = make(folder, name, source)
+    kernel.compile("sm_90a")
+    assert kernel.signature.types == ["int*"]
+
+
+OPTIONS = [
+    ["-Iheaders"],
+    ["-I", "headers"],
+    ["-I=headers"],
+    ["--include-path=headers"],
+    ["--include-path", "headers"],
+]
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("options", OPTIONS, ids=" ".join)
+def test_headers_in_folders_of_options_are_noticed(folder, monkeypatch, options):
+    monkeypatch.chdir(folder)
+    (folder / "headers").mkdir()
+    (folder / "factor.h").rename(folder / "headers" / "factor.h")
+
+    def code():
+        return kernels.Kernel(SCALE, None, "scale", {}, [], options).compile("sm_90a")[0]
+
+    first = code()
+    assert code() == first
+    (folder / "headers" / "factor.h").write_text("#define FACTOR 3.f\n")
+    assert code() != first
+
+
+@needs_nvrtc
+def test_flags_that_nvrtc_reads_from_the_environment_count(folder, monkeypatch):
+    (folder / "headers").mkdir()
+    (folder / "factor.h").rename(folder / "headers" / "factor.h")
+    codes = set()
+    for flag in ("", " -DFACTOR_=1"):
+        monkeypatch.setenv("NVRTC_APPEND_FLAGS", f"-I{folder / 'headers'}{flag}")
+        source = "#ifdef FACTOR_\n#define n m\n#endif\n" + SCALE
+        for factor in (2, 3):
+            (folder / "headers" / "factor.h").write_text(f"#define FACTOR {factor}.f\n")
+            kernel = kernels.Kernel(source, None, "scale", {}, [], [])
+            codes.add(kernel.compile("sm_90a")[0])
+    assert len(codes) == 4
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--pre-include=a.h"],
+        ["-include", "a.h"],
+        ["-include=a.h"],
+        ["--use-pch=a"],
+        ["-pch"],
+    ],
+    ids=" ".join,
+)
+def test_options_that_hide_headers_are_refused(options):
+    with pytest.raises(ValueError, match=f"the option {options[0]} of NVRTC is not supported"):
+        kernels.Kernel(SCALE, None, "scale", {}, [], options)
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("include", ['#include /**/ "factor.h"', "#include_next <factor.h>"])
+def test_an_include_that_is_not_a_plain_name_is_refused(folder, include):
+    with pytest.raises(ValueError, match="the name of an include must not be"):
+        make(folder, source=f"{include}\n{SCALE}").compile("sm_90a")
+
+
+@needs_nvrtc
+def test_tools_find_the_lines_of_a_source_that_is_a_text(folder):
+    make(folder).compile("sm_90a")  # its line information names this file
+    (path,) = folder.glob("cache/*/cuda_kernel.scale/*/source.cu")
+    assert path.read_text() == SCALE
+
+
+def test_dtypes_of_pointers_and_numbers_from_tensors():
+    signature = Signature("f", ["float2*", "double2 const*", "uint4*", "void*", "long", "bool"])
+    assert [dtypes for _, _, dtypes in signature._parameters][:4] == [
+        (torch.float32, torch.complex64),
+        (torch.float64, torch.complex128),
+        (torch.uint32,),
+        None,
+    ]
+    nothing = [None] * 4
+    assert signature.pack([*nothing, torch.tensor(7), torch.tensor(True)], 0) == signature.pack(
+        [*nothing, 7, True], 0
+    )
+    with pytest.raises(TypeError, match="argument 5, long: must be a number, not a tensor of"):
+        signature.pack([*nothing, torch.zeros(1), True], 0)
+
+
+def test_arguments_are_aligned_as_in_c():
+    signature = Signature(
+        "f", ["bool", "double", "char", "int", "unsigned char", "float*", "short"]
+    )
+    expected = struct.pack("@?dbiBPh", True, 2.5, -1, 3, 4, 0, 5)
+    packed = signature.pack([True, 2.5, -1, 3, 4, None, 5], 0)
+    assert (packed, signature.size) == (expected, len(expected))
+
+
+@needs_nvrtc
+def test_a_cache_that_others_can_write_to_is_refused_before_it_is_read(folder):
+    make(folder).compile("sm_90a")
+    cache = folder / "cache"
+    (manifest,) = cache.glob("*/cuda_kernel.scale/*/*/manifest.json")
+    manifest.write_text("not read")
+    manifest.parents[3].chmod(0o777)
+    with pytest.raises(PermissionError, match="can be written by other users"):
+        make(folder).compile("sm_90a")

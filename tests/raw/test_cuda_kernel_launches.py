@@ -30,7 +30,7 @@ def test_launches_are_right_and_wrong_arguments_are_refused(folder):
         scale[4, 256](y, x, 1, 1000)
     side.synchronize()
     torch.testing.assert_close(y, 2 * x)
-    with pytest.raises(TypeError, match=r"argument 2, const float\* x: must have the dtype"):
+    with pytest.raises(TypeError, match=r"argument 2, float const\*: must have the dtype"):
         scale[4, 256](y, x.double(), 1.0, 1000)
     with pytest.raises(ValueError, match=r"argument 2, .*: must be contiguous"):
         scale[4, 256](y, x[::2], 1.0, 500)
