@@ -40,6 +40,7 @@ OTHER_VARIABLES = {
     "NVCC_PREPEND_FLAGS, NVCC_APPEND_FLAGS, INCLUDES, SYSTEM_INCLUDES, CUDAFE_FLAGS, PTXAS_FLAGS": (
         "read by nvcc; part of the key of a build with CUDA code"
     ),
+    "NVRTC_APPEND_FLAGS": "read by NVRTC; part of the key of a kernel of `cuda_kernel`",
     "CUDNN_HOME, CUDNN_PATH, CUDA_INC_PATH": "read by PyTorch for include paths; part of the key",
     "ATEN_CPU_CAPABILITY": "PyTorch's limit of vector instructions; ops are built for the same",
     "CUDA_LAUNCH_BLOCKING": "`1`: CUDA waits for each kernel: an error names the failed kernel",
