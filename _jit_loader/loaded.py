@@ -1,4 +1,4 @@
-"""Records what this process has loaded: libraries, results of load, ops, observers of loads.
+"""Records what this process has loaded: libraries, results of load, and ops.
 
 Other modules keep only locks, caches, and values of one thread or context at module level.
 """
@@ -36,12 +36,9 @@ ops = {}  # repr of the question of a load_op: the OpInUse of that op
 in_background = {}  # (name, project): the process that builds an op that nobody waits for
 live = {}  # folder of a slot: the live.load.LiveOp whose complete build is not loaded yet
 launched_before = {}  # title: the kernels that earlier runs of watch mode launched
-started_before = None  # the early_start.Start of the last run of watch mode, if it may be repeated
 checked_names = set()  # digests of host code with which NVRTC finds each kernel by its name
 never_live = set()  # folders of slots whose edits take the complete build; see live.load.audit
-watched = threading.Event()  # set in a run of watch mode, whose first loads may be live edits too
 live_locks = {}  # folder of a slot: the lock of the thread that makes its live edit
-observers = []  # requested(requests) is called before a load, loaded(Loaded, requests) after it
 
 SPEC_PREFIX = "jit_loader_builds."  # of the names of the modules' specs
 

@@ -82,8 +82,6 @@ def load(
         )
     if _asked_name.get() == name:
         raise _Asked(Question(kind, arguments, requests))
-    for observer in loaded.observers:
-        observer.requested(requests)
     paths = memo_paths(kind, arguments)
     for memo in _unchanged(paths):
         result = loaded.open_build(memo.library, name, form, build_directory)
@@ -94,8 +92,6 @@ def load(
         found = look_or_build(requests(), paths[0], verbose, may_build, instead)
     this = loaded.Loaded(name, *found, time.perf_counter() - started)
     loaded.last[title or name] = this
-    for observer in loaded.observers:
-        observer.loaded(this, requests)
     return this
 
 

@@ -1,13 +1,15 @@
 """Runs a script, and reruns it whenever it or a kernel, header, binding or wrapper is saved.
 
-For example: python -m jit_loader watch train.py --epochs 3. PyTorch and other installed packages
-are imported once. Each run is a child process forked from that warm process; a save ends the
-previous run. Ctrl-C ends everything; the script has 10 s to save its work, or until Ctrl-C is
-pressed again. Environment variables that PyTorch reads when it is imported, such as
-OMP_NUM_THREADS, must be set before this command, not by the script.
+For example: python -m jit_loader watch train.py --epochs 3. PyTorch is imported once. Each run is a
+child process forked from that warm process; a save ends the previous run. Ctrl-C ends everything;
+the script has 10 s to save its work, or until Ctrl-C is pressed again. Environment variables that
+PyTorch reads when it is imported, such as OMP_NUM_THREADS, must be set before this command, not by
+the script.
 
-A code file that the script itself writes does not start a run. If another program writes it, even
-one that the script has started, a run starts if the content has changed.
+The code files of the script's project are watched: below the nearest folder with .git,
+pyproject.toml, or kernels/ and bindings/, or else below the script's folder. A new file that
+appears while the script runs starts no run, nor does one that is written with the same content. A
+script that writes new content into a code file of its project starts itself again and again.
 """
 
 import argparse
@@ -28,15 +30,11 @@ def run(options):
         print(f"jit_loader: there is no script {options.script}", file=sys.stderr)
         return 2  # as Python does
 
-    from _jit_loader import loaded
+    from _jit_loader.ops.load_op import watched
     from _jit_loader.watch.loop import Watch
-    from _jit_loader.watch.report import Report
     from _jit_loader.watch.script import run_as_main
 
-    # fork_at_each_save returns in the child processes only.
-    loaded.watched.set()
-    report = Report(Watch(options.script).fork_at_each_save())
-    loaded.observers.append(report)
-    report.report_writes()
-    report.report_forks()
-    run_as_main(options.script, options.arguments, at_end=report.report_end)
+    watched.set()
+    watch = Watch(options.script)
+    watch.fork_at_each_save()  # returns in the child processes only
+    run_as_main(options.script, options.arguments, at_end=watch.report)

@@ -9,7 +9,6 @@ from _jit_loader.build.job import private_folder
 from _jit_loader.cache.files import read_checked
 from _jit_loader.cache.memo import stamp
 from _jit_loader.cache.store import OWN_FILES
-from _jit_loader.cuda.early_start import start_as
 from _jit_loader.cuda.embedded import with_device_code
 from _jit_loader.cuda.first_launch import compile_at_first_launch, launches_of
 from _jit_loader.cuda.host_object import host_digest
@@ -76,10 +75,7 @@ def _load_edit(slot, contents, start_build):
         return None
     try:
         launched = live.launched() if live is not None else _launched(request.title)
-        with Workers() as workers:
-            started = workers.submit(start_as, loaded.started_before)
-            live = _open(edit, slot, contents, launched)
-            workers.results([started])
+        live = _open(edit, slot, contents, launched)
         live.process = start_build(edit)
     except FALLBACK:
         return None
@@ -159,6 +155,18 @@ def _find(slot, contents):
     if flags := ADD_FLAGS & {*request.description[ENVIRONMENT]}:
         raise NotLive(f"the environment variable {min(flags)} is set")
     return find_edit(slot, contents)
+
+
+def experience():
+    """Returns what the live edits of another run of this program can use: (kernels, names)."""
+    return launched_kernels(), loaded.checked_names
+
+
+def learn(before):
+    """Takes the experience() of an earlier run of this program."""
+    launched, names = before
+    loaded.launched_before.update(launched)
+    loaded.checked_names.update(names)
 
 
 def launched_kernels():

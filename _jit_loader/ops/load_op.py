@@ -2,12 +2,15 @@
 
 import os
 import shlex
+import threading
 
 from _jit_loader import loaded, loading
 from _jit_loader.ops.project import binding_path, has_cuda_kernel, project_above, source_paths
 
 # Included before a project's bindings, if it exists; see build/precompiled.py.
 PRECOMPILED = os.path.join("bindings", "shared", "pytorch.h")
+
+watched = threading.Event()  # set in a run of watch mode, whose first loads may be live edits too
 
 
 class OpInUse:
@@ -91,7 +94,7 @@ def load(name, project, flags, may_build=True):
     title = title_of(name, flags)
     # The first load in a process waits for the complete build: a script may be started again at any
     # time, but in watch mode a file has just been edited.
-    is_edit = loaded.watched.is_set() or _key(name, project, flags) in loaded.ops
+    is_edit = watched.is_set() or _key(name, project, flags) in loaded.ops
     this = loading.load(
         name,
         kind,
@@ -130,7 +133,7 @@ def start_build(name, project, flags, host_object=None):
     from _jit_loader.system.pool import call_in_background
 
     options = {"env": {**os.environ, "MAX_JOBS": "1"}}
-    if host_object is not None and loaded.watched.is_set():
+    if host_object is not None and watched.is_set():
         options["env"]["JIT_LOADER_QUIET"] = "1"
         options["stderr"] = None  # this process's
     arguments = [name, project, flags, host_object]

@@ -1,21 +1,29 @@
-"""The loop of the warm process: it forks a child that runs the script, and waits for a save."""
+"""The loop of watch mode: it forks a child that runs the script, and waits for a save."""
 
-import importlib.util
+import contextlib
+import ctypes
+import gc
+import importlib
 import os
+import pickle
 import signal
 import sys
-from multiprocessing.connection import wait
+import tempfile
+import termios
+import time
 
-from _jit_loader import loaded
 from _jit_loader.report.build_line import say
-from _jit_loader.watch import descendants, run
-from _jit_loader.watch.sources import COMPILED, Sources
-from _jit_loader.watch.terminal import Terminal
-from _jit_loader.watch.warm import WarmModules
+from _jit_loader.system import processes
+
+# The modules of a build take 0.2 s, those of a live edit 0.03 s.
+IMPORTED = ("torch", "numpy", "jit_loader", "_jit_loader.live.load", "rich.live")
 
 # A run may save its work when it is terminated, and when it is interrupted by Ctrl-C.
 GRACE_SECONDS = 2
 INTERRUPT_SECONDS, SILENT_SECONDS = 10, 1
+POLL_SECONDS = 0.005
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+SHOW_CURSOR = "\x1b[?25h"
 
 
 class Watch:
@@ -26,93 +34,149 @@ class Watch:
     """
 
     def __init__(self, script):
-        if importlib.util.find_spec("watchfiles") is None:
-            raise RuntimeError("watch needs the package watchfiles. Run: pip install watchfiles")
-        for number in run.ENDINGS:
-            if signal.getsignal(number) == signal.SIG_DFL:
-                signal.signal(number, lambda number, _: sys.exit(128 + number))
+        try:
+            from _jit_loader.watch.files import Files
+        except ModuleNotFoundError as error:
+            raise RuntimeError(
+                f"watch needs the package {error.name}. Run: pip install {error.name}"
+            ) from None
         self._name = os.path.basename(script)
-        self._older_children = descendants.children()  # from before an exec: they are spared
-        self._terminal = Terminal()
-        self._sources = Sources(script)
-        self._modules = WarmModules()
-        self._child_ended = descendants.pipe_of_ends()
-        self._run = None
+        self._files = Files(script)
+        self._older_children = set(processes.children(os.getpid()))  # from before an exec
+        self._settings = _terminal_settings()
+        self._pid = None  # of the run, until it has ended
 
     def fork_at_each_save(self):
-        """Returns in each child, with the Connection to report on.
-
-        In this process it ends with an error or by Ctrl-C, after all children have ended.
-        """
-        descendants.adopt_orphans()
+        """Returns in each child. In this process it ends with an error or by Ctrl-C."""
+        for name in IMPORTED:
+            importlib.import_module(name)
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # all it starts can be ended
         try:
-            self._sources.watch_project()
-            self._modules.load_first()
             while True:
-                self._run, to_report = run.fork(self._run)
-                if self._run is None:
-                    self._sources.saves.leave()
-                    return to_report
-                saved = self._next_saved()
-                self._end_run()
-                if not all(path.endswith(COMPILED) for path in saved):
-                    loaded.started_before = None  # the next run may use CUDA in another way
+                gc.collect()
+                gc.freeze()  # a child's collector then copies no memory
+                if self._fork():
+                    return
+                saved = self._wait_for_a_save()
+                self._end_all(spared=self._older_children)
+                if self._pid is not None:
+                    self._restore_terminal()
                 say(f"{self._name}: {', '.join(sorted(map(_shown, saved)))} saved")
         except BaseException as error:
             self._end(error)
             raise
 
-    def _next_saved(self):
-        """Waits for saves that start a run; returns the files."""
-        while True:
-            wait([self._sources.saves.messages, self._child_ended, *self._run.readable()])
-            descendants.drain(self._child_ended)
-            ended = descendants.reap()
-            # A run reports a write before it writes, so take its reports before the saves.
-            self._take_reports()
-            if self._run.pid in ended:
-                how = self._run.end(ended[self._run.pid])
-                self._terminal.restore()
-                say(f"{self._name}: {how}; waiting for a save")
-                self._modules.load_reported()
-            if saved := self._sources.saved(self._run):
+    def report(self):
+        """Reports what the next run's live edits can use, at the end of a run's script."""
+        from _jit_loader.live import load
+
+        with contextlib.suppress(OSError):  # the run may have closed all its descriptors
+            pickle.dump(load.experience(), self._report)
+            self._report.flush()
+
+    def _fork(self):
+        """Starts a run; returns whether this is its process."""
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self._report = tempfile.TemporaryFile()  # noqa: SIM115  (it lives as long as the run)
+        self._started = time.monotonic()
+        pid = os.fork()
+        if pid == 0:
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            return True
+        self._pid = pid
+        return False
+
+    def _wait_for_a_save(self):
+        """Waits for saves that start a run, and says when this one has ended; returns the files."""
+        for files_may_have_changed in self._files.wake_ups():
+            ended, saved = _reap(), None
+            # A look before its end is known: files that it has created are its own.
+            if files_may_have_changed or self._pid in ended:
+                saved = self._files.saved(is_running=self._pid is not None)
+            if self._pid in ended:
+                self._say_end(ended[self._pid])
+            if saved:
                 return saved
 
-    def _take_reports(self):
-        files, modules = self._run.take_reports()
-        self._sources.add(files)
-        self._modules.report(modules)
+    def _say_end(self, code):
+        from _jit_loader.live import load
 
-    def _end_run(self):
-        """Ends the run and all processes that it has started."""
-        was_running = self._run.ended is None
-        spared = {*self._older_children, self._sources.saves.pid}
-        descendants.end(spared, seconds=GRACE_SECONDS)
-        self._take_reports()
-        self._run.close()
-        self._modules.load_reported()
-        if was_running:
-            self._terminal.restore()
+        self._pid = None
+        with contextlib.suppress(EOFError):  # it has not reached the end of the script
+            self._report.seek(0)
+            load.learn(pickle.load(self._report))
+        self._restore_terminal()
+        how = f"exit code {code}"
+        if code < 0:
+            how = f"ended by signal {-code} ({signal.strsignal(-code)})"
+        seconds = time.monotonic() - self._started
+        say(f"{self._name}: {how} after {seconds:.1f} s; waiting for a save")
 
     def _end(self, error):
         """Ends all processes. After Ctrl-C, the run first has time to end by itself."""
         try:
-            if isinstance(error, KeyboardInterrupt):
-                self._terminal.end_line()
-                if self._run is not None and self._run.ended is None:
-                    self._wait_for_the_interrupted_run()
+            if isinstance(error, KeyboardInterrupt) and self._pid is not None:
+                self._wait_for_the_interrupted_run()
         finally:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
-            descendants.end(self._older_children, seconds=GRACE_SECONDS)
-            self._terminal.restore()
+            self._end_all(spared=self._older_children)
+            self._restore_terminal()
 
     def _wait_for_the_interrupted_run(self):
-        if not descendants.wait_for(self._run.pid, SILENT_SECONDS):
+        print(file=sys.stderr)  # ends the line on which the terminal shows ^C
+        if not _ends_within(self._pid, SILENT_SECONDS):
             say(
                 f"{self._name}: waiting at most {INTERRUPT_SECONDS} s until it has ended; "
                 "press Ctrl-C again to end it now"
             )
-            descendants.wait_for(self._run.pid, INTERRUPT_SECONDS)
+            _ends_within(self._pid, INTERRUPT_SECONDS)
+
+    def _end_all(self, spared):
+        """Ends the run and all processes that it has started: by SIGTERM, later by SIGKILL."""
+        limit, terminated = time.monotonic() + GRACE_SECONDS, set()
+        while True:
+            _reap()
+            left = set(processes.children(os.getpid())) - spared
+            if not left:
+                return
+            is_late = time.monotonic() > limit
+            for pid in left if is_late else left - terminated:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL if is_late else signal.SIGTERM)
+            terminated |= left
+            time.sleep(POLL_SECONDS)
+
+    def _restore_terminal(self):
+        """Restores settings such as echo: a killed run leaves its own."""
+        # The system stops a background process that writes to its terminal.
+        if self._settings is None or os.tcgetpgrp(0) != os.getpgrp():
+            return
+        with contextlib.suppress(termios.error):  # the terminal may be closed
+            termios.tcsetattr(0, termios.TCSADRAIN, self._settings)
+        if sys.stderr.isatty():
+            print(SHOW_CURSOR, end="", file=sys.stderr, flush=True)
+
+
+def _terminal_settings():
+    with contextlib.suppress(termios.error):
+        return termios.tcgetattr(0)
+
+
+def _reap():
+    """Reaps ended children; returns {process id: exit code, or minus the signal's number}."""
+    ended = {}
+    with contextlib.suppress(ChildProcessError):
+        while (found := os.waitpid(-1, os.WNOHANG))[0]:
+            ended[found[0]] = os.waitstatus_to_exitcode(found[1])
+    return ended
+
+
+def _ends_within(pid, seconds):
+    limit = time.monotonic() + seconds
+    while not (ended := pid in _reap()) and time.monotonic() < limit:
+        time.sleep(POLL_SECONDS)
+    return ended
 
 
 def _shown(path):
