@@ -1,4 +1,4 @@
-"""Runs a program under compute-sanitizer and reports faults of kernels: file, line and thread.
+"""Runs a program under compute-sanitizer, which prints faults of kernels: file, line and thread.
 
 For example: python -m jit_loader check train.py --epochs 1. Extensions that the program builds get
 line numbers (-lineinfo) and are cached beside the ordinary builds. PyTorch's caching allocator is
@@ -9,6 +9,7 @@ but the program was not checked.
 """
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -39,29 +40,18 @@ def run(options):
 
     from _jit_loader.cuda import sanitizer
 
-    descriptor, log_path = tempfile.mkstemp(prefix="compute-sanitizer-", suffix=".log")
-    os.close(descriptor)
-    found = []
-    try:
+    with tempfile.TemporaryDirectory(prefix="compute-sanitizer-") as folder:
+        log_path = os.path.join(folder, "log")
         command = sanitizer.command(sanitizer.find(), options.tool, log_path)
         command += [sys.executable, *(["-m"] if options.is_module else []), options.program]
         command += options.arguments
         code = subprocess.run(command, env=_environment(options), check=False).returncode
         log = read_text(log_path)
-        found = sanitizer.faults(log)
-    finally:
-        if not found:
-            os.unlink(log_path)
-    if found:
-        print(sanitizer.report(found, os.getcwd()), file=sys.stderr)
-        print(f"  full output of {sanitizer.PROGRAM}: {log_path}", file=sys.stderr)
-        return 1
-    why_not = sanitizer.why_not_checked(log)
-    if why_not is None:
-        print(f"check: {options.tool} found no fault in {options.program}", file=sys.stderr)
-        return code
-    print(f"check: {options.program} was not checked: {why_not}", file=sys.stderr)
-    return code or 1
+    print(*sanitizer.shown(log), sep="\n", file=sys.stderr)
+    if why_not := sanitizer.why_not_checked(log):
+        print(f"check: {options.program} was not checked: {why_not}", file=sys.stderr)
+        return code or 1
+    return 1 if re.search(r"SUMMARY: (?!0 )", log) else code
 
 
 def _environment(options):
