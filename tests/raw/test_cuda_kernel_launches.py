@@ -116,3 +116,85 @@ def test_a_cuda_cell_of_kernels_launches_them():
     y = torch.zeros(1, device="cuda")
     found["one"][1, 1](y)
     assert (list(found), y.item()) == (["one"], 1)
+
+
+FILL = """
+extern "C" __global__ void fill(float* out, int n) {
+  extern __shared__ float memory[];
+  __shared__ float one;
+  one = 1;
+  for (int i = threadIdx.x; i < n; i += blockDim.x) memory[i] = i;
+  __syncthreads();
+  if (threadIdx.x == 0) out[0] = n ? memory[n - 1] + one : one;
+}
+"""
+
+
+def test_launches_with_other_sizes_of_shared_memory_take_turns(folder):
+    fill = jit_loader.cuda_kernel(FILL, "fill")
+    out = torch.zeros(1, device="cuda")
+    large, small, none = fill[1, 128, 100 * 1024], fill[1, 128, 16 * 1024], fill[1, 128]
+    for launcher, n in [(large, 25600), (none, 0), (small, 4096), (large, 25600), (none, 0)]:
+        launcher(out, n)
+        assert out.item() == max(n, 1)
+
+
+TYPES = """
+#include <cuComplex.h>
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_fp8.h>
+using number = float;
+extern "C" __global__ void conj(cuFloatComplex* z) { z[threadIdx.x].y = -z[threadIdx.x].y; }
+extern "C" __global__ void any(void* x) { ((char*)x)[threadIdx.x] = 1; }
+extern "C" __global__ void eight(__nv_fp8_e4m3* x, const number a) { x[0] = __nv_fp8_e4m3(a); }
+extern "C" __global__ void mixed(float* y, char a, bool b, unsigned short c, double d, __half e,
+                                 __nv_bfloat16 f, const __grid_constant__ number g) {
+  float values[] = {(float)a, (float)b, (float)c, (float)d, float(e), float(f), g};
+  for (int i = 0; i < 7; i++) y[i] = values[i];
+}
+extern "C" __global__ void __cluster_dims__(2, 1, 1) cluster(int* x) { x[blockIdx.x] = 1; }
+"""
+
+
+def test_numbers_of_all_types_arrive(folder):
+    mixed = jit_loader.cuda_kernel(TYPES, "mixed")
+    y = torch.zeros(7, device="cuda")
+    mixed[1, 1](y, -3, True, 65535, 0.5, 1.5, 2.5, 3.5)
+    assert y.tolist() == [-3, 1, 65535, 0.5, 1.5, 2.5, 3.5]
+    mixed[1, 1](y, *(torch.tensor(value) for value in (4, False, 7, 0.25, 1, 2, 3)))
+    assert y.tolist() == [4, 0, 7, 0.25, 1, 2, 3]
+    with pytest.raises(TypeError, match="argument 2, char: must be a number, not a tensor"):
+        mixed[1, 1](y, y[0], True, 1, 1, 1, 1, 1)
+
+
+def test_tensors_of_all_dtypes_are_passed(folder):
+    kernel = {name: jit_loader.cuda_kernel(TYPES, name) for name in ("any", "conj", "eight")}
+    z = torch.tensor([1 + 2j, 3 - 4j], device="cuda")
+    kernel["conj"][1, 2](z)
+    assert z.tolist() == [1 - 2j, 3 + 4j]
+    for dtype in (torch.uint8, torch.uint16, torch.bool, torch.float8_e4m3fn, torch.half):
+        x = torch.zeros(8, device="cuda").to(dtype)
+        kernel["any"][1, 8](x)
+        assert x.view(torch.uint8)[:8].tolist() == [1] * 8
+    x = torch.zeros(1, device="cuda").to(torch.float8_e4m3fn)
+    kernel["eight"][1, 1](x, 2.0)
+    assert x.float().item() == 2
+
+
+def test_lazily_conjugated_and_negated_tensors_are_refused(folder):
+    conj = jit_loader.cuda_kernel(TYPES, "conj")
+    z = torch.zeros(2, dtype=torch.complex64, device="cuda")
+    with pytest.raises(ValueError, match=r"argument 1, float2\*: .*; pass .resolve_conj\(\)"):
+        conj[1, 2](z.conj())
+    real = torch.zeros(1, dtype=torch.complex64, device="cuda").conj().imag
+    with pytest.raises(ValueError, match=r"pass .resolve_neg\(\)"):
+        conj[1, 2](real)
+
+
+def test_a_kernel_with_a_cluster_is_launched(folder):
+    if torch.cuda.get_device_capability() < (9, 0):
+        pytest.skip("clusters need a GPU of compute capability 9.0")
+    x = torch.zeros(4, dtype=torch.int32, device="cuda")
+    jit_loader.cuda_kernel(TYPES, "cluster")[4, 1](x)
+    assert x.tolist() == [1] * 4
