@@ -24,21 +24,14 @@ def find():
         RuntimeError: there is no compute-sanitizer, or only pip's, which cannot run programs.
     """
     homes = [cuda_home()] if toolchain.nvcc_path() is not None else []
-    homes += [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH")]
-    folders = [
-        os.path.join(home, name) for home in filter(None, homes) for name in ("bin", PROGRAM)
-    ]
-    folders += os.environ.get("PATH", os.defpath).split(os.pathsep)
-    folders.append("/usr/local/cuda/bin")
+    homes += filter(None, map(os.environ.get, ("CUDA_HOME", "CUDA_PATH")))
+    folders = [os.path.join(home, name) for home in homes for name in ("bin", PROGRAM)]
+    folders += [*os.environ.get("PATH", os.defpath).split(os.pathsep), "/usr/local/cuda/bin"]
     found = [path for folder in folders if (path := shutil.which(PROGRAM, path=folder))]
     for path in found:
         if not _is_from_pip(path):
             return path
-    why = (
-        f"{found[0]}, from pip, cannot start programs"
-        if found
-        else f"{PROGRAM} was not found (beside nvcc, in $CUDA_HOME, on PATH, in /usr/local/cuda)"
-    )
+    why = f"{found[0]}, from pip, cannot start programs" if found else f"{PROGRAM} was not found"
     raise RuntimeError(
         f"{why}; install the CUDA Toolkit (of NVIDIA's Linux packages, cuda-sanitizer-13-0 or the "
         "one for your version is enough), or name its folder in CUDA_HOME"
