@@ -6,7 +6,7 @@
                                    without a manifest: a build that is running, failed or was killed
     build_ninja.json               the build.ninja that PyTorch wrote (build/pytorch)
     lock
-<cache>/memos/<question>           the stats of all files that a build depends on (memo.py)
+<cache>/memos/<call>               the stats of all files that a build depends on (memo.py)
 <cache>/newest-memo                the memo that was written last
 <cache>/stats_equal-....so         compares those stats; a helper, as first_launch-....so is
 """
@@ -38,7 +38,7 @@ class Build:
 class Slot:
     """The builds of one request.
 
-    memo_path: the memo of the question that led to the request.
+    memo_path: the memo of the call that led to the request.
     looked_at: {path: stamp} of the files whose presence or absence decided the request.
     """
 

@@ -1,8 +1,7 @@
 """The key of a build: the request, the toolchain, the machine, and the contents of files.
 
-This file has the part that a hit needs: the digest of the question. The question is the call of
-load, and the answer is the library; the digest names the memo with the answer. Apart from files,
-the digest covers everything that the answer depends on: the arguments, the environment
+This file has the part that a hit needs: the digest of the call of load, which names its memo. Apart
+from files, the digest covers everything that the library depends on: the arguments, the environment
 variables, PyTorch, Python, the machine and its GPUs.
 """
 
@@ -53,7 +52,7 @@ _NAMES = (*_FOLDER_LISTS, *SETTINGS, *CUDA_SETTINGS, "ATEN_CPU_CAPABILITY")
 
 
 def memo_paths(kind, arguments):
-    """Returns the paths where the memo of a question may be, the user's cache first.
+    """Returns the paths where the memo of a call may be, the user's cache first.
 
     kind: "load", "load_op", ...
     arguments: a value of lists, dicts, strings and numbers, with absolute paths.
@@ -62,7 +61,7 @@ def memo_paths(kind, arguments):
 
     names = (*_NAMES, *named_variables())
     environment = {name: value for name in names if (value := os.environ.get(name)) is not None}
-    question = [
+    call = [
         kind,
         arguments,
         environment,
@@ -72,7 +71,7 @@ def memo_paths(kind, arguments):
         [common_nvcc_flags(), cuda_home_of_program()],
         [os.uname().machine, boot(), None if names_architectures() else gpus()],
     ]
-    digest = digest_of(question)
+    digest = digest_of(call)
     return [os.path.join(cache, "memos", digest) for cache in [cache_folder(), *readonly_caches()]]
 
 
