@@ -6,7 +6,7 @@ import shutil
 
 from _jit_loader.build.inputs.clock import CLOCK
 from _jit_loader.build.pytorch import stubs
-from _jit_loader.cache.files import write_checked
+from _jit_loader.cache.files import if_stale_again, write_checked
 from _jit_loader.cache.store import MANIFEST, OWN_FILES, read_manifest
 
 LEFTOVERS = (".ninja_log", ".ninja_deps", "lock", CLOCK)
@@ -36,7 +36,7 @@ def publish(folder, manifest):
 
 def sync(path):
     """Writes a file, or the entries of a folder, to the disk, if its file system can do so."""
-    descriptor = os.open(path, os.O_RDONLY)
+    descriptor = if_stale_again(_open, path)
     try:
         os.fsync(descriptor)
     except OSError as error:
@@ -44,3 +44,7 @@ def sync(path):
             raise
     finally:
         os.close(descriptor)
+
+
+def _open(path):
+    return os.open(path, os.O_RDONLY)
