@@ -80,8 +80,6 @@ def open_build(library, name, form, build_directory=None):
                 # linked with -z now.)
                 folder = os.path.dirname(library)
                 libraries[library] = _open(path, folder, name, form, lazily=True)
-            elif form == "module":  # another version may be there
-                _make_importable(name, libraries[library])
         except (ImportError, OSError):
             if os.path.exists(library):
                 raise
@@ -165,11 +163,10 @@ def _import(path, unique, name):
             value.__module__ = name  # by which pickle finds the function
     # Python enters modules of single-phase initialization into sys.modules, under the spec's name.
     sys.modules.pop(spec.name, None)
-    _make_importable(name, module)
     return module
 
 
-def _make_importable(name, module):
+def make_importable(name, module):
     """Enters a module into sys.modules, unless a module of the program has its name."""
     present = sys.modules.get(name)
     spec = getattr(present, "__spec__", None)

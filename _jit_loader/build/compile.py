@@ -47,8 +47,10 @@ def compile_plan(job, plan, stubs, headers, on_started, on_finished):
             break
     if cut_off:
         result = result._replace(returncode=1, output=cut_off)
-    if result.returncode == 0 and job.request.form != "executable":
-        share_statics(os.path.join(job.folder, plan.ninja_file.library))
+    library = os.path.join(job.folder, plan.ninja_file.library)
+    # A wrapper of the compiler may end with 0 and write nothing; opening the library then says so.
+    if result.returncode == 0 and job.request.form != "executable" and os.path.exists(library):
+        share_statics(library)
     return _with_slow_files(job, plan.ninja_file, result)
 
 

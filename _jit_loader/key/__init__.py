@@ -95,7 +95,7 @@ def cuda_home_of_program():
     """Returns the CUDA_HOME that the program has set in PyTorch's module, or None."""
     names = _names_of_pytorchs_module()
     home = names.get("CUDA_HOME")
-    if home is None:
+    if home is None or sys.platform != "linux":
         return None
     if _FOUND not in names:
         names[_FOUND] = _find_cuda_home()

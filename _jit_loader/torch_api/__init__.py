@@ -180,6 +180,8 @@ def _load(kind, question, requests, arguments):
         opened.build_directories[name, folder] = loaded
         if form != "module":
             return os.path.join(build_directory, os.path.basename(loaded.path))
+    if form == "module":  # not of an op, whose module may have the name of a file of the program
+        opened.make_importable(name, loaded.result)
     return loaded.result
 
 

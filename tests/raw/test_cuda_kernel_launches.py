@@ -88,13 +88,13 @@ def test_a_tensor_of_another_device_names_the_stream(folder):
     x = torch.ones(8, device="cuda:0")
     # As if the current stream were one of cuda:1, which this machine may lack.
     with pytest.raises(
-        ValueError, match=r"argument 1, .*is on cuda:0, .* device, cuda:1; launch it in"
+        ValueError, match=r"argument 1, float\*: is on the device cuda:0, .* device, cuda:1; move"
     ):
         scale.signature.pack([x, x, 1.0, 8], 1)
     if torch.cuda.device_count() > 1:
         with (
             torch.cuda.stream(torch.cuda.Stream("cuda:1")),
-            pytest.raises(ValueError, match="is on cuda:0"),
+            pytest.raises(ValueError, match="is on the device cuda:0"),
         ):
             scale[1, 32](x, x, 1.0, 8)
 
