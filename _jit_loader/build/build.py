@@ -97,17 +97,20 @@ def build(slot, contents, verbose):
 
 
 def _build_or_wait(slot, contents, note_before, verbose):
+    """Builds under the lock, again if a file changed; takes what another process has built."""
     request, memo_stamp = slot.request, slot.memo_stamp()
+    programs = toolchain.programs(request.with_cuda)
+    before, changed, tries = {}, [], 0
 
     def has_new_memo():
         return slot.memo_stamp() not in (None, memo_stamp)
 
-    while True:
+    while tries < TRIES:
         with build_lock(slot.folder, request.title, until=has_new_memo) as excludes:
             if has_new_memo():
                 memo_stamp = slot.memo_stamp()
                 contents.learn(slot.known())
-            found = slot.find(toolchain.programs(request.with_cuda), contents)
+            found = slot.find(programs, contents)
             opened = found and loaded.open_build(found.library, *request.to_open)
             if opened is not None:
                 return opened, found, False
@@ -118,40 +121,27 @@ def _build_or_wait(slot, contents, note_before, verbose):
                 error = error_of(note, request, contents)
                 if error is not None:
                     raise error
-            return *_build_until_stable(slot, contents, excludes, verbose), True
-
-
-def _build_until_stable(slot, contents, excludes, verbose):
-    before, careful = {}, False
-    for _ in range(TRIES):
-        try:
-            return _try_to_build(slot, contents, before, careful, excludes, verbose)
-        except InputsChanged as error:
-            changed, careful = error.args[0], True
+            # If the attempt fails or is interrupted, its folder stays: the next uses its objects.
+            folder = new_folder(slot.folder)
+            clock, careful = Clock(folder), bool(changed)
+            job = Job(slot, folder, programs, contents, clock, before, careful, verbose, excludes)
+            try:
+                with Workers() as workers:
+                    opened, published, manifest = _compile_and_publish(job, workers)
+                sync(slot.folder)
+                slot.write_memo(programs, published, manifest, contents)
+                return opened, published, True
+            except InputsChanged as error:
+                changed = error.args[0]
+            except (CompileError, OSError):
+                if os.path.isdir(folder):
+                    raise
+                changed = [folder]  # another process has deleted the cache
+            tries += 1
     raise RuntimeError(
-        f"{slot.request.title}: {', '.join(changed)} kept changing while being compiled; "
+        f"{request.title}: {', '.join(changed)} kept changing while being compiled; "
         "load the extension again when no program is writing to these files"
     )
-
-
-def _try_to_build(slot, contents, before, careful, excludes, verbose):
-    """Returns (result of loaded.open_build, the Build); for before and careful see Job.
-
-    If this fails or is interrupted, the folder stays: the next build uses its objects.
-    """
-    programs, folder = toolchain.programs(slot.request.with_cuda), new_folder(slot.folder)
-    clock = Clock(folder)
-    job = Job(slot, folder, programs, contents, clock, before, careful, verbose, excludes)
-    try:
-        with Workers() as workers:
-            opened, published, manifest = _compile_and_publish(job, workers)
-    except (CompileError, OSError) as error:
-        if not os.path.isdir(folder):
-            raise InputsChanged([folder]) from error  # another process has deleted the cache
-        raise
-    sync(slot.folder)
-    slot.write_memo(programs, published, manifest, contents)
-    return opened, published
 
 
 def _compile_and_publish(job, workers):
@@ -172,7 +162,9 @@ def _compile_and_publish(job, workers):
     headers = Headers(job, ninja_file, plan.missing)
     expected = plan.expected_seconds(headers.files)
     with BuildLine(job.request.title, plan.missing, expected) as line:
-        result, new = _compile(job, plan, recorder, link_stubs, headers, line, workers)
+        steps = _Steps(job, plan, recorder, headers, line, workers)
+        result = compile_plan(job, plan, link_stubs, headers, steps.started, steps.finished)
+        new = steps.records()
         workers.results(beside)
         warning = record_kernels(job, ninja_file, new, result.lines_of)
         known = {**plan.reused, **new}
@@ -231,28 +223,37 @@ def ninja_file_of(job):
     return NinjaFile(text, request.sources, request.source_flags)
 
 
-def _compile(job, plan, recorder, link_stubs, headers, line, workers):
-    """Compiles and links; returns (ninja.NinjaResult, {new object: its record})."""
-    compilers = workers.submit(query_compilers, plan.ninja_file, list(plan.missing), job.contents)
-    recordings = {}
+class _Steps:
+    """What is done while the compilers run: new objects are recorded, reused ones compared."""
 
-    def on_started():  # runs while the compilers work
+    def __init__(self, job, plan, recorder, headers, line, workers):
+        self._job, self._plan, self._recorder, self._headers = job, plan, recorder, headers
+        self._line, self._workers, self._recordings = line, workers, {}
+        self._compilers = workers.submit(
+            query_compilers, plan.ninja_file, list(plan.missing), job.contents
+        )
+
+    def started(self):
+        job = self._job
         if not job.careful:
-            check_reused(job, plan)
-        line.start(why_built(job.slot, job.programs, job.contents))
+            check_reused(job, self._plan)
+        self._line.start(why_built(job.slot, job.programs, job.contents))
 
-    def on_finished(output):
-        line.finished(output)
-        if output in plan.missing and job.request.build_directory:
+    def finished(self, output):
+        job, ninja_file = self._job, self._plan.ninja_file
+        self._line.finished(output)
+        if output not in self._plan.missing:
+            return
+        if job.request.build_directory:
             build_directory.put_object(job.request.build_directory, job.folder, output)
-        if output in plan.missing:  # recorded while the next steps run
-            recordings[output] = workers.submit(
-                record_object, job, plan.ninja_file, recorder, output, compilers, headers
-            )
+        arguments = job, ninja_file, self._recorder, output, self._compilers, self._headers
+        self._recordings[output] = self._workers.submit(record_object, *arguments)
 
-    result = compile_plan(job, plan, link_stubs, headers, on_started, on_finished)
-    records = dict(zip(recordings, workers.results(list(recordings.values()))))
-    return result, {output: record for output, record in records.items() if record is not None}
+    def records(self):
+        """Returns {new object: its record}, without those that did not compile."""
+        found = self._workers.results(list(self._recordings.values()))
+        records = zip(self._recordings, found)
+        return {output: record for output, record in records if record is not None}
 
 
 def _failed(job, ninja_file, recorder, records, output):
