@@ -6,16 +6,16 @@ from typing import NamedTuple
 from _jit_loader import loaded
 from _jit_loader.cache import digest_of, helpers
 from _jit_loader.cuda import first_launch
-from _jit_loader.cuda.device_code import (
+from _jit_loader.cuda.nvrtc import Program
+from _jit_loader.live.embedded import code_of
+from _jit_loader.live.nvrtc_options import Unsupported
+from _jit_loader.live.program import (
     check_kernels,
     compile_kernels,
     device_program,
     empty_code,
     version_of,
 )
-from _jit_loader.cuda.embedded import code_of
-from _jit_loader.cuda.nvrtc import Program
-from _jit_loader.cuda.nvrtc_options import Unsupported
 
 # The functions that host code calls for __device__, __constant__ and __managed__ variables, and
 # for textures.

@@ -9,12 +9,12 @@ from _jit_loader.build.job import private_folder
 from _jit_loader.cache.files import read_checked
 from _jit_loader.cache.memo import stamp
 from _jit_loader.cache.store import OWN_FILES
-from _jit_loader.cuda.embedded import with_device_code
 from _jit_loader.cuda.first_launch import compile_at_first_launch, launches_of
 from _jit_loader.cuda.host_object import host_digest
 from _jit_loader.key.contents import read_digest
 from _jit_loader.live.device_code import compile_edit
 from _jit_loader.live.edit import NotLive, find_edit
+from _jit_loader.live.embedded import with_device_code
 from _jit_loader.live.link import link_library
 from _jit_loader.report.build_line import say
 from _jit_loader.system import is_set

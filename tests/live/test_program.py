@@ -7,10 +7,10 @@ import subprocess
 import pytest
 
 from _jit_loader.cuda import nvrtc
-from _jit_loader.cuda.device_code import compile_kernels, device_program, version_of
-from _jit_loader.cuda.embedded import NotReplaceable, code_of, with_device_code
-from _jit_loader.cuda.nvrtc_options import Unsupported, nvrtc_options
 from _jit_loader.key import toolchain
+from _jit_loader.live.embedded import NotReplaceable, code_of, with_device_code
+from _jit_loader.live.nvrtc_options import Unsupported, nvrtc_options
+from _jit_loader.live.program import compile_kernels, device_program, version_of
 
 needs_nvrtc = pytest.mark.skipif(
     nvrtc.library_path() is None, reason="PyTorch's wheel has no NVRTC"

@@ -12,8 +12,8 @@ from _jit_loader.cuda.device_edits import macros_of
 from _jit_loader.cuda.functions import macros_in, scan, tokens_of, without_host_bodies
 from _jit_loader.cuda.includes import closure
 from _jit_loader.cuda.nvrtc import SYSTEM_HEADERS, Program, compile_program
-from _jit_loader.cuda.nvrtc_options import Unsupported, nvrtc_options
 from _jit_loader.cuda.ptxas import readable
+from _jit_loader.live.nvrtc_options import Unsupported, nvrtc_options
 
 _PREAMBLE = "jit_loader_preamble.h"
 _TYPE_TRAITS = """#pragma once
