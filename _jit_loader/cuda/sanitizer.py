@@ -18,13 +18,13 @@ LIBRARY_FRAME = re.compile(r"=+ +(?:Host Frame:.*\[0x[0-9a-f]+\]|in /.*)$")
 def find():
     """Returns the path of compute-sanitizer.
 
-    It is searched for beside nvcc, in $CUDA_HOME and $CUDA_PATH, on PATH and in /usr/local/cuda.
+    It is searched for in $CUDA_HOME and $CUDA_PATH, beside nvcc, on PATH and in /usr/local/cuda.
 
     Raises:
         RuntimeError: there is no compute-sanitizer, or only pip's, which cannot run programs.
     """
-    homes = [cuda_home()] if toolchain.nvcc_path() is not None else []
-    homes += filter(None, map(os.environ.get, ("CUDA_HOME", "CUDA_PATH")))
+    homes = list(filter(None, map(os.environ.get, ("CUDA_HOME", "CUDA_PATH"))))
+    homes += [cuda_home()] if toolchain.nvcc_path() is not None else []
     folders = [os.path.join(home, name) for home in homes for name in ("bin", PROGRAM)]
     folders += [*os.environ.get("PATH", os.defpath).split(os.pathsep), "/usr/local/cuda/bin"]
     found = [path for folder in folders if (path := shutil.which(PROGRAM, path=folder))]

@@ -336,7 +336,8 @@ def test_build_of_an_op_that_does_not_exist_is_an_error(project, run_in):
 # why
 
 
-def test_why_of_an_op_names_every_change(project, run_in, cache):
+def test_why_of_an_op_names_every_change(project, run_in, cache, monkeypatch):
+    monkeypatch.delenv("CC", raising=False)
     why = lambda **environment: run_in(project, "why", "two", **environment)  # noqa: E731
     assert why().stdout.endswith("two: it has never been built\n")
     run_in(project, "build", "two")
