@@ -10,7 +10,7 @@ import tempfile
 
 from _jit_loader import loaded
 from _jit_loader.build.checks import check_flags, check_paths, check_tools
-from _jit_loader.build.compile import compile_plan
+from _jit_loader.build.compile import compile_plan, failed_steps
 from _jit_loader.build.compile_commands import update_compile_commands
 from _jit_loader.build.failure import error_of, failed, names_a_source, read_note
 from _jit_loader.build.helpers import make_helper
@@ -18,6 +18,7 @@ from _jit_loader.build.inputs.clock import Clock
 from _jit_loader.build.inputs.records import InputsChanged, Recorder, query_compilers
 from _jit_loader.build.job import Job, new_folder, remove_leftovers
 from _jit_loader.build.ninja import compile_seconds_limit
+from _jit_loader.build.objects import RECORD
 from _jit_loader.build.plan import check_reused, make_plan
 from _jit_loader.build.precompiled import Headers
 from _jit_loader.build.publish import publish, sync
@@ -165,6 +166,10 @@ def _compile_and_publish(job, workers):
         steps = _Steps(job, plan, recorder, headers, line, workers)
         result = compile_plan(job, plan, link_stubs, headers, steps.started, steps.finished)
         new = steps.records()
+        for output in failed_steps(result) & new.keys():
+            del new[output]
+            os.unlink(os.path.join(job.folder, output))
+            os.unlink(os.path.join(job.folder, output + RECORD))
         workers.results(beside)
         warning = record_kernels(job, ninja_file, new, result.lines_of)
         known = {**plan.reused, **new}
@@ -246,7 +251,8 @@ class _Steps:
             return
         if job.request.build_directory:
             build_directory.put_object(job.request.build_directory, job.folder, output)
-        arguments = job, ninja_file, self._recorder, output, self._compilers, self._headers
+        in_header = self._headers.files.get(output, ())  # here: a later attempt leaves it out
+        arguments = job, ninja_file, self._recorder, output, self._compilers, in_header
         self._recordings[output] = self._workers.submit(record_object, *arguments)
 
     def records(self):
@@ -292,7 +298,11 @@ def _publish(job, recorder, records, manifest):
         raise _ModuleError from error
     # Before it is published: another thread that finds the build must not open it a second time.
     loaded.libraries[published.library] = opened
-    publish(job.folder, manifest)
+    try:
+        publish(job.folder, manifest)
+    except BaseException:
+        del loaded.libraries[published.library]
+        raise
     if path is not None:
         build_directory.put_outputs(request.build_directory, published.library, path)
     return opened, published

@@ -49,7 +49,7 @@ def compile_plan(job, plan, stubs, headers, on_started, on_finished):
         result = result._replace(returncode=1, output=cut_off)
     library = os.path.join(job.folder, plan.ninja_file.library)
     # A wrapper of the compiler may end with 0 and write nothing; opening the library then says so.
-    if result.returncode == 0 and job.request.form != "executable" and os.path.exists(library):
+    if result.returncode == 0 and job.request.form != "executable" and _has_content(library):
         share_statics(library)
     return _with_slow_files(job, plan.ninja_file, result)
 
@@ -71,7 +71,7 @@ def _without_headers(job, plan, stubs, headers, result):
     if not headers.may_have_failed(result.output):
         return None
     headers.leave_out()
-    return plan.ninja_file.text_to_run(_compiled(job, plan), stubs.flags)
+    return plan.ninja_file.text_to_run(_compiled(job, plan, result), stubs.flags)
 
 
 def _without_stubs(job, plan, stubs, headers, result):
@@ -80,15 +80,21 @@ def _without_stubs(job, plan, stubs, headers, result):
     Any other error recurs without stubs, and its message then does not name a stub.
     """
     ninja_file = plan.ninja_file
-    if stubs.flags is None or _compiled(job, plan) != set(ninja_file.compilations):
+    if stubs.flags is None or _compiled(job, plan, result) != set(ninja_file.compilations):
         return None
     if job.verbose:
         _print_commands(ninja_file, [ninja_file.library], None)
     return ninja_file.text_to_run(set(ninja_file.compilations))
 
 
-def _compiled(job, plan):
-    outputs = plan.ninja_file.compilations
+def failed_steps(result):
+    """Returns the outputs whose last command failed; a compiler may have written them."""
+    steps = result.lines_of.items()
+    return {output for output, lines in steps if lines and lines[0].startswith("FAILED: ")}
+
+
+def _compiled(job, plan, result):
+    outputs = plan.ninja_file.compilations.keys() - failed_steps(result)
     return {output for output in outputs if os.path.exists(os.path.join(job.folder, output))}
 
 
@@ -147,6 +153,10 @@ def _shown_lines(job):
 def _print_commands(ninja_file, outputs, link_flags):
     for output in outputs:
         print_line(shlex.join(ninja_file.command(output, link_flags)), sys.stdout)
+
+
+def _has_content(path):
+    return os.path.exists(path) and os.path.getsize(path) > 0
 
 
 def _is_cut_off(path):

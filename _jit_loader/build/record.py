@@ -15,7 +15,7 @@ from _jit_loader.cuda.halves import WHOLE
 from _jit_loader.cuda.host_object import function_words
 
 
-def record_object(job, ninja_file, recorder, output, compilers, headers):
+def record_object(job, ninja_file, recorder, output, compilers, in_header):
     """Writes the record of a new object beside the object; returns the record, or None.
 
     None: the source did not compile.
@@ -29,17 +29,16 @@ def record_object(job, ninja_file, recorder, output, compilers, headers):
     if not os.path.exists(path):
         return None
     source, depfile = ninja_file.compilations[output], path + ".d"
-    in_header = ()
     if source.endswith(".s"):  # only the assembler runs, and it writes no depfile
-        files = [source]
+        files, in_header = [source], ()
     else:
         files = read_depfile(depfile, job.folder)
         os.unlink(depfile)
         cache = os.path.join(cache_folder(), PRECOMPILED, "")
         others = [path for path in files if not path.startswith(cache)]
         # The compiler lists header.h and its files itself if it has refused header.h.gch.
-        if others == files:
-            in_header = headers.files.get(output, ())
+        if others != files:
+            in_header = ()
         files = [*others, *in_header]
     command, is_cuda = ninja_file.command(output), ninja_file.is_cuda(output)
     inputs = recorder.of_object(source, command, is_cuda, files, compilers.result()[output])

@@ -185,8 +185,9 @@ def _serve(calls, jobs, most_bytes, on_answer):
             is_cancelled, waiting = True, []
         for pid, (index, process) in list(running.items()):
             ended, status = os.waitpid(pid, os.WNOHANG)
-            for line in process.lines(bool(ended)):
-                on_answer({"index": index, "said": line})
+            while lines := process.lines(bool(ended)):
+                for line in lines:
+                    on_answer({"index": index, "said": line})
             if ended:
                 del running[pid]
                 on_answer({"index": index, **process.answer(status)})

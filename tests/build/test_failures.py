@@ -414,6 +414,23 @@ PyMODINIT_FUNC PyInit_blocks(void) {{
 """
 
 
+def test_object_of_a_compiler_that_ends_with_an_error_is_not_linked(tiny):
+    """A wrapper may check a source after the compiler has written its object."""
+    flag = tiny.folder.parent / "refuse"
+    flag.touch()
+    compiler = tiny.calls_path.parent / "c++"
+    compiler.write_text(
+        compiler.read_text().replace("exec ", "") + f"\ncode=$?\n"
+        f'case " $* " in *" -c "*other.cpp*) [ -e {flag} ] && '
+        "{ echo 'other.cpp:1: error: refused' >&2; exit 1; };; esac\nexit $code\n"
+    )
+    for _ in range(2):
+        with pytest.raises(jit_loader.CompileError, match=r"other\.cpp:1: error: refused"):
+            tiny.load()
+    flag.unlink()
+    assert tiny.value() == 101
+
+
 def test_undefined_function_is_an_error_while_another_thread_opens_a_library(
     tiny, cache, tmp_path, in_process, wait_for
 ):
