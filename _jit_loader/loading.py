@@ -6,7 +6,7 @@ import os
 import sys
 import time
 
-from _jit_loader import loaded
+from _jit_loader import loaded, no_fork
 from _jit_loader.cache import check_trusted, is_in_a_cache
 from _jit_loader.cache.memo import Memo
 from _jit_loader.key import memo_paths
@@ -89,7 +89,9 @@ def load(
             found = result, memo.library, False, memo.with_cuda
             break
     else:
-        found = look_or_build(requests(), paths[0], verbose, may_build, instead)
+        with no_fork():  # requests() imports modules
+            wanted = requests()
+        found = look_or_build(wanted, paths[0], verbose, may_build, instead)
     this = loaded.Loaded(name, *found, time.perf_counter() - started)
     loaded.last[title or name] = this
     return this
@@ -142,9 +144,10 @@ def look_or_build(requests, memo_path, verbose=False, may_build=True, instead=No
 
     Returns (result of open_build, path of the library, whether it was compiled, with CUDA or not).
     """
-    from _jit_loader.cache.store import Slot
-    from _jit_loader.key import toolchain
-    from _jit_loader.key.contents import Contents
+    with no_fork():  # not needed by a hit in a memo
+        from _jit_loader.cache.store import Slot
+        from _jit_loader.key import toolchain
+        from _jit_loader.key.contents import Contents
 
     looked_at = {path: stamp for request in requests for path, stamp in request.looked_at.items()}
     for request in requests:
@@ -158,9 +161,10 @@ def look_or_build(requests, memo_path, verbose=False, may_build=True, instead=No
         return *found, True, request.with_cuda
     if not may_build:
         raise NotCached(request.name)
-    from _jit_loader.build.build import build
-    from _jit_loader.build.refusal import explain_missing_tool
-    from _jit_loader.report.errors import ToolMissing
+    with no_fork():
+        from _jit_loader.build.build import build
+        from _jit_loader.build.refusal import explain_missing_tool
+        from _jit_loader.report.errors import ToolMissing
 
     try:
         result, built, compiled = build(slot, contents, verbose)

@@ -9,6 +9,7 @@ import sys
 import time
 from typing import NamedTuple
 
+from _jit_loader import no_fork
 from _jit_loader.report.build_line import print_line
 from _jit_loader.system.jobs import parallel_jobs
 from _jit_loader.system.processes import (
@@ -46,7 +47,8 @@ def ninja_path():
     The folder of the package is not on PATH if its environment is not activated.
     """
     try:
-        import ninja
+        with no_fork():
+            import ninja
     except ImportError:
         return shutil.which("ninja")
     beside = os.path.join(ninja.BIN_DIR, "ninja")

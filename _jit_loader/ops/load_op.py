@@ -4,7 +4,7 @@ import os
 import shlex
 import threading
 
-from _jit_loader import loaded, loading
+from _jit_loader import loaded, loading, no_fork
 from _jit_loader.ops.project import binding_path, has_cuda_kernel, project_above, source_paths
 
 # Included before a project's bindings, if it exists; see build/precompiled.py.
@@ -105,7 +105,8 @@ def load(name, project, flags, may_build=True):
         instead=_device_code(name, project, flags) if is_edit else None,
     )
     if loaded.live:
-        from _jit_loader.live.load import audit
+        with no_fork():
+            from _jit_loader.live.load import audit
 
         audit(title, this.path)
     return this
@@ -115,7 +116,8 @@ def _device_code(name, project, flags):
     """Returns a function for `instead` of loading.load: new device code for the last build."""
 
     def instead(slot, contents):
-        from _jit_loader.live.load import load_edit
+        with no_fork():
+            from _jit_loader.live.load import load_edit
 
         return load_edit(
             slot, contents, lambda edit: start_build(name, project, flags, edit.host_object)

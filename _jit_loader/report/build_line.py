@@ -5,6 +5,7 @@ import os
 import sys
 import time
 
+from _jit_loader import no_fork
 from _jit_loader.system import is_set
 
 
@@ -93,8 +94,9 @@ class BuildLine:
         # A replacement of stderr, such as a notebook's, may say that it is a terminal.
         if sys.stderr is not sys.__stderr__ or sys.stderr is None:
             return None
-        from rich.console import Console
-        from rich.live import Live
+        with no_fork():
+            from rich.console import Console
+            from rich.live import Live
 
         console = Console(stderr=True)
         if console.is_jupyter or not console.is_terminal:

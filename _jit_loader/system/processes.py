@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 
+from _jit_loader import no_fork
 from _jit_loader.system.files import read_text
 from _jit_loader.system.threads import SIGNAL_DELAY_SECONDS, ended_with_workers, kill_session
 
@@ -16,31 +17,10 @@ from _jit_loader.system.threads import SIGNAL_DELAY_SECONDS, ended_with_workers,
 _STATE, _PARENT, _SESSION = 0, 1, 3
 
 
-# Held while a process is started. A child that another thread forked then would inherit both ends
-# of the new pipes, so that their reader would wait for its end as well.
-_starting = threading.RLock()
-
-
 def start(command, **options):
     """Starts a process as subprocess.Popen does, while no other thread forks."""
-    with _starting:
+    with no_fork():
         return subprocess.Popen(command, **options)
-
-
-def _release():
-    with contextlib.suppress(RuntimeError):  # a signal has interrupted the acquire
-        _starting.release()
-
-
-def _renew():
-    global _starting
-    _starting = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):  # Windows has no fork
-    os.register_at_fork(
-        before=lambda: _starting.acquire(), after_in_parent=_release, after_in_child=_renew
-    )
 
 
 _lock = threading.Lock()

@@ -36,7 +36,7 @@ class Recorder:
     def __init__(self, roots, programs, contents, clock, before, again=False):
         self._roots, self._programs, self._contents = roots, programs, contents
         self._clock, self._before, self._again = clock, before, again
-        self._texts = {}
+        self._texts, self._changed = {}, set()
 
     def text(self, path):
         """Returns the text of a file, which is read once for all objects."""
@@ -117,8 +117,11 @@ class Recorder:
             before = self._before.get(path)
             # The content may have changed and changed back.
             by_clock = before is None or not self._again
-            if before not in (None, after) or (by_clock and self._clock.has_seen_change(path)):
+            # Another object may have found the change, and has updated self._before.
+            differs = path in self._changed or before not in (None, after)
+            if differs or (by_clock and self._clock.has_seen_change(path)):
                 changed.append(path)
+            self._changed.update(changed)
             self._before[path] = after
         if changed:
             raise InputsChanged(changed)

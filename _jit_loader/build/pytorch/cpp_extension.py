@@ -11,7 +11,8 @@ import logging
 import sys
 import threading
 
-from _jit_loader.build.pytorch.deferred import DeferringFinder, execute, is_deferred, one_thread
+from _jit_loader import no_fork
+from _jit_loader.build.pytorch.deferred import DeferringFinder, execute, is_deferred
 
 _NAME = "torch.utils.cpp_extension"
 _KEPT = "_before_jit_loader"
@@ -33,7 +34,7 @@ _thread = threading.local()  # depth: the number of calls of original functions 
 
 def cpp_extension():
     """Returns the module torch.utils.cpp_extension, imported and executed."""
-    with one_thread:
+    with no_fork():  # admits one thread at a time
         logger = logging.getLogger(_NAME)
         level = logger.level
         logger.setLevel(logging.ERROR)  # it warns on every machine that has nvcc but no GPU

@@ -4,15 +4,10 @@ The import of torch.utils.cpp_extension takes 0.1 s, and a program that imports 
 nothing else of it. importlib.util.LazyLoader would execute it for load as well.
 """
 
-import os
-import threading
 import types
 from importlib.machinery import PathFinder
 
-one_thread = threading.RLock()  # held while torch.utils.cpp_extension is executed or changed
-if hasattr(os, "register_at_fork"):  # Windows has no fork
-    # A forked child lacks the thread that may have held the lock.
-    os.register_at_fork(after_in_child=one_thread._at_fork_reinit)
+from _jit_loader import no_fork
 
 
 class DeferredModule(types.ModuleType):
@@ -74,7 +69,7 @@ def is_deferred(module):
 
 def execute(module):
     """Executes the code of a module if that was deferred. The module object stays the same."""
-    with one_thread:
+    with no_fork():  # admits one thread at a time
         spec = module.__spec__
         if not is_deferred(module) or (finder := spec.loader_state) is None:
             return  # None: the module's own code, which is being executed, has called this

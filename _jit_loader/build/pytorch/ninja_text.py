@@ -17,8 +17,8 @@ import shlex
 import sys
 import threading
 
+from _jit_loader import no_fork
 from _jit_loader.build.pytorch.cpp_extension import cpp_extension, is_executed, original, replace
-from _jit_loader.build.pytorch.deferred import one_thread
 from _jit_loader.build.pytorch.flags import (
     is_gnu,
     link_missing_names,
@@ -155,7 +155,7 @@ def new_text(arguments, cuda_home):
     arguments: {name: value} for PyTorch's load, which writes the file to build_directory.
     cuda_home: the folder of the CUDA Toolkit, None without CUDA.
     """
-    with one_thread:
+    with no_fork():  # admits one thread at a time
         module, name = cpp_extension(), arguments["name"]
         _replace_steps(module)
         # PyTorch would rename a changed module to <name>_v1, which compiles everything again.
