@@ -36,6 +36,8 @@ if __name__ == "__main__":
 
 from typing import TYPE_CHECKING, Any
 
+import _jit_loader
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from types import ModuleType
@@ -257,7 +259,8 @@ def why_no_cuda() -> str | None:
 def __getattr__(name: str) -> Any:
     # cuda_kernel and load_op need none of these, and a hit does not need the module of the errors.
     if name in ("install", "load", "load_inline"):
-        from _jit_loader import torch_api as module
+        with _jit_loader.no_fork():
+            from _jit_loader import torch_api as module
     elif name == "CompileError":
         from _jit_loader.report import errors as module
     else:

@@ -17,7 +17,7 @@ def test_disk_that_is_full_at_any_step_is_reported_and_can_be_enlarged(
 
     def fill_and_enlarge():
         messages = []
-        for kilobytes in range(8, 400, 28):
+        for kilobytes in range(8, 400, 12):
             mount("none", tmp_path / "cache", "tmpfs", 0, f"size={kilobytes}k")
             result = in_process(tiny.value)
             if result == 101:
