@@ -6,6 +6,7 @@ import re
 
 from _jit_loader.build.ninja import ninja_path
 from _jit_loader.key import toolchain
+from _jit_loader.key.nvcc import cuda_home
 from _jit_loader.report.errors import CudaMissing, ToolMissing
 
 
@@ -24,6 +25,12 @@ def check_tools(request):
         )
     if request.with_cuda and (why_not := toolchain.why_no_cuda()) is not None:
         raise CudaMissing(f"{request.title} has CUDA code to compile: {why_not}")
+    if request.with_cuda and cuda_home() is None:
+        raise CudaMissing(
+            f"{request.title} has CUDA code to compile, and {toolchain.nvcc_path()} does not print "
+            "its Toolkit's folder. Name the folder of a CUDA Toolkit in the environment variable "
+            "CUDA_HOME"
+        )
 
 
 def check_paths(request):

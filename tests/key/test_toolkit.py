@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+import torch
 
 import jit_loader
 from _jit_loader.key import nvcc, toolchain
@@ -50,6 +51,14 @@ def test_nvcc_on_path_is_used_if_cuda_home_has_none(folder, monkeypatch):
     write(folder / "bin" / "nvcc")
     monkeypatch.setenv("CUDA_HOME", str(folder / "nowhere"))
     assert toolchain.nvcc_path() == str(folder / "bin" / "nvcc")
+
+
+def test_nvcc_without_a_toolkit_is_refused_with_advice(tiny, folder, monkeypatch):
+    path = write(folder / "bin" / "nvcc", "#!/bin/sh\nexit 1\n")
+    monkeypatch.setenv("PATH", f"{folder / 'bin'}:/usr/bin:/bin")
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    with pytest.raises(OSError, match=f"{path} does not print its Toolkit's folder. Name"):
+        tiny.load(with_cuda=True)
 
 
 def test_what_a_toolkit_lacks_is_found_in_pips_packages(folder):
