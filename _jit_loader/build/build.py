@@ -43,7 +43,7 @@ from _jit_loader.cache.registrations import RestartNeeded
 from _jit_loader.cache.store import Build, Slot
 from _jit_loader.cuda import first_launch, ptxas
 from _jit_loader.key import toolchain
-from _jit_loader.key.contents import Contents
+from _jit_loader.key.digests import Digests
 from _jit_loader.report.build_line import BuildLine, say
 from _jit_loader.report.errors import (
     LOAD_ERRORS,
@@ -65,14 +65,14 @@ class _ModuleError(Exception):
     """Carries an error of a module's initialisation past the handlers of the cache's errors."""
 
 
-def build(slot, contents, verbose):
+def build(slot, digests, verbose):
     """Builds the request of a slot, or waits for the process that is building it.
 
     Returns (result of loaded.open_build, the store.Build, whether this call compiled it).
     """
     request = slot.request
     if is_set("JIT_LOADER_NO_COMPILE"):
-        raise forbidden(slot, toolchain.programs(request.with_cuda), contents)
+        raise forbidden(slot, toolchain.programs(request.with_cuda), digests)
     note_before = read_note(slot.folder)
     check_tools(request)
     compile_seconds_limit()
@@ -82,7 +82,7 @@ def build(slot, contents, verbose):
     try:
         os.makedirs(cache_folder(), mode=0o700, exist_ok=True)
         check_trusted(cache_folder())
-        opened, published, compiled = _build_or_wait(slot, contents, note_before, verbose)
+        opened, published, compiled = _build_or_wait(slot, digests, note_before, verbose)
     except _ModuleError as carrier:
         raise carrier.__cause__ from None
     except OSError as error:
@@ -97,7 +97,7 @@ def build(slot, contents, verbose):
     return opened, published, compiled
 
 
-def _build_or_wait(slot, contents, note_before, verbose):
+def _build_or_wait(slot, digests, note_before, verbose):
     """Builds under the lock, again if a file changed; takes what another process has built."""
     request, memo_stamp = slot.request, slot.memo_stamp()
     programs = toolchain.programs(request.with_cuda)
@@ -110,8 +110,8 @@ def _build_or_wait(slot, contents, note_before, verbose):
         with build_lock(slot.folder, request.title, until=has_new_memo) as excludes:
             if has_new_memo():
                 memo_stamp = slot.memo_stamp()
-                contents.learn(slot.known())
-            found = slot.find(programs, contents)
+                digests.learn(slot.known())
+            found = slot.find(programs, digests)
             opened = found and loaded.open_build(found.library, *request.to_open)
             if opened is not None:
                 return opened, found, False
@@ -119,18 +119,18 @@ def _build_or_wait(slot, contents, note_before, verbose):
                 continue  # the answer is for other files, or its build has been removed
             note = read_note(slot.folder)
             if note not in (None, note_before):
-                error = error_of(note, request, contents)
+                error = error_of(note, request, digests)
                 if error is not None:
                     raise error
             # If the attempt fails or is interrupted, its folder stays: the next uses its objects.
             folder = new_folder(slot.folder)
             clock, careful = Clock(folder), bool(changed)
-            job = Job(slot, folder, programs, contents, clock, before, careful, verbose, excludes)
+            job = Job(slot, folder, programs, digests, clock, before, careful, verbose, excludes)
             try:
                 with Workers() as workers:
                     opened, published, manifest = _compile_and_publish(job, workers)
                 sync(slot.folder)
-                slot.write_memo(programs, published, manifest, contents)
+                slot.write_memo(programs, published, manifest, digests)
                 return opened, published, True
             except InputsChanged as error:
                 changed = error.args[0]
@@ -150,16 +150,16 @@ def _compile_and_publish(job, workers):
     ninja_file = ninja_file_of(job)
     plan = make_plan(job, ninja_file)
     remove_leftovers(job.slot.folder, job.excludes, keep=job.folder)
-    roots, programs, contents = job.request.roots, job.programs, job.contents
-    recorder = Recorder(roots, programs, contents, job.clock, job.before, job.careful)
+    roots, programs, digests = job.request.roots, job.programs, job.digests
+    recorder = Recorder(roots, programs, digests, job.clock, job.before, job.careful)
     link_stubs = stubs.Stubs(ninja_file.link_flags, job.request.extra_ldflags, job.folder)
     job.clock.start()
     beside = [
         workers.submit(update_compile_commands, job.request, ninja_file),
-        workers.submit(make_helper, helpers.STATS_EQUAL, job.contents),
+        workers.submit(make_helper, helpers.STATS_EQUAL, job.digests),
     ]
     if job.request.with_cuda:
-        beside.append(workers.submit(make_helper, first_launch.SOURCE, job.contents))
+        beside.append(workers.submit(make_helper, first_launch.SOURCE, job.digests))
     headers = Headers(job, ninja_file, plan.missing)
     expected = plan.expected_seconds(headers.files)
     with BuildLine(job.request.title, plan.missing, expected) as line:
@@ -217,14 +217,14 @@ def _planned(request):
     slot = Slot(request, os.devnull, {})
     with tempfile.TemporaryDirectory(prefix="jit_loader-") as folder:
         programs, clock = toolchain.programs(request.with_cuda), Clock(folder)
-        job = Job(slot, folder, programs, Contents(), clock, {}, False, verbose=False)
+        job = Job(slot, folder, programs, Digests(), clock, {}, False, verbose=False)
         yield job, ninja_file_of(job)
 
 
 def ninja_file_of(job):
     """Returns PyTorch's build.ninja for the request."""
     request = job.request
-    text = ninja_text.ninja_text(request, job.folder, job.slot.folder, job.contents)
+    text = ninja_text.ninja_text(request, job.folder, job.slot.folder, job.digests)
     return NinjaFile(text, request.sources, request.source_flags)
 
 
@@ -235,14 +235,14 @@ class _Steps:
         self._job, self._plan, self._recorder, self._headers = job, plan, recorder, headers
         self._line, self._workers, self._recordings = line, workers, {}
         self._compilers = workers.submit(
-            query_compilers, plan.ninja_file, list(plan.missing), job.contents
+            query_compilers, plan.ninja_file, list(plan.missing), job.digests
         )
 
     def started(self):
         job = self._job
         if not job.careful:
             check_reused(job, self._plan)
-        self._line.start(why_built(job.slot, job.programs, job.contents))
+        self._line.start(why_built(job.slot, job.programs, job.digests))
 
     def finished(self, output):
         job, ninja_file = self._job, self._plan.ninja_file

@@ -46,7 +46,7 @@ def failed(job, recorder, records, output, stage, kind=CompileError):
         "message": str(error),
         "details": vars(error),
         "is_load_error": kind is not CompileError,
-        "files": {relative(path): job.contents.digest(path) for path in files},
+        "files": {relative(path): job.digests.digest(path) for path in files},
         "environment": _library_environment(),
     }
     write_checked(os.path.join(job.folder, NOTE), note)
@@ -66,7 +66,7 @@ def read_note(slot_folder):
     return read_checked(last)
 
 
-def error_of(note, request, contents):
+def error_of(note, request, digests):
     """Returns the error of another process's build, or None if it may not apply any more.
 
     It applies if no file in the note has changed since, and if, for an error of the dynamic linker,
@@ -76,7 +76,7 @@ def error_of(note, request, contents):
     compiler does not report the headers of a source that does not compile.
     """
     absolute = request.roots.absolute
-    if any(contents.digest(absolute(path)) != digest for path, digest in note["files"].items()):
+    if any(digests.digest(absolute(path)) != digest for path, digest in note["files"].items()):
         return None
     if note["is_load_error"] and note["environment"] != _library_environment():
         return None

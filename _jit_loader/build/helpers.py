@@ -7,13 +7,13 @@ import tempfile
 
 from _jit_loader.cache import cache_folder, helpers
 from _jit_loader.key import toolchain
-from _jit_loader.key.contents import read_digest
+from _jit_loader.key.digests import read_digest
 from _jit_loader.system.processes import run
 
 
-def make_helper(source, contents):
+def make_helper(source, digests):
     """Compiles a helper (0.1 s) if the cache has none. Without it the loader is slower."""
-    if helpers.find(source, contents) is not None:
+    if helpers.find(source, digests) is not None:
         return
     with (
         contextlib.suppress(OSError, subprocess.SubprocessError),
@@ -24,4 +24,4 @@ def make_helper(source, contents):
         flags = ["-O2", "-shared", "-fPIC", "-nodefaultlibs"]
         command = [*toolchain.cxx_command(), *flags, source, "-lc", "-o", library]
         run(command, check=True)
-        os.rename(library, helpers.path_of(source, contents, read_digest(library)))
+        os.rename(library, helpers.path_of(source, digests, read_digest(library)))

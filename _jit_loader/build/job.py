@@ -11,7 +11,7 @@ from typing import NamedTuple
 from _jit_loader.build.inputs.clock import Clock
 from _jit_loader.cache import digest_of
 from _jit_loader.cache.store import MANIFEST, Slot
-from _jit_loader.key.contents import Contents
+from _jit_loader.key.digests import Digests
 
 DAY_SECONDS = 24 * 60 * 60
 
@@ -30,7 +30,7 @@ class Job(NamedTuple):
     slot: Slot
     folder: str
     programs: dict
-    contents: Contents
+    digests: Digests
     clock: Clock
     before: dict
     careful: bool

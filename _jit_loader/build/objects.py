@@ -5,7 +5,7 @@ import os
 
 from _jit_loader.cache.files import link_or_copy, read_checked, write_checked
 from _jit_loader.cache.store import fits, own_differences
-from _jit_loader.key.contents import read_digest
+from _jit_loader.key.digests import read_digest
 
 RECORD = ".json"  # the ending of an object's record
 CANDIDATES = 16  # the newest records that are tried per object; each takes 0.3 ms to read
@@ -14,9 +14,9 @@ CANDIDATES = 16  # the newest records that are tried per object; each takes 0.3 
 class ObjectStore:
     """The objects of earlier builds of one name, with any flags."""
 
-    def __init__(self, name_folder, roots, programs, contents):
+    def __init__(self, name_folder, roots, programs, digests):
         self._name_folder = name_folder
-        self._roots, self._programs, self._contents = roots, programs, contents
+        self._roots, self._programs, self._digests = roots, programs, digests
 
     def newest(self, output):
         """Returns [(path, record)] of the versions of one object, the newest first."""
@@ -43,7 +43,7 @@ class ObjectStore:
         for path, record in known:
             if record["command"] != command_key:
                 continue
-            if next(own_differences(record, self._roots, self._contents), None) is not None:
+            if next(own_differences(record, self._roots, self._digests), None) is not None:
                 continue
             try:
                 link_or_copy(path, target)
@@ -61,7 +61,7 @@ class ObjectStore:
     def still_fits(self, record, path):
         """Returns whether an object is complete and none of its inputs has changed."""
         complete = read_digest(path) == record["object"]
-        return complete and fits(record, self._roots, self._programs, self._contents)
+        return complete and fits(record, self._roots, self._programs, self._digests)
 
 
 def write_record(path, record):

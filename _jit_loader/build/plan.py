@@ -54,9 +54,9 @@ def make_plan(job, ninja_file):
         if known:
             missing[output] = known[0][1]
             for path in map(request.roots.absolute, missing[output]["files"]):
-                job.before[path] = job.contents.digest(path)
+                job.before[path] = job.digests.digest(path)
     for source in request.sources:
-        job.before[source] = job.contents.digest(source)
+        job.before[source] = job.digests.digest(source)
     return Plan(ninja_file, reused, missing)
 
 
@@ -77,4 +77,4 @@ def command_key(request, ninja_file, output):
 
 def _store(job):
     name_folder = os.path.dirname(job.slot.folder)
-    return ObjectStore(name_folder, job.request.roots, job.programs, job.contents)
+    return ObjectStore(name_folder, job.request.roots, job.programs, job.digests)

@@ -50,7 +50,7 @@ from _jit_loader.cache.store import fits
 from _jit_loader.cuda import host_header
 from _jit_loader.cuda.host_header import FOLDER, NAME, RECORD, REQUEST
 from _jit_loader.key import toolchain
-from _jit_loader.key.contents import Contents
+from _jit_loader.key.digests import Digests
 from _jit_loader.key.roots import Roots
 from _jit_loader.report.build_line import say
 from _jit_loader.system.pool import call_in_background
@@ -115,7 +115,7 @@ class Headers:
             return is_wanted
         if any(_shadows(folder, record) for folder in header.searched):
             return False
-        if not fits(record, roots, self._job.programs, self._job.contents):
+        if not fits(record, roots, self._job.programs, self._job.digests):
             return True
         host_header.mark_as_used(header.slot)
         self.flags[output] = ["-include", os.path.join(header.slot, FOLDER, NAME)]
@@ -256,7 +256,7 @@ def _make(slot, roots, text, words):
         if _compiles([*words, *flags]):
             compiler, programs = cxx_compiler(words), toolchain.programs(with_cuda=False)
             files = [path for path in read_depfile(depfile, folder) if path != header]
-            recorder = Recorder(roots, programs, Contents(), clock, before={})
+            recorder = Recorder(roots, programs, Digests(), clock, before={})
             record = recorder.of_object(header, words, False, files, compiler)
             record["names"] = _names(files, compiler.search_folders)
             os.unlink(depfile)

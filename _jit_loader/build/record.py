@@ -44,7 +44,7 @@ def record_object(job, ninja_file, recorder, output, compilers, in_header):
     inputs = recorder.of_object(source, command, is_cuda, files, compilers.result()[output])
     record = {
         "command": command_key(job.request, ninja_file, output),
-        "object": job.contents.digest(path),
+        "object": job.digests.digest(path),
         "precompiled": bool(in_header),
         "seconds": _seconds(job.folder, output),
         **inputs,
@@ -111,7 +111,7 @@ def make_manifest(job, ninja_file, recorder, records, trace):
         "name": job.request.name,
         "created": time.time(),
         "request": job.request.description,
-        "library": job.contents.digest(os.path.join(job.folder, ninja_file.library)),
+        "library": job.digests.digest(os.path.join(job.folder, ninja_file.library)),
         **merged([*records, link]),
     }
 

@@ -6,7 +6,7 @@ import os
 from _jit_loader.cache import FORMAT, readonly_caches
 from _jit_loader.cache.builds import architectures
 from _jit_loader.cache.store import differences, read_manifest
-from _jit_loader.key.contents import Contents
+from _jit_loader.key.digests import Digests
 from _jit_loader.report.reasons import change_texts, request_changes
 
 
@@ -36,11 +36,11 @@ def _why_not(cache, requests):
     matching = {p: m for p, m in manifests.items() if p.split(os.sep)[-3] in keys}
     if not matching:
         return _other_targets(folder, manifests.values(), request)
-    contents = Contents()
+    digests = Digests()
     changes = [
         text
         for path, manifest in matching.items()
-        for text in change_texts(differences(manifest, request.roots, {}, contents))
+        for text in change_texts(differences(manifest, request.roots, {}, digests))
         or [f"{path}{request.name}.so is damaged; copy {folder} again"]
     ]
     return [f"no build in {folder} fits: {text}" for text in dict.fromkeys(changes)]

@@ -12,7 +12,7 @@ from _jit_loader.report.reasons import THE_LOADER, WORDS, change_texts, request_
 MOST_REASONS = 8  # in an error
 
 
-def why_built(slot, programs, contents):
+def why_built(slot, programs, digests):
     """Returns the reason for a build, such as 'kernels/add2.cu changed' or 'first build'."""
     manifest = slot.last_manifest()
     if manifest is None:
@@ -24,34 +24,34 @@ def why_built(slot, programs, contents):
         return f"{', '.join(WORDS.get(key, key) for key in changed)} changed"
     roots = slot.request.roots
     # The user's files first: comparing all of PyTorch's headers takes 30 ms.
-    changes = change_texts(own_differences(manifest, roots, contents)) or change_texts(
-        differences(manifest, roots, programs, contents)
+    changes = change_texts(own_differences(manifest, roots, digests)) or change_texts(
+        differences(manifest, roots, programs, digests)
     )
     if not changes:
         return "the cached library was damaged"
     return f"{changes[0]} and {len(changes) - 1} more" if len(changes) > 1 else changes[0]
 
 
-def all_reasons(slot, programs, contents):
+def all_reasons(slot, programs, digests):
     """Returns a line for each difference from the last build; [] if a build fits."""
     roots = slot.request.roots
-    if any(fits(manifest, roots, programs, contents) for _, manifest in slot.manifests()):
+    if any(fits(manifest, roots, programs, digests) for _, manifest in slot.manifests()):
         return []
     last = slot.last_manifest() or _last_of_name(slot)
     if last is None:
         return ["it has never been built"]
     old, new = last["request"], slot.request.description
-    files = change_texts(differences(last, roots, programs, contents))
+    files = change_texts(differences(last, roots, programs, digests))
     if old["PyTorch"] != new["PyTorch"]:  # one line for its 5,000 headers
         files = [line for line in files if not line.startswith("<packages>/torch/")]
     settings = [line for key in new for line in request_changes(key, old.get(key), new[key])]
     return [*settings, *files] or [f"{THE_LOADER} changed"]
 
 
-def forbidden(slot, programs, contents):
+def forbidden(slot, programs, digests):
     """Returns the error for a build that JIT_LOADER_NO_COMPILE forbids."""
     name, title = slot.request.name, slot.request.title
-    reasons = all_reasons(slot, programs, contents) or ["the cached library is damaged"]
+    reasons = all_reasons(slot, programs, digests) or ["the cached library is damaged"]
     more = len(reasons) - MOST_REASONS
     if more > 0:
         reasons[MOST_REASONS:] = [f"{more} more"]

@@ -52,7 +52,7 @@ class Slot:
         self._looked_at = looked_at
         self._rejected = set()  # the paths of builds that did not fit
 
-    def find(self, programs, contents):
+    def find(self, programs, digests):
         """Returns the build that matches the current files, or None; writes its memo if it can.
 
         It runs no tool, and works in a read-only cache. A build that did not fit the last time is
@@ -63,17 +63,17 @@ class Slot:
                 continue
             own = read_checked(os.path.join(entry.path, OWN_FILES)) or {}
             absolute = self.request.roots.absolute
-            if any(contents.digest(absolute(path)) != own[path] for path in own):
+            if any(digests.digest(absolute(path)) != own[path] for path in own):
                 self._rejected.add(entry.path)
                 continue
             build, manifest = Build(entry.path, self.request), read_manifest(entry.path)
             if manifest is None:
                 continue  # not complete yet
             self._rejected.add(entry.path)
-            if not fits(manifest, self.request.roots, programs, contents):
+            if not fits(manifest, self.request.roots, programs, digests):
                 continue
-            if contents.digest(build.library) == manifest["library"]:
-                self.write_memo(programs, build, manifest, contents)
+            if digests.digest(build.library) == manifest["library"]:
+                self.write_memo(programs, build, manifest, digests)
                 return build
         return None
 
@@ -106,7 +106,7 @@ class Slot:
                 return last
         return next((manifest for _, manifest in self.manifests()), None)
 
-    def write_memo(self, programs, build, manifest, contents):
+    def write_memo(self, programs, build, manifest, digests):
         """Writes the memo that leads to a build, if the cache can be written.
 
         A young file has no stamp in a memo, so that the next load compares contents. Such a memo
@@ -131,7 +131,7 @@ class Slot:
             [(build.library, manifest["library"])],
         ):
             # The file is not read again. If it has changed since, its stat differs next time.
-            file_stamp, current, settled = contents.last(path)
+            file_stamp, current, settled = digests.last(path)
             if current != digest and (current is not None or path in own):
                 return  # changed since it was compiled: its stat must not lead to this build
             # Only the linker wrote the library; a published build never changes.
@@ -143,7 +143,7 @@ class Slot:
         last = Memo.read(self._memo_path) if is_young else None
         if last is not None and last.library == build.library:
             return
-        compiled = helpers.find(helpers.STATS_EQUAL, contents)
+        compiled = helpers.find(helpers.STATS_EQUAL, digests)
         memo = Memo.of(build.library, self.request.with_cuda, entries, compiled)
         # Without a memo, as in a read-only cache, the next process reads the contents again.
         with contextlib.suppress(OSError):
@@ -166,36 +166,36 @@ def _newest_memo():
     return os.path.join(cache_folder(), "newest-memo")
 
 
-def fits(manifest, roots, programs, contents):
+def fits(manifest, roots, programs, digests):
     """Returns whether no relevant file has changed since the build."""
-    return next(differences(manifest, roots, programs, contents), None) is None
+    return next(differences(manifest, roots, programs, digests), None) is None
 
 
-def differences(manifest, roots, programs, contents):
+def differences(manifest, roots, programs, digests):
     """Yields (kind, path) for each change since the build, the user's own files first.
 
     A tool or system file that this machine lacks is not a change: a build works without the
     compiler that made it. A file that exists and differs is a change.
     """
-    yield from own_differences(manifest, roots, contents)
+    yield from own_differences(manifest, roots, digests)
     own = manifest["own"]
     for path, digest in manifest["files"].items():
-        if path not in own and contents.digest(roots.absolute(path)) not in (None, digest):
+        if path not in own and digests.digest(roots.absolute(path)) not in (None, digest):
             yield "changed", path
     for path in appeared_files(manifest, roots):
         yield "new", path
     for role, digest in manifest["programs"].items():
-        if role in programs and contents.digest(programs[role]) != digest:
+        if role in programs and digests.digest(programs[role]) != digest:
             yield "compiler", programs[role]
     for path, digest in manifest["tools"].items():
-        if contents.digest(roots.absolute(path)) not in (None, digest):
+        if digests.digest(roots.absolute(path)) not in (None, digest):
             yield "compiler", path
 
 
-def own_differences(manifest, roots, contents):
+def own_differences(manifest, roots, digests):
     """Yields (kind, path) for each of the user's own files that is missing or has changed."""
     for path in manifest["own"]:
-        current = contents.digest(roots.absolute(path))
+        current = digests.digest(roots.absolute(path))
         if current != manifest["files"][path]:
             yield "missing" if current is None else "changed", path
 

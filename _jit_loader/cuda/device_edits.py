@@ -17,7 +17,7 @@ from _jit_loader.cuda.functions import (
     skeleton,
     traceable_macros,
 )
-from _jit_loader.key.contents import digest_of_bytes
+from _jit_loader.key.digests import digest_of_bytes
 
 # CUDA declares these, and some others with f at the end, as __host__ __device__. A function that
 # replaces one is host code too.

@@ -4,7 +4,7 @@ import re
 
 from _jit_loader.cache import digest_of
 from _jit_loader.cuda.elf import FUNCTION, UNDEFINED, content, symbols, tables
-from _jit_loader.key.contents import digest_of_bytes
+from _jit_loader.key.digests import digest_of_bytes
 from _jit_loader.report.symbols import demangled
 
 CUDA = re.compile(rb"release (?:1[3-9]|[2-9]\d)\.\d+, V")  # tested with 13.0

@@ -39,7 +39,7 @@ class DeviceCode(NamedTuple):
     helper: str | None
 
 
-def compile_edit(edit, request, contents, library, launched=frozenset()):
+def compile_edit(edit, request, digests, library, launched=frozenset()):
     """Returns the DeviceCode of an edit.
 
     Arguments:
@@ -61,7 +61,7 @@ def compile_edit(edit, request, contents, library, launched=frozenset()):
     }
     command = list(map(request.roots.absolute_text, edit.record["nvcc"]))
     program = device_program(edit.source, edit.texts, command)
-    helper = _helper(library, kernels, contents)
+    helper = _helper(library, kernels, digests)
     compiled = kernels & launched if helper else kernels
     names = digest_of([edit.source, command, sorted(edit.record["skeletons"].items())])
     if not compiled or (compiled != kernels and names not in loaded.checked_names):
@@ -76,12 +76,12 @@ def compile_edit(edit, request, contents, library, launched=frozenset()):
     return DeviceCode(cubin, compiled, program, helper if compiled != kernels else None)
 
 
-def _helper(library, kernels, contents):
+def _helper(library, kernels, digests):
     """Returns the path of the compiled first_launch.cpp, or None if it cannot be used."""
     if os.environ.get("CUDA_MODULE_LOADING") == "EAGER":  # all kernels have to be in the library
         return None
     launches = first_launch.launches_of(library)
     if launches is None or not kernels <= launches.handles.keys():
         return None
-    found = helpers.find(first_launch.SOURCE, contents)
+    found = helpers.find(first_launch.SOURCE, digests)
     return found and found[0]

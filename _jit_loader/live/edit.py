@@ -47,7 +47,7 @@ class Edit(NamedTuple):
         return os.path.join(self.build.folder, self.object)
 
 
-def find_edit(slot, contents):
+def find_edit(slot, digests):
     """Returns the Edit from a build of a slot to the current files.
 
     Raises:
@@ -56,18 +56,18 @@ def find_edit(slot, contents):
     reason = None
     for build, manifest in itertools.islice(slot.manifests(), CANDIDATES):
         try:
-            return _edit(slot.request, build, manifest, contents)
+            return _edit(slot.request, build, manifest, digests)
         except NotLive as error:
             reason = reason or error
     raise reason or NotLive("there is no earlier build")
 
 
-def _edit(request, build, manifest, contents):
+def _edit(request, build, manifest, digests):
     if os.path.exists(os.path.join(build.folder, registrations.FILE)):
         raise NotLive("the library registers operators or classes with PyTorch")
     programs = toolchain.programs(request.with_cuda)
     changed = set()
-    for kind, path in differences(manifest, request.roots, programs, contents):
+    for kind, path in differences(manifest, request.roots, programs, digests):
         if kind != "changed" or path not in manifest["own"]:
             raise NotLive(f"{_shown(path)}: {kind}")
         changed.add(path)
@@ -81,15 +81,15 @@ def _edit(request, build, manifest, contents):
     texts = read_texts(paths.values())
     if len(texts) != len(paths):
         raise NotLive("a file is missing, or not UTF-8")
-    digests = {name: texts[path][1] for name, path in paths.items()}
-    differ = {name for name, digest in digests.items() if digest != record["files"][name]}
+    now = {name: texts[path][1] for name, path in paths.items()}
+    differ = {name for name, digest in now.items() if digest != record["files"][name]}
     if others := changed - differ:
         raise NotLive(f"{_shown(min(others))} is code for the CPU only")
     current = {name: texts[path][0] for name, path in paths.items()}
     _check_host_code(record, current, differ)
-    if contents.digest(build.library) != manifest["library"]:
+    if digests.digest(build.library) != manifest["library"]:
         raise NotLive("the last build is damaged")
-    own = {name: manifest["files"][name] for name in manifest["own"]} | digests
+    own = {name: manifest["files"][name] for name in manifest["own"]} | now
     return Edit(
         build,
         with_code[0],

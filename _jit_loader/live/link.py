@@ -14,7 +14,7 @@ from _jit_loader.cache.store import Build
 from _jit_loader.key import toolchain
 
 
-def link_library(slot, contents, build, outputs):
+def link_library(slot, digests, build, outputs):
     """Returns the bytes of a library of new objects and of the other objects of a build.
 
     outputs: the names of the objects to compile.
@@ -24,7 +24,7 @@ def link_library(slot, contents, build, outputs):
     request = slot.request
     with private_folder(slot.folder) as folder:
         programs = toolchain.programs(request.with_cuda)
-        job = Job(slot, folder, programs, contents, Clock(folder), {}, False, verbose=False)
+        job = Job(slot, folder, programs, digests, Clock(folder), {}, False, verbose=False)
         ninja_file = ninja_file_of(job)
         reused = dict.fromkeys(set(ninja_file.compilations) - set(outputs))
         for output in reused:

@@ -11,7 +11,7 @@ from _jit_loader.cache.memo import stamp
 from _jit_loader.cache.store import OWN_FILES
 from _jit_loader.cuda.first_launch import compile_at_first_launch, launches_of
 from _jit_loader.cuda.host_object import host_digest
-from _jit_loader.key.contents import read_digest
+from _jit_loader.key.digests import read_digest
 from _jit_loader.live.device_code import compile_edit
 from _jit_loader.live.edit import NotLive, find_edit
 from _jit_loader.live.embedded import with_device_code
@@ -48,7 +48,7 @@ class LiveOp:
         return self.code.kernels | (self.launches.launched() if self.launches else set())
 
 
-def load_edit(slot, contents, start_build):
+def load_edit(slot, digests, start_build):
     """Loads the current files as a live edit of a build, if possible; returns (module, library).
 
     Returns None if a complete build has to be made: other code differs, NVRTC does not compile the
@@ -59,13 +59,13 @@ def load_edit(slot, contents, start_build):
     Threads that load the same edit get the same module: one makes it, the others wait.
     """
     with loaded.live_locks.setdefault(slot.folder, threading.RLock()):
-        return _load_edit(slot, contents, start_build)
+        return _load_edit(slot, digests, start_build)
 
 
-def _load_edit(slot, contents, start_build):
+def _load_edit(slot, digests, start_build):
     request, edit = slot.request, None
     with contextlib.suppress(NotLive):
-        edit = _find(slot, contents)
+        edit = _find(slot, digests)
     live = loaded.live.get(slot.folder)
     if live is not None and edit is not None and live.edit.key == edit.key:
         return (live.module, live.library) if live.process.poll() is None else None
@@ -75,7 +75,7 @@ def _load_edit(slot, contents, start_build):
         return None
     try:
         launched = live.launched() if live is not None else _launched(request.title)
-        live = _open(edit, slot, contents, launched)
+        live = _open(edit, slot, digests, launched)
         live.process = start_build(edit)
     except FALLBACK:
         return None
@@ -85,16 +85,16 @@ def _load_edit(slot, contents, start_build):
     return live.module, live.library
 
 
-def why_complete(slot, contents):
+def why_complete(slot, digests):
     """Returns why the current files need a complete build, in a few words; None if they do not.
 
     It compiles the device code, because NVRTC may give the reason, but no CPU code.
     """
     try:
-        edit = _find(slot, contents)
+        edit = _find(slot, digests)
         with open(edit.build.library, "rb") as file:
             everything = {kernel["mangled"] for kernel in edit.record["kernels"]}
-            compile_edit(edit, slot.request, contents, file.read(), everything)
+            compile_edit(edit, slot.request, digests, file.read(), everything)
     except FALLBACK as error:
         return str(error).partition("\n")[0]
     return None
@@ -143,7 +143,7 @@ def _host_digest(path):
         return host_digest(file.read())
 
 
-def _find(slot, contents):
+def _find(slot, digests):
     """Returns the Edit; raises NotLive if the complete build has to be made."""
     request = slot.request
     if slot.folder in loaded.never_live:
@@ -154,7 +154,7 @@ def _find(slot, contents):
         raise NotLive("JIT_LOADER_NO_COMPILE is set")
     if flags := ADD_FLAGS & {*request.description[ENVIRONMENT]}:
         raise NotLive(f"the environment variable {min(flags)} is set")
-    return find_edit(slot, contents)
+    return find_edit(slot, digests)
 
 
 def experience():
@@ -194,12 +194,12 @@ def _launched_by(library):
     return set()
 
 
-def _open(edit, slot, contents, launched):
+def _open(edit, slot, digests, launched):
     """Returns the LiveOp of an edit, without its process; the library is deleted once it is open.
 
     launched: the mangled names of the kernels to compile first.
     """
-    request, (library, code) = slot.request, _library(edit, slot, contents, launched)
+    request, (library, code) = slot.request, _library(edit, slot, digests, launched)
     with private_folder(slot.folder) as folder:
         path = os.path.join(folder, os.path.basename(edit.build.library))
         with open(path, "wb") as file:
@@ -217,19 +217,19 @@ def _open(edit, slot, contents, launched):
     return LiveOp(edit, module, path, code, launches)
 
 
-def _library(edit, slot, contents, launched):
+def _library(edit, slot, digests, launched):
     """Returns the bytes of the build's library with the code of the edit, and its DeviceCode."""
     request = slot.request
     with open(edit.build.library, "rb") as file:
         library = file.read()
     if not edit.outputs:
-        code = compile_edit(edit, request, contents, library, launched)
+        code = compile_edit(edit, request, digests, library, launched)
         return with_device_code(library, code.cubin), code
     own = {request.roots.absolute(name): digest for name, digest in edit.own.items()}
     before = list(map(stamp, own))
     with Workers() as workers:
-        linked = workers.submit(link_library, slot, contents, edit.build, edit.outputs)
-        code = compile_edit(edit, request, contents, library, launched)
+        linked = workers.submit(link_library, slot, digests, edit.build, edit.outputs)
+        code = compile_edit(edit, request, digests, library, launched)
         (library,) = workers.results([linked])
     if list(map(stamp, own)) != before or any(read_digest(path) != own[path] for path in own):
         raise NotLive("a file changed during the build")  # a compiler may have read either version

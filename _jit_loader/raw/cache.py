@@ -86,7 +86,7 @@ def _fits(manifest):
         found = stamp(path)
         if found is not None and list(found) == manifest["stamps"].get(path):
             return True
-        from _jit_loader.key.contents import read_digest  # most hits need no digest
+        from _jit_loader.key.digests import read_digest  # most hits need no digest
 
         return read_digest(path) in digests
 

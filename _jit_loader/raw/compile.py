@@ -10,7 +10,7 @@ import torch
 from _jit_loader.cuda.includes import closure
 from _jit_loader.cuda.nvrtc import SYSTEM_HEADERS, NvrtcError, Program, compile_program
 from _jit_loader.cuda.nvrtc_files import cuda_headers
-from _jit_loader.key.contents import Contents
+from _jit_loader.key.digests import Digests
 from _jit_loader.raw import cache
 from _jit_loader.raw.kernel import TEXT
 from _jit_loader.raw.parameters import Signature
@@ -53,8 +53,8 @@ def compile_and_publish(kernel, arch, slot):
         path = TEXT
         with contextlib.suppress(OSError):  # the cache cannot be written
             path = cache.make_slot(*slot, kernel.source)
-    contents = Contents()
-    headers, missing = _headers(kernel, contents)
+    digests = Digests()
+    headers, missing = _headers(kernel, digests)
     # A system header that exists is read from its file. "cstdint" includes "stdint.h".
     virtual = SYSTEM_HEADERS if any(name in SYSTEM_HEADERS for name in missing) else {}
     program = Program(kernel.source + _NAMING, path, _options(kernel, arch), virtual)
@@ -68,8 +68,8 @@ def compile_and_publish(kernel, arch, slot):
         symbol, signature = map(image.names.get, naming)
         types = _parameters(demangled(signature))
     Signature(kernel.expression, types)  # raises for a type that Python cannot pass
-    if _headers(kernel, contents)[0] == headers:  # else the code may be of either version
-        stamps = {path: contents.last(path) for path in (*headers["files"], *headers["system"])}
+    if _headers(kernel, digests)[0] == headers:  # else the code may be of either version
+        stamps = {path: digests.last(path) for path in (*headers["files"], *headers["system"])}
         manifest = {
             **headers,
             "stamps": {path: stamp for path, (stamp, _, settled) in stamps.items() if settled},
@@ -82,11 +82,11 @@ def compile_and_publish(kernel, arch, slot):
     return image.code, symbol, types
 
 
-def _headers(kernel, contents):
+def _headers(kernel, digests):
     """Returns the part of a manifest about headers, and the names that were found nowhere."""
     found = closure(kernel.source, kernel.folder, kernel.includes, cuda_headers())
     files, system = (
-        {path: contents.digest(path) for path in paths} for paths in (found.files, found.system)
+        {path: digests.digest(path) for path in paths} for paths in (found.files, found.system)
     )
     return {"files": files, "system": system, "absent": found.absent}, found.missing
 

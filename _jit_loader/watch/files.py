@@ -8,7 +8,7 @@ from watchfiles import DefaultFilter, watch
 
 from _jit_loader.cache import is_in_a_cache
 from _jit_loader.cache.memo import stamp
-from _jit_loader.key.contents import read_digest
+from _jit_loader.key.digests import read_digest
 from _jit_loader.report.build_line import say
 
 CODE = (

@@ -11,7 +11,7 @@ from _jit_loader.cache import FORMAT
 from _jit_loader.commands.main import main
 from _jit_loader.export.modules import modules_of, op_titles
 from _jit_loader.export.targets import Target, parse, targets_of
-from _jit_loader.key import contents, machine, toolchain
+from _jit_loader.key import digests, machine, toolchain
 from tests.support.extension import PYTHON
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -296,16 +296,16 @@ def test_each_gpu_loads_its_own_build(tmp_path, monkeypatch, python):
 
 def test_digest_of_a_large_library_in_the_cache_covers_all_of_it(tiny, monkeypatch):
     tiny.load()
-    monkeypatch.setattr(contents, "WHOLE_FILE_LIMIT", 1000)
+    monkeypatch.setattr(digests, "WHOLE_FILE_LIMIT", 1000)
     library = Path(jit_loader.loaded("tiny").path)
-    before = contents.read_digest(str(library))
+    before = digests.read_digest(str(library))
     data = library.read_bytes()
     library.with_name("copy").write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
-    assert contents.read_digest(str(library.with_name("copy"))) != before
+    assert digests.read_digest(str(library.with_name("copy"))) != before
 
 
 def test_digest_of_a_large_object_file_does_not_depend_on_its_path(tiny, monkeypatch, tmp_path):
     tiny.load()
     (built,) = (tmp_path / "cache").rglob("[!.]*/module.o")
-    monkeypatch.setattr(contents, "WHOLE_FILE_LIMIT", 1000)
-    assert contents.read_digest(shutil.copy(built, tmp_path)) == contents.read_digest(str(built))
+    monkeypatch.setattr(digests, "WHOLE_FILE_LIMIT", 1000)
+    assert digests.read_digest(shutil.copy(built, tmp_path)) == digests.read_digest(str(built))

@@ -24,7 +24,7 @@ from _jit_loader.key import (
     PATH_LISTS,
     SETTINGS,
     WRAPPER_SETTINGS,
-    contents,
+    digests,
     machine,
     memo_paths,
     toolchain,
@@ -109,7 +109,7 @@ class ChangedStat:
 def look_changed(monkeypatch):
     """look_changed(pattern) returns (change, undo), which fake a change to installed files."""
     patterns = []
-    real_stat, real_digest = os.stat, contents.read_digest
+    real_stat, real_digest = os.stat, digests.read_digest
 
     def matches(path):
         return isinstance(path, str) and any(re.search(pattern, path) for pattern in patterns)
@@ -124,7 +124,7 @@ def look_changed(monkeypatch):
 
     monkeypatch.setattr(os, "stat", stat)
     make_memos_use_os_stat(monkeypatch)
-    monkeypatch.setattr(contents, "read_digest", read_digest)
+    monkeypatch.setattr(digests, "read_digest", read_digest)
     return lambda pattern: (lambda: patterns.append(pattern), patterns.clear)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import jit_loader
 from _jit_loader.cache import FORMAT, memo
-from _jit_loader.key import contents
+from _jit_loader.key import digests
 
 HIT = """
 import os, sys
@@ -164,9 +164,9 @@ def test_hit_needs_no_system_header(tiny, tmp_path, monkeypatch, what):
     if what == "absent":
         header.unlink()
     else:
-        real = contents.read_digest
+        real = digests.read_digest
         monkeypatch.setattr(
-            contents, "read_digest", lambda path: None if path == str(header) else real(path)
+            digests, "read_digest", lambda path: None if path == str(header) else real(path)
         )
         shutil.rmtree(tmp_path / "cache" / FORMAT / "memos")
     for _ in range(2):

@@ -16,7 +16,7 @@ from _jit_loader.build.inputs.depfiles import linked_files
 from _jit_loader.build.inputs.queries import files_in_flags, nvcc_compiler
 from _jit_loader.build.inputs.records import ownership
 from _jit_loader.cache import cache_folder, memo
-from _jit_loader.key import contents
+from _jit_loader.key import digests
 from _jit_loader.key.roots import Roots
 from tests.support.extension import make_memos_use_os_stat
 from tests.support.mounts import mount
@@ -344,9 +344,9 @@ def test_changed_compiler_behind_a_wrapper_is_noticed(tiny, monkeypatch):
     compilers = [tool for m in manifests for tool in m["tools"] if "cc1plus" in tool]
     if not compilers:
         pytest.skip("the compiler is not g++")
-    real = contents.read_digest
+    real = digests.read_digest
     monkeypatch.setattr(
-        contents,
+        digests,
         "read_digest",
         lambda path: "0" * 32 if path == compilers[0] else real(path),
     )

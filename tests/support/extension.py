@@ -16,7 +16,7 @@ import pytest
 import jit_loader
 from _jit_loader.build.helpers import make_helper
 from _jit_loader.cache import cache_folder, helpers, memo
-from _jit_loader.key.contents import Contents
+from _jit_loader.key.digests import Digests
 from tests.support.mounts import make_mounts_private
 
 PYTHON = f'#include "{Path(__file__).with_name("python.h")}"\n'
@@ -165,9 +165,9 @@ def initial_cache_files():
     """Makes the files that the first build adds to a cache (0.5 s), and returns their paths."""
     folder = cache_folder()
     os.makedirs(folder, mode=0o700, exist_ok=True)
-    contents = Contents()
-    make_helper(helpers.STATS_EQUAL, contents)
-    library = helpers.find(helpers.STATS_EQUAL, contents)
+    digests = Digests()
+    make_helper(helpers.STATS_EQUAL, digests)
+    library = helpers.find(helpers.STATS_EQUAL, digests)
     return [library and library[0]]
 
 

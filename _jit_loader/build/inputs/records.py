@@ -27,14 +27,14 @@ class InputsChanged(Exception):
 class Recorder:
     """Makes the records of one build, and checks that no input changed during the build.
 
-    roots, programs, contents, clock: as in job.Job. before: {path: digest} of files that were read
+    roots, programs, digests, clock: as in job.Job. before: {path: digest} of files that were read
     before any compiler started; more are added. A file that every build writes again must not make
     the build fail forever: if an earlier attempt found changes (`again`), only the file's content
     counts.
     """
 
-    def __init__(self, roots, programs, contents, clock, before, again=False):
-        self._roots, self._programs, self._contents = roots, programs, contents
+    def __init__(self, roots, programs, digests, clock, before, again=False):
+        self._roots, self._programs, self._digests = roots, programs, digests
         self._clock, self._before, self._again = clock, before, again
         self._texts, self._changed = {}, set()
 
@@ -93,7 +93,7 @@ class Recorder:
         return [path for path in named if path not in outputs]
 
     def _record(self, files, own, tools, absent):
-        relative, digest = self._roots.relative, self._contents.digest
+        relative, digest = self._roots.relative, self._digests.digest
         # If a source names a file by an absolute path, a copy of the project reads the same file.
         texts = [self.text(path) for path in own if not _is_binary(path)]
         named = {path for path in own if any(path in text for text in texts)}
@@ -113,7 +113,7 @@ class Recorder:
         """
         changed = [path for path in present if self._clock.has_seen_change(path)]
         for path in files:
-            after = self._contents.digest(path)
+            after = self._digests.digest(path)
             before = self._before.get(path)
             # The content may have changed and changed back.
             by_clock = before is None or not self._again
@@ -166,7 +166,7 @@ def _system_folders(tools, project):
     return {*SYSTEM_FOLDERS, *prefixes - own}
 
 
-def query_compilers(ninja_file, outputs, contents):
+def query_compilers(ninja_file, outputs, digests):
     """Returns {object: queries.Compiler} with a query per kind of source; hashes the tools."""
     by_kind = {}
     for output in outputs:
@@ -176,7 +176,7 @@ def query_compilers(ninja_file, outputs, contents):
             by_kind[is_cuda] = query(ninja_file.command(output))
             # In parallel, because hashing nvcc's programs one after the other takes 0.8 s.
             with Workers() as workers:
-                workers.map(contents.digest, by_kind[is_cuda].tools)
+                workers.map(digests.digest, by_kind[is_cuda].tools)
     return {output: by_kind[ninja_file.is_cuda(output)] for output in outputs}
 
 

@@ -41,7 +41,7 @@ WRAPPERS = ("ccache", "sccache")
 _thread = threading.local()  # cuda_home: of the call of new_text in this thread
 
 
-def ninja_text(request, folder, slot_folder, contents):
+def ninja_text(request, folder, slot_folder, digests):
     """Returns the text of build.ninja for a request: the kept one, or a new one.
 
     folder: the build's, to which PyTorch writes the file. slot_folder: where the text is kept.
@@ -52,7 +52,7 @@ def ninja_text(request, folder, slot_folder, contents):
     try:
         if is_executed():
             return new_text(arguments, cuda_home)
-        path, key = os.path.join(slot_folder, KEPT), _key(arguments, cuda_home, contents)
+        path, key = os.path.join(slot_folder, KEPT), _key(arguments, cuda_home, digests)
         kept = read_checked(path)
         if kept is not None and kept["key"] == key:
             return kept["text"]
@@ -71,7 +71,7 @@ def forget(slot_folder):
         os.unlink(os.path.join(slot_folder, KEPT))
 
 
-def _key(arguments, cuda_home, contents):
+def _key(arguments, cuda_home, digests):
     names = list(map(os.path.basename, arguments["sources"]))
     settings = SETTINGS + CUDA_SETTINGS + MORE_SETTINGS
     return digest_of(
@@ -81,7 +81,7 @@ def _key(arguments, cuda_home, contents):
             [toolchain.find_program(name) for name in WRAPPERS],
             [cuda_home, cuda_home and stamp(cuda_home)],
             [sys.prefix, sys.base_prefix, toolchain.packages_folder()],
-            contents.digest(toolchain.cpp_extension_path()),
+            digests.digest(toolchain.cpp_extension_path()),
         ]
     )
 

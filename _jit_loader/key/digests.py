@@ -13,7 +13,7 @@ from _jit_loader.cache.memo import is_settled, read_row, stamp
 WHOLE_FILE_LIMIT = 16 * 1024 * 1024
 
 
-class Contents:
+class Digests:
     """Keeps the digests of files; each file is read once while its stat stays the same.
 
     known: the value of Memo.known() that an earlier process has recorded.
