@@ -14,8 +14,12 @@ PAGE = Page("docs/writing-an-op.md")
 
 
 @pytest.mark.slow
-def test_commands_print_the_output_that_the_page_shows(tmp_path, python):
-    follow(PAGE, tmp_path, python)
+@pytest.mark.parametrize("has_nvcc", [False, True], ids=["without nvcc", "with nvcc"])
+def test_commands_print_the_output_that_the_page_shows(has_nvcc, cache, tmp_path, python):
+    nvcc = toolchain.nvcc_path() if has_nvcc else None
+    if has_nvcc and nvcc is None:
+        pytest.skip("there is no nvcc")
+    follow(PAGE, tmp_path, python, nvcc)
 
 
 @pytest.mark.gpu
