@@ -167,8 +167,9 @@ def requests(name, project, flags):
     looked_at = {path: stamp(path) for path in files}
     choices = [False]
     if torch.version.cuda is not None and has_cuda_kernel(project, name):
-        # On a machine without nvcc, a build with CUDA may still be in the cache.
-        choices = [True] if toolchain.nvcc_path() is not None else [True, False]
+        # Without a compiler the cache may still have a build, with CUDA or without.
+        cxx = toolchain.find_program(toolchain.cxx_command()[0])
+        choices = [True, False] if None in (cxx, toolchain.nvcc_path()) else [True]
     found = [request_for(name, project, with_cuda, flags) for with_cuda in choices]
     found[0].looked_at.update(looked_at)
     return found
