@@ -74,12 +74,11 @@ def free_lock(slot_folder):
     It does not wait.
     """
     try:
-        descriptor = _open(_lock_path(slot_folder))
+        descriptor, locked = _attempt(_lock_path(slot_folder))
     except NotALockFile:
         yield True  # no process can hold it
         return
     try:
-        locked = _try_to_lock(descriptor)
         if locked is None:
             locked = time.time() - os.fstat(descriptor).st_mtime > BUILD_SECONDS_LIMIT
         yield locked
@@ -156,32 +155,45 @@ def _acquire(path, name, until):
     on_all_machines = True
     while True:
         try:
-            descriptor = _open(path)
+            descriptor, locked = _attempt(path)
         except FileNotFoundError:
             os.makedirs(os.path.dirname(path), exist_ok=True)
             continue
-        try:
-            locked = _try_to_lock(descriptor)
+        except OSError as error:
+            stale += 1
+            if error.errno != errno.ESTALE or stale > STALE_LIMIT:
+                raise
+        else:
+            if locked:
+                return descriptor, on_all_machines
             if locked is None:
                 local = _lock_path_on_this_machine(path) if on_all_machines else None
                 if local is None:
                     return descriptor, False
                 path, on_all_machines = local, False
-            elif locked and _is_at(path, descriptor):
-                return descriptor, on_all_machines
-            if not locked and not reported and time.monotonic() - started > SILENT_SECONDS:
+            elif not reported and time.monotonic() - started > SILENT_SECONDS:
                 reported = True
                 say(f"{name}: waiting for {_owner(descriptor)}, which is building it ({path})")
-        except BaseException as error:
-            stale += 1
-            if getattr(error, "errno", None) != errno.ESTALE or stale > STALE_LIMIT:
-                _close(descriptor)
-                raise
-        _close(descriptor)
+            _close(descriptor)
         if until():
             return None, None
         waited = time.monotonic() - started
         time.sleep(max(POLL_SECONDS, min(POLL_PART * waited, POLL_SECONDS_LIMIT)))
+
+
+def _attempt(path):
+    """Opens a lock file and tries to lock it. Returns (descriptor, whether it is locked).
+
+    The second value is None if the file system has no locks. It is false if another process has
+    removed the file in the meantime: the others lock a new file.
+    """
+    descriptor = _open(path)
+    try:
+        locked = _try_to_lock(descriptor)
+        return descriptor, locked and _is_at(path, descriptor)
+    except BaseException:
+        _close(descriptor)
+        raise
 
 
 def _try_to_lock(descriptor):

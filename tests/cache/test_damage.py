@@ -216,18 +216,36 @@ def test_folder_that_another_machine_builds_in_is_kept(tiny, monkeypatch):
     assert tiny.incomplete() == [Path(other)]
 
 
-def test_lock_with_a_stale_handle_is_opened_again(tiny, monkeypatch):
+@pytest.mark.parametrize(("module", "name"), [(fcntl, "flock"), (os, "open")])
+def test_lock_with_a_stale_handle_is_opened_again(tiny, monkeypatch, module, name):
     """NFS reports a stale handle after another machine has replaced the file."""
-    real, failures_left = fcntl.flock, [2]
+    real, failures_left = getattr(module, name), [2]
 
-    def stale(descriptor, operation):
-        if failures_left[0]:
+    def stale(file, *arguments, **options):
+        is_lock = isinstance(file, int) or str(file).endswith("/lock")
+        if is_lock and failures_left[0]:
             failures_left[0] -= 1
             raise OSError(errno.ESTALE, "Stale file handle")
-        return real(descriptor, operation)
+        return real(file, *arguments, **options)
 
-    monkeypatch.setattr(fcntl, "flock", stale)
+    monkeypatch.setattr(module, name, stale)
     assert tiny.value() == 101
+    assert failures_left == [0]
+
+
+def test_lock_of_a_folder_that_was_replaced_is_not_free(tmp_path, monkeypatch):
+    """Between the opening and the lock, a process cleans the cache and another one builds."""
+    path = Path(lock._lock_path(tmp_path))
+    real = lock._try_to_lock
+
+    def replaced(descriptor):
+        path.unlink()
+        path.touch()
+        return real(descriptor)
+
+    monkeypatch.setattr(lock, "_try_to_lock", replaced)
+    with lock.free_lock(tmp_path) as is_free:
+        assert not is_free
 
 
 def test_lock_deleted_during_the_wait_is_taken_again(tiny, wait_for, monkeypatch):
