@@ -52,7 +52,7 @@ from _jit_loader.report.errors import (
     LoadError,
 )
 from _jit_loader.system import is_set
-from _jit_loader.system.threads import Workers
+from _jit_loader.system.processes import Workers
 
 TRIES = 3
 CACHE_ERRORS = (

@@ -13,7 +13,7 @@ from _jit_loader.cuda import ptxas
 from _jit_loader.key import toolchain
 from _jit_loader.report.build_line import print_line
 from _jit_loader.system.jobs import parallel_jobs
-from _jit_loader.system.python import python
+from _jit_loader.system.processes import python
 
 ASKS_FOR_REPORTS = re.compile(r"(?:-Xptxas|--ptxas-options)[= ](?:\S*,)?(?:-v|--verbose)\b")
 

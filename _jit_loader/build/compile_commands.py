@@ -9,7 +9,7 @@ import time
 
 from _jit_loader.build.inputs.queries import flags_of
 from _jit_loader.cache.files import write_atomically
-from _jit_loader.system.files import read_text
+from _jit_loader.system import read_text
 
 NAME = "compile_commands.json"
 LOCK_SECONDS_LIMIT = 1  # Ctrl-C is delayed by up to this time

@@ -23,5 +23,5 @@ def make_helper(source, digests):
         # Without the C++ library, which takes longer to load than the helpers take to run.
         flags = ["-O2", "-shared", "-fPIC", "-nodefaultlibs"]
         command = [*toolchain.cxx_command(), *flags, source, "-lc", "-o", library]
-        run(command, check=True)
+        run(command).check_returncode()
         os.rename(library, helpers.path_of(source, digests, read_digest(library)))

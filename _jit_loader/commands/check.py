@@ -15,7 +15,7 @@ import sys
 import tempfile
 
 from _jit_loader.commands import run as run_command
-from _jit_loader.system.files import read_text
+from _jit_loader.system import read_text
 
 
 def add_arguments(parser):

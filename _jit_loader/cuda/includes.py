@@ -9,7 +9,7 @@ import os
 import re
 from typing import NamedTuple
 
-from _jit_loader.system.files import read_text
+from _jit_loader.system import read_text
 
 # The pattern begins with a literal, which makes the search of CUDA's headers (1 MB) fast.
 INCLUDE = re.compile(r'#[ \t]*include[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>|(\S+))')

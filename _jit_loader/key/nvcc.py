@@ -7,7 +7,7 @@ import re
 
 from _jit_loader.cache.memo import stamp
 from _jit_loader.key import toolchain
-from _jit_loader.system.files import plain_path
+from _jit_loader.system import plain_path
 from _jit_loader.system.processes import output_of
 
 # The folder of a Toolkit for this machine's programs; conda has headers and libraries only there.

@@ -18,7 +18,7 @@ from _jit_loader.live.embedded import with_device_code
 from _jit_loader.live.link import link_library
 from _jit_loader.report.build_line import say
 from _jit_loader.system import is_set
-from _jit_loader.system.threads import Workers
+from _jit_loader.system.processes import Workers
 
 # For example NVRTC is missing, the code does not compile or is not understood, the cache is
 # read-only, or a class is registered again: a complete build then works or shows the error.

@@ -9,7 +9,7 @@ from _jit_loader.loading import NotCached
 from _jit_loader.ops import load_op
 from _jit_loader.report.build_line import say
 from _jit_loader.system import is_set
-from _jit_loader.system.python import python
+from _jit_loader.system.processes import python
 
 # A build may be out of date when it ends, because a file was edited, or may have been removed.
 MOST_STARTS = 3

@@ -26,15 +26,17 @@ import tempfile
 import time
 import traceback
 
-from _jit_loader.system.processes import command_text, descendants, read_lines
-from _jit_loader.system.python import python, start_python
+from _jit_loader.system.processes import (
+    command_text,
+    descendants,
+    python,
+    read_lines,
+    start_python,
+)
 
 POLL_SECONDS = 0.02
 GRACE_SECONDS = 2  # from the interrupt to the kill
-
-
-class PoolEnded(RuntimeError):
-    """The process that starts the others has ended."""
+LINES_BYTES = 1 << 20
 
 
 def call_in_processes(calls, jobs, imports=(), most_bytes=None):
@@ -69,7 +71,7 @@ def call_in_processes(calls, jobs, imports=(), most_bytes=None):
         while missing:
             line = next(answers, None)
             if line is None:
-                raise PoolEnded("the process that starts the builds has ended")
+                raise RuntimeError("the process that starts the builds has ended")
             answer = json.loads(line)
             missing -= "said" not in answer
             yield answer
@@ -121,8 +123,10 @@ class _Process:
                 os.dup2(self._said.fileno(), stream)
             sys.stdout = sys.stderr = open(2, "w", buffering=1, errors="replace", closefd=False)  # noqa: SIM115
             os.environ["MAX_JOBS"] = str(jobs)
-            if most_bytes is not None:
-                _limit_memory(most_bytes)
+            if most_bytes is not None:  # each program that it starts has the limit too
+                soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+                limits = [limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY]
+                resource.setrlimit(resource.RLIMIT_DATA, (min([int(most_bytes), *limits]), hard))
             result = _named(call["function"])(*call["arguments"])
             self._answer.write(json.dumps(result).encode())
             self._answer.flush()
@@ -147,9 +151,14 @@ class _Process:
                     os.kill(pid, signal.SIGKILL)
 
     def lines(self, ended=False):
-        """Returns the lines that the process has printed since the last call."""
-        data = os.pread(self._said.fileno(), 1 << 20, self._read)
-        end = len(data) if ended else data.rfind(b"\n") + 1
+        """Returns lines that the process has printed since the last call, at most 1 MiB.
+
+        A longer line is returned in parts, and so is the last one, without an end, at the end.
+        """
+        data = os.pread(self._said.fileno(), LINES_BYTES, self._read)
+        end = data.rfind(b"\n") + 1
+        if end == 0 and (ended or len(data) == LINES_BYTES):
+            end = len(data)
         self._read += end
         return data[:end].decode(errors="replace").splitlines()
 
@@ -161,13 +170,6 @@ class _Process:
             return {**found, "result": json.loads(data)}
         found["status"] = status
         return found if self._programs is None else {**found, "programs": self._programs}
-
-
-def _limit_memory(most_bytes):
-    """Limits the memory of this process and of each program that it starts."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    known = [limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY]
-    resource.setrlimit(resource.RLIMIT_DATA, (min([int(most_bytes), *known]), hard))
 
 
 def _serve(calls, jobs, most_bytes, on_answer):

@@ -19,7 +19,7 @@ from _jit_loader.cuda.device_edits import skeletons
 from _jit_loader.cuda.functions import macros_in, scan, tokens_of, traceable_macros
 from _jit_loader.cuda.includes import closure
 from _jit_loader.key import toolchain
-from _jit_loader.system.files import read_text
+from _jit_loader.system import read_text
 from _jit_loader.system.processes import output_of
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -227,7 +227,7 @@ def test_a_process_that_cannot_start_means_a_complete_build(project, monkeypatch
     def no_process(*arguments, **options):
         raise BlockingIOError("no process can be started")
 
-    monkeypatch.setattr("_jit_loader.system.python.start", no_process)
+    monkeypatch.setattr("_jit_loader.system.processes.start", no_process)
     assert results(project.load())[-1] in (42, 43)
     assert not loaded.live
 

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from _jit_loader.system import python as python_module
 from _jit_loader.system.pool import call_in_background, call_in_processes
+from _jit_loader.system.processes import python
 
 FUNCTIONS = """\
 import os, sys, time
@@ -26,6 +26,9 @@ def wait(path):
     with open(path, "w") as file:
         file.write(str(os.getpid()))
     time.sleep(1000)
+
+def say(text):
+    sys.stdout.write(text)
 
 def touch(path):
     open(path, "w").close()
@@ -64,6 +67,15 @@ def test_each_call_has_an_answer_and_its_printed_lines(folder, monkeypatch):
     assert answers[0]["result"] == ["é", True, "", "of the user"]
     assert said == {0: ["printed by Python", "written to stderr"]}
     assert os.waitstatus_to_exitcode(answers[1]["status"]) == -signal.SIGSEGV
+
+
+@pytest.mark.parametrize("repeats", [1, 400_000])
+def test_all_of_a_long_output_is_said(folder, repeats):
+    """Lines are not cut, though the processes are read in parts of 1 MiB."""
+    answers, said = answers_of([call("say", "0123456\n" * repeats), call("say", "x" * 3_000_000)])
+    assert said[0] == ["0123456"] * repeats
+    assert "".join(said[1]) == "x" * 3_000_000
+    assert "result" in answers[0]
 
 
 def test_call_that_takes_too_long_is_stopped(folder):
@@ -146,7 +158,7 @@ def application(folder, monkeypatch):
 
 
 def test_program_that_embeds_python_is_not_started_again(application):
-    assert os.path.basename(python_module.python()).startswith("python")
+    assert os.path.basename(python()).startswith("python")
     answers, _ = answers_of([call("describe", "")])
     assert answers[0]["result"]
 
@@ -157,17 +169,12 @@ def test_frozen_program_makes_the_calls_itself(application, folder, monkeypatch,
     other.parent.mkdir()
     other.write_text("#!/bin/sh\necho cpython-27\n")
     other.chmod(0o755)
-    monkeypatch.setattr(sys, "frozen", True, raising=False)
     monkeypatch.setattr(sys, "stdin", io.StringIO())
     for name in ("prefix", "base_prefix"):
         monkeypatch.setattr(sys, name, str(folder))
-    python_module._find.cache_clear()
-    try:
-        answers, _ = answers_of([call("describe", "é"), call("touch", str(folder / "touched"))])
-        with pytest.raises(FileNotFoundError, match="there is no Python in"):
-            call_in_background("pool_functions:touch", [str(folder / "background")], 0)
-    finally:
-        python_module._find.cache_clear()
+    answers, _ = answers_of([call("describe", "é"), call("touch", str(folder / "touched"))])
+    with pytest.raises(FileNotFoundError, match="there is no Python in"):
+        call_in_background("pool_functions:touch", [str(folder / "background")], 0)
     assert answers[0]["result"][0] == "é"
     assert (folder / "touched").exists()
 

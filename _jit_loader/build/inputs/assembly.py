@@ -4,7 +4,7 @@ import os
 import re
 
 from _jit_loader.build.inputs.queries import assembly
-from _jit_loader.system.files import plain_path, read_text
+from _jit_loader.system import plain_path, read_text
 
 DIRECTIVE = re.compile(r'\.(?:incbin|include)\s+\\?"([^"\n]+?)\\?"')
 

@@ -3,7 +3,7 @@
 import os
 import re
 
-from _jit_loader.system.files import plain_path
+from _jit_loader.system import plain_path
 
 
 def read_depfile(path, folder):

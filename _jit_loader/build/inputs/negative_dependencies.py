@@ -9,7 +9,7 @@ import os
 import re
 
 from _jit_loader.build.inputs.queries import expanded
-from _jit_loader.system.files import plain_path, read_text
+from _jit_loader.system import plain_path, read_text
 
 HAS_INCLUDE = re.compile(r'__has_include\w*\s*\(\s*[<"]([^>"\n]+)[>"]')
 QUOTED_BY_MACRO = re.compile(r'__has_include\w*\s*\(\s*\w+\s*\(\s*([^\s()"<>][^()"<>\n]*)\)')

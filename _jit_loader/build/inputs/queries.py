@@ -11,7 +11,7 @@ from typing import NamedTuple
 from _jit_loader.cache.memo import stamp
 from _jit_loader.key import toolchain
 from _jit_loader.key.nvcc import dry_run, toolkit_folder
-from _jit_loader.system.files import plain_path, read_text
+from _jit_loader.system import plain_path, read_text
 from _jit_loader.system.processes import output_of, run
 
 # nvcc's flags for device code that nvlink links.

@@ -12,8 +12,8 @@ import re
 from _jit_loader.build.inputs import assembly, negative_dependencies
 from _jit_loader.build.inputs.queries import cxx_compiler, files_in_flags, linker, nvcc_compiler
 from _jit_loader.key import toolchain
-from _jit_loader.system.files import read_text
-from _jit_loader.system.threads import Workers
+from _jit_loader.system import read_text
+from _jit_loader.system.processes import Workers
 
 SYSTEM_FOLDERS = ("/usr", "/lib", "/lib64")
 # Subfolders of the system folders that may hold projects: /usr/src/app is usual in containers.
