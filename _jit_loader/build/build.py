@@ -312,7 +312,7 @@ def _open_as_test(request, build):
     """Opens the library; returns the result of load, and the path in the caller's folder."""
     path = None
     if request.form != "executable" and os.path.exists(build.library):
-        registrations.write_record(build.library, build.folder)
+        registrations.write_record(build.library, build.folder, request)
     if request.build_directory:
         path = build_directory.put_library(request.build_directory, build.library)
     try:

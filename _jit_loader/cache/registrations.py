@@ -3,6 +3,7 @@
 The folder of a build has a record of its library's registrations, if it makes any.
 """
 
+import itertools
 import json
 import os
 import re
@@ -25,6 +26,7 @@ _FUNCTIONS = (
 # TORCH_LIBRARY defines a static variable. In the symbol table, the length of its name precedes the
 # name. (Clang leaves out the L in an anonymous namespace.)
 _NAMESPACE = re.compile(rb"TORCH_LIBRARY_static_init_(\w+)", re.ASCII)
+_DEFINED = re.compile(r"-D\s*(\w+)=(\w+)")
 _BEFORE = re.compile(rb"(?:L|_GLOBAL__N_1)(\d+)((?:STABLE_)?)$")
 
 
@@ -36,33 +38,49 @@ class ClassNeedsRestart(LoadError, RestartNeeded):
     """The new version does not load in this process, because it registers a class again."""
 
 
-def write_record(library, folder):
+def write_record(library, folder, request):
     """Writes the record of a new library to the folder of its build, if it registers anything."""
     with open(library, "rb") as file:
         content = file.read()
     if any(function in content for function in _FUNCTIONS):
-        record = {"namespaces": sorted(set(_namespaces(content)))}
+        macros = _macros(request)
+        namespaces = {_expanded(name, macros) for name in _names_in_symbols(content)}
+        record = {"namespaces": sorted(namespaces)}
         write_atomically(os.path.join(folder, FILE), json.dumps(record).encode())
 
 
-def _namespaces(content):
-    """Yields the namespaces of the TORCH_LIBRARY blocks in a library that is not stripped."""
+def _names_in_symbols(content):
+    """Yields the names of the TORCH_LIBRARY blocks in a library that is not stripped."""
     for match in _NAMESPACE.finditer(content):
         if before := _BEFORE.search(content[max(0, match.start() - 40) : match.start()]):
             length = int(before[1]) - len(before[2])
             yield match[0][:length].removeprefix(b"TORCH_LIBRARY_static_init_").decode()
 
 
+def _macros(request):
+    """Returns {name: text} of the macros that flags define. A symbol has the name of a macro."""
+    of_sources = itertools.chain(*request.source_flags.values())
+    flags = " ".join([*request.extra_cflags, *request.extra_cuda_cflags, *of_sources])
+    return {"TORCH_EXTENSION_NAME": request.name, **dict(_DEFINED.findall(flags))}
+
+
+def _expanded(name, macros):
+    for _ in macros:  # the text of a macro may be the name of another
+        name = macros.get(name, name)
+    return name
+
+
 def refuse_second_registration(name, folder, is_second):
     """Raises RestartNeeded if opening the library of a build could end the process.
 
-    is_second: whether an earlier version of the extension has registered something.
+    is_second: whether this process has loaded a build of the extension that has registered
+    something, be it one that could not be published afterwards.
     """
     if is_second:
         raise RestartNeeded(
             f"{name} registers operators or classes, which PyTorch accepts only once per process, "
-            f"and it has changed since this process loaded it. {restart()} to use the new version; "
-            "until then the old version stays active"
+            f"and this process has loaded another build of it. {restart()} to use the new build; "
+            "until then the old one stays active"
         )
     with open(os.path.join(folder, FILE)) as file:
         namespaces = json.load(file)["namespaces"]

@@ -40,8 +40,8 @@ def library(namespace, operator="f", kind="def"):
 """
 CHANGED = (
     "RestartNeeded: {} registers operators or classes, which PyTorch accepts only once per "
-    "process, and it has changed since this process loaded it. Restart Python to use the new "
-    "version; until then the old version stays active"
+    "process, and this process has loaded another build of it. Restart Python to use the new "
+    "build; until then the old one stays active"
 )
 TAKEN = "RestartNeeded: {} registers the namespace {} (TORCH_LIBRARY), which another library of"
 
@@ -86,6 +86,22 @@ load(library("qtb", "g"), "another")
     assert run('load(library("qta", "g"), "other")') == ["a hit"]
 
 
+@pytest.mark.parametrize(
+    ("macro", "name", "flags"),
+    [("NS", "other", ["-DNS=ALIAS", "-D ALIAS=qta"]), ("TORCH_EXTENSION_NAME", "qta", [])],
+)
+def test_namespace_that_is_a_macro_is_refused(run, macro, name, flags):
+    """The symbols of TORCH_LIBRARY have the name of the macro."""
+    printed = run(f"""
+load(library("qta", "f"), "first")
+text = library({macro!r}, "g").replace('"{macro}"', "STRING({macro})")
+define = "#define TEXT(x) #x\\n#define STRING(x) TEXT(x)\\n"
+load(define + text, {name!r}, extra_cflags={flags})
+""")
+    assert printed[0] == "compiled"
+    assert printed[1].startswith(TAKEN.format(name, "qta"))
+
+
 def test_namespace_that_python_has_registered_is_refused(run):
     printed = run("""
 import torch
@@ -104,7 +120,7 @@ sys.modules["ipykernel"] = sys
 load(library("qta", "f"))
 load(library("qta", "g"))
 """)
-    assert "Restart the kernel to use the new version" in printed[1]
+    assert "Restart the kernel to use the new build" in printed[1]
 
 
 def test_changed_version_without_registrations_loads(run):
@@ -137,6 +153,23 @@ load(library("qtb", "f"))
     assert printed == ["compiled", CHANGED.format("operators")]
 
 
+@pytest.mark.parametrize("kind", ["def", "fragment"])
+def test_build_after_a_failed_publication_is_published_and_refused(run, kind):
+    """What the first build has registered stays, and a second registration ends the process."""
+    printed = run(f"""
+import os
+fsync = os.fsync
+def fail(descriptor):
+    raise OSError(5, "Input/output error")
+os.fsync = fail
+load(library("qta", "f", {kind!r}))
+os.fsync = fsync
+load(library("qta", "f", {kind!r}))
+""")
+    assert printed == ["OSError: [Errno 5] Input/output error", CHANGED.format("operators")]
+    assert run(f'load(library("qta", "f", {kind!r}))') == ["a hit"]
+
+
 def test_corrected_library_loads(run):
     printed = run("""
 load(library("qta", "f") + "long missing(); long used = missing();")
@@ -152,7 +185,8 @@ def test_namespaces_of_pytorchs_macros_are_found(run):
     printed = run("""
 load(STABLE % "qta", "first")
 load(STABLE % "qta", "second")
-load('#include <torch/library.h>\\nTORCH_LIBRARY(qta, m) {}', "third")
+load('#include <torch/library.h>\\nTORCH_LIBRARY(NS, m) {}', "third",
+     extra_cflags=["-DNS=qta"])
 """)
     assert printed[0] == "compiled"
     assert printed[1].startswith(TAKEN.format("second", "qta"))
