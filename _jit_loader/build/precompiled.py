@@ -5,10 +5,6 @@ if a source includes it first or -include names it; and any other file that -inc
 contains only includes in angle brackets and there is only one -include. load_op passes such a file
 for bindings. Of CUDA sources it is the host code of their headers: cuda/host_header.py.
 
-<cache>/precompiled-headers/<key>/   a slot, like those of store.py: one text, one set of flags
-    header/                          header.h, header.h.gch and header.json
-    request.json                     if it is to be made
-
 A build requests the headers that it lacks, and halves.py those of host code. After the build a
 process of low priority makes them. What could not be made is not tried again for a day.
 
@@ -39,6 +35,15 @@ from _jit_loader.cache import cache_folder, check_trusted, digest_of
 from _jit_loader.cache.files import write_atomically, write_checked
 from _jit_loader.cache.lock import free_lock
 from _jit_loader.cache.memo import stamp
+from _jit_loader.cache.precompiled import (
+    FOLDER,
+    NAME,
+    RECORD,
+    REQUEST,
+    find,
+    mark_as_used,
+    request_header,
+)
 from _jit_loader.cache.pruning import (
     PRECOMPILED,
     cache_limit,
@@ -47,8 +52,6 @@ from _jit_loader.cache.pruning import (
     may_precompile,
 )
 from _jit_loader.cache.store import fits
-from _jit_loader.cuda import host_header
-from _jit_loader.cuda.host_header import FOLDER, NAME, RECORD, REQUEST
 from _jit_loader.key import toolchain
 from _jit_loader.key.digests import Digests
 from _jit_loader.key.roots import Roots
@@ -106,18 +109,18 @@ class Headers:
                 make(header.slot, job.request.project, header.text, header.words)
                 self._use(output, header)
             elif is_wanted and may_request:
-                host_header.request(header.slot, job.request.project, header.text, header.words)
+                request_header(header.slot, job.request.project, header.text, header.words)
 
     def _use(self, output, header):
         """Lets an object use its header if that exists and fits; returns whether to make it."""
-        roots, (record, is_wanted) = self._job.request.roots, host_header.find(header.slot)
+        roots, (record, is_wanted) = self._job.request.roots, find(header.slot)
         if record is None:
             return is_wanted
         if any(_shadows(folder, record) for folder in header.searched):
             return False
         if not fits(record, roots, self._job.programs, self._job.digests):
             return True
-        host_header.mark_as_used(header.slot)
+        mark_as_used(header.slot)
         self.flags[output] = ["-include", os.path.join(header.slot, FOLDER, NAME)]
         self.files[output] = list(map(roots.absolute, record["files"]))
         return False

@@ -13,21 +13,15 @@ The text mentions the id of the file in names of anonymous namespaces. For g++, 
 same for all files replaces it; the file's id is put back in the object.
 """
 
-import contextlib
 import hashlib
-import json
 import os
 import re
 import shlex
 import shutil
-import time
 
-from _jit_loader.cache.files import read_checked, write_atomically
 from _jit_loader.cache.memo import stamp
+from _jit_loader.cache.precompiled import FOLDER, NAME, find, mark_as_used, request_header
 
-FOLDER, NAME, RECORD = "header", "header.h", "header.json"
-REQUEST = "request.json"  # in a slot: what the process that makes its header needs
-RETRY_SECONDS = 24 * 60 * 60  # after a header could not be made
 ANY_ID = b"_jit_loader_file_"  # as long as an id of halves.py
 # With these flags an object names its files, or has names that cannot be replaced.
 UNSUITED = re.compile(r"-g(?!nu)|-flto")
@@ -103,7 +97,7 @@ class HostCode:
             if is_wanted and may_request:
                 # A header with warnings is not made: g++ would print them only then.
                 text = self.header.decode(errors="surrogateescape")
-                request(slot, slot, text, [*self.words(), "-Werror"])
+                request_header(slot, slot, text, [*self.words(), "-Werror"])
             return False
         mark_as_used(slot)
         with open(self.path, "wb") as file:
@@ -121,35 +115,6 @@ class HostCode:
             text = file.read()
             file.seek(0)
             file.write(text.replace(ANY_ID, self._id))
-
-
-def find(slot):
-    """Returns (the record of a slot's header or None, whether the header should be made).
-
-    The stamp stands for the content: reading 0.8 GB would take a second.
-    """
-    record = read_checked(os.path.join(slot, FOLDER, RECORD))
-    if record is None:
-        return None, True
-    if record["stamp"] is None:  # it could not be made
-        is_old = time.time() - record["created"] > RETRY_SECONDS
-        return None, is_old or record["time limit"] != os.environ.get("JIT_LOADER_COMPILE_TIMEOUT")
-    is_complete = tuple(record["stamp"]) == stamp(os.path.join(slot, FOLDER, f"{NAME}.gch"))
-    return record if is_complete else None, not is_complete
-
-
-def request(slot, project, text, words):
-    """Requests the header of a slot from the process that build/precompiled.py starts."""
-    with contextlib.suppress(OSError):
-        os.makedirs(slot, mode=0o700, exist_ok=True)
-        wanted = json.dumps({"project": project, "text": text, "words": words})
-        write_atomically(os.path.join(slot, REQUEST), wanted.encode())
-
-
-def mark_as_used(slot):
-    """Sets the time of the last use, which pruning reads."""
-    with contextlib.suppress(OSError):
-        os.utime(os.path.join(slot, FOLDER))
 
 
 def split(text, toolkit):

@@ -14,10 +14,10 @@ import pytest
 import jit_loader
 from _jit_loader.build import precompiled
 from _jit_loader.cache import cache_folder, pruning
+from _jit_loader.cache import precompiled as cache_precompiled
 from _jit_loader.cache.files import read_checked, write_checked
 from _jit_loader.cache.store import read_manifest
 from _jit_loader.commands.main import main
-from _jit_loader.cuda import host_header
 from _jit_loader.system.pool import call_in_background
 from tests.support.extension import PYTHON
 
@@ -386,7 +386,7 @@ def test_header_that_cannot_be_precompiled_is_not_tried_after_every_build(
     monkeypatch.setenv(limit, "1")
     sources.value("fourth")
     assert requested() == 1
-    monkeypatch.setattr(host_header, "RETRY_SECONDS", 0)
+    monkeypatch.setattr(cache_precompiled, "RETRY_SECONDS", 0)
     sources.value("fifth")
     assert requested() == 1
 
