@@ -13,6 +13,7 @@ import threading
 
 from _jit_loader import no_fork
 from _jit_loader.build.pytorch.deferred import DeferringFinder, execute, is_deferred
+from _jit_loader.key import cuda_home_of_program
 
 _NAME = "torch.utils.cpp_extension"
 _KEPT = "_before_jit_loader"
@@ -44,6 +45,7 @@ def cpp_extension():
             execute(module)
         finally:
             logger.setLevel(level)
+        cuda_home_of_program()  # notes what PyTorch has found, before the environment changes
         _keep_originals(module)
         return module
 
