@@ -9,7 +9,9 @@ import os
 import re
 from typing import NamedTuple
 
-from _jit_loader.cuda.elf import (
+from _jit_loader.cuda.nvrtc import load_library, strings
+from _jit_loader.cuda.ptxas import readable
+from _jit_loader.system.elf import (
     PT_GNU_RELRO,
     UNDEFINED,
     is_64_bit,
@@ -17,8 +19,6 @@ from _jit_loader.cuda.elf import (
     symbols,
     tables,
 )
-from _jit_loader.cuda.nvrtc import load_library, strings
-from _jit_loader.cuda.ptxas import readable
 
 SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "first_launch.cpp")
 

@@ -3,9 +3,9 @@
 import re
 
 from _jit_loader.cache import digest_of
-from _jit_loader.cuda.elf import FUNCTION, UNDEFINED, content, symbols, tables
 from _jit_loader.key.digests import digest_of_bytes
 from _jit_loader.report.symbols import demangled
+from _jit_loader.system.elf import FUNCTION, UNDEFINED, content, symbols, tables
 
 CUDA = re.compile(rb"release (?:1[3-9]|[2-9]\d)\.\d+, V")  # tested with 13.0
 # The device code, the sections that depend on its size, and the line numbers of the source.

@@ -2,11 +2,11 @@
 
 import hashlib
 import os
-import struct
 
 from _jit_loader.cache import is_in_a_cache
 from _jit_loader.cache.files import if_stale_again
 from _jit_loader.cache.memo import is_settled, read_row, stamp
+from _jit_loader.system.elf import build_id
 
 # Reading libtorch_cpu.so (430 MB) takes 0.4 s, so ELF files larger than this limit are identified
 # by their build id. Files in a cache are always read: copying may have damaged them.
@@ -69,9 +69,8 @@ def _read_digest(path):
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         is_large = size > WHOLE_FILE_LIMIT and not is_in_a_cache(path)
-        build_id = elf_build_id(file) if is_large else None
-        if build_id is not None:
-            return hashlib.blake2b(b"%d %s" % (size, build_id), digest_size=16).hexdigest()
+        if is_large and (found := build_id(file)) is not None:
+            return digest_of_bytes(b"%d %s" % (size, found))
         file.seek(0)
         hasher = hashlib.blake2b(digest_size=16)
         while block := file.read(1 << 20):
@@ -82,37 +81,3 @@ def _read_digest(path):
 def digest_of_bytes(data):
     """Returns the digest that read_digest returns for a file with this content, if it is small."""
     return hashlib.blake2b(data, digest_size=16).hexdigest()
-
-
-def elf_build_id(file):
-    """Returns the GNU build id of a 64-bit ELF file, the linker's hash of the content, or None."""
-    header = file.read(64)
-    if len(header) < 64 or header[:6] != b"\x7fELF\x02\x01":
-        return None
-    (table,) = struct.unpack_from("<Q", header, 32)
-    entry_size, count = struct.unpack_from("<HH", header, 54)
-    if count == 0:  # an object file
-        return None
-    file.seek(table)
-    program_headers = file.read(entry_size * count)
-    for start in range(0, len(program_headers) - 55, entry_size):
-        kind, _, offset, _, _, size = struct.unpack_from("<IIQQQQ", program_headers, start)
-        if kind == 4:  # PT_NOTE
-            file.seek(offset)
-            build_id = _build_id_note(file.read(size))
-            if build_id is not None:
-                return build_id
-    return None
-
-
-def _build_id_note(notes):
-    """Returns the build id in the bytes of an ELF note segment, or None."""
-    position = 0
-    while position + 12 <= len(notes):
-        name_size, value_size, kind = struct.unpack_from("<III", notes, position)
-        name_start = position + 12
-        value_start = name_start + (name_size + 3) // 4 * 4
-        if kind == 3 and notes[name_start : name_start + name_size] == b"GNU\0":
-            return notes[value_start : value_start + value_size]
-        position = value_start + (value_size + 3) // 4 * 4
-    return None

@@ -10,7 +10,7 @@ of the file, since other parts of the file follow it.
 import struct
 from typing import NamedTuple
 
-from _jit_loader.cuda.elf import PT_LOAD, is_64_bit, relocations, tables
+from _jit_loader.system.elf import PT_LOAD, is_64_bit, relocations, tables
 
 RECORD = b".nvFatBinSegment"
 RECORD_MAGIC, FATBIN_MAGIC = 0x466243B1, 0xBA55ED50

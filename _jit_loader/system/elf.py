@@ -1,10 +1,13 @@
 """Reads ELF files: the tables of libraries and objects."""
 
+import re
 import struct
 from typing import NamedTuple
 
-PT_LOAD, PT_GNU_RELRO, SHT_RELA, SHT_NOBITS, SHF_ALLOC = 1, 0x6474E552, 4, 8, 2
+PT_LOAD, PT_NOTE, PT_GNU_RELRO, SHT_RELA, SHT_NOBITS, SHF_ALLOC = 1, 4, 0x6474E552, 4, 8, 2
 UNDEFINED, FUNCTION = 0, 2
+# The head of a note: the size of its name, the size of its value, its kind, its name.
+BUILD_ID = re.compile(rb"\x04\0\0\0(.{4})\x03\0\0\0GNU\0", re.DOTALL)
 
 
 class _Header:
@@ -50,6 +53,31 @@ def tables(data):
     found = [_Header(*_SECTION, data, sections_at + i * section_size) for i in range(sections)]
     text = content(data, found[names]) if found else b""
     return segments, {text[s.name : text.index(b"\0", s.name)]: s for s in found}
+
+
+def build_id(file):
+    """Returns the GNU build id of a library or program, the linker's hash of its content, or None.
+
+    The file is not mapped into memory: that would end the process if the file became shorter.
+    """
+    header = file.read(64)
+    if len(header) < 64 or not is_64_bit(header):
+        return None
+    (place,) = struct.unpack_from("<Q", header, 32)
+    size, count = struct.unpack_from("<HH", header, 54)
+    table = _read(file, place, size * count)
+    for start in range(0, len(table) - 55, size or 1):
+        segment = _Header(*_SEGMENT, table, start)
+        if segment.kind == PT_NOTE:
+            notes = _read(file, segment.offset, segment.size)
+            if found := BUILD_ID.search(notes):
+                return notes[found.end() : found.end() + int.from_bytes(found[1], "little")]
+    return None
+
+
+def _read(file, place, size):
+    file.seek(place)
+    return file.read(size)
 
 
 def content(data, section):
