@@ -7,7 +7,6 @@ written by hand. --check writes nothing; the exit code is 1 if the page differs.
 
 import argparse
 import ast
-import importlib
 import inspect
 import re
 import sys
@@ -210,7 +209,7 @@ def commands():
 
     written = []
     for name in main.COMMANDS:
-        command = importlib.import_module(f"_jit_loader.commands.{name}")
+        command = main.module_of(name)
         parser = argparse.ArgumentParser(prog=f"jit_loader {name}", add_help=False)
         command.add_arguments(parser)
         parts = [f"### {name}", prose(command.__doc__)]

@@ -1,8 +1,9 @@
 """Implements python -m jit_loader <command>. Each command is a module of this folder.
 
-The first line of its docstring is its help. It defines add_arguments(parser) and run(options),
-which returns the exit code. It imports PyTorch, and modules that import PyTorch, inside run(), so
---help is fast and doctor works without PyTorch.
+The commands export and watch have folders of their own. The first line of a command's docstring is
+its help. It defines add_arguments(parser) and run(options), which returns the exit code. It imports
+PyTorch, and modules that import PyTorch, inside run(), so --help is fast and doctor works without
+PyTorch.
 """
 
 import argparse
@@ -14,6 +15,7 @@ COMMANDS = (
     *("build", "check", "clean", "doctor", "export", "inspect", "list", "new", "prune", "run"),
     *("watch", "why"),
 )
+FOLDERS = ("export", "watch")
 
 
 def main(arguments=None):
@@ -44,8 +46,14 @@ def main(arguments=None):
         return 1
 
 
+def module_of(name):
+    """Returns the module of a command."""
+    folder = "_jit_loader" if name in FOLDERS else "_jit_loader.commands"
+    return importlib.import_module(f"{folder}.{name}")
+
+
 def _add_command(subparsers, name):
-    command = importlib.import_module(f"_jit_loader.commands.{name}")
+    command = module_of(name)
     description = command.__doc__ or ""  # python -OO removes it
     parser = subparsers.add_parser(
         name,

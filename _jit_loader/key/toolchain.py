@@ -4,9 +4,7 @@ import glob
 import os
 import shlex
 
-import torch
-
-from _jit_loader.key import cuda_home_of_program, names_architectures
+from _jit_loader.key import cuda_home_of_program, names_architectures, pytorch_version
 from _jit_loader.key.machine import this_machine
 
 # The target if there is no GPU and no TORCH_CUDA_ARCH_LIST: code is compiled, but cannot be run.
@@ -110,6 +108,8 @@ def host_command():
 
 def packages_folder():
     """Returns the folder that contains the torch package, usually site-packages."""
+    import torch  # doctor reports that it is missing
+
     return os.path.dirname(os.path.dirname(os.path.abspath(torch.__file__)))
 
 
@@ -156,10 +156,11 @@ def _searches(with_cuda):
 
 def why_no_cuda():
     """Returns None if CUDA code can be compiled; otherwise a sentence that says why it cannot."""
-    if torch.version.cuda is None:
-        return f"PyTorch {torch.__version__} is a build without CUDA"
+    version, _, cuda, _ = pytorch_version()
+    if cuda is None:
+        return f"PyTorch {version} is a build without CUDA"
     if nvcc_path() is None:
-        package = f"cuda-toolkit[nvcc,cccl]=={torch.version.cuda}.*"
+        package = f"cuda-toolkit[nvcc,cccl]=={cuda}.*"
         return (
             "nvcc was not found (in $CUDA_HOME, on PATH, in /usr/local/cuda, or from pip); install "
             f'the CUDA Toolkit, or run: pip install "{package}"'

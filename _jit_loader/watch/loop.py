@@ -1,9 +1,12 @@
 """The loop of watch mode: it forks a child that runs the script, and waits for a save."""
 
+import builtins
 import contextlib
 import ctypes
 import gc
 import importlib
+import importlib.machinery
+import io
 import os
 import pickle
 import signal
@@ -11,6 +14,7 @@ import sys
 import tempfile
 import termios
 import time
+import types
 
 from _jit_loader.report.build_line import say
 from _jit_loader.system import processes
@@ -182,3 +186,44 @@ def _ends_within(pid, seconds):
 def _shown(path):
     """Returns a path relative to the current folder, if it is below it."""
     return path.removeprefix(os.getcwd() + os.sep)
+
+
+def run_as_main(script, arguments, at_end):
+    """Runs a script, then raises SystemExit.
+
+    at_end(): called at the end of the script, before its threads and exit handlers end.
+    """
+    _forget_the_parent()
+    sys.argv = [script, *arguments]
+    sys.path[0] = os.path.dirname(os.path.realpath(script))
+    main = sys.modules["__main__"] = types.ModuleType("__main__")
+    path = os.path.abspath(script)
+    main.__file__, main.__cached__ = path, None
+    main.__loader__ = importlib.machinery.SourceFileLoader("__main__", path)
+    main.__builtins__ = builtins
+    if sys.version_info < (3, 14):
+        main.__annotations__ = {}
+    try:
+        with io.open_code(path) as file:
+            code = compile(file.read(), path, "exec", dont_inherit=True)
+        exec(code, main.__dict__)
+    except SystemExit:
+        raise
+    except BaseException as error:
+        frames = error.__traceback__.tb_next  # without that of this function
+        sys.excepthook(type(error), error.with_traceback(frames), frames)
+        raise SystemExit(130 if isinstance(error, KeyboardInterrupt) else 1) from None
+    finally:
+        at_end()
+    raise SystemExit(0)
+
+
+def _forget_the_parent():
+    """Resets the state that forks of one process share and new processes do not."""
+    importlib.invalidate_caches()
+    # Python identifies bytecode by the source's size and time in whole seconds. Of two saves with
+    # the same size within a second, it would run the first.
+    sys.dont_write_bytecode = True
+    if "numpy.random" in sys.modules:
+        sys.modules["numpy.random"].seed()
+    sys.modules["torch"].default_generator.seed()

@@ -16,7 +16,6 @@ import torch
 import jit_loader
 from _jit_loader.cache import cache_folder, pruning
 from _jit_loader.commands import doctor as doctor_command
-from _jit_loader.commands import doctor_checks
 from _jit_loader.commands.main import main
 from _jit_loader.key import machine, nvcc, toolchain
 from _jit_loader.key.request import Request
@@ -451,24 +450,17 @@ def test_doctor_reports_a_missing_compiler(command, doctor, monkeypatch):
     assert ". Fix: install g++" in command("doctor")[1]
 
 
-def test_doctor_reports_an_open_quote_in_the_compilers_command(doctor, monkeypatch):
-    monkeypatch.setenv("CXX", 'g++ "')
-    code, found = doctor()
-    assert code == 1
-    assert found["environment"]["text"].startswith("the environment variable CXX: No closing quot")
-
-
-def test_doctor_reports_an_open_quote_in_the_command_of_nvcc(doctor, monkeypatch):
+@pytest.mark.parametrize("variable", ["CXX", "PYTORCH_NVCC"])
+def test_doctor_names_a_variable_with_an_open_quote(command, monkeypatch, variable):
     monkeypatch.setattr(torch.version, "cuda", "13.0")
-    monkeypatch.setenv("PYTORCH_NVCC", 'nvcc "')
-    _, found = doctor()
-    text = "the environment variable PYTORCH_NVCC: No closing quotation"
-    assert found["environment"]["text"].startswith(text)
+    monkeypatch.setenv(variable, 'tool "')
+    code, _, err = command("doctor")
+    assert code == 1
+    assert err.startswith(f"jit_loader: the environment variable {variable}: No closing quotation")
 
 
 def test_doctor_reports_a_missing_ninja(doctor, monkeypatch):
-    for module in (doctor_command, doctor_checks):
-        monkeypatch.setattr(module, "ninja_path", lambda: None)
+    monkeypatch.setattr(doctor_command, "ninja_path", lambda: None)
     code, found = doctor()
     assert code == 1
     assert found["ninja"]["fix"] == "pip install ninja"
@@ -518,7 +510,7 @@ def test_doctor_reports_a_cache_that_others_can_write(doctor, without_nvcc, tiny
 
 
 def test_doctor_accepts_a_machine_without_cuda(doctor, without_nvcc, monkeypatch):
-    monkeypatch.setattr(doctor_checks, "gpus", lambda: [])
+    monkeypatch.setattr(doctor_command, "gpus", lambda: [])
     code, found = doctor()
     assert code == 0
     assert found["CUDA"]["level"] == "ok"
@@ -528,7 +520,7 @@ def test_doctor_accepts_a_machine_without_cuda(doctor, without_nvcc, monkeypatch
 @pytest.mark.slow
 def test_doctor_names_the_architectures_of_the_gpus(doctor, monkeypatch):
     monkeypatch.delenv("TORCH_CUDA_ARCH_LIST", raising=False)
-    monkeypatch.setattr(doctor_checks, "gpus", lambda: ["nvidia0", "nvidia1"])
+    monkeypatch.setattr(doctor_command, "gpus", lambda: ["nvidia0", "nvidia1"])
     monkeypatch.setattr(machine, "gpu_architectures", lambda: ["9.0"])
     _, found = doctor()
     text = "2 GPUs of architecture 9.0; CUDA code is compiled for 9.0"

@@ -2,7 +2,7 @@
 
 import re
 
-from _jit_loader.commands import doctor, doctor_checks
+from _jit_loader.commands import doctor
 from tests.docs.markdown import ROOT
 
 SUPPORT = (ROOT / "docs" / "support.md").read_text()
@@ -17,7 +17,7 @@ def needed(what):
 def test_oldest_versions_are_those_that_doctor_accepts():
     assert needed("PyTorch").startswith(f"{doctor.OLDEST_TORCH} ")
     assert f'"torch>={doctor.OLDEST_TORCH}"' in PROJECT
-    oldest = doctor_checks.OLDEST_COMPILER
+    oldest = doctor.OLDEST_COMPILER
     assert needed("C++ compiler").startswith(f"g++ {oldest['g++']}, or clang++ {oldest['clang']} ")
     assert f'requires-python = ">={needed("Python").split()[0]}"' in PROJECT
 

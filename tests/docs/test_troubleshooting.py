@@ -15,7 +15,7 @@ from _jit_loader import loaded
 from _jit_loader.build import build
 from _jit_loader.build.inputs.records import InputsChanged
 from _jit_loader.cache import cache_folder, lock, pruning, registrations
-from _jit_loader.commands import doctor, doctor_checks
+from _jit_loader.commands import doctor
 from _jit_loader.cuda import nvrtc, ptxas, sanitizer
 from _jit_loader.key import toolchain
 from tests.docs.markdown import ROOT, Page
@@ -148,7 +148,7 @@ def _(fault):
 @shown_under("A compiler that is too old")
 def _(fault):
     fault.monkeypatch.setenv("CXX", fault.program("g++", "g++ (GCC) 9.4.0"))
-    return "  ".join(doctor.row(doctor_checks.cxx_check()))
+    return "  ".join(doctor.row(doctor.cxx_check()))
 
 
 @shown_under("No ninja")
@@ -209,7 +209,7 @@ def _(fault):
 @shown_under("nvcc of another CUDA version")
 def _(fault):
     nvcc = fault.program("nvcc", "Cuda compilation tools, release 12.4, V12.4.131")
-    check = doctor_checks.nvcc_check(nvcc, torch_cuda="13.0")
+    check = doctor.nvcc_check(nvcc, torch_cuda="13.0")
     return "  ".join(doctor.row(check)).replace(nvcc, "/usr/local/cuda/bin/nvcc")
 
 
