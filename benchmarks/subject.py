@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from _jit_loader.build.pytorch import stubs
+from _jit_loader.build.pytorch import libraries
 from _jit_loader.build.pytorch.flags import link_missing_names
 from _jit_loader.build.pytorch.ninja_file import HALVES, NinjaFile
 from _jit_loader.key import toolchain
@@ -140,7 +140,7 @@ class Subject:
         ninja_file = NinjaFile((folder / "build.ninja").read_text(), self.sources, {})
         compilations = ninja_file.compilations.items()
         kernel = next(output for output, source in compilations if source == self.sources[-1])
-        ours = {f"-L{stubs.FOLDER}", stubs.KEEP_ALL, stubs.KEEP_AS_BEFORE}
+        ours = {f"-L{libraries.STUBS_FOLDER}", libraries.KEEP_ALL, libraries.KEEP_AS_BEFORE}
         compile_kernel, link = map(ninja_file.command, (kernel, ninja_file.library))
         commands = [without_halves(compile_kernel), [w for w in link if w not in ours]]
 

@@ -22,7 +22,7 @@ from _jit_loader.build.objects import RECORD
 from _jit_loader.build.plan import check_reused, make_plan
 from _jit_loader.build.precompiled import Headers
 from _jit_loader.build.publish import publish, sync
-from _jit_loader.build.pytorch import ninja_text, stubs
+from _jit_loader.build.pytorch import libraries, ninja_text
 from _jit_loader.build.pytorch.ninja_file import NinjaFile
 from _jit_loader.build.record import (
     make_manifest,
@@ -152,7 +152,7 @@ def _compile_and_publish(job, workers):
     remove_leftovers(job.slot.folder, job.excludes, keep=job.folder)
     roots, programs, digests = job.request.roots, job.programs, job.digests
     recorder = Recorder(roots, programs, digests, job.clock, job.before, job.careful)
-    link_stubs = stubs.Stubs(ninja_file.link_flags, job.request.extra_ldflags, job.folder)
+    link_stubs = libraries.Stubs(ninja_file.link_flags, job.request.extra_ldflags, job.folder)
     job.clock.start()
     beside = [
         workers.submit(update_compile_commands, job.request, ninja_file),

@@ -7,8 +7,8 @@ import sys
 
 from _jit_loader.build.ninja import compile_seconds_limit, run_ninja
 from _jit_loader.build.pytorch.flags import is_gnu
+from _jit_loader.build.pytorch.libraries import share_statics
 from _jit_loader.build.pytorch.ninja_file import HALVES
-from _jit_loader.build.pytorch.statics import share_statics
 from _jit_loader.cuda import ptxas
 from _jit_loader.key import toolchain
 from _jit_loader.report.build_line import print_line
@@ -23,7 +23,7 @@ KILLED = "timeout: sending signal KILL"
 def compile_plan(job, plan, stubs, headers, on_started, on_finished):
     """Compiles the missing objects and links; returns a ninja.NinjaResult.
 
-    stubs: pytorch.stubs.Stubs of the link. headers: precompiled.Headers.
+    stubs: pytorch.libraries.Stubs of the link. headers: precompiled.Headers.
     on_started(): called once while the compilers run.
     on_finished(output): called after each object and the library.
     """

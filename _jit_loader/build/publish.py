@@ -5,7 +5,7 @@ import os
 import shutil
 
 from _jit_loader.build.inputs.clock import CLOCK
-from _jit_loader.build.pytorch import stubs
+from _jit_loader.build.pytorch import libraries
 from _jit_loader.cache.files import if_stale_again, write_checked
 from _jit_loader.cache.store import MANIFEST, OWN_FILES, read_manifest
 
@@ -18,7 +18,7 @@ def publish(folder, manifest):
     """Makes a folder a build. No process uses a folder that has no manifest yet."""
     own = {path: manifest["files"][path] for path in manifest["own"]}
     write_checked(os.path.join(folder, OWN_FILES), own)
-    shutil.rmtree(os.path.join(folder, stubs.FOLDER), ignore_errors=True)
+    shutil.rmtree(os.path.join(folder, libraries.STUBS_FOLDER), ignore_errors=True)
     for entry in list(os.scandir(folder)):
         if entry.name in LEFTOVERS:
             os.unlink(entry.path)

@@ -8,7 +8,7 @@ from _jit_loader.build.inputs.clock import Clock
 from _jit_loader.build.job import Job, private_folder
 from _jit_loader.build.plan import Plan
 from _jit_loader.build.precompiled import Headers
-from _jit_loader.build.pytorch import stubs
+from _jit_loader.build.pytorch import libraries
 from _jit_loader.cache.files import link_or_copy
 from _jit_loader.cache.store import Build
 from _jit_loader.key import toolchain
@@ -29,7 +29,7 @@ def link_library(slot, digests, build, outputs):
         reused = dict.fromkeys(set(ninja_file.compilations) - set(outputs))
         for output in reused:
             link_or_copy(os.path.join(build.folder, output), os.path.join(folder, output))
-        link_stubs = stubs.Stubs(ninja_file.link_flags, request.extra_ldflags, folder)
+        link_stubs = libraries.Stubs(ninja_file.link_flags, request.extra_ldflags, folder)
         plan = Plan(ninja_file, reused, dict.fromkeys(outputs))
         headers = Headers(job, ninja_file, plan.missing)
         result = compile_plan(job, plan, link_stubs, headers, lambda: None, lambda output: None)

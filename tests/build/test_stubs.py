@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 import jit_loader
-from _jit_loader.build.pytorch import stubs
+from _jit_loader.build.pytorch import libraries
 from _jit_loader.cache.store import read_manifest
 
 # The dynamic loader has to find PyTorch's function in libtorch_cpu.so.
@@ -28,7 +28,7 @@ def extension(tiny):
 
 def use_no_stubs(monkeypatch):
     """Makes later links use no stubs, as if PyTorch's libraries had other names."""
-    monkeypatch.setattr(stubs, "_real_name", lambda path: f"{path}.2.6")
+    monkeypatch.setattr(libraries, "_real_name", lambda path: f"{path}.2.6")
 
 
 def links(tiny, output="tiny.so"):
@@ -91,7 +91,7 @@ def test_library_needs_every_library_that_it_needs_without_stubs(extension, monk
 @pytest.mark.slow
 def test_callers_flags_may_name_libraries_of_pytorch(extension):
     extension.change_compiler('set -- -Wl,--as-needed "$@"', step="link")
-    flags = [f"-L{stubs.pytorchs_folder()}", "-lc10 -ltorch_python"]
+    flags = [f"-L{libraries.pytorchs_folder()}", "-lc10 -ltorch_python"]
     assert extension.load(extra_ldflags=flags).value() == 101
     assert links(extension) == 1
 

@@ -1,18 +1,28 @@
-"""Link stubs: empty libraries that a link uses instead of PyTorch's.
+"""PyTorch's libraries: stubs that a link uses instead of them, and the statics shared with them.
 
-PyTorch's libraries have 75,000 symbols. ld enters all of them into its table at every link and uses
-a few. A shared library may leave a symbol undefined: the dynamic loader finds it in the libraries
-that the library names. So a stub needs no symbol, only the name of a library.
+A stub is an empty library. PyTorch's libraries have 75,000 symbols. ld enters all of them into its
+table at every link and uses a few. A shared library may leave a symbol undefined: the dynamic
+loader finds it in the libraries that the library names. So a stub needs no symbol, only the name of
+a library.
+
+g++ marks the statics of inline functions and templates as unique in the process. Then the two
+versions of an edited extension would share theirs, so an extension is compiled without unique
+symbols. But the static of an inline function of PyTorch, such as the mode of
+torch.cuda.set_sync_debug_mode, has to be PyTorch's: after the link, the symbols that PyTorch's
+libraries define as unique become unique in the extension too.
 """
 
+import contextlib
+import mmap
 import os
 import re
 import struct
 
 from _jit_loader.build.pytorch.flags import cxx_library_is_newer
 from _jit_loader.key import toolchain
+from _jit_loader.system import elf
 
-FOLDER = ".stubs"  # in the folder of a build, the linker's working folder
+STUBS_FOLDER = ".stubs"  # in the folder of a build, the linker's working folder
 # Some systems' g++ drops libraries that define none of the symbols in use.
 KEEP_ALL = "-Wl,--push-state,--no-as-needed"
 KEEP_AS_BEFORE = "-Wl,--pop-state"
@@ -21,6 +31,7 @@ HARMLESS = re.compile(
     r"-[Ll]\S*|-Wl,-rpath[,=][^,]*|-Wl,-z,(lazy|now)|-fopenmp|-pthread|[^-@].*", re.DOTALL
 )
 
+LIBRARIES = ("c10", "c10_cuda", "torch_cpu", "torch_cuda", "torch_python")
 SECTION_NAMES = b"\0.dynsym\0.dynstr\0.dynamic\0.shstrtab\0"
 
 
@@ -48,20 +59,22 @@ class Stubs:
         # contain functions of a C++ library that is newer than the one in this process.
         if list(map(_real_name, libraries)) != names or cxx_library_is_newer():
             return
-        os.mkdir(os.path.join(folder, FOLDER))
+        os.mkdir(os.path.join(folder, STUBS_FOLDER))
         for library, name in zip(libraries, names):
             with open(library, "rb") as file:
                 header = file.read(64)
-            with open(os.path.join(folder, FOLDER, name), "wb") as file:
+            with open(os.path.join(folder, STUBS_FOLDER, name), "wb") as file:
                 file.write(_stub(name.encode(), header))
         begin, end = requested.start(), requested.end(1)
         # A relative name: ninja and the shell would expand parts of the cache's path.
-        ours = f"-L{FOLDER} {KEEP_ALL} {link_flags[begin:end]} {KEEP_AS_BEFORE}"
+        ours = f"-L{STUBS_FOLDER} {KEEP_ALL} {link_flags[begin:end]} {KEEP_AS_BEFORE}"
         self.flags = link_flags[:begin] + ours + link_flags[end:]
 
     def traced(self, line):
         """Returns a line of the linker's trace, with a stub's path replaced by the library's."""
-        return re.sub(rf"^(\./)?{re.escape(FOLDER)}/", lambda _: f"{pytorchs_folder()}/", line)
+        return re.sub(
+            rf"^(\./)?{re.escape(STUBS_FOLDER)}/", lambda _: f"{pytorchs_folder()}/", line
+        )
 
 
 def pytorchs_folder():
@@ -106,3 +119,41 @@ def _stub(name, header):
     addresses = struct.pack("<QQQ", 0, 0, 64 + len(content))  # of the entry, segments, sections
     counts = struct.pack("<6H", 64, 56, 0, 64, len(sections), len(sections) - 1)
     return header[:24] + addresses + flags + counts + content + table
+
+
+def share_statics(path):
+    """Makes the symbols of a new library unique that are unique in PyTorch's libraries.
+
+    A file that is no complete library is left as it is: opening it says what is wrong.
+    """
+    with (
+        contextlib.suppress(struct.error, IndexError, ValueError),
+        _mapped(path, mmap.ACCESS_WRITE) as data,
+    ):
+        ours = {
+            symbol.name: symbol.place + 4
+            for symbol in _dynamic_symbols(data, elf.WEAK)
+            if symbol.kind in (elf.OBJECT, elf.THREAD_LOCAL)
+            if symbol.visibility == 0 and symbol.section != elf.UNDEFINED
+        }
+        files = [os.path.join(pytorchs_folder(), f"lib{library}.so") for library in LIBRARIES]
+        for file in filter(os.path.exists, files if ours else ()):
+            with _mapped(file, mmap.ACCESS_READ) as theirs:
+                unique = {symbol.name for symbol in _dynamic_symbols(theirs, elf.UNIQUE)}
+            for place in map(ours.get, unique & ours.keys()):
+                data[place] = elf.UNIQUE << 4 | data[place] & 15
+                data[elf.KIND] = elf.GNU
+
+
+@contextlib.contextmanager
+def _mapped(path, access):
+    mode = "r+b" if access == mmap.ACCESS_WRITE else "rb"
+    with open(path, mode) as file, mmap.mmap(file.fileno(), 0, access=access) as data:
+        yield data
+
+
+def _dynamic_symbols(data, binding):
+    if not elf.is_64_bit(data):
+        return []
+    _, sections = elf.tables(data)
+    return elf.symbols(data, sections, b".dynsym", binding)
