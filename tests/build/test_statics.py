@@ -1,4 +1,4 @@
-"""An extension shares the statics of PyTorch's inline functions with PyTorch, and no others."""
+"""An extension shares the statics of PyTorch's inline functions with PyTorch."""
 
 import ctypes
 import os
@@ -11,14 +11,7 @@ import torch
 import jit_loader
 from _jit_loader.build.pytorch.libraries import pytorchs_folder, share_statics
 from _jit_loader.key import toolchain
-from tests.torch_api.test_drop_in import MODULE
-
-# A static of an inline function has such a symbol. value() returns the address of one.
-ADDRESS = """\
-extern "C" __attribute__((weak)) char variable __asm__("{symbol}");
-char variable = 0;
-static PyObject* value(PyObject*, PyObject*) {{ return PyLong_FromLong((long)&variable); }}
-"""
+from tests.support.extension import PYTHON, binding
 
 
 def unique_symbols(library):
@@ -28,31 +21,17 @@ def unique_symbols(library):
     return re.findall(r" u (_ZZ\w+)$", said, re.MULTILINE)
 
 
-@pytest.fixture
-def write(tiny):
-    """Returns a function that writes a module with value(), the address of a symbol."""
-    before, _, after = (tiny.folder / "module.cpp").read_text().partition("static PyObject*")
-    after = after.partition("\n")[2]
-
-    def write(symbol):
-        tiny.write("module.cpp", before + ADDRESS.format(symbol=symbol) + after)
-
-    return write
-
-
 @pytest.mark.parametrize("library", ["libtorch_cpu.so", "libtorch_python.so", "libc10.so"])
-def test_static_of_pytorch_is_shared(tiny, write, library):
+def test_static_of_pytorch_is_shared(tiny, library):
     symbol = unique_symbols(library)[0]
-    write(symbol)
+    variable = f"""\
+extern "C" __attribute__((weak)) char variable __asm__("{symbol}");
+char variable = 0;
+"""
+    source = tiny.write("module.cpp", binding("tiny", variable, value="(long)&variable"))
     opened = ctypes.CDLL(os.path.join(pytorchs_folder(), library))
-    assert tiny.value() == ctypes.addressof(ctypes.c_char.in_dll(opened, symbol))
-
-
-def test_static_of_the_extension_is_its_own_in_each_version(tiny, write):
-    write("_ZZ7examplevE5value")
-    first = tiny.value()
-    tiny.write("other.cpp", 'extern "C" long other(void) { return 200; }\n')
-    assert tiny.value() != first
+    address = ctypes.addressof(ctypes.c_char.in_dll(opened, symbol))
+    assert jit_loader.load("tiny", source).value() == address
 
 
 @pytest.mark.slow
@@ -60,7 +39,7 @@ def test_static_of_the_extension_is_its_own_in_each_version(tiny, write):
 def test_extension_sees_the_mode_of_set_sync_debug_mode(tiny):
     mode = "(long)c10::cuda::warning_state().get_sync_debug_mode()"
     headers = "#include <Python.h>\n#include <c10/cuda/CUDAFunctions.h>\n"
-    text = headers + MODULE.format(name="mode", value=mode)
+    text = binding("mode", value=mode).replace(PYTHON, headers)
     module = jit_loader.load("mode", tiny.write("mode.cpp", text), with_cuda=True)
     before = module.value()
     torch._C._cuda_set_sync_debug_mode(2)

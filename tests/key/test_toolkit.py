@@ -8,7 +8,7 @@ import torch
 
 import jit_loader
 from _jit_loader.key import nvcc, toolchain
-from tests.support.extension import MODULE, PYTHON
+from tests.support.extension import MODULE
 
 needs_nvcc = pytest.mark.skipif(toolchain.why_no_cuda() is not None, reason="needs nvcc")
 
@@ -92,7 +92,7 @@ def link_toolkit(prefix, layout):
 def test_build_uses_the_toolkit_of_cuda_home(tiny, tmp_path, monkeypatch, layout):
     link_toolkit(tmp_path / "prefix", layout)
     monkeypatch.setenv("CUDA_HOME", str(tmp_path / "prefix"))
-    tiny.write("module.cpp", f"#include <cuda_runtime.h>\n{PYTHON}{MODULE}")
+    tiny.write("module.cpp", f"#include <cuda_runtime.h>\n{MODULE}")
     assert tiny.value(with_cuda=True) == 101
 
 

@@ -20,14 +20,30 @@ from _jit_loader.key.digests import Digests
 from tests.support.mounts import make_mounts_private
 
 PYTHON = f'#include "{Path(__file__).with_name("python.h")}"\n'
-MODULE = """\
-#include "value.h"
-extern "C" long other(void);
-static PyObject* value(PyObject*, PyObject*) { return PyLong_FromLong(VALUE + other()); }
-static PyMethodDef methods[] = {{"value", value, METH_NOARGS, ""}, {nullptr, nullptr, 0, nullptr}};
-static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "tiny", nullptr, -1, methods};
-PyMODINIT_FUNC PyInit_tiny(void) { return PyModule_Create(&definition); }
+
+
+def binding(name, before="", at_import="", **functions):
+    """Returns the source of a module, which needs only Python's C API.
+
+    before: what precedes its functions. at_import: C++ statements of its initialisation.
+    functions: {name: the C++ expression of the number that the function returns}.
+    """
+    texts = [
+        f"static PyObject* {function}(PyObject*, PyObject*)"
+        f" {{ return PyLong_FromLong({value}); }}\n"
+        for function, value in functions.items()
+    ]
+    methods = "".join(f'{{"{function}", {function}, METH_NOARGS, ""}}, ' for function in functions)
+    return f"""{PYTHON}{before}{"".join(texts)}\
+static PyMethodDef methods[] = {{{methods}{{nullptr, nullptr, 0, nullptr}}}};
+static PyModuleDef definition = {{PyModuleDef_HEAD_INIT, "{name}", nullptr, -1, methods}};
+PyMODINIT_FUNC PyInit_{name}(void) {{ {at_import} return PyModule_Create(&definition); }}
 """
+
+
+MODULE = binding(
+    "tiny", '#include "value.h"\nextern "C" long other(void);\n', value="VALUE + other()"
+)
 OTHER = """\
 extern "C" long other(void) { return 100; }
 """
@@ -55,7 +71,7 @@ class Extension:
         self.folder = folder
         self.calls_path = compiler_folder / "calls"
         self.restore_compiler()
-        self.write("module.cpp", PYTHON + MODULE)
+        self.write("module.cpp", MODULE)
         self.write("other.cpp", OTHER)
         self.write("value.h", "#define VALUE 1\n")
 

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 import jit_loader
-from tests.support.extension import PYTHON
-from tests.torch_api.test_drop_in import MODULE
+from tests.support.extension import binding
 
 
 @pytest.fixture
@@ -84,7 +83,7 @@ def inline(cache, folder):
     """Returns a function that loads the inline module "letter", with a header of its folder."""
     folder.mkdir()
     (folder / "beside.h").write_text("#define BESIDE 5\n")
-    text = PYTHON + '#include "beside.h"\n' + MODULE.format(name="letter", value="BESIDE")
+    text = binding("letter", '#include "beside.h"\n', value="BESIDE")
 
     def load(text=text, **options):
         return jit_loader.load_inline(
@@ -112,11 +111,11 @@ def test_inline_source_that_another_extension_replaces_is_not_compiled(cache, fo
     """Two extensions with one folder: the text of one must never get the code of the other."""
 
     def load(name, number):
-        text = PYTHON + MODULE.format(name=name, value=number)
+        text = binding(name, value=number)
         options = {"no_implicit_headers": True, "build_directory": str(folder)}
         return jit_loader.load_inline(name, text, **options).value()
 
-    other = tiny.write("other.cpp", PYTHON + MODULE.format(name="alpha", value=2000))
+    other = tiny.write("other.cpp", binding("alpha", value=2000))
     tiny.change_compiler(f"mkdir -p {folder}; cp {other} {folder}/main.cpp")
     assert load("alpha", 1000) == 1000
     assert load("beta", 3000) == 3000

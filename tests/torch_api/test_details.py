@@ -8,9 +8,7 @@ import sys
 import pytest
 
 import jit_loader
-from tests.support import extension
-from tests.support.extension import PYTHON
-from tests.torch_api.test_drop_in import MODULE
+from tests.support.extension import MODULE, PYTHON, binding
 
 HEADER = "#define VALUE 7\n"
 
@@ -40,10 +38,10 @@ MULTI_PHASE = (("-1, methods", "0, methods"), ("PyModule_Create(", "PyModuleDef_
 @pytest.mark.parametrize("replacements", [(), MULTI_PHASE], ids=["single-phase", "multi-phase"])
 def test_module_can_be_imported_and_its_functions_pickled(tiny, monkeypatch, replacements):
     """Python adds a module with single-phase initialization to sys.modules, pybind11 3 has none."""
-    text = extension.MODULE
+    text = MODULE.replace(PYTHON, "#include <Python.h>\n")
     for old, new in replacements:
         text = text.replace(old, new)
-    tiny.write("module.cpp", f"#include <Python.h>\n{text}")
+    tiny.write("module.cpp", text)
     monkeypatch.delitem(sys.modules, "tiny", raising=False)
     first = tiny.load()
     assert importlib.import_module("tiny") is first
@@ -68,7 +66,7 @@ def test_module_does_not_replace_another_module_of_its_name(tiny, monkeypatch):
 @pytest.fixture
 def inline(cache):
     """Returns a function that loads the inline module "letter", which compiles in 0.2 s."""
-    text = PYTHON + MODULE.format(name="letter", value=5)
+    text = binding("letter", value=5)
 
     def load(**options):
         return jit_loader.load_inline("letter", text, no_implicit_headers=True, **options)

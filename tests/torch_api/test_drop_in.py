@@ -2,7 +2,6 @@
 
 import inspect
 import subprocess
-from pathlib import Path
 
 import pytest
 import torch
@@ -12,30 +11,11 @@ import jit_loader
 from _jit_loader.build.pytorch import cpp_extension as pytorch
 from _jit_loader.build.pytorch.ninja_text import new_text
 from _jit_loader.key import toolchain
-from tests.support.extension import PYTHON
+from tests.support.extension import binding
 
-# Every kind of registration that PyTorch accepts only once in a process.
-OPERATORS = """\
-#include <ATen/core/op_registration/op_registration.h>
-#include <torch/extension.h>
-#include <shift/amount.h>
-at::Tensor shifted(const at::Tensor& x) { return x + amount(); }
-TORCH_LIBRARY(jit_loader_tests, m) { m.def("shifted(Tensor x) -> Tensor"); }
-TORCH_LIBRARY_IMPL(jit_loader_tests, CPU, m) { m.impl("shifted", &shifted); }
-long old_style(long x) { return x + amount(); }
-static auto operators = torch::RegisterOperators().op("jit_loader_tests::old_style", &old_style);
-struct Held : torch::CustomClassHolder {};
-static auto classes = torch::class_<Held>("jit_loader_tests", "Held").def(torch::init<>());
-"""
 PROGRAM = """\
 #include <cstdio>
 int main() { std::puts("standalone"); }
-"""
-MODULE = """\
-static PyObject* value(PyObject*, PyObject*) {{ return PyLong_FromLong({value}); }}
-static PyMethodDef methods[] = {{{{"value", value, METH_NOARGS, ""}}, {{nullptr, nullptr, 0, ""}}}};
-static PyModuleDef definition = {{PyModuleDef_HEAD_INIT, "{name}", nullptr, -1, methods}};
-PyMODINIT_FUNC PyInit_{name}(void) {{ return PyModule_Create(&definition); }}
 """
 
 
@@ -52,13 +32,9 @@ def test_signature_begins_with_pytorchs(function):
 
 
 def test_source_may_be_one_path(tiny):
-    source = tiny.write("alone.cpp", PYTHON + MODULE.format(name="alone", value=5))
+    source = tiny.write("alone.cpp", binding("alone", value=5))
     assert jit_loader.load("alone", str(source)).value() == 5
     assert jit_loader.load("alone", source).value() == 5
-
-
-def test_module_has_the_given_name(tiny):
-    assert tiny.load().__name__ == "tiny"
 
 
 def test_relative_paths_start_at_the_current_folder(tiny, monkeypatch):
@@ -77,22 +53,6 @@ def test_arguments_are_not_modified(tiny):
     jit_loader.load("tiny", sources, **lists)
     assert sources == tiny.sources
     assert not any(lists.values())
-
-
-def test_build_directory_gets_the_library(tiny, tmp_path):
-    folder = tmp_path / "build"
-    tiny.load(build_directory=str(folder))
-    library = folder / "tiny.so"
-    first = library.read_bytes()
-    assert first == Path(jit_loader.loaded("tiny").path).read_bytes()
-    tiny.write("value.h", "#define VALUE 2\n")
-    assert tiny.value(build_directory=folder) == 102
-    assert library.read_bytes() != first
-    library.unlink()
-    tiny.compiled()
-    tiny.load(build_directory=folder)
-    assert library.exists()
-    assert tiny.compiled() == []
 
 
 def test_empty_build_directory_is_ignored(tiny):
@@ -159,111 +119,6 @@ def test_standalone_program_is_built_and_cached(cache, tmp_path):
         jit_loader.load("my_program", [source], is_standalone=True)
 
 
-@pytest.mark.parametrize(
-    "name", ["", "..", "../x", "a/b", "a b", "a\0b", ".hidden", "a\n", "naïve", "1st", "a-b", "a.b"]
-)
-def test_invalid_module_name_is_refused(tiny, name):
-    with pytest.raises(ValueError, match="cannot be the name of an extension"):
-        jit_loader.load(name, tiny.sources)
-    assert tiny.compiled() == []
-
-
-@pytest.mark.parametrize("name", ["", "..", "../x", "a/b", "a b", ".hidden"])
-def test_invalid_library_name_is_refused(tiny, name):
-    with pytest.raises(ValueError, match="cannot be the name of an extension"):
-        jit_loader.load(name, tiny.sources, is_python_module=False)
-
-
-# An ordinary project, with paths relative to the current folder.
-IN_A_PROCESS = """
-import os
-import torch, jit_loader
-jit_loader.install()
-from torch.utils import cpp_extension
-def load(value):
-    with open("amount.cpp", "w") as file:
-        file.write("#include <shift/amount.h>\\nlong amount() { return %d; }\\n" % value)
-    return cpp_extension.load(
-        name="operators",
-        sources=["operators.cpp", "amount.cpp"],
-        extra_include_paths=["include"],
-        is_python_module=False,
-    )
-def shifted():
-    return int(torch.ops.jit_loader_tests.shifted(torch.tensor(0)))
-"""
-
-
-@pytest.fixture(scope="module")
-def operators(tmp_path_factory):
-    """Returns one project with its cache for all tests: torch/extension.h takes 25 s to compile."""
-    folder = tmp_path_factory.mktemp("operators")
-    (folder / "include" / "shift").mkdir(parents=True)
-    (folder / "include" / "shift" / "amount.h").write_text("long amount();\n")
-    return folder
-
-
-@pytest.fixture
-def run(operators, python):
-    """Returns run(script), which runs IN_A_PROCESS and a script; it returns the printed lines."""
-
-    def run_there(script):
-        cache = str(operators / "cache")
-        finished = python(
-            "-c", IN_A_PROCESS + script, cwd=operators, check=True, JIT_LOADER_CACHE=cache
-        )
-        return finished.stdout.splitlines()
-
-    return run_there
-
-
-@pytest.mark.slow
-def test_unchanged_operators_are_loaded_once_and_changed_ones_are_refused(operators, run):
-    """A second TORCH_LIBRARY of one namespace would end the process."""
-    (operators / "operators.cpp").write_text(OPERATORS)
-    printed = run("""
-path = load(1)
-assert shifted() == 1
-assert load(1) == path and path.endswith("/operators.so")
-for _ in range(2):
-    try:
-        load(2)
-    except RuntimeError as error:
-        print(error)
-assert shifted() == 1, "the old operators stay active"
-load(1)
-""")
-    assert len(printed) == 2
-    named = "operators registers operators or classes, which"
-    assert all(line.startswith(named) and "Restart" in line for line in printed)
-    printed = run("""
-load(2)
-print(shifted())
-try:
-    load(1)  # in the cache
-except RuntimeError as error:
-    print(error)
-""")
-    assert printed[0] == "2"
-    assert "Restart" in printed[1]
-
-
-@pytest.mark.slow
-def test_changed_operators_are_refused_after_a_version_without_operators(operators, run):
-    (operators / "operators.cpp").write_text("")
-    assert run("print(load(3)[-3:])") == [".so"]  # a hit from now on
-    printed = run(f"""
-for text, value in (({OPERATORS!r}, 3), ("", 3), ({OPERATORS!r}, 4)):
-    open("operators.cpp", "w").write(text)
-    try:
-        print(load(value)[-3:])
-    except RuntimeError as error:
-        print(error)
-""")
-    assert printed[:2] == [".so", ".so"]
-    assert "Restart" in printed[2]
-
-
 CLASS = """\
 #include <pybind11/pybind11.h>
 extern "C" long other(void);
@@ -297,12 +152,6 @@ def test_changed_module_with_classes_is_refused_and_loads_in_a_new_process(tiny,
     assert jit_loader.load("held", sources) is module
 
 
-@pytest.mark.parametrize("name", ["a b/c.cpp", "it's.cpp", 'a"b.cpp', "ünï.cpp", "a(b);c.cpp"])
-def test_source_with_an_unusual_name_compiles(tiny, name):
-    source = tiny.write(name, "")
-    assert jit_loader.load("tiny", [*tiny.sources, str(source)]).value() == 101
-
-
 @pytest.mark.skipif(torch.version.cuda is not None, reason="PyTorch has CUDA")
 def test_cuda_is_refused_if_pytorch_lacks_it(tiny):
     with pytest.raises(RuntimeError, match="build without CUDA"):
@@ -318,7 +167,7 @@ def test_module_that_cannot_be_imported_raises_import_error_as_in_pytorch(tiny):
 
 def inline(value=1, before="", **options):
     options.setdefault("no_implicit_headers", True)
-    text = "#include <Python.h>\n" + before + MODULE.format(name="inlined", value=value)
+    text = binding("inlined", before, value=value)
     return jit_loader.load_inline("inlined", text, **options)
 
 
@@ -327,14 +176,8 @@ def test_changed_inline_source_is_another_build(cache):
     assert inline(2).value() == 2
     assert inline(1).value() == 1
     assert not jit_loader.loaded("inlined").compiled
-    assert (
-        jit_loader.load_inline(
-            "inlined",
-            ["#include <Python.h>", MODULE.format(name="inlined", value=3)],
-            no_implicit_headers=True,
-        ).value()
-        == 3
-    )
+    texts = ["#define THREE 3", binding("inlined", value="THREE")]
+    assert jit_loader.load_inline("inlined", texts, no_implicit_headers=True).value() == 3
 
 
 def test_inline_source_that_was_deleted_is_written_again(cache, tmp_path):
