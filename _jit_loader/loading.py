@@ -139,25 +139,25 @@ def _unchanged(paths):
 def look_or_build(requests, memo_path, verbose=False, may_build=True, instead=None):
     """Looks for a build by content, and builds if none fits.
 
-    instead(slot, digests): is called before a build; returns (result of open_build, path of the
+    instead(builds, digests): is called before a build; returns (result of open_build, path of the
     library) if it has a replacement for the build, else None.
 
     Returns (result of open_build, path of the library, whether it was compiled, with CUDA or not).
     """
     with no_fork():  # not needed by a hit in a memo
-        from _jit_loader.cache.store import Slot
+        from _jit_loader.cache.store import Builds
         from _jit_loader.key import toolchain
         from _jit_loader.key.digests import Digests
 
     looked_at = {path: stamp for request in requests for path, stamp in request.looked_at.items()}
     for request in requests:
-        slot = Slot(request, memo_path, looked_at)
-        digests = Digests(slot.known())
-        found = slot.find(toolchain.programs(request.with_cuda), digests)
+        builds = Builds(request, memo_path, looked_at)
+        digests = Digests(builds.known())
+        found = builds.find(toolchain.programs(request.with_cuda), digests)
         result = found and loaded.open_build(found.library, *request.to_open)
         if result is not None:
             return result, found.library, False, request.with_cuda
-    if instead is not None and (found := instead(slot, digests)) is not None:
+    if instead is not None and (found := instead(builds, digests)) is not None:
         return *found, True, request.with_cuda
     if not may_build:
         raise NotCached(request.name)
@@ -167,7 +167,7 @@ def look_or_build(requests, memo_path, verbose=False, may_build=True, instead=No
         from _jit_loader.report.errors import ToolMissing
 
     try:
-        result, built, compiled = build(slot, digests, verbose)
+        result, built, compiled = build(builds, digests, verbose)
     except ToolMissing as error:
         raise explain_missing_tool(error, requests) from None
     return result, built.library, compiled, request.with_cuda

@@ -40,7 +40,7 @@ from _jit_loader.cache import (
 from _jit_loader.cache.lock import build_lock
 from _jit_loader.cache.pruning import cache_limit, keep_under_limit
 from _jit_loader.cache.registrations import RestartNeeded
-from _jit_loader.cache.store import Build, Slot
+from _jit_loader.cache.store import Build, Builds
 from _jit_loader.cuda import first_launch, ptxas
 from _jit_loader.key import toolchain
 from _jit_loader.key.digests import Digests
@@ -65,15 +65,15 @@ class _ModuleError(Exception):
     """Carries an error of a module's initialisation past the handlers of the cache's errors."""
 
 
-def build(slot, digests, verbose):
-    """Builds the request of a slot, or waits for the process that is building it.
+def build(builds, digests, verbose):
+    """Builds a request, or waits for the process that is building it.
 
     Returns (result of loaded.open_build, the store.Build, whether this call compiled it).
     """
-    request = slot.request
+    request = builds.request
     if is_set("JIT_LOADER_NO_COMPILE"):
-        raise forbidden(slot, toolchain.programs(request.with_cuda), digests)
-    note_before = read_note(slot.folder)
+        raise forbidden(builds, toolchain.programs(request.with_cuda), digests)
+    note_before = read_note(builds.folder)
     check_tools(request)
     compile_seconds_limit()
     check_paths(request)
@@ -82,55 +82,55 @@ def build(slot, digests, verbose):
     try:
         os.makedirs(cache_folder(), mode=0o700, exist_ok=True)
         check_trusted(cache_folder())
-        opened, published, compiled = _build_or_wait(slot, digests, note_before, verbose)
+        opened, published, compiled = _build_or_wait(builds, digests, note_before, verbose)
     except _ModuleError as carrier:
         raise carrier.__cause__ from None
     except OSError as error:
-        directory = slot.request.build_directory
+        directory = builds.request.build_directory
         if directory and str(error.filename).startswith(directory):
             raise  # the error names the caller's folder
         if error.errno in CACHE_ERRORS or not os.path.isdir(cache_folder()):
-            raise _explained(error, slot.folder) from error
+            raise _explained(error, builds.folder) from error
         raise
     if compiled:
         keep_under_limit(limit, published.folder)
     return opened, published, compiled
 
 
-def _build_or_wait(slot, digests, note_before, verbose):
+def _build_or_wait(builds, digests, note_before, verbose):
     """Builds under the lock, again if a file changed; takes what another process has built."""
-    request, memo_stamp = slot.request, slot.memo_stamp()
+    request, memo_stamp = builds.request, builds.memo_stamp()
     programs = toolchain.programs(request.with_cuda)
     before, changed, tries = {}, [], 0
 
     def has_new_memo():
-        return slot.memo_stamp() not in (None, memo_stamp)
+        return builds.memo_stamp() not in (None, memo_stamp)
 
     while tries < TRIES:
-        with build_lock(slot.folder, request.title, until=has_new_memo) as excludes:
+        with build_lock(builds.folder, request.title, until=has_new_memo) as excludes:
             if has_new_memo():
-                memo_stamp = slot.memo_stamp()
-                digests.learn(slot.known())
-            found = slot.find(programs, digests)
+                memo_stamp = builds.memo_stamp()
+                digests.learn(builds.known())
+            found = builds.find(programs, digests)
             opened = found and loaded.open_build(found.library, *request.to_open)
             if opened is not None:
                 return opened, found, False
             if excludes is None:
                 continue  # the answer is for other files, or its build has been removed
-            note = read_note(slot.folder)
+            note = read_note(builds.folder)
             if note not in (None, note_before):
                 error = error_of(note, request, digests)
                 if error is not None:
                     raise error
             # If the attempt fails or is interrupted, its folder stays: the next uses its objects.
-            folder = new_folder(slot.folder)
+            folder = new_folder(builds.folder)
             clock, careful = Clock(folder), bool(changed)
-            job = Job(slot, folder, programs, digests, clock, before, careful, verbose, excludes)
+            job = Job(builds, folder, programs, digests, clock, before, careful, verbose, excludes)
             try:
                 with Workers() as workers:
                     opened, published, manifest = _compile_and_publish(job, workers)
-                sync(slot.folder)
-                slot.write_memo(programs, published, manifest, digests)
+                sync(builds.folder)
+                builds.write_memo(programs, published, manifest, digests)
                 return opened, published, True
             except InputsChanged as error:
                 changed = error.args[0]
@@ -149,7 +149,7 @@ def _compile_and_publish(job, workers):
     """Returns (result of loaded.open_build, the Build, its manifest)."""
     ninja_file = ninja_file_of(job)
     plan = make_plan(job, ninja_file)
-    remove_leftovers(job.slot.folder, job.excludes, keep=job.folder)
+    remove_leftovers(job.builds.folder, job.excludes, keep=job.folder)
     roots, programs, digests = job.request.roots, job.programs, job.digests
     recorder = Recorder(roots, programs, digests, job.clock, job.before, job.careful)
     link_stubs = libraries.Stubs(ninja_file.link_flags, job.request.extra_ldflags, job.folder)
@@ -214,17 +214,17 @@ def _planned(request):
     """Yields the Job and the NinjaFile of a request that is not built."""
     os.makedirs(cache_folder(), mode=0o700, exist_ok=True)
     check_tools(request)
-    slot = Slot(request, os.devnull, {})
+    builds = Builds(request, os.devnull, {})
     with tempfile.TemporaryDirectory(prefix="jit_loader-") as folder:
         programs, clock = toolchain.programs(request.with_cuda), Clock(folder)
-        job = Job(slot, folder, programs, Digests(), clock, {}, False, verbose=False)
+        job = Job(builds, folder, programs, Digests(), clock, {}, False, verbose=False)
         yield job, ninja_file_of(job)
 
 
 def ninja_file_of(job):
     """Returns PyTorch's build.ninja for the request."""
     request = job.request
-    text = ninja_text.ninja_text(request, job.folder, job.slot.folder, job.digests)
+    text = ninja_text.ninja_text(request, job.folder, job.builds.folder, job.digests)
     return NinjaFile(text, request.sources, request.source_flags)
 
 
@@ -242,7 +242,7 @@ class _Steps:
         job = self._job
         if not job.careful:
             check_reused(job, self._plan)
-        self._line.start(why_built(job.slot, job.programs, job.digests))
+        self._line.start(why_built(job.builds, job.programs, job.digests))
 
     def finished(self, output):
         job, ninja_file = self._job, self._plan.ninja_file
@@ -266,7 +266,7 @@ def _failed(job, ninja_file, recorder, records, output):
     """Returns the error for the output of compilers and the linker."""
     output = [line for line in output if not ptxas.is_report(line)]
     if not names_a_source(output):
-        ninja_text.forget(job.slot.folder)
+        ninja_text.forget(job.builds.folder)
     stage = "link" if len(records) == len(ninja_file.compilations) else "compile"
     return failed(job, recorder, records, output, stage)
 

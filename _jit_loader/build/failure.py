@@ -58,9 +58,9 @@ def names_a_source(output):
     return bool(files_with_errors(output))
 
 
-def read_note(slot_folder):
+def read_note(request_folder):
     """Returns the note of the last failed build, or None."""
-    notes = glob.glob(os.path.join(glob.escape(slot_folder), "*", NOTE))
+    notes = glob.glob(os.path.join(glob.escape(request_folder), "*", NOTE))
     stamps = {path: stamp(path) for path in notes}
     last = max(filter(stamps.get, notes), key=lambda path: stamps[path][1], default=os.devnull)
     return read_checked(last)

@@ -21,8 +21,8 @@ class ObjectStore:
     def newest(self, output):
         """Returns [(path, record)] of the versions of one object, the newest first."""
         found = {}
-        for slot in _subfolders(self._name_folder):
-            for folder in _subfolders(slot.path):
+        for request_folder in _subfolders(self._name_folder):
+            for folder in _subfolders(request_folder.path):
                 path = os.path.join(folder.path, output)
                 try:
                     status = os.stat(path + RECORD)

@@ -76,5 +76,5 @@ def command_key(request, ninja_file, output):
 
 
 def _store(job):
-    name_folder = os.path.dirname(job.slot.folder)
+    name_folder = os.path.dirname(job.builds.folder)
     return ObjectStore(name_folder, job.request.roots, job.programs, job.digests)

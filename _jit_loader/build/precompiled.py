@@ -80,7 +80,7 @@ class Header(NamedTuple):
     that the command searches before PyTorch's.
     """
 
-    slot: str
+    request_folder: str
     text: str
     words: list
     searched: list
@@ -106,22 +106,24 @@ class Headers:
             header = header_for(job, ninja_file, output)
             is_wanted = header is not None and self._use(output, header)
             if header is not None and job.request.precompile and output not in self.flags:
-                make(header.slot, job.request.project, header.text, header.words)
+                make(header.request_folder, job.request.project, header.text, header.words)
                 self._use(output, header)
             elif is_wanted and may_request:
-                request_header(header.slot, job.request.project, header.text, header.words)
+                request_header(
+                    header.request_folder, job.request.project, header.text, header.words
+                )
 
     def _use(self, output, header):
         """Lets an object use its header if that exists and fits; returns whether to make it."""
-        roots, (record, is_wanted) = self._job.request.roots, find(header.slot)
+        roots, (record, is_wanted) = self._job.request.roots, find(header.request_folder)
         if record is None:
             return is_wanted
         if any(_shadows(folder, record) for folder in header.searched):
             return False
         if not fits(record, roots, self._job.programs, self._job.digests):
             return True
-        mark_as_used(header.slot)
-        self.flags[output] = ["-include", os.path.join(header.slot, FOLDER, NAME)]
+        mark_as_used(header.request_folder)
+        self.flags[output] = ["-include", os.path.join(header.request_folder, FOLDER, NAME)]
         self.files[output] = list(map(roots.absolute, record["files"]))
         return False
 
@@ -169,8 +171,8 @@ def header_for(job, ninja_file, output):
     relative = list(map(request.roots.relative_text, words))
     description = request.description
     kind = [text, relative, *(description[part] for part in ("environment variables", "PyTorch"))]
-    slot = os.path.join(_folder(), digest_of([*kind, description["machine"]]))
-    return Header(slot, text, words, folders)
+    request_folder = os.path.join(_folder(), digest_of([*kind, description["machine"]]))
+    return Header(request_folder, text, words, folders)
 
 
 def _included_text(words):
@@ -234,21 +236,23 @@ def _names(files, search_folders):
     return sorted(found)
 
 
-def make(slot, project, text, words):
+def make(request_folder, project, text, words):
     """Makes a precompiled header; does nothing if another process is making it. Never fails."""
     with contextlib.suppress(OSError, InputsChanged, ValueError):
-        os.makedirs(slot, mode=0o700, exist_ok=True)
-        check_trusted(slot)
-        with free_lock(slot) as is_free:
+        os.makedirs(request_folder, mode=0o700, exist_ok=True)
+        check_trusted(request_folder)
+        with free_lock(request_folder) as is_free:
             if is_free:
-                remove_leftovers(slot, excludes=True, keep=os.path.join(slot, FOLDER))
-                _make(slot, Roots(project), text, words)
+                remove_leftovers(
+                    request_folder, excludes=True, keep=os.path.join(request_folder, FOLDER)
+                )
+                _make(request_folder, Roots(project), text, words)
 
 
-def _make(slot, roots, text, words):
+def _make(request_folder, roots, text, words):
     say("PyTorch's headers: precompiling them for later builds")
     make_room_for_header()
-    with private_folder(slot) as folder:
+    with private_folder(request_folder) as folder:
         header = os.path.join(folder, NAME)
         write_atomically(header, text.encode(errors="surrogateescape"))
         clock = Clock(folder)
@@ -268,7 +272,7 @@ def _make(slot, roots, text, words):
             record = {"created": time.time(), "time limit": limit}
         record["stamp"] = stamp(f"{header}.gch")
         write_checked(os.path.join(folder, RECORD), record)
-        target = os.path.join(slot, FOLDER)
+        target = os.path.join(request_folder, FOLDER)
         shutil.rmtree(target, ignore_errors=True)
         os.rename(folder, target)
     keep_under_limit(cache_limit(), target)

@@ -1,4 +1,4 @@
-"""The lock of a slot: one process builds, and the others say which process they wait for.
+"""The lock of a request's folder: one process builds, and the others say which one they wait for.
 
 It is an flock on a file. The kernel releases it when its holder dies, however that happens.
 
@@ -39,8 +39,8 @@ class NotALockFile(OSError):
 
 
 @contextlib.contextmanager
-def build_lock(slot_folder, name, until=lambda: False):
-    """Returns a context that holds the lock of a slot, and yields whether it excludes all others.
+def build_lock(request_folder, name, until=lambda: False):
+    """Holds the lock of a request's folder, and yields whether it excludes all others.
 
     It yields None and holds no lock if another process has the lock and until() returns true. With
     many waiting processes, the result exists long before the last one could get the lock.
@@ -50,7 +50,7 @@ def build_lock(slot_folder, name, until=lambda: False):
 
     Raises NotALockFile if the lock cannot be opened because it is not a file.
     """
-    descriptor, excludes = _acquire(_lock_path(slot_folder), name, until)
+    descriptor, excludes = _acquire(_lock_path(request_folder), name, until)
     if descriptor is None:
         yield None
         return
@@ -61,20 +61,20 @@ def build_lock(slot_folder, name, until=lambda: False):
             os.pwrite(descriptor, json.dumps(owner).encode(), 0)
         if not excludes:
             with contextlib.suppress(OSError):
-                os.utime(_lock_path(slot_folder))  # tells free_lock that a build has begun
+                os.utime(_lock_path(request_folder))  # tells free_lock that a build has begun
         yield excludes
     finally:
         _release(descriptor)
 
 
 @contextlib.contextmanager
-def free_lock(slot_folder):
-    """Returns a context that holds the lock of a slot if it is free, and yields whether it was.
+def free_lock(request_folder):
+    """Holds the lock of a request's folder if it is free, and yields whether it was.
 
     It does not wait.
     """
     try:
-        descriptor, locked = _attempt(_lock_path(slot_folder))
+        descriptor, locked = _attempt(_lock_path(request_folder))
     except NotALockFile:
         yield True  # no process can hold it
         return
@@ -86,8 +86,8 @@ def free_lock(slot_folder):
         _release(descriptor)
 
 
-def _lock_path(slot_folder):
-    return os.path.join(slot_folder, "lock")
+def _lock_path(request_folder):
+    return os.path.join(request_folder, "lock")
 
 
 def _lock_path_on_this_machine(path):

@@ -5,9 +5,10 @@ last use of a build is the access time of its library. The file system keeps thi
 writes nothing. Linux updates it at most once a day (relatime). On a disk that is mounted with
 noatime, the time of the build counts as its last use.
 
-Running programs are not affected. A build is renamed under the lock of its slot, in one step,
-before its files are deleted. A slot in which a process is building is left alone, and a process
-that has loaded a library keeps it. What else is missing is made again. Symlinks are never followed.
+Running programs are not affected. A build is renamed under the lock of its request's folder, in
+one step, before its files are deleted. A folder in which a process is building is left alone, and a
+process that has loaded a library keeps it. What else is missing is made again. Symlinks are never
+followed.
 """
 
 import contextlib
@@ -41,7 +42,7 @@ PAUSE = 20
 
 
 class Removed:
-    """The number of removed builds and bytes; busy: the slots in which a process is building."""
+    """The number of removed builds and bytes; busy: the folders in which a process is building."""
 
     def __init__(self):
         self.builds, self.size, self.busy = 0, 0, []
@@ -137,32 +138,32 @@ def remove_old_formats(removed):
                 removed.size += size
 
 
-def slots(titles=None):
-    """Yields the slots in the cache: those with these titles, or all of them.
+def request_folders(titles=None):
+    """Yields the requests' folders in the cache: those with these titles, or all of them.
 
     A title is a name, such as add2 for all variants of add2, or add2[BLOCK=512] for one variant.
     """
     wanted = None if titles is None else list(map(parse, titles))
     for folder in _subfolders(cache_folder()):
-        for slot in filter(_is_slot, _subfolders(folder)):
-            if wanted is None or _is_wanted(slot, os.path.basename(folder), wanted):
-                yield slot
+        for request_folder in filter(_is_request_folder, _subfolders(folder)):
+            if wanted is None or _is_wanted(request_folder, os.path.basename(folder), wanted):
+                yield request_folder
 
 
-def _is_slot(path):
-    """Returns whether a path is a slot: only slots have a lock."""
+def _is_request_folder(path):
+    """Returns whether a path is a request's folder: only requests' folders have a lock."""
     return os.path.lexists(os.path.join(path, "lock"))
 
 
-def _is_wanted(slot, name, wanted):
-    """Returns whether a slot belongs to one of the wanted pairs (name, macros)."""
+def _is_wanted(request_folder, name, wanted):
+    """Returns whether a request's folder belongs to one of the wanted pairs (name, macros)."""
     defines = [macros for wanted_name, macros in wanted if wanted_name == name]
-    return {} in defines or (defines and _variant_of(slot) in map(variant_of, defines))
+    return {} in defines or (defines and _variant_of(request_folder) in map(variant_of, defines))
 
 
-def _variant_of(slot):
-    """Returns the variant that the builds of a slot belong to; None if all of them failed."""
-    manifests = map(read_manifest, _subfolders(slot))
+def _variant_of(request_folder):
+    """Returns the variant of the builds in a request's folder; None if all of them failed."""
+    manifests = map(read_manifest, _subfolders(request_folder))
     return next((m["request"].get("variant", "") for m in manifests if m is not None), None)
 
 
@@ -172,14 +173,17 @@ def count_builds():
 
 
 def _is_build(folder):
-    """Returns whether a folder of a slot is a build, not a failed one or a precompiled header."""
+    """Returns whether a folder is that of a build, not a failed one or a precompiled header."""
     return os.path.exists(os.path.join(folder, MANIFEST))
 
 
 def precompiled_headers():
     """Returns the folders of the precompiled headers."""
-    slots = os.path.join(glob.escape(cache_folder()), PRECOMPILED, "*")
-    return [os.path.dirname(path) for path in glob.glob(os.path.join(slots, "header", "*.gch"))]
+    request_folders = os.path.join(glob.escape(cache_folder()), PRECOMPILED, "*")
+    return [
+        os.path.dirname(path)
+        for path in glob.glob(os.path.join(request_folders, "header", "*.gch"))
+    ]
 
 
 def may_precompile():
@@ -213,10 +217,10 @@ def make_room_for_header():
     """
     headers = sorted(precompiled_headers(), key=last_used)
     while headers and not _have_room(headers) and not _is_in_use(headers[0]):
-        slot = os.path.dirname(headers.pop(0))
-        with free_lock(slot) as is_free:
+        request_folder = os.path.dirname(headers.pop(0))
+        with free_lock(request_folder) as is_free:
             if is_free:
-                _delete(slot)
+                _delete(request_folder)
 
 
 def _have_room(headers):
@@ -230,8 +234,8 @@ def _is_in_use(header):
 
 def build_folders(names=None):
     """Yields the folders of the builds in the cache, including failed builds."""
-    for slot in slots(names):
-        yield from _subfolders(slot)
+    for request_folder in request_folders(names):
+        yield from _subfolders(request_folder)
 
 
 def size_of(folder):
@@ -253,7 +257,7 @@ def last_used(path):
     name = os.path.basename(os.path.dirname(os.path.dirname(path)))
     library = next(filter(os.path.lexists, [f"{path}/{name}.so", f"{path}/{name}"]), None)
     files = [library or path]
-    if not _is_slot(os.path.dirname(path)):
+    if not _is_request_folder(os.path.dirname(path)):
         files += [entry.path for entry in _entries(path)]
     times = [0.0]
     for file in files:
@@ -272,7 +276,9 @@ def _removable():
         if os.path.isfile(path):
             yield path
         else:
-            yield from (inner for inner in _files_and_folders(path) if not _is_slot(inner))
+            yield from (
+                inner for inner in _files_and_folders(path) if not _is_request_folder(inner)
+            )
 
 
 def _files_and_folders(folder):
@@ -286,9 +292,9 @@ def _files_and_folders(folder):
 
 def _remove(path, removed):
     """Removes something that _removable() has yielded, unless it is in use."""
-    slot = os.path.dirname(path)
-    if _is_slot(slot):
-        _remove_build(path, slot, removed)
+    request_folder = os.path.dirname(path)
+    if _is_request_folder(request_folder):
+        _remove_build(path, request_folder, removed)
     elif os.path.isfile(path):
         with contextlib.suppress(OSError):
             os.unlink(path)
@@ -300,19 +306,19 @@ def _is_inline(path):
     return os.path.dirname(path) == os.path.join(cache_folder(), "inline")
 
 
-def _remove_build(path, slot, removed):
-    """Removes a build, and its slot if no build is left."""
-    with contextlib.suppress(FileNotFoundError), free_lock(slot) as is_free:
+def _remove_build(path, request_folder, removed):
+    """Removes a build, and its request's folder if no build is left."""
+    with contextlib.suppress(FileNotFoundError), free_lock(request_folder) as is_free:
         if not is_free:
-            if slot not in removed.busy:
-                removed.busy.append(slot)
+            if request_folder not in removed.busy:
+                removed.busy.append(request_folder)
             return
         is_build = _is_build(path)
         removed.builds += _delete(path) and is_build
-        for leftover in _subfolders(slot, hidden=True):
+        for leftover in _subfolders(request_folder, hidden=True):
             _delete(leftover)
-        if not _subfolders(slot):
-            _delete(slot)
+        if not _subfolders(request_folder):
+            _delete(request_folder)
 
 
 def _delete(path):
@@ -328,7 +334,7 @@ def _delete(path):
 
 
 def _remove_leftovers():
-    """Removes temporary files and folders that killed processes left outside of slots."""
+    """Removes temporary files and folders that killed processes left elsewhere."""
     folders = [cache_folder(), *_subfolders(cache_folder())]
     files = [entry for folder in folders for entry in _entries(folder) if entry.is_file()]
     leftovers = [entry.path for entry in files if entry.name.endswith(".tmp")]

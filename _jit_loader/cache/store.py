@@ -1,6 +1,6 @@
 """Finds the build in the cache that matches the current files.
 
-<cache>/<name>/<request key>/      a slot: the builds of one request (paths, flags, versions)
+<cache>/<name>/<request key>/      the builds of one request (paths, flags, versions)
     <build>/                       one build; its manifest is written last, and nothing changes then
         <name>.so  manifest.json  own.json  the objects with their records
                                    without a manifest: a build that is running, failed or was killed
@@ -35,7 +35,7 @@ class Build:
         self.library = os.path.join(folder, request.name + ending)
 
 
-class Slot:
+class Builds:
     """The builds of one request.
 
     memo_path: the memo of the call that led to the request.
@@ -82,7 +82,7 @@ class Slot:
         return stamp(self._memo_path)
 
     def known(self):
-        """Returns Memo.known() of this slot's memo, or of the newest one in the cache.
+        """Returns Memo.known() of this request's folder's memo, or of the newest one in the cache.
 
         PyTorch's headers and the compilers are the same for all extensions. Hashing nvcc's
         programs takes 0.8 s.
@@ -152,9 +152,9 @@ class Slot:
             link_atomically(self._memo_path, _newest_memo())
 
     def _build_folders(self):
-        for slot_folder in [self.folder, *self._other_folders]:
+        for request_folder in [self.folder, *self._other_folders]:
             try:
-                folders = [entry for entry in os.scandir(slot_folder) if entry.is_dir()]
+                folders = [entry for entry in os.scandir(request_folder) if entry.is_dir()]
                 folders.sort(key=lambda entry: -entry.stat().st_mtime_ns)
             except OSError:
                 continue

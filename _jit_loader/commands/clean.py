@@ -16,7 +16,7 @@ def add_arguments(parser):
 
 
 def run(options):
-    unknown = [name for name in options.names if not any(pruning.slots([name]))]
+    unknown = [name for name in options.names if not any(pruning.request_folders([name]))]
     for name in unknown:
         print(f"there is no build of {name!r} in {cache_folder()}", file=sys.stderr)
     report(pruning.clean(options.names or None))
@@ -31,5 +31,5 @@ def report(removed):
         f"removed {count(removed.builds, 'build')}, {format_size(removed.size)}; "
         f"{left}, {size}, left in {cache_folder()}"
     )
-    for slot in removed.busy:
-        print(f"not removed, because a build is running there: {slot}", file=sys.stderr)
+    for request_folder in removed.busy:
+        print(f"not removed, because a build is running there: {request_folder}", file=sys.stderr)

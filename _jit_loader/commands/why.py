@@ -16,15 +16,15 @@ def add_arguments(parser):
 
 def run(options):
     from _jit_loader.build.why import all_reasons
-    from _jit_loader.cache.store import Slot
+    from _jit_loader.cache.store import Builds
     from _jit_loader.key import toolchain
     from _jit_loader.key.digests import Digests
 
     requests, memo_path = _requests(options.name)
     for request in requests:
-        slot = Slot(request, memo_path, {})
-        digests = Digests(slot.known())
-        reasons = all_reasons(slot, toolchain.programs(request.with_cuda), digests)
+        builds = Builds(request, memo_path, {})
+        digests = Digests(builds.known())
+        reasons = all_reasons(builds, toolchain.programs(request.with_cuda), digests)
         if not reasons:
             print(f"{options.name}: in the cache; nothing has changed since it was built")
             return 0
@@ -33,7 +33,7 @@ def run(options):
     if options.verbose:
         from _jit_loader.live.load import why_complete
 
-        complete = why_complete(slot, digests)
+        complete = why_complete(builds, digests)
         way = (
             "loads new device code first"
             if complete is None

@@ -73,7 +73,7 @@ class HostCode:
         own = f"-I{self._toolkit}"
         return [word for word in words if word == own or not word.startswith("-I")]
 
-    def slot(self, folder):
+    def request_folder(self, folder):
         """Returns the folder for its header, below the one of all precompiled headers."""
         words = self.words()
         compiler = os.path.realpath(shutil.which(words[0]) or words[0])
@@ -87,19 +87,19 @@ class HostCode:
 
         self.command_with_header then compiles it. may_request: request a header that is missing.
         """
-        slot = self.slot(folder)
-        record, is_wanted = find(slot)
+        request_folder = self.request_folder(folder)
+        record, is_wanted = find(request_folder)
         if record is not None:
-            header = os.path.join(slot, FOLDER, NAME)
+            header = os.path.join(request_folder, FOLDER, NAME)
             with open(header, "rb") as file:  # g++ reads this file if it refuses the other
                 is_wanted = file.read() != self.header
         if record is None or is_wanted:
             if is_wanted and may_request:
                 # A header with warnings is not made: g++ would print them only then.
                 text = self.header.decode(errors="surrogateescape")
-                request_header(slot, slot, text, [*self.words(), "-Werror"])
+                request_header(request_folder, request_folder, text, [*self.words(), "-Werror"])
             return False
-        mark_as_used(slot)
+        mark_as_used(request_folder)
         with open(self.path, "wb") as file:
             file.write(self.source)
         self.command_with_header = f"{self.command} -include {shlex.quote(header)}"

@@ -73,14 +73,14 @@ def _without(names):
         os.environ.update(before)
 
 
-def _copy(library, slot):
+def _copy(library, request_folder):
     """Copies a build into a folder, and reduces its record to the project's own files.
 
     The other files need not be equal on the other machine: the key has PyTorch's version, and
     nothing is compiled there, so compiler and system headers may differ.
     """
     build = os.path.dirname(library)
-    target = os.path.join(slot, os.path.basename(build))
+    target = os.path.join(request_folder, os.path.basename(build))
     os.makedirs(target, exist_ok=True)
     # Not with the permissions of the user's cache, which nobody else can read.
     for name in (os.path.basename(library), OWN_FILES):

@@ -47,16 +47,16 @@ class Edit(NamedTuple):
         return os.path.join(self.build.folder, self.object)
 
 
-def find_edit(slot, digests):
-    """Returns the Edit from a build of a slot to the current files.
+def find_edit(builds, digests):
+    """Returns the Edit from one of the builds to the current files.
 
     Raises:
         NotLive: there is none; the reason is that of the newest build.
     """
     reason = None
-    for build, manifest in itertools.islice(slot.manifests(), CANDIDATES):
+    for build, manifest in itertools.islice(builds.manifests(), CANDIDATES):
         try:
-            return _edit(slot.request, build, manifest, digests)
+            return _edit(builds.request, build, manifest, digests)
         except NotLive as error:
             reason = reason or error
     raise reason or NotLive("there is no earlier build")

@@ -14,17 +14,17 @@ from _jit_loader.cache.store import Build
 from _jit_loader.key import toolchain
 
 
-def link_library(slot, digests, build, outputs):
+def link_library(builds, digests, build, outputs):
     """Returns the bytes of a library of new objects and of the other objects of a build.
 
     outputs: the names of the objects to compile.
 
     Raises RuntimeError if compiling or linking fails.
     """
-    request = slot.request
-    with private_folder(slot.folder) as folder:
+    request = builds.request
+    with private_folder(builds.folder) as folder:
         programs = toolchain.programs(request.with_cuda)
-        job = Job(slot, folder, programs, digests, Clock(folder), {}, False, verbose=False)
+        job = Job(builds, folder, programs, digests, Clock(folder), {}, False, verbose=False)
         ninja_file = ninja_file_of(job)
         reused = dict.fromkeys(set(ninja_file.compilations) - set(outputs))
         for output in reused:

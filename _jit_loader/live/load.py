@@ -48,7 +48,7 @@ class LiveOp:
         return self.code.kernels | (self.launches.launched() if self.launches else set())
 
 
-def load_edit(slot, digests, start_build):
+def load_edit(builds, digests, start_build):
     """Loads the current files as a live edit of a build, if possible; returns (module, library).
 
     Returns None if a complete build has to be made: other code differs, NVRTC does not compile the
@@ -58,15 +58,15 @@ def load_edit(slot, digests, start_build):
 
     Threads that load the same edit get the same module: one makes it, the others wait.
     """
-    with loaded.live_locks.setdefault(slot.folder, threading.RLock()):
-        return _load_edit(slot, digests, start_build)
+    with loaded.live_locks.setdefault(builds.folder, threading.RLock()):
+        return _load_edit(builds, digests, start_build)
 
 
-def _load_edit(slot, digests, start_build):
-    request, edit = slot.request, None
+def _load_edit(builds, digests, start_build):
+    request, edit = builds.request, None
     with contextlib.suppress(NotLive):
-        edit = _find(slot, digests)
-    live = loaded.live.get(slot.folder)
+        edit = _find(builds, digests)
+    live = loaded.live.get(builds.folder)
     if live is not None and edit is not None and live.edit.key == edit.key:
         return (live.module, live.library) if live.process.poll() is None else None
     if live is not None:
@@ -75,26 +75,26 @@ def _load_edit(slot, digests, start_build):
         return None
     try:
         launched = live.launched() if live is not None else _launched(request.title)
-        live = _open(edit, slot, digests, launched)
+        live = _open(edit, builds, digests, launched)
         live.process = start_build(edit)
     except FALLBACK:
         return None
-    loaded.live[slot.folder] = live
+    loaded.live[builds.folder] = live
     what = "new device code" if not edit.outputs else "new device code and CPU code"
     say(f"{request.title}: {edit.changed} changed: {what}; the complete build follows")
     return live.module, live.library
 
 
-def why_complete(slot, digests):
+def why_complete(builds, digests):
     """Returns why the current files need a complete build, in a few words; None if they do not.
 
     It compiles the device code, because NVRTC may give the reason, but no CPU code.
     """
     try:
-        edit = _find(slot, digests)
+        edit = _find(builds, digests)
         with open(edit.build.library, "rb") as file:
             everything = {kernel["mangled"] for kernel in edit.record["kernels"]}
-            compile_edit(edit, slot.request, digests, file.read(), everything)
+            compile_edit(edit, builds.request, digests, file.read(), everything)
     except FALLBACK as error:
         return str(error).partition("\n")[0]
     return None
@@ -109,17 +109,17 @@ def audit(title, library):
     library: of a build that was loaded.
     """
     folder = os.path.dirname(library)
-    slot_folder = os.path.dirname(folder)
-    live = loaded.live.get(slot_folder)
+    request_folder = os.path.dirname(folder)
+    live = loaded.live.get(request_folder)
     if live is None or library == live.library:
         return
     edit = live.edit
     if read_checked(os.path.join(folder, OWN_FILES)) != edit.own:
         return  # another version
     if warning := warning_of_host_code(title, library, edit.host_object):
-        loaded.never_live.add(slot_folder)
+        loaded.never_live.add(request_folder)
         say(f"{warning}. In this process, further edits of this op take the complete build")
-    loaded.live.pop(slot_folder, None)
+    loaded.live.pop(request_folder, None)
 
 
 def warning_of_host_code(title, library, before):
@@ -143,10 +143,10 @@ def _host_digest(path):
         return host_digest(file.read())
 
 
-def _find(slot, digests):
+def _find(builds, digests):
     """Returns the Edit; raises NotLive if the complete build has to be made."""
-    request = slot.request
-    if slot.folder in loaded.never_live:
+    request = builds.request
+    if builds.folder in loaded.never_live:
         raise NotLive("an earlier edit of host code was mistaken for one of device code")
     if not request.with_cuda or request.form != "module" or request.build_directory:
         raise NotLive("not an op with CUDA code")
@@ -154,7 +154,7 @@ def _find(slot, digests):
         raise NotLive("JIT_LOADER_NO_COMPILE is set")
     if flags := ADD_FLAGS & {*request.description[ENVIRONMENT]}:
         raise NotLive(f"the environment variable {min(flags)} is set")
-    return find_edit(slot, digests)
+    return find_edit(builds, digests)
 
 
 def experience():
@@ -194,13 +194,13 @@ def _launched_by(library):
     return set()
 
 
-def _open(edit, slot, digests, launched):
+def _open(edit, builds, digests, launched):
     """Returns the LiveOp of an edit, without its process; the library is deleted once it is open.
 
     launched: the mangled names of the kernels to compile first.
     """
-    request, (library, code) = slot.request, _library(edit, slot, digests, launched)
-    with private_folder(slot.folder) as folder:
+    request, (library, code) = builds.request, _library(edit, builds, digests, launched)
+    with private_folder(builds.folder) as folder:
         path = os.path.join(folder, os.path.basename(edit.build.library))
         with open(path, "wb") as file:
             file.write(library)
@@ -217,9 +217,9 @@ def _open(edit, slot, digests, launched):
     return LiveOp(edit, module, path, code, launches)
 
 
-def _library(edit, slot, digests, launched):
+def _library(edit, builds, digests, launched):
     """Returns the bytes of the build's library with the code of the edit, and its DeviceCode."""
-    request = slot.request
+    request = builds.request
     with open(edit.build.library, "rb") as file:
         library = file.read()
     if not edit.outputs:
@@ -228,7 +228,7 @@ def _library(edit, slot, digests, launched):
     own = {request.roots.absolute(name): digest for name, digest in edit.own.items()}
     before = list(map(stamp, own))
     with Workers() as workers:
-        linked = workers.submit(link_library, slot, digests, edit.build, edit.outputs)
+        linked = workers.submit(link_library, builds, digests, edit.build, edit.outputs)
         code = compile_edit(edit, request, digests, library, launched)
         (library,) = workers.results([linked])
     if list(map(stamp, own)) != before or any(read_digest(path) != own[path] for path in own):

@@ -115,12 +115,12 @@ def load(name, project, flags, may_build=True):
 def _device_code(name, project, flags):
     """Returns a function for `instead` of loading.load: new device code for the last build."""
 
-    def instead(slot, digests):
+    def instead(builds, digests):
         with no_fork():
             from _jit_loader.live.load import load_edit
 
         return load_edit(
-            slot, digests, lambda edit: start_build(name, project, flags, edit.host_object)
+            builds, digests, lambda edit: start_build(name, project, flags, edit.host_object)
         )
 
     return instead

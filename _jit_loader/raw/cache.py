@@ -34,8 +34,8 @@ def title_of_kernel(expression):
 def find(title, key):
     """Returns (code, symbol, types) of the build that fits the headers as they are, or None."""
     for cache in [cache_folder(), *readonly_caches()]:
-        slot = os.path.join(glob.escape(cache), title, key)
-        for path in glob.glob(os.path.join(slot, "*", MANIFEST)):
+        request_folder = os.path.join(glob.escape(cache), title, key)
+        for path in glob.glob(os.path.join(request_folder, "*", MANIFEST)):
             library = os.path.join(os.path.dirname(path), title)
             with contextlib.suppress(FileNotFoundError):  # pruning is removing it
                 check_trusted(os.path.dirname(path))
@@ -50,33 +50,35 @@ def find(title, key):
     return None
 
 
-def make_slot(title, key, source):
+def make_folder(title, key, source):
     """Makes the folder of a kernel's builds; returns the path of its copy of a source text.
 
     Raises OSError if the cache cannot be written.
     """
-    slot = os.path.join(cache_folder(), title, key)
+    request_folder = os.path.join(cache_folder(), title, key)
     os.makedirs(cache_folder(), mode=0o700, exist_ok=True)
-    os.makedirs(slot, mode=0o700, exist_ok=True)
-    with open(os.path.join(slot, "lock"), "ab"):  # pruning locks it, and recognises slots by it
+    os.makedirs(request_folder, mode=0o700, exist_ok=True)
+    with open(
+        os.path.join(request_folder, "lock"), "ab"
+    ):  # pruning locks it, and recognises requests' folders by it
         pass
-    path = os.path.join(slot, "source.cu")
+    path = os.path.join(request_folder, "source.cu")
     write_atomically(path, source.encode())
     return path
 
 
 def publish(title, key, manifest, code):
-    """Stores a kernel in its slot.
+    """Stores a kernel in its request's folder.
 
     Raises OSError if the cache cannot be written, or if another process has stored it before.
     """
-    slot = os.path.join(cache_folder(), title, key)
+    request_folder = os.path.join(cache_folder(), title, key)
     manifest = {**manifest, "name": title, "created": time.time(), "library": digest_of(code)}
-    folder = tempfile.mkdtemp(prefix=".new-", dir=slot)
+    folder = tempfile.mkdtemp(prefix=".new-", dir=request_folder)
     write_atomically(os.path.join(folder, title), code)
     write_checked(os.path.join(folder, MANIFEST), manifest)
     headers = [manifest[name] for name in ("files", "system", "absent")]
-    os.rename(folder, os.path.join(slot, digest_of([headers, manifest["library"]])))
+    os.rename(folder, os.path.join(request_folder, digest_of([headers, manifest["library"]])))
 
 
 def _fits(manifest):

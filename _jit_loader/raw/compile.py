@@ -33,10 +33,10 @@ _NAMES = "jit_loader_kernel({})", "jit_loader_signature<decltype(jit_loader_kern
 _CONSTANTS = re.compile(rb"\.nv\.constant0\.([\w$.]+)\0")  # a section that each kernel has
 
 
-def compile_and_publish(kernel, arch, slot):
+def compile_and_publish(kernel, arch, place):
     """Returns (code, symbol, types), as cache.find does, and stores them.
 
-    kernel: a Kernel. slot: (title, key), where cache.find finds them.
+    kernel: a Kernel. place: (title, key), where cache.find finds them.
 
     Raises:
         NvrtcError: the source does not compile.
@@ -52,7 +52,7 @@ def compile_and_publish(kernel, arch, slot):
     if path is None:
         path = TEXT
         with contextlib.suppress(OSError):  # the cache cannot be written
-            path = cache.make_slot(*slot, kernel.source)
+            path = cache.make_folder(*place, kernel.source)
     digests = Digests()
     headers, missing = _headers(kernel, digests)
     # A system header that exists is read from its file. "cstdint" includes "stdint.h".
@@ -78,7 +78,7 @@ def compile_and_publish(kernel, arch, slot):
             "types": types,
         }
         with contextlib.suppress(OSError):
-            cache.publish(*slot, manifest, image.code)
+            cache.publish(*place, manifest, image.code)
     return image.code, symbol, types
 
 

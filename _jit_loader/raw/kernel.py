@@ -53,12 +53,12 @@ class Kernel:
         if arch not in self._images:
             values = [self.source, self.expression, self.defines, self.folder, self.includes]
             values += [self.options, self._appended, arch, identity(), cuda_headers()]
-            slot = cache.title_of_kernel(self.expression), digest_of(values)
-            found = cache.find(*slot)
+            place = cache.title_of_kernel(self.expression), digest_of(values)
+            found = cache.find(*place)
             if found is None:
                 from _jit_loader.raw.compile import compile_and_publish
 
-                found = compile_and_publish(self, arch, slot)
+                found = compile_and_publish(self, arch, place)
             code, symbol, types = found
             self.signature = Signature(self.expression, types)
             self._images[arch] = code, symbol

@@ -120,7 +120,7 @@ def test_processes_on_a_file_system_without_locks_do_not_affect_each_other(
 
 @pytest.fixture(params=["folder", pytest.param("symlink", marks=pytest.mark.slow)])
 def not_a_lock(request, tiny):
-    """Makes a slot whose lock is a folder or a dangling symlink; returns (path, kind)."""
+    """Puts a folder or a dangling symlink in place of the lock; returns (path, kind)."""
     tiny.load()
     path = tiny.lock_path()
     path.unlink()
@@ -178,7 +178,7 @@ def test_long_wait_polls_less_often(tmp_path, monkeypatch):
     assert pauses == sorted(pauses)
 
 
-def test_slot_is_not_free_during_a_build_on_a_file_system_without_locks(tmp_path, monkeypatch):
+def test_lock_is_not_free_during_a_build_on_a_file_system_without_locks(tmp_path, monkeypatch):
     path = lock._lock_path(tmp_path)
     monkeypatch.setattr(lock, "_try_to_lock", lambda descriptor: None)
     monkeypatch.setattr(lock, "_lock_path_on_this_machine", lambda path: None)
@@ -195,8 +195,8 @@ def test_only_old_leftovers_are_removed_without_locks(tiny, monkeypatch):
     """The process that made a new folder may still be running."""
     tiny.load()
     monkeypatch.setattr(lock, "_try_to_lock", lambda descriptor: None)
-    slot = tiny.lock_path().parent
-    new, old = job.new_folder(slot), job.new_folder(slot)
+    request_folder = tiny.lock_path().parent
+    new, old = job.new_folder(request_folder), job.new_folder(request_folder)
     os.utime(old, (0, 0))
     tiny.write("value.h", "#define VALUE 2\n")
     assert tiny.value() == 102
@@ -206,11 +206,11 @@ def test_only_old_leftovers_are_removed_without_locks(tiny, monkeypatch):
 def test_folder_that_another_machine_builds_in_is_kept(tiny, monkeypatch):
     """Locks of a network file system may exclude only processes of one machine."""
     tiny.load()
-    slot = tiny.lock_path().parent
-    job.new_folder(slot)
+    request_folder = tiny.lock_path().parent
+    job.new_folder(request_folder)
     with monkeypatch.context() as patch:
         patch.setattr(socket, "gethostname", lambda: "another.machine")
-        other = job.new_folder(slot)
+        other = job.new_folder(request_folder)
     tiny.write("value.h", "#define VALUE 2\n")
     assert tiny.value() == 102
     assert tiny.incomplete() == [Path(other)]

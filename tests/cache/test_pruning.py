@@ -240,10 +240,10 @@ def test_memo_of_a_kept_build_is_kept(tiny):
     assert memos()
 
 
-@pytest.mark.parametrize("depth", ["name", "slot", "build"])
+@pytest.mark.parametrize("depth", ["name", "request", "build"])
 def test_symlinks_are_not_followed(tiny, tmp_path, depth):
     folder = Path(build(tiny, 1)[1])
-    linked = {"name": folder.parent.parent, "slot": folder.parent, "build": folder}[depth]
+    linked = {"name": folder.parent.parent, "request": folder.parent, "build": folder}[depth]
     outside = tmp_path / "outside"
     before = pruning.size_of(cache_folder())
     linked.rename(outside)
@@ -279,33 +279,33 @@ def test_build_removed_between_lookup_and_import_is_rebuilt(tiny, monkeypatch):
     assert tiny.value() == 101
 
 
-def test_slot_with_a_running_build_is_left_alone(tiny):
+def test_folder_with_a_running_build_is_left_alone(tiny):
     _, folder = build(tiny, 1)
-    slot = os.path.dirname(folder)
-    with lock.build_lock(slot, "tiny"):
+    request_folder = os.path.dirname(folder)
+    with lock.build_lock(request_folder, "tiny"):
         removed = pruning.clean()
-        assert removed.busy == [slot]
+        assert removed.busy == [request_folder]
         assert os.path.exists(folder)
     assert pruning.clean().busy == []
 
 
-def test_lock_of_a_removed_slot_is_not_used(tiny):
-    """A process that waits while the slot is removed gets the lock of the new slot."""
-    slot = os.path.dirname(build(tiny, 1)[1])
+def test_lock_of_a_removed_folder_is_not_used(tiny):
+    """A process that waits while the folder is removed gets the lock of the new folder."""
+    request_folder = os.path.dirname(build(tiny, 1)[1])
     entered, leave = threading.Event(), threading.Event()
 
     def take_lock():
-        with lock.build_lock(slot, "tiny"):
+        with lock.build_lock(request_folder, "tiny"):
             entered.set()
             leave.wait()
 
     waiting = threading.Thread(target=take_lock)
-    with lock.build_lock(slot, "tiny"):
+    with lock.build_lock(request_folder, "tiny"):
         waiting.start()
         time.sleep(5 * lock.POLL_SECONDS)
-        os.rename(slot, slot + "-removed")
+        os.rename(request_folder, request_folder + "-removed")
     assert entered.wait(10)
-    with lock.free_lock(slot) as is_free:
+    with lock.free_lock(request_folder) as is_free:
         assert not is_free
     leave.set()
     waiting.join()

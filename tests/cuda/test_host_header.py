@@ -73,17 +73,17 @@ def headers_options():
 
 
 def requested():
-    """Returns the slots of the headers that are requested."""
+    """Returns the requests' folders of the headers that are requested."""
     folder = Path(cache_folder(), pruning.PRECOMPILED)
     return [str(path.parent) for path in folder.glob("*/request.json")]
 
 
 def make(compile, *flags, **text):
-    """Makes the header that a compilation requests; returns its slot."""
+    """Makes the header that a compilation requests; returns its request's folder."""
     assert compile("first", *headers_options(), *flags, **text)[0] == 0
-    (slot,) = requested()
+    (request_folder,) = requested()
     precompiled.make_requested()
-    return slot
+    return request_folder
 
 
 @pytest.fixture
@@ -211,9 +211,9 @@ def test_build_lets_the_header_be_made_after_it(tiny, tmp_path, monkeypatch):
         patched.setattr(precompiled, "_start", lambda: started.append(requested()))
         patched.setattr(precompiled, "may_precompile", lambda: True)
         first = load(7)
-    ((slot,),) = started
+    ((request_folder,),) = started
     precompiled.make_requested()
-    folder = os.path.join(slot, "header")
+    folder = os.path.join(request_folder, "header")
     assert folder in pruning.precompiled_headers()
     os.utime(folder, (1, 1))
     assert load(8) == first + 1

@@ -120,13 +120,13 @@ class Extension:
         return programs_with_argument(self.folder.parent)
 
     def incomplete(self):
-        """Returns the folders of the cache's slots that have no manifest."""
+        """Returns the folders in the requests' folders of the cache that have no manifest."""
         locks = (self.folder.parent / "cache").glob("*/*/*/lock")
         folders = (path for lock in locks for path in lock.parent.iterdir() if path.is_dir())
         return [path for path in folders if not (path / "manifest.json").exists()]
 
     def lock_path(self):
-        """Returns the path of the slot's lock. PyTorch makes another one in a build's folder."""
+        """Returns the path of the request's lock. PyTorch makes another one in a build's folder."""
         return next((self.folder.parent / "cache").glob("*/*/*/lock"))
 
     def settle(self):

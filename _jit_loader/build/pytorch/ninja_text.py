@@ -33,7 +33,7 @@ from _jit_loader.key.nvcc import cuda_home as find_cuda_home
 from _jit_loader.key.nvcc import more_include_folders
 from _jit_loader.system import is_set
 
-KEPT = "build_ninja.json"  # in the folder of a slot
+KEPT = "build_ninja.json"  # in the folder of a request
 # PyTorch reads these too: from 2.15 on it runs nvcc through a wrapper.
 MORE_SETTINGS = ("TORCH_NO_COMPILER_WRAPPER", "TORCH_EXTENSION_SKIP_NVCC_GEN_DEPENDENCIES")
 WRAPPERS = ("ccache", "sccache")
@@ -41,10 +41,10 @@ WRAPPERS = ("ccache", "sccache")
 _thread = threading.local()  # cuda_home: of the call of new_text in this thread
 
 
-def ninja_text(request, folder, slot_folder, digests):
+def ninja_text(request, folder, request_folder, digests):
     """Returns the text of build.ninja for a request: the kept one, or a new one.
 
-    folder: the build's, to which PyTorch writes the file. slot_folder: where the text is kept.
+    folder: the build's, to which PyTorch writes the file. request_folder: where the text is kept.
     """
     cuda_home = find_cuda_home() if request.with_cuda else None
     links = make_source_links(request.sources, folder)
@@ -52,7 +52,7 @@ def ninja_text(request, folder, slot_folder, digests):
     try:
         if is_executed():
             return new_text(arguments, cuda_home)
-        path, key = os.path.join(slot_folder, KEPT), _key(arguments, cuda_home, digests)
+        path, key = os.path.join(request_folder, KEPT), _key(arguments, cuda_home, digests)
         kept = read_checked(path)
         if kept is not None and kept["key"] == key:
             return kept["text"]
@@ -65,10 +65,10 @@ def ninja_text(request, folder, slot_folder, digests):
             os.unlink(link)
 
 
-def forget(slot_folder):
+def forget(request_folder):
     """Removes the kept text, which may be the cause of a failure."""
     with contextlib.suppress(OSError):
-        os.unlink(os.path.join(slot_folder, KEPT))
+        os.unlink(os.path.join(request_folder, KEPT))
 
 
 def _key(arguments, cuda_home, digests):
