@@ -31,10 +31,10 @@ class BuildWithHelpers(build_py):
 
     def _copies(self):
         sys.path.insert(0, ROOT)
-        from _jit_loader.commands.new import helpers_of_all_kinds
+        from _jit_loader.commands.new import helper_files
 
         folder = os.path.join(self.build_lib, "_jit_loader", "commands", "helpers")
-        return {path: os.path.join(folder, path) for path in helpers_of_all_kinds()}
+        return {path: os.path.join(folder, path) for path in helper_files()}
 
 
 setup(cmdclass={"build_py": BuildWithHelpers})

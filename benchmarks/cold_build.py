@@ -34,7 +34,7 @@ import torch
 
 from _jit_loader.build.pytorch.flags import link_missing_names
 from _jit_loader.key.nvcc import cuda_home
-from _jit_loader.ops.load_many import CALLS_FOR_A_HEADER
+from _jit_loader.ops.builds import BUILDS_FOR_A_HEADER
 from _jit_loader.system.jobs import parallel_jobs
 from benchmarks import classic, report, timing
 from benchmarks.worker import ROOT, environment, seconds_of
@@ -106,7 +106,7 @@ class Builds:
             module = "torch.utils.cpp_extension"
             return self._run(LOAD_INLINE.format(module=module, calls=calls))
         # If load_many does not make the header first, a process would make it during the next call.
-        makes_header = CALLS_FOR_A_HEADER * parallel_jobs() <= CANDIDATES
+        makes_header = BUILDS_FOR_A_HEADER * parallel_jobs() <= CANDIDATES
         setting = "1" if way == "precompiled" or makes_header else "0"
         script = LOAD_MANY.format(calls=calls)
         return self._run(script, way == "precompiled", JIT_LOADER_PCH=setting)

@@ -14,10 +14,6 @@ import os
 import sys
 import tempfile
 
-# With this many builds per process or more, PyTorch's headers are precompiled first: that takes
-# 5 s, and saves 1.2 s for each binding and for each later edit of one.
-BUILDS_FOR_A_HEADER = 3
-
 
 def add_arguments(parser):
     parser.add_argument("names", nargs="*", metavar="name", help="default: all ops of the project")
@@ -28,20 +24,21 @@ def add_arguments(parser):
 def run(options):
     if options.pch and not options.names:
         return _precompile()
-    from _jit_loader.ops.builds import build_all, build_here
+    from _jit_loader.ops.builds import build_all, build_here, precompiling_pays
     from _jit_loader.ops.project import current_project, op_names
+    from _jit_loader.system.jobs import parallel_jobs
 
     project = current_project()
     names = list(dict.fromkeys(options.names)) or op_names(project)
+    pch = options.pch or precompiling_pays(len(names), parallel_jobs())
     if len(names) == 1:
-        outcomes = [build_here(names[0], lambda: _load(names[0], project, options.pch))]
+        outcomes = [build_here(names[0], lambda: _load(names[0], project, pch))]
     else:
-        arguments = [[name, project, False] for name in names]
-        if names:
-            arguments[0][2] = options.pch or _precompiling_pays(len(names))
-        function = f"{__name__}:build_one"
-        calls = [{"function": function, "arguments": values} for values in arguments]
-        outcomes = build_all("build", "op", list(zip(names, calls)))
+        # The first process makes the header for all.
+        arguments = [[name, project, pch and name == names[0]] for name in names]
+        function = {"function": f"{__name__}:build_one"}
+        calls = [(values[0], {**function, "arguments": values}) for values in arguments]
+        outcomes = build_all("build", "op", calls)
     failures = [outcome for outcome in outcomes if outcome.error is not None]
     if options.json:
         print(json.dumps([_as_json(outcome) for outcome in outcomes], indent=1))
@@ -57,14 +54,6 @@ def build_one(name, project, pch):
     return result_of(name, lambda: _load(name, project, pch))
 
 
-def _precompiling_pays(builds):
-    """Returns whether PyTorch's headers should be precompiled before a number of builds."""
-    from _jit_loader.cache.pruning import may_precompile
-    from _jit_loader.system.jobs import parallel_jobs
-
-    return builds >= BUILDS_FOR_A_HEADER * min(builds, parallel_jobs()) and may_precompile()
-
-
 def _as_json(outcome):
     data = {key: outcome.data[key] for key in ("name", "compiled", "seconds")}
     return {**data, "error": outcome.text}
@@ -76,21 +65,21 @@ def _precompile():
     from _jit_loader.key import toolchain
     from _jit_loader.key.request import Request
 
-    failed = False
-    for with_cuda in (False, True) if toolchain.why_no_cuda() is None else (False,):
-        with tempfile.TemporaryDirectory(prefix="jit_loader-") as folder:
-            source = os.path.join(folder, "main.cpp")
-            with open(source, "w") as file:
-                file.write("#include <torch/extension.h>\n")
-            if not precompile(Request("any", [source], with_cuda=with_cuda, precompile=True)):
-                failed = True
-    if failed:
-        print(
-            "torch/extension.h has not been precompiled: that needs g++, 1 GB of disk and 3 GB of "
-            "memory, and JIT_LOADER_PCH must not be 0",
-            file=sys.stderr,
-        )
-    return 1 if failed else 0
+    choices = [False, True] if toolchain.why_no_cuda() is None else [False]
+    with tempfile.TemporaryDirectory(prefix="jit_loader-") as folder:
+        source = os.path.join(folder, "main.cpp")
+        with open(source, "w") as file:
+            file.write("#include <torch/extension.h>\n")
+        requests = [Request("any", [source], with_cuda=c, precompile=True) for c in choices]
+        made = [precompile(request) for request in requests]
+        if all(made):
+            return 0
+    print(
+        "torch/extension.h has not been precompiled: that needs g++, 1 GB of disk and 3 GB of "
+        "memory, and JIT_LOADER_PCH must not be 0",
+        file=sys.stderr,
+    )
+    return 1
 
 
 def _load(name, project, pch):

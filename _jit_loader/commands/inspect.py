@@ -14,6 +14,12 @@ import sys
 from _jit_loader.cuda.ptxas import FIGURES, kernels_of
 from _jit_loader.report.table import print_table
 
+NO_FIGURES = (
+    "ptxas printed no figures: its .cu files define no kernel that is used, or NVRTC compiled it, "
+    "or only PTX was requested, which the driver compiles when it loads the kernel"
+)
+NO_CUDA = "built without CUDA: it has no .cu file, or nvcc was missing (see jit_loader doctor)"
+
 
 def add_arguments(parser):
     parser.add_argument("name", metavar="NAME", help="an op or an extension")
@@ -27,37 +33,20 @@ def run(options):
     elif found["kernels"]:
         _print_kernels(found["kernels"])
     else:
-        print(f"{options.name}: {found['why none']}")
+        print(f"{options.name}: {NO_FIGURES if found['with CUDA'] else NO_CUDA}")
     return 0
 
 
 def compiled_kernels(name):
-    """Returns {"name", "folder", "with CUDA", "kernels", "why none"} for an op or an extension.
+    """Returns {"name", "folder", "with CUDA", "kernels"} for an op or an extension.
 
     "kernels" is a list of dicts as cuda.ptxas.kernels returns them, with the "source" of each.
-    "why none" says in a sentence why the list is empty; it is None if the list is not.
 
     Raises:
         FileNotFoundError: neither the project nor the cache has the name.
         CompileError: an op of the project has changed and does not compile.
     """
-    from _jit_loader.cache.builds import object_records
-
-    folder, manifest, project = _build_of(name)
-    with_cuda = manifest["request"]["with CUDA"]
-    kernels = kernels_of(object_records(folder))
-    return {
-        "name": name,
-        "folder": folder,
-        "with CUDA": with_cuda,
-        "kernels": kernels,
-        "why none": None if kernels else _why_none(name, with_cuda, project),
-    }
-
-
-def _build_of(name):
-    """Returns (folder, manifest, project) of a build; project is None for a cached extension."""
-    from _jit_loader.cache.builds import newest
+    from _jit_loader.cache.builds import newest, object_records
     from _jit_loader.cache.store import read_manifest
     from _jit_loader.ops.project import no_such_name, project_with_op
     from _jit_loader.ops.wrapper import load_as_imported
@@ -66,28 +55,18 @@ def _build_of(name):
     if project is not None:
         with contextlib.redirect_stdout(sys.stderr):  # output of wrappers would break the JSON
             folder = os.path.dirname(load_as_imported(name, project).path)
-        return folder, read_manifest(folder), project
-    build = newest(name)
+        build = folder, read_manifest(folder)
+    else:
+        build = newest(name)
     if build is None:
         raise no_such_name(name)
-    return *build, None
-
-
-def _why_none(name, with_cuda, project):
-    """Returns a sentence that says why a build has no kernels."""
-    from _jit_loader.key.toolchain import why_no_cuda
-    from _jit_loader.report.variants import parse
-
-    if name.startswith("cuda_kernel."):
-        return "NVRTC compiled it, and prints no figures; `cuobjdump --dump-resource-usage` does"
-    if with_cuda:
-        return (
-            "no kernel was compiled to machine code: either its .cu files define no kernel that is "
-            "used, or only PTX was requested, which the driver compiles when it loads the kernel"
-        )
-    has_kernel = project is not None and os.path.exists(f"{project}/kernels/{parse(name)[0]}.cu")
-    why_not = why_no_cuda() if has_kernel else "none of its sources is a .cu file"
-    return f"built without CUDA, so there are no kernels: {why_not}"
+    folder, manifest = build
+    return {
+        "name": name,
+        "folder": folder,
+        "with CUDA": manifest["request"]["with CUDA"],
+        "kernels": kernels_of(object_records(folder)),
+    }
 
 
 def _print_kernels(kernels):

@@ -29,18 +29,15 @@ RESULTS = {
     },
     "blank": {"RESULT_OF_X": "A copy of x", "EXPRESSION": "1 * x"},
 }
-TEMPLATES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "templates")
+TEMPLATES = Path(__file__).absolute().parent / "templates"
 
-# Every op needs these files, but no #include or import in its own files names them.
-ALWAYS_NEEDED = (
+# The files that ops share, which a project gets with its first op.
+HELPERS = (
+    "kernels/shared/*.*",
+    "bindings/shared/*.*",
     "bindings/__init__.py",
-    "bindings/autograd.cpp",
-    "bindings/autograd.py",
-    "bindings/shared/__init__.py",
+    "bindings/autograd.*",
 )
-INCLUDE = re.compile(r'^#include "((?:kernels|bindings)/[\w./]+)"', re.MULTILINE)
-# Wrappers and helpers import only helpers, which are in bindings/shared/.
-IMPORT = re.compile(r"^ *from \.(?:shared\.)?(\w+) import", re.MULTILINE)
 
 NOT_CODE = re.compile(r'"""[^"]*"""|"(?:[^"\\\n]|\\.)*"|//.*|#.*')
 # A name, but not an attribute and not a keyword argument.
@@ -84,14 +81,18 @@ def write_op(name, kind, project):
         FileExistsError: the project has one of the op's files.
     """
     check_name(name)
-    templates = template_files(kind)
+    tests_all = (project / "tests/bindings/case.py").exists()
+    # A project that tests all its ops gets a case, others a test file that needs no other file.
+    left_out = {"tests/test_NAME.py" if tests_all else "tests/bindings/cases/NAME.py"}
+    if not (project / "examples/compare.py").exists():
+        left_out.add("examples/run_NAME.py")
     files = {
         path.replace("NAME", name): rendered(text, name)
-        for path, text in templates.items()
-        if _suits(path, project)
+        for path, text in template_files(kind).items()
+        if path not in left_out
     }
-    _check_free(name, files, project)
-    helpers = needed_helpers(templates.values())
+    helpers = helper_files()
+    _check_free(name, files, helpers, project)
     missing = {path: text for path, text in helpers.items() if not os.path.lexists(project / path)}
     kept = [p for p in helpers.keys() - missing if (project / p).read_text() != helpers[p]]
     for path, text in {**missing, **files}.items():
@@ -100,26 +101,10 @@ def write_op(name, kind, project):
     return [*files], [*missing], kept
 
 
-def _suits(template, project):
-    """Returns whether a project uses the file of a template.
-
-    A project with tests/bindings/case.py has a case file for each op; others get a test file that
-    needs no other file.
-    """
-    tests_all = (project / "tests/bindings/case.py").exists()
-    return {
-        "tests/bindings/cases/NAME.py": tests_all,
-        "tests/test_NAME.py": not tests_all,
-        "examples/run_NAME.py": (project / "examples/compare.py").exists(),
-    }.get(template, True)
-
-
-def _check_free(name, files, project):
+def _check_free(name, files, helpers, project):
     """Raises a FileExistsError if the project or the helpers have one of the op's files."""
-    helpers = helpers_of_all_kinds()
-    taken = {path for path in files if path in helpers or os.path.lexists(project / path)}
-    modules = [*helpers, *(f"bindings/{path.name}" for path in (project / "bindings").glob("*"))]
-    taken.update(path for path in modules if re.match(rf"bindings/{name}[./]", path))
+    taken = [path for path in [*files, f"bindings/{name}"] if os.path.lexists(project / path)]
+    taken += [path for path in helpers if re.match(rf"bindings/{name}[./]", path)]
     if taken:
         raise FileExistsError(
             f"{name!r} cannot be the name of a new op in {project}: it conflicts with "
@@ -157,19 +142,8 @@ def formula_name(name):
 
 
 def rendered(text, name):
-    """Returns a template's text for an op, formatted as clang-format would."""
-    text = text.replace("NAME", name).replace("Name", formula_name(name))
-    includes = r'(?:#include "kernels/.*\n)+'
-    text = re.sub(includes, lambda match: "".join(sorted(match[0].splitlines(True))), text)
-    text = re.sub(r"^void .{96,}$", lambda match: _wrapped(match[0]), text, flags=re.MULTILINE)
-    return re.sub(r"^(#define \w+\(T\)) (?=.{78})", r"\1 \\\n  ", text, flags=re.MULTILINE)
-
-
-def _wrapped(declaration):
-    """Returns the declaration of a function on two lines of at most 100 columns."""
-    end = declaration.rindex(",", 0, 100) + 1
-    indent = " " * (declaration.index("(") + 1)
-    return f"{declaration[:end]}\n{indent}{declaration[end + 1 :]}"
+    """Returns a template's text for an op; clang-format may wrap lines that have a long name."""
+    return text.replace("NAME", name).replace("Name", formula_name(name))
 
 
 def template_files(kind):
@@ -177,64 +151,31 @@ def template_files(kind):
 
     They are the files of the kind's folder, and those of shared/ that its folder does not replace.
     """
-    files = {**_files_below("shared"), **_files_below(kind)}
+    files = {}
+    for folder in (TEMPLATES / "shared", TEMPLATES / kind):
+        paths = (path for path in sorted(folder.rglob("*")) if path.suffix != ".pyc")
+        files |= {str(p.relative_to(folder)): p.read_text() for p in paths if p.is_file()}
     for word, text in RESULTS.get(kind, {}).items():
         files = {path: content.replace(word, text) for path, content in files.items()}
     return files
 
 
-def _files_below(name):
-    folder = os.path.join(TEMPLATES, name)
-    return {
-        os.path.relpath(os.path.join(parent, name), folder): Path(parent, name).read_text()
-        for parent, _, names in sorted(os.walk(folder))
-        for name in sorted(names)
-        if not name.endswith(".pyc")
-    }
-
-
-def needed_helpers(texts):
-    """Returns {path: text} of the helpers that texts include or import, directly or indirectly."""
-    found, missing = {}, [*ALWAYS_NEEDED, *_needed_paths(texts)]
-    while missing:
-        path = missing.pop()
-        if path not in found and "NAME" not in path:
-            found[path] = Path(_helper_folder(), path).read_text()
-            missing += _needed_paths([found[path]])
-    return dict(sorted(found.items()))
-
-
-def helpers_of_all_kinds():
-    """Returns {path: text} of the helpers that ops of any kind need."""
-    return needed_helpers(_texts_of_templates())
-
-
-def _helper_folder():
-    """Returns the folder that holds kernels/ and bindings/ with the helpers.
+def helper_files():
+    """Returns {path: text} of the files that ops share.
 
     setup.py copies them beside templates/. In a checkout they are in its root.
     """
-    commands = os.path.dirname(TEMPLATES)
-    installed = os.path.join(commands, "helpers")
-    return installed if os.path.isdir(installed) else os.path.dirname(os.path.dirname(commands))
-
-
-def _needed_paths(texts):
-    """Yields the paths of the helpers that texts include or import."""
-    for text in texts:
-        yield from INCLUDE.findall(text)
-        yield from (f"bindings/shared/{name}.py" for name in IMPORT.findall(text))
-
-
-def _texts_of_templates():
-    return [text for kind in KINDS for text in template_files(kind).values()]
+    installed = TEMPLATES.parent / "helpers"
+    root = installed if installed.is_dir() else TEMPLATES.parents[2]
+    paths = [path for pattern in HELPERS for path in sorted(root.glob(pattern))]
+    return {str(path.relative_to(root)): path.read_text() for path in paths}
 
 
 def _words_in_use():
     """Returns the words of the templates' code, and the types of the helpers."""
-    code = (NOT_CODE.sub("", text) for text in _texts_of_templates())
-    words = {word for text in code for word in WORD.findall(text)} - {"Name"}
-    return words.union(*map(TYPE.findall, helpers_of_all_kinds().values()))
+    texts = [text for kind in KINDS for text in template_files(kind).values()]
+    words = {word for text in texts for word in WORD.findall(NOT_CODE.sub("", text))} - {"Name"}
+    return words.union(*map(TYPE.findall, helper_files().values()))
 
 
 def _is_word_of_cpp(name):

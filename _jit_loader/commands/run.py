@@ -9,7 +9,6 @@ environment without it, do not.
 """
 
 import argparse
-import importlib.util
 import os
 import runpy
 import sys
@@ -29,10 +28,7 @@ def add_arguments(parser):
 def add_program_arguments(parser):
     parser.add_argument("-m", dest="is_module", action="store_true", help="run a module")
     parser.add_argument("program", help="the path of a script, or with -m the name of a module")
-    arguments = parser.add_argument(
-        "arguments", nargs=argparse.REMAINDER, help="the program's arguments"
-    )
-    arguments.required = False  # otherwise argparse names it as missing together with the program
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="the program's arguments")
 
 
 def run(options):
@@ -45,9 +41,6 @@ def run(options):
     sys.argv = [options.program, *options.arguments]
     if options.is_module:
         sys.path[0] = os.getcwd()
-        if (why_not := _why_no_module(options.program)) is not None:
-            print(f"{sys.executable}: {why_not}", file=sys.stderr)
-            return 1  # as Python does
         runpy.run_module(options.program, run_name="__main__", alter_sys=True)
     else:
         sys.path[0] = os.path.dirname(os.path.abspath(options.program))
@@ -57,9 +50,8 @@ def run(options):
 
 def _set_up_children():
     """Lets every process of this Python execute sitecustomize.py at its start."""
-    others = os.environ.get("PYTHONPATH")
-    folders = [sitecustomize.FOLDER, *([others] if others else [])]
-    os.environ["PYTHONPATH"] = os.pathsep.join(folders)
+    folders = [sitecustomize.FOLDER, os.environ.get("PYTHONPATH")]
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, folders))
     os.environ[sitecustomize.VARIABLE] = sys.prefix
     sys.path.insert(1, sitecustomize.FOLDER)  # for a child that gets sys.path as its PYTHONPATH
 
@@ -70,21 +62,3 @@ def program_exists(options):
         return True
     print(f"jit_loader: there is no program {options.program}", file=sys.stderr)
     return False
-
-
-def _why_no_module(name):
-    """Returns the error that `python -m` prints for a module, or None if it can be run."""
-    try:
-        spec = importlib.util.find_spec(name)
-        if spec is None:
-            return f"No module named {name}"
-        is_package = spec.submodule_search_locations is not None
-        if is_package and importlib.util.find_spec(f"{name}.__main__") is None:
-            return (
-                f"No module named {name}.__main__; {name!r} is a package and cannot be directly "
-                "executed"
-            )
-    except (ImportError, ValueError) as error:
-        kind = type(error).__name__
-        return f"Error while finding module specification for {name!r} ({kind}: {error})"
-    return None

@@ -5,16 +5,11 @@ import os
 
 from _jit_loader import loaded, loading
 from _jit_loader.cache.builds import object_records
-from _jit_loader.cache.pruning import may_precompile
 from _jit_loader.cuda.ptxas import kernels_of
-from _jit_loader.ops.builds import Outcome, build_all, result_of
+from _jit_loader.ops.builds import Outcome, build_all, precompiling_pays, result_of
 from _jit_loader.system import is_set
 from _jit_loader.system.jobs import memory_per_compiler, parallel_jobs
 from _jit_loader.torch_api import load, load_inline
-
-# With this many calls per process or more, torch/extension.h is precompiled first: on 2 cores that
-# takes 43 s, and saves 17 s for each extension.
-CALLS_FOR_A_HEADER = 3
 
 
 def load_many(calls, timeout, jobs):
@@ -100,7 +95,7 @@ def _build(calls, timeout, jobs):
     """Builds calls in processes, and returns a list of Outcomes."""
     function = {"function": f"{__name__}:build", "timeout": timeout}
     wanted = [(call["name"], {**function, "arguments": [_plain(call)]}) for call in calls]
-    if len(calls) >= CALLS_FOR_A_HEADER * jobs and may_precompile():
+    if precompiling_pays(len(calls), jobs):
         header = {"function": f"{__name__}:precompile", "arguments": [_plain(calls[0])]}
         wanted.insert(0, ("a precompiled header", header))
     most_bytes = memory_per_compiler(jobs)

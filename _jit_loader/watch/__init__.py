@@ -19,10 +19,7 @@ import sys
 
 def add_arguments(parser):
     parser.add_argument("script", help="the path of the script")
-    arguments = parser.add_argument(
-        "arguments", nargs=argparse.REMAINDER, help="the script's arguments"
-    )
-    arguments.required = False  # otherwise argparse names it as missing together with the script
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="the script's arguments")
 
 
 def run(options):
