@@ -1,7 +1,6 @@
 """The links, files and commands in README.md and docs/ exist."""
 
 import argparse
-import importlib
 import os
 import re
 import shlex
@@ -74,7 +73,7 @@ def test_commands_that_are_named_exist_with_their_options(name):
             command, *words = shlex.split(re.split(r"[|&;`]|  #", line)[0], comments=True)
             assert command in COMMANDS, line
             parser = argparse.ArgumentParser(add_help=False)
-            importlib.import_module(f"_jit_loader.commands.{command}").add_arguments(parser)
+            main.module_of(command).add_arguments(parser)
             if command in ("check", "run", "watch"):  # the program's options follow its name
                 words = words[: 1 + next((i for i, w in enumerate(words) if w[0] != "-"), 0)]
             options = {word.partition("=")[0] for word in words if word.startswith("--")}
