@@ -9,7 +9,6 @@ import shutil
 import socket
 import tempfile
 import time
-import types
 from pathlib import Path
 
 import pytest
@@ -157,25 +156,6 @@ def test_folder_for_locks_that_another_user_may_control_is_not_used(state, tmp_p
         folder.rmdir()
         folder.symlink_to(tmp_path) if state == "a link" else folder.touch()
     assert lock._lock_path_on_this_machine("/shared/lock") is None
-
-
-def test_long_wait_polls_less_often(tmp_path, monkeypatch):
-    """Each poll is a request to the file server of a shared cache."""
-    now, pauses = [0.0], []
-
-    def sleep(seconds):
-        pauses.append(seconds)
-        now[0] += seconds
-
-    clock = types.SimpleNamespace(monotonic=lambda: now[0], sleep=sleep, time=time.time)
-    with lock.build_lock(tmp_path, "tiny"):
-        monkeypatch.setattr(lock, "time", clock)
-        monkeypatch.setattr(lock, "_owner", lambda descriptor: "another process")
-        with lock.build_lock(tmp_path, "tiny", until=lambda: now[0] > 100) as excludes:
-            assert excludes is None
-    assert pauses[0] == 0.02
-    assert pauses[-1] == 0.5
-    assert pauses == sorted(pauses)
 
 
 def test_lock_is_not_free_during_a_build_on_a_file_system_without_locks(tmp_path, monkeypatch):

@@ -3,7 +3,6 @@
 import multiprocessing
 import os
 import shutil
-import threading
 import time
 from pathlib import Path
 
@@ -45,12 +44,16 @@ def test_build_over_the_limit_removes_the_least_recently_used_build(tiny, monkey
     assert pruning.size_of(cache_folder()) <= size
 
 
-def test_new_build_is_kept_whatever_the_limit(tiny, monkeypatch):
+def test_new_build_is_kept_whatever_the_limit(tiny, monkeypatch, capfd):
     old = build(tiny, 1)[1]
     monkeypatch.setenv("JIT_LOADER_CACHE_LIMIT", "1B")
+    monkeypatch.setenv("JIT_LOADER_QUIET", "0")
     new = build(tiny, 2)[1]
     assert os.path.exists(new)
     assert not os.path.exists(old)
+    last = capfd.readouterr().err.splitlines()[-1]
+    assert last.startswith("cache: removed 1 old build, ")
+    assert last.endswith(": its limit is 1 B")
 
 
 def test_limit_of_zero_means_no_limit(tiny, monkeypatch):
@@ -59,28 +62,11 @@ def test_limit_of_zero_means_no_limit(tiny, monkeypatch):
     assert all(map(os.path.exists, folders))
 
 
-def test_invalid_limit_is_refused_before_anything_is_compiled(tiny, monkeypatch):
-    monkeypatch.setenv("JIT_LOADER_CACHE_LIMIT", "20 apples")
-    with pytest.raises(ValueError, match="JIT_LOADER_CACHE_LIMIT: '20 apples' is not a size"):
-        tiny.load()
-    assert tiny.compiled() == []
-
-
 def test_hit_removes_nothing(tiny, monkeypatch):
     folders = [build(tiny, value)[1] for value in (1, 2)]
     monkeypatch.setenv("JIT_LOADER_CACHE_LIMIT", "1B")
     tiny.load()
     assert all(map(os.path.exists, folders))
-
-
-def test_removal_is_reported(tiny, monkeypatch, capfd):
-    build(tiny, 1)
-    monkeypatch.setenv("JIT_LOADER_CACHE_LIMIT", "1B")
-    monkeypatch.setenv("JIT_LOADER_QUIET", "0")
-    build(tiny, 2)
-    last = capfd.readouterr().err.splitlines()[-1]
-    assert last.startswith("cache: removed 1 old build, ")
-    assert last.endswith(": its limit is 1 B")
 
 
 def test_prune_compares_last_use_and_not_creation(tiny):
@@ -124,19 +110,6 @@ def test_objects_shared_by_builds_count_once(tiny):
     assert both - before <= pruning.size_of(second) - shared
     assert pruning.clean().size == both
     assert pruning.size_of(cache_folder()) == 0
-
-
-@pytest.mark.slow
-def test_freed_bytes_do_not_count_shared_objects(tiny):
-    kept = build(tiny, 1)[1]
-    old = build(tiny, 2)[1]
-    set_last_use(old, time.time() - 100)
-    both = pruning.size_of(cache_folder())
-    removed = pruning.prune(max_size=both - 1)
-    assert removed.builds == 1
-    shared = os.path.getsize(Path(kept) / "other.o")
-    assert removed.size < both - shared
-    assert pruning.size_of(cache_folder()) == both - removed.size
 
 
 def test_clean_leaves_no_file(tiny):
@@ -218,26 +191,12 @@ def test_clean_of_a_name_leaves_the_others(tiny):
     assert not os.path.exists(folder)
 
 
-def memos():
-    return list((Path(cache_folder()) / "memos").glob("*"))
-
-
 def test_memo_of_a_removed_build_is_removed(tiny):
     tiny.settle()
-    assert memos()
+    memos = Path(cache_folder()) / "memos"
+    assert list(memos.iterdir())
     pruning.clean(["tiny"])
-    assert memos() == []
-
-
-@pytest.mark.slow
-def test_memo_of_a_kept_build_is_kept(tiny):
-    old = build(tiny, 1)[1]
-    build(tiny, 2)
-    set_last_use(old, time.time() - 100)
-    tiny.settle()
-    pruning.prune(max_age=50)
-    assert not os.path.exists(old)
-    assert memos()
+    assert not list(memos.glob("*"))
 
 
 @pytest.mark.parametrize("depth", ["name", "request", "build"])
@@ -256,13 +215,6 @@ def test_symlinks_are_not_followed(tiny, tmp_path, depth):
     pruning.clean(["tiny"])
     pruning.clean()
     assert sorted(outside.rglob("*")) == files
-
-
-def test_loaded_module_works_after_clean(tiny):
-    module, folder = build(tiny, 1)
-    pruning.clean()
-    assert not os.path.exists(folder)
-    assert module.value() == 101
 
 
 def test_build_removed_between_lookup_and_import_is_rebuilt(tiny, monkeypatch):
@@ -287,58 +239,6 @@ def test_folder_with_a_running_build_is_left_alone(tiny):
         assert removed.busy == [request_folder]
         assert os.path.exists(folder)
     assert pruning.clean().busy == []
-
-
-def test_lock_of_a_removed_folder_is_not_used(tiny):
-    """A process that waits while the folder is removed gets the lock of the new folder."""
-    request_folder = os.path.dirname(build(tiny, 1)[1])
-    entered, leave = threading.Event(), threading.Event()
-
-    def take_lock():
-        with lock.build_lock(request_folder, "tiny"):
-            entered.set()
-            leave.wait()
-
-    waiting = threading.Thread(target=take_lock)
-    with lock.build_lock(request_folder, "tiny"):
-        waiting.start()
-        time.sleep(5 * lock.POLL_SECONDS)
-        os.rename(request_folder, request_folder + "-removed")
-    assert entered.wait(10)
-    with lock.free_lock(request_folder) as is_free:
-        assert not is_free
-    leave.set()
-    waiting.join()
-
-
-def _load_again_and_again(tiny, until, queue):
-    values = set()
-    while time.time() < until:
-        loaded.libraries.clear()
-        try:
-            values.add(tiny.value())
-        except BaseException as error:
-            values.add(repr(error))
-    queue.put(values)
-
-
-@pytest.mark.slow
-def test_processes_can_load_while_another_cleans(tiny):
-    tiny.load()
-    queue = fork.Queue()
-    until = time.time() + 3
-    processes = [
-        fork.Process(target=_load_again_and_again, args=(tiny, until, queue)) for _ in range(4)
-    ]
-    for process in processes:
-        process.start()
-    while time.time() < until:
-        pruning.clean()
-        time.sleep(0.01)
-    results = [queue.get(timeout=120) for _ in processes]
-    for process in processes:
-        process.join()
-    assert results == [{101}] * 4
 
 
 def test_leftovers_of_a_killed_process_are_removed(tiny):

@@ -2,6 +2,8 @@
 
 import pytest
 
+from tests.support.extension import binding
+
 # What STABLE_TORCH_LIBRARY and STABLE_TORCH_LIBRARY_FRAGMENT do. Their headers take 1 s to compile.
 PLAIN = """\
 extern "C" {
@@ -127,17 +129,10 @@ def test_changed_version_without_registrations_loads(run):
     assert run('load(library("qta", "f")); load("int plain;")') == ["compiled"] * 2
 
 
-MODULE = """
-#include <Python.h>
-static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "module", nullptr, -1, nullptr};
-PyMODINIT_FUNC PyInit_module(void) { return PyModule_Create(&definition); }
-"""
-
-
 def test_changed_module_with_registrations_is_refused(run, tmp_path):
     printed = run(f"""
 for operator in "fg":
-    load(library("qta", operator) + {MODULE!r}, "module", is_python_module=True,
+    load({binding("module")!r} + library("qta", operator), "module", is_python_module=True,
          build_directory={str(tmp_path / "build")!r})
 """)
     assert printed == ["compiled", CHANGED.format("module")]
@@ -191,3 +186,24 @@ load('#include <torch/library.h>\\nTORCH_LIBRARY(NS, m) {}', "third",
     assert printed[0] == "compiled"
     assert printed[1].startswith(TAKEN.format("second", "qta"))
     assert printed[2].startswith(TAKEN.format("third", "qta"))
+
+
+OLDER = {
+    "operator": """
+#include <ATen/core/op_registration/op_registration.h>
+long f(long x) { return x; }
+static auto operators = torch::RegisterOperators().op("qta::f", &f);
+""",
+    "class": """
+#include <torch/custom_class.h>
+struct Held : torch::CustomClassHolder {};
+static auto classes = torch::class_<Held>("qta", "Held").def(torch::init<>());
+""",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", OLDER)
+def test_changed_version_with_an_older_kind_of_registration_is_refused(run, kind):
+    printed = run(f"load({OLDER[kind]!r})\nload({OLDER[kind]!r} + '// changed')")
+    assert printed == ["compiled", CHANGED.format("operators")]
