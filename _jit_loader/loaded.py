@@ -34,11 +34,7 @@ class Loaded:
 last = {}  # title: the Loaded of the last load
 ops = {}  # repr of the question of a load_op: the OpInUse of that op
 in_background = {}  # (name, project): the process that builds an op that nobody waits for
-live = {}  # folder of a request: the live.load.LiveOp whose complete build is not loaded yet
-launched_before = {}  # title: the kernels that earlier runs of watch mode launched
-checked_names = set()  # digests of host code with which NVRTC finds each kernel by its name
-never_live = set()  # folders of requests whose edits take the complete build; see live.load.audit
-live_locks = {}  # folder of a request: the lock of the thread that makes its live edit
+after_load = []  # functions(title, Loaded) that are called after each load
 
 SPEC_PREFIX = "jit_loader_builds."  # of the names of the modules' specs
 
@@ -49,10 +45,9 @@ _lock = threading.RLock()  # re-entrant: a module may load another one when it i
 
 
 def _renew_lock():
-    """Replaces the locks in a forked child, which lacks the threads that may have held them."""
+    """Replaces the lock in a forked child, which lacks the threads that may have held it."""
     global _lock
     _lock = threading.RLock()
-    live_locks.clear()
 
 
 if hasattr(os, "register_at_fork"):  # Windows has no fork

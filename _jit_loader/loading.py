@@ -94,6 +94,8 @@ def load(
         found = look_or_build(wanted, paths[0], verbose, may_build, instead)
     this = loaded.Loaded(name, *found, time.perf_counter() - started)
     loaded.last[title or name] = this
+    for function in loaded.after_load:
+        function(title or name, this)
     return this
 
 

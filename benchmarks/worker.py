@@ -150,10 +150,10 @@ class Launched:
 
     def value(self):
         """Returns the result once complete builds have ended, so that they affect no later time."""
-        from _jit_loader import loaded
+        from _jit_loader.live import load
 
-        for live in loaded.live.values():
-            live.process.wait()
+        for edited in load.ops.values():
+            edited.process.wait()
         return self._result
 
 
@@ -168,10 +168,11 @@ def live(way, name, **arguments):
     if way == "torch":
         return Launched(torchs(name=name, **arguments), name)
     from _jit_loader import loaded
+    from _jit_loader.live import load
 
     is_edit = name in loaded.last
     module = op(name, **arguments)
-    if is_edit and not loaded.live:
+    if is_edit and not load.ops:
         raise SystemExit(f"{name}: the edit made a complete build, not new device code")
     return Launched(module, name)
 

@@ -28,6 +28,7 @@ from _jit_loader.build.record import (
     make_manifest,
     record_kernels,
     record_object,
+    record_texts,
 )
 from _jit_loader.build.why import forbidden, why_built
 from _jit_loader.cache import (
@@ -41,7 +42,7 @@ from _jit_loader.cache.lock import build_lock
 from _jit_loader.cache.pruning import cache_limit, keep_under_limit
 from _jit_loader.cache.registrations import RestartNeeded
 from _jit_loader.cache.store import Build, Builds
-from _jit_loader.cuda import first_launch, ptxas
+from _jit_loader.cuda import ptxas
 from _jit_loader.key import toolchain
 from _jit_loader.key.digests import Digests
 from _jit_loader.report.build_line import BuildLine, say
@@ -158,8 +159,6 @@ def _compile_and_publish(job, workers):
         workers.submit(update_compile_commands, job.request, ninja_file),
         workers.submit(make_helper, helpers.STATS_EQUAL, job.digests),
     ]
-    if job.request.with_cuda:
-        beside.append(workers.submit(make_helper, first_launch.SOURCE, job.digests))
     headers = Headers(job, ninja_file, plan.missing)
     expected = plan.expected_seconds(headers.files)
     with BuildLine(job.request.title, plan.missing, expected) as line:
@@ -179,6 +178,7 @@ def _compile_and_publish(job, workers):
             if not all(os.path.exists(os.path.join(job.folder, output)) for output in known):
                 raise InputsChanged([job.folder])  # another process is deleting the cache
             raise _failed(job, ninja_file, recorder, records, result.output)
+        record_texts(job, records)
         trace = map(link_stubs.traced, result.output)
         manifest = make_manifest(job, ninja_file, recorder, records, trace)
         opened, published = _publish(job, recorder, records, manifest)

@@ -9,10 +9,13 @@ from _jit_loader.build.inputs.records import merged
 from _jit_loader.build.objects import write_record
 from _jit_loader.build.plan import command_key
 from _jit_loader.cache import cache_folder
+from _jit_loader.cache.files import write_checked
 from _jit_loader.cache.pruning import PRECOMPILED
-from _jit_loader.cuda import device_edits, ptxas
+from _jit_loader.cuda import ptxas
 from _jit_loader.cuda.halves import WHOLE
-from _jit_loader.cuda.host_object import function_words
+from _jit_loader.key.digests import digest_of_bytes
+
+TEXTS = "texts.json"
 
 
 def record_object(job, ninja_file, recorder, output, compilers, in_header):
@@ -54,10 +57,7 @@ def record_object(job, ninja_file, recorder, output, compilers, in_header):
 
 
 def record_kernels(job, ninja_file, records, lines_of):
-    """Adds ptxas's figures to the records of new CUDA objects, and the data for a live edit.
-
-    The data for a live edit are nvcc's command, and digests of the parts of each source that host
-    code depends on (device_edits.py).
+    """Adds ptxas's figures and nvcc's command to the records of new CUDA objects.
 
     lines_of: {object: the lines that its compiler printed}.
 
@@ -67,13 +67,11 @@ def record_kernels(job, ninja_file, records, lines_of):
     for output in filter(ninja_file.is_cuda, records):
         source = job.request.roots.relative(ninja_file.compilations[output])
         found[source] = ptxas.kernels(lines_of.get(output, []))
-        command = ninja_file.command(output)
         records[output].update(
             source=source,
             kernels=found[source],
             whole=_unlink(os.path.join(job.folder, output + WHOLE)),
-            nvcc=list(map(job.request.roots.relative_text, command)),
-            **_of_host_code(job, output, records[output], command),
+            nvcc=list(map(job.request.roots.relative_text, ninja_file.command(output))),
         )
         write_record(os.path.join(job.folder, output), records[output])
     return ptxas.spill_warning(job.request.title, found)
@@ -87,21 +85,21 @@ def _unlink(path):
     return False
 
 
-def _of_host_code(job, output, record, command):
-    """Returns the skeletons of an object's sources, and the words that they depend on.
+def record_texts(job, records):
+    """Writes the texts of the CUDA objects' own files, with which a live edit compares the next.
 
-    There are no skeletons if a source has changed or is not UTF-8.
+    records: of all objects. A file that has changed or is not UTF-8 is left out.
     """
-    paths = {name: job.request.roots.absolute(name) for name in record["own"]}
-    texts = device_edits.read_texts(paths.values())
-    for name, path in paths.items():
-        if path not in texts or texts[path][1] != record["files"][name]:
-            return {"skeletons": {}}
-    own, words = {name: texts[path][0] for name, path in paths.items()}, None
-    if device_edits.has_formulas(own):
-        with open(os.path.join(job.folder, output), "rb") as file:
-            words = function_words(file.read())
-    return {"host_words": words, "skeletons": device_edits.skeletons(own, command, words)}
+    texts = {}
+    for record in records:
+        for name in record["own"] if "nvcc" in record else ():
+            path = job.request.roots.absolute(name)
+            with contextlib.suppress(OSError, UnicodeDecodeError), open(path, "rb") as file:
+                data = file.read()
+                if digest_of_bytes(data) == record["files"][name]:
+                    texts[name] = data.decode()
+    if texts:
+        write_checked(os.path.join(job.folder, TEXTS), texts)
 
 
 def make_manifest(job, ninja_file, recorder, records, trace):

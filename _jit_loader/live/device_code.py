@@ -3,10 +3,10 @@
 import os
 from typing import NamedTuple
 
-from _jit_loader import loaded
-from _jit_loader.cache import digest_of, helpers
-from _jit_loader.cuda import first_launch
+from _jit_loader.build.helpers import make_helper
+from _jit_loader.cache import helpers
 from _jit_loader.cuda.nvrtc import Program
+from _jit_loader.live import first_launch
 from _jit_loader.live.embedded import code_of
 from _jit_loader.live.nvrtc_options import Unsupported
 from _jit_loader.live.program import (
@@ -20,6 +20,10 @@ from _jit_loader.live.program import (
 # The functions that host code calls for __device__, __constant__ and __managed__ variables, and
 # for textures.
 REGISTER_VARIABLES = b"__cudaRegisterVar", b"__cudaRegisterManagedVar", b"__cudaRegisterTexture"
+
+# (the folder of a request's builds, a key of an Edit): versions of the files in which NVRTC finds
+# each kernel by its name.
+_checked = set()
 
 
 class DeviceCode(NamedTuple):
@@ -63,16 +67,16 @@ def compile_edit(edit, request, digests, library, launched=frozenset()):
     program = device_program(edit.source, edit.texts, command)
     helper = _helper(library, kernels, digests)
     compiled = kernels & launched if helper else kernels
-    names = digest_of([edit.source, command, sorted(edit.record["skeletons"].items())])
-    if not compiled or (compiled != kernels and names not in loaded.checked_names):
+    versions = {(os.path.dirname(edit.build.folder), key) for key in edit.keys}
+    if not compiled or (compiled != kernels and _checked.isdisjoint(versions)):
         check_kernels(program, sorted(kernels))
-        loaded.checked_names.add(names)
     if compiled:
         cubin = compile_kernels(program, sorted(compiled))
     else:
         cubin = empty_code(program.options[0])
     if version_of(cubin) is None or version_of(cubin) != version_of(code_of(library)):
         raise Unsupported("NVRTC and nvcc have different versions")
+    _checked.update(versions)
     return DeviceCode(cubin, compiled, program, helper if compiled != kernels else None)
 
 
@@ -83,5 +87,6 @@ def _helper(library, kernels, digests):
     launches = first_launch.launches_of(library)
     if launches is None or not kernels <= launches.handles.keys():
         return None
+    make_helper(first_launch.SOURCE, digests)
     found = helpers.find(first_launch.SOURCE, digests)
     return found and found[0]

@@ -7,11 +7,14 @@ import os
 from typing import NamedTuple
 
 from _jit_loader.build.objects import RECORD
+from _jit_loader.build.record import TEXTS
 from _jit_loader.cache import digest_of, registrations
 from _jit_loader.cache.files import read_checked
 from _jit_loader.cache.store import Build, differences
-from _jit_loader.cuda.device_edits import read_texts, skeletons
+from _jit_loader.cuda.lexer import NotUnderstood
 from _jit_loader.key import toolchain
+from _jit_loader.key.digests import digest_of_bytes
+from _jit_loader.live.host_code import function_words, skeletons, traceable_macros
 
 CANDIDATES = 4  # the newest builds of a request that are tried
 
@@ -28,7 +31,8 @@ class Edit(NamedTuple):
     texts: {path: current text} of the source and its headers. changed: the names of those that
     have changed, to print.
     outputs: the other objects, for the CPU, that include a changed formula.
-    own: {relative path: digest} of all the user's files. key: a digest of these.
+    own: {relative path: digest} of all the user's files. keys: digests of these as they were at
+    the build, and as they are now.
     """
 
     build: Build
@@ -39,7 +43,7 @@ class Edit(NamedTuple):
     changed: str
     outputs: list
     own: dict
-    key: str
+    keys: tuple
 
     @property
     def host_object(self):
@@ -73,43 +77,47 @@ def _edit(request, build, manifest, digests):
         changed.add(path)
     objects = glob.glob(f"{glob.escape(build.folder)}/*.o{RECORD}")
     records = {os.path.basename(path)[: -len(RECORD)]: read_checked(path) for path in objects}
-    with_code = [name for name, record in records.items() if record and "skeletons" in record]
-    if not changed or None in records.values() or len(with_code) != 1:
+    of_cuda = [name for name, record in records.items() if record and "nvcc" in record]
+    if not changed or None in records.values() or len(of_cuda) != 1:
         raise NotLive("the last build does not have exactly one .cu file with a record")
-    record = records[with_code[0]]
-    paths = {path: request.roots.absolute(path) for path in record["own"]}
-    texts = read_texts(paths.values())
-    if len(texts) != len(paths):
-        raise NotLive("a file is missing, or not UTF-8")
-    now = {name: texts[path][1] for name, path in paths.items()}
-    differ = {name for name, digest in now.items() if digest != record["files"][name]}
-    if others := changed - differ:
+    record = records[of_cuda[0]]
+    if others := changed - {*record["own"]}:
         raise NotLive(f"{_shown(min(others))} is code for the CPU only")
-    current = {name: texts[path][0] for name, path in paths.items()}
-    _check_host_code(record, current, differ)
+    before = read_checked(os.path.join(build.folder, TEXTS)) or {}
+    if before.keys() != {*record["own"]}:
+        raise NotLive("the last build has no text of a file, or it is not UTF-8")
+    now, digests_now = dict(before), {}
+    for name in changed:
+        with open(request.roots.absolute(name), "rb") as file:
+            data = file.read()
+        now[name], digests_now[name] = data.decode(), digest_of_bytes(data)
+    _check_host_code(before, now, changed, record["nvcc"], os.path.join(build.folder, of_cuda[0]))
     if digests.digest(build.library) != manifest["library"]:
         raise NotLive("the last build is damaged")
-    own = {name: manifest["files"][name] for name in manifest["own"]} | now
+    own_before = {name: manifest["files"][name] for name in manifest["own"]}
+    own = own_before | digests_now
     return Edit(
         build,
-        with_code[0],
+        of_cuda[0],
         record,
         request.roots.absolute(record["source"]),
-        {path: text for path, (text, _) in texts.items()},
-        ", ".join(map(_shown, sorted(differ))),
-        _outputs(records, record, differ),
+        {request.roots.absolute(name): text for name, text in now.items()},
+        ", ".join(map(_shown, sorted(changed))),
+        _outputs(records, record, changed),
         own,
-        digest_of(sorted(own.items())),
+        tuple(digest_of(sorted(each.items())) for each in (own_before, own)),
     )
 
 
-def _check_host_code(record, texts, names):
-    """Raises NotLive if the changed sources, named by `names`, have different host code now."""
-    found = skeletons(texts, record["nvcc"], record.get("host_words"), names)
-    for name in sorted(names):
-        if name not in found or name not in record["skeletons"]:
-            raise NotLive("the lexer does not understand the sources")
-        if found[name] != record["skeletons"][name]:
+def _check_host_code(before, now, changed, command, object_path):
+    """Raises NotLive if the changed sources have different host code now, or may have."""
+    try:
+        words = function_words(object_path) if traceable_macros(before.values()) else None
+        old, new = (skeletons(texts, command, words, changed) for texts in (before, now))
+    except NotUnderstood as error:
+        raise NotLive(f"the lexer does not understand the sources: {error}") from None
+    for name in sorted(changed):
+        if old[name] != new[name]:
             raise NotLive(f"{_shown(name)}: changed outside of device code and formulas")
 
 

@@ -9,12 +9,12 @@ from _jit_loader.build.job import private_folder
 from _jit_loader.cache.files import read_checked
 from _jit_loader.cache.memo import stamp
 from _jit_loader.cache.store import OWN_FILES
-from _jit_loader.cuda.first_launch import compile_at_first_launch, launches_of
-from _jit_loader.cuda.host_object import host_digest
 from _jit_loader.key.digests import read_digest
 from _jit_loader.live.device_code import compile_edit
 from _jit_loader.live.edit import NotLive, find_edit
 from _jit_loader.live.embedded import with_device_code
+from _jit_loader.live.first_launch import compile_at_first_launch, launches_of
+from _jit_loader.live.host_code import host_digest
 from _jit_loader.live.link import link_library
 from _jit_loader.report.build_line import say
 from _jit_loader.system import is_set
@@ -29,6 +29,13 @@ ADD_FLAGS = {
     *("PYTORCH_NVCC", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "CUDA_INC_PATH"),
     *("INCLUDES", "SYSTEM_INCLUDES", "CUDAFE_FLAGS", "PTXAS_FLAGS"),
 }
+
+ops = {}  # the folder of a request's builds: its LiveOp, while no complete build is loaded
+_never = set()  # the folders of requests whose edits take the complete build; see _audit
+_locks = {}  # the folder of a request's builds: the lock of the thread that makes its live edit
+
+# A forked child lacks the threads that may have held them.
+os.register_at_fork(after_in_child=_locks.clear)
 
 
 class LiveOp:
@@ -58,28 +65,27 @@ def load_edit(builds, digests, start_build):
 
     Threads that load the same edit get the same module: one makes it, the others wait.
     """
-    with loaded.live_locks.setdefault(builds.folder, threading.RLock()):
+    with _locks.setdefault(builds.folder, threading.RLock()):
         return _load_edit(builds, digests, start_build)
 
 
 def _load_edit(builds, digests, start_build):
     request, edit = builds.request, None
-    with contextlib.suppress(NotLive):
+    with contextlib.suppress(*FALLBACK):
         edit = _find(builds, digests)
-    live = loaded.live.get(builds.folder)
-    if live is not None and edit is not None and live.edit.key == edit.key:
+    live = ops.get(builds.folder)
+    if live is not None and edit is not None and live.edit.keys[1] == edit.keys[1]:
         return (live.module, live.library) if live.process.poll() is None else None
     if live is not None:
         live.process.terminate()  # its build is out of date
     if edit is None:
         return None
     try:
-        launched = live.launched() if live is not None else _launched(request.title)
-        live = _open(edit, builds, digests, launched)
+        live = _open(edit, builds, digests, launched(request.title))
         live.process = start_build(edit)
     except FALLBACK:
         return None
-    loaded.live[builds.folder] = live
+    ops[builds.folder] = live
     what = "new device code" if not edit.outputs else "new device code and CPU code"
     say(f"{request.title}: {edit.changed} changed: {what}; the complete build follows")
     return live.module, live.library
@@ -100,26 +106,28 @@ def why_complete(builds, digests):
     return None
 
 
-def audit(title, library):
+def _audit(title, this):
     """Compares the host code of a complete build with that of the live edit before it.
 
     They are equal, unless the lexer has mistaken host code for device code. Then a warning is
     printed, and the op takes complete builds from now on.
 
-    library: of a build that was loaded.
+    this: a loaded.Loaded.
     """
-    folder = os.path.dirname(library)
-    request_folder = os.path.dirname(folder)
-    live = loaded.live.get(request_folder)
-    if live is None or library == live.library:
+    folder = os.path.dirname(this.path)
+    builds_folder = os.path.dirname(folder)
+    live = ops.get(builds_folder)
+    if live is None or this.path == live.library:
         return
-    edit = live.edit
-    if read_checked(os.path.join(folder, OWN_FILES)) != edit.own:
+    if read_checked(os.path.join(folder, OWN_FILES)) != live.edit.own:
         return  # another version
-    if warning := warning_of_host_code(title, library, edit.host_object):
-        loaded.never_live.add(request_folder)
+    if warning := warning_of_host_code(title, this.path, live.edit.host_object):
+        _never.add(builds_folder)
         say(f"{warning}. In this process, further edits of this op take the complete build")
-    loaded.live.pop(request_folder, None)
+    ops.pop(builds_folder, None)
+
+
+loaded.after_load.append(_audit)
 
 
 def warning_of_host_code(title, library, before):
@@ -129,7 +137,7 @@ def warning_of_host_code(title, library, before):
     """
     with contextlib.suppress(OSError):
         now = os.path.join(os.path.dirname(library), os.path.basename(before))
-        if _host_digest(now) != _host_digest(before):
+        if host_digest(now) != host_digest(before):
             return (
                 f"{title}: warning: the last edit of a kernel also changed host code, but ran with "
                 "the old host code. Results computed since that edit may be wrong: compute them "
@@ -138,15 +146,10 @@ def warning_of_host_code(title, library, before):
     return None
 
 
-def _host_digest(path):
-    with open(path, "rb") as file:
-        return host_digest(file.read())
-
-
 def _find(builds, digests):
     """Returns the Edit; raises NotLive if the complete build has to be made."""
     request = builds.request
-    if builds.folder in loaded.never_live:
+    if builds.folder in _never:
         raise NotLive("an earlier edit of host code was mistaken for one of device code")
     if not request.with_cuda or request.form != "module" or request.build_directory:
         raise NotLive("not an op with CUDA code")
@@ -157,32 +160,12 @@ def _find(builds, digests):
     return find_edit(builds, digests)
 
 
-def experience():
-    """Returns what the live edits of another run of this program can use: (kernels, names)."""
-    return launched_kernels(), loaded.checked_names
-
-
-def learn(before):
-    """Takes the experience() of an earlier run of this program."""
-    launched, names = before
-    loaded.launched_before.update(launched)
-    loaded.checked_names.update(names)
-
-
-def launched_kernels():
-    """Returns {title: mangled names of the kernels that this process has launched} of its ops."""
-    by_path = {live.library: live for live in loaded.live.values()}
-    return {
-        title: by_path[last.path].launched() if last.path in by_path else _launched_by(last.path)
-        for title, last in loaded.last.items()
-        if last.with_cuda
-    }
-
-
-def _launched(title):
-    """Returns the mangled names of the kernels that an op has launched before its live edits."""
-    last = loaded.last.get(title)
-    return loaded.launched_before.get(title, set()) | (_launched_by(last.path) if last else set())
+def launched(title):
+    """Returns the mangled names of the kernels that this process has launched of an op."""
+    if (last := loaded.last.get(title)) is None:
+        return set()
+    live = next((live for live in ops.values() if live.library == last.path), None)
+    return _launched_by(last.path) if live is None else live.launched()
 
 
 def _launched_by(library):

@@ -8,11 +8,17 @@ import functools
 import os
 import re
 
-from _jit_loader.cuda.device_edits import macros_of
-from _jit_loader.cuda.functions import macros_in, scan, tokens_of, without_host_bodies
 from _jit_loader.cuda.includes import closure
+from _jit_loader.cuda.lexer import (
+    DEFINITION,
+    macros_in,
+    scan,
+    tokens_of,
+    without_host_bodies,
+)
 from _jit_loader.cuda.nvrtc import SYSTEM_HEADERS, Program, compile_program
 from _jit_loader.cuda.ptxas import readable
+from _jit_loader.live.host_code import macros_of
 from _jit_loader.live.nvrtc_options import Unsupported, nvrtc_options
 
 _PREAMBLE = "jit_loader_preamble.h"
@@ -68,7 +74,6 @@ _MAY_BE_THE_SYSTEMS = re.compile(
 _OTHER_OVERLOADS = re.compile(
     r"\b(?:pow|fmod|atan2|hypot|fmin|fmax|fdim|remainder|nextafter|fma|copysign|remquo)\s*\("
 )
-_DEFINITION = re.compile(r"#\s*define\s+(\w+)(.*)", re.DOTALL)
 _CONDITION = re.compile(r"#\s*(?:if|ifdef|ifndef|elif|elifdef|elifndef)\b(.*)", re.DOTALL)
 
 
@@ -158,7 +163,7 @@ def _check_conditions(texts, macros):
         if "__CUDACC_RTC__" in text:
             raise Unsupported("__CUDACC_RTC__")
         for token in tokens_of(text):
-            if definition := _DEFINITION.match(token.text):
+            if definition := DEFINITION.match(token.text):
                 values[definition[1]] = values.get(definition[1], "") + definition[2].strip()
             elif condition := _CONDITION.match(token.text):
                 waiting.update(_words(condition[1]))

@@ -91,25 +91,18 @@ def load(name, project, flags, may_build=True):
     may_build: if it is false, loading.NotCached is raised instead of building.
     """
     kind, arguments = question(name, project, flags)
-    title = title_of(name, flags)
     # The first load in a process waits for the complete build: a script may be started again at any
     # time, but in watch mode a file has just been edited.
     is_edit = watched.is_set() or _key(name, project, flags) in loaded.ops
-    this = loading.load(
+    return loading.load(
         name,
         kind,
         arguments,
         lambda: requests(name, project, flags),
-        title=title,
+        title=title_of(name, flags),
         may_build=may_build,
         instead=_device_code(name, project, flags) if is_edit else None,
     )
-    if loaded.live:
-        with no_fork():
-            from _jit_loader.live.load import audit
-
-        audit(title, this.path)
-    return this
 
 
 def _device_code(name, project, flags):

@@ -33,4 +33,4 @@ def run(options):
     watched.set()
     watch = Watch(options.script)
     watch.fork_at_each_save()  # returns in the child processes only
-    run_as_main(options.script, options.arguments, at_end=watch.report)
+    run_as_main(options.script, options.arguments)

@@ -8,10 +8,8 @@ import importlib
 import importlib.machinery
 import io
 import os
-import pickle
 import signal
 import sys
-import tempfile
 import termios
 import time
 import types
@@ -70,19 +68,10 @@ class Watch:
             self._end(error)
             raise
 
-    def report(self):
-        """Reports what the next run's live edits can use, at the end of a run's script."""
-        from _jit_loader.live import load
-
-        with contextlib.suppress(OSError):  # the run may have closed all its descriptors
-            pickle.dump(load.experience(), self._report)
-            self._report.flush()
-
     def _fork(self):
         """Starts a run; returns whether this is its process."""
         sys.stdout.flush()
         sys.stderr.flush()
-        self._report = tempfile.TemporaryFile()  # noqa: SIM115  (it lives as long as the run)
         self._started = time.monotonic()
         pid = os.fork()
         if pid == 0:
@@ -104,12 +93,7 @@ class Watch:
                 return saved
 
     def _say_end(self, code):
-        from _jit_loader.live import load
-
         self._pid = None
-        with contextlib.suppress(EOFError):  # it has not reached the end of the script
-            self._report.seek(0)
-            load.learn(pickle.load(self._report))
         self._restore_terminal()
         how = f"exit code {code}"
         if code < 0:
@@ -188,11 +172,8 @@ def _shown(path):
     return path.removeprefix(os.getcwd() + os.sep)
 
 
-def run_as_main(script, arguments, at_end):
-    """Runs a script, then raises SystemExit.
-
-    at_end(): called at the end of the script, before its threads and exit handlers end.
-    """
+def run_as_main(script, arguments):
+    """Runs a script, then raises SystemExit."""
     _forget_the_parent()
     sys.argv = [script, *arguments]
     sys.path[0] = os.path.dirname(os.path.realpath(script))
@@ -213,8 +194,6 @@ def run_as_main(script, arguments, at_end):
         frames = error.__traceback__.tb_next  # without that of this function
         sys.excepthook(type(error), error.with_traceback(frames), frames)
         raise SystemExit(130 if isinstance(error, KeyboardInterrupt) else 1) from None
-    finally:
-        at_end()
     raise SystemExit(0)
 
 

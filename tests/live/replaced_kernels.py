@@ -19,8 +19,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from _jit_loader import loaded
-from _jit_loader.live.load import launched_kernels
+from _jit_loader.live import load as live
 from _jit_loader.ops import load_op as ops
 from jit_loader import load_op
 from tests.bindings.case import CASES, FLOATING, load_cases
@@ -67,7 +66,7 @@ def main(arguments):
     try:
         return compare(arguments)
     finally:
-        for op in loaded.live.values():
+        for op in live.ops.values():
             op.process.kill()
 
 
@@ -76,12 +75,12 @@ def compare(arguments):
     if not is_of_nvrtcs_version(load_op("add2", project=str(PROJECT)).__file__):
         return pytest.ExitCode.NO_TESTS_COLLECTED
     complete = results_of(CASES)
-    launched = sum(map(len, launched_kernels().values()))
+    launched = sum(len(live.launched(op)) for op in OPS)
     edited = edit_kernels()
     for op in OPS:
         load_op(op, project=str(PROJECT))
         importlib.reload(sys.modules[f"bindings.{op}"])
-    assert len(loaded.live) == len(OPS), f"live: {[*loaded.live]}"
+    assert len(live.ops) == len(OPS), f"live: {[*live.ops]}"
     replaced = results_of(load_cases())
     different = [
         key

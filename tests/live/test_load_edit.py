@@ -20,8 +20,8 @@ from _jit_loader.cache.files import read_checked, write_checked
 from _jit_loader.cache.lock import build_lock
 from _jit_loader.commands.main import main
 from _jit_loader.cuda import nvrtc
-from _jit_loader.cuda.first_launch import launches_of
-from _jit_loader.live.load import launched_kernels
+from _jit_loader.live import load as live
+from _jit_loader.live.first_launch import launches_of
 from _jit_loader.ops import load_op as ops
 from _jit_loader.system.pool import call_in_background
 from tests.support.answer import FILES, KERNEL, is_of_nvrtcs_version
@@ -160,9 +160,9 @@ def _project(cache, folder, monkeypatch, files):
     monkeypatch.setattr(loaded, "ops", {})  # a later check before a cell would build them
     for name in [*_bindings()]:  # of this project, or of another test's
         monkeypatch.delitem(sys.modules, name)
-    loaded.live.clear()
+    live.ops.clear()
     yield Project(folder / "project", files)
-    for op in loaded.live.values():
+    for op in live.ops.values():
         op.process.wait()
     for name in [*_bindings()]:
         del sys.modules[name]
@@ -174,7 +174,7 @@ def _bindings():
 
 def background_build():
     """Waits for the process that makes the complete build; returns its exit code."""
-    (op,) = loaded.live.values()
+    (op,) = live.ops.values()
     return op.process.wait()
 
 
@@ -229,7 +229,7 @@ def test_a_process_that_cannot_start_means_a_complete_build(project, monkeypatch
 
     monkeypatch.setattr("_jit_loader.system.processes.start", no_process)
     assert results(project.load())[-1] in (42, 43)
-    assert not loaded.live
+    assert not live.ops
 
 
 def test_a_later_edit_of_host_code_ends_the_background_build(project, monkeypatch):
@@ -237,7 +237,7 @@ def test_a_later_edit_of_host_code_ends_the_background_build(project, monkeypatc
     project.load()
     project.edit("kernels/answer.cu", "*to = 42;", "*to = 43;")
     project.load()
-    (op,) = loaded.live.values()
+    (op,) = live.ops.values()
     project.edit("kernels/answer.cu", "result = -1", "result = -2")
     project.load()
     assert op.process.wait(10) == -signal.SIGTERM
@@ -256,7 +256,7 @@ def test_other_edits_take_the_complete_build(project):
         project.edit("kernels/answer.cu", old, new)
         module = project.load()
         assert loaded.libraries[module.__file__] is module
-        assert not loaded.live, (old, new)
+        assert not live.ops, (old, new)
         project.edit("kernels/answer.cu", new, old)
         assert project.load() is before
 
@@ -268,7 +268,7 @@ def test_code_with_variables_takes_the_complete_build(project):
     project.load()
     project.edit("kernels/answer.cu", "*to = x;", "*to = x + 1;")
     assert results(project.load())[-1] in (42, 43)
-    assert not loaded.live
+    assert not live.ops
 
 
 @pytest.mark.slow
@@ -277,7 +277,7 @@ def test_edits_of_kernel_and_cpu_function_take_the_complete_build(project):
     project.edit("kernels/answer.cu", "*to = 42;", "*to = 43;")
     project.edit("kernels/answer_cpu.cpp", "return 42", "return 43")
     assert set(results(project.load())) == {43}
-    assert not loaded.live
+    assert not live.ops
 
 
 @pytest.mark.slow
@@ -288,7 +288,7 @@ def test_a_variant_gets_new_device_code_with_its_macros(project):
     before = load()
     project.edit("kernels/answer.cu", "*to = 42;", "*to = VALUE;")
     after = load()
-    assert loaded.live
+    assert live.ops
     assert results(after) == [42, 7][: len(results(after))]
     assert background_build() == 0
     built = load()
@@ -304,13 +304,13 @@ def test_new_device_code_has_line_information_if_the_build_has(project, monkeypa
     project.load()
     project.edit("kernels/answer.cu", "*to = 42;", "*to = 43;")
     after = project.load()
-    (op,) = loaded.live.values()
+    (op,) = live.ops.values()
     assert b".debug_line" in op.code.cubin
     assert str(project.folder / "kernels").encode() in op.code.cubin
     assert results(after) == [42, 43][: len(results(after))]
     assert background_build() == 0
     project.load()
-    assert not loaded.never_live, "the host code is that of the complete build"
+    assert not live._never, "the host code is that of the complete build"
 
 
 @pytest.mark.slow
@@ -335,7 +335,7 @@ def test_a_formula_takes_the_complete_build_if_nvcc_is_quicker(with_formula, sec
     write_checked(record, read_checked(record) | {"seconds": seconds})
     with_formula.edit("kernels/answer_math.h", "return x + 0", "return x + 1")
     with_formula.load()
-    assert bool(loaded.live) == is_live
+    assert bool(live.ops) == is_live
 
 
 def test_a_formula_is_new_on_the_cpu_and_on_the_gpu(with_formula, monkeypatch, capfd):
@@ -352,7 +352,7 @@ def test_a_formula_is_new_on_the_cpu_and_on_the_gpu(with_formula, monkeypatch, c
     assert set(results(before)) == {42}
     assert background_build() == 0
     assert set(results(with_formula.load())) == {43}
-    assert not loaded.live
+    assert not live.ops
     assert not jit_loader.loaded("answer").compiled
     assert capfd.readouterr().err == ""
 
@@ -371,7 +371,7 @@ def test_a_formula_that_host_code_of_the_cu_file_uses_takes_the_complete_build(
         "kernels/answer_math.h: changed outside of device code and formulas\n"
     )
     with_formula.load()
-    assert not loaded.live
+    assert not live.ops
 
 
 def test_a_formula_that_only_the_gpu_can_compute_is_an_error(with_formula):
@@ -379,7 +379,7 @@ def test_a_formula_that_only_the_gpu_can_compute_is_an_error(with_formula):
     with_formula.edit("kernels/answer_math.h", "return x + 0", "return x + __popcll(0)")
     with pytest.raises(jit_loader.CompileError, match=r"answer_math\.h:7: error: .*__popcll"):
         with_formula.load()
-    assert not loaded.live
+    assert not live.ops
 
 
 def test_why_says_that_new_device_code_comes_first(project, monkeypatch, capfd):
@@ -416,7 +416,7 @@ def test_threads_that_load_an_edit_get_one_module(project, monkeypatch):
         thread.start()
     for thread in threads:
         thread.join()
-    for op in loaded.live.values():
+    for op in live.ops.values():
         op.process.terminate()
     assert len({*map(id, modules)}) == 1
     assert started == ["answer"]
@@ -428,7 +428,7 @@ def test_other_host_code_of_the_complete_build_is_reported(project, monkeypatch,
     project.load()
     project.edit("kernels/answer.cu", "*to = 42;", "*to = 43;")
     project.load()
-    (op,) = loaded.live.values()
+    (op,) = live.ops.values()
     assert background_build() == 0
     assumed = os.path.join(op.edit.build.folder, "answer.cuda.o")
     other = os.path.join(op.edit.build.folder, "answer_cpu.o")
@@ -440,7 +440,7 @@ def test_other_host_code_of_the_complete_build_is_reported(project, monkeypatch,
     assert "answer: warning: the last edit of a kernel also changed host code" in text
     project.edit("kernels/answer.cu", "*to = 43;", "*to = 44;")
     project.load()
-    assert not loaded.live
+    assert not live.ops
     assert "kernels/answer.cu changed: compiling answer.cuda.o" in capfd.readouterr().err
 
 
@@ -458,7 +458,7 @@ def test_builds_that_nobody_waits_for_run_in_turn(project, monkeypatch):
 
 def kernels_of_edit():
     """Returns the names of the kernels that the last edit compiled before their first launch."""
-    (op,) = loaded.live.values()
+    (op,) = live.ops.values()
     return op.code.kernels
 
 
@@ -485,9 +485,9 @@ def test_only_launched_kernels_are_compiled_first(with_two_kernels, monkeypatch)
     monkeypatch.setenv("SECOND", "1")
     assert results(after)[1:] == [43] * on_gpu, "compiled at its first launch"
     assert results(before)[1:] == [42] * on_gpu
-    (op,) = loaded.live.values()
+    (op,) = live.ops.values()
     mark_as_launched(op.launches, SECOND)
-    assert launched_kernels()["answer"] == {FIRST, SECOND}
+    assert live.launched("answer") == {FIRST, SECOND}
     with_two_kernels.edit("kernels/answer.cu", "return 43", "return 44")
     third = with_two_kernels.load()
     assert kernels_of_edit() == {FIRST, SECOND}
@@ -502,7 +502,7 @@ def test_a_kernel_that_nvrtc_cannot_find_by_its_name_takes_the_complete_build(wi
     mark_as_launched(launches_in(before), FIRST)
     with_two_kernels.edit("kernels/answer.cu", "return 42", "return 43")
     assert results(with_two_kernels.load())[-1] in (42, 43)
-    assert not loaded.live
+    assert not live.ops
 
 
 @pytest.mark.slow
@@ -517,17 +517,9 @@ def test_names_of_kernels_are_checked_for_each_variant(with_two_kernels):
         mark_as_launched(launches_in(load(mode)), FIRST)
     with_two_kernels.edit("kernels/answer.cu", "return 42", "return 43")
     load(1)
-    assert len(loaded.live) == 1
+    assert len(live.ops) == 1
     load(2)
-    assert len(loaded.live) == 1, "NVRTC cannot find the overloaded kernels by their names"
-
-
-def test_kernels_of_the_run_before_in_watch_mode_are_compiled_first(with_two_kernels, monkeypatch):
-    monkeypatch.setitem(loaded.launched_before, "answer", {FIRST, "_Z7removedv"})
-    with_two_kernels.load()
-    with_two_kernels.edit("kernels/answer.cu", "return 42", "return 43")
-    with_two_kernels.load()
-    assert kernels_of_edit() == {FIRST}
+    assert len(live.ops) == 1, "NVRTC cannot find the overloaded kernels by their names"
 
 
 def test_an_error_in_a_kernel_that_was_not_launched_is_one_of_the_load(with_two_kernels):
@@ -535,7 +527,7 @@ def test_an_error_in_a_kernel_that_was_not_launched_is_one_of_the_load(with_two_
     with_two_kernels.edit("kernels/answer.cu", "*to = value();", "*to = T::value();")
     with pytest.raises(jit_loader.CompileError, match=r"answer\.cu:5: error: name"):
         with_two_kernels.load()
-    assert not loaded.live
+    assert not live.ops
 
 
 def test_a_kernel_that_does_not_compile_at_its_first_launch_is_an_error(with_two_kernels, capfd):
@@ -543,7 +535,7 @@ def test_a_kernel_that_does_not_compile_at_its_first_launch_is_an_error(with_two
     with_two_kernels.load()
     with_two_kernels.edit("kernels/answer.cu", "*to = value();", "*to = answer_of_gpu();")
     with_two_kernels.load()
-    (op,) = loaded.live.values()
+    (op,) = live.ops.values()
     function = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
     # The library's pointer to __cudaGetKernel. Without a GPU nothing can be launched.
     get_kernel = function(ctypes.c_void_p.from_address(op.launches.get_kernel).value)

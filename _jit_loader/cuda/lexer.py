@@ -21,10 +21,9 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL | re.MULTILINE,
 )
-_DEFINE = re.compile(r"#\s*(?:define|undef)\s+(\w+)(.*)", re.DOTALL)
+DEFINITION = re.compile(r"#\s*(?:define|undef)\s+(\w+)(.*)", re.DOTALL)
 # A literal, or a # that makes a text. ## makes names that are not in the source.
 _STRINGIZE = re.compile(r"""("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')|(?<!#)#(?!#)""")
-_UNROLL = re.compile(r"#\s*pragma\s+unroll\b")
 _INCLUDE = re.compile(r"#\s*include\b")
 _CONDITIONAL = re.compile(r"#\s*(if|ifdef|ifndef|else|elif|elifdef|elifndef|endif)\b")
 # A backslash with spaces before the line break or within the marks of a comment, digraphs of braces
@@ -63,18 +62,6 @@ _NEVER_MACROS = {
     *("namespace", "class", "struct", "union", "enum", "template", "operator", "static", "extern"),
     *("constexpr", "auto", "decltype", "const", "if", "for", "while", "return", "inline", "void"),
 }
-# What differs in each compilation, and pragmas that can reach beyond a function.
-_BEYOND_BODIES = re.compile(
-    r'__(?:COUNTER|DATE|TIME|TIMESTAMP)__|__pragma\b|\b_Pragma\b(?!\s*\(\s*"unroll\b)'
-)
-# A macro for functions that are in the host object of a .cu file if and only if host code uses
-# them: noipa keeps g++ from inlining them, and from using knowledge of their bodies at a call.
-_TRACEABLE = re.compile(
-    r"^#ifdef __CUDACC__\n#define (\w+) __host__ __device__ inline __attribute__\(\(noipa\)\)\n"
-    r"#else\n#define \1 inline\n#endif$",
-    re.MULTILINE,
-)
-_LINES = re.compile(r"\b(?:__LINE__|__builtin_LINE|assert|source_location)\b")
 
 
 class NotUnderstood(ValueError):
@@ -85,7 +72,7 @@ class Body(NamedTuple):
     """A function's body with its braces, text[start:end].
 
     kind: "device" if only the device compiles it, "host" if only the host does, "both" if the
-    host's object tells whether the host uses it (see traceable_macros), else "other".
+    host's object tells whether the host uses it (see host_code.py), else "other".
     name: the function's name, which is looked up in a Scan: "f"; for the device "operator()", or
     "operator+" for any other operator; "operator" for both. None for a kernel, for a qualified name
     such as A::f, and for a member of the device alone that is defined in its class, since it has no
@@ -112,7 +99,7 @@ def macros_in(texts):
     names = set()
     for text in texts:
         for token in tokens_of(text):
-            define = _DEFINE.match(token.text)
+            define = DEFINITION.match(token.text)
             if define is None:
                 continue
             names.add(define[1])
@@ -121,23 +108,6 @@ def macros_in(texts):
             body = define[2].replace("\\\n", "")
             _check_balanced(_STRINGIZE.sub(lambda match: match[1] or "", body))
     return names
-
-
-def traceable_macros(texts):
-    """Returns the names of macros like HOST_DEVICE: an object has their functions only if used."""
-    found = {match[1] for text in texts for match in _TRACEABLE.finditer(text)}
-    defined = [d[1] for text in texts for t in tokens_of(text) if (d := _DEFINE.match(t.text))]
-    return {name for name in found if defined.count(name) == 2}
-
-
-def mentions_lines(texts):
-    """Tells whether the line numbers of a source may be values in its code."""
-    return any(map(_LINES.search, texts))
-
-
-def reaches_beyond_bodies(texts):
-    """Tells whether code in a body may change the code that follows it."""
-    return any(map(_BEYOND_BODIES.search, texts))
 
 
 @functools.lru_cache(maxsize=64)
@@ -180,7 +150,8 @@ class Scan(NamedTuple):
 def scan(text, macros, traceable=()):
     """Returns the Scan of a source.
 
-    macros: the names of all macros that the source may use. traceable: see traceable_macros.
+    macros: the names of all macros that the source may use. traceable: those of functions that
+    an object has only if the host uses them; see live/host_code.py.
 
     Raises:
         NotUnderstood: braces, brackets or conditions do not match.
@@ -191,35 +162,6 @@ def scan(text, macros, traceable=()):
 @functools.lru_cache(maxsize=64)  # of most sources, an edit changes nothing: 30 ms less for add2
 def _scan(text, macros, traceable):
     return _Scanner(tokens_of(text), macros, traceable).scan()
-
-
-def skeleton(text, bodies, with_lines):
-    """Returns the tokens of a source without some bodies, those that the device alone compiles.
-
-    Of such a body only the braces and the directives other than #pragma unroll remain. Two versions
-    with the same skeleton differ only in the code for the device, in comments and in spaces. A mark
-    shows if there is space before a token: #x, of an argument x, is a text with that space.
-
-    with_lines: include the line numbers of all tokens.
-    """
-    tokens, removed = tokens_of(text), list(bodies)
-    parts, line, position, end = [], 1, 0, len(text)
-    for token in tokens:
-        while removed and token.start >= removed[0].end:
-            del removed[0]
-        is_inside = bool(removed) and removed[0].start < token.start  # or the closing brace
-        is_removed = is_inside and token.start < removed[0].end - 1
-        if is_removed and (token.text[0] != "#" or _UNROLL.match(token.text)):
-            continue
-        if not is_inside and token.start > end:
-            parts.append(" ")
-        end = token.start + len(token.text)
-        if with_lines:
-            line += text.count("\n", position, token.start)
-            position = token.start
-            parts.append(str(line))
-        parts.append(token.text)
-    return parts
 
 
 def without_host_bodies(text, macros, of_device, replacement):
@@ -332,7 +274,7 @@ class _Scanner:
         """Checks that each branch of a condition is a complete piece of code."""
         if header and _INCLUDE.match(text):
             raise NotUnderstood("an #include within a declaration")
-        if define := _DEFINE.match(text):
+        if define := DEFINITION.match(text):
             self._mentioned.update(re.findall(r"\w+", define[2].replace("\\\n", "")))
         condition = _CONDITIONAL.match(text)
         if condition is None:
