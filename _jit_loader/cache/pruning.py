@@ -97,7 +97,7 @@ def prune(max_size=None, max_age=None, keep=None):
         is_too_old = max_age is not None and now - uses[path] > max_age
         is_too_large = max_size is not None and size > max_size
         if path != keep and (is_too_old or is_too_large):
-            freed = _freed_by(path)
+            freed = size_of(path)
             _remove(path, removed)
             if not os.path.lexists(path):
                 size -= freed
@@ -238,15 +238,24 @@ def build_folders(names=None):
         yield from _subfolders(request_folder)
 
 
-def size_of(folder):
-    """Returns the size of a folder in bytes; a file with several hard links counts once."""
-    return sum({status.st_ino: status.st_size for status in _files_below(folder)}.values())
+def size_of(path):
+    """Returns the size of a file or folder in bytes; of a file with several hard links its share.
+
+    Builds share objects by hard links, so that the sizes of all builds add up to that of the cache.
+    """
+    files = _files_below(path) if os.path.isdir(path) else [path]
+    total = 0.0
+    for file in files:
+        with contextlib.suppress(OSError):
+            status = os.lstat(file)
+            total += status.st_size / max(status.st_nlink, 1)
+    return round(total)
 
 
-def _freed_by(path):
-    """Returns about how many bytes a removal frees: builds share objects by hard links."""
-    statuses = _files_below(path) if os.path.isdir(path) else [os.lstat(path)]
-    return sum(status.st_size / max(status.st_nlink, 1) for status in statuses)
+def _files_below(folder):
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            yield os.path.join(parent, name)
 
 
 def last_used(path):
@@ -307,18 +316,24 @@ def _is_inline(path):
 
 
 def _remove_build(path, request_folder, removed):
-    """Removes a build, and its request's folder if no build is left."""
-    with contextlib.suppress(FileNotFoundError), free_lock(request_folder) as is_free:
+    """Removes a build, and the folder of its request if no build is left."""
+    with contextlib.suppress(OSError), free_lock(request_folder) as is_free:
         if not is_free:
             if request_folder not in removed.busy:
                 removed.busy.append(request_folder)
             return
         is_build = _is_build(path)
         removed.builds += _delete(path) and is_build
-        for leftover in _subfolders(request_folder, hidden=True):
+        _remove_if_empty(request_folder)
+
+
+def _remove_if_empty(request_folder):
+    """Removes old hidden folders of killed processes, and the folder itself if nothing is left."""
+    for leftover in _subfolders(request_folder, hidden=True):
+        if _is_old(leftover):
             _delete(leftover)
-        if not _subfolders(request_folder):
-            _delete(request_folder)
+    if not any(entry.is_dir() for entry in _entries(request_folder)):
+        _delete(request_folder)
 
 
 def _delete(path):
@@ -334,14 +349,22 @@ def _delete(path):
 
 
 def _remove_leftovers():
-    """Removes temporary files and folders that killed processes left elsewhere."""
+    """Removes temporary files and folders that killed processes have left."""
+    for request_folder in request_folders():
+        with contextlib.suppress(OSError), free_lock(request_folder) as is_free:
+            if is_free:
+                _remove_if_empty(request_folder)
     folders = [cache_folder(), *_subfolders(cache_folder())]
     files = [entry for folder in folders for entry in _entries(folder) if entry.is_file()]
     leftovers = [entry.path for entry in files if entry.name.endswith(".tmp")]
     for path in [*_subfolders(cache_folder(), hidden=True), *leftovers]:
         with contextlib.suppress(OSError):
-            if time.time() - os.lstat(path).st_mtime > LEFTOVER_SECONDS:
+            if _is_old(path):
                 shutil.rmtree(path) if os.path.isdir(path) else os.unlink(path)
+
+
+def _is_old(path):
+    return time.time() - os.lstat(path).st_mtime > LEFTOVER_SECONDS
 
 
 def _remove_memos_without_build():
@@ -351,16 +374,6 @@ def _remove_memos_without_build():
         if memo is None or not os.path.exists(memo.library):
             with contextlib.suppress(OSError):
                 os.unlink(path)
-
-
-def _files_below(folder):
-    """Yields the stat of every file and symlink below a folder."""
-    for entry in _entries(folder):
-        if entry.is_dir(follow_symlinks=False):
-            yield from _files_below(entry.path)
-            continue
-        with contextlib.suppress(OSError):
-            yield entry.stat(follow_symlinks=False)
 
 
 def _subfolders(folder, hidden=False):
