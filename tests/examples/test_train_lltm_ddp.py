@@ -77,9 +77,11 @@ def test_a_job_survives_the_death_of_a_process(python, alone, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_job_with_fewer_epochs_than_its_checkpoint_trains_nothing(python, tmp_path):
-    options = [*SMALL, "--checkpoint", tmp_path, "--every", "5"]
-    python(SCRIPT, *options, "--epochs", "10", check=True, **SETTINGS)
+def test_one_process_trains_without_torchrun_and_nothing_if_no_epochs_are_left(python, tmp_path):
+    options = [*SMALL, "--checkpoint", tmp_path, "--every", "5", "--plot", tmp_path / "loss.png"]
+    finished = python(SCRIPT, *options, "--epochs", "10", check=True, **SETTINGS)
+    assert "of the loss of always guessing 0" in finished.stdout
+    assert (tmp_path / "loss.png").read_bytes().startswith(b"\x89PNG")
     before = losses_in(tmp_path)
     for epochs in ("5", "10"):
         finished = python(SCRIPT, *options, "--epochs", epochs, check=True, **SETTINGS)
@@ -88,15 +90,6 @@ def test_a_job_with_fewer_epochs_than_its_checkpoint_trains_nothing(python, tmp_
         assert f"first loss {before[0]:.4g}" in finished.stdout
         assert "training" not in finished.stderr
     assert torch.equal(losses_in(tmp_path), before)
-
-
-@pytest.mark.slow
-def test_without_torchrun_one_process_trains(python, tmp_path):
-    picture = tmp_path / "loss.png"
-    arguments = [*SMALL, "--epochs", "5", "--plot", picture]
-    finished = python(SCRIPT, *arguments, check=True, **SETTINGS)
-    assert "of the loss of always guessing 0" in finished.stdout
-    assert picture.read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_batch_that_cannot_be_divided_is_refused(import_example, monkeypatch):

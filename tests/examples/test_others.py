@@ -1,4 +1,4 @@
-"""Tests the example raw_kernel, on the GPU if there is one, otherwise on the CPU."""
+"""Tests the examples raw_kernel, on the GPU if there is one, and gradcheck_sigmoid."""
 
 import pytest
 import torch
@@ -19,3 +19,10 @@ def test_the_op_passes_pytorchs_checks(import_example):
     cube = import_example("raw_kernel").cube
     torch.library.opcheck(cube, (x,))
     assert cube(x[:0]).shape == (0, 6)
+
+
+def test_gradcheck_fails_in_float32_with_a_small_step(call_example, capsys):
+    call_example("gradcheck_sigmoid", "--device", "cpu")
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["float32", "0.0001", "fails", "fails"] in lines
+    assert sum(line[2:] == ["passes", "passes"] for line in lines) == 3

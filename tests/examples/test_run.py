@@ -1,0 +1,86 @@
+"""Each example run_<op>.py compares its op with PyTorch and prints times."""
+
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+NAMES = sorted(path.stem for path in EXAMPLES.glob("run_*.py"))
+OPS = {path.stem for path in (EXAMPLES.parent / "kernels").glob("*.cu")}
+TRILINEAR = "run_trilinear_interpolation --n 50 --features 33 --repeat 1"
+
+
+def test_every_op_has_an_example():
+    assert {name.removeprefix("run_") for name in NAMES} >= OPS
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_agrees_with_pytorch_and_prints_times(name, call_example, capsys):
+    call_example(name, "--device", "cpu", *(["--repeat", "1"] if name != "run_add2" else []))
+    printed = capsys.readouterr().out
+    assert "agrees with PyTorch" in printed
+    assert "PyTorch's median / " in printed
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("command", ["run_add2 --n 77", TRILINEAR])
+def test_takes_every_dtype(command, dtype, call_example, capsys):
+    call_example(*command.split(), "--dtype", dtype)
+    assert f", {dtype}, on " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "command", ["run_add2 --n 0", f"{TRILINEAR} --n 0", f"{TRILINEAR} --features 0"]
+)
+def test_takes_no_elements(command, call_example, capsys):
+    call_example(*command.split())
+    assert "agrees with PyTorch" in capsys.readouterr().out
+
+
+def test_the_second_run_is_a_hit(call_example, run_example):
+    arguments = ["run_add2", "--n", "1000", "--device", "cpu"]
+    call_example(*arguments)
+    finished = run_example(*arguments)
+    assert finished.returncode == 0, finished.stderr
+    assert finished.stdout.startswith("add2: from cache in ")
+    assert "n = 1,000, float32" in finished.stdout
+    assert max(map(len, finished.stdout.splitlines())) <= 100
+
+
+@pytest.mark.parametrize("name", ["run_add2", "run_sigmoid"])
+def test_says_how_the_op_was_obtained_and_why_it_runs_on_the_cpu(
+    name, call_example, capsys, monkeypatch
+):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    call_example(name, "--n", "0")
+    op = name.removeprefix("run_")
+    first, second, *_ = capsys.readouterr().out.splitlines()
+    assert first.startswith((f"{op}: compiled in ", f"{op}: from cache in "))
+    assert second.startswith(f"{op}: running on the CPU: ")
+
+
+@pytest.mark.gpu
+def test_runs_on_the_gpu(call_example, capsys):
+    call_example("run_add2", "--device", "cuda")
+    assert "on NVIDIA" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("command", "complaint"),
+    [
+        ("run_sigmoid --n -1", "argument --n: must be at least 0"),
+        ("run_sigmoid --n many", "argument --n: invalid integer value: 'many'"),
+        ("run_sigmoid --repeat 0", "argument --repeat: must be at least 1"),
+        ("run_sigmoid --dtype int8", "argument --dtype: 'int8' is not one of float64, float32"),
+        ("run_sigmoid --device cuda", "argument --device: "),
+        ("run_add2 --device cuda", "argument --device: "),
+        ("train_add2 --plot missing/loss.png", "argument --plot: there is no folder missing"),
+        ("train_add2 --plot loss.pdf", "argument --plot: loss.pdf does not end in .png"),
+    ],
+)
+def test_a_bad_argument_is_refused(call_example, capsys, monkeypatch, command, complaint):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(SystemExit) as ended:
+        call_example(*command.split())
+    assert ended.value.code == 2
+    assert complaint in capsys.readouterr().err
