@@ -35,6 +35,7 @@ class Case:
     saved_rounding: the same in units of the dtype, for a backward that reads a rounded result.
     broadcasts: whether the arguments are broadcast to one shape.
     bad_calls: {name: (arguments, exception, words of its message)}.
+    promotes: whether two arguments may have different dtypes.
     module: the op as an nn.Module without arguments, if there is one.
     vmap_dims: in_dims for vmap. Arguments of `shapes[vmap_of]` get another dimension of size 3.
     """
@@ -52,6 +53,7 @@ class Case:
     gradient_units: float = 8.0
     saved_rounding: float = 0.0
     broadcasts: bool = False
+    promotes: bool = False
     module: Callable | None = None
     vmap_dims: list = field(default_factory=list)
     vmap_of: int = 0

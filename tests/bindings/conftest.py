@@ -15,10 +15,6 @@ ROOT = str(Path(__file__).resolve().parents[2])
 if os.environ.get("PYTEST_XDIST_WORKER", "gw0") == "gw0":
     load_op("autograd", project=ROOT, wait=False)
 
-# Sizes around the limits in reductions: vector lanes, chunks of the CPU, tiles of the GPU, and the
-# sizes from which the GPU uses more threads or several blocks.
-EDGES_OF_SUMS = [n + more for n in (64, 4096, 8192, 16384, 32768, 65536) for more in (-1, 0, 1)]
-
 
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def device(request):

@@ -43,20 +43,6 @@ def refuse(*_):
 
 
 @each_case
-def test_registered_op_has_the_same_gradients(case, device):
-    """Calls with subclasses use autograd.Function, as all do until autograd.cpp is compiled."""
-
-    class Labelled(torch.Tensor):
-        pass
-
-    arguments = leaves(case, device=device)
-    expected = torch.autograd.grad(square_sum(case)(*arguments), arguments)
-    total = square_sum(case)(*(x.as_subclass(Labelled) for x in arguments))
-    for ours, wanted in zip(torch.autograd.grad(total, arguments), expected):
-        torch.testing.assert_close(ours.as_subclass(torch.Tensor), wanted)
-
-
-@each_case
 def test_hooks_of_saved_tensors_pack_and_unpack_them(case, device):
     arguments = leaves(case, device=device)
     expected = torch.autograd.grad(square_sum(case)(*arguments), arguments)
@@ -220,18 +206,6 @@ def test_formula_that_returns_the_wrong_values_is_an_error(device):
             result = sigmoid_backward(g.requires_grad_(), y.requires_grad_())
             with pytest.raises(error):
                 result.sum().backward()
-
-
-def test_gradient_that_is_not_needed_is_not_computed(device):
-    case = next(case for case in CASES if case.name == "lltm")
-    arguments = leaves(case, device=device)
-    for position, products in [(2, 0), (4, 0), (0, 1), (1, 1)]:
-        total = square_sum(case)(*arguments)
-        with torch.profiler.profile() as profile:
-            torch.autograd.grad(total, arguments[position])
-        counts = {event.key: event.count for event in profile.key_averages()}
-        assert counts.get("aten::mm", 0) == products
-        assert counts["lltm_backward"] == 1
 
 
 @each_case

@@ -1,31 +1,86 @@
-"""Each nn.Module computes the same result as its function, and can be copied and saved."""
+"""Each nn.Module computes its function, can be copied, pickled and saved, and trains."""
 
 import copy
 import io
+import math
 import pickle
 
 import pytest
 import torch
 
+import bindings.add2
+from bindings.lltm import LLTM, lltm
 from tests.bindings.case import CASES, as_tuple
+from tests.bindings.cases.lltm import CASE, shapes
 
 
-@pytest.mark.parametrize("case", [c for c in CASES if c.module], ids=lambda case: case.name)
-def test_module_and_its_copies_compute_the_op(case, device):
-    module = case.module().to(device)
-    arguments = case.arguments(case.shapes[-1], torch.float32, device)
-    expected = as_tuple(case.op(*arguments))
+def of_case(case):
+    return pytest.param(
+        case.module,
+        lambda device: case.arguments(case.shapes[-1], torch.float32, device),
+        lambda module, *arguments: case.op(*arguments),
+        {},
+        id=case.name,
+    )
+
+
+def state_and_input(device):
+    input, _, _, *state = CASE.arguments(shapes(4, 3, 5), torch.float32, device)
+    return input, state
+
+
+@pytest.mark.parametrize(
+    ("make", "draw", "function", "parameters"),
+    [
+        *(of_case(case) for case in CASES if case.module),
+        pytest.param(
+            lambda: bindings.add2.AddModel(1000),  # other tests reload this module
+            lambda device: (),
+            lambda module: bindings.add2.add2(module.a * module.a, module.b * module.b),
+            {"a": (1000,), "b": (1000,)},
+            id="AddModel",
+        ),
+        pytest.param(
+            lambda: LLTM(3, 5),
+            state_and_input,
+            lambda module, input, state: lltm(input, module.weights, module.bias, *state),
+            {"weights": (15, 8), "bias": (1, 15)},
+            id="LLTM",
+        ),
+    ],
+)
+def test_module_and_its_copies_compute_the_function(make, draw, function, parameters, device):
+    module, other = make().to(device), make().to(device)
+    other.load_state_dict(module.state_dict())
     saved = io.BytesIO()
     torch.save(module, saved)
     saved.seek(0)
-    for copied in [
-        module,
-        copy.deepcopy(module),
-        pickle.loads(pickle.dumps(module)),
-        torch.load(saved, weights_only=False),
-        torch.nn.Sequential(module)[0],
-    ]:
+    copies = [module, other, copy.deepcopy(module), pickle.loads(pickle.dumps(module))]
+    arguments = draw(device)
+    expected = as_tuple(function(module, *arguments))
+    for copied in [*copies, torch.load(saved, weights_only=False)]:
         assert all(map(torch.equal, as_tuple(copied(*arguments)), expected))
+    assert {name: tuple(p.shape) for name, p in module.named_parameters()} == parameters
+    assert all(p.dtype == torch.float32 for p in module.parameters())
     assert module.__doc__
-    assert not list(module.parameters())
-    module.load_state_dict(module.state_dict())
+
+
+def test_add_model_trains_to_zero(device):
+    model = bindings.add2.AddModel(100).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(60):
+        optimizer.zero_grad()
+        model().sum().backward()
+        optimizer.step()
+    assert model().max() < 1e-6
+
+
+def test_lltm_has_small_parameters_and_takes_size_zero_but_no_negative_sizes():
+    module = LLTM(3, 5)
+    assert "3, 5" in repr(module)
+    assert all(bool((p.abs() <= 1 / math.sqrt(5)).all()) for p in module.parameters())
+    h, cell = LLTM(2, 0)(torch.ones(4, 2), (torch.ones(4, 0), torch.ones(4, 0)))
+    assert h.shape == cell.shape == (4, 0)
+    for sizes in [(-1, 3), (3, -1)]:
+        with pytest.raises(ValueError, match=r"LLTM\(.*negative"):
+            LLTM(*sizes)

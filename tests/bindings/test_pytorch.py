@@ -31,6 +31,7 @@ def test_op_is_a_python_function(case):
     # Looked up by name, because other tests reload its module.
     op = getattr(importlib.import_module(case.op.__module__), case.name)
     assert inspect.isfunction(op)
+    assert tuple(inspect.signature(op).parameters) == op.op.parameters
     assert pickle.loads(pickle.dumps(op)) is op
     assert copy.deepcopy(op) is op
 
@@ -54,16 +55,22 @@ def test_autograd_graph_names_the_op(case):
     assert case.name in as_tuple(case.op(*arguments))[0].grad_fn.name()
 
 
+class Labelled(torch.Tensor):
+    """A subclass without its own __torch_function__ keeps its class through PyTorch's ops."""
+
+
 @each_case
 def test_registered_op_equals_the_function(case, device):
+    """With a subclass, an autograd.Function is recorded, as it is until autograd.cpp is built."""
     arguments = case.arguments(case.shapes[-1], torch.float32, device, requires_grad=True)
-    ours, registered = as_tuple(case.op(*arguments)), as_tuple(case.registered(*arguments))
-    assert all(map(torch.equal, ours, registered))
-    for results in (ours, registered[: len(ours)]):
-        total = sum(x.square().sum() for x in results)
-        gradients = torch.autograd.grad(total, arguments)
-        expected = torch.autograd.grad(squares(case)(*arguments), arguments)
-        torch.testing.assert_close(gradients, expected)
+    ours = as_tuple(case.op(*arguments))
+    expected = torch.autograd.grad(squares(case)(*arguments), arguments)
+    for inputs in (arguments, [x.as_subclass(Labelled) for x in arguments]):
+        registered = as_tuple(case.registered(*inputs))[: len(ours)]
+        assert all(map(torch.equal, ours, registered))
+        gradients = torch.autograd.grad(sum(x.square().sum() for x in registered), arguments)
+        plain = [x.as_subclass(torch.Tensor) for x in gradients]
+        torch.testing.assert_close(plain, list(expected))
 
 
 @pytest.mark.parametrize("case", CASES_AS_NODES)
@@ -101,6 +108,9 @@ def test_meta_tensors_have_shape_dtype_and_strides(case, dtype):
             assert fake.is_meta
             assert (fake.shape, fake.dtype) == (real.shape, real.dtype)
             assert fake.stride() == real.stride()
+        with torch._subclasses.FakeTensorMode() as mode:
+            fakes = as_tuple(case.op(*map(mode.from_tensor, arguments)))
+        assert {(type(x).__name__, x.device.type) for x in fakes} == {("FakeTensor", "cpu")}
 
 
 @pytest.mark.parametrize("requires_grad", [False, True])
@@ -200,10 +210,6 @@ def test_gradients_under_autocast_are_finite_and_float32(case, half, device):
     for gradient in torch.autograd.grad(total, arguments):
         assert gradient.dtype == torch.float32
         assert bool(gradient.isfinite().all())
-
-
-class Labelled(torch.Tensor):
-    """A subclass without its own __torch_function__ keeps its class through PyTorch's ops."""
 
 
 @each_case

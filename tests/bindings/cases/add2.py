@@ -19,6 +19,7 @@ CASE = Case(
     ),
     large=((300_001,), (300_001,)),
     broadcasts=True,
+    promotes=True,
     bad_calls={
         "list": ((FIVE, [1.0]), TypeError, ["'b'", "list"]),
         "none": ((FIVE, None), TypeError, ["'b'", "NoneType"]),

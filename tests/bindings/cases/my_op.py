@@ -15,6 +15,7 @@ CASE = Case(
     any_shapes=add2.CASE.any_shapes,
     large=add2.CASE.large,
     broadcasts=True,
+    promotes=True,
     bad_calls={
         "list": ((torch.ones(5), [1.0]), TypeError, ["'y'", "list"]),
         "shapes": ((torch.ones(5), torch.ones(2, 4)), RuntimeError, ["[5]", "[2, 4]", "broadcast"]),

@@ -67,6 +67,7 @@ CASE = Case(
     any_shapes=st.builds(shapes, st.integers(0, 5), st.integers(0, 20)),
     large=shapes(9001, 67),
     draw=draw,
+    promotes=True,
     bad_calls={
         "list": ((FEATS, [[0.0, 0.0, 0.0]]), TypeError, ["'points'", "list"]),
         "none": ((None, POINTS), TypeError, ["'feats'", "NoneType"]),

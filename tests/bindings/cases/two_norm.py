@@ -19,6 +19,7 @@ CASE = Case(
     shapes=add2.CASE.shapes,
     any_shapes=add2.CASE.any_shapes,
     large=add2.CASE.large,
+    promotes=True,
     bad_calls={
         "list": ((torch.ones(5), [1.0]), TypeError, ["'b'", "list"]),
         "shapes": ((torch.ones(5), torch.ones(2, 4)), RuntimeError, ["[5]", "[2, 4]", "broadcast"]),
