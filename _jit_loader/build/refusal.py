@@ -7,7 +7,7 @@ from _jit_loader.cache import FORMAT, readonly_caches
 from _jit_loader.cache.builds import architectures
 from _jit_loader.cache.store import differences, read_manifest
 from _jit_loader.key.digests import Digests
-from _jit_loader.report.reasons import change_texts, request_changes
+from _jit_loader.report.requests import change_texts, request_changes
 
 
 def explain_missing_tool(error, requests):

@@ -7,7 +7,7 @@ from _jit_loader.cache import readonly_caches
 from _jit_loader.cache.builds import manifests
 from _jit_loader.cache.store import differences, fits, own_differences, read_manifest
 from _jit_loader.report.errors import CompilingForbidden
-from _jit_loader.report.reasons import THE_LOADER, WORDS, change_texts, request_changes
+from _jit_loader.report.requests import THE_LOADER, WORDS, change_texts, request_changes
 
 MOST_REASONS = 8  # in an error
 

@@ -7,7 +7,7 @@ import re
 from _jit_loader.cache.files import read_checked
 from _jit_loader.cache.pruning import build_folders, last_used, size_of
 from _jit_loader.cache.store import read_manifest
-from _jit_loader.report.variants import parse, variant_of
+from _jit_loader.report.requests import parse, variant_of
 
 
 def manifests(names=None):

@@ -25,8 +25,8 @@ from _jit_loader.cache.lock import free_lock
 from _jit_loader.cache.memo import Memo
 from _jit_loader.cache.store import MANIFEST, read_manifest
 from _jit_loader.report.build_line import say
-from _jit_loader.report.quantities import count, format_size, parse_size
-from _jit_loader.report.variants import parse, variant_of
+from _jit_loader.report.requests import parse, variant_of
+from _jit_loader.report.text import count, format_size, parse_size
 from _jit_loader.system import is_set
 from _jit_loader.system.jobs import parallel_jobs
 

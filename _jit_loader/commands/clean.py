@@ -3,7 +3,7 @@
 import sys
 
 from _jit_loader.cache import cache_folder, pruning
-from _jit_loader.report.quantities import count, format_size
+from _jit_loader.report.text import count, format_size
 
 
 def add_arguments(parser):

@@ -17,8 +17,7 @@ from unittest import mock
 from _jit_loader.build.ninja import ninja_path
 from _jit_loader.cache import UntrustedCache, cache_folder, check_trusted, pruning, readonly_caches
 from _jit_loader.key import gpus, machine, nvcc, pytorch_version, toolchain
-from _jit_loader.report.quantities import count, format_size
-from _jit_loader.report.table import print_table
+from _jit_loader.report.text import count, format_size, print_table
 from _jit_loader.system.processes import output_of
 
 OK = "ok"

@@ -12,7 +12,7 @@ import os
 import sys
 
 from _jit_loader.cuda.ptxas import FIGURES, kernels_of
-from _jit_loader.report.table import print_table
+from _jit_loader.report.text import print_table
 
 NO_FIGURES = (
     "ptxas printed no figures: its .cu files define no kernel that is used, or NVRTC compiled it, "

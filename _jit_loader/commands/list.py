@@ -5,9 +5,8 @@ import time
 
 from _jit_loader.cache import cache_folder
 from _jit_loader.cache.pruning import precompiled_headers, size_of
-from _jit_loader.report.quantities import count, format_age, format_size
-from _jit_loader.report.table import print_table
-from _jit_loader.report.variants import title_of
+from _jit_loader.report.requests import title_of
+from _jit_loader.report.text import count, format_age, format_size, print_table
 
 
 def add_arguments(parser):

@@ -7,7 +7,7 @@ completely.
 
 from _jit_loader.cache import pruning
 from _jit_loader.commands.clean import report
-from _jit_loader.report.quantities import parse_age, parse_size
+from _jit_loader.report.text import parse_age, parse_size
 
 
 def add_arguments(parser):

@@ -3,7 +3,7 @@
 import re
 import shlex
 
-from _jit_loader.report.symbols import demangled
+from _jit_loader.report.errors import demangled
 
 FLAG = "-Xptxas=-v"  # prints the figures, and does not change the object
 

@@ -31,11 +31,11 @@ def add_arguments(parser):
 def run(options):
     from _jit_loader.export.modules import op_titles
     from _jit_loader.ops.project import current_project, has_cuda_kernel
-    from _jit_loader.report import variants
+    from _jit_loader.report.requests import parse
 
     project, out = current_project(), os.path.abspath(options.out)
     titles = op_titles(options.names, project)
-    has_kernels = any(has_cuda_kernel(project, variants.parse(title)[0]) for title in titles)
+    has_kernels = any(has_cuda_kernel(project, parse(title)[0]) for title in titles)
     export = _folder if options.wheel is None else _wheel
     with_cuda, next_step = export(options, titles, project, out, has_kernels)
     if has_kernels and not with_cuda and not options.arch:

@@ -9,7 +9,7 @@ import importlib.util
 import os
 
 from _jit_loader.ops.project import op_names
-from _jit_loader.report.variants import parse
+from _jit_loader.report.requests import parse
 
 
 def modules_of(titles, project):

@@ -16,7 +16,7 @@ from _jit_loader.key import toolchain
 from _jit_loader.ops.load_op import request_for
 from _jit_loader.ops.project import has_cuda_kernel
 from _jit_loader.ops.wrapper import op_arguments
-from _jit_loader.report.variants import parse
+from _jit_loader.report.requests import parse
 
 TEMPLATE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "wheel_project")
 INCLUDE = re.compile(r'^\s*#\s*include\s*["<]([^">\n]+)[">]', re.MULTILINE)

@@ -17,7 +17,7 @@ from _jit_loader.key import (
 )
 from _jit_loader.key.machine import gpu_architectures, processor
 from _jit_loader.key.roots import Roots, find_project
-from _jit_loader.report.variants import title_of
+from _jit_loader.report.requests import title_of
 
 
 class InvalidName(ValueError, RuntimeError):
@@ -31,7 +31,7 @@ class Request:
         project: the folder that paths in the key are relative to.
         source_flags: {source: flags} for single sources.
         form: "module", "library" or "executable", see loaded.open_build.
-        variant: the text of variants.variant_of; '' for the plain op.
+        variant: the text of report.requests.variant_of; '' for the plain op.
         machine: the machine.Machine to build for; by default this one.
         build_directory: the caller's folder for copies; not part of the key.
         precompile: make a missing precompiled header before compiling; not part of the key.

@@ -10,7 +10,7 @@ import re
 from _jit_loader.cache import digest_of
 from _jit_loader.cuda.lexer import DEFINITION, NotUnderstood, macros_in, scan, tokens_of
 from _jit_loader.key.digests import digest_of_bytes
-from _jit_loader.report.symbols import demangled
+from _jit_loader.report.errors import demangled
 from _jit_loader.system.elf import FUNCTION, UNDEFINED, content, symbols, tables
 
 # CUDA declares these, and some others with f at the end, as __host__ __device__. A function that

@@ -87,7 +87,7 @@ def load(name, project, flags, may_build=True):
     """Loads an op and returns a loaded.Loaded.
 
     flags: {name: value} of Request's extra_... arguments; a variant has "defines" too, in the form
-    of variants.normalized.
+    of report.requests.normalized.
     may_build: if it is false, loading.NotCached is raised instead of building.
     """
     kind, arguments = question(name, project, flags)
@@ -144,9 +144,10 @@ def title_of(name, flags):
     """Returns the name in messages: 'add2', and 'add2[BLOCK=512]' for a variant."""
     if "defines" not in flags:
         return name  # a hit does not import variants
-    from _jit_loader.report import variants
+    from _jit_loader.report.requests import title_of as title_of_variant
+    from _jit_loader.report.requests import variant_of
 
-    return variants.title_of(name, variants.variant_of(flags["defines"]))
+    return title_of_variant(name, variant_of(flags["defines"]))
 
 
 def requests(name, project, flags):
@@ -176,7 +177,7 @@ def request_for(name, project, with_cuda, flags, machine=None):
     from _jit_loader.key.machine import this_machine
     from _jit_loader.key.request import Request
     from _jit_loader.key.toolchain import cpu_flags
-    from _jit_loader.report.variants import variant_of
+    from _jit_loader.report.requests import variant_of
 
     if not os.path.exists(binding_path(project, name)):
         raise FileNotFoundError(

@@ -45,10 +45,10 @@ def folders_of_headers(caller):
 
 def project_with_op(title):
     """Returns the current project if it has the op of a title, else None."""
-    from _jit_loader.report import variants  # cuda_kernel does not need it
+    from _jit_loader.report.requests import parse  # cuda_kernel does not need it
 
     project = project_above(os.path.realpath(os.getcwd()))
-    has_op = project is not None and variants.parse(title)[0] in op_names(project)
+    has_op = project is not None and parse(title)[0] in op_names(project)
     return project if has_op else None
 
 

@@ -6,7 +6,7 @@ import sys
 
 from _jit_loader import loaded, loading
 from _jit_loader.ops import load_op
-from _jit_loader.report.variants import flags_of, parse
+from _jit_loader.report.requests import flags_of, parse
 
 NO_FLAGS = {"extra_cflags": [], "extra_cuda_cflags": [], "extra_ldflags": []}
 

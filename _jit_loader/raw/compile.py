@@ -14,10 +14,9 @@ from _jit_loader.key.digests import Digests
 from _jit_loader.raw import cache
 from _jit_loader.raw.kernel import TEXT
 from _jit_loader.raw.parameters import Signature
-from _jit_loader.report.errors import ERROR_LINE, CompilingForbidden, place, source_line
-from _jit_loader.report.quantities import count
-from _jit_loader.report.symbols import demangled
-from _jit_loader.report.variants import variant_of
+from _jit_loader.report.errors import ERROR_LINE, CompilingForbidden, demangled, place, source_line
+from _jit_loader.report.requests import variant_of
+from _jit_loader.report.text import count
 from _jit_loader.system import is_set
 
 # Appended to a source. The first function picks the kernel of a name, which is the function that

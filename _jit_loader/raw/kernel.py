@@ -220,7 +220,7 @@ def _separated(options):
 
 
 def _macros(defines):
-    from _jit_loader.report.variants import normalized  # most kernels have no macros
+    from _jit_loader.report.requests import normalized  # most kernels have no macros
 
     return normalized(dict(defines))
 

@@ -5,7 +5,7 @@ import struct
 
 import torch
 
-from _jit_loader.report.quantities import count
+from _jit_loader.report.text import count
 
 # {C++ type: (its format character in the module struct, the dtype of a tensor of it)}
 _NUMBERS = {

@@ -19,7 +19,7 @@ from _jit_loader.commands import doctor as doctor_command
 from _jit_loader.commands.main import main
 from _jit_loader.key import machine, nvcc, toolchain
 from _jit_loader.key.request import Request
-from _jit_loader.report import quantities
+from _jit_loader.report.text import format_age, format_size, parse_age, parse_size
 from tests.support.extension import PYTHON
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -559,21 +559,19 @@ def test_doctor_names_the_headers_and_libraries_that_cuda_lacks(doctor, monkeypa
 
 
 def test_sizes_are_parsed_and_formatted():
-    assert [quantities.parse_size(text) for text in ("0", "20GB", "1.5 GiB", "5m")] == [
+    assert [parse_size(text) for text in ("0", "20GB", "1.5 GiB", "5m")] == [
         *(0, 20 * 10**9, 1610612736, 5 * 10**6)
     ]
-    assert [quantities.format_size(n) for n in (0, 999, 12_345, 999_900, 5 * 10**9)] == [
+    assert [format_size(n) for n in (0, 999, 12_345, 999_900, 5 * 10**9)] == [
         *("0 B", "999 B", "12.3 kB", "1 MB", "5 GB")
     ]
 
 
 def test_ages_are_parsed_and_formatted():
-    assert [quantities.parse_age(text) for text in ("90s", "12h", "30d", "2 w")] == [
+    assert [parse_age(text) for text in ("90s", "12h", "30d", "2 w")] == [
         *(90, 43200, 2592000, 1209600)
     ]
-    assert [quantities.format_age(n) for n in (5, 300, 7200, 10 * 86400)] == [
-        *("5 s", "5 min", "2 h", "10 d")
-    ]
+    assert [format_age(n) for n in (5, 300, 7200, 10 * 86400)] == [*("5 s", "5 min", "2 h", "10 d")]
 
 
 def test_run_replaces_pytorchs_load_in_a_program(tiny, run_in, tmp_path):

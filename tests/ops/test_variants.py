@@ -9,7 +9,7 @@ import pytest
 
 import jit_loader
 from _jit_loader.commands.main import main
-from _jit_loader.report.variants import normalized, parse, title_of, variant_of
+from _jit_loader.report.requests import normalized, parse, title_of, variant_of
 from tests.ops.test_load_op import write_project as write_answer
 from tests.support.extension import PYTHON
 

@@ -1,6 +1,6 @@
 """Tables are aligned and complete, and text that looks like markup is not interpreted."""
 
-from _jit_loader.report.table import print_table
+from _jit_loader.report.text import print_table
 
 
 def test_columns_are_as_wide_as_their_cells(capsys):
