@@ -1,4 +1,7 @@
-"""Compiles CUDA source with NVRTC, the compiler library in PyTorch's CUDA wheels."""
+"""Compiles CUDA source with NVRTC, the compiler library in PyTorch's CUDA wheels, and finds both.
+
+Every hit of cuda_kernel imports this module, so it loads NVRTC only if those wheels do not have it.
+"""
 
 import ctypes
 import functools
@@ -6,9 +9,6 @@ import os
 from typing import NamedTuple
 
 import torch
-
-from _jit_loader.cuda.nvrtc_files import cuda_major, library_path
-from _jit_loader.report.errors import CompileError, ToolMissing
 
 FAILED = 5, 6  # NVRTC_ERROR_INVALID_OPTION, NVRTC_ERROR_COMPILATION
 
@@ -63,8 +63,8 @@ class Image(NamedTuple):
     names: dict
 
 
-class NvrtcError(CompileError):
-    """NVRTC found errors; `output` is its log."""
+class NvrtcError(RuntimeError):
+    """NVRTC found errors; the text is its log."""
 
 
 def compile_program(program, expressions=()):
@@ -93,9 +93,8 @@ def compile_program(program, expressions=()):
         options = strings([*program.options, *_without_cache()])
         result = nvrtc.nvrtcCompileProgram(handle, len(options), options)
         if result in FAILED:
-            error = NvrtcError("NVRTC found errors")
-            error.output = _bytes(handle, "ProgramLog").rstrip(b"\0").decode(errors="replace")
-            raise error
+            log = _bytes(handle, "ProgramLog").rstrip(b"\0").decode(errors="replace")
+            raise NvrtcError(log or "NVRTC found errors")
         _check(result)
         names = {expression: _lowered(handle, expression) for expression in expressions}
         return Image(_bytes(handle, "CUBIN"), names)
@@ -121,6 +120,8 @@ def version():
 @functools.cache
 def load_library():
     """Loads NVRTC, and returns it. Raises ToolMissing if this machine has none."""
+    from _jit_loader.report.errors import ToolMissing  # a hit needs no messages
+
     if torch.version.cuda is None:
         raise ToolMissing(
             "cuda_kernel needs NVRTC, and this PyTorch is built without CUDA; install a CUDA build "
@@ -163,3 +164,47 @@ def _check(result):
         nvrtc = load_library()
         nvrtc.nvrtcGetErrorString.restype = ctypes.c_char_p
         raise RuntimeError(f"NVRTC: {nvrtc.nvrtcGetErrorString(result).decode()}")
+
+
+def library_path():
+    """Returns the path of NVRTC in PyTorch's wheels; None if it is not there."""
+    major = cuda_major()
+    for folder in ("cu" + major, "cuda_nvrtc"):  # since CUDA 13; in CUDA 12
+        path = os.path.join(_wheels(), folder, "lib", f"libnvrtc.so.{major}")
+        if os.path.exists(path):
+            return path
+    return None
+
+
+def identity():
+    """Returns a value that differs for each version of NVRTC.
+
+    A hit does not read the library (110 MB), and its stat differs in each environment. The first
+    kilobyte has the sizes of the code and the data, and since CUDA 13 the linker's build id.
+    """
+    if path := library_path():
+        with open(path, "rb") as file:
+            return file.read(1024).hex()
+    return version()
+
+
+def cuda_headers():
+    """Returns the folders of CUDA's headers: from PyTorch's wheels or, without these, a toolkit."""
+    wheels = ("cu" + cuda_major(), "cuda_runtime")  # since CUDA 13; in CUDA 12
+    toolkit = os.environ.get("CUDA_HOME") or "/usr/local/cuda"
+    for root in [*(os.path.join(_wheels(), wheel) for wheel in wheels), toolkit]:
+        folder = os.path.join(root, "include")
+        if os.path.exists(os.path.join(folder, "cuda_fp16.h")):
+            cccl = os.path.join(folder, "cccl")  # since CUDA 13: cub and cuda/std
+            return [folder, *([cccl] if os.path.isdir(cccl) else [])]
+    return []
+
+
+def cuda_major():
+    """Returns the major version of PyTorch's CUDA, such as '13'; '' if PyTorch has no CUDA."""
+    return (torch.version.cuda or "").partition(".")[0]
+
+
+def _wheels():
+    """Returns the folder of NVIDIA's packages, beside PyTorch's."""
+    return os.path.join(os.path.dirname(os.path.abspath(torch.__path__[0])), "nvidia")

@@ -8,13 +8,25 @@ import re
 import torch
 
 from _jit_loader.cuda.includes import closure
-from _jit_loader.cuda.nvrtc import SYSTEM_HEADERS, NvrtcError, Program, compile_program
-from _jit_loader.cuda.nvrtc_files import cuda_headers
+from _jit_loader.cuda.nvrtc import (
+    SYSTEM_HEADERS,
+    NvrtcError,
+    Program,
+    compile_program,
+    cuda_headers,
+)
 from _jit_loader.key.digests import Digests
 from _jit_loader.raw import cache
 from _jit_loader.raw.kernel import TEXT
 from _jit_loader.raw.parameters import Signature
-from _jit_loader.report.errors import ERROR_LINE, CompilingForbidden, demangled, place, source_line
+from _jit_loader.report.errors import (
+    ERROR_LINE,
+    CompileError,
+    CompilingForbidden,
+    demangled,
+    place,
+    source_line,
+)
 from _jit_loader.report.requests import variant_of
 from _jit_loader.report.text import count
 from _jit_loader.system import is_set
@@ -38,7 +50,7 @@ def compile_and_publish(kernel, arch, place):
     kernel: a Kernel. place: (title, key), where cache.find finds them.
 
     Raises:
-        NvrtcError: the source does not compile.
+        CompileError: the source does not compile.
         ToolMissing: there is no NVRTC, or JIT_LOADER_NO_COMPILE forbids the compilation.
         ValueError: Python cannot pass a parameter, or an include is not a plain name.
     """
@@ -61,7 +73,7 @@ def compile_and_publish(kernel, arch, place):
     try:
         image = compile_program(program, naming)
     except NvrtcError as error:
-        raise _explained(error, program, kernel) from None
+        raise _explained(str(error), program, kernel) from None
     symbol, types = None, []
     if naming:
         symbol, signature = map(image.names.get, naming)
@@ -127,13 +139,13 @@ def _parameters(signature):
     return [text.strip() for text in found if text]
 
 
-def _explained(error, program, kernel):
-    """Returns the error with the first message, its place and its source line."""
+def _explained(log, program, kernel):
+    """Returns a CompileError with the first message of NVRTC's log, its place and source line."""
     name = f"{kernel.expression}: " if kernel.expression else ""
-    found = [match for match in map(ERROR_LINE.match, error.output.splitlines()) if match]
+    found = [match for match in map(ERROR_LINE.match, log.splitlines()) if match]
     # NVRTC appends a line for the kernel's name; errors in it name a file __nv_name_map.
     in_source = [match for match in found if "__nv_name_map" not in match["file"]]
-    lines = [f"{name}{error.output.splitlines()[0] if error.output else error}"]
+    lines = [f"{name}{log.splitlines()[0]}"]
     if found and not in_source:
         lines = [_unknown_name(program, kernel.expression)]
     elif in_source:
@@ -145,8 +157,8 @@ def _explained(error, program, kernel):
         lines += source_line(first["file"], number)
         if others:
             lines.append(f"  and {count(len(others), 'more error')}")
-    explained = type(error)("\n".join(lines))
-    explained.output = error.output
+    explained = CompileError("\n".join(lines))
+    explained.output = log
     return explained
 
 

@@ -6,7 +6,7 @@ import re
 import torch
 
 from _jit_loader.cache import digest_of
-from _jit_loader.cuda.nvrtc_files import cuda_headers, identity
+from _jit_loader.cuda.nvrtc import cuda_headers, identity
 from _jit_loader.raw import cache, driver
 from _jit_loader.raw.parameters import Signature
 

@@ -67,7 +67,7 @@ def test_a_source_with_host_code_compiles(tmp_path):
 @needs_nvrtc
 def test_a_kernel_cannot_call_a_host_function(tmp_path):
     """nvcc refuses such a call; NVRTC finds no body for the function."""
-    with pytest.raises(nvrtc.NvrtcError, match="NVRTC"):
+    with pytest.raises(nvrtc.NvrtcError, match="called_from_the_host_only"):
         compiled(tmp_path, SOURCE.replace("if (i < n)", "if (i < blocks(n))"))
 
 
@@ -76,7 +76,7 @@ def test_an_error_names_the_line_of_a_header(tmp_path):
     header = HEADER.replace("int(n / 32) : 0; }", "0 : 0; }\n\n__device__ int f() { return z; }")
     with pytest.raises(nvrtc.NvrtcError) as caught:
         compiled(tmp_path, header=header)
-    assert f'{tmp_path}/factor.h(6): error: identifier "z"' in caught.value.output
+    assert f'{tmp_path}/factor.h(6): error: identifier "z"' in str(caught.value)
 
 
 @needs_nvrtc

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import jit_loader
-from _jit_loader.cuda import nvrtc_files
+from _jit_loader.cuda import nvrtc
 from _jit_loader.notebook import inline_cell
 from _jit_loader.notebook.inline_cell import compile_cell
 
@@ -63,7 +63,7 @@ def test_cuda_cell_defines_a_function_that_launches_a_kernel():
 
 
 needs_nvrtc = pytest.mark.skipif(
-    nvrtc_files.library_path() is None, reason="PyTorch's wheel has no NVRTC"
+    nvrtc.library_path() is None, reason="PyTorch's wheel has no NVRTC"
 )
 KERNELS = """\
 #include <cuda_fp16.h>

@@ -9,7 +9,7 @@ import torch
 import jit_loader
 from _jit_loader.cache.builds import manifests
 from _jit_loader.commands.main import main
-from _jit_loader.cuda import nvrtc_files
+from _jit_loader.cuda import nvrtc
 from _jit_loader.raw import kernel as kernels
 from _jit_loader.raw.parameters import Signature
 
@@ -32,7 +32,7 @@ TYPES = """
 typedef int myint; using fptr = float*; struct Params { int n; float a; }; enum Mode { kA, kB };
 """
 needs_nvrtc = pytest.mark.skipif(
-    nvrtc_files.library_path() is None, reason="PyTorch's wheel has no NVRTC"
+    nvrtc.library_path() is None, reason="PyTorch's wheel has no NVRTC"
 )
 
 
@@ -227,18 +227,18 @@ def test_without_nvrtc_an_error_says_how_to_install_it(folder, python, version, 
 
 @needs_nvrtc
 def test_identity_of_nvrtc_depends_on_its_build_and_not_on_its_place(tmp_path, monkeypatch):
-    with open(nvrtc_files.library_path(), "rb") as file:
+    with open(nvrtc.library_path(), "rb") as file:
         content = bytearray(file.read(4096))
-    expected = nvrtc_files.identity()
+    expected = nvrtc.identity()
     library = tmp_path / "nvidia" / "cu13" / "lib" / "libnvrtc.so.13"
     library.parent.mkdir(parents=True)
     monkeypatch.setattr(torch, "__path__", [str(tmp_path / "torch")])
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     library.write_bytes(content)
-    assert nvrtc_files.identity() == expected
+    assert nvrtc.identity() == expected
     content[64 + 32] ^= 1  # the size of the first segment
     library.write_bytes(content)
-    assert nvrtc_files.identity() != expected
+    assert nvrtc.identity() != expected
 
 
 def test_numbers_that_do_not_fit_are_named(folder):
