@@ -13,20 +13,9 @@ import pytest
 
 import jit_loader
 from _jit_loader import loaded
-from tests.support.extension import PYTHON
+from tests.support.extension import binding
 
 ROOT = Path(__file__).resolve().parents[2]
-
-BINDING = (
-    PYTHON
-    + """\
-#include "kernels/{name}.h"
-static PyModuleDef definition = {{PyModuleDef_HEAD_INIT, "{name}", nullptr, -1, nullptr}};
-PyMODINIT_FUNC PyInit_{name}(void) {{
-  return answer() == 42 ? PyModule_Create(&definition) : nullptr;
-}}
-"""
-)
 
 
 class Project:
@@ -35,7 +24,8 @@ class Project:
     def __init__(self, folder):
         self.folder = folder
         for name in ("one", "two", "three"):
-            self.write(f"bindings/{name}.cpp", BINDING.format(name=name))
+            header, check = f'#include "kernels/{name}.h"\n', "if (answer() != 42) return nullptr;"
+            self.write(f"bindings/{name}.cpp", binding(name, header, check))
             self.write(f"kernels/{name}.h", "long answer();\n")
             self.write(f"kernels/{name}_cpu.cpp", "long answer() { return 42; }\n")
         self.path = folder / "compile_commands.json"
@@ -186,29 +176,10 @@ def test_load_writes_no_file(project, tmp_path):
     assert [*(tmp_path / "other").rglob("*.json"), *project.folder.glob("*.json")] == []
 
 
-def clangd_errors(project, name):
-    """Returns clangd's errors for a file, with this project's .clangd."""
+def test_clangd_accepts_nvccs_flags(project):
+    """With this project's .clangd. The source is C++: a .cu file would need an installed CUDA."""
     clangd = shutil.which("clangd") or pytest.skip("clangd is not installed")
     shutil.copy(ROOT / ".clangd", project.folder)
-    checked = subprocess.run(
-        [clangd, f"--check={project.folder / name}", "--check-completion=0"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    lines = [line.partition("] ") for line in checked.stderr.splitlines() if line[:2] == "E["]
-    return [text for _, _, text in lines if not text.strip().startswith("tweak: ")]
-
-
-def test_clangd_accepts_the_commands(project):
-    project.load("one")
-    assert clangd_errors(project, "kernels/one_cpu.cpp") == []
-    project.write("kernels/one_cpu.cpp", "long answer() { return undeclared; }\n")
-    assert "undeclared" in " ".join(clangd_errors(project, "kernels/one_cpu.cpp"))
-
-
-def test_clangd_accepts_nvccs_flags(project):
-    """The source is C++, because clangd needs an installed CUDA for a .cu file."""
     flags = (
         "-ccbin g++ -gencode=arch=compute_90,code=sm_90 -gencode arch=compute_80,code=sm_80 "
         "--expt-relaxed-constexpr --compiler-options '-fPIC' -Xcompiler=-fno-gnu-unique -Xptxas -v "
@@ -220,7 +191,10 @@ def test_clangd_accepts_nvccs_flags(project):
         "file": "kernels/one_cpu.cpp",
     }
     project.path.write_text(json.dumps([entry]))
-    assert clangd_errors(project, "kernels/one_cpu.cpp") == []
+    check = [clangd, f"--check={project.folder}/kernels/one_cpu.cpp", "--check-completion=0"]
+    said = subprocess.run(check, capture_output=True, text=True, check=False).stderr
+    lines = [line.partition("] ")[2] for line in said.splitlines() if line.startswith("E[")]
+    assert [line for line in lines if not line.strip().startswith("tweak: ")] == []
 
 
 @pytest.mark.slow

@@ -4,9 +4,7 @@ import fcntl
 import gc
 import multiprocessing
 import os
-import re
 import signal
-import socket
 import subprocess
 import threading
 import time
@@ -74,23 +72,6 @@ def test_threads_compile_each_source_once(tiny):
     assert tiny.compiled() == ["module.cpp", "other.cpp"]
 
 
-def test_waiting_process_names_the_builder(tiny, wait_for, monkeypatch, capfd):
-    monkeypatch.setenv("JIT_LOADER_QUIET", "0")
-    begun = tiny.slow_down(1)
-    builder = fork.Process(target=tiny.load)
-    builder.start()
-    wait_for(begun.exists)
-    assert tiny.value() == 101
-    builder.join()
-    printed = capfd.readouterr().err
-    (line,) = [line for line in printed.splitlines() if "waiting" in line]
-    assert re.fullmatch(
-        rf"tiny: waiting for process {builder.pid} on {re.escape(socket.gethostname())} "
-        rf"\(since \d\d:\d\d:\d\d\), which is building it \({tiny.lock_path()}\)",
-        line,
-    )
-
-
 def test_waiting_process_takes_the_result_while_the_lock_is_held(
     tiny, wait_for, tmp_path, monkeypatch, capfd
 ):
@@ -112,26 +93,6 @@ def test_waiting_process_takes_the_result_while_the_lock_is_held(
         memo.touch()
         assert queue.get(timeout=60) == 101
         waiting.join()
-
-
-def test_forked_child_uses_the_module_and_loads_it(tiny):
-    module = tiny.load()
-    queue = fork.Queue()
-    process = fork.Process(target=lambda: queue.put((module.value(), tiny.value())))
-    process.start()
-    assert queue.get(timeout=60) == (101, 101)
-    process.join()
-
-
-def test_process_with_other_flags_does_not_get_the_builders_module(tiny, wait_for, tmp_path):
-    """Two processes build one name with different flags at the same time."""
-    tiny.write("value.h", "#ifndef EXTRA\n#define EXTRA 0\n#endif\n#define VALUE (1 + EXTRA)\n")
-    begun = tiny.slow_down(1)
-    builder = fork.Process(target=tiny.load)
-    builder.start()
-    wait_for(begun.exists)
-    assert tiny.value(extra_cflags=["-DEXTRA=5"]) == 106
-    builder.join()
 
 
 def test_lock_is_released_if_a_child_was_forked_during_the_build(tiny, wait_for):

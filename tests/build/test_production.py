@@ -22,13 +22,6 @@ def serving(tiny, monkeypatch):
     return tiny
 
 
-def test_hit_needs_no_compiler(serving):
-    serving.load()
-    serving.forbid_compilation()
-    assert serving.value() == 101
-    assert serving.compiled() == []
-
-
 def test_miss_names_the_difference_and_compiles_nothing(serving):
     serving.load()
     serving.forbid_compilation()
@@ -42,13 +35,6 @@ def test_miss_names_the_difference_and_compiles_nothing(serving):
     assert serving.compiled() == []
     serving.write("value.h", "#define VALUE 1\n")
     assert serving.value() == 101
-
-
-def test_miss_with_other_flags_names_them(serving):
-    serving.load()
-    serving.forbid_compilation()
-    with pytest.raises(RuntimeError, match=r"C\+\+ flags: -DMORE is new"):
-        serving.load(extra_cflags=["-DMORE"])
 
 
 def test_miss_names_the_difference_from_a_build_in_a_shared_cache(serving, tmp_path, monkeypatch):
@@ -94,11 +80,6 @@ def test_error_of_another_file_is_reported_instead_of_the_timeout(tiny, monkeypa
     tiny.change_compiler('case "$*" in *other.cpp*) sleep 60;; esac')
     with pytest.raises(jit_loader.CompileError, match=r"module\.cpp:1: error: "):
         tiny.load()
-
-
-def test_fast_compiler_is_not_ended(tiny, monkeypatch):
-    monkeypatch.setenv("JIT_LOADER_COMPILE_TIMEOUT", "600")
-    assert tiny.value() == 101
 
 
 @pytest.mark.parametrize("text", ["soon", "-1", "inf", "nan"])

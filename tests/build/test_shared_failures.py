@@ -66,24 +66,6 @@ def test_source_fixed_during_the_build_gives_no_error(tiny, wait_for, monkeypatc
     assert results == [101, 101]
 
 
-def test_source_fixed_after_it_was_read_gives_no_error(tiny):
-    """The error belongs to an old version, so the new one is compiled immediately."""
-    good = tiny.folder.parent / "good.cpp"
-    (tiny.folder / "other.cpp").rename(good)
-    tiny.write("other.cpp", "int a = ;\n")
-    _run_after_compilation(tiny, f"[ -e {good} ] && mv {good} {tiny.folder}/other.cpp", "other.cpp")
-    assert tiny.value() == 101
-
-
-def test_header_fixed_after_it_was_read_gives_no_error(tiny):
-    """No earlier build has read the header; only the compiler's output shows that it was read."""
-    good = tiny.folder.parent / "good.h"
-    (tiny.folder / "value.h").rename(good)
-    tiny.write("value.h", "int a = ;\n")
-    _run_after_compilation(tiny, f"[ -e {good} ] && mv {good} {tiny.folder}/value.h", "module.cpp")
-    assert tiny.value() == 101
-
-
 def test_waiting_process_with_another_library_path_builds_again(tiny, wait_for, monkeypatch):
     """The library that the builder could not open may open with another LD_LIBRARY_PATH."""
     monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
@@ -105,19 +87,20 @@ def _expect_compile_error(load):
         load()
 
 
+@pytest.mark.parametrize(("name", "source"), [("other.cpp", "other"), ("value.h", "module")])
+def test_file_fixed_after_it_was_read_gives_no_error(tiny, name, source):
+    """The error belongs to an old version, so the new one is compiled immediately."""
+    good = tiny.folder.parent / "good"
+    (tiny.folder / name).rename(good)
+    tiny.write(name, "int a = ;\n")
+    tiny.after_compilation(f"[ -e {good} ] && mv {good} {tiny.folder}/{name}", f"{source}.cpp")
+    assert tiny.value() == 101
+
+
 def test_error_is_that_of_the_newest_source(tiny):
     new = tiny.folder.parent / "new.cpp"
     new.write_text("\nint b = ;\n")
     tiny.write("other.cpp", "int a = ;\n")
-    _run_after_compilation(tiny, f"[ -e {new} ] && mv {new} {tiny.folder}/other.cpp", "other.cpp")
+    tiny.after_compilation(f"[ -e {new} ] && mv {new} {tiny.folder}/other.cpp", "other.cpp")
     with pytest.raises(jit_loader.CompileError, match=r"^tiny: other\.cpp:2: error: "):
         tiny.load()
-
-
-def _run_after_compilation(tiny, commands, source):
-    """Makes the compiler run shell commands after each compilation of a source."""
-    compiler = tiny.calls_path.parent / "c++"
-    text = compiler.read_text().replace("exec ", "")
-    compiler.write_text(
-        f'{text}code=$?\ncase " $* " in *" -c "*{source}*) {commands};; esac\nexit $code\n'
-    )

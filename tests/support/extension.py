@@ -106,6 +106,13 @@ class Extension:
         first = f'case " $* " in {STEPS[step]}) {commands};; esac\nexec'
         compiler.write_text(compiler.read_text().replace("exec", first))
 
+    def after_compilation(self, commands, source=""):
+        """Makes the compiler run shell commands after each compilation of a source."""
+        compiler = self.calls_path.parent / "c++"
+        text = compiler.read_text().replace("exec ", "")
+        then = f'case " $* " in *" -c "*{source}*) {commands};; esac'
+        compiler.write_text(f"{text}code=$?\n{then}\nexit $code\n")
+
     def slow_down(self, seconds, step="compilation"):
         """Delays each call of a step; returns a path that exists once one has begun."""
         begun = self.folder.parent / "begun"
