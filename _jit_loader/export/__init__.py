@@ -6,7 +6,17 @@ makes a wheel of it. Both work only with this version of PyTorch and of Python, 
 architectures given by --arch.
 """
 
+import ast
+import contextlib
+import importlib.util
 import os
+import re
+
+from _jit_loader.ops.project import current_project, op_names
+from _jit_loader.report.requests import parse
+
+MODULES = (".py", ".cpp")
+ARCHITECTURE = re.compile(r"cpu|\d+\.\d|x86-64-v[234]")
 
 
 def add_arguments(parser):
@@ -29,56 +39,105 @@ def add_arguments(parser):
 
 
 def run(options):
-    from _jit_loader.export.modules import op_titles
-    from _jit_loader.ops.project import current_project, has_cuda_kernel
-    from _jit_loader.report.requests import parse
-
     project, out = current_project(), os.path.abspath(options.out)
-    titles = op_titles(options.names, project)
-    has_kernels = any(has_cuda_kernel(project, parse(title)[0]) for title in titles)
-    export = _folder if options.wheel is None else _wheel
-    with_cuda, next_step = export(options, titles, project, out, has_kernels)
-    if has_kernels and not with_cuda and not options.arch:
-        _say_why_without_cuda()
-    print(f"{out}\n{next_step}")
+    processors, gpus = architectures(options.arch)
+    if options.wheel is None:
+        from _jit_loader.export.folder import export_folder
+
+        export_folder(op_titles(options.names, project), project, processors, gpus, out)
+        print(f"{out}\nto use it: export JIT_LOADER_READONLY_CACHES={out}")
+        return 0
+    from _jit_loader.export.wheel import check_package, pip_command, write_project
+
+    check_package(options.wheel, options.names, processors, out)
+    modules = modules_of(options.names, project)
+    ops = op_titles(modules, project)
+    gpus = write_project(options.wheel, modules, ops, project, processors, gpus, out)
+    print(f"{out}\nto make the wheel: {pip_command(gpus, out)}")
     return 0
 
 
-def _folder(options, titles, project, out, has_kernels):
-    from _jit_loader.export.folder import export_folder
-    from _jit_loader.export.targets import targets_of
+def architectures(values):
+    """Returns (processors, GPUs) that the values of --arch name, as ["x86-64-v3"] and ["9.0"].
 
-    targets = targets_of(options.arch, has_kernels)
-    export_folder(titles, project, targets, out)
-    with_cuda = any(target.gpus != [] for target in targets)
-    return with_cuda, f"to use it: export JIT_LOADER_READONLY_CACHES={out}"
+    Each is [] if none is named. The GPU "cpu" is no CUDA code.
 
-
-def _wheel(options, titles, project, out, has_kernels):
-    from _jit_loader.export.targets import parse
-    from _jit_loader.export.wheel import write_project
-    from _jit_loader.key import toolchain
-    from _jit_loader.key.nvcc import cuda_home
-
-    levels, each = parse(options.arch, has_kernels)
-    if len(levels) > 1:
-        raise ValueError("--arch: a wheel is for one level of x86-64 and the levels above it")
-    if each == [None]:
-        gpus = os.environ["TORCH_CUDA_ARCH_LIST"]
-    else:
-        gpus = ";".join(gpu for gpus in each for gpu in gpus)
-    write_project(options.wheel, options.names, project, levels[0], gpus, out)
-    # PyTorch does not find every toolkit that the loader finds.
-    home = cuda_home() if gpus and toolchain.nvcc_path() is not None else None
-    pip = f"pip wheel --no-deps --no-build-isolation {out}"
-    return bool(gpus), f"to make the wheel: {f'CUDA_HOME={home} {pip}' if home else pip}"
+    Raises:
+        ValueError: a value is not an architecture.
+    """
+    words = [word for value in values for word in re.split(r"[;,\s]+", value) if word]
+    for word in words:
+        if not ARCHITECTURE.fullmatch(word):
+            raise ValueError(
+                f"--arch: {word!r} is not an architecture; write GPUs as 8.0 or 9.0 (nvidia-smi "
+                "--query-gpu=compute_cap --format=csv), no GPU as cpu, processors as x86-64-v3; "
+                "for 9.0a or +PTX name no GPU, and set TORCH_CUDA_ARCH_LIST here and there"
+            )
+    processors = [word for word in words if word.startswith("x86")]
+    return processors, [word for word in words if word not in processors]
 
 
-def _say_why_without_cuda():
-    """Prints why there is no CUDA code, if PyTorch has CUDA."""
-    import torch
+def modules_of(titles, project):
+    """Returns the sorted names of modules in bindings/ and of all modules there that they import.
 
-    from _jit_loader.key.toolchain import why_no_cuda
+    The name of a module in a subfolder has dots: shared.differentiable.
 
-    if torch.version.cuda is not None:
-        print(f"without CUDA code: {why_no_cuda()}")
+    titles: ops, variants of ops and other modules; [] for all modules.
+
+    Raises:
+        FileNotFoundError: a module does not exist.
+    """
+    bindings = os.path.join(project, "bindings")
+    stems = {name.partition(".")[0] for name in os.listdir(bindings) if name.endswith(MODULES)}
+    missing = [parse(title)[0] for title in titles] or list(stems - {"__init__"})
+    found = set()
+    while missing:
+        name = missing.pop()
+        wrapper, binding = _paths(name, bindings)
+        if os.path.exists(wrapper):
+            missing += _imported(name, bindings) - found
+        elif not os.path.exists(binding):
+            raise FileNotFoundError(
+                f"there is no op {name!r} in {project}: neither bindings/{name}.py nor "
+                f"bindings/{name}.cpp exists"
+            )
+        found.add(name)
+    return sorted(found)
+
+
+def op_titles(titles, project):
+    """Returns the ops to build: those in titles, and those that their wrappers import.
+
+    titles: as for modules_of.
+
+    Raises:
+        FileNotFoundError: a module does not exist, or there is no op to build.
+    """
+    needed = set(modules_of(titles, project)) & set(op_names(project))
+    named = [title for title in dict.fromkeys(titles) if parse(title)[0] in needed]
+    if not needed:
+        raise FileNotFoundError(f"there is no op to export in {project}: no bindings/<name>.cpp")
+    return named + sorted(needed - {parse(title)[0] for title in named})
+
+
+def _paths(name, bindings):
+    stem = os.path.join(bindings, *name.split("."))
+    return [f"{stem}.py", f"{stem}.cpp"]
+
+
+def _imported(name, bindings):
+    """Returns the names of the modules in bindings/ that a wrapper imports."""
+    with open(_paths(name, bindings)[0], "rb") as file:
+        tree = ast.parse(file.read())
+    package = ".".join(["bindings", *name.split(".")[:-1]])
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            origin = "." * node.level + (node.module or "")
+            with contextlib.suppress(ImportError):  # it is outside of the package
+                origin = importlib.util.resolve_name(origin, package)
+                names.update([origin, *(f"{origin}.{alias.name}" for alias in node.names)])
+    inside = {name.partition(".")[2] for name in names if name.startswith("bindings.")}
+    return {name for name in inside if any(map(os.path.exists, _paths(name, bindings)))}

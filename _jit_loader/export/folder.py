@@ -4,16 +4,17 @@ The folder is a cache. It differs from the user's own in two ways: a build's rec
 project's files, and a build can be found without the variables that only a compiler reads.
 """
 
-import contextlib
+import itertools
 import os
 import tempfile
 import types
+from unittest import mock
 
 from _jit_loader.cache import FORMAT
 from _jit_loader.cache.files import write_atomically, write_checked
 from _jit_loader.cache.store import MANIFEST, OWN_FILES, read_manifest
-from _jit_loader.export.targets import Target
-from _jit_loader.key import CUDA_SETTINGS, PATH_LISTS, SETTINGS
+from _jit_loader.key import CUDA_SETTINGS, PATH_LISTS, SETTINGS, toolchain
+from _jit_loader.key.machine import Machine, this_machine
 from _jit_loader.loading import look_or_build
 from _jit_loader.ops.builds import build_all, raise_first, result_of
 from _jit_loader.ops.load_op import request_for
@@ -24,63 +25,62 @@ from _jit_loader.report.build_line import say
 COMPILING = {*PATH_LISTS, *SETTINGS, *CUDA_SETTINGS} - {"TORCH_CUDA_ARCH_LIST"}
 
 
-def export_folder(titles, project, targets, out):
-    """Builds ops for all targets, and adds the builds to a folder.
+def export_folder(titles, project, processors, gpus, out):
+    """Builds ops for each processor with each GPU, and adds the builds to a folder.
+
+    processors, gpus: as architectures() returns them; [] for this machine's.
 
     Raises:
         CompileError: an op does not compile; the message also says how many others fail.
     """
-    for target in targets:
-        if len(targets) > 1:
-            say(f"for {target}:")
+    for processor, gpu in itertools.product(processors or [None], gpus or [None]):
+        say(f"for {' '.join(filter(None, (processor, gpu))) or 'this machine'}:")
         # A process for each: a build is loaded as a test, and two of one op may be in conflict.
         function = f"{__name__}:export_op"
-        calls = [
-            (op, {"function": function, "arguments": [op, project, target, out]}) for op in titles
-        ]
+        arguments = [project, processor, gpu, out]
+        calls = [(op, {"function": function, "arguments": [op, *arguments]}) for op in titles]
         raise_first(build_all("export", "op", calls), "op")
 
 
-def export_op(title, project, target, out):
+def export_op(title, project, processor, gpu, out):
     """Builds an op in one of the processes, and copies it into the folder."""
-    return result_of(title, lambda: _export(title, project, Target(*target), out))
+    with mock.patch.dict(os.environ):
+        return result_of(title, lambda: _export(title, project, processor, gpu, out))
 
 
-def _export(title, folder, target, out):
+def _export(title, project, processor, gpu, out):
     """Builds an op and copies it into the folder; returns an object for result_of()."""
-    name, folder, flags = op_arguments(title, folder)
-    if target.gpus:
+    name, project, flags = op_arguments(title, project)
+    cpu, architectures = this_machine()
+    if processor is not None:
+        level = processor.removeprefix("x86-64-")
+        cpu = {level: name for name, level in toolchain.CPU_LEVELS.items()}.get(level, "")
+    with_cuda = toolchain.why_no_cuda() is None
+    if gpu is not None:
+        with_cuda, architectures = gpu != "cpu", [gpu]
         os.environ.pop("TORCH_CUDA_ARCH_LIST", None)
-    with_cuda = target.gpus != [] and has_cuda_kernel(folder, name)
-    request = request_for(name, folder, with_cuda, flags, target.machine)
+    with_cuda = with_cuda and has_cuda_kernel(project, name)
+    arguments = name, project, with_cuda, flags, Machine(cpu, architectures)
+    request = request_for(*arguments)
     with tempfile.TemporaryDirectory(prefix="jit_loader_export_") as temporary:
         # Not this machine's memo: the next load here would then get this build.
         memo = os.path.join(temporary, "memo")
         _, library, compiled, _ = look_or_build([request], memo)
-    with _without(COMPILING):
-        key_there = request_for(name, folder, with_cuda, flags, target.machine).key
-    for key in {request.key, key_there}:
+    for variable in COMPILING & os.environ.keys():
+        del os.environ[variable]
+    for key in {request.key, request_for(*arguments).key}:
         _copy(library, os.path.join(out, FORMAT, name, key))
     return types.SimpleNamespace(compiled=compiled)
 
 
-@contextlib.contextmanager
-def _without(names):
-    before = {name: os.environ.pop(name) for name in names if name in os.environ}
-    try:
-        yield
-    finally:
-        os.environ.update(before)
-
-
-def _copy(library, request_folder):
+def _copy(library, folder):
     """Copies a build into a folder, and reduces its record to the project's own files.
 
     The other files need not be equal on the other machine: the key has PyTorch's version, and
     nothing is compiled there, so compiler and system headers may differ.
     """
     build = os.path.dirname(library)
-    target = os.path.join(request_folder, os.path.basename(build))
+    target = os.path.join(folder, os.path.basename(build))
     os.makedirs(target, exist_ok=True)
     # Not with the permissions of the user's cache, which nobody else can read.
     for name in (os.path.basename(library), OWN_FILES):
