@@ -6,6 +6,7 @@ import itertools
 import os
 import re
 import secrets
+import shlex
 import shutil
 import subprocess
 import time
@@ -13,9 +14,10 @@ from pathlib import Path
 
 import torch
 
+from _jit_loader.build.ninja import ninja_path
 from _jit_loader.build.pytorch import libraries
 from _jit_loader.build.pytorch.flags import link_missing_names
-from _jit_loader.build.pytorch.ninja_file import HALVES, NinjaFile
+from _jit_loader.build.pytorch.ninja_file import HALVES
 from _jit_loader.key import toolchain
 from _jit_loader.key.nvcc import cuda_home
 from benchmarks import report, timing
@@ -137,11 +139,11 @@ class Subject:
         """Returns a function that runs PyTorch's commands that compile the kernel and link."""
         folder = self.folder / "bare"
         shutil.copytree(Path(path).parent, folder, symlinks=True)
-        ninja_file = NinjaFile((folder / "build.ninja").read_text(), self.sources, {})
-        compilations = ninja_file.compilations.items()
-        kernel = next(output for output, source in compilations if source == self.sources[-1])
+        ask = [ninja_path(), "-t", "commands"]
+        said = subprocess.run(ask, cwd=folder, capture_output=True, text=True, check=True).stdout
+        *compilations, link = map(shlex.split, said.splitlines())
+        compile_kernel = next(words for words in compilations if self.sources[-1] in words)
         ours = {f"-L{libraries.STUBS_FOLDER}", libraries.KEEP_ALL, libraries.KEEP_AS_BEFORE}
-        compile_kernel, link = map(ninja_file.command, (kernel, ninja_file.library))
         commands = [without_halves(compile_kernel), [w for w in link if w not in ours]]
 
         def run():

@@ -12,7 +12,7 @@ from _jit_loader import loaded
 from _jit_loader.build.checks import check_flags, check_paths, check_tools
 from _jit_loader.build.compile import compile_plan, failed_steps
 from _jit_loader.build.compile_commands import update_compile_commands
-from _jit_loader.build.failure import error_of, failed, names_a_source, read_note
+from _jit_loader.build.failure import error_of, failed, read_note
 from _jit_loader.build.helpers import make_helper
 from _jit_loader.build.inputs.clock import Clock
 from _jit_loader.build.inputs.records import InputsChanged, Recorder, query_compilers
@@ -22,8 +22,8 @@ from _jit_loader.build.objects import RECORD
 from _jit_loader.build.plan import check_reused, make_plan
 from _jit_loader.build.precompiled import Headers
 from _jit_loader.build.publish import publish, sync
-from _jit_loader.build.pytorch import libraries, ninja_text
-from _jit_loader.build.pytorch.ninja_file import NinjaFile
+from _jit_loader.build.pytorch import libraries
+from _jit_loader.build.pytorch.ninja_file import make_ninja_file
 from _jit_loader.build.record import (
     make_manifest,
     record_kernels,
@@ -222,10 +222,8 @@ def _planned(request):
 
 
 def ninja_file_of(job):
-    """Returns PyTorch's build.ninja for the request."""
-    request = job.request
-    text = ninja_text.ninja_text(request, job.folder, job.builds.folder, job.digests)
-    return NinjaFile(text, request.sources, request.source_flags)
+    """Returns the build.ninja of the request."""
+    return make_ninja_file(job.request, job.folder, job.builds.folder, job.digests)
 
 
 class _Steps:
@@ -265,8 +263,6 @@ class _Steps:
 def _failed(job, ninja_file, recorder, records, output):
     """Returns the error for the output of compilers and the linker."""
     output = [line for line in output if not ptxas.is_report(line)]
-    if not names_a_source(output):
-        ninja_text.forget(job.builds.folder)
     stage = "link" if len(records) == len(ninja_file.compilations) else "compile"
     return failed(job, recorder, records, output, stage)
 

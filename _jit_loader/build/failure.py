@@ -53,11 +53,6 @@ def failed(job, recorder, records, output, stage, kind=CompileError):
     return error
 
 
-def names_a_source(output):
-    """Returns whether the compilers' output names a file with an error."""
-    return bool(files_with_errors(output))
-
-
 def read_note(request_folder):
     """Returns the note of the last failed build, or None."""
     notes = glob.glob(os.path.join(glob.escape(request_folder), "*", NOTE))

@@ -4,7 +4,7 @@
     <build>/                       one build; its manifest is written last, and nothing changes then
         <name>.so  manifest.json  own.json  the objects with their records
                                    without a manifest: a build that is running, failed or was killed
-    build_ninja.json               the build.ninja that PyTorch wrote (build/pytorch)
+    flags.json                     PyTorch's flags (build/pytorch)
     lock
 <cache>/memos/<call>               the stats of all files that a build depends on (memo.py)
 <cache>/newest-memo                the memo that was written last

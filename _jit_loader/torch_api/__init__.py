@@ -164,11 +164,11 @@ def install() -> None:
     cpp_extension.install({"load": load, "load_inline": load_inline}, _entry_points)
 
 
-def _entry_points(module):
+def _entry_points(theirs):
     from _jit_loader.build.ninja import ninja_path
     from _jit_loader.build.pytorch.cpp_extension import entry_points
 
-    return entry_points(module, load, opened.from_build_directory, ninja_path)
+    return entry_points(theirs, load, opened.from_build_directory, ninja_path)
 
 
 def _load(kind, question, requests, arguments):

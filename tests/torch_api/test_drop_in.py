@@ -5,11 +5,9 @@ import subprocess
 
 import pytest
 import torch
-from torch.utils import cpp_extension
 
 import jit_loader
 from _jit_loader.build.pytorch import cpp_extension as pytorch
-from _jit_loader.build.pytorch.ninja_text import new_text
 from _jit_loader.key import toolchain
 from tests.support.extension import binding
 
@@ -63,22 +61,6 @@ def test_inline_ignores_empty_cuda_sources(cache):
     """PyTorch treats an empty text as no source."""
     assert inline(1, cuda_sources="").value() == 1
     assert not jit_loader.loaded("inlined").with_cuda
-
-
-def test_pytorchs_load_uses_the_toolkit_found_and_cuda_home_is_unchanged(monkeypatch, tmp_path):
-    seen = []
-
-    def load(name, build_directory):
-        seen.extend([cpp_extension._join_cuda_home("bin"), cpp_extension.CUDA_HOME])
-
-    pytorch.cpp_extension()
-    monkeypatch.setattr(cpp_extension, "CUDA_HOME", "/of/the/program")
-    monkeypatch.setattr(cpp_extension, "load_before_jit_loader", load)
-    (tmp_path / "build.ninja").write_text("")
-    new_text({"name": "any", "build_directory": str(tmp_path)}, "/ours")
-    assert seen == ["/ours/bin", "/of/the/program"]
-    assert cpp_extension.CUDA_HOME == "/of/the/program"
-    assert cpp_extension._join_cuda_home("bin") == "/of/the/program/bin"
 
 
 def test_verbose_prints_commands_and_warnings(tiny, capfd):

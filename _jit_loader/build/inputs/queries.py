@@ -14,15 +14,6 @@ from _jit_loader.key.nvcc import dry_run, toolkit_folder
 from _jit_loader.system import plain_path, read_text
 from _jit_loader.system.processes import output_of, run
 
-# nvcc's flags for device code that nvlink links.
-RELOCATABLE = re.compile(
-    r"(?<!\S)(?:(?:--?rdc|--?relocatable-device-code)[= ]true|--?dc|--device-c)(?!\S)"
-)
-
-
-def is_relocatable(flags):
-    return RELOCATABLE.search(flags) is not None
-
 
 class Compiler(NamedTuple):
     """The compiler of a command: the folders that it searches for headers, and its real tools."""
@@ -50,10 +41,9 @@ def nvcc_compiler(command):
     host = _host_preprocessor(output)
     search_folders, tools = _query_preprocessor(host)
     tools.append(toolchain.find_program(host[0]))  # it may be a script that runs the real one
-    names = ["bin/nvcc", "bin/cudafe++", "bin/ptxas", "bin/fatbinary", "nvvm/bin/cicc"]
-    names += ["bin/nvcc.profile", "nvvm/libdevice/libdevice.10.bc"]
+    names = ["bin/nvcc", "bin/cudafe++", "bin/ptxas", "bin/fatbinary", "bin/nvlink"]
+    names += ["bin/nvcc.profile", "nvvm/bin/cicc", "nvvm/libdevice/libdevice.10.bc"]
     top = toolkit_folder(output) or ""
-    names += ["bin/nvlink"] if is_relocatable(" ".join(flags)) else []
     tools += [plain_path(os.path.join(top, name)) for name in names]
     tools = dict.fromkeys(tool for tool in tools if tool and os.path.isfile(tool))
     return Compiler(search_folders, list(tools))

@@ -1,18 +1,22 @@
-"""The module torch.utils.cpp_extension: its import, and the functions that are replaced in it.
+"""The module torch.utils.cpp_extension: its import, a copy of its names, and its replacement.
 
-PyTorch's load and load_inline are kept in it under their names + "_before_jit_loader". Programs
-also call private functions: gsplat calls _jit_compile, for example. These use the cache too, if all
-have the PARAMETERS that they have in PyTorch 2.11 to 2.15.
+Programs also call private functions: gsplat calls _jit_compile, for example. These use the cache
+too, if all have the PARAMETERS that they have in PyTorch 2.11 to 2.15. The functions that install()
+replaces are kept in PyTorch's module under their names + "_before_jit_loader".
+
+The import of the module takes 0.1 s, and a program that imports load from it uses nothing else of
+it. So after install() its code is executed at the first use of another name.
+importlib.util.LazyLoader would execute it for load as well.
 """
 
 import functools
 import inspect
 import logging
 import sys
-import threading
+import types
+from importlib.machinery import PathFinder
 
 from _jit_loader import no_fork
-from _jit_loader.build.pytorch.deferred import DeferringFinder, execute, is_deferred
 from _jit_loader.key import cuda_home_of_program
 
 _NAME = "torch.utils.cpp_extension"
@@ -30,7 +34,7 @@ PARAMETERS = {
     "verify_ninja_availability": (),
 }
 
-_thread = threading.local()  # depth: the number of calls of original functions in this thread
+_REPLACED = ("load", "load_inline", *PARAMETERS)
 
 
 def cpp_extension():
@@ -46,32 +50,35 @@ def cpp_extension():
         finally:
             logger.setLevel(level)
         cuda_home_of_program()  # notes what PyTorch has found, before the environment changes
-        _keep_originals(module)
         return module
 
 
 def is_executed():
     """Returns whether this process has executed the module, and so may have changed it."""
     module = sys.modules.get(_NAME)
-    return module is not None and not is_deferred(module)
+    return module is not None and type(module) is not DeferredModule
+
+
+def copy_of_names():
+    """Returns {name: value} of PyTorch's module. Its functions use these names, not the module's.
+
+    So a caller can replace some names, and the program and its other threads do not see that. What
+    install() has replaced is PyTorch's own here; what the program has replaced is the program's.
+    """
+    module = vars(cpp_extension())
+    names = dict(module)
+    names.update((name, names[name + _KEPT]) for name in _REPLACED if name + _KEPT in names)
+    for name, value in names.items():
+        if isinstance(value, types.FunctionType) and value.__globals__ is module:
+            parts = value.__code__, names, value.__name__, value.__defaults__, value.__closure__
+            names[name] = types.FunctionType(*parts)
+            names[name].__kwdefaults__ = value.__kwdefaults__
+    return names
 
 
 def original(function_name):
-    """Returns PyTorch's own load or load_inline, even if install() has replaced it.
-
-    While it runs, the private functions that it calls are PyTorch's own as well.
-    """
-    theirs = getattr(cpp_extension(), function_name + _KEPT)
-
-    @functools.wraps(theirs)
-    def function(*args, **kwargs):
-        _thread.depth = getattr(_thread, "depth", 0) + 1
-        try:
-            return theirs(*args, **kwargs)
-        finally:
-            _thread.depth -= 1
-
-    return function
+    """Returns PyTorch's own load or load_inline, even if install() has replaced it."""
+    return copy_of_names()[function_name]
 
 
 def install(functions, entry_points):
@@ -79,14 +86,15 @@ def install(functions, entry_points):
 
     functions: {name: ours} of load and load_inline. Importing only these does not execute the
     module.
-    entry_points(module): returns {name: ours} of private functions.
+    entry_points(theirs): returns {name: ours} of private functions for {name: PyTorch's}.
     """
 
     def replace_all(module):
-        _keep_originals(module)
-        vars(module).update(functions)
-        for name, ours in entry_points(module).items():
-            replace(module, name, ours, "install", lambda: not getattr(_thread, "depth", 0))
+        names = vars(module)
+        for name in filter(names.get, _REPLACED):
+            names.setdefault(name + _KEPT, names[name])
+        names.update(functions)
+        names.update(entry_points({name: names.get(name + _KEPT) for name in PARAMETERS}))
 
     if not any(isinstance(finder, DeferringFinder) for finder in sys.meta_path):
         sys.meta_path.insert(0, DeferringFinder(_NAME, functions, replace_all))
@@ -94,38 +102,13 @@ def install(functions, entry_points):
         replace_all(cpp_extension())
 
 
-def replace(module, function_name, ours, reason, applies):
-    """Replaces a function of a module in the calls for which applies() is true.
+def entry_points(theirs, load, opened, ninja_path):
+    """Returns {name: replacement} for private functions of PyTorch's module, or {}.
 
-    It is replaced once for each reason, and again after importlib.reload().
+    theirs: {name: PyTorch's function, or None}. The replacements call load (jit_loader's), opened
+    and ninja_path. opened(name, folder, is_python_module): the module or the path that load
+    returned for a build directory, or None. ninja_path(): None if there is no ninja.
     """
-    theirs = layer = getattr(module, function_name)
-    while layer is not None:
-        if getattr(layer, "replaced_for", None) == reason:
-            return
-        layer = getattr(layer, "__wrapped__", None)
-
-    @functools.wraps(theirs)
-    def either(*args, **kwargs):
-        return (ours if applies() else theirs)(*args, **kwargs)
-
-    either.replaced_for = reason
-    setattr(module, function_name, either)
-
-
-def _keep_originals(module):
-    for name in ("load", "load_inline"):
-        vars(module).setdefault(name + _KEPT, getattr(module, name))
-
-
-def entry_points(module, load, opened, ninja_path):
-    """Returns {name: replacement} for the functions of PyTorch's module, or {}.
-
-    The replacements call load, opened and ninja_path. load: jit_loader's.
-    opened(name, folder, is_python_module): the module or the path that load returned for a build
-    directory, or None. ninja_path(): None if there is no ninja.
-    """
-    theirs = {name: getattr(module, name, None) for name in PARAMETERS}
     if any(_parameters(theirs[name]) != PARAMETERS[name] for name in PARAMETERS):
         return {}
 
@@ -153,6 +136,7 @@ def _parameters(function):
 def _with_parameters_of(theirs, ours):
     bind = inspect.signature(theirs).bind
 
+    @functools.wraps(theirs)
     def function(*args, **kwargs):
         try:
             arguments = bind(*args, **kwargs).arguments
@@ -161,3 +145,80 @@ def _with_parameters_of(theirs, ours):
         return ours(**arguments)
 
     return function
+
+
+class DeferredModule(types.ModuleType):
+    """A module that becomes a plain module when its code has been executed."""
+
+    def __getattr__(self, name):
+        if _is_special(name):
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        execute(self)
+        return types.ModuleType.__getattribute__(self, name)
+
+    def __setattr__(self, name, value):
+        if not _is_special(name):
+            execute(self)
+        types.ModuleType.__setattr__(self, name, value)
+
+    def __delattr__(self, name):
+        if not _is_special(name):
+            execute(self)
+        types.ModuleType.__delattr__(self, name)
+
+    def __dir__(self):
+        execute(self)
+        return types.ModuleType.__dir__(self)
+
+
+class DeferringFinder:
+    """Finds and loads one module, and defers the execution of its code.
+
+    given: {name: value} that the module has before its code is executed.
+    on_executed(module): called afterwards.
+    """
+
+    def __init__(self, module_name, given, on_executed):
+        self.module_name, self.given, self.on_executed = module_name, given, on_executed
+
+    def find_spec(self, name, path=None, target=None):
+        if name != self.module_name or target is not None:  # a target: importlib.reload
+            return None
+        spec = PathFinder.find_spec(name, path)
+        if spec is not None:
+            spec.loader, self.loader = self, spec.loader
+        return spec
+
+    def create_module(self, spec):
+        return DeferredModule(spec.name)
+
+    def exec_module(self, module):
+        spec = module.__spec__
+        spec.loader, spec.loader_state = self.loader, self
+        module.__loader__ = self.loader
+        vars(module).update(self.given)
+
+
+def execute(module):
+    """Executes the code of a module if that was deferred. The module object stays the same."""
+    with no_fork():  # admits one thread at a time
+        spec = module.__spec__
+        if type(module) is not DeferredModule or (finder := spec.loader_state) is None:
+            return  # None: the module's own code, which is being executed, has called this
+        spec.loader_state = None
+        before = dict(vars(module))
+        try:
+            spec.loader.exec_module(module)
+        except BaseException:
+            for name in vars(module).keys() - before.keys():
+                del vars(module)[name]
+            vars(module).update(before)
+            spec.loader_state = finder
+            raise
+        module.__class__ = types.ModuleType
+        finder.on_executed(module)
+
+
+def _is_special(name):
+    """Returns whether the import system or inspect may read a name from every module."""
+    return name.startswith("__") and name.endswith("__") and name != "__all__"

@@ -1,58 +1,98 @@
-"""Reads and rewrites the build.ninja that PyTorch writes.
+"""The build.ninja of a request: PyTorch's flags, in the loader's rules.
 
-ninja decides by timestamps, the loader by content: the rewritten file has no edges for objects that
-still fit, so that ninja runs only the other steps, in parallel.
+PyTorch's load runs up to the point where it would write the file, and so has all flags. For that,
+some names of its module are replaced in a copy (as read in PyTorch 2.11 to 2.15).
+
+The flags are kept, because importing PyTorch's module takes 0.07 to 0.4 s. They are valid for an
+unchanged call: the arguments, the environment, the CUDA Toolkit's folder and the code of PyTorch's
+module are the same. A process that has already executed that module asks PyTorch's functions,
+because the program may have changed the module.
+
+ninja decides by timestamps, the loader by content: the file has no edges for objects that still
+fit, so that ninja runs only the other steps, in parallel.
 """
 
+import contextlib
 import os
 import re
 import shlex
+import sys
 
-from _jit_loader.build.inputs.queries import is_relocatable
+from _jit_loader.build.pytorch.cpp_extension import copy_of_names, is_executed
+from _jit_loader.build.pytorch.flags import (
+    is_gnu,
+    link_missing_names,
+    openmp_flags,
+    own_statics_flags,
+)
+from _jit_loader.cache import digest_of
+from _jit_loader.cache.files import read_checked, write_checked
+from _jit_loader.cache.memo import stamp
 from _jit_loader.cuda import halves, ptxas
-from _jit_loader.key import toolchain
+from _jit_loader.key import CUDA_SETTINGS, SETTINGS, toolchain
+from _jit_loader.key.nvcc import cuda_home as find_cuda_home
+from _jit_loader.key.nvcc import more_include_folders
+from _jit_loader.system import is_set
 
-EDGE = r"^build (\S+): (\w+) (.*)$"  # outputs have plain names: see ninja_text.make_source_links
+KEPT = "flags.json"  # in the folder of a request's builds
+FLAGS = ("cflags", "cuda_cflags", "ldflags", "objects", "library_target")  # of _write_ninja_file
 
 # After the path of Python. -S: halves.py needs no module of site-packages, and so starts in 10 ms.
 HALVES = ["-I", "-S", halves.__file__]
-NVCC = f"  command = $nvcc {ptxas.FLAG} "
 
-DEVICE_LINK = """\
-rule device_link
-  command = $nvcc {flags} -dlink $in -o $out -lcudadevrt
-
-build device_link.o: device_link {objects}
-"""
+# Depfiles list system headers too (PyTorch passes -MMD). nvcc prints the resources of each kernel,
+# the linker the files that it links.
+RULES = {
+    "compile": "$cxx -MD -MF $out.d $first_flags $cflags -c $in -o $out $source_flags",
+    "cuda_compile": f"$nvcc_prefix $nvcc {ptxas.FLAG} -MD -MF $out.d $cuda_cflags -c $in -o $out "
+    "$source_flags",
+    "device_link": "$nvcc $device_link_flags -dlink $in -o $out -lcudadevrt",
+    "link": "$cxx $in $ldflags -o $out -Wl,--trace",
+}
+# nvcc's flags for device code that nvlink links.
+RELOCATABLE = re.compile(
+    r"(?<!\S)(?:(?:--?rdc|--?relocatable-device-code)[= ]true|--?dc|--device-c)(?!\S)"
+)
+USERS_DEPFILE = re.compile(r"(?<!\S)-Wp,-MM?D,[^,\s]+(?!\S)")  # it would replace the loader's
 
 
 class NinjaFile:
-    """The text of build.ninja, and its edges: {output: (rule, [inputs])}.
+    """The steps of a build: {output: (rule, [inputs])} of its edges, and their flags.
 
-    sources: the real paths of the sources, in the order of the links in the text.
-    source_flags: {source: flags} to append to the command of one source.
+    flags: the FLAGS for a request. nvcc: the text of nvcc's command, "" without CUDA.
     """
 
-    def __init__(self, text, sources, source_flags):
-        # PyTorch 2.13 quotes "ccache g++" as one word. It omits nvcc's depfile if
-        # TORCH_EXTENSION_SKIP_NVCC_GEN_DEPENDENCIES=1.
-        cxx = shlex.join(toolchain.cxx_command()).replace("$", "$$")
-        text = re.sub(r"^cxx = .*$", lambda _: f"cxx = {cxx}", text, flags=re.MULTILINE)
-        text = text.replace("= $nvcc  $cuda_cflags", "= $nvcc -MD -MF $out.d $cuda_cflags")
-        # The user's depfile would take the place of the loader's.
-        text = re.sub(r"(?<!\S)-Wp,-MM?D,[^,\s]+(?!\S)", "", text)
-        if is_relocatable(text) or any(is_relocatable(" ".join(f)) for f in source_flags.values()):
-            text = _with_device_link(text)
-        self._text = _with_outputs(text)
-        self._source_flags = source_flags
-        self._variables = dict(re.findall(r"^(\w+) = (.*)$", text, re.MULTILINE))
-        self._commands = dict(
-            re.findall(r"^rule (\w+)\n(?:  .*\n)*?  command = (.*)$", text, re.MULTILINE)
-        )
-        self.edges = {}
-        sources = iter(sources)
-        for output, rule, inputs in re.findall(EDGE, text, re.MULTILINE):
-            self.edges[output] = rule, [next(sources)] if "compile" in rule else inputs.split()
+    def __init__(self, flags, request, nvcc):
+        self._variables = {"cxx": _command(toolchain.cxx_command()), "nvcc": nvcc}
+        for name in ("cflags", "cuda_cflags", "ldflags"):
+            text = " ".join(flag.strip() for flag in flags[name] or ())
+            self._variables[name] = USERS_DEPFILE.sub("", text)
+        self.edges, self._source_flags = {}, {}
+        for output, source in zip(flags["objects"], request.sources):
+            self.edges[output] = _rule(output), [source]
+            self._source_flags[output] = " ".join(request.source_flags.get(source, ()))
+        objects = list(self.edges)
+        if any(map(self.is_cuda, objects)) and self._is_relocatable():
+            objects.insert(0, self._link_device_code())
+        self.edges[flags["library_target"]] = "link", objects
+        self.library = flags["library_target"]
+
+    def _is_relocatable(self):
+        flags = [self._variables["cuda_cflags"], *self._source_flags.values()]
+        added = [os.environ.get(f"NVCC_{place}_FLAGS", "") for place in ("PREPEND", "APPEND")]
+        return any(map(RELOCATABLE.search, [*flags, *added]))
+
+    def _link_device_code(self):
+        """Adds the step that links device code of several sources; returns its output.
+
+        PyTorch's BuildExtension has it, and its load lacks it. Such a library could not be loaded:
+        each object refers to a function __cudaRegisterLinkedBinary_<id>, which this step defines.
+        """
+        flags = re.sub(r"(?<!\S)(?:--?dc|--device-c)(?!\S)", "", self._variables["cuda_cflags"])
+        self._variables["device_link_flags"] = flags  # without flags that name another step
+        self._variables["ldflags"] += " -lcudadevrt"
+        self.edges["device_link.o"] = "device_link", list(filter(self.is_cuda, self.edges))
+        return "device_link.o"
 
     @property
     def compilations(self):
@@ -61,97 +101,164 @@ class NinjaFile:
             output: inputs[0] for output, (rule, inputs) in self.edges.items() if "compile" in rule
         }
 
-    @property
-    def library(self):
-        """The output of the link edge."""
-        return next(output for output, (rule, _) in self.edges.items() if rule == "link")
-
     def is_cuda(self, output):
         return self.edges[output][0] == "cuda_compile"
+
+    @property
+    def link_flags(self):
+        return self._variables["ldflags"]
 
     def command(self, output, link_flags=None):
         """Returns the words of the command that makes an output. link_flags: replace PyTorch's."""
         rule, inputs = self.edges[output]
-        own = self._own_variables(output)
-        own |= {} if link_flags is None else {"ldflags": link_flags}
-        values = {}
-        for name, text in {**self._variables, **own}.items():
-            values[name] = _expanded(text, values)
-        values["in"] = " ".join(map(shlex.quote, inputs))
-        values["out"] = shlex.quote(output)
-        return shlex.split(_expanded(self._commands[rule], values))
-
-    def _own_variables(self, output, first_flags=()):
-        """Returns the variables of an edge."""
-        own = {}
-        if first_flags:
-            own["cflags"] = " ".join([*first_flags, self._variables["cflags"]])
-        if flags := self._source_flags.get(self.compilations.get(output)):
-            name = "cuda_post_cflags" if self.is_cuda(output) else "post_cflags"
-            own[name] = " ".join([self._variables.get(name, ""), *flags]).strip()
-        return own
-
-    def _is_plain_nvcc(self):
-        """Returns whether the compiler is nvcc itself, not a wrapper such as sccache."""
-        words = shlex.split(self._variables.get("nvcc", ""))
-        return len(words) == 1 and os.path.basename(words[0]) == "nvcc"
-
-    @property
-    def link_flags(self):
-        return self._variables.get("ldflags", "")
+        variables = {**self._variables, "source_flags": self._source_flags.get(output, "")}
+        if link_flags is not None:
+            variables["ldflags"] = link_flags
+        values = {name: _expanded(text, {}) for name, text in variables.items()}
+        values.update({"in": shlex.join(inputs), "out": shlex.quote(output)})
+        return shlex.split(_expanded(RULES[rule], values))
 
     def text_to_run(self, kept=(), link_flags=None, first_flags=None, nvcc_prefix=()):
         """Returns the text for ninja, without edges for the objects that are kept.
 
         link_flags: flags that replace PyTorch's. first_flags: {C++ object: flags to put first}.
-        nvcc_prefix: words before nvcc, such as those of HALVES, if it is nvcc itself.
+        nvcc_prefix: words before nvcc, such as those of HALVES, if it is nvcc itself and not a
+        wrapper such as sccache.
         """
-        text = self._text
+        variables = dict(self._variables)
         if link_flags is not None:
-            text = re.sub(r"(?m)^ldflags = .*$", lambda _: f"ldflags = {link_flags}", text)
-        if nvcc_prefix and self._is_plain_nvcc():
-            prefix = shlex.join(nvcc_prefix).replace("$", "$$")
-            text = text.replace(NVCC, NVCC.replace("$nvcc", f"{prefix} $nvcc"))
-
-        def edge_of(match):
-            output = match[1]
+            variables["ldflags"] = link_flags
+        nvcc = shlex.split(variables["nvcc"])
+        if len(nvcc) == 1 and os.path.basename(nvcc[0]) == "nvcc":
+            variables["nvcc_prefix"] = _command(nvcc_prefix)
+        lines = [f"{name} = {text}" for name, text in variables.items()]
+        for rule, command in RULES.items():
+            lines += [f"rule {rule}", f"  command = {command}", "  description = $out"]
+        for output, (rule, inputs) in self.edges.items():
             if output in kept:
-                return ""
-            rule, inputs = self.edges[output]
-            own = self._own_variables(output, (first_flags or {}).get(output, ()))
-            lines = [f"build {output}: {rule} {' '.join(map(_escaped, inputs))}"]
-            return "\n".join([*lines, *(f"  {name} = {value}" for name, value in own.items())])
-
-        return re.sub(EDGE, edge_of, text, flags=re.MULTILINE)
+                continue
+            lines.append(f"build {output}: {rule} {' '.join(map(_escaped, inputs))}")
+            lines.append(f"  source_flags = {self._source_flags.get(output, '')}")
+            lines.append(f"  first_flags = {' '.join((first_flags or {}).get(output, ()))}")
+        return "\n".join([*lines, f"default {self.library}", ""])
 
 
-def _with_outputs(text):
-    """Returns the text of build.ninja with all that the steps have to write and print.
+def make_ninja_file(request, folder, builds_folder, digests):
+    """Returns the NinjaFile of a request.
 
-    Depfiles are kept, and list system headers too (PyTorch passes -MMD). The linker prints the
-    files that it links, nvcc the resources of each kernel, and ninja the output of each step.
+    folder: the build's, the linker's working folder. builds_folder: where the flags are kept.
     """
-    text = re.sub(r"(?m)^ *deps = gcc\n", "", text)
-    text = re.sub(r"(?m)^(  command = .*) -MMD ", r"\1 -MD ", text)
-    text = re.sub(r"(?m)^  command = \$nvcc (?=.* -c \$in )", lambda _: NVCC, text)
-    text = re.sub(r"(?m)^  command = \$cxx \$in \$ldflags.*$", r"\g<0> -Wl,--trace", text)
-    return re.sub(r"(?m)^rule .*$", r"\g<0>\n  description = $out", text)
+    cuda_home = find_cuda_home() if request.with_cuda else None
+    arguments = _arguments(request, folder, cuda_home)
+    flags = _flags(arguments, cuda_home, builds_folder, digests)
+    nvcc = os.environ.get("PYTORCH_NVCC") or _command([os.path.join(cuda_home or "", "bin/nvcc")])
+    return NinjaFile(flags, request, nvcc if request.with_cuda else "")
 
 
-def _with_device_link(text):
-    """Adds the step that links device code of several sources, as PyTorch's BuildExtension does.
+def _arguments(request, folder, cuda_home):
+    """Returns {name: value} of the arguments of _write_ninja_file_and_build_library."""
+    gnu = is_gnu(toolchain.cxx_command())
+    is_opened = request.form != "executable"
+    cuda_cflags, more = list(request.architecture_flags), []
+    if request.with_cuda:
+        cuda_cflags += own_statics_flags(is_gnu(toolchain.host_command()), "-Xcompiler=")
+        cuda_cflags += request.extra_cuda_cflags
+        if is_set("JIT_LOADER_LINEINFO"):  # source lines for profilers and cuda-gdb
+            cuda_cflags.append("-lineinfo")
+        folders = (folder.replace("$", "$$") for folder in more_include_folders(cuda_home))
+        more = [f"-isystem {shlex.quote(folder)}" for folder in folders]
+    words = toolchain.split(" ".join(request.extra_ldflags), "extra_ldflags")
+    return {
+        "name": request.name,
+        "sources": plain_names(request.sources),
+        "extra_cflags": own_statics_flags(gnu) + request.extra_cflags + more,
+        "extra_cuda_cflags": cuda_cflags + more,
+        "extra_sycl_cflags": [],
+        "extra_ldflags": [
+            # Binds all functions when the library is loaded. If a library that a flag names has
+            # lost one, a hit has to raise an ImportError too, as PyTorch's load does.
+            *(["-Wl,-z,now"] if request.extra_ldflags and is_opened else []),
+            *request.extra_ldflags,
+            *link_missing_names(cuda_home, words, folder),
+            *openmp_flags(gnu, request.extra_cflags),
+        ],
+        "extra_include_paths": [path.replace("$", "$$") for path in request.extra_include_paths],
+        "build_directory": os.sep,  # nothing is written
+        "verbose": False,
+        "with_cuda": request.with_cuda,
+        "with_sycl": False,
+        "is_standalone": request.form == "executable",
+    }
 
-    PyTorch's load lacks it, and such a library then cannot be loaded: each object refers to a
-    function __cudaRegisterLinkedBinary_<id>, which this step defines.
+
+def plain_names(sources):
+    """Returns a file name for each source, for PyTorch to derive the names of objects from.
+
+    It names an object after the file name of its source, so a/x.cpp and b/x.cpp would share one,
+    and it does not escape $, : or quotes.
     """
-    objects = " ".join(re.findall(r"^build (\S+): cuda_compile ", text, re.MULTILINE))
-    if not objects:
-        return text
-    flags = " ".join(re.findall(r"^cuda_(?:post_)?cflags = (.*)$", text, re.MULTILINE))
-    flags = re.sub(r"(?<!\S)(?:--?dc|--device-c)(?!\S)", "", flags)  # it names another step
-    text = re.sub(r"^ldflags = .*$", r"\g<0> -lcudadevrt", text, flags=re.MULTILINE)
-    first, link, last = re.split(r"^(build \S+: link )", text, flags=re.MULTILINE)
-    return f"{first}{DEVICE_LINK.format(flags=flags, objects=objects)}\n{link}device_link.o {last}"
+    names = []
+    for source in sources:
+        stem, extension = os.path.splitext(os.path.basename(source))
+        stem = re.sub(r"\W", "_", stem, flags=re.ASCII)
+        name, number = stem + extension, 1
+        while any(_object(name) == _object(taken) for taken in names):
+            number += 1
+            name = f"{stem}_{number}{extension}"
+        names.append(name)
+    return names
+
+
+def _object(name):
+    """Returns what determines the name of a source's object: x.cuda.o for x.cu, else x.o."""
+    stem, extension = os.path.splitext(name)
+    return stem, extension in (".cu", ".cuh")
+
+
+def _rule(output):
+    return "cuda_compile" if output.endswith(".cuda.o") else "compile"
+
+
+def _flags(arguments, cuda_home, builds_folder, digests):
+    """Returns the FLAGS for a call of PyTorch's function: the kept ones, or new ones."""
+    if is_executed():
+        return pytorchs_flags(arguments, cuda_home)
+    call = [
+        arguments,
+        {name: os.environ.get(name) for name in SETTINGS + CUDA_SETTINGS},
+        [cuda_home, cuda_home and stamp(cuda_home)],
+        [sys.prefix, sys.base_prefix, toolchain.packages_folder()],
+        digests.digest(toolchain.cpp_extension_path()),
+    ]
+    path, key = os.path.join(builds_folder, KEPT), digest_of(call)
+    kept = read_checked(path)
+    if kept is None or kept["key"] != key:
+        kept = {"key": key, "flags": pytorchs_flags(arguments, cuda_home)}
+        with contextlib.suppress(OSError):
+            write_checked(path, kept)
+    return kept["flags"]
+
+
+def pytorchs_flags(arguments, cuda_home):
+    """Returns the FLAGS that PyTorch would write into build.ninja."""
+    found, names = {}, copy_of_names()
+    names.update(
+        CUDA_HOME=cuda_home,  # the module's is that of the program, and the same for all threads
+        # Gets all flags.
+        _write_ninja_file=lambda **values: found.update({name: values[name] for name in FLAGS}),
+        _run_ninja_build=lambda *_, **__: None,
+        # ninja is found by its path, even if it is not on PATH.
+        verify_ninja_availability=lambda: None,
+        # PyTorch's function runs the compiler twice, to warn if it is too old for its headers.
+        get_compiler_abi_compatibility_and_version=lambda *_: (True, None),
+    )
+    names["_write_ninja_file_and_build_library"](**arguments)
+    return found
+
+
+def _command(words):
+    """Returns the text of a command for a variable of ninja."""
+    return shlex.join(words).replace("$", "$$")
 
 
 def _expanded(text, values):
