@@ -95,6 +95,7 @@ def load_op(
     Raises: as load does.
     """
     from _jit_loader.ops import load_op as ops
+    from _jit_loader.ops.project import project_of
 
     caller = sys._getframe(1).f_code.co_filename
     given = {
@@ -107,13 +108,11 @@ def load_op(
         for argument, value in given.items()
     }
     try:
-        folder = os.path.realpath(project or ops.project_of(caller, name))
+        folder = os.path.realpath(project or project_of(caller, name))
         if not wait:
             if defines is not None or on_load is not None:
                 raise ValueError(f"load_op({name!r}): wait=False takes neither defines nor on_load")
-            from _jit_loader.ops import background
-
-            return background.load(name, folder, flags)
+            return ops.load_in_background(name, folder, flags)
         if defines is None:
             return ops.load_op(name, folder, flags, on_load, caller)
         from _jit_loader.ops.builds import load_variants

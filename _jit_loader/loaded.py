@@ -32,8 +32,8 @@ class Loaded:
 
 
 last = {}  # title: the Loaded of the last load
-ops = {}  # repr of the question of a load_op: the OpInUse of that op
-in_background = {}  # (name, project): the process that builds an op that nobody waits for
+ops = {}  # repr of [name, project, flags]: the OpInUse of that op
+in_background = {}  # the same: processes that built it; None at the end: no more are started
 after_load = []  # functions(title, Loaded) that are called after each load
 
 SPEC_PREFIX = "jit_loader_builds."  # of the names of the modules' specs

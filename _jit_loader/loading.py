@@ -12,19 +12,19 @@ from _jit_loader.cache.memo import Memo
 from _jit_loader.key import memo_paths
 
 
-class Question:
-    """The question of a load: the arguments of load() that lead to its memo and requests."""
+class Call:
+    """A call of load: the arguments of load() that lead to its memo and requests."""
 
     def __init__(self, kind, arguments, requests):
         self.kind, self.arguments, self.requests = kind, arguments, requests
 
 
-class _Asked(BaseException):
-    """A load has a question, which is not answered. No wrapper's `except Exception` catches it."""
+class _Called(BaseException):
+    """Carries the Call of a load that is not made. No wrapper's `except Exception` catches it."""
 
-    def __init__(self, question):
+    def __init__(self, call):
         super().__init__()
-        self.question = question
+        self.call = call
 
 
 class NotCached(Exception):
@@ -33,21 +33,21 @@ class NotCached(Exception):
 
 _FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
-_asked_name = contextvars.ContextVar("asked_name", default=())
+_recorded_name = contextvars.ContextVar("recorded_name", default=())
 
 
-def question_of(name, function):
-    """Calls a function up to its first load of this name, and returns the Question of that load.
+def call_of(name, function):
+    """Runs a function up to its first load of this name, and returns the Call of that load.
 
     Nothing is loaded under this name; other extensions are. Returns None if there is no such load.
     """
-    token = _asked_name.set(name)
+    token = _recorded_name.set(name)
     try:
         function()
-    except _Asked as asked:
-        return asked.question
+    except _Called as called:
+        return called.call
     finally:
-        _asked_name.reset(token)
+        _recorded_name.reset(token)
     return None
 
 
@@ -65,8 +65,8 @@ def load(
 ):
     """Loads an extension, from the cache or by a build, and returns a loaded.Loaded.
 
-    kind, arguments: all that requests() depends on apart from files and environment variables; the
-    question that names the memo.
+    kind, arguments: the call, which names the memo: all that requests() depends on apart from files
+    and environment variables.
     requests(): returns the requests to look for in the cache, in this order. If none is there, the
     last is built.
     title: the name to show, by default the extension's.
@@ -80,8 +80,8 @@ def load(
             f"{title or name}: ops are built on Linux only, and this is {sys.platform}; load and "
             "load_inline are PyTorch's own here"
         )
-    if _asked_name.get() == name:
-        raise _Asked(Question(kind, arguments, requests))
+    if _recorded_name.get() == name:
+        raise _Called(Call(kind, arguments, requests))
     paths = memo_paths(kind, arguments)
     for memo in _unchanged(paths):
         result = loaded.open_build(memo.library, name, form, build_directory)
@@ -121,9 +121,9 @@ def _is_own(path):
     return os.path.basename(path) == "jit_loader.py" or path.startswith(_FOLDER)
 
 
-def is_unchanged(kind, arguments):
-    """Returns whether load would find its answer in a memo."""
-    return any(True for _ in _unchanged(memo_paths(kind, arguments)))
+def is_unchanged(call):
+    """Returns whether load would answer a call from a memo."""
+    return any(True for _ in _unchanged(memo_paths(call.kind, call.arguments)))
 
 
 def _unchanged(paths):

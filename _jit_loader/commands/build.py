@@ -87,16 +87,16 @@ def _load(name, project, pch):
     from _jit_loader.build.build import precompile, write_compile_commands
     from _jit_loader.build.compile_commands import NAME
     from _jit_loader.loading import is_unchanged
-    from _jit_loader.ops.wrapper import load_as_imported, question_of
+    from _jit_loader.ops.load_op import call_of, load_as_imported
 
-    question = question_of(name, project)
-    if pch and not is_unchanged(question.kind, question.arguments):
-        request = question.requests()[-1]
+    call = call_of(name, project)
+    if pch and not is_unchanged(call):
+        request = call.requests()[-1]
         request.precompile = True
         precompile(request)
     loaded = load_as_imported(name, project)
     if not loaded.compiled and not os.path.exists(os.path.join(project, NAME)):
-        write_compile_commands(question.requests()[-1])
+        write_compile_commands(call.requests()[-1])
     return loaded
 
 

@@ -48,8 +48,8 @@ def compiled_kernels(name):
     """
     from _jit_loader.cache.builds import newest, object_records
     from _jit_loader.cache.store import read_manifest
+    from _jit_loader.ops.load_op import load_as_imported
     from _jit_loader.ops.project import no_such_name, project_with_op
-    from _jit_loader.ops.wrapper import load_as_imported
 
     project = project_with_op(name)
     if project is not None:

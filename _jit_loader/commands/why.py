@@ -49,8 +49,8 @@ def _requests(name):
     The cache is searched for the requests in their order; the last one would be built.
     """
     from _jit_loader.key import memo_paths
+    from _jit_loader.ops.load_op import call_of
     from _jit_loader.ops.project import project_with_op
-    from _jit_loader.ops.wrapper import question_of
 
     project = project_with_op(name)
     if project is None:
@@ -58,5 +58,5 @@ def _requests(name):
             f"there is no op {name!r} in the project of {os.getcwd()}. For an extension of load or "
             "load_inline, the line that its next build prints says what has changed"
         )
-    question = question_of(name, project)
-    return question.requests(), memo_paths(question.kind, question.arguments)[0]
+    call = call_of(name, project)
+    return call.requests(), memo_paths(call.kind, call.arguments)[0]

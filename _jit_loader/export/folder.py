@@ -17,9 +17,8 @@ from _jit_loader.key import CUDA_SETTINGS, PATH_LISTS, SETTINGS, toolchain
 from _jit_loader.key.machine import Machine, this_machine
 from _jit_loader.loading import look_or_build
 from _jit_loader.ops.builds import build_all, raise_first, result_of
-from _jit_loader.ops.load_op import request_for
-from _jit_loader.ops.project import has_cuda_kernel
-from _jit_loader.ops.wrapper import op_arguments
+from _jit_loader.ops.load_op import op_arguments
+from _jit_loader.ops.project import has_cuda_kernel, request_for
 from _jit_loader.report.build_line import say
 
 COMPILING = {*PATH_LISTS, *SETTINGS, *CUDA_SETTINGS} - {"TORCH_CUDA_ARCH_LIST"}

@@ -16,9 +16,8 @@ from _jit_loader.build.pytorch.flags import is_gnu, openmp_flags, own_statics_fl
 from _jit_loader.key import names_architectures, toolchain
 from _jit_loader.key.machine import this_machine
 from _jit_loader.key.nvcc import cuda_home
-from _jit_loader.ops.load_op import request_for
-from _jit_loader.ops.project import has_cuda_kernel
-from _jit_loader.ops.wrapper import op_arguments
+from _jit_loader.ops.load_op import op_arguments
+from _jit_loader.ops.project import has_cuda_kernel, request_for
 from _jit_loader.report.requests import parse
 
 TEMPLATE = Path(__file__).absolute().parent / "wheel_project"

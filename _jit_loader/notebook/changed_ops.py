@@ -38,7 +38,7 @@ class ChangedOps:
         for key, op in ops.items():
             self._active.setdefault(key, op.module)
         modules = {key: op.module for key, op in ops.items()}
-        changed = {key: op for key, op in ops.items() if not is_unchanged(*op.question)}
+        changed = {key: op for key, op in ops.items() if not is_unchanged(op.call)}
         errors = _build_in_processes(changed) if len(changed) > 1 else {}
         for key, op in changed.items():
             try:

@@ -149,7 +149,7 @@ def load_variants(name, project, flags, defines, on_load, caller):
     if isinstance(defines, dict):
         return load_op.load_op(name, project, flags_of(flags, defines), on_load, caller)
     variants = [[name, project, flags_of(flags, one)] for one in defines]
-    missing = [variant for variant in variants if not is_unchanged(*load_op.question(*variant))]
+    missing = [variant for variant in variants if not is_unchanged(load_op.op_call(*variant))]
     if len(missing) > 1:
         raise_first(build_ops(missing, name, "variant"), "variant")
     return [load_op.load_op(*variant, on_load, caller) for variant in variants]

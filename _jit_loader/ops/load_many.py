@@ -41,16 +41,16 @@ def _look(call):
     name = call.get("name")
     try:
         _plain(call)
-        question, module = _question_of(call)
+        this, module = _call_of(call)
     except Exception as error:
         return object(), Outcome(name, error)
-    if question is None:
+    if this is None:
         outcome = Outcome(name)
         outcome.module = module
         return object(), outcome
-    key = repr((question.kind, question.arguments))
+    key = repr((this.kind, this.arguments))
     no_build = is_set("JIT_LOADER_NO_COMPILE")  # then this process has the result or the error
-    if no_build or loading.is_unchanged(question.kind, question.arguments):
+    if no_build or loading.is_unchanged(this):
         return key, _load(call)
     return key, None
 
@@ -60,11 +60,11 @@ def _plain(call):
     return json.loads(json.dumps(call, default=os.fspath))
 
 
-def _question_of(call):
-    """Returns (the loading.Question of a call, None), or (None, the result of PyTorch's load)."""
+def _call_of(call):
+    """Returns (the loading.Call of a dict, None), or (None, the result of PyTorch's load)."""
     results = []  # if PyTorch itself builds it: see torch_api
-    question = loading.question_of(call.get("name"), lambda: results.append(_load_of(call)))
-    return (question, None) if question is not None else (None, *results)
+    found = loading.call_of(call.get("name"), lambda: results.append(_load_of(call)))
+    return (found, None) if found is not None else (None, *results)
 
 
 def _load_of(call):
@@ -118,7 +118,7 @@ def precompile(call):
     """Precompiles the header that a call and others like it can use."""
     from _jit_loader.build.build import precompile
 
-    request = _question_of(call)[0].requests()[-1]
+    request = _call_of(call)[0].requests()[-1]
     request.precompile = True
     precompile(request)
     return {"compiled": True, "error": None}

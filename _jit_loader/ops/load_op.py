@@ -1,14 +1,16 @@
-"""Implements load_op: builds an op of a project, and keeps its users up to date."""
+"""Loads ops of a project: for load_op, in the background, and as a wrapper in bindings/ does."""
 
+import importlib
 import os
-import shlex
+import sys
 import threading
 
 from _jit_loader import loaded, loading, no_fork
-from _jit_loader.ops.project import binding_path, has_cuda_kernel, project_above, source_paths
+from _jit_loader.ops.project import requests
 
-# Included before a project's bindings, if it exists; see build/precompiled.py.
-PRECOMPILED = os.path.join("bindings", "shared", "pytorch.h")
+NO_FLAGS = {"extra_cflags": [], "extra_cuda_cflags": [], "extra_ldflags": []}
+# A build in the background may be out of date when it ends, because a file was edited.
+MOST_STARTS = 3
 
 watched = threading.Event()  # set in a run of watch mode, whose first loads may be live edits too
 
@@ -21,16 +23,9 @@ class OpInUse:
 
     def __init__(self, name, project, flags, module):
         self.name, self.project, self.flags = name, project, flags
+        self.title, self.call = title_of(name, flags), op_call(name, project, flags)
         self.module = module
         self.listeners = {}
-
-    @property
-    def title(self):
-        return title_of(self.name, self.flags)
-
-    @property
-    def question(self):
-        return question(self.name, self.project, self.flags)
 
     def load(self, may_build=True):
         """Loads the op from its current files; returns a loaded.Loaded."""
@@ -47,7 +42,8 @@ class OpInUse:
 def load_op(name, project, flags, on_load, caller):
     """Implements jit_loader.load_op for one op; caller: the file that calls it."""
     module = load(name, project, flags).result
-    op = loaded.ops.setdefault(_key(name, project, flags), OpInUse(name, project, flags, module))
+    arguments = [name, project, flags]
+    op = loaded.ops.setdefault(repr(arguments), OpInUse(*arguments, module))
     op.replace(module)
     _leave_other_flags(op, caller)
     listeners = op.listeners.setdefault(caller, [])
@@ -56,10 +52,6 @@ def load_op(name, project, flags, on_load, caller):
         if on_load not in listeners:
             listeners.append(on_load)
     return module
-
-
-def _key(name, project, flags):
-    return repr(question(name, project, flags))
 
 
 def _leave_other_flags(op, caller):
@@ -71,18 +63,6 @@ def _leave_other_flags(op, caller):
                 del loaded.ops[key]
 
 
-def project_of(file, name):
-    """Returns the nearest folder above a file that has the op, else the current folder."""
-    try:
-        found = project_above(os.path.dirname(os.path.abspath(file)), op=name)
-        return found or os.getcwd()
-    except FileNotFoundError:
-        raise FileNotFoundError(
-            f"the op {name!r} cannot be found: the current folder has been deleted. Change to one "
-            'that exists, for example with: cd "$PWD"'
-        ) from None
-
-
 def load(name, project, flags, may_build=True):
     """Loads an op and returns a loaded.Loaded.
 
@@ -90,54 +70,33 @@ def load(name, project, flags, may_build=True):
     of report.requests.normalized.
     may_build: if it is false, loading.NotCached is raised instead of building.
     """
-    kind, arguments = question(name, project, flags)
+    call = op_call(name, project, flags)
     # The first load in a process waits for the complete build: a script may be started again at any
     # time, but in watch mode a file has just been edited.
-    is_edit = watched.is_set() or _key(name, project, flags) in loaded.ops
-    return loading.load(
-        name,
-        kind,
-        arguments,
-        lambda: requests(name, project, flags),
-        title=title_of(name, flags),
-        may_build=may_build,
-        instead=_device_code(name, project, flags) if is_edit else None,
-    )
+    is_edit = watched.is_set() or repr(call.arguments) in loaded.ops
 
-
-def _device_code(name, project, flags):
-    """Returns a function for `instead` of loading.load: new device code for the last build."""
-
-    def instead(builds, digests):
+    def live_edit(builds, digests):
         with no_fork():
             from _jit_loader.live.load import load_edit
 
         return load_edit(
-            builds, digests, lambda edit: start_build(name, project, flags, edit.host_object)
+            builds, digests, lambda edit: start_build(*call.arguments, edit.host_object)
         )
 
-    return instead
+    return loading.load(
+        name,
+        call.kind,
+        call.arguments,
+        call.requests,
+        title=title_of(name, flags),
+        may_build=may_build,
+        instead=live_edit if is_edit else None,
+    )
 
 
-def start_build(name, project, flags, host_object=None):
-    """Starts a low-priority process that builds an op or a variant, and returns it.
-
-    host_object: see background.build. In watch mode the process prints the error of the build, or
-    that the host code differs, because this run may not load the op again.
-    """
-    from _jit_loader.system.pool import call_in_background
-
-    options = {"env": {**os.environ, "MAX_JOBS": "1"}}
-    if host_object is not None and watched.is_set():
-        options["env"]["JIT_LOADER_QUIET"] = "1"
-        options["stderr"] = None  # this process's
-    arguments = [name, project, flags, host_object]
-    return call_in_background("_jit_loader.ops.background:build", arguments, 10, **options)
-
-
-def question(name, project, flags):
-    """Returns the kind and the arguments of the question to loading.load."""
-    return "load_op", [name, project, flags]
+def op_call(name, project, flags):
+    """Returns the loading.Call of an op."""
+    return loading.Call("load_op", [name, project, flags], lambda: requests(name, project, flags))
 
 
 def title_of(name, flags):
@@ -150,81 +109,124 @@ def title_of(name, flags):
     return title_of_variant(name, variant_of(flags["defines"]))
 
 
-def requests(name, project, flags):
-    """Returns the requests to look for in the cache, in this order. The last can be built here."""
-    import torch
+def load_in_background(name, project, flags):
+    """Implements jit_loader.load_op with wait=False: returns None while the op is not in the cache.
 
-    from _jit_loader.cache.memo import stamp
-    from _jit_loader.key import toolchain
-
-    files = source_paths(project, name, with_cuda=True) + toolchain.looked_at(with_cuda=True)
-    looked_at = {path: stamp(path) for path in files}
-    choices = [False]
-    if torch.version.cuda is not None and has_cuda_kernel(project, name):
-        # Without a compiler the cache may still have a build, with CUDA or without.
-        cxx = toolchain.find_program(toolchain.cxx_command()[0])
-        choices = [True, False] if None in (cxx, toolchain.nvcc_path()) else [True]
-    found = [request_for(name, project, with_cuda, flags) for with_cuda in choices]
-    found[0].looked_at.update(looked_at)
-    return found
-
-
-def request_for(name, project, with_cuda, flags, machine=None):
-    """Returns the request of an op with or without CUDA code.
-
-    machine: the key.machine.Machine to build for, by default this one.
+    A process that builds the op continues if this one ends. Under JIT_LOADER_NO_COMPILE none is
+    started. Without a Python to start, this process builds the op.
     """
-    from _jit_loader.key.machine import this_machine
-    from _jit_loader.key.request import Request
-    from _jit_loader.key.toolchain import cpu_flags
-    from _jit_loader.report.requests import variant_of
+    from _jit_loader.report.build_line import say
+    from _jit_loader.system import is_set
+    from _jit_loader.system.processes import python
 
-    if not os.path.exists(binding_path(project, name)):
-        raise FileNotFoundError(
-            f"there is no op {name!r} in {project}: bindings/{name}.cpp does not exist"
+    started = loaded.in_background.setdefault(repr([name, project, flags]), [])
+    last = started[-1] if started else None
+    if started and (last is None or last.poll() is None):
+        return None
+    try:
+        return load(name, project, flags, may_build=python() is None).result
+    except loading.NotCached:
+        pass
+    if last is not None and last.returncode != 0:
+        say(f"{name}: cannot be compiled; to see why: python -m jit_loader build {name}")
+        started.append(None)
+    elif len(started) == MOST_STARTS:
+        say(f"{name}: {MOST_STARTS} builds in the background were not found in the cache")
+        started.append(None)
+    else:
+        forbidden = is_set("JIT_LOADER_NO_COMPILE")
+        started.append(None if forbidden else start_build(name, project, flags))
+    return None
+
+
+def start_build(name, project, flags, host_object=None):
+    """Starts a low-priority process that builds an op or a variant, and returns it.
+
+    host_object: see build_in_turn. In watch mode the process prints the error of the build, or that
+    the host code differs, because this run may not load the op again.
+    """
+    from _jit_loader.system.pool import call_in_background
+
+    options = {"env": {**os.environ, "MAX_JOBS": "1"}}
+    if host_object is not None and watched.is_set():
+        options["env"]["JIT_LOADER_QUIET"] = "1"
+        options["stderr"] = None  # this process's
+    arguments = [name, project, flags, host_object]
+    return call_in_background(f"{__name__}:build_in_turn", arguments, 10, **options)
+
+
+def build_in_turn(name, project, flags, host_object):
+    """Builds an op in the background. Of the processes that share a cache, one at a time builds.
+
+    host_object: the path of the object whose host code a live edit runs with, or None. In watch
+    mode, a warning is printed if the host code differs.
+    """
+    from _jit_loader.cache import cache_folder
+    from _jit_loader.cache.lock import build_lock
+
+    title = title_of(name, flags)
+    with build_lock(cache_folder(), title):
+        this = load(name, project, flags)
+    if host_object is not None:
+        from _jit_loader.live.load import warning_of_host_code
+        from _jit_loader.report.build_line import say
+
+        if warning := warning_of_host_code(title, this.path, host_object):
+            os.environ.pop("JIT_LOADER_QUIET", None)
+            say(warning)
+
+
+def load_as_imported(title, project):
+    """Loads an op with the flags of its wrapper, bindings/<name>.py; returns a loaded.Loaded.
+
+    title: the name of the op, or of a variant, which has more macros than its wrapper requests.
+    """
+    call = call_of(title, project)
+    if call.kind == "load_op":
+        return load(*call.arguments)
+    _import(title, project)
+    return loaded.last[title]
+
+
+def call_of(title, project):
+    """Returns the loading.Call of an op or a variant, with the flags of its wrapper.
+
+    Raises ValueError for a variant if the wrapper does not use load_op.
+    """
+    from _jit_loader.report.requests import flags_of, parse
+
+    name, defines = parse(title)
+    call = loading.call_of(name, lambda: _import(name, project))
+    if call is None:  # the wrapper was imported before, or there is none
+        used = [op for op in loaded.ops.values() if (op.title, op.project) == (name, project)]
+        call = op_call(name, project, used[0].flags if used else NO_FLAGS)
+    if not defines:
+        return call
+    name, project, flags = _arguments(call, title)
+    return op_call(name, project, flags_of(flags, {**flags.get("defines", {}), **defines}))
+
+
+def op_arguments(title, project):
+    """Returns [name, project, flags] of an op or a variant, with the flags of its wrapper.
+
+    Raises ValueError if the wrapper does not use load_op.
+    """
+    return _arguments(call_of(title, project), title)
+
+
+def _arguments(call, title):
+    if call.kind != "load_op":
+        raise ValueError(
+            f"{title}: its wrapper in bindings/ does not load it with load_op, which variants and "
+            "exports need"
         )
-    machine = machine or this_machine()
-    sources = source_paths(project, name, with_cuda)
-    # Hidden visibility: two builds of an op in one process share no symbol.
-    cflags = ["-O3", "-fvisibility=hidden", "-fopenmp", *cpu_flags(machine)]
-    cuda_cflags = ["-O3", "-Xcompiler=-fvisibility=hidden"]
-    return Request(
-        name,
-        [source for source in sources if os.path.exists(source)],
-        extra_cflags=cflags + ["-DWITH_CUDA"] * with_cuda + flags["extra_cflags"],
-        extra_cuda_cflags=cuda_cflags + flags["extra_cuda_cflags"],
-        # Ubuntu's g++ links with -z now, which takes a tenth of a hit's time.
-        extra_ldflags=["-Wl,-z,lazy", *flags["extra_ldflags"]],
-        extra_include_paths=[project],
-        with_cuda=with_cuda,
-        project=project,
-        source_flags=_source_flags(sources, flags, project, cpu_flags(machine)),
-        variant=variant_of(flags.get("defines", {})),
-        machine=machine,
-    )
+    return call.arguments
 
 
-def _source_flags(sources, flags, project, cpu_flags):
-    """Returns {source: flags}: the macros of a variant, and the binding's other flags.
-
-    The binding gets the macros too: a header that it shares with the kernels may depend on one.
-    """
-    defines = flags.get("defines", {})
-    macros = [_quoted(f"-D{name}={text}") for name, text in defines.items()]
-    binding, *kernels = sources
-    # A binding only checks arguments and calls. add2's compiles in 2.2 s; with the kernels' -O3 in
-    # 3.0 s, and with their -march=x86-64-v4 in 2.8 s. With -Og calls would take 15% longer.
-    found = {binding: ["-O1", *macros]}
-    if cpu_flags and not any(flag.startswith("-march") for flag in flags["extra_cflags"]):
-        found[binding].append("-march=x86-64")
-    header = os.path.join(project, PRECOMPILED)
-    if os.path.exists(header):
-        found[binding].append(f"-include {_quoted(header)}")
-    if macros:
-        found.update((kernel, macros) for kernel in kernels)
-    return found
-
-
-def _quoted(word):
-    """Returns a word for a command in build.ninja."""
-    return shlex.quote(word).replace("$", "$$")
+def _import(name, project):
+    if os.path.exists(os.path.join(project, "bindings", f"{name}.py")):
+        sys.path.insert(0, project)
+        try:
+            importlib.import_module(f"bindings.{name}")
+        finally:
+            sys.path.remove(project)

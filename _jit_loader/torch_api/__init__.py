@@ -171,11 +171,11 @@ def _entry_points(theirs):
     return entry_points(theirs, load, opened.from_build_directory, ninja_path)
 
 
-def _load(kind, question, requests, arguments):
+def _load(kind, call, requests, arguments):
     name, verbose, build_directory = map(arguments.get, ("name", "verbose", "build_directory"))
     form = _form(arguments)
     folder = os.path.abspath(build_directory) if build_directory else None
-    loaded = loading.load(name, kind, question, requests, form, verbose, build_directory=folder)
+    loaded = loading.load(name, kind, call, requests, form, verbose, build_directory=folder)
     if folder is not None:
         opened.build_directories[name, folder] = loaded
         if form != "module":

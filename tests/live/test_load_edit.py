@@ -448,7 +448,7 @@ def test_builds_that_nobody_waits_for_run_in_turn(project, monkeypatch):
     project.edit("kernels/answer.cu", "*to = 42;", "*to = 7;")
     monkeypatch.delenv("JIT_LOADER_QUIET")
     flags = {"extra_cflags": [], "extra_cuda_cflags": [], "extra_ldflags": []}
-    call = "_jit_loader.ops.background:build", ["answer", str(project.folder), flags, None]
+    call = "_jit_loader.ops.load_op:build_in_turn", ["answer", str(project.folder), flags, None]
     with build_lock(cache_folder(), "a test"):
         process = call_in_background(*call, 10, stderr=subprocess.PIPE, text=True)
         assert f"answer: waiting for process {os.getpid()}" in process.stderr.readline()
