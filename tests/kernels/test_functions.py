@@ -1,12 +1,12 @@
 """The kernels' exp, expm1, tanh, sigmoid and elu are within a few units in the last place."""
 
-import ctypes
 import platform
-import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
+
+from tests.kernels.conftest import call
 
 SOURCE = Path(__file__).parent / "functions.cpp"
 FLOATS = {"float": np.float32, "double": np.float64}
@@ -34,19 +34,12 @@ FUNCTIONS = {
 
 # Without and with fused multiply-add and wide vectors.
 @pytest.fixture(scope="module", params=[[], ["-march=native"]], ids=["baseline", "native"])
-def library(request, compiler, tmp_path_factory):
-    path = tmp_path_factory.mktemp("functions") / "functions.so"
-    command = [*compiler, "-O3", *request.param, "-shared", "-fPIC", SOURCE, "-o", path]
-    subprocess.run(command, check=True)
-    return ctypes.CDLL(str(path))
+def library(request, library_of):
+    return library_of(SOURCE, flags=request.param)
 
 
-def call(library, function, kind, x):
-    out = np.empty_like(x)
-    getattr(library, f"{function}_{kind}")(
-        *(ctypes.c_void_p(array.ctypes.data) for array in (out, x)), ctypes.c_int64(x.size)
-    )
-    return out
+def result_of(library, function, kind, x):
+    return call(getattr(library, f"{function}_{kind}"), np.empty_like(x), x)
 
 
 def arguments(kind):
@@ -69,7 +62,7 @@ def test_error_is_within_the_limit(library, function, kind):
     reference, limit, positive = FUNCTIONS[function]
     x = arguments(kind)
     x = x if positive else x[x <= 0]
-    result = call(library, function, kind, x).astype(WIDER[kind])
+    result = result_of(library, function, kind, x).astype(WIDER[kind])
     expected = reference(x.astype(WIDER[kind]))
     unit = np.spacing(np.abs(expected).astype(FLOATS[kind])).astype(WIDER[kind])
     assert (np.abs(result - expected) / unit).max() <= limit
@@ -83,25 +76,17 @@ def test_special_values_are_exact(library, function, kind):
     x = np.array(special, FLOATS[kind])
     with np.errstate(over="ignore"):
         expected = reference(x)
-    np.testing.assert_array_equal(call(library, function, kind, x), expected)
+    np.testing.assert_array_equal(result_of(library, function, kind, x), expected)
 
 
 def test_tanh_keeps_the_sign_of_zero(library):
-    result = call(library, "tanh", "float", np.array([0.0, -0.0], np.float32))
+    result = result_of(library, "tanh", "float", np.array([0.0, -0.0], np.float32))
     assert np.signbit(result).tolist() == [False, True]
 
 
-def test_every_loop_is_vectorised(compiler):
-    version = subprocess.run([*compiler, "--version"], capture_output=True, text=True, check=True)
-    if "Free Software Foundation" not in version.stdout:
-        pytest.skip("needs the vectorisation report of g++")
+def test_every_loop_is_vectorised(vectorisation):
     # SSE2 lacks the 64-bit comparisons that the double versions need.
     march = ["-march=x86-64-v3"] if platform.machine() == "x86_64" else []
-    report = subprocess.run(
-        [*compiler, "-O3", *march, "-fopt-info-vec", "-c", SOURCE, "-o", "/dev/null"],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stderr
+    report = vectorisation(SOURCE, *march)
     lines = {line.split(":")[1] for line in report.splitlines() if "loop vectorized" in line}
     assert len(lines) == SOURCE.read_text().count("\nLOOP("), report

@@ -1,28 +1,21 @@
 """The CPU kernels work without PyTorch when they are called through C functions."""
 
 import ctypes
-import subprocess
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.kernels.conftest import call
+
+GUARD = 123.0
 DTYPES = {"half": torch.float16, "bfloat16": torch.bfloat16}
 
 
 @pytest.fixture(scope="module")
-def plain(compiler, tmp_path_factory):
-    library = tmp_path_factory.mktemp("plain") / "plain.so"
-    sources = [str(ROOT / "tests/kernels/plain.cpp"), str(ROOT / "kernels/add2_cpu.cpp")]
-    subprocess.run([*compiler, "-O3", "-shared", "-fPIC", *sources, "-o", library], check=True)
-    return ctypes.CDLL(str(library))
-
-
-def call(function, *tensors):
-    function(*(ctypes.c_void_p(x.data_ptr()) for x in tensors), ctypes.c_int64(tensors[0].numel()))
-    return tensors[0]
+def plain(library_of):
+    kernels = [f"kernels/{op}_cpu.cpp" for op in ("add2", "sum_single", "two_norm")]
+    return library_of("tests/kernels/plain.cpp", "tests/kernels/reductions.cpp", *kernels)
 
 
 def all_16_bit_values(dtype):
@@ -75,3 +68,25 @@ def test_add2_can_write_to_one_of_its_inputs(plain):
     a, b = torch.randn(1001), torch.randn(1001)
     expected = a.numpy() + b.numpy()
     np.testing.assert_array_equal(call(plain.add2_serial, a, a, b).numpy(), expected)
+
+
+def reduced(library, name, *inputs):
+    """Returns the result; checks that nothing is written past the result or the scratch memory."""
+    values = library.scratch_values(ctypes.c_int64(len(inputs[0])))
+    result, scratch = torch.full((2,), GUARD), torch.full((values + 1,), GUARD)
+    pointers = [ctypes.c_void_p(x.data_ptr()) for x in (result, scratch, *inputs)]
+    library[name](*pointers, ctypes.c_int64(len(inputs[0])))
+    assert result[1] == GUARD
+    assert scratch[-1] == GUARD
+    return result[0]
+
+
+@pytest.mark.parametrize("n", [0, 1, 63, 64, 65, 4096, 4097, 12_288, 12_289, 100_003])
+def test_any_split_into_ranges_gives_the_same_bits(plain, n):
+    a, b = torch.randn(2, n)
+    total = reduced(plain, "sum_in_ranges", a)
+    assert total == reduced(plain, "sum_serial", a)
+    exact = a.double()
+    assert abs(total.double() - exact.sum()) <= 1e-6 * exact.abs().sum()
+    norm = reduced(plain, "norm_in_ranges", a, b)
+    torch.testing.assert_close(norm.double(), (exact - b.double()).norm(), rtol=1e-6, atol=0)

@@ -1,30 +1,18 @@
 """Vector loads and stores of 16-bit elements give the same values as scalar ones."""
 
-import ctypes
-import subprocess
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-SOURCE = Path(__file__).parent / "simd.cpp"
+from tests.kernels.conftest import call
+
 TYPES = ("Half", "BFloat16")
 
 
 @pytest.fixture(scope="module", params=[[], ["-march=native"]], ids=["baseline", "native"])
-def library(request, compiler, tmp_path_factory):
-    path = tmp_path_factory.mktemp("simd") / "simd.so"
-    command = [*compiler, "-O3", *request.param, "-shared", "-fPIC", SOURCE, "-o", path]
-    subprocess.run(command, check=True)
-    return ctypes.CDLL(str(path))
-
-
-def call(library, function, x):
-    """Returns the bits that the function writes."""
-    out = np.empty(x.size, np.uint16)
-    pointers = (ctypes.c_void_p(array.ctypes.data) for array in (out, x))
-    getattr(library, function)(*pointers, ctypes.c_int64(x.size))
-    return out
+def bits_of(request, library_of):
+    """Returns a function that returns the bits that a function of the library writes."""
+    library = library_of("tests/kernels/simd.cpp", flags=request.param)
+    return lambda function, x: call(library[function], np.empty(x.size, np.uint16), x)
 
 
 def values(kind, bits):
@@ -41,16 +29,16 @@ def floats():
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_every_value_survives_a_load_and_a_store(library, kind):
+def test_every_value_survives_a_load_and_a_store(bits_of, kind):
     bits = np.arange(1 << 16, dtype=np.uint16)
-    result = call(library, f"through_{kind}", bits)
+    result = bits_of(f"through_{kind}", bits)
     np.testing.assert_array_equal(values(kind, result), values(kind, bits))
     zeros = bits[values(kind, bits) == 0]
     assert result[zeros].tolist() == zeros.tolist(), "the signs of zeros differ"
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_vector_and_scalar_conversions_round_alike(library, kind):
+def test_vector_and_scalar_conversions_round_alike(bits_of, kind):
     x = floats()
-    by_vectors, one_by_one = (call(library, f"{way}_{kind}", x) for way in ("vectors", "elements"))
+    by_vectors, one_by_one = (bits_of(f"{way}_{kind}", x) for way in ("vectors", "elements"))
     np.testing.assert_array_equal(values(kind, by_vectors), values(kind, one_by_one))
