@@ -1,4 +1,4 @@
-"""Describes each op to the tests that run for all ops; cases/<op>.py has the Case of an op."""
+"""Describes each op to the tests that run for all ops; cases/<op>.py has its Case."""
 
 import importlib.util
 from collections.abc import Callable
@@ -106,13 +106,13 @@ def assert_is_right(case, results, arguments):
 
 
 def load_cases():
-    """Returns the Case of every file in cases/."""
+    """Returns the Cases of every file in cases/."""
     cases = []
     for path in sorted((Path(__file__).parent / "cases").glob("*.py")):
         spec = importlib.util.spec_from_file_location(f"tests.bindings.cases.{path.stem}", path)
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
-        cases.append(module.CASE)
+        cases += getattr(module, "CASES", None) or [module.CASE]
     return cases
 
 

@@ -185,16 +185,6 @@ def test_first_gradient_executes_no_python(op, device):
     assert all(bool(x.isfinite().all()) for x in gradients)
 
 
-def test_second_gradient_is_that_of_the_formula(device):
-    x = torch.randn(3, dtype=torch.float64, device=device, requires_grad=True)
-    (first,) = torch.autograd.grad(sigmoid(x).sum(), x, create_graph=True)
-    assert first.requires_grad
-    assert "sigmoid_backward_backward" in first.grad_fn.name()
-    (second,) = torch.autograd.grad(first.sum(), x)
-    y = torch.sigmoid(x.detach())
-    torch.testing.assert_close(second, y * (1 - y) * (1 - 2 * y))
-
-
 def test_formula_that_returns_the_wrong_values_is_an_error(device):
     g, y = torch.rand(2, 3, device=device)
     for formula, error in [

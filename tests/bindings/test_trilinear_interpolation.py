@@ -10,9 +10,8 @@ from bindings.trilinear_interpolation import (
     trilinear_interpolation_feats_backward,
     trilinear_interpolation_points_backward,
 )
-from tests.bindings.case import CASES, assert_is_right
-
-THREE = [case for case in CASES if case.name.startswith("trilinear_interpolation")]
+from tests.bindings.case import assert_is_right
+from tests.bindings.cases.trilinear_interpolation import CASES, shapes_of
 
 
 @pytest.fixture
@@ -34,14 +33,12 @@ def test_value_at_a_corner_is_that_of_the_corner(dtype, device):
 
 
 def assert_size_is_right(case, n, f, dtype, device):
-    shapes = {"grad": (n, f), "feats": (n, 8, f), "points": (n, 3)}
-    of_each = [shapes[argument.name] for argument in case.registered._schema.arguments]
-    arguments = case.arguments(of_each, dtype, device)
+    arguments = case.arguments(shapes_of(case.op.op.parameters, n, f), dtype, device)
     assert_is_right(case, case.op(*arguments), arguments)
 
 
 @pytest.mark.parametrize("size", [(1_048_577, 1), (1_048_577, 4), (1, 1_048_577), (2, 1_048_580)])
-@pytest.mark.parametrize("case", THREE, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_more_rows_or_columns_than_a_grid_has_in_y_are_right(case, size, device):
     if device == "cpu":  # the CPU has no grid
         size = tuple(n // 16 if n > 16 else n for n in size)
@@ -49,7 +46,7 @@ def test_more_rows_or_columns_than_a_grid_has_in_y_are_right(case, size, device)
 
 
 @pytest.mark.parametrize("f", [511, 512, 513, 2048, 4099])
-@pytest.mark.parametrize("case", THREE, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_rows_around_the_size_of_a_tile_or_block_are_right(case, f, dtype, device):
     assert_size_is_right(case, 3, f, dtype, device)
 

@@ -30,8 +30,7 @@ COMMON = [
     ),
     *("examples/compare.py", "tests/examples/conftest.py", "tests/examples/test_run_every_op.py"),
     *("tests/bindings/case.py", "tests/bindings/conftest.py", "tests/bindings/test_gradients.py"),
-    *("tests/bindings/test_values.py", "tests/bindings/test_docstrings.py"),
-    "tests/bindings/views.py",
+    *("tests/bindings/test_values.py", "tests/bindings/views.py"),
 ]
 SELECTED = " and ".join(
     f"not {slow}" for slow in ("any_shapes", "an_example", "unaligned", "together")
