@@ -5,7 +5,6 @@ after its first records.
 """
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -15,7 +14,7 @@ import jit_loader
 from _jit_loader.commands.main import main
 from _jit_loader.cuda import sanitizer
 from tests.ops.test_load_op import write_project as write_answer
-from tests.support.poke import LINE_OF_THE_FAULT, ROOT, write_project
+from tests.support.poke import FAR, LINE_OF_THE_FAULT, ROOT, run_python, write_project
 
 LOGS = Path(__file__).parent / "compute_sanitizer"
 # A fake compute-sanitizer that copies the file $LOG to its log.
@@ -51,34 +50,24 @@ sys.exit(3)
 """
 
 
-def log_of(name):
-    return (LOGS / f"{name}.log").read_text()
+LINES = {
+    **{"write_past_the_end": 5, "misaligned": 24, "shared_memory": 26},
+    **{"initcheck": 18, "synccheck": 20, "racecheck": 15},
+}
 
 
-@pytest.mark.parametrize(
-    ("name", "line"),
-    [
-        ("write_past_the_end", 5),
-        ("misaligned", 24),
-        ("shared_memory", 26),
-        ("initcheck", 18),
-        ("synccheck", 20),
-        ("racecheck", 15),
-    ],
-)
+@pytest.mark.parametrize(("name", "line"), LINES.items())
 def test_the_log_of_every_tool_gets_the_lines_of_sources(tmp_path, name, line):
     (tmp_path / "faults.cu").write_text("\n" * (line - 1) + "  the_line_at_fault();\n")
-    lines = sanitizer.shown(log_of(name).replace("/project/", f"{tmp_path}/"))
+    (tmp_path / "go.py").write_text("\n" * 12 + "fault(0)\n")
+    log = (LOGS / f"{name}.log").read_text()
+    lines = sanitizer.shown(log.replace("/project/", f"{tmp_path}/"))
     at = lines.index(f"  {line} |   the_line_at_fault();")
     assert f"{tmp_path}/faults.cu:{line}" in lines[at - 1]
-
-
-def test_frames_of_libraries_are_left_out_and_those_of_scripts_stay(tmp_path):
-    (tmp_path / "go.py").write_text("\n" * 12 + "fault(0)\n")
-    lines = sanitizer.shown(log_of("write_past_the_end").replace("/project/", f"{tmp_path}/"))
-    at = lines.index(f"=========         Host Frame: <module> in {tmp_path}/go.py:13")
-    assert lines[at + 1] == "  13 | fault(0)"
-    assert not any("[0x" in line or line.endswith(".so") for line in lines)
+    assert not any("[0x" in line or line.endswith(".so") for line in lines), "frames of libraries"
+    if name == "write_past_the_end":
+        at = lines.index(f"=========         Host Frame: <module> in {tmp_path}/go.py:13")
+        assert lines[at + 1] == "  13 | fault(0)"
 
 
 @pytest.fixture
@@ -110,7 +99,7 @@ def test_a_fault_gives_exit_code_1_and_the_log(check, tmp_path, name):
     code, out, err, arguments = check(name)
     assert code == 1
     assert out == "['--epochs', '1'] -lineinfo\n1\n", "stdout has only the output of the program"
-    assert err.splitlines() == sanitizer.shown(log_of(name))
+    assert err.splitlines() == sanitizer.shown((LOGS / f"{name}.log").read_text())
     assert "--tool memcheck" in arguments
     assert not list(tmp_path.glob("compute-sanitizer-*"))
 
@@ -193,27 +182,17 @@ def test_compute_sanitizer_from_pip_is_refused(tmp_path, monkeypatch):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("element", [1024, 1 << 40], ids=["next", "far"])
+@pytest.mark.parametrize("element", ["1024", str(FAR)], ids=["next", "far"])
 def test_a_write_past_the_end_of_a_tensor_is_found(tmp_path, element):
     project = write_project(tmp_path / "project")
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "JIT_LOADER_CACHE": str(tmp_path)}
-    run = [sys.executable, "-m", "jit_loader", "check", "script.py", str(element)]
-    finished = subprocess.run(
-        run, cwd=project, env=environment, capture_output=True, text=True, check=False
-    )
+    run = ["-m", "jit_loader", "check", "script.py"]
+    finished = run_python(*run, element, project=project, cache=tmp_path)
     assert finished.returncode == 1, finished.stderr
     assert "Invalid __global__ write of size 4 bytes" in finished.stderr
     assert f"kernels/poke.cu:{LINE_OF_THE_FAULT}" in finished.stderr
     assert f"  {LINE_OF_THE_FAULT} |   y[i] = T{{}};" in finished.stderr
     assert "script.py:8" in finished.stderr
-    fine = subprocess.run(
-        [*run[:-1], "1023"],
-        cwd=project,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    fine = run_python(*run, "1023", project=project, cache=tmp_path)
     assert fine.returncode == 0, fine.stderr
     assert "ERROR SUMMARY: 0 errors" in fine.stderr
 
@@ -221,11 +200,8 @@ def test_a_write_past_the_end_of_a_tensor_is_found(tmp_path, element):
 @pytest.mark.gpu
 def test_the_line_of_a_kernel_in_a_text_is_shown(tmp_path):
     (tmp_path / "script.py").write_text(RAW_KERNEL)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "JIT_LOADER_CACHE": str(tmp_path)}
-    run = [sys.executable, "-m", "jit_loader", "check", "script.py"]
-    finished = subprocess.run(
-        run, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-    )
+    run = ["-m", "jit_loader", "check", "script.py"]
+    finished = run_python(*run, project=tmp_path, cache=tmp_path)
     assert finished.returncode == 1, finished.stderr
     assert "source.cu:3" in finished.stderr
     assert "  3 |   y[i] = 1;" in finished.stderr

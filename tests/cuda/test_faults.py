@@ -1,12 +1,8 @@
 """Tests the errors of faulting kernels on a GPU, with and without CUDA_LAUNCH_BLOCKING=1."""
 
-import os
-import subprocess
-import sys
-
 import pytest
 
-from tests.support.poke import FAR, ROOT, write_project
+from tests.support.poke import FAR, run_python, write_project
 
 pytestmark = pytest.mark.gpu
 
@@ -23,19 +19,6 @@ def run_poke(tmp_path_factory):
         return finished.stdout, finished.stderr
 
     return run
-
-
-def run_python(*arguments, project, cache, **settings):
-    """Runs Python in a project's folder; returns the finished process."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "JIT_LOADER_CACHE": str(cache)}
-    return subprocess.run(
-        [sys.executable, *arguments],
-        cwd=project,
-        env={**environment, **settings},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
 
 
 def test_with_launch_blocking_the_error_names_the_op_and_the_kernel(run_poke):
@@ -79,9 +62,7 @@ y.sum().item()
 """
 
 
-def test_launch_blocking_names_the_op_whose_kernel_a_live_edit_has_replaced(
-    tmp_path,
-):
+def test_launch_blocking_names_the_op_whose_kernel_a_live_edit_has_replaced(tmp_path):
     project = write_project(tmp_path / "project")
     finished = run_python(
         "-c", LIVE_EDIT, project=project, cache=tmp_path, CUDA_LAUNCH_BLOCKING="1"
