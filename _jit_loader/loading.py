@@ -72,7 +72,8 @@ def load(
     title: the name to show, by default the extension's.
     build_directory: the caller's folder. It gets copies, and the library is opened from there.
     may_build: if it is false, NotCached is raised instead of building.
-    instead: see look_or_build.
+    instead(builds, digests): is called before a build; returns (result of open_build, path of the
+    library) if it has a replacement for the build, else None.
     """
     started = time.perf_counter()
     if sys.platform != "linux":
@@ -91,7 +92,17 @@ def load(
     else:
         with no_fork():  # requests() imports modules
             wanted = requests()
-        found = look_or_build(wanted, paths[0], verbose, may_build, instead)
+        all_builds, digests, found = find_build(wanted, paths[0])
+        if found is None and instead is not None:
+            replacement = instead(all_builds[-1], digests)
+            found = replacement and (*replacement, True, wanted[-1].with_cuda)
+        if found is None:
+            if not may_build:
+                raise NotCached(name)
+            with no_fork():
+                from _jit_loader.build.build import build
+
+            found = *build(all_builds, digests, verbose), wanted[-1].with_cuda
     this = loaded.Loaded(name, *found, time.perf_counter() - started)
     loaded.last[title or name] = this
     for function in loaded.after_load:
@@ -138,13 +149,11 @@ def _unchanged(paths):
             yield memo
 
 
-def look_or_build(requests, memo_path, verbose=False, may_build=True, instead=None):
-    """Looks for a build by content, and builds if none fits.
+def find_build(requests, memo_path):
+    """Looks for a build of the requests by content.
 
-    instead(builds, digests): is called before a build; returns (result of open_build, path of the
-    library) if it has a replacement for the build, else None.
-
-    Returns (result of open_build, path of the library, whether it was compiled, with CUDA or not).
+    Returns (the Builds of the requests, Digests for a build of the last one, found). found is None,
+    or (result of open_build, path of the library, False, whether it is with CUDA).
     """
     with no_fork():  # not needed by a hit in a memo
         from _jit_loader.cache.store import Builds
@@ -152,24 +161,11 @@ def look_or_build(requests, memo_path, verbose=False, may_build=True, instead=No
         from _jit_loader.key.digests import Digests
 
     looked_at = {path: stamp for request in requests for path, stamp in request.looked_at.items()}
-    for request in requests:
-        builds = Builds(request, memo_path, looked_at)
+    all_builds = [Builds(request, memo_path, looked_at) for request in requests]
+    for builds, request in zip(all_builds, requests):
         digests = Digests(builds.known())
-        found = builds.find(toolchain.programs(request.with_cuda), digests)
-        result = found and loaded.open_build(found.library, *request.to_open)
+        build = builds.find(toolchain.programs(request.with_cuda), digests)
+        result = build and loaded.open_build(build.library, *request.to_open)
         if result is not None:
-            return result, found.library, False, request.with_cuda
-    if instead is not None and (found := instead(builds, digests)) is not None:
-        return *found, True, request.with_cuda
-    if not may_build:
-        raise NotCached(request.name)
-    with no_fork():
-        from _jit_loader.build.build import build
-        from _jit_loader.build.refusal import explain_missing_tool
-        from _jit_loader.report.errors import ToolMissing
-
-    try:
-        result, built, compiled = build(builds, digests, verbose)
-    except ToolMissing as error:
-        raise explain_missing_tool(error, requests) from None
-    return result, built.library, compiled, request.with_cuda
+            return all_builds, digests, (result, build.library, False, request.with_cuda)
+    return all_builds, digests, None

@@ -1,31 +1,122 @@
-"""Checks a request before a build: missing tools, and paths and flags that they cannot take."""
+"""What is known before a build: why it is needed, and why it would fail."""
 
 import errno
+import glob
 import os
 import re
 
-from _jit_loader.build.ninja import ninja_path
+from _jit_loader.build.ninja import compile_seconds_limit, ninja_path
+from _jit_loader.cache import cache_folder, readonly_caches
+from _jit_loader.cache.store import differences, fits, own_differences, read_manifest
 from _jit_loader.key import toolchain
 from _jit_loader.key.nvcc import cuda_home
-from _jit_loader.report.errors import CudaMissing, ToolMissing
+from _jit_loader.report.errors import CompilingForbidden, CudaMissing, ToolMissing
+from _jit_loader.report.requests import THE_LOADER, WORDS, change_texts, request_changes
+from _jit_loader.system import is_set
+
+MOST_REASONS = 8  # in an error
+
+
+def why_built(builds, programs, digests):
+    """Returns the reason for a build, such as 'kernels/add2.cu changed' or 'first build'."""
+    manifest = builds.last_manifest()
+    if manifest is None:
+        last = _last_of_name(builds)
+        if last is None:
+            return "first build"
+        old, new = last["request"], builds.request.description
+        changed = [key for key in new if old.get(key) != new[key]] or [THE_LOADER]
+        return f"{', '.join(WORDS.get(key, key) for key in changed)} changed"
+    roots = builds.request.roots
+    # The user's files first: comparing all of PyTorch's headers takes 30 ms.
+    changes = change_texts(own_differences(manifest, roots, digests)) or change_texts(
+        differences(manifest, roots, programs, digests)
+    )
+    if not changes:
+        return "the cached library was damaged"
+    return f"{changes[0]} and {len(changes) - 1} more" if len(changes) > 1 else changes[0]
+
+
+def all_reasons(builds, digests):
+    """Returns a line for each difference from the last build; [] if a build fits."""
+    roots, programs = builds.request.roots, toolchain.programs(builds.request.with_cuda)
+    if any(fits(manifest, roots, programs, digests) for _, manifest in builds.manifests()):
+        return []
+    last = builds.last_manifest() or _last_of_name(builds)
+    if last is None:
+        return ["it has never been built"]
+    old, new = last["request"], builds.request.description
+    files = change_texts(differences(last, roots, programs, digests))
+    if old["PyTorch"] != new["PyTorch"]:  # one line for its 5,000 headers
+        files = [line for line in files if not line.startswith("<packages>/torch/")]
+    settings = [line for key in new for line in request_changes(key, old.get(key), new[key])]
+    return [*settings, *files] or [f"{THE_LOADER} changed"]
+
+
+def _last_of_name(builds):
+    """Returns the manifest of the newest build of the same name and variant, with any flags."""
+    name, variant = builds.request.name, builds.request.description.get("variant")
+    folders = []
+    for cache in (cache_folder(), *readonly_caches()):
+        folders += glob.glob(os.path.join(glob.escape(cache), name, "*", "*", ""))
+    found = [manifest for manifest in map(read_manifest, folders) if manifest is not None]
+    found = [manifest for manifest in found if manifest["request"].get("variant") == variant]
+    return max(found, key=lambda manifest: manifest["created"], default=None)
+
+
+def check_request(all_builds, digests):
+    """Raises the error that a build of the last request would certainly end with.
+
+    all_builds: the store.Builds of all requests that the cache was searched for. The first is the
+    one that the caller prefers; the error says why none of its builds fits.
+    """
+    request = all_builds[-1].request
+    if is_set("JIT_LOADER_NO_COMPILE"):
+        raise CompilingForbidden(
+            f"{request.title} would have to be compiled, and JIT_LOADER_NO_COMPILE forbids it:\n  "
+            f"{_no_build_fits(all_builds[0], digests)}\n"
+            "Compile it where that is allowed: load it once with the same cache and without "
+            "JIT_LOADER_NO_COMPILE; or, for an op, run `python -m jit_loader export "
+            f"{request.name} --out DIR` and name DIR in JIT_LOADER_READONLY_CACHES here"
+        )
+    try:
+        check_tools(request)
+    except ToolMissing as error:
+        caches = ", ".join(os.path.dirname(cache) for cache in readonly_caches())
+        if not caches:
+            raise
+        reasons = _no_build_fits(all_builds[0], digests)
+        raise type(error)(f"{error}\nNo build in {caches} fits:\n  {reasons}") from None
+    compile_seconds_limit()
+    _check_paths(request)
+    _check_flags(request)
+
+
+def _no_build_fits(builds, digests):
+    """Returns lines that say why."""
+    reasons = all_reasons(builds, digests) or ["the cached library is damaged"]
+    more = len(reasons) - MOST_REASONS
+    if more > 0:
+        reasons[MOST_REASONS:] = [f"{more} more"]
+    return "\n  ".join(reasons)
 
 
 def check_tools(request):
     """Raises ToolMissing if a tool is missing; the message says what to install."""
+    needed = f"{request.title} has to be compiled, and"
     command = toolchain.cxx_command()
     if toolchain.find_program(command[0]) is None:
         raise ToolMissing(
-            f"{request.title} has to be compiled, and the C++ compiler {command[0]!r} was not "
-            "found on PATH. Install g++ (Debian, Ubuntu: apt-get install g++), or name a compiler "
-            "in the environment variable CXX"
+            f"{needed} the C++ compiler {command[0]!r} was not found on PATH. Install g++ (Debian, "
+            "Ubuntu: apt-get install g++), or name a compiler in the environment variable CXX"
         )
     if ninja_path() is None:
-        raise ToolMissing(
-            f"{request.title} has to be compiled, and ninja was not found. Run: pip install ninja"
-        )
-    if request.with_cuda and (why_not := toolchain.why_no_cuda()) is not None:
+        raise ToolMissing(f"{needed} ninja was not found. Run: pip install ninja")
+    if not request.with_cuda:
+        return
+    if (why_not := toolchain.why_no_cuda()) is not None:
         raise CudaMissing(f"{request.title} has CUDA code to compile: {why_not}")
-    if request.with_cuda and cuda_home() is None:
+    if cuda_home() is None:
         raise CudaMissing(
             f"{request.title} has CUDA code to compile, and {toolchain.nvcc_path()} does not print "
             "its Toolkit's folder. Name the folder of a CUDA Toolkit in the environment variable "
@@ -33,31 +124,29 @@ def check_tools(request):
         )
 
 
-def check_paths(request):
+def _check_paths(request):
     """Raises an error for a source that does not exist, or a path that the tools cannot take."""
+    title = request.title
     for source in request.sources:
         if not os.path.isfile(source):
-            text = f"{request.title}: there is no such source file"
-            raise FileNotFoundError(errno.ENOENT, text, source)
+            raise FileNotFoundError(errno.ENOENT, f"{title}: there is no such source file", source)
         if "," in os.path.basename(source) and source.endswith((".cu", ".cuh")):
             raise ValueError(
-                f"{request.title}: nvcc cannot compile a file with a comma in its name: {source}"
+                f"{title}: nvcc cannot compile a file with a comma in its name: {source}"
+            )
+        if "|" in source:
+            raise ValueError(
+                f"{title}: ninja cannot take a source with a '|' in its path: {source!r}"
             )
     # nvcc passes paths to the shell between double quotes.
     tool, refused = ("nvcc", '\n\t$"`') if request.with_cuda else ("ninja", "\n")
     for path in [*request.sources, *request.extra_include_paths]:
         if set(path) & set(refused):
             raise ValueError(
-                f"{request.title}: {tool} cannot take a path with any of {refused!r} in it: "
-                f"{path!r}"
-            )
-    for source in request.sources:
-        if "|" in source:
-            raise ValueError(
-                f"{request.title}: ninja cannot take a source with a '|' in its path: {source!r}"
+                f"{title}: {tool} cannot take a path with any of {refused!r} in it: {path!r}"
             )
     for path in request.extra_include_paths:
-        _check_text(path, f"{request.title}: extra_include_paths")
+        _check_text(path, f"{title}: extra_include_paths")
 
 
 def _check_text(text, where):
@@ -68,7 +157,7 @@ def _check_text(text, where):
         raise ValueError(f"{where} has bytes that are not UTF-8: {text!r}") from None
 
 
-def check_flags(request):
+def _check_flags(request):
     """Raises a ValueError for flags that ninja or its shell cannot take, or that move depfiles."""
     arguments = {
         "extra_cflags": request.extra_cflags,
@@ -77,15 +166,14 @@ def check_flags(request):
         **{f"the flags of {source}": flags for source, flags in request.source_flags.items()},
     }
     for argument, flags in arguments.items():
+        where = f"{request.title}: {argument}"
         for flag in flags:
-            _check_text(flag, f"{request.title}: {argument}")
+            _check_text(flag, where)
             if "\n" in flag:
-                raise ValueError(
-                    f"{request.title}: ninja cannot take a flag with a line break: {flag!r} in "
-                    f"{argument}"
-                )
-        words = toolchain.split(" ".join(flags), f"{request.title}: {argument}")
-        _check_relative(words, request, argument)
+                raise ValueError(f"{where}: ninja cannot take a flag with a line break: {flag!r}")
+        words = toolchain.split(" ".join(flags), where)
+        if request.build_directory:
+            _check_relative(words, request, argument)
         for word in words if argument != "extra_ldflags" else ():
             if word.startswith(("-MF", "--dependency-output")):
                 raise ValueError(
@@ -96,14 +184,13 @@ def check_flags(request):
 
 def _check_relative(words, request, argument):
     """Raises a ValueError for a folder in flags that PyTorch finds in the build_directory."""
-    folder = request.build_directory
-    for before, word in zip(["", *words], words) if folder else ():
+    for before, word in zip(["", *words], words):
         match = re.fullmatch(r"-(?:I|L|isystem)(.*)", word)
         path = word if before in ("-I", "-L", "-isystem") else match and match[1]
         # PyTorch's compilers ignore a folder that does not exist.
         if not path or path == "." or os.path.isabs(path):
             continue
-        if os.path.isdir(os.path.join(folder, path)):
+        if os.path.isdir(os.path.join(request.build_directory, path)):
             raise ValueError(
                 f"{request.title}: give the absolute path of {path} in {argument}: the compilers "
                 "run in a folder of the cache, and not in build_directory"

@@ -5,9 +5,9 @@ import os
 import re
 
 from _jit_loader.build.ninja import ninja_path
+from _jit_loader.cache.builds import kernels_of
 from _jit_loader.cache.files import read_checked, write_checked
 from _jit_loader.cache.memo import stamp
-from _jit_loader.cuda.ptxas import kernels_of
 from _jit_loader.report.errors import LOAD_ERRORS, CompileError, compile_error, files_with_errors
 
 NOTE = "failure.json"  # in the folder of the failed build
@@ -23,25 +23,17 @@ def failed(job, recorder, records, output, stage, kind=CompileError):
         InputsChanged: a file was edited during the build. Another attempt may succeed.
     """
     request = job.request
-    named = files_with_errors(output)
-    recorder.check_failed(named)
+    recorder.check_failed(files_with_errors(output))
     absolute, relative = request.roots.absolute, request.roots.relative
     own = [absolute(path) for record in records for path in record["own"]]
     sources = list(dict.fromkeys([*request.sources, *own]))
-    error = compile_error(
-        request.name,
-        request.title,
-        output,
-        job.folder,
-        request.project,
-        ninja_path(),
-        sources,
-    )
+    project, ninja = request.project, ninja_path()
+    error = compile_error(request.name, request.title, output, job.folder, project, ninja, sources)
     error.stage, error.kernels = stage, kernels_of(records)
-    error = _error(kind, str(error), vars(error))
+    text = "\n".join(output)
     with open(os.path.join(job.folder, "log"), "w", errors="surrogateescape") as file:
-        file.write("\n".join(output) + "\n")
-    files = {*job.before, *filter(os.path.isfile, NAMED.findall("\n".join(output)))}
+        file.write(text + "\n")
+    files = {*job.before, *filter(os.path.isfile, NAMED.findall(text))}
     note = {
         "message": str(error),
         "details": vars(error),
@@ -50,7 +42,7 @@ def failed(job, recorder, records, output, stage, kind=CompileError):
         "environment": _library_environment(),
     }
     write_checked(os.path.join(job.folder, NOTE), note)
-    return error
+    return _error(kind, note)
 
 
 def read_note(request_folder):
@@ -61,8 +53,8 @@ def read_note(request_folder):
     return read_checked(last)
 
 
-def error_of(note, request, digests):
-    """Returns the error of another process's build, or None if it may not apply any more.
+def raise_noted(note, request, digests):
+    """Raises the error of another process's build, if it still applies.
 
     It applies if no file in the note has changed since, and if, for an error of the dynamic linker,
     the linker's environment variables are the same.
@@ -72,16 +64,15 @@ def error_of(note, request, digests):
     """
     absolute = request.roots.absolute
     if any(digests.digest(absolute(path)) != digest for path, digest in note["files"].items()):
-        return None
+        return
     if note["is_load_error"] and note["environment"] != _library_environment():
-        return None
-    kind = LOAD_ERRORS[request.form][1] if note["is_load_error"] else CompileError
-    return _error(kind, note["message"], note.get("details", {}))
+        return
+    raise _error(LOAD_ERRORS[request.form][1] if note["is_load_error"] else CompileError, note)
 
 
-def _error(kind, message, details):
-    error = kind(message)
-    vars(error).update(details)
+def _error(kind, note):
+    error = kind(note["message"])
+    vars(error).update(note["details"])
     return error
 
 

@@ -1,22 +1,26 @@
-"""A job: one attempt to build a request, in a folder of its own."""
+"""One attempt to build a request, in a folder of its own, and the publication of that folder."""
 
 import contextlib
+import errno
 import os
 import shutil
 import socket
 import tempfile
 import time
-from typing import NamedTuple
 
-from _jit_loader.build.inputs.clock import Clock
+from _jit_loader.build.inputs.clock import CLOCK, Clock
+from _jit_loader.build.pytorch import libraries
 from _jit_loader.cache import digest_of
-from _jit_loader.cache.store import MANIFEST, Builds
-from _jit_loader.key.digests import Digests
+from _jit_loader.cache.files import if_stale_again, write_checked
+from _jit_loader.cache.store import MANIFEST, OWN_FILES, read_manifest
+from _jit_loader.key import toolchain
 
 DAY_SECONDS = 24 * 60 * 60
+NOT_PUBLISHED = (".ninja_log", ".ninja_deps", "lock", CLOCK)
+CANNOT_SYNC = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
-class Job(NamedTuple):
+class Job:
     """One attempt to build a request.
 
     folder: that of the build, if it succeeds. programs: {role: path} of the compilers, as in
@@ -24,22 +28,15 @@ class Job(NamedTuple):
     the next attempt.
     careful: an earlier attempt found changes, so all inputs of reused objects are compared first;
     otherwise, those that are not the user's are compared while the compilers run. verbose: print
-    the commands and their output. excludes: see remove_leftovers.
+    the commands and their output.
     """
 
-    builds: Builds
-    folder: str
-    programs: dict
-    digests: Digests
-    clock: Clock
-    before: dict
-    careful: bool
-    verbose: bool
-    excludes: bool = True
-
-    @property
-    def request(self):
-        return self.builds.request
+    def __init__(self, builds, folder, digests, before=None, careful=False, verbose=False):
+        self.builds, self.request, self.folder = builds, builds.request, folder
+        self.programs = toolchain.programs(self.request.with_cuda)
+        self.digests, self.clock = digests, Clock(folder)
+        self.before = {} if before is None else before
+        self.careful, self.verbose = careful, verbose
 
 
 @contextlib.contextmanager
@@ -79,7 +76,7 @@ def remove_leftovers(request_folder, excludes, keep=None):
 
 
 def is_complete(folder):
-    """Returns whether a folder in a request's folder is a complete build."""
+    """Returns whether a folder of a request is a complete build."""
     return os.path.exists(os.path.join(folder, MANIFEST))
 
 
@@ -95,3 +92,35 @@ def _remove(folder, age_seconds):
     with contextlib.suppress(OSError):
         if time.time() - os.stat(folder).st_mtime >= age_seconds:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def publish(folder, manifest):
+    """Makes a folder a build. No process uses a folder that has no manifest yet."""
+    own = {path: manifest["files"][path] for path in manifest["own"]}
+    write_checked(os.path.join(folder, OWN_FILES), own)
+    shutil.rmtree(os.path.join(folder, libraries.STUBS_FOLDER), ignore_errors=True)
+    for entry in list(os.scandir(folder)):
+        if entry.name in NOT_PUBLISHED:
+            os.unlink(entry.path)
+        elif entry.is_file() and entry.stat().st_nlink == 1:  # more links: already published
+            sync(entry.path)
+    path = os.path.join(folder, MANIFEST)
+    try:
+        write_checked(path, manifest)
+    except OSError:  # a network file system may report an error of a rename that it has done
+        if read_manifest(folder) is None:
+            raise
+    for written in (path, folder, os.path.dirname(folder)):
+        sync(written)
+
+
+def sync(path):
+    """Writes a file, or the entries of a folder, to the disk, if its file system can do so."""
+    descriptor = if_stale_again(lambda path: os.open(path, os.O_RDONLY), path)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in CANNOT_SYNC:
+            raise
+    finally:
+        os.close(descriptor)

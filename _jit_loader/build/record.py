@@ -6,13 +6,10 @@ import time
 
 from _jit_loader.build.inputs.depfiles import linked_files, read_depfile
 from _jit_loader.build.inputs.records import merged
-from _jit_loader.build.objects import write_record
-from _jit_loader.build.plan import command_key
+from _jit_loader.build.plan import RECORD, command_key
 from _jit_loader.cache import cache_folder
 from _jit_loader.cache.files import write_checked
 from _jit_loader.cache.pruning import PRECOMPILED
-from _jit_loader.cuda import ptxas
-from _jit_loader.cuda.halves import WHOLE
 from _jit_loader.key.digests import digest_of_bytes
 
 TEXTS = "texts.json"
@@ -22,8 +19,8 @@ def record_object(job, ninja_file, recorder, output, compilers, in_header):
     """Writes the record of a new object beside the object; returns the record, or None.
 
     None: the source did not compile.
-    compilers: a future of records.query_compilers. headers: precompiled.Headers, for the files that
-    the compiler does not list because it has read a precompiled header.
+    compilers: a future of records.query_compilers. in_header: the files that the compiler does not
+    list because it has read a precompiled header.
 
     Raises:
         InputsChanged: an input was edited while it was compiled.
@@ -52,8 +49,22 @@ def record_object(job, ninja_file, recorder, output, compilers, in_header):
         "seconds": _seconds(job.folder, output),
         **inputs,
     }
-    write_record(path, record)
+    write_checked(path + RECORD, record)
     return record
+
+
+def remove_failed(job, failed, found):
+    """Returns {object: its record} of the objects that compiled, and deletes the others.
+
+    failed: the steps whose last command failed; a compiler may have written their objects.
+    found: {object: the result of record_object}.
+    """
+    records = {output: record for output, record in found.items() if record is not None}
+    for output in failed & records.keys():
+        del records[output]
+        os.unlink(os.path.join(job.folder, output))
+        os.unlink(os.path.join(job.folder, output + RECORD))
+    return records
 
 
 def record_kernels(job, ninja_file, records, lines_of):
@@ -63,26 +74,26 @@ def record_kernels(job, ninja_file, records, lines_of):
 
     Returns a warning about spilled registers for the user, or None.
     """
+    if not any(map(ninja_file.is_cuda, records)):
+        return None
+    from _jit_loader.cuda import ptxas
+    from _jit_loader.cuda.halves import WHOLE
+
     found = {}
     for output in filter(ninja_file.is_cuda, records):
+        path = os.path.join(job.folder, output)
         source = job.request.roots.relative(ninja_file.compilations[output])
         found[source] = ptxas.kernels(lines_of.get(output, []))
         records[output].update(
             source=source,
             kernels=found[source],
-            whole=_unlink(os.path.join(job.folder, output + WHOLE)),
+            whole=os.path.exists(path + WHOLE),
             nvcc=list(map(job.request.roots.relative_text, ninja_file.command(output))),
         )
-        write_record(os.path.join(job.folder, output), records[output])
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path + WHOLE)
+        write_checked(path + RECORD, records[output])
     return ptxas.spill_warning(job.request.title, found)
-
-
-def _unlink(path):
-    """Deletes a file, and returns whether it existed."""
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)
-        return True
-    return False
 
 
 def record_texts(job, records):

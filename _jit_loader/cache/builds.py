@@ -25,6 +25,15 @@ def object_records(folder):
     return [record for record in records if record is not None]
 
 
+def kernels_of(records):
+    """Returns the figures of ptxas that records of objects have, with the "source" of each."""
+    return [
+        {"source": record["source"].removeprefix("<project>/"), **kernel}
+        for record in records
+        for kernel in record.get("kernels", ())
+    ]
+
+
 def newest(title):
     """Returns (folder, manifest) of the newest build of an extension or a variant, or None."""
     name, defines = parse(title)

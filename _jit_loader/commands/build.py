@@ -84,8 +84,8 @@ def _precompile():
 
 def _load(name, project, pch):
     """Loads an op; if it was not compiled, writes a missing compile_commands.json."""
+    from _jit_loader.build.beside import COMPILE_COMMANDS
     from _jit_loader.build.build import precompile, write_compile_commands
-    from _jit_loader.build.compile_commands import NAME
     from _jit_loader.loading import is_unchanged
     from _jit_loader.ops.load_op import call_of, load_as_imported
 
@@ -95,7 +95,7 @@ def _load(name, project, pch):
         request.precompile = True
         precompile(request)
     loaded = load_as_imported(name, project)
-    if not loaded.compiled and not os.path.exists(os.path.join(project, NAME)):
+    if not loaded.compiled and not os.path.exists(os.path.join(project, COMPILE_COMMANDS)):
         write_compile_commands(call.requests()[-1])
     return loaded
 

@@ -15,16 +15,15 @@ def add_arguments(parser):
 
 
 def run(options):
-    from _jit_loader.build.why import all_reasons
+    from _jit_loader.build.checks import all_reasons
     from _jit_loader.cache.store import Builds
-    from _jit_loader.key import toolchain
     from _jit_loader.key.digests import Digests
 
     requests, memo_path = _requests(options.name)
     for request in requests:
         builds = Builds(request, memo_path, {})
         digests = Digests(builds.known())
-        reasons = all_reasons(builds, toolchain.programs(request.with_cuda), digests)
+        reasons = all_reasons(builds, digests)
         if not reasons:
             print(f"{options.name}: in the cache; nothing has changed since it was built")
             return 0

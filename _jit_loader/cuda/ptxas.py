@@ -56,15 +56,6 @@ def kernels(lines):
     return found
 
 
-def kernels_of(records):
-    """Returns the dicts of kernels() that records of objects have, with the "source" of each."""
-    return [
-        {"source": record["source"].removeprefix("<project>/"), **kernel}
-        for record in records
-        for kernel in record.get("kernels", ())
-    ]
-
-
 def _kernel(mangled, architecture):
     names = {"kernel": readable(mangled), "mangled": mangled, "architecture": architecture}
     return {**names, **dict.fromkeys(FIGURES, 0)}

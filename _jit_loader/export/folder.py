@@ -10,12 +10,13 @@ import tempfile
 import types
 from unittest import mock
 
+from _jit_loader.build.build import build
 from _jit_loader.cache import FORMAT
 from _jit_loader.cache.files import write_atomically, write_checked
 from _jit_loader.cache.store import MANIFEST, OWN_FILES, read_manifest
 from _jit_loader.key import CUDA_SETTINGS, PATH_LISTS, SETTINGS, toolchain
 from _jit_loader.key.machine import Machine, this_machine
-from _jit_loader.loading import look_or_build
+from _jit_loader.loading import find_build
 from _jit_loader.ops.builds import build_all, raise_first, result_of
 from _jit_loader.ops.load_op import op_arguments
 from _jit_loader.ops.project import has_cuda_kernel, request_for
@@ -64,7 +65,8 @@ def _export(title, project, processor, gpu, out):
     with tempfile.TemporaryDirectory(prefix="jit_loader_export_") as temporary:
         # Not this machine's memo: the next load here would then get this build.
         memo = os.path.join(temporary, "memo")
-        _, library, compiled, _ = look_or_build([request], memo)
+        all_builds, digests, found = find_build([request], memo)
+        _, library, compiled, *_ = found or build(all_builds, digests, verbose=False)
     for variable in COMPILING & os.environ.keys():
         del os.environ[variable]
     for key in {request.key, request_for(*arguments).key}:
@@ -78,14 +80,14 @@ def _copy(library, folder):
     The other files need not be equal on the other machine: the key has PyTorch's version, and
     nothing is compiled there, so compiler and system headers may differ.
     """
-    build = os.path.dirname(library)
-    target = os.path.join(folder, os.path.basename(build))
+    source = os.path.dirname(library)
+    target = os.path.join(folder, os.path.basename(source))
     os.makedirs(target, exist_ok=True)
     # Not with the permissions of the user's cache, which nobody else can read.
     for name in (os.path.basename(library), OWN_FILES):
-        with open(os.path.join(build, name), "rb") as file:
+        with open(os.path.join(source, name), "rb") as file:
             write_atomically(os.path.join(target, name), file.read())
-    manifest = read_manifest(build)
+    manifest = read_manifest(source)
     own = {path: manifest["files"][path] for path in manifest["own"]}
     absent = {
         folder: names

@@ -6,7 +6,7 @@ import math
 import os
 from typing import NamedTuple
 
-from _jit_loader.build.objects import RECORD
+from _jit_loader.build.plan import RECORD
 from _jit_loader.build.record import TEXTS
 from _jit_loader.cache import digest_of, registrations
 from _jit_loader.cache.files import read_checked

@@ -3,15 +3,13 @@
 import os
 
 from _jit_loader.build.build import ninja_file_of
-from _jit_loader.build.compile import compile_plan
-from _jit_loader.build.inputs.clock import Clock
 from _jit_loader.build.job import Job, private_folder
+from _jit_loader.build.ninja import Compilation
 from _jit_loader.build.plan import Plan
 from _jit_loader.build.precompiled import Headers
 from _jit_loader.build.pytorch import libraries
 from _jit_loader.cache.files import link_or_copy
 from _jit_loader.cache.store import Build
-from _jit_loader.key import toolchain
 
 
 def link_library(builds, digests, build, outputs):
@@ -23,8 +21,7 @@ def link_library(builds, digests, build, outputs):
     """
     request = builds.request
     with private_folder(builds.folder) as folder:
-        programs = toolchain.programs(request.with_cuda)
-        job = Job(builds, folder, programs, digests, Clock(folder), {}, False, verbose=False)
+        job = Job(builds, folder, digests)
         ninja_file = ninja_file_of(job)
         reused = dict.fromkeys(set(ninja_file.compilations) - set(outputs))
         for output in reused:
@@ -32,8 +29,10 @@ def link_library(builds, digests, build, outputs):
         link_stubs = libraries.Stubs(ninja_file.link_flags, request.extra_ldflags, folder)
         plan = Plan(ninja_file, reused, dict.fromkeys(outputs))
         headers = Headers(job, ninja_file, plan.missing)
-        result = compile_plan(job, plan, link_stubs, headers, lambda: None, lambda output: None)
-        if result.returncode != 0:
+        with Compilation(job, plan, link_stubs, headers) as compilation:
+            for _ in compilation.steps():
+                pass
+        if compilation.returncode != 0:
             raise RuntimeError("the CPU code does not compile")
         with open(Build(folder, request).library, "rb") as file:
             return file.read()

@@ -185,7 +185,7 @@ def test_files_that_are_old_enough_become_a_hit(young, tmp_path, monkeypatch):
     monkeypatch.setattr(memo, "SETTLED_NS", 0)
     assert young.value() == 101
     with monkeypatch.context() as context:
-        context.setattr("_jit_loader.loading.look_or_build", lambda *_: pytest.fail("no hit"))
+        context.setattr("_jit_loader.loading.find_build", lambda *_: pytest.fail("no hit"))
         assert young.value() == 101
     assert young.compiled() == []
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import jit_loader
-from _jit_loader.build.helpers import make_helper
+from _jit_loader.build.beside import make_helper
 from _jit_loader.cache import cache_folder, helpers, memo
 from _jit_loader.key.digests import Digests
 from tests.support.mounts import make_mounts_private

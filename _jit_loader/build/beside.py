@@ -1,0 +1,86 @@
+"""What a build writes beside the extension: compile_commands.json of a project, and helpers."""
+
+import contextlib
+import fcntl
+import json
+import os
+import shlex
+import subprocess
+import tempfile
+
+from _jit_loader.build.inputs.queries import flags_of
+from _jit_loader.cache import cache_folder, helpers
+from _jit_loader.cache.files import write_atomically
+from _jit_loader.key import toolchain
+from _jit_loader.key.digests import read_digest
+from _jit_loader.system import read_text
+from _jit_loader.system.processes import run
+
+COMPILE_COMMANDS = "compile_commands.json"
+
+
+def update_compile_commands(request, ninja_file):
+    """Replaces an op's commands in its project's compile_commands.json, if they differ.
+
+    clangd and editors read the file. All other entries and their order stay. Only builds of ops
+    write it: a caller of load expects no new file. Builds of variants do not, because editors use
+    one command per source, that of the plain op.
+    """
+    is_op = os.path.join(request.project, "bindings", f"{request.name}.cpp") in request.sources
+    path = os.path.join(request.project, COMPILE_COMMANDS)
+    if not is_op or request.title != request.name or os.path.islink(path):
+        return  # a symlink was made by another build system
+    with contextlib.suppress(OSError, ValueError), _locked(request.project):
+        text = read_text(path)
+        entries = json.loads(text or "[]")
+        if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+            return
+        ours = [number for number, entry in enumerate(entries) if _is_ours(entry, request)]
+        place = ours[0] if ours else len(entries)
+        kept = [entry for entry in entries if not _is_ours(entry, request)]
+        kept[place:place] = _commands(request, ninja_file)
+        new_text = json.dumps(kept, indent=1) + "\n"
+        if new_text != text:
+            write_atomically(path, new_text.encode())
+
+
+def _commands(request, ninja_file):
+    """Returns the entries of an op, without the flags with which clangd would write depfiles."""
+    entries = []
+    for output, source in ninja_file.compilations.items():
+        words = [*flags_of(ninja_file.command(output)), "-c", source, "-o", output]
+        entry = {"directory": request.project, "command": shlex.join(words), "file": source}
+        entries.append({**entry, "output": f"{request.name}/{output}"})
+    return entries
+
+
+def _is_ours(entry, request):
+    output = str(entry.get("output", ""))
+    return entry.get("directory") == request.project and output.startswith(f"{request.name}/")
+
+
+@contextlib.contextmanager
+def _locked(folder):
+    """Locks a folder: builds that end at the same time must not lose each other's commands."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def make_helper(source, digests):
+    """Compiles a helper (0.1 s) if the cache has none. Without it the loader is slower."""
+    if helpers.find(source, digests) is not None:
+        return
+    with (
+        contextlib.suppress(OSError, subprocess.SubprocessError),
+        tempfile.TemporaryDirectory(prefix=".helper-", dir=cache_folder()) as folder,
+    ):
+        library = os.path.join(folder, "library.so")
+        # Without the C++ library, which takes longer to load than the helpers take to run.
+        flags = ["-O2", "-shared", "-fPIC", "-nodefaultlibs"]
+        command = [*toolchain.cxx_command(), *flags, source, "-lc", "-o", library]
+        run(command).check_returncode()
+        os.rename(library, helpers.path_of(source, digests, read_digest(library)))
