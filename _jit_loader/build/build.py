@@ -229,8 +229,8 @@ def _cache_errors_explained(builds):
         advice = "free some space there" if is_full else "make it writable"
         raise OSError(
             error.errno,
-            f"the cache folder {builds.folder} cannot be written to ({error.strerror}); {advice}, or "
-            "name another folder in the environment variable JIT_LOADER_CACHE",
+            f"the cache folder {builds.folder} cannot be written to ({error.strerror}); {advice}, "
+            "or name another folder in the environment variable JIT_LOADER_CACHE",
         ) from error
 
 

@@ -42,8 +42,9 @@ def all_reasons(builds, digests):
     roots, programs = builds.request.roots, toolchain.programs(builds.request.with_cuda)
     if any(fits(manifest, roots, programs, digests) for _, manifest in builds.manifests()):
         return []
-    last = builds.last_manifest() or _last_of_name(builds)
-    if last is None:
+    if (last := builds.last_manifest()) is not None:
+        return change_texts(differences(last, roots, programs, digests))
+    if (last := _last_of_name(builds)) is None:
         return ["it has never been built"]
     old, new = last["request"], builds.request.description
     files = change_texts(differences(last, roots, programs, digests))
@@ -94,7 +95,9 @@ def check_request(all_builds, digests):
 
 def _no_build_fits(builds, digests):
     """Returns lines that say why."""
-    reasons = all_reasons(builds, digests) or ["the cached library is damaged"]
+    reasons = all_reasons(builds, digests)
+    if not reasons:
+        reasons = [f"{build.library} is damaged" for build, _ in builds.manifests()]
     more = len(reasons) - MOST_REASONS
     if more > 0:
         reasons[MOST_REASONS:] = [f"{more} more"]

@@ -1,7 +1,6 @@
 """compile_commands.json has the command of each source of an op, and each build updates it."""
 
 import concurrent.futures
-import fcntl
 import json
 import os
 import shlex
@@ -122,16 +121,6 @@ def test_parallel_builds_keep_each_others_entries(project):
     with concurrent.futures.ThreadPoolExecutor() as executor:
         assert len(list(executor.map(project.load, ["one", "two", "three"]))) == 3
     assert len(project.entries()) == 6
-
-
-def test_folder_that_another_program_keeps_locked_gets_no_file(project):
-    descriptor = os.open(project.folder, os.O_RDONLY)
-    fcntl.flock(descriptor, fcntl.LOCK_EX)
-    project.load("one")
-    assert not project.path.exists()
-    os.close(descriptor)
-    project.load("two")
-    assert project.files() == ["bindings/two.cpp", "kernels/two_cpu.cpp"]
 
 
 def test_entries_of_others_and_their_order_are_kept(project):
