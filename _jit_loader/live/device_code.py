@@ -3,7 +3,7 @@
 import os
 from typing import NamedTuple
 
-from _jit_loader.build.helpers import make_helper
+from _jit_loader.build.beside import make_helper
 from _jit_loader.cache import helpers
 from _jit_loader.cuda.nvrtc import Program
 from _jit_loader.live import first_launch
