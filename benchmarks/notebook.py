@@ -19,7 +19,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from _jit_loader.notebook.changed_ops import ChangedOps
+from _jit_loader.notebook.extension import ChangedOps
 from _jit_loader.ops.project import op_names
 from benchmarks import report, timing
 from benchmarks.subject import Subject, compare

@@ -180,7 +180,7 @@ def functions():
 def notebook():
     import jit_loader
 
-    tree = ast.parse((ROOT / "_jit_loader" / "notebook" / "magics.py").read_text())
+    tree = ast.parse((ROOT / "_jit_loader" / "notebook" / "extension.py").read_text())
     texts = [prose(inspect.getdoc(jit_loader.load_ipython_extension))]
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef) and any(

@@ -88,8 +88,10 @@ def modules_of(titles, project):
         FileNotFoundError: a module does not exist.
     """
     bindings = os.path.join(project, "bindings")
-    stems = {name.partition(".")[0] for name in os.listdir(bindings) if name.endswith(MODULES)}
-    missing = [parse(title)[0] for title in titles] or list(stems - {"__init__"})
+    stems = {os.path.splitext(name)[0] for name in os.listdir(bindings) if name.endswith(MODULES)}
+    missing = [parse(title)[0] for title in titles] or [
+        stem for stem in stems if stem.isidentifier() and stem != "__init__"
+    ]
     found = set()
     while missing:
         name = missing.pop()

@@ -1,12 +1,21 @@
 """Implements `%load_ext jit_loader`: what runs before each cell, and the magics."""
 
 import contextlib
+import os
+import shlex
+import sys
+import types
 
 import IPython
-from IPython.core.error import InputRejected
+from IPython.core import magic
+from IPython.core.error import InputRejected, UsageError
 
-from _jit_loader.notebook.changed_ops import ChangedOps
-from _jit_loader.notebook.magics import Magics
+from _jit_loader import loaded
+from _jit_loader.cache.registrations import RestartNeeded
+from _jit_loader.loading import NotCached, is_unchanged
+from _jit_loader.notebook.inline_cell import compile_cell
+from _jit_loader.ops.builds import build_ops
+from _jit_loader.ops.project import current_project
 from _jit_loader.report.errors import ShownAlone
 
 ATTRIBUTE = "jit_loader"  # of a shell; the value is (BeforeCell, Magics)
@@ -19,6 +28,115 @@ ALWAYS_RUN = (
 
 # In IPython 9, autoreload patches single functions by default, without their decorators.
 RELOAD = "now --full" if IPython.version_info[0] >= 9 else "now"
+
+
+class ChangedOps:
+    """The loaded ops, and the names of compiled functions that have to follow them.
+
+    namespace: the dictionary of the notebook's names.
+    """
+
+    def __init__(self, namespace):
+        self._namespace = namespace
+        self._active = {}  # key of loaded.ops: the module whose functions have names
+        self._need_restart = set()  # keys of loaded.ops
+        self._printed = set()  # messages that are printed once
+
+    def reload(self):
+        """Builds the changed ops and activates them, if all of them compile."""
+        self.activate(self.build())
+
+    def build(self):
+        """Builds the ops whose files have changed; returns {key of loaded.ops: module}.
+
+        The modules are not active yet. An op that needs a restart or whose files are gone keeps its
+        module; a message says so once.
+
+        Raises:
+            CompileError, RuntimeError, OSError: as jit_loader.load raises them.
+        """
+        ops = {key: op for key, op in loaded.ops.items() if key not in self._need_restart}
+        for key, op in ops.items():
+            self._active.setdefault(key, op.module)
+        modules = {key: op.module for key, op in ops.items()}
+        changed = {key: op for key, op in ops.items() if not is_unchanged(op.call)}
+        errors = _build_in_processes(changed) if len(changed) > 1 else {}
+        for key, op in changed.items():
+            try:
+                if errors.get(key) is not None:
+                    raise errors[key]
+                modules[key] = op.load().result
+            except RestartNeeded as error:
+                self._need_restart.add(key)
+                self._print_once(str(error))
+            except FileNotFoundError as error:
+                self._print_once(str(error))
+        return modules
+
+    def activate(self, modules):
+        """Activates modules: in the functions of on_load, and under the names of old functions.
+
+        References in lists and objects stay.
+        """
+        pairs = []
+        for key, module in modules.items():
+            if key not in loaded.ops:
+                continue  # its wrapper was executed again and requested other flags
+            op, old = loaded.ops[key], self._active[key]
+            op.replace(module)
+            self._active[key] = module
+            if module is not old:
+                pairs += _replaced(old, module)
+        if not pairs:
+            return
+        new_of = {id(old): new for old, new in pairs}  # by id: an old object may be unhashable
+        modules = [module for module in list(sys.modules.values()) if _is_python(module)]
+        for names in [self._namespace, *map(vars, modules)]:
+            names.update({n: new_of[id(old)] for n, old in names.items() if id(old) in new_of})
+        if "torch" in sys.modules and sys.modules["torch"].cuda.is_initialized():
+            self._print_once(
+                "a CUDA graph captured before this build keeps the old kernels: capture it again"
+            )
+            if "torch._dynamo" in sys.modules:  # its mode "reduce-overhead" has captured kernels
+                sys.modules["torch._dynamo"].reset()
+
+    def _print_once(self, text):
+        if text not in self._printed:
+            self._printed.add(text)
+            print(text, file=sys.stderr)
+
+
+def _build_in_processes(ops):
+    """Builds ops at the same time, and returns {key: error or None} of those that were not cached.
+
+    One header may be included by many ops. A live edit is made at once.
+    """
+    missing = {}
+    for key, op in ops.items():
+        try:
+            op.load(may_build=False)
+        except NotCached:
+            missing[key] = op
+        except Exception:  # the load of its own shows it
+            pass
+    if len(missing) < 2:
+        return {}
+    wanted = [[op.name, op.project, op.flags] for op in missing.values()]
+    outcomes = build_ops(wanted, "reload", "op")
+    return {key: outcome.error for key, outcome in zip(missing, outcomes)}
+
+
+def _replaced(old, new):
+    """Returns pairs (old object, new object): two modules of an op, and their functions."""
+    functions = {name: value for name, value in vars(old).items() if callable(value)}
+    known = [name for name in functions if hasattr(new, name)]
+    return [(old, new), *((functions[name], getattr(new, name)) for name in known)]
+
+
+def _is_python(module):
+    """Returns whether a module is a Python file. Modules of old builds keep their functions."""
+    path = vars(module).get("__file__") if isinstance(module, types.ModuleType) else None
+    return str(path).endswith(".py")
 
 
 class CellNotRun(ShownAlone, InputRejected):
@@ -78,6 +196,86 @@ class BeforeCell:
         if error is not None:
             raise error
         return tree
+
+
+@magic.magics_class
+class Magics(magic.Magics):
+    def __init__(self, shell, ops):
+        super().__init__(shell)
+        self._ops = ops
+
+    @magic.cell_magic
+    def kernel(self, line, cell):
+        """%%kernel FILE: writes the cell to kernels/FILE of the project, and rebuilds.
+
+        When the cell ends, the loaded ops that include the file use it. The project is the current
+        folder, or the nearest one above it, that holds kernels/ and bindings/.
+        """
+        path = _kernel_path(line)
+        if not os.path.exists(path):
+            print(f"new file: {os.path.relpath(path, current_project())}")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(cell)
+        self._ops.reload()
+
+    @magic.cell_magic
+    def cpp(self, line, cell):
+        """%%cpp FUNCTION ... [FLAG ...]: compiles the cell; Python can then call the functions.
+
+            %%cpp twice
+            torch::Tensor twice(torch::Tensor x) { return 2 * x; }
+
+        If the cell has its own PYBIND11_MODULE, name no function: Python gets those that it binds.
+
+        torch/extension.h is included, unless the cell includes headers of torch/, ATen/ or
+        pybind11/ itself. With only <pybind11/pybind11.h> a cell compiles in a quarter of the time.
+        The cell can include the project's kernels/. Flags go to the compiler, after -O3; flags for
+        libraries go to the linker. A flag is one word: -Iinclude, -lm.
+        """
+        self._run(line, cell, cuda=False)
+
+    @magic.cell_magic
+    def cuda(self, line, cell):
+        """%%cuda [FUNCTION ...] [FLAG ...]: like %%cpp, for CUDA. A function launches the kernels.
+
+            %%cuda filled
+            __global__ void fill(float* x, float value) { x[threadIdx.x] = value; }
+            torch::Tensor filled(torch::Tensor x, double value) {
+              fill<<<1, x.numel()>>>(x.data_ptr<float>(), value);
+              return x;
+            }
+
+        A definition begins with its type at the start of a line. If no function is named, or only
+        kernels, the cell defines the kernels under their names. NVRTC, which is part of PyTorch's
+        CUDA builds, compiles them; nvcc, g++ and the CUDA Toolkit are not needed:
+
+            %%cuda
+            __global__ void fill(float* x, float value) { x[threadIdx.x] = value; }
+
+            fill[1, 32](x, 7.0)  # in another cell: kernel[grid, block](arguments)
+
+        Otherwise torch/types.h is included, and torch/extension.h in the source that binds the
+        functions, unless the cell includes headers of torch/, ATen/ or pybind11/ itself.
+        """
+        self._run(line, cell, cuda=True)
+
+    def _run(self, line, cell, cuda):
+        try:
+            functions = compile_cell(cell, shlex.split(line), cuda)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+        self.shell.user_ns.update(functions)
+
+
+def _kernel_path(line):
+    try:
+        folder = os.path.join(current_project(), "kernels")
+    except FileNotFoundError as error:
+        raise UsageError(f"%%kernel: {error}") from None
+    path = os.path.normpath(os.path.join(folder, line.strip().removeprefix("kernels/")))
+    if len(line.split()) != 1 or not path.startswith(folder + os.sep):
+        raise UsageError(f"%%kernel takes the name of one file in {folder}: %%kernel add2.cu")
+    return path
 
 
 def load(shell):

@@ -13,7 +13,6 @@ from _jit_loader.torch_api import load_inline
 # A cell with one of these headers needs no torch/extension.h, which takes most of the time.
 OWN_HEADERS = re.compile(r"^[ \t]*#[ \t]*include[ \t]*<(?:torch|ATen|pybind11)/.*", re.MULTILINE)
 HOST_CODE = re.compile(rf"<<<|{OWN_HEADERS.pattern}", re.MULTILINE)
-TWO_WORDS = ("-I", "-L", "-l", "-D", "-U")  # flags whose value may be a word of its own
 LINK_FLAGS = ("-l", "-L", "-Wl,")
 PLACE = re.compile(r"(?<!\S)[0-9a-f]{20}/(?:main\.cpp|cuda\.cu):")
 
@@ -21,7 +20,7 @@ PLACE = re.compile(r"(?<!\S)[0-9a-f]{20}/(?:main\.cpp|cuda\.cu):")
 def compile_cell(source, words, cuda):
     """Compiles a cell, and returns {name: function} of the functions that Python can call.
 
-    words: the names of functions, and flags for the compiler. If the cell has its own
+    words: the names of functions, and flags of one word for the compiler. If the cell has its own
     PYBIND11_MODULE, all functions that it binds are returned. A CUDA cell without either defines
     its kernels, and so does one whose names are those of kernels; NVRTC compiles them.
     cuda: whether the cell is CUDA.
@@ -30,7 +29,6 @@ def compile_cell(source, words, cuda):
         ValueError: no function is named, or the cell does not define one of them.
         CompileError, RuntimeError, OSError: as jit_loader.load raises them.
     """
-    words = _joined(words)
     flags = [_absolute(word) for word in words if word.startswith("-")]
     wanted = [word for word in words if not word.startswith("-")]
     binds = "PYBIND11_MODULE" in source
@@ -48,12 +46,6 @@ def compile_cell(source, words, cuda):
         raise type(error)(PLACE.sub("cell:", str(error))) from None
     names = functions or [name for name in vars(module) if not name.startswith("_")]
     return {name: getattr(module, name) for name in names}
-
-
-def _joined(words):
-    """Joins the two words of flags such as '-l m'."""
-    words = iter(words)
-    return [word + next(words, "") if word in TWO_WORDS else word for word in words]
 
 
 def _is_for_nvrtc(source, wanted):

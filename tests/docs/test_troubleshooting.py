@@ -491,7 +491,7 @@ def _(fault):
     pytest.importorskip("IPython")
     from IPython.core.error import UsageError
 
-    from _jit_loader.notebook.magics import _kernel_path
+    from _jit_loader.notebook.extension import _kernel_path
 
     fault.monkeypatch.chdir(fault.folder)
     with pytest.raises(UsageError) as error:

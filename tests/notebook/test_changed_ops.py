@@ -4,7 +4,7 @@ import pytest
 
 from _jit_loader import loaded
 from _jit_loader.cache.registrations import ClassNeedsRestart, RestartNeeded
-from _jit_loader.notebook.changed_ops import ChangedOps
+from _jit_loader.notebook.extension import ChangedOps
 from _jit_loader.ops.load_op import OpInUse
 
 

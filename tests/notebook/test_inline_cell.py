@@ -85,17 +85,6 @@ def test_a_cuda_cell_of_kernels_gives_them_without_a_compiler(monkeypatch):
         compile_cell(KERNELS, ["sub"], cuda=True)
 
 
-def test_flags_of_two_words_are_one_flag(monkeypatch):
-    found = {}
-    monkeypatch.setattr(inline_cell, "load_inline", lambda name, **options: found.update(options))
-    words = ["-l", "m", "f", "-L", "/lib", "-D", "ONE=1"]
-    with pytest.raises(AttributeError):
-        compile_cell("int f() { return 1; }", words, cuda=False)
-    assert found["extra_ldflags"] == ["-lm", "-L/lib"]
-    assert found["extra_cflags"][-1] == "-DONE=1"
-    assert found["functions"] == ["f"]
-
-
 @needs_nvrtc
 def test_the_kernels_of_a_cell_are_those_that_the_compiler_finds(tmp_path, monkeypatch):
     monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path))

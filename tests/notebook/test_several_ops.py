@@ -12,7 +12,7 @@ import torch
 import jit_loader
 from _jit_loader import loaded
 from _jit_loader.cache import lock
-from _jit_loader.notebook.changed_ops import ChangedOps
+from _jit_loader.notebook.extension import ChangedOps
 from tests.build.test_killed import _start
 from tests.support.extension import PYTHON
 
