@@ -2,7 +2,6 @@
 
 import glob
 import itertools
-import math
 import os
 from typing import NamedTuple
 
@@ -27,7 +26,7 @@ class Edit(NamedTuple):
     """An edit of device code.
 
     build: the earlier build, whose host code is current. object: the name of its object with
-    device code. record: the record of that object. source: the .cu file.
+    device code. record: the record of that object. source: the .cu file. command: nvcc's words.
     texts: {path: current text} of the source and its headers. changed: the names of those that
     have changed, to print.
     outputs: the other objects, for the CPU, that include a changed formula.
@@ -39,6 +38,7 @@ class Edit(NamedTuple):
     object: str
     record: dict
     source: str
+    command: list
     texts: dict
     changed: str
     outputs: list
@@ -101,9 +101,14 @@ def _edit(request, build, manifest, digests):
         of_cuda[0],
         record,
         request.roots.absolute(record["source"]),
+        list(map(request.roots.absolute_text, record["nvcc"])),
         {request.roots.absolute(name): text for name, text in now.items()},
         ", ".join(map(_shown, sorted(changed))),
-        _outputs(records, record, changed),
+        sorted(
+            output
+            for output, other in records.items()
+            if other is not record and not changed.isdisjoint(other["files"])
+        ),
         own,
         tuple(digest_of(sorted(each.items())) for each in (own_before, own)),
     )
@@ -119,22 +124,6 @@ def _check_host_code(before, now, changed, command, object_path):
     for name in sorted(changed):
         if old[name] != new[name]:
             raise NotLive(f"{_shown(name)}: changed outside of device code and formulas")
-
-
-def _outputs(records, record, differ):
-    """Returns the other objects that include changed files, and so have to be compiled again.
-
-    Raises NotLive if one of them took longer than nvcc: a live edit would save no time.
-    """
-    outputs = sorted(
-        output
-        for output, other in records.items()
-        if other is not record and not differ.isdisjoint(other["files"])
-    )
-    limit = record["seconds"] or math.inf  # 0: ninja had not logged it yet
-    if slow := [output for output in outputs if records[output]["seconds"] > limit]:
-        raise NotLive(f"{slow[0]}, for the CPU, takes longer than nvcc")
-    return outputs
 
 
 def _shown(path):

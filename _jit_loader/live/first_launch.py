@@ -9,12 +9,14 @@ import os
 import re
 from typing import NamedTuple
 
+from _jit_loader.build.beside import make_helper
+from _jit_loader.cache import helpers
 from _jit_loader.cuda.nvrtc import load_library, strings
 from _jit_loader.cuda.ptxas import readable
+from _jit_loader.live.edit import NotLive
 from _jit_loader.system.elf import (
     PT_GNU_RELRO,
     UNDEFINED,
-    is_64_bit,
     relocations,
     symbols,
     tables,
@@ -75,10 +77,11 @@ class Launches(NamedTuple):
 def launches_of(library):
     """Returns the Launches of the bytes of an op's library.
 
-    Returns None if its kernels cannot be compiled at their first launch: CUDA is older than 13, the
-    host code calls functions that need all kernels, or the library lacks symbols.
+    Returns None if its kernels cannot be compiled at their first launch: CUDA is older than 13 or
+    loads all kernels at once, the host code calls functions that need them, or the library lacks
+    symbols.
     """
-    if not is_64_bit(library):
+    if os.environ.get("CUDA_MODULE_LOADING") == "EAGER":
         return None
     segments, sections = tables(library)
     dynamic = symbols(library, sections, b".dynsym")
@@ -129,23 +132,29 @@ class _Kernels(ctypes.Structure):
     ]
 
 
-def compile_at_first_launch(helper, path, launches, program, present):
-    """Opens a library whose kernels are compiled at their first launch.
+def compile_at_first_launch(path, code, digests):
+    """Opens a library of which some kernels are compiled at their first launch.
 
     It is called before the library is imported, because the module's init function may launch one.
 
     Arguments:
-        helper: the path of the compiled first_launch.cpp.
         path: the library's path.
-        launches: the Launches of its bytes.
-        program: the device_program of the kernels.
-        present: the mangled names of the kernels that the library has.
+        code: its program.DeviceCode.
 
     Returns the Launches in this process.
+
+    Raises:
+        NotLive: linking has changed the library, or first_launch.cpp cannot be compiled.
     """
-    library, nvrtc = ctypes.CDLL(path), load_library()
+    make_helper(SOURCE, digests)  # 0.1 s, once per cache
+    helper = helpers.find(SOURCE, digests)
+    with open(path, "rb") as file:
+        launches = launches_of(file.read())
+    if helper is None or launches is None:
+        raise NotLive("kernels cannot be compiled at their first launch")
+    library, nvrtc, program = ctypes.CDLL(path), load_library(), code.program
     launches = launches.at(path)
-    names = [None if name in present else readable(name).encode() for name in launches.handles]
+    names = [readable(name).encode() if name in code.others else None for name in launches.handles]
     kernels = _Kernels(
         nvrtc=nvrtc._handle,
         library=library._handle,
@@ -162,7 +171,7 @@ def compile_at_first_launch(helper, path, launches, program, present):
     )
     # Never freed: a thread may launch a kernel while the interpreter exits.
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(kernels))
-    functions = ctypes.CDLL(helper)
+    functions = ctypes.CDLL(helper[0])
     functions.add_kernels(ctypes.byref(kernels))
     get_kernel = ctypes.cast(functions.get_kernel, ctypes.c_void_p).value
     ctypes.c_void_p.from_address(launches.get_kernel).value = get_kernel

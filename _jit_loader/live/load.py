@@ -10,12 +10,11 @@ from _jit_loader.cache.files import read_checked
 from _jit_loader.cache.memo import stamp
 from _jit_loader.cache.store import OWN_FILES
 from _jit_loader.key.digests import read_digest
-from _jit_loader.live.device_code import compile_edit
 from _jit_loader.live.edit import NotLive, find_edit
-from _jit_loader.live.embedded import with_device_code
 from _jit_loader.live.first_launch import compile_at_first_launch, launches_of
 from _jit_loader.live.host_code import host_digest
-from _jit_loader.live.link import link_library
+from _jit_loader.live.patch import link_library, with_device_code
+from _jit_loader.live.program import compile_edit
 from _jit_loader.report.build_line import say
 from _jit_loader.system import is_set
 from _jit_loader.system.processes import Workers
@@ -42,7 +41,7 @@ class LiveOp:
     """An op whose current module has newer device code than its last complete build.
 
     module: the edit's module. library: the path that it was opened from. code: its
-    device_code.DeviceCode. launches: its first_launch.Launches, or None. process: the process that
+    program.DeviceCode. launches: its first_launch.Launches, or None. process: the process that
     makes the complete build.
     """
 
@@ -100,7 +99,7 @@ def why_complete(builds, digests):
         edit = _find(builds, digests)
         with open(edit.build.library, "rb") as file:
             everything = {kernel["mangled"] for kernel in edit.record["kernels"]}
-            compile_edit(edit, builds.request, digests, file.read(), everything)
+            compile_edit(edit, file.read(), everything)
     except FALLBACK as error:
         return str(error).partition("\n")[0]
     return None
@@ -188,14 +187,7 @@ def _open(edit, builds, digests, launched):
         with open(path, "wb") as file:
             file.write(library)
         key = os.path.basename(folder)
-        launches = None
-        if code.helper is not None:
-            launches = launches_of(library)
-            if launches is None:
-                raise NotLive("the linked library differs from that of the last build")
-            launches = compile_at_first_launch(
-                code.helper, path, launches, code.program, code.kernels
-            )
+        launches = compile_at_first_launch(path, code, digests) if code.others else None
         module = loaded.open_library(path, key, request.name, request.form)
     return LiveOp(edit, module, path, code, launches)
 
@@ -206,13 +198,13 @@ def _library(edit, builds, digests, launched):
     with open(edit.build.library, "rb") as file:
         library = file.read()
     if not edit.outputs:
-        code = compile_edit(edit, request, digests, library, launched)
+        code = compile_edit(edit, library, launched)
         return with_device_code(library, code.cubin), code
     own = {request.roots.absolute(name): digest for name, digest in edit.own.items()}
     before = list(map(stamp, own))
     with Workers() as workers:
         linked = workers.submit(link_library, builds, digests, edit.build, edit.outputs)
-        code = compile_edit(edit, request, digests, library, launched)
+        code = compile_edit(edit, library, launched)
         (library,) = workers.results([linked])
     if list(map(stamp, own)) != before or any(read_digest(path) != own[path] for path in own):
         raise NotLive("a file changed during the build")  # a compiler may have read either version

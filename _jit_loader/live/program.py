@@ -7,6 +7,7 @@ are therefore left out. If a kernel calls one, which nvcc would refuse, the code
 import functools
 import os
 import re
+from typing import NamedTuple
 
 from _jit_loader.cuda.includes import closure
 from _jit_loader.cuda.lexer import (
@@ -18,8 +19,10 @@ from _jit_loader.cuda.lexer import (
 )
 from _jit_loader.cuda.nvrtc import SYSTEM_HEADERS, Program, compile_program
 from _jit_loader.cuda.ptxas import readable
+from _jit_loader.live.edit import NotLive
+from _jit_loader.live.first_launch import launches_of
 from _jit_loader.live.host_code import macros_of
-from _jit_loader.live.nvrtc_options import Unsupported, nvrtc_options
+from _jit_loader.live.patch import code_of
 
 _PREAMBLE = "jit_loader_preamble.h"
 _TYPE_TRAITS = """#pragma once
@@ -75,6 +78,76 @@ _OTHER_OVERLOADS = re.compile(
     r"\b(?:pow|fmod|atan2|hypot|fmin|fmax|fdim|remainder|nextafter|fma|copysign|remquo)\s*\("
 )
 _CONDITION = re.compile(r"#\s*(?:if|ifdef|ifndef|elif|elifdef|elifndef)\b(.*)", re.DOTALL)
+# nvcc's flags that NVRTC has under the same name.
+_SAME = re.compile(
+    r"-D.+|-U.+|-std=c\+\+\d+|-lineinfo|(?:--?use_fast_math)"
+    r"|--?(?:fmad|ftz|prec-div|prec-sqrt|maxrregcount)=\w+"
+)
+# Flags of the host compiler that change no macro, and nvcc's that say nothing about device code.
+_HOST = re.compile(r"-fPIC|-fno-gnu-unique|-fvisibility=hidden|-W[\w=-]*|-O[0-3]|-g")
+_WITHOUT_EFFECT = re.compile(r"-O[0-3]|-Xptxas=-v|--expt-relaxed-constexpr|-M[DM]+|-c|-Wno-[\w-]+")
+_WITHOUT_EFFECT_TWO_WORDS = ("-MF", "-o", "-ccbin")
+_ARCHITECTURE = re.compile(r"-gencode=arch=compute_(\w+),code=sm_(\w+)")
+# The functions that host code calls for __device__, __constant__ and __managed__ variables, and
+# for textures.
+REGISTER_VARIABLES = b"__cudaRegisterVar", b"__cudaRegisterManagedVar", b"__cudaRegisterTexture"
+
+# (the folder of a request's builds, a key of an Edit): versions of the files in which NVRTC finds
+# each kernel by its name.
+_checked = set()
+
+
+class DeviceCode(NamedTuple):
+    """The device code of an edit.
+
+    Attributes:
+        cubin: the compiled kernels.
+        kernels: their mangled names.
+        others: the mangled names of the kernels that are compiled at their first launch.
+        program: the source of all of them.
+    """
+
+    cubin: bytes
+    kernels: set
+    others: set
+    program: Program
+
+
+def compile_edit(edit, library, launched):
+    """Returns the DeviceCode of an edit.
+
+    Arguments:
+        library: the bytes of the build's library.
+        launched: the mangled names of the kernels to compile, if the others can be compiled at
+            their first launch.
+
+    All kernels are checked for errors if none is compiled, and at the first edit: another function
+    may have the same name as a kernel, so that NVRTC cannot find it. The names are host code, which
+    does not change.
+
+    Raises:
+        ValueError, RuntimeError: NVRTC does not compile this as nvcc does.
+    """
+    if any(function in library for function in REGISTER_VARIABLES):
+        raise NotLive("the library has variables that host code may read or write")
+    kernels = {
+        kernel["mangled"] for kernel in edit.record["kernels"] if kernel["registers"] is not None
+    }
+    program = device_program(edit.source, edit.texts, edit.command)
+    launches = launches_of(library)
+    can_wait = launches is not None and kernels <= launches.handles.keys()
+    compiled = kernels & launched if can_wait else kernels
+    versions = {(os.path.dirname(edit.build.folder), key) for key in edit.keys}
+    if not compiled or (compiled != kernels and _checked.isdisjoint(versions)):
+        check_kernels(program, sorted(kernels))
+    if compiled:
+        cubin = compile_kernels(program, sorted(compiled))
+    else:
+        cubin = empty_code(program.options[0])
+    if version_of(cubin) is None or version_of(cubin) != version_of(code_of(library)):
+        raise NotLive("NVRTC and nvcc have different versions")
+    _checked.update(versions)
+    return DeviceCode(cubin, compiled, kernels - compiled, program)
 
 
 def device_program(source, texts, command):
@@ -86,7 +159,7 @@ def device_program(source, texts, command):
         command: the words of nvcc's command.
 
     Raises:
-        Unsupported: NVRTC cannot compile this as nvcc does.
+        NotLive: NVRTC cannot compile this as nvcc does.
         NotUnderstood: the lexer does not understand the source.
     """
     options, folders, system = nvrtc_options(command, source)
@@ -94,7 +167,7 @@ def device_program(source, texts, command):
     macros = macros_in(texts.values()) | macros_of(options)
     _check_conditions(texts.values(), macros)
     if any(map(_OTHER_OVERLOADS.search, texts.values())):
-        raise Unsupported("a function of CUDA's C++ headers")
+        raise NotLive("NVRTC may compile a function of CUDA's C++ headers otherwise")
     of_device = set().union(*(scan(text, macros).of_device for text in texts.values()))
     virtual = _virtual_headers(source, texts, folders, macros, of_device)
     options += [f"-I{folder}" for folder in system]
@@ -105,17 +178,48 @@ def device_program(source, texts, command):
     return Program(text, source, options, virtual)
 
 
+def nvrtc_options(command, source):
+    """Returns (options, the folders of -I, those of -isystem) for the words of nvcc's command.
+
+    Raises:
+        NotLive: a flag is not known, or there is not exactly one architecture.
+    """
+    options, folders, system, architectures = [], [], [], []
+    words = iter(command[1:])
+    for word in words:
+        if word in ("--compiler-options", "-Xcompiler"):
+            word = f"-Xcompiler={next(words, '')}"
+        if word in _WITHOUT_EFFECT_TWO_WORDS:
+            next(words, None)
+        elif word.startswith("-Xcompiler="):
+            if not all(map(_HOST.fullmatch, re.split(r"[ ,]+", word[len("-Xcompiler=") :]))):
+                raise NotLive(f"NVRTC has no equivalent of {word}")
+        elif word == "-isystem":
+            system.append(next(words, ""))
+        elif word.startswith("-I"):
+            folders.append(word[2:] or next(words, ""))
+        elif match := _ARCHITECTURE.fullmatch(word):
+            architectures.append(match[2])
+        elif _SAME.fullmatch(word):
+            options.append(word)
+        elif word != source and not _WITHOUT_EFFECT.fullmatch(word):
+            raise NotLive(f"NVRTC has no equivalent of {word}")
+    if len(architectures) != 1:
+        raise NotLive("the build is not for exactly one architecture")
+    return [f"-arch=sm_{architectures[0]}", *options], folders, system
+
+
 def compile_kernels(program, kernels):
     """Returns the cubin of a device_program with some of its kernels, given by mangled name.
 
     Raises:
-        Unsupported: NVRTC gives a kernel another name.
+        NotLive: NVRTC gives a kernel another name.
         NvrtcError: the code does not compile.
         ToolMissing: there is no NVRTC.
     """
     image = compile_program(program, list(map(readable, kernels)))
     if sorted(image.names.values()) != sorted(kernels):
-        raise Unsupported("a kernel of internal linkage")
+        raise NotLive("a kernel has internal linkage")
     return image.code
 
 
@@ -147,21 +251,21 @@ def _virtual_headers(source, texts, folders, macros, of_device):
     for name, paths in found.paths.items():
         path, *others = paths
         if others or path not in texts or name in _HEADERS:
-            raise Unsupported(name)
+            raise NotLive(f"{name} may be one of several headers, or a header of CUDA's")
         text = without_host_bodies(texts[path], macros, of_device, _NO_BODY)
         virtual[name] = f'#line 1 "{path}"\n{text}'
     for name in found.missing:
         if name not in _HEADERS and name not in _CUDA_HEADERS:
-            raise Unsupported(name)
+            raise NotLive(f"NVRTC does not read {name}")
     return virtual
 
 
 def _check_conditions(texts, macros):
-    """Raises Unsupported if an #if may depend on a macro that only nvcc defines."""
+    """Raises NotLive if an #if may depend on a macro that only nvcc defines."""
     values, waiting = {}, set()
     for text in texts:
         if "__CUDACC_RTC__" in text:
-            raise Unsupported("__CUDACC_RTC__")
+            raise NotLive("a source mentions __CUDACC_RTC__")
         for token in tokens_of(text):
             if definition := DEFINITION.match(token.text):
                 values[definition[1]] = values.get(definition[1], "") + definition[2].strip()
@@ -173,7 +277,7 @@ def _check_conditions(texts, macros):
         checked.add(word)
         is_guard = word in macros and not values.get(word)  # defined without a value
         if not is_guard and word not in _SAME_MACROS and _MAY_BE_THE_SYSTEMS.match(word):
-            raise Unsupported(word)
+            raise NotLive(f"an #if depends on {word}, which NVRTC may define otherwise")
         waiting |= {*_words(values.get(word, ""))} - checked
 
 

@@ -16,7 +16,6 @@ import torch
 import jit_loader
 from _jit_loader import loaded
 from _jit_loader.cache import cache_folder
-from _jit_loader.cache.files import read_checked, write_checked
 from _jit_loader.cache.lock import build_lock
 from _jit_loader.commands.main import main
 from _jit_loader.cuda import nvrtc
@@ -326,16 +325,6 @@ def test_the_complete_build_has_the_flags_of_the_call(project):
     built = load(extra_cuda_cflags=["-DEXPORT=inline"])
     assert built is not after
     assert results(built) == results(after)
-
-
-@pytest.mark.parametrize(("seconds", "is_live"), [(0.001, False), (0, True)])
-def test_a_formula_takes_the_complete_build_if_nvcc_is_quicker(with_formula, seconds, is_live):
-    """0: the time is unknown."""
-    record = f"{Path(with_formula.load().__file__).parent}/answer.cuda.o.json"
-    write_checked(record, read_checked(record) | {"seconds": seconds})
-    with_formula.edit("kernels/answer_math.h", "return x + 0", "return x + 1")
-    with_formula.load()
-    assert bool(live.ops) == is_live
 
 
 def test_a_formula_is_new_on_the_cpu_and_on_the_gpu(with_formula, monkeypatch, capfd):

@@ -8,9 +8,9 @@ import pytest
 
 from _jit_loader.cuda import nvrtc
 from _jit_loader.key import toolchain
-from _jit_loader.live.embedded import NotReplaceable, code_of, with_device_code
-from _jit_loader.live.nvrtc_options import Unsupported, nvrtc_options
-from _jit_loader.live.program import compile_kernels, device_program, version_of
+from _jit_loader.live.edit import NotLive
+from _jit_loader.live.patch import code_of, with_device_code
+from _jit_loader.live.program import compile_kernels, device_program, nvrtc_options, version_of
 
 needs_nvrtc = pytest.mark.skipif(
     nvrtc.library_path() is None, reason="PyTorch's wheel has no NVRTC"
@@ -94,7 +94,7 @@ def test_an_error_names_the_line_of_a_header(tmp_path):
     ],
 )
 def test_code_that_nvrtc_cannot_compile_as_nvcc_does_is_refused(tmp_path, source, header):
-    with pytest.raises((Unsupported, nvrtc.NvrtcError)):
+    with pytest.raises((NotLive, nvrtc.NvrtcError)):
         compiled(tmp_path, source, header)
 
 
@@ -140,7 +140,7 @@ def test_a_guard_of_a_header_may_have_any_name(tmp_path):
 @needs_nvrtc
 def test_a_kernel_of_internal_linkage_is_refused(tmp_path):
     """nvcc gives it a name that only nvcc knows."""
-    with pytest.raises(Unsupported, match="internal linkage"):
+    with pytest.raises(NotLive, match="internal linkage"):
         compiled(tmp_path, kernels=[f"__nv_static_34__a1b2c3d4_4_a_cu_{KERNEL}"])
 
 
@@ -156,7 +156,7 @@ UNKNOWN = "-G -rdc=true -include=a.h -Xcompiler=-DA -Xptxas=-O1 -gencode=arch=co
 
 @pytest.mark.parametrize("flag", UNKNOWN.split())
 def test_unknown_flags_are_refused(flag):
-    with pytest.raises(Unsupported):
+    with pytest.raises(NotLive):
         nvrtc_options(command("/a", flag), "/a/a.cu")
 
 
@@ -184,12 +184,12 @@ def test_code_of_a_library_is_replaced(tmp_path):
     subprocess.run(
         [nvcc, one, one.replace("80", "90"), *flags, tmp_path / "a.cu", "-o", library], check=True
     )
-    with pytest.raises(NotReplaceable):
+    with pytest.raises(NotLive):
         with_device_code(library.read_bytes(), code)
 
 
 def test_a_library_without_device_code_is_refused():
     import _ctypes
 
-    with open(_ctypes.__file__, "rb") as file, pytest.raises(NotReplaceable):
+    with open(_ctypes.__file__, "rb") as file, pytest.raises(NotLive):
         with_device_code(file.read(), b"\x7fELF")

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from _jit_loader.cuda import nvrtc
-from _jit_loader.live.embedded import code_of
+from _jit_loader.live.patch import code_of
 from _jit_loader.live.program import version_of
 from tests.support.extension import PYTHON
 
