@@ -81,7 +81,11 @@ def torchrun(python):
 def pytest_collection_modifyitems(items):
     import torch
 
-    if not torch.cuda.is_available():
-        for item in items:
-            if item.get_closest_marker("gpu"):
-                item.add_marker(pytest.mark.skip(reason="needs a CUDA GPU"))
+    import jit_loader
+
+    missing = {"nvcc": jit_loader.why_no_cuda()}
+    missing["gpu"] = None if torch.cuda.is_available() else "needs a CUDA GPU"
+    for item in items:
+        for marker, reason in missing.items():
+            if reason and item.get_closest_marker(marker):
+                item.add_marker(pytest.mark.skip(reason=reason))

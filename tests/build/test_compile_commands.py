@@ -61,9 +61,8 @@ def test_commands_compile_and_write_nothing(project):
 
 
 @pytest.mark.slow
+@pytest.mark.nvcc
 def test_command_of_a_cuda_source_is_valid(project):
-    if why_not := jit_loader.why_no_cuda():
-        pytest.skip(why_not)
     project.write("kernels/one.cu", "__global__ void nothing() {}\n")
     project.load("one")
     (entry,) = [entry for entry in project.entries() if entry["file"].endswith(".cu")]

@@ -7,7 +7,6 @@ import pytest
 
 import jit_loader
 from _jit_loader.cache import cache_folder
-from _jit_loader.key import toolchain
 
 
 @pytest.fixture
@@ -98,9 +97,8 @@ extern "C" long other(void) { write<<<1, 1>>>(nullptr); return 0; }
 
 
 @pytest.mark.slow
+@pytest.mark.nvcc
 def test_builds_with_line_numbers_are_separate(tiny, monkeypatch):
-    if toolchain.why_no_cuda() is not None:
-        pytest.skip(toolchain.why_no_cuda())
     sources = [str(tiny.folder / "module.cpp"), str(tiny.write("kernel.cu", KERNEL))]
     flags = {"extra_cuda_cflags": ["--no-compress"]}
     plain = jit_loader.load("tiny", sources, **flags).__file__

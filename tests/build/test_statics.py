@@ -10,7 +10,6 @@ import torch
 
 import jit_loader
 from _jit_loader.build.pytorch.libraries import pytorchs_folder, share_statics
-from _jit_loader.key import toolchain
 from tests.support.extension import PYTHON, binding
 
 
@@ -35,7 +34,7 @@ char variable = 0;
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(toolchain.why_no_cuda() is not None, reason="needs nvcc and a CUDA PyTorch")
+@pytest.mark.nvcc
 def test_extension_sees_the_mode_of_set_sync_debug_mode(tiny):
     mode = "(long)c10::cuda::warning_state().get_sync_debug_mode()"
     headers = "#include <Python.h>\n#include <c10/cuda/CUDAFunctions.h>\n"

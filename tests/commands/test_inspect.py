@@ -11,16 +11,9 @@ import jit_loader
 from _jit_loader.cache.files import read_checked, write_checked
 from _jit_loader.commands.main import main
 from _jit_loader.cuda import ptxas
-from tests.support.extension import PYTHON
+from tests.support.extension import binding
 
 REPORTS = Path(__file__).parents[1] / "cuda" / "ptxas"
-BINDING = (
-    PYTHON
-    + """\
-static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "faulty", nullptr, -1, nullptr};
-PyMODINIT_FUNC PyInit_faulty(void) { return PyModule_Create(&definition); }
-"""
-)
 COLUMNS = ["kernel", "architecture", "registers", "spill stores", "spill loads", "shared", "stack"]
 
 
@@ -123,24 +116,17 @@ def test_build_without_cuda_says_so(tiny, capsys):
 def test_output_of_a_wrapper_is_not_in_the_json(tiny, python):
     tiny.write("bindings/__init__.py", "")
     tiny.write("bindings/faulty.py", "print('importing faulty')\n")
-    tiny.write("bindings/faulty.cpp", BINDING)
+    tiny.write("bindings/faulty.cpp", binding("faulty"))
     tiny.write("kernels/faulty_cpu.cpp", "")
     finished = python("-m", "jit_loader", "inspect", "faulty", "--json", cwd=tiny.folder)
     assert json.loads(finished.stdout)["kernels"] == []
     assert "importing faulty" in finished.stderr
 
 
-def test_unknown_name_is_an_error(tiny, capsys, monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    assert main(["inspect", "nothing"]) == 1
-    assert "there is no op 'nothing'" in capsys.readouterr().err
-
-
 @pytest.mark.slow
+@pytest.mark.nvcc
 def test_kernels_of_a_real_build_are_shown(tiny, capsys, monkeypatch):
     """Builds with nvcc, again with the same object, and with another source that fails."""
-    if jit_loader.why_no_cuda():
-        pytest.skip(jit_loader.why_no_cuda())
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "8.0")
     monkeypatch.setenv("JIT_LOADER_QUIET", "0")
     tiny.write("kernels.cu", (REPORTS / "kernels.cu").read_text())

@@ -11,20 +11,10 @@ from _jit_loader.cache import FORMAT
 from _jit_loader.commands.main import main
 from _jit_loader.export import architectures, modules_of, op_titles
 from _jit_loader.key import digests, toolchain
-from tests.support.extension import PYTHON
+from tests.support.extension import binding, write
 
 ROOT = Path(__file__).resolve().parents[2]
 
-BINDING = (
-    PYTHON
-    + """\
-#include "kernels/NAME.h"
-static PyObject* value(PyObject*, PyObject*) { return PyLong_FromLong(VALUE); }
-static PyMethodDef methods[] = {{"value", value, METH_NOARGS, ""}, {nullptr, nullptr, 0, nullptr}};
-static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "NAME", nullptr, -1, methods};
-PyMODINIT_FUNC PyInit_NAME(void) { return PyModule_Create(&definition); }
-"""
-)
 WRAPPERS = {
     "one": "from jit_loader import load_op\n\nvalue = load_op('one').value\n",
     "two": "from bindings.one import value as one\nfrom jit_loader import load_op\n\n"
@@ -38,15 +28,13 @@ def write_project(folder):
     for name, wrapper in WRAPPERS.items():
         write(folder / "bindings" / f"{name}.py", wrapper)
     for name in ("one", "two", "other"):
-        write(folder / "bindings" / f"{name}.cpp", BINDING.replace("NAME", name))
+        write(
+            folder / "bindings" / f"{name}.cpp",
+            binding(name, f'#include "kernels/{name}.h"\n', value="VALUE"),
+        )
         write(folder / "kernels" / f"{name}.h", "#define VALUE 2\n" if name == "one" else "\n")
     write(folder / "bindings" / "__init__.py", "")
     return folder
-
-
-def write(path, text):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
 
 
 @pytest.fixture(scope="module")
@@ -216,9 +204,8 @@ def test_invalid_architectures_are_refused(value):
 
 
 @pytest.mark.slow
+@pytest.mark.nvcc
 def test_each_gpu_loads_its_own_build(tmp_path, monkeypatch, python):
-    if jit_loader.why_no_cuda():
-        pytest.skip(jit_loader.why_no_cuda())
     project = write_project(tmp_path / "project")
     write(project / "kernels" / "one.cu", "__global__ void kernel() {}\n")
     monkeypatch.chdir(project)

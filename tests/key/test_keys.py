@@ -478,7 +478,7 @@ def test_level_of_the_processor_is_part_of_the_key(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(toolchain.why_no_cuda() is not None, reason="no CUDA code can be compiled")
+@pytest.mark.nvcc
 @pytest.mark.parametrize("file", ["/cuda_runtime.h$", "/cicc$", "/ptxas$", "/libdevice.10.bc$"])
 def test_file_of_the_cuda_toolkit_is_part_of_the_key(
     small, look_changed, tmp_path, monkeypatch, file

@@ -10,8 +10,6 @@ import jit_loader
 from _jit_loader.key import nvcc, toolchain
 from tests.support.extension import MODULE
 
-needs_nvcc = pytest.mark.skipif(toolchain.why_no_cuda() is not None, reason="needs nvcc")
-
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
@@ -87,7 +85,7 @@ def link_toolkit(prefix, layout):
     (prefix / "lib" / "libcudart.so").symlink_to(library)
 
 
-@needs_nvcc
+@pytest.mark.nvcc
 @pytest.mark.parametrize("layout", ["conda", "merged"])
 def test_build_uses_the_toolkit_of_cuda_home(tiny, tmp_path, monkeypatch, layout):
     link_toolkit(tmp_path / "prefix", layout)
@@ -96,7 +94,7 @@ def test_build_uses_the_toolkit_of_cuda_home(tiny, tmp_path, monkeypatch, layout
     assert tiny.value(with_cuda=True) == 101
 
 
-@needs_nvcc
+@pytest.mark.nvcc
 def test_build_finds_cublas_and_cusparse(tiny):
     home = nvcc.cuda_home()
     folders = [os.path.join(home, "include"), *nvcc.more_include_folders(home)]

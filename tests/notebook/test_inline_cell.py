@@ -40,9 +40,8 @@ def test_folders_in_flags_are_relative_to_the_current_folder(tmp_path, monkeypat
 
 
 @pytest.mark.slow
+@pytest.mark.nvcc
 def test_cuda_cell_defines_a_function_that_launches_a_kernel():
-    if why_no_cuda := jit_loader.why_no_cuda():
-        pytest.skip(why_no_cuda)
     functions = compile_cell(
         "#ifndef __CUDACC__  // it takes nvcc seconds\n"
         "#include <pybind11/pybind11.h>\n"

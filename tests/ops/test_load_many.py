@@ -10,33 +10,16 @@ from pathlib import Path
 import pytest
 
 import jit_loader
-from _jit_loader.key import toolchain
 from _jit_loader.ops import builds
-from tests.support.extension import PYTHON
-
-MODULE = (
-    PYTHON
-    + """\
-#include <stdlib.h>
-static PyObject* value(PyObject*, PyObject*) { return PyLong_FromLong(VALUE); }
-static PyMethodDef methods[] = {{"value", value, METH_NOARGS, ""}, {nullptr, nullptr, 0, nullptr}};
-static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "module", nullptr, -1, methods};
-#define JOINED(a, b) a##b
-#define INIT(name) JOINED(PyInit_, name)
-PyMODINIT_FUNC INIT(TORCH_EXTENSION_NAME)(void) {
-  AT_IMPORT;
-  return PyModule_Create(&definition);
-}
-"""
-)
+from tests.support.extension import binding
 
 
 @pytest.fixture
 def call(tiny):
     """Returns a function that writes a source and returns the call that loads it."""
 
-    def make(name, value=1, at_import="", text=MODULE):
-        text = text.replace("VALUE", str(value)).replace("AT_IMPORT", at_import)
+    def make(name, value=1, at_import=""):
+        text = binding(name, "#include <stdlib.h>\n", f"{at_import};", value=value)
         return {"name": name, "sources": [str(tiny.write(f"{name}.cpp", text))]}
 
     return make
@@ -76,7 +59,7 @@ def test_each_call_gets_its_module_or_its_error(tiny, call, monkeypatch):
     assert "undeclared" in error["message"]
     assert str(outcomes[1].error).startswith("inline: inline.cpp:3: error: ")
     assert outcomes[1].error.output
-    assert (data[3]["error"]["stage"], data[3]["error"]["line"]) == ("load", 9)
+    assert (data[3]["error"]["stage"], data[3]["error"]["line"]) == ("load", 6)
     assert "undefined symbol: other" in data[3]["error"]["message"]
     assert data[4]["error"]["stage"] == "load"
     assert "crash: the process that loads it ended with signal 6" in data[4]["error"]["message"]
@@ -152,9 +135,8 @@ KERNEL = "__global__ void zero(float* x) { x[threadIdx.x] = 0; }\n"
 
 
 @pytest.mark.slow
+@pytest.mark.nvcc
 def test_figures_of_kernels_are_returned_even_if_another_source_fails(tiny, call, monkeypatch):
-    if toolchain.why_no_cuda() is not None:
-        pytest.skip(toolchain.why_no_cuda())
     kernel = str(tiny.write("kernel.cu", KERNEL))
     calls = [call("good"), call("bad", "undeclared")]
     for each in calls:

@@ -11,28 +11,18 @@ import jit_loader
 from _jit_loader.commands.main import main
 from _jit_loader.report.requests import normalized, parse, title_of, variant_of
 from tests.ops.test_load_op import write_project as write_answer
-from tests.support.extension import PYTHON
+from tests.support.extension import binding, write
 
-BINDING = (
-    PYTHON
-    + """\
+BEFORE = """\
 long size();
 long next();
-static PyObject* size(PyObject*, PyObject*) { return PyLong_FromLong(size()); }
-static PyObject* next(PyObject*, PyObject*) { return PyLong_FromLong(next()); }
-static PyObject* same(PyObject*, PyObject*) {
 #ifdef SIZE
-  return PyBool_FromLong(size() == SIZE);
+#define EXPECTED SIZE
 #else
-  return PyBool_FromLong(size() == 1);
+#define EXPECTED 1
 #endif
-}
-static PyMethodDef methods[] = {{"size", size, METH_NOARGS, ""}, {"next", next, METH_NOARGS, ""},
-                                {"same", same, METH_NOARGS, ""}, {nullptr, nullptr, 0, nullptr}};
-static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "op", nullptr, -1, methods};
-PyMODINIT_FUNC PyInit_op(void) { return PyModule_Create(&definition); }
 """
-)
+BINDING = binding("op", BEFORE, size="size()", next="next()", same="size() == EXPECTED")
 KERNEL = """\
 #ifndef SIZE
 #define SIZE 1
@@ -58,11 +48,6 @@ def project(cache, tmp_path, monkeypatch):
 def no_processes(monkeypatch):
     """Builds variants in this process, which avoids one import of PyTorch per process."""
     monkeypatch.setattr("_jit_loader.system.pool.python", lambda: None)
-
-
-def write(path, text):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
 
 
 def load(project, **options):
@@ -180,13 +165,6 @@ def test_clean_removes_one_variant_or_all_builds_of_a_name(project, capsys):
     assert clean("op") == (0, "removed 2 builds")
 
 
-@pytest.mark.slow
-def test_loaded_distinguishes_a_variant_from_the_plain_op(project):
-    plain, two = load(project), load(project, defines={"SIZE": 2})
-    assert jit_loader.loaded("op").result is plain
-    assert jit_loader.loaded("op[SIZE=2]").result is two
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -223,9 +201,8 @@ def test_parse_inverts_title_of():
 
 
 @pytest.mark.slow
+@pytest.mark.nvcc
 def test_cuda_code_gets_the_macros_too(cache, tmp_path):
-    if jit_loader.why_no_cuda():
-        pytest.skip(jit_loader.why_no_cuda())
     project = write_answer(tmp_path / "project", with_cuda=True)
     write(project / "kernels" / "answer.cu", "int launch_answer() { return SIZE; }\n")
     module = jit_loader.load_op("answer", project=project, defines={"SIZE": 7})

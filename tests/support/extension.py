@@ -41,6 +41,13 @@ PyMODINIT_FUNC PyInit_{name}(void) {{ {at_import} return PyModule_Create(&defini
 """
 
 
+def write(path, text):
+    """Writes a file and the folders above it; returns its path."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
 MODULE = binding(
     "tiny", '#include "value.h"\nextern "C" long other(void);\n', value="VALUE + other()"
 )
@@ -76,10 +83,7 @@ class Extension:
         self.write("value.h", "#define VALUE 1\n")
 
     def write(self, name, text):
-        path = self.folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-        return path
+        return write(self.folder / name, text)
 
     @property
     def sources(self):

@@ -8,7 +8,6 @@ import torch
 
 import jit_loader
 from _jit_loader.build.pytorch import cpp_extension as pytorch
-from _jit_loader.key import toolchain
 from tests.support.extension import binding
 
 PROGRAM = """\
@@ -172,7 +171,7 @@ def test_inline_source_that_was_deleted_is_written_again(cache, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(toolchain.why_no_cuda() is not None, reason="needs nvcc and a CUDA PyTorch")
+@pytest.mark.nvcc
 def test_changed_inline_cuda_source_is_another_build(cache):
     """Omits the headers that PyTorch adds, which take a minute to compile."""
     kernel = "__global__ void kernel(int* to) { *to = 1; }\n"
