@@ -8,7 +8,7 @@ import shlex
 import subprocess
 import tempfile
 
-from _jit_loader.build.inputs.queries import flags_of
+from _jit_loader.build.inputs.compilers import flags_of
 from _jit_loader.cache import cache_folder, helpers
 from _jit_loader.cache.files import write_atomically
 from _jit_loader.key import toolchain

@@ -8,7 +8,7 @@ import socket
 import tempfile
 import time
 
-from _jit_loader.build.inputs.clock import CLOCK, Clock
+from _jit_loader.build.inputs.records import CLOCK, Clock
 from _jit_loader.build.pytorch import libraries
 from _jit_loader.cache import digest_of
 from _jit_loader.cache.files import if_stale_again, write_checked

@@ -23,10 +23,8 @@ import subprocess
 import time
 from typing import NamedTuple
 
-from _jit_loader.build.inputs.clock import Clock
-from _jit_loader.build.inputs.depfiles import read_depfile
-from _jit_loader.build.inputs.queries import cxx_compiler, flags_of
-from _jit_loader.build.inputs.records import InputsChanged, Recorder
+from _jit_loader.build.inputs.compilers import cxx_compiler, flags_of, read_depfile
+from _jit_loader.build.inputs.records import Clock, InputsChanged, Recorder
 from _jit_loader.build.job import private_folder, remove_leftovers
 from _jit_loader.build.ninja import compile_seconds_limit
 from _jit_loader.build.plan import NAME_MACRO

@@ -4,7 +4,7 @@ import contextlib
 import os
 import time
 
-from _jit_loader.build.inputs.depfiles import linked_files, read_depfile
+from _jit_loader.build.inputs.compilers import linked_files, read_depfile
 from _jit_loader.build.inputs.records import merged
 from _jit_loader.build.plan import RECORD, command_key
 from _jit_loader.cache import cache_folder

@@ -11,7 +11,7 @@ import pytest
 
 import jit_loader
 from _jit_loader import loaded
-from _jit_loader.build.inputs.depfiles import read_depfile
+from _jit_loader.build.inputs.compilers import read_depfile
 from _jit_loader.cuda import halves
 from _jit_loader.key import toolchain
 

@@ -8,17 +8,10 @@ import functools
 import os
 import re
 
-from _jit_loader.build.inputs.queries import expanded
 from _jit_loader.system import plain_path, read_text
 
 HAS_INCLUDE = re.compile(r'__has_include\w*\s*\(\s*[<"]([^>"\n]+)[>"]')
-QUOTED_BY_MACRO = re.compile(r'__has_include\w*\s*\(\s*\w+\s*\(\s*([^\s()"<>][^()"<>\n]*)\)')
-TESTED_MACRO = re.compile(r"__has_include\w*\s*\(\s*(\w+)")
-HEADER_MACRO = re.compile(r'^\s*#\s*define\s+\w+\s+[<"]([^>"\n]+)[>"]', re.MULTILINE)
-MACRO_FLAG = re.compile(r'(?:^|[=,]|-D)(\w+)=[<"]([^>"\n]+)[>"](?=,|$)', re.MULTILINE)
 INCLUDE_UPWARDS = re.compile(r'^\s*#\s*include\w*\s*[<"]([^>"\n]*\.\./[^>"\n]+)[>"]', re.MULTILINE)
-FOLDER_FLAG = re.compile(r"-L|--library-(?:path|directory)(?:=|$)")
-LIBRARY_FLAG = re.compile(r"-l|--library(?:=|$)")
 
 
 def of_headers(files, chain):
@@ -56,30 +49,26 @@ def of_headers(files, chain):
 def of_libraries(files, command):
     """Finds the places where the linker looked before it found each library.
 
-    -l searches each folder for .so, then for .a. The folders are the compiler's (-L), those of
-    LIBRARY_PATH and the linker's own (-Wl,-L): g++ passes them on in this order, clang++ passes
-    LIBRARY_PATH last. Then come the system's. A relative folder is in the private folder of the
-    build, where nothing appears later.
+    -l searches each folder for .so, then for .a: the folders of -L and those of LIBRARY_PATH, then
+    the system's. A relative folder is in the private folder of the build, where nothing appears
+    later. Other ways to name a folder (-Wl,-L, an @file) are not read.
     """
-    words, linker_words = _link_words(command)
-    variable = os.environ.get("LIBRARY_PATH", "").split(os.pathsep)
-    folders = [*_values(words, FOLDER_FLAG), *variable]
-    folders += [*_values(linker_words, FOLDER_FLAG), *variable]
-    folders = [os.path.normpath(folder) for folder in folders if os.path.isabs(folder)]
-    requested = _values(words + linker_words, LIBRARY_FLAG)
-    exact_names = {name[1:] for name in requested if name.startswith(":")}
+    named = [
+        word if before == "-L" else word[2:]
+        for before, word in zip(["", *command], command)
+        if before == "-L" or word.startswith("-L")
+    ]
+    named += os.environ.get("LIBRARY_PATH", "").split(os.pathsep)
+    folders = [os.path.normpath(folder) for folder in named if os.path.isabs(folder)]
     absent, present = {}, []
     for path in files:
         folder, name = os.path.split(path)
-        earlier = dict.fromkeys(_before_last(folders, folder))
-        candidates = []
-        if name in exact_names:
-            candidates += [os.path.join(before, name) for before in earlier]
-        if match := re.fullmatch(r"(lib.+)\.(so|a)", name):
-            names = match[1] + ".so", match[1] + ".a"
-            candidates += [os.path.join(before, name) for before in earlier for name in names]
-            if match[2] == "a":
-                candidates.append(os.path.join(folder, names[0]))
+        earlier = folders[: folders.index(folder)] if folder in folders else folders
+        stem, ending = os.path.splitext(name)
+        names = [stem + ".so", stem + ".a"] if ending in (".so", ".a") else [name]
+        candidates = [os.path.join(before, name) for before in earlier for name in names]
+        if ending == ".a":
+            candidates.append(os.path.join(folder, names[0]))
         for candidate in candidates:
             missing = _first_missing(candidate)
             _add_absent(absent, missing)
@@ -88,54 +77,20 @@ def of_libraries(files, command):
     return absent, present
 
 
-def _link_words(command):
-    """Returns the words of a link command for the compiler, and those for the linker alone."""
-    words, linker_words = [], []
-    rest = expanded(command)
-    for word in rest:
-        if word.startswith("-Wl,"):
-            linker_words += word.split(",")[1:]
-        elif word == "-Xlinker":
-            linker_words.append(next(rest, ""))
-        else:
-            words.append(word)
-    return words, list(expanded(linker_words))
-
-
-def _values(words, flag):
-    """Returns the value of each occurrence of a flag, in the same word or in the next one."""
-    rest = iter(words)
-    matches = ((word, flag.match(word)) for word in rest)
-    return [word[match.end() :] or next(rest, "") for word, match in matches if match]
-
-
-def _before_last(folders, folder):
-    """Returns the folders before the last occurrence of a folder; all if it does not occur."""
-    places = [position for position, each in enumerate(folders) if each == folder]
-    return [each for each in folders[: places[-1] if places else None] if each != folder]
-
-
-def optional_headers(own, command, search_folders):
+def optional_headers(own, search_folders):
     """Finds the headers that the user's files test with __has_include, or include with "../".
 
     A compiler does not list a header that is tested but not included. For an include with "../",
-    of_headers() has no name to look for in earlier folders.
-    command: the compilation's; its flags may define the names.
+    of_headers() has no name to look for in earlier folders. A name that a macro stands for is not
+    read.
 
     Returns ({folder: missing names}, the existing files that are tested).
     """
-    texts = {path: text for path in own if (text := read_text(path))}
-    flags = "\n".join(expanded(command))
-    by_macro = HAS_INCLUDE.findall(flags)
-    macros = {name for text in [flags, *texts.values()] for name in TESTED_MACRO.findall(text)}
-    if macros:
-        by_macro += [header for name, header in MACRO_FLAG.findall(flags) if name in macros]
-        by_macro += [name for text in texts.values() for name in HEADER_MACRO.findall(text)]
     absent, present = {}, []
-    for path, text in texts.items():
+    for path in own:
+        text = read_text(path)
         folders = [os.path.dirname(path), *search_folders]
-        quoted = map(str.rstrip, QUOTED_BY_MACRO.findall(text))
-        tested = [*HAS_INCLUDE.findall(text), *quoted, *by_macro]
+        tested = HAS_INCLUDE.findall(text)
         for name in dict.fromkeys([*tested, *INCLUDE_UPWARDS.findall(text)]):
             for folder in folders:
                 candidate = plain_path(os.path.join(folder, name))

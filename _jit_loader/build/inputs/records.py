@@ -6,14 +6,28 @@
 """
 
 import contextlib
+import functools
 import os
 import re
+import stat
+import time
 
-from _jit_loader.build.inputs import assembly, negative_dependencies
-from _jit_loader.build.inputs.queries import cxx_compiler, files_in_flags, linker, nvcc_compiler
+from _jit_loader.build.inputs import negative_dependencies
+from _jit_loader.build.inputs.compilers import (
+    cxx_compiler,
+    files_in_flags,
+    included_files,
+    linker,
+    nvcc_compiler,
+)
+from _jit_loader.cache.memo import stamp
 from _jit_loader.key import toolchain
 from _jit_loader.system import read_text
 from _jit_loader.system.processes import Workers
+
+CLOCK = ".clock"  # a file in the folder of the build; no output has such a name
+TICK_LIMIT_SECONDS = 0.1
+STAT_TRIES = 3
 
 SYSTEM_FOLDERS = ("/usr", "/lib", "/lib64")
 # Subfolders of the system folders that may hold projects: /usr/src/app is usual in containers.
@@ -36,13 +50,8 @@ class Recorder:
     def __init__(self, roots, programs, digests, clock, before, again=False):
         self._roots, self._programs, self._digests = roots, programs, digests
         self._clock, self._before, self._again = clock, before, again
-        self._texts, self._changed = {}, set()
-
-    def text(self, path):
-        """Returns the text of a file, which is read once for all objects."""
-        if path not in self._texts:
-            self._texts[path] = read_text(path)
-        return self._texts[path]
+        self._changed = set()
+        self._text = functools.cache(read_text)  # each file is read once for all objects
 
     def of_object(self, source, command, is_cuda, files, compiler):
         """Returns the record of an object that a command has compiled from these files."""
@@ -50,10 +59,8 @@ class Recorder:
         files = list(dict.fromkeys([*files, *self._in_flags(command)]))
         own = [file for file in files if file == source or is_own(file)]
         folders = [os.path.dirname(self._clock.path), *compiler.search_folders]
-        assembled = assembly.included_files(command, source, own, folders, is_cuda)
-        absent, tested = negative_dependencies.optional_headers(
-            own, command, compiler.search_folders
-        )
+        assembled = included_files(command, source, own, folders, is_cuda)
+        absent, tested = negative_dependencies.optional_headers(own, compiler.search_folders)
         known = set(files)
         more = [file for file in dict.fromkeys([*assembled, *tested]) if file not in known]
         files += more
@@ -95,7 +102,7 @@ class Recorder:
     def _record(self, files, own, tools, absent):
         relative, digest = self._roots.relative, self._digests.digest
         # If a source names a file by an absolute path, a copy of the project reads the same file.
-        texts = [self.text(path) for path in own if not _is_binary(path)]
+        texts = [self._text(path) for path in own if not _is_binary(path)]
         named = {path for path in own if any(path in text for text in texts)}
         names = {file: file if file in named else relative(file) for file in [*files, *own]}
         return {
@@ -167,7 +174,7 @@ def _system_folders(tools, project):
 
 
 def query_compilers(ninja_file, outputs, digests):
-    """Returns {object: queries.Compiler} with a query per kind of source; hashes the tools."""
+    """Returns {object: compilers.Compiler} with a query per kind of source; hashes the tools."""
     by_kind = {}
     for output in outputs:
         is_cuda = ninja_file.is_cuda(output)
@@ -195,3 +202,59 @@ def merged(records):
     result["own"] = sorted({path for record in records for path in record["own"]})
     result["absent"] = {folder: sorted(names) for folder, names in sorted(absent.items())}
     return result
+
+
+class Clock:
+    """Finds files that were changed since start(): compares their ctime with that of a new file."""
+
+    def __init__(self, folder):
+        self.path = os.path.join(folder, CLOCK)
+        self.started = None
+        self._made = self._now()
+        self._link_changes = {}
+
+    def start(self):
+        """Waits until no earlier change can have the same time as the start.
+
+        The clock usually ticks every 4 ms, so in most builds it has ticked since __init__.
+        """
+        deadline = time.monotonic() + TICK_LIMIT_SECONDS
+        while (now := self._now()) <= self._made and time.monotonic() < deadline:
+            time.sleep(0.001)
+        self.started = now
+
+    def _now(self):
+        with open(self.path, "w"):
+            os.utime(self.path)
+        return os.stat(self.path).st_ctime_ns
+
+    def has_seen_change(self, path):
+        """Returns whether a file or its folder was changed, removed or replaced since the start."""
+        now = stamp(path)
+        if now is None or now[2] >= self.started:
+            return True
+        return self._last_link_change(path) >= self.started
+
+    def _last_link_change(self, path):
+        """Returns when a symlink in the path was made, or a folder renamed; 0 if never."""
+        if path == os.path.dirname(path):
+            return 0
+        if path not in self._link_changes:
+            above = self._last_link_change(os.path.dirname(path))
+            self._link_changes[path] = max(self._replaced_at(path), above)
+        return self._link_changes[path]
+
+    def _replaced_at(self, path):
+        """Returns the ctime in ns of a symlink or a renamed folder, else 0."""
+        for _ in range(STAT_TRIES):
+            status = os.lstat(path)
+            if stat.S_ISLNK(status.st_mode):
+                break
+            # A rename changes only the ctime of a folder, a new or removed entry both times.
+            if not stat.S_ISDIR(status.st_mode) or status.st_ctime_ns == status.st_mtime_ns:
+                return 0
+            if status.st_ctime_ns < self.started:
+                break
+            # The kernel sets both times one after the other: lstat in between sees two times.
+            time.sleep(0.001)
+        return status.st_ctime_ns

@@ -3,7 +3,7 @@
 import os
 import re
 
-from _jit_loader.build.inputs.queries import answer
+from _jit_loader.build.inputs.compilers import answer
 from _jit_loader.key import toolchain
 from _jit_loader.key.nvcc import find_library
 

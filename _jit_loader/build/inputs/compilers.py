@@ -1,4 +1,4 @@
-"""Queries to the compilers: where they look for headers, and which programs they run."""
+"""What compilers and linkers say: where they look, which programs they run, what they have read."""
 
 import contextlib
 import functools
@@ -13,6 +13,8 @@ from _jit_loader.key import toolchain
 from _jit_loader.key.nvcc import dry_run, toolkit_folder
 from _jit_loader.system import plain_path, read_text
 from _jit_loader.system.processes import output_of, run
+
+DIRECTIVE = re.compile(r'\.(?:incbin|include)\s+\\?"([^"\n]+?)\\?"')
 
 
 class Compiler(NamedTuple):
@@ -75,16 +77,6 @@ def files_in_flags(command):
     return list(found)
 
 
-def expanded(words, within=()):
-    """Yields the words, with the words of an @file in its place, as compilers read them."""
-    for word in words:
-        path = word.removeprefix("@")
-        if path != word and os.path.isabs(path) and os.path.isfile(path) and path not in within:
-            yield from expanded(_split(read_text(path)), (*within, path))
-        else:
-            yield word
-
-
 def _split(text):
     """Splits a text into words as a shell does."""
     try:
@@ -117,11 +109,6 @@ def _without_includes(words):
     if any(word.startswith("-X") for word in words):  # -Xclang -include -Xclang header.h
         return words
     return [w for before, w in zip(["", *words], words) if "-include" not in (before, w)]
-
-
-def assembly(command, source):
-    """Returns the assembly text that the compiler generates from a source."""
-    return output_of([*flags_of(command), "-S", source, "-o", "-"])
 
 
 def linker(command):
@@ -170,3 +157,52 @@ def flags_of(command):
         elif word not in ("-MD", "-MMD", "-MP"):
             words.append(word)
     return words
+
+
+def read_depfile(path, folder):
+    """Returns the absolute paths in a depfile, a Makefile fragment that a compiler wrote."""
+    with open(path, encoding=None, errors="surrogateescape") as file:
+        text = file.read().replace("\\\n", " ")
+    _, _, rest = text.partition(": ")
+    prerequisites, *_ = rest.split("\n", 1)  # -MP adds an empty rule for each
+    words = re.findall(r"(?:\\.|[^\s\\])+", prerequisites)
+    names = [re.sub(r"\\([ \t#\\:])", r"\1", word).replace("$$", "$") for word in words]
+    return list(dict.fromkeys(plain_path(os.path.join(folder, name)) for name in names))
+
+
+def linked_files(trace, folder):
+    """Returns the absolute paths of linked libraries and objects from outside the folder."""
+    found = {}
+    folders = folder, os.path.realpath(folder)  # the cache may be behind a symlink
+    for line in trace:
+        # A member of an archive: (libx.a)member.o or libx.a(member.o), depending on the linker.
+        name = re.sub(r"^\((.*?)\).*$|\([^()]*\)$", r"\1", line.strip())
+        path = os.path.join(folder, name)
+        if name and os.path.isfile(path):
+            inside = os.path.dirname(plain_path(path)) == folder
+            path = plain_path(os.path.realpath(path) if inside else path)
+            if os.path.dirname(path) not in folders:
+                found[path] = None
+    return list(found)
+
+
+def included_files(command, source, own, folders, is_cuda):
+    """Returns the absolute paths of the files that a source's assembly includes.
+
+    If one of the user's files has such a directive, the compiler prints the assembly text, in which
+    macros are expanded. nvcc cannot print it, so a CUDA source must give a name as one string
+    literal.
+    folders: the search path of the assembler, its working folder first.
+    """
+    texts = [text for text in map(read_text, own) if re.search(r"\.inc(?:bin|lude)\b", text)]
+    if texts and not is_cuda and not source.endswith(".s"):
+        texts = [output_of([*flags_of(command), "-S", source, "-o", "-"])]
+    found = {}
+    while texts:
+        for name in DIRECTIVE.findall(texts.pop()):
+            candidates = (os.path.join(folder, name) for folder in folders)
+            path = next(filter(os.path.isfile, candidates), None)
+            if path is not None and plain_path(path) not in found:
+                found[plain_path(path)] = None
+                texts.append(read_text(path))  # it may include others
+    return list(found)
