@@ -5,9 +5,9 @@ import os
 import re
 
 from _jit_loader.build.ninja import ninja_path
-from _jit_loader.cache.builds import kernels_of
 from _jit_loader.cache.files import read_checked, write_checked
 from _jit_loader.cache.memo import stamp
+from _jit_loader.cache.pruning import kernels_of
 from _jit_loader.report.errors import LOAD_ERRORS, CompileError, compile_error, files_with_errors
 
 NOTE = "failure.json"  # in the folder of the failed build

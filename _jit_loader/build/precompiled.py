@@ -31,24 +31,21 @@ from _jit_loader.build.plan import NAME_MACRO
 from _jit_loader.build.pytorch.flags import is_gnu
 from _jit_loader.cache import cache_folder, check_trusted, digest_of
 from _jit_loader.cache.files import write_atomically, write_checked
-from _jit_loader.cache.lock import free_lock
-from _jit_loader.cache.memo import stamp
-from _jit_loader.cache.precompiled import (
+from _jit_loader.cache.headers import (
     FOLDER,
     NAME,
+    PRECOMPILED,
     RECORD,
     REQUEST,
     find,
+    make_room_for_header,
     mark_as_used,
+    may_precompile,
     request_header,
 )
-from _jit_loader.cache.pruning import (
-    PRECOMPILED,
-    cache_limit,
-    keep_under_limit,
-    make_room_for_header,
-    may_precompile,
-)
+from _jit_loader.cache.lock import free_lock
+from _jit_loader.cache.memo import stamp
+from _jit_loader.cache.pruning import cache_limit, keep_under_limit
 from _jit_loader.cache.store import fits
 from _jit_loader.key import toolchain
 from _jit_loader.key.digests import Digests

@@ -9,7 +9,7 @@ from _jit_loader.build.inputs.records import merged
 from _jit_loader.build.plan import RECORD, command_key
 from _jit_loader.cache import cache_folder
 from _jit_loader.cache.files import write_checked
-from _jit_loader.cache.pruning import PRECOMPILED
+from _jit_loader.cache.headers import PRECOMPILED
 from _jit_loader.key.digests import digest_of_bytes
 
 TEXTS = "texts.json"

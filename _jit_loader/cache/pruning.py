@@ -21,20 +21,15 @@ import tempfile
 import time
 
 from _jit_loader.cache import FORMAT, cache_folder
+from _jit_loader.cache.files import read_checked
 from _jit_loader.cache.lock import free_lock
 from _jit_loader.cache.memo import Memo
 from _jit_loader.cache.store import MANIFEST, read_manifest
 from _jit_loader.report.build_line import say
 from _jit_loader.report.requests import parse, variant_of
 from _jit_loader.report.text import count, format_size, parse_size
-from _jit_loader.system import is_set
-from _jit_loader.system.jobs import parallel_jobs
 
 DEFAULT_LIMIT = "5GB"
-PRECOMPILED = "precompiled-headers"  # the folder of precompiled headers: build/precompiled.py
-HEADER_BYTES = parse_size("0.8GB")  # of a precompiled torch/extension.h
-FREE_BYTES = parse_size("4GB")  # what must be free on the disk to make one
-IN_USE_SECONDS = 3600  # after its last use, a precompiled header makes no room for others
 LEFTOVER_SECONDS = 3600  # older temporary files and folders are from killed processes
 # A build measures the cache if this many times the duration of the last measurement have passed:
 # 140,000 files take 0.7 s.
@@ -134,7 +129,7 @@ def remove_old_formats(removed):
         if number and int(number[1]) < int(FORMAT[1:]) and is_cache:
             size = size_of(folder)
             os.makedirs(cache, mode=0o700, exist_ok=True)
-            if _delete(folder):
+            if delete(folder):
                 removed.size += size
 
 
@@ -177,65 +172,76 @@ def _is_build(folder):
     return os.path.exists(os.path.join(folder, MANIFEST))
 
 
-def precompiled_headers():
-    """Returns the folders of the precompiled headers."""
-    request_folders = os.path.join(glob.escape(cache_folder()), PRECOMPILED, "*")
-    return [
-        os.path.dirname(path)
-        for path in glob.glob(os.path.join(request_folders, "header", "*.gch"))
-    ]
-
-
-def may_precompile():
-    """Returns whether a precompiled header may be made that no caller has requested."""
-    return why_not_precompile() is None
-
-
-def why_not_precompile():
-    """Returns None if a header may be precompiled, otherwise the reason."""
-    if is_set("JIT_LOADER_NO_COMPILE"):
-        return "JIT_LOADER_NO_COMPILE is set"
-    if parallel_jobs() < 2:
-        return "MAX_JOBS, or the free memory, allows one compiler only"
-    try:
-        os.makedirs(cache_folder(), mode=0o700, exist_ok=True)
-        if shutil.disk_usage(cache_folder()).free < FREE_BYTES:
-            return f"less than {format_size(FREE_BYTES)} of the disk are free"
-        if not _have_room(list(filter(_is_in_use, precompiled_headers()))):
-            return "those used in the last hour take half of the limit JIT_LOADER_CACHE_LIMIT"
-    except (OSError, ValueError) as error:
-        return str(error)
-    return None
-
-
-def make_room_for_header():
-    """Removes precompiled headers, the least recently used first, until one more has room.
-
-    The headers may take half of the cache's limit: there is one per set of flags, and they must
-    not displace the builds. Those of the last hour stay, because a program that takes turns with
-    several sets of flags would make all of them again and again.
-    """
-    headers = sorted(precompiled_headers(), key=last_used)
-    while headers and not _have_room(headers) and not _is_in_use(headers[0]):
-        request_folder = os.path.dirname(headers.pop(0))
-        with free_lock(request_folder) as is_free:
-            if is_free:
-                _delete(request_folder)
-
-
-def _have_room(headers):
-    limit = cache_limit()
-    return limit is None or sum(map(size_of, headers)) + HEADER_BYTES <= limit / 2
-
-
-def _is_in_use(header):
-    return time.time() - last_used(header) < IN_USE_SECONDS
-
-
 def build_folders(names=None):
     """Yields the folders of the builds in the cache, including failed builds."""
     for request_folder in request_folders(names):
         yield from _subfolders(request_folder)
+
+
+def manifests(names=None):
+    """Yields (folder, manifest) of the published builds of some extensions, by default of all."""
+    for folder in build_folders(names):
+        manifest = read_manifest(folder)
+        # A failed build has no manifest. A folder that was copied here may have another name.
+        if manifest is not None and manifest["name"] == _name_of(folder):
+            yield folder, manifest
+
+
+def object_records(folder):
+    """Returns the records of the objects of a build."""
+    records = map(read_checked, sorted(glob.glob(f"{glob.escape(folder)}/*.o.json")))
+    return [record for record in records if record is not None]
+
+
+def kernels_of(records):
+    """Returns the figures of ptxas that records of objects have, with the "source" of each."""
+    return [
+        {"source": record["source"].removeprefix("<project>/"), **kernel}
+        for record in records
+        for kernel in record.get("kernels", ())
+    ]
+
+
+def newest(title):
+    """Returns (folder, manifest) of the newest build of an extension or a variant, or None."""
+    name, defines = parse(title)
+    found = [
+        build
+        for build in manifests([name])
+        if build[1]["request"].get("variant", "") == variant_of(defines)
+    ]
+    return max(found, key=lambda build: build[1]["created"], default=None)
+
+
+def describe(folder, manifest):
+    """Returns the properties of a build that `list` shows, as values that JSON can hold."""
+    request = manifest["request"]
+    version, _, cuda, *_ = request["PyTorch"]
+    return {
+        "name": manifest["name"],
+        "variant": request.get("variant", ""),
+        "key": os.path.join(os.path.basename(os.path.dirname(folder)), os.path.basename(folder)),
+        "folder": folder,
+        "size": size_of(folder),
+        "created": manifest["created"],
+        "last used": last_used(folder),
+        "torch": version,
+        "cuda": cuda if request["with CUDA"] else None,
+        "arch": architectures(request),
+    }
+
+
+def _name_of(folder):
+    return os.path.basename(os.path.dirname(os.path.dirname(folder)))
+
+
+def architectures(request):
+    """Returns the architectures that a request compiles for, for example x86-64-v4 and sm_90."""
+    cpu = [flag[len("-march=") :] for flag in request["C++ flags"] if flag.startswith("-march=")]
+    flags = " ".join([*request["GPU architectures"], *request["nvcc flags"]])
+    named = request["environment variables"].get("TORCH_CUDA_ARCH_LIST", "").replace(";", " ")
+    gpu = re.findall(r"code=\[?(sm_\w+)", flags) or named.split()
+    return [*(cpu[-1:] or [request["machine"]]), *(gpu if request["with CUDA"] else [])]
 
 
 def size_of(path):
@@ -308,7 +314,7 @@ def _remove(path, removed):
         with contextlib.suppress(OSError):
             os.unlink(path)
     elif time.time() - last_used(path) > LEFTOVER_SECONDS or not _is_inline(path):
-        _delete(path)  # otherwise a process may be about to compile a source of load_inline
+        delete(path)  # otherwise a process may be about to compile a source of load_inline
 
 
 def _is_inline(path):
@@ -323,7 +329,7 @@ def _remove_build(path, request_folder, removed):
                 removed.busy.append(request_folder)
             return
         is_build = _is_build(path)
-        removed.builds += _delete(path) and is_build
+        removed.builds += delete(path) and is_build
         _remove_if_empty(request_folder)
 
 
@@ -331,12 +337,12 @@ def _remove_if_empty(request_folder):
     """Removes old hidden folders of killed processes, and the folder itself if nothing is left."""
     for leftover in _subfolders(request_folder, hidden=True):
         if _is_old(leftover):
-            _delete(leftover)
+            delete(leftover)
     if not any(entry.is_dir() for entry in _entries(request_folder)):
-        _delete(request_folder)
+        delete(request_folder)
 
 
-def _delete(path):
+def delete(path):
     """Renames a folder, so that no process finds it, and deletes it; False if it does not exist."""
     trash = tempfile.mkdtemp(prefix=".removed-", dir=cache_folder())
     try:

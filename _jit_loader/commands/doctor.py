@@ -15,7 +15,14 @@ from typing import NamedTuple
 from unittest import mock
 
 from _jit_loader.build.ninja import ninja_path
-from _jit_loader.cache import UntrustedCache, cache_folder, check_trusted, pruning, readonly_caches
+from _jit_loader.cache import (
+    UntrustedCache,
+    cache_folder,
+    check_trusted,
+    headers,
+    pruning,
+    readonly_caches,
+)
 from _jit_loader.key import gpus, machine, nvcc, pytorch_version, toolchain
 from _jit_loader.report.text import count, format_size, print_table
 from _jit_loader.system.processes import output_of
@@ -227,10 +234,10 @@ def _readonly_cache(folder):
 def _precompiled():
     """Returns the Check of PyTorch's headers, which take most of a first build's time."""
     text = "not precompiled yet"
-    if made := pruning.precompiled_headers():
+    if made := headers.precompiled_headers():
         size = format_size(sum(map(pruning.size_of, made)))
         text = f"precompiled for {count(len(made), 'set')} of flags, {size}"
-    why_not = pruning.why_not_precompile() if os.path.isdir(cache_folder()) else None
+    why_not = headers.why_not_precompile() if os.path.isdir(cache_folder()) else None
     if os.environ.get("JIT_LOADER_PCH") == "0":
         why_not = "JIT_LOADER_PCH=0"
     if why_not:

@@ -46,7 +46,7 @@ def compiled_kernels(name):
         FileNotFoundError: neither the project nor the cache has the name.
         CompileError: an op of the project has changed and does not compile.
     """
-    from _jit_loader.cache.builds import kernels_of, newest, object_records
+    from _jit_loader.cache.pruning import kernels_of, newest, object_records
     from _jit_loader.cache.store import read_manifest
     from _jit_loader.ops.load_op import load_as_imported
     from _jit_loader.ops.project import no_such_name, project_with_op

@@ -4,7 +4,8 @@ import json
 import time
 
 from _jit_loader.cache import cache_folder
-from _jit_loader.cache.pruning import precompiled_headers, size_of
+from _jit_loader.cache.headers import precompiled_headers
+from _jit_loader.cache.pruning import describe, manifests, size_of
 from _jit_loader.report.requests import title_of
 from _jit_loader.report.text import count, format_age, format_size, print_table
 
@@ -14,8 +15,6 @@ def add_arguments(parser):
 
 
 def run(options):
-    from _jit_loader.cache.builds import describe, manifests
-
     builds = [describe(folder, manifest) for folder, manifest in manifests()]
     builds.sort(key=lambda build: (build["name"], build["variant"], -build["created"]))
     if options.json:

@@ -19,8 +19,8 @@ import re
 import shlex
 import shutil
 
+from _jit_loader.cache.headers import FOLDER, NAME, find, mark_as_used, request_header
 from _jit_loader.cache.memo import stamp
-from _jit_loader.cache.precompiled import FOLDER, NAME, find, mark_as_used, request_header
 
 ANY_ID = b"_jit_loader_file_"  # as long as an id of halves.py
 # With these flags an object names its files, or has names that cannot be replaced.

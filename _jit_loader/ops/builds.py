@@ -9,7 +9,7 @@ import signal
 import sys
 import time
 
-from _jit_loader.cache.pruning import may_precompile
+from _jit_loader.cache.headers import may_precompile
 from _jit_loader.loading import is_unchanged
 from _jit_loader.ops import load_op
 from _jit_loader.report.build_line import BuildLine, say

@@ -4,7 +4,7 @@ import json
 import os
 
 from _jit_loader import loaded, loading
-from _jit_loader.cache.builds import kernels_of, object_records
+from _jit_loader.cache.pruning import kernels_of, object_records
 from _jit_loader.ops.builds import Outcome, build_all, precompiling_pays, result_of
 from _jit_loader.system import is_set
 from _jit_loader.system.jobs import memory_per_compiler, parallel_jobs

@@ -16,6 +16,7 @@ from _jit_loader.build import precompiled
 from _jit_loader.cache import cache_folder, pruning
 from _jit_loader.cache import precompiled as cache_precompiled
 from _jit_loader.cache.files import read_checked, write_checked
+from _jit_loader.cache.headers import PRECOMPILED, may_precompile, precompiled_headers
 from _jit_loader.cache.store import read_manifest
 from _jit_loader.commands.main import main
 from _jit_loader.system.pool import call_in_background
@@ -74,7 +75,7 @@ class Sources:
         lines = path.read_text().splitlines() if path.exists() else []
         path.unlink(missing_ok=True)
         compilations = [line for line in lines if " -c " in line and "/dev/null" not in line]
-        return [f"/{pruning.PRECOMPILED}/" in line for line in compilations]
+        return [f"/{PRECOMPILED}/" in line for line in compilations]
 
 
 @pytest.fixture
@@ -260,7 +261,7 @@ def test_error_is_the_same_with_and_without_the_precompiled_header(sources, monk
 
 
 def _header_folder():
-    (folder,) = pruning.precompiled_headers()
+    (folder,) = precompiled_headers()
     return Path(folder)
 
 
@@ -307,10 +308,10 @@ def test_header_that_cannot_be_precompiled_does_no_harm(sources, failure, monkey
     elif failure == "compiler":
         sources.tiny.change_compiler('case "$*" in *c++-header*) exit 1;; esac', "any")
     else:
-        Path(cache_folder(), pruning.PRECOMPILED).write_text("a file in the folder's place")
+        Path(cache_folder(), PRECOMPILED).write_text("a file in the folder's place")
     assert sources.precompile() == 1
-    assert pruning.precompiled_headers() == []
-    assert list(Path(cache_folder()).glob(f"{pruning.PRECOMPILED}/*/.building-*")) == []
+    assert precompiled_headers() == []
+    assert list(Path(cache_folder()).glob(f"{PRECOMPILED}/*/.building-*")) == []
 
 
 @pytest.fixture
@@ -360,11 +361,11 @@ def test_least_recently_used_header_makes_room_for_a_new_one(
     for number in range(3):
         assert sources.value("second", extra_cflags=[f"-fabi-version={11 + number}"]) == 1
         assert requested() == 1
-    headers = sorted(pruning.precompiled_headers(), key=pruning.last_used)
+    headers = sorted(precompiled_headers(), key=pruning.last_used)
     for age, header in enumerate(headers):
         os.utime(header, (age + 1, age + 1))
     size = pruning.size_of(headers[0])
-    monkeypatch.setattr(pruning, "HEADER_BYTES", size)
+    monkeypatch.setattr("_jit_loader.cache.headers.HEADER_BYTES", size)
     monkeypatch.setenv("JIT_LOADER_CACHE_LIMIT", str(2 * 3 * size + size))
     assert sources.value("second", extra_cflags=["-fabi-version=14"]) == 1
     assert requested() == 1
@@ -388,7 +389,7 @@ def test_nothing_is_precompiled_if_compilation_is_forbidden(sources, monkeypatch
     monkeypatch.setenv("JIT_LOADER_NO_COMPILE", "1")
     assert main(["build", "--pch"]) == 1
     assert "JIT_LOADER_NO_COMPILE" in capsys.readouterr().err
-    assert not pruning.may_precompile()
+    assert not may_precompile()
     assert not sources.tiny.calls_path.exists()
 
 
@@ -396,7 +397,7 @@ def test_nothing_is_precompiled_if_compilation_is_forbidden(sources, monkeypatch
 def test_first_build_starts_the_precompilation(sources, monkeypatch, wait_for):
     monkeypatch.setattr("_jit_loader.build.precompiled.may_precompile", lambda: True)
     assert sources.value("second") == 1
-    wait_for(pruning.precompiled_headers)
+    wait_for(precompiled_headers)
     assert sources.value("third") == 1
     assert sources.used_header()[-1] is True
 
@@ -409,7 +410,7 @@ def test_load_many_precompiles_the_header_for_many_calls(sources):
         calls.append({"name": f"many{i}", "sources": [str(source)]})
     outcomes = jit_loader.load_many(calls, jobs=2)
     assert [outcome.module.value() for outcome in outcomes] == [1] * 6
-    assert pruning.precompiled_headers()
+    assert precompiled_headers()
     sources.used_header()
     assert sources.value("later") == 1
     assert sources.used_header() == [True]
@@ -417,7 +418,7 @@ def test_load_many_precompiles_the_header_for_many_calls(sources):
 
 def test_build_makes_list_counts_and_prune_removes_precompiled_headers(sources, capsys):
     assert main(["build", "--pch"]) == 0
-    folders = list(pruning.precompiled_headers())  # two, if CUDA code can be compiled
+    folders = list(precompiled_headers())  # two, if CUDA code can be compiled
     assert folders
     capsys.readouterr()
     assert main(["list"]) == 0
@@ -459,4 +460,4 @@ def test_object_is_the_same_with_and_without_the_precompiled_torch_extension_h(c
         (path,) = Path(cache_folder()).glob("plus_one/*/*/main.o")
         objects.append(path.read_bytes())
     assert objects[0] == objects[1]
-    assert len(pruning.precompiled_headers()) == 1
+    assert len(precompiled_headers()) == 1

@@ -10,7 +10,7 @@ import pytest
 
 import jit_loader
 from _jit_loader.build import precompiled
-from _jit_loader.cache import cache_folder, pruning
+from _jit_loader.cache import cache_folder, headers
 from _jit_loader.cuda import halves
 from _jit_loader.key import toolchain
 
@@ -69,12 +69,12 @@ def compile(tmp_path, monkeypatch, capfdbinary):
 
 
 def headers_options():
-    return f"--headers={os.path.join(cache_folder(), pruning.PRECOMPILED)}", "--want"
+    return f"--headers={os.path.join(cache_folder(), headers.PRECOMPILED)}", "--want"
 
 
 def requested():
     """Returns the requests' folders of the headers that are requested."""
-    folder = Path(cache_folder(), pruning.PRECOMPILED)
+    folder = Path(cache_folder(), headers.PRECOMPILED)
     return [str(path.parent) for path in folder.glob("*/request.json")]
 
 
@@ -214,7 +214,7 @@ def test_build_lets_the_header_be_made_after_it(tiny, tmp_path, monkeypatch):
     ((request_folder,),) = started
     precompiled.make_requested()
     folder = os.path.join(request_folder, "header")
-    assert folder in pruning.precompiled_headers()
+    assert folder in headers.precompiled_headers()
     os.utime(folder, (1, 1))
     assert load(8) == first + 1
     assert os.stat(folder).st_mtime > 1, "the header was used"

@@ -1,0 +1,118 @@
+"""The folders of precompiled headers: which headers there are, are requested or cannot be made.
+
+<cache>/precompiled-headers/<key>/   one text and one set of flags
+    header/                          header.h, header.h.gch and header.json, its record
+    request.json                     if it is to be made
+
+build/precompiled.py makes them.
+"""
+
+import contextlib
+import glob
+import json
+import os
+import shutil
+import time
+
+from _jit_loader.cache import cache_folder
+from _jit_loader.cache.files import read_checked, write_atomically
+from _jit_loader.cache.lock import free_lock
+from _jit_loader.cache.memo import stamp
+from _jit_loader.cache.pruning import cache_limit, delete, last_used, size_of
+from _jit_loader.report.text import format_size, parse_size
+from _jit_loader.system import is_set
+from _jit_loader.system.jobs import parallel_jobs
+
+PRECOMPILED = "precompiled-headers"
+FOLDER, NAME, RECORD = "header", "header.h", "header.json"
+REQUEST = "request.json"
+HEADER_BYTES = parse_size("0.8GB")  # of a precompiled torch/extension.h
+FREE_BYTES = parse_size("4GB")  # what must be free on the disk to make one
+IN_USE_SECONDS = 3600  # after its last use, a precompiled header makes no room for others
+RETRY_SECONDS = 24 * 60 * 60  # after a header could not be made
+
+
+def find(request_folder):
+    """Returns (the record of a header or None, whether the header should be made).
+
+    The stamp stands for the content: reading 0.8 GB would take a second.
+    """
+    record = read_checked(os.path.join(request_folder, FOLDER, RECORD))
+    if record is None:
+        return None, True
+    if record["stamp"] is None:  # it could not be made
+        is_old = time.time() - record["created"] > RETRY_SECONDS
+        return None, is_old or record["time limit"] != os.environ.get("JIT_LOADER_COMPILE_TIMEOUT")
+    is_complete = tuple(record["stamp"]) == stamp(
+        os.path.join(request_folder, FOLDER, f"{NAME}.gch")
+    )
+    return record if is_complete else None, not is_complete
+
+
+def request_header(request_folder, project, text, words):
+    """Requests a header from the process that makes them."""
+    with contextlib.suppress(OSError):
+        os.makedirs(request_folder, mode=0o700, exist_ok=True)
+        wanted = json.dumps({"project": project, "text": text, "words": words})
+        write_atomically(os.path.join(request_folder, REQUEST), wanted.encode())
+
+
+def mark_as_used(request_folder):
+    """Sets the time of the last use, which pruning reads."""
+    with contextlib.suppress(OSError):
+        os.utime(os.path.join(request_folder, FOLDER))
+
+
+def precompiled_headers():
+    """Returns the folders of the precompiled headers."""
+    request_folders = os.path.join(glob.escape(cache_folder()), PRECOMPILED, "*")
+    return [
+        os.path.dirname(path)
+        for path in glob.glob(os.path.join(request_folders, "header", "*.gch"))
+    ]
+
+
+def may_precompile():
+    """Returns whether a precompiled header may be made that no caller has requested."""
+    return why_not_precompile() is None
+
+
+def why_not_precompile():
+    """Returns None if a header may be precompiled, otherwise the reason."""
+    if is_set("JIT_LOADER_NO_COMPILE"):
+        return "JIT_LOADER_NO_COMPILE is set"
+    if parallel_jobs() < 2:
+        return "MAX_JOBS, or the free memory, allows one compiler only"
+    try:
+        os.makedirs(cache_folder(), mode=0o700, exist_ok=True)
+        if shutil.disk_usage(cache_folder()).free < FREE_BYTES:
+            return f"less than {format_size(FREE_BYTES)} of the disk are free"
+        if not _have_room(list(filter(_is_in_use, precompiled_headers()))):
+            return "those used in the last hour take half of the limit JIT_LOADER_CACHE_LIMIT"
+    except (OSError, ValueError) as error:
+        return str(error)
+    return None
+
+
+def make_room_for_header():
+    """Removes precompiled headers, the least recently used first, until one more has room.
+
+    The headers may take half of the cache's limit: there is one per set of flags, and they must
+    not displace the builds. Those of the last hour stay, because a program that takes turns with
+    several sets of flags would make all of them again and again.
+    """
+    headers = sorted(precompiled_headers(), key=last_used)
+    while headers and not _have_room(headers) and not _is_in_use(headers[0]):
+        request_folder = os.path.dirname(headers.pop(0))
+        with free_lock(request_folder) as is_free:
+            if is_free:
+                delete(request_folder)
+
+
+def _have_room(headers):
+    limit = cache_limit()
+    return limit is None or sum(map(size_of, headers)) + HEADER_BYTES <= limit / 2
+
+
+def _is_in_use(header):
+    return time.time() - last_used(header) < IN_USE_SECONDS
