@@ -9,8 +9,9 @@ import subprocess
 import tempfile
 
 from _jit_loader.build.inputs.compilers import flags_of
-from _jit_loader.cache import cache_folder, helpers
+from _jit_loader.cache import cache_folder
 from _jit_loader.cache.files import write_atomically
+from _jit_loader.cache.store import find_helper, helper_path
 from _jit_loader.key import toolchain
 from _jit_loader.key.digests import read_digest
 from _jit_loader.system import read_text
@@ -72,7 +73,7 @@ def _locked(folder):
 
 def make_helper(source, digests):
     """Compiles a helper (0.1 s) if the cache has none. Without it the loader is slower."""
-    if helpers.find(source, digests) is not None:
+    if find_helper(source, digests) is not None:
         return
     with (
         contextlib.suppress(OSError, subprocess.SubprocessError),
@@ -83,4 +84,4 @@ def make_helper(source, digests):
         flags = ["-O2", "-shared", "-fPIC", "-nodefaultlibs"]
         command = [*toolchain.cxx_command(), *flags, source, "-lc", "-o", library]
         run(command).check_returncode()
-        os.rename(library, helpers.path_of(source, digests, read_digest(library)))
+        os.rename(library, helper_path(source, digests, read_digest(library)))

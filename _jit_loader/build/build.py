@@ -26,11 +26,11 @@ from _jit_loader.build.record import (
     record_texts,
     remove_failed,
 )
-from _jit_loader.cache import build_directory, cache_folder, check_trusted, helpers, registrations
+from _jit_loader.cache import build_directory, cache_folder, check_trusted, registrations
 from _jit_loader.cache.lock import build_lock
 from _jit_loader.cache.pruning import cache_limit, keep_under_limit
 from _jit_loader.cache.registrations import RestartNeeded
-from _jit_loader.cache.store import Build, Builds
+from _jit_loader.cache.store import STATS_EQUAL, Build, Builds
 from _jit_loader.key import toolchain
 from _jit_loader.key.digests import Digests
 from _jit_loader.report.build_line import BuildLine, say
@@ -127,7 +127,7 @@ def _attempt(job, excludes):
     with Workers() as workers, line, Compilation(job, plan, link_stubs, headers) as compilation:
         side_jobs = [
             workers.submit(update_compile_commands, request, ninja_file),
-            workers.submit(make_helper, helpers.STATS_EQUAL, job.digests),
+            workers.submit(make_helper, STATS_EQUAL, job.digests),
         ]
         compilers = workers.submit(query_compilers, ninja_file, list(plan.missing), job.digests)
         if not job.careful:

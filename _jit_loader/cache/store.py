@@ -12,11 +12,11 @@
 """
 
 import contextlib
+import glob
 import itertools
 import os
 
-from _jit_loader.cache import cache_folder, helpers, readonly_caches
-from _jit_loader.cache.absent import appeared
+from _jit_loader.cache import cache_folder, digest_of, readonly_caches
 from _jit_loader.cache.files import link_atomically, read_checked, write_atomically
 from _jit_loader.cache.memo import NEVER_EQUAL, Memo, is_settled, stamp
 
@@ -24,6 +24,8 @@ MANIFEST = "manifest.json"
 # A copy of the manifest's rows for the user's own files. A manifest with PyTorch's headers takes
 # 5 ms to read, and most builds that do not fit differ in one of the user's files.
 OWN_FILES = "own.json"
+# The source of a helper, which compares the stats of a memo's files.
+STATS_EQUAL = os.path.join(os.path.dirname(os.path.abspath(__file__)), "stats_equal.cpp")
 
 
 class Build:
@@ -143,7 +145,7 @@ class Builds:
         last = Memo.read(self._memo_path) if is_young else None
         if last is not None and last.library == build.library:
             return
-        compiled = helpers.find(helpers.STATS_EQUAL, digests)
+        compiled = find_helper(STATS_EQUAL, digests)
         memo = Memo.of(build.library, self.request.with_cuda, entries, compiled)
         # Without a memo, as in a read-only cache, the next process reads the contents again.
         with contextlib.suppress(OSError):
@@ -205,10 +207,53 @@ def appeared_files(manifest, roots):
     return [
         os.path.join(folder, os.path.basename(path))
         for folder, names in manifest["absent"].items()
-        for path in appeared(roots.absolute(folder), names)
+        for path in _appeared(roots.absolute(folder), names)
     ]
+
+
+def _appeared(folder, names):
+    """Returns the paths of the names in a folder that exist now.
+
+    A name that ends with a slash was a folder, and counts only if it is now a file. A dangling
+    symlink does not exist.
+    """
+    try:
+        present = set(os.listdir(folder))
+    except OSError:
+        return []
+    there = [name for name in sorted(names) if name.rstrip("/") in present]
+    paths = [os.path.join(folder, name) for name in there]
+    return [path.rstrip("/") for path in paths if _exists(path)]
+
+
+def _exists(path):
+    return os.path.isfile(path.rstrip("/")) if path.endswith("/") else os.path.exists(path)
 
 
 def read_manifest(folder):
     """Returns the manifest of the build in a folder; None if it is missing or damaged."""
     return read_checked(os.path.join(folder, MANIFEST))
+
+
+def find_helper(source, digests):
+    """Returns (path, stamp) of a helper's undamaged library in the cache, or None.
+
+    The name of the library has the digest of its content, because opening a truncated library would
+    crash the process.
+    """
+    for path in glob.glob(glob.escape(_helper_stem(source, digests)) + "-*.so"):
+        digest = digests.digest(path)
+        if digest is not None and path == helper_path(source, digests, digest):
+            return path, digests.last(path)[0]
+    return None
+
+
+def helper_path(source, digests, digest):
+    """Returns the path of a helper's library whose content has this digest."""
+    return f"{_helper_stem(source, digests)}-{digest}.so"
+
+
+def _helper_stem(source, digests):
+    name = os.path.basename(source).partition(".")[0]
+    version = digest_of([os.uname().machine, digests.digest(source)])[:8]
+    return os.path.join(cache_folder(), f"{name}-{version}")

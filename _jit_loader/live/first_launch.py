@@ -10,7 +10,7 @@ import re
 from typing import NamedTuple
 
 from _jit_loader.build.beside import make_helper
-from _jit_loader.cache import helpers
+from _jit_loader.cache.store import find_helper
 from _jit_loader.cuda.nvrtc import load_library, strings
 from _jit_loader.cuda.ptxas import readable
 from _jit_loader.live.edit import NotLive
@@ -147,7 +147,7 @@ def compile_at_first_launch(path, code, digests):
         NotLive: linking has changed the library, or first_launch.cpp cannot be compiled.
     """
     make_helper(SOURCE, digests)  # 0.1 s, once per cache
-    helper = helpers.find(SOURCE, digests)
+    helper = find_helper(SOURCE, digests)
     with open(path, "rb") as file:
         launches = launches_of(file.read())
     if helper is None or launches is None:

@@ -13,8 +13,7 @@ import pytest
 
 import jit_loader
 from _jit_loader.build import precompiled
-from _jit_loader.cache import cache_folder, pruning
-from _jit_loader.cache import precompiled as cache_precompiled
+from _jit_loader.cache import cache_folder, headers, pruning
 from _jit_loader.cache.files import read_checked, write_checked
 from _jit_loader.cache.headers import PRECOMPILED, may_precompile, precompiled_headers
 from _jit_loader.cache.store import read_manifest
@@ -343,7 +342,7 @@ def test_header_that_cannot_be_precompiled_is_not_tried_after_every_build(
     monkeypatch.setenv(limit, "1")
     sources.value("fourth")
     assert requested() == 1
-    monkeypatch.setattr(cache_precompiled, "RETRY_SECONDS", 0)
+    monkeypatch.setattr(headers, "RETRY_SECONDS", 0)
     sources.value("fifth")
     assert requested() == 1
 

@@ -5,15 +5,15 @@ import time
 
 import pytest
 
-from _jit_loader.cache import helpers
 from _jit_loader.cache.memo import NEVER_EQUAL, Memo, is_settled, read_row, stamp
+from _jit_loader.cache.store import STATS_EQUAL, find_helper
 from _jit_loader.key.digests import Digests, read_digest
 
 
 @pytest.fixture(params=["Python", "compiled"], autouse=True)
 def compiled(request, cache):
     """Returns (path, stamp) of the library that compares stats, or None for memos without it."""
-    found = helpers.find(helpers.STATS_EQUAL, Digests())
+    found = find_helper(STATS_EQUAL, Digests())
     assert found is not None
     return found if request.param == "compiled" else None
 
@@ -170,9 +170,9 @@ def test_stat_is_settled_unless_it_is_recent(ahead_seconds, settled):
 def test_damaged_library_that_compares_stats_is_not_used(files, memo, compiled, damage):
     """Opening a truncated library would crash the process."""
     before = memo(files)
-    path = helpers.find(helpers.STATS_EQUAL, Digests())[0]
+    path = find_helper(STATS_EQUAL, Digests())[0]
     os.unlink(path) if damage == "removed" else os.truncate(path, 1000)
-    assert helpers.find(helpers.STATS_EQUAL, Digests()) is None
+    assert find_helper(STATS_EQUAL, Digests()) is None
     assert before.is_unchanged()
     files[7].write_text("changed")
     assert not before.is_unchanged()

@@ -15,7 +15,8 @@ import pytest
 
 import jit_loader
 from _jit_loader.build.beside import make_helper
-from _jit_loader.cache import cache_folder, helpers, memo
+from _jit_loader.cache import cache_folder, memo
+from _jit_loader.cache.store import STATS_EQUAL, find_helper
 from _jit_loader.key.digests import Digests
 from tests.support.mounts import make_mounts_private
 
@@ -193,8 +194,8 @@ def initial_cache_files():
     folder = cache_folder()
     os.makedirs(folder, mode=0o700, exist_ok=True)
     digests = Digests()
-    make_helper(helpers.STATS_EQUAL, digests)
-    library = helpers.find(helpers.STATS_EQUAL, digests)
+    make_helper(STATS_EQUAL, digests)
+    library = find_helper(STATS_EQUAL, digests)
     return [library and library[0]]
 
 
