@@ -2,7 +2,6 @@
 
 import concurrent.futures
 import contextlib
-import json
 import os
 import pty
 import re
@@ -66,18 +65,18 @@ def test_expected_time_is_shown_if_a_person_would_notice_it(said, seconds, shown
     assert said() == f"tiny: value.h changed: compiling one.o{shown}\n"
 
 
-def test_changed_flags_are_named(tiny, said):
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"extra_cflags": ["-DMORE"]}, "C++ flags"),
+        ({"is_python_module": False}, "the kind of build"),
+    ],
+)
+def test_changed_argument_is_named(tiny, said, options, reason):
     tiny.load()
     said()
-    tiny.load(extra_cflags=["-DMORE"])
-    assert said().startswith("tiny: C++ flags changed: ")
-
-
-def test_changed_kind_of_build_is_named(tiny, said):
-    tiny.load()
-    said()
-    tiny.load(is_python_module=False)
-    assert said().startswith("tiny: the kind of build changed: ")
+    tiny.load(**options)
+    assert said().startswith(f"tiny: {reason} changed: ")
 
 
 def test_quiet_prints_nothing_and_raises_errors(tiny, said, monkeypatch, capfd):
@@ -136,30 +135,6 @@ def test_notebook_gets_plain_lines(tiny, monkeypatch, capfd):
     out, err = capfd.readouterr()
     assert out == ""
     assert re.fullmatch(PLAIN_LINES, err)
-
-
-@pytest.mark.slow
-def test_real_notebook_gets_plain_lines(tiny, monkeypatch, tmp_path):
-    nbclient = pytest.importorskip("nbclient")
-    nbformat = pytest.importorskip("nbformat")
-    pytest.importorskip("ipykernel")
-    kernel = tmp_path / "kernels" / "this" / "kernel.json"
-    kernel.parent.mkdir(parents=True)
-    command = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
-    kernel.write_text(json.dumps({"argv": command, "display_name": "this", "language": "python"}))
-    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path))
-    monkeypatch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
-    monkeypatch.setenv("JIT_LOADER_QUIET", "0")
-    code = f"import jit_loader; print(jit_loader.load('tiny', {tiny.sources!r}).value())"
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)])
-    nbclient.NotebookClient(notebook, timeout=120, kernel_name="this").execute()
-    outputs = notebook.cells[0].outputs
-    assert {output.output_type for output in outputs} == {"stream"}
-    texts = {"stdout": "", "stderr": ""}
-    for output in outputs:
-        texts[output.name] += output.text
-    assert texts["stdout"] == "101\n"
-    assert re.fullmatch(PLAIN_LINES, texts["stderr"])
 
 
 def test_terminal_gets_a_live_line(tiny, python):

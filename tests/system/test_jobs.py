@@ -37,70 +37,49 @@ def test_free_memory_limits_the_jobs(machine, free_gb, expected):
     assert jobs.parallel_jobs() == expected
 
 
-V2 = {"proc/self/cgroup": "0::/user/me\n"}
-V1 = {"proc/self/cgroup": "7:pids:/a\n5:cpu,cpuacct:/docker/x\n4:memory:/docker/x\n1:cpuset:/\n"}
+V2 = "0::/user/me\n"
+V1 = "7:pids:/a\n5:cpu,cpuacct:/docker/x\n4:memory:/docker/x\n1:cpuset:/\n"
+MEMORY = "memory/memory"
 
 
 @pytest.mark.parametrize(
-    ("files", "expected"),
+    ("groups", "files", "expected"),
     [
-        (V2 | {"sys/fs/cgroup/user/me/cpu.max": "400000 100000\n"}, 4),
+        (V2, {"user/me/cpu.max": "400000 100000"}, 4),
+        (V2, {"user/cpu.max": "250000 100000"}, 2),  # the limit of the parent group
+        (V2, {"cpu.max": "50000 100000"}, 1),  # a container sees its limit at the root
+        (V2, {"user/me/cpu.max": "max 100000"}, 16),
         (
-            V2 | {"sys/fs/cgroup/user/cpu.max": "250000 100000\n"},
-            2,
-        ),  # the limit of the parent group
-        (
-            V2 | {"sys/fs/cgroup/cpu.max": "50000 100000\n"},
-            1,
-        ),  # a container sees its limit at the root
-        (V2 | {"sys/fs/cgroup/user/me/cpu.max": "max 100000\n"}, 16),
-        (
-            V2
-            | {
-                "sys/fs/cgroup/user/memory.max": f"{20 * GB}\n",
-                "sys/fs/cgroup/user/memory.current": f"{12 * GB}\n",
-                "sys/fs/cgroup/user/memory.stat": f"anon 1\ninactive_file {2 * GB}\n",
+            V2,
+            {
+                "user/memory.max": 20 * GB,
+                "user/memory.current": 12 * GB,
+                "user/memory.stat": f"anon 1\ninactive_file {2 * GB}",
             },
             3,
         ),
+        (V2, {"user/memory.max": "max", "user/memory.current": 12 * GB}, 16),
         (
-            V2
-            | {
-                "sys/fs/cgroup/user/memory.max": "max\n",
-                "sys/fs/cgroup/user/memory.current": f"{12 * GB}\n",
-            },
-            16,
-        ),
-        (
-            V1
-            | {
-                "sys/fs/cgroup/cpu/docker/x/cpu.cfs_quota_us": "300000\n",
-                "sys/fs/cgroup/cpu/docker/x/cpu.cfs_period_us": "100000\n",
-            },
+            V1,
+            {"cpu/docker/x/cpu.cfs_quota_us": 300000, "cpu/docker/x/cpu.cfs_period_us": 100000},
             3,
         ),
+        (V1, {"cpu/cpu.cfs_quota_us": -1, "cpu/cpu.cfs_period_us": 100000}, 16),
         (
-            V1
-            | {
-                "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1\n",
-                "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n",
-            },
-            16,
-        ),
-        (
-            V1
-            | {
-                "sys/fs/cgroup/memory/memory.limit_in_bytes": f"{10 * GB}\n",
-                "sys/fs/cgroup/memory/memory.usage_in_bytes": f"{4 * GB}\n",
-                "sys/fs/cgroup/memory/memory.stat": "cache 1\ntotal_inactive_file 0\n",
+            V1,
+            {
+                f"{MEMORY}.limit_in_bytes": 10 * GB,
+                f"{MEMORY}.usage_in_bytes": 4 * GB,
+                f"{MEMORY}.stat": "cache 1\ntotal_inactive_file 0",
             },
             2,
         ),
-        (V1 | {"sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n"}, 16),
+        (V1, {f"{MEMORY}.limit_in_bytes": 9223372036854771712}, 16),
     ],
 )
-def test_container_limits_the_jobs(machine, files, expected):
-    machine(files)
+def test_container_limits_the_jobs(machine, groups, files, expected):
+    limits = {f"sys/fs/cgroup/{name}": f"{value}\n" for name, value in files.items()}
+    machine({"proc/self/cgroup": groups, **limits})
     assert jobs.parallel_jobs() == expected
 
 
