@@ -1,51 +1,40 @@
 """The loop of watch mode: it forks a child that runs the script, and waits for a save."""
 
-import builtins
 import contextlib
 import ctypes
 import gc
 import importlib
-import importlib.machinery
-import io
 import os
+import runpy
 import signal
 import sys
 import termios
 import time
-import types
 
 from _jit_loader.report.build_line import say
 from _jit_loader.system import processes
+from _jit_loader.watch.files import Files
 
 # The modules of a build take 0.2 s, those of a live edit 0.03 s.
 IMPORTED = ("torch", "numpy", "jit_loader", "_jit_loader.live.load", "rich.live")
 
 # A run may save its work when it is terminated, and when it is interrupted by Ctrl-C.
 GRACE_SECONDS = 2
-INTERRUPT_SECONDS, SILENT_SECONDS = 10, 1
+INTERRUPT_SECONDS = 10
 POLL_SECONDS = 0.005
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
-SHOW_CURSOR = "\x1b[?25h"
 
 
 class Watch:
-    """Forks a child that runs a script, and another one after each save; ends the previous one.
-
-    Raises:
-        RuntimeError: the package watchfiles is not installed.
-    """
+    """Forks a child that runs a script, and another one after each save; ends the previous one."""
 
     def __init__(self, script):
-        try:
-            from _jit_loader.watch.files import Files
-        except ModuleNotFoundError as error:
-            raise RuntimeError(
-                f"watch needs the package {error.name}. Run: pip install {error.name}"
-            ) from None
         self._name = os.path.basename(script)
         self._files = Files(script)
         self._older_children = set(processes.children(os.getpid()))  # from before an exec
-        self._settings = _terminal_settings()
+        self._settings = None  # of the terminal
+        with contextlib.suppress(termios.error):
+            self._settings = termios.tcgetattr(0)
         self._pid = None  # of the run, until it has ended
 
     def fork_at_each_save(self):
@@ -105,20 +94,14 @@ class Watch:
         """Ends all processes. After Ctrl-C, the run first has time to end by itself."""
         try:
             if isinstance(error, KeyboardInterrupt) and self._pid is not None:
-                self._wait_for_the_interrupted_run()
+                say(f"{self._name}: has {INTERRUPT_SECONDS} s to end; press Ctrl-C to end it now")
+                limit = time.monotonic() + INTERRUPT_SECONDS
+                while self._pid not in _reap() and time.monotonic() < limit:
+                    time.sleep(POLL_SECONDS)
         finally:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             self._end_all(spared=self._older_children)
             self._restore_terminal()
-
-    def _wait_for_the_interrupted_run(self):
-        print(file=sys.stderr)  # ends the line on which the terminal shows ^C
-        if not _ends_within(self._pid, SILENT_SECONDS):
-            say(
-                f"{self._name}: waiting at most {INTERRUPT_SECONDS} s until it has ended; "
-                "press Ctrl-C again to end it now"
-            )
-            _ends_within(self._pid, INTERRUPT_SECONDS)
 
     def _end_all(self, spared):
         """Ends the run and all processes that it has started: by SIGTERM, later by SIGKILL."""
@@ -138,17 +121,9 @@ class Watch:
     def _restore_terminal(self):
         """Restores settings such as echo: a killed run leaves its own."""
         # The system stops a background process that writes to its terminal.
-        if self._settings is None or os.tcgetpgrp(0) != os.getpgrp():
-            return
-        with contextlib.suppress(termios.error):  # the terminal may be closed
-            termios.tcsetattr(0, termios.TCSADRAIN, self._settings)
-        if sys.stderr.isatty():
-            print(SHOW_CURSOR, end="", file=sys.stderr, flush=True)
-
-
-def _terminal_settings():
-    with contextlib.suppress(termios.error):
-        return termios.tcgetattr(0)
+        if self._settings is not None and os.tcgetpgrp(0) == os.getpgrp():
+            with contextlib.suppress(termios.error):  # the terminal may be closed
+                termios.tcsetattr(0, termios.TCSADRAIN, self._settings)
 
 
 def _reap():
@@ -160,38 +135,25 @@ def _reap():
     return ended
 
 
-def _ends_within(pid, seconds):
-    limit = time.monotonic() + seconds
-    while not (ended := pid in _reap()) and time.monotonic() < limit:
-        time.sleep(POLL_SECONDS)
-    return ended
-
-
 def _shown(path):
     """Returns a path relative to the current folder, if it is below it."""
     return path.removeprefix(os.getcwd() + os.sep)
 
 
 def run_as_main(script, arguments):
-    """Runs a script, then raises SystemExit."""
+    """Runs a script as `python script.py` does, then raises SystemExit."""
     _forget_the_parent()
-    sys.argv = [script, *arguments]
-    sys.path[0] = os.path.dirname(os.path.realpath(script))
-    main = sys.modules["__main__"] = types.ModuleType("__main__")
     path = os.path.abspath(script)
-    main.__file__, main.__cached__ = path, None
-    main.__loader__ = importlib.machinery.SourceFileLoader("__main__", path)
-    main.__builtins__ = builtins
-    if sys.version_info < (3, 14):
-        main.__annotations__ = {}
+    sys.argv = [path, *arguments]
+    sys.path[0] = os.path.dirname(os.path.realpath(script))
     try:
-        with io.open_code(path) as file:
-            code = compile(file.read(), path, "exec", dont_inherit=True)
-        exec(code, main.__dict__)
+        runpy.run_path(path, run_name="__main__")
     except SystemExit:
         raise
     except BaseException as error:
-        frames = error.__traceback__.tb_next  # without that of this function
+        frames = error.__traceback__
+        while frames is not None and frames.tb_frame.f_code.co_filename != path:
+            frames = frames.tb_next  # the loader's and runpy's
         sys.excepthook(type(error), error.with_traceback(frames), frames)
         raise SystemExit(130 if isinstance(error, KeyboardInterrupt) else 1) from None
     raise SystemExit(0)
