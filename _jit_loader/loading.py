@@ -84,7 +84,7 @@ def load(
     if _recorded_name.get() == name:
         raise _Called(Call(kind, arguments, requests))
     paths = memo_paths(kind, arguments)
-    for memo in _unchanged(paths):
+    for memo in unchanged(paths):
         result = loaded.open_build(memo.library, name, form, build_directory)
         if result is not None:
             found = result, memo.library, False, memo.with_cuda
@@ -134,11 +134,11 @@ def _is_own(path):
 
 def is_unchanged(call):
     """Returns whether load would answer a call from a memo."""
-    return any(True for _ in _unchanged(memo_paths(call.kind, call.arguments)))
+    return any(True for _ in unchanged(memo_paths(call.kind, call.arguments)))
 
 
-def _unchanged(paths):
-    """Yields the memos that are still valid."""
+def unchanged(paths):
+    """Yields the memos that are still valid; paths: of memo_paths()."""
     for path in paths:
         if not os.path.exists(path):
             continue

@@ -5,8 +5,7 @@ import os
 import re
 
 from _jit_loader.ops.project import current_project
-from _jit_loader.raw import kernel
-from _jit_loader.raw.kernel import TEXT
+from _jit_loader.raw import TEXT, kernel
 from _jit_loader.report.errors import CompileError
 from _jit_loader.torch_api import load_inline
 

@@ -4,9 +4,13 @@ import contextlib
 import os
 import platform
 import re
+import time
 
 import torch
 
+from _jit_loader.cache import cache_folder, check_trusted, digest_of
+from _jit_loader.cache.files import write_atomically, write_checked
+from _jit_loader.cache.store import MANIFEST, OWN_FILES, Build, Builds
 from _jit_loader.cuda.includes import closure
 from _jit_loader.cuda.nvrtc import (
     SYSTEM_HEADERS,
@@ -16,8 +20,8 @@ from _jit_loader.cuda.nvrtc import (
     cuda_headers,
 )
 from _jit_loader.key.digests import Digests
-from _jit_loader.raw import cache
-from _jit_loader.raw.kernel import TEXT
+from _jit_loader.key.roots import Roots
+from _jit_loader.raw import TEXT, read_build
 from _jit_loader.raw.parameters import Signature
 from _jit_loader.report.errors import (
     ERROR_LINE,
@@ -44,28 +48,31 @@ _NAMES = "jit_loader_kernel({})", "jit_loader_signature<decltype(jit_loader_kern
 _CONSTANTS = re.compile(rb"\.nv\.constant0\.([\w$.]+)\0")  # a section that each kernel has
 
 
-def compile_and_publish(kernel, arch, place):
-    """Returns (code, symbol, types), as cache.find does, and stores them.
+def find_or_compile(kernel, arch, key, memo):
+    """Returns (code, symbol, types), as read_build does: of a build in the cache, or a new one.
 
-    kernel: a Kernel. place: (title, key), where cache.find finds them.
+    kernel: a Kernel. key: of its request. memo: the path of its memo.
 
     Raises:
         CompileError: the source does not compile.
         ToolMissing: there is no NVRTC, or JIT_LOADER_NO_COMPILE forbids the compilation.
         ValueError: Python cannot pass a parameter, or an include is not a plain name.
     """
+    with contextlib.suppress(FileNotFoundError):
+        check_trusted(cache_folder())
+    request = _Request(kernel, key)
+    builds = Builds(request, memo, {})
+    digests = Digests(builds.known())
+    build = builds.find({}, digests)
+    if build is not None and (found := read_build(build.library)) is not None:
+        return found
     if is_set("JIT_LOADER_NO_COMPILE"):
         raise CompilingForbidden(
             f"{kernel.expression} would have to be compiled, and JIT_LOADER_NO_COMPILE forbids it; "
             "compile it once with the same cache and without JIT_LOADER_NO_COMPILE"
         )
-    path = kernel.path
-    if path is None:
-        path = TEXT
-        with contextlib.suppress(OSError):  # the cache cannot be written
-            path = cache.make_folder(*place, kernel.source)
-    digests = Digests()
-    headers, missing = _headers(kernel, digests)
+    path = kernel.path or _written_source(builds.folder, kernel.source)
+    headers, missing = _headers(kernel, request.roots, digests)
     # A system header that exists is read from its file. "cstdint" includes "stdint.h".
     virtual = SYSTEM_HEADERS if any(name in SYSTEM_HEADERS for name in missing) else {}
     program = Program(kernel.source + _NAMING, path, _options(kernel, arch), virtual)
@@ -79,27 +86,71 @@ def compile_and_publish(kernel, arch, place):
         symbol, signature = map(image.names.get, naming)
         types = _parameters(demangled(signature))
     Signature(kernel.expression, types)  # raises for a type that Python cannot pass
-    if _headers(kernel, digests)[0] == headers:  # else the code may be of either version
-        stamps = {path: digests.last(path) for path in (*headers["files"], *headers["system"])}
-        manifest = {
-            **headers,
-            "stamps": {path: stamp for path, (stamp, _, settled) in stamps.items() if settled},
-            "request": _request(arch, variant_of(kernel.defines)),
-            "symbol": symbol,
-            "types": types,
-        }
-        with contextlib.suppress(OSError):
-            cache.publish(*place, manifest, image.code)
+    if _headers(kernel, request.roots, digests)[0] == headers:  # else it may be of either version
+        manifest = {**headers, "request": _description(arch, variant_of(kernel.defines))}
+        manifest |= {"symbol": symbol, "types": types}
+        with contextlib.suppress(OSError):  # the cache cannot be written
+            _publish(builds, manifest, image.code, digests)
     return image.code, symbol, types
 
 
-def _headers(kernel, digests):
+class _Request:
+    """What the store has to know of a kernel: the file of a build is named `name`."""
+
+    form, with_cuda = "executable", True
+
+    def __init__(self, kernel, key):
+        self.name, self.key = title_of_kernel(kernel.expression), key
+        self.roots = Roots(kernel.folder)
+
+
+def title_of_kernel(expression):
+    """Returns the name of a kernel's builds: 'cuda_kernel.scale_float' for 'scale<float>'.
+
+    Without an expression, it is the name of the builds of all kernels of a source.
+    """
+    letters = (letter if letter.isalnum() and letter.isascii() else " " for letter in expression)
+    return "cuda_kernel." + ("_".join("".join(letters).split())[:80] or "all")
+
+
+def _written_source(folder, source):
+    """Returns the path of a copy of a source text, of which tools show the lines."""
+    path = os.path.join(folder, TEXT)
+    try:
+        os.makedirs(cache_folder(), mode=0o700, exist_ok=True)
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        write_atomically(path, source.encode())
+    except OSError:  # the cache cannot be written
+        return TEXT
+    return path
+
+
+def _publish(builds, manifest, code, digests):
+    """Stores a build; processes that do so at the same time write equal files."""
+    folder = os.path.join(builds.folder, digest_of([manifest["files"], code]))
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    with open(os.path.join(builds.folder, "lock"), "ab"):  # pruning locks it
+        pass
+    build = Build(folder, builds.request)
+    write_atomically(build.library, code)
+    library = digests.digest(build.library)
+    manifest = {**manifest, "name": builds.request.name, "created": time.time(), "library": library}
+    own = {path: manifest["files"][path] for path in manifest["own"]}
+    write_checked(os.path.join(folder, OWN_FILES), own)
+    write_checked(os.path.join(folder, MANIFEST), manifest)
+    builds.write_memo({}, build, manifest, digests)
+
+
+def _headers(kernel, roots, digests):
     """Returns the part of a manifest about headers, and the names that were found nowhere."""
     found = closure(kernel.source, kernel.folder, kernel.includes, cuda_headers())
-    files, system = (
-        {path: digests.digest(path) for path in paths} for paths in (found.files, found.system)
-    )
-    return {"files": files, "system": system, "absent": found.absent}, found.missing
+    files = {roots.relative(path): digests.digest(path) for path in [*found.files, *found.system]}
+    absent = {}
+    for folder, name in map(os.path.split, found.absent):
+        absent.setdefault(roots.relative(folder), []).append(name)
+    own = list(map(roots.relative, found.files))
+    inputs = {"files": files, "own": own, "absent": absent, "tools": {}, "programs": {}}
+    return inputs, found.missing
 
 
 def _options(kernel, arch):
@@ -112,7 +163,7 @@ def _options(kernel, arch):
     ]
 
 
-def _request(arch, variant):
+def _description(arch, variant):
     """Returns the request that `list` shows."""
     return {
         "PyTorch": [torch.__version__, None, torch.version.cuda],

@@ -7,11 +7,12 @@ import torch
 
 from _jit_loader.cache import digest_of
 from _jit_loader.cuda.nvrtc import cuda_headers, identity
-from _jit_loader.raw import cache, driver
+from _jit_loader.key import memo_paths
+from _jit_loader.loading import unchanged
+from _jit_loader.raw import driver, read_build
 from _jit_loader.raw.parameters import Signature
 
 SOURCE_ENDINGS = (".cu", ".cuh", ".h", ".hpp", ".cpp")
-TEXT = "source.cu"  # the name of a source that is a string, in errors
 LIMITS = (2**31 - 1, 65535, 65535), (1024, 1024, 64)  # of a grid and of a block
 
 
@@ -51,14 +52,15 @@ class Kernel:
     def compile(self, arch):
         """Returns (code, symbol) for an architecture such as 'sm_90a', from the cache or NVRTC."""
         if arch not in self._images:
-            values = [self.source, self.expression, self.defines, self.folder, self.includes]
-            values += [self.options, self._appended, arch, identity(), cuda_headers()]
-            place = cache.title_of_kernel(self.expression), digest_of(values)
-            found = cache.find(*place)
+            call = [self.source, self.expression, self.defines, self.folder, self.includes]
+            call += [self.options, self._appended, arch, identity(), cuda_headers()]
+            memos = memo_paths("cuda_kernel", call)
+            builds = (read_build(memo.library) for memo in unchanged(memos))
+            found = next(filter(None, builds), None)
             if found is None:
-                from _jit_loader.raw.compile import compile_and_publish
+                from _jit_loader.raw.compile import find_or_compile
 
-                found = compile_and_publish(self, arch, place)
+                found = find_or_compile(self, arch, digest_of(call), memos[0])
             code, symbol, types = found
             self.signature = Signature(self.expression, types)
             self._images[arch] = code, symbol
