@@ -36,26 +36,6 @@ def test_disk_that_is_full_at_any_step_is_reported_and_can_be_enlarged(
         assert "JIT_LOADER_CACHE" in text or "the disk is full" in text, text
 
 
-def test_full_disk_of_the_compilers_temporary_files_is_reported(
-    tiny, with_mounts, monkeypatch, tmp_path
-):
-    (tmp_path / "temporary").mkdir()
-    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
-
-    def fill_and_enlarge():
-        mount("none", tmp_path / "temporary", "tmpfs", 0, "size=4k")
-        (tmp_path / "temporary" / "filler").write_bytes(bytes(4096))
-        with pytest.raises(jit_loader.CompileError) as error:
-            tiny.load()
-        mount("none", tmp_path / "temporary", "tmpfs", MS_REMOUNT, "size=10m")
-        return str(error.value), tiny.value()
-
-    message, value = with_mounts(fill_and_enlarge)
-    assert "No space left on device" in message
-    assert "the disk is full" in message
-    assert value == 101
-
-
 def test_cache_on_a_file_system_that_makes_no_folders_is_an_error(tiny, monkeypatch):
     monkeypatch.setenv("JIT_LOADER_CACHE", "/proc/nowhere")
     with pytest.raises(OSError, match=r"cannot be written .* JIT_LOADER_CACHE"):

@@ -13,13 +13,12 @@ import torch
 import jit_loader
 from _jit_loader import loaded
 from _jit_loader.build import build
-from _jit_loader.build.inputs.records import InputsChanged
 from _jit_loader.cache import cache_folder, lock, pruning, registrations
 from _jit_loader.commands import doctor
 from _jit_loader.cuda import nvrtc, ptxas, sanitizer
 from _jit_loader.key import toolchain
 from tests.docs.markdown import ROOT, Page
-from tests.support.extension import PYTHON
+from tests.support.extension import binding
 from tests.support.mounts import mount
 
 PAGE = Page("docs/troubleshooting.md")
@@ -46,25 +45,6 @@ int main() {
   puts(bindings::launch_error_message("add2", error).c_str());
 }
 """
-MODULE = (
-    PYTHON
-    + """\
-static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "add2"};
-PyMODINIT_FUNC PyInit_add2(void) { return PyModule_Create(&definition); }
-"""
-)
-# A module that calls an undefined function.
-CALLER = (
-    PYTHON
-    + """\
-{declaration}
-static PyModuleDef definition = {{PyModuleDef_HEAD_INIT, "add2"}};
-PyMODINIT_FUNC PyInit_add2(void) {{
-  {call};
-  return PyModule_Create(&definition);
-}}
-"""
-)
 
 
 class Fault:
@@ -85,7 +65,7 @@ class Fault:
         return str(error.value).replace(str(self.tiny.folder), "/home/me/project")
 
     def message_of_call(self, declaration, call, **options):
-        text = CALLER.format(declaration=declaration, call=call)
+        text = binding("add2", f"{declaration}\n", f"{call};")
         return self.message_of_load(str(self.tiny.write("bindings/add2.cpp", text)), **options)
 
     def printed(self):
@@ -235,6 +215,10 @@ def _(fault):
     return subprocess.run([program], capture_output=True, text=True, check=True).stdout
 
 
+def no_device():
+    raise RuntimeError("Found no NVIDIA driver on your system")
+
+
 @shown_under("A kernel of cuda_kernel")
 def _(fault):
     fault.monkeypatch.setattr(torch.version, "cuda", None)
@@ -243,10 +227,6 @@ def _(fault):
     fault.monkeypatch.setattr(torch.cuda, "current_device", no_device)
     scale = jit_loader.cuda_kernel("__global__ void scale() {}", "scale")
     yield fault.message_of(lambda: scale[1, 1]())
-
-
-def no_device():
-    raise RuntimeError("Found no NVIDIA driver on your system")
 
 
 @shown_under("Killed while compiling")
@@ -323,8 +303,7 @@ def _(fault):
 
 @shown_under("The module has another name")
 def _(fault):
-    source = PYTHON + "PyMODINIT_FUNC PyInit_another(void) { return nullptr; }\n"
-    fault.tiny.write("kernels/add2_cpu.cpp", source)
+    fault.tiny.write("kernels/add2_cpu.cpp", binding("another"))
     return fault.message_of_load()
 
 
@@ -365,10 +344,9 @@ def _(fault):
 
 @shown_under("A file kept changing")
 def _(fault):
-    def change(*_):
-        raise InputsChanged(["/home/me/project/kernels/add2_math.h"])
-
-    fault.monkeypatch.setattr(build, "make_plan", change)
+    header = fault.tiny.write("kernels/add2_math.h", "")
+    fault.tiny.write("kernels/add2_cpu.cpp", '#include "add2_math.h"\n')
+    fault.tiny.after_compilation(f"echo // >> {header}")
     return fault.message_of_load()
 
 
@@ -440,11 +418,11 @@ def _(fault):
 
 @shown_under("Compiling is forbidden")
 def _(fault):
-    fault.tiny.write("kernels/add2_cpu.cpp", MODULE)
+    fault.tiny.write("kernels/add2_cpu.cpp", binding("add2"))
     fault.tiny.write("bindings/add2.cpp", "")
     sources = [str(fault.tiny.folder / "bindings/add2.cpp")]
     jit_loader.load("add2", [*sources, fault.source])
-    fault.tiny.write("kernels/add2_cpu.cpp", MODULE + "\n")
+    fault.tiny.write("kernels/add2_cpu.cpp", binding("add2") + "\n")
     fault.monkeypatch.setenv("JIT_LOADER_NO_COMPILE", "1")
     return fault.message_of_load(*sources)
 

@@ -59,7 +59,7 @@ def test_each_call_gets_its_module_or_its_error(tiny, call, monkeypatch):
     assert "undeclared" in error["message"]
     assert str(outcomes[1].error).startswith("inline: inline.cpp:3: error: ")
     assert outcomes[1].error.output
-    assert (data[3]["error"]["stage"], data[3]["error"]["line"]) == ("load", 6)
+    assert (data[3]["error"]["stage"], data[3]["error"]["line"]) == ("load", 7)
     assert "undefined symbol: other" in data[3]["error"]["message"]
     assert data[4]["error"]["stage"] == "load"
     assert "crash: the process that loads it ended with signal 6" in data[4]["error"]["message"]

@@ -35,10 +35,11 @@ def binding(name, before="", at_import="", **functions):
         for function, value in functions.items()
     ]
     methods = "".join(f'{{"{function}", {function}, METH_NOARGS, ""}}, ' for function in functions)
+    first = f"\n  {at_import}\n " if at_import else ""
     return f"""{PYTHON}{before}{"".join(texts)}\
 static PyMethodDef methods[] = {{{methods}{{nullptr, nullptr, 0, nullptr}}}};
 static PyModuleDef definition = {{PyModuleDef_HEAD_INIT, "{name}", nullptr, -1, methods}};
-PyMODINIT_FUNC PyInit_{name}(void) {{ {at_import} return PyModule_Create(&definition); }}
+PyMODINIT_FUNC PyInit_{name}(void) {{{first} return PyModule_Create(&definition); }}
 """
 
 
