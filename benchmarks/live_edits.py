@@ -6,7 +6,7 @@ import secrets
 import torch
 
 from _jit_loader.build.pytorch.flags import link_missing_names
-from _jit_loader.key.nvcc import cuda_home
+from _jit_loader.key.toolchain import cuda_home
 from _jit_loader.ops.project import source_paths
 from benchmarks.subject import Project, Subject
 from benchmarks.worker import Worker, environment

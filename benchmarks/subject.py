@@ -19,7 +19,7 @@ from _jit_loader.build.pytorch import libraries
 from _jit_loader.build.pytorch.flags import link_missing_names
 from _jit_loader.build.pytorch.ninja_file import HALVES
 from _jit_loader.key import toolchain
-from _jit_loader.key.nvcc import cuda_home
+from _jit_loader.key.toolchain import cuda_home
 from benchmarks import report, timing
 from benchmarks.worker import ROOT, Worker, environment
 

@@ -9,7 +9,6 @@ from _jit_loader.build.ninja import compile_seconds_limit, ninja_path
 from _jit_loader.cache import cache_folder, readonly_caches
 from _jit_loader.cache.store import differences, fits, own_differences, read_manifest
 from _jit_loader.key import toolchain
-from _jit_loader.key.nvcc import cuda_home
 from _jit_loader.report.errors import CompilingForbidden, CudaMissing, ToolMissing
 from _jit_loader.report.requests import THE_LOADER, WORDS, change_texts, request_changes
 from _jit_loader.system import is_set
@@ -119,7 +118,7 @@ def check_tools(request):
         return
     if (why_not := toolchain.why_no_cuda()) is not None:
         raise CudaMissing(f"{request.title} has CUDA code to compile: {why_not}")
-    if cuda_home() is None:
+    if toolchain.cuda_home() is None:
         raise CudaMissing(
             f"{request.title} has CUDA code to compile, and {toolchain.nvcc_path()} does not print "
             "its Toolkit's folder. Name the folder of a CUDA Toolkit in the environment variable "

@@ -23,7 +23,7 @@ from _jit_loader.cache import (
     pruning,
     readonly_caches,
 )
-from _jit_loader.key import gpus, machine, nvcc, pytorch_version, toolchain
+from _jit_loader.key import gpus, machine, pytorch_version, toolchain
 from _jit_loader.report.text import count, format_size, print_table
 from _jit_loader.system.processes import output_of
 
@@ -147,7 +147,7 @@ def _cuda():
         yield Check(
             "CUDA", PROBLEM if has_gpu else OK, text, fix if has_gpu or torch_cuda else None
         )
-    elif (home := nvcc.cuda_home()) is None:
+    elif (home := toolchain.cuda_home()) is None:
         fix = "name the CUDA Toolkit's folder in CUDA_HOME"
         yield Check("CUDA", PROBLEM, "nvcc does not print its toolkit's folder", fix)
     else:
@@ -157,10 +157,12 @@ def _cuda():
 
 def _toolkit(home, torch_cuda):
     """Returns the Check of the headers and libraries that PyTorch's headers and -l flags need."""
-    missing = nvcc.missing_headers(
-        [os.path.join(home, "include"), *nvcc.more_include_folders(home)]
+    missing = toolchain.missing_headers(
+        [os.path.join(home, "include"), *toolchain.more_include_folders(home)]
     )
-    missing += [f"lib{name}" for name in ("cudart", "cublas") if not nvcc.find_library(home, name)]
+    missing += [
+        f"lib{name}" for name in ("cudart", "cublas") if not toolchain.find_cuda_library(home, name)
+    ]
     if missing:
         text = f"neither {home} nor pip's packages have {', '.join(missing)}"
         fix = f'pip install "cuda-toolkit[cudart,cublas,cusolver,cusparse]=={torch_cuda}.*"'

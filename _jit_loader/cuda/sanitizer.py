@@ -5,7 +5,6 @@ import re
 import shutil
 
 from _jit_loader.key import toolchain
-from _jit_loader.key.nvcc import cuda_home
 from _jit_loader.report.errors import source_line
 
 PROGRAM = "compute-sanitizer"
@@ -24,7 +23,7 @@ def find():
         RuntimeError: there is no compute-sanitizer, or only pip's, which cannot run programs.
     """
     homes = list(filter(None, map(os.environ.get, ("CUDA_HOME", "CUDA_PATH"))))
-    homes += [cuda_home()] if toolchain.nvcc_path() is not None else []
+    homes += [toolchain.cuda_home()] if toolchain.nvcc_path() is not None else []
     folders = [os.path.join(home, name) for home in homes for name in ("bin", PROGRAM)]
     folders += [*os.environ.get("PATH", os.defpath).split(os.pathsep), "/usr/local/cuda/bin"]
     found = [path for folder in folders if (path := shutil.which(PROGRAM, path=folder))]

@@ -15,7 +15,6 @@ from pathlib import Path
 from _jit_loader.build.pytorch.flags import is_gnu, openmp_flags, own_statics_flags
 from _jit_loader.key import names_architectures, toolchain
 from _jit_loader.key.machine import this_machine
-from _jit_loader.key.nvcc import cuda_home
 from _jit_loader.ops.load_op import op_arguments
 from _jit_loader.ops.project import has_cuda_kernel, request_for
 from _jit_loader.report.requests import parse
@@ -92,7 +91,7 @@ def write_project(name, modules, ops, project, processors, gpus, out):
 
 def pip_command(gpus, out):
     """Returns the command that makes the wheel; PyTorch does not find every nvcc on its own."""
-    home = cuda_home() if gpus and toolchain.nvcc_path() is not None else None
+    home = toolchain.cuda_home() if gpus and toolchain.nvcc_path() is not None else None
     pip = f"pip wheel --no-deps --no-build-isolation {out}"
     return f"CUDA_HOME={home} {pip}" if home else pip
 

@@ -146,10 +146,7 @@ def boot():
     It also changes whenever the GPUs of one machine can have changed.
     """
     try:
-        descriptor = os.open("/proc/sys/kernel/random/boot_id", os.O_RDONLY)
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            return file.read()
     except OSError:
         return os.uname().nodename
-    try:
-        return os.read(descriptor, 64).decode()
-    finally:
-        os.close(descriptor)

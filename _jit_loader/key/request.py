@@ -145,9 +145,9 @@ _NATIVE = re.compile(r"(?<![\w./-])native(?![\w./-])")
 
 # Python uses at most 200 characters after PyInit_. File names, with ".so", have at most 255.
 NAME_LIMITS = {"module": 200, "library": 252, "executable": 252}
-# Files of PyTorch, ninja and the store in a build's folder. An executable has no ".so", so it could
-# have the name of one of them.
-FILES_OF_A_BUILD = ("lock", "build.ninja", "manifest.json", "own.json", "failure.json", "log")
+# Files of ninja and the store in a build's folder. An executable has no ".so", so it could have the
+# name of one of them.
+FILES_OF_A_BUILD = ("lock", "build.ninja", "log")
 
 
 def _check_name(name, form):
@@ -165,7 +165,7 @@ def _check_name(name, form):
             f"{name!r} cannot be the name of an extension: it becomes a file name, so it may have "
             "only letters, digits, '_', '-' and '.', and must not begin with '.'"
         )
-    if form == "executable" and (name in FILES_OF_A_BUILD or name.endswith(".o")):
+    if form == "executable" and (name in FILES_OF_A_BUILD or name.endswith((".o", ".json"))):
         raise InvalidName(
             f"{name!r} cannot be the name of an executable: another file of its build has that name"
         )

@@ -1,16 +1,25 @@
-"""Finds the C++ compiler, nvcc and their tools, as PyTorch and the shell do; runs no program."""
+"""Finds the C++ compiler, nvcc, the CUDA Toolkit and their tools, as PyTorch and the shell do."""
 
+import functools
 import glob
 import os
+import re
 import shlex
 
+from _jit_loader.cache.memo import stamp
 from _jit_loader.key import cuda_home_of_program, names_architectures, pytorch_version
 from _jit_loader.key.machine import this_machine
+from _jit_loader.system import plain_path
+from _jit_loader.system.processes import output_of
 
 # The target if there is no GPU and no TORCH_CUDA_ARCH_LIST: code is compiled, but cannot be run.
 DEFAULT_ARCHITECTURES = ("8.0",)
 CPU_LEVELS = {"AVX512": "v4", "AVX2": "v3"}  # {PyTorch's name: level}; all others are v2
 CXX_TOOLS = ("as", "ld")  # that a C++ compiler runs
+# The folder of a Toolkit for this machine's programs; conda has headers and libraries only there.
+TARGETS = {"x86_64": ("x86_64-linux",), "aarch64": ("sbsa-linux", "aarch64-linux")}
+# Headers that PyTorch's ATen/cuda/CUDAContextLight.h includes.
+NEEDED_HEADERS = ("cuda_runtime.h", "cublas_v2.h", "cublasLt.h", "cusparse.h", "cusolverDn.h")
 
 
 def cxx_command():
@@ -52,15 +61,6 @@ def _candidates(name):
     return [os.path.join(folder, name) for folder in folders]
 
 
-def _cxx_tool_candidates(name):
-    """Returns the paths at which g++ searches for the assembler or the linker, in order.
-
-    They matter only if the compiler was installed without an assembler or a linker.
-    """
-    folders = os.environ.get("COMPILER_PATH", "").split(os.pathsep)
-    return [os.path.join(folder, name) for folder in folders if folder] + _candidates(name)
-
-
 def _first_executable(paths):
     return next(filter(_is_executable, paths), None)
 
@@ -88,9 +88,8 @@ def _nvcc_candidates():
     homes = [cuda_home_of_program(), *map(os.environ.get, ("CUDA_HOME", "CUDA_PATH"))]
     in_homes = [os.path.join(home, "bin", "nvcc") for home in filter(None, homes)]
     # `pip install cuda-toolkit[nvcc]` installs it beside torch in site-packages.
-    from_pip = sorted(glob.glob(os.path.join(pip_cuda_folder(), "cu*")))
-    from_pip = [os.path.join(folder, "bin", "nvcc") for folder in from_pip]
-    return [*in_homes, *_candidates("nvcc"), "/usr/local/cuda/bin/nvcc", *from_pip]
+    from_pip = os.path.join(pip_cuda_folder(), f"cu{_cuda_major()}", "bin", "nvcc")
+    return [*in_homes, *_candidates("nvcc"), "/usr/local/cuda/bin/nvcc", from_pip]
 
 
 def pip_cuda_folder():
@@ -134,7 +133,7 @@ def looked_at(with_cuda):
 
     For each program these are the paths of the search up to and including the program itself.
     """
-    paths = [pip_cuda_folder()] if with_cuda else []
+    paths = []
     for search in _searches(with_cuda).values():
         found = _first_executable(search)
         paths += search[: search.index(found) + 1] if found else search
@@ -148,10 +147,91 @@ def _searches(with_cuda):
     """
     words = [word for word in cxx_command() if not word.startswith("-")]
     searches = {f"cxx{i}": _candidates(word) for i, word in enumerate(words)}
-    searches |= {name: _cxx_tool_candidates(name) for name in CXX_TOOLS}
+    searches |= {name: _candidates(name) for name in CXX_TOOLS}
     if with_cuda:
         searches |= {"nvcc": _nvcc_candidates(), "host": _candidates(host_command()[0])}
     return searches
+
+
+def cuda_home():
+    """Returns the folder of the CUDA Toolkit that nvcc belongs to, or None.
+
+    Where bin/nvcc is a symlink, its own folder counts first: in a merged Toolkit (Nix, Spack) the
+    link's target lies in a folder of nvcc alone. A script in another folder is asked.
+    """
+    nvcc = nvcc_path()
+    for path in (nvcc, os.path.realpath(nvcc)):
+        home = os.path.dirname(os.path.dirname(os.path.abspath(path)))
+        if "cuda_runtime.h" not in missing_headers(_of_toolkit(home, "include")):
+            return home
+    return _reported_home(nvcc, stamp(nvcc))
+
+
+def _of_toolkit(home, *names):
+    """Returns the folders of a Toolkit with these names, "include" or "lib64" and "lib"."""
+    targets = [os.path.join("targets", target) for target in TARGETS.get(os.uname().machine, ())]
+    return [os.path.join(home, part, name) for part in ["", *targets] for name in names]
+
+
+def _of_pip(name):
+    """Returns the folders with this name of pip's CUDA packages, with PyTorch's own libraries."""
+    folders = sorted(glob.glob(os.path.join(glob.escape(pip_cuda_folder()), "*", name)))
+    # Packages for another CUDA stay if PyTorch is replaced: nvidia/cu13 beside nvidia/cublas.
+    others = re.compile(rf"/cu(?!{_cuda_major()}/)\d+/{name}$")
+    return [folder for folder in folders if not others.search(folder)]
+
+
+def _cuda_major():
+    """Returns the "13" of the CUDA 13.0 that PyTorch was built with; "" without CUDA."""
+    return (pytorch_version()[2] or "").partition(".")[0]
+
+
+def more_include_folders(home):
+    """Returns the folders of CUDA's headers besides <home>/include, in the order of the search.
+
+    pip's packages are searched for what the Toolkit lacks; PyTorch's own libraries are from them.
+    """
+    first, *others = _of_toolkit(home, "include")
+    others = [folder for folder in others if os.path.isdir(folder)]
+    others = [folder for folder in others if os.path.realpath(folder) != os.path.realpath(first)]
+    return [*others, *(_of_pip("include") if missing_headers([first, *others]) else ())]
+
+
+def missing_headers(folders):
+    """Returns the NEEDED_HEADERS that no folder has."""
+    paths = {name: [os.path.join(folder, name) for folder in folders] for name in NEEDED_HEADERS}
+    return [name for name in paths if not any(map(os.path.exists, paths[name]))]
+
+
+def find_cuda_library(home, name):
+    """Returns the path of a library of CUDA, such as "cublas", or None.
+
+    pip's packages have lib<name>.so.<version> only. Of the driver's library there is a stub.
+    """
+    folders = [*_of_toolkit(home, "lib64", "lib"), *_of_pip("lib")]
+    folders += [os.path.join(folder, "stubs") for folder in folders]
+    for stem in (os.path.join(folder, f"lib{name}") for folder in folders):
+        versions = sorted(glob.glob(f"{glob.escape(stem)}.so.*"))
+        for path in filter(os.path.exists, [f"{stem}.so", f"{stem}.a", *versions]):
+            return path
+    return None
+
+
+@functools.lru_cache
+def _reported_home(nvcc, _stamp):
+    """Returns the folder that nvcc reports, if nvcc is a script outside of it (20 to 80 ms)."""
+    return toolkit_folder(dry_run([nvcc]))
+
+
+def toolkit_folder(report):
+    """Returns the folder that the text of dry_run() names, or None."""
+    match = re.search(r"^#\$ TOP=(.*)$", report, re.MULTILINE)
+    return plain_path(match[1].strip()) if match else None
+
+
+def dry_run(nvcc):
+    """Returns the commands that nvcc would run; nvcc: its path and flags."""
+    return output_of([*nvcc, "-v", "--dryrun", "-c", "-x", "cu", os.devnull, "-o", os.devnull])
 
 
 def why_no_cuda():

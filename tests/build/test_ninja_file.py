@@ -9,7 +9,7 @@ from _jit_loader.build.ninja import ninja_path
 from _jit_loader.build.pytorch import ninja_file
 from _jit_loader.build.pytorch.cpp_extension import copy_of_names
 from _jit_loader.cuda import ptxas
-from _jit_loader.key import nvcc, toolchain
+from _jit_loader.key import toolchain
 from _jit_loader.key.digests import Digests
 from _jit_loader.key.request import Request
 
@@ -110,7 +110,7 @@ def files(tiny, tmp_path):
         sources = [*tiny.sources, *(str(tiny.write(name, "")) for name in more)]
         request = Request("tiny", sources, **options)
         ours = ninja_file.make_ninja_file(request, str(folder), str(tmp_path), Digests())
-        home = nvcc.cuda_home() if request.with_cuda else None
+        home = toolchain.cuda_home() if request.with_cuda else None
         for link in folder.iterdir():
             link.unlink()
         arguments = ninja_file._arguments(request, str(folder), home)

@@ -17,7 +17,7 @@ import jit_loader
 from _jit_loader.cache import cache_folder, pruning
 from _jit_loader.commands import doctor as doctor_command
 from _jit_loader.commands.main import main
-from _jit_loader.key import machine, nvcc, toolchain
+from _jit_loader.key import machine, toolchain
 from _jit_loader.key.request import Request
 from _jit_loader.report.text import format_age, format_size, parse_age, parse_size
 from tests.support.extension import binding, write
@@ -500,8 +500,9 @@ def test_doctor_reports_a_host_compiler_that_nvcc_refuses(doctor, tiny, monkeypa
 @pytest.mark.slow
 @pytest.mark.nvcc
 def test_doctor_names_the_headers_and_libraries_that_cuda_lacks(doctor, monkeypatch):
-    monkeypatch.setattr(nvcc, "NEEDED_HEADERS", ("cuda_runtime.h", "no_such_header.h"))
-    monkeypatch.setattr(nvcc, "find_library", lambda home, name: name != "cublas" and "found")
+    monkeypatch.setattr(toolchain, "NEEDED_HEADERS", ("cuda_runtime.h", "no_such_header.h"))
+    libraries = {"cudart": "libcudart.so"}
+    monkeypatch.setattr(toolchain, "find_cuda_library", lambda home, name: libraries.get(name))
     _, found = doctor()
     assert found["CUDA"]["level"] == "problem"
     assert found["CUDA"]["text"].endswith("have no_such_header.h, libcublas")

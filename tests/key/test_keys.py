@@ -454,7 +454,7 @@ def test_nvcc_that_pip_installs_later_is_noticed(cuda, tmp_path, monkeypatch):
     real, here = toolchain._is_executable, str(tmp_path)
     # A toolkit in /usr/local/cuda is ignored.
     monkeypatch.setattr(toolchain, "_is_executable", lambda p: p.startswith(here) and real(p))
-    (tmp_path / "packages" / "nvidia" / "cu99" / "bin").mkdir(parents=True)
+    monkeypatch.setattr(torch.version, "cuda", "99.0")
     before = stamps_of_searched_paths()
     program(tmp_path / "packages" / "nvidia" / "cu99" / "bin" / "nvcc", "")
     assert stamps_of_searched_paths() != before

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import jit_loader
-from _jit_loader.key import nvcc, toolchain
+from _jit_loader.key import toolchain
 from tests.support.extension import MODULE
 
 
@@ -29,7 +29,7 @@ def write(path, text=""):
 
 
 def target():
-    return Path("targets", nvcc.TARGETS[os.uname().machine][0])
+    return Path("targets", toolchain.TARGETS[os.uname().machine][0])
 
 
 @pytest.mark.parametrize("include", ["include", target() / "include"])
@@ -40,9 +40,9 @@ def test_folder_of_a_symlink_to_nvcc_counts_if_it_has_the_headers(folder, monkey
     (merged / "bin").mkdir(parents=True)
     (merged / "bin" / "nvcc").symlink_to(store / "bin" / "nvcc")
     monkeypatch.setenv("CUDA_HOME", str(merged))
-    assert nvcc.cuda_home() == str(store)
+    assert toolchain.cuda_home() == str(store)
     write(merged / include / "cuda_runtime.h")
-    assert nvcc.cuda_home() == str(merged)
+    assert toolchain.cuda_home() == str(merged)
 
 
 def test_nvcc_on_path_is_used_if_cuda_home_has_none(folder, monkeypatch):
@@ -59,29 +59,45 @@ def test_nvcc_without_a_toolkit_is_refused_with_advice(tiny, folder, monkeypatch
         tiny.load(with_cuda=True)
 
 
-def test_what_a_toolkit_lacks_is_found_in_pips_packages(folder):
+def test_what_a_toolkit_lacks_is_found_in_pips_packages(folder, monkeypatch):
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
     write(folder / "include" / "cuda_runtime.h")
     write(folder / "lib64" / "stubs" / "libcuda.so")
     in_pip = write(folder / "packages" / "nvidia" / "cusparse" / "include" / "cusparse.h").parent
     library = write(folder / "packages" / "nvidia" / "cu13" / "lib" / "libcublas.so.13")
-    assert nvcc.more_include_folders(folder) == [str(in_pip)]
-    assert nvcc.find_library(folder, "cublas") == str(library)
-    assert nvcc.find_library(folder, "cuda") == str(folder / "lib64" / "stubs" / "libcuda.so")
-    for name in nvcc.NEEDED_HEADERS:
+    assert toolchain.more_include_folders(folder) == [str(in_pip)]
+    assert toolchain.find_cuda_library(folder, "cublas") == str(library)
+    assert toolchain.find_cuda_library(folder, "cuda") == str(
+        folder / "lib64" / "stubs" / "libcuda.so"
+    )
+    for name in toolchain.NEEDED_HEADERS:
         write(folder / "include" / name)
-    assert nvcc.more_include_folders(folder) == []
+    assert toolchain.more_include_folders(folder) == []
+
+
+def test_pips_packages_for_another_cuda_are_not_used(folder, monkeypatch):
+    """They stay if another PyTorch is installed in the same environment."""
+    monkeypatch.setattr(torch.version, "cuda", "12.8")
+    packages = folder / "packages" / "nvidia"
+    for name in ("bin/nvcc", "include/cublas_v2.h", "lib/libcublas.so.13"):
+        write(packages / "cu13" / name)
+    library = write(packages / "cublas" / "lib" / "libcublas.so.12")
+    header = write(packages / "cublas" / "include" / "cublas_v2.h")
+    assert toolchain.nvcc_path() != str(packages / "cu13" / "bin" / "nvcc")
+    assert toolchain.more_include_folders(folder) == [str(header.parent)]
+    assert toolchain.find_cuda_library(folder, "cublas") == str(library)
 
 
 def link_toolkit(prefix, layout):
     """Makes a Toolkit of symlinks in the layout of conda, or of a merged Toolkit."""
-    real = Path(nvcc.cuda_home())
+    real = Path(toolchain.cuda_home())
     (prefix / "bin").mkdir(parents=True)
     (prefix / "bin" / "nvcc").symlink_to(real / "bin" / "nvcc")
     headers = prefix / {"conda": target() / "include", "merged": Path("include")}[layout]
     headers.parent.mkdir(parents=True, exist_ok=True)
     headers.symlink_to(real / "include")
     (prefix / "lib").mkdir()
-    library = nvcc.find_library(real, "cudart")
+    library = toolchain.find_cuda_library(real, "cudart")
     (prefix / "lib" / "libcudart.so").symlink_to(library)
 
 
@@ -96,9 +112,9 @@ def test_build_uses_the_toolkit_of_cuda_home(tiny, tmp_path, monkeypatch, layout
 
 @pytest.mark.nvcc
 def test_build_finds_cublas_and_cusparse(tiny):
-    home = nvcc.cuda_home()
-    folders = [os.path.join(home, "include"), *nvcc.more_include_folders(home)]
-    if nvcc.missing_headers(folders) or nvcc.find_library(home, "cublas") is None:
+    home = toolchain.cuda_home()
+    folders = [os.path.join(home, "include"), *toolchain.more_include_folders(home)]
+    if toolchain.missing_headers(folders) or toolchain.find_cuda_library(home, "cublas") is None:
         pytest.skip("needs cuBLAS and cuSPARSE")
     tiny.write(
         "other.cpp",

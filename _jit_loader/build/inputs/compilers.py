@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 from _jit_loader.cache.memo import stamp
 from _jit_loader.key import toolchain
-from _jit_loader.key.nvcc import dry_run, toolkit_folder
 from _jit_loader.system import plain_path, read_text
 from _jit_loader.system.processes import output_of, run
 
@@ -39,13 +38,13 @@ def nvcc_compiler(command):
     prints the flags that it passes to the host compiler as the preprocessor.
     """
     flags = flags_of(command[len(_programs(command)) :])
-    output = dry_run([_programs(command)[-1], *flags])
+    output = toolchain.dry_run([_programs(command)[-1], *flags])
     host = _host_preprocessor(output)
     search_folders, tools = _query_preprocessor(host)
     tools.append(toolchain.find_program(host[0]))  # it may be a script that runs the real one
     names = ["bin/nvcc", "bin/cudafe++", "bin/ptxas", "bin/fatbinary", "bin/nvlink"]
     names += ["bin/nvcc.profile", "nvvm/bin/cicc", "nvvm/libdevice/libdevice.10.bc"]
-    top = toolkit_folder(output) or ""
+    top = toolchain.toolkit_folder(output) or ""
     tools += [plain_path(os.path.join(top, name)) for name in names]
     tools = dict.fromkeys(tool for tool in tools if tool and os.path.isfile(tool))
     return Compiler(search_folders, list(tools))

@@ -5,7 +5,6 @@ import re
 
 from _jit_loader.build.inputs.compilers import answer
 from _jit_loader.key import toolchain
-from _jit_loader.key.nvcc import find_library
 
 
 def link_missing_names(cuda_home, ldflags, folder):
@@ -34,10 +33,9 @@ def _cuda_library(cuda_home, name):
     for file in (f"lib{name}.so", f"lib{name}.a"):
         if os.path.exists(os.path.join(searched, file)) or library_path(file) is not None:
             return None
-    # libcuda.so.1 is the driver's own library, on a machine that has no stub of it.
-    return (
-        find_library(cuda_home, name) or (name == "cuda" and library_path("libcuda.so.1")) or None
-    )
+    if (found := toolchain.find_cuda_library(cuda_home, name)) is None and name == "cuda":
+        return library_path("libcuda.so.1")  # the driver's own, on a machine without a stub of it
+    return found
 
 
 def cxx_library_is_newer():

@@ -30,8 +30,6 @@ from _jit_loader.cache.files import read_checked, write_checked
 from _jit_loader.cache.memo import stamp
 from _jit_loader.cuda import halves, ptxas
 from _jit_loader.key import CUDA_SETTINGS, SETTINGS, toolchain
-from _jit_loader.key.nvcc import cuda_home as find_cuda_home
-from _jit_loader.key.nvcc import more_include_folders
 from _jit_loader.system import is_set
 
 KEPT = "flags.json"  # in the folder of a request's builds
@@ -148,7 +146,7 @@ def make_ninja_file(request, folder, builds_folder, digests):
 
     folder: the build's, the linker's working folder. builds_folder: where the flags are kept.
     """
-    cuda_home = find_cuda_home() if request.with_cuda else None
+    cuda_home = toolchain.cuda_home() if request.with_cuda else None
     arguments = _arguments(request, folder, cuda_home)
     flags = _flags(arguments, cuda_home, builds_folder, digests)
     nvcc = os.environ.get("PYTORCH_NVCC") or _command([os.path.join(cuda_home or "", "bin/nvcc")])
@@ -165,7 +163,9 @@ def _arguments(request, folder, cuda_home):
         cuda_cflags += request.extra_cuda_cflags
         if is_set("JIT_LOADER_LINEINFO"):  # source lines for profilers and cuda-gdb
             cuda_cflags.append("-lineinfo")
-        folders = (folder.replace("$", "$$") for folder in more_include_folders(cuda_home))
+        folders = (
+            folder.replace("$", "$$") for folder in toolchain.more_include_folders(cuda_home)
+        )
         more = [f"-isystem {shlex.quote(folder)}" for folder in folders]
     words = toolchain.split(" ".join(request.extra_ldflags), "extra_ldflags")
     return {
