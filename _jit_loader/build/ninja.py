@@ -231,8 +231,6 @@ def _nvcc_prefix(plan, headers):
     The halves are one process more than ninja counts. If objects wait for a job, the others go
     first: of an op's objects, the binding takes longest.
     """
-    if any(record and record.get("whole") for record in plan.missing.values()):
-        return []  # halves.py did not know the commands last time
     jobs, of_cuda = parallel_jobs(), sum(map(plan.ninja_file.is_cuda, plan.missing))
     if not 0 < of_cuda < jobs or python() is None:
         return []

@@ -77,7 +77,6 @@ def record_kernels(job, ninja_file, records, lines_of):
     if not any(map(ninja_file.is_cuda, records)):
         return None
     from _jit_loader.cuda import ptxas
-    from _jit_loader.cuda.halves import WHOLE
 
     found = {}
     for output in filter(ninja_file.is_cuda, records):
@@ -87,11 +86,8 @@ def record_kernels(job, ninja_file, records, lines_of):
         records[output].update(
             source=source,
             kernels=found[source],
-            whole=os.path.exists(path + WHOLE),
             nvcc=list(map(job.request.roots.relative_text, ninja_file.command(output))),
         )
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path + WHOLE)
         write_checked(path + RECORD, records[output])
     return ptxas.spill_warning(job.request.title, found)
 

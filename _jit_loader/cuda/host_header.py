@@ -59,19 +59,17 @@ class HostCode:
     def words(self):
         """Returns the words of g++'s command on which the header depends.
 
-        nvcc gives macros of the caller to the preprocessors alone. Raises ValueError for a command
-        that is not as expected.
+        nvcc gives macros of the caller to the preprocessors alone.
         """
-        words = list(self._words)
-        place = words.index("-o")
-        del words[place : place + 2]
-        for word in ("-c", "-x", "c++", self.path):
-            words.remove(word)
-        while "-isystem" in words:
-            place = words.index("-isystem")
-            del words[place : place + 2]
-        own = f"-I{self._toolkit}"
-        return [word for word in words if word == own or not word.startswith("-I")]
+        words, found = iter(self._words), []
+        for word in words:
+            if word in ("-o", "-x", "-isystem"):
+                next(words)
+            elif word == f"-I{self._toolkit}" or not (
+                word in ("-c", self.path) or word.startswith("-I")
+            ):
+                found.append(word)
+        return found
 
     def request_folder(self, folder):
         """Returns the folder for its header, below the one of all precompiled headers."""

@@ -25,7 +25,7 @@ class NotLive(ValueError):
 class Edit(NamedTuple):
     """An edit of device code.
 
-    build: the earlier build, whose host code is current. object: the name of its object with
+    build: the earlier build, whose host code is current. host_object: the path of its object with
     device code. record: the record of that object. source: the .cu file. command: nvcc's words.
     texts: {path: current text} of the source and its headers. changed: the names of those that
     have changed, to print.
@@ -35,7 +35,7 @@ class Edit(NamedTuple):
     """
 
     build: Build
-    object: str
+    host_object: str
     record: dict
     source: str
     command: list
@@ -44,11 +44,6 @@ class Edit(NamedTuple):
     outputs: list
     own: dict
     keys: tuple
-
-    @property
-    def host_object(self):
-        """The path of the object that has the host code."""
-        return os.path.join(self.build.folder, self.object)
 
 
 def find_edit(builds, digests):
@@ -91,14 +86,15 @@ def _edit(request, build, manifest, digests):
         with open(request.roots.absolute(name), "rb") as file:
             data = file.read()
         now[name], digests_now[name] = data.decode(), digest_of_bytes(data)
-    _check_host_code(before, now, changed, record["nvcc"], os.path.join(build.folder, of_cuda[0]))
+    host_object = os.path.join(build.folder, of_cuda[0])
+    _check_host_code(before, now, changed, record["nvcc"], host_object)
     if digests.digest(build.library) != manifest["library"]:
         raise NotLive("the last build is damaged")
     own_before = {name: manifest["files"][name] for name in manifest["own"]}
     own = own_before | digests_now
     return Edit(
         build,
-        of_cuda[0],
+        host_object,
         record,
         request.roots.absolute(record["source"]),
         list(map(request.roots.absolute_text, record["nvcc"])),
@@ -114,10 +110,10 @@ def _edit(request, build, manifest, digests):
     )
 
 
-def _check_host_code(before, now, changed, command, object_path):
+def _check_host_code(before, now, changed, command, host_object):
     """Raises NotLive if the changed sources have different host code now, or may have."""
     try:
-        words = function_words(object_path) if traceable_macros(before.values()) else None
+        words = function_words(host_object) if traceable_macros(before.values()) else None
         old, new = (skeletons(texts, command, words, changed) for texts in (before, now))
     except NotUnderstood as error:
         raise NotLive(f"the lexer does not understand the sources: {error}") from None
