@@ -132,7 +132,7 @@ def _attempt(job, excludes):
         compilers = workers.submit(query_compilers, ninja_file, list(plan.missing), job.digests)
         if not job.careful:
             check_reused(job, plan)
-        line.start(why_built(job.builds, job.programs, job.digests))
+        line.start(why_built(job.builds, job.digests))
         recordings = {}
         for output in compilation.steps():
             line.finished(output)

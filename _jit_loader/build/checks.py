@@ -7,33 +7,23 @@ import re
 
 from _jit_loader.build.ninja import compile_seconds_limit, ninja_path
 from _jit_loader.cache import cache_folder, readonly_caches
-from _jit_loader.cache.store import differences, fits, own_differences, read_manifest
+from _jit_loader.cache.store import differences, fits, read_manifest
 from _jit_loader.key import toolchain
 from _jit_loader.report.errors import CompilingForbidden, CudaMissing, ToolMissing
-from _jit_loader.report.requests import THE_LOADER, WORDS, change_texts, request_changes
+from _jit_loader.report.requests import THE_LOADER, change_texts, request_changes
 from _jit_loader.system import is_set
 
 MOST_REASONS = 8  # in an error
+FOLDER = re.compile(r"(?<!\S)-(?:I|L|isystem)\s*([^\s/]\S*)")  # relative to the build_directory
+NEVER_BUILT = "it has never been built"
 
 
-def why_built(builds, programs, digests):
+def why_built(builds, digests):
     """Returns the reason for a build, such as 'kernels/add2.cu changed' or 'first build'."""
-    manifest = builds.last_manifest()
-    if manifest is None:
-        last = _last_of_name(builds)
-        if last is None:
-            return "first build"
-        old, new = last["request"], builds.request.description
-        changed = [key for key in new if old.get(key) != new[key]] or [THE_LOADER]
-        return f"{', '.join(WORDS.get(key, key) for key in changed)} changed"
-    roots = builds.request.roots
-    # The user's files first: comparing all of PyTorch's headers takes 30 ms.
-    changes = change_texts(own_differences(manifest, roots, digests)) or change_texts(
-        differences(manifest, roots, programs, digests)
-    )
-    if not changes:
-        return "the cached library was damaged"
-    return f"{changes[0]} and {len(changes) - 1} more" if len(changes) > 1 else changes[0]
+    first, *others = all_reasons(builds, digests) or ["the cached library was damaged"]
+    if first == NEVER_BUILT:
+        return "first build"
+    return f"{first} and {len(others)} more" if others else first
 
 
 def all_reasons(builds, digests):
@@ -44,7 +34,7 @@ def all_reasons(builds, digests):
     if (last := builds.last_manifest()) is not None:
         return change_texts(differences(last, roots, programs, digests))
     if (last := _last_of_name(builds)) is None:
-        return ["it has never been built"]
+        return [NEVER_BUILT]
     old, new = last["request"], builds.request.description
     files = change_texts(differences(last, roots, programs, digests))
     if old["PyTorch"] != new["PyTorch"]:  # one line for its 5,000 headers
@@ -136,27 +126,13 @@ def _check_paths(request):
             raise ValueError(
                 f"{title}: nvcc cannot compile a file with a comma in its name: {source}"
             )
-        if "|" in source:
-            raise ValueError(
-                f"{title}: ninja cannot take a source with a '|' in its path: {source!r}"
-            )
     # nvcc passes paths to the shell between double quotes.
-    tool, refused = ("nvcc", '\n\t$"`') if request.with_cuda else ("ninja", "\n")
+    tool, refused = ("nvcc", '\n|\t$"`') if request.with_cuda else ("ninja", "\n|")
     for path in [*request.sources, *request.extra_include_paths]:
         if set(path) & set(refused):
             raise ValueError(
                 f"{title}: {tool} cannot take a path with any of {refused!r} in it: {path!r}"
             )
-    for path in request.extra_include_paths:
-        _check_text(path, f"{title}: extra_include_paths")
-
-
-def _check_text(text, where):
-    """Raises a ValueError for bytes that PyTorch cannot write into build.ninja."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise ValueError(f"{where} has bytes that are not UTF-8: {text!r}") from None
 
 
 def _check_flags(request):
@@ -168,32 +144,20 @@ def _check_flags(request):
         **{f"the flags of {source}": flags for source, flags in request.source_flags.items()},
     }
     for argument, flags in arguments.items():
-        where = f"{request.title}: {argument}"
-        for flag in flags:
-            _check_text(flag, where)
-            if "\n" in flag:
-                raise ValueError(f"{where}: ninja cannot take a flag with a line break: {flag!r}")
-        words = toolchain.split(" ".join(flags), where)
-        if request.build_directory:
-            _check_relative(words, request, argument)
+        where, text = f"{request.title}: {argument}", " ".join(flags)
+        if "\n" in text:
+            raise ValueError(f"{where}: ninja cannot take a flag with a line break: {flags!r}")
+        words = toolchain.split(text, where)
         for word in words if argument != "extra_ldflags" else ():
             if word.startswith(("-MF", "--dependency-output")):
                 raise ValueError(
                     f"{request.title}: remove {word} from {argument}: it would write the depfile, "
                     "which the loader reads, to another path"
                 )
-
-
-def _check_relative(words, request, argument):
-    """Raises a ValueError for a folder in flags that PyTorch finds in the build_directory."""
-    for before, word in zip(["", *words], words):
-        match = re.fullmatch(r"-(?:I|L|isystem)(.*)", word)
-        path = word if before in ("-I", "-L", "-isystem") else match and match[1]
-        # PyTorch's compilers ignore a folder that does not exist.
-        if not path or path == "." or os.path.isabs(path):
-            continue
-        if os.path.isdir(os.path.join(request.build_directory, path)):
-            raise ValueError(
-                f"{request.title}: give the absolute path of {path} in {argument}: the compilers "
-                "run in a folder of the cache, and not in build_directory"
-            )
+        for path in FOLDER.findall(text) if request.build_directory else ():
+            # PyTorch's compilers ignore a folder that does not exist.
+            if path != "." and os.path.isdir(os.path.join(request.build_directory, path)):
+                raise ValueError(
+                    f"{request.title}: give the absolute path of {path} in {argument}: the "
+                    "compilers run in a folder of the cache, and not in build_directory"
+                )

@@ -68,19 +68,6 @@ ENDED = "internal compiler error|Killed|Bus error"
 SUSPICIOUS = re.compile(rf"/{PRECOMPILED}/|\.gch\b|\bPCH\b|precompiled header|{ENDED}")
 
 
-class Header(NamedTuple):
-    """A precompiled header that one command can use, whether or not it exists yet.
-
-    text: of the header. words: the command that makes it, without files. searched: the folders
-    that the command searches before PyTorch's.
-    """
-
-    request_folder: str
-    text: str
-    words: list
-    searched: list
-
-
 class Headers:
     """The precompiled headers for the objects of one build.
 
@@ -89,7 +76,6 @@ class Headers:
     """
 
     def __init__(self, job, ninja_file, outputs):
-        self._job = job
         self.flags, self.files, self.halves_flags = {}, {}, []
         if os.environ.get("JIT_LOADER_PCH") == "0" or job.careful:
             return
@@ -98,29 +84,19 @@ class Headers:
         may_request = may_precompile()
         self.halves_flags = [f"--headers={_folder()}", *(["--want"] if may_request else [])]
         for output in outputs:
-            header = header_for(job, ninja_file, output)
-            is_wanted = header is not None and self._use(output, header)
-            if header is not None and job.request.precompile and output not in self.flags:
-                make(header.request_folder, job.request.project, header.text, header.words)
-                self._use(output, header)
+            header = _header_for(job, ninja_file, output)
+            if header is None:
+                continue
+            record, is_wanted = _find(job, header)
+            if record is None and job.request.precompile:
+                make(header.folder, job.request.project, header.text, header.words)
+                record, is_wanted = _find(job, header)
             elif is_wanted and may_request:
-                request_header(
-                    header.request_folder, job.request.project, header.text, header.words
-                )
-
-    def _use(self, output, header):
-        """Lets an object use its header if that exists and fits; returns whether to make it."""
-        roots, (record, is_wanted) = self._job.request.roots, find(header.request_folder)
-        if record is None:
-            return is_wanted
-        if any(_shadows(folder, record) for folder in header.searched):
-            return False
-        if not fits(record, roots, self._job.programs, self._job.digests):
-            return True
-        mark_as_used(header.request_folder)
-        self.flags[output] = ["-include", os.path.join(header.request_folder, FOLDER, NAME)]
-        self.files[output] = list(map(roots.absolute, record["files"]))
-        return False
+                request_header(header.folder, job.request.project, header.text, header.words)
+            if record is not None:
+                mark_as_used(header.folder)
+                self.flags[output] = ["-include", os.path.join(header.folder, FOLDER, NAME)]
+                self.files[output] = list(map(job.request.roots.absolute, record["files"]))
 
     def may_have_failed(self, output):
         """Returns whether a precompiled header may be the cause of an error that g++ printed."""
@@ -135,12 +111,8 @@ class Headers:
     def make_missing(self):
         """Starts a process that outlives this one and makes the requested headers."""
         if self.halves_flags and glob.glob(_requests()) and may_precompile():
-            _start()
-
-
-def _start():
-    with contextlib.suppress(OSError):  # no Python, or no further process
-        call_in_background(f"{__name__}:make_requested", [], 19, detached=True)
+            with contextlib.suppress(OSError):  # no Python, or no further process
+                call_in_background(f"{__name__}:make_requested", [], 19, detached=True)
 
 
 def _folder():
@@ -151,23 +123,44 @@ def _requests():
     return os.path.join(glob.escape(_folder()), "*", REQUEST)
 
 
-def header_for(job, ninja_file, output):
-    """Returns the Header for an object's command, existing or not; None if none can be used."""
+class _Header(NamedTuple):
+    """A precompiled header that one command can use, whether or not it exists yet.
+
+    text: of the header. words: the command that makes it, without files. searched: the folders
+    that the command searches before PyTorch's.
+    """
+
+    folder: str
+    text: str
+    words: list
+    searched: list
+
+
+def _header_for(job, ninja_file, output):
+    """Returns the _Header for an object's command; None if none can be used."""
     source, command = ninja_file.compilations[output], ninja_file.command(output)
     if ninja_file.is_cuda(output) or not source.endswith((".cpp", ".cc", ".cxx", ".C")):
         return None
     request = job.request
     of_source = toolchain.split(" ".join(request.source_flags.get(source, ())), source)
     own = toolchain.split(" ".join(request.extra_cflags), "extra_cflags") + of_source
-    words, folders = _split(flags_of(command), {*own, f"-D{NAME_MACRO}={request.name}"})
-    text = _included_text(words) if "-include" in words else _first_include(source, folders)
+    words, searched = _split(flags_of(command), {*own, f"-D{NAME_MACRO}={request.name}"})
+    text = _included_text(words) if "-include" in words else _first_include(source, searched)
     if text is None or any(word.startswith(OTHER_HEADERS) for word in words):
         return None
-    relative = list(map(request.roots.relative_text, words))
-    description = request.description
-    kind = [text, relative, *(description[part] for part in ("environment variables", "PyTorch"))]
-    request_folder = os.path.join(_folder(), digest_of([*kind, description["machine"]]))
-    return Header(request_folder, text, words, folders)
+    kind = [text, list(map(request.roots.relative_text, words))]
+    kind += map(request.description.get, ("environment variables", "PyTorch", "machine"))
+    return _Header(os.path.join(_folder(), digest_of(kind)), text, words, searched)
+
+
+def _find(job, header):
+    """Returns (the record of a header that a job can use, or None; whether to make the header)."""
+    record, is_wanted = find(header.folder)
+    if record is None or any(_shadows(folder, record) for folder in header.searched):
+        return None, is_wanted
+    if not fits(record, job.request.roots, job.programs, job.digests):
+        return None, True
+    return record, False
 
 
 def _included_text(words):
@@ -231,53 +224,46 @@ def _names(files, search_folders):
     return sorted(found)
 
 
-def make(request_folder, project, text, words):
+def make(header_folder, project, text, words):
     """Makes a precompiled header; does nothing if another process is making it. Never fails."""
     with contextlib.suppress(OSError, InputsChanged, ValueError):
-        os.makedirs(request_folder, mode=0o700, exist_ok=True)
-        check_trusted(request_folder)
-        with free_lock(request_folder) as is_free:
+        os.makedirs(header_folder, mode=0o700, exist_ok=True)
+        check_trusted(header_folder)
+        target = os.path.join(header_folder, FOLDER)
+        with free_lock(header_folder) as is_free:
             if is_free:
-                remove_leftovers(
-                    request_folder, excludes=True, keep=os.path.join(request_folder, FOLDER)
-                )
-                _make(request_folder, Roots(project), text, words)
+                remove_leftovers(header_folder, excludes=True, keep=target)
+                _make(target, Roots(project), text, words)
 
 
-def _make(request_folder, roots, text, words):
+def _make(target, roots, text, words):
     say("PyTorch's headers: precompiling them for later builds")
     make_room_for_header()
-    with private_folder(request_folder) as folder:
+    with private_folder(os.path.dirname(target)) as folder:
         header = os.path.join(folder, NAME)
         write_atomically(header, text.encode(errors="surrogateescape"))
-        clock = Clock(folder)
+        clock, depfile = Clock(folder), f"{header}.d"
         clock.start()
-        depfile = f"{header}.d"
-        flags = ["-x", "c++-header", header, "-o", f"{header}.gch"]
-        flags += ["-MD", "-MF", depfile, "-MT", "header"]
-        if _compiles([*words, *flags]):
+        command = [*words, "-x", "c++-header", header, "-o", f"{header}.gch"]
+        try:
+            run(
+                [*command, "-MD", "-MF", depfile, "-MT", "header"], seconds=compile_seconds_limit()
+            ).check_returncode()
+        except subprocess.SubprocessError:  # it failed, or took too long
+            limit = os.environ.get("JIT_LOADER_COMPILE_TIMEOUT")
+            record = {"created": time.time(), "time limit": limit}
+        else:
             compiler, programs = cxx_compiler(words), toolchain.programs(with_cuda=False)
             files = [path for path in read_depfile(depfile, folder) if path != header]
             recorder = Recorder(roots, programs, Digests(), clock, before={})
             record = recorder.of_object(header, words, False, files, compiler)
             record["names"] = _names(files, compiler.search_folders)
             os.unlink(depfile)
-        else:
-            limit = os.environ.get("JIT_LOADER_COMPILE_TIMEOUT")
-            record = {"created": time.time(), "time limit": limit}
         record["stamp"] = stamp(f"{header}.gch")
         write_checked(os.path.join(folder, RECORD), record)
-        target = os.path.join(request_folder, FOLDER)
         shutil.rmtree(target, ignore_errors=True)
         os.rename(folder, target)
     keep_under_limit(cache_limit(), target)
-
-
-def _compiles(command):
-    try:
-        return run(command, seconds=compile_seconds_limit()).returncode == 0
-    except subprocess.TimeoutExpired:
-        return False
 
 
 def make_requested():

@@ -317,7 +317,7 @@ def test_header_that_cannot_be_precompiled_does_no_harm(sources, failure, monkey
 def requested(sources, monkeypatch):
     """Lets builds request headers; requested() makes those, and returns how many were compiled."""
     monkeypatch.setattr("_jit_loader.build.precompiled.may_precompile", lambda: True)
-    monkeypatch.setattr("_jit_loader.build.precompiled._start", lambda: None)
+    monkeypatch.setattr("_jit_loader.build.precompiled.call_in_background", lambda *_, **__: None)
 
     def make():
         sources.tiny.calls_path.unlink(missing_ok=True)

@@ -41,21 +41,6 @@ def test_waiting_process_raises_the_builders_error(tiny, wait_for, monkeypatch, 
     assert tiny.compiled().count("other.cpp") == 1
 
 
-def test_error_of_a_library_that_cannot_be_opened_is_shared(tiny, wait_for, monkeypatch, capfd):
-    tiny.write("other.cpp", "int nope(int);\nint (*pointer)(int) = nope;\n")
-
-    def load():
-        try:
-            jit_loader.load("tiny", tiny.sources[1], is_python_module=False)
-        except OSError as error:
-            return str(error)
-
-    one, other = _build_and_wait(tiny, wait_for, monkeypatch, capfd, lambda: None, load)
-    assert one == other
-    assert "other.cpp:1: error: undefined symbol: nope(int)" in one
-    assert tiny.compiled() == ["other.cpp"]
-
-
 def test_source_fixed_during_the_build_gives_no_error(tiny, wait_for, monkeypatch, capfd):
     """Both processes get the value of the corrected source."""
     good = (tiny.folder / "other.cpp").read_text()

@@ -208,7 +208,8 @@ def test_build_lets_the_header_be_made_after_it(tiny, tmp_path, monkeypatch):
 
     started = []
     with monkeypatch.context() as patched:
-        patched.setattr(precompiled, "_start", lambda: started.append(requested()))
+        background = lambda *_, **__: started.append(requested())  # noqa: E731
+        patched.setattr(precompiled, "call_in_background", background)
         patched.setattr(precompiled, "may_precompile", lambda: True)
         first = load(7)
     ((request_folder,),) = started

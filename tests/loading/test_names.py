@@ -97,8 +97,8 @@ def test_same_source_twice_is_a_linker_error(tiny):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("a\nb.cpp", r"cannot take a path with any of (?s:.*)a\\nb\.cpp"),
-        ("a|b.cpp", r"ninja cannot take a source with a '\|'.*a\|b\.cpp"),
+        ("a\nb.cpp", r"ninja cannot take a path with any of .*a\\nb\.cpp"),
+        ("a|b.cpp", r"ninja cannot take a path with any of .*a\|b\.cpp"),
     ],
 )
 def test_source_that_ninja_cannot_take_is_refused(tiny, name, message):
@@ -122,13 +122,11 @@ def test_path_that_nvcc_cannot_take_is_refused(tiny, monkeypatch, odd, place):
 
 
 @pytest.mark.parametrize("argument", ["extra_include_paths", "extra_cflags"])
-def test_arguments_that_are_not_utf8_are_refused(tiny, argument):
-    """PyTorch cannot write such bytes into build.ninja; the loader can, in the path of a source."""
+def test_arguments_that_are_not_utf8_are_taken(tiny, argument):
     folder = os.fsdecode(os.fsencode(tiny.folder) + b"/caf\xe9")
+    (tiny.folder / "value.h").rename(tiny.write(f"{folder}/value.h", ""))
     value = folder if argument == "extra_include_paths" else f"-I{folder}"
-    with pytest.raises(ValueError, match=f"{argument} has bytes that are not UTF-8"):
-        tiny.load(**{argument: [value]})
-    assert tiny.compiled() == []
+    assert tiny.value(**{argument: [value]}) == 101
 
 
 NO_NAMES = ["", "..", ".", "../x", "/x", "a/b", "a b", "a\0b", ".hidden", "a\n"]
