@@ -12,6 +12,7 @@ from tests.support.extension import (  # noqa: F401
     in_process,
     initial_cache_files,
     running_programs,
+    start_build,
     tiny,
     wait_for,
     with_mounts,

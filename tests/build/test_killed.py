@@ -72,11 +72,9 @@ def test_cache_works_after_a_kill_between_any_two_changes_to_it(tiny, in_process
 @STEPS
 @pytest.mark.parametrize("kind", [signal.SIGKILL, signal.SIGTERM], ids=["SIGKILL", "SIGTERM"])
 def test_kill_during_a_step_ends_the_compilers_and_leaves_nothing(
-    tiny, wait_for, in_process, step, kind
+    tiny, start_build, wait_for, in_process, step, kind
 ):
-    begun = tiny.slow_down(60, step)
-    process = _start(tiny.load)
-    wait_for(begun.exists)
+    process = start_build(60, step)
     os.kill(process.pid, kind)
     process.join()
     wait_for(lambda: tiny.running_programs() == [])
@@ -85,12 +83,10 @@ def test_kill_during_a_step_ends_the_compilers_and_leaves_nothing(
     assert tiny.incomplete() == []
 
 
-def test_kill_ends_compilers_that_have_a_time_limit(tiny, wait_for, monkeypatch):
+def test_kill_ends_compilers_that_have_a_time_limit(tiny, start_build, wait_for, monkeypatch):
     """The program timeout, which ends them at the limit, is between ninja and the compiler."""
     monkeypatch.setenv("JIT_LOADER_COMPILE_TIMEOUT", "60")
-    begun = tiny.slow_down(60)
-    process = _start(tiny.load)
-    wait_for(begun.exists)
+    process = start_build(60)
     os.kill(process.pid, signal.SIGKILL)
     process.join()
     wait_for(lambda: tiny.running_programs() == [])
@@ -113,17 +109,15 @@ def test_kill_right_after_the_start_of_a_program_ends_the_program(tiny, wait_for
     assert not begun.exists()
 
 
-def test_waiting_process_takes_over_from_a_killed_builder(tiny, wait_for):
-    begun = tiny.slow_down(60)
-    builder = _start(tiny.load)
-    wait_for(begun.exists)
+def test_waiting_process_takes_over_from_a_killed_builder(tiny, start_build, in_process):
+    builder = start_build(60)
     tiny.restore_compiler()
-    values = fork.SimpleQueue()
-    waiter = _start(lambda: values.put(tiny.value()))
-    time.sleep(0.3)
-    os.kill(builder.pid, signal.SIGKILL)
-    waiter.join(60)
-    assert values.get() == 101
+
+    def wait():
+        threading.Timer(0.3, os.kill, (builder.pid, signal.SIGKILL)).start()
+        return tiny.value()
+
+    assert in_process(wait) == 101
     builder.join()
 
 
@@ -196,7 +190,7 @@ def test_next_build_uses_the_objects_that_were_finished(tiny, wait_for, in_proce
     assert tiny.incomplete() == []
 
 
-def test_interrupt_that_another_thread_receives_is_raised(tiny, wait_for):
+def test_interrupt_that_another_thread_receives_is_raised(tiny, wait_for, in_process):
     """Such a signal interrupts no system call of the main thread."""
     begun = tiny.slow_down(60)
 
@@ -206,30 +200,23 @@ def test_interrupt_that_another_thread_receives_is_raised(tiny, wait_for):
             time.sleep(0.3)
             signal.pthread_kill(threading.get_ident(), signal.SIGINT)
 
+        gc.callbacks.clear()
         threading.Thread(target=interrupt).start()
         with pytest.raises(KeyboardInterrupt):
             tiny.load()
-        os._exit(7)
 
-    process = _start(interrupted)
-    process.join(30)
-    assert process.exitcode == 7
+    assert in_process(interrupted) is None
 
 
-def test_interrupt_ends_waiting_for_another_process(tiny, wait_for):
-    begun = tiny.slow_down(60)
-    builder = _start(tiny.load)
-    wait_for(begun.exists)
+def test_interrupt_ends_waiting_for_another_process(tiny, start_build, in_process):
+    builder = start_build(60)
 
     def interrupted():
-        timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
-        timer.start()
+        gc.callbacks.clear()
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
         with pytest.raises(KeyboardInterrupt):
             tiny.load()
-        os._exit(7)
 
-    waiter = _start(interrupted)
-    waiter.join(30)
-    assert waiter.exitcode == 7
+    assert in_process(interrupted) is None
     builder.kill()
     builder.join()

@@ -67,13 +67,12 @@ def test_load_after_deletion_of_each_file_is_right(tiny, in_process):
         assert in_process(tiny.value) == 101, path.name
 
 
-def test_process_waits_for_a_builder_with_a_damaged_lock_file(tiny, wait_for, monkeypatch, capfd):
+def test_process_waits_for_a_builder_with_a_damaged_lock_file(
+    tiny, start_build, monkeypatch, capfd
+):
     """The content of the lock file is used only in the message of waiting processes."""
     monkeypatch.setenv("JIT_LOADER_QUIET", "0")
-    begun = tiny.slow_down(1)
-    builder = fork.Process(target=tiny.load)
-    builder.start()
-    wait_for(begun.exists)
+    builder = start_build(1)
     path = tiny.lock_path()
     path.write_text("[1]")
     assert tiny.value() == 101
@@ -81,11 +80,8 @@ def test_process_waits_for_a_builder_with_a_damaged_lock_file(tiny, wait_for, mo
     assert "waiting for another process" in capfd.readouterr().err
 
 
-def test_build_in_a_cache_that_another_process_deletes_and_fills_succeeds(tiny, wait_for):
-    begun = tiny.slow_down(2)
-    builder = fork.Process(target=tiny.load)
-    builder.start()
-    wait_for(begun.exists)
+def test_build_in_a_cache_that_another_process_deletes_and_fills_succeeds(tiny, start_build):
+    builder = start_build(2)
     tiny.restore_compiler()
     shutil.rmtree(tiny.folder.parent / "cache")
     assert tiny.value() == 101
@@ -228,12 +224,9 @@ def test_lock_of_a_folder_that_was_replaced_is_not_free(tmp_path, monkeypatch):
         assert not is_free
 
 
-def test_lock_deleted_during_the_wait_is_taken_again(tiny, wait_for, monkeypatch):
+def test_lock_deleted_during_the_wait_is_taken_again(tiny, start_build, monkeypatch):
     """A process that gets the lock of a deleted file must lock the new file instead."""
-    begun = tiny.slow_down(1)
-    builder = fork.Process(target=tiny.load)
-    builder.start()
-    wait_for(begun.exists)
+    builder = start_build(1)
     path = tiny.lock_path()
     real, held = lock._try_to_lock, []
 

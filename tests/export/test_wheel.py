@@ -205,14 +205,6 @@ def test_wheel_and_its_project_have_only_the_needed_files(made):
     }
 
 
-def test_wrappers_are_copied_without_changes(made):
-    for wrapper in (made / "project/bindings").rglob("*.py"):
-        path = wrapper.relative_to(made / "project/bindings")
-        if path != Path("shared/loader.py"):
-            for package_folder in (made / "site/my_ops", made / "kept/my_ops"):
-                assert (package_folder / path).read_bytes() == wrapper.read_bytes()
-
-
 def test_wheel_requires_the_pytorch_that_built_it(made):
     (metadata,) = (made / "site").glob("*.dist-info/METADATA")
     version = torch.__version__.partition("+")[0]

@@ -576,35 +576,6 @@ def test_paths_inside_a_build_are_those_of_its_own_checkout(tiny, tmp_path):
             assert os.fsencode(f"{folder}/lib") in file.read()
 
 
-DRY_RUN = """\
-#$ TOP={folder}/toolkit
-#$ INCLUDES="-I{folder}/toolkit/include"
-#$ "{folder}/hosts"/gcc -D__CUDA_ARCH_LIST__=750 -E -x c++ -D__CUDACC__ -I"{folder}/one" \
--I"{folder}/two" "-isystem" "{folder}/three" -D__CUDACC_VER__=13 -include "cuda_runtime.h" -m64 \
-"/dev/null" -o "/tmp/tmpxft_1_null.cpp4.ii"
-"""
-
-
-def test_search_folders_and_tools_are_read_from_nvccs_dry_run(tmp_path):
-    """Only nvcc knows all the spellings of its flags. The host compiler is a script."""
-    host = tmp_path / "hosts" / "gcc"
-    host.parent.mkdir()
-    host.write_text('#!/bin/sh\nexec gcc "$@"\n')
-    (tmp_path / "said").write_text(DRY_RUN.format(folder=tmp_path))
-    nvcc = tmp_path / "nvcc"
-    nvcc.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/asked\ncat {tmp_path}/said\n')
-    for program in (host, nvcc):
-        program.chmod(0o755)
-    command = f"{nvcc} -MD -MF x.d --include-path /one,/two -c x.cu -o x.o -ccbin {host.parent}"
-    compiler = nvcc_compiler(command.split())
-    asked = (tmp_path / "asked").read_text()
-    assert asked.startswith(f"--include-path /one,/two -ccbin {host.parent} ")
-    assert "x.cu" not in asked
-    for name in ("one", "two", "three"):
-        assert str(tmp_path / name) in compiler.search_folders
-    assert str(host) in compiler.tools
-
-
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
 @pytest.mark.parametrize(
     "flags",

@@ -9,20 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.extension import PYTHON
+from tests.support.extension import binding
 
 ROOT = Path(__file__).resolve().parents[2]
 
-BINDING = (
-    PYTHON
-    + """\
-#include "kernels/answer.h"
-static PyObject* get(PyObject*, PyObject*) { return PyLong_FromLong(answer()); }
-static PyMethodDef methods[] = {{"get", get, METH_NOARGS, ""}, {nullptr, nullptr, 0, nullptr}};
-static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "answer", nullptr, -1, methods};
-PyMODINIT_FUNC PyInit_answer(void) { return PyModule_Create(&definition); }
-"""
-)
 ANSWER = {
     "kernels/answer.h": "long answer();\n",
     "kernels/answer_math.h": "#define ANSWER 42\n",
@@ -30,7 +20,7 @@ ANSWER = {
         '#include "kernels/answer.h"\n#include "kernels/answer_math.h"\n'
         "long answer() { return ANSWER; }\n"
     ),
-    "bindings/answer.cpp": BINDING,
+    "bindings/answer.cpp": binding("answer", '#include "kernels/answer.h"\n', get="answer()"),
     "bindings/answer.py": (
         "from jit_loader import load_op\n\nget = load_op('answer').get\n\n\n"
         "def described():\n    return f'the answer is {get()}'\n\n\n"

@@ -3,7 +3,6 @@
 import os
 import signal
 import sys
-import threading
 import types
 
 import pytest
@@ -11,24 +10,12 @@ import torch
 
 import jit_loader
 from _jit_loader import loaded
-from _jit_loader.cache import lock
 from _jit_loader.notebook.extension import ChangedOps
 from tests.build.test_killed import _start
-from tests.support.extension import PYTHON
+from tests.support.extension import binding
 
 NAMES = ("one", "two")
 KERNEL = '#include "kernels/value.h"\nextern "C" long value_of_{name}() {{ return VALUE; }}\n'
-BINDING = (
-    PYTHON
-    + """\
-extern "C" long value_of_{name}();
-static PyObject* value(PyObject*, PyObject*) {{ return PyLong_FromLong(value_of_{name}()); }}
-static PyMethodDef methods[] = {{{{"value", value, METH_NOARGS, ""}},
-                                {{nullptr, nullptr, 0, nullptr}}}};
-static PyModuleDef definition = {{PyModuleDef_HEAD_INIT, "{name}", nullptr, -1, methods}};
-PyMODINIT_FUNC PyInit_{name}(void) {{ return PyModule_Create(&definition); }}
-"""
-)
 # Waits up to 20 s for the compiler of the other op, and creates the file 'alone' on a timeout.
 MEETING = """\
 #!/bin/sh
@@ -56,7 +43,8 @@ def two_ops(cache, tmp_path, monkeypatch):
     (folder / "kernels" / "value.h").write_text("#define VALUE 1\n")
     for name in NAMES:
         (folder / "kernels" / f"{name}_cpu.cpp").write_text(KERNEL.format(name=name))
-        (folder / "bindings" / f"{name}.cpp").write_text(BINDING.format(name=name))
+        declared, call = f'extern "C" long value_of_{name}();\n', f"value_of_{name}()"
+        (folder / "bindings" / f"{name}.cpp").write_text(binding(name, declared, value=call))
         jit_loader.load_op(name, project=str(folder))
     return folder
 
@@ -133,10 +121,3 @@ def test_interrupt_ends_all_builds(edit, tmp_path, wait_for, running_programs):
     process.join(30)
     assert process.exitcode == 7
     assert running_programs() == []
-
-
-def test_wait_for_another_process_can_be_interrupted(tmp_path):
-    with lock.build_lock(tmp_path, "one"):
-        threading.Timer(0.3, signal.raise_signal, [signal.SIGINT]).start()
-        with pytest.raises(KeyboardInterrupt), lock.build_lock(tmp_path, "one"):
-            raise AssertionError("the lock was taken twice")

@@ -252,6 +252,20 @@ def in_process():
 
 
 @pytest.fixture
+def start_build(tiny, wait_for):
+    """start_build(seconds, step) loads in a process, and returns it while a compiler is delayed."""
+
+    def start(seconds=1, step="compilation"):
+        begun = tiny.slow_down(seconds, step)
+        process = fork.Process(target=tiny.load)
+        process.start()
+        wait_for(begun.exists)
+        return process
+
+    return start
+
+
+@pytest.fixture
 def with_mounts(in_process):
     """Runs a function in a process that can mount file systems."""
     error = in_process(make_mounts_private)

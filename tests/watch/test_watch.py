@@ -11,22 +11,13 @@ import pytest
 
 from _jit_loader.commands.main import main
 from _jit_loader.system import processes
-from tests.support.extension import PYTHON
+from tests.support.extension import binding
 from tests.support.terminal import Terminal
 from tests.support.watch import SCRIPT_NAME, Session
 
 ROOT = Path(__file__).resolve().parents[2]
 
-BINDING = (
-    PYTHON
-    + """\
-#include "kernels/tiny.h"
-static PyObject* value(PyObject*, PyObject*) { return PyLong_FromLong(1000 + kernel()); }
-static PyMethodDef methods[] = {{"value", value, METH_NOARGS, ""}, {nullptr, nullptr, 0, nullptr}};
-static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "tiny", nullptr, -1, methods};
-PyMODINIT_FUNC PyInit_tiny(void) { return PyModule_Create(&definition); }
-"""
-)
+BINDING = binding("tiny", '#include "kernels/tiny.h"\n', value="1000 + kernel()")
 FILES = {
     "project/kernels/tiny.h": "long kernel();\n",
     "project/kernels/deep/part.h": "#define PART 10\n",
