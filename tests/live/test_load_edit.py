@@ -108,8 +108,13 @@ class Project:
         assert old in text
         (self.folder / name).write_text(text.replace(old, new))
 
-    def load(self):
-        return jit_loader.load_op("answer", project=str(self.folder))
+    def load(self, **options):
+        return jit_loader.load_op("answer", project=str(self.folder), **options)
+
+    def load_edited(self, old, new, name="kernels/answer.cu"):
+        """Edits a file, by default that of the kernel, and loads."""
+        self.edit(name, old, new)
+        return self.load()
 
 
 @pytest.fixture(scope="module")
@@ -189,8 +194,7 @@ def test_new_device_code_replaces_that_of_the_last_build(project, monkeypatch, c
     monkeypatch.setenv("JIT_LOADER_CACHE", "cache")
     before = project.load()
     capfd.readouterr()
-    project.edit("kernels/answer.cu", "*to = 42;", "*to = 43;")
-    after = project.load()
+    after = project.load_edited("*to = 42;", "*to = 43;")
     assert capfd.readouterr().err == (
         "answer: kernels/answer.cu changed: new device code; the complete build follows\n"
     )
@@ -198,8 +202,7 @@ def test_new_device_code_replaces_that_of_the_last_build(project, monkeypatch, c
     assert results(after) == [42, 43][: len(results(after))]
     assert set(results(before)) == {42}, "a module that was returned keeps its kernels"
     assert project.load() is after
-    project.edit("kernels/answer.cu", "*to = 43;", "*to = 44; // longer\n")
-    third = project.load()
+    third = project.load_edited("*to = 43;", "*to = 44; // longer\n")
     assert [results(m)[-1] for m in (before, after, third)] in ([42, 43, 44], [42, 42, 42])
     assert background_build() == 0
     built = project.load()
@@ -234,63 +237,55 @@ def test_a_process_that_cannot_start_means_a_complete_build(project, monkeypatch
 def test_a_later_edit_of_host_code_ends_the_background_build(project, monkeypatch):
     monkeypatch.setattr(ops, "start_build", lambda *_: subprocess.Popen(["sleep", "60"]))
     project.load()
-    project.edit("kernels/answer.cu", "*to = 42;", "*to = 43;")
-    project.load()
+    project.load_edited("*to = 42;", "*to = 43;")
     (op,) = live.ops.values()
-    project.edit("kernels/answer.cu", "result = -1", "result = -2")
-    project.load()
+    project.load_edited("result = -1", "result = -2")
     assert op.process.wait(10) == -signal.SIGTERM
 
 
 @pytest.mark.slow
 def test_other_edits_take_the_complete_build(project):
     before = project.load()
-    for old, new in [
+    of_cpu = ("kernels/answer_cpu.cpp", "return 42", "return 43")
+    for old, new, *others in [
         ("result = -1", "result = -2"),
         ("#define EXPORT", "#define EXPORT inline"),
-        ('#include "kernels/answer.h"', '#include <vector>\n#include "kernels/answer.h"'),
+        ("#define EXPORT", "#include <vector>\n#define EXPORT"),
         ("*to = 42;", "static long x = 42; *to = x;"),
         ("__global__ void", "__global__ void __launch_bounds__(32)"),
+        ("*to = 42;", "*to = 43;", of_cpu),
     ]:
-        project.edit("kernels/answer.cu", old, new)
+        edits = [("kernels/answer.cu", old, new), *others]
+        for edit in edits:
+            project.edit(*edit)
         module = project.load()
         assert loaded.libraries[module.__file__] is module
-        assert not live.ops, (old, new)
-        project.edit("kernels/answer.cu", new, old)
+        assert not live.ops, edits
+        for name, old, new in edits:
+            project.edit(name, new, old)
         assert project.load() is before
 
 
 @pytest.mark.slow
 def test_code_with_variables_takes_the_complete_build(project):
     project.edit("kernels/answer.cu", "#define EXPORT", "#define EXPORT\n__constant__ long x = 42;")
-    project.edit("kernels/answer.cu", "*to = 42;", "*to = x;")
-    project.load()
+    project.load_edited("*to = 42;", "*to = x;")
     project.edit("kernels/answer.cu", "*to = x;", "*to = x + 1;")
     assert results(project.load())[-1] in (42, 43)
     assert not live.ops
 
 
 @pytest.mark.slow
-def test_edits_of_kernel_and_cpu_function_take_the_complete_build(project):
-    project.load()
-    project.edit("kernels/answer.cu", "*to = 42;", "*to = 43;")
-    project.edit("kernels/answer_cpu.cpp", "return 42", "return 43")
-    assert set(results(project.load())) == {43}
-    assert not live.ops
-
-
-@pytest.mark.slow
-def test_a_variant_gets_new_device_code_with_its_macros(project):
-    def load():
-        return jit_loader.load_op("answer", project=str(project.folder), defines={"VALUE": 7})
-
-    before = load()
+def test_new_device_code_and_the_complete_build_have_the_macros_and_flags_of_the_call(project):
+    options = {"defines": {"VALUE": 7}, "extra_cuda_cflags": ["-DEXPORT=inline"]}
+    project.edit("kernels/answer.cu", "#define EXPORT", "#ifndef EXPORT\n#define EXPORT\n#endif")
+    before = project.load(**options)
     project.edit("kernels/answer.cu", "*to = 42;", "*to = VALUE;")
-    after = load()
+    after = project.load(**options)
     assert live.ops
     assert results(after) == [42, 7][: len(results(after))]
     assert background_build() == 0
-    built = load()
+    built = project.load(**options)
     assert built not in (before, after)
     assert results(built) == results(after)
     assert not jit_loader.loaded("answer[VALUE=7]").compiled, "another process has built it"
@@ -301,8 +296,7 @@ def test_new_device_code_has_line_information_if_the_build_has(project, monkeypa
     monkeypatch.setenv("JIT_LOADER_LINEINFO", "1")
     monkeypatch.setenv("CUDA_MODULE_LOADING", "EAGER")  # all kernels are compiled by the load
     project.load()
-    project.edit("kernels/answer.cu", "*to = 42;", "*to = 43;")
-    after = project.load()
+    after = project.load_edited("*to = 42;", "*to = 43;")
     (op,) = live.ops.values()
     assert b".debug_line" in op.code.cubin
     assert str(project.folder / "kernels").encode() in op.code.cubin
@@ -312,27 +306,11 @@ def test_new_device_code_has_line_information_if_the_build_has(project, monkeypa
     assert not live._never, "the host code is that of the complete build"
 
 
-@pytest.mark.slow
-def test_the_complete_build_has_the_flags_of_the_call(project):
-    def load(**options):
-        return jit_loader.load_op("answer", project=str(project.folder), **options)
-
-    project.edit("kernels/answer.cu", "#define EXPORT", "#ifndef EXPORT\n#define EXPORT\n#endif")
-    load(extra_cuda_cflags=["-DEXPORT=inline"])
-    project.edit("kernels/answer.cu", "*to = 42;", "*to = 43;")
-    after = load(extra_cuda_cflags=["-DEXPORT=inline"])
-    assert background_build() == 0
-    built = load(extra_cuda_cflags=["-DEXPORT=inline"])
-    assert built is not after
-    assert results(built) == results(after)
-
-
 def test_a_formula_is_new_on_the_cpu_and_on_the_gpu(with_formula, monkeypatch, capfd):
     monkeypatch.delenv("JIT_LOADER_QUIET")
     before = with_formula.load()
     capfd.readouterr()
-    with_formula.edit("kernels/answer_math.h", "return x + 0", "return x + 1")
-    after = with_formula.load()
+    after = with_formula.load_edited("return x + 0", "return x + 1", "kernels/answer_math.h")
     assert capfd.readouterr().err == (
         "answer: kernels/answer_math.h changed: new device code and CPU code; the complete build "
         "follows\n"
@@ -415,8 +393,7 @@ def test_other_host_code_of_the_complete_build_is_reported(project, monkeypatch,
     """Simulates a lexer that mistakes an edit of host code for one of device code."""
     monkeypatch.delenv("JIT_LOADER_QUIET")
     project.load()
-    project.edit("kernels/answer.cu", "*to = 42;", "*to = 43;")
-    project.load()
+    project.load_edited("*to = 42;", "*to = 43;")
     (op,) = live.ops.values()
     assert background_build() == 0
     assumed = os.path.join(op.edit.build.folder, "answer.cuda.o")
@@ -427,8 +404,7 @@ def test_other_host_code_of_the_complete_build_is_reported(project, monkeypatch,
     project.load()
     text = capfd.readouterr().err
     assert "answer: warning: the last edit of a kernel also changed host code" in text
-    project.edit("kernels/answer.cu", "*to = 43;", "*to = 44;")
-    project.load()
+    project.load_edited("*to = 43;", "*to = 44;")
     assert not live.ops
     assert "kernels/answer.cu changed: compiling answer.cuda.o" in capfd.readouterr().err
 
@@ -467,8 +443,7 @@ def test_only_launched_kernels_are_compiled_first(with_two_kernels, monkeypatch)
     before = with_two_kernels.load()
     results(before)
     mark_as_launched(launches_in(before), FIRST)
-    with_two_kernels.edit("kernels/answer.cu", "return 42", "return 43")
-    after = with_two_kernels.load()
+    after = with_two_kernels.load_edited("return 42", "return 43")
     assert kernels_of_edit() == {FIRST}
     assert results(after)[1:] == [43] * on_gpu
     monkeypatch.setenv("SECOND", "1")
@@ -477,8 +452,7 @@ def test_only_launched_kernels_are_compiled_first(with_two_kernels, monkeypatch)
     (op,) = live.ops.values()
     mark_as_launched(op.launches, SECOND)
     assert live.launched("answer") == {FIRST, SECOND}
-    with_two_kernels.edit("kernels/answer.cu", "return 43", "return 44")
-    third = with_two_kernels.load()
+    third = with_two_kernels.load_edited("return 43", "return 44")
     assert kernels_of_edit() == {FIRST, SECOND}
     assert [results(m)[-1] for m in (before, after, third)][1:] == (
         [43, 44] if on_gpu else [42] * 2
@@ -486,8 +460,7 @@ def test_only_launched_kernels_are_compiled_first(with_two_kernels, monkeypatch)
 
 
 def test_a_kernel_that_nvrtc_cannot_find_by_its_name_takes_the_complete_build(with_two_kernels):
-    with_two_kernels.edit("kernels/answer.cu", "extern", OVERLOADED + "extern")
-    before = with_two_kernels.load()
+    before = with_two_kernels.load_edited("extern", OVERLOADED + "extern")
     mark_as_launched(launches_in(before), FIRST)
     with_two_kernels.edit("kernels/answer.cu", "return 42", "return 43")
     assert results(with_two_kernels.load())[-1] in (42, 43)
@@ -497,8 +470,7 @@ def test_a_kernel_that_nvrtc_cannot_find_by_its_name_takes_the_complete_build(wi
 @pytest.mark.slow
 def test_names_of_kernels_are_checked_for_each_variant(with_two_kernels):
     def load(mode):
-        folder = str(with_two_kernels.folder)
-        return jit_loader.load_op("answer", project=folder, defines={"MODE": mode})
+        return with_two_kernels.load(defines={"MODE": mode})
 
     overloaded = f"#if MODE == 2\n{OVERLOADED}#endif\n"
     with_two_kernels.edit("kernels/answer.cu", "extern", overloaded + "extern")
@@ -522,8 +494,7 @@ def test_an_error_in_a_kernel_that_was_not_launched_is_one_of_the_load(with_two_
 def test_a_kernel_that_does_not_compile_at_its_first_launch_is_an_error(with_two_kernels, capfd):
     """NVRTC reports a call of a host function only when it compiles the kernel."""
     with_two_kernels.load()
-    with_two_kernels.edit("kernels/answer.cu", "*to = value();", "*to = answer_of_gpu();")
-    with_two_kernels.load()
+    with_two_kernels.load_edited("*to = value();", "*to = answer_of_gpu();")
     (op,) = live.ops.values()
     function = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
     # The library's pointer to __cudaGetKernel. Without a GPU nothing can be launched.
@@ -540,8 +511,7 @@ def test_a_kernel_that_does_not_compile_at_its_first_launch_is_an_error(with_two
 def test_all_kernels_are_compiled_if_modules_are_loaded_eagerly(with_two_kernels, monkeypatch):
     with_two_kernels.load()
     monkeypatch.setenv("CUDA_MODULE_LOADING", "EAGER")
-    with_two_kernels.edit("kernels/answer.cu", "return 42", "return 43")
-    with_two_kernels.load()
+    with_two_kernels.load_edited("return 42", "return 43")
     assert kernels_of_edit() == {FIRST, SECOND}
 
 
@@ -562,8 +532,7 @@ def test_threads_launch_a_kernel_for_the_first_time_together(with_two_kernels):
 def test_a_first_launch_may_be_captured(with_two_kernels, monkeypatch):
     monkeypatch.setenv("CAPTURE", "1")
     with_two_kernels.load()
-    with_two_kernels.edit("kernels/answer.cu", "return 42", "return 43")
-    after = with_two_kernels.load()
+    after = with_two_kernels.load_edited("return 42", "return 43")
     assert kernels_of_edit() == set()
     assert after.gpu() == 43
 
@@ -583,8 +552,7 @@ def test_all_devices_run_the_edited_kernel(with_two_kernels, monkeypatch):
 
     before = with_two_kernels.load()
     assert results_of_devices(before) == [42, 42]
-    with_two_kernels.edit("kernels/answer.cu", "return 42", "return 43")
-    after = with_two_kernels.load()
+    after = with_two_kernels.load_edited("return 42", "return 43")
     assert kernels_of_edit() == {FIRST}
     assert results_of_devices(after) == [43, 43]
     monkeypatch.setenv("SECOND", "1")
