@@ -17,7 +17,7 @@ import torch
 from _jit_loader.build.ninja import ninja_path
 from _jit_loader.build.pytorch import libraries
 from _jit_loader.build.pytorch.flags import link_missing_names
-from _jit_loader.build.pytorch.ninja_file import HALVES
+from _jit_loader.cuda.halves import COMMAND
 from _jit_loader.key import toolchain
 from _jit_loader.key.toolchain import cuda_home
 from benchmarks import report, timing
@@ -35,9 +35,9 @@ def ways_of(source):
 
 def without_halves(command):
     """Returns nvcc's own command for one with which the loader runs its halves in parallel."""
-    if command[1 : 1 + len(HALVES)] != HALVES:
+    if command[1 : 1 + len(COMMAND)] != COMMAND:
         return command
-    return list(itertools.dropwhile(lambda w: w.startswith("--"), command[1 + len(HALVES) :]))
+    return list(itertools.dropwhile(lambda w: w.startswith("--"), command[1 + len(COMMAND) :]))
 
 
 class Subject:

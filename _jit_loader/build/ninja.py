@@ -13,7 +13,6 @@ import time
 from _jit_loader import no_fork
 from _jit_loader.build.pytorch.flags import is_gnu
 from _jit_loader.build.pytorch.libraries import share_statics
-from _jit_loader.build.pytorch.ninja_file import HALVES
 from _jit_loader.key import toolchain
 from _jit_loader.report.build_line import print_line
 from _jit_loader.system.jobs import parallel_jobs
@@ -234,8 +233,10 @@ def _nvcc_prefix(plan, headers):
     jobs, of_cuda = parallel_jobs(), sum(map(plan.ninja_file.is_cuda, plan.missing))
     if not 0 < of_cuda < jobs or python() is None:
         return []
+    from _jit_loader.cuda.halves import COMMAND
+
     nice = ["--nice=5"] if len(plan.missing) > jobs else []
-    return [python(), *HALVES, *nice, *headers.halves_flags]
+    return [python(), *COMMAND, *nice, *headers.halves_flags]
 
 
 def _with_limit(text):

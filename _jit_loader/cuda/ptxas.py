@@ -5,8 +5,6 @@ import shlex
 
 from _jit_loader.report.errors import demangled
 
-FLAG = "-Xptxas=-v"  # prints the figures, and does not change the object
-
 REPORT = re.compile(r"ptxas info\b|    \d+ bytes stack frame, ")
 RUN = re.compile(r"ptxas info +: \d+ bytes gmem")  # once for each architecture
 ENTRY = re.compile(r"ptxas info +: Compiling entry function '(.+)' for '(\w+)'")
@@ -33,7 +31,7 @@ def kernels(lines):
     "spill loads", "shared" and "stack". A device function that was not inlined has a dict as well;
     its "registers" and "shared" are None.
 
-    lines: the lines that nvcc printed with FLAG.
+    lines: the lines that nvcc printed with -Xptxas=-v.
     """
     found, current, architecture = [], {}, None
     for line in lines:

@@ -31,7 +31,7 @@ extern "C" long other(void) {
 """
 FLAGS = ["-MD", "-MF", "k.o.d", "-Xptxas=-v", "-gencode=arch=compute_80,code=sm_80"]
 VARIES = re.compile(r"Compile time = .*|_ZN\d+_GLOBAL__N_\w+?(?=5scale)|\S*(?=k\.ptx)")
-HALVES = [sys.executable, "-I", "-S", halves.__file__]
+HALVES = [sys.executable, *halves.COMMAND]
 
 
 @pytest.fixture

@@ -28,21 +28,17 @@ from _jit_loader.build.pytorch.flags import (
 from _jit_loader.cache import digest_of
 from _jit_loader.cache.files import read_checked, write_checked
 from _jit_loader.cache.memo import stamp
-from _jit_loader.cuda import halves, ptxas
 from _jit_loader.key import CUDA_SETTINGS, SETTINGS, toolchain
 from _jit_loader.system import is_set
 
 KEPT = "flags.json"  # in the folder of a request's builds
 FLAGS = ("cflags", "cuda_cflags", "ldflags", "objects", "library_target")  # of _write_ninja_file
 
-# After the path of Python. -S: halves.py needs no module of site-packages, and so starts in 10 ms.
-HALVES = ["-I", "-S", halves.__file__]
-
-# Depfiles list system headers too (PyTorch passes -MMD). nvcc prints the resources of each kernel,
-# the linker the files that it links.
+# Depfiles list system headers too (PyTorch passes -MMD). -Xptxas=-v prints the resources of each
+# kernel, and does not change the object; --trace prints the files that are linked.
 RULES = {
     "compile": "$cxx -MD -MF $out.d $first_flags $cflags -c $in -o $out $source_flags",
-    "cuda_compile": f"$nvcc_prefix $nvcc {ptxas.FLAG} -MD -MF $out.d $cuda_cflags -c $in -o $out "
+    "cuda_compile": "$nvcc_prefix $nvcc -Xptxas=-v -MD -MF $out.d $cuda_cflags -c $in -o $out "
     "$source_flags",
     "device_link": "$nvcc $device_link_flags -dlink $in -o $out -lcudadevrt",
     "link": "$cxx $in $ldflags -o $out -Wl,--trace",
@@ -120,7 +116,7 @@ class NinjaFile:
         """Returns the text for ninja, without edges for the objects that are kept.
 
         link_flags: flags that replace PyTorch's. first_flags: {C++ object: flags to put first}.
-        nvcc_prefix: words before nvcc, such as those of HALVES, if it is nvcc itself and not a
+        nvcc_prefix: words before nvcc, such as those of halves.py, if it is nvcc itself and not a
         wrapper such as sccache.
         """
         variables = dict(self._variables)
