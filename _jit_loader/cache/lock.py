@@ -18,6 +18,7 @@ import tempfile
 import time
 
 from _jit_loader.cache import digest_of
+from _jit_loader.cache.files import if_stale_again
 from _jit_loader.report.build_line import say
 
 POLL_SECONDS = 0.02
@@ -27,15 +28,10 @@ POLL_PART, POLL_SECONDS_LIMIT = 0.02, 0.5
 SILENT_SECONDS = 0.5
 # On a file system without locks, a build that began this long ago is assumed to have finished.
 BUILD_SECONDS_LIMIT = 3600
-STALE_LIMIT = 100  # stale handles of a network file system that one wait for a lock ignores
 
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 _open_locks = set()  # descriptors
-
-
-class NotALockFile(OSError):
-    """There is a folder or a symlink in the place of a lock file."""
 
 
 @contextlib.contextmanager
@@ -47,8 +43,6 @@ def build_lock(request_folder, name, until=lambda: False):
 
     On a file system without locks, a lock in this machine's folder for temporary files leaves one
     builder per machine, and the first of them to publish wins.
-
-    Raises NotALockFile if the lock cannot be opened because it is not a file.
     """
     descriptor, excludes = _acquire(_lock_path(request_folder), name, until)
     if descriptor is None:
@@ -56,12 +50,9 @@ def build_lock(request_folder, name, until=lambda: False):
         return
     try:
         owner = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.time()}
-        with contextlib.suppress(OSError):  # only for the message of waiting processes
+        with contextlib.suppress(OSError):  # for waiting processes; the mtime is for free_lock
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, json.dumps(owner).encode(), 0)
-        if not excludes:
-            with contextlib.suppress(OSError):
-                os.utime(_lock_path(request_folder))  # tells free_lock that a build has begun
         yield excludes
     finally:
         _release(descriptor)
@@ -73,11 +64,7 @@ def free_lock(request_folder):
 
     It does not wait.
     """
-    try:
-        descriptor, locked = _attempt(_lock_path(request_folder))
-    except NotALockFile:
-        yield True  # no process can hold it
-        return
+    descriptor, locked = if_stale_again(_attempt, _lock_path(request_folder))
     try:
         if locked is None:
             locked = time.time() - os.fstat(descriptor).st_mtime > BUILD_SECONDS_LIMIT
@@ -104,21 +91,6 @@ def _lock_path_on_this_machine(path):
         return None
     ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
     return os.path.join(folder, digest_of(path)) if ours and not status.st_mode & 0o022 else None
-
-
-def _open(path):
-    try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-    except OSError as error:
-        if os.path.islink(path) or os.path.isdir(path):
-            kind = "symlink" if os.path.islink(path) else "folder"
-            raise NotALockFile(
-                f"{path} is a {kind}, but processes lock a file of this name before they build. "
-                f"Delete the {kind}, then load again"
-            ) from error
-        raise
-    _open_locks.add(descriptor)
-    return descriptor
 
 
 def _close(descriptor):
@@ -151,30 +123,24 @@ def _acquire(path, name, until):
 
     Each attempt opens the file again, because prune may have deleted it.
     """
-    started, reported, stale = time.monotonic(), False, 0
-    on_all_machines = True
+    started, reported, on_all_machines = time.monotonic(), False, True
     while True:
         try:
-            descriptor, locked = _attempt(path)
+            descriptor, locked = if_stale_again(_attempt, path)
         except FileNotFoundError:
             os.makedirs(os.path.dirname(path), exist_ok=True)
             continue
-        except OSError as error:
-            stale += 1
-            if error.errno != errno.ESTALE or stale > STALE_LIMIT:
-                raise
-        else:
-            if locked:
-                return descriptor, on_all_machines
-            if locked is None:
-                local = _lock_path_on_this_machine(path) if on_all_machines else None
-                if local is None:
-                    return descriptor, False
-                path, on_all_machines = local, False
-            elif not reported and time.monotonic() - started > SILENT_SECONDS:
-                reported = True
-                say(f"{name}: waiting for {_owner(descriptor)}, which is building it ({path})")
-            _close(descriptor)
+        if locked:
+            return descriptor, on_all_machines
+        if locked is None:
+            local = _lock_path_on_this_machine(path) if on_all_machines else None
+            if local is None:
+                return descriptor, False
+            path, on_all_machines = local, False
+        elif not reported and time.monotonic() - started > SILENT_SECONDS:
+            reported = True
+            say(f"{name}: waiting for {_owner(descriptor)}, which is building it ({path})")
+        _close(descriptor)
         if until():
             return None, None
         waited = time.monotonic() - started
@@ -187,7 +153,8 @@ def _attempt(path):
     The second value is None if the file system has no locks. It is false if another process has
     removed the file in the meantime: the others lock a new file.
     """
-    descriptor = _open(path)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    _open_locks.add(descriptor)
     try:
         locked = _try_to_lock(descriptor)
         return descriptor, locked and _is_at(path, descriptor)

@@ -25,9 +25,10 @@ STAMP_BYTES, DIGEST_BYTES = 32, 16
 def stamp(path):
     """Returns (size, mtime_ns, ctime_ns, inode) of a file or folder, None if it does not exist."""
     try:
-        return _numbers(os.stat(path))
+        status = os.stat(path)
     except OSError:
         return None
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
 
 
 def is_settled(file_stamp):
@@ -121,17 +122,11 @@ class Memo:
             # Another process may clean the cache between stamp() and here.
             with contextlib.suppress(OSError):
                 return self._compare_compiled(self.compiled[0])
-        stamps, folder = struct.iter_unpack("4q", self.stamps), -1
-        try:
-            for name in self.names.split(b"\0")[:-1]:
-                if name.endswith(b"/"):
-                    folder = _open_folder(name, folder)
-                elif next(stamps, None) != _stamp_in(folder, name):
-                    return False
-            return next(stamps, None) is None
-        finally:
-            if folder >= 0:
-                os.close(folder)
+        stamps = struct.iter_unpack("4q", self.stamps)
+        for path in self.paths():
+            if next(stamps, None) != (stamp(path) or ABSENT_STAMP):
+                return False
+        return next(stamps, None) is None
 
     def _compare_compiled(self, path):
         sizes = len(self.names), len(self.stamps) // STAMP_BYTES
@@ -168,28 +163,6 @@ class Memo:
 def read_row(row):
     """Returns (stamp, digest) of a row of Memo.known()."""
     return struct.unpack_from("4q", row), row[STAMP_BYTES:].hex()
-
-
-def _numbers(status):
-    return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
-
-
-def _stamp_in(folder, name):
-    """Returns the stamp of a file in an open folder; an empty name means the folder itself."""
-    try:
-        return _numbers(os.stat(name, dir_fd=folder) if name else os.fstat(folder))
-    except OSError:
-        return ABSENT_STAMP
-
-
-def _open_folder(path, previous):
-    """Closes the previous descriptor, and returns one for a folder; -1 if it does not exist."""
-    if previous >= 0:
-        os.close(previous)
-    try:
-        return os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError:
-        return -1
 
 
 def _checksum(data):

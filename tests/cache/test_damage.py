@@ -4,7 +4,6 @@ import errno
 import fcntl
 import multiprocessing
 import os
-import re
 import shutil
 import socket
 import tempfile
@@ -15,7 +14,7 @@ import pytest
 
 import jit_loader
 from _jit_loader.build import job
-from _jit_loader.cache import FORMAT, lock, pruning
+from _jit_loader.cache import FORMAT, lock
 
 fork = multiprocessing.get_context("fork")
 
@@ -113,32 +112,6 @@ def test_processes_on_a_file_system_without_locks_do_not_affect_each_other(
     assert tiny.incomplete() == []
 
 
-@pytest.fixture(params=["folder", pytest.param("symlink", marks=pytest.mark.slow)])
-def not_a_lock(request, tiny):
-    """Puts a folder or a dangling symlink in place of the lock; returns (path, kind)."""
-    tiny.load()
-    path = tiny.lock_path()
-    path.unlink()
-    path.mkdir() if request.param == "folder" else path.symlink_to("nowhere")
-    tiny.write("value.h", "#define VALUE 2\n")
-    return path, request.param
-
-
-def test_lock_that_is_not_a_file_is_an_error(tiny, not_a_lock):
-    path, kind = not_a_lock
-    with pytest.raises(OSError, match=f"^{re.escape(str(path))} is a {kind}, ") as raised:
-        tiny.load()
-    assert str(raised.value).endswith(f". Delete the {kind}, then load again")
-    path.rmdir() if kind == "folder" else path.unlink()
-    assert tiny.value() == 102
-
-
-def test_clean_removes_a_lock_that_is_not_a_file(tiny, not_a_lock):
-    removed = pruning.clean()
-    assert removed.busy == []
-    assert tiny.value() == 102
-
-
 @pytest.mark.parametrize("state", ["writable by others", "a link", "a file"])
 def test_folder_for_locks_that_another_user_may_control_is_not_used(state, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
@@ -195,7 +168,7 @@ def test_folder_that_another_machine_builds_in_is_kept(tiny, monkeypatch):
 @pytest.mark.parametrize(("module", "name"), [(fcntl, "flock"), (os, "open")])
 def test_lock_with_a_stale_handle_is_opened_again(tiny, monkeypatch, module, name):
     """NFS reports a stale handle after another machine has replaced the file."""
-    real, failures_left = getattr(module, name), [2]
+    real, failures_left = getattr(module, name), [1]
 
     def stale(file, *arguments, **options):
         is_lock = isinstance(file, int) or str(file).endswith("/lock")
