@@ -13,7 +13,6 @@ import time
 import zlib
 
 ABSENT_STAMP = (-1, -1, -1, -1)
-NEVER_EQUAL = (-2, -2, -2, -2)  # of a file that is too young: the memo is not a hit
 
 # A file that is written twice within one tick of the file system's clock (4 ms on ext4, up to 2 s
 # on some network file systems) keeps its stat. A younger stat proves nothing about the content.
@@ -25,9 +24,12 @@ STAMP_BYTES, DIGEST_BYTES = 32, 16
 def stamp(path):
     """Returns (size, mtime_ns, ctime_ns, inode) of a file or folder, None if it does not exist."""
     try:
-        status = os.stat(path)
+        return _numbers(os.stat(path))
     except OSError:
         return None
+
+
+def _numbers(status):
     return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
 
 

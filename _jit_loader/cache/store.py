@@ -13,12 +13,11 @@
 
 import contextlib
 import glob
-import itertools
 import os
 
 from _jit_loader.cache import cache_folder, digest_of, readonly_caches
 from _jit_loader.cache.files import link_atomically, read_checked, write_atomically
-from _jit_loader.cache.memo import NEVER_EQUAL, Memo, is_settled, stamp
+from _jit_loader.cache.memo import Memo, is_settled, stamp
 
 MANIFEST = "manifest.json"
 # A copy of the manifest's rows for the user's own files. A manifest with PyTorch's headers takes
@@ -52,27 +51,19 @@ class Builds:
         ]
         self._memo_path = memo_path
         self._looked_at = looked_at
-        self._rejected = set()  # the paths of builds that did not fit
 
     def find(self, programs, digests):
         """Returns the build that matches the current files, or None; writes its memo if it can.
 
-        It runs no tool, and works in a read-only cache. A build that did not fit the last time is
-        not tried again.
+        It runs no tool, and works in a read-only cache.
         """
+        absolute = self.request.roots.absolute
         for entry in self._build_folders():
-            if entry.path in self._rejected:
-                continue
             own = read_checked(os.path.join(entry.path, OWN_FILES)) or {}
-            absolute = self.request.roots.absolute
             if any(digests.digest(absolute(path)) != own[path] for path in own):
-                self._rejected.add(entry.path)
                 continue
             build, manifest = Build(entry.path, self.request), read_manifest(entry.path)
-            if manifest is None:
-                continue  # not complete yet
-            self._rejected.add(entry.path)
-            if not fits(manifest, self.request.roots, programs, digests):
+            if manifest is None or not fits(manifest, self.request.roots, programs, digests):
                 continue
             if digests.digest(build.library) == manifest["library"]:
                 self.write_memo(programs, build, manifest, digests)
@@ -84,7 +75,7 @@ class Builds:
         return stamp(self._memo_path)
 
     def known(self):
-        """Returns Memo.known() of this request's folder's memo, or of the newest one in the cache.
+        """Returns Memo.known() of the call's memo, or of the newest one in the cache.
 
         PyTorch's headers and the compilers are the same for all extensions. Hashing nvcc's
         programs takes 0.8 s.
@@ -111,40 +102,32 @@ class Builds:
     def write_memo(self, programs, build, manifest, digests):
         """Writes the memo that leads to a build, if the cache can be written.
 
-        A young file has no stamp in a memo, so that the next load compares contents. Such a memo
-        is written once: other processes wait for it, and take the digests from there.
+        It writes none while a file is so young that a later change might not show in its stat.
         """
         absolute = self.request.roots.absolute
         absent = [absolute(folder) for folder in manifest["absent"]]
         # The stamps come first: a file that appears after them is noticed at the next comparison.
         stamps = {**self._looked_at, **{folder: stamp(folder) for folder in absent}}
+        if not all(map(is_settled, stamps.values())):
+            return
         if appeared_files(manifest, self.request.roots):
             return
+        files = {**manifest["files"], **manifest["tools"]}
+        files = {absolute(path): digest for path, digest in files.items()}
+        roles = manifest["programs"].keys() & programs.keys()
+        files.update((programs[role], manifest["programs"][role]) for role in roles)
         own = set(map(absolute, manifest["own"]))
         entries = []
-        for path, digest in itertools.chain(
-            ((absolute(path), digest) for path, digest in manifest["files"].items()),
-            ((absolute(path), digest) for path, digest in manifest["tools"].items()),
-            (
-                (programs[role], digest)
-                for role, digest in manifest["programs"].items()
-                if role in programs
-            ),
-            [(build.library, manifest["library"])],
-        ):
+        for path, digest in files.items():
             # The file is not read again. If it has changed since, its stat differs next time.
             file_stamp, current, settled = digests.last(path)
-            if current != digest and (current is not None or path in own):
-                return  # changed since it was compiled: its stat must not lead to this build
-            # Only the linker wrote the library; a published build never changes.
-            is_young = not settled and path != build.library
-            entries.append((path, NEVER_EQUAL, None) if is_young else (path, file_stamp, current))
-        for path, file_stamp in stamps.items():
-            entries.append((path, file_stamp if is_settled(file_stamp) else NEVER_EQUAL, None))
-        is_young = any(file_stamp == NEVER_EQUAL for _, file_stamp, _ in entries)
-        last = Memo.read(self._memo_path) if is_young else None
-        if last is not None and last.library == build.library:
-            return
+            is_other = current != digest and (current is not None or path in own)
+            if is_other or not settled:
+                return  # the stat of a file that has changed must not lead to this build
+            entries.append((path, file_stamp, current))
+        # Only the linker wrote the library, and a published build never changes.
+        entries.append((build.library, digests.last(build.library)[0], manifest["library"]))
+        entries += [(path, file_stamp, None) for path, file_stamp in stamps.items()]
         compiled = find_helper(STATS_EQUAL, digests)
         memo = Memo.of(build.library, self.request.with_cuda, entries, compiled)
         # Without a memo, as in a read-only cache, the next process reads the contents again.
