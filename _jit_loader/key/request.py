@@ -1,5 +1,6 @@
 """A request: everything that identifies a build, except the contents of files."""
 
+import dataclasses
 import os
 import re
 from importlib.machinery import EXTENSION_SUFFIXES
@@ -15,7 +16,7 @@ from _jit_loader.key import (
     pytorch_version,
     toolchain,
 )
-from _jit_loader.key.machine import gpu_architectures, processor
+from _jit_loader.key.machine import Machine, gpu_architectures, processor
 from _jit_loader.key.roots import Roots, find_project
 from _jit_loader.report.requests import title_of
 
@@ -24,6 +25,7 @@ class InvalidName(ValueError, RuntimeError):
     """A name cannot be used. With PyTorch's load it is an error of the compiler, a RuntimeError."""
 
 
+@dataclasses.dataclass(eq=False)
 class Request:
     """A request to load an extension. The caller's lists are copied.
 
@@ -31,7 +33,7 @@ class Request:
         project: the folder that paths in the key are relative to.
         source_flags: {source: flags} for single sources.
         form: "module", "library" or "executable", see loaded.open_build.
-        variant: the text of report.requests.variant_of; '' for the plain op.
+        variant: the text of variants.variant_of; '' for the plain op.
         machine: the machine.Machine to build for; by default this one.
         build_directory: the caller's folder for copies; not part of the key.
         precompile: make a missing precompiled header before compiling; not part of the key.
@@ -40,48 +42,43 @@ class Request:
         ValueError: the name is not valid, or there are no sources.
     """
 
-    def __init__(
-        self,
-        name,
-        sources,
-        extra_cflags=(),
-        extra_cuda_cflags=(),
-        extra_ldflags=(),
-        extra_include_paths=(),
-        with_cuda=None,
-        project=None,
-        source_flags=None,
-        form="module",
-        variant="",
-        machine=None,
-        build_directory=None,
-        precompile=False,
-    ):
-        _check_name(name, form)
-        if not sources:
-            raise ValueError(f"{name}: there are no sources to compile")
-        self.name = name
-        self.variant = variant
-        self.title = title_of(name, variant)
-        self.form = form
-        self.build_directory = build_directory
-        self.precompile = precompile
-        self.sources = [os.path.abspath(source) for source in sources]
-        self.extra_cflags = list(extra_cflags or ())
-        self.extra_cuda_cflags = list(extra_cuda_cflags or ())
-        self.extra_ldflags = list(extra_ldflags or ())
-        self.extra_include_paths = [os.path.abspath(path) for path in extra_include_paths or ()]
-        if with_cuda is None:
-            with_cuda = any(source.endswith((".cu", ".cuh")) for source in self.sources)
-        self.with_cuda = with_cuda
+    name: str
+    sources: list
+    extra_cflags: list | None = None
+    extra_cuda_cflags: list | None = None
+    extra_ldflags: list | None = None
+    extra_include_paths: list | None = None
+    with_cuda: bool | None = None
+    project: str | None = None
+    source_flags: dict | None = None
+    form: str = "module"
+    variant: str = ""
+    machine: Machine | None = None
+    build_directory: str | None = None
+    precompile: bool = False
+
+    def __post_init__(self):
+        _check_name(self.name, self.form)
+        if not self.sources:
+            raise ValueError(f"{self.name}: there are no sources to compile")
+        self.title = title_of(self.name, self.variant)
+        self.sources = list(map(os.path.abspath, self.sources))
+        self.extra_cflags = list(self.extra_cflags or ())
+        self.extra_cuda_cflags = list(self.extra_cuda_cflags or ())
+        self.extra_ldflags = list(self.extra_ldflags or ())
+        self.extra_include_paths = list(map(os.path.abspath, self.extra_include_paths or ()))
+        self.source_flags = self.source_flags or {}
+        if self.with_cuda is None:
+            self.with_cuda = any(source.endswith((".cu", ".cuh")) for source in self.sources)
         # The stamps are taken before the files are used: a change in between then shows at the next
         # load.
-        self.looked_at = {path: stamp(path) for path in toolchain.looked_at(with_cuda)}
-        self.source_flags = source_flags or {}
-        self.project = os.path.abspath(project or find_project(self.sources))
+        self.looked_at = {path: stamp(path) for path in toolchain.looked_at(self.with_cuda)}
+        self.project = os.path.abspath(self.project or find_project(self.sources))
         self.roots = Roots(self.project)
         self.architecture_flags = (
-            toolchain.architecture_flags(self.extra_cuda_cflags, machine) if with_cuda else []
+            toolchain.architecture_flags(self.extra_cuda_cflags, self.machine)
+            if self.with_cuda
+            else []
         )
         self.description = self._describe()
         self.key = digest_of(self.description)
@@ -155,22 +152,22 @@ def _check_name(name, form):
 
     The name of a module is used in C++ and Python; every name is that of a file in the cache.
     """
+    is_program = form == "executable"
     if form == "module" and not (name.isidentifier() and name.isascii()):
-        raise InvalidName(
-            f"{name!r} cannot be the name of an extension: it is used in C++ and Python, so it may "
-            "have only letters, digits and underscores, and must not begin with a digit"
+        reason = (
+            "it is used in C++ and Python, so it may have only letters, digits and underscores, "
+            "and must not begin with a digit"
         )
-    if not re.fullmatch(r"[\w-][\w.-]*", name):
-        raise InvalidName(
-            f"{name!r} cannot be the name of an extension: it becomes a file name, so it may have "
-            "only letters, digits, '_', '-' and '.', and must not begin with '.'"
+    elif not re.fullmatch(r"[\w-][\w.-]*", name):
+        reason = (
+            "it becomes a file name, so it may have only letters, digits, '_', '-' and '.', and "
+            "must not begin with '.'"
         )
-    if form == "executable" and (name in FILES_OF_A_BUILD or name.endswith((".o", ".json"))):
-        raise InvalidName(
-            f"{name!r} cannot be the name of an executable: another file of its build has that name"
-        )
-    if len(os.fsencode(name)) > NAME_LIMITS[form]:
-        raise InvalidName(
-            f"{name!r} cannot be the name of an extension: it has {len(name)} characters, and the "
-            f"maximum is {NAME_LIMITS[form]}"
-        )
+    elif is_program and (name in FILES_OF_A_BUILD or name.endswith((".o", ".json"))):
+        reason = "another file of its build has that name"
+    elif len(os.fsencode(name)) > NAME_LIMITS[form]:
+        reason = f"it has {len(name)} characters, and the maximum is {NAME_LIMITS[form]}"
+    else:
+        return
+    kind = "executable" if is_program else "extension"
+    raise InvalidName(f"{name!r} cannot be the name of an {kind}: {reason}")

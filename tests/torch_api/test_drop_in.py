@@ -72,13 +72,15 @@ def test_verbose_prints_commands_and_warnings(tiny, capfd):
     assert "look here" in printed
 
 
+@pytest.mark.nvcc
 def test_verbose_prints_reports_of_ptxas_only_if_a_flag_asks_for_them(tiny, capfd):
     """The loader itself lets nvcc print them."""
     tiny.change_compiler("echo 'ptxas info    : Used 4 registers'; echo other")
-    tiny.load(verbose=True)
+    tiny.load(verbose=True, with_cuda=True)
     assert "ptxas" not in (printed := capfd.readouterr().out)
     assert "\nother\n" in printed
-    tiny.load(verbose=True, extra_cflags=["-O1"], extra_cuda_cflags=["-O3 -Xptxas -v"])
+    flags = {"extra_cflags": ["-O1"], "extra_cuda_cflags": ["-O3 -Xptxas -v"]}
+    tiny.load(verbose=True, with_cuda=True, **flags)
     assert "ptxas info    : Used 4 registers\n" in capfd.readouterr().out
 
 

@@ -161,11 +161,6 @@ class DeferredModule(types.ModuleType):
             execute(self)
         types.ModuleType.__setattr__(self, name, value)
 
-    def __delattr__(self, name):
-        if not _is_special(name):
-            execute(self)
-        types.ModuleType.__delattr__(self, name)
-
     def __dir__(self):
         execute(self)
         return types.ModuleType.__dir__(self)
@@ -206,13 +201,9 @@ def execute(module):
         if type(module) is not DeferredModule or (finder := spec.loader_state) is None:
             return  # None: the module's own code, which is being executed, has called this
         spec.loader_state = None
-        before = dict(vars(module))
         try:
             spec.loader.exec_module(module)
         except BaseException:
-            for name in vars(module).keys() - before.keys():
-                del vars(module)[name]
-            vars(module).update(before)
             spec.loader_state = finder
             raise
         module.__class__ = types.ModuleType
