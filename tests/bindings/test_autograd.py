@@ -198,6 +198,19 @@ def test_formula_that_returns_the_wrong_values_is_an_error(device):
                 result.sum().backward()
 
 
+def test_gradient_that_is_not_needed_is_not_computed(device):
+    asked = []
+
+    def formula(grad, *_):
+        return lambda: asked.append("a") or grad, lambda: asked.append("b") or grad
+
+    with formula_of(sigmoid_backward, formula):
+        a, b = torch.randn(2, 3, device=device)
+        sigmoid_backward(a, b.requires_grad_()).sum().backward()
+    assert asked == ["b"]
+    assert torch.equal(b.grad, torch.ones_like(b))
+
+
 @each_case
 def test_batched_gradients_equal_single_ones(case, device):
     arguments = leaves(case, device=device)

@@ -119,34 +119,21 @@ def test_gradients_that_are_not_needed_are_not_computed(device):
         assert counts["lltm_backward"] == 1
 
 
-@pytest.mark.parametrize(
-    ("needs", "said"),
-    [
-        ((True,) * 4, "one of 4"),
-        ([True, 1, True, True, True], "one of other values"),
-        (None, "NoneType"),
-        (5, "int"),
-    ],
-    ids=str,
-)
-def test_needs_must_be_five_bools(needs, said):
-    inputs = arguments("cpu", requires_grad=False)
-    results = lltm.build.module.forward(*inputs)
-    expected = rf"backward\(\): argument 'needs' must be a sequence of 5 bools, not {said}"
-    with pytest.raises(TypeError, match=expected):
-        lltm.build.module.backward(None, None, *inputs, *results[1:], needs)
-
-
-def test_backward_checks_the_saved_tensors():
+def test_backward_refuses_wrong_arguments():
     inputs = arguments("cpu", requires_grad=False)
     _, new_cell, x, gates = lltm.build.module.forward(*inputs)
-    for name, saved in [
-        ("new_cell", (new_cell[:1], x, gates)),
-        ("'x'", (new_cell, x[:, :1], gates)),
-        ("gates", (new_cell, x, gates[:1])),
+    saved, every = (new_cell, x, gates), (True,) * 5
+    sequence = r"backward\(\): argument 'needs' must be a sequence of 5 bools, not "
+    for changed, needs, error, message in [
+        ((new_cell[:1], x, gates), every, RuntimeError, r"lltm_backward.*new_cell"),
+        ((new_cell, x[:, :1], gates), every, RuntimeError, r"lltm_backward.*'x'"),
+        ((new_cell, x, gates[:1]), every, RuntimeError, r"lltm_backward.*gates"),
+        (saved, (True,) * 4, TypeError, f"{sequence}one of 4"),
+        (saved, [True, 1, True, True, True], TypeError, f"{sequence}one of other values"),
+        (saved, None, TypeError, f"{sequence}NoneType"),
     ]:
-        with pytest.raises(RuntimeError, match=rf"lltm_backward.*{name}"):
-            lltm.build.module.backward(None, None, *inputs, *saved, (True,) * 5)
+        with pytest.raises(error, match=message):
+            lltm.build.module.backward(None, None, *inputs, *changed, needs)
 
 
 def test_sequence_has_the_gradients_of_pytorchs_operations(device):

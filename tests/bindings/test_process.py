@@ -3,7 +3,8 @@
 import sys
 
 
-def test_import_of_an_op_imports_no_other_package(compiled, python):
+def test_an_op_imports_no_other_package_and_no_dtensors(compiled, python):
+    """Importing torch.distributed.tensor takes most of a second."""
     imported = python(
         "-c",
         "import sys, torch, jit_loader\n"
@@ -11,7 +12,10 @@ def test_import_of_an_op_imports_no_other_package(compiled, python):
         "before = set(sys.modules)\n"
         "from bindings.add2 import add2\n"
         "assert not torch.cuda.is_initialized()\n"
-        "print(*set(sys.modules) - before)",
+        "print(*set(sys.modules) - before)\n"
+        "x = torch.zeros(2, requires_grad=True)\n"
+        "add2(x, x).sum().backward(); torch.func.grad(lambda x: add2(x, x).sum())(x)\n"
+        "assert 'bindings.shared.sharding' not in sys.modules",
         check=True,
     ).stdout.split()
     allowed = {"bindings", "jit_loader", "_jit_loader", *sys.stdlib_module_names}

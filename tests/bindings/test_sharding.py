@@ -43,16 +43,3 @@ def test_ops_on_dtensors_of_two_gpus_agree_with_complete_tensors(torchrun, check
     if torch.cuda.device_count() < 2:
         pytest.skip("needs two GPUs")
     check(torchrun, 2, "cuda", checks)
-
-
-def test_sharding_is_not_imported_without_a_dtensor(python):
-    """Importing torch.distributed.tensor takes most of a second."""
-    python(
-        "-c",
-        "import sys, torch\n"
-        "from bindings.sigmoid import sigmoid\n"
-        "x = torch.zeros(2, requires_grad=True)\n"
-        "sigmoid(x).sum().backward(); torch.func.grad(lambda x: sigmoid(x).sum())(x)\n"
-        "assert 'bindings.shared.sharding' not in sys.modules",
-        check=True,
-    )

@@ -14,6 +14,8 @@ from _jit_loader.build.inputs.compilers import read_depfile
 from _jit_loader.cuda import halves
 from _jit_loader.key import toolchain
 
+pytestmark = pytest.mark.skipif(toolchain.why_no_cuda() is not None, reason="needs nvcc")
+
 SOURCE = """\
 #include "size.h"
 #ifdef __CUDA_ARCH__
@@ -40,8 +42,6 @@ def compiled(tmp_path):
 
     bin/calls has a line with the arguments of each call of nvcc.
     """
-    if toolchain.why_no_cuda() is not None:
-        pytest.skip(toolchain.why_no_cuda())
     nvcc, calls = tmp_path / "bin" / "nvcc", tmp_path / "bin" / "calls"
     nvcc.parent.mkdir()
     nvcc.write_text(f'#!/bin/sh\necho "$@" >> {calls}\nexec {toolchain.nvcc_path()} "$@"\n')
@@ -117,8 +117,6 @@ def test_other_compilations_are_left_to_nvcc(compiled, flag):
 @pytest.mark.slow
 @pytest.mark.parametrize(("jobs", "at_once"), [("2", True), ("1", False)])
 def test_builds_run_the_halves_at_the_same_time_if_a_job_is_free(tiny, monkeypatch, jobs, at_once):
-    if toolchain.why_no_cuda() is not None:
-        pytest.skip(toolchain.why_no_cuda())
     monkeypatch.setenv("MAX_JOBS", jobs)
     tiny.write("device.h", "")
     source = tiny.write("k.cu", SOURCE.replace('#include "size.h"', "#define SIZE 7"))
