@@ -4,6 +4,7 @@ import importlib
 import os
 import pickle
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -104,3 +105,32 @@ def test_docstrings_may_have_escapes_quotes_and_line_breaks(cache):
     )
     shown = [getattr(module, name).__doc__.split("\n", 2)[2].strip() for name in docstrings]
     assert shown == ['a\tb "c" \\d', 'a "b"\nc', "ends with \\"]
+
+
+WHERE = """\
+#include <dlfcn.h>
+#include <unistd.h>
+static long is_there() {
+  Dl_info info;
+  return dladdr((void*)&is_there, &info) && access(info.dli_fname, R_OK) == 0;
+}
+"""
+
+
+def test_path_that_a_library_has_in_the_process_exists(tiny, in_process):
+    """gdb, sanitizers, $ORIGIN and extensions that look for files beside themselves use it."""
+    for number in (1, 2):
+        source = tiny.write(
+            "here.cpp", f"{binding('here', WHERE, value='is_there()')}// {number}\n"
+        )
+        assert jit_loader.load("here", source).value() == 1, "in the process that compiled it"
+    assert in_process(lambda: jit_loader.load("here", source).value()) == 1
+
+
+def test_coverage_is_written_next_to_the_library(tiny):
+    dump = 'extern "C" void __gcov_dump();\nstatic long dump() { return __gcov_dump(), 1; }\n'
+    source = tiny.write("covered.cpp", binding("covered", dump, value="dump()"))
+    flags = {"extra_cflags": ["--coverage"], "extra_ldflags": ["--coverage"]}
+    module = jit_loader.load("covered", source, **flags)
+    assert module.value() == 1
+    assert list(Path(module.__file__).parent.glob("*.gcda"))
