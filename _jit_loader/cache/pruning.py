@@ -13,6 +13,7 @@ followed.
 
 import contextlib
 import glob
+import itertools
 import os
 import re
 import shutil
@@ -23,7 +24,6 @@ import time
 from _jit_loader.cache import FORMAT, cache_folder
 from _jit_loader.cache.files import read_checked
 from _jit_loader.cache.lock import free_lock
-from _jit_loader.cache.memo import Memo
 from _jit_loader.cache.store import MANIFEST, read_manifest
 from _jit_loader.report.build_line import say
 from _jit_loader.report.requests import parse, variant_of
@@ -96,7 +96,6 @@ def prune(max_size=None, max_age=None, keep=None):
             _remove(path, removed)
             if not os.path.lexists(path):
                 size -= freed
-    _remove_memos_without_build()
     removed.size = max(before - size_of(cache_folder()), 0)
     return removed
 
@@ -111,7 +110,6 @@ def clean(titles=None):
     for path in list(_removable() if titles is None else build_folders(titles)):
         _remove(path, removed)
     _remove_leftovers()
-    _remove_memos_without_build()
     for folder in _subfolders(cache_folder()):
         with contextlib.suppress(OSError):
             os.rmdir(folder)  # only if it is empty
@@ -202,17 +200,6 @@ def kernels_of(records):
     ]
 
 
-def newest(title):
-    """Returns (folder, manifest) of the newest build of an extension or a variant, or None."""
-    name, defines = parse(title)
-    found = [
-        build
-        for build in manifests([name])
-        if build[1]["request"].get("variant", "") == variant_of(defines)
-    ]
-    return max(found, key=lambda build: build[1]["created"], default=None)
-
-
 def describe(folder, manifest):
     """Returns the properties of a build that `list` shows, as values that JSON can hold."""
     request = manifest["request"]
@@ -269,40 +256,24 @@ def last_used(path):
 
     For a build it is the last load, for a failed build its end, for a precompiled header its mtime.
     """
-    name = os.path.basename(os.path.dirname(os.path.dirname(path)))
-    library = next(filter(os.path.lexists, [f"{path}/{name}.so", f"{path}/{name}"]), None)
-    files = [library or path]
-    if not _is_request_folder(os.path.dirname(path)):
-        files += [entry.path for entry in _entries(path)]
-    times = [0.0]
-    for file in files:
-        with contextlib.suppress(OSError):
-            status = os.lstat(file)
-            # Measuring the cache reads the folder, so its access time says nothing.
-            is_folder = stat.S_ISDIR(status.st_mode)
-            times.append(status.st_mtime if is_folder else max(status.st_atime, status.st_mtime))
-    return max(times)
+    name = _name_of(path)
+    path = next(filter(os.path.lexists, [f"{path}/{name}.so", f"{path}/{name}"]), path)
+    with contextlib.suppress(OSError):
+        status = os.lstat(path)
+        # Measuring the cache reads the folders, so their access times say nothing.
+        is_folder = stat.S_ISDIR(status.st_mode)
+        return status.st_mtime if is_folder else max(status.st_atime, status.st_mtime)
+    return 0.0
 
 
 def _removable():
     """Yields the paths of all that can be removed by itself."""
     yield from build_folders()
-    for path in _files_and_folders(cache_folder()):
+    for path in _entries(cache_folder()):
         if os.path.isfile(path):
             yield path
         else:
-            yield from (
-                inner for inner in _files_and_folders(path) if not _is_request_folder(inner)
-            )
-
-
-def _files_and_folders(folder):
-    """Returns the paths of the visible files and subfolders, without symlinks."""
-    return [
-        entry.path
-        for entry in _entries(folder)
-        if not entry.is_symlink() and not entry.name.startswith(".")
-    ]
+            yield from itertools.filterfalse(_is_request_folder, _entries(path))
 
 
 def _remove(path, removed):
@@ -313,33 +284,48 @@ def _remove(path, removed):
     elif os.path.isfile(path):
         with contextlib.suppress(OSError):
             os.unlink(path)
-    elif time.time() - last_used(path) > LEFTOVER_SECONDS or not _is_inline(path):
+    elif _is_old(path) or os.path.dirname(path) != os.path.join(cache_folder(), "inline"):
         delete(path)  # otherwise a process may be about to compile a source of load_inline
-
-
-def _is_inline(path):
-    return os.path.dirname(path) == os.path.join(cache_folder(), "inline")
 
 
 def _remove_build(path, request_folder, removed):
     """Removes a build, and the folder of its request if no build is left."""
     with contextlib.suppress(OSError), free_lock(request_folder) as is_free:
-        if not is_free:
-            if request_folder not in removed.busy:
-                removed.busy.append(request_folder)
-            return
-        is_build = _is_build(path)
-        removed.builds += delete(path) and is_build
-        _remove_if_empty(request_folder)
+        if is_free:
+            is_build = _is_build(path)
+            removed.builds += delete(path) and is_build
+            _remove_if_empty(request_folder)
+        elif request_folder not in removed.busy:
+            removed.busy.append(request_folder)
+
+
+def _remove_leftovers():
+    """Removes the hidden files and folders that killed processes have left."""
+    for folder in [cache_folder(), *_subfolders(cache_folder())]:
+        _remove_hidden(folder)
+    for request_folder in request_folders():
+        with contextlib.suppress(OSError), free_lock(request_folder) as is_free:
+            if is_free:
+                _remove_if_empty(request_folder)
 
 
 def _remove_if_empty(request_folder):
-    """Removes old hidden folders of killed processes, and the folder itself if nothing is left."""
-    for leftover in _subfolders(request_folder, hidden=True):
-        if _is_old(leftover):
-            delete(leftover)
-    if not any(entry.is_dir() for entry in _entries(request_folder)):
+    """Removes what killed processes have left in a folder, and the folder if nothing is left."""
+    _remove_hidden(request_folder)
+    if not any(map(os.path.isdir, [*_entries(request_folder), *_entries(request_folder, True)])):
         delete(request_folder)
+
+
+def _remove_hidden(folder):
+    for path in filter(_is_old, _entries(folder, hidden=True)):
+        with contextlib.suppress(OSError):
+            shutil.rmtree(path) if os.path.isdir(path) else os.unlink(path)
+
+
+def _is_old(path):
+    with contextlib.suppress(OSError):
+        return time.time() - os.lstat(path).st_mtime > LEFTOVER_SECONDS
+    return False
 
 
 def delete(path):
@@ -354,45 +340,18 @@ def delete(path):
     return True
 
 
-def _remove_leftovers():
-    """Removes temporary files and folders that killed processes have left."""
-    for request_folder in request_folders():
-        with contextlib.suppress(OSError), free_lock(request_folder) as is_free:
-            if is_free:
-                _remove_if_empty(request_folder)
-    folders = [cache_folder(), *_subfolders(cache_folder())]
-    files = [entry for folder in folders for entry in _entries(folder) if entry.is_file()]
-    leftovers = [entry.path for entry in files if entry.name.endswith(".tmp")]
-    for path in [*_subfolders(cache_folder(), hidden=True), *leftovers]:
-        with contextlib.suppress(OSError):
-            if _is_old(path):
-                shutil.rmtree(path) if os.path.isdir(path) else os.unlink(path)
+def _subfolders(folder):
+    return list(filter(os.path.isdir, _entries(folder)))
 
 
-def _is_old(path):
-    return time.time() - os.lstat(path).st_mtime > LEFTOVER_SECONDS
-
-
-def _remove_memos_without_build():
-    """Removes the memos whose library no longer exists."""
-    for path in _files_and_folders(os.path.join(cache_folder(), "memos")):
-        memo = Memo.read(path)
-        if memo is None or not os.path.exists(memo.library):
-            with contextlib.suppress(OSError):
-                os.unlink(path)
-
-
-def _subfolders(folder, hidden=False):
-    """Returns the paths of the visible or of the hidden subfolders, without symlinks."""
-    return [
-        entry.path
-        for entry in _entries(folder)
-        if entry.is_dir(follow_symlinks=False) and entry.name.startswith(".") == hidden
-    ]
-
-
-def _entries(folder):
+def _entries(folder, hidden=False):
+    """Returns the paths of the visible or of the hidden entries of a folder, without symlinks."""
     try:
-        return list(os.scandir(folder))
+        entries = list(os.scandir(folder))
     except OSError:
         return []
+    return [
+        entry.path
+        for entry in entries
+        if not entry.is_symlink() and entry.name.startswith(".") == hidden
+    ]

@@ -46,7 +46,7 @@ def compiled_kernels(name):
         FileNotFoundError: neither the project nor the cache has the name.
         CompileError: an op of the project has changed and does not compile.
     """
-    from _jit_loader.cache.pruning import kernels_of, newest, object_records
+    from _jit_loader.cache.pruning import kernels_of, manifests, object_records
     from _jit_loader.cache.store import read_manifest
     from _jit_loader.ops.load_op import load_as_imported
     from _jit_loader.ops.project import no_such_name, project_with_op
@@ -57,7 +57,7 @@ def compiled_kernels(name):
             folder = os.path.dirname(load_as_imported(name, project).path)
         build = folder, read_manifest(folder)
     else:
-        build = newest(name)
+        build = max(manifests([name]), key=lambda build: build[1]["created"], default=None)
     if build is None:
         raise no_such_name(name)
     folder, manifest = build

@@ -191,14 +191,6 @@ def test_clean_of_a_name_leaves_the_others(tiny):
     assert not os.path.exists(folder)
 
 
-def test_memo_of_a_removed_build_is_removed(tiny):
-    tiny.settle()
-    memos = Path(cache_folder()) / "memos"
-    assert list(memos.iterdir())
-    pruning.clean(["tiny"])
-    assert not list(memos.glob("*"))
-
-
 @pytest.mark.parametrize("depth", ["name", "request", "build"])
 def test_symlinks_are_not_followed(tiny, tmp_path, depth):
     folder = Path(build(tiny, 1)[1])
