@@ -61,7 +61,7 @@ def load(
     title=None,
     build_directory=None,
     may_build=True,
-    instead=None,
+    live_edit=None,
 ):
     """Loads an extension, from the cache or by a build, and returns a loaded.Loaded.
 
@@ -72,7 +72,7 @@ def load(
     title: the name to show, by default the extension's.
     build_directory: the caller's folder. It gets copies, and the library is opened from there.
     may_build: if it is false, NotCached is raised instead of building.
-    instead(builds, digests): is called before a build; returns (result of open_build, path of the
+    live_edit(builds, digests): is called before a build; returns (result of open_build, path of the
     library) if it has a replacement for the build, else None.
     """
     started = time.perf_counter()
@@ -93,8 +93,8 @@ def load(
         with no_fork():  # requests() imports modules
             wanted = requests()
         all_builds, digests, found = find_build(wanted, paths[0])
-        if found is None and instead is not None:
-            replacement = instead(all_builds[-1], digests)
+        if found is None and live_edit is not None:
+            replacement = live_edit(all_builds[-1], digests)
             found = replacement and (*replacement, True, wanted[-1].with_cuda)
         if found is None:
             if not may_build:

@@ -9,7 +9,6 @@ import os
 import re
 from typing import NamedTuple
 
-from _jit_loader.cuda.includes import closure
 from _jit_loader.cuda.lexer import (
     DEFINITION,
     macros_in,
@@ -17,7 +16,7 @@ from _jit_loader.cuda.lexer import (
     tokens_of,
     without_host_bodies,
 )
-from _jit_loader.cuda.nvrtc import SYSTEM_HEADERS, Program, compile_program
+from _jit_loader.cuda.nvrtc import SYSTEM_HEADERS, Program, closure, compile_program
 from _jit_loader.cuda.ptxas import readable
 from _jit_loader.live.edit import NotLive
 from _jit_loader.live.first_launch import launches_of

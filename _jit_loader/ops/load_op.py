@@ -90,7 +90,7 @@ def load(name, project, flags, may_build=True):
         call.requests,
         title=title_of(name, flags),
         may_build=may_build,
-        instead=live_edit if is_edit else None,
+        live_edit=live_edit if is_edit else None,
     )
 
 

@@ -11,11 +11,11 @@ import torch
 from _jit_loader.cache import cache_folder, check_trusted, digest_of
 from _jit_loader.cache.files import write_atomically, write_checked
 from _jit_loader.cache.store import MANIFEST, OWN_FILES, Build, Builds
-from _jit_loader.cuda.includes import closure
 from _jit_loader.cuda.nvrtc import (
     SYSTEM_HEADERS,
     NvrtcError,
     Program,
+    closure,
     compile_program,
     cuda_headers,
 )

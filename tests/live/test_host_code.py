@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from _jit_loader.cuda.includes import closure
 from _jit_loader.cuda.lexer import NotUnderstood, macros_in, scan, tokens_of
+from _jit_loader.cuda.nvrtc import closure
 from _jit_loader.key import toolchain
 from _jit_loader.live.host_code import skeletons, traceable_macros
 from _jit_loader.system import read_text
