@@ -12,7 +12,8 @@ fork = multiprocessing.get_context("fork")
 def _build_and_wait(tiny, wait_for, monkeypatch, capfd, meanwhile, load=None):
     """Calls meanwhile() during a build; returns the results of the builder and of the waiter."""
     monkeypatch.setenv("JIT_LOADER_QUIET", "0")
-    begun = tiny.slow_down(1)
+    begun, other_waits = tiny.folder.parent / "begun", tiny.folder.parent / "other_waits"
+    tiny.change_compiler(f"touch {begun}; until [ -e {other_waits} ]; do sleep 0.05; done")
     results = [fork.SimpleQueue(), fork.SimpleQueue()]
 
     def load_and_report(result):
@@ -28,6 +29,7 @@ def _build_and_wait(tiny, wait_for, monkeypatch, capfd, meanwhile, load=None):
     waiter.start()
     wait_for(lambda: "waiting for process" in capfd.readouterr().err)
     meanwhile()
+    other_waits.touch()
     builder.join()
     waiter.join()
     return [result.get() for result in results]
