@@ -32,12 +32,11 @@ def run(options):
     names = list(dict.fromkeys(options.names)) or op_names(project)
     pch = options.pch or precompiling_pays(len(names), parallel_jobs())
     if len(names) == 1:
-        outcomes = [build_here(names[0], lambda: _load(names[0], project, pch))]
+        outcomes = [build_here(names[0], lambda: load(names[0], project, pch))]
     else:
         # The first process makes the header for all.
         arguments = [[name, project, pch and name == names[0]] for name in names]
-        function = {"function": f"{__name__}:build_one"}
-        calls = [(values[0], {**function, "arguments": values}) for values in arguments]
+        calls = [(values[0], f"{__name__}:load", values, None) for values in arguments]
         outcomes = build_all("build", "op", calls)
     failures = [outcome for outcome in outcomes if outcome.error is not None]
     if options.json:
@@ -45,13 +44,6 @@ def run(options):
     else:
         _print_failures(failures, len(outcomes))
     return 1 if failures else 0
-
-
-def build_one(name, project, pch):
-    """Builds an op in one of the processes."""
-    from _jit_loader.ops.builds import result_of
-
-    return result_of(name, lambda: _load(name, project, pch))
 
 
 def _as_json(outcome):
@@ -82,7 +74,7 @@ def _precompile():
     return 1
 
 
-def _load(name, project, pch):
+def load(name, project, pch):
     """Loads an op; if it was not compiled, writes a missing compile_commands.json."""
     from _jit_loader.build.beside import COMPILE_COMMANDS
     from _jit_loader.build.build import precompile, write_compile_commands

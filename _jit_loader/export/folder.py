@@ -17,7 +17,7 @@ from _jit_loader.cache.store import MANIFEST, OWN_FILES, read_manifest
 from _jit_loader.key import CUDA_SETTINGS, PATH_LISTS, SETTINGS, toolchain
 from _jit_loader.key.machine import Machine, this_machine
 from _jit_loader.loading import find_build
-from _jit_loader.ops.builds import build_all, raise_first, result_of
+from _jit_loader.ops.builds import build_all, raise_first
 from _jit_loader.ops.load_op import op_arguments
 from _jit_loader.ops.project import has_cuda_kernel, request_for
 from _jit_loader.report.build_line import say
@@ -38,18 +38,18 @@ def export_folder(titles, project, processors, gpus, out):
         # A process for each: a build is loaded as a test, and two of one op may be in conflict.
         function = f"{__name__}:export_op"
         arguments = [project, processor, gpu, out]
-        calls = [(op, {"function": function, "arguments": [op, *arguments]}) for op in titles]
+        calls = [(op, function, [op, *arguments], None) for op in titles]
         raise_first(build_all("export", "op", calls), "op")
 
 
 def export_op(title, project, processor, gpu, out):
     """Builds an op in one of the processes, and copies it into the folder."""
     with mock.patch.dict(os.environ):
-        return result_of(title, lambda: _export(title, project, processor, gpu, out))
+        return _export(title, project, processor, gpu, out)
 
 
 def _export(title, project, processor, gpu, out):
-    """Builds an op and copies it into the folder; returns an object for result_of()."""
+    """Builds an op and copies it into the folder; returns an object for build_all()."""
     name, project, flags = op_arguments(title, project)
     cpu, architectures = this_machine()
     if processor is not None:

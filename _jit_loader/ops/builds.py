@@ -17,7 +17,7 @@ from _jit_loader.report.errors import CompileError, LoadError, NotInTime
 from _jit_loader.report.requests import flags_of
 from _jit_loader.report.text import count
 from _jit_loader.system.jobs import parallel_jobs
-from _jit_loader.system.pool import call_in_processes
+from _jit_loader.system.pool import call_in_processes, named
 
 # Imported before the processes are forked. Not torch.utils.cpp_extension: with a GPU, its import
 # starts CUDA, which a fork cannot use. setuptools is most of that import.
@@ -76,9 +76,9 @@ def build_here(name, load):
     return outcome
 
 
-def result_of(name, load):
-    """Returns, in a process, the result of build_here() as a value of JSON for build_all."""
-    outcome = build_here(name, load)
+def build_in_process(name, function, arguments):
+    """Makes a call of build_all in one of the processes; returns a value of JSON."""
+    outcome = build_here(name, lambda: named(function)(*arguments))
     return {"compiled": outcome.compiled, "error": outcome.error and _pickled(outcome.error)}
 
 
@@ -95,19 +95,19 @@ def build_all(title, noun, calls, jobs=None, say_lines=True, **options):
     """Makes calls in processes, and returns a list of Outcomes.
 
     title, noun: for messages such as "build: 2 ops".
-    calls: (name of the extension, {"function", "arguments", "timeout"} for call_in_processes); the
-    function returns result_of().
+    calls: (name of the extension, "module:function", arguments, timeout in seconds or None). The
+    function returns an object with the attribute `compiled`, and arguments are values of JSON.
     say_lines: whether to print what the processes print. options: of call_in_processes.
     """
     if not calls:
         return []
-    jobs = jobs or parallel_jobs()
     found, last = {}, {}
-    names = [name for name, _ in calls]
+    names, timeouts = [call[0] for call in calls], [call[3] for call in calls]
+    function = f"{__name__}:build_in_process"
+    calls = [{"function": function, "arguments": call[:3], "timeout": call[3]} for call in calls]
     with BuildLine(title, names, 0, step="loading") as line:
         line.start(count(len(names), noun))
-        calls = [call for _, call in calls]
-        for answer in call_in_processes(calls, jobs, IMPORTS, **options):
+        for answer in call_in_processes(calls, jobs or parallel_jobs(), IMPORTS, **options):
             index = answer["index"]
             if "said" in answer:
                 last[index] = answer["said"]
@@ -115,8 +115,7 @@ def build_all(title, noun, calls, jobs=None, say_lines=True, **options):
                     line.say(answer["said"])
                 continue
             line.finished(names[index])
-            timeout = calls[index].get("timeout")
-            found[index] = _outcome(names[index], answer, timeout, last.get(index))
+            found[index] = _outcome(names[index], answer, timeouts[index], last.get(index))
         outcomes = [found[index] for index in range(len(names))]
         failed = [outcome.name for outcome in outcomes if outcome.error is not None]
         built = f"built {len(names) - len(failed)} of them; failed: {', '.join(failed)};"
@@ -131,10 +130,8 @@ def precompiling_pays(builds, jobs):
 
 def build_ops(ops, title, noun):
     """Builds ops, [name, project, flags] each, in processes; returns a list of Outcomes."""
-    function = f"{__name__}:build_op"
-    calls = [
-        (load_op.title_of(op[0], op[2]), {"function": function, "arguments": op}) for op in ops
-    ]
+    function = f"{load_op.__name__}:load"
+    calls = [(load_op.title_of(op[0], op[2]), function, op, None) for op in ops]
     return build_all(title, noun, calls)
 
 
@@ -153,12 +150,6 @@ def load_variants(name, project, flags, defines, on_load, caller):
     if len(missing) > 1:
         raise_first(build_ops(missing, name, "variant"), "variant")
     return [load_op.load_op(*variant, on_load, caller) for variant in variants]
-
-
-def build_op(name, project, flags):
-    """Builds an op in one of the processes."""
-    title = load_op.title_of(name, flags)
-    return result_of(title, lambda: load_op.load(name, project, flags))
 
 
 def raise_first(outcomes, noun):

@@ -2,10 +2,11 @@
 
 import json
 import os
+import types
 
 from _jit_loader import loaded, loading
 from _jit_loader.cache.pruning import kernels_of, object_records
-from _jit_loader.ops.builds import Outcome, build_all, precompiling_pays, result_of
+from _jit_loader.ops.builds import Outcome, build_all, precompiling_pays
 from _jit_loader.system import is_set
 from _jit_loader.system.jobs import memory_per_compiler, parallel_jobs
 from _jit_loader.torch_api import load, load_inline
@@ -92,11 +93,10 @@ def _load(call, built=None):
 
 def _build(calls, timeout, jobs):
     """Builds calls in processes, and returns a list of Outcomes."""
-    function = {"function": f"{__name__}:build", "timeout": timeout}
-    wanted = [(call["name"], {**function, "arguments": [_plain(call)]}) for call in calls]
+    wanted = [(call["name"], f"{__name__}:build", [_plain(call)], timeout) for call in calls]
     if precompiling_pays(len(calls), jobs):
-        header = {"function": f"{__name__}:precompile", "arguments": [_plain(calls[0])]}
-        wanted.insert(0, ("a precompiled header", header))
+        function = f"{__name__}:precompile_header"
+        wanted.insert(0, ("a precompiled header", function, [_plain(calls[0])], None))
     most_bytes = memory_per_compiler(jobs)
     limit = None if most_bytes == float("inf") else most_bytes
     found = build_all("load_many", "extension", wanted, jobs, say_lines=False, most_bytes=limit)
@@ -104,20 +104,16 @@ def _build(calls, timeout, jobs):
 
 
 def build(call):
-    """Makes a call in one of the processes."""
-
-    def make():
-        _load_of(call)
-        return loaded.last[call["name"]]
-
-    return result_of(call["name"], make)
+    """Makes a call in one of the processes; returns a loaded.Loaded."""
+    _load_of(call)
+    return loaded.last[call["name"]]
 
 
-def precompile(call):
+def precompile_header(call):
     """Precompiles the header that a call and others like it can use."""
     from _jit_loader.build.build import precompile
 
     request = _call_of(call)[0].requests()[-1]
     request.precompile = True
     precompile(request)
-    return {"compiled": True, "error": None}
+    return types.SimpleNamespace(compiled=True)

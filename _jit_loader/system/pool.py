@@ -52,7 +52,7 @@ def call_in_processes(calls, jobs, imports=(), most_bytes=None):
     if python() is None:
         for index, call in enumerate(calls):
             started = time.monotonic()
-            result = _named(call["function"])(*call["arguments"])
+            result = named(call["function"])(*call["arguments"])
             yield {"index": index, "seconds": time.monotonic() - started, "result": result}
         return
     request = {"calls": calls, "jobs": jobs, "imports": imports, "most_bytes": most_bytes}
@@ -94,7 +94,8 @@ def call_in_background(function, arguments, niceness, **options):
     return start_python(__name__, call, **{**streams, "start_new_session": True, **options})
 
 
-def _named(function):
+def named(function):
+    """Returns the function of a name such as 'module:function'."""
     module, _, name = function.partition(":")
     return getattr(importlib.import_module(module), name)
 
@@ -127,7 +128,7 @@ class _Process:
                 soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
                 limits = [limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY]
                 resource.setrlimit(resource.RLIMIT_DATA, (min([int(most_bytes), *limits]), hard))
-            result = _named(call["function"])(*call["arguments"])
+            result = named(call["function"])(*call["arguments"])
             self._answer.write(json.dumps(result).encode())
             self._answer.flush()
             code = 0
@@ -202,7 +203,7 @@ def _main():
         function, arguments, niceness = json.loads(sys.argv[1])
         os.nice(niceness)
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the build then stops its compilers
-        _named(function)(*arguments)
+        named(function)(*arguments)
         return
     while os.open(os.devnull, os.O_RDWR) <= 2:
         pass  # a daemon may lack its standard error
