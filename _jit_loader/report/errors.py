@@ -2,7 +2,6 @@
 
 import contextlib
 import ctypes
-import itertools
 import os
 import re
 import shlex
@@ -14,10 +13,6 @@ ERROR_LINE = re.compile(
     r"^(?P<file>\S.*?)(?::(?P<line>\d+)(?::\d+)?|\((?P<nvcc_line>\d+)\)):? "
     r"(?:fatal |catastrophic )?[Ee]rror\b(?: #\d+(?:-D)?)?:? ?(?P<message>.*)$"
 )
-# An error in the value of a -D flag or of -include. The line that uses the macro is printed later.
-FLAG_ERROR = re.compile(r"^<command-line>: (?:fatal )?error: (?P<message>.*)$")
-NEXT_MESSAGE = re.compile(r".*: (?:fatal )?(?:error|warning): ")
-MACRO_USE = re.compile(r"^(?P<file>\S.*?):(?P<line>\d+)(?::\d+)?: note: in expansion of macro")
 # Errors that name a symbol instead of a source line. Those of a linker have the line as well if
 # the source was compiled with -g.
 SYMBOL_ERROR = re.compile(
@@ -38,6 +33,7 @@ OTHER_ERRORS = [
     re.compile(pattern)
     for pattern in (
         r"error: cannot be loaded: ",
+        r"<command-line>: (?:fatal )?error: ",  # in a -D flag or -include
         TIMEOUT.pattern,
         r".*(?:No space left on device|Disk quota exceeded|File size limit exceeded)",
         r".*cannot find ",
@@ -185,7 +181,7 @@ def compile_error(name, title, output, folder, project, ninja, sources):
         ninja: the path of ninja.
         sources: the user's own files, which are searched for the symbol that an error names.
     """
-    errors = _with_line(output, project) or _in_flags(output) or _with_symbol(output, sources)
+    errors = _with_line(output, project) or _with_symbol(output, sources)
     further = []
     path = number = None
     if errors:
@@ -242,20 +238,6 @@ def _with_line(output, project):
             via = _required_from(block[:-1], project) if outside else None
             found.append((path, number, match["message"], via))
             block = []
-    return found
-
-
-def _in_flags(output):
-    """Returns a list as _with_line does, of errors in macros and headers that flags name."""
-    found = []
-    for position, line in enumerate(output, 1):
-        if error := FLAG_ERROR.match(line):
-            notes = itertools.takewhile(
-                lambda line: not NEXT_MESSAGE.match(line), output[position:]
-            )
-            use = next(filter(None, map(MACRO_USE.match, notes)), None)
-            at = (os.path.normpath(use["file"]), int(use["line"])) if use else (None, None)
-            found.append((*at, f"in the flags: {error['message']}", None))
     return found
 
 
