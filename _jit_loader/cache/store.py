@@ -91,12 +91,7 @@ class Builds:
                 yield Build(entry.path, self.request), manifest
 
     def last_manifest(self):
-        """Returns the manifest of the build that was found last, or of the newest build."""
-        memo = Memo.read(self._memo_path)
-        if memo is not None and os.path.dirname(os.path.dirname(memo.library)) == self.folder:
-            last = read_manifest(os.path.dirname(memo.library))
-            if last is not None:
-                return last
+        """Returns the manifest of the newest build, or None."""
         return next((manifest for _, manifest in self.manifests()), None)
 
     def write_memo(self, programs, build, manifest, digests):

@@ -330,22 +330,6 @@ def test_why_of_an_op_names_every_change(project, run_in, cache, monkeypatch):
     assert len(list(cache.rglob("manifest.json"))) == 1  # `why` builds nothing
 
 
-@pytest.mark.slow
-def test_why_compares_with_the_build_that_was_loaded_last(project, run_in):
-    """The last load found a build that is not the newest."""
-    source = project / "kernels" / "two_cpu.cpp"
-    first = source.read_text()
-    for text in (first, "long answer() { return 43; }\n", first):
-        write(source, text)
-        run_in(project, "build", "two")
-    time.sleep(2)  # a memo is written once no file is young
-    run_in(project, "build", "two")
-    why = lambda: run_in(project, "why", "two").stdout.splitlines()[-1]  # noqa: E731
-    assert why() == "two: in the cache; nothing has changed since it was built"
-    write(project / "bindings" / "two.cpp", source_of("two") + "\n")
-    assert why() == "two: bindings/two.cpp changed"
-
-
 def test_build_line_says_that_the_loader_changed(tiny, monkeypatch, capfd):
     tiny.load()
     describe = Request._describe
