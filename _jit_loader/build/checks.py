@@ -31,8 +31,8 @@ def all_reasons(builds, digests):
     roots, programs = builds.request.roots, toolchain.programs(builds.request.with_cuda)
     if any(fits(manifest, roots, programs, digests) for _, manifest in builds.manifests()):
         return []
-    if (last := builds.last_manifest()) is not None:
-        return change_texts(differences(last, roots, programs, digests))
+    if (newest := next(builds.manifests(), None)) is not None:
+        return change_texts(differences(newest[1], roots, programs, digests))
     if (last := _last_of_name(builds)) is None:
         return [NEVER_BUILT]
     old, new = last["request"], builds.request.description

@@ -90,10 +90,6 @@ class Builds:
             if manifest is not None:
                 yield Build(entry.path, self.request), manifest
 
-    def last_manifest(self):
-        """Returns the manifest of the newest build, or None."""
-        return next((manifest for _, manifest in self.manifests()), None)
-
     def write_memo(self, programs, build, manifest, digests):
         """Writes the memo that leads to a build, if the cache can be written.
 
