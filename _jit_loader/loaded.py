@@ -67,14 +67,17 @@ def open_build(library, name, form, build_directory=None):
         try:
             path = library
             if build_directory:
-                path = _put_into(build_directory, library)
+                from _jit_loader.cache.build_directory import put_library, put_outputs
+
+                path = put_library(build_directory, library)
+                put_outputs(build_directory, library, path)
             if library not in libraries:
                 check_trusted(library)
                 # All symbols were resolved when the build was tested. Resolving them at their first
                 # call saves a fifth of the import. (A build with the caller's own libraries is
                 # linked with -z now.)
                 folder = os.path.dirname(library)
-                libraries[library] = _open(path, folder, name, form, lazily=True)
+                libraries[library] = open_first(path, folder, name, form, lazily=True)
         except (ImportError, OSError):
             if os.path.exists(library):
                 raise
@@ -82,23 +85,14 @@ def open_build(library, name, form, build_directory=None):
         return libraries[library]
 
 
-def _put_into(build_directory, library):
-    from _jit_loader.cache.build_directory import put_library, put_outputs
-
-    path = put_library(build_directory, library)
-    put_outputs(build_directory, library, path)
-    return path
-
-
-def open_as_test(path, folder, name, form):
-    """Opens the library of a build that is not published yet, and resolves all its symbols.
+def open_first(path, folder, name, form, lazily=False):
+    """Opens the library of a build for the first time in this process; see open_library.
 
     path: of the library, or of a copy in the caller's folder. folder: the build's.
+
+    Raises:
+        RestartNeeded: it would register something with PyTorch a second time.
     """
-    return _open(path, folder, name, form, lazily=False)
-
-
-def _open(path, folder, name, form, lazily):
     with _lock:
         registers = os.path.exists(os.path.join(folder, "registrations.json"))
         if registers:

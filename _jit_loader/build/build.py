@@ -197,7 +197,7 @@ def _open_as_test(job, build, recorder, records):
         path = build_directory.put_library(request.build_directory, build.library)
     try:
         opened_path = path or build.library
-        return loaded.open_as_test(opened_path, build.folder, request.name, request.form), path
+        return loaded.open_first(opened_path, build.folder, request.name, request.form), path
     except BaseException as error:
         if path is not None:
             with contextlib.suppress(FileNotFoundError):
