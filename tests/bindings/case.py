@@ -66,6 +66,19 @@ class Case:
     def registered(self):
         return getattr(torch.ops.jit_loader, self.name).default
 
+    def total(self, *arguments):
+        """Returns the sum of the squares of the results: a scalar with a second derivative."""
+        return sum(y.square().sum() for y in as_tuple(self.op(*arguments)))
+
+    def leaves(self, device="cpu", dtype=torch.float64):
+        """Returns small arguments that need gradients."""
+        return self.arguments(self.shapes[-1], dtype, device, requires_grad=True)
+
+    def gradients(self, arguments):
+        """Returns the gradients of total with respect to the arguments."""
+        leaves = [x.detach().requires_grad_() for x in arguments]
+        return torch.autograd.grad(self.total(*leaves), leaves)
+
     def arguments(self, shapes, dtype, device="cpu", requires_grad=False):
         return tuple(
             self.draw(position, shape, dtype, device).requires_grad_(requires_grad)
@@ -117,6 +130,7 @@ def load_cases():
 
 
 CASES = load_cases()
+each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 # A graph compiler treats every op alike, as a node. By default, such compilers are tested with
 # one op that has one result and one op that has two.
 CASES_AS_NODES = [

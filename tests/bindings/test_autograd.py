@@ -15,17 +15,7 @@ from bindings.add2 import add2
 from bindings.lltm import lltm
 from bindings.sigmoid import sigmoid, sigmoid_backward
 from bindings.two_norm import two_norm
-from tests.bindings.case import CASES, CASES_AS_NODES, as_tuple
-
-each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-
-
-def leaves(case, dtype=torch.float64, device="cpu"):
-    return case.arguments(case.shapes[-1], dtype, device, requires_grad=True)
-
-
-def square_sum(case):
-    return lambda *x: sum(y.square().sum() for y in as_tuple(case.op(*x)))
+from tests.bindings.case import CASES, CASES_AS_NODES, as_tuple, each_case
 
 
 @contextlib.contextmanager
@@ -44,8 +34,8 @@ def refuse(*_):
 
 @each_case
 def test_hooks_of_saved_tensors_pack_and_unpack_them(case, device):
-    arguments = leaves(case, device=device)
-    expected = torch.autograd.grad(square_sum(case)(*arguments), arguments)
+    arguments = case.leaves(device)
+    expected = case.gradients(arguments)
     packed, unpacked = [], []
 
     def pack(x):
@@ -81,21 +71,21 @@ def test_hook_that_fails_raises_its_own_error(device):
 @pytest.mark.parametrize("reentrant", [True, False])
 @each_case
 def test_activation_checkpointing_has_the_same_gradients(case, reentrant, device):
-    arguments = leaves(case, device=device)
-    expected = torch.autograd.grad(square_sum(case)(*arguments), arguments)
-    total = checkpoint(square_sum(case), *arguments, use_reentrant=reentrant)
+    arguments = case.leaves(device)
+    expected = case.gradients(arguments)
+    total = checkpoint(case.total, *arguments, use_reentrant=reentrant)
     total.backward()
     torch.testing.assert_close([x.grad for x in arguments], list(expected))
 
 
 @pytest.mark.parametrize("case", CASES_AS_NODES)
 def test_compiled_autograd_has_the_same_gradients(case, device):
-    arguments = leaves(case, device=device)
-    expected = torch.autograd.grad(square_sum(case)(*arguments), arguments)
+    arguments = case.leaves(device)
+    expected = case.gradients(arguments)
     torch._dynamo.reset()
     compiler = lambda graph: torch.compile(graph, backend="eager", fullgraph=True)  # noqa: E731
     for _ in range(2):
-        total = square_sum(case)(*arguments)
+        total = case.total(*arguments)
         with torch._dynamo.compiled_autograd._enable(compiler):
             total.backward()
         torch.testing.assert_close([x.grad for x in arguments], list(expected))
@@ -105,8 +95,8 @@ def test_compiled_autograd_has_the_same_gradients(case, device):
 
 @each_case
 def test_backward_twice_needs_retain_graph(case, device):
-    arguments = leaves(case, device=device)
-    total = square_sum(case)(*arguments)
+    arguments = case.leaves(device)
+    total = case.total(*arguments)
     first = torch.autograd.grad(total, arguments, retain_graph=True)
     second = torch.autograd.grad(total, arguments)
     assert all(map(torch.equal, first, second))
@@ -176,12 +166,12 @@ def test_hooks_of_tensors_and_nodes_are_called_in_order(device):
 @pytest.mark.parametrize("op", [add2, sigmoid, two_norm, lltm], ids=lambda op: op.__name__)
 def test_first_gradient_executes_no_python(op, device):
     case = next(case for case in CASES if case.name == op.__name__)
-    arguments = leaves(case, device=device)
-    total = square_sum(case)(*arguments)
+    arguments = case.leaves(device)
+    total = case.total(*arguments)
     with formula_of(op, refuse):
         gradients = torch.autograd.grad(total, arguments, retain_graph=True)
         with pytest.raises(KeyError, match="the formula"):
-            torch.autograd.grad(square_sum(case)(*arguments), arguments, create_graph=True)
+            torch.autograd.grad(case.total(*arguments), arguments, create_graph=True)
     assert all(bool(x.isfinite().all()) for x in gradients)
 
 
@@ -213,7 +203,7 @@ def test_gradient_that_is_not_needed_is_not_computed(device):
 
 @each_case
 def test_batched_gradients_equal_single_ones(case, device):
-    arguments = leaves(case, device=device)
+    arguments = case.leaves(device)
     results = as_tuple(case.op(*arguments))
     grads = [torch.randn(2, *y.shape, dtype=y.dtype, device=device) for y in results]
     both = torch.autograd.grad(results, arguments, grads, is_grads_batched=True, retain_graph=True)

@@ -6,22 +6,15 @@ import torch
 from bindings.add2 import add2
 from bindings.my_op import my_op
 from bindings.sigmoid import sigmoid
-from tests.bindings.case import CASES, as_tuple
+from tests.bindings.case import as_tuple, each_case
 
 pytestmark = pytest.mark.gpu
-each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-
-
-def gradients(case, arguments):
-    leaves = [x.detach().requires_grad_() for x in arguments]
-    results = as_tuple(case.op(*leaves))
-    return torch.autograd.grad(sum(x.square().sum() for x in results), leaves)
 
 
 @each_case
 def test_ops_run_on_the_current_stream(case):
     inputs = case.arguments(case.large, torch.float32, "cuda")
-    expected = as_tuple(case.op(*inputs)) + gradients(case, inputs)
+    expected = as_tuple(case.op(*inputs)) + case.gradients(inputs)
     arguments = [torch.zeros_like(x) for x in inputs]
     torch.cuda.synchronize()
     stream = torch.cuda.Stream()
@@ -29,7 +22,7 @@ def test_ops_run_on_the_current_stream(case):
         torch.cuda._sleep(50_000_000)
         for x, late in zip(arguments, inputs):
             x.copy_(late)  # on another stream the op would still read zeros
-        results = as_tuple(case.op(*arguments)) + gradients(case, arguments)
+        results = as_tuple(case.op(*arguments)) + case.gradients(arguments)
     stream.synchronize()
     assert all(map(torch.equal, results, expected))
 
@@ -41,7 +34,7 @@ def test_replayed_graph_computes_the_op(case, requires_grad):
 
     def call():
         if requires_grad:
-            return gradients(case, arguments)
+            return case.gradients(arguments)
         return as_tuple(case.op(*arguments))
 
     stream = torch.cuda.Stream()
@@ -71,17 +64,17 @@ def test_compile_with_reduce_overhead_has_the_same_gradients(case):
         arguments = case.arguments(case.shapes[-1], torch.float32, "cuda", requires_grad=True)
         torch.compiler.cudagraph_mark_step_begin()
         ours = torch.autograd.grad(function(*arguments), arguments)
-        torch.testing.assert_close(ours, gradients(case, arguments), rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(ours, case.gradients(arguments), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
 @each_case
 def test_second_device_can_be_used_while_the_first_is_current(case):
     arguments = case.arguments(case.large, torch.float32, "cuda:1")
-    results = as_tuple(case.op(*arguments)) + gradients(case, arguments)
+    results = as_tuple(case.op(*arguments)) + case.gradients(arguments)
     assert torch.cuda.current_device() == 0
     first = [x.to("cuda:0") for x in arguments]
-    for ours, expected in zip(results, as_tuple(case.op(*first)) + gradients(case, first)):
+    for ours, expected in zip(results, as_tuple(case.op(*first)) + case.gradients(first)):
         assert ours.device == torch.device("cuda:1")
         torch.testing.assert_close(ours.to("cuda:0"), expected)
     if len(arguments) > 1:

@@ -6,9 +6,7 @@ import pytest
 import torch
 from torch.autograd import gradcheck, gradgradcheck
 
-from tests.bindings.case import CASES, ONE_DTYPE, as_tuple, unit
-
-each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+from tests.bindings.case import CASES, ONE_DTYPE, as_tuple, each_case, unit
 
 
 def size(shapes):
@@ -141,7 +139,7 @@ def test_incoming_gradients_may_be_expanded_or_not_contiguous(case, device):
 
 @each_case
 def test_unused_result_counts_as_a_gradient_of_zero(case, device):
-    arguments = case.arguments(case.shapes[-1], torch.float64, device, requires_grad=True)
+    arguments = case.leaves(device)
     results = as_tuple(case.op(*arguments))
     for used in range(len(results)):
         results = as_tuple(case.op(*arguments))
@@ -154,7 +152,7 @@ def test_unused_result_counts_as_a_gradient_of_zero(case, device):
 
 @each_case
 def test_results_in_no_grad_and_inference_mode_need_no_gradient(case, device):
-    arguments = case.arguments(case.shapes[-1], torch.float32, device, requires_grad=True)
+    arguments = case.leaves(device, torch.float32)
     with torch.no_grad():
         assert not any(x.requires_grad for x in as_tuple(case.op(*arguments)))
     with torch.inference_mode():

@@ -136,22 +136,6 @@ def test_backward_refuses_wrong_arguments():
             lltm.build.module.backward(None, None, *inputs, *changed, needs)
 
 
-def test_sequence_has_the_gradients_of_pytorchs_operations(device):
-    weights, bias, *state = arguments(device, torch.float64)[1:]
-    steps = torch.randn(6, 4, 3, dtype=torch.float64, device=device)
-
-    def loss(function):
-        now = state
-        for step in steps:
-            now = function(step, weights, bias, *now)
-        return now[0].square().sum()  # the last cell is not used
-
-    leaves = [weights, bias, *state]
-    torch.testing.assert_close(
-        torch.autograd.grad(loss(lltm), leaves), torch.autograd.grad(loss(in_torch), leaves)
-    )
-
-
 @pytest.mark.gpu
 def test_tf32_follows_pytorchs_setting():
     inputs = CASE.arguments(shapes(64, 64, 64), torch.float32, "cuda")

@@ -8,9 +8,8 @@ import pickle
 import pytest
 import torch
 
-from tests.bindings.case import CASES, CASES_AS_NODES, as_tuple
+from tests.bindings.case import CASES, CASES_AS_NODES, as_tuple, each_case
 
-each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 each_vmap = pytest.mark.parametrize(
     ("case", "in_dims"),
     [
@@ -19,11 +18,6 @@ each_vmap = pytest.mark.parametrize(
         for in_dims in case.vmap_dims
     ],
 )
-
-
-def squares(case):
-    """Returns a scalar function of the op that has a second derivative."""
-    return lambda *x: sum(y.square().sum() for y in as_tuple(case.op(*x)))
 
 
 @each_case
@@ -49,12 +43,6 @@ def test_op_passes_opcheck(case, which, requires_grad, dtype, device):
     torch.library.opcheck(case.registered, arguments)
 
 
-@each_case
-def test_autograd_graph_names_the_op(case):
-    arguments = case.arguments(case.shapes[-1], torch.float32, requires_grad=True)
-    assert case.name in as_tuple(case.op(*arguments))[0].grad_fn.name()
-
-
 class Labelled(torch.Tensor):
     """A subclass without its own __torch_function__ keeps its class through PyTorch's ops."""
 
@@ -62,9 +50,9 @@ class Labelled(torch.Tensor):
 @each_case
 def test_registered_op_equals_the_function(case, device):
     """With a subclass, an autograd.Function is recorded, as it is until autograd.cpp is built."""
-    arguments = case.arguments(case.shapes[-1], torch.float32, device, requires_grad=True)
+    arguments = case.leaves(device, torch.float32)
     ours = as_tuple(case.op(*arguments))
-    expected = torch.autograd.grad(squares(case)(*arguments), arguments)
+    expected = case.gradients(arguments)
     for inputs in (arguments, [x.as_subclass(Labelled) for x in arguments]):
         registered = as_tuple(case.registered(*inputs))[: len(ours)]
         assert all(map(torch.equal, ours, registered))
@@ -87,7 +75,7 @@ def test_forward_and_backward_compiled_by_inductor_agree_with_eager(case, device
 
 def compile_forward_and_backward(case, backend, device):
     def function(*x):
-        return squares(case)(*(t.sin() for t in x))
+        return case.total(*(t.sin() for t in x))
 
     torch._dynamo.reset()
     compiled = torch.compile(function, fullgraph=True, backend=backend)
@@ -130,11 +118,10 @@ def test_meta_tensor_beside_one_of_another_device_is_refused(case, requires_grad
 def test_func_grad_and_jacrev_agree_with_autograd(case, device):
     arguments = case.arguments(case.shapes[-1], torch.float64, device)
     every = tuple(range(len(arguments)))
-    leaves = [x.clone().requires_grad_() for x in arguments]
-    expected = torch.autograd.grad(squares(case)(*leaves), leaves)
-    torch.testing.assert_close(torch.func.grad(squares(case), every)(*arguments), expected)
+    expected = case.gradients(arguments)
+    torch.testing.assert_close(torch.func.grad(case.total, every)(*arguments), expected)
     for position in every:
-        jacobian = torch.func.jacrev(squares(case), position)(*arguments)
+        jacobian = torch.func.jacrev(case.total, position)(*arguments)
         torch.testing.assert_close(jacobian, expected[position])
 
 
@@ -143,11 +130,11 @@ def test_func_grad_of_grad_agrees_with_autograd(case, device):
     arguments = case.arguments(case.shapes[-1], torch.float64, device)
 
     def first_squared(*x):
-        return torch.func.grad(squares(case))(*x).square().sum()
+        return torch.func.grad(case.total)(*x).square().sum()
 
     by_func = torch.func.grad(first_squared)(*arguments)
     leaf = arguments[0].clone().requires_grad_()
-    (first,) = torch.autograd.grad(squares(case)(leaf, *arguments[1:]), leaf, create_graph=True)
+    (first,) = torch.autograd.grad(case.total(leaf, *arguments[1:]), leaf, create_graph=True)
     (expected,) = torch.autograd.grad(first.square().sum(), leaf)
     torch.testing.assert_close(by_func, expected)
 
@@ -166,7 +153,7 @@ def test_vmap_agrees_with_separate_calls(case, in_dims, device):
         [x if dim is None else x.select(dim, i) for x, dim in zip(arguments, in_dims)]
         for i in range(3)
     ]
-    for function in (case.op, torch.func.grad(squares(case))):
+    for function in (case.op, torch.func.grad(case.total)):
         ours = as_tuple(torch.vmap(function, in_dims)(*arguments))
         each = zip(*(as_tuple(function(*slice_)) for slice_ in slices))
         for result, expected in zip(ours, each):
@@ -203,7 +190,7 @@ def test_forward_mode_raises_and_is_never_zero(case, device):
 @pytest.mark.parametrize("half", [torch.float16, torch.bfloat16], ids=str)
 @each_case
 def test_gradients_under_autocast_are_finite_and_float32(case, half, device):
-    arguments = case.arguments(case.shapes[-1], torch.float32, device, requires_grad=True)
+    arguments = case.leaves(device, torch.float32)
     with torch.autocast(device, dtype=half):
         results = as_tuple(case.op(*arguments))
         total = sum(x.float().square().sum() for x in results)

@@ -51,26 +51,6 @@ def test_rows_around_the_size_of_a_tile_or_block_are_right(case, f, dtype, devic
     assert_size_is_right(case, 3, f, dtype, device)
 
 
-def test_gradient_without_columns_is_zero(dtype, device):
-    _, feats, points = draw(4, 0, dtype, device)
-    points.requires_grad_()
-    (gradient,) = torch.autograd.grad(trilinear_interpolation(feats, points).sum(), points)
-    assert torch.equal(gradient, torch.zeros_like(points))
-
-
-def test_third_derivative_passes_gradcheck(device):
-    _, feats, points = draw(2, 3, torch.float64, device)
-
-    def second(feats, points):
-        (first,) = torch.autograd.grad(
-            trilinear_interpolation(feats, points).prod(), points, create_graph=True
-        )
-        return torch.autograd.grad(first.prod(), points, create_graph=True)
-
-    inputs = (feats.requires_grad_(), points.requires_grad_())
-    assert torch.autograd.gradcheck(second, inputs)
-
-
 def test_other_functions_of_the_compiled_module_match_the_op(compiled, dtype, device):
     grad, feats, points = draw(9, 5, dtype, device)
     result = trilinear_interpolation(feats, points)

@@ -11,10 +11,9 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.bindings.case import CASES, FLOATING, as_tuple, assert_is_right
+from tests.bindings.case import CASES, FLOATING, as_tuple, assert_is_right, each_case
 from tests.bindings.views import laid_out, views
 
-each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 OPS = sorted({case.op.__module__.removeprefix("bindings.") for case in CASES})
 each_case_and_shapes = pytest.mark.parametrize(
     ("case", "shapes"),
