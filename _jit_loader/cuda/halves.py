@@ -29,7 +29,6 @@ import zlib
 COMMAND = ["-I", "-S", __file__]
 MARK = "#$ "
 SETTING = re.compile(r"\w+=")
-DEPENDENCIES = re.compile(r"-- Filter Dependencies -- > (\S+)")
 GENERATE_ID = "--gen_module_id_file "
 VERSION = re.compile(r"-D__CUDACC_VER_MAJOR__=(1[3-9]|[2-9]\d)\b")  # tested: 13.0 and 13.2
 ID_FILE = re.compile(r'--module_id_file_name "([^"]+)"')
@@ -92,14 +91,12 @@ class Commands:
         )
         lines = listed.stderr.splitlines()
         self.said = [line for line in lines if not line.startswith(MARK)]
-        self.environment, self.steps, self.depfile = dict(os.environ), [], None
+        self.environment, self.steps = dict(os.environ), []
         for line in (line[len(MARK) :] for line in lines if line.startswith(MARK)):
             if SETTING.match(line):
                 name, _, value = line.partition("=")
                 self.environment[name] = value
-            elif found := DEPENDENCIES.fullmatch(line.strip()):
-                self.depfile = found[1]
-            elif not line.startswith("rm ") and line.strip():
+            elif not line.startswith(("rm ", "-- Filter Dependencies --")) and line.strip():
                 self.steps.append(Step(line))
         if listed.returncode != 0 or not self._are_known():
             raise Unexpected
@@ -137,9 +134,9 @@ class Commands:
     def list_dependencies(self, output):
         """Adds flags with which the preprocessors write the depfiles; returns their paths."""
         paths = []
-        for step in self.steps if self.depfile else ():
+        for step in self.steps:
             if step.name.startswith("preprocess"):
-                paths.append(f"{self.depfile}.{len(paths)}")
+                paths.append(f"{output}.d.{len(paths)}")
                 step.command += f" -MD -MF '{paths[-1]}' -MT '{output}'"
         return paths
 
@@ -157,7 +154,7 @@ def run(commands, source, output, options):
             texts.append(file.read().rstrip(b"\n"))
         os.unlink(path)
     if code == 0 and texts:
-        with open(commands.depfile, "wb") as file:
+        with open(f"{output}.d", "wb") as file:  # as nvcc's flag -MF says
             file.write(b" ".join([texts[0], *(text.partition(b": ")[2] for text in texts[1:])]))
             file.write(b"\n")
     return code

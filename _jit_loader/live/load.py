@@ -22,7 +22,6 @@ from _jit_loader.system.processes import Workers
 # For example NVRTC is missing, the code does not compile or is not understood, the cache is
 # read-only, or a class is registered again: a complete build then works or shows the error.
 FALLBACK = (ValueError, RuntimeError, ImportError, OSError)
-ENVIRONMENT = "environment variables"  # in a request's description
 # The environment variables that add flags to nvcc's commands.
 ADD_FLAGS = {
     *("PYTORCH_NVCC", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "CUDA_INC_PATH"),
@@ -154,7 +153,7 @@ def _find(builds, digests):
         raise NotLive("not an op with CUDA code")
     if is_set("JIT_LOADER_NO_COMPILE"):
         raise NotLive("JIT_LOADER_NO_COMPILE is set")
-    if flags := ADD_FLAGS & {*request.description[ENVIRONMENT]}:
+    if flags := ADD_FLAGS & {*request.description["environment variables"]}:
         raise NotLive(f"the environment variable {min(flags)} is set")
     return find_edit(builds, digests)
 
@@ -163,15 +162,12 @@ def launched(title):
     """Returns the mangled names of the kernels that this process has launched of an op."""
     if (last := loaded.last.get(title)) is None:
         return set()
-    live = next((live for live in ops.values() if live.library == last.path), None)
-    return _launched_by(last.path) if live is None else live.launched()
-
-
-def _launched_by(library):
-    """Returns the mangled names of the kernels that an opened library has launched."""
-    with contextlib.suppress(OSError), open(library, "rb") as file:
+    for live in ops.values():
+        if live.library == last.path:
+            return live.launched()
+    with contextlib.suppress(OSError), open(last.path, "rb") as file:
         launches = launches_of(file.read())
-        if launches is not None and (launches := launches.at(library)):
+        if launches is not None and (launches := launches.at(last.path)):
             return launches.launched()
     return set()
 
