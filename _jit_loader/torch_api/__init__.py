@@ -72,7 +72,7 @@ def load(
         return [Request(**options)]
 
     try:
-        return _load("load", options, requests, arguments)
+        return _load("load", options, options, requests, arguments)
     except Exception as error:
         raise loading.shortened(error) from error.__cause__
 
@@ -130,18 +130,13 @@ def load_inline(
         from _jit_loader.torch_api import inline
 
         written = inline.source_texts(**texts)
-        headers = inline.include_paths(written, folder) if folder else []
-        return [
-            Request(
-                **{**options, "extra_include_paths": options["extra_include_paths"] + headers},
-                sources=inline.write_sources(written),
-                project=inline.folder(),
-                precompile=use_pch,
-            )
-        ]
+        headers = options["extra_include_paths"] + inline.include_paths(written, folder)
+        inputs = {**options, "extra_include_paths": headers}
+        inputs |= {"sources": inline.write_sources(written), "project": inline.folder()}
+        return [Request(**inputs, precompile=use_pch)]
 
     try:
-        result = _load("load_inline", [options, texts], requests, arguments)
+        result = _load("load_inline", [options, texts], options, requests, arguments)
         if folder:
             from _jit_loader.torch_api import inline
 
@@ -171,15 +166,14 @@ def _entry_points(theirs):
     return entry_points(theirs, load, opened.from_build_directory, ninja_path)
 
 
-def _load(kind, call, requests, arguments):
-    name, verbose, build_directory = map(arguments.get, ("name", "verbose", "build_directory"))
-    form = _form(arguments)
-    folder = os.path.abspath(build_directory) if build_directory else None
+def _load(kind, call, options, requests, arguments):
+    name, form, folder = map(options.get, ("name", "form", "build_directory"))
+    verbose = arguments["verbose"]
     loaded = loading.load(name, kind, call, requests, form, verbose, build_directory=folder)
     if folder is not None:
         opened.build_directories[name, folder] = loaded
         if form != "module":
-            return os.path.join(build_directory, os.path.basename(loaded.path))
+            return os.path.join(arguments["build_directory"], os.path.basename(loaded.path))
     if form == "module":  # not of an op, whose module may have the name of a file of the program
         opened.make_importable(name, loaded.result)
     return loaded.result
@@ -187,27 +181,19 @@ def _load(kind, call, requests, arguments):
 
 def _request_options(arguments):
     """Returns the arguments of key.Request apart from the sources."""
-    flags = {
-        name: _stripped(arguments[name])
-        for name in ("extra_cflags", "extra_cuda_cflags", "extra_ldflags")
-    }
+    form = "module" if arguments["is_python_module"] else "library"
+    include_paths = map(os.path.abspath, _stripped(arguments["extra_include_paths"]))
     folder = arguments["build_directory"]
     return {
         "name": arguments["name"],
-        **flags,
-        "extra_include_paths": list(
-            map(os.path.abspath, _stripped(arguments["extra_include_paths"]))
-        ),
+        "extra_cflags": _stripped(arguments["extra_cflags"]),
+        "extra_cuda_cflags": _stripped(arguments["extra_cuda_cflags"]),
+        "extra_ldflags": _stripped(arguments["extra_ldflags"]),
+        "extra_include_paths": list(include_paths),
         "with_cuda": arguments["with_cuda"],
-        "form": _form(arguments),
+        "form": "executable" if arguments["is_standalone"] else form,
         "build_directory": os.path.abspath(folder) if folder else None,
     }
-
-
-def _form(arguments):
-    if arguments["is_standalone"]:
-        return "executable"
-    return "module" if arguments["is_python_module"] else "library"
 
 
 def _list(value):

@@ -1,6 +1,7 @@
 """The sources of load_inline as files: PyTorch's text, in folders named by its digest."""
 
 import atexit
+import contextlib
 import functools
 import os
 import re
@@ -23,8 +24,7 @@ def source_texts(
     gil_not_used,
 ):
     """Returns {file name: text}: main.cpp, and cuda.cu if there are CUDA sources."""
-    cpp = list(cpp_sources)
-    cuda = list(cuda_sources)
+    cpp, cuda = list(cpp_sources), list(cuda_sources)
     if not no_implicit_headers:
         cpp = ["#include <torch/extension.h>", *cpp]
         cuda = [f"#include <{h}>" for h in ("torch/types.h", "cuda.h", "cuda_runtime.h")] + cuda
@@ -92,24 +92,25 @@ def copy_sources(texts, build_directory):
 
 def include_paths(texts, build_directory):
     """Returns the caller's folder if a source may include a header there by its name in quotes."""
-    return [build_directory] if any(map(QUOTED_INCLUDE.search, texts.values())) else []
+    quotes = build_directory and any(map(QUOTED_INCLUDE.search, texts.values()))
+    return [build_directory] if quotes else []
 
 
 def _write(path, text):
     """Writes a text if the file has another one; returns the path."""
-    if _read(path) != text:
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        write_atomically(path, text.encode())
+    with contextlib.suppress(OSError), open(path, "rb") as file:
+        if file.read() == text.encode():
+            return path
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    write_atomically(path, text.encode())
     return path
 
 
 def folder():
     """Returns the folder of inline sources: in the cache, or a private one if it is read-only."""
     path = os.path.join(cache_folder(), "inline")
-    try:
+    with contextlib.suppress(OSError):
         os.makedirs(path, mode=0o700, exist_ok=True)
-    except OSError:
-        return _private_folder()
     return path if os.access(path, os.W_OK) else _private_folder()
 
 
@@ -118,11 +119,3 @@ def _private_folder():
     path = tempfile.mkdtemp(prefix="jit_loader-")
     atexit.register(shutil.rmtree, path, ignore_errors=True)
     return path
-
-
-def _read(path):
-    try:
-        with open(path, encoding="utf-8", newline="") as file:
-            return file.read()
-    except (OSError, UnicodeDecodeError):
-        return None
