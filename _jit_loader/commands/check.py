@@ -10,12 +10,21 @@ but the program was not checked.
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
 
 from _jit_loader.commands import run as run_command
+from _jit_loader.key import toolchain
+from _jit_loader.report.errors import source_line
 from _jit_loader.system import read_text
+
+PROGRAM = "compute-sanitizer"
+
+PRINTED_RECORDS = "10"  # threads with the same fault have a record each
+PLACE = re.compile(r" in (/.+):(\d+)(?= \[|$)")
+LIBRARY_FRAME = re.compile(r"=+ +(?:Host Frame:.*\[0x[0-9a-f]+\]|in /.*)$")
 
 
 def add_arguments(parser):
@@ -38,26 +47,83 @@ def run(options):
     if not run_command.program_exists(options):
         return 2  # as Python does
 
-    from _jit_loader.cuda import sanitizer
-
+    flags = " ".join(filter(None, [os.environ.get("NVCC_APPEND_FLAGS"), "-lineinfo"]))
+    environment = {**os.environ, "NVCC_APPEND_FLAGS": flags}
+    if not options.caching_allocator:
+        environment["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"
     with tempfile.TemporaryDirectory(prefix="compute-sanitizer-") as folder:
         log_path = os.path.join(folder, "log")
-        command = sanitizer.command(sanitizer.find(), options.tool, log_path)
+        command = [find_sanitizer(), "--tool", options.tool, "--log-file", log_path]
+        command += ["--strip-paths", "no", "--require-cuda-init", "no"]
+        command += ["--print-limit", PRINTED_RECORDS]
+        if options.tool == "memcheck":
+            # Otherwise one element past a tensor of 512 bytes would be inside the next tensor.
+            command += ["--padding", "64"]
         command += [sys.executable, *(["-m"] if options.is_module else []), options.program]
         command += options.arguments
-        code = subprocess.run(command, env=_environment(options), check=False).returncode
+        code = subprocess.run(command, env=environment, check=False).returncode
         log = read_text(log_path)
-    print(*sanitizer.shown(log), sep="\n", file=sys.stderr)
-    if why_not := sanitizer.why_not_checked(log):
+    print(*shown(log), sep="\n", file=sys.stderr)
+    if why_not := why_not_checked(log):
         print(f"check: {options.program} was not checked: {why_not}", file=sys.stderr)
         return code or 1
     return 1 if re.search(r"SUMMARY: (?!0 )", log) else code
 
 
-def _environment(options):
-    """Returns the environment variables of the program."""
-    flags = " ".join(filter(None, [os.environ.get("NVCC_APPEND_FLAGS"), "-lineinfo"]))
-    environment = {**os.environ, "NVCC_APPEND_FLAGS": flags}
-    if not options.caching_allocator:
-        environment["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"
-    return environment
+def find_sanitizer():
+    """Returns the path of compute-sanitizer.
+
+    It is searched for in $CUDA_HOME and $CUDA_PATH, beside nvcc, on PATH and in /usr/local/cuda.
+
+    Raises:
+        RuntimeError: there is no compute-sanitizer, or only pip's, which cannot run programs.
+    """
+    homes = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH")]
+    homes += [toolchain.cuda_home()] if toolchain.nvcc_path() is not None else []
+    folders = [os.path.join(h, name) for h in homes if h for name in ("bin", PROGRAM)]
+    folders += [*os.environ.get("PATH", os.defpath).split(os.pathsep), "/usr/local/cuda/bin"]
+    found = [path for folder in folders if (path := shutil.which(PROGRAM, path=folder))]
+    for path in found:
+        if not _is_from_pip(path):
+            return path
+    why = f"{found[0]}, from pip, cannot start programs" if found else f"{PROGRAM} was not found"
+    raise RuntimeError(
+        f"{why}; install the CUDA Toolkit (of NVIDIA's Linux packages, cuda-sanitizer-13-0 or the "
+        "one for your version is enough), or name its folder in CUDA_HOME"
+    )
+
+
+def _is_from_pip(path):
+    """Returns whether a compute-sanitizer comes from an incomplete wheel.
+
+    Wheels up to 13.3 lack TreeLauncherSubreaper, which starts the program to check. Without it,
+    compute-sanitizer ends without an error.
+    """
+    folder = os.path.dirname(os.path.realpath(path))
+    library = os.path.join(folder, "libsanitizer-collection.so")
+    return os.path.exists(library) and not os.path.exists(
+        os.path.join(folder, "TreeLauncherSubreaper")
+    )
+
+
+def shown(log):
+    """Returns the lines of a log with the source lines of their places.
+
+    Frames of the host's libraries are left out.
+    """
+    lines = []
+    for line in log.splitlines():
+        if LIBRARY_FRAME.match(line):
+            continue
+        lines.append(line)
+        place = PLACE.search(line)
+        if place and not place[1].startswith(toolchain.packages_folder() + os.sep):
+            lines += source_line(place[1], int(place[2]))
+    return lines
+
+
+def why_not_checked(log):
+    """Returns None if a program was checked; otherwise a text that says why it was not."""
+    if "terminated before first instrumented API call" in log:
+        return "it did not use a GPU"
+    return None if "SUMMARY" in log else f"{PROGRAM} did not end normally"

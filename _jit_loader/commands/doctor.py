@@ -14,15 +14,9 @@ import time
 from typing import NamedTuple
 from unittest import mock
 
+from _jit_loader import cache
 from _jit_loader.build.ninja import ninja_path
-from _jit_loader.cache import (
-    UntrustedCache,
-    cache_folder,
-    check_trusted,
-    headers,
-    pruning,
-    readonly_caches,
-)
+from _jit_loader.cache import headers, pruning
 from _jit_loader.key import gpus, machine, pytorch_version, toolchain
 from _jit_loader.report.text import count, format_size, print_table
 from _jit_loader.system.processes import output_of
@@ -81,7 +75,7 @@ def all_checks():
         return
     compiler, cuda = cxx_check(), list(_cuda())
     yield from (compiler, *cuda, _gpus(), _cache())
-    yield from (*map(_readonly_cache, readonly_caches()), _precompiled())
+    yield from (*map(_readonly_cache, cache.readonly_caches()), _precompiled())
     if MISSING in (ninja.level, compiler.level):
         return
     yield _test_build("doctor_cpp", {".cpp": MODULE.format(name="doctor_cpp")}, MISSING)
@@ -202,17 +196,17 @@ def _gpus():
 
 
 def _cache():
-    folder, limit = cache_folder(), pruning.cache_limit()
+    folder, limit = cache.cache_folder(), pruning.cache_limit()
     elsewhere = "name another folder in the environment variable JIT_LOADER_CACHE"
     existing = folder
     while not os.path.lexists(existing):
         existing = os.path.dirname(existing)
     try:
         if existing == folder:
-            check_trusted(folder)
+            cache.check_trusted(folder)
         with tempfile.TemporaryFile(dir=existing):
             pass
-    except UntrustedCache as error:
+    except cache.UntrustedCache as error:
         return Check("cache", MISSING, str(error), f"chmod go-w {folder}, or {elsewhere}")
     except OSError as error:
         text = f"{folder} cannot be written: {error.strerror}"
@@ -239,7 +233,7 @@ def _precompiled():
     if made := headers.precompiled_headers():
         size = format_size(sum(map(pruning.size_of, made)))
         text = f"precompiled for {count(len(made), 'set')} of flags, {size}"
-    why_not = headers.why_not_precompile() if os.path.isdir(cache_folder()) else None
+    why_not = headers.why_not_precompile() if os.path.isdir(cache.cache_folder()) else None
     if os.environ.get("JIT_LOADER_PCH") == "0":
         why_not = "JIT_LOADER_PCH=0"
     if why_not:

@@ -1,8 +1,8 @@
 """Writes the files of a new op, which works and passes its tests, for you to change.
 
 They are written into the current folder's project. If there is none, the current folder becomes a
-project: kernels/ and bindings/ are made, with the helpers that the op needs. Existing files are
-never changed.
+project: kernels/ and bindings/ are made, with the helpers that ops share. Existing files are never
+changed.
 """
 
 import argparse
@@ -167,7 +167,7 @@ def helper_files():
     """
     installed = TEMPLATES.parent / "helpers"
     root = installed if installed.is_dir() else TEMPLATES.parents[2]
-    paths = [path for pattern in HELPERS for path in sorted(root.glob(pattern))]
+    paths = sorted(path for pattern in HELPERS for path in root.glob(pattern))
     return {str(path.relative_to(root)): path.read_text() for path in paths}
 
 

@@ -14,8 +14,8 @@ import jit_loader
 from _jit_loader import loaded
 from _jit_loader.build import build
 from _jit_loader.cache import cache_folder, lock, pruning, registrations
-from _jit_loader.commands import doctor
-from _jit_loader.cuda import nvrtc, ptxas, sanitizer
+from _jit_loader.commands import check, doctor
+from _jit_loader.cuda import nvrtc, ptxas
 from _jit_loader.key import toolchain
 from tests.docs.markdown import ROOT, Page
 from tests.support.extension import binding
@@ -441,8 +441,8 @@ def _(fault):
 
 @shown_under("A kernel has failed")
 def _(fault):
-    log = ROOT / "tests" / "cuda" / "compute_sanitizer" / "write_past_the_end.log"
-    yield "\n".join(sanitizer.shown(log.read_text())[1:9])
+    log = ROOT / "tests" / "commands" / "compute_sanitizer" / "write_past_the_end.log"
+    yield "\n".join(check.shown(log.read_text())[1:9])
 
 
 @shown_under("Spilled registers")

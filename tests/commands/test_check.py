@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import jit_loader
+from _jit_loader.commands import check as check_command
 from _jit_loader.commands.main import main
-from _jit_loader.cuda import sanitizer
 from tests.ops.test_load_op import write_project as write_answer
 from tests.support.poke import FAR, LINE_OF_THE_FAULT, ROOT, run_python, write_project
 
@@ -61,7 +61,7 @@ def test_the_log_of_every_tool_gets_the_lines_of_sources(tmp_path, name, line):
     (tmp_path / "faults.cu").write_text("\n" * (line - 1) + "  the_line_at_fault();\n")
     (tmp_path / "go.py").write_text("\n" * 12 + "fault(0)\n")
     log = (LOGS / f"{name}.log").read_text()
-    lines = sanitizer.shown(log.replace("/project/", f"{tmp_path}/"))
+    lines = check_command.shown(log.replace("/project/", f"{tmp_path}/"))
     at = lines.index(f"  {line} |   the_line_at_fault();")
     assert f"{tmp_path}/faults.cu:{line}" in lines[at - 1]
     assert not any("[0x" in line or line.endswith(".so") for line in lines), "frames of libraries"
@@ -99,7 +99,7 @@ def test_a_fault_gives_exit_code_1_and_the_log(check, tmp_path, name):
     code, out, err, arguments = check(name)
     assert code == 1
     assert out == "['--epochs', '1'] -lineinfo\n1\n", "stdout has only the output of the program"
-    assert err.splitlines() == sanitizer.shown((LOGS / f"{name}.log").read_text())
+    assert err.splitlines() == check_command.shown((LOGS / f"{name}.log").read_text())
     assert "--tool memcheck" in arguments
     assert not list(tmp_path.glob("compute-sanitizer-*"))
 
@@ -113,7 +113,9 @@ def test_builds_under_check_have_line_numbers_and_the_plain_build_stays(
         pytest.skip(jit_loader.why_no_cuda())
     monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
     project = write_answer(tmp_path / "answer", with_cuda=True)
-    monkeypatch.setattr(sanitizer, "find", lambda: tmp_path / "toolkit/bin/compute-sanitizer")
+    monkeypatch.setattr(
+        check_command, "find_sanitizer", lambda: tmp_path / "toolkit/bin/compute-sanitizer"
+    )
     (tmp_path / "program.py").write_text(
         f"import jit_loader\nprint(jit_loader.load_op('answer', project={str(project)!r}).__file__)"
     )
@@ -143,7 +145,7 @@ def test_a_program_that_was_not_checked_does_not_pass(check, tmp_path):
 
 def test_a_sanitizer_that_fails_does_not_pass():
     log = "========= COMPUTE-SANITIZER\n========= Error: Device not supported.\n"
-    assert sanitizer.why_not_checked(log) == "compute-sanitizer did not end normally"
+    assert check_command.why_not_checked(log) == "compute-sanitizer did not end normally"
 
 
 def test_a_missing_program_is_reported_first(check, tmp_path):
@@ -176,9 +178,9 @@ def test_compute_sanitizer_from_pip_is_refused(tmp_path, monkeypatch):
     for name in ("compute-sanitizer", "libsanitizer-collection.so"):
         (tmp_path / "bin" / name).touch(0o755)
     with pytest.raises(RuntimeError, match="from pip, cannot start programs; install the CUDA"):
-        sanitizer.find()
+        check_command.find_sanitizer()
     (tmp_path / "bin" / "TreeLauncherSubreaper").touch(0o755)
-    assert sanitizer.find() == str(tmp_path / "bin" / "compute-sanitizer")
+    assert check_command.find_sanitizer() == str(tmp_path / "bin" / "compute-sanitizer")
 
 
 @pytest.mark.gpu
