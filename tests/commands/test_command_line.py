@@ -335,8 +335,8 @@ def test_build_line_says_that_the_loader_changed(tiny, monkeypatch, capfd):
     describe = Request._describe
     monkeypatch.setattr(Request, "_describe", lambda self: {**describe(self), "row": None})
     monkeypatch.setenv("JIT_LOADER_QUIET", "0")
-    tiny.write("value.h", "#define VALUE 2\n")
-    tiny.load(extra_cflags=[])
+    shutil.rmtree(os.path.join(cache_folder(), "memos"))
+    tiny.load()
     assert "tiny: the loader changed: " in capfd.readouterr().err
 
 
