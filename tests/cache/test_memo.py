@@ -33,7 +33,8 @@ def memo(compiled):
 @pytest.fixture
 def files(tmp_path):
     """Returns 1100 files in three folders, which the compiled comparison gives to threads."""
-    paths = [tmp_path / f"folder{i // 500}" / f"file{i}" for i in range(1100)]
+    odd = dict(enumerate(["with space", "quo'te", 'dou"ble', "$dollar", "naïve-日本"]))
+    paths = [tmp_path / f"folder{i // 500}" / odd.get(i, f"file{i}") for i in range(1100)]
     for i, path in enumerate(paths):
         path.parent.mkdir(exist_ok=True)
         path.write_text(str(i))
@@ -46,7 +47,7 @@ def test_unchanged_files_are_a_hit(memo, files, tmp_path):
     assert memo([]).is_unchanged()
 
 
-@pytest.mark.parametrize("index", [0, 300, 700, 1099])
+@pytest.mark.parametrize("index", [*range(5), 300, 700, 1099])
 def test_each_change_of_a_file_is_seen(memo, files, index):
     path = files[index]
     before = memo(files)
@@ -76,16 +77,6 @@ def test_memo_is_the_same_after_write_and_read(memo, files, tmp_path):
     known = again.known()
     assert read_row(known[str(files[5])]) == (stamp(files[5]), read_digest(files[5]))
     assert sorted(again.paths()) == sorted(map(str, files))
-
-
-@pytest.mark.parametrize("name", ["with space", "quo'te", 'dou"ble', "$dollar", "naïve-日本"])
-def test_changes_of_files_with_unusual_names_are_seen(memo, tmp_path, name):
-    path = tmp_path / name
-    path.write_text("")
-    before = memo([path])
-    assert before.is_unchanged()
-    path.write_text("x")
-    assert not before.is_unchanged()
 
 
 @pytest.mark.parametrize("part", ["header", "paths", "stamps", "digests", "end"])

@@ -1,10 +1,6 @@
 """load_many: each call gets its module or its error, whatever happens to the others."""
 
 import json
-import os
-import signal
-import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -85,27 +81,6 @@ def test_only_the_calls_that_hang_are_ended(tiny, call, running_programs):
     assert hangs.data["error"]["stage"] == "load"
     assert "did not load within the timeout of 15 seconds" in str(hangs.error)
     assert running_programs() == []
-
-
-@pytest.mark.slow
-def test_interrupt_ends_all_calls(tiny, call, in_process, wait_for, running_programs):
-    begun = tiny.slow_down(60)
-    calls = [call("one"), call("two")]
-
-    def interrupt():
-        while not begun.exists():
-            time.sleep(0.01)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    def run():
-        threading.Thread(target=interrupt).start()
-        try:
-            jit_loader.load_many(calls, jobs=2)
-        except KeyboardInterrupt:
-            return "interrupted"
-
-    assert in_process(run) == "interrupted"
-    wait_for(lambda: running_programs() == [])
 
 
 def test_call_that_cannot_reach_another_process_gets_an_error(call):

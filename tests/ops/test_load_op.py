@@ -72,18 +72,6 @@ def test_error_for_an_unknown_op_names_the_missing_file(project):
 
 
 @pytest.mark.slow
-def test_op_that_nobody_waits_for_is_built_by_another_process(project, wait_for):
-    def load():
-        return jit_loader.load_op("answer", project=str(project), wait=False)
-
-    assert load() is None
-    wait_for(lambda: load() is not None)
-    assert load().get() == 42
-    assert jit_loader.load_op("answer", project=str(project)) is load()
-    assert not jit_loader.loaded("answer").compiled
-
-
-@pytest.mark.slow
 def test_op_that_nobody_waits_for_has_its_flags_and_the_current_files(project, wait_for):
     def load():
         flags = {"extra_cflags": ["-DANSWER=5"]}
@@ -97,16 +85,7 @@ def test_op_that_nobody_waits_for_has_its_flags_and_the_current_files(project, w
     kernel.write_text("long answer() { return 1 + ANSWER; }\n")
     wait_for(lambda: load() is not None)
     assert load().get() == 6
-
-
-@pytest.mark.slow
-def test_op_that_nobody_waits_for_needs_no_other_programs(project, tmp_path, wait_for, monkeypatch):
-    links = tmp_path / "links"
-    links.mkdir()
-    for tool in ("sh", "c++", "as", "ld"):
-        (links / tool).symlink_to(shutil.which(tool))
-    monkeypatch.setenv("PATH", str(links))
-    wait_for(lambda: jit_loader.load_op("answer", project=str(project), wait=False) is not None)
+    assert not jit_loader.loaded("answer").compiled, "another process has built it"
 
 
 @pytest.mark.slow
@@ -209,16 +188,6 @@ def test_each_caller_gets_the_flags_that_it_passes(project):
 
 
 @pytest.mark.slow
-def test_flags_of_a_caller_outside_a_wrapper_apply_to_one_call(project):
-    (project / "kernels" / "answer_cpu.cpp").write_text(
-        "#ifndef ANSWER\n#define ANSWER 6\n#endif\nlong answer() { return ANSWER; }\n"
-    )
-    flags = {"extra_cflags": ["-DANSWER=5"]}
-    assert jit_loader.load_op("answer", project=str(project), **flags).get() == 5
-    assert jit_loader.load_op("answer", project=str(project)).get() == 6
-
-
-@pytest.mark.slow
 def test_every_spelling_of_the_project_means_the_same(project, monkeypatch, tmp_path):
     seen = []
     monkeypatch.chdir(project)
@@ -232,15 +201,6 @@ def test_every_spelling_of_the_project_means_the_same(project, monkeypatch, tmp_
         )
         jit_loader.load_op("answer", project=spelling)
         assert seen[-1].get() == number
-
-
-@pytest.mark.slow
-@pytest.mark.nvcc
-def test_cuda_kernel_is_built_without_a_gpu(cache, tmp_path):
-    project = write_project(tmp_path / "project", with_cuda=True)
-    module = jit_loader.load_op("answer", project=str(project))
-    assert jit_loader.loaded("answer").with_cuda
-    assert module.cuda() >= 0
 
 
 def test_without_nvcc_the_op_is_built_for_the_cpu(cache, tmp_path, monkeypatch):
@@ -276,6 +236,7 @@ def test_nvcc_can_be_a_script_outside_the_toolkit(cache, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{script.parent}{os.pathsep}{os.environ['PATH']}")
     project = write_project(tmp_path / "project", with_cuda=True)
     assert jit_loader.load_op("answer", project=str(project)).cuda() >= 0
+    assert jit_loader.loaded("answer").with_cuda
 
 
 def test_flags_name_the_gpus_or_the_default_architecture(monkeypatch):

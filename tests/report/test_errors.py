@@ -132,24 +132,16 @@ def test_undefined_symbol_is_shown_at_its_call(tiny):
     assert second == '  3 | extern "C" long other(void) { scale(); return *name; }'
 
 
-def test_undefined_virtual_function_is_named(tiny):
-    tiny.write(
-        "other.cpp",
-        "struct Base { virtual ~Base(); };\nstruct Derived : Base {};\n"
-        'extern "C" long other(void) { return long(new Derived); }\n',
-    )
-    first, _, third, *_ = _fails(tiny)
-    assert first.startswith("tiny: other.cpp:1: error: undefined symbol: ")
-    assert "Base" in first
-    assert "defined" in third
-
-
-def test_undefined_virtual_function_of_a_local_class_is_named(tiny):
-    tiny.write(
-        "other.cpp",
-        "static long made() { struct Local { virtual long f(); }; return long(new Local); }\n"
-        'extern "C" long other(void) { return made(); }\n',
-    )
+@pytest.mark.parametrize(
+    "made",
+    [
+        "struct Base { virtual ~Base(); }; struct Derived : Base {}; #new Derived",
+        "#[] { struct Local { virtual long f(); }; return new Local; }()",
+    ],
+)
+def test_undefined_virtual_function_is_named(tiny, made):
+    before, _, made = made.partition("#")
+    tiny.write("other.cpp", f'{before}\nextern "C" long other(void) {{ return long({made}); }}\n')
     message = "\n".join(_fails(tiny))
     assert "a virtual function is declared, but not defined" in message
     assert "compiled without -fPIC" not in message

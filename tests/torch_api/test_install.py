@@ -150,18 +150,6 @@ assert module.CUDAExtension and module.load is jit_loader.load
 """)
 
 
-def test_flag_lists_that_the_program_changes_are_used(run):
-    run("""
-from _jit_loader.key import common_nvcc_flags
-jit_loader.install()
-from torch.utils.cpp_extension import load
-before = common_nvcc_flags()
-assert not is_executed()
-torch.utils.cpp_extension.COMMON_NVCC_FLAGS.remove("-D__CUDA_NO_HALF_OPERATORS__")
-assert len(common_nvcc_flags()) == len(before) - 1
-""")
-
-
 # Private functions
 
 
