@@ -59,24 +59,12 @@ class Program(NamedTuple):
     headers: dict
 
 
-class Image(NamedTuple):
-    """Compiled device code.
-
-    Attributes:
-        code: a cubin.
-        names: {name expression: the symbol's name in the code}.
-    """
-
-    code: bytes
-    names: dict
-
-
 class NvrtcError(RuntimeError):
     """NVRTC found errors; the text is its log."""
 
 
 def compile_program(program, expressions=()):
-    """Compiles a Program, and returns its Image.
+    """Compiles a Program; returns (the cubin, {name expression: the symbol's name in it}).
 
     expressions: C++ expressions such as "scale<float>", each of which names a kernel.
 
@@ -105,7 +93,7 @@ def compile_program(program, expressions=()):
             raise NvrtcError(log or "NVRTC found errors")
         _check(result)
         names = {expression: _lowered(handle, expression) for expression in expressions}
-        return Image(_bytes(handle, "CUBIN"), names)
+        return _bytes(handle, "CUBIN"), names
     finally:
         nvrtc.nvrtcDestroyProgram(ctypes.byref(handle))
 

@@ -216,10 +216,10 @@ def compile_kernels(program, kernels):
         NvrtcError: the code does not compile.
         ToolMissing: there is no NVRTC.
     """
-    image = compile_program(program, list(map(readable, kernels)))
-    if sorted(image.names.values()) != sorted(kernels):
+    cubin, names = compile_program(program, list(map(readable, kernels)))
+    if sorted(names.values()) != sorted(kernels):
         raise NotLive("a kernel has internal linkage")
-    return image.code
+    return cubin
 
 
 def check_kernels(program, kernels):
@@ -234,7 +234,7 @@ def check_kernels(program, kernels):
 @functools.cache
 def empty_code(architecture):
     """Returns the cubin of a source without kernels; architecture: the option -arch=sm_...."""
-    return compile_program(Program("", "empty.cu", [architecture], {})).code
+    return compile_program(Program("", "empty.cu", [architecture], {}))[0]
 
 
 def version_of(cubin):

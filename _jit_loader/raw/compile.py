@@ -78,20 +78,20 @@ def find_or_compile(kernel, arch, key, memo):
     program = Program(kernel.source + _NAMING, path, _options(kernel, arch), virtual)
     naming = [text.format(kernel.expression) for text in _NAMES] if kernel.expression else []
     try:
-        image = compile_program(program, naming)
+        code, names = compile_program(program, naming)
     except NvrtcError as error:
         raise _explained(str(error), program, kernel) from None
     symbol, types = None, []
     if naming:
-        symbol, signature = map(image.names.get, naming)
+        symbol, signature = map(names.get, naming)
         types = _parameters(demangled(signature))
     Signature(kernel.expression, types)  # raises for a type that Python cannot pass
     if _headers(kernel, request.roots, digests)[0] == headers:  # else it may be of either version
         manifest = {**headers, "request": _description(arch, variant_of(kernel.defines))}
         manifest |= {"symbol": symbol, "types": types}
         with contextlib.suppress(OSError):  # the cache cannot be written
-            _publish(builds, manifest, image.code, digests)
-    return image.code, symbol, types
+            _publish(builds, manifest, code, digests)
+    return code, symbol, types
 
 
 class _Request:
@@ -214,7 +214,7 @@ def _explained(log, program, kernel):
 
 
 def _unknown_name(program, name):
-    kernels = kernels_of(compile_program(program).code)
+    kernels = kernels_of(compile_program(program)[0])
     has = f"it has {', '.join(kernels)}" if kernels else "it has no other kernel"
     return (
         f"the source has no kernel {name}: {has}. Name a template with its arguments, such as "
