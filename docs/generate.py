@@ -34,7 +34,8 @@ OTHER_VARIABLES = {
     ),
     "WRAPPERS": (  # key.WRAPPER_SETTINGS
         "read by programs that wrap a compiler (Nix, Cray, MPI, Intel, Spack, ccache, Icecream); "
-        "part of the key. JIT_LOADER_KEY_VARIABLES names further ones"
+        "part of the key. JIT_LOADER_KEY_VARIABLES names further ones, such as PATH if a wrapper "
+        "finds its compiler there"
     ),
     "NVCC_PREPEND_FLAGS, NVCC_APPEND_FLAGS, INCLUDES, SYSTEM_INCLUDES, CUDAFE_FLAGS, PTXAS_FLAGS": (
         "read by nvcc; part of the key of a build with CUDA code"

@@ -82,7 +82,7 @@ def nvcc_path():
 
 
 def _nvcc_candidates():
-    named = _words_of("PYTORCH_NVCC")
+    named = [word for word in _words_of("PYTORCH_NVCC") if not word.startswith("-")]
     if named:
         return _candidates(named[-1])
     homes = [cuda_home_of_program(), *map(os.environ.get, ("CUDA_HOME", "CUDA_PATH"))]

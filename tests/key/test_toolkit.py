@@ -51,6 +51,12 @@ def test_nvcc_on_path_is_used_if_cuda_home_has_none(folder, monkeypatch):
     assert toolchain.nvcc_path() == str(folder / "bin" / "nvcc")
 
 
+def test_pytorch_nvcc_may_have_a_wrapper_and_flags(folder, monkeypatch):
+    path = write(folder / "bin" / "nvcc")
+    monkeypatch.setenv("PYTORCH_NVCC", "ccache nvcc -O1")
+    assert toolchain.nvcc_path() == str(path)
+
+
 def test_nvcc_without_a_toolkit_is_refused_with_advice(tiny, folder, monkeypatch):
     path = write(folder / "bin" / "nvcc", "#!/bin/sh\nexit 1\n")
     monkeypatch.setenv("PATH", f"{folder / 'bin'}:/usr/bin:/bin")
