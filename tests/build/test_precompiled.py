@@ -6,7 +6,6 @@ torch/extension.h itself takes 40 s to precompile, so a small header takes its p
 import json
 import os
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -297,20 +296,9 @@ def test_failed_compilation_is_repeated_without_the_precompiled_header(sources, 
     assert sources.used_header() == [True, False]
 
 
-@pytest.mark.parametrize(
-    "failure", ["compiler", pytest.param("timeout", marks=pytest.mark.slow), "disk"]
-)
-def test_header_that_cannot_be_precompiled_does_no_harm(sources, failure, monkeypatch):
-    if failure == "timeout":
-        monkeypatch.setenv("JIT_LOADER_COMPILE_TIMEOUT", "3")
-        sources.tiny.change_compiler('case "$*" in *c++-header*) sleep 60;; esac', "any")
-    elif failure == "compiler":
-        sources.tiny.change_compiler('case "$*" in *c++-header*) exit 1;; esac', "any")
-    else:
-        Path(cache_folder(), PRECOMPILED).write_text("a file in the folder's place")
+def test_header_for_which_there_is_no_folder_does_no_harm(sources):
+    Path(cache_folder(), PRECOMPILED).write_text("a file in the folder's place")
     assert sources.precompile() == 1
-    assert precompiled_headers() == []
-    assert list(Path(cache_folder()).glob(f"{PRECOMPILED}/*/.building-*")) == []
 
 
 @pytest.fixture
@@ -444,19 +432,3 @@ def test_doctor_counts_the_precompiled_headers(sources, capsys, monkeypatch):
     assert "precompiled for 1 set of flags" in doctors_text(capsys)
     monkeypatch.setenv("MAX_JOBS", "1")
     assert "no more are precompiled: MAX_JOBS" in doctors_text(capsys)
-
-
-@pytest.mark.slow
-def test_object_is_the_same_with_and_without_the_precompiled_torch_extension_h(cache, monkeypatch):
-    if b"Free Software" not in subprocess.run(["c++", "--version"], capture_output=True).stdout:
-        pytest.skip("c++ is not g++")
-    text = "torch::Tensor f(torch::Tensor x) { return x + 1; }"
-    objects = []
-    for setting in ("0", ""):
-        monkeypatch.setenv("JIT_LOADER_PCH", setting)
-        shutil.rmtree(cache, ignore_errors=True)
-        jit_loader.load_inline("plus_one", text, functions=["f"], use_pch=True)
-        (path,) = Path(cache_folder()).glob("plus_one/*/*/main.o")
-        objects.append(path.read_bytes())
-    assert objects[0] == objects[1]
-    assert len(precompiled_headers()) == 1

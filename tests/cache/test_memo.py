@@ -79,35 +79,18 @@ def test_memo_is_the_same_after_write_and_read(memo, files, tmp_path):
     assert sorted(again.paths()) == sorted(map(str, files))
 
 
-@pytest.mark.parametrize("part", ["header", "paths", "stamps", "digests", "end"])
-@pytest.mark.parametrize("damage", ["flipped", "zeroed", "cut"])
-def test_damaged_memo_gives_a_miss_unless_its_digests_are_right(
-    memo, files, tmp_path, part, damage
-):
+@pytest.mark.parametrize("damage", [bytes(16), b"U" * 16, b""], ids=["zeroed", "changed", "cut"])
+def test_damaged_memo_gives_a_miss_unless_its_digests_are_right(memo, files, tmp_path, damage):
+    """A hit does not verify the checksum of the names, so a damaged name must match no file."""
     path = tmp_path / "memo"
-    content = memo(files).to_bytes()
-    digests = 16 * len(files)
-    stamps = 32 * len(files)
-    start = {
-        "header": 20,
-        "paths": len(content) - digests - stamps - 500,
-        "stamps": len(content) - digests - stamps + 320,
-        "digests": len(content) - digests + 160,
-        "end": len(content) - 16,
-    }[part]
-    changed = bytearray(content)
-    if damage == "cut":
-        del changed[start : start + 16]
-    else:
-        for i in range(start, start + 16):
-            changed[i] = 0 if damage == "zeroed" else changed[i] ^ 0x55
-    path.write_bytes(changed)
-    damaged = Memo.read(path)
-    if damaged is None or not damaged.is_unchanged():
-        return
-    right = memo(files).known()
-    assert damage != "cut"
-    assert all(right.get(name) == value for name, value in damaged.known().items())
+    before = memo(files[:5])
+    content = before.to_bytes()
+    for start in range(0, len(content), 16):
+        path.write_bytes(content[:start] + damage + content[start + 16 :])
+        damaged = Memo.read(path)
+        if damaged is not None and damaged.is_unchanged():
+            assert damage, "a part is missing"
+            assert damaged.known().items() <= before.known().items()
 
 
 def test_memo_can_hold_the_root_folder(compiled):
@@ -115,16 +98,6 @@ def test_memo_can_hold_the_root_folder(compiled):
     root = Memo.of("/cache/library.so", True, [("/", stamp("/"), None)], compiled=compiled)
     assert list(root.paths()) == ["/"]
     assert root.is_unchanged()
-
-
-def test_damaged_name_is_a_change(memo, files, tmp_path):
-    """A hit does not verify the checksum of the names, so a damaged name must match no file."""
-    path = tmp_path / "memo"
-    content = memo(files[:2]).to_bytes()
-    name = f"{files[1].name}\0".encode()
-    assert content.count(name) == 1
-    path.write_bytes(content.replace(name, name[:-1] + b"!"))
-    assert not Memo.read(path).is_unchanged()
 
 
 @pytest.mark.parametrize("count", [0, 100, 400, 1099])

@@ -286,20 +286,6 @@ def test_new_library_in_an_earlier_folder_is_noticed(tiny, flags):
 
 
 @pytest.mark.slow
-def test_new_library_in_a_later_folder_is_a_hit(tiny):
-    use_library(tiny)
-    first, second = tiny.folder / "first", tiny.folder / "second"
-    make_library(first, 1)
-    second.mkdir()
-    flags = [f"-L{first}", f"-L{second}", "-lmore"]
-    tiny.load(extra_ldflags=flags)
-    path = jit_loader.loaded("tiny").path
-    make_library(second, 6)
-    assert tiny.value(extra_ldflags=flags) == 2
-    assert jit_loader.loaded("tiny").path == path
-
-
-@pytest.mark.slow
 def test_new_shared_library_beside_the_static_one_is_noticed(tiny):
     use_library(tiny)
     make_library(tiny.folder / "lib", 1)
@@ -334,19 +320,6 @@ def test_removed_header_that_another_one_replaces_is_noticed(tiny, monkeypatch):
     assert tiny.value() == 101
     (folders[0] / "value.h").unlink()
     assert tiny.value() == 102
-
-
-@pytest.mark.slow
-def test_new_folder_that_an_include_could_mean_compiles_at_most_once(tiny):
-    tiny.write("module.cpp", (tiny.folder / "module.cpp").read_text().replace("value.h", "v/x.h"))
-    tiny.write("include/v/x.h", "#define VALUE 1\n")
-    include = [str(tiny.folder / "include")]
-    tiny.load(extra_include_paths=include)
-    (tiny.folder / "v").mkdir()
-    tiny.load(extra_include_paths=include)
-    tiny.compiled()
-    tiny.load(extra_include_paths=include)
-    assert tiny.compiled() == []
 
 
 @pytest.mark.parametrize("text", ["#define VALUE 2\n", pytest.param(None, marks=pytest.mark.slow)])
