@@ -38,16 +38,13 @@ def _look(call):
 
     Equal calls have equal keys.
     """
-    name = call.get("name")
     try:
         _plain(call)
-        this, module = _call_of(call)
+        this = _call_of(call)
     except Exception as error:
-        return object(), Outcome(name, error)
-    if this is None:
-        outcome = Outcome(name)
-        outcome.module = module
-        return object(), outcome
+        return object(), Outcome(call.get("name"), error)
+    if this is None:  # PyTorch itself has built it: see torch_api
+        return object(), _load(call)
     key = repr((this.kind, this.arguments))
     no_build = is_set("JIT_LOADER_NO_COMPILE")  # then this process has the result or the error
     if no_build or loading.is_unchanged(this):
@@ -61,10 +58,8 @@ def _plain(call):
 
 
 def _call_of(call):
-    """Returns (the loading.Call of a dict, None), or (None, the result of PyTorch's load)."""
-    results = []  # if PyTorch itself builds it: see torch_api
-    found = loading.call_of(call.get("name"), lambda: results.append(_load_of(call)))
-    return (found, None) if found is not None else (None, *results)
+    """Returns the loading.Call of a dict."""
+    return loading.call_of(call.get("name"), lambda: _load_of(call))
 
 
 def _load_of(call):
@@ -84,7 +79,9 @@ def _load(call, built=None):
         outcome.module = _load_of(call)
     except Exception as error:
         return Outcome(outcome.name, error, False, outcome.seconds)
-    this = loaded.last[outcome.name]
+    this = loaded.last.get(outcome.name)
+    if this is None:  # it is PyTorch's
+        return outcome
     outcome.compiled = outcome.compiled or this.compiled
     outcome.seconds = outcome.seconds or this.seconds
     outcome.kernels = kernels_of(object_records(os.path.dirname(this.path)))
@@ -97,8 +94,7 @@ def _build(calls, timeout, jobs):
     if precompiling_pays(len(calls), jobs):
         function = f"{__name__}:precompile_header"
         wanted.insert(0, ("a precompiled header", function, [_plain(calls[0])], None))
-    most_bytes = memory_per_compiler(jobs)
-    limit = None if most_bytes == float("inf") else most_bytes
+    limit = memory_per_compiler(jobs)
     found = build_all("load_many", "extension", wanted, jobs, say_lines=False, most_bytes=limit)
     return found[len(wanted) - len(calls) :]
 
@@ -113,7 +109,7 @@ def precompile_header(call):
     """Precompiles the header that a call and others like it can use."""
     from _jit_loader.build.build import precompile
 
-    request = _call_of(call)[0].requests()[-1]
+    request = _call_of(call).requests()[-1]
     request.precompile = True
     precompile(request)
     return types.SimpleNamespace(compiled=True)

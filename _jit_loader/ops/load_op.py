@@ -127,15 +127,11 @@ def load_in_background(name, project, flags):
         return load(name, project, flags, may_build=python() is None).result
     except loading.NotCached:
         pass
-    if last is not None and last.returncode != 0:
+    failed = len(started) == MOST_STARTS or (last is not None and last.returncode != 0)
+    if failed:
         say(f"{name}: cannot be compiled; to see why: python -m jit_loader build {name}")
-        started.append(None)
-    elif len(started) == MOST_STARTS:
-        say(f"{name}: {MOST_STARTS} builds in the background were not found in the cache")
-        started.append(None)
-    else:
-        forbidden = is_set("JIT_LOADER_NO_COMPILE")
-        started.append(None if forbidden else start_build(name, project, flags))
+    ends = failed or is_set("JIT_LOADER_NO_COMPILE")
+    started.append(None if ends else start_build(name, project, flags))
     return None
 
 

@@ -38,7 +38,11 @@ class Kernel:
         """
         self.source, self.path, self.expression = source, path, expression
         self.folder = os.path.dirname(path) if path else os.getcwd()
-        self.defines = _macros(defines) if defines else {}
+        self.defines = {}
+        if defines:  # most kernels have no macros
+            from _jit_loader.report.requests import normalized
+
+            self.defines = normalized(dict(defines))
         folders, self.options = _separated(options)
         appended = os.environ.get("NVRTC_APPEND_FLAGS", "").split()  # NVRTC reads it itself
         more_folders, self._appended = _separated(appended)
@@ -219,12 +223,6 @@ def _separated(options):
         else:
             others.append(word)
     return folders, others
-
-
-def _macros(defines):
-    from _jit_loader.report.requests import normalized  # most kernels have no macros
-
-    return normalized(dict(defines))
 
 
 def _three(what, sizes, limits):

@@ -16,6 +16,7 @@ import contextlib
 import gc
 import importlib
 import json
+import math
 import os
 import resource
 import select
@@ -26,20 +27,14 @@ import tempfile
 import time
 import traceback
 
-from _jit_loader.system.processes import (
-    command_text,
-    descendants,
-    python,
-    read_lines,
-    start_python,
-)
+from _jit_loader.system import processes
 
 POLL_SECONDS = 0.02
 GRACE_SECONDS = 2  # from the interrupt to the kill
 LINES_BYTES = 1 << 20
 
 
-def call_in_processes(calls, jobs, imports=(), most_bytes=None):
+def call_in_processes(calls, jobs, imports=(), most_bytes=math.inf):
     """Calls functions, each in a process, up to `jobs` at a time; yields their answers.
 
     calls: [{"function": "module:name", "arguments": [...], "timeout": seconds or None}]. Arguments
@@ -49,14 +44,14 @@ def call_in_processes(calls, jobs, imports=(), most_bytes=None):
 
     Without a Python to start, this process makes the calls, one after the other.
     """
-    if python() is None:
+    if processes.python() is None:
         for index, call in enumerate(calls):
             started = time.monotonic()
             result = named(call["function"])(*call["arguments"])
             yield {"index": index, "seconds": time.monotonic() - started, "result": result}
         return
     request = {"calls": calls, "jobs": jobs, "imports": imports, "most_bytes": most_bytes}
-    process = start_python(
+    process = processes.start_python(
         __name__,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -67,7 +62,7 @@ def call_in_processes(calls, jobs, imports=(), most_bytes=None):
         with contextlib.suppress(BrokenPipeError):
             process.stdin.write(json.dumps(request).encode() + b"\n")
             process.stdin.flush()
-        answers = read_lines(process.stdout.fileno())
+        answers = processes.read_lines(process.stdout.fileno())
         while missing:
             line = next(answers, None)
             if line is None:
@@ -91,7 +86,9 @@ def call_in_background(function, arguments, niceness, **options):
     """
     streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
     call = json.dumps([function, arguments, niceness])
-    return start_python(__name__, call, **{**streams, "start_new_session": True, **options})
+    return processes.start_python(
+        __name__, call, **{**streams, "start_new_session": True, **options}
+    )
 
 
 def named(function):
@@ -124,10 +121,10 @@ class _Process:
                 os.dup2(self._said.fileno(), stream)
             sys.stdout = sys.stderr = open(2, "w", buffering=1, errors="replace", closefd=False)  # noqa: SIM115
             os.environ["MAX_JOBS"] = str(jobs)
-            if most_bytes is not None:  # each program that it starts has the limit too
-                soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-                limits = [limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY]
-                resource.setrlimit(resource.RLIMIT_DATA, (min([int(most_bytes), *limits]), hard))
+            soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+            limits = [limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY]
+            if (least := min([most_bytes, *limits])) < math.inf:
+                resource.setrlimit(resource.RLIMIT_DATA, (int(least), hard))
             result = named(call["function"])(*call["arguments"])
             self._answer.write(json.dumps(result).encode())
             self._answer.flush()
@@ -142,9 +139,10 @@ class _Process:
 
     def end(self):
         """Interrupts the process, which stops its compilers; after GRACE_SECONDS, kills it."""
-        programs = descendants(self.pid)
+        programs = processes.descendants(self.pid)
         if self._interrupted is None:
-            self._programs, self._interrupted = [*map(command_text, programs)], time.monotonic()
+            self._programs = list(map(processes.command_text, programs))
+            self._interrupted = time.monotonic()
             os.kill(self.pid, signal.SIGINT)
         elif time.monotonic() > self._interrupted + GRACE_SECONDS:
             for pid in (self.pid, *programs):

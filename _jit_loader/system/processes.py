@@ -41,25 +41,24 @@ def exit_codes_kept():
     inherits the setting and fails. It belongs to the process, and signal.signal works in the main
     thread only, so the C library changes it. Other children that end meanwhile stay zombies.
     """
+    global _waiting
     if signal.getsignal(signal.SIGCHLD) != signal.SIG_IGN:
         yield
         return
-    _count_waiting(1)
+    import ctypes  # hardly any program ignores SIGCHLD
+
+    set_handler = ctypes.CDLL(None).signal
+    with _lock:
+        _waiting += 1
+        set_handler(signal.SIGCHLD, ctypes.c_void_p(signal.SIG_DFL))
     try:
         yield
     finally:
-        _count_waiting(-1)
-
-
-def _count_waiting(change):
-    global _waiting
-    import ctypes  # hardly any program ignores SIGCHLD
-
-    with _lock:
-        _waiting += change
-        if signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:  # the program may have changed it
-            handler = signal.SIG_DFL if _waiting else signal.SIG_IGN
-            ctypes.CDLL(None).signal(signal.SIGCHLD, ctypes.c_void_p(handler))
+        with _lock:
+            _waiting -= 1
+            # The program may have set its own handler.
+            if _waiting == 0 and signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:
+                set_handler(signal.SIGCHLD, ctypes.c_void_p(signal.SIG_IGN))
 
 
 def compiler_environment():
