@@ -122,7 +122,8 @@ def shortened(error):
     last = traceback.extract_tb(error.__traceback__)[-1]
     frames = error.__traceback__.tb_next  # raising it again adds the caller's frame
     if _is_own(last.filename) and last.line.startswith("raise "):
-        while frames is not None and _is_own(frames.tb_frame.f_code.co_filename):
+        # By the module's file: the code of a dataclass's __init__ has none.
+        while frames is not None and _is_own(frames.tb_frame.f_globals.get("__file__", "")):
             frames = frames.tb_next
         error.__cause__ = None
     return error.with_traceback(frames)
