@@ -47,13 +47,13 @@ def run(options):
         export_folder(op_titles(options.names, project), project, processors, gpus, out)
         print(f"{out}\nto use it: export JIT_LOADER_READONLY_CACHES={out}")
         return 0
-    from _jit_loader.export.wheel import check_package, pip_command, write_project
+    from _jit_loader.export.wheel import check_package, write_project
 
     check_package(options.wheel, options.names, processors, out)
     modules = modules_of(options.names, project)
     ops = op_titles(modules, project)
-    gpus = write_project(options.wheel, modules, ops, project, processors, gpus, out)
-    print(f"{out}\nto make the wheel: {pip_command(gpus, out)}")
+    write_project(options.wheel, modules, ops, project, processors, gpus, out)
+    print(f"{out}\nto make the wheel: pip wheel --no-deps --no-build-isolation {out}")
     return 0
 
 

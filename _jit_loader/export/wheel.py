@@ -27,8 +27,8 @@ NOT_IN_A_WHEEL = re.compile(r"^ *(?:from|import) +(?:bindings|jit_loader)\b.*", 
 
 def check_package(name, titles, processors, out):
     """Raises a ValueError or FileExistsError if the package cannot be made."""
-    free = name.isidentifier() and name.isascii() and name == name.lower()
-    if not free or keyword.iskeyword(name) or name in TAKEN | sys.stdlib_module_names:
+    taken = TAKEN | set(keyword.kwlist) | sys.stdlib_module_names
+    if not re.fullmatch("[a-z_][a-z0-9_]*", name) or name in taken:
         raise ValueError(
             f"--wheel: {name!r} cannot name the package: use lower-case letters, digits and '_', "
             "and no name of Python, PyTorch or jit_loader"
@@ -45,7 +45,7 @@ def check_package(name, titles, processors, out):
 
 
 def write_project(name, modules, ops, project, processors, gpus, out):
-    """Writes the source project of the package `name` into a folder, and returns its GPUs.
+    """Writes the source project of the package `name` into a folder.
 
     The wrappers are copied without changes, but shared/loader.py is the one in wheel_project/: it
     imports compiled modules.
@@ -57,8 +57,6 @@ def write_project(name, modules, ops, project, processors, gpus, out):
         processors: the oldest processors to support, as ["x86-64-v3"]; [] for this one.
         gpus: the GPUs, as ["8.0", "9.0"]; [] for this machine's.
         out: the new folder.
-
-    Returns: the GPUs in the form of TORCH_CUDA_ARCH_LIST, '' for none.
 
     Raises:
         ValueError: a wrapper would not work.
@@ -86,14 +84,6 @@ def write_project(name, modules, ops, project, processors, gpus, out):
                 text = text.replace(f"{placeholder}_VALUE", code)
             relative = str(path.relative_to(TEMPLATE)).replace("NAME", name)
             _write(Path(out, relative), text.encode())
-    return values["GPUS"]
-
-
-def pip_command(gpus, out):
-    """Returns the command that makes the wheel; PyTorch does not find every nvcc on its own."""
-    home = toolchain.cuda_home() if gpus and toolchain.nvcc_path() is not None else None
-    pip = f"pip wheel --no-deps --no-build-isolation {out}"
-    return f"CUDA_HOME={home} {pip}" if home else pip
 
 
 def _write(path, data):

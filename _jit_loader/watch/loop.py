@@ -49,9 +49,7 @@ class Watch:
                 if self._fork():
                     return
                 saved = self._wait_for_a_save()
-                self._end_all(spared=self._older_children)
-                if self._pid is not None:
-                    self._restore_terminal()
+                self._end_all()
                 say(f"{self._name}: {', '.join(sorted(map(_shown, saved)))} saved")
         except BaseException as error:
             self._end(error)
@@ -62,12 +60,10 @@ class Watch:
         sys.stdout.flush()
         sys.stderr.flush()
         self._started = time.monotonic()
-        pid = os.fork()
-        if pid == 0:
+        self._pid = os.fork()
+        if self._pid == 0:
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-            return True
-        self._pid = pid
-        return False
+        return self._pid == 0
 
     def _wait_for_a_save(self):
         """Waits for saves that start a run, and says when this one has ended; returns the files."""
@@ -100,16 +96,16 @@ class Watch:
                     time.sleep(POLL_SECONDS)
         finally:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
-            self._end_all(spared=self._older_children)
-            self._restore_terminal()
+            self._end_all()
 
-    def _end_all(self, spared):
+    def _end_all(self):
         """Ends the run and all processes that it has started: by SIGTERM, later by SIGKILL."""
         limit, terminated = time.monotonic() + GRACE_SECONDS, set()
         while True:
             _reap()
-            left = set(processes.children(os.getpid())) - spared
+            left = set(processes.children(os.getpid())) - self._older_children
             if not left:
+                self._restore_terminal()
                 return
             is_late = time.monotonic() > limit
             for pid in left if is_late else left - terminated:
