@@ -66,7 +66,9 @@ def run(options):
         print(f"kept: {path}, which differs from the version that comes with jit_loader")
     for path in sorted(files):
         print(f"new: {os.path.relpath(project / path)}")
-    print(_next_steps(options.name, files))
+    name = options.name
+    print(f"change kernels/{name}*, and the gradient in bindings/{name}.py")
+    print(f"use it: from bindings.{name} import {name}\ntest it: python -m pytest -k {name}")
     return 0
 
 
@@ -123,17 +125,6 @@ def check_name(name):
         why = "the op's files use that name for something else"
     if why is not None:
         raise ValueError(f"{name!r} cannot be the name of an op: {why}")
-
-
-def _next_steps(name, files):
-    formula = f"kernels/{name}_math.h"
-    kernel = formula if formula in files else f"kernels/{name}.cu and {name}_cpu.cpp"
-    alone = f"tests/test_{name}.py"
-    tests = alone if alone in files else f"tests/bindings -k {name}"
-    return f"""\
-change {kernel}, and the gradient in bindings/{name}.py
-use it: from bindings.{name} import {name}
-test it: python -m pytest {tests}"""
 
 
 def formula_name(name):
