@@ -12,13 +12,11 @@ from _jit_loader import loaded
 from _jit_loader.build.beside import make_helper, update_compile_commands
 from _jit_loader.build.checks import check_request, check_tools, why_built
 from _jit_loader.build.failure import failed, raise_noted, read_note
-from _jit_loader.build.inputs.records import InputsChanged, Recorder, query_compilers
+from _jit_loader.build.inputs.records import InputsChanged, query_compilers
 from _jit_loader.build.job import Job, new_folder, publish, remove_leftovers
 from _jit_loader.build.ninja import Compilation
 from _jit_loader.build.plan import check_reused, make_plan
 from _jit_loader.build.precompiled import Headers
-from _jit_loader.build.pytorch import libraries
-from _jit_loader.build.pytorch.ninja_file import make_ninja_file
 from _jit_loader.build.record import (
     make_manifest,
     record_kernels,
@@ -114,22 +112,17 @@ def _attempt(job, excludes):
         RestartNeeded: the library conflicts with those that this process has loaded. The build is
             published.
     """
-    request, ninja_file = job.request, ninja_file_of(job)
-    plan = make_plan(job, ninja_file)
+    request, plan = job.request, make_plan(job)
     remove_leftovers(job.builds.folder, excludes, keep=job.folder)
-    headers = Headers(job, ninja_file, plan.missing)
-    link_stubs = libraries.Stubs(ninja_file.link_flags, request.extra_ldflags, job.folder)
+    headers = Headers(job, plan.missing)
     line = BuildLine(request.title, plan.missing, plan.expected_seconds(headers.files))
-    recorder = Recorder(
-        request.roots, job.programs, job.digests, job.clock, job.before, job.careful
-    )
     job.clock.start()
-    with Workers() as workers, line, Compilation(job, plan, link_stubs, headers) as compilation:
+    with Workers() as workers, line, Compilation(job, plan, headers) as compilation:
         side_jobs = [
-            workers.submit(update_compile_commands, request, ninja_file),
+            workers.submit(update_compile_commands, request, job.ninja_file),
             workers.submit(make_helper, STATS_EQUAL, job.digests),
         ]
-        compilers = workers.submit(query_compilers, ninja_file, list(plan.missing), job.digests)
+        compilers = workers.submit(query_compilers, job.ninja_file, plan.missing, job.digests)
         if not job.careful:
             check_reused(job, plan)
         line.start(why_built(job.builds, job.digests))
@@ -140,23 +133,23 @@ def _attempt(job, excludes):
                 if request.build_directory:
                     build_directory.put_object(request.build_directory, job.folder, output)
                 in_header = headers.files.get(output, ())  # now: a later attempt leaves it out
-                arguments = job, ninja_file, recorder, output, compilers, in_header
-                recordings[output] = workers.submit(record_object, *arguments)
+                recordings[output] = workers.submit(
+                    record_object, job, output, compilers, in_header
+                )
         workers.results(side_jobs)
         found = dict(zip(recordings, workers.results(recordings.values())))
         new = remove_failed(job, compilation.failed_steps(), found)
-        warning = record_kernels(job, ninja_file, new, compilation.lines_of)
+        warning = record_kernels(job, new, compilation.lines_of)
         known = {**plan.reused, **new}
         # In a fixed order, because the build's key depends on it.
-        records = [known[output] for output in ninja_file.compilations if output in known]
+        records = [known[output] for output in job.ninja_file.compilations if output in known]
         if compilation.returncode != 0:
-            raise _failed(job, ninja_file, recorder, records, known, compilation.output)
+            raise _failed(job, records, known, compilation.output)
         record_texts(job, records)
-        trace = map(link_stubs.traced, compilation.output)
-        manifest = make_manifest(job, ninja_file, recorder, records, trace)
+        manifest = make_manifest(job, records, compilation.linked())
         build = Build(job.folder, request)
         try:
-            opened, copy = _open_as_test(job, build, recorder, records)
+            opened, copy = _open_as_test(job, build, records)
         except RestartNeeded as error:
             if not isinstance(error, LoadError):
                 publish(job.folder, manifest)  # for the next process
@@ -174,18 +167,18 @@ def _attempt(job, excludes):
     return opened, build.library
 
 
-def _failed(job, ninja_file, recorder, records, known, output):
+def _failed(job, records, known, output):
     """Returns the error for the output of compilers and the linker.
 
     known: the objects that compiled.
     """
     if not all(os.path.exists(os.path.join(job.folder, name)) for name in known):
         return InputsChanged([job.folder])  # another process is deleting the cache
-    stage = "link" if len(known) == len(ninja_file.compilations) else "compile"
-    return failed(job, recorder, records, output, stage)
+    stage = "link" if len(known) == len(job.ninja_file.compilations) else "compile"
+    return failed(job, records, output, stage)
 
 
-def _open_as_test(job, build, recorder, records):
+def _open_as_test(job, build, records):
     """Opens the library; returns the result of load, and the path in the caller's folder or None.
 
     All its symbols are resolved.
@@ -208,7 +201,7 @@ def _open_as_test(job, build, recorder, records):
         if isinstance(error, expected):
             # PyTorch's OSError names only the library.
             text = f"error: cannot be loaded: {error.__cause__ or error}"
-            raise failed(job, recorder, records, [text], "load", load_error) from None
+            raise failed(job, records, [text], "load", load_error) from None
         raise _ModuleError from error
 
 
@@ -243,27 +236,21 @@ def precompile(request):
         raise CompilingForbidden(
             "JIT_LOADER_NO_COMPILE is set, so PyTorch's headers are not precompiled"
         )
-    with _planned(request) as (job, ninja_file):
-        return Headers(job, ninja_file, ninja_file.compilations).flags
+    with _planned(request) as job:
+        return Headers(job, job.ninja_file.compilations).flags
 
 
 def write_compile_commands(request):
     """Writes the commands of an op that came from the cache, for example in a new clone."""
     if not is_set("JIT_LOADER_NO_COMPILE"):
-        with _planned(request) as (_, ninja_file):
-            update_compile_commands(request, ninja_file)
+        with _planned(request) as job:
+            update_compile_commands(request, job.ninja_file)
 
 
 @contextlib.contextmanager
 def _planned(request):
-    """Yields the Job and the NinjaFile of a request that is not built."""
+    """Yields the Job of a request that is not built."""
     os.makedirs(cache_folder(), mode=0o700, exist_ok=True)
     check_tools(request)
     with tempfile.TemporaryDirectory(prefix="jit_loader-") as folder:
-        job = Job(Builds(request, os.devnull, {}), folder, Digests())
-        yield job, ninja_file_of(job)
-
-
-def ninja_file_of(job):
-    """Returns the build.ninja of the request."""
-    return make_ninja_file(job.request, job.folder, job.builds.folder, job.digests)
+        yield Job(Builds(request, os.devnull, {}), folder, Digests())

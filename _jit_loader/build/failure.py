@@ -14,7 +14,7 @@ NOTE = "failure.json"  # in the folder of the failed build
 NAMED = re.compile(r"^(?:In file included from | +from )?(/[^:\n]+)[:(]\d+", re.MULTILINE)
 
 
-def failed(job, recorder, records, output, stage, kind=CompileError):
+def failed(job, records, output, stage, kind=CompileError):
     """Returns the error for the output of the compilers, after writing the log and the note.
 
     records: those of the objects that compiled. stage: as in CompileError. kind: another type if
@@ -25,7 +25,7 @@ def failed(job, recorder, records, output, stage, kind=CompileError):
         InputsChanged: a file was edited during the build. Another attempt may succeed.
     """
     request, text = job.request, "\n".join(output)
-    recorder.check_failed(files_with_errors(output))
+    job.recorder.check_failed(files_with_errors(output))
     own = [request.roots.absolute(path) for record in records for path in record["own"]]
     sources = list(dict.fromkeys([*request.sources, *own]))
     project, ninja = request.project, ninja_path()

@@ -8,8 +8,9 @@ import socket
 import tempfile
 import time
 
-from _jit_loader.build.inputs.records import CLOCK, Clock
+from _jit_loader.build.inputs.records import CLOCK, Clock, Recorder
 from _jit_loader.build.pytorch import libraries
+from _jit_loader.build.pytorch.ninja_file import make_ninja_file
 from _jit_loader.cache import digest_of
 from _jit_loader.cache.files import if_stale_again, write_checked
 from _jit_loader.cache.store import MANIFEST, OWN_FILES, read_manifest
@@ -28,7 +29,7 @@ class Job:
     the next attempt.
     careful: an earlier attempt found changes, so all inputs of reused objects are compared first;
     otherwise, those that are not the user's are compared while the compilers run. verbose: print
-    the commands and their output.
+    the commands and their output. ninja_file: its NinjaFile. recorder: its records.Recorder.
     """
 
     def __init__(self, builds, folder, digests, before=None, careful=False, verbose=False):
@@ -37,6 +38,9 @@ class Job:
         self.digests, self.clock = digests, Clock(folder)
         self.before = {} if before is None else before
         self.careful, self.verbose = careful, verbose
+        self.ninja_file = make_ninja_file(self.request, folder, builds.folder, digests)
+        roots, programs = self.request.roots, self.programs
+        self.recorder = Recorder(roots, programs, digests, self.clock, self.before, careful)
 
 
 @contextlib.contextmanager

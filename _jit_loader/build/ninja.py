@@ -11,8 +11,8 @@ import sys
 import time
 
 from _jit_loader import no_fork
+from _jit_loader.build.pytorch import libraries
 from _jit_loader.build.pytorch.flags import is_gnu
-from _jit_loader.build.pytorch.libraries import share_statics
 from _jit_loader.key import toolchain
 from _jit_loader.report.build_line import print_line
 from _jit_loader.system.jobs import parallel_jobs
@@ -26,7 +26,7 @@ from _jit_loader.system.processes import (
 )
 
 STATUS = "@jit_loader@ "
-KILLED = "timeout: sending signal KILL"
+KILLED = re.compile("timeout: sending signal KILL")
 ASKS_FOR_REPORTS = re.compile(r"(?:-Xptxas|--ptxas-options)[= ](?:\S*,)?(?:-v|--verbose)\b")
 
 # Waits until the watcher runs. If this process is killed before that, ninja does not start.
@@ -76,7 +76,7 @@ class Compilation:
 
     ninja starts with the block, and runs again if an attempt fails that another one could mend.
 
-    link_stubs: pytorch.libraries.Stubs of the link. headers: precompiled.Headers.
+    headers: precompiled.Headers.
 
     Attributes, after all steps():
         returncode: 0, or that of the compiler that failed.
@@ -84,14 +84,16 @@ class Compilation:
         lines_of: {output: all lines of the step that made it}.
     """
 
-    def __init__(self, job, plan, link_stubs, headers):
-        self.job, self.plan, self.link_stubs, self.headers = job, plan, link_stubs, headers
+    def __init__(self, job, plan, headers):
+        self._job, self._plan, self._headers = job, plan, headers
+        link_flags, own_flags = job.ninja_file.link_flags, job.request.extra_ldflags
+        self._stubs = libraries.Stubs(link_flags, own_flags, job.folder)
         self.returncode, self.output, self.lines_of = None, [], {}
         self._is_report = _report_filter(job.request)
         self._running = contextlib.ExitStack()
 
     def __enter__(self):
-        self._start(_with_everything(self))
+        self._start(self._with_everything())
         return self
 
     def __exit__(self, *_):
@@ -100,33 +102,67 @@ class Compilation:
     def steps(self):
         """Yields each object and the library when its command has ended."""
         yield from self._steps_of_attempt()
-        for attempt in (_without_headers, _without_stubs):
-            text = attempt(self) if self.returncode != 0 else None
+        for attempt in (self._without_headers, self._without_stubs):
+            text = attempt() if self.returncode != 0 else None
             if text is not None:
                 self._start(text)
                 yield from self._steps_of_attempt()
         self.output += self._timeouts()
-        library = os.path.join(self.job.folder, self.plan.ninja_file.library)
+        library = os.path.join(self._job.folder, self._job.ninja_file.library)
         # A wrapper of the compiler may end with 0 and write nothing; opening the library says so.
-        is_library = self.job.request.form != "executable" and _has_content(library)
-        if self.returncode == 0 and is_library:
-            share_statics(library)
+        is_library = self._job.request.form != "executable" and os.path.exists(library)
+        if self.returncode == 0 and is_library and os.path.getsize(library) > 0:
+            libraries.share_statics(library)
 
     def failed_steps(self):
         """Returns the outputs whose last command failed; a compiler may have written them."""
         steps = self.lines_of.items()
         return {output for output, lines in steps if lines and lines[0].startswith("FAILED: ")}
 
-    def compiled(self):
+    def linked(self):
+        """Returns the linker's trace of the libraries that it has linked."""
+        return [self._stubs.traced(line) for line in self.output]
+
+    # The attempts return the text for ninja, or None if they would not help.
+
+    def _with_everything(self):
+        job, plan = self._job, self._plan
+        self._show_commands([*plan.missing, job.ninja_file.library], self._stubs.flags)
+        first_flags = _collection_flags(job, plan) | self._headers.flags
+        prefix = _nvcc_prefix(job, plan, self._headers)
+        return job.ninja_file.text_to_run(set(plan.reused), self._stubs.flags, first_flags, prefix)
+
+    def _without_headers(self):
+        if not self._headers.may_have_failed(self.output):
+            return None
+        self._headers.leave_out()
+        return self._job.ninja_file.text_to_run(self._compiled(), self._stubs.flags)
+
+    def _without_stubs(self):
+        """The linker may need every symbol.
+
+        Any other error recurs without stubs, and its message then does not name a stub.
+        """
+        ninja_file = self._job.ninja_file
+        if self._stubs.flags is None or self._compiled() != set(ninja_file.compilations):
+            return None
+        self._show_commands([ninja_file.library], None)
+        return ninja_file.text_to_run(set(ninja_file.compilations))
+
+    def _compiled(self):
         """Returns the objects that need no further attempt."""
-        outputs = self.plan.ninja_file.compilations.keys() - self.failed_steps()
-        return {out for out in outputs if os.path.exists(os.path.join(self.job.folder, out))}
+        outputs = self._job.ninja_file.compilations.keys() - self.failed_steps()
+        return {out for out in outputs if os.path.exists(os.path.join(self._job.folder, out))}
 
     def _start(self, text):
-        path = os.path.join(self.job.folder, "build.ninja")
+        path, limit = os.path.join(self._job.folder, "build.ninja"), compile_seconds_limit()
+        if limit is not None:
+            # timeout kills its process group; with exec that is ninja's for the command.
+            timeout = f"exec timeout --verbose --signal=KILL {limit:f}"
+            text = text.replace("  command = ", f"  command = {timeout} ")
         with open(path, "w", errors="surrogateescape") as file:
-            file.write(_with_limit(text))
-        self._ninja = self._running.enter_context(_ninja(self.job.folder))
+            file.write(text)
+        self._ninja = self._running.enter_context(_ninja(self._job.folder))
 
     def _steps_of_attempt(self):
         self.output, current, cut_off = [], [], []
@@ -139,8 +175,8 @@ class Compilation:
                 continue
             output = line[len(STATUS) :]
             current = self.lines_of[output] = []
-            path = os.path.join(self.job.folder, output)
-            if output in self.plan.missing and os.path.exists(path) and _is_cut_off(path):
+            path = os.path.join(self._job.folder, output)
+            if output in self._plan.missing and os.path.exists(path) and _is_cut_off(path):
                 cut_off.append(f"error: {output} was cut off")
                 os.unlink(path)
             yield output
@@ -153,101 +189,55 @@ class Compilation:
 
     def _show(self, line):
         """Prints a line of the compilers for verbose=True, unless the loader has asked for it."""
-        if not self.job.verbose or os.path.isfile(os.path.join(self.job.folder, line)):
+        if not self._job.verbose or os.path.isfile(os.path.join(self._job.folder, line)):
             return  # the linker's trace
-        flags = " ".join(self.job.request.extra_cuda_cflags)
+        flags = " ".join(self._job.request.extra_cuda_cflags)
         if not self._is_report(line) or ASKS_FOR_REPORTS.search(flags):
             print_line(line, sys.stdout)
 
-    def show_commands(self, outputs, link_flags):
-        """Prints commands for verbose=True."""
-        for output in outputs if self.job.verbose else ():
-            words = self.plan.ninja_file.command(output, link_flags)
+    def _show_commands(self, outputs, link_flags):
+        for output in outputs if self._job.verbose else ():
+            words = self._job.ninja_file.command(output, link_flags)
             print_line(shlex.join(words), sys.stdout)
 
     def _timeouts(self):
         """Returns an error for each file whose compiler took too long and was killed."""
-        errors = []
-        for output, lines in self.lines_of.items():
-            if any(line.startswith(KILLED) for line in lines):
-                source = self.plan.ninja_file.compilations.get(output, output)
-                file = self.job.request.roots.relative(source).removeprefix("<project>/")
-                errors.append(
-                    f"error: {file}: its compiler did not finish within the limit of "
-                    f"JIT_LOADER_COMPILE_TIMEOUT={compile_seconds_limit():g} seconds, and was "
-                    "killed"
-                )
-        return errors
+        late = [out for out, lines in self.lines_of.items() if any(map(KILLED.match, lines))]
+        sources = [self._job.ninja_file.compilations.get(output, output) for output in late]
+        names = [self._job.request.roots.relative(source) for source in sources]
+        return [
+            f"error: {name.removeprefix('<project>/')}: its compiler did not finish within the "
+            f"limit of JIT_LOADER_COMPILE_TIMEOUT={compile_seconds_limit():g} seconds, and was "
+            "killed"
+            for name in names
+        ]
 
 
-# The attempts return the text for ninja. The later ones return None if they would not help.
-
-
-def _with_everything(compilation):
-    plan, link_stubs, headers = compilation.plan, compilation.link_stubs, compilation.headers
-    compilation.show_commands([*plan.missing, plan.ninja_file.library], link_stubs.flags)
-    first_flags = {output: _collection_flags(plan, output) for output in plan.missing}
-    return plan.ninja_file.text_to_run(
-        set(plan.reused), link_stubs.flags, first_flags | headers.flags, _nvcc_prefix(plan, headers)
-    )
-
-
-def _without_headers(compilation):
-    if not compilation.headers.may_have_failed(compilation.output):
-        return None
-    compilation.headers.leave_out()
-    return compilation.plan.ninja_file.text_to_run(
-        compilation.compiled(), compilation.link_stubs.flags
-    )
-
-
-def _without_stubs(compilation):
-    """The linker may need every symbol.
-
-    Any other error recurs without stubs, and its message then does not name a stub.
-    """
-    ninja_file, objects = compilation.plan.ninja_file, compilation.compiled()
-    if compilation.link_stubs.flags is None or objects != set(ninja_file.compilations):
-        return None
-    compilation.show_commands([ninja_file.library], None)
-    return ninja_file.text_to_run(objects)
-
-
-def _collection_flags(plan, output):
-    """Returns flags with which g++ collects its garbage from 400 MB on, not from 128.
+def _collection_flags(job, plan):
+    """Returns {C++ object: flags with which g++ collects its garbage from 400 MB on, not 128}.
 
     A binding of an op takes 8% less time and 5% more memory, torch/extension.h 3% less memory.
     With a precompiled header there is no gain.
     """
-    if plan.ninja_file.is_cuda(output) or not is_gnu(toolchain.cxx_command()):
-        return []
-    return ["--param=ggc-min-heapsize=400000"]
+    outputs = [output for output in plan.missing if not job.ninja_file.is_cuda(output)]
+    if not outputs or not is_gnu(toolchain.cxx_command()):
+        return {}
+    return {output: ["--param=ggc-min-heapsize=400000"] for output in outputs}
 
 
-def _nvcc_prefix(plan, headers):
+def _nvcc_prefix(job, plan, headers):
     """Returns the words before nvcc: its two halves run in parallel if jobs are left for that.
 
     The halves are one process more than ninja counts. If objects wait for a job, the others go
     first: of an op's objects, the binding takes longest.
     """
-    jobs, of_cuda = parallel_jobs(), sum(map(plan.ninja_file.is_cuda, plan.missing))
+    jobs, of_cuda = parallel_jobs(), sum(map(job.ninja_file.is_cuda, plan.missing))
     if not 0 < of_cuda < jobs or python() is None:
         return []
     from _jit_loader.cuda.halves import COMMAND
 
     nice = ["--nice=5"] if len(plan.missing) > jobs else []
     return [python(), *COMMAND, *nice, *headers.halves_flags]
-
-
-def _with_limit(text):
-    """Returns the text of build.ninja with the limit for each compiler and for the linker.
-
-    timeout kills its process group; with exec that is the one that ninja has made for the command.
-    """
-    if (seconds := compile_seconds_limit()) is None:
-        return text
-    limit = f"  command = exec timeout --verbose --signal=KILL {seconds:f} "
-    return text.replace("  command = ", limit)
 
 
 def _report_filter(request):
@@ -257,10 +247,6 @@ def _report_filter(request):
     from _jit_loader.cuda.ptxas import is_report
 
     return is_report
-
-
-def _has_content(path):
-    return os.path.exists(path) and os.path.getsize(path) > 0
 
 
 def _is_cut_off(path):

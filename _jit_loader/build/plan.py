@@ -5,7 +5,6 @@ import os
 from typing import NamedTuple
 
 from _jit_loader.build.inputs.records import InputsChanged
-from _jit_loader.build.pytorch.ninja_file import NinjaFile
 from _jit_loader.cache import digest_of
 from _jit_loader.cache.files import link_or_copy, read_checked
 from _jit_loader.cache.store import fits, own_differences
@@ -24,7 +23,6 @@ class Plan(NamedTuple):
     build, or None}, to be compiled.
     """
 
-    ninja_file: NinjaFile
     reused: dict
     missing: dict
 
@@ -44,12 +42,12 @@ class Plan(NamedTuple):
         return max([sum(seconds) / min(parallel_jobs(), max(len(seconds), 1)), *seconds])
 
 
-def make_plan(job, ninja_file):
+def make_plan(job):
     """Returns the Plan, and puts the digests of the files to compile into job.before."""
     reused, missing = {}, {}
-    for output in ninja_file.compilations:
+    for output in job.ninja_file.compilations:
         known = _known_objects(os.path.dirname(job.builds.folder), output)
-        key = command_key(job.request, ninja_file, output)
+        key = command_key(job, output)
         record = take_object(job, output, key, known)
         if record is not None:
             reused[output] = record
@@ -59,7 +57,7 @@ def make_plan(job, ninja_file):
     for record in filter(None, missing.values()):
         read += map(job.request.roots.absolute, record["files"])
     job.before.update((path, job.digests.digest(path)) for path in read)
-    return Plan(ninja_file, reused, missing)
+    return Plan(reused, missing)
 
 
 def check_reused(job, plan):
@@ -70,10 +68,10 @@ def check_reused(job, plan):
             raise InputsChanged([path])
 
 
-def command_key(request, ninja_file, output):
+def command_key(job, output):
     """Returns a digest of the command that compiles an object, and of its environment."""
-    words = [request.roots.relative_text(word) for word in ninja_file.command(output)]
-    return digest_of([words, request.description["environment variables"]])
+    words = map(job.request.roots.relative_text, job.ninja_file.command(output))
+    return digest_of([list(words), job.request.description["environment variables"]])
 
 
 def _known_objects(name_folder, output):

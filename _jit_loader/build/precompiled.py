@@ -75,7 +75,7 @@ class Headers:
     made from, which the compiler then does not list}. halves_flags: for cuda/halves.py.
     """
 
-    def __init__(self, job, ninja_file, outputs):
+    def __init__(self, job, outputs):
         self.flags, self.files, self.halves_flags = {}, {}, []
         if os.environ.get("JIT_LOADER_PCH") == "0" or job.careful:
             return
@@ -84,7 +84,7 @@ class Headers:
         may_request = may_precompile()
         self.halves_flags = [f"--headers={_folder()}", *(["--want"] if may_request else [])]
         for output in outputs:
-            header = _header_for(job, ninja_file, output)
+            header = _header_for(job, output)
             if header is None:
                 continue
             record, is_wanted = _find(job, header)
@@ -136,10 +136,10 @@ class _Header(NamedTuple):
     searched: list
 
 
-def _header_for(job, ninja_file, output):
+def _header_for(job, output):
     """Returns the _Header for an object's command; None if none can be used."""
-    source, command = ninja_file.compilations[output], ninja_file.command(output)
-    if ninja_file.is_cuda(output) or not source.endswith((".cpp", ".cc", ".cxx", ".C")):
+    source, command = job.ninja_file.compilations[output], job.ninja_file.command(output)
+    if job.ninja_file.is_cuda(output) or not source.endswith((".cpp", ".cc", ".cxx", ".C")):
         return None
     request = job.request
     of_source = toolchain.split(" ".join(request.source_flags.get(source, ())), source)

@@ -15,7 +15,7 @@ from _jit_loader.key.digests import digest_of_bytes
 TEXTS = "texts.json"
 
 
-def record_object(job, ninja_file, recorder, output, compilers, in_header):
+def record_object(job, output, compilers, in_header):
     """Writes the record of a new object beside the object; returns the record, or None.
 
     None: the source did not compile.
@@ -25,7 +25,7 @@ def record_object(job, ninja_file, recorder, output, compilers, in_header):
     Raises:
         InputsChanged: an input was edited while it was compiled.
     """
-    path = os.path.join(job.folder, output)
+    path, ninja_file = os.path.join(job.folder, output), job.ninja_file
     if not os.path.exists(path):
         return None
     source, depfile = ninja_file.compilations[output], path + ".d"
@@ -41,9 +41,9 @@ def record_object(job, ninja_file, recorder, output, compilers, in_header):
             in_header = ()
         files = [*others, *in_header]
     command, is_cuda = ninja_file.command(output), ninja_file.is_cuda(output)
-    inputs = recorder.of_object(source, command, is_cuda, files, compilers.result()[output])
+    inputs = job.recorder.of_object(source, command, is_cuda, files, compilers.result()[output])
     record = {
-        "command": command_key(job.request, ninja_file, output),
+        "command": command_key(job, output),
         "object": job.digests.digest(path),
         "precompiled": bool(in_header),
         "seconds": _seconds(job.folder, output),
@@ -67,13 +67,14 @@ def remove_failed(job, failed, found):
     return records
 
 
-def record_kernels(job, ninja_file, records, lines_of):
+def record_kernels(job, records, lines_of):
     """Adds ptxas's figures and nvcc's command to the records of new CUDA objects.
 
     lines_of: {object: the lines that its compiler printed}.
 
     Returns a warning about spilled registers for the user, or None.
     """
+    ninja_file = job.ninja_file
     if not any(map(ninja_file.is_cuda, records)):
         return None
     from _jit_loader.cuda import ptxas
@@ -109,14 +110,14 @@ def record_texts(job, records):
         write_checked(os.path.join(job.folder, TEXTS), texts)
 
 
-def make_manifest(job, ninja_file, recorder, records, trace):
+def make_manifest(job, records, trace):
     """Returns the manifest of the build; records: of all objects, trace: the linker's output."""
-    link = recorder.of_link(ninja_file, linked_files(trace, job.folder))
+    link = job.recorder.of_link(job.ninja_file, linked_files(trace, job.folder))
     return {
         "name": job.request.name,
         "created": time.time(),
         "request": job.request.description,
-        "library": job.digests.digest(os.path.join(job.folder, ninja_file.library)),
+        "library": job.digests.digest(os.path.join(job.folder, job.ninja_file.library)),
         **merged([*records, link]),
     }
 

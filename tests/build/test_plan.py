@@ -20,4 +20,4 @@ FAST = {"seconds": 3.0, "precompiled": True}
     ],
 )
 def test_expected_time_is_that_of_the_last_build_of_the_same_kind(missing, expected):
-    assert Plan(None, {}, missing).expected_seconds({"b.o": []}) == expected
+    assert Plan({}, missing).expected_seconds({"b.o": []}) == expected
