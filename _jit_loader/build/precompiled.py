@@ -29,20 +29,9 @@ from _jit_loader.build.job import private_folder, remove_leftovers
 from _jit_loader.build.ninja import compile_seconds_limit
 from _jit_loader.build.plan import NAME_MACRO
 from _jit_loader.build.pytorch.flags import is_gnu
-from _jit_loader.cache import cache_folder, check_trusted, digest_of
+from _jit_loader.cache import cache_folder, check_trusted, digest_of, headers
 from _jit_loader.cache.files import write_atomically, write_checked
-from _jit_loader.cache.headers import (
-    FOLDER,
-    NAME,
-    PRECOMPILED,
-    RECORD,
-    REQUEST,
-    find,
-    make_room_for_header,
-    mark_as_used,
-    may_precompile,
-    request_header,
-)
+from _jit_loader.cache.headers import may_precompile
 from _jit_loader.cache.lock import free_lock
 from _jit_loader.cache.memo import stamp
 from _jit_loader.cache.pruning import cache_limit, keep_under_limit
@@ -65,7 +54,7 @@ ONLY_INCLUDES = re.compile(r"(?:\s|//[^\\\n]*\n|#pragma once\n|#include <[^>\n]+
 OTHER_HEADERS = ("-include", "-imacros", "--include", "--imacros", "-Wp,", "@", "-Xclang", "-x")
 ENDED = "internal compiler error|Killed|Bus error"
 # In the output of a compilation that may have failed because of a precompiled header.
-SUSPICIOUS = re.compile(rf"/{PRECOMPILED}/|\.gch\b|\bPCH\b|precompiled header|{ENDED}")
+SUSPICIOUS = re.compile(rf"/{headers.PRECOMPILED}/|\.gch\b|\bPCH\b|precompiled header|{ENDED}")
 
 
 class Headers:
@@ -87,15 +76,17 @@ class Headers:
             header = _header_for(job, output)
             if header is None:
                 continue
+            wanted = header.folder, job.request.project, header.text, header.words
             record, is_wanted = _find(job, header)
             if record is None and job.request.precompile:
-                make(header.folder, job.request.project, header.text, header.words)
+                make(*wanted)
                 record, is_wanted = _find(job, header)
             elif is_wanted and may_request:
-                request_header(header.folder, job.request.project, header.text, header.words)
+                headers.request_header(*wanted)
             if record is not None:
-                mark_as_used(header.folder)
-                self.flags[output] = ["-include", os.path.join(header.folder, FOLDER, NAME)]
+                headers.mark_as_used(header.folder)
+                path = os.path.join(header.folder, headers.FOLDER, headers.NAME)
+                self.flags[output] = ["-include", path]
                 self.files[output] = list(map(job.request.roots.absolute, record["files"]))
 
     def may_have_failed(self, output):
@@ -116,11 +107,11 @@ class Headers:
 
 
 def _folder():
-    return os.path.join(cache_folder(), PRECOMPILED)
+    return os.path.join(cache_folder(), headers.PRECOMPILED)
 
 
 def _requests():
-    return os.path.join(glob.escape(_folder()), "*", REQUEST)
+    return os.path.join(glob.escape(_folder()), "*", headers.REQUEST)
 
 
 class _Header(NamedTuple):
@@ -155,7 +146,7 @@ def _header_for(job, output):
 
 def _find(job, header):
     """Returns (the record of a header that a job can use, or None; whether to make the header)."""
-    record, is_wanted = find(header.folder)
+    record, is_wanted = headers.find(header.folder)
     if record is None or any(_shadows(folder, record) for folder in header.searched):
         return None, is_wanted
     if not fits(record, job.request.roots, job.programs, job.digests):
@@ -229,7 +220,7 @@ def make(header_folder, project, text, words):
     with contextlib.suppress(OSError, InputsChanged, ValueError):
         os.makedirs(header_folder, mode=0o700, exist_ok=True)
         check_trusted(header_folder)
-        target = os.path.join(header_folder, FOLDER)
+        target = os.path.join(header_folder, headers.FOLDER)
         with free_lock(header_folder) as is_free:
             if is_free:
                 remove_leftovers(header_folder, excludes=True, keep=target)
@@ -238,9 +229,9 @@ def make(header_folder, project, text, words):
 
 def _make(target, roots, text, words):
     say("PyTorch's headers: precompiling them for later builds")
-    make_room_for_header()
+    headers.make_room_for_header()
     with private_folder(os.path.dirname(target)) as folder:
-        header = os.path.join(folder, NAME)
+        header = os.path.join(folder, headers.NAME)
         write_atomically(header, text.encode(errors="surrogateescape"))
         clock, depfile = Clock(folder), f"{header}.d"
         clock.start()
@@ -260,7 +251,7 @@ def _make(target, roots, text, words):
             record["names"] = _names(files, compiler.search_folders)
             os.unlink(depfile)
         record["stamp"] = stamp(f"{header}.gch")
-        write_checked(os.path.join(folder, RECORD), record)
+        write_checked(os.path.join(folder, headers.RECORD), record)
         shutil.rmtree(target, ignore_errors=True)
         os.rename(folder, target)
     keep_under_limit(cache_limit(), target)

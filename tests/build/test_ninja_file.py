@@ -136,11 +136,12 @@ def test_commands_are_pytorchs_with_what_the_loader_reads(files, monkeypatch, so
     ours, theirs = files(source, **flags)
     commands = [ours.command(output) for output in ours.edges]
     assert len(commands) == len(theirs) == 4
-    for command, expected in zip(commands, theirs):
-        added = {"-Xptxas=-v", "-Wl,--trace"}
-        assert [word for word in command if word not in added] == [
-            {"-MMD": "-MD"}.get(word, word) for word in expected
-        ]
+    for output, command, expected in zip(ours.edges, commands, theirs):
+        depfile = {"-MD", "-MMD", "-MF", f"{output}.d"}
+        added = {"-Xptxas=-v", "-Wl,--trace", *depfile}
+        kept = [word for word in command if word not in added]
+        assert kept == [word for word in expected if word not in depfile]
+        assert (f"-MD -MF {output}.d -c" in " ".join(command)) == (output != "tiny.so")
 
 
 @needs_nvcc

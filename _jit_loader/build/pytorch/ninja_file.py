@@ -37,8 +37,8 @@ FLAGS = ("cflags", "cuda_cflags", "ldflags", "objects", "library_target")  # of 
 # Depfiles list system headers too (PyTorch passes -MMD). -Xptxas=-v prints the resources of each
 # kernel, and does not change the object; --trace prints the files that are linked.
 RULES = {
-    "compile": "$cxx -MD -MF $out.d $first_flags $cflags -c $in -o $out $source_flags",
-    "cuda_compile": "$nvcc_prefix $nvcc -Xptxas=-v -MD -MF $out.d $cuda_cflags -c $in -o $out "
+    "compile": "$cxx $first_flags $cflags -MD -MF $out.d -c $in -o $out $source_flags",
+    "cuda_compile": "$nvcc_prefix $nvcc -Xptxas=-v $cuda_cflags -MD -MF $out.d -c $in -o $out "
     "$source_flags",
     "device_link": "$nvcc $device_link_flags -dlink $in -o $out -lcudadevrt",
     "link": "$cxx $in $ldflags -o $out -Wl,--trace",
