@@ -31,9 +31,7 @@ from _jit_loader.report.text import count, format_size, parse_size
 
 DEFAULT_LIMIT = "5GB"
 LEFTOVER_SECONDS = 3600  # older temporary files and folders are from killed processes
-# A build measures the cache if this many times the duration of the last measurement have passed:
-# 140,000 files take 0.7 s.
-PAUSE = 20
+PAUSE_SECONDS = 60  # between two measurements: 140,000 files take 0.7 s
 
 
 class Removed:
@@ -58,15 +56,14 @@ def cache_limit():
 def keep_under_limit(limit, new_build):
     """Removes what was least recently used until the cache is under its limit.
 
-    The new build is not removed. It does nothing if the cache was measured shortly before.
+    The new build is not removed. It does nothing if the cache was measured in the last minute.
     """
     if limit is None:
         return
-    due = os.path.join(cache_folder(), "next-measurement")  # its mtime is in the future
+    measured = os.path.join(cache_folder(), "last-measurement")
     with contextlib.suppress(OSError):  # the new build is usable even if this fails
-        if os.path.exists(due) and os.stat(due).st_mtime > time.time():
+        if os.path.exists(measured) and os.stat(measured).st_mtime > time.time() - PAUSE_SECONDS:
             return
-        started = time.time()
         if size_of(cache_folder()) > limit:
             removed = prune(max_size=limit, keep=new_build)
             if removed.builds:
@@ -74,9 +71,8 @@ def keep_under_limit(limit, new_build):
                     f"cache: removed {count(removed.builds, 'old build')}, "
                     f"{format_size(removed.size)}: its limit is {format_size(limit)}"
                 )
-        now = time.time()
-        with open(due, "w"):
-            os.utime(due, (now, now + PAUSE * (now - started)))
+        with open(measured, "w") as file:
+            file.write(str(limit))
 
 
 def prune(max_size=None, max_age=None, keep=None):

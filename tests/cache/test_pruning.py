@@ -17,7 +17,7 @@ fork = multiprocessing.get_context("fork")
 
 @pytest.fixture(autouse=True)
 def measured_by_each_build(monkeypatch):
-    monkeypatch.setattr(pruning, "PAUSE", 0)
+    monkeypatch.setattr(pruning, "PAUSE_SECONDS", 0)
 
 
 def build(tiny, value):
@@ -173,7 +173,7 @@ def test_helpers_of_old_versions_are_removed(tiny):
 
 
 def test_cache_is_not_measured_again_at_once(tiny, monkeypatch):
-    monkeypatch.setattr(pruning, "PAUSE", 1e6)
+    monkeypatch.setattr(pruning, "PAUSE_SECONDS", 1e6)
     first = build(tiny, 1)[1]
     monkeypatch.setenv("JIT_LOADER_CACHE_LIMIT", "1B")
     build(tiny, 2)
