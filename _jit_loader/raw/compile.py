@@ -5,6 +5,7 @@ import os
 import platform
 import re
 import time
+import types
 
 import torch
 
@@ -22,7 +23,6 @@ from _jit_loader.cuda.nvrtc import (
 from _jit_loader.key.digests import Digests
 from _jit_loader.key.roots import Roots
 from _jit_loader.raw import TEXT, read_build
-from _jit_loader.raw.parameters import Signature
 from _jit_loader.report.errors import (
     ERROR_LINE,
     CompileError,
@@ -56,12 +56,14 @@ def find_or_compile(kernel, arch, key, memo):
     Raises:
         CompileError: the source does not compile.
         ToolMissing: there is no NVRTC, or JIT_LOADER_NO_COMPILE forbids the compilation.
-        ValueError: Python cannot pass a parameter, or an include is not a plain name.
+        ValueError: an include is not a plain name.
     """
     with contextlib.suppress(FileNotFoundError):
         check_trusted(cache_folder())
-    request = _Request(kernel, key)
-    builds = Builds(request, memo, {})
+    name, roots = title_of_kernel(kernel.expression), Roots(kernel.folder)
+    # What the store has to know. The file of a build has the name.
+    request = {"name": name, "key": key, "form": "executable", "with_cuda": True, "roots": roots}
+    builds = Builds(types.SimpleNamespace(**request), memo, {})
     digests = Digests(builds.known())
     build = builds.find({}, digests)
     if build is not None and (found := read_build(build.library)) is not None:
@@ -72,7 +74,7 @@ def find_or_compile(kernel, arch, key, memo):
             "compile it once with the same cache and without JIT_LOADER_NO_COMPILE"
         )
     path = kernel.path or _written_source(builds.folder, kernel.source)
-    headers, missing = _headers(kernel, request.roots, digests)
+    headers, missing = _headers(kernel, roots, digests)
     # A system header that exists is read from its file. "cstdint" includes "stdint.h".
     virtual = SYSTEM_HEADERS if any(name in SYSTEM_HEADERS for name in missing) else {}
     program = Program(kernel.source + _NAMING, path, _options(kernel, arch), virtual)
@@ -81,27 +83,16 @@ def find_or_compile(kernel, arch, key, memo):
         code, names = compile_program(program, naming)
     except NvrtcError as error:
         raise _explained(str(error), program, kernel) from None
-    symbol, types = None, []
+    symbol, parameters = None, []
     if naming:
         symbol, signature = map(names.get, naming)
-        types = _parameters(demangled(signature))
-    Signature(kernel.expression, types)  # raises for a type that Python cannot pass
-    if _headers(kernel, request.roots, digests)[0] == headers:  # else it may be of either version
+        parameters = _parameters(demangled(signature))
+    if _headers(kernel, roots, digests)[0] == headers:  # else the code may be of either version
         manifest = {**headers, "request": _description(arch, variant_of(kernel.defines))}
-        manifest |= {"symbol": symbol, "types": types}
+        manifest |= {"symbol": symbol, "types": parameters}
         with contextlib.suppress(OSError):  # the cache cannot be written
             _publish(builds, manifest, code, digests)
-    return code, symbol, types
-
-
-class _Request:
-    """What the store has to know of a kernel: the file of a build is named `name`."""
-
-    form, with_cuda = "executable", True
-
-    def __init__(self, kernel, key):
-        self.name, self.key = title_of_kernel(kernel.expression), key
-        self.roots = Roots(kernel.folder)
+    return code, symbol, parameters
 
 
 def title_of_kernel(expression):
@@ -109,8 +100,8 @@ def title_of_kernel(expression):
 
     Without an expression, it is the name of the builds of all kernels of a source.
     """
-    letters = (letter if letter.isalnum() and letter.isascii() else " " for letter in expression)
-    return "cuda_kernel." + ("_".join("".join(letters).split())[:80] or "all")
+    words = re.findall(r"[A-Za-z0-9]+", expression)
+    return "cuda_kernel." + ("_".join(words)[:80] or "all")
 
 
 def _written_source(folder, source):
@@ -173,7 +164,7 @@ def _description(arch, variant):
         "GPU architectures": [f"code={arch}"],
         "nvcc flags": [],
         "environment variables": {},
-        "variant": variant,
+        **({"variant": variant} if variant else {}),
     }
 
 

@@ -64,7 +64,7 @@ class Kernel:
             if found is None:
                 from _jit_loader.raw.compile import find_or_compile
 
-                found = find_or_compile(self, arch, digest_of(call), memos[0])
+                found = find_or_compile(self, arch, digest_of(["cuda_kernel", call]), memos[0])
             code, symbol, types = found
             self.signature = Signature(self.expression, types)
             self._images[arch] = code, symbol
