@@ -11,7 +11,7 @@ program imports load from torch.utils.cpp_extension, under `python -m jit_loader
 is the first load after another process has built: the files are then younger than 2 s. A loader
 that returns a module of older code is listed as stale and has no time. "compilers alone" runs
 PyTorch's commands that compile the edited kernel and link. Ours may be faster, because it links
-stubs (_jit_loader/build/pytorch/stubs.py).
+stubs (_jit_loader/build/pytorch/libraries.py).
 
 closure: a load from the cache of a kernel that includes 10 to 10,000 generated headers.
 

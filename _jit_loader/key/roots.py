@@ -1,6 +1,5 @@
 """The folders that paths are kept relative to, so that a cache or a project can be moved."""
 
-import functools
 import os
 import re
 import sys
@@ -52,26 +51,14 @@ class Roots:
         """
         if not text.startswith(PATH_FLAGS):
             return text
-        for name, folder in self._by_length:
-            # Only complete names are replaced: /home/foo is not a root of /home/foo-common.
-            pattern = re.escape(folder) + r"(?![\w.-])"
-            text = re.sub(pattern, functools.partial(_named_root, name), text)
-        return text
+        # A text may have several paths, and a path may have spaces.
+        return re.sub(r"/.*?(?=\s[-@/]|\s*$)", lambda match: self.relative(match[0]), text)
 
     def absolute_text(self, text):
         """Replaces the names of the roots with their folders: reverses relative_text()."""
         for name, folder in self._by_length:
             text = text.replace(f"<{name}>", folder)
         return text
-
-
-def _named_root(name, match):
-    """Returns '<name>' if the matched folder begins a path; otherwise the match is unchanged.
-
-    For example, /work is not a root of -I/data/work/include.
-    """
-    *_, before = re.split(r"\s(?=[-@]|$)", match.string[: match.start()])
-    return match[0] if "/" in before else f"<{name}>"
 
 
 def find_project(sources):
