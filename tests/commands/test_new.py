@@ -11,7 +11,6 @@ import pytest
 
 from _jit_loader.commands import new as new_op
 from _jit_loader.commands.main import main
-from _jit_loader.key import toolchain
 from tests.support.formatting import assert_formatted
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -171,89 +170,17 @@ def test_files_are_formatted(tmp_path):
     assert_formatted(tmp_path)
 
 
-# The ops are built as one extension, which takes a third of the time: headers take most of it.
-
-BINDING = """\
-#define forward {name}_forward
-#define define_functions {name}_functions
-#undef TORCH_EXTENSION_NAME
-#define TORCH_EXTENSION_NAME {name}
-#include "bindings/{name}.cpp"
-#undef forward
-#undef define_functions
-static void add_{name}(PyObject* parent) {{
-  PyObject* object = PyModule_New("{name}");
-  bindings::Module module(object);
-  {name}_functions(module);
-  PyModule_AddObject(parent, "{name}", object);
-}}
-"""
-TOGETHER = """PyMODINIT_FUNC PyInit_together() {{
-  static PyModuleDef definition = {{PyModuleDef_HEAD_INIT, "together", nullptr, -1}};
-  PyObject* module = PyModule_Create(&definition);
-{calls}  return module;
-}}
-"""
-KERNEL = """\
-#include "kernels/{name}{ending}"
-#undef INSTANTIATE
-"""
-CONFTEST = """\
-import jit_loader
-from _jit_loader import loaded
-
-load_op = jit_loader.load_op
-
-
-def load_part(name, *, on_load=None, **options):
-    if name == "autograd":
-        return load_op(name, **options)
-    module = getattr(load_op("together"), name)
-    loaded.last[name] = loaded.last["together"]
-    on_load(module)
-    return module
-
-
-jit_loader.load_op = load_part
-"""
-
-
-@pytest.fixture(scope="module")
-def project(tmp_path_factory):
-    """Makes ops of all kinds in a new folder."""
-    folder = tmp_path_factory.mktemp("project")
-    for kind, name in OPS.items():
-        new_op.write_op(name, kind, folder)
-    for ending in ("_cpu.cpp", ".cu"):
-        text = "".join(KERNEL.format(name=name, ending=ending) for name in OPS.values())
-        (folder / "kernels" / f"together{ending}").write_text(text)
-    parts = [BINDING.format(name=name) for name in OPS.values()]
-    calls = "".join(f"  add_{name}(module);\n" for name in OPS.values())
-    binding = '#include "bindings/shared/op.h"\n' + "".join(parts)
-    binding += TOGETHER.format(calls=calls)
-    (folder / "bindings" / "together.cpp").write_text(binding)
-    return folder
-
-
 @pytest.mark.slow
-def test_kernels_compile_with_nvcc(project, tmp_path):
-    if toolchain.nvcc_path() is None:
-        pytest.skip("there is no nvcc")
-    command = [toolchain.nvcc_path(), "-std=c++17", "-arch=sm_80", f"-I{project}", "-c"]
-    kernels = project / "kernels" / "together.cu"
-    subprocess.run([*command, kernels, "-o", tmp_path / "object"], check=True)
-
-
-@pytest.mark.slow
-def test_tests_of_new_ops_pass(project):
+def test_tests_of_new_ops_pass(tmp_path):
     """Runs the tests of each op, and those of this project for all ops; both have gradcheck."""
-    (project / "conftest.py").write_text(CONFTEST)
+    for kind, name in OPS.items():
+        new_op.write_op(name, kind, tmp_path)
     for path in COMMON:
-        (project / path).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(ROOT / path, project / path)
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / path, tmp_path / path)
     for kind, name in OPS.items():
         for path, text in new_op.template_files(kind).items():
-            path = project / path.replace("NAME", name)
+            path = tmp_path / path.replace("NAME", name)
             if not path.exists():
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(new_op.rendered(text, name))
@@ -261,7 +188,7 @@ def test_tests_of_new_ops_pass(project):
     command += ["-m", "slow or not slow"]
     finished = subprocess.run(
         command,
-        cwd=project,
+        cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
