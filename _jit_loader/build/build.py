@@ -9,7 +9,7 @@ import os
 import tempfile
 
 from _jit_loader import loaded
-from _jit_loader.build.beside import make_helper, update_compile_commands
+from _jit_loader.build.byproducts import make_helper, update_compile_commands
 from _jit_loader.build.checks import check_request, check_tools, why_built
 from _jit_loader.build.failure import failed, raise_noted, read_note
 from _jit_loader.build.inputs.records import InputsChanged, query_compilers
@@ -123,7 +123,7 @@ def _attempt(job, excludes):
             workers.submit(make_helper, STATS_EQUAL, job.digests),
         ]
         compilers = workers.submit(query_compilers, job.ninja_file, plan.missing, job.digests)
-        if not job.careful:
+        if not job.again:
             check_reused(job, plan)
         line.start(why_built(job.builds, job.digests))
         recordings = {}

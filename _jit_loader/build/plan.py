@@ -91,7 +91,7 @@ def _known_objects(name_folder, output):
 def take_object(job, output, key, known):
     """Puts a hard link to a matching object into the job's folder; returns its record, or None.
 
-    Only a careful job compares all inputs here, and not just the user's own files.
+    A further attempt compares all inputs here, and not just the user's own files.
 
     key: the command_key of the object. known: [(path, record)] of its versions.
     """
@@ -104,7 +104,7 @@ def take_object(job, output, key, known):
         try:
             link_or_copy(path, target)
             link_or_copy(path + RECORD, target + RECORD)
-            if not job.careful or _still_fits(job, record, target):
+            if not job.again or _still_fits(job, record, target):
                 return record
         except OSError:
             pass  # another process is removing that build

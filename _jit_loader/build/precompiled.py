@@ -66,7 +66,7 @@ class Headers:
 
     def __init__(self, job, outputs):
         self.flags, self.files, self.halves_flags = {}, {}, []
-        if os.environ.get("JIT_LOADER_PCH") == "0" or job.careful:
+        if os.environ.get("JIT_LOADER_PCH") == "0" or job.again:
             return
         if not is_gnu(toolchain.cxx_command()):
             return

@@ -76,8 +76,8 @@ def _precompile():
 
 def load(name, project, pch):
     """Loads an op; if it was not compiled, writes a missing compile_commands.json."""
-    from _jit_loader.build.beside import COMPILE_COMMANDS
     from _jit_loader.build.build import precompile, write_compile_commands
+    from _jit_loader.build.byproducts import COMPILE_COMMANDS
     from _jit_loader.loading import is_unchanged
     from _jit_loader.ops.load_op import call_of, load_as_imported
 

@@ -9,7 +9,7 @@ import os
 import re
 from typing import NamedTuple
 
-from _jit_loader.build.beside import make_helper
+from _jit_loader.build.byproducts import make_helper
 from _jit_loader.cache.store import find_helper
 from _jit_loader.cuda.nvrtc import load_library, strings
 from _jit_loader.cuda.ptxas import readable

@@ -19,7 +19,7 @@ def test_object_whose_record_is_missing_is_skipped_and_not_overwritten(tmp_path,
     target = tmp_path / "target"
     target.mkdir()
     request = types.SimpleNamespace(roots=None)
-    job = types.SimpleNamespace(folder=str(target), request=request, digests=None, careful=False)
+    job = types.SimpleNamespace(folder=str(target), request=request, digests=None, again=False)
     record = plan.take_object(job, "x.o", "key", known)
     assert record["from"] == "second"
     assert (target / "x.o").read_text() == "second"

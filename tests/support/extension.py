@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import jit_loader
-from _jit_loader.build.beside import make_helper
+from _jit_loader.build.byproducts import make_helper
 from _jit_loader.cache import cache_folder, memo
 from _jit_loader.cache.store import STATS_EQUAL, find_helper
 from _jit_loader.key.digests import Digests

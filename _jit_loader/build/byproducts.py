@@ -1,4 +1,4 @@
-"""What a build writes beside the extension: compile_commands.json of a project, and helpers."""
+"""Byproducts of a build: compile_commands.json of its project, and the compiled helpers."""
 
 import contextlib
 import fcntl
