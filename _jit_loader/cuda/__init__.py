@@ -1,1 +1,1 @@
-"""Support for NVIDIA's tools: nvcc, NVRTC, ptxas and compute-sanitizer."""
+"""NVIDIA's tools and language: the halves of nvcc, the lexer, NVRTC and its headers, ptxas."""

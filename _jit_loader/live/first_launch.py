@@ -14,13 +14,7 @@ from _jit_loader.cache.store import find_helper
 from _jit_loader.cuda.nvrtc import load_library, strings
 from _jit_loader.cuda.ptxas import readable
 from _jit_loader.live.edit import NotLive
-from _jit_loader.system.elf import (
-    PT_GNU_RELRO,
-    UNDEFINED,
-    relocations,
-    symbols,
-    tables,
-)
+from _jit_loader.system.elf import PT_GNU_RELRO, UNDEFINED, relocations, symbols, tables
 
 SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "first_launch.cpp")
 

@@ -9,13 +9,7 @@ import os
 import re
 from typing import NamedTuple
 
-from _jit_loader.cuda.lexer import (
-    DEFINITION,
-    macros_in,
-    scan,
-    tokens_of,
-    without_host_bodies,
-)
+from _jit_loader.cuda.lexer import DEFINITION, macros_in, scan, tokens_of, without_host_bodies
 from _jit_loader.cuda.nvrtc import SYSTEM_HEADERS, Program, closure, compile_program
 from _jit_loader.cuda.ptxas import readable
 from _jit_loader.live.edit import NotLive
