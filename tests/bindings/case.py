@@ -34,7 +34,8 @@ class Case:
         multiples of unit(dtype) and of the largest gradient.
     saved_rounding: the same in units of the dtype, for a backward that reads a rounded result.
     broadcasts: whether the arguments are broadcast to one shape.
-    bad_calls: {name: (arguments, exception, words of its message)}.
+    bad_calls: {name: (arguments, exception, words of its message)}, besides arguments of another
+        type, dtype or layout.
     promotes: whether two arguments may have different dtypes.
     module: the op as an nn.Module without arguments, if there is one.
     vmap_dims: in_dims for vmap. Arguments of `shapes[vmap_of]` get another dimension of size 3.
@@ -46,7 +47,7 @@ class Case:
     shapes: list
     any_shapes: st.SearchStrategy
     large: tuple
-    bad_calls: dict
+    bad_calls: dict = field(default_factory=dict)
     draw: Callable = lambda _position, shape, dtype, device: torch.randn(
         shape, dtype=torch.float64
     ).to(device, dtype)

@@ -13,7 +13,6 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import bindings.add2
-import bindings.shared.differentiable
 from bindings.add2 import add2
 
 registered = torch.ops.jit_loader.add2
@@ -94,17 +93,13 @@ def test_torch_function_of_an_argument_is_called(ab):
 def test_modes_see_the_call(ab):
     seen = []
 
-    class Functions(TorchFunctionMode):
-        def __torch_function__(self, function, types, args=(), kwargs=None):
-            seen.append(function)
-            return function(*args, **(kwargs or {}))
+    def see(self, function, types, args=(), kwargs=None):
+        seen.append(function)
+        return function(*args, **(kwargs or {}))
 
-    class Dispatches(TorchDispatchMode):
-        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-            seen.append(function)
-            return function(*args, **(kwargs or {}))
-
-    for mode in [Functions, Dispatches]:
+    functions = type("Functions", (TorchFunctionMode,), {"__torch_function__": see})
+    dispatches = type("Dispatches", (TorchDispatchMode,), {"__torch_dispatch__": see})
+    for mode in [functions, dispatches]:
         for flag in [False, True]:
             a, b = (x.detach().requires_grad_(flag) for x in ab)
             seen.clear()
@@ -149,34 +144,6 @@ def test_compiled_function_handles_only_plain_calls(ab):
     a, b = ab
     for arguments in [(), (a,), (a, b, a), (a, [1.0]), (None, b), (a, b.as_subclass(Recording))]:
         assert add2.op.try_call(*arguments) is NotImplemented
-
-
-def test_functions_imported_earlier_use_a_new_build(ab, monkeypatch):
-    a, b = ab
-    uses = []
-
-    def load_op(name, on_load):
-        uses.append(on_load)
-        return original(name, project=project, on_load=on_load)
-
-    original = bindings.shared.differentiable.load_op
-    project = bindings.__path__[0].rpartition("/")[0]
-    monkeypatch.setattr(bindings.shared.differentiable, "load_op", load_op)
-    held = importlib.reload(bindings.add2).add2
-
-    class NewBuild:
-        @staticmethod
-        def forward(a, b):
-            return a - b
-
-        @staticmethod
-        def differentiable_forward(*_):
-            return lambda a, b: a - b
-
-    uses[0](NewBuild)
-    assert torch.equal(held(a, b), a - b)
-    assert torch.equal(torch.ops.jit_loader.add2(a, b), a - b)
-    importlib.reload(bindings.add2)
 
 
 def test_reload_registers_the_op_again(ab):

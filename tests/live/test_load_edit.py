@@ -112,7 +112,8 @@ class Project:
         return jit_loader.load_op("answer", project=str(self.folder), **options)
 
     def load_edited(self, old, new, name="kernels/answer.cu"):
-        """Edits a file, by default that of the kernel, and loads."""
+        """Loads, edits a file, by default that of the kernel, and loads again."""
+        self.load()
         self.edit(name, old, new)
         return self.load()
 
@@ -236,7 +237,6 @@ def test_a_process_that_cannot_start_means_a_complete_build(project, monkeypatch
 
 def test_a_later_edit_of_host_code_ends_the_background_build(project, monkeypatch):
     monkeypatch.setattr(ops, "start_build", lambda *_: subprocess.Popen(["sleep", "60"]))
-    project.load()
     project.load_edited("*to = 42;", "*to = 43;")
     (op,) = live.ops.values()
     project.load_edited("result = -1", "result = -2")
@@ -295,7 +295,6 @@ def test_new_device_code_and_the_complete_build_have_the_macros_and_flags_of_the
 def test_new_device_code_has_line_information_if_the_build_has(project, monkeypatch):
     monkeypatch.setenv("JIT_LOADER_LINEINFO", "1")
     monkeypatch.setenv("CUDA_MODULE_LOADING", "EAGER")  # all kernels are compiled by the load
-    project.load()
     after = project.load_edited("*to = 42;", "*to = 43;")
     (op,) = live.ops.values()
     assert b".debug_line" in op.code.cubin
@@ -392,7 +391,6 @@ def test_threads_that_load_an_edit_get_one_module(project, monkeypatch):
 def test_other_host_code_of_the_complete_build_is_reported(project, monkeypatch, capfd):
     """Simulates a lexer that mistakes an edit of host code for one of device code."""
     monkeypatch.delenv("JIT_LOADER_QUIET")
-    project.load()
     project.load_edited("*to = 42;", "*to = 43;")
     (op,) = live.ops.values()
     assert background_build() == 0
@@ -493,7 +491,6 @@ def test_an_error_in_a_kernel_that_was_not_launched_is_one_of_the_load(with_two_
 
 def test_a_kernel_that_does_not_compile_at_its_first_launch_is_an_error(with_two_kernels, capfd):
     """NVRTC reports a call of a host function only when it compiles the kernel."""
-    with_two_kernels.load()
     with_two_kernels.load_edited("*to = value();", "*to = answer_of_gpu();")
     (op,) = live.ops.values()
     function = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
@@ -509,7 +506,6 @@ def test_a_kernel_that_does_not_compile_at_its_first_launch_is_an_error(with_two
 
 
 def test_all_kernels_are_compiled_if_modules_are_loaded_eagerly(with_two_kernels, monkeypatch):
-    with_two_kernels.load()
     monkeypatch.setenv("CUDA_MODULE_LOADING", "EAGER")
     with_two_kernels.load_edited("return 42", "return 43")
     assert kernels_of_edit() == {FIRST, SECOND}
@@ -531,7 +527,6 @@ def test_threads_launch_a_kernel_for_the_first_time_together(with_two_kernels):
 @pytest.mark.gpu
 def test_a_first_launch_may_be_captured(with_two_kernels, monkeypatch):
     monkeypatch.setenv("CAPTURE", "1")
-    with_two_kernels.load()
     after = with_two_kernels.load_edited("return 42", "return 43")
     assert kernels_of_edit() == set()
     assert after.gpu() == 43

@@ -11,13 +11,6 @@ from tests.raw.test_cuda_kernel import SCALE
 pytestmark = pytest.mark.gpu
 
 
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
-    monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
-    (tmp_path / "factor.h").write_text("#define FACTOR 2.f\n")
-    return tmp_path
-
-
 def test_launches_are_right_and_wrong_arguments_are_refused(folder):
     scale = jit_loader.cuda_kernel(SCALE, "scale", includes=[folder])
     x = torch.randn(1000, device="cuda")

@@ -21,9 +21,6 @@ CASE = Case(
     broadcasts=True,
     promotes=True,
     bad_calls={
-        "list": ((FIVE, [1.0]), TypeError, ["'b'", "list"]),
-        "none": ((FIVE, None), TypeError, ["'b'", "NoneType"]),
-        "integer": ((FIVE, FIVE.int()), NotImplementedError, ["'b'", "Int"]),
         "shapes": ((FIVE, torch.ones(2, 4)), RuntimeError, ["[5]", "[2, 4]", "broadcast"]),
     },
     vmap_of=6,

@@ -17,7 +17,6 @@ CASE = Case(
     broadcasts=True,
     promotes=True,
     bad_calls={
-        "list": ((torch.ones(5), [1.0]), TypeError, ["'y'", "list"]),
         "shapes": ((torch.ones(5), torch.ones(2, 4)), RuntimeError, ["[5]", "[2, 4]", "broadcast"]),
     },
     module=MyOp,
