@@ -66,24 +66,17 @@ class Memo:
     @classmethod
     def of(cls, library, with_cuda, entries, compiled=None):
         """Returns a memo of (path, stamp, hex digest); None is the stamp of an absent file."""
-        paths, values = [], []
-        for path, file_stamp, digest in entries:
-            numbers = ABSENT_STAMP if file_stamp is None else file_stamp
-            digest = bytes.fromhex(digest) if digest else bytes(DIGEST_BYTES)
-            paths.append(path)
-            values.append(struct.pack("4q", *numbers) + digest)
-        folders = [path.rpartition("/")[0] for path in paths]
-        names, last_folder = [], None
-        order = sorted(range(len(folders)), key=folders.__getitem__)
-        for i in order:
-            if folders[i] != last_folder:
-                last_folder = folders[i]
-                names.append(last_folder + "/")
-            names.append(paths[i][len(last_folder) + 1 :])
-        stamps = b"".join(values[i][:-DIGEST_BYTES] for i in order)
-        digests = b"".join(values[i][-DIGEST_BYTES:] for i in order)
+        names, stamps, digests, last_folder = [], [], [], None
+        for path, file_stamp, digest in sorted(entries, key=lambda entry: _split(entry[0])):
+            folder, name = _split(path)
+            if folder != last_folder:
+                names.append(folder)
+                last_folder = folder
+            names.append(name)
+            stamps.append(struct.pack("4q", *(file_stamp or ABSENT_STAMP)))
+            digests.append(bytes.fromhex(digest) if digest else bytes(DIGEST_BYTES))
         names = os.fsencode("".join(name + "\0" for name in names))
-        return cls(library, with_cuda, compiled, names, stamps, digests)
+        return cls(library, with_cuda, compiled, names, b"".join(stamps), b"".join(digests))
 
     @classmethod
     def read(cls, path):
@@ -165,6 +158,12 @@ class Memo:
 def read_row(row):
     """Returns (stamp, digest) of a row of Memo.known()."""
     return struct.unpack_from("4q", row), row[STAMP_BYTES:].hex()
+
+
+def _split(path):
+    """Returns (folder with its slash, name) of a path."""
+    folder, slash, name = path.rpartition("/")
+    return folder + slash, name
 
 
 def _checksum(data):

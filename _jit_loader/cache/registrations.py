@@ -10,7 +10,7 @@ import re
 import sys
 
 from _jit_loader.cache.files import write_atomically
-from _jit_loader.report.errors import LoadError
+from _jit_loader.report.errors import LoadError, demangled
 
 FILE = "registrations.json"  # in the folder of a build
 
@@ -23,11 +23,10 @@ _FUNCTIONS = (
     b"_ZN3c1017RegisterOperators",
     b"_ZN5torch6detail10class_baseC",
 )
-# TORCH_LIBRARY defines a static variable. In the symbol table, the length of its name precedes the
-# name. (Clang leaves out the L in an anonymous namespace.)
-_NAMESPACE = re.compile(rb"TORCH_LIBRARY_static_init_(\w+)", re.ASCII)
+# The symbol of a static variable that TORCH_LIBRARY and STABLE_TORCH_LIBRARY define.
+_VARIABLE = "TORCH_LIBRARY_static_init_"
+_SYMBOL = re.compile(rf"\w*{_VARIABLE}\w+".encode(), re.ASCII)
 _DEFINED = re.compile(r"-D\s*(\w+)=(\w+)")
-_BEFORE = re.compile(rb"(?:L|_GLOBAL__N_1)(\d+)((?:STABLE_)?)$")
 
 
 class RestartNeeded(RuntimeError):
@@ -51,10 +50,8 @@ def write_record(library, folder, request):
 
 def _names_in_symbols(content):
     """Yields the names of the TORCH_LIBRARY blocks in a library that is not stripped."""
-    for match in _NAMESPACE.finditer(content):
-        if before := _BEFORE.search(content[max(0, match.start() - 40) : match.start()]):
-            length = int(before[1]) - len(before[2])
-            yield match[0][:length].removeprefix(b"TORCH_LIBRARY_static_init_").decode()
+    for symbol in set(_SYMBOL.findall(content)):
+        yield demangled(symbol.decode()).partition(_VARIABLE)[2]
 
 
 def _macros(request):
