@@ -17,45 +17,34 @@ def add_arguments(parser):
 def run(options):
     from _jit_loader.build.checks import all_reasons
     from _jit_loader.cache.store import Builds
-    from _jit_loader.key.digests import Digests
-
-    requests, memo_path = _requests(options.name)
-    for request in requests:
-        builds = Builds(request, memo_path, {})
-        digests = Digests(builds.known())
-        reasons = all_reasons(builds, digests)
-        if not reasons:
-            print(f"{options.name}: in the cache; nothing has changed since it was built")
-            return 0
-    for reason in reasons:
-        print(f"{options.name}: {reason}")
-    if options.verbose:
-        from _jit_loader.live.load import why_complete
-
-        complete = why_complete(builds, digests)
-        way = (
-            "loads new device code first"
-            if complete is None
-            else f"waits for the complete build: {complete}"
-        )
-        print(f"{options.name}: load_op in a running process {way}")
-    return 0
-
-
-def _requests(name):
-    """Returns (requests, memo path) of an op.
-
-    The cache is searched for the requests in their order; the last one would be built.
-    """
     from _jit_loader.key import memo_paths
+    from _jit_loader.key.digests import Digests
     from _jit_loader.ops.load_op import call_of
     from _jit_loader.ops.project import project_with_op
 
-    project = project_with_op(name)
+    name, project = options.name, project_with_op(options.name)
     if project is None:
         raise FileNotFoundError(
             f"there is no op {name!r} in the project of {os.getcwd()}. For an extension of load or "
             "load_inline, the line that its next build prints says what has changed"
         )
     call = call_of(name, project)
-    return call.requests(), memo_paths(call.kind, call.arguments)[0]
+    memo_path = memo_paths(call.kind, call.arguments)[0]
+    for request in call.requests():  # the last one would be built
+        builds = Builds(request, memo_path, {})
+        digests = Digests(builds.known())
+        reasons = all_reasons(builds, digests)
+        if not reasons:
+            print(f"{name}: in the cache; nothing has changed since it was built")
+            return 0
+    for reason in reasons:
+        print(f"{name}: {reason}")
+    if options.verbose:
+        from _jit_loader.live.load import why_complete
+
+        complete = why_complete(builds, digests)
+        way = "loads new device code first"
+        if complete is not None:
+            way = f"waits for the complete build: {complete}"
+        print(f"{name}: load_op in a running process {way}")
+    return 0
