@@ -12,8 +12,6 @@ from _jit_loader.key import toolchain
 from _jit_loader.key.digests import Digests
 from _jit_loader.key.request import Request
 
-needs_nvcc = pytest.mark.skipif(toolchain.why_no_cuda() is not None, reason="needs nvcc")
-
 LOAD = """
 import sys
 import jit_loader
@@ -124,7 +122,7 @@ def files(tiny, tmp_path):
     return make
 
 
-@pytest.mark.parametrize("source", ["more.cpp", pytest.param("more.cu", marks=needs_nvcc)])
+@pytest.mark.parametrize("source", ["more.cpp", pytest.param("more.cu", marks=pytest.mark.nvcc)])
 def test_commands_are_pytorchs_with_what_the_loader_reads(files, monkeypatch, source):
     monkeypatch.setenv("TORCH_NO_COMPILER_WRAPPER", "1")
     flags = {
@@ -144,7 +142,7 @@ def test_commands_are_pytorchs_with_what_the_loader_reads(files, monkeypatch, so
         assert (f"-MD -MF {output}.d -c" in " ".join(command)) == (output != "tiny.so")
 
 
-@needs_nvcc
+@pytest.mark.nvcc
 @pytest.mark.parametrize("place", ["flags", "NVCC_APPEND_FLAGS", "NVCC_PREPEND_FLAGS"])
 def test_relocatable_device_code_is_linked(files, monkeypatch, place):
     flags = {"extra_cuda_cflags": ["-rdc=true"]} if place == "flags" else {}

@@ -242,8 +242,7 @@ def test_compiler_that_vanishes_during_a_build_is_an_error(tiny, monkeypatch, st
     monkeypatch.setenv("CXX", str(compiler))
     monkeypatch.setenv("MAX_JOBS", "1")
     tiny.change_compiler(f"rm -f {compiler}; exit 1", step)
-    with pytest.raises(jit_loader.CompileError):
-        tiny.load()
+    tiny.error()
     with pytest.raises(RuntimeError, match=r"compiler .* was not found"):
         tiny.load()
     tiny.restore_compiler()

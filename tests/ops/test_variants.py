@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import sys
 
 import pytest
 
@@ -96,46 +95,23 @@ def test_an_edit_reloads_every_variant_for_its_callers(project, no_processes):
     assert seen == {"plain": [plain, new_plain], "two": [two, new_two]}
 
 
-@pytest.fixture
-def own_bindings():
-    """Lets a command import a project's bindings after another project's were imported."""
-    import setuptools  # noqa: F401  it adds a folder to sys.path
+def test_commands_accept_and_show_variants(project, python):
+    def command(*arguments):
+        return python("-m", "jit_loader", *arguments, cwd=project, check=True).stdout
 
-    def forget():
-        names = [name for name in sys.modules if name.split(".")[0] == "bindings"]
-        return {name: sys.modules.pop(name) for name in names}
-
-    before, path = forget(), list(sys.path)
-    yield
-    forget()
-    sys.modules.update(before)
-    assert sys.path == path
-
-
-def test_commands_accept_and_show_variants(project, own_bindings, capsys):
     write(project / "bindings" / "op.py", WRAPPER)
-    flags = {"extra_cflags": ["-DFLAG"]}
-    load(project, defines={"SIZE": 2}, **flags)
-    capsys.readouterr()
-    assert main(["why", "op[SIZE=2]"]) == 0
-    assert capsys.readouterr().out.startswith("op[SIZE=2]: in the cache")
-    main(["why", "op"])
-    assert capsys.readouterr().out == "op: it has never been built\n"
-    assert main(["build", "op[SIZE=3]"]) == 0
-    load(project, defines={"SIZE": 3}, **flags)
+    load(project, defines={"SIZE": 2}, extra_cflags=["-DFLAG"])
+    assert command("why", "op[SIZE=2]").startswith("op[SIZE=2]: in the cache")
+    assert command("why", "op") == "op: it has never been built\n"
+    command("build", "op[SIZE=3]")
+    load(project, defines={"SIZE": 3}, extra_cflags=["-DFLAG"])
     assert not jit_loader.loaded("op[SIZE=3]").compiled, "built with the flags of the wrapper"
-    capsys.readouterr()
-    main(["list"])
-    assert re.findall(r"^op\S*", capsys.readouterr().out, re.MULTILINE) == [
-        *("op[SIZE=2]", "op[SIZE=3]")
-    ]
-    main(["list", "--json"])
-    assert [build["variant"] for build in json.loads(capsys.readouterr().out)] == [
-        *("SIZE=2", "SIZE=3")
-    ]
+    titles = re.findall(r"^op\S*", command("list"), re.MULTILINE)
+    assert titles == ["op[SIZE=2]", "op[SIZE=3]"]
+    variants = [build["variant"] for build in json.loads(command("list", "--json"))]
+    assert variants == ["SIZE=2", "SIZE=3"]
     write(project / "kernels" / "op_cpu.cpp", KERNEL + "\n")
-    main(["why", "op[SIZE=2]"])
-    assert capsys.readouterr().out == "op[SIZE=2]: kernels/op_cpu.cpp changed\n"
+    assert command("why", "op[SIZE=2]") == "op[SIZE=2]: kernels/op_cpu.cpp changed\n"
 
 
 def test_commands_find_variants_outside_their_project(project, capsys, monkeypatch):

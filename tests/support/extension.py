@@ -96,6 +96,12 @@ class Extension:
     def value(self, **options):
         return self.load(**options).value()
 
+    def error(self, **options):
+        """Returns the CompileError that load() raises."""
+        with pytest.raises(jit_loader.CompileError) as raised:
+            self.load(**options)
+        return raised.value
+
     def compiled(self):
         """Returns the sorted names of the sources compiled since the last call."""
         if not self.calls_path.exists():
