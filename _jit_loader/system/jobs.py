@@ -4,6 +4,7 @@ import contextlib
 import math
 import os
 import re
+from pathlib import PurePath
 
 # With torch/extension.h g++ takes 1.6 GB (-O2) to 2.0 GB (-O3 -g), and nvcc 3.2 GB.
 BYTES_PER_COMPILER = 3 * 1000**3
@@ -48,22 +49,16 @@ def _control_groups():
     for line in _read("proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         for controller in controllers.split(","):  # version 2 has one line without names
-            if controller not in ("", "cpu", "memory"):
-                continue
-            while True:
-                yield os.path.join("sys/fs/cgroup", controller, path.strip("/"))
-                if path == "/":
-                    break
-                path = os.path.dirname(path)
+            if controller in ("", "cpu", "memory"):
+                for folder in (path, *map(str, PurePath(path).parents)):
+                    yield os.path.join("sys/fs/cgroup", controller, folder.strip("/"))
 
 
 def _cores_of(group):
     """Returns the cores that a group may use, possibly a fraction; None without a limit."""
-    limit = _read(f"{group}/cpu.max").split() or [
-        _read(f"{group}/cpu.cfs_quota_us").strip(),
-        _read(f"{group}/cpu.cfs_period_us").strip(),
-    ]
-    return int(limit[0]) / int(limit[1]) if limit[0].isdigit() and int(limit[1]) else None
+    version_1 = _read(f"{group}/cpu.cfs_quota_us") + _read(f"{group}/cpu.cfs_period_us")
+    limit = (_read(f"{group}/cpu.max") or version_1).split()
+    return int(limit[0]) / int(limit[1]) if len(limit) == 2 and limit[0].isdigit() else None
 
 
 def _memory_left_in(group):
