@@ -9,69 +9,64 @@ import jit_loader
 fork = multiprocessing.get_context("fork")
 
 
-def _build_and_wait(tiny, wait_for, monkeypatch, capfd, meanwhile, load=None):
-    """Calls meanwhile() during a build; returns the results of the builder and of the waiter."""
+@pytest.fixture
+def build_and_wait(tiny, wait_for, monkeypatch, capfd):
+    """build_and_wait(load, meanwhile) calls load in two processes, and meanwhile() in between.
+
+    It returns the result or the error of both.
+    """
     monkeypatch.setenv("JIT_LOADER_QUIET", "0")
     begun, other_waits = tiny.folder.parent / "begun", tiny.folder.parent / "other_waits"
     tiny.change_compiler(f"touch {begun}; until [ -e {other_waits} ]; do sleep 0.05; done")
     results = [fork.SimpleQueue(), fork.SimpleQueue()]
 
-    def load_and_report(result):
+    def load_and_report(load, result):
         try:
-            result.put((load or tiny.value)())
+            result.put(load())
         except RuntimeError as error:
             result.put(str(error))
 
-    builder = fork.Process(target=load_and_report, args=(results[0],))
-    builder.start()
-    wait_for(begun.exists)
-    waiter = fork.Process(target=load_and_report, args=(results[1],))
-    waiter.start()
-    wait_for(lambda: "waiting for process" in capfd.readouterr().err)
-    meanwhile()
-    other_waits.touch()
-    builder.join()
-    waiter.join()
-    return [result.get() for result in results]
+    def run(load=tiny.value, meanwhile=lambda: None):
+        processes = [fork.Process(target=load_and_report, args=(load, r)) for r in results]
+        processes[0].start()
+        wait_for(begun.exists)
+        processes[1].start()
+        wait_for(lambda: "waiting for process" in capfd.readouterr().err)
+        meanwhile()
+        other_waits.touch()
+        for process in processes:
+            process.join()
+        return [result.get() for result in results]
+
+    return run
 
 
-def test_waiting_process_raises_the_builders_error(tiny, wait_for, monkeypatch, capfd):
+def test_waiting_process_raises_the_builders_error(tiny, build_and_wait):
     tiny.write("other.cpp", "int a = ;\n")
-    one, other = _build_and_wait(tiny, wait_for, monkeypatch, capfd, lambda: None)
+    one, other = build_and_wait()
     assert one == other
     assert "other.cpp:1: error: " in one
     assert tiny.compiled().count("other.cpp") == 1
 
 
-def test_source_fixed_during_the_build_gives_no_error(tiny, wait_for, monkeypatch, capfd):
+def test_source_fixed_during_the_build_gives_no_error(tiny, build_and_wait):
     """Both processes get the value of the corrected source."""
     good = (tiny.folder / "other.cpp").read_text()
     tiny.write("other.cpp", "int a = ;\n")
-    results = _build_and_wait(
-        tiny, wait_for, monkeypatch, capfd, lambda: tiny.write("other.cpp", good)
-    )
-    assert results == [101, 101]
+    fix = lambda: tiny.write("other.cpp", good)  # noqa: E731
+    assert build_and_wait(meanwhile=fix) == [101, 101]
 
 
-def test_waiting_process_with_another_library_path_builds_again(tiny, wait_for, monkeypatch):
+def test_waiting_process_with_another_library_path_builds_again(tiny, start_build, monkeypatch):
     """The library that the builder could not open may open with another LD_LIBRARY_PATH."""
     monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
     tiny.write("other.cpp", "int nope(int);\nint (*pointer)(int) = nope;\n")
-    begun = tiny.slow_down(1, "link")
-    builder = fork.Process(target=_expect_compile_error, args=(tiny.load,))
-    builder.start()
-    wait_for(begun.exists)
+    builder = start_build(1, "link")
     monkeypatch.setenv("LD_LIBRARY_PATH", str(tiny.folder))
-    _expect_compile_error(tiny.load)
+    tiny.error()
     builder.join()
-    assert builder.exitcode == 0
     links = [call for call in tiny.calls_path.read_text().splitlines() if "-o tiny.so" in call]
     assert len(links) == 2
-
-
-def _expect_compile_error(load):
-    with pytest.raises(jit_loader.CompileError):
-        load()
 
 
 @pytest.mark.parametrize(("name", "source"), [("other.cpp", "other"), ("value.h", "module")])

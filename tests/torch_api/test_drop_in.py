@@ -173,23 +173,6 @@ def test_inline_source_that_was_deleted_is_written_again(cache, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.nvcc
-def test_changed_inline_cuda_source_is_another_build(cache):
-    """Omits the headers that PyTorch adds, which take a minute to compile."""
-    kernel = "__global__ void kernel(int* to) { *to = 1; }\n"
-
-    def value(number):
-        launch = (
-            f"void launch() {{ kernel<<<1, 1>>>(nullptr); }}\nint number() {{ return {number}; }}"
-        )
-        return inline("number()", before="int number();\n", cuda_sources=kernel + launch).value()
-
-    assert [value(1), value(2), value(1)] == [1, 2, 1]
-    assert jit_loader.loaded("inlined").with_cuda
-    assert not jit_loader.loaded("inlined").compiled
-
-
-@pytest.mark.slow
 def test_inline_functions_are_bound(cache):
     functions = {"twice": 'Doubles "x".\nNot more.'}
     module = jit_loader.load_inline(
