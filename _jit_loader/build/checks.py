@@ -7,7 +7,7 @@ import re
 
 from _jit_loader.build.ninja import compile_seconds_limit, ninja_path
 from _jit_loader.cache import cache_folder, readonly_caches
-from _jit_loader.cache.store import differences, fits, read_manifest
+from _jit_loader.cache.store import differences, read_manifest
 from _jit_loader.key import toolchain
 from _jit_loader.report.errors import CompilingForbidden, CudaMissing, ToolMissing
 from _jit_loader.report.requests import THE_LOADER, change_texts, request_changes
@@ -20,19 +20,19 @@ NEVER_BUILT = "it has never been built"
 
 def why_built(builds, digests):
     """Returns the reason for a build, such as 'kernels/add2.cu changed' or 'first build'."""
-    first, *others = all_reasons(builds, digests) or ["the cached library was damaged"]
+    first, *others = all_reasons(builds, digests)
     if first == NEVER_BUILT:
         return "first build"
     return f"{first} and {len(others)} more" if others else first
 
 
 def all_reasons(builds, digests):
-    """Returns a line for each difference from the last build; [] if a build fits."""
+    """Returns a line for each difference from the last build, if no build fits."""
     roots, programs = builds.request.roots, toolchain.programs(builds.request.with_cuda)
-    if any(fits(manifest, roots, programs, digests) for _, manifest in builds.manifests()):
-        return []
     if (newest := next(builds.manifests(), None)) is not None:
-        return change_texts(differences(newest[1], roots, programs, digests))
+        build, manifest = newest
+        changes = change_texts(differences(manifest, roots, programs, digests))
+        return changes or [f"{build.library} is damaged"]
     if (last := _last_of_name(builds)) is None:
         return [NEVER_BUILT]
     old, new = last["request"], builds.request.description
@@ -85,8 +85,6 @@ def check_request(all_builds, digests):
 def _no_build_fits(builds, digests):
     """Returns lines that say why."""
     reasons = all_reasons(builds, digests)
-    if not reasons:
-        reasons = [f"{build.library} is damaged" for build, _ in builds.manifests()]
     more = len(reasons) - MOST_REASONS
     if more > 0:
         reasons[MOST_REASONS:] = [f"{more} more"]
