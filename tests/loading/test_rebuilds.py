@@ -223,15 +223,6 @@ def test_changed_linker_flag_recompiles_no_source(tiny):
     assert tiny.compiled() == []
 
 
-def test_changed_linked_library_is_noticed(tiny):
-    use_library(tiny)
-    make_library(tiny.folder / "lib", 1)
-    flags = [f"-L{tiny.folder / 'lib'}", "-lmore"]
-    assert tiny.value(extra_ldflags=flags) == 2
-    make_library(tiny.folder / "lib", 50)
-    assert tiny.value(extra_ldflags=flags) == 51
-
-
 def test_linked_files_are_read_from_the_trace_of_every_linker(tmp_path):
     for name in ("libone.a", "libtwo.so", "three.o"):
         (tmp_path / name).write_text("")
@@ -285,31 +276,29 @@ def test_new_library_in_an_earlier_folder_is_noticed(tiny, flags):
     assert tiny.value(extra_ldflags=flags) == 7
 
 
-@pytest.mark.slow
-def test_new_shared_library_beside_the_static_one_is_noticed(tiny):
+@pytest.mark.parametrize(
+    "change",
+    ["rewritten", *(pytest.param(c, marks=pytest.mark.slow) for c in ("shared", "redirected"))],
+)
+def test_changed_library_is_noticed(tiny, change):
+    """The library is a link to a static one."""
     use_library(tiny)
-    make_library(tiny.folder / "lib", 1)
-    library = tiny.folder / "lib"
-    flags = [f"-L{library}", "-lmore", f"-Wl,-rpath,{library}"]
+    folder = tiny.folder / "lib"
+    folder.mkdir()
+    make_library(tiny.folder / "one", 1)
+    make_library(tiny.folder / "two", 6)
+    link = folder / "libmore.a"
+    link.symlink_to("../one/libmore.a")
+    flags = [f"-L{folder}", "-lmore", f"-Wl,-rpath,{folder}"]
     assert tiny.value(extra_ldflags=flags) == 2
-    make_library(library, 6, shared=True)
-    (library / "libmore.a").touch()
+    if change == "rewritten":
+        make_library(tiny.folder / "one", 6)
+    elif change == "shared":
+        make_library(folder, 6, shared=True)
+    else:
+        link.unlink()
+        link.symlink_to("../two/libmore.a")
     assert tiny.value(extra_ldflags=flags) == 7
-
-
-@pytest.mark.slow
-def test_redirected_symlink_to_a_library_is_noticed(tiny):
-    use_library(tiny)
-    for value in (1, 2):
-        make_library(tiny.folder / f"lib{value}", value)
-    link = tiny.folder / "lib"
-    link.mkdir()
-    (link / "libmore.a").symlink_to("../lib1/libmore.a")
-    flags = [f"-L{link}", "-lmore"]
-    assert tiny.value(extra_ldflags=flags) == 2
-    (link / "libmore.a").unlink()
-    (link / "libmore.a").symlink_to("../lib2/libmore.a")
-    assert tiny.value(extra_ldflags=flags) == 3
 
 
 @pytest.mark.slow

@@ -231,16 +231,10 @@ assert _jit_compile(*arguments, False, True) == str(FOLDER / "program")
 """)
 
 
-def test_ninja_that_is_not_on_path_is_available(run_private):
+def test_ninja_is_available_without_path_and_the_default_folder_is_pytorchs(run_private):
     run_private("""
-verify_ninja_availability()
 os.environ["PATH"] = "/nowhere"
 verify_ninja_availability()
-""")
-
-
-def test_private_function_returns_pytorchs_default_folder(run_private):
-    run_private("""
 os.environ["TORCH_EXTENSIONS_DIR"] = str(FOLDER / "root")
 assert Path(_get_build_directory("tiny", False)).is_relative_to(FOLDER / "root")
 """)

@@ -146,16 +146,18 @@ def test_traceback_has_only_the_lines_of_the_script(session):
     assert "ZeroDivisionError: division by zero\nrun.py: exit code 1 after " in shown
 
 
-def test_syntax_error_is_shown(session):
-    shown = session.run("x = = 1\n")
-    assert 'examples/run.py", line 1' in shown
-    assert "Traceback" not in shown
-    assert "exit code 1 " in shown
-
-
-def test_crash_is_reported(session):
-    shown = session.run("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n")
-    assert "run.py: ended by signal 11 (Segmentation fault) after " in shown
+@pytest.mark.parametrize(
+    ("script", "shown"),
+    [
+        ("x = = 1\n", r'examples/run.py", line 1\n(?s:.*)exit code 1 '),
+        ("import os\nos.kill(os.getpid(), 11)\n", r"ended by signal 11 \(Segmentation fault\) aft"),
+        ("import ctypes\nctypes.CDLL(None).printf(b'from C')\n", "from C"),
+    ],
+)
+def test_errors_crashes_and_output_of_c_are_shown(session, script, shown):
+    said = session.run(script)
+    assert re.search(shown, said)
+    assert "Traceback" not in said
 
 
 def test_run_does_not_affect_the_next_one(session):
@@ -254,11 +256,6 @@ def test_new_folder_is_watched(session):
     assert "imported\n" in session.read_until_the_end()
     session.write("project/examples/later/module.py", "print('again')\n")
     assert "again\n" in session.read_until_the_end()
-
-
-def test_output_of_printf_is_shown(session):
-    shown = session.run("import ctypes\nctypes.CDLL(None).printf(b'from C')\n")
-    assert "from C" in shown
 
 
 @pytest.mark.gpu
