@@ -98,11 +98,13 @@ HINTS = {
         "in JIT_LOADER_CACHE, or in TMPDIR for the compilers' temporary files (by default /tmp)"
     ),
     # In a load_inline's main.cpp.
-    r"error: (?:use of undeclared identifier )?.(\w+)\W.*\n.*wrap_pybind_function\(\1\)": (
+    r"main\.cpp:[\d:]+ error: (?:use of undeclared identifier )?.(\w+)\W.*\n.*"
+    r'm\.def\("\1", (?:torch::wrap_pybind_function\()?\1\)?, "': (
         "functions= names {0}, which cpp_sources does not declare: correct the name, or declare it "
         "there, as in 'torch::Tensor {0}(torch::Tensor x);', if cuda_sources defines it"
     ),
-    r"no matching function for call to .wrap_pybind_function.*\n.*wrap_pybind_function\((\w+)\)": (
+    r"main\.cpp:[\d:]+ error: no matching (?:member )?function for call to .*\n.*"
+    r'm\.def\("(\w+)", (?:torch::wrap_pybind_function\()?\1\)?, "': (
         "functions= cannot name {0} if it is overloaded: give each function a name of its own, or "
         "write a PYBIND11_MODULE, with py::overload_cast, in cpp_sources"
     ),

@@ -224,9 +224,14 @@ int scale(float x);
 """
 
 
-def test_overloaded_function_of_load_inline_gets_advice(cache):
-    with pytest.raises(jit_loader.CompileError, match="cannot name scale if it is overloaded"):
-        jit_loader.load_inline("inline", OVERLOADED, functions="scale", no_implicit_headers=True)
+@pytest.mark.parametrize("wrapped", [True, False])
+@pytest.mark.parametrize(
+    ("name", "advice"), [("scale", "cannot name scale if it is overloaded"), ("other", "not declare")]
+)
+def test_function_that_load_inline_cannot_bind_gets_advice(cache, name, advice, wrapped):
+    options = {"no_implicit_headers": True, "with_pytorch_error_handling": wrapped}
+    with pytest.raises(jit_loader.CompileError, match=f"functions= .*{advice}"):
+        jit_loader.load_inline("inline", OVERLOADED, functions=name, **options)
 
 
 # The first errors that people meet, and a part of the advice: what to do.
