@@ -226,7 +226,7 @@ int scale(float x);
 
 @pytest.mark.parametrize("wrapped", [True, False])
 @pytest.mark.parametrize(
-    ("name", "advice"), [("scale", "cannot name scale if it is overloaded"), ("other", "not declare")]
+    ("name", "advice"), [("scale", "cannot name scale if it is over"), ("other", "declare")]
 )
 def test_function_that_load_inline_cannot_bind_gets_advice(cache, name, advice, wrapped):
     options = {"no_implicit_headers": True, "with_pytorch_error_handling": wrapped}
