@@ -89,8 +89,9 @@ def load_op(
             requests the same op with the same flags.
         wait: if it is false and the op is not in the cache, a low-priority process builds it
             (none does under JIT_LOADER_NO_COMPILE), and None is returned. A later call returns the
-            module, or starts a process again if a file has changed meanwhile. It cannot be combined
-            with defines or on_load.
+            module, or starts a process again if a file has changed meanwhile. After a failed build
+            it returns None until Python is restarted. It cannot be combined with defines or
+            on_load.
 
     Raises: as load does.
     """
