@@ -28,6 +28,8 @@ def compile_cell(source, words, cuda):
         ValueError: no function is named, or the cell does not define one of them.
         CompileError, RuntimeError, OSError: as jit_loader.load raises them.
     """
+    if cut := re.search(r"(?<!\S)-[DILUl](?!\S)", " ".join(words)):
+        raise ValueError(f"{cut[0]} and its value are one word, as in -Iinclude, -lm or -DSIZE=4")
     flags = [_absolute(word) for word in words if word.startswith("-")]
     wanted = [word for word in words if not word.startswith("-")]
     binds = "PYBIND11_MODULE" in source

@@ -162,6 +162,7 @@ def test_binding_declares_a_function_of_a_cuda_cell(source, declared, monkeypatc
         ("int f() {}", [], "name the functions that Python can call: %%cuda twice"),
         ("__global__ void k() {}\nvoid f() { k<<<1, 1>>>(); }", [], "name the functions that"),
         ("#include <torch/types.h>\n__global__ void k() {}", [], "name the functions that"),
+        ("int f() {}", ["f", "-l", "m"], "-l and its value are one word"),
     ],
 )
 def test_cuda_cells_that_cannot_be_bound_are_refused(source, words, said):
