@@ -121,15 +121,15 @@ def shortened(error):
 
     last = traceback.extract_tb(error.__traceback__)[-1]
     frames = error.__traceback__.tb_next  # raising it again adds the caller's frame
-    if _is_own(last.filename) and last.line.startswith("raise "):
+    if _is_loaders(last.filename) and last.line.startswith("raise "):
         # By the module's file: the code of a dataclass's __init__ has none.
-        while frames is not None and _is_own(frames.tb_frame.f_globals.get("__file__", "")):
+        while frames is not None and _is_loaders(frames.tb_frame.f_globals.get("__file__", "")):
             frames = frames.tb_next
         error.__cause__ = None
     return error.with_traceback(frames)
 
 
-def _is_own(path):
+def _is_loaders(path):
     return os.path.basename(path) == "jit_loader.py" or path.startswith(_FOLDER)
 
 

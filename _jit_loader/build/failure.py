@@ -26,8 +26,10 @@ def failed(job, records, output, stage, kind=CompileError):
     """
     request, text = job.request, "\n".join(output)
     job.recorder.check_failed(files_with_errors(output))
-    own = [request.roots.absolute(path) for record in records for path in record["own"]]
-    sources = list(dict.fromkeys([*request.sources, *own]))
+    user_files = [
+        request.roots.absolute(path) for record in records for path in record["user files"]
+    ]
+    sources = list(dict.fromkeys([*request.sources, *user_files]))
     project, ninja = request.project, ninja_path()
     error = compile_error(request.name, request.title, output, job.folder, project, ninja, sources)
     error.stage, error.kernels = stage, kernels_of(records)

@@ -13,7 +13,7 @@ from _jit_loader.build.pytorch import libraries
 from _jit_loader.build.pytorch.ninja_file import make_ninja_file
 from _jit_loader.cache import digest_of
 from _jit_loader.cache.files import if_stale_again, write_checked
-from _jit_loader.cache.store import MANIFEST, OWN_FILES, read_manifest
+from _jit_loader.cache.store import MANIFEST, USER_FILES, read_manifest
 from _jit_loader.key import toolchain
 
 DAY_SECONDS = 24 * 60 * 60
@@ -100,8 +100,8 @@ def _remove(folder, age_seconds):
 
 def publish(folder, manifest):
     """Makes a folder a build. No process uses a folder that has no manifest yet."""
-    own = {path: manifest["files"][path] for path in manifest["own"]}
-    write_checked(os.path.join(folder, OWN_FILES), own)
+    user_files = {path: manifest["files"][path] for path in manifest["user files"]}
+    write_checked(os.path.join(folder, USER_FILES), user_files)
     shutil.rmtree(os.path.join(folder, libraries.STUBS_FOLDER), ignore_errors=True)
     for entry in list(os.scandir(folder)):
         if entry.name in NOT_PUBLISHED:

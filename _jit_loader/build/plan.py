@@ -7,7 +7,7 @@ from typing import NamedTuple
 from _jit_loader.build.inputs.records import InputsChanged
 from _jit_loader.cache import digest_of
 from _jit_loader.cache.files import link_or_copy, read_checked
-from _jit_loader.cache.store import fits, own_differences
+from _jit_loader.cache.store import fits, user_differences
 from _jit_loader.key.digests import read_digest
 from _jit_loader.system.jobs import parallel_jobs
 
@@ -99,7 +99,7 @@ def take_object(job, output, key, known):
     for path, record in known:
         if record["command"] != key:
             continue
-        if next(own_differences(record, job.request.roots, job.digests), None) is not None:
+        if next(user_differences(record, job.request.roots, job.digests), None) is not None:
             continue
         try:
             link_or_copy(path, target)

@@ -134,8 +134,8 @@ def _header_for(job, output):
         return None
     request = job.request
     of_source = toolchain.split(" ".join(request.source_flags.get(source, ())), source)
-    own = toolchain.split(" ".join(request.extra_cflags), "extra_cflags") + of_source
-    words, searched = _split(flags_of(command), {*own, f"-D{NAME_MACRO}={request.name}"})
+    extra = toolchain.split(" ".join(request.extra_cflags), "extra_cflags") + of_source
+    words, searched = _split(flags_of(command), {*extra, f"-D{NAME_MACRO}={request.name}"})
     text = _included_text(words) if "-include" in words else _first_include(source, searched)
     if text is None or any(word.startswith(OTHER_HEADERS) for word in words):
         return None
@@ -182,18 +182,18 @@ def _first_include(source, folders):
     return TEXT
 
 
-def _split(words, own):
+def _split(words, extra):
     """Returns (the flags that a precompiled header depends on, the folders of -I).
 
-    own: the caller's flags. Macros among them do not count: g++ refuses a precompiled header whose
-    text mentions one that differs.
+    extra: the caller's flags. Macros among them do not count: g++ refuses a precompiled header
+    whose text mentions one that differs.
     """
     kept, folders = [], []
     rest = iter(words)
     for word in rest:
         if word.startswith("-I"):
             folders.append(word[2:] or next(rest, ""))
-        elif not (word.startswith("-D") and len(word) > 2 and word in own):
+        elif not (word.startswith("-D") and len(word) > 2 and word in extra):
             kept.append(word)
     return kept, folders
 

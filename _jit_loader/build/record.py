@@ -100,7 +100,7 @@ def record_texts(job, records):
     """
     texts = {}
     for record in records:
-        for name in record["own"] if "nvcc" in record else ():
+        for name in record["user files"] if "nvcc" in record else ():
             path = job.request.roots.absolute(name)
             with contextlib.suppress(OSError, UnicodeDecodeError), open(path, "rb") as file:
                 data = file.read()

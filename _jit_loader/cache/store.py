@@ -2,7 +2,7 @@
 
 <cache>/<name>/<request key>/      the builds of one request (paths, flags, versions)
     <build>/                       one build; its manifest is written last, and nothing changes then
-        <name>.so  manifest.json  own.json  the objects with their records
+        <name>.so  manifest.json  user_files.json  the objects with their records
                                    without a manifest: a build that is running, failed or was killed
     flags.json                     PyTorch's flags (build/pytorch)
     lock
@@ -22,7 +22,7 @@ from _jit_loader.cache.memo import Memo, is_settled, stamp
 MANIFEST = "manifest.json"
 # A copy of the manifest's rows for the user's own files. A manifest with PyTorch's headers takes
 # 5 ms to read, and most builds that do not fit differ in one of the user's files.
-OWN_FILES = "own.json"
+USER_FILES = "user_files.json"
 # The source of a helper, which compares the stats of a memo's files.
 STATS_EQUAL = os.path.join(os.path.dirname(os.path.abspath(__file__)), "stats_equal.cpp")
 
@@ -59,8 +59,8 @@ class Builds:
         """
         absolute = self.request.roots.absolute
         for entry in self._build_folders():
-            own = read_checked(os.path.join(entry.path, OWN_FILES)) or {}
-            if any(digests.digest(absolute(path)) != own[path] for path in own):
+            user_files = read_checked(os.path.join(entry.path, USER_FILES)) or {}
+            if any(digests.digest(absolute(path)) != user_files[path] for path in user_files):
                 continue
             build, manifest = Build(entry.path, self.request), read_manifest(entry.path)
             if manifest is None or not fits(manifest, self.request.roots, programs, digests):
@@ -107,12 +107,12 @@ class Builds:
         files = {absolute(path): digest for path, digest in files.items()}
         roles = manifest["programs"].keys() & programs.keys()
         files.update((programs[role], manifest["programs"][role]) for role in roles)
-        own = set(map(absolute, manifest["own"]))
+        user_files = set(map(absolute, manifest["user files"]))
         entries = []
         for path, digest in files.items():
             # The file is not read again. If it has changed since, its stat differs next time.
             file_stamp, current, settled = digests.last(path)
-            is_other = current != digest and (current is not None or path in own)
+            is_other = current != digest and (current is not None or path in user_files)
             if is_other or not settled:
                 return  # the stat of a file that has changed must not lead to this build
             entries.append((path, file_stamp, current))
@@ -153,10 +153,10 @@ def differences(manifest, roots, programs, digests):
     A tool or system file that this machine lacks is not a change: a build works without the
     compiler that made it. A file that exists and differs is a change.
     """
-    yield from own_differences(manifest, roots, digests)
-    own = manifest["own"]
+    yield from user_differences(manifest, roots, digests)
+    user_files = manifest["user files"]
     for path, digest in manifest["files"].items():
-        if path not in own and digests.digest(roots.absolute(path)) not in (None, digest):
+        if path not in user_files and digests.digest(roots.absolute(path)) not in (None, digest):
             yield "changed", path
     for path in appeared_files(manifest, roots):
         yield "new", path
@@ -168,9 +168,9 @@ def differences(manifest, roots, programs, digests):
             yield "compiler", path
 
 
-def own_differences(manifest, roots, digests):
+def user_differences(manifest, roots, digests):
     """Yields (kind, path) for each of the user's own files that is missing or has changed."""
-    for path in manifest["own"]:
+    for path in manifest["user files"]:
         current = digests.digest(roots.absolute(path))
         if current != manifest["files"][path]:
             yield "missing" if current is None else "changed", path

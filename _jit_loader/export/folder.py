@@ -13,7 +13,7 @@ from unittest import mock
 from _jit_loader.build.build import build
 from _jit_loader.cache import FORMAT
 from _jit_loader.cache.files import write_atomically, write_checked
-from _jit_loader.cache.store import MANIFEST, OWN_FILES, read_manifest
+from _jit_loader.cache.store import MANIFEST, USER_FILES, read_manifest
 from _jit_loader.key import CUDA_SETTINGS, PATH_LISTS, SETTINGS, toolchain
 from _jit_loader.key.machine import Machine, this_machine
 from _jit_loader.loading import find_build
@@ -84,15 +84,15 @@ def _copy(library, folder):
     target = os.path.join(folder, os.path.basename(source))
     os.makedirs(target, exist_ok=True)
     # Not with the permissions of the user's cache, which nobody else can read.
-    for name in (os.path.basename(library), OWN_FILES):
+    for name in (os.path.basename(library), USER_FILES):
         with open(os.path.join(source, name), "rb") as file:
             write_atomically(os.path.join(target, name), file.read())
     manifest = read_manifest(source)
-    own = {path: manifest["files"][path] for path in manifest["own"]}
+    user_files = {path: manifest["files"][path] for path in manifest["user files"]}
     absent = {
         folder: names
         for folder, names in manifest["absent"].items()
         if folder.partition("/")[0] == "<project>"
     }
-    manifest = {**manifest, "files": own, "absent": absent, "tools": {}, "programs": {}}
+    manifest = {**manifest, "files": user_files, "absent": absent, "tools": {}, "programs": {}}
     write_checked(os.path.join(target, MANIFEST), manifest)

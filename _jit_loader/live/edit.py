@@ -30,8 +30,8 @@ class Edit(NamedTuple):
     texts: {path: current text} of the source and its headers. changed: the names of those that
     have changed, to print.
     outputs: the other objects, for the CPU, that include a changed formula.
-    own: {relative path: digest} of all the user's files. keys: digests of these as they were at
-    the build, and as they are now.
+    user_files: {relative path: digest} of all the user's files. keys: digests of these as they
+    were at the build, and as they are now.
     """
 
     build: Build
@@ -42,7 +42,7 @@ class Edit(NamedTuple):
     texts: dict
     changed: str
     outputs: list
-    own: dict
+    user_files: dict
     keys: tuple
 
 
@@ -67,7 +67,7 @@ def _edit(request, build, manifest, digests):
     programs = toolchain.programs(request.with_cuda)
     changed = set()
     for kind, path in differences(manifest, request.roots, programs, digests):
-        if kind != "changed" or path not in manifest["own"]:
+        if kind != "changed" or path not in manifest["user files"]:
             raise NotLive(f"{_shown(path)}: {kind}")
         changed.add(path)
     objects = glob.glob(f"{glob.escape(build.folder)}/*.o{RECORD}")
@@ -76,10 +76,10 @@ def _edit(request, build, manifest, digests):
     if not changed or None in records.values() or len(of_cuda) != 1:
         raise NotLive("the last build does not have exactly one .cu file with a record")
     record = records[of_cuda[0]]
-    if others := changed - {*record["own"]}:
+    if others := changed - {*record["user files"]}:
         raise NotLive(f"{_shown(min(others))} is code for the CPU only")
     before = read_checked(os.path.join(build.folder, TEXTS)) or {}
-    if before.keys() != {*record["own"]}:
+    if before.keys() != {*record["user files"]}:
         raise NotLive("the last build has no text of a file, or it is not UTF-8")
     now, digests_now = dict(before), {}
     for name in changed:
@@ -90,8 +90,8 @@ def _edit(request, build, manifest, digests):
     _check_host_code(before, now, changed, record["nvcc"], host_object)
     if digests.digest(build.library) != manifest["library"]:
         raise NotLive("the last build is damaged")
-    own_before = {name: manifest["files"][name] for name in manifest["own"]}
-    own = own_before | digests_now
+    files_before = {name: manifest["files"][name] for name in manifest["user files"]}
+    user_files = files_before | digests_now
     return Edit(
         build,
         host_object,
@@ -105,8 +105,8 @@ def _edit(request, build, manifest, digests):
             for output, other in records.items()
             if other is not record and not changed.isdisjoint(other["files"])
         ),
-        own,
-        tuple(digest_of(sorted(each.items())) for each in (own_before, own)),
+        user_files,
+        tuple(digest_of(sorted(each.items())) for each in (files_before, user_files)),
     )
 
 

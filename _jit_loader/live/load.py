@@ -8,7 +8,7 @@ from _jit_loader import loaded
 from _jit_loader.build.job import private_folder
 from _jit_loader.cache.files import read_checked
 from _jit_loader.cache.memo import stamp
-from _jit_loader.cache.store import OWN_FILES
+from _jit_loader.cache.store import USER_FILES
 from _jit_loader.key.digests import read_digest
 from _jit_loader.live.edit import NotLive, find_edit
 from _jit_loader.live.first_launch import compile_at_first_launch, launches_of
@@ -117,7 +117,7 @@ def _audit(title, this):
     live = ops.get(builds_folder)
     if live is None or this.path == live.library:
         return
-    if read_checked(os.path.join(folder, OWN_FILES)) != live.edit.own:
+    if read_checked(os.path.join(folder, USER_FILES)) != live.edit.user_files:
         return  # another version
     if warning := warning_of_host_code(title, this.path, live.edit.host_object):
         _never.add(builds_folder)
@@ -196,12 +196,14 @@ def _library(edit, builds, digests, launched):
     if not edit.outputs:
         code = compile_edit(edit, library, launched)
         return with_device_code(library, code.cubin), code
-    own = {request.roots.absolute(name): digest for name, digest in edit.own.items()}
-    before = list(map(stamp, own))
+    user_files = {request.roots.absolute(name): digest for name, digest in edit.user_files.items()}
+    before = list(map(stamp, user_files))
     with Workers() as workers:
         linked = workers.submit(link_library, builds, digests, edit.build, edit.outputs)
         code = compile_edit(edit, library, launched)
         (library,) = workers.results([linked])
-    if list(map(stamp, own)) != before or any(read_digest(path) != own[path] for path in own):
+    if list(map(stamp, user_files)) != before or any(
+        read_digest(path) != user_files[path] for path in user_files
+    ):
         raise NotLive("a file changed during the build")  # a compiler may have read either version
     return with_device_code(library, code.cubin), code

@@ -12,6 +12,7 @@ from _jit_loader.torch_api import load_inline
 # A cell with one of these headers needs no torch/extension.h, which takes most of the time.
 OWN_HEADERS = re.compile(r"^[ \t]*#[ \t]*include[ \t]*<(?:torch|ATen|pybind11)/.*", re.MULTILINE)
 HOST_CODE = re.compile(rf"<<<|{OWN_HEADERS.pattern}", re.MULTILINE)
+WITH_VALUE = ("-D", "-I", "-L", "-U", "-l")  # the value may be the next word
 LINK_FLAGS = ("-l", "-L", "-Wl,")
 PLACE = re.compile(r"(?<!\S)[0-9a-f]{20}/(?:main\.cpp|cuda\.cu):")
 
@@ -19,7 +20,7 @@ PLACE = re.compile(r"(?<!\S)[0-9a-f]{20}/(?:main\.cpp|cuda\.cu):")
 def compile_cell(source, words, cuda):
     """Compiles a cell, and returns {name: function} of the functions that Python can call.
 
-    words: the names of functions, and flags of one word for the compiler. If the cell has its own
+    words: the names of functions, and flags for the compiler. If the cell has its own
     PYBIND11_MODULE, all functions that it binds are returned. A CUDA cell without either defines
     its kernels, and so does one whose names are those of kernels; NVRTC compiles them.
     cuda: whether the cell is CUDA.
@@ -28,8 +29,7 @@ def compile_cell(source, words, cuda):
         ValueError: no function is named, or the cell does not define one of them.
         CompileError, RuntimeError, OSError: as jit_loader.load raises them.
     """
-    if cut := re.search(r"(?<!\S)-[DILUl](?!\S)", " ".join(words)):
-        raise ValueError(f"{cut[0]} and its value are one word, as in -Iinclude, -lm or -DSIZE=4")
+    words = _with_values(words)
     flags = [_absolute(word) for word in words if word.startswith("-")]
     wanted = [word for word in words if not word.startswith("-")]
     binds = "PYBIND11_MODULE" in source
@@ -47,6 +47,17 @@ def compile_cell(source, words, cuda):
         raise type(error)(PLACE.sub("cell:", str(error))) from None
     names = functions or [name for name in vars(module) if not name.startswith("_")]
     return {name: getattr(module, name) for name in names}
+
+
+def _with_values(words):
+    """Returns the words, with a flag and its value, as in -l m, as one word."""
+    found = []
+    for word in words:
+        if found and found[-1] in WITH_VALUE:
+            found[-1] += word
+        else:
+            found.append(word)
+    return found
 
 
 def _is_for_nvrtc(source, wanted):

@@ -11,7 +11,7 @@ import torch
 
 from _jit_loader.cache import cache_folder, check_trusted, digest_of
 from _jit_loader.cache.files import write_atomically, write_checked
-from _jit_loader.cache.store import MANIFEST, OWN_FILES, Build, Builds
+from _jit_loader.cache.store import MANIFEST, USER_FILES, Build, Builds
 from _jit_loader.cuda.nvrtc import (
     SYSTEM_HEADERS,
     NvrtcError,
@@ -126,8 +126,8 @@ def _publish(builds, manifest, code, digests):
     write_atomically(build.library, code)
     library = digests.digest(build.library)
     manifest = {**manifest, "name": builds.request.name, "created": time.time(), "library": library}
-    own = {path: manifest["files"][path] for path in manifest["own"]}
-    write_checked(os.path.join(folder, OWN_FILES), own)
+    user_files = {path: manifest["files"][path] for path in manifest["user files"]}
+    write_checked(os.path.join(folder, USER_FILES), user_files)
     write_checked(os.path.join(folder, MANIFEST), manifest)
     builds.write_memo({}, build, manifest, digests)
 
@@ -139,8 +139,14 @@ def _headers(kernel, roots, digests):
     absent = {}
     for folder, name in map(os.path.split, found.absent):
         absent.setdefault(roots.relative(folder), []).append(name)
-    own = list(map(roots.relative, found.files))
-    inputs = {"files": files, "own": own, "absent": absent, "tools": {}, "programs": {}}
+    user_files = list(map(roots.relative, found.files))
+    inputs = {
+        "files": files,
+        "user files": user_files,
+        "absent": absent,
+        "tools": {},
+        "programs": {},
+    }
     return inputs, found.missing
 
 

@@ -7,7 +7,7 @@ from _jit_loader.cache.files import write_checked
 
 
 def test_object_whose_record_is_missing_is_skipped_and_not_overwritten(tmp_path, monkeypatch):
-    monkeypatch.setattr(plan, "own_differences", lambda *_: iter(()))
+    monkeypatch.setattr(plan, "user_differences", lambda *_: iter(()))
     known = []
     for content in ("first", "second"):
         folder = tmp_path / "name" / "request" / content

@@ -33,14 +33,14 @@ def test_stale_handle_of_a_file_to_sync_is_opened_again(tiny, monkeypatch):
 
     def is_first(path, flags, *_):
         name = os.path.basename(path)
-        is_first = name in ("own.json", "manifest.json") and flags == os.O_RDONLY
+        is_first = name in ("user_files.json", "manifest.json") and flags == os.O_RDONLY
         is_first = is_first and name not in stale
         stale.update([name] if is_first else [])
         return is_first
 
     fail(monkeypatch, "open", errno.ESTALE, is_first)
     assert tiny.value() == 101
-    assert stale == {"own.json", "manifest.json"}
+    assert stale == {"user_files.json", "manifest.json"}
 
 
 def test_objects_are_reused_without_links_and_times(tiny, monkeypatch):
@@ -69,5 +69,5 @@ def test_file_that_another_machine_has_replaced_is_opened_again(tiny, monkeypatc
 
     monkeypatch.setattr(builtins, "open", open_once_stale)
     assert tiny.value() == 101
-    assert {os.path.basename(path) for path in stale} > {"manifest.json", "own.json"}
+    assert {os.path.basename(path) for path in stale} > {"manifest.json", "user_files.json"}
     assert tiny.compiled() == []

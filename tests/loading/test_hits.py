@@ -88,8 +88,8 @@ def test_function_missing_from_a_replaced_library_is_an_import_error(tiny, in_pr
 @pytest.mark.parametrize("what", ["absent", "unreadable"])
 def test_hit_needs_no_system_header(tiny, tmp_path, monkeypatch, what):
     """A cached build works without the headers it was made from, except the user's own."""
-    is_own = _is_below(tiny.folder)
-    monkeypatch.setattr("_jit_loader.build.inputs.records.ownership", lambda *_: is_own)
+    is_users = _is_below(tiny.folder)
+    monkeypatch.setattr("_jit_loader.build.inputs.records.user_file_filter", lambda *_: is_users)
     header = tmp_path / "system" / "of_the_system.h"
     header.parent.mkdir()
     header.write_text("#define VALUE 1\n")

@@ -142,7 +142,9 @@ def test_invalid_name_is_refused(tiny, tmp_path, name, is_module):
     assert sorted(tmp_path.rglob("*")) == before
 
 
-@pytest.mark.parametrize("name", ["lock", "build.ninja", "manifest.json", "own.json", "main.o"])
+@pytest.mark.parametrize(
+    "name", ["lock", "build.ninja", "manifest.json", "user_files.json", "main.o"]
+)
 def test_executable_with_the_name_of_another_file_is_refused(tiny, name):
     source = tiny.write("main.cpp", "int main() {}")
     with pytest.raises(ValueError, match=f"'{name}' cannot be the name of an executable"):

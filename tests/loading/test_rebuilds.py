@@ -11,7 +11,7 @@ import pytest
 import jit_loader
 from _jit_loader import loaded
 from _jit_loader.build.inputs.compilers import files_in_flags, linked_files, nvcc_compiler
-from _jit_loader.build.inputs.records import ownership
+from _jit_loader.build.inputs.records import user_file_filter
 from _jit_loader.key.roots import Roots
 
 
@@ -351,7 +351,7 @@ def test_root_is_not_replaced_in_a_longer_path(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("path", "is_own"),
+    ("path", "is_users"),
     [
         ("/usr/local/cuda-13.0/include/cuda.h", False),  # a hit must not need CUDA
         ("/usr/include/stdio.h", False),
@@ -363,9 +363,9 @@ def test_root_is_not_replaced_in_a_longer_path(tmp_path):
         ("/home/me/include/value.h", True),
     ],
 )
-def test_headers_of_the_user_and_of_the_system_are_distinguished(path, is_own, tmp_path):
+def test_headers_of_the_user_and_of_the_system_are_distinguished(path, is_users, tmp_path):
     tools = ["/home/me/libs/gcc-13/bin/g++", "/home/me/libs/gcc-13/libexec/gcc/x86_64/13/cc1plus"]
-    assert ownership(Roots(str(tmp_path)), tools)(path) == is_own
+    assert user_file_filter(Roots(str(tmp_path)), tools)(path) == is_users
 
 
 def test_assembly_source_and_its_includes_are_tracked(tiny):

@@ -185,7 +185,7 @@ def linked_files(trace, folder):
     return list(found)
 
 
-def included_files(command, source, own, folders, is_cuda):
+def included_files(command, source, user_files, folders, is_cuda):
     """Returns the absolute paths of the files that a source's assembly includes.
 
     If one of the user's files has such a directive, the compiler prints the assembly text, in which
@@ -193,7 +193,7 @@ def included_files(command, source, own, folders, is_cuda):
     literal.
     folders: the search path of the assembler, its working folder first.
     """
-    texts = [text for text in map(read_text, own) if re.search(r"\.inc(?:bin|lude)\b", text)]
+    texts = [text for text in map(read_text, user_files) if re.search(r"\.inc(?:bin|lude)\b", text)]
     if texts and not is_cuda and not source.endswith(".s"):
         texts = [output_of([*flags_of(command), "-S", source, "-o", "-"])]
     found = {}

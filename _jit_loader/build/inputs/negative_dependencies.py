@@ -77,7 +77,7 @@ def of_libraries(files, command):
     return absent, present
 
 
-def optional_headers(own, search_folders):
+def optional_headers(user_files, search_folders):
     """Finds the headers that the user's files test with __has_include, or include with "../".
 
     A compiler does not list a header that is tested but not included. For an include with "../",
@@ -87,7 +87,7 @@ def optional_headers(own, search_folders):
     Returns ({folder: missing names}, the existing files that are tested).
     """
     absent, present = {}, []
-    for path in own:
+    for path in user_files:
         text = read_text(path)
         folders = [os.path.dirname(path), *search_folders]
         tested = HAS_INCLUDE.findall(text)

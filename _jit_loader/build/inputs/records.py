@@ -1,6 +1,6 @@
 """Records of the inputs of an object or a library, which later lookups compare.
 
-{"files": {path: digest}, "own": the user's files among them, "tools": {path: digest},
+{"files": {path: digest}, "user files": the user's files among them, "tools": {path: digest},
 "programs": {role: digest}, "absent": {folder: names}}. Paths are relative to their roots
 (key/roots.py); for "absent" see negative_dependencies.py.
 """
@@ -55,22 +55,22 @@ class Recorder:
 
     def of_object(self, source, command, is_cuda, files, compiler):
         """Returns the record of an object that a command has compiled from these files."""
-        is_own = ownership(self._roots, compiler.tools)
+        is_users = user_file_filter(self._roots, compiler.tools)
         files = list(dict.fromkeys([*files, *self._in_flags(command)]))
-        own = [file for file in files if file == source or is_own(file)]
+        user_files = [file for file in files if file == source or is_users(file)]
         folders = [os.path.dirname(self._clock.path), *compiler.search_folders]
-        assembled = included_files(command, source, own, folders, is_cuda)
-        absent, tested = negative_dependencies.optional_headers(own, compiler.search_folders)
+        assembled = included_files(command, source, user_files, folders, is_cuda)
+        absent, tested = negative_dependencies.optional_headers(user_files, compiler.search_folders)
         known = set(files)
         more = [file for file in dict.fromkeys([*assembled, *tested]) if file not in known]
         files += more
-        own += filter(is_own, more)
-        chain = [*dict.fromkeys(map(os.path.dirname, own)), *compiler.search_folders]
+        user_files += filter(is_users, more)
+        chain = [*dict.fromkeys(map(os.path.dirname, user_files)), *compiler.search_folders]
         also_absent, present = negative_dependencies.of_headers(files, chain)
         for folder, names in also_absent.items():
             absent.setdefault(folder, set()).update(names)
         self._check_unchanged(files, present)
-        return self._record(files, own, compiler.tools, absent)
+        return self._record(files, user_files, compiler.tools, absent)
 
     def of_link(self, ninja_file, linked):
         """Returns the record of the files that were linked besides the objects."""
@@ -78,10 +78,10 @@ class Recorder:
         # PyTorch's module chooses the flags, and some users patch it.
         flags_from = toolchain.cpp_extension_path()
         files = list(dict.fromkeys([*linked, *self._in_flags(command), flags_from]))
-        own = list(filter(ownership(self._roots), files))
+        user_files = list(filter(user_file_filter(self._roots), files))
         absent, present = negative_dependencies.of_libraries(linked, command)
         self._check_unchanged(files, present)
-        return self._record(files, own, linker(command), absent)
+        return self._record(files, user_files, linker(command), absent)
 
     def check_failed(self, files):
         """Raises InputsChanged if a file has been edited since the failed compilation began.
@@ -99,15 +99,15 @@ class Recorder:
             self._before.pop(path, None)
         return [path for path in named if path not in outputs]
 
-    def _record(self, files, own, tools, absent):
+    def _record(self, files, user_files, tools, absent):
         relative, digest = self._roots.relative, self._digests.digest
         # If a source names a file by an absolute path, a copy of the project reads the same file.
-        texts = [self._text(path) for path in own if not _is_binary(path)]
-        named = {path for path in own if any(path in text for text in texts)}
-        names = {file: file if file in named else relative(file) for file in [*files, *own]}
+        texts = [self._text(path) for path in user_files if not _is_binary(path)]
+        named = {path for path in user_files if any(path in text for text in texts)}
+        names = {file: file if file in named else relative(file) for file in [*files, *user_files]}
         return {
             "files": {names[file]: digest(file) for file in files},
-            "own": [names[file] for file in own],
+            "user files": [names[file] for file in user_files],
             "tools": {relative(tool): digest(tool) for tool in tools},
             "programs": {role: digest(path) for role, path in self._programs.items()},
             "absent": {relative(folder): sorted(names) for folder, names in absent.items()},
@@ -144,7 +144,7 @@ def _is_binary(path):
     return False
 
 
-def ownership(roots, tools=()):
+def user_file_filter(roots, tools=()):
     """Returns a predicate: whether a file is the user's.
 
     Other files are PyTorch's, Python's, a tool's or the system's. A build is not reused if one of
@@ -152,13 +152,13 @@ def ownership(roots, tools=()):
     """
     system = tuple(folder + os.sep for folder in _system_folders(tools, roots.folders["project"]))
 
-    def is_own(path):
+    def is_users(path):
         shown = roots.relative(path)
         if shown.startswith("<"):
             return shown.startswith("<project>")
         return not path.startswith(system) or path.startswith(PROJECT_FOLDERS)
 
-    return is_own
+    return is_users
 
 
 def _system_folders(tools, project):
@@ -169,8 +169,8 @@ def _system_folders(tools, project):
     matches = (re.match(r"(/.+)/(?:bin|lib|lib32|lib64|libexec)/", tool) for tool in tools)
     prefixes = {match[1] for match in matches if match}
     # A tool in ~/bin does not make ~ a system folder.
-    own = {prefix for prefix in prefixes if project.startswith(prefix + os.sep)}
-    return {*SYSTEM_FOLDERS, *prefixes - own}
+    inside = {prefix for prefix in prefixes if project.startswith(prefix + os.sep)}
+    return {*SYSTEM_FOLDERS, *prefixes - inside}
 
 
 def query_compilers(ninja_file, outputs, digests):
@@ -199,7 +199,7 @@ def merged(records):
     for record in records:
         for folder, names in record["absent"].items():
             absent.setdefault(folder, set()).update(names)
-    result["own"] = sorted({path for record in records for path in record["own"]})
+    result["user files"] = sorted({path for record in records for path in record["user files"]})
     result["absent"] = {folder: sorted(names) for folder, names in sorted(absent.items())}
     return result
 
