@@ -201,7 +201,14 @@ def _main():
         function, arguments, niceness = json.loads(sys.argv[1])
         os.nice(niceness)
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the build then stops its compilers
-        named(function)(*arguments)
+        try:
+            named(function)(*arguments)
+        except SystemExit:
+            # If the signal came while a program was being started, nobody else knows that program.
+            for pid in processes.descendants(os.getpid()):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            raise
         return
     while os.open(os.devnull, os.O_RDWR) <= 2:
         pass  # a daemon may lack its standard error

@@ -20,7 +20,7 @@ with open({result!r}, "w") as file:
     file.write(str(value))
 """
 FORK_DURING_AN_IMPORT = """
-import os, signal, sys, threading, time
+import faulthandler, os, sys, threading, time
 import jit_loader
 
 class Slow:
@@ -36,7 +36,7 @@ builder.start()
 assert importing.wait(60)
 pid = os.fork()
 if pid == 0:
-    signal.alarm(30)
+    faulthandler.dump_traceback_later(30, exit=True)
     jit_loader.load("tiny", {sources}, extra_cflags=["-DOTHER"])
     os._exit(0)
 status = os.waitpid(pid, 0)[1]

@@ -12,7 +12,7 @@ from _jit_loader.system.pool import call_in_background, call_in_processes
 from _jit_loader.system.processes import python
 
 FUNCTIONS = """\
-import os, sys, time
+import os, subprocess, sys, time
 
 def describe(text):
     print("printed by Python", flush=True)
@@ -25,6 +25,12 @@ def end(signal):
 def wait(path):
     with open(path, "w") as file:
         file.write(str(os.getpid()))
+    time.sleep(1000)
+
+def start_program(path):
+    process = subprocess.Popen(["sleep", "1000"])
+    with open(path, "w") as file:
+        file.write(str(process.pid))
     time.sleep(1000)
 
 def say(text):
@@ -182,3 +188,13 @@ def test_frozen_program_makes_the_calls_itself(application, folder, monkeypatch,
 def test_background_call_continues_after_the_program(folder, wait_for):
     call_in_background("pool_functions:touch", [str(folder / "called")], 5)
     wait_for((folder / "called").exists)
+
+
+def test_termination_of_a_background_call_kills_the_programs_that_it_started(folder, wait_for):
+    """The signal may come before subprocess.Popen has returned the process to its caller."""
+    process = call_in_background("pool_functions:start_program", [str(folder / "pid")], 5)
+    wait_for(lambda: (folder / "pid").exists() and (folder / "pid").read_text())
+    process.terminate()
+    assert process.wait() == 1
+    pid = (folder / "pid").read_text()
+    wait_for(lambda: not os.path.exists(f"/proc/{pid}"))
