@@ -36,12 +36,13 @@ builder.start()
 assert importing.wait(60)
 pid = os.fork()
 if pid == 0:
+    faulthandler.enable()
     faulthandler.dump_traceback_later(30, exit=True)
     jit_loader.load("tiny", {sources}, extra_cflags=["-DOTHER"])
     os._exit(0)
 status = os.waitpid(pid, 0)[1]
 builder.join()
-sys.exit(status != 0)
+sys.exit(f"the child ended with status {{status}}" if status else 0)
 """
 
 
