@@ -29,7 +29,8 @@ def print_line(text, stream):
 
     The stream may be None, closed, or an object of the program with no more than write().
     """
-    with contextlib.suppress(Exception):
+    # A child that is forked during the write could never write: it inherits the stream's lock.
+    with contextlib.suppress(Exception), no_fork():
         # In one write, so that no line of another thread gets in between.
         stream.write(f"{printable(text)}\n")
         stream.flush()

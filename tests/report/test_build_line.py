@@ -7,13 +7,14 @@ import pty
 import re
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
 import jit_loader
 from _jit_loader.cache.lock import build_lock
-from _jit_loader.report.build_line import BuildLine
+from _jit_loader.report.build_line import BuildLine, print_line
 
 ROOT = Path(__file__).resolve().parents[2]
 PLAIN_LINES = r"""tiny: first build: compiling module\.o, other\.o
@@ -146,3 +147,26 @@ def test_terminal_gets_a_live_line(tiny, python):
     assert live[0].startswith("tiny: first build: module.o, other.o, 0 of 2, 0.")
     assert all(len(line) <= 60 for line in live), "a longer line would wrap"
     assert re.search(r"tiny: first build: built in \d+\.\d s\s*$", text)
+
+
+def test_no_thread_forks_while_a_line_is_written():
+    """A child would inherit the lock of the stream, and wait for it for ever."""
+    begun, written = threading.Event(), []
+
+    class Stream:
+        def write(self, text):
+            begun.set()
+            time.sleep(0.2)
+            written.append(text)
+
+        def flush(self):
+            pass
+
+    writer = threading.Thread(target=print_line, args=("line", Stream()))
+    writer.start()
+    begun.wait()
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0 if written else 1)
+    assert os.waitpid(pid, 0)[1] == 0
+    writer.join()
