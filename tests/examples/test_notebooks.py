@@ -17,6 +17,8 @@ def test_notebook_runs(path, tmp_path, monkeypatch):
     nbclient = pytest.importorskip("nbclient")
     nbformat = pytest.importorskip("nbformat")
     pytest.importorskip("ipykernel")
+    if path.stem == "kernel_without_nvcc" and torch.version.cuda is None:
+        pytest.skip("NVRTC comes with a CUDA build of PyTorch")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     notebook = nbformat.read(path, as_version=4)
     assert str(ROOT) not in path.read_text()
