@@ -81,10 +81,10 @@ def build(all_builds, digests, verbose):
                 if note not in (None, note_before):
                     raise_noted(note, request, digests)
                 # If the attempt fails or is interrupted, the next one uses its folder's objects.
-                folder = new_folder(builds.folder)
+                folder = new_folder(builds.folder, excludes)
                 try:
                     job = Job(builds, folder, digests, before, bool(changed), verbose)
-                    opened, library = _attempt(job, excludes)
+                    opened, library = _attempt(job)
                     break
                 except InputsChanged as error:
                     changed = error.args[0]
@@ -102,10 +102,8 @@ def build(all_builds, digests, verbose):
     return opened, library, True
 
 
-def _attempt(job, excludes):
+def _attempt(job):
     """Builds in the job's folder; returns (result of loaded.open_build, path of the library).
-
-    excludes: whether no other process can be building the same request.
 
     Raises:
         InputsChanged: a further attempt may succeed.
@@ -113,7 +111,7 @@ def _attempt(job, excludes):
             published.
     """
     request, plan = job.request, make_plan(job)
-    remove_leftovers(job.builds.folder, excludes, keep=job.folder)
+    remove_leftovers(job.builds.folder, keep=job.folder)
     headers = Headers(job, plan.missing)
     line = BuildLine(request.title, plan.missing, plan.expected_seconds(headers.files))
     job.clock.start()

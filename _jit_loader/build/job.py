@@ -54,29 +54,33 @@ def private_folder(request_folder):
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def new_folder(request_folder):
+def new_folder(request_folder, excludes=True):
     """Makes the folder of an attempt. It is a build once it has a manifest, and keeps its path.
 
     The compilers write the path into objects, for debuggers and for coverage, and the process that
     has made the build uses the library from there.
+
+    excludes: whether the lock excludes other builders. Only then does the name say that the holder
+    of the next lock on this machine may remove the folder; see remove_leftovers.
     """
-    folder = os.path.join(request_folder, f"{os.urandom(6).hex()}{_host_digits()}")
+    ending = _host_digits() if excludes else ".unlocked"
+    folder = os.path.join(request_folder, f"{os.urandom(6).hex()}{ending}")
     os.makedirs(folder)
     return folder
 
 
-def remove_leftovers(request_folder, excludes, keep=None):
+def remove_leftovers(request_folder, keep=None):
     """Removes the folders of builds that failed, were interrupted or killed, except `keep`.
 
-    excludes: whether the lock excludes other builders. If it does not, or if a folder belongs to
-    another machine, its build may still be running: on some network file systems, a lock excludes
-    processes of one machine only. Such folders are removed after a day.
+    The caller holds the lock. A build of another machine or without a lock may still be running: on
+    some network file systems, a lock excludes processes of one machine only. Such folders are
+    removed after a day.
     """
     with contextlib.suppress(OSError):
         for entry in list(os.scandir(request_folder)):
             if entry.is_dir() and entry.path != keep and not is_complete(entry.path):
-                ours = entry.name.endswith(_host_digits()) or entry.name.startswith(_prefix())
-                _remove(entry.path, 0 if excludes and ours else DAY_SECONDS)
+                has_ended = entry.name.endswith(_host_digits()) or entry.name.startswith(_prefix())
+                _remove(entry.path, 0 if has_ended else DAY_SECONDS)
 
 
 def is_complete(folder):

@@ -223,7 +223,7 @@ def make(header_folder, project, text, words):
         target = os.path.join(header_folder, headers.FOLDER)
         with free_lock(header_folder) as is_free:
             if is_free:
-                remove_leftovers(header_folder, excludes=True, keep=target)
+                remove_leftovers(header_folder, keep=target)
                 _make(target, Roots(project), text, words)
 
 

@@ -1,6 +1,7 @@
 """The lock of a request's folder: one process builds, and the others say which one they wait for.
 
-It is an flock on a file. The kernel releases it when its holder dies, however that happens.
+It is an flock on a file. The kernel releases it when its holder dies, however that happens. On a
+file system without locks every process builds, and publishes its own build.
 
 The library filelock is not used, because it affects every fork of the process. Before 3.30 a child
 keeps the lock. Since then a fork waits while another thread opens a lock file, which a slow file
@@ -10,14 +11,10 @@ server can delay; in 4.2.12 the child exits with status 70 if that takes 30 s.
 import contextlib
 import errno
 import fcntl
-import json
 import os
 import socket
-import stat
-import tempfile
 import time
 
-from _jit_loader.cache import digest_of
 from _jit_loader.cache.files import if_stale_again
 from _jit_loader.report.build_line import say
 
@@ -26,33 +23,31 @@ POLL_SECONDS = 0.02
 # of hundreds of nodes may poll one file server.
 POLL_PART, POLL_SECONDS_LIMIT = 0.02, 0.5
 SILENT_SECONDS = 0.5
-# On a file system without locks, a build that began this long ago is assumed to have finished.
-BUILD_SECONDS_LIMIT = 3600
 
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+
+_OWNER = "process "  # what the text in a locked file begins with
 
 _open_locks = set()  # descriptors
 
 
 @contextlib.contextmanager
 def build_lock(request_folder, name, until=lambda: False):
-    """Holds the lock of a request's folder, and yields whether it excludes all others.
+    """Holds the lock of a request's folder; yields True, or False if the file system has no locks.
 
     It yields None and holds no lock if another process has the lock and until() returns true. With
     many waiting processes, the result exists long before the last one could get the lock.
-
-    On a file system without locks, a lock in this machine's folder for temporary files leaves one
-    builder per machine, and the first of them to publish wins.
     """
     descriptor, excludes = _acquire(_lock_path(request_folder), name, until)
     if descriptor is None:
         yield None
         return
     try:
-        owner = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.time()}
-        with contextlib.suppress(OSError):  # for waiting processes; the mtime is for free_lock
+        since = time.strftime("%H:%M:%S")
+        owner = f"{_OWNER}{os.getpid()} on {socket.gethostname()} (since {since})"
+        with contextlib.suppress(OSError):  # for waiting processes
             os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, json.dumps(owner).encode(), 0)
+            os.pwrite(descriptor, owner.encode(), 0)
         yield excludes
     finally:
         _release(descriptor)
@@ -62,35 +57,17 @@ def build_lock(request_folder, name, until=lambda: False):
 def free_lock(request_folder):
     """Holds the lock of a request's folder if it is free, and yields whether it was.
 
-    It does not wait.
+    It does not wait. On a file system without locks it is always free.
     """
     descriptor, locked = if_stale_again(_attempt, _lock_path(request_folder))
     try:
-        if locked is None:
-            locked = time.time() - os.fstat(descriptor).st_mtime > BUILD_SECONDS_LIMIT
-        yield locked
+        yield locked is not False
     finally:
         _release(descriptor)
 
 
 def _lock_path(request_folder):
     return os.path.join(request_folder, "lock")
-
-
-def _lock_path_on_this_machine(path):
-    """Returns the path of a local lock file, in place of one on a file system without locks.
-
-    Returns None if another user can write to the folder for local locks. That user could hold a
-    lock forever.
-    """
-    try:
-        folder = os.path.join(tempfile.gettempdir(), f"jit_loader-{os.geteuid()}")
-        os.makedirs(folder, mode=0o700, exist_ok=True)
-        status = os.lstat(folder)
-    except OSError:
-        return None
-    ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
-    return os.path.join(folder, digest_of(path)) if ours and not status.st_mode & 0o022 else None
 
 
 def _close(descriptor):
@@ -119,25 +96,20 @@ def _release(descriptor):
 
 
 def _acquire(path, name, until):
-    """Returns (descriptor, whether it excludes all others); (None, None) if until() is true first.
+    """Returns what _attempt() does once the lock is ours; (None, None) if until() is true first.
 
     Each attempt opens the file again, because prune may have deleted it.
     """
-    started, reported, on_all_machines = time.monotonic(), False, True
+    started, reported = time.monotonic(), False
     while True:
         try:
             descriptor, locked = if_stale_again(_attempt, path)
         except FileNotFoundError:
             os.makedirs(os.path.dirname(path), exist_ok=True)
             continue
-        if locked:
-            return descriptor, on_all_machines
-        if locked is None:
-            local = _lock_path_on_this_machine(path) if on_all_machines else None
-            if local is None:
-                return descriptor, False
-            path, on_all_machines = local, False
-        elif not reported and time.monotonic() - started > SILENT_SECONDS:
+        if locked is not False:
+            return descriptor, bool(locked)
+        if not reported and time.monotonic() - started > SILENT_SECONDS:
             reported = True
             say(f"{name}: waiting for {_owner(descriptor)}, which is building it ({path})")
         _close(descriptor)
@@ -184,9 +156,5 @@ def _is_at(path, descriptor):
 
 
 def _owner(descriptor):
-    try:
-        owner = json.loads(os.pread(descriptor, 4096, 0))
-        since = time.strftime("%H:%M:%S", time.localtime(owner["since"]))
-        return f"process {owner['pid']} on {owner['host']} (since {since})"
-    except (ValueError, KeyError, TypeError):
-        return "another process"
+    text = os.pread(descriptor, 4096, 0).decode(errors="replace")
+    return text if text.startswith(_OWNER) else "another process"

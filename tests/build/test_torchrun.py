@@ -18,17 +18,6 @@ from _jit_loader.key import request
 request.processor = lambda: [f"flags: those of node {node}"]
 key.boot = lambda: f"boot of node {node}"
 """
-# Some network file systems have no locks. Each node has a private folder for temporary files.
-NO_LOCKS_IN_THE_CACHE = """
-import errno, fcntl
-os.environ["TMPDIR"] += f"/node{node}"
-flock = fcntl.flock
-def flock_of_local_files(descriptor, operation):
-    if os.readlink(f"/proc/self/fd/{descriptor}").startswith(os.environ["JIT_LOADER_CACHE"]):
-        raise OSError(errno.ENOLCK, "No locks available")
-    return flock(descriptor, operation)
-fcntl.flock = flock_of_local_files
-"""
 
 
 @pytest.fixture
@@ -37,8 +26,6 @@ def job(tiny, tmp_path):
 
     def run(launch, preparation="", flag="-O0"):
         folder = Path(tempfile.mkdtemp(dir=tmp_path))
-        for node in (0, 1):
-            (tmp_path / f"node{node}").mkdir(exist_ok=True)
         arguments = [RANK, folder, preparation, flag, *tiny.sources]
         finished = launch(*arguments, TMPDIR=str(tmp_path), TORCHELASTIC_ERROR_FILE="")
         return [json.loads(p.read_text()) for p in sorted(folder.glob("*.json"))], finished
@@ -80,18 +67,6 @@ def test_ranks_with_a_cache_per_node_compile_once_per_node(tiny, job, eight):
     results, finished = job(eight, CACHE_PER_NODE)
     assert [result["value"] for result in results] == [101] * 8, finished.stderr
     assert tiny.compiled() == sorted(2 * BOTH)
-
-
-@pytest.mark.slow
-def test_ranks_with_a_shared_cache_without_locks_compile_at_most_once_per_node(
-    tiny, job, eight, tmp_path
-):
-    tiny.slow_down(0.5)
-    results, finished = job(eight, NO_LOCKS_IN_THE_CACHE)
-    assert [result["value"] for result in results] == [101] * 8, finished.stderr
-    assert tiny.compiled() in (BOTH, sorted(2 * BOTH))
-    (winner,) = {result["library"] for result in results}
-    assert [str(path) for path in (tmp_path / "cache").rglob("tiny.so")] == [winner]
 
 
 @pytest.mark.slow

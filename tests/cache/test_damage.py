@@ -6,7 +6,6 @@ import multiprocessing
 import os
 import shutil
 import socket
-import tempfile
 import time
 from pathlib import Path
 
@@ -112,57 +111,20 @@ def test_processes_on_a_file_system_without_locks_do_not_affect_each_other(
     assert tiny.incomplete() == []
 
 
-@pytest.mark.parametrize("state", ["writable by others", "a link", "a file"])
-def test_folder_for_locks_that_another_user_may_control_is_not_used(state, tmp_path, monkeypatch):
-    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
-    folder = tmp_path / f"jit_loader-{os.geteuid()}"
-    path = lock._lock_path_on_this_machine("/shared/lock")
-    assert os.path.dirname(path) == str(folder)
-    assert folder.stat().st_mode & 0o777 == 0o700
-    if state == "writable by others":
-        folder.chmod(0o777)
-    else:
-        folder.rmdir()
-        folder.symlink_to(tmp_path) if state == "a link" else folder.touch()
-    assert lock._lock_path_on_this_machine("/shared/lock") is None
-
-
-def test_lock_is_not_free_during_a_build_on_a_file_system_without_locks(tmp_path, monkeypatch):
-    path = lock._lock_path(tmp_path)
-    monkeypatch.setattr(lock, "_try_to_lock", lambda descriptor: None)
-    monkeypatch.setattr(lock, "_lock_path_on_this_machine", lambda path: None)
-    with lock.build_lock(tmp_path, "tiny"):
-        pass
-    os.utime(path, (0, 0))
-    with lock.free_lock(tmp_path) as is_free:
-        assert is_free
-    with lock.build_lock(tmp_path, "tiny"), lock.free_lock(tmp_path) as is_free:
-        assert not is_free
-
-
-def test_only_old_leftovers_are_removed_without_locks(tiny, monkeypatch):
-    """The process that made a new folder may still be running."""
-    tiny.load()
-    monkeypatch.setattr(lock, "_try_to_lock", lambda descriptor: None)
-    request_folder = tiny.lock_path().parent
-    new, old = job.new_folder(request_folder), job.new_folder(request_folder)
-    os.utime(old, (0, 0))
-    tiny.write("value.h", "#define VALUE 2\n")
-    assert tiny.value() == 102
-    assert tiny.incomplete() == [Path(new)]
-
-
-def test_folder_that_another_machine_builds_in_is_kept(tiny, monkeypatch):
-    """Locks of a network file system may exclude only processes of one machine."""
+@pytest.mark.parametrize("place", ["without a lock", "another machine"])
+def test_folder_that_a_process_may_build_in_is_kept_for_a_day(tiny, monkeypatch, place):
+    """Locks of a network file system may exclude only processes of one machine, or none."""
     tiny.load()
     request_folder = tiny.lock_path().parent
     job.new_folder(request_folder)
     with monkeypatch.context() as patch:
-        patch.setattr(socket, "gethostname", lambda: "another.machine")
-        other = job.new_folder(request_folder)
+        if place == "another machine":
+            patch.setattr(socket, "gethostname", lambda: "another.machine")
+        others = [job.new_folder(request_folder, place == "another machine") for _ in range(2)]
+    os.utime(others[0], (0, 0))
     tiny.write("value.h", "#define VALUE 2\n")
     assert tiny.value() == 102
-    assert tiny.incomplete() == [Path(other)]
+    assert tiny.incomplete() == [Path(others[1])]
 
 
 @pytest.mark.parametrize(("module", "name"), [(fcntl, "flock"), (os, "open")])
