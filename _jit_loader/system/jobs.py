@@ -17,7 +17,7 @@ def parallel_jobs():
     named = os.environ.get("MAX_JOBS", "")
     if named.isdigit() and int(named) > 0:
         return int(named)
-    cores = [len(os.sched_getaffinity(0)), *filter(None, map(_cores_of, _control_groups()))]
+    cores = [len(os.sched_getaffinity(0)), *map(_cores_of, _control_groups())]
     return max(1, int(min(*cores, _free_memory() / BYTES_PER_COMPILER)))
 
 
@@ -31,50 +31,37 @@ def memory_per_compiler(jobs):
 
 def _free_memory():
     """Returns the bytes that this process may still take; infinity if that is not known."""
-    memory = [_available_memory(), *map(_memory_left_in, _control_groups())]
-    return min((free for free in memory if free is not None), default=math.inf)
-
-
-def _available_memory():
     found = re.search(r"^MemAvailable: +(\d+) kB", _read("proc/meminfo"), re.MULTILINE)
-    return int(found[1]) * 1024 if found else None
+    available = int(found[1]) * 1024 if found else math.inf
+    return min(available, *map(_memory_left_in, _control_groups()))
 
 
 def _control_groups():
-    """Yields the folders of this process's control groups, from the innermost outwards.
+    """Returns the folders of this process's control group and of the groups that contain it.
 
     The limit of a group applies to all groups inside it. In a container the path may be the host's,
-    which is not visible: then the visible root is the container's own group.
+    which is not visible: then the visible root is the container's own group. Groups of version 1
+    are not read.
     """
-    for line in _read("proc/self/cgroup").splitlines():
-        _, controllers, path = line.split(":", 2)
-        for controller in controllers.split(","):  # version 2 has one line without names
-            if controller in ("", "cpu", "memory"):
-                for folder in (path, *map(str, PurePath(path).parents)):
-                    yield os.path.join("sys/fs/cgroup", controller, folder.strip("/"))
+    found = re.search(r"^0::(/.*)$", _read("proc/self/cgroup"), re.MULTILINE)
+    path = PurePath(found[1] if found else "/")
+    return [f"sys/fs/cgroup{folder}" for folder in (path, *path.parents)]
 
 
 def _cores_of(group):
-    """Returns the cores that a group may use, possibly a fraction; None without a limit."""
-    version_1 = _read(f"{group}/cpu.cfs_quota_us") + _read(f"{group}/cpu.cfs_period_us")
-    limit = (_read(f"{group}/cpu.max") or version_1).split()
-    return int(limit[0]) / int(limit[1]) if len(limit) == 2 and limit[0].isdigit() else None
+    """Returns the cores that a group may use, possibly a fraction; infinity without a limit."""
+    quota, _, period = _read(f"{group}/cpu.max").partition(" ")
+    return int(quota) / int(period) if quota.isdigit() else math.inf
 
 
 def _memory_left_in(group):
-    """Returns the bytes that a group may still take; None without a limit."""
-    for limit_name, used_name in (
-        ("memory.max", "memory.current"),
-        ("memory.limit_in_bytes", "memory.usage_in_bytes"),
-    ):
-        limit, used = _read(f"{group}/{limit_name}"), _read(f"{group}/{used_name}")
-        if limit.strip().isdigit() and used.strip().isdigit():
-            # The file cache is counted too, and freed if memory is short.
-            cached = re.search(
-                r"^(?:total_)?inactive_file (\d+)$", _read(f"{group}/memory.stat"), re.MULTILINE
-            )
-            return max(0, int(limit) - int(used) + (int(cached[1]) if cached else 0))
-    return None
+    """Returns the bytes that a group may still take; infinity without a limit."""
+    limit, used = (_read(f"{group}/memory.{name}").strip() for name in ("max", "current"))
+    if not (limit.isdigit() and used.isdigit()):
+        return math.inf
+    # The file cache is counted too, and freed if memory is short.
+    cached = re.search(r"^inactive_file (\d+)$", _read(f"{group}/memory.stat"), re.MULTILINE)
+    return max(0, int(limit) - int(used) + (int(cached[1]) if cached else 0))
 
 
 def _read(path):
