@@ -6,9 +6,6 @@ makes a wheel of it. Both work only with this version of PyTorch and of Python, 
 architectures given by --arch.
 """
 
-import ast
-import contextlib
-import importlib.util
 import os
 import re
 
@@ -41,17 +38,22 @@ def add_arguments(parser):
 def run(options):
     project, out = current_project(), os.path.abspath(options.out)
     processors, gpus = architectures(options.arch)
+    # A wheel has one build of an op, so there is no variant to name.
+    variants = {} if options.wheel else {title: parse(title)[0] for title in options.names}
+    modules = modules_of(list(variants.values()) or options.names, project)
+    ops = [name for name in op_names(project) if name in modules]
+    if not ops:
+        raise FileNotFoundError(f"there is no op to export in {project}: no bindings/<name>.cpp")
     if options.wheel is None:
         from _jit_loader.export.folder import export_folder
 
-        export_folder(op_titles(options.names, project), project, processors, gpus, out)
+        titles = [title for title, name in variants.items() if name in ops]
+        titles += [name for name in ops if name not in variants.values()]
+        export_folder(titles, project, processors, gpus, out)
         print(f"{out}\nto use it: export JIT_LOADER_READONLY_CACHES={out}")
         return 0
-    from _jit_loader.export.wheel import check_package, write_project
+    from _jit_loader.export.wheel import write_project
 
-    check_package(options.wheel, options.names, processors, out)
-    modules = modules_of(options.names, project)
-    ops = op_titles(modules, project)
     write_project(options.wheel, modules, ops, project, processors, gpus, out)
     print(f"{out}\nto make the wheel: pip wheel --no-deps --no-build-isolation {out}")
     return 0
@@ -77,69 +79,34 @@ def architectures(values):
     return processors, [word for word in words if word not in processors]
 
 
-def modules_of(titles, project):
-    """Returns the sorted names of modules in bindings/ and of all modules there that they import.
+def modules_of(names, project):
+    """Returns {name: path of its wrapper, or None} for modules in bindings/ and what they import.
 
-    The name of a module in a subfolder has dots: shared.differentiable.
+    The modules that they import are those of bindings/; a module of a subfolder has a dot in its
+    name: shared.differentiable.
 
-    titles: ops, variants of ops and other modules; [] for all modules.
+    names: ops and other modules; [] for all modules.
 
     Raises:
         FileNotFoundError: a module does not exist.
     """
+    from modulefinder import ModuleFinder  # the other commands do not need it
+
     bindings = os.path.join(project, "bindings")
     stems = {os.path.splitext(name)[0] for name in os.listdir(bindings) if name.endswith(MODULES)}
-    missing = [parse(title)[0] for title in titles] or [
-        stem for stem in stems if stem.isidentifier() and stem != "__init__"
-    ]
-    found = set()
-    while missing:
-        name = missing.pop()
-        wrapper, binding = _paths(name, bindings)
-        if os.path.exists(wrapper):
-            missing += _imported(name, bindings) - found
-        elif not os.path.exists(binding):
+    finder = ModuleFinder([])
+    finder.add_module("bindings").__path__ = [bindings]
+    found = {}
+    for name in names or sorted(filter(str.isidentifier, stems - {"__init__"})):
+        if name not in stems:
             raise FileNotFoundError(
                 f"there is no op {name!r} in {project}: neither bindings/{name}.py nor "
                 f"bindings/{name}.cpp exists"
             )
-        found.add(name)
-    return sorted(found)
-
-
-def op_titles(titles, project):
-    """Returns the ops to build: those in titles, and those that their wrappers import.
-
-    titles: as for modules_of.
-
-    Raises:
-        FileNotFoundError: a module does not exist, or there is no op to build.
-    """
-    needed = set(modules_of(titles, project)) & set(op_names(project))
-    named = [title for title in dict.fromkeys(titles) if parse(title)[0] in needed]
-    if not needed:
-        raise FileNotFoundError(f"there is no op to export in {project}: no bindings/<name>.cpp")
-    return named + sorted(needed - {parse(title)[0] for title in named})
-
-
-def _paths(name, bindings):
-    stem = os.path.join(bindings, *name.split("."))
-    return [f"{stem}.py", f"{stem}.cpp"]
-
-
-def _imported(name, bindings):
-    """Returns the names of the modules in bindings/ that a wrapper imports."""
-    with open(_paths(name, bindings)[0], "rb") as file:
-        tree = ast.parse(file.read())
-    package = ".".join(["bindings", *name.split(".")[:-1]])
-    names = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            names.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            origin = "." * node.level + (node.module or "")
-            with contextlib.suppress(ImportError):  # it is outside of the package
-                origin = importlib.util.resolve_name(origin, package)
-                names.update([origin, *(f"{origin}.{alias.name}" for alias in node.names)])
-    inside = {name.partition(".")[2] for name in names if name.startswith("bindings.")}
-    return {name for name in inside if any(map(os.path.exists, _paths(name, bindings)))}
+        found[name] = None
+        if os.path.exists(os.path.join(bindings, f"{name}.py")):
+            finder.import_hook(f"bindings.{name}")
+    for name, module in finder.modules.items():
+        if name.startswith("bindings."):
+            found[name.removeprefix("bindings.")] = module.__file__
+    return found

@@ -8,7 +8,6 @@ import itertools
 import os
 import tempfile
 import types
-from unittest import mock
 
 from _jit_loader.build.build import build
 from _jit_loader.cache import FORMAT
@@ -43,13 +42,10 @@ def export_folder(titles, project, processors, gpus, out):
 
 
 def export_op(title, project, processor, gpu, out):
-    """Builds an op in one of the processes, and copies it into the folder."""
-    with mock.patch.dict(os.environ):
-        return _export(title, project, processor, gpu, out)
+    """Builds an op in one of the processes, and copies it into the folder.
 
-
-def _export(title, project, processor, gpu, out):
-    """Builds an op and copies it into the folder; returns an object for build_all()."""
+    It changes the environment variables of the process. It returns an object for build_all().
+    """
     name, project, flags = op_arguments(title, project)
     cpu, architectures = this_machine()
     if processor is not None:
