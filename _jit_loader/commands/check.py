@@ -24,6 +24,10 @@ PROGRAM = "compute-sanitizer"
 
 PRINTED_RECORDS = "10"  # threads with the same fault have a record each
 PLACE = re.compile(r" in (/.+):(\d+)(?= \[|$)")
+INSTALL = (
+    "install the CUDA Toolkit (of NVIDIA's Linux packages, cuda-sanitizer-13-0 or the one for your "
+    "version is enough), or name its folder in CUDA_HOME"
+)
 LIBRARY_FRAME = re.compile(r"=+ +(?:Host Frame:.*\[0x[0-9a-f]+\]|in /.*)$")
 
 
@@ -44,9 +48,6 @@ def add_arguments(parser):
 
 
 def run(options):
-    if not run_command.program_exists(options):
-        return 2  # as Python does
-
     flags = " ".join(filter(None, [os.environ.get("NVCC_APPEND_FLAGS"), "-lineinfo"]))
     environment = {**os.environ, "NVCC_APPEND_FLAGS": flags}
     if not options.caching_allocator:
@@ -76,34 +77,16 @@ def find_sanitizer():
     It is searched for in $CUDA_HOME and $CUDA_PATH, beside nvcc, on PATH and in /usr/local/cuda.
 
     Raises:
-        RuntimeError: there is no compute-sanitizer, or only pip's, which cannot run programs.
+        RuntimeError: there is no compute-sanitizer.
     """
     homes = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH")]
     homes += [toolchain.cuda_home()] if toolchain.nvcc_path() is not None else []
-    folders = [os.path.join(h, name) for h in homes if h for name in ("bin", PROGRAM)]
-    folders += [*os.environ.get("PATH", os.defpath).split(os.pathsep), "/usr/local/cuda/bin"]
-    found = [path for folder in folders if (path := shutil.which(PROGRAM, path=folder))]
-    for path in found:
-        if not _is_from_pip(path):
-            return path
-    why = f"{found[0]}, from pip, cannot start programs" if found else f"{PROGRAM} was not found"
-    raise RuntimeError(
-        f"{why}; install the CUDA Toolkit (of NVIDIA's Linux packages, cuda-sanitizer-13-0 or the "
-        "one for your version is enough), or name its folder in CUDA_HOME"
-    )
-
-
-def _is_from_pip(path):
-    """Returns whether a compute-sanitizer comes from an incomplete wheel.
-
-    Wheels up to 13.3 lack TreeLauncherSubreaper, which starts the program to check. Without it,
-    compute-sanitizer ends without an error.
-    """
-    folder = os.path.dirname(os.path.realpath(path))
-    library = os.path.join(folder, "libsanitizer-collection.so")
-    return os.path.exists(library) and not os.path.exists(
-        os.path.join(folder, "TreeLauncherSubreaper")
-    )
+    folders = [os.path.join(h, name) for h in filter(None, homes) for name in ("bin", PROGRAM)]
+    folders += [os.environ.get("PATH", os.defpath), "/usr/local/cuda/bin"]
+    found = shutil.which(PROGRAM, path=os.pathsep.join(folders))
+    if found is None:
+        raise RuntimeError(f"{PROGRAM} was not found; {INSTALL}")
+    return found
 
 
 def shown(log):
@@ -126,4 +109,6 @@ def why_not_checked(log):
     """Returns None if a program was checked; otherwise a text that says why it was not."""
     if "terminated before first instrumented API call" in log:
         return "it did not use a GPU"
-    return None if "SUMMARY" in log else f"{PROGRAM} did not end normally"
+    if "SUMMARY" in log:
+        return None
+    return f"{PROGRAM} did not end normally; pip's cannot start programs: {INSTALL}"

@@ -2,7 +2,8 @@
 
 They are written into the current folder's project. If there is none, the current folder becomes a
 project: kernels/ and bindings/ are made, with the helpers that ops share. Existing files are never
-changed.
+changed. A name that C++, PyTorch or the helpers use for something else, such as double, torch or
+half, gives an error when the op is compiled or imported: choose another.
 """
 
 import argparse
@@ -18,16 +19,11 @@ KINDS = {
     "reduction": "one result for all elements; the template computes the sum of x * x",
     "blank": "any kernel; the template has a thread for each element",
 }
-# {placeholder of the templates in shared/: its text} for the kinds that take one tensor: the result
-# in words, and the expression by which PyTorch computes it (numpy too, if the kind has no case file
-# in its own folder). The placeholders are about as long as the texts, which keeps lines formatted.
-RESULTS = {
-    "elementwise": {"RESULT_OF_X": "Square of x", "EXPRESSION": "x * x"},
-    "reduction": {
-        "RESULT_OF_X": "The sum of x * x",
-        "EXPRESSION": "torch.linalg.vector_norm(x, dtype=torch.float64).square().to(x.dtype)",
-    },
-    "blank": {"RESULT_OF_X": "A copy of x", "EXPRESSION": "1 * x"},
+# The text of EXPRESSION in the templates of shared/: how PyTorch computes the result.
+EXPRESSIONS = {
+    "elementwise": "x * x",
+    "reduction": "torch.linalg.vector_norm(x, dtype=torch.float64).square().to(x.dtype)",
+    "blank": "1 * x",
 }
 TEMPLATES = Path(__file__).absolute().parent / "templates"
 
@@ -38,11 +34,6 @@ HELPERS = (
     "bindings/__init__.py",
     "bindings/autograd.*",
 )
-
-NOT_CODE = re.compile(r'"""[^"]*"""|"(?:[^"\\\n]|\\.)*"|//.*|#.*')
-# A name, but not an attribute and not a keyword argument.
-WORD = re.compile(r"(?<![.\w])\w+(?!\w|=[^=])")
-TYPE = re.compile(r"^(?:struct|class|using) (\w+)", re.MULTILINE)
 
 
 def add_arguments(parser):
@@ -82,16 +73,10 @@ def write_op(name, kind, project):
         ValueError: the name cannot be the name of an op.
         FileExistsError: the project has one of the op's files.
     """
-    check_name(name)
-    tests_all = (project / "tests/bindings/case.py").exists()
-    # A project that tests all its ops gets a case, others a test file that needs no other file.
-    left_out = {"tests/test_NAME.py" if tests_all else "tests/bindings/cases/NAME.py"}
-    if not (project / "examples/compare.py").exists():
-        left_out.add("examples/run_NAME.py")
+    _check_name(name)
     files = {
         path.replace("NAME", name): rendered(text, name)
         for path, text in template_files(kind).items()
-        if path not in left_out
     }
     helpers = helper_files()
     _check_free(name, files, helpers, project)
@@ -114,27 +99,19 @@ def _check_free(name, files, helpers, project):
         )
 
 
-def check_name(name):
-    """Raises a ValueError that says why a name cannot be the name of an op."""
-    why = None
-    if not re.fullmatch("[a-z][a-z0-9_]*", name):
-        why = "use lower-case letters, digits and '_', and begin with a letter"
-    elif keyword.iskeyword(name) or _is_word_of_cpp(name):
-        why = "it is a keyword of Python or C++, or a standard name of C++"
-    elif {name, formula_name(name)} & _words_in_use():
-        why = "the op's files use that name for something else"
-    if why is not None:
-        raise ValueError(f"{name!r} cannot be the name of an op: {why}")
-
-
-def formula_name(name):
-    """Returns the name of an op's formula: 'LeakyRelu' for 'leaky_relu'."""
-    return "".join(part.capitalize() for part in name.split("_"))
+def _check_name(name):
+    """Raises a ValueError if a name cannot be the name of an op."""
+    if not re.fullmatch("[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
+        raise ValueError(
+            f"{name!r} cannot be the name of an op: use lower-case letters, digits and '_', begin "
+            "with a letter, and take no keyword of Python"
+        )
 
 
 def rendered(text, name):
     """Returns a template's text for an op; clang-format may wrap lines that have a long name."""
-    return text.replace("NAME", name).replace("Name", formula_name(name))
+    formula = "".join(part.capitalize() for part in name.split("_"))  # LeakyRelu for leaky_relu
+    return text.replace("NAME", name).replace("Name", formula)
 
 
 def template_files(kind):
@@ -146,9 +123,8 @@ def template_files(kind):
     for folder in (TEMPLATES / "shared", TEMPLATES / kind):
         paths = (path for path in sorted(folder.rglob("*")) if path.suffix != ".pyc")
         files |= {str(p.relative_to(folder)): p.read_text() for p in paths if p.is_file()}
-    for word, text in RESULTS.get(kind, {}).items():
-        files = {path: content.replace(word, text) for path, content in files.items()}
-    return files
+    expression = EXPRESSIONS.get(kind, "")
+    return {path: text.replace("EXPRESSION", expression) for path, text in files.items()}
 
 
 def helper_files():
@@ -160,18 +136,3 @@ def helper_files():
     root = installed if installed.is_dir() else TEMPLATES.parents[2]
     paths = sorted(path for pattern in HELPERS for path in root.glob(pattern))
     return {str(path.relative_to(root)): path.read_text() for path in paths}
-
-
-def _words_in_use():
-    """Returns the words of the templates' code, and the types of the helpers."""
-    texts = [text for kind in KINDS for text in template_files(kind).values()]
-    words = {word for text in texts for word in WORD.findall(NOT_CODE.sub("", text))} - {"Name"}
-    return words.union(*map(TYPE.findall, helper_files().values()))
-
-
-def _is_word_of_cpp(name):
-    from pygments.lexers import CppLexer  # installed with rich
-    from pygments.token import Name
-
-    kind, _ = next(CppLexer().get_tokens(name))
-    return kind is not Name or name in ("main", "std", "errno")

@@ -17,11 +17,6 @@ from _jit_loader.commands.in_children import sitecustomize
 
 
 def add_arguments(parser):
-    parser.add_argument(
-        "--only-this-process",
-        action="store_true",
-        help="processes that the program starts keep PyTorch's functions",
-    )
     add_program_arguments(parser)
 
 
@@ -32,12 +27,8 @@ def add_program_arguments(parser):
 
 
 def run(options):
-    if not program_exists(options):
-        return 2  # as Python does
-
     sitecustomize.add_finder()
-    if not options.only_this_process:
-        _set_up_children()
+    _set_up_children()
     sys.argv = [options.program, *options.arguments]
     if options.is_module:
         sys.path[0] = os.getcwd()
@@ -54,11 +45,3 @@ def _set_up_children():
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, folders))
     os.environ[sitecustomize.VARIABLE] = sys.prefix
     sys.path.insert(1, sitecustomize.FOLDER)  # for a child that gets sys.path as its PYTHONPATH
-
-
-def program_exists(options):
-    """Returns whether the script exists, and prints an error if it does not."""
-    if options.is_module or os.path.exists(options.program):
-        return True
-    print(f"jit_loader: there is no program {options.program}", file=sys.stderr)
-    return False

@@ -64,14 +64,13 @@ def check(tmp_path, monkeypatch, capfd):
     monkeypatch.setattr("tempfile.tempdir", None)
     (tmp_path / "program.py").write_text(PROGRAM)
 
-    def run(log, *options, program=tmp_path / "program.py"):
+    def run(log, *options):
         text = (LOGS / f"{log}.log").read_text().replace("/project/", f"{tmp_path}/")
         (tmp_path / "log").write_text(text)
         monkeypatch.setenv("LOG", str(tmp_path / "log"))
-        code = main(["check", *options, str(program), "--epochs", "1"])
+        code = main(["check", *options, str(tmp_path / "program.py"), "--epochs", "1"])
         captured = capfd.readouterr()
-        arguments = folder / "arguments"
-        return code, captured.out, captured.err, arguments.exists() and arguments.read_text()
+        return code, captured.out, captured.err, (folder / "arguments").read_text()
 
     return run
 
@@ -141,42 +140,19 @@ def test_a_program_that_was_not_checked_does_not_pass(check, tmp_path):
 
 def test_a_sanitizer_that_fails_does_not_pass():
     log = "========= COMPUTE-SANITIZER\n========= Error: Device not supported.\n"
-    assert check_command.why_not_checked(log) == "compute-sanitizer did not end normally"
+    assert "compute-sanitizer did not end normally" in check_command.why_not_checked(log)
 
 
-def test_a_missing_program_is_reported_first(check, tmp_path):
-    code, _, err, arguments = check("no_fault", program=tmp_path / "nothing.py")
-    assert (code, arguments) == (2, False)
-    assert "there is no program" in err
-
-
-def without_a_toolkit(monkeypatch, folder):
-    monkeypatch.setenv("CUDA_HOME", str(folder))
-    monkeypatch.setenv("PATH", str(folder / "bin"))
+def test_without_compute_sanitizer_the_error_has_install_advice(tmp_path, monkeypatch, capfd):
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("PYTORCH_NVCC", raising=False)
     monkeypatch.delenv("CUDA_PATH", raising=False)
     if os.path.exists("/usr/local/cuda/bin/compute-sanitizer"):
         pytest.skip("compute-sanitizer in /usr/local/cuda is always found")
-
-
-def test_without_compute_sanitizer_the_error_has_install_advice(tmp_path, monkeypatch, capfd):
-    without_a_toolkit(monkeypatch, tmp_path)
     assert main(["check", __file__]) == 1
     err = capfd.readouterr().err
-    assert "compute-sanitizer was not found" in err
-    assert "install the CUDA Toolkit" in err
-
-
-def test_compute_sanitizer_from_pip_is_refused(tmp_path, monkeypatch):
-    """The one from pip exits with 0 without starting the program."""
-    without_a_toolkit(monkeypatch, tmp_path)
-    (tmp_path / "bin").mkdir()
-    for name in ("compute-sanitizer", "libsanitizer-collection.so"):
-        (tmp_path / "bin" / name).touch(0o755)
-    with pytest.raises(RuntimeError, match="from pip, cannot start programs; install the CUDA"):
-        check_command.find_sanitizer()
-    (tmp_path / "bin" / "TreeLauncherSubreaper").touch(0o755)
-    assert check_command.find_sanitizer() == str(tmp_path / "bin" / "compute-sanitizer")
+    assert "compute-sanitizer was not found; install the CUDA Toolkit" in err
 
 
 @pytest.mark.gpu

@@ -512,12 +512,6 @@ def test_run_replaces_pytorchs_load_in_a_program(tiny, run_in, tmp_path):
         assert str(tmp_path / "cache") in result.stdout
 
 
-def test_run_of_a_missing_program_is_an_error(run_in, tmp_path):
-    finished = run_in(tmp_path, "run", "nowhere.py")
-    assert finished.returncode == 2
-    assert finished.stderr == "jit_loader: there is no program nowhere.py\n"
-
-
 def test_run_of_a_missing_module_is_an_error(run_in, tmp_path):
     finished = run_in(tmp_path, "run", "-m", "nowhere")
     assert finished.returncode == 1

@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,26 +13,6 @@ from _jit_loader.commands.main import main
 from tests.support.formatting import assert_formatted
 
 ROOT = Path(__file__).resolve().parents[2]
-OPS = {kind: f"my_{kind}" for kind in new_op.KINDS}
-
-# The tests that all ops of this project share, and the files that these tests need.
-COMMON = [
-    *(
-        "pyproject.toml",
-        "tests/conftest.py",
-        "tests/support/extension.py",
-        "tests/support/mounts.py",
-        "tests/support/python.h",
-        "tests/support/warm_python.py",
-        "examples/command_line.py",
-    ),
-    *("examples/compare.py", "tests/examples/conftest.py", "tests/examples/test_run_every_op.py"),
-    *("tests/bindings/case.py", "tests/bindings/conftest.py", "tests/bindings/test_gradients.py"),
-    *("tests/bindings/test_values.py", "tests/bindings/views.py"),
-]
-SELECTED = " and ".join(
-    f"not {slow}" for slow in ("any_shapes", "an_example", "unaligned", "together")
-)
 
 
 def files_below(folder):
@@ -106,45 +85,12 @@ def test_op_is_added_to_the_project_that_contains_the_folder(new, tmp_path, monk
     assert (tmp_path / "kernels" / "second.h").exists()
 
 
-def test_project_that_tests_all_its_ops_gets_a_case(new, tmp_path):
-    for path in ("tests/bindings/case.py", "examples/compare.py"):
-        (tmp_path / path).parent.mkdir(parents=True)
-        (tmp_path / path).touch()
-    new("first")
-    found = files_below(tmp_path)
-    assert {"tests/bindings/cases/first.py", "examples/run_first.py"} <= found
-    assert "tests/test_first.py" not in found
-
-
-BAD_NAMES = {
-    "keyword of Python": ["class"],
-    r"standard name of C\+\+": ["double", "std", "errno", "module"],
-    "lower-case letters": ["MyOp", "é", "../x"],
-    "begin with a letter": ["2d"],
-    "bindings/shared/__init__.py": ["shared"],
-    # They would define a namespace, a class or a function of the helpers a second time.
-    "something else": [
-        *("kernels", "bindings", "op", "half", "differentiable", "identity", "forward"),
-        *("torch", "x", "t"),
-    ],
-}
-
-
-@pytest.mark.parametrize(
-    ("name", "why"), [(name, why) for why, names in BAD_NAMES.items() for name in names]
-)
-def test_bad_names_are_refused_before_anything_is_written(new, tmp_path, name, why):
+@pytest.mark.parametrize("name", ["class", "MyOp", "é", "../x", "2d", "shared"])
+def test_bad_names_are_refused_before_anything_is_written(new, tmp_path, name):
     code, out, err = new(name)
     assert (code, out) == (1, "")
-    assert re.search(why, err)
+    assert f"{name!r} cannot be the name of " in err
     assert files_below(tmp_path) == set()
-
-
-@pytest.mark.parametrize(
-    "name", ["sum", "relu", "softmax", "square", "match", "mul2", "norm", "common", "exp"]
-)
-def test_good_names_are_accepted(name):
-    new_op.check_name(name)
 
 
 @pytest.mark.parametrize(
@@ -161,37 +107,21 @@ def test_existing_files_are_refused_before_anything_is_written(new, tmp_path, pa
 
 def test_files_are_formatted(tmp_path):
     for kind in new_op.KINDS:
-        for path, text in new_op.template_files(kind).items():
-            path = tmp_path / path.replace("NAME", f"{kind[:3]}_op")
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(new_op.rendered(text, f"{kind[:3]}_op"))
-    for path in ("bindings/__init__.py", "tests/bindings/case.py"):
-        (tmp_path / path).touch()
+        new_op.write_op(f"{kind[:3]}_op", kind, tmp_path)
     assert_formatted(tmp_path)
 
 
 @pytest.mark.slow
 def test_tests_of_new_ops_pass(tmp_path):
-    """Runs the tests of each op, and those of this project for all ops; both have gradcheck."""
-    for kind, name in OPS.items():
-        new_op.write_op(name, kind, tmp_path)
-    for path in COMMON:
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(ROOT / path, tmp_path / path)
-    for kind, name in OPS.items():
-        for path, text in new_op.template_files(kind).items():
-            path = tmp_path / path.replace("NAME", name)
-            if not path.exists():
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(new_op.rendered(text, name))
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", SELECTED]
-    command += ["-m", "slow or not slow"]
+    """The tests of each op compare its values with PyTorch's, and have gradcheck."""
+    for kind in new_op.KINDS:
+        new_op.write_op(f"my_{kind}", kind, tmp_path)
     finished = subprocess.run(
-        command,
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
     )
     assert finished.returncode == 0, finished.stdout + finished.stderr
-    assert int(re.search(r"(\d+) passed", finished.stdout)[1]) > 200
+    assert int(re.search(r"(\d+) passed", finished.stdout)[1]) > 90

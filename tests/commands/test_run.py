@@ -38,15 +38,15 @@ if __name__ == "__main__":
 
 @pytest.fixture
 def program(tiny, tmp_path, python):
-    """Returns program(hows, *options), which returns PROGRAM's output: {how: rest of a line}."""
+    """Returns program(hows), which returns PROGRAM's output: {how: rest of a line}."""
     tiny.write("loading.py", LOAD.format(sources=tiny.sources))
     tiny.write("child.py", "import loading; loading.load('child')")
     path = tiny.write("program.py", PROGRAM)
     tiny.load()
 
-    def run(hows, *options):
+    def run(hows):
         finished = python(
-            *("-m", "jit_loader", "run", *options, path, *hows),
+            *("-m", "jit_loader", "run", path, *hows),
             cwd=tiny.folder,
             check=True,
             TORCH_EXTENSIONS_DIR=str(tmp_path / "theirs"),
@@ -64,14 +64,6 @@ def test_processes_of_the_program_have_the_replaced_load_too(program, tmp_path, 
     assert set(lines.values()) == {lines["program"]}
     assert lines["program"].startswith(f"101 _jit_loader.torch_api {tmp_path}/cache/")
     assert not (tmp_path / "theirs").exists()
-
-
-@pytest.mark.slow
-def test_only_this_process_leaves_new_processes_alone(program, tmp_path):
-    lines = program(["spawn", "fork"], "--only-this-process")
-    assert "_jit_loader.torch_api" in lines["program"]
-    assert lines["fork"] == lines["program"]
-    assert lines["spawn"].startswith(f"101 torch.utils.cpp_extension {tmp_path}/theirs/")
 
 
 @pytest.mark.slow

@@ -19,6 +19,6 @@ at::Tensor forward(const at::Tensor& x) {
 PYTHON_MODULE(module) {
   module.doc("The compiled functions of bindings/NAME.py.");
   define_differentiable<forward>(
-      module, "forward", "RESULT_OF_X, contiguous, without a gradient; x is a floating tensor.",
+      module, "forward", "The result, contiguous, without a gradient; x is a floating tensor.",
       "x");
 }
