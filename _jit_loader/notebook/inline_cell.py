@@ -71,8 +71,8 @@ def _is_for_nvrtc(source, wanted):
 def _kernels(source, wanted, flags):
     """Returns {name: kernel} of a cell, by default of all its kernels; NVRTC compiles them."""
     # NVRTC always optimises, and links nothing.
-    options = [flag for flag in flags if not flag.startswith(("-O", *LINK_FLAGS))]
-    folders = _include_folders()
+    options = [flag for flag in flags if not flag.startswith(("-I", "-O", *LINK_FLAGS))]
+    folders = _include_folders() + [flag[2:] for flag in flags if flag.startswith("-I")]
     try:
         return {
             name: kernel.make(source, None, name, includes=folders, options=options)

@@ -35,7 +35,7 @@ class Function:
 
     Attributes:
         max_threads: the most threads that a block may have with the kernel's registers.
-        static_shared: the bytes of shared memory that the kernel declares.
+        dynamic_shared: the most bytes of dynamic shared memory that a block may have.
     """
 
     def __init__(self, code, symbol, size, shared_limit):
@@ -50,9 +50,8 @@ class Function:
         check_error(_library().cuModuleGetFunction(ctypes.byref(handle), module, symbol.encode()))
         self._handle = handle
         self.max_threads = self._attribute(_MAX_THREADS)
-        self.static_shared = self._attribute(_SHARED_STATIC)
         # The default limit is 48 KB. The highest one serves launches with any size.
-        dynamic = shared_limit - self.static_shared
+        self.dynamic_shared = dynamic = shared_limit - self._attribute(_SHARED_STATIC)
         check_error(_library().cuFuncSetAttribute(handle, _MAX_DYNAMIC_SHARED, dynamic))
         self._struct = struct.Struct(f"@5PN{size}s")
         self._memory = ctypes.c_char * self._struct.size

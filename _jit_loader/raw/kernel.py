@@ -13,6 +13,7 @@ from _jit_loader.raw import driver, read_build
 from _jit_loader.raw.parameters import Signature
 
 SOURCE_ENDINGS = (".cu", ".cuh", ".h", ".hpp", ".cpp")
+HEADER_OPTION = re.compile(r"-I|--?(?:pre-)?include|--?(?:[\w-]+-)?pch\b")
 LIMITS = (2**31 - 1, 65535, 65535), (1024, 1024, 64)  # of a grid and of a block
 
 
@@ -26,7 +27,7 @@ class Kernel:
         source, path: the text, and the file that it is from, or None.
         expression: the C++ expression that names the kernel, such as 'scale<float>'.
         folder: where quoted includes are searched first.
-        includes: the folders of headers, those in the options too.
+        includes: the folders of headers.
         options: further options of NVRTC.
         signature: the parameters, or None before the first compilation.
     """
@@ -34,7 +35,7 @@ class Kernel:
     def __init__(self, source, path, expression, defines, includes, options):
         """Makes the kernel of a source text; path: the file that the text is from, or None.
 
-        Raises ValueError for options of NVRTC whose effect is not known to the cache.
+        Raises ValueError for options of NVRTC that name headers.
         """
         self.source, self.path, self.expression = source, path, expression
         self.folder = os.path.dirname(path) if path else os.getcwd()
@@ -43,11 +44,16 @@ class Kernel:
             from _jit_loader.report.requests import normalized
 
             self.defines = normalized(dict(defines))
-        folders, self.options = _separated(options)
-        appended = os.environ.get("NVRTC_APPEND_FLAGS", "").split()  # NVRTC reads it itself
-        more_folders, self._appended = _separated(appended)
-        folders = [*includes, *folders, *more_folders]
-        self.includes = [os.path.abspath(os.fspath(folder)) for folder in folders]
+        self.includes = [os.path.abspath(os.fspath(folder)) for folder in includes]
+        self.options = list(options)
+        self._appended = os.environ.get("NVRTC_APPEND_FLAGS", "").split()  # NVRTC reads it itself
+        for word in [*self.options, *self._appended]:
+            if HEADER_OPTION.match(word):
+                raise ValueError(
+                    f"the option {word} of NVRTC is not supported, because changes of headers "
+                    "would not be noticed; pass folders in includes=, and write #include into the "
+                    "source"
+                )
         self._images = {}  # {architecture: (code, symbol)}
         self._functions = {}  # {device: driver.Function}
         self._last = None, None  # the configuration and the launcher of the last launch
@@ -75,7 +81,7 @@ class Kernel:
         if device not in self._functions:
             image = self.compile(architecture(torch.cuda.get_device_capability(device)))
             driver.make_current(device)
-            limit = _shared_limit(device)
+            limit = torch.cuda.get_device_properties(device).shared_memory_per_block_optin
             self._functions[device] = driver.Function(*image, self.signature.size, limit)
         return self._functions[device]
 
@@ -85,9 +91,6 @@ class Kernel:
             launcher = Launcher(self, configuration)
             self._last = configuration, launcher
         return launcher
-
-    def __call__(self, *arguments):
-        raise TypeError(f"{self.expression}: give the grid and the block: kernel[grid, block](...)")
 
     def __repr__(self):
         return f"<cuda_kernel {self.signature or self.expression}>"
@@ -110,15 +113,11 @@ class Launcher:
             raise TypeError(
                 f"{kernel!r}: a launch is kernel[grid, block] or kernel[grid, block, shared bytes]"
             )
-        grid, block, *shared = configuration
+        grid, block, shared = (*configuration, 0)[:3]
+        if shared not in range(2**31):
+            raise ValueError(f"the bytes of shared memory must be 0 or more, not {shared!r}")
         self._kernel = kernel
-        self._grid = _three("grid", grid, LIMITS[0])
-        self._block = _three("block", block, LIMITS[1])
-        self._shared = shared[0] if shared else 0
-        if not isinstance(self._shared, int) or self._shared < 0:
-            raise ValueError(f"the bytes of shared memory must be 0 or more, not {self._shared!r}")
-        self._sizes = *self._grid, *self._block, self._shared
-        self._ready = {}  # {device: driver.Function}
+        self._sizes = *_three("grid", grid, LIMITS[0]), *_three("block", block, LIMITS[1]), shared
 
     def __call__(self, *arguments):
         try:
@@ -130,7 +129,7 @@ class Launcher:
                 f"{self._kernel.expression}: a kernel needs a CUDA GPU, and PyTorch finds none "
                 f"({str(error).splitlines()[0]})"
             ) from None
-        function = self._ready.get(device) or self._prepare(device)
+        function = self._kernel.function(device)
         packed = self._kernel.signature.pack(arguments, device)
         stream = torch.cuda.current_stream(device).cuda_stream
         code = function.launch(self._sizes, stream, packed)
@@ -140,27 +139,12 @@ class Launcher:
         if code:
             error = torch.cuda.CudaError(code)  # CUDA's runtime has the driver's codes
             raise RuntimeError(
-                f"{self._kernel.expression}: CUDA error at the launch: {error}. An earlier kernel "
-                "may be at fault: CUDA_LAUNCH_BLOCKING=1 names the kernel, and "
-                "`python -m jit_loader check` names the line"
+                f"{self._kernel.expression}: CUDA error at the launch: {error}. A block of this "
+                f"kernel may have {function.max_threads} threads and {function.dynamic_shared} "
+                "bytes of dynamic shared memory. If it has no more, an earlier kernel is at fault: "
+                "CUDA_LAUNCH_BLOCKING=1 names the kernel, and `python -m jit_loader check` names "
+                "the line"
             )
-
-    def _prepare(self, device):
-        function = self._kernel.function(device)
-        threads = self._block[0] * self._block[1] * self._block[2]
-        if threads > function.max_threads:
-            raise ValueError(
-                f"{self._kernel!r}: the block has {threads} threads; the kernel's registers and "
-                f"__launch_bounds__ allow at most {function.max_threads}"
-            )
-        limit = _shared_limit(device)
-        if function.static_shared + self._shared > limit:
-            raise ValueError(
-                f"{self._kernel!r}: the block needs {self._shared} bytes of dynamic and "
-                f"{function.static_shared} of static shared memory; this GPU allows {limit}"
-            )
-        self._ready[device] = function
-        return function
 
 
 def read(source):
@@ -198,31 +182,6 @@ def names_in(source, includes, options):
     code, _ = Kernel(source, None, "", None, includes, options).compile(architecture(capability))
     found = [text.partition("(")[0] for text in kernels_of(code)]
     return [name for name in found if name.replace("::", "_").isidentifier()]
-
-
-def _shared_limit(device):
-    """Returns the bytes of shared memory that a block may have."""
-    return torch.cuda.get_device_properties(device).shared_memory_per_block_optin
-
-
-def _separated(options):
-    """Returns (the folders of -I, the other options).
-
-    Raises ValueError for options that name headers: their changes would not be noticed.
-    """
-    folders, others, words = [], [], iter(options)
-    for word in words:
-        if re.match(r"--?(?:[\w-]+-)?pch\b|(?:-include|--pre-include)\b(?!-)", word):
-            raise ValueError(
-                f"the option {word} of NVRTC is not supported, because changes of the header would "
-                "not be noticed; write #include into the source"
-            )
-        match = re.fullmatch(r"(?:-I|--include-path(?![^=]))=?(.*)", word)
-        if match:
-            folders.append(match[1].strip() or next(words, ""))
-        else:
-            others.append(word)
-    return folders, others
 
 
 def _three(what, sizes, limits):

@@ -21,17 +21,16 @@ _NUMBERS = {
     "unsigned long": ("Q", torch.uint64),
     "long long": ("q", torch.int64),
     "unsigned long long": ("Q", torch.uint64),
-    "longlong": ("q", torch.int64),  # in the names of vectors, such as ulonglong2
-    "unsigned longlong": ("Q", torch.uint64),
     "float": ("f", torch.float32),
     "double": ("d", torch.float64),
     "__half": ("e", torch.float16),
     "__nv_bfloat16": ("H", torch.bfloat16),
 }
-_CONVERTED = ("bool", "__half", "__nv_bfloat16")
-_VECTOR = re.compile(r"(u?)(char|short|int|longlong|long|float|double)[1-4](?:_\d+a)?")
-_OTHER_ELEMENTS = {  # the dtypes of tensors for pointers to these types
+# The types of arguments that are packed unchanged, if they are neither float nor int.
+_USUAL = {"bool": bool, "__nv_bfloat16": ()}
+_VECTORS = {  # the dtypes of tensors for pointers to these types; to others, any
     "float2": (torch.float32, torch.complex64),
+    "float4": (torch.float32,),
     "double2": (torch.float64, torch.complex128),
     "__half2": (torch.float16,),
     "__nv_bfloat162": (torch.bfloat16,),
@@ -60,7 +59,7 @@ class Signature:
         values = []
         for value, (_, usual, dtypes) in zip(arguments, self._parameters):
             # A fast check of the usual arguments. The others take a slower one, which names faults.
-            if type(value) is usual:
+            if isinstance(value, usual):
                 if usual is not torch.Tensor:
                     values.append(value)
                     continue
@@ -76,17 +75,20 @@ class Signature:
         try:
             return self._struct.pack(*values)
         except (struct.error, OverflowError):  # a number is too large
-            for number, value in enumerate(arguments):
-                self._checked(number, value, device)
+            for number, (_, usual, _) in enumerate(self._parameters):
+                if usual is not torch.Tensor:
+                    self._checked(number, arguments[number], device)
             raise
 
     def _checked(self, number, value, device):
-        """Returns the value to pack. Raises a TypeError or ValueError for a wrong argument."""
+        """Returns the value to pack for an unusual argument. Raises for a wrong one."""
         code, usual, dtypes = self._parameters[number]
         title = f"argument {number + 1}, {self.types[number]}:"
-        if usual is torch.Tensor:
-            return 0 if value is None else _address(title, value, dtypes, device)
-        return _number(title, value, code, dtypes)
+        if usual is not torch.Tensor:
+            return _number(title, value, code, dtypes)
+        if value is None:
+            return 0
+        raise _wrong_tensor(title, value, dtypes, device)
 
     def __str__(self):
         return f"{self.kernel}({', '.join(self.types)})"
@@ -105,16 +107,11 @@ def _parameter(text):
             "(bool, integers, float, double, __half, __nv_bfloat16) and pointers to them. Pass a "
             "struct by a pointer to a tensor"
         )
-    if base in _OTHER_ELEMENTS:
-        dtypes = _OTHER_ELEMENTS[base]
-    else:
-        vector = _VECTOR.fullmatch(base)
-        name = ("unsigned " if vector[1] else "") + vector[2] if vector else base
-        dtypes = (_NUMBERS[name][1],) if name in _NUMBERS else None
+    code, dtype = _NUMBERS.get(base, ("Q", None))
     if is_pointer:
-        return "Q", torch.Tensor, dtypes
-    usual = float if base in ("float", "double") else None if base in _CONVERTED else int
-    return _NUMBERS[base][0], usual, dtypes
+        return "Q", torch.Tensor, _VECTORS.get(base, dtype and (dtype,))
+    usual = float if dtype.is_floating_point else int
+    return code, _USUAL.get(base, usual), (dtype,)
 
 
 def _aligned(codes):
@@ -134,7 +131,7 @@ def _number(title, value, code, dtypes):
     if isinstance(value, torch.Tensor) and value.dim() == 0 and value.device.type == "cpu":
         value = value.item()
     if isinstance(value, torch.Tensor) or not hasattr(value, "__float__"):
-        raise TypeError(f"{title} must be a number, not {_kind(value)}")
+        raise TypeError(f"{title} must be a number, not {type(value).__name__}")
     if code == "?" and value not in (0, 1):
         raise ValueError(f"{title} must be a bool, not {value!r}")
     if dtypes == (torch.bfloat16,):  # struct has no code for it
@@ -146,29 +143,17 @@ def _number(title, value, code, dtypes):
     return value
 
 
-def _address(title, value, dtypes, device):
-    """Returns the address of a tensor that a kernel on a device can use."""
+def _wrong_tensor(title, value, dtypes, device):
+    """Returns the error for an argument that is not a tensor that the kernel can use."""
     if not isinstance(value, torch.Tensor):
-        raise TypeError(f"{title} must be a tensor or None, not {_kind(value)}")
-    if value.get_device() != device:
-        raise ValueError(
-            f"{title} is on the device {value.device}, and the kernel runs on the current device, "
-            f"cuda:{device}; move it there, or launch the kernel in `with torch.cuda.device(...):`"
-        )
-    if dtypes is not None and value.dtype not in dtypes:
-        expected = " or ".join(map(str, dtypes))
-        raise TypeError(f"{title} must have the dtype {expected}, not {value.dtype}")
-    if not value.is_contiguous():
-        raise ValueError(
-            f"{title} must be contiguous, and has the shape {tuple(value.shape)} with the strides "
-            f"{value.stride()}; pass .contiguous()"
-        )
+        return TypeError(f"{title} must be a tensor or None, not {type(value).__name__}")
+    expected = " or ".join(map(str, dtypes)) if dtypes else "any dtype"
+    text = (
+        f"{title} must be a contiguous tensor of {expected} on the current device, cuda:{device}; "
+        f"it has the dtype {value.dtype}, the shape {tuple(value.shape)} and the strides "
+        f"{value.stride()}, on {value.device}"
+    )
     # Its memory holds other numbers. A copy is not passed, because the kernel may write to it.
     if value.is_conj() or value.is_neg():
-        resolve = "resolve_conj" if value.is_conj() else "resolve_neg"
-        raise ValueError(f"{title} is conjugated or negated lazily; pass .{resolve}()")
-    return value.data_ptr()
-
-
-def _kind(value):
-    return f"a tensor of {value.dtype}" if isinstance(value, torch.Tensor) else repr(value)
+        text += ", and is conjugated or negated lazily: pass .resolve_conj() or .resolve_neg()"
+    return ValueError(text)

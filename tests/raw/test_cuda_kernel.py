@@ -13,7 +13,7 @@ from _jit_loader.cuda import nvrtc
 from _jit_loader.raw import kernel as kernels
 from _jit_loader.raw.parameters import Signature
 
-SCALE = """#include "factor.h"
+KERNEL = """
 extern "C" __global__ void scale(float* y, const float* __restrict__ x, float a, int n) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n) y[i] = FACTOR * a * x[i];
@@ -23,6 +23,7 @@ template <class T> __global__ void fill(T* y, T value, long n) {
   for (long i = threadIdx.x; i < n; i += blockDim.x) y[i] = value;
 }
 """
+SCALE = '#include "factor.h"' + KERNEL
 TYPES = """
 #include <cuComplex.h>
 #include <cuda_bf16.h>
@@ -102,7 +103,7 @@ def test_the_parameters_of_a_template_are_known_after_a_build_and_after_a_hit(fo
     [
         ([1], TypeError, r"takes 4 arguments, but 1 was given"),
         ([1, 2], TypeError, r"takes 4 arguments, but 2 were given"),
-        ([torch.zeros(2), 1.0, 2, True], ValueError, r"argument 1, float\*: is on .* cpu"),
+        ([7, 1.0, 2, True], TypeError, r"argument 1, float\*: must be a tensor or None, not int"),
         ([None, 1e300, 2, True], ValueError, r"argument 2, float: cannot hold 1"),
         ([None, 10**400, 2, True], ValueError, r"argument 2, float: cannot hold 1"),
         ([None, 1.0, 2.5, True], ValueError, r"argument 3, long: cannot hold 2.5: .* an integer"),
@@ -301,40 +302,27 @@ def test_kernels_are_found_by_the_compiler(folder, source, name):
 
 
 @needs_nvrtc
+def test_flags_that_nvrtc_reads_from_the_environment_count(folder, monkeypatch):
+    codes = set()
+    for flags in ("", "-DFACTOR=3.f"):
+        monkeypatch.setenv("NVRTC_APPEND_FLAGS", flags)
+        codes.add(code_of([], source="#ifndef FACTOR\n#define FACTOR 2.f\n#endif\n" + KERNEL))
+    assert len(codes) == 2
+
+
+@pytest.mark.parametrize("variable", ["NVRTC_APPEND_FLAGS", "ANOTHER"])
 @pytest.mark.parametrize(
     "options",
-    ["-Iheaders", "-I headers", "-I=headers", "--include-path=headers", "--include-path headers"],
+    [
+        *("-Iheaders", "-I headers", "--include-path=headers", "--include-path headers"),
+        *("--pre-include=a.h", "-include a.h", "-include=a.h", "--use-pch=a", "-pch"),
+    ],
 )
-def test_headers_in_folders_of_options_are_noticed(folder, monkeypatch, options):
-    monkeypatch.chdir(folder)
-    (folder / "headers").mkdir()
-    (folder / "factor.h").rename(folder / "headers" / "factor.h")
-    first = code_of([], options=options.split())
-    assert code_of([], options=options.split()) == first
-    (folder / "headers" / "factor.h").write_text("#define FACTOR 3.f\n")
-    assert code_of([], options=options.split()) != first
-
-
-@needs_nvrtc
-def test_flags_that_nvrtc_reads_from_the_environment_count(folder, monkeypatch):
-    (folder / "headers").mkdir()
-    (folder / "factor.h").rename(folder / "headers" / "factor.h")
-    codes = set()
-    for flag in ("", " -DFACTOR_=1"):
-        monkeypatch.setenv("NVRTC_APPEND_FLAGS", f"-I{folder / 'headers'}{flag}")
-        source = "#ifdef FACTOR_\n#define n m\n#endif\n" + SCALE
-        for factor in (2, 3):
-            (folder / "headers" / "factor.h").write_text(f"#define FACTOR {factor}.f\n")
-            codes.add(code_of([], source=source))
-    assert len(codes) == 4
-
-
-@pytest.mark.parametrize(
-    "options", ["--pre-include=a.h", "-include a.h", "-include=a.h", "--use-pch=a", "-pch"]
-)
-def test_options_that_hide_headers_are_refused(options):
-    with pytest.raises(ValueError, match=f"the option {options.split()[0]} of NVRTC is not supp"):
-        make([], options=options.split())
+def test_options_that_name_headers_are_refused(monkeypatch, options, variable):
+    monkeypatch.setenv(variable, options)
+    options = [] if variable == "NVRTC_APPEND_FLAGS" else options.split()
+    with pytest.raises(ValueError, match=r"the option -.* of NVRTC is not supported"):
+        make([], options=options)
 
 
 @needs_nvrtc
@@ -346,18 +334,34 @@ def test_an_include_that_is_not_a_plain_name_is_refused(folder, include):
         make(folder, source=f"{include}\n{SCALE}").compile("sm_90a")
 
 
-def test_dtypes_of_pointers_and_numbers_from_tensors():
-    signature = Signature("f", ["float2*", "double2 const*", "uint4*", "void*", "long", "bool"])
-    assert [dtypes for _, _, dtypes in signature._parameters][:4] == [
-        (torch.float32, torch.complex64),
-        (torch.float64, torch.complex128),
-        (torch.uint32,),
-        None,
-    ]
-    nothing = [None] * 4
-    assert signature.pack([*nothing, torch.tensor(7), torch.tensor(True)], 0) == signature.pack(
-        [*nothing, 7, True], 0
-    )
+@pytest.mark.parametrize(
+    ("type_", "dtypes"),
+    [
+        ("float*", {torch.float32}),
+        ("float2*", {torch.float32, torch.complex64}),
+        ("double2 const*", {torch.float64, torch.complex128}),
+        ("__half2*", {torch.float16}),
+        *((type_, {torch.float32, torch.float64, torch.uint8}) for type_ in ("uint4*", "void*")),
+    ],
+)
+def test_a_pointer_takes_a_contiguous_tensor_of_its_dtype_on_the_device(type_, dtypes):
+    signature, cpu = Signature("f", [type_]), -1  # the number that a tensor on the CPU has
+    for dtype in dtypes:
+        tensor = torch.nn.Parameter(torch.zeros(4, dtype=dtype), requires_grad=False)
+        assert signature.pack([tensor], cpu) == struct.pack("Q", tensor.data_ptr())
+    wrong = [torch.zeros(4, dtype=torch.int16)] if len(dtypes) < 3 else []
+    right = torch.zeros(4, dtype=dtypes.pop())
+    for tensor in [*wrong, right[::2], torch.ones(4, dtype=torch.complex64).conj().imag[:1]]:
+        with pytest.raises(ValueError, match=r"argument 1, .*: must be a contiguous tensor of"):
+            signature.pack([tensor], cpu)
+    with pytest.raises(ValueError, match=r"on the current device, cuda:0; it has .*, on cpu"):
+        signature.pack([right], 0)
+
+
+def test_a_number_may_be_a_tensor():
+    signature = Signature("f", ["long", "bool", "__half", "__nv_bfloat16"])
+    numbers = [7, True, 0.5, 1.5]
+    assert signature.pack(list(map(torch.tensor, numbers)), 0) == signature.pack(numbers, 0)
 
 
 def test_arguments_are_aligned_as_in_c():

@@ -23,16 +23,13 @@ def test_launches_are_right_and_wrong_arguments_are_refused(folder):
         scale[4, 256](y, x, 1, 1000)
     side.synchronize()
     torch.testing.assert_close(y, 2 * x)
-    with pytest.raises(TypeError, match=r"argument 2, float const\*: must have the dtype"):
-        scale[4, 256](y, x.double(), 1.0, 1000)
-    with pytest.raises(ValueError, match=r"argument 2, .*: must be contiguous"):
-        scale[4, 256](y, x[::2], 1.0, 500)
-    with pytest.raises(ValueError, match=r"argument 2, .*: is on the device cpu"):
+    with pytest.raises(ValueError, match=r"argument 2, float const\*: must be .* on cpu"):
         scale[4, 256](y, x.cpu(), 1.0, 1000)
-    with pytest.raises(ValueError, match=r"the block has 2048 threads"):
-        scale[1, (1024, 2)](y, x, 1.0, 1000)
-    with pytest.raises(ValueError, match="bytes of dynamic"):
-        scale[1, 32, 10**6](y, x, 1.0, 1000)
+    for block, shared in [((1024, 2), 0), (32, 10**6)]:
+        with pytest.raises(RuntimeError, match=r"may have 1024 threads and .* shared memory"):
+            scale[1, block, shared](y, x, 1.0, 1000)
+    scale[4, 256](y, x, 1.0, 1000)
+    torch.testing.assert_close(y, 2 * x)
     fill = jit_loader.cuda_kernel(SCALE, "fill<double>", includes=[folder])
     z = torch.empty(100, dtype=torch.double, device="cuda")
     fill[1, 64, 100_000](z, 1.5, 100)
@@ -76,27 +73,11 @@ def test_a_thread_may_make_the_first_launch(folder):
     assert (errors, y.tolist(), x.tolist()) == ([], [2] * 8, [5] * 8)
 
 
-def test_a_tensor_of_another_device_names_the_stream(folder):
-    scale = jit_loader.cuda_kernel(SCALE, "scale", includes=[folder])
-    x = torch.ones(8, device="cuda:0")
-    # As if the current stream were one of cuda:1, which this machine may lack.
-    with pytest.raises(
-        ValueError, match=r"argument 1, float\*: is on the device cuda:0, .* device, cuda:1; move"
-    ):
-        scale.signature.pack([x, x, 1.0, 8], 1)
-    if torch.cuda.device_count() > 1:
-        with (
-            torch.cuda.stream(torch.cuda.Stream("cuda:1")),
-            pytest.raises(ValueError, match="is on the device cuda:0"),
-        ):
-            scale[1, 32](x, x, 1.0, 8)
-
-
 def test_a_launch_bound_limits_the_block(folder):
     source = 'extern "C" __global__ void __launch_bounds__(64) one(float* y) { y[0] = 1; }'
     one = jit_loader.cuda_kernel(source, "one")
     y = torch.zeros(1, device="cuda")
-    with pytest.raises(ValueError, match=r"has 128 threads; .* allow at most 64"):
+    with pytest.raises(RuntimeError, match="may have 64 threads"):
         one[1, 128](y)
     one[1, 64](y)
     assert y.item() == 1
@@ -173,16 +154,6 @@ def test_tensors_of_all_dtypes_are_passed(folder):
     x = torch.zeros(1, device="cuda").to(torch.float8_e4m3fn)
     kernel["eight"][1, 1](x, 2.0)
     assert x.float().item() == 2
-
-
-def test_lazily_conjugated_and_negated_tensors_are_refused(folder):
-    conj = jit_loader.cuda_kernel(TYPES, "conj")
-    z = torch.zeros(2, dtype=torch.complex64, device="cuda")
-    with pytest.raises(ValueError, match=r"argument 1, float2\*: .*; pass .resolve_conj\(\)"):
-        conj[1, 2](z.conj())
-    real = torch.zeros(1, dtype=torch.complex64, device="cuda").conj().imag
-    with pytest.raises(ValueError, match=r"pass .resolve_neg\(\)"):
-        conj[1, 2](real)
 
 
 def test_a_kernel_with_a_cluster_is_launched(folder):
