@@ -19,7 +19,7 @@ from _jit_loader.cache.files import read_checked, write_atomically
 from _jit_loader.cache.lock import free_lock
 from _jit_loader.cache.memo import stamp
 from _jit_loader.cache.pruning import cache_limit, delete, last_used, size_of
-from _jit_loader.report.text import format_size, parse_size
+from _jit_loader.report.text import parse_size
 from _jit_loader.system import is_set
 from _jit_loader.system.jobs import parallel_jobs
 
@@ -74,24 +74,13 @@ def precompiled_headers():
 
 def may_precompile():
     """Returns whether a precompiled header may be made that no caller has requested."""
-    return why_not_precompile() is None
-
-
-def why_not_precompile():
-    """Returns None if a header may be precompiled, otherwise the reason."""
-    if is_set("JIT_LOADER_NO_COMPILE"):
-        return "JIT_LOADER_NO_COMPILE is set"
-    if parallel_jobs() < 2:
-        return "MAX_JOBS, or the free memory, allows one compiler only"
-    try:
+    if is_set("JIT_LOADER_NO_COMPILE") or parallel_jobs() < 2:
+        return False
+    with contextlib.suppress(OSError, ValueError):
         os.makedirs(cache_folder(), mode=0o700, exist_ok=True)
-        if shutil.disk_usage(cache_folder()).free < FREE_BYTES:
-            return f"less than {format_size(FREE_BYTES)} of the disk are free"
-        if not _have_room(list(filter(_is_in_use, precompiled_headers()))):
-            return "those used in the last hour take half of the limit JIT_LOADER_CACHE_LIMIT"
-    except (OSError, ValueError) as error:
-        return str(error)
-    return None
+        has_space = shutil.disk_usage(cache_folder()).free >= FREE_BYTES
+        return has_space and _have_room(list(filter(_is_in_use, precompiled_headers())))
+    return False
 
 
 def make_room_for_header():

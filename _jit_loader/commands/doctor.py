@@ -8,14 +8,13 @@ import json
 import os
 import re
 import sys
-import sysconfig
 import tempfile
 import time
 from typing import NamedTuple
 
 from _jit_loader import cache
 from _jit_loader.build.ninja import ninja_path
-from _jit_loader.cache import headers, pruning
+from _jit_loader.cache import pruning
 from _jit_loader.key import gpus, machine, pytorch_version, toolchain
 from _jit_loader.report.text import count, format_size, print_table
 from _jit_loader.system.processes import output_of
@@ -68,27 +67,20 @@ def row(check):
 
 def all_checks():
     """Yields the results of the checks. Those of tools come before those that use them."""
+    yield Check("Python", OK, f"{sys.version.split()[0]}, {sys.executable}")
     ninja, torch = _ninja(), _torch()
-    yield from (_python(), ninja, torch)
+    yield from (ninja, torch)
     if torch.level == MISSING:
         return
-    compiler, cuda = cxx_check(), list(_cuda())
-    yield from (compiler, *cuda, _gpus(), _cache())
-    yield from (*map(_readonly_cache, cache.readonly_caches()), _precompiled())
-    if MISSING in (ninja.level, compiler.level):
+    compiler, cuda, builds = cxx_check(), list(_cuda()), _cache()
+    yield from (compiler, *cuda, _gpus(), builds)
+    yield from map(_readonly_cache, cache.readonly_caches())
+    if MISSING in (ninja.level, compiler.level, builds.level):
         return
     yield _test_build("doctor_cpp", {".cpp": MODULE.format(name="doctor_cpp")}, MISSING)
     if any(check.subject == "nvcc" for check in cuda):
         sources = {".cpp": MODULE.format(name="doctor_cu"), ".cu": KERNEL}
         yield _test_build("doctor_cu", sources, PROBLEM)
-
-
-def _python():
-    text = f"{sys.version.split()[0]}, {sys.executable}"
-    if not os.path.exists(os.path.join(sysconfig.get_paths()["include"], "Python.h")):
-        fix = "install Python's headers (Debian, Ubuntu: apt-get install python3-dev)"
-        return Check("Python", MISSING, f"{text}, without Python.h", fix)
-    return Check("Python", OK, text)
 
 
 def _ninja():
@@ -132,14 +124,9 @@ def _cuda():
     """Yields the checks of CUDA and of nvcc, if they are installed."""
     why_not, torch_cuda = toolchain.why_no_cuda(), pytorch_version()[2]
     if why_not is not None:
-        has_gpu = bool(gpus())
         text, _, fix = why_not.partition("; ")
-        if torch_cuda is None:
-            text += ": the GPU is not used" if has_gpu else ", and there is no GPU"
-            fix = "choose a CUDA build on https://pytorch.org/get-started/locally"
-        yield Check(
-            "CUDA", PROBLEM if has_gpu else OK, text, fix if has_gpu or torch_cuda else None
-        )
+        fix = fix or "choose a CUDA build on https://pytorch.org/get-started/locally"
+        yield Check("CUDA", PROBLEM if gpus() else OK, text, fix)
     elif (home := toolchain.cuda_home()) is None:
         fix = "name the CUDA Toolkit's folder in CUDA_HOME"
         yield Check("CUDA", PROBLEM, "nvcc does not print its toolkit's folder", fix)
@@ -166,57 +153,47 @@ def _toolkit(home, torch_cuda):
 def nvcc_check(path, torch_cuda):
     """Returns the Check that nvcc has the major version of CUDA that PyTorch was built with."""
     match = re.search(r"release (\d+\.\d+)", output_of([path, "--version"]))
-    package = f'pip install "cuda-toolkit[nvcc,cccl]=={torch_cuda}.*"'
-    if match is None:
-        return Check("nvcc", PROBLEM, f"{path} does not run", package)
-    text = f"{match[1]}, {path}"
-    if match[1].partition(".")[0] != torch_cuda.partition(".")[0]:
-        fix = (
-            f"{package} and remove other versions from CUDA_HOME and PATH, or name the folder of "
-            "that version in CUDA_HOME"
-        )
-        return Check("nvcc", PROBLEM, f"{text}; PyTorch was built with CUDA {torch_cuda}", fix)
-    return Check("nvcc", OK, text)
+    version = match[1] if match else "without a version"
+    if version.partition(".")[0] == torch_cuda.partition(".")[0]:
+        return Check("nvcc", OK, f"{version}, {path}")
+    fix = (
+        f'pip install "cuda-toolkit[nvcc,cccl]=={torch_cuda}.*" and remove other versions from '
+        "CUDA_HOME and PATH, or name the folder of that version in CUDA_HOME"
+    )
+    text = f"{version}, {path}; PyTorch was built with CUDA {torch_cuda}"
+    return Check("nvcc", PROBLEM, text, fix)
 
 
 def _gpus():
     devices, architectures = gpus(), machine.gpu_architectures()
     named = os.environ.get("TORCH_CUDA_ARCH_LIST")
     compiled_for = named or " ".join(architectures or toolchain.DEFAULT_ARCHITECTURES)
-    target = f"CUDA code is compiled for {compiled_for}{' (TORCH_CUDA_ARCH_LIST)' if named else ''}"
-    if not devices:
-        return Check("GPU", OK, f"none; {target}" if pytorch_version()[2] else "none")
-    text = count(len(devices), "GPU")
+    text = f"CUDA code is compiled for {compiled_for}{' (TORCH_CUDA_ARCH_LIST)' if named else ''}"
     if architectures:
-        return Check("GPU", OK, f"{text} of architecture {' '.join(architectures)}; {target}")
-    text = f"{text}, but the driver's libnvidia-ml.so.1 does not answer; {target}"
+        text = f"of architecture {' '.join(architectures)}; {text}"
+    elif devices:
+        text = f"the driver's libnvidia-ml.so.1 does not name the architecture; {text}"
     fix = "set TORCH_CUDA_ARCH_LIST; in a container, NVIDIA_DRIVER_CAPABILITIES=compute,utility"
-    return Check("GPU", OK, text) if named else Check("GPU", PROBLEM, text, fix)
+    is_unknown = devices and not architectures and not named
+    text = f"{count(len(devices), 'GPU')}, {text}"
+    return Check("GPU", PROBLEM, text, fix) if is_unknown else Check("GPU", OK, text)
 
 
 def _cache():
-    folder, limit = cache.cache_folder(), pruning.cache_limit()
+    folder = cache.cache_folder()
     elsewhere = "name another folder in the environment variable JIT_LOADER_CACHE"
-    existing = folder
-    while not os.path.lexists(existing):
-        existing = os.path.dirname(existing)
     try:
-        if existing == folder:
-            cache.check_trusted(folder)
-        with tempfile.TemporaryFile(dir=existing):
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        cache.check_trusted(folder)
+        with tempfile.TemporaryFile(dir=folder):
             pass
     except cache.UntrustedCache as error:
         return Check("cache", MISSING, str(error), f"chmod go-w {folder}, or {elsewhere}")
     except OSError as error:
         text = f"{folder} cannot be written: {error.strerror}"
         return Check("cache", MISSING, text, elsewhere)
-    if os.statvfs(existing).f_flag & os.ST_NOEXEC:
-        return Check("cache", MISSING, f"{folder} is mounted with noexec", elsewhere)
-    if existing != folder:
-        return Check("cache", OK, f"{folder}, which the first build creates")
-    under = f"of {format_size(limit)}" if limit is not None else "without a limit"
     builds = count(pruning.count_builds(), "build")
-    return Check("cache", OK, f"{folder}, {builds}, {format_size(pruning.size_of(folder))} {under}")
+    return Check("cache", OK, f"{folder}, {builds}, {format_size(pruning.size_of(folder))}")
 
 
 def _readonly_cache(folder):
@@ -226,37 +203,20 @@ def _readonly_cache(folder):
     return Check("shared cache", PROBLEM, folder, fix)
 
 
-def _precompiled():
-    """Returns the Check of PyTorch's headers, which take most of a first build's time."""
-    text = "not precompiled yet"
-    if made := headers.precompiled_headers():
-        size = format_size(sum(map(pruning.size_of, made)))
-        text = f"precompiled for {count(len(made), 'set')} of flags, {size}"
-    why_not = headers.why_not_precompile() if os.path.isdir(cache.cache_folder()) else None
-    if os.environ.get("JIT_LOADER_PCH") == "0":
-        why_not = "JIT_LOADER_PCH=0"
-    if why_not:
-        text += f"; no more are precompiled: {why_not}"
-    elif not made:
-        text += "; the first build that can use them precompiles them, or run build --pch"
-    return Check("PyTorch's headers", OK, text)
-
-
 def _test_build(name, sources, level_of_failure):
-    """Compiles and loads sources, {suffix: text}, in a temporary cache, and returns the Check."""
+    """Compiles and loads sources, {suffix: text}, in a folder of the cache; returns the Check."""
     from unittest import mock  # 25 ms, which every command would take
 
     from _jit_loader.torch_api import load
 
     started = time.perf_counter()
     subject = "compile .cu" if ".cu" in sources else "compile .cpp"
-    with tempfile.TemporaryDirectory(prefix="jit_loader_doctor_") as folder:
+    with tempfile.TemporaryDirectory(prefix=".doctor-", dir=cache.cache_folder()) as folder:
         paths = [os.path.join(folder, name + suffix) for suffix in sources]
         for path, text in zip(paths, sources.values()):
             with open(path, "w") as file:
                 file.write(text)
-        settings = {"JIT_LOADER_CACHE": os.path.join(folder, "cache"), "JIT_LOADER_QUIET": "1"}
-        settings |= {"JIT_LOADER_CACHE_LIMIT": "0", "JIT_LOADER_READONLY_CACHES": ""}
+        settings = {"JIT_LOADER_CACHE": folder, "JIT_LOADER_QUIET": "1"}
         with mock.patch.dict(os.environ, settings):
             try:
                 load(name, paths)
