@@ -3,7 +3,6 @@
 import errno
 import glob
 import os
-import re
 
 from _jit_loader.build.ninja import compile_seconds_limit, ninja_path
 from _jit_loader.cache import cache_folder, readonly_caches
@@ -14,7 +13,6 @@ from _jit_loader.report.requests import THE_LOADER, change_texts, request_change
 from _jit_loader.system import is_set
 
 MOST_REASONS = 8  # in an error
-FOLDER = re.compile(r"(?<!\S)-(?:I|L|isystem)\s*([^\s/]\S*)")  # relative to the build_directory
 NEVER_BUILT = "it has never been built"
 
 
@@ -130,7 +128,7 @@ def _check_paths(request):
 
 
 def _check_flags(request):
-    """Raises a ValueError for flags that ninja or its shell cannot take, or that move depfiles."""
+    """Raises a ValueError for flags that ninja or its shell cannot take."""
     arguments = {
         "extra_cflags": request.extra_cflags,
         "extra_cuda_cflags": request.extra_cuda_cflags,
@@ -142,10 +140,3 @@ def _check_flags(request):
         if "\n" in text:
             raise ValueError(f"{where}: ninja cannot take a flag with a line break: {flags!r}")
         toolchain.split(text, where)
-        for path in FOLDER.findall(text) if request.build_directory else ():
-            # PyTorch's compilers ignore a folder that does not exist.
-            if path != "." and os.path.isdir(os.path.join(request.build_directory, path)):
-                raise ValueError(
-                    f"{request.title}: give the absolute path of {path} in {argument}: the "
-                    "compilers run in a folder of the cache, and not in build_directory"
-                )

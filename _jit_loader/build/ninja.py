@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import re
 import shlex
 import shutil
 import signal
@@ -26,15 +25,11 @@ from _jit_loader.system.processes import (
 )
 
 STATUS = "@jit_loader@ "
-KILLED = re.compile("timeout: sending signal KILL")
-ASKS_FOR_REPORTS = re.compile(r"(?:-Xptxas|--ptxas-options)[= ](?:\S*,)?(?:-v|--verbose)\b")
+KILLED = "timeout: sending signal KILL"
 
-# Waits until the watcher runs. If this process is killed before that, ninja does not start.
-START = 'read word && exec "$@" </dev/null'
-# Reads a pipe that this process writes to. If the pipe is closed before a word arrives, this
-# process was killed; ninja then gets SIGTERM and stops its compilers. (A process that was forked
-# during the build also holds the pipe: the compilers are stopped only after it has ended as well.)
-WATCHER = 'read word || kill -TERM "$0"'
+# If the process that builds dies, however that happens, the kernel sends ninja SIGTERM, and ninja
+# stops its compilers. If it has died before setpriv asked for that, ninja does not start.
+PREFIX = ["setpriv", "--pdeathsig", "TERM", "/bin/sh", "-c", '[ "$PPID" = "$0" ] && exec "$@"']
 
 
 def ninja_path():
@@ -74,26 +69,29 @@ def compile_seconds_limit():
 class Compilation:
     """Compiles the missing objects of a plan and links, in the block of a with statement.
 
-    ninja starts with the block, and runs again if an attempt fails that another one could mend.
+    ninja starts with the block. It runs a second time if the first run fails because of what the
+    loader has added: precompiled headers, or stubs of PyTorch's libraries.
 
     headers: precompiled.Headers.
 
     Attributes, after all steps():
         returncode: 0, or that of the compiler that failed.
-        output: the lines that the compilers printed last, without reports of ptxas.
-        lines_of: {output: all lines of the step that made it}.
+        lines_of: {output: the lines of the step that made it}.
+        output: all lines of the last run.
     """
 
     def __init__(self, job, plan, headers):
         self._job, self._plan, self._headers = job, plan, headers
         link_flags, own_flags = job.ninja_file.link_flags, job.request.extra_ldflags
         self._stubs = libraries.Stubs(link_flags, own_flags, job.folder)
+        self._link_flags = self._stubs.flags
         self.returncode, self.output, self.lines_of = None, [], {}
-        self._is_report = _report_filter(job.request)
         self._running = contextlib.ExitStack()
 
     def __enter__(self):
-        self._start(self._with_everything())
+        first_flags = _collection_flags(self._job, self._plan) | self._headers.flags
+        prefix = _nvcc_prefix(self._job, self._plan, self._headers)
+        self._start(set(self._plan.reused), first_flags, prefix)
         return self
 
     def __exit__(self, *_):
@@ -101,13 +99,12 @@ class Compilation:
 
     def steps(self):
         """Yields each object and the library when its command has ended."""
-        yield from self._steps_of_attempt()
-        for attempt in (self._without_headers, self._without_stubs):
-            text = attempt() if self.returncode != 0 else None
-            if text is not None:
-                self._start(text)
-                yield from self._steps_of_attempt()
-        self.output += self._timeouts()
+        yield from self._steps_of_run()
+        if self.returncode != 0 and self._may_succeed_without_additions():
+            self._headers.leave_out()
+            self._link_flags = None
+            self._start(self._compiled())
+            yield from self._steps_of_run()
         library = os.path.join(self._job.folder, self._job.ninja_file.library)
         # A wrapper of the compiler may end with 0 and write nothing; opening the library says so.
         is_library = self._job.request.form != "executable" and os.path.exists(library)
@@ -121,96 +118,69 @@ class Compilation:
 
     def linked(self):
         """Returns the linker's trace of the libraries that it has linked."""
-        return [self._stubs.traced(line) for line in self.output]
+        return map(self._stubs.traced, self.lines_of[self._job.ninja_file.library])
 
-    # The attempts return the text for ninja, or None if they would not help.
+    def _may_succeed_without_additions(self):
+        """Returns whether a second run may succeed.
 
-    def _with_everything(self):
-        job, plan = self._job, self._plan
-        self._show_commands([*plan.missing, job.ninja_file.library], self._stubs.flags)
-        first_flags = _collection_flags(job, plan) | self._headers.flags
-        prefix = _nvcc_prefix(job, plan, self._headers)
-        return job.ninja_file.text_to_run(set(plan.reused), self._stubs.flags, first_flags, prefix)
-
-    def _without_headers(self):
-        if not self._headers.may_have_failed(self.output):
-            return None
-        self._headers.leave_out()
-        return self._job.ninja_file.text_to_run(self._compiled(), self._stubs.flags)
-
-    def _without_stubs(self):
-        """The linker may need every symbol.
-
-        Any other error recurs without stubs, and its message then does not name a stub.
+        The linker may need every symbol. Any other error of it recurs, and its message then does
+        not name a stub.
         """
-        ninja_file = self._job.ninja_file
-        if self._stubs.flags is None or self._compiled() != set(ninja_file.compilations):
-            return None
-        self._show_commands([ninja_file.library], None)
-        return ninja_file.text_to_run(set(ninja_file.compilations))
+        all_compiled = self._compiled() == set(self._job.ninja_file.compilations)
+        stubs_may_have_failed = all_compiled and self._link_flags is not None
+        return stubs_may_have_failed or self._headers.may_have_failed(self.output)
 
     def _compiled(self):
-        """Returns the objects that need no further attempt."""
+        """Returns the objects that need no further run."""
         outputs = self._job.ninja_file.compilations.keys() - self.failed_steps()
         return {out for out in outputs if os.path.exists(os.path.join(self._job.folder, out))}
 
-    def _start(self, text):
-        path, limit = os.path.join(self._job.folder, "build.ninja"), compile_seconds_limit()
+    def _start(self, kept, first_flags=None, nvcc_prefix=()):
+        ninja_file, limit = self._job.ninja_file, compile_seconds_limit()
+        text = ninja_file.text_to_run(kept, self._link_flags, first_flags, nvcc_prefix)
         if limit is not None:
             # timeout kills its process group; with exec that is ninja's for the command.
             timeout = f"exec timeout --verbose --signal=KILL {limit:f}"
             text = text.replace("  command = ", f"  command = {timeout} ")
+        path = os.path.join(self._job.folder, "build.ninja")
         with open(path, "w", errors="surrogateescape") as file:
             file.write(text)
         self._ninja = self._running.enter_context(_ninja(self._job.folder))
 
-    def _steps_of_attempt(self):
-        self.output, current, cut_off = [], [], []
+    def _steps_of_run(self):
+        self.output, step, lines = [], None, []
         for line in read_lines(self._ninja.stdout.fileno()):
-            if not line.startswith(STATUS):
-                current.append(line)
-                if not self._is_report(line):
-                    self.output.append(line)
-                self._show(line)
+            if line.startswith(STATUS):
+                step = line.removeprefix(STATUS)
+                lines = self.lines_of[step] = []
+                if self._job.verbose:
+                    command = self._job.ninja_file.command(step, self._link_flags)
+                    print_line(shlex.join(command), sys.stdout)
+                yield step
                 continue
-            output = line[len(STATUS) :]
-            current = self.lines_of[output] = []
-            path = os.path.join(self._job.folder, output)
-            if output in self._plan.missing and os.path.exists(path) and _is_cut_off(path):
-                cut_off.append(f"error: {output} was cut off")
-                os.unlink(path)
-            yield output
+            if line.startswith(KILLED):
+                line = self._too_late(step)
+            lines.append(line)
+            self.output.append(line)
+            self._show(line)
         self.returncode = self._ninja.wait()
         self._running.close()
         if self.returncode < 0:
             self.output.append(f"ninja: fatal: killed by signal {-self.returncode}")
-        if cut_off:
-            self.returncode, self.output = 1, cut_off
 
     def _show(self, line):
-        """Prints a line of the compilers for verbose=True, unless the loader has asked for it."""
-        if not self._job.verbose or os.path.isfile(os.path.join(self._job.folder, line)):
-            return  # the linker's trace
-        flags = " ".join(self._job.request.extra_cuda_cflags)
-        if not self._is_report(line) or ASKS_FOR_REPORTS.search(flags):
+        """Prints a line that is not of the linker's trace, if verbose."""
+        if self._job.verbose and not os.path.isfile(os.path.join(self._job.folder, line)):
             print_line(line, sys.stdout)
 
-    def _show_commands(self, outputs, link_flags):
-        for output in outputs if self._job.verbose else ():
-            words = self._job.ninja_file.command(output, link_flags)
-            print_line(shlex.join(words), sys.stdout)
-
-    def _timeouts(self):
-        """Returns an error for each file whose compiler took too long and was killed."""
-        late = [out for out, lines in self.lines_of.items() if any(map(KILLED.match, lines))]
-        sources = [self._job.ninja_file.compilations.get(output, output) for output in late]
-        names = [self._job.request.roots.relative(source) for source in sources]
-        return [
-            f"error: {name.removeprefix('<project>/')}: its compiler did not finish within the "
-            f"limit of JIT_LOADER_COMPILE_TIMEOUT={compile_seconds_limit():g} seconds, and was "
-            "killed"
-            for name in names
-        ]
+    def _too_late(self, step):
+        """Returns the error for a step whose compiler took too long and was killed."""
+        source = self._job.ninja_file.compilations.get(step, step)
+        name = self._job.request.roots.relative(source).removeprefix("<project>/")
+        return (
+            f"error: {name}: its compiler did not finish within the limit of "
+            f"JIT_LOADER_COMPILE_TIMEOUT={compile_seconds_limit():g} seconds, and was killed"
+        )
 
 
 def _collection_flags(job, plan):
@@ -240,60 +210,26 @@ def _nvcc_prefix(job, plan, headers):
     return [python(), *COMMAND, *nice, *headers.halves_flags]
 
 
-def _report_filter(request):
-    """Returns a function: whether a line is part of the report of ptxas, CUDA's assembler."""
-    if not request.with_cuda:
-        return lambda line: False
-    from _jit_loader.cuda.ptxas import is_report
-
-    return is_report
-
-
-def _is_cut_off(path):
-    """Returns whether an object is empty or has no header, which GNU as writes last.
-
-    At a limit on the size of files it leaves such an object and reports no error.
-    """
-    with open(path, "rb") as file:
-        return not file.read(4).strip(b"\0")
-
-
 @contextlib.contextmanager
 def _ninja(folder):
     """Yields ninja's process, which builds folder/build.ninja; at the end no compiler runs."""
+    prefix = [*PREFIX, str(os.getpid())] if shutil.which(PREFIX[0]) else []
     with exit_codes_kept():
         process = start(
-            ["/bin/sh", "-c", START, "sh", ninja_path() or "ninja", "-j", str(parallel_jobs())],
+            [*prefix, ninja_path() or "ninja", "-j", str(parallel_jobs())],
             cwd=folder,
             env={**compiler_environment(), "NINJA_STATUS": STATUS},
-            stdin=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
         try:
-            with process.stdout, _watched(process):
-                with contextlib.suppress(BrokenPipeError), process.stdin as pipe:
-                    pipe.write(b"start\n")  # if ninja was killed, its exit code shows it
+            with process.stdout:
                 yield process
         finally:
             if process.poll() != 0:  # a killed ninja leaves compilers running
                 stop_session(process)
-
-
-@contextlib.contextmanager
-def _watched(process):
-    watcher = start(
-        ["/bin/sh", "-c", WATCHER, str(process.pid)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    try:
-        yield
-    finally:
-        watcher.communicate(b"done\n")
 
 
 def stop_session(process):

@@ -1,6 +1,7 @@
 """Records the inputs of each object and of the library, and the kernels' registers and sources."""
 
 import contextlib
+import errno
 import os
 import time
 
@@ -24,10 +25,16 @@ def record_object(job, output, compilers, in_header):
 
     Raises:
         InputsChanged: an input was edited while it was compiled.
+        OSError: the object has no header, which GNU as writes last. At a limit on the size of files
+            it leaves such an object and reports no error.
     """
     path, ninja_file = os.path.join(job.folder, output), job.ninja_file
     if not os.path.exists(path):
         return None
+    with open(path, "rb") as file:
+        if not file.read(4).strip(b"\0"):
+            advice = "raise the limit on the size of files, for example with ulimit -f unlimited"
+            raise OSError(errno.EFBIG, f"{output} was cut off: {advice}")
     source, depfile = ninja_file.compilations[output], path + ".d"
     if source.endswith(".s"):  # only the assembler runs, and it writes no depfile
         files, in_header = [source], ()

@@ -89,7 +89,7 @@ HINTS = {
     r"Killed signal terminated program|died due to signal 9|killed by signal 9": (
         "it was killed, usually because memory ran out: set MAX_JOBS=1"
     ),
-    r"File size limit exceeded|\.o was cut off": (
+    r"File size limit exceeded": (
         "a file reached the limit on the size of files: raise it, for example with ulimit -f "
         "unlimited"
     ),

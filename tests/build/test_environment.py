@@ -76,8 +76,8 @@ def test_limit_on_the_size_of_files_is_named_and_leaves_nothing_that_is_reused(
         return tiny.value()
 
     error = in_process(load)
-    assert isinstance(error, jit_loader.CompileError)
-    assert "a file reached the limit on the size of files: raise it" in str(error)
+    assert isinstance(error, (OSError, jit_loader.CompileError))
+    assert "limit on the size of files" in str(error)
     assert in_process(tiny.value) == 101
 
 

@@ -151,5 +151,4 @@ def test_kernels_of_a_real_build_are_shown(tiny, capsys, monkeypatch):
     with pytest.raises(jit_loader.CompileError, match=r"faulty\.cu:1: error") as caught:
         load(str(tiny.folder / "faulty.cu"))
     log = re.search(r"full compiler output: (.*)", str(caught.value))[1]
-    assert "ptxas info" not in Path(log).read_text()
     assert os.path.exists(os.path.join(os.path.dirname(log), "kernels.cuda.o"))

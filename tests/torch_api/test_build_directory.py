@@ -62,17 +62,6 @@ def test_folder_that_is_up_to_date_is_not_changed(tiny, folder):
     assert [s.st_ctime_ns for s in after] == [s.st_ctime_ns for s in before]
 
 
-@pytest.mark.parametrize("flag", ["-Isub", "-O1 -I sub", "-isystem sub"])
-def test_folder_in_flags_that_is_relative_to_the_build_directory_is_refused(tiny, folder, flag):
-    (folder / "sub").mkdir(parents=True)
-    with pytest.raises(ValueError, match="give the absolute path of sub in extra_cflags"):
-        tiny.load(extra_cflags=[flag], build_directory=str(folder))
-    with pytest.raises(ValueError, match="give the absolute path of sub in extra_ldflags"):
-        tiny.load(extra_ldflags=["-Lsub"], build_directory=str(folder))
-    options = {"extra_cflags": ["-I. -Inowhere"], "extra_ldflags": [f"-L{folder}/sub"]}
-    assert tiny.value(**options, build_directory=str(folder)) == 101
-
-
 @pytest.fixture
 def inline(cache, folder):
     """Returns a function that loads the inline module "letter", with a header of its folder."""
