@@ -25,8 +25,8 @@ class Job:
     """One attempt to build a request.
 
     folder: that of the build, if it succeeds. programs: {role: path} of the compilers, as in
-    records. before: {path: digest} of files that were read before any compiler started, kept for
-    the next attempt.
+    records. before: {path: digest} of files that were read before any compiler started; the next
+    attempt reads them again, and those that this one has checked.
     again: an earlier attempt found changes, so all inputs of reused objects are compared first;
     otherwise, those that are not the user's are compared while the compilers run. verbose: print
     the commands and their output. ninja_file: its NinjaFile. recorder: its records.Recorder.

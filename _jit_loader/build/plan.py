@@ -43,7 +43,7 @@ class Plan(NamedTuple):
 
 
 def make_plan(job):
-    """Returns the Plan, and puts the digests of the files to compile into job.before."""
+    """Returns the Plan, and reads the files to compile: puts their digests into job.before."""
     reused, missing = {}, {}
     for output in job.ninja_file.compilations:
         known = _known_objects(os.path.dirname(job.builds.folder), output)
@@ -53,7 +53,7 @@ def make_plan(job):
             reused[output] = record
         else:
             missing[output] = known[0][1] if known else None
-    read = list(job.request.sources)
+    read = [*job.before, *job.request.sources]
     for record in filter(None, missing.values()):
         read += map(job.request.roots.absolute, record["files"])
     job.before.update((path, job.digests.digest(path)) for path in read)

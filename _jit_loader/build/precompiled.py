@@ -247,7 +247,7 @@ def _make(target, roots, text, words):
             compiler, programs = cxx_compiler(words), toolchain.programs(with_cuda=False)
             files = [path for path in read_depfile(depfile, folder) if path != header]
             recorder = Recorder(roots, programs, Digests(), clock, before={})
-            record = recorder.of_object(header, words, False, files, compiler)
+            record = recorder.of_object(header, words, files, compiler)
             record["names"] = _names(files, compiler.search_folders)
             os.unlink(depfile)
         record["stamp"] = stamp(f"{header}.gch")

@@ -47,8 +47,8 @@ def record_object(job, output, compilers, in_header):
         if others != files:
             in_header = ()
         files = [*others, *in_header]
-    command, is_cuda = ninja_file.command(output), ninja_file.is_cuda(output)
-    inputs = job.recorder.of_object(source, command, is_cuda, files, compilers.result()[output])
+    command = ninja_file.command(output)
+    inputs = job.recorder.of_object(source, command, files, compilers.result()[output])
     record = {
         "command": command_key(job, output),
         "object": job.digests.digest(path),

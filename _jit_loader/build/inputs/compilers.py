@@ -13,7 +13,7 @@ from _jit_loader.key import toolchain
 from _jit_loader.system import plain_path, read_text
 from _jit_loader.system.processes import output_of, run
 
-DIRECTIVE = re.compile(r'\.(?:incbin|include)\s+\\?"([^"\n]+?)\\?"')
+DIRECTIVE = re.compile(r"\.(?:incbin|include)\b")
 
 
 class Compiler(NamedTuple):
@@ -185,23 +185,22 @@ def linked_files(trace, folder):
     return list(found)
 
 
-def included_files(command, source, user_files, folders, is_cuda):
-    """Returns the absolute paths of the files that a source's assembly includes.
+def files_in_assembly(user_files, folders):
+    """Returns the absolute paths of the files that assembly in the user's files includes.
 
-    If one of the user's files has such a directive, the compiler prints the assembly text, in which
-    macros are expanded. nvcc cannot print it, so a CUDA source must give a name as one string
-    literal.
+    If one of these has such a directive, each of their strings that is the name of a file counts.
     folders: the search path of the assembler, its working folder first.
     """
-    texts = [text for text in map(read_text, user_files) if re.search(r"\.inc(?:bin|lude)\b", text)]
-    if texts and not is_cuda and not source.endswith(".s"):
-        texts = [output_of([*flags_of(command), "-S", source, "-o", "-"])]
+    texts = list(map(read_text, user_files))
+    if not any(map(DIRECTIVE.search, texts)):
+        return []
     found = {}
     while texts:
-        for name in DIRECTIVE.findall(texts.pop()):
-            candidates = (os.path.join(folder, name) for folder in folders)
-            path = next(filter(os.path.isfile, candidates), None)
-            if path is not None and plain_path(path) not in found:
-                found[plain_path(path)] = None
-                texts.append(read_text(path))  # it may include others
+        for name in re.split(r'\\?"', texts.pop()):
+            paths = (plain_path(os.path.join(folder, name)) for folder in folders)
+            path = next(filter(os.path.isfile, paths), None)
+            if path is not None and path not in found:
+                found[path] = None
+                text = read_text(path)
+                texts += [text] if DIRECTIVE.search(text) else []  # it may include others
     return list(found)

@@ -5,7 +5,6 @@
 (key/roots.py); for "absent" see negative_dependencies.py.
 """
 
-import contextlib
 import functools
 import os
 import re
@@ -15,11 +14,12 @@ import time
 from _jit_loader.build.inputs import negative_dependencies
 from _jit_loader.build.inputs.compilers import (
     cxx_compiler,
+    files_in_assembly,
     files_in_flags,
-    included_files,
     linker,
     nvcc_compiler,
 )
+from _jit_loader.build.inputs.negative_dependencies import Places
 from _jit_loader.cache.memo import stamp
 from _jit_loader.key import toolchain
 from _jit_loader.system import read_text
@@ -27,7 +27,6 @@ from _jit_loader.system.processes import Workers
 
 CLOCK = ".clock"  # a file in the folder of the build; no output has such a name
 TICK_LIMIT_SECONDS = 0.1
-STAT_TRIES = 3
 
 SYSTEM_FOLDERS = ("/usr", "/lib", "/lib64")
 # Subfolders of the system folders that may hold projects: /usr/src/app is usual in containers.
@@ -39,49 +38,45 @@ class InputsChanged(Exception):
 
 
 class Recorder:
-    """Makes the records of one build, and checks that no input changed during the build.
+    """Makes the records of one attempt to build, and checks that no input changed during it.
 
     roots, programs, digests, clock: as in job.Job. before: {path: digest} of files that were read
-    before any compiler started; more are added. A file that every build writes again must not make
-    the build fail forever: if an earlier attempt found changes (`again`), only the file's content
-    counts.
+    before any compiler started. The files that are checked are added, with None, for the next
+    attempt to read. again: whether an earlier attempt found changes.
     """
 
     def __init__(self, roots, programs, digests, clock, before, again=False):
         self._roots, self._programs, self._digests = roots, programs, digests
         self._clock, self._before, self._again = clock, before, again
-        self._changed = set()
         self._text = functools.cache(read_text)  # each file is read once for all objects
 
-    def of_object(self, source, command, is_cuda, files, compiler):
+    def of_object(self, source, command, files, compiler):
         """Returns the record of an object that a command has compiled from these files."""
         is_users = user_file_filter(self._roots, compiler.tools)
-        files = list(dict.fromkeys([*files, *self._in_flags(command)]))
+        files = dict.fromkeys([*files, *self._in_flags(command)])
         user_files = [file for file in files if file == source or is_users(file)]
+        places = Places()
+        negative_dependencies.of_tested_headers(places, user_files, compiler.search_folders)
         folders = [os.path.dirname(self._clock.path), *compiler.search_folders]
-        assembled = included_files(command, source, user_files, folders, is_cuda)
-        absent, tested = negative_dependencies.optional_headers(user_files, compiler.search_folders)
-        known = set(files)
-        more = [file for file in dict.fromkeys([*assembled, *tested]) if file not in known]
-        files += more
-        user_files += filter(is_users, more)
+        more = dict.fromkeys([*files_in_assembly(user_files, folders), *places.present])
+        user_files += [file for file in more if file not in files and is_users(file)]
+        files |= more
         chain = [*dict.fromkeys(map(os.path.dirname, user_files)), *compiler.search_folders]
-        also_absent, present = negative_dependencies.of_headers(files, chain)
-        for folder, names in also_absent.items():
-            absent.setdefault(folder, set()).update(names)
-        self._check_unchanged(files, present)
-        return self._record(files, user_files, compiler.tools, absent)
+        negative_dependencies.of_headers(places, files, chain)
+        # If a source names a file by an absolute path, a copy of the project reads the same file.
+        texts = list(map(self._text, user_files))
+        named = {path for path in user_files if any(path in text for text in texts)}
+        return self._record(files, user_files, compiler.tools, places, named)
 
     def of_link(self, ninja_file, linked):
         """Returns the record of the files that were linked besides the objects."""
-        command = ninja_file.command(ninja_file.library)
+        command, places = ninja_file.command(ninja_file.library), Places()
         # PyTorch's module chooses the flags, and some users patch it.
         flags_from = toolchain.cpp_extension_path()
-        files = list(dict.fromkeys([*linked, *self._in_flags(command), flags_from]))
+        files = dict.fromkeys([*linked, *self._in_flags(command), flags_from])
         user_files = list(filter(user_file_filter(self._roots), files))
-        absent, present = negative_dependencies.of_libraries(linked, command)
-        self._check_unchanged(files, present)
-        return self._record(files, user_files, linker(command), absent)
+        negative_dependencies.of_libraries(places, linked, command)
+        return self._record(files, user_files, linker(command), places)
 
     def check_failed(self, files):
         """Raises InputsChanged if a file has been edited since the failed compilation began.
@@ -89,59 +84,51 @@ class Recorder:
         files: those with errors. All files that were read before are checked as well.
         """
         before = [path for path, digest in self._before.items() if digest is not None]
-        self._check_unchanged([*before, *filter(os.path.isfile, files)], [])
+        self._check_unchanged([*before, *filter(os.path.isfile, files)])
 
     def _in_flags(self, command):
-        """Returns the files in the flags, without those that each attempt has written: outputs."""
+        """Returns the files in the flags. One that two attempts have changed is an output."""
         named = files_in_flags(command)
-        outputs = list(filter(self._clock.has_seen_change, named)) if self._again else ()
+        outputs = list(filter(self._clock.has_seen_change, named)) if self._again else []
         for path in outputs:
             self._before.pop(path, None)
         return [path for path in named if path not in outputs]
 
-    def _record(self, files, user_files, tools, absent):
+    def _record(self, files, user_files, tools, places, named=()):
+        """Returns a record. named: the files whose paths stay absolute."""
+        self._check_unchanged(files)
+        appeared = [path for path in places.present if path not in files]
+        if changed := list(filter(self._clock.has_seen_change, appeared)):
+            raise InputsChanged(changed)
         relative, digest = self._roots.relative, self._digests.digest
-        # If a source names a file by an absolute path, a copy of the project reads the same file.
-        texts = [self._text(path) for path in user_files if not _is_binary(path)]
-        named = {path for path in user_files if any(path in text for text in texts)}
-        names = {file: file if file in named else relative(file) for file in [*files, *user_files]}
+        names = {file: file if file in named else relative(file) for file in files}
         return {
             "files": {names[file]: digest(file) for file in files},
             "user files": [names[file] for file in user_files],
             "tools": {relative(tool): digest(tool) for tool in tools},
             "programs": {role: digest(path) for role, path in self._programs.items()},
-            "absent": {relative(folder): sorted(names) for folder, names in absent.items()},
+            "absent": {relative(folder): sorted(names) for folder, names in places.absent.items()},
         }
 
-    def _check_unchanged(self, files, present):
-        """Raises InputsChanged if a file was written during the build.
-
-        present: files that the compiler did not read; one may have appeared after its search.
-        """
-        changed = [path for path in present if self._clock.has_seen_change(path)]
+    def _check_unchanged(self, files):
+        """Raises InputsChanged if a file was written during the attempt."""
+        changed = list(filter(self._has_changed, files))
         for path in files:
-            after = self._digests.digest(path)
-            before = self._before.get(path)
-            # The content may have changed and changed back.
-            by_clock = before is None or not self._again
-            # Another object may have found the change, and has updated self._before.
-            differs = path in self._changed or before not in (None, after)
-            if differs or (by_clock and self._clock.has_seen_change(path)):
-                changed.append(path)
-            self._changed.update(changed)
-            self._before[path] = after
+            self._before.setdefault(path, None)
         if changed:
             raise InputsChanged(changed)
 
+    def _has_changed(self, path):
+        """Returns whether a file was written since the attempt began.
 
-def _is_binary(path):
-    """Returns whether a file is an object or an archive, and not text such as a linker script.
-
-    Decoding the libraries of a compiler below /opt takes 60 ms.
-    """
-    with contextlib.suppress(OSError), open(path, "rb") as file:
-        return file.read(4) in (b"\x7fELF", b"!<ar")
-    return False
+        The content may have changed and changed back, so the clock counts too. But a file that
+        every build writes again must not make the build fail forever: in a further attempt, only
+        the content of a file counts that was read before.
+        """
+        before, after = self._before.get(path), self._digests.digest(path)
+        if self._again and before is not None:
+            return before != after
+        return before not in (None, after) or self._clock.has_seen_change(path)
 
 
 def user_file_filter(roots, tools=()):
@@ -211,7 +198,7 @@ class Clock:
         self.path = os.path.join(folder, CLOCK)
         self.started = None
         self._made = self._now()
-        self._link_changes = {}
+        self._folder_has_other_path = functools.cache(self._has_other_path)
 
     def start(self):
         """Waits until no earlier change can have the same time as the start.
@@ -231,30 +218,15 @@ class Clock:
     def has_seen_change(self, path):
         """Returns whether a file or its folder was changed, removed or replaced since the start."""
         now = stamp(path)
-        if now is None or now[2] >= self.started:
-            return True
-        return self._last_link_change(path) >= self.started
+        return now is None or now[2] >= self.started or self._has_other_path(path)
 
-    def _last_link_change(self, path):
-        """Returns when a symlink in the path was made, or a folder renamed; 0 if never."""
+    def _has_other_path(self, path):
+        """Returns whether a symlink in a path was made, or a folder renamed, since the start."""
         if path == os.path.dirname(path):
-            return 0
-        if path not in self._link_changes:
-            above = self._last_link_change(os.path.dirname(path))
-            self._link_changes[path] = max(self._replaced_at(path), above)
-        return self._link_changes[path]
-
-    def _replaced_at(self, path):
-        """Returns the ctime in ns of a symlink or a renamed folder, else 0."""
-        for _ in range(STAT_TRIES):
-            status = os.lstat(path)
-            if stat.S_ISLNK(status.st_mode):
-                break
-            # A rename changes only the ctime of a folder, a new or removed entry both times.
-            if not stat.S_ISDIR(status.st_mode) or status.st_ctime_ns == status.st_mtime_ns:
-                return 0
-            if status.st_ctime_ns < self.started:
-                break
-            # The kernel sets both times one after the other: lstat in between sees two times.
-            time.sleep(0.001)
-        return status.st_ctime_ns
+            return False
+        status = os.lstat(path)
+        # A rename changes only the ctime of a folder, a new or removed entry both times.
+        is_new = stat.S_ISLNK(status.st_mode) or status.st_ctime_ns != status.st_mtime_ns
+        if is_new and status.st_ctime_ns >= self.started:
+            return True
+        return self._folder_has_other_path(os.path.dirname(path))
