@@ -6,38 +6,39 @@ as in a Python that begins with `import torch`. A test of something that comes b
 has to use subprocess.
 """
 
+import gc
+import json
 import os
+import runpy
+import signal
+import subprocess
 import sys
+import types
 
-SECONDS_LIMIT = 300  # a script that takes longer is killed, so that its test fails
+SECONDS_LIMIT = 300  # a script that takes longer is killed: its exit code is -14, SIGALRM's
 
 
 class WarmPython:
     def __init__(self, folder):
-        import subprocess
-
         self._outputs = [folder / "stdout", folder / "stderr"]
         self._server = subprocess.Popen(
             [sys.executable, __file__],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            text=True,
             # PYTHONPATH comes with the environment of each script.
             env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
         )
 
     def run(self, *arguments, cwd, environment):
         """Runs `python -c script ...`, `-m module ...` or `script.py ...`; returns the process."""
-        import json
-        import subprocess
-
         request = {
             "arguments": [str(argument) for argument in arguments],
             "folder": str(cwd),
             "environment": environment,
             "outputs": [str(path) for path in self._outputs],
         }
-        self._server.stdin.write(json.dumps(request).encode() + b"\n")
-        self._server.stdin.flush()
+        print(json.dumps(request), file=self._server.stdin, flush=True)
         code = int(self._server.stdout.readline())
         texts = [path.read_text() for path in self._outputs]
         return subprocess.CompletedProcess(arguments, code, *texts)
@@ -49,45 +50,26 @@ class WarmPython:
 
 def serve():
     """Forks a process for each line of stdin; in that process, returns the request."""
-    import gc
-    import json
-    import signal
-    import time
-
     import torch  # noqa: F401
 
     gc.freeze()  # or each process would copy and free these shared objects when it exits
 
-    for line in sys.stdin.buffer:
-        request = json.loads(line)
+    for line in sys.stdin:
         child = os.fork()
         if child == 0:
             os.setpgrp()
-            return request
-        started, ended, status = time.monotonic(), 0, None
-        while not ended:
-            time.sleep(0.005)
-            ended, status = os.waitpid(child, os.WNOHANG)
-            if not ended and time.monotonic() - started > SECONDS_LIMIT:
-                os.killpg(child, signal.SIGKILL)  # and its children
-                ended, status = os.waitpid(child, 0)
-                with open(request["outputs"][1], "a") as file:
-                    file.write(f"killed: it was still running after {SECONDS_LIMIT} s\n")
+            signal.alarm(SECONDS_LIMIT)
+            return json.loads(line)
+        _, status = os.waitpid(child, 0)
         print(os.waitstatus_to_exitcode(status), flush=True)
     sys.exit()
 
 
 def become(arguments, folder, environment, outputs):
     """Runs a script in this process as `python` with these arguments would."""
-    import runpy
-    import types
-
-    for descriptor, path, flags in [
-        (0, os.devnull, os.O_RDONLY),
-        (1, outputs[0], os.O_WRONLY | os.O_CREAT | os.O_TRUNC),
-        (2, outputs[1], os.O_WRONLY | os.O_CREAT | os.O_TRUNC),
-    ]:
-        os.dup2(os.open(path, flags), descriptor)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    for descriptor, path in enumerate(outputs, 1):
+        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), descriptor)
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(folder)
