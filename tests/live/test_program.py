@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -11,11 +12,6 @@ from _jit_loader.key import toolchain
 from _jit_loader.live.edit import NotLive
 from _jit_loader.live.patch import code_of, with_device_code
 from _jit_loader.live.program import compile_kernels, device_program, nvrtc_options, version_of
-
-needs_nvrtc = pytest.mark.skipif(
-    nvrtc.library_path() is None, reason="PyTorch's wheel has no NVRTC"
-)
-needs_nvcc = pytest.mark.skipif(toolchain.why_no_cuda() is not None, reason="needs nvcc")
 
 HEADER = """\
 #pragma once
@@ -45,41 +41,42 @@ def command(folder, *more):
     return ["nvcc", *flags, "-c", f"{folder}/a.cu", "-o", "a.o"]
 
 
-def compiled(folder, source=SOURCE, header=HEADER, flags=(), kernels=(KERNEL,)):
-    texts = {f"{folder}/a.cu": source, f"{folder}/factor.h": header}
-    for path, text in texts.items():
-        with open(path, "w") as file:
-            file.write(text)
-    return compile_kernels(
-        device_program(f"{folder}/a.cu", texts, command(folder, *flags)), kernels
-    )
+@pytest.fixture
+def compiled(tmp_path):
+    """Returns a function that compiles a source and its header with NVRTC."""
+    if nvrtc.library_path() is None:
+        pytest.skip("PyTorch's wheel has no NVRTC")
+
+    def compiled(source=SOURCE, header=HEADER, kernels=(KERNEL,)):
+        texts = {f"{tmp_path}/a.cu": source, f"{tmp_path}/factor.h": header}
+        for path, text in texts.items():
+            Path(path).write_text(text)
+        program = device_program(f"{tmp_path}/a.cu", texts, command(tmp_path))
+        return compile_kernels(program, kernels)
+
+    return compiled
 
 
-@needs_nvrtc
-def test_a_source_with_host_code_compiles(tmp_path):
-    code = compiled(tmp_path)
+def test_a_source_with_host_code_compiles(compiled):
+    code = compiled()
     assert KERNEL.encode() in code
     assert re.fullmatch(rb"release \d+\.\d+, V[\d.]+", version_of(code))
-    changed = HEADER.replace("3 * x", "4 * x")
-    assert compiled(tmp_path, header=changed) != code
+    assert compiled(header=HEADER.replace("3 * x", "4 * x")) != code
 
 
-@needs_nvrtc
-def test_a_kernel_cannot_call_a_host_function(tmp_path):
+def test_a_kernel_cannot_call_a_host_function(compiled):
     """nvcc refuses such a call; NVRTC finds no body for the function."""
     with pytest.raises(nvrtc.NvrtcError, match="called_from_the_host_only"):
-        compiled(tmp_path, SOURCE.replace("if (i < n)", "if (i < blocks(n))"))
+        compiled(SOURCE.replace("if (i < n)", "if (i < blocks(n))"))
 
 
-@needs_nvrtc
-def test_an_error_names_the_line_of_a_header(tmp_path):
+def test_an_error_names_the_line_of_a_header(compiled, tmp_path):
     header = HEADER.replace("int(n / 32) : 0; }", "0 : 0; }\n\n__device__ int f() { return z; }")
     with pytest.raises(nvrtc.NvrtcError) as caught:
-        compiled(tmp_path, header=header)
+        compiled(header=header)
     assert f'{tmp_path}/factor.h(6): error: identifier "z"' in str(caught.value)
 
 
-@needs_nvrtc
 @pytest.mark.parametrize(
     ("source", "header"),
     [
@@ -93,12 +90,11 @@ def test_an_error_names_the_line_of_a_header(tmp_path):
         (SOURCE.replace("x[i])", "pow(x[i], 2))"), HEADER),
     ],
 )
-def test_code_that_nvrtc_cannot_compile_as_nvcc_does_is_refused(tmp_path, source, header):
+def test_code_that_nvrtc_cannot_compile_as_nvcc_does_is_refused(compiled, source, header):
     with pytest.raises((NotLive, nvrtc.NvrtcError)):
-        compiled(tmp_path, source, header)
+        compiled(source, header)
 
 
-@needs_nvrtc
 @pytest.mark.parametrize(
     "function",
     [
@@ -109,39 +105,33 @@ def test_code_that_nvrtc_cannot_compile_as_nvcc_does_is_refused(tmp_path, source
         "template <> inline float f<float>(float x) { return x; }\n",
     ],
 )
-def test_a_body_without_device_may_be_device_code(tmp_path, function):
-    assert compiled(tmp_path, SOURCE.replace("x[i])", "f(x[i]))"), HEADER + function)
+def test_a_body_without_device_may_be_device_code(compiled, function):
+    assert compiled(SOURCE.replace("x[i])", "f(x[i]))"), HEADER + function)
 
 
-@needs_nvrtc
-def test_a_body_may_be_a_header(tmp_path):
+def test_a_body_may_be_a_header(compiled):
     source = '__global__ void f(float* y) {\n#include "factor.h"\n}\n'
-    assert compiled(tmp_path, source, "if (y) {\n  *y = 1;\n}\n", kernels=["_Z1fPf"])
+    assert compiled(source, "if (y) {\n  *y = 1;\n}\n", kernels=["_Z1fPf"])
 
 
-@needs_nvrtc
 @pytest.mark.parametrize("function", ["isnan", "isinf", "isfinite", "signbit"])
-def test_predicates_are_bool(tmp_path, function):
+def test_predicates_are_bool(compiled, function):
     pick = "__device__ int pick(bool) { return 1; }\n__device__ int pick(int) { return 2; }\n"
     one, other = (
-        compiled(tmp_path, pick + SOURCE.replace("Factor()(x[i])", f"pick({call})"))
+        compiled(pick + SOURCE.replace("Factor()(x[i])", f"pick({call})"))
         for call in (f"{function}(x[i])", f"bool({function}(x[i]))")
     )
     assert one == other
 
 
-@needs_nvrtc
-def test_a_guard_of_a_header_may_have_any_name(tmp_path):
-    assert compiled(
-        tmp_path, header=HEADER.replace("#pragma once", "#ifndef M_H\n#define M_H") + "#endif\n"
-    )
+def test_a_guard_of_a_header_may_have_any_name(compiled):
+    assert compiled(header=HEADER.replace("#pragma once", "#ifndef M_H\n#define M_H") + "#endif\n")
 
 
-@needs_nvrtc
-def test_a_kernel_of_internal_linkage_is_refused(tmp_path):
+def test_a_kernel_of_internal_linkage_is_refused(compiled):
     """nvcc gives it a name that only nvcc knows."""
     with pytest.raises(NotLive, match="internal linkage"):
-        compiled(tmp_path, kernels=[f"__nv_static_34__a1b2c3d4_4_a_cu_{KERNEL}"])
+        compiled(kernels=[f"__nv_static_34__a1b2c3d4_4_a_cu_{KERNEL}"])
 
 
 def test_flags_of_nvcc_become_options_of_nvrtc():
@@ -160,20 +150,14 @@ def test_unknown_flags_are_refused(flag):
         nvrtc_options(command("/a", flag), "/a/a.cu")
 
 
-@needs_nvcc
+@pytest.mark.nvcc
 def test_code_of_a_library_is_replaced(tmp_path):
-    (tmp_path / "a.cu").write_text(
-        'extern "C" __global__ void f(int* x) { *x = 1; }\nint zeros[99];'
-    )
-    nvcc, library = toolchain.nvcc_path(), tmp_path / "a.so"
-    flags = [
-        "-shared",
-        "-Xcompiler=-fPIC",
-        "-cudart=none",
-        "-Xlinker=--unresolved-symbols=ignore-all",
-    ]
-    one = "-gencode=arch=compute_80,code=sm_80"
-    subprocess.run([nvcc, one, *flags, tmp_path / "a.cu", "-o", library], check=True)
+    text = 'extern "C" __global__ void f(int* x) { *x = 1; }\nint zeros[99];'
+    (tmp_path / "a.cu").write_text(text)
+    flags = "-shared -Xcompiler=-fPIC -cudart=none -Xlinker=--unresolved-symbols=ignore-all"
+    library, one = tmp_path / "a.so", "-gencode=arch=compute_80,code=sm_80"
+    command = [toolchain.nvcc_path(), *flags.split(), tmp_path / "a.cu", "-o", library, one]
+    subprocess.run(command, check=True)
     before = library.read_bytes()
     code = b"\x7fELF" + os.urandom(100_001)
     after = with_device_code(before, code)
@@ -181,9 +165,7 @@ def test_code_of_a_library_is_replaced(tmp_path):
     assert code_of(after) == code + bytes(-len(code) % 8)
     assert with_device_code(after, code_of(before))[: len(before)] != before
     assert code_of(with_device_code(after, code_of(before))) == code_of(before)
-    subprocess.run(
-        [nvcc, one, one.replace("80", "90"), *flags, tmp_path / "a.cu", "-o", library], check=True
-    )
+    subprocess.run([*command, one.replace("80", "90")], check=True)
     with pytest.raises(NotLive):
         with_device_code(library.read_bytes(), code)
 
