@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,7 @@ WITH_TWO_KERNELS = {
 """,
     ),
 }
+PROJECTS = {"project": FILES, "with_formula": WITH_FORMULA, "with_two_kernels": WITH_TWO_KERNELS}
 # Two kernels that NVRTC does not tell apart by "other<long>".
 OVERLOADED = """\
 template <class T> __global__ void other(T*) {}
@@ -121,19 +123,16 @@ class Project:
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
     """Returns a function that returns a cache with the first build; nvcc takes 2 s for it."""
-    files = {
-        "project": FILES,
-        "with_formula": WITH_FORMULA,
-        "with_two_kernels": WITH_TWO_KERNELS,
-    }
-    return functools.cache(lambda name: _built(tmp_path_factory.mktemp(name), files[name]))
 
+    @functools.cache
+    def build(name):
+        folder = tmp_path_factory.mktemp(name)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("JIT_LOADER_CACHE", str(folder / "cache"))
+            Project(folder / "project", PROJECTS[name]).load()
+        return folder / "cache"
 
-def _built(folder, files):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("JIT_LOADER_CACHE", str(folder / "cache"))
-        Project(folder / "project", files).load()
-    return folder / "cache"
+    return build
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -145,28 +144,28 @@ def _one_version(built):
 
 @pytest.fixture
 def project(built, tmp_path, monkeypatch):
-    yield from _project(built("project"), tmp_path, monkeypatch, FILES)
+    yield from _project("project", built, tmp_path, monkeypatch)
 
 
 @pytest.fixture
 def with_formula(built, tmp_path, monkeypatch):
-    yield from _project(built("with_formula"), tmp_path, monkeypatch, WITH_FORMULA)
+    yield from _project("with_formula", built, tmp_path, monkeypatch)
 
 
 @pytest.fixture
 def with_two_kernels(built, tmp_path, monkeypatch):
-    yield from _project(built("with_two_kernels"), tmp_path, monkeypatch, WITH_TWO_KERNELS)
+    yield from _project("with_two_kernels", built, tmp_path, monkeypatch)
 
 
-def _project(cache, folder, monkeypatch, files):
+def _project(name, built, folder, monkeypatch):
     """Yields the project, with a private copy of the cache."""
-    shutil.copytree(cache, folder / "cache", symlinks=True)
+    shutil.copytree(built(name), folder / "cache", symlinks=True)
     monkeypatch.setenv("JIT_LOADER_CACHE", str(folder / "cache"))
     monkeypatch.setattr(loaded, "ops", {})  # a later check before a cell would build them
     for name in [*_bindings()]:  # of this project, or of another test's
         monkeypatch.delitem(sys.modules, name)
     live.ops.clear()
-    yield Project(folder / "project", files)
+    yield Project(folder / "project", PROJECTS[name])
     for op in live.ops.values():
         op.process.wait()
     for name in [*_bindings()]:
@@ -323,21 +322,28 @@ def test_a_formula_is_new_on_the_cpu_and_on_the_gpu(with_formula, monkeypatch, c
     assert capfd.readouterr().err == ""
 
 
-def test_a_formula_that_host_code_of_the_cu_file_uses_takes_the_complete_build(
-    with_formula, monkeypatch, capfd
-):
+def test_why_says_what_the_next_load_does(with_formula, monkeypatch, capfd):
+    def why():
+        capfd.readouterr()
+        assert main(["why", "--verbose", "answer"]) == 0
+        return capfd.readouterr().out
+
     monkeypatch.chdir(with_formula.folder)
     with_formula.load()
+    with_formula.edit("kernels/answer.cu", "Answer()(42)", "41")
+    assert why() == (
+        "answer: kernels/answer.cu changed\n"
+        "answer: load_op in a running process loads new device code first\n"
+    )
+    with_formula.edit("kernels/answer.cu", "41", "Answer()(42)")
     with_formula.edit("kernels/answer_math.h", "return x - 1", "return x - 2")
-    capfd.readouterr()
-    assert main(["why", "--verbose", "answer"]) == 0
-    assert capfd.readouterr().out == (
+    assert why() == (
         "answer: kernels/answer_math.h changed\n"
         "answer: load_op in a running process waits for the complete build: "
         "kernels/answer_math.h: changed outside of device code and formulas\n"
     )
     with_formula.load()
-    assert not live.ops
+    assert not live.ops, "host code of the .cu file uses the formula"
 
 
 def test_a_formula_that_only_the_gpu_can_compute_is_an_error(with_formula):
@@ -348,43 +354,25 @@ def test_a_formula_that_only_the_gpu_can_compute_is_an_error(with_formula):
     assert not live.ops
 
 
-def test_why_says_that_new_device_code_comes_first(project, monkeypatch, capfd):
-    monkeypatch.chdir(project.folder)
-    project.edit("kernels/answer.cu", "*to = 42;", "*to = 5;")  # no other test builds it
-    project.load()
-    project.edit("kernels/answer.cu", "*to = 5;", "*to = 6;")
-    capfd.readouterr()
-    assert main(["why", "--verbose", "answer"]) == 0
-    assert capfd.readouterr().out == (
-        "answer: kernels/answer.cu changed\n"
-        "answer: load_op in a running process loads new device code first\n"
-    )
-
-
 def test_threads_that_load_an_edit_get_one_module(project, monkeypatch):
-    started = []
+    started, barrier = [], threading.Barrier(3)
 
     def start_build(name, *_):
         started.append(name)
         return subprocess.Popen(["sleep", "60"])
 
+    def load(_):
+        barrier.wait()
+        return project.load()
+
     monkeypatch.setattr(ops, "start_build", start_build)
     project.load()
     project.edit("kernels/answer.cu", "*to = 42;", "*to = 43;")
-    modules, barrier = [], threading.Barrier(3)
-
-    def load():
-        barrier.wait()
-        modules.append(project.load())
-
-    threads = [threading.Thread(target=load) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(3) as threads:
+        modules = set(threads.map(load, range(3)))
     for op in live.ops.values():
         op.process.terminate()
-    assert len({*map(id, modules)}) == 1
+    assert len(modules) == 1
     assert started == ["answer"]
 
 
@@ -515,12 +503,9 @@ def test_threads_launch_a_kernel_for_the_first_time_together(with_two_kernels):
     """They hold the GIL or wait for the lock of the launch's static variable."""
     with_two_kernels.load()
     with_two_kernels.edit("kernels/answer.cu", "return 42", "return 43")
-    after, found = with_two_kernels.load(), []
-    threads = [threading.Thread(target=lambda: found.append(after.gpu())) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
+    after = with_two_kernels.load()
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(lambda _: after.gpu(), range(4), timeout=60))
     assert found == [43 if torch.cuda.is_available() else found[0]] * 4
 
 
