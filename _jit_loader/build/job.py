@@ -13,7 +13,7 @@ from _jit_loader.build.pytorch import libraries
 from _jit_loader.build.pytorch.ninja_file import make_ninja_file
 from _jit_loader.cache import digest_of
 from _jit_loader.cache.files import if_stale_again, write_checked
-from _jit_loader.cache.store import MANIFEST, USER_FILES, read_manifest
+from _jit_loader.cache.store import MANIFEST, USER_FILES, is_complete, read_manifest
 from _jit_loader.key import toolchain
 
 DAY_SECONDS = 24 * 60 * 60
@@ -81,11 +81,6 @@ def remove_leftovers(request_folder, keep=None):
             if entry.is_dir() and entry.path != keep and not is_complete(entry.path):
                 has_ended = entry.name.endswith(_host_digits()) or entry.name.startswith(_prefix())
                 _remove(entry.path, 0 if has_ended else DAY_SECONDS)
-
-
-def is_complete(folder):
-    """Returns whether a folder of a request is a complete build."""
-    return os.path.exists(os.path.join(folder, MANIFEST))
 
 
 def _prefix():

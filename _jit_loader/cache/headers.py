@@ -16,9 +16,8 @@ import time
 
 from _jit_loader.cache import cache_folder
 from _jit_loader.cache.files import read_checked, write_atomically
-from _jit_loader.cache.lock import free_lock
 from _jit_loader.cache.memo import stamp
-from _jit_loader.cache.pruning import cache_limit, delete, last_used, size_of
+from _jit_loader.cache.pruning import IN_USE_SECONDS, Entry, Removed, last_used, remove
 from _jit_loader.report.text import parse_size
 from _jit_loader.system import is_set
 from _jit_loader.system.jobs import parallel_jobs
@@ -26,9 +25,8 @@ from _jit_loader.system.jobs import parallel_jobs
 PRECOMPILED = "precompiled-headers"
 FOLDER, NAME, RECORD = "header", "header.h", "header.json"
 REQUEST = "request.json"
-HEADER_BYTES = parse_size("0.8GB")  # of a precompiled torch/extension.h
+MOST = 4  # headers that are kept: there is one per set of flags, of up to 0.8 GB
 FREE_BYTES = parse_size("4GB")  # what must be free on the disk to make one
-IN_USE_SECONDS = 3600  # after its last use, a precompiled header makes no room for others
 RETRY_SECONDS = 24 * 60 * 60  # after a header could not be made
 
 
@@ -41,8 +39,7 @@ def find(request_folder):
     if record is None:
         return None, True
     if record["stamp"] is None:  # it could not be made
-        is_old = time.time() - record["created"] > RETRY_SECONDS
-        return None, is_old or record["time limit"] != os.environ.get("JIT_LOADER_COMPILE_TIMEOUT")
+        return None, time.time() - record["created"] > RETRY_SECONDS
     is_complete = tuple(record["stamp"]) == stamp(
         os.path.join(request_folder, FOLDER, f"{NAME}.gch")
     )
@@ -76,31 +73,23 @@ def may_precompile():
     """Returns whether a precompiled header may be made that no caller has requested."""
     if is_set("JIT_LOADER_NO_COMPILE") or parallel_jobs() < 2:
         return False
-    with contextlib.suppress(OSError, ValueError):
+    with contextlib.suppress(OSError):
         os.makedirs(cache_folder(), mode=0o700, exist_ok=True)
         has_space = shutil.disk_usage(cache_folder()).free >= FREE_BYTES
-        return has_space and _have_room(list(filter(_is_in_use, precompiled_headers())))
+        return has_space and sum(map(_is_in_use, precompiled_headers())) < MOST
     return False
 
 
 def make_room_for_header():
-    """Removes precompiled headers, the least recently used first, until one more has room.
+    """Removes the least recently used precompiled headers, so that MOST remain with a new one.
 
-    The headers may take half of the cache's limit: there is one per set of flags, and they must
-    not displace the builds. Those of the last hour stay, because a program that takes turns with
-    several sets of flags would make all of them again and again.
+    Those of the last hour stay, because a program that takes turns with several sets of flags would
+    make all of them again and again.
     """
     headers = sorted(precompiled_headers(), key=last_used)
-    while headers and not _have_room(headers) and not _is_in_use(headers[0]):
-        request_folder = os.path.dirname(headers.pop(0))
-        with free_lock(request_folder) as is_free:
-            if is_free:
-                delete(request_folder)
-
-
-def _have_room(headers):
-    limit = cache_limit()
-    return limit is None or sum(map(size_of, headers)) + HEADER_BYTES <= limit / 2
+    for header in headers[: 1 - MOST]:
+        if not _is_in_use(header):
+            remove(Entry(header, os.path.dirname(header)), 0, Removed())
 
 
 def _is_in_use(header):

@@ -13,32 +13,74 @@ followed.
 
 import contextlib
 import glob
-import itertools
 import os
-import re
 import shutil
 import stat
-import tempfile
 import time
+from typing import NamedTuple
 
 from _jit_loader.cache import FORMAT, cache_folder
 from _jit_loader.cache.files import read_checked
 from _jit_loader.cache.lock import free_lock
-from _jit_loader.cache.store import MANIFEST, read_manifest
+from _jit_loader.cache.store import is_complete, read_manifest
 from _jit_loader.report.build_line import say
-from _jit_loader.report.requests import parse, variant_of
 from _jit_loader.report.text import count, format_size, parse_size
 
 DEFAULT_LIMIT = "5GB"
-LEFTOVER_SECONDS = 3600  # older temporary files and folders are from killed processes
+IN_USE_SECONDS = 3600  # what is hidden and older is from killed processes
 PAUSE_SECONDS = 60  # between two measurements: 140,000 files take 0.7 s
+
+
+class Entry(NamedTuple):
+    """A file or folder that can be removed by itself.
+
+    request_folder: that of a build, or of a failed one; None for anything else.
+    """
+
+    path: str
+    request_folder: str | None = None
+
+    @property
+    def name(self):
+        """The name of a build's extension, otherwise None."""
+        return self.request_folder and os.path.basename(os.path.dirname(self.request_folder))
 
 
 class Removed:
     """The number of removed builds and bytes; busy: the folders in which a process is building."""
 
     def __init__(self):
-        self.builds, self.size, self.busy = 0, 0, []
+        self.builds, self.size, self.busy = 0, 0, set()
+
+
+def entries():
+    """Yields the entries of the cache."""
+    for path in _paths(cache_folder()):
+        if _is_hidden(path) or not os.path.isdir(path):
+            yield Entry(path)
+            continue
+        for inner in _paths(path):
+            if os.path.lexists(os.path.join(inner, "lock")):  # only requests' folders have one
+                for build in _paths(inner):
+                    if _is_hidden(build) or os.path.isdir(build):
+                        yield Entry(build, inner)
+            else:
+                yield Entry(inner)
+
+
+def manifests(name=None):
+    """Yields (folder, manifest) of the published builds of an extension, by default of all."""
+    for entry in entries():
+        if entry.name is not None and name in (None, entry.name):
+            manifest = read_manifest(entry.path)
+            # A failed build has no manifest. A folder that was copied here may have another name.
+            if manifest is not None and manifest["name"] == entry.name:
+                yield entry.path, manifest
+
+
+def count_builds():
+    """Returns the number of builds in the cache, without failed builds and precompiled headers."""
+    return sum(is_complete(entry.path) for entry in entries())
 
 
 def cache_limit():
@@ -80,105 +122,41 @@ def prune(max_size=None, max_age=None, keep=None):
 
     keep: the folder of a build that is not removed. Returns a Removed.
     """
-    removed, now = Removed(), time.time()
-    size = before = size_of(cache_folder())
-    _remove_leftovers()
-    uses = {path: last_used(path) for path in _removable()}
-    for path in sorted(uses, key=uses.get):
-        is_too_old = max_age is not None and now - uses[path] > max_age
-        is_too_large = max_size is not None and size > max_size
-        if path != keep and (is_too_old or is_too_large):
-            freed = size_of(path)
-            _remove(path, removed)
-            if not os.path.lexists(path):
-                size -= freed
-    removed.size = max(before - size_of(cache_folder()), 0)
+    removed, now, size = Removed(), time.time(), size_of(cache_folder())
+    # The sizes come first: a removal adds to the shares of other builds in its objects.
+    sizes = {entry: size_of(entry.path) for entry in entries()}
+    for entry in sorted(sizes, key=lambda entry: last_used(entry.path)):
+        is_too_old = max_age is not None and now - last_used(entry.path) > max_age
+        is_too_large = max_size is not None and size - removed.size > max_size
+        is_due = is_too_old or is_too_large or _is_hidden(entry.path)
+        if is_due and entry.path != keep:
+            remove(entry, sizes[entry], removed)
     return removed
 
 
-def clean(titles=None):
-    """Removes the builds of these titles, or everything.
-
-    Returns a Removed.
-    """
+def clean(names=None):
+    """Removes the builds of these names, or everything; returns a Removed."""
     removed = Removed()
-    before = size_of(cache_folder())
-    for path in list(_removable() if titles is None else build_folders(titles)):
-        _remove(path, removed)
-    _remove_leftovers()
-    for folder in _subfolders(cache_folder()):
+    sizes = {entry: size_of(entry.path) for entry in entries()}
+    for entry, size in sizes.items():
+        if names is None or entry.name in names:
+            remove(entry, size, removed)
+    for folder in _paths(cache_folder()):
         with contextlib.suppress(OSError):
             os.rmdir(folder)  # only if it is empty
-    removed.size = max(before - size_of(cache_folder()), 0)
     return removed
 
 
 def remove_old_formats(removed):
     """Removes the caches of older formats beside this one, and adds their sizes to `removed`."""
-    cache = cache_folder()
-    for folder in _subfolders(os.path.dirname(cache)):
-        number = re.fullmatch(r"v(\d+)", os.path.basename(folder))
+    os.makedirs(cache_folder(), mode=0o700, exist_ok=True)
+    for number in range(1, int(FORMAT[1:])):
+        folder = os.path.join(os.path.dirname(cache_folder()), f"v{number}")
         # $JIT_LOADER_CACHE may also contain other folders; a lock shows that this one is a cache.
-        is_cache = glob.glob(os.path.join(glob.escape(folder), "*", "*", "lock"))
-        if number and int(number[1]) < int(FORMAT[1:]) and is_cache:
-            size = size_of(folder)
-            os.makedirs(cache, mode=0o700, exist_ok=True)
-            if delete(folder):
-                removed.size += size
-
-
-def request_folders(titles=None):
-    """Yields the requests' folders in the cache: those with these titles, or all of them.
-
-    A title is a name, such as add2 for all variants of add2, or add2[BLOCK=512] for one variant.
-    """
-    wanted = None if titles is None else list(map(parse, titles))
-    for folder in _subfolders(cache_folder()):
-        for request_folder in filter(_is_request_folder, _subfolders(folder)):
-            if wanted is None or _is_wanted(request_folder, os.path.basename(folder), wanted):
-                yield request_folder
-
-
-def _is_request_folder(path):
-    """Returns whether a path is a request's folder: only requests' folders have a lock."""
-    return os.path.lexists(os.path.join(path, "lock"))
-
-
-def _is_wanted(request_folder, name, wanted):
-    """Returns whether a request's folder belongs to one of the wanted pairs (name, macros)."""
-    defines = [macros for wanted_name, macros in wanted if wanted_name == name]
-    return {} in defines or (defines and _variant_of(request_folder) in map(variant_of, defines))
-
-
-def _variant_of(request_folder):
-    """Returns the variant of the builds in a request's folder; None if all of them failed."""
-    manifests = map(read_manifest, _subfolders(request_folder))
-    return next((m["request"].get("variant", "") for m in manifests if m is not None), None)
-
-
-def count_builds():
-    """Returns the number of builds in the cache, without failed builds and precompiled headers."""
-    return sum(map(_is_build, build_folders()))
-
-
-def _is_build(folder):
-    """Returns whether a folder is that of a build, not a failed one or a precompiled header."""
-    return os.path.exists(os.path.join(folder, MANIFEST))
-
-
-def build_folders(names=None):
-    """Yields the folders of the builds in the cache, including failed builds."""
-    for request_folder in request_folders(names):
-        yield from _subfolders(request_folder)
-
-
-def manifests(names=None):
-    """Yields (folder, manifest) of the published builds of some extensions, by default of all."""
-    for folder in build_folders(names):
-        manifest = read_manifest(folder)
-        # A failed build has no manifest. A folder that was copied here may have another name.
-        if manifest is not None and manifest["name"] == _name_of(folder):
-            yield folder, manifest
+        if glob.glob(os.path.join(glob.escape(folder), "*", "*", "lock")):
+            removed.size += size_of(folder)
+            with contextlib.suppress(FileNotFoundError):  # another process is doing the same
+                _delete(folder)
 
 
 def object_records(folder):
@@ -194,37 +172,6 @@ def kernels_of(records):
         for record in records
         for kernel in record.get("kernels", ())
     ]
-
-
-def describe(folder, manifest):
-    """Returns the properties of a build that `list` shows, as values that JSON can hold."""
-    request = manifest["request"]
-    version, _, cuda, *_ = request["PyTorch"]
-    return {
-        "name": manifest["name"],
-        "variant": request.get("variant", ""),
-        "key": os.path.join(os.path.basename(os.path.dirname(folder)), os.path.basename(folder)),
-        "folder": folder,
-        "size": size_of(folder),
-        "created": manifest["created"],
-        "last used": last_used(folder),
-        "torch": version,
-        "cuda": cuda if request["with CUDA"] else None,
-        "arch": architectures(request),
-    }
-
-
-def _name_of(folder):
-    return os.path.basename(os.path.dirname(os.path.dirname(folder)))
-
-
-def architectures(request):
-    """Returns the architectures that a request compiles for, for example x86-64-v4 and sm_90."""
-    cpu = [flag[len("-march=") :] for flag in request["C++ flags"] if flag.startswith("-march=")]
-    flags = " ".join([*request["GPU architectures"], *request["nvcc flags"]])
-    named = request["environment variables"].get("TORCH_CUDA_ARCH_LIST", "").replace(";", " ")
-    gpu = re.findall(r"code=\[?(sm_\w+)", flags) or named.split()
-    return [*(cpu[-1:] or [request["machine"]]), *(gpu if request["with CUDA"] else [])]
 
 
 def size_of(path):
@@ -252,7 +199,7 @@ def last_used(path):
 
     For a build it is the last load, for a failed build its end, for a precompiled header its mtime.
     """
-    name = _name_of(path)
+    name = os.path.basename(os.path.dirname(os.path.dirname(path)))
     path = next(filter(os.path.lexists, [f"{path}/{name}.so", f"{path}/{name}"]), path)
     with contextlib.suppress(OSError):
         status = os.lstat(path)
@@ -262,92 +209,46 @@ def last_used(path):
     return 0.0
 
 
-def _removable():
-    """Yields the paths of all that can be removed by itself."""
-    yield from build_folders()
-    for path in _entries(cache_folder()):
-        if os.path.isfile(path):
-            yield path
-        else:
-            yield from itertools.filterfalse(_is_request_folder, _entries(path))
+def remove(entry, size, removed):
+    """Removes an entry of the cache and notes it in a Removed, unless it is in use.
+
+    A request's folder is removed with its last build.
+    """
+    request_folder = entry.request_folder
+    may_be_new = _is_hidden(entry.path) or (request_folder is None and os.path.isdir(entry.path))
+    if may_be_new and time.time() - last_used(entry.path) < IN_USE_SECONDS:
+        return  # a process may be writing it, or about to compile a source of load_inline
+    lock = free_lock(request_folder) if request_folder else contextlib.nullcontext(True)
+    with contextlib.suppress(OSError), lock as is_free:  # or another process has removed it
+        if not is_free:
+            removed.busy.add(request_folder)
+            return
+        is_build = is_complete(entry.path)
+        _delete(entry.path)
+        removed.builds += is_build
+        removed.size += size
+        if request_folder and not any(item.is_dir() for item in os.scandir(request_folder)):
+            _delete(request_folder)
 
 
-def _remove(path, removed):
-    """Removes something that _removable() has yielded, unless it is in use."""
-    request_folder = os.path.dirname(path)
-    if _is_request_folder(request_folder):
-        _remove_build(path, request_folder, removed)
-    elif os.path.isfile(path):
-        with contextlib.suppress(OSError):
-            os.unlink(path)
-    elif _is_old(path) or os.path.dirname(path) != os.path.join(cache_folder(), "inline"):
-        delete(path)  # otherwise a process may be about to compile a source of load_inline
-
-
-def _remove_build(path, request_folder, removed):
-    """Removes a build, and the folder of its request if no build is left."""
-    with contextlib.suppress(OSError), free_lock(request_folder) as is_free:
-        if is_free:
-            is_build = _is_build(path)
-            removed.builds += delete(path) and is_build
-            _remove_if_empty(request_folder)
-        elif request_folder not in removed.busy:
-            removed.busy.append(request_folder)
-
-
-def _remove_leftovers():
-    """Removes the hidden files and folders that killed processes have left."""
-    for folder in [cache_folder(), *_subfolders(cache_folder())]:
-        _remove_hidden(folder)
-    for request_folder in request_folders():
-        with contextlib.suppress(OSError), free_lock(request_folder) as is_free:
-            if is_free:
-                _remove_if_empty(request_folder)
-
-
-def _remove_if_empty(request_folder):
-    """Removes what killed processes have left in a folder, and the folder if nothing is left."""
-    _remove_hidden(request_folder)
-    if not any(map(os.path.isdir, [*_entries(request_folder), *_entries(request_folder, True)])):
-        delete(request_folder)
-
-
-def _remove_hidden(folder):
-    for path in filter(_is_old, _entries(folder, hidden=True)):
-        with contextlib.suppress(OSError):
-            shutil.rmtree(path) if os.path.isdir(path) else os.unlink(path)
-
-
-def _is_old(path):
-    with contextlib.suppress(OSError):
-        return time.time() - os.lstat(path).st_mtime > LEFTOVER_SECONDS
-    return False
-
-
-def delete(path):
-    """Renames a folder, so that no process finds it, and deletes it; False if it does not exist."""
-    trash = tempfile.mkdtemp(prefix=".removed-", dir=cache_folder())
-    try:
-        os.rename(path, os.path.join(trash, "folder"))
-    except FileNotFoundError:
-        return False
-    finally:
+def _delete(path):
+    """Deletes a file, or a folder, which is renamed first, so that no process finds half of it."""
+    trash = os.path.join(cache_folder(), f".removed-{os.urandom(6).hex()}")
+    os.rename(path, trash)
+    if os.path.isdir(trash):
         shutil.rmtree(trash, ignore_errors=True)
-    return True
+    else:
+        os.unlink(trash)
 
 
-def _subfolders(folder):
-    return list(filter(os.path.isdir, _entries(folder)))
+def _is_hidden(path):
+    """Returns whether a file or folder is temporary: its name begins with a dot."""
+    return os.path.basename(path).startswith(".")
 
 
-def _entries(folder, hidden=False):
-    """Returns the paths of the visible or of the hidden entries of a folder, without symlinks."""
+def _paths(folder):
+    """Returns the paths in a folder, without symlinks."""
     try:
-        entries = list(os.scandir(folder))
+        return [entry.path for entry in os.scandir(folder) if not entry.is_symlink()]
     except OSError:
         return []
-    return [
-        entry.path
-        for entry in entries
-        if not entry.is_symlink() and entry.name.startswith(".") == hidden
-    ]

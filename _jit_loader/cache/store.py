@@ -204,6 +204,11 @@ def _exists(path):
     return os.path.isfile(path.rstrip("/")) if path.endswith("/") else os.path.exists(path)
 
 
+def is_complete(folder):
+    """Returns whether a folder of a request is a complete build."""
+    return os.path.exists(os.path.join(folder, MANIFEST))
+
+
 def read_manifest(folder):
     """Returns the manifest of the build in a folder; None if it is missing or damaged."""
     return read_checked(os.path.join(folder, MANIFEST))

@@ -11,12 +11,13 @@ def add_arguments(parser):
         "names",
         nargs="*",
         metavar="name",
-        help="an op, a variant of an op, such as op[SIZE=2], or an extension; default: all",
+        help="an op, with all its variants, or an extension; default: all",
     )
 
 
 def run(options):
-    unknown = [name for name in options.names if not any(pruning.request_folders([name]))]
+    known = {entry.name for entry in pruning.entries()}
+    unknown = [name for name in options.names if name not in known]
     for name in unknown:
         print(f"there is no build of {name!r} in {cache_folder()}", file=sys.stderr)
     report(pruning.clean(options.names or None))
@@ -31,5 +32,5 @@ def report(removed):
         f"removed {count(removed.builds, 'build')}, {format_size(removed.size)}; "
         f"{left}, {size}, left in {cache_folder()}"
     )
-    for request_folder in removed.busy:
+    for request_folder in sorted(removed.busy):
         print(f"not removed, because a build is running there: {request_folder}", file=sys.stderr)

@@ -57,9 +57,8 @@ def compiled_kernels(name):
             folder = os.path.dirname(load_as_imported(name, project).path)
         build = folder, read_manifest(folder)
     else:
-        # Here the name of an op stands for its build without macros, not for all its variants.
-        is_variant = "[" in name
-        found = [b for b in manifests([name]) if ("variant" in b[1]["request"]) == is_variant]
+        op, _, variant = name.removesuffix("]").partition("[")
+        found = [b for b in manifests(op) if b[1]["request"].get("variant", "") == variant]
         build = max(found, key=lambda build: build[1]["created"], default=None)
     if build is None:
         raise no_such_name(name)

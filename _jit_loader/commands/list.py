@@ -1,11 +1,12 @@
 """Lists the builds in the cache."""
 
 import json
+import os
 import time
 
 from _jit_loader.cache import cache_folder
 from _jit_loader.cache.headers import precompiled_headers
-from _jit_loader.cache.pruning import describe, manifests, size_of
+from _jit_loader.cache.pruning import last_used, manifests, size_of
 from _jit_loader.report.requests import title_of
 from _jit_loader.report.text import count, format_age, format_size, print_table
 
@@ -15,19 +16,36 @@ def add_arguments(parser):
 
 
 def run(options):
-    builds = [describe(folder, manifest) for folder, manifest in manifests()]
+    builds = [_described(folder, manifest) for folder, manifest in manifests()]
     builds.sort(key=lambda build: (build["name"], build["variant"], -build["created"]))
     if options.json:
         print(json.dumps(builds, indent=1))
         return 0
     if builds:
-        header = ["name", "key", "size", "age", "torch", "CUDA", "arch"]
+        header = ["name", "key", "size", "age", "torch", "CUDA"]
         print_table(map(_row, builds), header)
     for folder in precompiled_headers():
         print(f"precompiled headers: {format_size(size_of(folder))}, in {folder}")
     size = format_size(size_of(cache_folder()))
     print(f"{count(len(builds), 'build')}, {size} on disk, in {cache_folder()}")
     return 0
+
+
+def _described(folder, manifest):
+    """Returns the properties of a build, as values that JSON can hold."""
+    request = manifest["request"]
+    version, _, cuda, *_ = request["PyTorch"]
+    return {
+        "name": manifest["name"],
+        "variant": request.get("variant", ""),
+        "key": os.path.join(*folder.split(os.sep)[-2:]),
+        "folder": folder,
+        "size": size_of(folder),
+        "created": manifest["created"],
+        "last used": last_used(folder),
+        "torch": version,
+        "cuda": cuda if request["with CUDA"] else None,
+    }
 
 
 def _row(build):
@@ -38,5 +56,4 @@ def _row(build):
         format_age(time.time() - build["created"]),
         build["torch"],
         build["cuda"] or "no",
-        " ".join(build["arch"]),
     ]

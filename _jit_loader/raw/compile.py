@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import platform
 import re
 import time
 import types
@@ -88,8 +87,12 @@ def find_or_compile(kernel, arch, key, memo):
         symbol, signature = map(names.get, naming)
         parameters = _parameters(demangled(signature))
     if _headers(kernel, roots, digests)[0] == headers:  # else the code may be of either version
-        manifest = {**headers, "request": _description(arch, variant_of(kernel.defines))}
-        manifest |= {"symbol": symbol, "types": parameters}
+        manifest = {**headers, "symbol": symbol, "types": parameters}
+        manifest["request"] = {  # what `list` shows
+            "PyTorch": [torch.__version__, None, torch.version.cuda],
+            "with CUDA": True,
+            "variant": variant_of(kernel.defines),
+        }
         with contextlib.suppress(OSError):  # the cache cannot be written
             _publish(builds, manifest, code, digests)
     return code, symbol, parameters
@@ -158,20 +161,6 @@ def _options(kernel, arch):
         *(f"-I{folder}" for folder in folders),
         *kernel.options,
     ]
-
-
-def _description(arch, variant):
-    """Returns the request that `list` shows."""
-    return {
-        "PyTorch": [torch.__version__, None, torch.version.cuda],
-        "with CUDA": True,
-        "C++ flags": [],
-        "machine": platform.machine(),
-        "GPU architectures": [f"code={arch}"],
-        "nvcc flags": [],
-        "environment variables": {},
-        **({"variant": variant} if variant else {}),
-    }
 
 
 def _parameters(signature):

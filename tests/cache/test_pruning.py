@@ -108,7 +108,7 @@ def test_objects_shared_by_builds_count_once(tiny):
     shared = os.path.getsize(Path(second) / "other.o")
     both = pruning.size_of(cache_folder())
     assert both - before <= pruning.size_of(second) - shared / 2
-    assert pruning.clean().size == both
+    assert both - 1000 < pruning.clean().size < both, "the folders' small files do not count"
     assert pruning.size_of(cache_folder()) == 0
 
 
@@ -228,9 +228,9 @@ def test_folder_with_a_running_build_is_left_alone(tiny):
     request_folder = os.path.dirname(folder)
     with lock.build_lock(request_folder, "tiny"):
         removed = pruning.clean()
-        assert removed.busy == [request_folder]
+        assert removed.busy == {request_folder}
         assert os.path.exists(folder)
-    assert pruning.clean().busy == []
+    assert pruning.clean().busy == set()
 
 
 def make_leftover(folder):
@@ -240,7 +240,7 @@ def make_leftover(folder):
     make_old(folder)
 
 
-@pytest.mark.parametrize("remove", [pruning.prune, pruning.clean, lambda: pruning.clean(["other"])])
+@pytest.mark.parametrize("remove", [pruning.prune, pruning.clean])
 def test_leftovers_of_killed_processes_are_removed(tiny, remove):
     _, folder = build(tiny, 1)
     beside = Path(folder).parent
