@@ -79,14 +79,15 @@ def load(name, project, pch):
     from _jit_loader.build.build import precompile, write_compile_commands
     from _jit_loader.build.byproducts import COMPILE_COMMANDS
     from _jit_loader.loading import is_unchanged
-    from _jit_loader.ops.load_op import call_of, load_as_imported
+    from _jit_loader.ops import load_op
 
-    call = call_of(name, project)
+    arguments = load_op.op_arguments(name, project)
+    call = load_op.op_call(*arguments)
     if pch and not is_unchanged(call):
         request = call.requests()[-1]
         request.precompile = True
         precompile(request)
-    loaded = load_as_imported(name, project)
+    loaded = load_op.load(*arguments)
     if not loaded.compiled and not os.path.exists(os.path.join(project, COMPILE_COMMANDS)):
         write_compile_commands(call.requests()[-1])
     return loaded

@@ -46,22 +46,26 @@ def compiled_kernels(name):
         FileNotFoundError: neither the project nor the cache has the name.
         CompileError: an op of the project has changed and does not compile.
     """
+    from _jit_loader.cache import cache_folder
     from _jit_loader.cache.pruning import kernels_of, manifests, object_records
     from _jit_loader.cache.store import read_manifest
-    from _jit_loader.ops.load_op import load_as_imported
-    from _jit_loader.ops.project import no_such_name, project_with_op
+    from _jit_loader.ops.load_op import load, op_arguments
+    from _jit_loader.ops.project import project_with_op
 
     project = project_with_op(name)
     if project is not None:
         with contextlib.redirect_stdout(sys.stderr):  # output of wrappers would break the JSON
-            folder = os.path.dirname(load_as_imported(name, project).path)
+            folder = os.path.dirname(load(*op_arguments(name, project)).path)
         build = folder, read_manifest(folder)
     else:
         op, _, variant = name.removesuffix("]").partition("[")
         found = [b for b in manifests(op) if b[1]["request"].get("variant", "") == variant]
         build = max(found, key=lambda build: build[1]["created"], default=None)
     if build is None:
-        raise no_such_name(name)
+        raise FileNotFoundError(
+            f"there is no op {name!r} in the project of {os.getcwd()}, and no build of that name "
+            f"in {cache_folder()}"
+        )
     folder, manifest = build
     return {
         "name": name,

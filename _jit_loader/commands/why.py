@@ -19,7 +19,7 @@ def run(options):
     from _jit_loader.cache.store import Builds, fits
     from _jit_loader.key import memo_paths, toolchain
     from _jit_loader.key.digests import Digests
-    from _jit_loader.ops.load_op import call_of
+    from _jit_loader.ops.load_op import op_arguments, op_call
     from _jit_loader.ops.project import project_with_op
 
     name, project = options.name, project_with_op(options.name)
@@ -28,7 +28,7 @@ def run(options):
             f"there is no op {name!r} in the project of {os.getcwd()}. For an extension of load or "
             "load_inline, the line that its next build prints says what has changed"
         )
-    call = call_of(name, project)
+    call = op_call(*op_arguments(name, project))
     memo_path = memo_paths(call.kind, call.arguments)[0]
     for request in call.requests():  # the last one would be built
         builds = Builds(request, memo_path, {})

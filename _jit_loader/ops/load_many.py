@@ -24,37 +24,27 @@ def load_many(calls, timeout, jobs):
         key, found = _look(call)
         keys.append(key)
         if found is None:
-            missing.setdefault(key, call)
+            missing[key] = call
         else:
             outcomes[key] = found
     if missing:
-        built = _build(list(missing.values()), timeout, jobs or parallel_jobs())
+        built = _build(list(missing), timeout, jobs or parallel_jobs())
         outcomes |= dict(zip(missing, map(_load, missing.values(), built)))
     return [outcomes[key] for key in keys]
 
 
 def _look(call):
-    """Returns (key, Outcome) of a call; None for an Outcome that needs a build.
-
-    Equal calls have equal keys.
-    """
+    """Returns (the call as JSON, its Outcome); None for an Outcome that needs a build."""
     try:
-        _plain(call)
+        text = json.dumps(call, default=os.fspath, sort_keys=True)
         this = _call_of(call)
     except Exception as error:
         return object(), Outcome(call.get("name"), error)
-    if this is None:  # PyTorch itself has built it: see torch_api
-        return object(), _load(call)
-    key = repr((this.kind, this.arguments))
-    no_build = is_set("JIT_LOADER_NO_COMPILE")  # then this process has the result or the error
-    if no_build or loading.is_unchanged(this):
-        return key, _load(call)
-    return key, None
-
-
-def _plain(call):
-    """Returns a call as values of JSON, for another process; paths become texts."""
-    return json.loads(json.dumps(call, default=os.fspath))
+    # Without a Call, PyTorch itself has built it: see torch_api. If compiling is forbidden, this
+    # process has the result or the error.
+    if this is None or is_set("JIT_LOADER_NO_COMPILE") or loading.is_unchanged(this):
+        return text, _load(call)
+    return text, None
 
 
 def _call_of(call):
@@ -89,14 +79,15 @@ def _load(call, built=None):
 
 
 def _build(calls, timeout, jobs):
-    """Builds calls in processes, and returns a list of Outcomes."""
-    wanted = [(call["name"], f"{__name__}:build", [_plain(call)], timeout) for call in calls]
+    """Builds calls, which are texts of JSON, in processes; returns a list of Outcomes."""
+    calls = list(map(json.loads, calls))
+    wanted = [(call["name"], f"{__name__}:build", [call], timeout) for call in calls]
     if precompiling_pays(len(calls), jobs):
         function = f"{__name__}:precompile_header"
-        wanted.insert(0, ("a precompiled header", function, [_plain(calls[0])], None))
+        wanted.insert(0, ("a precompiled header", function, calls[:1], None))
     limit = memory_per_compiler(jobs)
     found = build_all("load_many", "extension", wanted, jobs, say_lines=False, most_bytes=limit)
-    return found[len(wanted) - len(calls) :]
+    return found[-len(calls) :]
 
 
 def build(call):

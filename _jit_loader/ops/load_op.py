@@ -172,22 +172,13 @@ def build_in_turn(name, project, flags, host_object):
             say(warning)
 
 
-def load_as_imported(title, project):
-    """Loads an op with the flags of its wrapper, bindings/<name>.py; returns a loaded.Loaded.
+def op_arguments(title, project):
+    """Returns [name, project, flags] of an op or a variant, with the flags of its wrapper.
 
     title: the name of the op, or of a variant, which has more macros than its wrapper requests.
-    """
-    call = call_of(title, project)
-    if call.kind == "load_op":
-        return load(*call.arguments)
-    _import(title, project)
-    return loaded.last[title]
 
-
-def call_of(title, project):
-    """Returns the loading.Call of an op or a variant, with the flags of its wrapper.
-
-    Raises ValueError for a variant if the wrapper does not use load_op.
+    Raises:
+        ValueError: the wrapper does not use load_op.
     """
     from _jit_loader.report.requests import flags_of, parse
 
@@ -195,28 +186,12 @@ def call_of(title, project):
     call = loading.call_of(name, lambda: _import(name, project))
     if call is None:  # the wrapper was imported before, or there is none
         used = [op for op in loaded.ops.values() if (op.title, op.project) == (name, project)]
-        call = op_call(name, project, used[0].flags if used else NO_FLAGS)
-    if not defines:
-        return call
-    name, project, flags = _arguments(call, title)
-    return op_call(name, project, flags_of(flags, {**flags.get("defines", {}), **defines}))
-
-
-def op_arguments(title, project):
-    """Returns [name, project, flags] of an op or a variant, with the flags of its wrapper.
-
-    Raises ValueError if the wrapper does not use load_op.
-    """
-    return _arguments(call_of(title, project), title)
-
-
-def _arguments(call, title):
-    if call.kind != "load_op":
-        raise ValueError(
-            f"{title}: its wrapper in bindings/ does not load it with load_op, which variants and "
-            "exports need"
-        )
-    return call.arguments
+        flags = used[0].flags if used else NO_FLAGS
+    elif call.kind == "load_op":
+        name, project, flags = call.arguments
+    else:
+        raise ValueError(f"{name}: its wrapper in bindings/ does not load it with load_op")
+    return [name, project, flags_of(flags, {**flags.get("defines", {}), **defines})]
 
 
 def _import(name, project):

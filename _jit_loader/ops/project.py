@@ -3,8 +3,6 @@
 import os
 import shlex
 
-from _jit_loader.cache import cache_folder
-
 # Included before a project's bindings, if it exists; see build/precompiled.py.
 PRECOMPILED = os.path.join("bindings", "shared", "pytorch.h")
 
@@ -15,27 +13,17 @@ def project_above(folder, op=None):
     op: the name of an op that the project has. tests/ may have folders of these names, but no op.
     """
     while True:
-        if _is_project(folder) and (op is None or os.path.exists(binding_path(folder, op))):
+        is_project = all(os.path.isdir(os.path.join(folder, f)) for f in ("kernels", "bindings"))
+        if is_project and (op is None or os.path.exists(binding_path(folder, op))):
             return folder
         if folder == os.path.dirname(folder):
             return None
         folder = os.path.dirname(folder)
 
 
-def _is_project(folder):
-    return all(os.path.isdir(os.path.join(folder, name)) for name in ("kernels", "bindings"))
-
-
 def project_of(file, name):
     """Returns the nearest folder above a file that has the op, else the current folder."""
-    try:
-        found = project_above(os.path.dirname(os.path.abspath(file)), op=name)
-        return found or os.getcwd()
-    except FileNotFoundError:
-        raise FileNotFoundError(
-            f"the op {name!r} cannot be found: the current folder has been deleted. Change to one "
-            'that exists, for example with: cd "$PWD"'
-        ) from None
+    return project_above(os.path.dirname(os.path.abspath(file)), op=name) or os.getcwd()
 
 
 def current_project():
@@ -60,21 +48,10 @@ def folders_of_headers(caller):
 
 
 def project_with_op(title):
-    """Returns the current project if it has the op of a title, else None."""
+    """Returns the nearest project, from the current folder up, with the op of a title, or None."""
     from _jit_loader.report.requests import parse  # cuda_kernel does not need it
 
-    project = project_above(os.path.realpath(os.getcwd()))
-    has_op = project is not None and parse(title)[0] in op_names(project)
-    return project if has_op else None
-
-
-def no_such_name(name):
-    """Returns the FileNotFoundError for a name that neither an op nor a build in the cache has."""
-    project = project_above(os.path.realpath(os.getcwd()))
-    where = f"in {project}" if project is not None else f"above {os.getcwd()}"
-    return FileNotFoundError(
-        f"there is no op {name!r} {where}, and no build of that name in {cache_folder()}"
-    )
+    return project_above(os.path.realpath(os.getcwd()), op=parse(title)[0])
 
 
 def op_names(project):
