@@ -13,7 +13,13 @@ from _jit_loader.key import memo_paths
 
 
 class Call:
-    """A call of load: the arguments of load() that lead to its memo and requests."""
+    """A call of load.
+
+    kind, arguments: they name the memo, and are all that requests() depends on apart from files and
+    environment variables.
+    requests(): returns the requests to look for in the cache, in this order. If none is there, the
+    last is built.
+    """
 
     def __init__(self, kind, arguments, requests):
         self.kind, self.arguments, self.requests = kind, arguments, requests
@@ -53,9 +59,7 @@ def call_of(name, function):
 
 def load(
     name,
-    kind,
-    arguments,
-    requests,
+    call,
     form="module",
     verbose=False,
     title=None,
@@ -65,10 +69,7 @@ def load(
 ):
     """Loads an extension, from the cache or by a build, and returns a loaded.Loaded.
 
-    kind, arguments: the call, which names the memo: all that requests() depends on apart from files
-    and environment variables.
-    requests(): returns the requests to look for in the cache, in this order. If none is there, the
-    last is built.
+    call: the Call.
     title: the name to show, by default the extension's.
     build_directory: the caller's folder. It gets copies, and the library is opened from there.
     may_build: if it is false, NotCached is raised instead of building.
@@ -82,16 +83,16 @@ def load(
             "load_inline are PyTorch's own here"
         )
     if _recorded_name.get() == name:
-        raise _Called(Call(kind, arguments, requests))
-    paths = memo_paths(kind, arguments)
+        raise _Called(call)
+    paths = memo_paths(call.kind, call.arguments)
     for memo in unchanged(paths):
         result = loaded.open_build(memo.library, name, form, build_directory)
         if result is not None:
             found = result, memo.library, False, memo.with_cuda
             break
     else:
-        with no_fork():  # requests() imports modules
-            wanted = requests()
+        with no_fork():  # call.requests() imports modules
+            wanted = call.requests()
         all_builds, digests, found = find_build(wanted, paths[0])
         if found is None and live_edit is not None:
             replacement = live_edit(all_builds[-1], digests)

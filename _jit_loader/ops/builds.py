@@ -37,9 +37,6 @@ class Outcome:
         self.module = None
         self.kernels = list(getattr(error, "kernels", ()))
 
-    def __repr__(self):
-        return f"<{self.name}: {'loaded' if self.error is None else type(self.error).__name__}>"
-
     @property
     def data(self):
         """The outcome without the module, as a dict that JSON can hold."""

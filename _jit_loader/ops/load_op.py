@@ -1,5 +1,6 @@
 """Loads ops of a project: for load_op, in the background, and as a wrapper in bindings/ does."""
 
+import contextlib
 import importlib
 import os
 import sys
@@ -76,6 +77,8 @@ def load(name, project, flags, may_build=True):
     is_edit = watched.is_set() or repr(call.arguments) in loaded.ops
 
     def live_edit(builds, digests):
+        if not is_edit:
+            return None
         with no_fork():
             from _jit_loader.live.load import load_edit
 
@@ -83,15 +86,8 @@ def load(name, project, flags, may_build=True):
             builds, digests, lambda edit: start_build(*call.arguments, edit.host_object)
         )
 
-    return loading.load(
-        name,
-        call.kind,
-        call.arguments,
-        call.requests,
-        title=title_of(name, flags),
-        may_build=may_build,
-        live_edit=live_edit if is_edit else None,
-    )
+    title = title_of(name, flags)
+    return loading.load(name, call, title=title, may_build=may_build, live_edit=live_edit)
 
 
 def op_call(name, project, flags):
@@ -120,14 +116,11 @@ def load_in_background(name, project, flags):
     from _jit_loader.system.processes import python
 
     started = loaded.in_background.setdefault(repr([name, project, flags]), [])
-    last = started[-1] if started else None
-    if started and (last is None or last.poll() is None):
+    if started and (started[-1] is None or started[-1].poll() is None):
         return None
-    try:
+    with contextlib.suppress(loading.NotCached):
         return load(name, project, flags, may_build=python() is None).result
-    except loading.NotCached:
-        pass
-    failed = len(started) == MOST_STARTS or (last is not None and last.returncode != 0)
+    failed = len(started) == MOST_STARTS or any(process.returncode != 0 for process in started)
     if failed:
         say(f"{name}: cannot be compiled; to see why: python -m jit_loader build {name}")
     ends = failed or is_set("JIT_LOADER_NO_COMPILE")

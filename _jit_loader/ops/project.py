@@ -67,11 +67,8 @@ def binding_path(project, name):
 def source_paths(project, name, with_cuda):
     """Returns the paths of an op's sources, whether or not they exist: binding and kernels."""
     kernels = os.path.join(project, "kernels", name)
-    return [
-        binding_path(project, name),
-        f"{kernels}_cpu.cpp",
-        *([f"{kernels}.cu"] if with_cuda else []),
-    ]
+    paths = [binding_path(project, name), f"{kernels}_cpu.cpp", f"{kernels}.cu"]
+    return paths if with_cuda else paths[:2]
 
 
 def has_cuda_kernel(project, name):
@@ -102,7 +99,6 @@ def request_for(name, project, with_cuda, flags, machine=None):
 
     machine: the key.machine.Machine to build for, by default this one.
     """
-    from _jit_loader.key.machine import this_machine
     from _jit_loader.key.request import Request
     from _jit_loader.key.toolchain import cpu_flags
     from _jit_loader.report.requests import variant_of
@@ -111,7 +107,6 @@ def request_for(name, project, with_cuda, flags, machine=None):
         raise FileNotFoundError(
             f"there is no op {name!r} in {project}: bindings/{name}.cpp does not exist"
         )
-    machine = machine or this_machine()
     sources = source_paths(project, name, with_cuda)
     # Hidden visibility: two builds of an op in one process share no symbol.
     cflags = ["-O3", "-fvisibility=hidden", "-fopenmp", *cpu_flags(machine)]

@@ -72,7 +72,7 @@ def load(
         return [Request(**options)]
 
     try:
-        return _load("load", options, options, requests, arguments)
+        return _load(loading.Call("load", options, requests), options, arguments)
     except Exception as error:
         raise loading.shortened(error) from error.__cause__
 
@@ -136,7 +136,8 @@ def load_inline(
         return [Request(**inputs, precompile=use_pch)]
 
     try:
-        result = _load("load_inline", [options, texts], options, requests, arguments)
+        call = loading.Call("load_inline", [options, texts], requests)
+        result = _load(call, options, arguments)
         if folder:
             from _jit_loader.torch_api import inline
 
@@ -166,10 +167,9 @@ def _entry_points(theirs):
     return entry_points(theirs, load, opened.from_build_directory, ninja_path)
 
 
-def _load(kind, call, options, requests, arguments):
+def _load(call, options, arguments):
     name, form, folder = map(options.get, ("name", "form", "build_directory"))
-    verbose = arguments["verbose"]
-    loaded = loading.load(name, kind, call, requests, form, verbose, build_directory=folder)
+    loaded = loading.load(name, call, form, arguments["verbose"], build_directory=folder)
     if folder is not None:
         opened.build_directories[name, folder] = loaded
         if form != "module":
