@@ -1,4 +1,4 @@
-"""Removes builds: those of the given names, or all."""
+"""Removes builds: those of the given names, with all variants of an op, or all."""
 
 import sys
 
@@ -7,12 +7,8 @@ from _jit_loader.report.text import count, format_size
 
 
 def add_arguments(parser):
-    parser.add_argument(
-        "names",
-        nargs="*",
-        metavar="name",
-        help="an op, with all its variants, or an extension; default: all",
-    )
+    explained = "an op or an extension; default: all"
+    parser.add_argument("names", nargs="*", metavar="name", help=explained)
 
 
 def run(options):

@@ -1,8 +1,8 @@
 """Shows the registers, spills, shared memory and stack that the kernels of an extension use.
 
-NAME is an op of the current folder's project, which is built first if it has changed. Otherwise
-NAME is an extension in the cache, and its newest build is shown. "add2[BLOCK=512]" names a variant
-of an op. The figures are those that ptxas, nvcc's assembler, printed for each kernel and GPU
+NAME is an op of the current folder's project, which is built first if it has changed;
+"add2[BLOCK=512]" names a variant of it. Otherwise NAME is an extension in the cache, and its newest
+build is shown. The figures are those that ptxas, nvcc's assembler, printed for each kernel and GPU
 architecture during the build.
 """
 
@@ -58,9 +58,7 @@ def compiled_kernels(name):
             folder = os.path.dirname(load(*op_arguments(name, project)).path)
         build = folder, read_manifest(folder)
     else:
-        op, _, variant = name.removesuffix("]").partition("[")
-        found = [b for b in manifests(op) if b[1]["request"].get("variant", "") == variant]
-        build = max(found, key=lambda build: build[1]["created"], default=None)
+        build = max(manifests(name), key=lambda build: build[1]["created"], default=None)
     if build is None:
         raise FileNotFoundError(
             f"there is no op {name!r} in the project of {os.getcwd()}, and no build of that name "
@@ -76,17 +74,13 @@ def compiled_kernels(name):
 
 
 def _print_kernels(kernels):
-    """Prints a table with a section for each source; kernels that spill are highlighted."""
+    """Prints a table; kernels that spill are highlighted."""
     rows, highlighted = [], set()
-    header = ["kernel", "architecture", *FIGURES]
-    for source in dict.fromkeys(kernel["source"] for kernel in kernels):
-        rows += [[""] * len(header)] if rows else []
-        rows.append([source, *[""] * (len(header) - 1)])
-        for kernel in kernels:
-            if kernel["source"] == source:
-                if kernel["spill stores"] or kernel["spill loads"]:
-                    highlighted.add(len(rows))
-                cells = ["-" if kernel[name] is None else str(kernel[name]) for name in FIGURES]
-                rows.append([kernel["kernel"], kernel["architecture"], *cells])
+    for kernel in kernels:
+        if kernel["spill stores"] or kernel["spill loads"]:
+            highlighted.add(len(rows))
+        figures = ["-" if kernel[name] is None else str(kernel[name]) for name in FIGURES]
+        rows.append([kernel["source"], kernel["kernel"], kernel["architecture"], *figures])
+    header = ["source", "kernel", "architecture", *FIGURES]
     print_table(rows, header, numbers=FIGURES, highlighted=highlighted)
     print("Sizes are in bytes. Shared memory that a launch requests is not included.")
