@@ -1,19 +1,25 @@
-// Autograd's node for all ops: it keeps what an op's gradient needs, and calls the gradient.
+// Autograd's node for all ops, which keeps what an op's gradient needs and calls the gradient; and
+// the kernels of all ops for PyTorch's dispatcher, which compiled graphs call.
 //
-// This is the only file that includes autograd's headers. It is compiled once and shared by all
-// ops, which reach it through the Recorder of bindings/shared/differentiable.h.
+// This is the only file that includes the headers of autograd and of the dispatcher. It is compiled
+// once and shared by all ops, which reach it through the Recorder of
+// bindings/shared/differentiable.h.
 #define AT_PER_OPERATOR_HEADERS  // without it ATen/Functions.h takes 1.7 s
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/saved_variable.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/csrc/dynamo/compiled_autograd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <map>
 
 #include "bindings/shared/differentiable.h"
 
 using namespace bindings;
 using bindings::detail::Object;
+using bindings::detail::Recorded;
 using torch::autograd::Node;
 using torch::autograd::SavedVariable;
 using torch::autograd::variable_list;
@@ -278,10 +284,170 @@ void record(const Differentiable& op, at::ArrayRef<at::Tensor> arguments,
   node->save(arguments, results);
 }
 
+// An op in PyTorch's dispatcher. Its function is that of the newest build: graphs that were
+// compiled before an edit call the new code. It is never freed, because graphs call it.
+struct Registered {
+  std::atomic<const Recorded*> current;
+  std::vector<c10::RegistrationHandleRAII> handles;
+};
+
+using Stack = torch::jit::Stack;
+
+using Flags = c10::SmallVector<bool, 8>;
+
+// flags: gets the bools of a list.
+Value value_of(const c10::IValue& item, Flags& flags) {
+  Value value;
+  if (item.isTensor()) {
+    value.tensor = &item.toTensor();
+  } else if (item.isBool()) {
+    value.integer = item.toBool();
+  } else if (item.isInt()) {
+    value.integer = item.toInt();
+    value.number = static_cast<double>(value.integer);
+  } else if (item.isDouble()) {
+    value.number = item.toDouble();
+  } else if (item.isBoolList()) {
+    for (const bool flag : item.toBoolList()) flags.push_back(flag);
+    value.flags = flags.data();
+    value.flag_count = flags.size();
+  }
+  return value;
+}
+
+using Results = c10::SmallVector<at::Tensor, 4>;
+
+// Calls the function of an op with the arguments on the stack.
+Results call(const Differentiable& op, at::ArrayRef<c10::IValue> arguments) {
+  c10::SmallVector<Value, 8> values;
+  c10::SmallVector<Flags, 8> flags(arguments.size());
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    values.push_back(value_of(arguments[i], flags[i]));
+  }
+  Results results(op.all_results);
+  op.call(values.data(), results.data());
+  return results;
+}
+
+// Replaces the arguments on the stack by the results.
+void return_results(Stack& stack, size_t arguments, Results&& results) {
+  torch::jit::drop(stack, arguments);
+  for (at::Tensor& result : results) stack.emplace_back(std::move(result));
+}
+
+at::ArrayRef<c10::IValue> arguments_of(const c10::OperatorHandle& handle, const Stack& stack) {
+  return torch::jit::last(stack, handle.schema().arguments().size());
+}
+
+// The kernel for the CPU and for CUDA.
+class Kernel final : public c10::OperatorKernel {
+ public:
+  explicit Kernel(const Registered& op) : op_(op) {}
+
+  void operator()(const c10::OperatorHandle& handle, c10::DispatchKeySet /*keys*/, Stack* stack) {
+    const auto arguments = arguments_of(handle, *stack);
+    return_results(*stack, arguments.size(), call(*op_.current.load()->op, arguments));
+  }
+
+ private:
+  const Registered& op_;
+};
+
+// The kernel of autograd, which records a call.
+class AutogradKernel final : public c10::OperatorKernel {
+ public:
+  explicit AutogradKernel(const Registered& op) : op_(op) {}
+
+  void operator()(const c10::OperatorHandle& handle, c10::DispatchKeySet /*keys*/, Stack* stack) {
+    const Differentiable& op = *op_.current.load()->op;
+    const auto arguments = arguments_of(handle, *stack);
+    const auto is_ready = [](const c10::IValue& argument) {
+      return !argument.isTensor() || !argument.toTensor().defined() ||
+             (is_plain(argument.toTensor()) && !has_tangent(argument.toTensor()));
+    };
+    if (!no_mode_is_active() || !std::all_of(arguments.begin(), arguments.end(), is_ready)) {
+      // The kernel in Python is registered for all of autograd's keys, and this one for two.
+      handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::AutogradOther), stack);
+      return;
+    }
+    const auto requires_grad = [](const c10::IValue& argument) {
+      return argument.isTensor() && argument.toTensor().defined() &&
+             argument.toTensor().requires_grad();
+    };
+    if (!autograd_is_active() || std::none_of(arguments.begin(), arguments.end(), requires_grad)) {
+      return_results(*stack, arguments.size(), call(op, arguments));
+      return;
+    }
+    c10::SmallVector<at::Tensor, 8> tensors;
+    for (const c10::IValue& argument : arguments) {
+      tensors.push_back(argument.isTensor() ? argument.toTensor() : at::Tensor());
+    }
+    Results results = [&] {
+      const c10::impl::ExcludeDispatchKeyGuard below_autograd(
+          c10::autograd_dispatch_keyset | c10::DispatchKeySet(c10::DispatchKey::ADInplaceOrView));
+      return call(op, arguments);
+    }();
+    record(op, tensors, results);
+    return_results(*stack, arguments.size(), std::move(results));
+  }
+
+ private:
+  const Registered& op_;
+};
+
+// The op of each name; the GIL guards it.
+std::map<std::string, Registered*>& registered_ops() {
+  static auto& ops = *new std::map<std::string, Registered*>();
+  return ops;
+}
+
+// Drops the warning that the kernel in Python is overridden.
+struct Silent final : c10::WarningHandler {
+  void process(const c10::Warning& /*warning*/) override {}
+};
+
+template <class T>
+void register_kernel(Registered& op, const char* name, c10::DispatchKey key) {
+  Silent silent;
+  const c10::WarningUtils::WarningHandlerGuard guard(&silent);
+  auto kernel = c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<T>(op));
+  op.handles.push_back(c10::Dispatcher::singleton().registerImpl(
+      {name, ""}, key, std::move(kernel), std::nullopt, nullptr, "bindings/autograd.cpp"));
+}
+
+// Has the dispatcher call the function of a callable that make_recorded has made.
+PyObject* use_in_dispatcher(PyObject* /*self*/, PyObject* arguments) {
+  try {
+    const char* name = nullptr;
+    PyObject* callable = nullptr;
+    if (!PyArg_ParseTuple(arguments, "sO!", &name, &PyCFunction_Type, &callable)) return nullptr;
+    const auto* recorded =
+        static_cast<const Recorded*>(PyCapsule_GetPointer(PyCFunction_GET_SELF(callable), nullptr));
+    if (recorded == nullptr) return nullptr;
+    Registered*& op = registered_ops()[name];
+    if (op != nullptr) {
+      op->current = recorded;
+      Py_RETURN_NONE;
+    }
+    op = new Registered{recorded, {}};
+    register_kernel<AutogradKernel>(*op, name, c10::DispatchKey::AutogradCPU);
+    register_kernel<AutogradKernel>(*op, name, c10::DispatchKey::AutogradCUDA);
+    register_kernel<Kernel>(*op, name, c10::DispatchKey::CPU);
+    register_kernel<Kernel>(*op, name, c10::DispatchKey::CUDA);
+    Py_RETURN_NONE;
+  } catch (...) {
+    set_python_error();
+    return nullptr;
+  }
+}
+
 }  // namespace
 
 PYTHON_MODULE(module) {
   module.doc("Autograd for the ops, compiled; see bindings/autograd.py.");
+  module.add("use_in_dispatcher",
+             "Has PyTorch's dispatcher call the function of a callable of differentiable_...().",
+             {"name", "callable"}, use_in_dispatcher, METH_VARARGS);
   PyObject* recorder = PyCapsule_New(reinterpret_cast<void*>(record), kRecorder, nullptr);
   if (recorder != nullptr) PyModule_AddObject(module.object(), "recorder", recorder);
 }

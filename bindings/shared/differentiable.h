@@ -21,8 +21,21 @@ struct GradientCall {
   const Shapes& shapes;       // of the arguments; empty unless Differentiable::shapes is set
 };
 
-// Describes an op's function to autograd. It is never freed: the graph refers to it.
+// One argument of a call by PyTorch's dispatcher. The member for the parameter's type is set.
+struct Value {
+  const at::Tensor* tensor = nullptr;  // nullptr for None
+  int64_t integer = 0;                 // also a bool's
+  double number = 0;
+  const bool* flags = nullptr;
+  size_t flag_count = 0;
+};
+
+// Describes an op's function to autograd and to the dispatcher. It is never freed: the graph refers
+// to it.
 struct Differentiable {
+  // Calls the function. results: as many tensors as it returns.
+  void (*call)(const Value* arguments, at::Tensor* results);
+  size_t all_results;  // how many tensors it returns
   // Computes the gradients of the arguments. nullptr: the formula in Python always does.
   void (*gradient)(const GradientCall& call, at::Tensor* gradients);
   std::string name;           // the graph's node has this name
@@ -36,7 +49,7 @@ struct Differentiable {
 
 // The function of bindings/autograd.cpp; its address is in a capsule of this name. A change of a
 // struct above must change the name: the two may be compiled at different times.
-constexpr const char* kRecorder = "bindings.Recorder.1";
+constexpr const char* kRecorder = "bindings.Recorder.2";
 using Recorder = void (*)(const Differentiable& op, at::ArrayRef<at::Tensor> arguments,
                           at::ArrayRef<at::Tensor> results);
 
@@ -164,6 +177,53 @@ PyObject* try_call_from_python(PyObject* self, PyObject* const* values, Py_ssize
   }
 }
 
+// from_value sets `to` to the value of an argument. The dispatcher has checked the types.
+
+inline void from_value(const Value& value, at::Tensor& to) { to = *value.tensor; }
+
+inline void from_value(const Value& value, std::optional<at::Tensor>& to) {
+  if (value.tensor != nullptr) to = *value.tensor;
+}
+
+inline void from_value(const Value& value, int64_t& to) { to = value.integer; }
+inline void from_value(const Value& value, bool& to) { to = value.integer != 0; }
+inline void from_value(const Value& value, double& to) { to = value.number; }
+
+template <size_t n>
+void from_value(const Value& value, std::array<bool, n>& to) {
+  TORCH_CHECK(value.flag_count == n, "expected ", n, " bools, not ", value.flag_count);
+  std::copy_n(value.flags, n, to.begin());
+}
+
+inline void copy_tensors(const at::Tensor& tensor, at::Tensor* to) { *to = tensor; }
+
+template <class... T>
+void copy_tensors(const std::tuple<T...>& tensors, at::Tensor* to) {
+  std::apply([&](const auto&... tensor) { ((*to++ = tensor), ...); }, tensors);
+}
+
+template <class T>
+constexpr size_t count_of(const T* /*one tensor*/) {
+  return 1;
+}
+template <class... T>
+constexpr size_t count_of(const std::tuple<T...>* /*tensors*/) {
+  return sizeof...(T);
+}
+
+// Calls a function for the dispatcher.
+template <class Result, class... Args>
+void call_with_values(Result (*function)(Args...), const Value* values, at::Tensor* results) {
+  std::tuple<std::decay_t<Args>...> arguments;
+  std::apply([&](auto&... argument) { (from_value(*values++, argument), ...); }, arguments);
+  copy_tensors(std::apply(function, arguments), results);
+}
+
+template <class Result, class... Args>
+constexpr size_t count_results(Result (* /*function*/)(Args...)) {
+  return count_of(static_cast<const Result*>(nullptr));
+}
+
 // argument_of returns the value of one parameter of a gradient; tensors are taken in their order.
 
 template <class T>
@@ -191,22 +251,6 @@ std::array<bool, n> argument_of(const GradientCall& call, const at::Tensor*& /*n
 inline const Shapes& argument_of(const GradientCall& call, const at::Tensor*& /*next*/,
                                  Parameter<const Shapes&> /*type*/) {
   return call.shapes;
-}
-
-inline void copy_gradients(const at::Tensor& gradient, at::Tensor* to) { *to = gradient; }
-
-template <class... T>
-void copy_gradients(const std::tuple<T...>& gradients, at::Tensor* to) {
-  std::apply([&](const auto&... gradient) { ((*to++ = gradient), ...); }, gradients);
-}
-
-template <class T>
-constexpr size_t count_of(const T* /*one tensor*/) {
-  return 1;
-}
-template <class... T>
-constexpr size_t count_of(const std::tuple<T...>* /*tensors*/) {
-  return sizeof...(T);
 }
 
 template <class T>
@@ -241,7 +285,7 @@ void call_gradient(Result (*gradient)(Args...), const GradientCall& call, at::Te
   // Braces: the arguments are made in their order.
   const std::tuple<decltype(argument_of(call, next, Parameter<Args>()))...> arguments{
       argument_of(call, next, Parameter<Args>())...};
-  copy_gradients(std::apply(gradient, arguments), gradients);
+  copy_tensors(std::apply(gradient, arguments), gradients);
 }
 
 template <auto gradient>
@@ -290,8 +334,16 @@ PyObject* make_recorded(PyObject* /*self*/, PyObject* arguments) {
   }
   if (PyErr_Occurred() != nullptr) return nullptr;
   auto* op = new Differentiable{
-      gradient_pointer<gradient>(), name,       Py_NewRef(formula), std::move(positions),
-      static_cast<size_t>(results), zeros != 0, shapes != 0,        casts != 0};
+      [](const Value* values, at::Tensor* found) { call_with_values(function, values, found); },
+      count_results(function),
+      gradient_pointer<gradient>(),
+      name,
+      Py_NewRef(formula),
+      std::move(positions),
+      static_cast<size_t>(results),
+      zeros != 0,
+      shapes != 0,
+      casts != 0};
   PyObject* (*call)(PyObject*, PyObject* const*, Py_ssize_t) = try_call_from_python<function>;
   auto* recorded =
       new Recorded{op, reinterpret_cast<Recorder>(record), static_cast<size_t>(returned), {}};

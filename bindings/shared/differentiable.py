@@ -16,7 +16,8 @@
 The function has no body: it calls forward of the compiled module, load_op("sigmoid"). It is also
 registered as torch.ops.jit_loader.sigmoid. A call takes the first of these paths that applies:
 
-1. torch.compile is tracing: the registered op, which becomes one node of the graph.
+1. torch.compile is tracing: the registered op, which becomes one node of the graph. The graph runs
+   it without Python (bindings/autograd.cpp).
 2. Ordinary tensors: one call of C++ (bindings/shared/differentiable.h), which checks them, runs the
    kernel and has autograd record it. Backward calls the binding's gradient, or the formula.
 3. Everything else (tensor subclasses, modes, torch.func, autocast, forward mode, bad arguments, and

@@ -6,8 +6,8 @@ import sys
 import torch
 from torch.overrides import is_tensor_like
 
-from ..autograd import recorder
-from .registration import register
+from ..autograd import shared
+from .registration import register, use_in_dispatcher
 
 AUTOCAST_KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU).add(
     torch._C.DispatchKey.AutocastCUDA
@@ -44,7 +44,7 @@ class Op:
                 )
         self.formula, self.wanted = None, frozenset()
         self.module = self.forward = self.try_call = self.try_call_for_all = None
-        self.recorder = None
+        self.shared = None  # the module of bindings/autograd.cpp
         self.recorded = _function_of_autograd(self)
         self.registered = register(self.name, schema, self._kernels(fake))
 
@@ -80,11 +80,19 @@ class Op:
                 "shapes" in self.wanted,
                 bool(self.autocast),
                 count,
-                self.recorder,
+                self.shared and self.shared.recorder,
             )
 
         self.try_call = callable_that_returns(with_gradient)
         self.try_call_for_all = callable_that_returns(every)
+        if self.shared is not None:
+            use_in_dispatcher(self.name, self.shared, self.try_call_for_all)
+
+    def _find_shared(self):
+        """Takes the module of bindings/autograd.cpp if it has been compiled by now."""
+        if self.shared is None and (module := shared()) is not None:
+            self.shared = module
+            self._make_call()
 
     def gradients(self, grads, saved, needs, shapes):
         """Returns the gradient of each argument by the formula; None if it is not needed."""
@@ -120,10 +128,9 @@ class Op:
 
         recordable: whether try_call only lacks autograd.cpp, which may be compiled by now.
         """
-        if recordable and self.recorder is None:
-            self.recorder = recorder()
-            if self.recorder is not None:
-                self._make_call()
+        if recordable and self.shared is None:
+            self._find_shared()
+            if self.shared is not None:
                 return self.try_call(*args)
         args = self.positional(args, {})
         for position, (parameter, value) in enumerate(zip(self.parameters, args)):
@@ -147,8 +154,8 @@ class Op:
     def _kernels(self, fake):
         """Returns {dispatch key: function} for the registered op."""
         kernels = {
-            "CPU": lambda *args: self.forward(*args),
-            "CUDA": lambda *args: self.forward(*args),
+            "CPU": self._run,
+            "CUDA": self._run,
             "Meta": lambda *args: self._without_data(fake, args),
             "Autograd": self._record,
             # The first dispatch key of torch.func's transforms: the Function applies them in order.
@@ -171,7 +178,12 @@ class Op:
                 )
         return fake(*args)
 
+    def _run(self, *args):
+        self._find_shared()
+        return self.forward(*args)
+
     def _record(self, *args):
+        self._find_shared()
         results = self.try_call_for_all(*args)
         if results is None or results is NotImplemented:
             return self.recorded.apply(*args)

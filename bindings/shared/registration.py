@@ -9,6 +9,9 @@ from .loader import NAMESPACE
 # name: (torch.library.Library, schema, kernels). The package keeps them when a notebook executes
 # this module again.
 _libraries = vars(sys.modules[__package__]).setdefault("libraries", {})
+# The names of ops whose kernels in C++ the dispatcher calls; see bindings/autograd.cpp.
+_in_cpp = vars(sys.modules[__package__]).setdefault("in_cpp", set())
+BACKENDS = ("CPU", "CUDA")
 
 
 def register(name, schema, kernels):
@@ -24,7 +27,19 @@ def register(name, schema, kernels):
         library, active = torch.library.Library(NAMESPACE, "FRAGMENT"), {}
         library.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
         for key in kernels:
+            if key in BACKENDS and name in _in_cpp:
+                continue
             library.impl(name, lambda *args, key=key: active[key](*args), key)
         _libraries[name] = library, schema, active
     active.update(kernels)
     return getattr(getattr(torch.ops, NAMESPACE), name).default
+
+
+def use_in_dispatcher(name, module, callable):
+    """Has the dispatcher call an op's kernels without Python.
+
+    module: the compiled bindings/autograd.cpp. callable: of the op, which returns all results. A
+    graph that was compiled before calls it too.
+    """
+    module.use_in_dispatcher(f"{NAMESPACE}::{name}", callable)
+    _in_cpp.add(name)
