@@ -18,9 +18,11 @@ import os
 import re
 import struct
 
+from _jit_loader.build.inputs.compilers import program
 from _jit_loader.build.pytorch.flags import cxx_library_is_newer
 from _jit_loader.key import toolchain
 from _jit_loader.system import elf
+from _jit_loader.system.processes import run
 
 STUBS_FOLDER = ".stubs"  # in the folder of a build, the linker's working folder
 # Some systems' g++ drops libraries that define none of the symbols in use.
@@ -32,7 +34,6 @@ HARMLESS = re.compile(
 )
 
 LIBRARIES = ("c10", "c10_cuda", "torch_cpu", "torch_cuda", "torch_python")
-SECTION_NAMES = b"\0.dynsym\0.dynstr\0.dynamic\0.shstrtab\0"
 
 
 class Stubs:
@@ -59,12 +60,8 @@ class Stubs:
         # contain functions of a C++ library that is newer than the one in this process.
         if list(map(_real_name, libraries)) != names or cxx_library_is_newer():
             return
-        os.mkdir(os.path.join(folder, STUBS_FOLDER))
-        for library, name in zip(libraries, names):
-            with open(library, "rb") as file:
-                header = file.read(64)
-            with open(os.path.join(folder, STUBS_FOLDER, name), "wb") as file:
-                file.write(_stub(name.encode(), header))
+        if not _make_stubs(os.path.join(folder, STUBS_FOLDER), names):
+            return
         begin, end = requested.start(), requested.end(1)
         # A relative name: ninja and the shell would expand parts of the cache's path.
         ours = f"-L{STUBS_FOLDER} {KEEP_ALL} {link_flags[begin:end]} {KEEP_AS_BEFORE}"
@@ -91,34 +88,19 @@ def _real_name(path):
     return os.path.basename(os.path.realpath(path))
 
 
-def _stub(name, header):
-    """Returns the bytes of a shared library with a name and no symbols.
+def _make_stubs(folder, names):
+    """Makes an empty library (3 ms) with several names; returns whether that has succeeded.
 
-    header: the ELF header of a library for the same processor (64-bit, little-endian). A linker
-    reads sections only, so there are no segments.
+    It has no name inside, so a linker takes that of the file.
     """
-    names = b"\0" + name + b"\0"
-    dynamic = struct.pack("<4Q", 14, 1, 0, 0)  # DT_SONAME, the place in names; DT_NULL
-    # (name, type, content, the section that it refers to, size of an entry)
-    sections = [
-        (b"", 0, b"", 0, 0),
-        (b".dynsym", 11, bytes(24), 2, 24),
-        (b".dynstr", 3, names, 0, 0),
-        (b".dynamic", 6, dynamic, 2, 16),
-        (b".shstrtab", 3, SECTION_NAMES, 0, 0),
-    ]
-    content, table = b"", b""
-    for section, kind, data, link, size in sections:
-        content += bytes(-len(content) % 8)
-        place = SECTION_NAMES.index(section + b"\0")
-        row = (place, kind, 0, 0, 64 + len(content), len(data), link, kind == 11, 8, size)
-        table += struct.pack("<IIQQQQIIQQ", *row)
-        content += data
-    content += bytes(-len(content) % 8)
-    flags = header[48:52]  # of the processor
-    addresses = struct.pack("<QQQ", 0, 0, 64 + len(content))  # of the entry, segments, sections
-    counts = struct.pack("<6H", 64, 56, 0, 64, len(sections), len(sections) - 1)
-    return header[:24] + addresses + flags + counts + content + table
+    linker = program(toolchain.cxx_command(), "ld")
+    if linker is None:
+        return False
+    os.mkdir(folder)
+    for name in names:
+        os.symlink("stub", os.path.join(folder, name))
+    command = [linker, "-shared", os.devnull, "-o", os.path.join(folder, "stub")]
+    return run(command).returncode == 0
 
 
 def share_statics(path):

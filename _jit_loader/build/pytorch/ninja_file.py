@@ -36,12 +36,12 @@ FLAGS = ("cflags", "cuda_cflags", "ldflags", "objects", "library_target")  # of 
 
 # Depfiles list system headers too (PyTorch passes -MMD). -Xptxas=-v prints the resources of each
 # kernel, and does not change the object; --trace prints the files that are linked.
-RULES = {
-    "compile": "$cxx $first_flags $cflags -MD -MF $out.d -c $in -o $out $source_flags",
-    "cuda_compile": "$nvcc_prefix $nvcc -Xptxas=-v $cuda_cflags -MD -MF $out.d -c $in -o $out "
-    "$source_flags",
-    "device_link": "$nvcc $device_link_flags -dlink $in -o $out -lcudadevrt",
-    "link": "$cxx $in $ldflags -o $out -Wl,--trace",
+COMMANDS = {
+    "compile": "{cxx} {first_flags} {cflags} -MD -MF {out}.d -c {in} -o {out} {source_flags}",
+    "cuda_compile": "{nvcc_prefix} {nvcc} -Xptxas=-v {cuda_cflags} -MD -MF {out}.d -c {in} "
+    "-o {out} {source_flags}",
+    "device_link": "{nvcc} {device_link_flags} -dlink {in} -o {out} -lcudadevrt",
+    "link": "{cxx} {in} {ldflags} -o {out} -Wl,--trace",
 }
 # nvcc's flags for device code that nvlink links.
 RELOCATABLE = re.compile(
@@ -51,20 +51,21 @@ USERS_DEPFILE = re.compile(r"(?<!\S)-Wp,-MM?D,[^,\s]+(?!\S)")  # it would replac
 
 
 class NinjaFile:
-    """The steps of a build: {output: (rule, [inputs])} of its edges, and their flags.
+    """The steps of a build: {output: (key of COMMANDS, [inputs])} of its edges, and their flags.
 
     flags: the FLAGS for a request. nvcc: the text of nvcc's command, "" without CUDA.
     """
 
     def __init__(self, flags, request, nvcc):
-        self._variables = {"cxx": _command(toolchain.cxx_command()), "nvcc": nvcc}
+        self._values = {"cxx": shlex.join(toolchain.cxx_command()), "nvcc": nvcc}
         for name in ("cflags", "cuda_cflags", "ldflags"):
-            text = " ".join(flag.strip() for flag in flags[name] or ())
-            self._variables[name] = USERS_DEPFILE.sub("", text)
+            text = _expanded(" ".join(flag.strip() for flag in flags[name] or ()))
+            self._values[name] = USERS_DEPFILE.sub("", text)
         self.edges, self._source_flags = {}, {}
         for output, source in zip(flags["objects"], request.sources):
-            self.edges[output] = _rule(output), [source]
-            self._source_flags[output] = " ".join(request.source_flags.get(source, ()))
+            kind = "cuda_compile" if output.endswith(".cuda.o") else "compile"
+            self.edges[output] = kind, [source]
+            self._source_flags[output] = _expanded(" ".join(request.source_flags.get(source, ())))
         objects = list(self.edges)
         if any(map(self.is_cuda, objects)) and self._is_relocatable():
             objects.insert(0, self._link_device_code())
@@ -72,7 +73,7 @@ class NinjaFile:
         self.library = flags["library_target"]
 
     def _is_relocatable(self):
-        flags = [self._variables["cuda_cflags"], *self._source_flags.values()]
+        flags = [self._values["cuda_cflags"], *self._source_flags.values()]
         added = [os.environ.get(f"NVCC_{place}_FLAGS", "") for place in ("PREPEND", "APPEND")]
         return any(map(RELOCATABLE.search, [*flags, *added]))
 
@@ -82,58 +83,60 @@ class NinjaFile:
         PyTorch's BuildExtension has it, and its load lacks it. Such a library could not be loaded:
         each object refers to a function __cudaRegisterLinkedBinary_<id>, which this step defines.
         """
-        flags = re.sub(r"(?<!\S)(?:--?dc|--device-c)(?!\S)", "", self._variables["cuda_cflags"])
-        self._variables["device_link_flags"] = flags  # without flags that name another step
-        self._variables["ldflags"] += " -lcudadevrt"
+        flags = re.sub(r"(?<!\S)(?:--?dc|--device-c)(?!\S)", "", self._values["cuda_cflags"])
+        self._values["device_link_flags"] = flags  # without flags that name another step
+        self._values["ldflags"] += " -lcudadevrt"
         self.edges["device_link.o"] = "device_link", list(filter(self.is_cuda, self.edges))
         return "device_link.o"
 
     @property
     def compilations(self):
         """{object: source} of the edges that compile."""
-        return {
-            output: inputs[0] for output, (rule, inputs) in self.edges.items() if "compile" in rule
-        }
+        edges = self.edges.items()
+        return {output: inputs[0] for output, (kind, inputs) in edges if "compile" in kind}
 
     def is_cuda(self, output):
         return self.edges[output][0] == "cuda_compile"
 
     @property
     def link_flags(self):
-        return self._variables["ldflags"]
+        return self._values["ldflags"]
 
     def command(self, output, link_flags=None):
         """Returns the words of the command that makes an output. link_flags: replace PyTorch's."""
-        rule, inputs = self.edges[output]
-        variables = {**self._variables, "source_flags": self._source_flags.get(output, "")}
-        if link_flags is not None:
-            variables["ldflags"] = link_flags
-        values = {name: _expanded(text, {}) for name, text in variables.items()}
-        values.update({"in": shlex.join(inputs), "out": shlex.quote(output)})
-        return shlex.split(_expanded(RULES[rule], values))
+        return shlex.split(self._command(output, link_flags))
 
-    def text_to_run(self, kept=(), link_flags=None, first_flags=None, nvcc_prefix=()):
+    def _command(self, output, link_flags, first_flags=(), nvcc_prefix=()):
+        """Returns the text of a command for the shell."""
+        kind, inputs = self.edges[output]
+        words = shlex.split(self._values["nvcc"])
+        is_nvcc = len(words) == 1 and os.path.basename(words[0]) == "nvcc"
+        values = {
+            **self._values,
+            "first_flags": " ".join(first_flags),
+            "source_flags": self._source_flags.get(output, ""),
+            "nvcc_prefix": shlex.join(nvcc_prefix if is_nvcc else ()),
+            "in": shlex.join(inputs),
+            "out": shlex.quote(output),
+        }
+        if link_flags is not None:
+            values["ldflags"] = link_flags
+        return COMMANDS[kind].format_map(values)
+
+    def text_to_run(self, kept, link_flags=None, first_flags=None, nvcc_prefix=()):
         """Returns the text for ninja, without edges for the objects that are kept.
 
         link_flags: flags that replace PyTorch's. first_flags: {C++ object: flags to put first}.
         nvcc_prefix: words before nvcc, such as those of halves.py, if it is nvcc itself and not a
         wrapper such as sccache.
         """
-        variables = dict(self._variables)
-        if link_flags is not None:
-            variables["ldflags"] = link_flags
-        nvcc = shlex.split(variables["nvcc"])
-        if len(nvcc) == 1 and os.path.basename(nvcc[0]) == "nvcc":
-            variables["nvcc_prefix"] = _command(nvcc_prefix)
-        lines = [f"{name} = {text}" for name, text in variables.items()]
-        for rule, command in RULES.items():
-            lines += [f"rule {rule}", f"  command = {command}", "  description = $out"]
-        for output, (rule, inputs) in self.edges.items():
-            if output in kept:
-                continue
-            lines.append(f"build {output}: {rule} {' '.join(map(_escaped, inputs))}")
-            lines.append(f"  source_flags = {self._source_flags.get(output, '')}")
-            lines.append(f"  first_flags = {' '.join((first_flags or {}).get(output, ()))}")
+        lines = ["rule run", "  command = $text", "  description = $out"]
+        for output, (_, inputs) in self.edges.items():
+            if output not in kept:
+                first = (first_flags or {}).get(output, ())
+                text = self._command(output, link_flags, first, nvcc_prefix)
+                lines.append(f"build {output}: run {' '.join(map(_escaped, inputs))}")
+                lines.append(f"  text = {text.strip().replace('$', '$$')}")
         return "\n".join([*lines, f"default {self.library}", ""])
 
 
@@ -145,8 +148,10 @@ def make_ninja_file(request, folder, builds_folder, digests):
     cuda_home = toolchain.cuda_home() if request.with_cuda else None
     arguments = _arguments(request, folder, cuda_home)
     flags = _flags(arguments, cuda_home, builds_folder, digests)
-    nvcc = os.environ.get("PYTORCH_NVCC") or _command([os.path.join(cuda_home or "", "bin/nvcc")])
-    return NinjaFile(flags, request, nvcc if request.with_cuda else "")
+    if cuda_home is None:
+        return NinjaFile(flags, request, nvcc="")
+    nvcc = _expanded(os.environ.get("PYTORCH_NVCC", ""))
+    return NinjaFile(flags, request, nvcc or shlex.quote(os.path.join(cuda_home, "bin", "nvcc")))
 
 
 def _arguments(request, folder, cuda_home):
@@ -193,26 +198,17 @@ def plain_names(sources):
     It names an object after the file name of its source, so a/x.cpp and b/x.cpp would share one,
     and it does not escape $, : or quotes.
     """
-    names = []
+    names, objects = [], set()  # x.cu becomes x.cuda.o, other x become x.o
     for source in sources:
-        stem, extension = os.path.splitext(os.path.basename(source))
-        stem = re.sub(r"\W", "_", stem, flags=re.ASCII)
-        name, number = stem + extension, 1
-        while any(_object(name) == _object(taken) for taken in names):
+        stem, ending = os.path.splitext(os.path.basename(source))
+        stem, is_cuda = re.sub(r"\W", "_", stem, flags=re.ASCII), ending in (".cu", ".cuh")
+        name, number = stem, 1
+        while (name, is_cuda) in objects:
             number += 1
-            name = f"{stem}_{number}{extension}"
-        names.append(name)
+            name = f"{stem}_{number}"
+        objects.add((name, is_cuda))
+        names.append(name + ending)
     return names
-
-
-def _object(name):
-    """Returns what determines the name of a source's object: x.cuda.o for x.cu, else x.o."""
-    stem, extension = os.path.splitext(name)
-    return stem, extension in (".cu", ".cuh")
-
-
-def _rule(output):
-    return "cuda_compile" if output.endswith(".cuda.o") else "compile"
 
 
 def _flags(arguments, cuda_home, builds_folder, digests):
@@ -252,18 +248,9 @@ def pytorchs_flags(arguments, cuda_home):
     return found
 
 
-def _command(words):
-    """Returns the text of a command for a variable of ninja."""
-    return shlex.join(words).replace("$", "$$")
-
-
-def _expanded(text, values):
-    """Expands variables and escapes as ninja does."""
-    return re.sub(
-        r"\$(?:([ :$])|(\w+)|\{([\w.-]+)\})",
-        lambda match: match[1] or values.get(match[2] or match[3], ""),
-        text,
-    )
+def _expanded(text):
+    """Returns what a text of PyTorch's stands for in a file of ninja."""
+    return re.sub(r"\$(?:([ :$])|\w+|\{[\w.-]+\})", lambda match: match[1] or "", text)
 
 
 def _escaped(path):
