@@ -10,10 +10,9 @@ import tempfile
 
 from _jit_loader.build.inputs.compilers import flags_of
 from _jit_loader.cache import cache_folder
-from _jit_loader.cache.files import write_atomically
-from _jit_loader.cache.store import find_helper, helper_path
+from _jit_loader.cache.files import sync, write_atomically
+from _jit_loader.cache.store import helper_path
 from _jit_loader.key import toolchain
-from _jit_loader.key.digests import read_digest
 from _jit_loader.system import read_text
 from _jit_loader.system.processes import run
 
@@ -73,7 +72,8 @@ def _locked(folder):
 
 def make_helper(source, digests):
     """Compiles a helper (0.1 s) if the cache has none. Without it the loader is slower."""
-    if find_helper(source, digests) is not None:
+    path = helper_path(source, digests)
+    if os.path.exists(path):
         return
     with (
         contextlib.suppress(OSError, subprocess.SubprocessError),
@@ -84,4 +84,5 @@ def make_helper(source, digests):
         flags = ["-O2", "-shared", "-fPIC", "-nodefaultlibs"]
         command = [*toolchain.cxx_command(), *flags, source, "-lc", "-o", library]
         run(command).check_returncode()
-        os.rename(library, helper_path(source, digests, read_digest(library)))
+        sync(library)  # opening a truncated library would crash a process
+        os.rename(library, path)

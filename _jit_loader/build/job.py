@@ -1,7 +1,6 @@
 """One attempt to build a request, in a folder of its own, and the publication of that folder."""
 
 import contextlib
-import errno
 import os
 import shutil
 import socket
@@ -12,13 +11,12 @@ from _jit_loader.build.inputs.records import CLOCK, Clock, Recorder
 from _jit_loader.build.pytorch import libraries
 from _jit_loader.build.pytorch.ninja_file import make_ninja_file
 from _jit_loader.cache import digest_of
-from _jit_loader.cache.files import if_stale_again, write_checked
-from _jit_loader.cache.store import MANIFEST, USER_FILES, is_complete, read_manifest
+from _jit_loader.cache.files import sync
+from _jit_loader.cache.store import MANIFEST, USER_FILES, is_complete, write_manifest
 from _jit_loader.key import toolchain
 
 DAY_SECONDS = 24 * 60 * 60
 NOT_PUBLISHED = (".ninja_log", ".ninja_deps", "lock", CLOCK)
-CANNOT_SYNC = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
 class Job:
@@ -99,31 +97,14 @@ def _remove(folder, age_seconds):
 
 def publish(folder, manifest):
     """Makes a folder a build. No process uses a folder that has no manifest yet."""
-    user_files = {path: manifest["files"][path] for path in manifest["user files"]}
-    write_checked(os.path.join(folder, USER_FILES), user_files)
     shutil.rmtree(os.path.join(folder, libraries.STUBS_FOLDER), ignore_errors=True)
     for entry in list(os.scandir(folder)):
         if entry.name in NOT_PUBLISHED:
             os.unlink(entry.path)
         elif entry.is_file() and entry.stat().st_nlink == 1:  # more links: already published
             sync(entry.path)
-    path = os.path.join(folder, MANIFEST)
-    try:
-        write_checked(path, manifest)
-    except OSError:  # a network file system may report an error of a rename that it has done
-        if read_manifest(folder) is None:
-            raise
-    for written in (path, folder, os.path.dirname(folder)):
-        sync(written)
-
-
-def sync(path):
-    """Writes a file, or the entries of a folder, to the disk, if its file system can do so."""
-    descriptor = if_stale_again(lambda path: os.open(path, os.O_RDONLY), path)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        if error.errno not in CANNOT_SYNC:
-            raise
-    finally:
-        os.close(descriptor)
+    write_manifest(folder, manifest)
+    for name in (USER_FILES, MANIFEST):
+        sync(os.path.join(folder, name))
+    sync(folder)
+    sync(os.path.dirname(folder))

@@ -9,6 +9,9 @@ import shutil
 import threading
 import time
 
+# Of a file system that does not sync.
+_CANNOT_SYNC = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
+
 
 def read_checked(path):
     """Returns the JSON value that write_checked wrote; None if it is missing or damaged."""
@@ -93,3 +96,15 @@ def _replacement(path):
     finally:
         if os.path.exists(temporary):
             os.unlink(temporary)
+
+
+def sync(path):
+    """Writes a file, or the entries of a folder, to the disk, if its file system can do so."""
+    descriptor = if_stale_again(lambda path: os.open(path, os.O_RDONLY), path)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in _CANNOT_SYNC:
+            raise
+    finally:
+        os.close(descriptor)

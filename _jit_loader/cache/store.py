@@ -12,11 +12,10 @@
 """
 
 import contextlib
-import glob
 import os
 
 from _jit_loader.cache import cache_folder, digest_of, readonly_caches
-from _jit_loader.cache.files import link_atomically, read_checked, write_atomically
+from _jit_loader.cache.files import link_atomically, read_checked, write_atomically, write_checked
 from _jit_loader.cache.memo import Memo, is_settled, stamp
 
 MANIFEST = "manifest.json"
@@ -119,7 +118,9 @@ class Builds:
         # Only the linker wrote the library, and a published build never changes.
         entries.append((build.library, digests.last(build.library)[0], manifest["library"]))
         entries += [(path, file_stamp, None) for path, file_stamp in stamps.items()]
-        compiled = find_helper(STATS_EQUAL, digests)
+        helper = helper_path(STATS_EQUAL, digests)
+        helper_stamp = stamp(helper)
+        compiled = helper_stamp and (helper, helper_stamp)
         memo = Memo.of(build.library, self.request.with_cuda, entries, compiled)
         # Without a memo, as in a read-only cache, the next process reads the contents again.
         with contextlib.suppress(OSError):
@@ -214,25 +215,19 @@ def read_manifest(folder):
     return read_checked(os.path.join(folder, MANIFEST))
 
 
-def find_helper(source, digests):
-    """Returns (path, stamp) of a helper's undamaged library in the cache, or None.
-
-    The name of the library has the digest of its content, because opening a truncated library would
-    crash the process.
-    """
-    for path in glob.glob(glob.escape(_helper_stem(source, digests)) + "-*.so"):
-        digest = digests.digest(path)
-        if digest is not None and path == helper_path(source, digests, digest):
-            return path, digests.last(path)[0]
-    return None
+def write_manifest(folder, manifest):
+    """Makes a folder a build: writes its manifest, and before it the user's own files."""
+    user_files = {path: manifest["files"][path] for path in manifest["user files"]}
+    write_checked(os.path.join(folder, USER_FILES), user_files)
+    try:
+        write_checked(os.path.join(folder, MANIFEST), manifest)
+    except OSError:  # a network file system may report an error of a rename that it has done
+        if read_manifest(folder) is None:
+            raise
 
 
-def helper_path(source, digests, digest):
-    """Returns the path of a helper's library whose content has this digest."""
-    return f"{_helper_stem(source, digests)}-{digest}.so"
-
-
-def _helper_stem(source, digests):
+def helper_path(source, digests):
+    """Returns the path of a helper's library in the cache, whether or not it exists."""
     name = os.path.basename(source).partition(".")[0]
-    version = digest_of([os.uname().machine, digests.digest(source)])[:8]
-    return os.path.join(cache_folder(), f"{name}-{version}")
+    version = digest_of([os.uname().machine, digests.digest(source)])
+    return os.path.join(cache_folder(), f"{name}-{version}.so")

@@ -11,8 +11,8 @@ import types
 
 from _jit_loader.build.build import build
 from _jit_loader.cache import FORMAT
-from _jit_loader.cache.files import write_atomically, write_checked
-from _jit_loader.cache.store import MANIFEST, USER_FILES, read_manifest
+from _jit_loader.cache.files import write_atomically
+from _jit_loader.cache.store import read_manifest, write_manifest
 from _jit_loader.key import CUDA_SETTINGS, PATH_LISTS, SETTINGS, toolchain
 from _jit_loader.key.machine import Machine, this_machine
 from _jit_loader.loading import find_build
@@ -80,9 +80,8 @@ def _copy(library, folder):
     target = os.path.join(folder, os.path.basename(source))
     os.makedirs(target, exist_ok=True)
     # Not with the permissions of the user's cache, which nobody else can read.
-    for name in (os.path.basename(library), USER_FILES):
-        with open(os.path.join(source, name), "rb") as file:
-            write_atomically(os.path.join(target, name), file.read())
+    with open(library, "rb") as file:
+        write_atomically(os.path.join(target, os.path.basename(library)), file.read())
     manifest = read_manifest(source)
     user_files = {path: manifest["files"][path] for path in manifest["user files"]}
     absent = {
@@ -91,4 +90,4 @@ def _copy(library, folder):
         if folder.partition("/")[0] == "<project>"
     }
     manifest = {**manifest, "files": user_files, "absent": absent, "tools": {}, "programs": {}}
-    write_checked(os.path.join(target, MANIFEST), manifest)
+    write_manifest(target, manifest)

@@ -10,7 +10,7 @@ import re
 from typing import NamedTuple
 
 from _jit_loader.build.byproducts import make_helper
-from _jit_loader.cache.store import find_helper
+from _jit_loader.cache.store import helper_path
 from _jit_loader.cuda.nvrtc import load_library, strings
 from _jit_loader.cuda.ptxas import readable
 from _jit_loader.live.edit import NotLive
@@ -141,10 +141,10 @@ def compile_at_first_launch(path, code, digests):
         NotLive: linking has changed the library, or first_launch.cpp cannot be compiled.
     """
     make_helper(SOURCE, digests)  # 0.1 s, once per cache
-    helper = find_helper(SOURCE, digests)
+    helper = helper_path(SOURCE, digests)
     with open(path, "rb") as file:
         launches = launches_of(file.read())
-    if helper is None or launches is None:
+    if launches is None or not os.path.exists(helper):
         raise NotLive("kernels cannot be compiled at their first launch")
     library, nvrtc, program = ctypes.CDLL(path), load_library(), code.program
     launches = launches.at(path)
@@ -165,7 +165,7 @@ def compile_at_first_launch(path, code, digests):
     )
     # Never freed: a thread may launch a kernel while the interpreter exits.
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(kernels))
-    functions = ctypes.CDLL(helper[0])
+    functions = ctypes.CDLL(helper)
     functions.add_kernels(ctypes.byref(kernels))
     get_kernel = ctypes.cast(functions.get_kernel, ctypes.c_void_p).value
     ctypes.c_void_p.from_address(launches.get_kernel).value = get_kernel

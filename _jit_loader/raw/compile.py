@@ -9,8 +9,8 @@ import types
 import torch
 
 from _jit_loader.cache import cache_folder, check_trusted, digest_of
-from _jit_loader.cache.files import write_atomically, write_checked
-from _jit_loader.cache.store import MANIFEST, USER_FILES, Build, Builds
+from _jit_loader.cache.files import write_atomically
+from _jit_loader.cache.store import Build, Builds, write_manifest
 from _jit_loader.cuda.nvrtc import (
     SYSTEM_HEADERS,
     NvrtcError,
@@ -129,9 +129,7 @@ def _publish(builds, manifest, code, digests):
     write_atomically(build.library, code)
     library = digests.digest(build.library)
     manifest = {**manifest, "name": builds.request.name, "created": time.time(), "library": library}
-    user_files = {path: manifest["files"][path] for path in manifest["user files"]}
-    write_checked(os.path.join(folder, USER_FILES), user_files)
-    write_checked(os.path.join(folder, MANIFEST), manifest)
+    write_manifest(folder, manifest)
     builds.write_memo({}, build, manifest, digests)
 
 

@@ -15,7 +15,7 @@ import pytest
 import jit_loader
 from _jit_loader.build.byproducts import make_helper
 from _jit_loader.cache import cache_folder, memo
-from _jit_loader.cache.store import STATS_EQUAL, find_helper
+from _jit_loader.cache.store import STATS_EQUAL, helper_path
 from _jit_loader.key.digests import Digests
 from tests.support.mounts import make_mounts_private
 
@@ -201,8 +201,8 @@ def initial_cache_files():
     os.makedirs(folder, mode=0o700, exist_ok=True)
     digests = Digests()
     make_helper(STATS_EQUAL, digests)
-    library = find_helper(STATS_EQUAL, digests)
-    return [library and library[0]]
+    library = helper_path(STATS_EQUAL, digests)
+    return [library] if os.path.exists(library) else []
 
 
 @pytest.fixture
@@ -210,7 +210,7 @@ def cache(initial_cache_files, tmp_path, monkeypatch):
     """Returns the folder of a cache without builds."""
     monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
     os.makedirs(cache_folder(), mode=0o700)
-    for path in filter(None, initial_cache_files):
+    for path in initial_cache_files:
         shutil.copy(path, os.path.join(cache_folder(), os.path.basename(path)))
     return tmp_path / "cache"
 
