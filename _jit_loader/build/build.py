@@ -15,7 +15,7 @@ from _jit_loader.build.failure import failed, raise_noted, read_note
 from _jit_loader.build.inputs.records import InputsChanged, query_compilers
 from _jit_loader.build.job import Job, new_folder, publish, remove_leftovers
 from _jit_loader.build.ninja import Compilation
-from _jit_loader.build.plan import check_reused, make_plan
+from _jit_loader.build.plan import make_plan
 from _jit_loader.build.precompiled import Headers
 from _jit_loader.build.record import (
     make_manifest,
@@ -58,7 +58,7 @@ def build(all_builds, digests, verbose):
     request, note_before, memo_stamp = builds.request, read_note(builds.folder), builds.memo_stamp()
     check_request(all_builds, digests)
     limit = cache_limit()
-    before, changed, tries = {}, [], 0
+    inputs, changed, tries = set(), [], 0
 
     def has_new_memo():
         return builds.memo_stamp() not in (None, memo_stamp)
@@ -83,11 +83,11 @@ def build(all_builds, digests, verbose):
                 # If the attempt fails or is interrupted, the next one uses its folder's objects.
                 folder = new_folder(builds.folder, excludes)
                 try:
-                    job = Job(builds, folder, digests, before, bool(changed), verbose)
+                    job = Job(builds, folder, digests, inputs, verbose)
                     opened, library = _attempt(job)
                     break
                 except InputsChanged as error:
-                    changed = error.args[0]
+                    inputs, changed = job.inputs, error.args[0]
                 except (CompileError, OSError):
                     if os.path.isdir(folder):
                         raise
@@ -121,8 +121,6 @@ def _attempt(job):
             workers.submit(make_helper, STATS_EQUAL, job.digests),
         ]
         compilers = workers.submit(query_compilers, job.ninja_file, plan.missing, job.digests)
-        if not job.again:
-            check_reused(job, plan)
         line.start(why_built(job.builds, job.digests))
         recordings = {}
         for output in compilation.steps():

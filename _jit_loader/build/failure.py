@@ -36,7 +36,7 @@ def failed(job, records, output, stage, kind=CompileError):
     with open(os.path.join(job.folder, "log"), "w", errors="surrogateescape") as file:
         file.write(text + "\n")
     if stage != "load":
-        files = {*job.before, *filter(os.path.isfile, NAMED.findall(text))}
+        files = {*job.inputs, *filter(os.path.isfile, NAMED.findall(text))}
         digests = {request.roots.relative(path): job.digests.digest(path) for path in files}
         note = {"message": str(error), "details": vars(error), "files": digests}
         write_checked(os.path.join(job.folder, NOTE), note)

@@ -23,22 +23,18 @@ class Job:
     """One attempt to build a request.
 
     folder: that of the build, if it succeeds. programs: {role: path} of the compilers, as in
-    records. before: {path: digest} of files that were read before any compiler started; the next
-    attempt reads them again, and those that this one has checked.
-    again: an earlier attempt found changes, so all inputs of reused objects are compared first;
-    otherwise, those that are not the user's are compared while the compilers run. verbose: print
-    the commands and their output. ninja_file: its NinjaFile. recorder: its records.Recorder.
+    records. inputs: the paths of the inputs that this and earlier attempts have found. verbose:
+    print the commands and their output. ninja_file: its NinjaFile. recorder: its records.Recorder.
     """
 
-    def __init__(self, builds, folder, digests, before=None, again=False, verbose=False):
+    def __init__(self, builds, folder, digests, inputs=(), verbose=False):
         self.builds, self.request, self.folder = builds, builds.request, folder
         self.programs = toolchain.programs(self.request.with_cuda)
         self.digests, self.clock = digests, Clock(folder)
-        self.before = {} if before is None else before
-        self.again, self.verbose = again, verbose
+        self.inputs, self.verbose = set(inputs), verbose
         self.ninja_file = make_ninja_file(self.request, folder, builds.folder, digests)
         roots, programs = self.request.roots, self.programs
-        self.recorder = Recorder(roots, programs, digests, self.clock, self.before, again)
+        self.recorder = Recorder(roots, programs, digests, self.clock, self.inputs)
 
 
 @contextlib.contextmanager

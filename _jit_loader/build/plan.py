@@ -4,10 +4,9 @@ import contextlib
 import os
 from typing import NamedTuple
 
-from _jit_loader.build.inputs.records import InputsChanged
 from _jit_loader.cache import digest_of
 from _jit_loader.cache.files import link_or_copy, read_checked
-from _jit_loader.cache.store import fits, user_differences
+from _jit_loader.cache.store import fits
 from _jit_loader.key.digests import read_digest
 from _jit_loader.system.jobs import parallel_jobs
 
@@ -43,7 +42,7 @@ class Plan(NamedTuple):
 
 
 def make_plan(job):
-    """Returns the Plan, and reads the files to compile: puts their digests into job.before."""
+    """Returns the Plan, and puts the files that are to be compiled into job.inputs."""
     reused, missing = {}, {}
     for output in job.ninja_file.compilations:
         known = _known_objects(os.path.dirname(job.builds.folder), output)
@@ -53,19 +52,10 @@ def make_plan(job):
             reused[output] = record
         else:
             missing[output] = known[0][1] if known else None
-    read = [*job.before, *job.request.sources]
+    job.inputs.update(job.request.sources)
     for record in filter(None, missing.values()):
-        read += map(job.request.roots.absolute, record["files"])
-    job.before.update((path, job.digests.digest(path)) for path in read)
+        job.inputs.update(map(job.request.roots.absolute, record["files"]))
     return Plan(reused, missing)
-
-
-def check_reused(job, plan):
-    """Compares all inputs of the reused objects; raises InputsChanged if an object does not fit."""
-    for output, record in plan.reused.items():
-        path = os.path.join(job.folder, output)
-        if not _still_fits(job, record, path):
-            raise InputsChanged([path])
 
 
 def command_key(job, output):
@@ -91,20 +81,18 @@ def _known_objects(name_folder, output):
 def take_object(job, output, key, known):
     """Puts a hard link to a matching object into the job's folder; returns its record, or None.
 
-    A further attempt compares all inputs here, and not just the user's own files.
-
     key: the command_key of the object. known: [(path, record)] of its versions.
     """
     target = os.path.join(job.folder, output)
     for path, record in known:
         if record["command"] != key:
             continue
-        if next(user_differences(record, job.request.roots, job.digests), None) is not None:
+        if not fits(record, job.request.roots, job.programs, job.digests):
             continue
         try:
             link_or_copy(path, target)
             link_or_copy(path + RECORD, target + RECORD)
-            if not job.again or _still_fits(job, record, target):
+            if read_digest(target) == record["object"]:
                 return record
         except OSError:
             pass  # another process is removing that build
@@ -113,12 +101,6 @@ def take_object(job, output, key, known):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(rest)
     return None
-
-
-def _still_fits(job, record, path):
-    """Returns whether an object is complete and none of its inputs has changed."""
-    complete = read_digest(path) == record["object"]
-    return complete and fits(record, job.request.roots, job.programs, job.digests)
 
 
 def _subfolders(folder):

@@ -66,7 +66,7 @@ class Headers:
 
     def __init__(self, job, outputs):
         self.flags, self.files, self.halves_flags = {}, {}, []
-        if os.environ.get("JIT_LOADER_PCH") == "0" or job.again:
+        if os.environ.get("JIT_LOADER_PCH") == "0":
             return
         if not is_gnu(toolchain.cxx_command()):
             return
@@ -245,7 +245,7 @@ def _make(target, roots, text, words):
         else:
             compiler, programs = cxx_compiler(words), toolchain.programs(with_cuda=False)
             files = [path for path in read_depfile(depfile, folder) if path != header]
-            recorder = Recorder(roots, programs, Digests(), clock, before={})
+            recorder = Recorder(roots, programs, Digests(), clock, set())
             record = recorder.of_object(header, words, files, compiler)
             record["names"] = _names(files, compiler.search_folders)
             os.unlink(depfile)

@@ -40,14 +40,18 @@ class InputsChanged(Exception):
 class Recorder:
     """Makes the records of one attempt to build, and checks that no input changed during it.
 
-    roots, programs, digests, clock: as in job.Job. before: {path: digest} of files that were read
-    before any compiler started. The files that are checked are added, with None, for the next
-    attempt to read. again: whether an earlier attempt found changes.
+    A file that was written since the attempt began has changed: its content may have changed and
+    changed back. But a file that every build writes again must not make the build fail forever, so
+    for the inputs that an earlier attempt found, only the content counts.
+
+    roots, programs, digests, clock: as in job.Job. inputs: the paths of the inputs that earlier
+    attempts found; those of this one are added.
     """
 
-    def __init__(self, roots, programs, digests, clock, before, again=False):
+    def __init__(self, roots, programs, digests, clock, inputs):
         self._roots, self._programs, self._digests = roots, programs, digests
-        self._clock, self._before, self._again = clock, before, again
+        self._clock, self._inputs = clock, inputs
+        self._before = {path: digests.digest(path) for path in inputs}
         self._text = functools.cache(read_text)  # each file is read once for all objects
 
     def of_object(self, source, command, files, compiler):
@@ -81,54 +85,45 @@ class Recorder:
     def check_failed(self, files):
         """Raises InputsChanged if a file has been edited since the failed compilation began.
 
-        files: those with errors. All files that were read before are checked as well.
+        files: those with errors. All inputs that were found are checked as well.
         """
-        before = [path for path, digest in self._before.items() if digest is not None]
-        self._check_unchanged([*before, *filter(os.path.isfile, files)])
+        self._check_unchanged(list(filter(os.path.isfile, {*self._inputs, *files})))
 
     def _in_flags(self, command):
         """Returns the files in the flags. One that two attempts have changed is an output."""
         named = files_in_flags(command)
-        outputs = list(filter(self._clock.has_seen_change, named)) if self._again else []
-        for path in outputs:
-            self._before.pop(path, None)
+        outputs = list(filter(self._clock.has_seen_change, named)) if self._before else []
+        self._inputs.difference_update(outputs)
         return [path for path in named if path not in outputs]
 
     def _record(self, files, user_files, tools, places, named=()):
         """Returns a record. named: the files whose paths stay absolute."""
-        self._check_unchanged(files)
-        appeared = [path for path in places.present if path not in files]
-        if changed := list(filter(self._clock.has_seen_change, appeared)):
-            raise InputsChanged(changed)
         relative, digest = self._roots.relative, self._digests.digest
         names = {file: file if file in named else relative(file) for file in files}
-        return {
+        record = {
             "files": {names[file]: digest(file) for file in files},
             "user files": [names[file] for file in user_files],
             "tools": {relative(tool): digest(tool) for tool in tools},
             "programs": {role: digest(path) for role, path in self._programs.items()},
             "absent": {relative(folder): sorted(names) for folder, names in places.absent.items()},
         }
+        # After the digests were taken: a later change is not in the record.
+        self._check_unchanged(files)
+        appeared = [path for path in places.present if path not in files]
+        if changed := list(filter(self._clock.has_seen_change, appeared)):
+            raise InputsChanged(changed)
+        return record
 
     def _check_unchanged(self, files):
-        """Raises InputsChanged if a file was written during the attempt."""
-        changed = list(filter(self._has_changed, files))
-        for path in files:
-            self._before.setdefault(path, None)
-        if changed:
+        """Raises InputsChanged if a file has changed since the attempt began."""
+        self._inputs.update(files)
+        if changed := list(filter(self._has_changed, files)):
             raise InputsChanged(changed)
 
     def _has_changed(self, path):
-        """Returns whether a file was written since the attempt began.
-
-        The content may have changed and changed back, so the clock counts too. But a file that
-        every build writes again must not make the build fail forever: in a further attempt, only
-        the content of a file counts that was read before.
-        """
-        before, after = self._before.get(path), self._digests.digest(path)
-        if self._again and before is not None:
-            return before != after
-        return before not in (None, after) or self._clock.has_seen_change(path)
+        if (before := self._before.get(path)) is not None:
+            return self._digests.digest(path) != before
+        return self._clock.has_seen_change(path)
 
 
 def user_file_filter(roots, tools=()):
