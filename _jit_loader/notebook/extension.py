@@ -18,7 +18,7 @@ from _jit_loader.ops.builds import build_ops
 from _jit_loader.ops.project import current_project
 from _jit_loader.report.errors import ShownAlone
 
-ATTRIBUTE = "jit_loader"  # of a shell; the value is (BeforeCell, Magics)
+ATTRIBUTE = "jit_loader"  # of a shell; the value is its BeforeCell
 
 # Cells that can fix an error, and cells that turn the reload off.
 ALWAYS_RUN = (
@@ -39,7 +39,6 @@ class ChangedOps:
     def __init__(self, namespace):
         self._namespace = namespace
         self._active = {}  # key of loaded.ops: the module whose functions have names
-        self._need_restart = set()  # keys of loaded.ops
         self._printed = set()  # messages that are printed once
 
     def reload(self):
@@ -55,22 +54,20 @@ class ChangedOps:
         Raises:
             CompileError, RuntimeError, OSError: as jit_loader.load raises them.
         """
-        ops = {key: op for key, op in loaded.ops.items() if key not in self._need_restart}
-        for key, op in ops.items():
-            self._active.setdefault(key, op.module)
-        modules = {key: op.module for key, op in ops.items()}
-        changed = {key: op for key, op in ops.items() if not is_unchanged(op.call)}
+        modules = {key: op.module for key, op in loaded.ops.items()}
+        for key, module in modules.items():
+            self._active.setdefault(key, module)
+        changed = {key: op for key, op in loaded.ops.items() if not is_unchanged(op.call)}
         errors = _build_in_processes(changed) if len(changed) > 1 else {}
         for key, op in changed.items():
             try:
                 if errors.get(key) is not None:
                     raise errors[key]
                 modules[key] = op.load().result
-            except RestartNeeded as error:
-                self._need_restart.add(key)
+            except (RestartNeeded, FileNotFoundError) as error:
                 self._print_once(str(error))
-            except FileNotFoundError as error:
-                self._print_once(str(error))
+                if isinstance(error, RestartNeeded):
+                    del loaded.ops[key]  # it is not built again
         return modules
 
     def activate(self, modules):
@@ -160,8 +157,6 @@ class BeforeCell:
         self._error = None
         shell.extension_manager.load_extension("autoreload")
         self._autoreload = shell.magics_manager.registry["AutoreloadMagics"].pre_run_cell
-
-    def register(self):
         self._reload_python()  # from now on, autoreload knows the times of the modules
         # It would also execute a wrapper whose kernel does not compile.
         self._shell.events.unregister("pre_run_cell", self._autoreload)
@@ -230,7 +225,7 @@ class Magics(magic.Magics):
         torch/extension.h is included, unless the cell includes headers of torch/, ATen/ or
         pybind11/ itself. With only <pybind11/pybind11.h> a cell compiles in a quarter of the time.
         The cell can include the project's kernels/. Flags go to the compiler, after -O3; flags for
-        libraries go to the linker.
+        libraries go to the linker. A flag and its value are one word: -lm.
         """
         self._run(line, cell, cuda=False)
 
@@ -279,23 +274,15 @@ def _kernel_path(line):
 
 
 def load(shell):
-    """Registers what runs before a cell and the magics in a shell, unless they are registered."""
-    if getattr(shell, ATTRIBUTE, None) is not None:
-        return
+    """Registers what runs before a cell, and the magics, in a shell."""
     ops = ChangedOps(shell.user_ns)
-    before_cell, magics = BeforeCell(shell, ops), Magics(shell, ops)
-    before_cell.register()
-    shell.register_magics(magics)
-    setattr(shell, ATTRIBUTE, (before_cell, magics))
+    setattr(shell, ATTRIBUTE, BeforeCell(shell, ops))
+    shell.register_magics(Magics(shell, ops))
 
 
 def unload(shell):
-    """Undoes load(). IPython's autoreload stays loaded, in the mode that the user has chosen."""
-    before_cell, magics = getattr(shell, ATTRIBUTE)
-    setattr(shell, ATTRIBUTE, None)
-    before_cell.unregister()
-    for name in magics.magics["cell"]:
-        shell.magics_manager.magics["cell"].pop(name, None)
+    """Ends the reload before cells. The magics stay, and so does IPython's autoreload."""
+    getattr(shell, ATTRIBUTE).unregister()
 
 
 def _may_fix_an_error(cell):

@@ -1,10 +1,8 @@
 """Compiles a cell of C++ or CUDA with load_inline."""
 
-import contextlib
-import os
 import re
 
-from _jit_loader.ops.project import current_project
+from _jit_loader.ops.project import folders_of_headers
 from _jit_loader.raw import TEXT, kernel
 from _jit_loader.report.errors import CompileError
 from _jit_loader.torch_api import load_inline
@@ -12,9 +10,8 @@ from _jit_loader.torch_api import load_inline
 # A cell with one of these headers needs no torch/extension.h, which takes most of the time.
 OWN_HEADERS = re.compile(r"^[ \t]*#[ \t]*include[ \t]*<(?:torch|ATen|pybind11)/.*", re.MULTILINE)
 HOST_CODE = re.compile(rf"<<<|{OWN_HEADERS.pattern}", re.MULTILINE)
-WITH_VALUE = ("-D", "-I", "-L", "-U", "-l")  # the value may be the next word
 LINK_FLAGS = ("-l", "-L", "-Wl,")
-PLACE = re.compile(r"(?<!\S)[0-9a-f]{20}/(?:main\.cpp|cuda\.cu):")
+PLACE = re.compile(rf"(?<!\S)(?:[0-9a-f]{{20}}/(?:main\.cpp|cuda\.cu)|{re.escape(TEXT)}):")
 
 
 def compile_cell(source, words, cuda):
@@ -29,35 +26,27 @@ def compile_cell(source, words, cuda):
         ValueError: no function is named, or the cell does not define one of them.
         CompileError, RuntimeError, OSError: as jit_loader.load raises them.
     """
-    words = _with_values(words)
-    flags = [_absolute(word) for word in words if word.startswith("-")]
+    flags = [word for word in words if word.startswith("-")]
     wanted = [word for word in words if not word.startswith("-")]
+    folders = folders_of_headers("cell")  # as those of a file in the current folder
+    folders += [flag[2:] for flag in flags if flag.startswith("-I")]
+    flags = [flag for flag in flags if not flag.startswith("-I")]
     binds = "PYBIND11_MODULE" in source
-    if cuda and not binds and _is_for_nvrtc(source, wanted):
-        return _kernels(source, wanted, flags)
-    if not wanted and not binds:
-        raise ValueError(
-            f"name the functions that Python can call: %%{'cuda' if cuda else 'cpp'} twice thrice"
-        )
-    functions = None if binds else wanted
-    name = f"cell_{functions[0]}" if functions else "cell"
     try:
-        module = load_inline(name, **_arguments(source, flags, functions, cuda))
+        if cuda and not binds and _is_for_nvrtc(source, wanted):
+            return _kernels(source, wanted, flags, folders)
+        if not binds and not (wanted and all(word.isidentifier() for word in wanted)):
+            raise ValueError(
+                f"name the functions that Python can call: %%{'cuda' if cuda else 'cpp'} twice "
+                "thrice; a flag and its value are one word: -I/path"
+            )
+        functions = None if binds else wanted
+        name = f"cell_{functions[0]}" if functions else "cell"
+        module = load_inline(name, **_arguments(source, flags, folders, functions, cuda))
     except CompileError as error:
         raise type(error)(PLACE.sub("cell:", str(error))) from None
     names = functions or [name for name in vars(module) if not name.startswith("_")]
     return {name: getattr(module, name) for name in names}
-
-
-def _with_values(words):
-    """Returns the words, with a flag and its value, as in -l m, as one word."""
-    found = []
-    for word in words:
-        if found and found[-1] in WITH_VALUE:
-            found[-1] += word
-        else:
-            found.append(word)
-    return found
 
 
 def _is_for_nvrtc(source, wanted):
@@ -68,24 +57,20 @@ def _is_for_nvrtc(source, wanted):
     return all(re.search(kernel_named.format(re.escape(name)), source) for name in wanted)
 
 
-def _kernels(source, wanted, flags):
+def _kernels(source, wanted, flags, folders):
     """Returns {name: kernel} of a cell, by default of all its kernels; NVRTC compiles them."""
     # NVRTC always optimises, and links nothing.
-    options = [flag for flag in flags if not flag.startswith(("-I", "-O", *LINK_FLAGS))]
-    folders = _include_folders() + [flag[2:] for flag in flags if flag.startswith("-I")]
-    try:
-        return {
-            name: kernel.make(source, None, name, includes=folders, options=options)
-            for name in wanted or kernel.names_in(source, folders, options)
-        }
-    except CompileError as error:
-        raise type(error)(str(error).replace(f"{TEXT}:", "cell:")) from None
+    options = [flag for flag in flags if not flag.startswith(("-O", *LINK_FLAGS))]
+    return {
+        name: kernel.make(source, None, name, includes=folders, options=options)
+        for name in wanted or kernel.names_in(source, folders, options)
+    }
 
 
-def _arguments(source, flags, functions, cuda):
+def _arguments(source, flags, folders, functions, cuda):
     """Returns the arguments of load_inline for a cell.
 
-    functions: their names, or None if the cell binds its functions itself.
+    folders: of its headers. functions: their names, or None if the cell binds them itself.
     """
     link_flags = [flag for flag in flags if flag.startswith(LINK_FLAGS)]
     compiler_flags = ["-O3", *(flag for flag in flags if flag not in link_flags)]
@@ -96,7 +81,7 @@ def _arguments(source, flags, functions, cuda):
     arguments = {
         "extra_cflags": ["-fopenmp", *extension],
         "extra_ldflags": link_flags,
-        "extra_include_paths": _include_folders(),
+        "extra_include_paths": folders,
         "functions": functions,
         "no_implicit_headers": True,
         "with_pytorch_error_handling": not own_headers or "<torch/" in source,
@@ -112,12 +97,6 @@ def _arguments(source, flags, functions, cuda):
     return arguments
 
 
-def _absolute(flag):
-    """Makes the folder of -I or -L absolute: the compiler runs in another folder."""
-    kind, folder = flag[:2], flag[2:]
-    return kind + os.path.abspath(folder) if kind in ("-I", "-L") and folder else flag
-
-
 def _declaration(source, name):
     """Returns the declaration of a function, from the lines before the body of its definition."""
     found = re.findall(rf"^([^\n;{{}}()=#/]+[\s&*]{name}\s*\([^;{{}}]*)\{{", source, re.MULTILINE)
@@ -127,10 +106,3 @@ def _declaration(source, name):
             f"torch::Tensor {name}(torch::Tensor x) {{ ... }}"
         )
     return f"{found[0]};"
-
-
-def _include_folders():
-    """Returns the include folders of a cell: the project, if there is one."""
-    with contextlib.suppress(FileNotFoundError):
-        return [current_project()]
-    return []

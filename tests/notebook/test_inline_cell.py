@@ -125,19 +125,6 @@ def test_a_cell_with_host_code_is_compiled_by_nvcc(more, words, monkeypatch):
     assert built
 
 
-def test_a_flag_and_its_value_may_be_two_words(monkeypatch):
-    found = {}
-
-    def load_inline(_, **arguments):
-        found.update(arguments)
-        return SimpleNamespace()
-
-    monkeypatch.setattr(inline_cell, "load_inline", load_inline)
-    compile_cell("PYBIND11_MODULE(x, m) {}", ["-l", "m", "-D", "N=4", "-I", "/x"], cuda=False)
-    assert found["extra_ldflags"] == ["-lm"]
-    assert found["extra_cflags"][-2:] == ["-DN=4", "-I/x"]
-
-
 @pytest.mark.parametrize(
     ("source", "declared"),
     [
@@ -173,6 +160,7 @@ def test_binding_declares_a_function_of_a_cuda_cell(source, declared, monkeypatc
         ("int g(int x) {}", ["f"], "the cell has 0 definitions of f that start a line"),
         (KERNELS + "int f() {}", ["f", "add"], "the cell has 0 definitions of add"),
         ("int f() {}", [], "name the functions that Python can call: %%cuda twice"),
+        ("int f() {}", ["f", "-I", "/x"], "a flag and its value are one word: -I/path"),
         ("__global__ void k() {}\nvoid f() { k<<<1, 1>>>(); }", [], "name the functions that"),
         ("#include <torch/types.h>\n__global__ void k() {}", [], "name the functions that"),
     ],
