@@ -23,15 +23,13 @@ from _jit_loader.key.digests import Digests
 from _jit_loader.key.roots import Roots
 from _jit_loader.raw import TEXT, read_build
 from _jit_loader.report.errors import (
-    ERROR_LINE,
     CompileError,
     CompilingForbidden,
     demangled,
-    place,
-    source_line,
+    errors_with_line,
+    first_error,
 )
 from _jit_loader.report.requests import variant_of
-from _jit_loader.report.text import count
 from _jit_loader.system import is_set
 
 # Appended to a source. The first function picks the kernel of a name, which is the function that
@@ -59,7 +57,9 @@ def find_or_compile(kernel, arch, key, memo):
     """
     with contextlib.suppress(FileNotFoundError):
         check_trusted(cache_folder())
-    name, roots = title_of_kernel(kernel.expression), Roots(kernel.folder)
+    # Such as cuda_kernel.scale_float for scale<float>.
+    words = re.findall(r"[A-Za-z0-9]+", kernel.expression) or ["all"]
+    name, roots = f"cuda_kernel.{'_'.join(words)[:80]}", Roots(kernel.folder)
     # What the store has to know. The file of a build has the name.
     request = {"name": name, "key": key, "form": "executable", "with_cuda": True, "roots": roots}
     builds = Builds(types.SimpleNamespace(**request), memo, {})
@@ -72,7 +72,12 @@ def find_or_compile(kernel, arch, key, memo):
             f"{kernel.expression} would have to be compiled, and JIT_LOADER_NO_COMPILE forbids it; "
             "compile it once with the same cache and without JIT_LOADER_NO_COMPILE"
         )
-    path = kernel.path or _written_source(builds.folder, kernel.source)
+    path = kernel.path or os.path.join(builds.folder, TEXT)
+    with contextlib.suppress(OSError):  # the cache cannot be written
+        os.makedirs(cache_folder(), mode=0o700, exist_ok=True)
+        os.makedirs(builds.folder, mode=0o700, exist_ok=True)
+        if kernel.path is None:  # tools show its lines
+            write_atomically(path, kernel.source.encode())
     headers, missing = _headers(kernel, roots, digests)
     # A system header that exists is read from its file. "cstdint" includes "stdint.h".
     virtual = SYSTEM_HEADERS if any(name in SYSTEM_HEADERS for name in missing) else {}
@@ -81,11 +86,9 @@ def find_or_compile(kernel, arch, key, memo):
     try:
         code, names = compile_program(program, naming)
     except NvrtcError as error:
-        raise _explained(str(error), program, kernel) from None
-    symbol, parameters = None, []
-    if naming:
-        symbol, signature = map(names.get, naming)
-        parameters = _parameters(demangled(signature))
+        raise _explained(str(error), path, kernel) from None
+    symbol, signature = map(names.get, naming) if naming else (None, "")
+    parameters = _parameters(demangled(signature))
     if _headers(kernel, roots, digests)[0] == headers:  # else the code may be of either version
         manifest = {**headers, "symbol": symbol, "types": parameters}
         manifest["request"] = {  # what `list` shows
@@ -96,27 +99,6 @@ def find_or_compile(kernel, arch, key, memo):
         with contextlib.suppress(OSError):  # the cache cannot be written
             _publish(builds, manifest, code, digests)
     return code, symbol, parameters
-
-
-def title_of_kernel(expression):
-    """Returns the name of a kernel's builds: 'cuda_kernel.scale_float' for 'scale<float>'.
-
-    Without an expression, it is the name of the builds of all kernels of a source.
-    """
-    words = re.findall(r"[A-Za-z0-9]+", expression)
-    return "cuda_kernel." + ("_".join(words)[:80] or "all")
-
-
-def _written_source(folder, source):
-    """Returns the path of a copy of a source text, of which tools show the lines."""
-    path = os.path.join(folder, TEXT)
-    try:
-        os.makedirs(cache_folder(), mode=0o700, exist_ok=True)
-        os.makedirs(folder, mode=0o700, exist_ok=True)
-        write_atomically(path, source.encode())
-    except OSError:  # the cache cannot be written
-        return TEXT
-    return path
 
 
 def _publish(builds, manifest, code, digests):
@@ -141,14 +123,8 @@ def _headers(kernel, roots, digests):
     for folder, name in map(os.path.split, found.absent):
         absent.setdefault(roots.relative(folder), []).append(name)
     user_files = list(map(roots.relative, found.files))
-    inputs = {
-        "files": files,
-        "user files": user_files,
-        "absent": absent,
-        "tools": {},
-        "programs": {},
-    }
-    return inputs, found.missing
+    inputs = {"files": files, "user files": user_files, "absent": absent}
+    return {**inputs, "tools": {}, "programs": {}}, found.missing
 
 
 def _options(kernel, arch):
@@ -162,48 +138,37 @@ def _options(kernel, arch):
 
 
 def _parameters(signature):
-    """Returns ['float*', 'int'] for 'void jit_loader_signature<void (*)(float*, int)>()'."""
+    """Returns ['float*', 'int'] for 'void jit_loader_signature<void (*)(float*, int)>()'.
+
+    Arguments of templates are left out, as they may have commas.
+    """
     listed = signature.partition("(*)(")[2].removesuffix(")>()")
-    found, depth = [""], 0
-    for letter in listed:
-        depth += {"<": 1, "(": 1, ">": -1, ")": -1}.get(letter, 0)
-        if letter == "," and not depth:
-            found.append("")
-        else:
-            found[-1] += letter
-    return [text.strip() for text in found if text]
+    while (shorter := re.sub(r"<[^<>]*>", "", listed)) != listed:
+        listed = shorter
+    return listed.split(", ") if listed else []
 
 
-def _explained(log, program, kernel):
-    """Returns a CompileError with the first message of NVRTC's log, its place and source line."""
-    name = f"{kernel.expression}: " if kernel.expression else ""
-    found = [match for match in map(ERROR_LINE.match, log.splitlines()) if match]
-    # NVRTC appends a line for the kernel's name; errors in it name a file __nv_name_map.
-    in_source = [match for match in found if "__nv_name_map" not in match["file"]]
-    lines = [f"{name}{log.splitlines()[0]}"]
-    if found and not in_source:
-        lines = [_unknown_name(program, kernel.expression)]
-    elif in_source:
-        first, *others = in_source
-        number = int(first["line"] or first["nvcc_line"])
-        is_text = kernel.path is None and first["file"] == program.path
-        where = place(TEXT if is_text else first["file"], number, os.getcwd())
-        lines = [f"{name}{where}error: {first['message']}"]
-        lines += source_line(first["file"], number)
-        if others:
-            lines.append(f"  and {count(len(others), 'more error')}")
-    explained = CompileError("\n".join(lines))
+def _explained(log, path, kernel):
+    """Returns a CompileError with the first message of NVRTC's log, its place and source line.
+
+    path: the source's. NVRTC appends a line for the kernel's name; errors in it name another file.
+    """
+    title, lines = kernel.expression or "cuda_kernel", log.splitlines()
+    project = os.getcwd() if kernel.path else os.path.dirname(path)
+    errors = errors_with_line(lines, project)
+    in_source = [error for error in errors if "__nv_name_map" not in error[0]]
+    if in_source:
+        text = "\n".join(first_error(title, in_source, project))
+    elif errors:
+        text = (
+            f"the source has no kernel {title}, or several of this name. Name a template with its "
+            "arguments, such as fill<float>"
+        )
+    else:
+        text = f"{title}: {lines[0]}"
+    explained = CompileError(text)
     explained.output = log
     return explained
-
-
-def _unknown_name(program, name):
-    kernels = kernels_of(compile_program(program)[0])
-    has = f"it has {', '.join(kernels)}" if kernels else "it has no other kernel"
-    return (
-        f"the source has no kernel {name}: {has}. Name a template with its arguments, such as "
-        "fill<float>"
-    )
 
 
 def kernels_of(code):

@@ -52,10 +52,8 @@ class Signature:
     def pack(self, arguments, device):
         """Returns the bytes of the arguments for a device. Raises for a wrong argument."""
         if len(arguments) != len(self.types):
-            raise TypeError(
-                f"{self} takes {count(len(self.types), 'argument')}, but {len(arguments)} "
-                f"{'was' if len(arguments) == 1 else 'were'} given"
-            )
+            expected = count(len(self.types), "argument")
+            raise TypeError(f"{self} takes {expected}, not {len(arguments)}")
         values = []
         for value, (_, usual, dtypes) in zip(arguments, self._parameters):
             # A fast check of the usual arguments. The others take a slower one, which names faults.

@@ -1,6 +1,5 @@
 """Formats errors for people: file:line of the first one, its source line, and advice."""
 
-import contextlib
 import ctypes
 import os
 import re
@@ -8,6 +7,7 @@ import shlex
 
 from _jit_loader.report.build_line import printable
 from _jit_loader.report.text import count
+from _jit_loader.system import read_text
 
 ERROR_LINE = re.compile(
     r"^(?P<file>\S.*?)(?::(?P<line>\d+)(?::\d+)?|\((?P<nvcc_line>\d+)\)):? "
@@ -17,36 +17,24 @@ ERROR_LINE = re.compile(
 # the source was compiled with -g.
 SYMBOL_ERROR = re.compile(
     r"^(?:(?P<file>\S[^()]*?):(?P<line>\d+): )?.*?(?P<message>"
-    r"undefined reference to [`'](?P<reference>.+)'"
-    r"|undefined symbol: (?P<missing>.+?)(?=, version |$)"
-    r"|multiple definition of [`'](?P<twice>.+?)'"
-    r"|relocation \S+ against (?:undefined )?(?:hidden )?symbol [`'](?P<relocated>.+?)'.*"
-    r"|Unresolved extern function '(?P<device>.+)'"
-    r"|Undefined reference to '(?P<linked>[^']+)' in '.+'"  # nvlink's
-    r"|Entry function '(?P<kernel>\w+)' uses .*"
-    r"|(?:Not a name of any known instruction:|Unknown modifier) '(?P<instruction>.+)'"
-    r")"
+    r"(?:[Uu]ndefined reference to|multiple definition of|Unresolved extern function"
+    r"|Entry function|Not a name of any known instruction:|Unknown modifier) [`'](?P<quoted>.+?)'"
+    r"(?: uses .*)?|undefined symbol: (?P<missing>.+?)(?=, version |$))"
 )
 TIMEOUT = re.compile(r"error: (?P<file>\S.*): its compiler did not finish within ")
 # Lines of failures that name neither a line nor a symbol, the most informative first.
 OTHER_ERRORS = [
     re.compile(pattern)
     for pattern in (
-        r"error: cannot be loaded: ",
-        r"<command-line>: (?:fatal )?error: ",  # in a -D flag or -include
         TIMEOUT.pattern,
         r".*(?:No space left on device|Disk quota exceeded|File size limit exceeded)",
         r".*cannot find ",
-        r"ptxas .*(?:error|fatal) ",
-        r"ninja: (?:fatal|error): ",
         r"\S*sh: .*not found",
-        r"(?:\S*/)?(?:nvcc (?:fatal|error)|ld(?:\.\w+)?: )",
-        r"(?:\S*/)?(?:c\+\+|g\+\+|clang\+*|cc1plus): (?:fatal )?error",
-        r"(?:fatal )?error:",
+        r"(?:\S*/)?ld(?:\.\w+)?: (?!warning: )",
+        r"(?i).*\b(?:error|fatal) *:(?!:)",
     )
 ]
-# The beginning of a symbol that the compiler makes for a class or a variable.
-GENERATED = r"^(?:vtable|typeinfo|typeinfo name|VTT|guard variable) for "
+NO_NAME = r"<[^<>]*>|\([^()]*\)|\[abi:\w+\]|( const)?( &&?)?$"  # what follows a function's name
 NO_CODE = re.compile(r"\s*(//|\*|/\*|#\s*include)")
 FURTHER_ERRORS = 20  # that a message lists
 HINTS = {
@@ -183,18 +171,11 @@ def compile_error(name, title, output, folder, project, ninja, sources):
         ninja: the path of ninja.
         sources: the user's own files, which are searched for the symbol that an error names.
     """
-    errors = _with_line(output, project) or _with_symbol(output, sources)
-    further = []
+    errors = errors_with_line(output, project) or _with_symbol(output, sources)
     path = number = None
     if errors:
-        path, number, message, via = errors[0]
-        lines = [f"{title}: {place(path, number, project)}error: {message}"]
-        lines += source_line(path, number)
-        if via:
-            lines += [f"  required from {place(*via, project).rstrip(': ')}", *source_line(*via)]
-        further = list(dict.fromkeys(error[:3] for error in errors if error[:3] != errors[0][:3]))
-        if further:
-            lines.append(f"  and {count(len(further), 'more error')}")
+        path, number, message, _ = errors[0]
+        lines = first_error(title, errors, project)
     else:
         message = _most_informative_line(output)
         if match := TIMEOUT.match(message):
@@ -207,8 +188,8 @@ def compile_error(name, title, output, folder, project, ninja, sources):
             lines.append(f"  {hint.format(*match.groups())}")
     lines.append(f"  full compiler output: {os.path.join(folder, 'log')}")
     lines.append(f"  run it again: {shlex.join([ninja, '-C', folder])}")
-    for other_path, other_number, other_message in further[:FURTHER_ERRORS]:
-        lines.append(f"{place(other_path, other_number, project)}error: {other_message}")
+    for further in errors[1 : 1 + FURTHER_ERRORS]:
+        lines.append(f"{place(*further[:2], project)}error: {further[2]}")
     lines.append(f"Error building extension '{name}'")
     # Compilers may print any bytes, and quote those of the source.
     error = CompileError(printable("\n".join(lines)))
@@ -222,61 +203,57 @@ def files_with_errors(output):
     return {os.path.normpath(match["file"]) for match in map(ERROR_LINE.match, output) if match}
 
 
-def _with_line(output, project):
+def first_error(title, errors, project):
+    """Returns lines with the first of some errors, its source line and the number of the others.
+
+    errors: as errors_with_line returns them. project: as in compile_error.
+    """
+    path, number, message, via = errors[0]
+    lines = [f"{title}: {place(path, number, project)}error: {message}", *source_line(path, number)]
+    if via:
+        lines += [f"  required from {place(*via, project).rstrip(': ')}", *source_line(*via)]
+    if errors[1:]:
+        lines.append(f"  and {count(len(errors) - 1, 'more error')}")
+    return lines
+
+
+def errors_with_line(output, project):
     """Returns [(path, line number, message, required from)] of the errors that name a line.
 
     required from: (path, line number) of the project's line that includes or instantiates the code
     of an error elsewhere; otherwise None.
     """
-    found = []
-    block = []  # the lines since the last error
+    found = {}
+    via = None  # the last line of the project that is named since the last error
+    named = re.compile(rf"({re.escape(project + os.sep)}.+?)[:(](\d+)")
     for line in output:
-        match = ERROR_LINE.match(line)
-        block.append(line)
-        if match:
-            path = os.path.normpath(match["file"])
-            number = int(match["line"] or match["nvcc_line"])
+        if match := ERROR_LINE.match(line):
+            path, number = os.path.normpath(match["file"]), match["line"] or match["nvcc_line"]
             outside = not path.startswith(project + os.sep) and os.path.isabs(path)
-            via = _required_from(block[:-1], project) if outside else None
-            found.append((path, number, match["message"], via))
-            block = []
-    return found
-
-
-def _required_from(block, project):
-    """Returns (path, line number) of the last line in a block that names a file of the project.
-
-    Such lines are 'In file included from <path>:<number>' and '<path>:<number>: required from ...'.
-    """
-    for line in reversed(block):
-        match = re.search(rf"({re.escape(project + os.sep)}.+?)[:(](\d+)", line)
-        if match:
-            return match[1], int(match[2])
-    return None
+            found.setdefault((path, int(number), match["message"]), via if outside else None)
+            via = None
+        # Such as 'In file included from <path>:<number>' and '<path>:<number>: required from ...'.
+        elif match := named.search(line):
+            via = match[1], int(match[2])
+    return [(*error, via) for error, via in found.items()]
 
 
 def _with_symbol(output, sources):
-    """Returns a list as _with_line does, of errors that name a symbol.
+    """Returns a list as errors_with_line does, of errors that name a symbol.
 
     The path is None if no source names the symbol.
     """
     found = []
     for match in filter(None, map(SYMBOL_ERROR.match, output)):
-        kind, symbol = next(
-            (kind, symbol)
-            for kind, symbol in match.groupdict().items()
-            if symbol and kind not in ("file", "line", "message")
-        )
-        files = sources
-        if kind in ("device", "linked", "kernel", "instruction"):
-            files = sorted(sources, key=lambda path: not path.endswith((".cu", ".cuh")))
-        message = match["message"].replace(symbol, demangled(symbol))
+        symbol = match["quoted"] or match["missing"]
+        name = demangled(symbol)
+        message = match["message"].replace(symbol, name)
         if match["file"] and os.path.isfile(match["file"]):
             found_at = match["file"], int(match["line"])
         else:
-            found_at = first_use(demangled(symbol), files) or (None, None)
+            found_at = first_use(name, sources) or (None, None)
         found.append((*found_at, message, None))
-    return found
+    return list(dict.fromkeys(found))
 
 
 def _most_informative_line(output):
@@ -301,30 +278,20 @@ def place(path, number, project):
 
 def source_line(path, number):
     """Returns the line of a file as ['  8 | its text']; [] if it is empty or cannot be read."""
-    try:
-        with open(path, errors="replace") as file:
-            for current, line in enumerate(file, 1):
-                if current == number and line.strip():
-                    return [f"  {number} | {line.rstrip()}"]
-    except (OSError, TypeError):
-        pass
-    return []
+    lines = read_text(path).split("\n")[number - 1 : number] if path else []
+    return [f"  {number} | {line.rstrip()}" for line in lines if line.strip()]
 
 
 def demangled(name):
     """Returns 'scale(float*, long)' for '_Z5scalePfl'; a name that is not mangled is unchanged."""
     if not name.startswith("_Z"):
         return name
-    with contextlib.suppress(OSError):
-        library = ctypes.CDLL("libstdc++.so.6")  # always present: PyTorch needs it
-        library.__cxa_demangle.restype = ctypes.c_void_p
-        status = ctypes.c_int()
-        found = library.__cxa_demangle(name.encode(), None, None, ctypes.byref(status))
-        if found:
-            text = ctypes.string_at(found).decode(errors="replace")
-            ctypes.CDLL(None).free(ctypes.c_void_p(found))
-            return text
-    return name
+    library = ctypes.CDLL("libstdc++.so.6")  # always present: PyTorch needs it
+    library.__cxa_demangle.restype = ctypes.c_void_p
+    found = ctypes.c_void_p(library.__cxa_demangle(name.encode(), None, None, None))
+    text = ctypes.string_at(found).decode(errors="replace") if found else name
+    library.free(found)
+    return text
 
 
 def first_use(symbol, files):
@@ -336,21 +303,17 @@ def first_use(symbol, files):
     name = _last_name(symbol)
     not_within = r"(?<!\w)" if re.match(r"\w", name) else ""  # ".bar" follows a word
     named = not_within + re.escape(name) + r"(?!\w)"
-    called = named + r"\s*[(<]"
-    patterns = [named] if re.match(GENERATED, symbol) else [called, named]
-    for pattern in map(re.compile, patterns):
+    for pattern in (named + r"\s*[(<]", named):
         for path in files:
-            with contextlib.suppress(OSError), open(path, errors="replace") as file:
-                for number, line in enumerate(file, 1):
-                    if pattern.search(line) and not NO_CODE.match(line):
-                        return path, number
+            for number, line in enumerate(read_text(path).split("\n"), 1):
+                if re.search(pattern, line) and not NO_CODE.match(line):
+                    return path, number
     return None
 
 
 def _last_name(symbol):
     """Returns 'scale' for 'void ns::scale<float>(float*, long)'."""
-    name = re.sub(GENERATED, "", symbol)
-    while (shorter := re.sub(r"<[^<>]*>|\([^()]*\)", "", name)) != name:
+    name = symbol
+    while (shorter := re.sub(NO_NAME, "", name)) != name:
         name = shorter
-    name = re.sub(r"( const)?( &&?)?$", "", name.replace("[abi:cxx11]", "")).strip()
     return re.split(r"::| ", name)[-1] or symbol
