@@ -83,8 +83,7 @@ class Compilation:
     def __init__(self, job, plan, headers):
         self._job, self._plan, self._headers = job, plan, headers
         link_flags, own_flags = job.ninja_file.link_flags, job.request.extra_ldflags
-        self._stubs = libraries.Stubs(link_flags, own_flags, job.folder)
-        self._link_flags = self._stubs.flags
+        self._link_flags = libraries.flags_with_stubs(link_flags, own_flags, job.folder)
         self.returncode, self.output, self.lines_of = None, [], {}
         self._running = contextlib.ExitStack()
 
@@ -118,7 +117,7 @@ class Compilation:
 
     def linked(self):
         """Returns the linker's trace of the libraries that it has linked."""
-        return map(self._stubs.traced, self.lines_of[self._job.ninja_file.library])
+        return map(libraries.without_stub, self.lines_of[self._job.ninja_file.library])
 
     def _may_succeed_without_additions(self):
         """Returns whether a second run may succeed.

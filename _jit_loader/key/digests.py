@@ -33,25 +33,24 @@ class Digests:
         The file is read if it was never read, or if it was read so soon after a write that a later
         write could have left its stat unchanged. If it is still too soon, it is not settled.
         """
-        if (row := self._before.get(path)) is not None and path not in self._known:
-            return *read_row(row), True
-        if path not in self._known or not self._known[path][2]:
+        if not self._recorded(path)[2]:
             self.digest(path)
-        return self._known[path]
+        return self._recorded(path)
 
     def digest(self, path):
         """Returns the hex digest of a file's content; None if it cannot be read."""
         now = stamp(path)
+        before, digest, settled = self._recorded(path)
+        if not settled or before != now:
+            digest = read_digest(path)
+            self._known[path] = now, digest, is_settled(now)
+        return digest
+
+    def _recorded(self, path):
         if path in self._known:
-            before, digest, settled = self._known[path]
-            if settled and before == now:
-                return digest
-        elif (row := self._before.get(path)) is not None:
-            before, digest = read_row(row)
-            if before == now:
-                return digest
-        self._known[path] = now, read_digest(path), is_settled(now)
-        return self._known[path][1]
+            return self._known[path]
+        row = self._before.get(path)
+        return (None, None, False) if row is None else (*read_row(row), True)
 
 
 def read_digest(path):

@@ -4,6 +4,8 @@ import ctypes
 import functools
 from typing import NamedTuple
 
+from _jit_loader.system import read_text
+
 
 class Machine(NamedTuple):
     """A machine.
@@ -26,12 +28,8 @@ def this_machine():
 def processor():
     """Returns the CPU's model and its features: the lines of /proc/cpuinfo for the first core."""
     names = ("vendor", "cpu family", "model", "flags", "CPU ", "Features", "cpu\t", "isa")
-    try:
-        with open("/proc/cpuinfo") as file:
-            first = file.read().partition("\n\n")[0].splitlines()
-    except OSError:
-        return []
-    return [" ".join(line.split()) for line in first if line.startswith(names)]
+    first, _, _ = read_text("/proc/cpuinfo").partition("\n\n")
+    return [" ".join(line.split()) for line in first.splitlines() if line.startswith(names)]
 
 
 def gpu_architectures():
@@ -53,12 +51,11 @@ def gpu_architectures():
 
 
 def _capabilities(nvml):
-    count = ctypes.c_uint()
+    count, device = ctypes.c_uint(), ctypes.c_void_p()
+    major, minor = ctypes.c_int(), ctypes.c_int()
     nvml.nvmlDeviceGetCount_v2(ctypes.byref(count))
     for index in range(count.value):
-        device, major, minor = ctypes.c_void_p(), ctypes.c_int(), ctypes.c_int()
         nvml.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(device))
-        if not nvml.nvmlDeviceGetCudaComputeCapability(
-            device, ctypes.byref(major), ctypes.byref(minor)
-        ):
+        numbers = ctypes.byref(major), ctypes.byref(minor)
+        if nvml.nvmlDeviceGetCudaComputeCapability(device, *numbers) == 0:
             yield f"{major.value}.{minor.value}"

@@ -1,6 +1,7 @@
 """A request: everything that identifies a build, except the contents of files."""
 
 import dataclasses
+import itertools
 import os
 import re
 from importlib.machinery import EXTENSION_SUFFIXES
@@ -75,11 +76,10 @@ class Request:
         self.looked_at = {path: stamp(path) for path in toolchain.looked_at(self.with_cuda)}
         self.project = os.path.abspath(self.project or find_project(self.sources))
         self.roots = Roots(self.project)
-        self.architecture_flags = (
-            toolchain.architecture_flags(self.extra_cuda_cflags, self.machine)
-            if self.with_cuda
-            else []
-        )
+        self.architecture_flags = []
+        if self.with_cuda:
+            flags = toolchain.architecture_flags(self.extra_cuda_cflags, self.machine)
+            self.architecture_flags = flags
         self.description = self._describe()
         self.key = digest_of(self.description)
 
@@ -94,10 +94,9 @@ class Request:
         variant = {"variant": self.variant} if self.variant else {}
         settings = (*SETTINGS, *(CUDA_SETTINGS if self.with_cuda else ()), *named_variables())
         environment = {name: os.environ[name] for name in settings if os.environ.get(name)}
-        for name in PATH_LISTS:
-            if os.environ.get(name):
-                folders = map(os.path.abspath, os.environ[name].split(os.pathsep))
-                environment[name] = os.pathsep.join(map(roots.relative, folders))
+        for name in filter(os.environ.get, PATH_LISTS):
+            folders = map(os.path.abspath, os.environ[name].split(os.pathsep))
+            environment[name] = os.pathsep.join(map(roots.relative, folders))
         return {
             "name": self.name,
             **variant,
@@ -131,20 +130,18 @@ class Request:
         A machine with another CPU that shares the cache could not run the code.
         """
         flags = [*self.extra_cflags, *self.extra_cuda_cflags, *environment.values()]
-        flags += [flag for of_source in self.source_flags.values() for flag in of_source]
-        if not any(map(_NATIVE.search, flags)):
-            return None
-        return [*processor(), *gpu_architectures()]
+        flags += itertools.chain(*self.source_flags.values())
+        return [*processor(), *gpu_architectures()] if any(map(_NATIVE.search, flags)) else None
 
 
 # In -march=native, "-arch native" or a list of flags, but not in -I/home/me/alternative.
 _NATIVE = re.compile(r"(?<![\w./-])native(?![\w./-])")
 
 # Python uses at most 200 characters after PyInit_. File names, with ".so", have at most 255.
-NAME_LIMITS = {"module": 200, "library": 252, "executable": 252}
+NAME_LIMIT = 200
 # Files of ninja and the store in a build's folder. An executable has no ".so", so it could have the
 # name of one of them.
-FILES_OF_A_BUILD = ("lock", "build.ninja", "log")
+OTHER_FILES = re.compile(r"lock|log|.*\.(?:ninja|o|json)")
 
 
 def _check_name(name, form):
@@ -152,22 +149,15 @@ def _check_name(name, form):
 
     The name of a module is used in C++ and Python; every name is that of a file in the cache.
     """
-    is_program = form == "executable"
+    kind = "executable" if form == "executable" else "extension"
     if form == "module" and not (name.isidentifier() and name.isascii()):
-        reason = (
-            "it is used in C++ and Python, so it may have only letters, digits and underscores, "
-            "and must not begin with a digit"
-        )
+        reason = "it may have only letters, digits and underscores, and no digit at the start"
     elif not re.fullmatch(r"[\w-][\w.-]*", name):
-        reason = (
-            "it becomes a file name, so it may have only letters, digits, '_', '-' and '.', and "
-            "must not begin with '.'"
-        )
-    elif is_program and (name in FILES_OF_A_BUILD or name.endswith((".o", ".json"))):
+        reason = "it may have only letters, digits, '_', '-' and '.', and no '.' at the start"
+    elif form == "executable" and OTHER_FILES.fullmatch(name):
         reason = "another file of its build has that name"
-    elif len(os.fsencode(name)) > NAME_LIMITS[form]:
-        reason = f"it has {len(name)} characters, and the maximum is {NAME_LIMITS[form]}"
+    elif len(os.fsencode(name)) > NAME_LIMIT:
+        reason = f"it has {len(name)} characters, and the maximum is {NAME_LIMIT}"
     else:
         return
-    kind = "executable" if is_program else "extension"
     raise InvalidName(f"{name!r} cannot be the name of an {kind}: {reason}")

@@ -1,7 +1,7 @@
 """The module torch.utils.cpp_extension: its import, a copy of its names, and its replacement.
 
 Programs also call private functions: gsplat calls _jit_compile, for example. These use the cache
-too, if all have the PARAMETERS that they have in PyTorch 2.11 to 2.15. The functions that install()
+too, if all take no other parameters than in PyTorch 2.11 to 2.15. The functions that install()
 replaces are kept in PyTorch's module under their names + "_before_jit_loader".
 
 The import of the module takes 0.1 s, and a program that imports load from it uses nothing else of
@@ -22,19 +22,11 @@ from _jit_loader.key import cuda_home_of_program
 _NAME = "torch.utils.cpp_extension"
 _KEPT = "_before_jit_loader"
 
-_FLAGS = (
-    *("extra_cflags", "extra_cuda_cflags", "extra_sycl_cflags", "extra_ldflags"),
-    "extra_include_paths",
+PRIVATE = (
+    *("_jit_compile", "_write_ninja_file_and_build_library", "_import_module_from_library"),
+    "verify_ninja_availability",
 )
-_BUILD = ("name", "sources", *_FLAGS, "build_directory", "verbose", "with_cuda", "with_sycl")
-PARAMETERS = {
-    "_jit_compile": (*_BUILD, "is_python_module", "is_standalone", "keep_intermediates"),
-    "_write_ninja_file_and_build_library": (*_BUILD, "is_standalone"),
-    "_import_module_from_library": ("module_name", "path", "is_python_module"),
-    "verify_ninja_availability": (),
-}
-
-_REPLACED = ("load", "load_inline", *PARAMETERS)
+_REPLACED = ("load", "load_inline", *PRIVATE)
 
 
 def cpp_extension():
@@ -94,7 +86,7 @@ def install(functions, entry_points):
         for name in filter(names.get, _REPLACED):
             names.setdefault(name + _KEPT, names[name])
         names.update(functions)
-        names.update(entry_points({name: names.get(name + _KEPT) for name in PARAMETERS}))
+        names.update(entry_points({name: names.get(name + _KEPT) for name in PRIVATE}))
 
     if not any(isinstance(finder, DeferringFinder) for finder in sys.meta_path):
         sys.meta_path.insert(0, DeferringFinder(_NAME, functions, replace_all))
@@ -109,8 +101,6 @@ def entry_points(theirs, load, opened, ninja_path):
     and ninja_path. opened(name, folder, is_python_module): the module or the path that load
     returned for a build directory, or None. ninja_path(): None if there is no ninja.
     """
-    if any(_parameters(theirs[name]) != PARAMETERS[name] for name in PARAMETERS):
-        return {}
 
     def build_library(**arguments):
         load(**arguments, is_python_module=False)
@@ -125,12 +115,14 @@ def entry_points(theirs, load, opened, ninja_path):
         if ninja_path() is None:
             theirs["verify_ninja_availability"]()
 
-    ours = dict(zip(PARAMETERS, (load, build_library, import_module, verify_ninja)))
-    return {name: _with_parameters_of(theirs[name], ours[name]) for name in PARAMETERS}
-
-
-def _parameters(function):
-    return function and tuple(inspect.signature(function).parameters)
+    of_load = inspect.signature(load).parameters.keys()
+    of_import = inspect.signature(import_module).parameters.keys()
+    known = of_load, of_load - {"is_python_module"}, of_import, set()
+    for name, parameters in zip(PRIVATE, known):
+        if theirs[name] is None or inspect.signature(theirs[name]).parameters.keys() - parameters:
+            return {}
+    ours = zip(PRIVATE, (load, build_library, import_module, verify_ninja))
+    return {name: _with_parameters_of(theirs[name], function) for name, function in ours}
 
 
 def _with_parameters_of(theirs, ours):

@@ -65,14 +65,6 @@ def is_gnu(command):
     return "Free Software Foundation" in answer(command, "--version")
 
 
-def own_statics_flags(gnu, prefix=""):
-    """Returns flags that separate the statics of a rebuilt module from those of the old version.
-
-    g++ marks the statics of inline functions and templates as unique in a process.
-    """
-    return [f"{prefix}-fno-gnu-unique"] if gnu else []
-
-
 def openmp_flags(gnu, cflags):
     """Returns the linker flag for clang's OpenMP. PyTorch's libraries already contain g++'s."""
     return ["-fopenmp"] if "-fopenmp" in cflags and not gnu else []

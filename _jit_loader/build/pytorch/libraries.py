@@ -36,52 +36,43 @@ HARMLESS = re.compile(
 LIBRARIES = ("c10", "c10_cuda", "torch_cpu", "torch_cuda", "torch_python")
 
 
-class Stubs:
-    """The stubs for one link.
+def flags_with_stubs(link_flags, own_flags, folder):
+    """Makes stubs; returns flags for a link that finds them before PyTorch's libraries.
 
-    flags: for a link that finds the stubs before PyTorch's libraries; None if it must use the
-    libraries themselves.
+    It returns None if a link must use the libraries themselves.
+    link_flags: their text. own_flags: the caller's flags in it. folder: the build's.
     """
+    # libtorch_python is small, and a library of operators may be opened without Python. An
+    # executable is not linked with it, and may leave no symbol undefined.
+    pattern = rf"(?<!\S)-L{re.escape(pytorchs_folder())}((?: -l\w+)+?) -ltorch_python(?!\S)"
+    # PyTorch's libraries come last; the caller may have named some of them too.
+    requested = next(reversed(list(re.finditer(pattern, link_flags))), None)
+    words = toolchain.split(" ".join(own_flags), "extra_ldflags")
+    if requested is None or not all(map(HARMLESS.fullmatch, words)):
+        return None
+    names = [f"lib{flag[2:]}.so" for flag in requested[1].split()]
+    libraries = [os.path.join(pytorchs_folder(), name) for name in names]
+    # A system's package has libraries with names such as libtorch.so.2.6. PyTorch's libraries
+    # contain functions of a C++ library that is newer than the one in this process.
+    if list(map(_real_name, libraries)) != names or cxx_library_is_newer():
+        return None
+    if not _make_stubs(os.path.join(folder, STUBS_FOLDER), names):
+        return None
+    begin, end = requested.start(), requested.end(1)
+    # A relative name: the shell would expand parts of the cache's path.
+    ours = f"-L{STUBS_FOLDER} {KEEP_ALL} {link_flags[begin:end]} {KEEP_AS_BEFORE}"
+    return link_flags[:begin] + ours + link_flags[end:]
 
-    def __init__(self, link_flags, own_flags, folder):
-        """Takes the text of the link flags, the caller's flags in it, and the build's folder."""
-        self.flags = None
-        # libtorch_python is small, and a library of operators may be opened without Python. An
-        # executable is not linked with it, and may leave no symbol undefined.
-        place = re.escape(pytorchs_folder())
-        pattern = rf"(?<!\S)-L{place}((?: -l\w+)+?) -ltorch_python(?!\S)"
-        # PyTorch's libraries come last; the caller may have named some of them too.
-        requested = next(reversed(list(re.finditer(pattern, link_flags))), None)
-        if requested is None or not all(map(HARMLESS.fullmatch, _words(own_flags))):
-            return
-        names = [f"lib{flag[2:]}.so" for flag in requested[1].split()]
-        libraries = [os.path.join(pytorchs_folder(), name) for name in names]
-        # A system's package has libraries with names such as libtorch.so.2.6. PyTorch's libraries
-        # contain functions of a C++ library that is newer than the one in this process.
-        if list(map(_real_name, libraries)) != names or cxx_library_is_newer():
-            return
-        if not _make_stubs(os.path.join(folder, STUBS_FOLDER), names):
-            return
-        begin, end = requested.start(), requested.end(1)
-        # A relative name: ninja and the shell would expand parts of the cache's path.
-        ours = f"-L{STUBS_FOLDER} {KEEP_ALL} {link_flags[begin:end]} {KEEP_AS_BEFORE}"
-        self.flags = link_flags[:begin] + ours + link_flags[end:]
 
-    def traced(self, line):
-        """Returns a line of the linker's trace, with a stub's path replaced by the library's."""
-        return re.sub(
-            rf"^(\./)?{re.escape(STUBS_FOLDER)}/", lambda _: f"{pytorchs_folder()}/", line
-        )
+def without_stub(line):
+    """Returns a line of the linker's trace, with a stub's path replaced by the library's."""
+    place = rf"^(\./)?{re.escape(STUBS_FOLDER)}/"
+    return re.sub(place, lambda _: f"{pytorchs_folder()}/", line)
 
 
 def pytorchs_folder():
     """Returns the folder of PyTorch's libraries."""
     return os.path.join(toolchain.packages_folder(), "torch", "lib")
-
-
-def _words(flags):
-    """Splits flags into words: PyTorch joins flags with spaces."""
-    return toolchain.split(" ".join(flags), "extra_ldflags")
 
 
 def _real_name(path):

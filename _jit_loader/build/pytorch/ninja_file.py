@@ -23,7 +23,6 @@ from _jit_loader.build.pytorch.flags import (
     is_gnu,
     link_missing_names,
     openmp_flags,
-    own_statics_flags,
 )
 from _jit_loader.cache import digest_of
 from _jit_loader.cache.files import read_checked, write_checked
@@ -47,6 +46,9 @@ COMMANDS = {
 RELOCATABLE = re.compile(
     r"(?<!\S)(?:(?:--?rdc|--?relocatable-device-code)[= ]true|--?dc|--device-c)(?!\S)"
 )
+# Separates the statics of a rebuilt module from those of the old version. g++ marks the statics of
+# inline functions and templates as unique in a process.
+OWN_STATICS = "-fno-gnu-unique"
 USERS_DEPFILE = re.compile(r"(?<!\S)-Wp,-MM?D,[^,\s]+(?!\S)")  # it would replace the loader's
 
 
@@ -160,19 +162,17 @@ def _arguments(request, folder, cuda_home):
     is_opened = request.form != "executable"
     cuda_cflags, more = list(request.architecture_flags), []
     if request.with_cuda:
-        cuda_cflags += own_statics_flags(is_gnu(toolchain.host_command()), "-Xcompiler=")
+        cuda_cflags += [f"-Xcompiler={OWN_STATICS}"] if is_gnu(toolchain.host_command()) else []
         cuda_cflags += request.extra_cuda_cflags
         if is_set("JIT_LOADER_LINEINFO"):  # source lines for profilers and cuda-gdb
             cuda_cflags.append("-lineinfo")
-        folders = (
-            folder.replace("$", "$$") for folder in toolchain.more_include_folders(cuda_home)
-        )
-        more = [f"-isystem {shlex.quote(folder)}" for folder in folders]
+        for path in toolchain.more_include_folders(cuda_home):
+            more.append(f"-isystem {shlex.quote(path.replace('$', '$$'))}")
     words = toolchain.split(" ".join(request.extra_ldflags), "extra_ldflags")
     return {
         "name": request.name,
         "sources": plain_names(request.sources),
-        "extra_cflags": own_statics_flags(gnu) + request.extra_cflags + more,
+        "extra_cflags": [*([OWN_STATICS] if gnu else []), *request.extra_cflags, *more],
         "extra_cuda_cflags": cuda_cflags + more,
         "extra_sycl_cflags": [],
         "extra_ldflags": [
