@@ -67,10 +67,9 @@ def open_build(library, name, form, build_directory=None):
         try:
             path = library
             if build_directory:
-                from _jit_loader.cache.build_directory import put_library, put_outputs
+                from _jit_loader.cache.build_directory import put_build
 
-                path = put_library(build_directory, library)
-                put_outputs(build_directory, library, path)
+                path = put_build(build_directory, library)
             if library not in libraries:
                 check_trusted(library)
                 # All symbols were resolved when the build was tested. Resolving them at their first

@@ -37,14 +37,6 @@ from _jit_loader.system import is_set
 from _jit_loader.system.processes import Workers
 
 TRIES = 3
-CACHE_ERRORS = (
-    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR),
-    *(errno.ENOSPC, errno.EDQUOT),
-)
-
-
-class _ModuleError(Exception):
-    """Carries an error of a module's initialisation past the handlers of the cache's errors."""
 
 
 def build(all_builds, digests, verbose):
@@ -145,7 +137,7 @@ def _attempt(job):
         manifest = make_manifest(job, records, compilation.linked())
         build = Build(job.folder, request)
         try:
-            opened, copy = _open_as_test(job, build, records)
+            opened = _open_as_test(job, build, records)
         except RestartNeeded as error:
             if not isinstance(error, LoadError):
                 publish(job.folder, manifest)  # for the next process
@@ -154,8 +146,8 @@ def _attempt(job):
         loaded.libraries[build.library] = opened
         publish(job.folder, manifest)
         job.builds.write_memo(job.programs, build, manifest, job.digests)
-        if copy is not None:
-            build_directory.put_outputs(request.build_directory, build.library, copy)
+        if request.build_directory:
+            build_directory.put_build(request.build_directory, build.library)
         line.end()
     headers.make_missing()
     if warning is not None:
@@ -175,30 +167,21 @@ def _failed(job, records, known, output):
 
 
 def _open_as_test(job, build, records):
-    """Opens the library; returns the result of load, and the path in the caller's folder or None.
-
-    All its symbols are resolved.
-    """
-    request, path = job.request, None
-    if request.form != "executable" and os.path.exists(build.library):
-        registrations.write_record(build.library, build.folder, request)
+    """Opens the library, with all its symbols resolved; returns the result of load."""
+    request, path = job.request, build.library
+    if request.form != "executable" and os.path.exists(path):
+        registrations.write_record(path, build.folder, request)
     if request.build_directory:
-        path = build_directory.put_library(request.build_directory, build.library)
+        path = build_directory.put_library(request.build_directory, path)
+    expected, load_error = LOAD_ERRORS.get(request.form, ((), None))
     try:
-        opened_path = path or build.library
-        return loaded.open_first(opened_path, build.folder, request.name, request.form), path
-    except BaseException as error:
-        if path is not None:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(path)
-        expected, load_error = LOAD_ERRORS.get(request.form, ((), None))
-        if isinstance(error, RestartNeeded) or not isinstance(error, Exception):
-            raise
-        if isinstance(error, expected):
-            # PyTorch's OSError names only the library.
-            text = f"error: cannot be loaded: {error.__cause__ or error}"
-            raise failed(job, records, [text], "load", load_error) from None
-        raise _ModuleError from error
+        return loaded.open_first(path, build.folder, request.name, request.form)
+    except RestartNeeded:
+        raise
+    except expected as error:
+        # PyTorch's OSError names only the library.
+        text = f"error: cannot be loaded: {error.__cause__ or error}"
+        raise failed(job, records, [text], "load", load_error) from None
 
 
 @contextlib.contextmanager
@@ -206,15 +189,12 @@ def _cache_errors_explained(builds):
     """Adds the path of the cache folder, and advice, to the errors of the operating system."""
     try:
         yield
-    except _ModuleError as carrier:
-        raise carrier.__cause__ from None
     except OSError as error:
-        directory = builds.request.build_directory
-        if directory and str(error.filename).startswith(directory):
-            raise  # the error names the caller's folder
-        if error.errno not in CACHE_ERRORS and os.path.isdir(cache_folder()):
-            raise
+        cache, path = cache_folder(), str(error.filename)
         is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        is_of_write = is_full and error.filename is None
+        if not (is_of_write or path.startswith(cache) or cache.startswith(path)):
+            raise
         advice = "free some space there" if is_full else "make it writable"
         raise OSError(
             error.errno,

@@ -82,11 +82,7 @@ def check_request(all_builds, digests):
 
 def _no_build_fits(builds, digests):
     """Returns lines that say why."""
-    reasons = all_reasons(builds, digests)
-    more = len(reasons) - MOST_REASONS
-    if more > 0:
-        reasons[MOST_REASONS:] = [f"{more} more"]
-    return "\n  ".join(reasons)
+    return "\n  ".join(all_reasons(builds, digests)[:MOST_REASONS])
 
 
 def check_tools(request):

@@ -2,7 +2,6 @@
 
 import glob
 import os
-import re
 
 from _jit_loader.build.ninja import ninja_path
 from _jit_loader.cache.files import read_checked, write_checked
@@ -11,7 +10,6 @@ from _jit_loader.cache.pruning import kernels_of
 from _jit_loader.report.errors import CompileError, compile_error, files_with_errors
 
 NOTE = "failure.json"  # in the folder of the failed build
-NAMED = re.compile(r"^(?:In file included from | +from )?(/[^:\n]+)[:(]\d+", re.MULTILINE)
 
 
 def failed(job, records, output, stage, kind=CompileError):
@@ -24,8 +22,9 @@ def failed(job, records, output, stage, kind=CompileError):
     Raises:
         InputsChanged: a file was edited during the build. Another attempt may succeed.
     """
-    request, text = job.request, "\n".join(output)
-    job.recorder.check_failed(files_with_errors(output))
+    request = job.request
+    files = list(filter(os.path.isfile, job.inputs | files_with_errors(output)))
+    job.recorder.check_unchanged(files)
     user_files = [
         request.roots.absolute(path) for record in records for path in record["user files"]
     ]
@@ -34,9 +33,8 @@ def failed(job, records, output, stage, kind=CompileError):
     error = compile_error(request.name, request.title, output, job.folder, project, ninja, sources)
     error.stage, error.kernels = stage, kernels_of(records)
     with open(os.path.join(job.folder, "log"), "w", errors="surrogateescape") as file:
-        file.write(text + "\n")
+        file.writelines(f"{line}\n" for line in output)
     if stage != "load":
-        files = {*job.inputs, *filter(os.path.isfile, NAMED.findall(text))}
         digests = {request.roots.relative(path): job.digests.digest(path) for path in files}
         note = {"message": str(error), "details": vars(error), "files": digests}
         write_checked(os.path.join(job.folder, NOTE), note)

@@ -39,24 +39,23 @@ def put_object(folder, build_folder, output):
         _copy(path, os.path.join(folder, output))
 
 
-def put_outputs(folder, library, opened):
-    """Copies the objects of a build, and makes <name>.so the file that is opened.
-
-    library: of the published build. opened: the path that put_library returned.
-    """
+def put_build(folder, library):
+    """Copies a published build, and makes <name>.so the file to open; returns that file's path."""
+    opened = put_library(folder, library)
     with os.scandir(os.path.dirname(library)) as entries:
         objects = [entry.path for entry in entries if entry.name.endswith(".o")]
     for path in objects:
         _copy(path, os.path.join(folder, os.path.basename(path)))
     plain = os.path.join(folder, os.path.basename(library))
     if plain == opened or _is_same_file(plain, opened):
-        return
+        return opened
     link_atomically(opened, plain)
     name = glob.escape(os.path.splitext(plain)[0])
     for other in glob.glob(f"{name}.{'[0-9a-f]' * KEY_DIGITS}.so"):
         with contextlib.suppress(FileNotFoundError):
             if other != opened and os.stat(other).st_ctime < time.time() - KEPT_SECONDS:
                 os.unlink(other)
+    return opened
 
 
 def has_version(folder, library):

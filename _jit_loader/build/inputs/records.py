@@ -82,13 +82,6 @@ class Recorder:
         negative_dependencies.of_libraries(places, linked, command)
         return self._record(files, user_files, linker(command), places)
 
-    def check_failed(self, files):
-        """Raises InputsChanged if a file has been edited since the failed compilation began.
-
-        files: those with errors. All inputs that were found are checked as well.
-        """
-        self._check_unchanged(list(filter(os.path.isfile, {*self._inputs, *files})))
-
     def _in_flags(self, command):
         """Returns the files in the flags. One that two attempts have changed is an output."""
         named = files_in_flags(command)
@@ -108,13 +101,13 @@ class Recorder:
             "absent": {relative(folder): sorted(names) for folder, names in places.absent.items()},
         }
         # After the digests were taken: a later change is not in the record.
-        self._check_unchanged(files)
+        self.check_unchanged(files)
         appeared = [path for path in places.present if path not in files]
         if changed := list(filter(self._clock.has_seen_change, appeared)):
             raise InputsChanged(changed)
         return record
 
-    def _check_unchanged(self, files):
+    def check_unchanged(self, files):
         """Raises InputsChanged if a file has changed since the attempt began."""
         self._inputs.update(files)
         if changed := list(filter(self._has_changed, files)):
