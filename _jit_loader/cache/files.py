@@ -46,9 +46,9 @@ def if_stale_again(read, path):
 def write_checked(path, value):
     """Writes a line with the digest of a JSON value, then the value."""
     body = json.dumps(value).encode()  # an indent would take four times as long
-    write_atomically(
-        path, hashlib.blake2b(body, digest_size=16).hexdigest().encode() + b"\n" + body
-    )
+    digest = hashlib.blake2b(body, digest_size=16).hexdigest()
+    with _replacement(path) as temporary, open(temporary, "wb") as file:
+        file.writelines([digest.encode(), b"\n", body])
 
 
 def write_atomically(path, data):
