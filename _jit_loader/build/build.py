@@ -212,21 +212,8 @@ def precompile(request):
         raise CompilingForbidden(
             "JIT_LOADER_NO_COMPILE is set, so PyTorch's headers are not precompiled"
         )
-    with _planned(request) as job:
-        return Headers(job, job.ninja_file.compilations).flags
-
-
-def write_compile_commands(request):
-    """Writes the commands of an op that came from the cache, for example in a new clone."""
-    if not is_set("JIT_LOADER_NO_COMPILE"):
-        with _planned(request) as job:
-            update_compile_commands(request, job.ninja_file)
-
-
-@contextlib.contextmanager
-def _planned(request):
-    """Yields the Job of a request that is not built."""
     os.makedirs(cache_folder(), mode=0o700, exist_ok=True)
     check_tools(request)
     with tempfile.TemporaryDirectory(prefix="jit_loader-") as folder:
-        yield Job(Builds(request, os.devnull, {}), folder, Digests())
+        job = Job(Builds(request, os.devnull, {}), folder, Digests())
+        return Headers(job, job.ninja_file.compilations).flags

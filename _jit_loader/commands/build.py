@@ -9,7 +9,6 @@ before other headers, and needs no project. With names it first precompiles PyTo
 the bindings.
 """
 
-import json
 import os
 import sys
 import tempfile
@@ -17,7 +16,6 @@ import tempfile
 
 def add_arguments(parser):
     parser.add_argument("names", nargs="*", metavar="name", help="default: all ops of the project")
-    parser.add_argument("--json", action="store_true", help="print the results as JSON")
     parser.add_argument("--pch", action="store_true", help="precompile PyTorch's headers")
 
 
@@ -39,16 +37,12 @@ def run(options):
         calls = [(values[0], f"{__name__}:load", values, None) for values in arguments]
         outcomes = build_all("build", "op", calls)
     failures = [outcome for outcome in outcomes if outcome.error is not None]
-    if options.json:
-        print(json.dumps([_as_json(outcome) for outcome in outcomes], indent=1))
-    else:
-        _print_failures(failures, len(outcomes))
+    for failure in failures:
+        print(failure.text, file=sys.stderr)
+    if failures and len(names) > 1:
+        failed = ", ".join(failure.name for failure in failures)
+        print(f"built {len(names) - len(failures)} of {len(names)} ops; failed: {failed}")
     return 1 if failures else 0
-
-
-def _as_json(outcome):
-    data = {key: outcome.data[key] for key in ("name", "compiled", "seconds")}
-    return {**data, "error": outcome.text}
 
 
 def _precompile():
@@ -75,9 +69,8 @@ def _precompile():
 
 
 def load(name, project, pch):
-    """Loads an op; if it was not compiled, writes a missing compile_commands.json."""
-    from _jit_loader.build.build import precompile, write_compile_commands
-    from _jit_loader.build.byproducts import COMPILE_COMMANDS
+    """Loads an op; pch: whether PyTorch's headers are precompiled first."""
+    from _jit_loader.build.build import precompile
     from _jit_loader.loading import is_unchanged
     from _jit_loader.ops import load_op
 
@@ -87,15 +80,4 @@ def load(name, project, pch):
         request = call.requests()[-1]
         request.precompile = True
         precompile(request)
-    loaded = load_op.load(*arguments)
-    if not loaded.compiled and not os.path.exists(os.path.join(project, COMPILE_COMMANDS)):
-        write_compile_commands(call.requests()[-1])
-    return loaded
-
-
-def _print_failures(failures, total):
-    for failure in failures:
-        print(failure.text, file=sys.stderr)
-    if failures and total > 1:
-        failed = ", ".join(failure.name for failure in failures)
-        print(f"built {total - len(failures)} of {total} ops; failed: {failed}")
+    return load_op.load(*arguments)

@@ -74,7 +74,6 @@ def all_checks():
         return
     compiler, cuda, builds = cxx_check(), list(_cuda()), _cache()
     yield from (compiler, *cuda, _gpus(), builds)
-    yield from map(_readonly_cache, cache.readonly_caches())
     if MISSING in (ninja.level, compiler.level, builds.level):
         return
     yield _test_build("doctor_cpp", {".cpp": MODULE.format(name="doctor_cpp")}, MISSING)
@@ -194,13 +193,6 @@ def _cache():
         return Check("cache", MISSING, text, elsewhere)
     builds = count(pruning.count_builds(), "build")
     return Check("cache", OK, f"{folder}, {builds}, {format_size(pruning.size_of(folder))}")
-
-
-def _readonly_cache(folder):
-    if os.access(folder, os.R_OK | os.X_OK):
-        return Check("shared cache", OK, folder)
-    fix = "make it readable, or correct JIT_LOADER_READONLY_CACHES"
-    return Check("shared cache", PROBLEM, folder, fix)
 
 
 def _test_build(name, sources, level_of_failure):

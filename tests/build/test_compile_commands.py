@@ -183,16 +183,3 @@ def test_clangd_accepts_nvccs_flags(project):
     said = subprocess.run(check, capture_output=True, text=True, check=False).stderr
     lines = [line.partition("] ")[2] for line in said.splitlines() if line.startswith("E[")]
     assert [line for line in lines if not line.strip().startswith("tweak: ")] == []
-
-
-@pytest.mark.slow
-def test_build_command_restores_a_missing_file_although_the_op_is_in_the_cache(project, python):
-    """A load from the cache writes nothing, and the file of a new clone would stay missing."""
-    build = ["-m", "jit_loader", "build", "one"]
-    python(*build, cwd=project.folder, check=True)
-    before = project.path.read_text()
-    project.path.unlink()
-    project.load("one")
-    assert not project.path.exists()
-    python(*build, cwd=project.folder, check=True)
-    assert project.path.read_text() == before
