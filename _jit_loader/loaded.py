@@ -140,7 +140,7 @@ def _import(path, unique, name):
         module.__name__ = name  # pybind11's classes take it as their module
         spec.loader.exec_module(module)
     except ImportError as error:
-        if opened_libraries(name):
+        if any(os.path.basename(path) == f"{name}.so" for path in list(libraries)):
             from _jit_loader.cache.registrations import explain_second_class
 
             explain_second_class(name, error)
@@ -174,14 +174,7 @@ def from_build_directory(name, folder, is_python_module):
         return None
     if not is_python_module:
         return os.path.join(folder, os.path.basename(this.path))
-    if isinstance(this.result, str):  # opened for its operators
-        with _lock:
-            if isinstance(this.result, str):
-                key = os.path.dirname(this.path)
-                this.result = open_library(this.result, key, name, "module")
-    return this.result
-
-
-def opened_libraries(name):
-    """Returns the paths of the published libraries that this process has opened under a name."""
-    return [path for path in list(libraries) if os.path.basename(path) == f"{name}.so"]
+    with _lock:
+        if isinstance(this.result, str):  # opened for its operators
+            this.result = open_library(this.result, os.path.dirname(this.path), name, "module")
+        return this.result

@@ -28,10 +28,6 @@ class Call:
 class _Called(BaseException):
     """Carries the Call of a load that is not made. No wrapper's `except Exception` catches it."""
 
-    def __init__(self, call):
-        super().__init__()
-        self.call = call
-
 
 class NotCached(Exception):
     """No build in the cache fits, and the caller wants none to be made."""
@@ -51,7 +47,7 @@ def call_of(name, function):
     try:
         function()
     except _Called as called:
-        return called.call
+        return called.args[0]
     finally:
         _recorded_name.reset(token)
     return None
@@ -142,13 +138,11 @@ def is_unchanged(call):
 def unchanged(paths):
     """Yields the memos that are still valid; paths: of memo_paths()."""
     for path in paths:
-        if not os.path.exists(path):
-            continue
         with contextlib.suppress(FileNotFoundError):
             check_trusted(path)  # a memo names code to load
-        memo = Memo.read(path)
-        if memo is not None and is_in_a_cache(memo.library) and memo.is_unchanged():
-            yield memo
+            memo = Memo.read(path)
+            if memo is not None and is_in_a_cache(memo.library) and memo.is_unchanged():
+                yield memo
 
 
 def find_build(requests, memo_path):

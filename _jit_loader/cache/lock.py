@@ -70,18 +70,10 @@ def _lock_path(request_folder):
     return os.path.join(request_folder, "lock")
 
 
-def _close(descriptor):
-    _open_locks.discard(descriptor)
-    os.close(descriptor)
-
-
 def _close_in_child():
     """Gives up the locks of the parent, which a forked child would keep when the parent dies."""
     for descriptor in _open_locks:
-        null = os.open(os.devnull, os.O_RDWR)
-        # The descriptor stays open: a child that was forked inside build_lock closes it.
-        os.dup2(null, descriptor, inheritable=False)
-        os.close(null)
+        os.close(descriptor)
     _open_locks.clear()
 
 
@@ -89,10 +81,13 @@ os.register_at_fork(after_in_child=_close_in_child)
 
 
 def _release(descriptor):
-    with contextlib.suppress(OSError):
-        # Closing is not enough if a child was forked in the meantime.
-        fcntl.flock(descriptor, fcntl.LOCK_UN)
-    _close(descriptor)
+    """Unlocks and closes a descriptor, unless this is a child that was forked in the meantime."""
+    if descriptor in _open_locks:
+        _open_locks.discard(descriptor)
+        with contextlib.suppress(OSError):
+            # Closing is not enough if a child was forked and has not closed it yet.
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+        os.close(descriptor)
 
 
 def _acquire(path, name, until):
@@ -112,7 +107,7 @@ def _acquire(path, name, until):
         if not reported and time.monotonic() - started > SILENT_SECONDS:
             reported = True
             say(f"{name}: waiting for {_owner(descriptor)}, which is building it ({path})")
-        _close(descriptor)
+        _release(descriptor)
         if until():
             return None, None
         waited = time.monotonic() - started
@@ -131,7 +126,7 @@ def _attempt(path):
         locked = _try_to_lock(descriptor)
         return descriptor, locked and _is_at(path, descriptor)
     except BaseException:
-        _close(descriptor)
+        _release(descriptor)
         raise
 
 
@@ -139,12 +134,12 @@ def _try_to_lock(descriptor):
     """Returns whether the file could be locked; None if its file system has no locks."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        return False
     except OSError as error:
-        if error.errno in _NO_LOCKS:
-            return None
-        if error.errno in (errno.EAGAIN, errno.EACCES):
-            return False
-        raise
+        if error.errno not in _NO_LOCKS:
+            raise
+        return None
     return True
 
 

@@ -141,9 +141,6 @@ def clean(names=None):
     for entry, size in sizes.items():
         if names is None or entry.name in names:
             remove(entry, size, removed)
-    for folder in _paths(cache_folder()):
-        with contextlib.suppress(OSError):
-            os.rmdir(folder)  # only if it is empty
     return removed
 
 

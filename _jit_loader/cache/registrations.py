@@ -43,7 +43,7 @@ def write_record(library, folder, request):
         content = file.read()
     if any(function in content for function in _FUNCTIONS):
         macros = _macros(request)
-        namespaces = {_expanded(name, macros) for name in _names_in_symbols(content)}
+        namespaces = {macros.get(name, name) for name in _names_in_symbols(content)}
         record = {"namespaces": sorted(namespaces)}
         write_atomically(os.path.join(folder, FILE), json.dumps(record).encode())
 
@@ -59,12 +59,6 @@ def _macros(request):
     of_sources = itertools.chain(*request.source_flags.values())
     flags = " ".join([*request.extra_cflags, *request.extra_cuda_cflags, *of_sources])
     return {"TORCH_EXTENSION_NAME": request.name, **dict(_DEFINED.findall(flags))}
-
-
-def _expanded(name, macros):
-    for _ in macros:  # the text of a macro may be the name of another
-        name = macros.get(name, name)
-    return name
 
 
 def refuse_second_registration(name, folder, is_second):

@@ -118,7 +118,7 @@ def test_clean_leaves_no_file(tiny):
     with pytest.raises(RuntimeError):
         tiny.load()
     pruning.clean()
-    assert os.listdir(cache_folder()) == []
+    assert not [path for path in Path(cache_folder()).rglob("*") if path.is_file()]
     tiny.write("other.cpp", 'extern "C" long other(void) { return 100; }\n')
     assert tiny.value() == 101
 
