@@ -18,8 +18,8 @@ from _jit_loader.system.jobs import parallel_jobs
 from _jit_loader.system.processes import (
     compiler_environment,
     exit_codes_kept,
+    kill,
     python,
-    read_lines,
     session_members,
     start,
 )
@@ -148,7 +148,8 @@ class Compilation:
 
     def _steps_of_run(self):
         self.output, step, lines = [], None, []
-        for line in read_lines(self._ninja.stdout.fileno()):
+        for line in self._ninja.stdout:
+            line = os.fsdecode(line.rstrip(b"\n"))
             if line.startswith(STATUS):
                 step = line.removeprefix(STATUS)
                 lines = self.lines_of[step] = []
@@ -241,8 +242,6 @@ def stop_session(process):
     # SIGKILL. A process that waits for a disk ignores SIGKILL until the disk answers.
     until = time.monotonic() + 1
     while (pids := session_members(process.pid)) and time.monotonic() < until:
-        for pid in pids:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        kill(pids)
         time.sleep(0.001)
     process.wait()

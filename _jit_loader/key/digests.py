@@ -68,9 +68,8 @@ def _read_digest(path):
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         is_large = size > WHOLE_FILE_LIMIT and not is_in_a_cache(path)
-        if is_large and (found := build_id(file)) is not None:
+        if is_large and (found := build_id(file.fileno())) is not None:
             return digest_of_bytes(b"%d %s" % (size, found))
-        file.seek(0)
         hasher = hashlib.blake2b(digest_size=16)
         while block := file.read(1 << 20):
             hasher.update(block)

@@ -201,7 +201,7 @@ def _library(edit, builds, digests, launched):
     with Workers() as workers:
         linked = workers.submit(link_library, builds, digests, edit.build, edit.outputs)
         code = compile_edit(edit, library, launched)
-        (library,) = workers.results([linked])
+        library = linked.result()
     if list(map(stamp, user_files)) != before or any(
         read_digest(path) != user_files[path] for path in user_files
     ):

@@ -17,7 +17,8 @@ from _jit_loader.report.errors import CompileError, LoadError, NotInTime
 from _jit_loader.report.requests import flags_of
 from _jit_loader.report.text import count
 from _jit_loader.system.jobs import parallel_jobs
-from _jit_loader.system.pool import call_in_processes, named
+from _jit_loader.system.pool import call_in_processes
+from _jit_loader.system.processes import named
 
 # Imported before the processes are forked. Not torch.utils.cpp_extension: with a GPU, its import
 # starts CUDA, which a fork cannot use. setuptools is most of that import.
@@ -163,7 +164,7 @@ def _outcome(name, answer, timeout, last_line):
         error = error and pickle.loads(base64.b64decode(error))
         return Outcome(name, error, answer["result"]["compiled"], answer["seconds"])
     said = f"; the last line that it printed: {last_line}" if last_line else ""
-    if "programs" not in answer:
+    if answer["programs"] is None:
         stage, file = "load", None
         code = os.waitstatus_to_exitcode(answer["status"])
         how = f"signal {-code}, {signal.strsignal(-code)}" if code < 0 else f"exit code {code}"

@@ -1,5 +1,6 @@
 """The operating system: settings, paths and texts; and in the modules, processes and memory."""
 
+import contextlib
 import os
 
 
@@ -11,16 +12,11 @@ def is_set(name):
 def plain_path(path):
     """Returns the path without '..', unless a symlink makes that another file."""
     normal = os.path.normpath(path)
-    if normal != path and ".." in path and not _same_file(normal, path):
-        return path
-    return normal
-
-
-def _same_file(one, other):
-    try:
-        return os.path.samefile(one, other)
-    except (OSError, ValueError):  # ValueError: a name that was read from a source has a null byte
-        return False
+    # ValueError: a name that was read from a source has a null byte.
+    with contextlib.suppress(OSError, ValueError):
+        if normal == path or ".." not in path or os.path.samefile(normal, path):
+            return normal
+    return path
 
 
 def read_text(path):

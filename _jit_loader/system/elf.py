@@ -1,5 +1,6 @@
 """Reads ELF files: the tables of libraries and objects."""
 
+import os
 import re
 import struct
 from typing import NamedTuple
@@ -65,29 +66,24 @@ def tables(data):
     return segments, {text[s.name : text.index(b"\0", s.name)]: s for s in found}
 
 
-def build_id(file):
+def build_id(descriptor):
     """Returns the GNU build id of a library or program, the linker's hash of its content, or None.
 
     The file is not mapped into memory: that would end the process if the file became shorter.
     """
-    header = file.read(64)
+    header = os.pread(descriptor, 64, 0)
     if len(header) < 64 or not is_64_bit(header):
         return None
     (place,) = struct.unpack_from("<Q", header, 32)
     size, count = struct.unpack_from("<HH", header, 54)
-    table = _read(file, place, size * count)
+    table = os.pread(descriptor, size * count, place)
     for start in range(0, len(table) - 55, size or 1):
         segment = _Header(*_SEGMENT, table, start)
         if segment.kind == PT_NOTE:
-            notes = _read(file, segment.offset, segment.size)
+            notes = os.pread(descriptor, segment.size, segment.offset)
             if found := BUILD_ID.search(notes):
                 return notes[found.end() : found.end() + int.from_bytes(found[1], "little")]
     return None
-
-
-def _read(file, place, size):
-    file.seek(place)
-    return file.read(size)
 
 
 def content(data, section):

@@ -2,10 +2,10 @@
 
 import concurrent.futures
 import contextlib
+import importlib
 import math
 import os
 import re
-import select
 import signal
 import subprocess
 import sys
@@ -15,9 +15,7 @@ import time
 from _jit_loader import no_fork
 from _jit_loader.system import read_text
 
-# Python runs a signal handler between two instructions of the main thread. If another thread
-# receives the signal, a system call of the main thread delays the handler until the call ends.
-SIGNAL_DELAY_SECONDS = 0.1
+POLL_SECONDS = 0.1
 
 _FOLDER = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _PYTHON = re.compile(r"python[\d.]*t?d?(-dbg)?")  # the name of its executable
@@ -29,7 +27,6 @@ def start(command, **options):
         return subprocess.Popen(command, **options)
 
 
-_lock = threading.Lock()
 _waiting = 0  # blocks of exit_codes_kept() that run
 
 
@@ -48,13 +45,13 @@ def exit_codes_kept():
     import ctypes  # hardly any program ignores SIGCHLD
 
     set_handler = ctypes.CDLL(None).signal
-    with _lock:
+    with no_fork():
         _waiting += 1
         set_handler(signal.SIGCHLD, ctypes.c_void_p(signal.SIG_DFL))
     try:
         yield
     finally:
-        with _lock:
+        with no_fork():
             _waiting -= 1
             # The program may have set its own handler.
             if _waiting == 0 and signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:
@@ -64,14 +61,13 @@ def exit_codes_kept():
 def compiler_environment():
     """Returns the environment in which compilers and linkers run: they print English.
 
-    Errors are recognised by their text. LC_ALL would also change the encoding of what they print,
-    so its value goes into LANG, which LC_MESSAGES overrides for messages alone.
+    Errors are recognised by their text. LC_ALL would override LC_MESSAGES; its value remains that
+    of LC_CTYPE, the encoding of what they print.
     """
-    environment = dict(os.environ)
+    environment = {**os.environ, "LC_MESSAGES": "C"}
     if locale := environment.pop("LC_ALL", ""):
-        others = {name: text for name, text in environment.items() if not name.startswith("LC_")}
-        environment = {**others, "LANG": locale}
-    return {**environment, "LC_MESSAGES": "C"}
+        environment["LC_CTYPE"] = locale
+    return environment
 
 
 def run(command, seconds=None):
@@ -87,15 +83,16 @@ def run(command, seconds=None):
     options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     # In a session of its own, so that a wrapper's compiler is killed with it.
     options |= {"env": compiler_environment(), "start_new_session": True}
+    workers = getattr(_thread, "workers", None)
     with exit_codes_kept(), start(command, **options) as process:
         try:
-            while True:
-                _end_with_workers()
+            while workers is None or not workers.are_stopped:
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    output = process.communicate(timeout=SIGNAL_DELAY_SECONDS)
+                    output = process.communicate(timeout=POLL_SECONDS)
                     return subprocess.CompletedProcess(command, process.returncode, *output)
                 if time.monotonic() > limit:
                     raise subprocess.TimeoutExpired(command, seconds)
+            raise concurrent.futures.CancelledError
         except BaseException:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -109,26 +106,6 @@ def output_of(command):
     except OSError:
         return ""
     return (result.stdout + result.stderr).decode(errors="replace")
-
-
-def read_lines(descriptor):
-    """Yields the lines that are written to a pipe, each as soon as it is complete.
-
-    A read without a timeout would delay an interrupt that another thread receives.
-    """
-    poll = select.poll()
-    poll.register(descriptor)
-    pending = b""
-    while True:
-        if not poll.poll(SIGNAL_DELAY_SECONDS * 1000):
-            continue
-        read = os.read(descriptor, 1 << 16)
-        *lines, pending = (pending + read).split(b"\n")
-        yield from map(os.fsdecode, lines)
-        if not read:
-            break
-    if pending:
-        yield os.fsdecode(pending)
 
 
 def python():
@@ -145,9 +122,10 @@ def python():
     return None
 
 
-def start_python(module, *arguments, env=None, detached=False, **options):
-    """Starts a process that runs a module as `python -m` does, with the modules of this process.
+def start_python(function, *arguments, env=None, detached=False, **options):
+    """Starts a Python process that calls a function, with the sys.path of this process.
 
+    function: a name such as "module:function". arguments: values of JSON. options: of Popen.
     detached: the process is none of this process's children, and outlives it. Returns None then.
 
     Raises:
@@ -159,26 +137,29 @@ def start_python(module, *arguments, env=None, detached=False, **options):
     if python() is None:
         raise FileNotFoundError(f"there is no Python in {sys.prefix}, and {sys.executable} is none")
     env = dict(os.environ if env is None else env)
-    code = ["import os, sys", f"sys.path[:] = {_search_path()!r}", "import runpy"]
+    code = ["import os, sys", f"sys.path[:] = {_search_path()!a}"]
     if (path := env.pop("PYTHONPATH", None)) is not None:
-        code.append(f"os.environ['PYTHONPATH'] = {path!r}")
-    code.append(f"runpy.run_module({module!r}, run_name='__main__', alter_sys=True)")
-    words = [python(), "-c", "; ".join(code), *arguments]
+        code.append(f"os.environ['PYTHONPATH'] = {path!a}")
+    code += [f"from {__name__} import named", f"named({function!r})(*{arguments!a})"]
+    words = [python(), "-c", "; ".join(code)]
     if not detached:
         return start(words, env=env, **options)
     start(["/bin/sh", "-c", '"$@" &', "sh", *words], env=env, **options).wait()
     return None
 
 
+def named(function):
+    """Returns the function of a name such as 'module:function'."""
+    module, _, name = function.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
 def _search_path():
-    """Returns this process's sys.path, with its current folder at the end."""
-    names = [entry for entry in sys.path if isinstance(entry, str)]
-    found = [os.path.abspath(entry) for entry in names if entry]
+    """Returns this process's sys.path, with the current folder at the end."""
+    found = [os.path.abspath(path) for path in sys.path if path and isinstance(path, str)]
     if _FOLDER not in found:
         found.insert(0, _FOLDER)
-    with contextlib.suppress(FileNotFoundError):  # the folder has been deleted
-        found += [os.getcwd()] if "" in names else []
-    return found
+    return [*found, ""] if "" in sys.path else found
 
 
 _thread = threading.local()  # workers: the Workers that the thread belongs to
@@ -188,32 +169,23 @@ class Workers(concurrent.futures.ThreadPoolExecutor):
     """Threads for the side jobs of a build. If the block ends with an error, they are stopped.
 
     Python raises KeyboardInterrupt only in the main thread. The threads end because run() kills
-    their programs, and so do the workers of a worker.
+    their programs.
     """
 
     def __init__(self):
         super().__init__(initializer=setattr, initargs=(_thread, "workers", self))
-        self._parent = getattr(_thread, "workers", None)
-        self._are_stopped = False
+        self.are_stopped = False
 
     def __exit__(self, kind, error, traceback):
-        self._are_stopped = kind is not None
-        self.shutdown(cancel_futures=self._are_stopped)
-
-    def are_stopped(self):
-        return self._are_stopped or (self._parent is not None and self._parent.are_stopped())
-
-    def results(self, futures):
-        """Waits for futures and returns their results; an interrupt ends the wait."""
-        while concurrent.futures.wait(futures, timeout=SIGNAL_DELAY_SECONDS).not_done:
-            pass
-        return [future.result() for future in futures]
+        self.are_stopped = kind is not None
+        self.shutdown(cancel_futures=self.are_stopped)
 
 
-def _end_with_workers():
-    workers = getattr(_thread, "workers", None)
-    if workers is not None and workers.are_stopped():
-        raise concurrent.futures.CancelledError
+def kill(pids, kind=signal.SIGKILL):
+    """Sends a signal to processes, some of which may have ended."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, kind)
 
 
 def children(pid):

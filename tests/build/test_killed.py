@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import traceback
 from pathlib import Path
 
@@ -188,24 +187,6 @@ def test_next_build_uses_the_objects_that_were_finished(tiny, wait_for, in_proce
     assert in_process(tiny.value) == 101
     assert tiny.compiled() == []
     assert tiny.incomplete() == []
-
-
-def test_interrupt_that_another_thread_receives_is_raised(tiny, wait_for, in_process):
-    """Such a signal interrupts no system call of the main thread."""
-    begun = tiny.slow_down(60)
-
-    def interrupted():
-        def interrupt():
-            wait_for(begun.exists)
-            time.sleep(0.3)
-            signal.pthread_kill(threading.get_ident(), signal.SIGINT)
-
-        gc.callbacks.clear()
-        threading.Thread(target=interrupt).start()
-        with pytest.raises(KeyboardInterrupt):
-            tiny.load()
-
-    assert in_process(interrupted) is None
 
 
 def test_interrupt_ends_waiting_for_another_process(tiny, start_build, in_process):

@@ -68,7 +68,7 @@ def test_each_call_gets_its_module_or_its_error(tiny, call, monkeypatch):
 
 
 @pytest.mark.slow
-def test_only_the_calls_that_hang_are_ended(tiny, call, running_programs):
+def test_only_the_calls_that_hang_are_ended(tiny, call, wait_for, running_programs):
     tiny.change_compiler('trap "" TERM; case "$*" in *slow.cpp*) sleep 60; sleep 60;; esac')
     calls = [call("slow"), call("hangs", 2, "for (volatile int i = 0;;) i = 1"), call("good", 3)]
     slow, hangs, good = jit_loader.load_many(calls, timeout=15, jobs=3)
@@ -80,7 +80,7 @@ def test_only_the_calls_that_hang_are_ended(tiny, call, running_programs):
     assert slow.data["error"]["file"] == calls[0]["sources"][0]
     assert hangs.data["error"]["stage"] == "load"
     assert "did not load within the timeout of 15 seconds" in str(hangs.error)
-    assert running_programs() == []
+    wait_for(lambda: running_programs() == [])
 
 
 def test_call_that_cannot_reach_another_process_gets_an_error(call):

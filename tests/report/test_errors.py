@@ -193,7 +193,7 @@ def test_full_disk_is_reported_before_the_errors_that_follow_from_it(reason):
 # A compiler of a language without a locale on this machine.
 GERMAN = """\
 #!/bin/sh
-[ "$LC_MESSAGES" = C ] && [ -z "$LC_ALL" ] && [ "$LANG" = de_DE.UTF-8 ] && exec g++ "$@"
+[ "$LC_MESSAGES" = C ] && [ "$LC_ALL${LC_CTYPE:-$LANG}" = de_DE.UTF-8 ] && exec g++ "$@"
 g++ "$@" 2>"$0.said"; code=$?
 sed -e "s/error:/Fehler:/; s/cannot find/kann nicht gefunden werden:/" "$0.said" >&2
 exit $code
@@ -208,7 +208,8 @@ def test_errors_of_a_compiler_of_another_language_are_recognised(
     compiler.write_text(GERMAN)
     compiler.chmod(0o755)
     monkeypatch.setenv("CXX", str(compiler))
-    monkeypatch.delenv("LC_ALL", raising=False)
+    for name in ("LC_ALL", "LC_CTYPE"):
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv(variable, "de_DE.UTF-8")
     assert "add its folder with -L" in "\n".join(_fails(tiny, extra_ldflags=["-lnowhere"]))
     tiny.write("other.cpp", '\nextern "C" long other(void) { return 1 +; }\n')

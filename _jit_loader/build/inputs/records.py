@@ -10,6 +10,7 @@ import os
 import re
 import stat
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 from _jit_loader.build.inputs import negative_dependencies
 from _jit_loader.build.inputs.compilers import (
@@ -23,7 +24,6 @@ from _jit_loader.build.inputs.negative_dependencies import Places
 from _jit_loader.cache.memo import stamp
 from _jit_loader.key import toolchain
 from _jit_loader.system import read_text
-from _jit_loader.system.processes import Workers
 
 CLOCK = ".clock"  # a file in the folder of the build; no output has such a name
 TICK_LIMIT_SECONDS = 0.1
@@ -157,8 +157,8 @@ def query_compilers(ninja_file, outputs, digests):
             query = nvcc_compiler if is_cuda else cxx_compiler
             by_kind[is_cuda] = query(ninja_file.command(output))
             # In parallel, because hashing nvcc's programs one after the other takes 0.8 s.
-            with Workers() as workers:
-                workers.map(digests.digest, by_kind[is_cuda].tools)
+            with ThreadPoolExecutor() as threads:
+                threads.map(digests.digest, by_kind[is_cuda].tools)
     return {output: by_kind[ninja_file.is_cuda(output)] for output in outputs}
 
 
