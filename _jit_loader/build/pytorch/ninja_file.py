@@ -132,13 +132,14 @@ class NinjaFile:
         nvcc_prefix: words before nvcc, such as those of halves.py, if it is nvcc itself and not a
         wrapper such as sccache.
         """
-        lines = ["rule run", "  command = $text", "  description = $out"]
+        lines = ["rule run", "  command = $text"]
         for output, (_, inputs) in self.edges.items():
             if output not in kept:
                 first = (first_flags or {}).get(output, ())
                 text = self._command(output, link_flags, first, nvcc_prefix)
                 lines.append(f"build {output}: run {' '.join(map(_escaped, inputs))}")
                 lines.append(f"  text = {text.strip().replace('$', '$$')}")
+                lines.append(f"  description = {output}")  # $out would be quoted for a shell
         return "\n".join([*lines, f"default {self.library}", ""])
 
 
