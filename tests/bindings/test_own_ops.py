@@ -1,6 +1,5 @@
 """Tests ops that this project does not have: integer results, numbers, and wrong gradients."""
 
-import inspect
 import shutil
 import sys
 import types
@@ -48,13 +47,8 @@ def own(tmp_path_factory):
     project, made = write_project(tmp_path_factory.mktemp("own") / "project", BINDING), []
 
     def make(schema, function, gradient=None, **options):
-        name, _, rest = schema.partition("(")
-        parameters = [part.split()[1] for part in rest.partition(")")[0].split(", ")]
-
-        def body():
-            """An op of the tests."""
-
-        body.__name__, body.__signature__ = name, signature(*parameters)
+        body = (lambda x, n: None) if "int n" in schema else (lambda x: None)
+        body.__name__ = schema.partition("(")[0]
         # The first op is named "own", as the build.
         build = {"build_of": made[0]} if made else {"project": project}
         op = differentiable(schema, function=function, **build, **options)(body)
@@ -65,12 +59,6 @@ def own(tmp_path_factory):
 
     make("own(Tensor x) -> Tensor", "copy")
     return make
-
-
-def signature(*names):
-    return inspect.Signature(
-        [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names]
-    )
 
 
 def leaf():
