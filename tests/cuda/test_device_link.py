@@ -7,9 +7,8 @@ import pytest
 import torch
 
 import jit_loader
-from _jit_loader.key import toolchain
 
-pytestmark = pytest.mark.skipif(toolchain.why_no_cuda() is not None, reason="needs nvcc")
+pytestmark = pytest.mark.nvcc
 
 KERNEL = """\
 #include <cuda_runtime.h>

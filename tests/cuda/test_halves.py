@@ -14,7 +14,7 @@ from _jit_loader.build.inputs.compilers import read_depfile
 from _jit_loader.cuda import halves
 from _jit_loader.key import toolchain
 
-pytestmark = pytest.mark.skipif(toolchain.why_no_cuda() is not None, reason="needs nvcc")
+pytestmark = pytest.mark.nvcc
 
 SOURCE = """\
 #include "size.h"

@@ -5,6 +5,7 @@ PyTorch's headers take too long here: a small header of the system takes their p
 
 import os
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -13,8 +14,9 @@ from _jit_loader.build import precompiled
 from _jit_loader.cache import cache_folder, headers
 from _jit_loader.cuda import halves
 from _jit_loader.key import toolchain
+from tests.support.extension import write
 
-pytestmark = pytest.mark.skipif(toolchain.why_no_cuda() is not None, reason="needs nvcc")
+pytestmark = pytest.mark.nvcc
 
 HEADER = """\
 #pragma once
@@ -50,12 +52,11 @@ def compile(tmp_path, monkeypatch, capfdbinary):
     (tmp_path / "include" / "large.h").write_text(HEADER)
     (tmp_path / "own.h").write_text("#define OWN 2\n")
 
-    def compile(name, *flags, text=SOURCE):
+    def compile(name, *flags, text=SOURCE, with_headers=False):
         (tmp_path / f"{name}.cu").write_text(text.replace("NAME", name))
-        ours = [flag for flag in flags if flag.startswith(("--headers=", "--want"))]
-        flags = [*FLAGS, *(flag for flag in flags if flag not in ours)]
-        nvcc = [toolchain.nvcc_path(), *flags, "-c", f"{name}.cu", "-o", "k.o"]
-        code = halves.main([*ours, *nvcc])
+        options = [f"--headers={os.path.join(cache_folder(), headers.PRECOMPILED)}", "--want"]
+        nvcc = [toolchain.nvcc_path(), *FLAGS, *flags, "-c", f"{name}.cu", "-o", "k.o"]
+        code = halves.main([*options, *nvcc] if with_headers else nvcc)
         built = (tmp_path / "k.o").read_bytes() if code == 0 else None
         (tmp_path / "k.o").unlink(missing_ok=True)
         return code, built, b"".join(capfdbinary.readouterr())
@@ -63,28 +64,24 @@ def compile(tmp_path, monkeypatch, capfdbinary):
     return compile
 
 
-def headers_options():
-    return f"--headers={os.path.join(cache_folder(), headers.PRECOMPILED)}", "--want"
-
-
 def requested():
     """Returns the requests' folders of the headers that are requested."""
     folder = Path(cache_folder(), headers.PRECOMPILED)
-    return [str(path.parent) for path in folder.glob("*/request.json")]
+    return [path.parent for path in folder.glob("*/request.json")]
 
 
 def make(compile, *flags, **text):
-    """Makes the header that a compilation requests; returns its request's folder."""
-    assert compile("first", *headers_options(), *flags, **text)[0] == 0
+    """Makes the header that a compilation requests; returns its folder."""
+    assert compile("first", *flags, with_headers=True, **text)[0] == 0
     (request_folder,) = requested()
     precompiled.make_requested()
-    return request_folder
+    return request_folder / "header"
 
 
 @pytest.fixture
 def header(compile):
     """Makes the header of the source first; returns its folder."""
-    return os.path.join(make(compile), "header")
+    return make(compile)
 
 
 @pytest.fixture
@@ -96,8 +93,8 @@ def compared(compile, header):
 
     def compared(*flags, name="first", text=SOURCE):
         os.utime(header, (1, 1))
-        code, built, said = compile(name, *headers_options(), *flags, text=text)
-        used = os.stat(header).st_mtime > 1
+        code, built, said = compile(name, *flags, text=text, with_headers=True)
+        used = header.stat().st_mtime > 1
         assert (code, built, said) == compile(name, *flags, text=text)
         return used, code, said
 
@@ -121,7 +118,7 @@ def test_errors_are_the_same(compared, header):
         _, code, said = compared(text=SOURCE.replace(*text))
         assert code != 0
         assert b"error" in said
-    assert os.path.exists(header)
+    assert header.exists()
 
 
 def test_another_header_or_flag_needs_another_precompiled_header(compared, tmp_path):
@@ -135,26 +132,18 @@ def test_another_header_or_flag_needs_another_precompiled_header(compared, tmp_p
 
 @pytest.mark.parametrize("damaged", ["header.h.gch", "header.h", "header.json"])
 def test_damaged_header_is_not_used_and_is_requested_again(compared, header, damaged):
-    with open(os.path.join(header, damaged), "rb+") as file:
-        text = file.read()
-        file.seek(0)
-        file.write(text.replace(b"++calls", b"--calls") if damaged == "header.h" else text[:9])
-        file.truncate()
+    text = (header / damaged).read_bytes()
+    changed = text.replace(b"++calls", b"--calls") if damaged == "header.h" else text[:9]
+    (header / damaged).write_bytes(changed)
     assert not compared()[0]
     assert requested()
 
 
-UNSUITED = {
-    "debugging information": (SOURCE, ["-g"]),
-    "text like the id for all files": (SOURCE.replace("unused", "my_jit_loader_file_name"), []),
-}
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("case", UNSUITED)
-def test_header_is_not_used_if_the_object_would_differ(compared, case):
-    text, flags = UNSUITED[case]
-    assert not compared(*flags, text=text)[0]
+def test_header_is_not_used_if_the_object_would_differ(compared):
+    assert not compared("-g")[0], "debugging information"
+    text = SOURCE.replace("unused", "my_jit_loader_file_name")
+    assert not compared(text=text)[0], "a name like the id for all files"
     assert not requested()
 
 
@@ -165,7 +154,7 @@ def test_header_that_cannot_be_made_is_requested_once(compile, tmp_path, end):
     flags = ["-Xcompiler=-Wsystem-headers,-Wunused"]
     make(compile, *flags, text=text)
     expected = compile("first", *flags, text=text)
-    assert compile("first", *headers_options(), *flags, text=text) == expected
+    assert compile("first", *flags, text=text, with_headers=True) == expected
     assert not requested()
 
 
@@ -173,28 +162,24 @@ def test_build_lets_the_header_be_made_after_it(tiny, tmp_path, monkeypatch):
     monkeypatch.delenv("JIT_LOADER_PCH")
     # 4000 names of 1000 letters: as large as PyTorch's headers are to host_header.py.
     large = "".join(f"int {'value' * 200}{i}(int a);\n" for i in range(4000))
-    header = tmp_path / "include" / "large.h"
-    header.parent.mkdir()
-    header.write_text(large)
-    module = str(tiny.folder / "module.cpp")
+    include = write(tmp_path / "include" / "large.h", large).parent
+    source = tiny.folder / "k.cu"
 
     def load(number):
-        source = tiny.write(
-            "k.cu", f'#include <large.h>\nextern "C" long other(void) {{ return {number}; }}\n'
-        )
-        flags = ["-isystem", str(header.parent)]
-        return jit_loader.load("tiny", [module, str(source)], extra_cuda_cflags=flags).value()
+        write(source, f'#include <large.h>\nextern "C" long other(void) {{ return {number}; }}\n')
+        sources, flags = [tiny.sources[0], str(source)], ["-isystem", str(include)]
+        return jit_loader.load("tiny", sources, extra_cuda_cflags=flags).value()
 
-    started = []
     with monkeypatch.context() as patched:
-        background = lambda *_, **__: started.append(requested())  # noqa: E731
-        patched.setattr(precompiled, "call_in_background", background)
+        start = Mock()
+        patched.setattr(precompiled, "call_in_background", start)
         patched.setattr(precompiled, "may_precompile", lambda: True)
         first = load(7)
-    ((request_folder,),) = started
+    start.assert_called_once()
+    (request_folder,) = requested()
     precompiled.make_requested()
-    folder = os.path.join(request_folder, "header")
-    assert folder in headers.precompiled_headers()
+    folder = request_folder / "header"
+    assert str(folder) in headers.precompiled_headers()
     os.utime(folder, (1, 1))
     assert load(8) == first + 1
-    assert os.stat(folder).st_mtime > 1, "the header was used"
+    assert folder.stat().st_mtime > 1, "the header was used"

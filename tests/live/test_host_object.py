@@ -7,7 +7,7 @@ import pytest
 from _jit_loader.key import toolchain
 from _jit_loader.live.host_code import function_words, host_digest, skeletons
 
-pytestmark = pytest.mark.skipif(toolchain.why_no_cuda() is not None, reason="needs nvcc")
+pytestmark = pytest.mark.nvcc
 
 SOURCE = """\
 #ifdef __CUDACC__

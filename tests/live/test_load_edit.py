@@ -27,7 +27,7 @@ from _jit_loader.system.pool import call_in_background
 from tests.support.answer import FILES, KERNEL, is_of_nvrtcs_version
 
 pytestmark = [
-    pytest.mark.skipif(jit_loader.why_no_cuda() is not None, reason="needs nvcc"),
+    pytest.mark.nvcc,
     pytest.mark.skipif(nvrtc.library_path() is None, reason="PyTorch's wheel has no NVRTC"),
 ]
 
