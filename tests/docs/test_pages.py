@@ -91,9 +91,3 @@ def test_programs_and_extras_that_are_named_exist(name):
             assert path.is_dir() or path.with_suffix(".py").exists(), text
         for script in re.findall(r"(?:python|torchrun[^\n]*?) ((?:examples|docs)/\w+\.py)", text):
             assert (ROOT / script).exists(), text
-
-
-def test_headings_of_a_page_have_distinct_anchors():
-    for name in PAGES:
-        anchors = Page(name).anchors
-        assert len(anchors) == len(set(anchors)), name

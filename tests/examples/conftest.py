@@ -1,6 +1,4 @@
 import importlib
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -8,22 +6,6 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
-
-
-@pytest.fixture
-def run_example(tmp_path):
-    """Runs an example as a process: run_example("run_add2", "--n", "5") returns the process."""
-
-    def run(name, *arguments):
-        return subprocess.run(
-            [sys.executable, EXAMPLES / f"{name}.py", *arguments],
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-        )
-
-    return run
 
 
 @pytest.fixture
@@ -35,7 +17,7 @@ def import_example(monkeypatch):
 
 @pytest.fixture
 def call_example(import_example, monkeypatch):
-    """Runs an example in this process, which is 2 s faster than run_example."""
+    """Runs an example in this process, which is faster than the fixture python."""
 
     def call(name, *arguments):
         monkeypatch.setattr(sys, "argv", [f"{name}.py", *arguments])

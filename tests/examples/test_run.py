@@ -1,8 +1,31 @@
-"""Tests the options of the examples run_<op>.py, and those that the other examples share."""
+"""Tests the examples run_<op>.py, and the options that the other examples share."""
+
+import re
 
 import pytest
 
+from tests.examples.conftest import EXAMPLES, ROOT
+
+NAMES = sorted(path.stem for path in EXAMPLES.glob("run_*.py"))
 TRILINEAR = "run_trilinear_interpolation --n 50 --features 33 --repeat 1"
+
+
+def test_every_op_has_an_example():
+    ops = {path.stem for path in (ROOT / "kernels").glob("*.cu")}
+    assert {name.removeprefix("run_") for name in NAMES} >= ops
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_agrees_with_pytorch_and_prints_times(name, call_example, capsys):
+    call_example(name, "--device", "cpu", *(["--repeat", "1"] if name != "run_add2" else []))
+    printed = capsys.readouterr().out
+    assert "agrees with PyTorch" in printed
+    assert "PyTorch's median / " in printed
+
+
+def test_examples_import_no_private_module_and_leave_sys_path_alone():
+    private = re.compile(r"^\s*(?:from|import) (?:benchmarks|_jit_loader|tests)\b|sys\.path", re.M)
+    assert not [path for path in EXAMPLES.glob("*.py") if private.search(path.read_text())]
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
@@ -20,14 +43,13 @@ def test_takes_no_elements(command, call_example, capsys):
     assert "agrees with PyTorch" in capsys.readouterr().out
 
 
-def test_the_second_run_is_a_hit(call_example, run_example):
-    arguments = ["run_add2", "--n", "1000", "--device", "cpu"]
-    call_example(*arguments)
-    finished = run_example(*arguments)
-    assert finished.returncode == 0, finished.stderr
-    assert finished.stdout.startswith("add2: from cache in ")
-    assert "n = 1,000, float32" in finished.stdout
-    assert max(map(len, finished.stdout.splitlines())) <= 100
+def test_the_second_run_is_a_hit(call_example, python):
+    arguments = ["--n", "1000", "--device", "cpu"]
+    call_example("run_add2", *arguments)
+    printed = python(EXAMPLES / "run_add2.py", *arguments, check=True).stdout
+    assert printed.startswith("add2: from cache in ")
+    assert "n = 1,000, float32" in printed
+    assert max(map(len, printed.splitlines())) <= 100
 
 
 @pytest.mark.parametrize("name", ["run_add2", "run_sigmoid"])

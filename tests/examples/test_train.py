@@ -3,6 +3,8 @@
 import pytest
 import torch
 
+from tests.examples.conftest import EXAMPLES
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
@@ -12,10 +14,9 @@ import torch
         ("train_lltm --length 6 --epochs 100", "of the loss of always guessing 0"),
     ],
 )
-def test_trains_and_plots(command, said, run_example, tmp_path):
-    picture = tmp_path / "loss.png"
-    finished = run_example(*command.split(), "--plot", str(picture))
-    assert finished.returncode == 0, finished.stderr
+def test_trains_and_plots(command, said, python, tmp_path):
+    picture, (name, *arguments) = tmp_path / "loss.png", command.split()
+    finished = python(EXAMPLES / f"{name}.py", *arguments, "--plot", picture, check=True)
     assert "first loss" in finished.stdout
     assert said in finished.stdout
     assert picture.read_bytes().startswith(b"\x89PNG")

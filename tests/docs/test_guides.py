@@ -1,4 +1,4 @@
-"""Follows docs/writing-an-op.md in an empty folder: writes its files and runs its commands."""
+"""Follows the guides in an empty folder: writes their files and runs their commands."""
 
 import shlex
 
@@ -18,6 +18,11 @@ def test_commands_print_the_output_that_the_page_shows(has_nvcc, cache, tmp_path
     if has_nvcc and nvcc is None:
         pytest.skip("there is no nvcc")
     follow(PAGE, tmp_path, python, nvcc)
+
+
+@pytest.mark.slow
+def test_commands_of_the_page_for_those_who_migrate_print_what_it_shows(tmp_path, python):
+    follow(Page("docs/migrating.md"), tmp_path, python)
 
 
 @pytest.mark.gpu
