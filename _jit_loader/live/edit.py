@@ -1,7 +1,6 @@
-"""Finds the build from which the current files differ only in device code and in formulas."""
+"""Tells whether the current files differ from the last build only in device code and formulas."""
 
 import glob
-import itertools
 import os
 from typing import NamedTuple
 
@@ -14,8 +13,6 @@ from _jit_loader.cuda.lexer import NotUnderstood
 from _jit_loader.key import toolchain
 from _jit_loader.key.digests import digest_of_bytes
 from _jit_loader.live.host_code import function_words, skeletons, traceable_macros
-
-CANDIDATES = 4  # the newest builds of a request that are tried
 
 
 class NotLive(ValueError):
@@ -47,18 +44,15 @@ class Edit(NamedTuple):
 
 
 def find_edit(builds, digests):
-    """Returns the Edit from one of the builds to the current files.
+    """Returns the Edit from the newest build to the current files.
 
     Raises:
-        NotLive: there is none; the reason is that of the newest build.
+        NotLive: there is none; the text is the reason.
     """
-    reason = None
-    for build, manifest in itertools.islice(builds.manifests(), CANDIDATES):
-        try:
-            return _edit(builds.request, build, manifest, digests)
-        except NotLive as error:
-            reason = reason or error
-    raise reason or NotLive("there is no earlier build")
+    newest = next(builds.manifests(), None)
+    if newest is None:
+        raise NotLive("there is no earlier build")
+    return _edit(builds.request, *newest, digests)
 
 
 def _edit(request, build, manifest, digests):

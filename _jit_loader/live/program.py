@@ -255,7 +255,7 @@ def _virtual_headers(source, texts, folders, macros, of_device):
 
 def _check_conditions(texts, macros):
     """Raises NotLive if an #if may depend on a macro that only nvcc defines."""
-    values, waiting = {}, set()
+    values, tested = {}, set()
     for text in texts:
         if "__CUDACC_RTC__" in text:
             raise NotLive("a source mentions __CUDACC_RTC__")
@@ -263,15 +263,13 @@ def _check_conditions(texts, macros):
             if definition := DEFINITION.match(token.text):
                 values[definition[1]] = values.get(definition[1], "") + definition[2].strip()
             elif condition := _CONDITION.match(token.text):
-                waiting.update(_words(condition[1]))
-    checked = set(_SAME_MACROS)
-    while waiting:
-        word = waiting.pop()
-        checked.add(word)
+                tested.update(_words(condition[1]))
+    while more := {*_words(" ".join(values.get(word, "") for word in tested))} - tested:
+        tested |= more
+    for word in sorted(tested - _SAME_MACROS):
         is_guard = word in macros and not values.get(word)  # defined without a value
-        if not is_guard and word not in _SAME_MACROS and _MAY_BE_THE_SYSTEMS.match(word):
+        if not is_guard and _MAY_BE_THE_SYSTEMS.match(word):
             raise NotLive(f"an #if depends on {word}, which NVRTC may define otherwise")
-        waiting |= {*_words(values.get(word, ""))} - checked
 
 
 def _words(text):
