@@ -74,13 +74,10 @@ def compiled_kernels(name):
 
 
 def _print_kernels(kernels):
-    """Prints a table; kernels that spill are highlighted."""
-    rows, highlighted = [], set()
+    """Prints a table of kernels."""
+    rows = []
     for kernel in kernels:
-        if kernel["spill stores"] or kernel["spill loads"]:
-            highlighted.add(len(rows))
         figures = ["-" if kernel[name] is None else str(kernel[name]) for name in FIGURES]
         rows.append([kernel["source"], kernel["kernel"], kernel["architecture"], *figures])
-    header = ["source", "kernel", "architecture", *FIGURES]
-    print_table(rows, header, numbers=FIGURES, highlighted=highlighted)
+    print_table(rows, ["source", "kernel", "architecture", *FIGURES], numbers=FIGURES)
     print("Sizes are in bytes. Shared memory that a launch requests is not included.")

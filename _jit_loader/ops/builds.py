@@ -110,7 +110,7 @@ def build_all(title, noun, calls, jobs=None, say_lines=True, **options):
             if "said" in answer:
                 last[index] = answer["said"]
                 if say_lines:
-                    line.say(answer["said"])
+                    say(answer["said"])
                 continue
             line.finished(names[index])
             found[index] = _outcome(names[index], answer, timeouts[index], last.get(index))

@@ -9,10 +9,6 @@ from _jit_loader import no_fork
 from _jit_loader.system import is_set
 
 
-def is_quiet():
-    return is_set("JIT_LOADER_QUIET")
-
-
 def printable(text):
     """Returns the text with a replacement character for bytes that are not UTF-8."""
     return os.fsencode(text).decode(errors="replace")
@@ -20,7 +16,7 @@ def printable(text):
 
 def say(text):
     """Prints one plain line for a person, unless JIT_LOADER_QUIET is set. It never fails."""
-    if not is_quiet():
+    if not is_set("JIT_LOADER_QUIET"):
         print_line(text, sys.stderr)
 
 
@@ -39,9 +35,9 @@ def print_line(text, stream):
 class BuildLine:
     """Shows `add2: kernels/add2.cu changed: add2.cuda.o, 1 of 2, 0.4 s of about 0.9 s`.
 
-    The line is live in a terminal. In a log file, and in a notebook, where rich's live line would
-    need ipywidgets, it is a plain line at the start of the build. At the end, a line with the
-    reason and the seconds is printed.
+    The line is live in a terminal, below the lines that are printed meanwhile. In a log file, and
+    in a notebook, where rich's live line would need ipywidgets, it is a plain line at the start of
+    the build. At the end, a line with the reason and the seconds is printed.
     """
 
     def __init__(self, title, outputs, expected_seconds, step="compiling"):
@@ -64,20 +60,13 @@ class BuildLine:
     def start(self, reason):
         """Shows the line; reason: why the extension is built."""
         self._title = f"{self._title}: {reason}"
-        if is_quiet():
+        if is_set("JIT_LOADER_QUIET"):
             return
         with contextlib.suppress(OSError, ValueError):
             self._live = self._start_live()
         if self._live is None:
             parts = ", ".join([*self._outputs, *filter(None, [self._expected])])
             say(f"{self._title}: {f'{self._step} {parts}' if self._outputs else 'linking'}")
-
-    def say(self, text):
-        """Prints a line above the live one, which shows itself what is being compiled."""
-        if self._live is None:
-            say(text)
-        elif ": compiling " not in text:
-            self._live.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def finished(self, output):
         if output in self._outputs:

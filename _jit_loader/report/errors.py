@@ -183,8 +183,7 @@ def compile_error(name, title, output, folder, project, ninja, sources):
         lines = [f"{title}: {message}"]
     text = "\n".join(output)
     for pattern, hint in HINTS.items():
-        match = re.search(pattern, text)
-        if match:
+        if match := re.search(pattern, text):
             lines.append(f"  {hint.format(*match.groups())}")
     lines.append(f"  full compiler output: {os.path.join(folder, 'log')}")
     lines.append(f"  run it again: {shlex.join([ninja, '-C', folder])}")

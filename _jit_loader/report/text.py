@@ -4,9 +4,9 @@ import re
 import sys
 
 SIZES = {
-    **{"": 1, "B": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12},
-    **{"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12},
-    **{"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40},
+    **{"": 1, "b": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12},
+    **{"kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12},
+    **{"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40},
 }
 SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 # Wider than any line: a file or a pipe takes lines of any length.
@@ -19,10 +19,7 @@ def parse_size(text):
     Raises:
         ValueError: the text is not a size.
     """
-    number, unit = _parts(text)
-    if number is None or unit.upper() not in SIZES:
-        raise ValueError(f"{text!r} is not a size, such as 500MB, 2GB or 1.5GiB")
-    return int(number * SIZES[unit.upper()])
+    return int(_parsed(text, SIZES, "a size, such as 500MB, 2GB or 1.5GiB"))
 
 
 def parse_age(text):
@@ -31,10 +28,15 @@ def parse_age(text):
     Raises:
         ValueError: the text is not an age.
     """
-    number, unit = _parts(text)
-    if number is None or unit.lower() not in SECONDS:
-        raise ValueError(f"{text!r} is not an age, such as 30min, 12h, 30d or 4w")
-    return number * SECONDS[unit.lower()]
+    return _parsed(text, SECONDS, "an age, such as 30min, 12h, 30d or 4w")
+
+
+def _parsed(text, units, expected):
+    """Returns a number times its unit, a key of units in lower case."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", text.lower())
+    if match is None or match[2] not in units:
+        raise ValueError(f"{text!r} is not {expected}")
+    return float(match[1]) * units[match[2]]
 
 
 def format_size(size):
@@ -59,13 +61,7 @@ def count(number, noun):
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def _parts(text):
-    """Returns (number, unit) of a text such as '1.5 GB'; (None, '') if it has another form."""
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
-    return (float(match[1]), match[2]) if match else (None, "")
-
-
-def print_table(rows, header=None, numbers=(), highlighted=()):
+def print_table(rows, header=None, numbers=()):
     """Prints rows in columns that are as wide as necessary.
 
     In a terminal, long cells are continued on the next line. Elsewhere they stay on one line.
@@ -74,7 +70,6 @@ def print_table(rows, header=None, numbers=(), highlighted=()):
         rows: lists of strings.
         header: the names of the columns.
         numbers: the names of the columns that are aligned to the right.
-        highlighted: the indices of the rows that are shown in red.
     """
     from rich.console import Console
     from rich.table import Table
@@ -85,8 +80,8 @@ def print_table(rows, header=None, numbers=(), highlighted=()):
         is_number = name in numbers
         justify = "right" if is_number else "left"
         table.add_column(name, justify=justify, no_wrap=is_number, overflow="fold")
-    for index, row in enumerate(rows):
-        table.add_row(*row, style="bold red" if index in highlighted else None)
+    for row in rows:
+        table.add_row(*row)
     width = None if sys.stdout.isatty() else UNLIMITED_WIDTH
     console = Console(width=width, markup=False, emoji=False, highlight=False)
     with console.capture() as capture:

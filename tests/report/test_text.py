@@ -15,7 +15,7 @@ def test_columns_are_as_wide_as_their_cells(capsys):
 def test_lines_in_a_pipe_are_not_cut(capsys):
     """The name of a kernel with many template arguments can have thousands of characters."""
     rows = [["void f<" + "int, " * 1000 + "int>", "8"], ["g", "16"]]
-    print_table(rows, highlighted=[0])
+    print_table(rows)
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "  ".join(rows[0])
     assert [line.split() for line in lines[1:]] == [["g", "16"]]
