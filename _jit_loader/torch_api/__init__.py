@@ -103,19 +103,14 @@ def load_inline(
 
     The arguments are those of torch.utils.cpp_extension.load_inline. functions: names of C++
     functions to bind, or {name: docstring}. use_pch precompiles torch/extension.h first if these
-    flags have no precompiled header yet; like PyTorch's, it does not accept flags with shell
-    operators such as ";". The sources are kept as files in the cache, so that errors and debuggers
-    can name them; build_directory gets copies, main.cpp and cuda.cu.
+    flags have no precompiled header yet. The sources are kept as files in the cache, so that errors
+    and debuggers can name them; build_directory gets copies, main.cpp and cuda.cu.
     """
     arguments = {**locals(), "is_standalone": False}
     if _is_for_pytorch(arguments):
         return _pass_to_pytorch("load_inline", arguments)
     options = _request_options(arguments)
     folder = options["build_directory"]
-    if use_pch:
-        from _jit_loader.torch_api import inline
-
-        inline.refuse_shell_operators(options["extra_cflags"])
     texts = {
         "cpp_sources": _list(cpp_sources),
         "cuda_sources": _list(cuda_sources),

@@ -3,9 +3,9 @@
 import atexit
 import contextlib
 import functools
+import json
 import os
 import re
-import shlex
 import shutil
 import tempfile
 
@@ -33,7 +33,9 @@ def source_texts(
         cpp.append(f"PYBIND11_MODULE(TORCH_EXTENSION_NAME, m{options}) {{")
         wrap = "torch::wrap_pybind_function({})" if with_pytorch_error_handling else "{}"
         for name, docstring in _with_docstrings(functions).items():
-            cpp.append(f'm.def("{name}", {wrap.format(name)}, "{_literal(docstring)}");')
+            # PyTorch writes the text as it is: then quotes and line breaks do not compile.
+            text = json.dumps(docstring, ensure_ascii=False)
+            cpp.append(f'm.def("{name}", {wrap.format(name)}, {text});')
         cpp.append("}")
     texts = {"main.cpp": "\n".join(cpp) + "\n"}
     if cuda_sources:
@@ -49,32 +51,6 @@ def _with_docstrings(functions):
     if not isinstance(functions, dict):
         raise ValueError(f"Expected 'functions' to be a list or dict, but was {type(functions)}")
     return functions
-
-
-def _literal(text):
-    """Returns a text for a C++ string literal; like PyTorch, it leaves escape sequences unchanged.
-
-    Unlike PyTorch, it escapes quotes and line breaks, which would not compile.
-    """
-    escaped = {'"': r"\"", "\n": r"\n", "\r": r"\r", "\\": r"\\"}
-    return re.sub(
-        r'\\.|["\n\r\\]', lambda match: escaped.get(match[0], match[0]), text, flags=re.DOTALL
-    )
-
-
-def refuse_shell_operators(flags):
-    """Raises a RuntimeError for flags that need a shell, as PyTorch does with use_pch=True.
-
-    PyTorch runs the compiler of its precompiled header without a shell.
-    """
-    words = shlex.shlex(" ".join(flags), posix=True, punctuation_chars=True)
-    words.commenters = ""
-    for word in words:
-        if set(word) <= set("();<>|&") or "`" in word or "$" in word:
-            raise RuntimeError(
-                f"extra_cflags has {word!r}, which only a shell understands: with use_pch=True "
-                "PyTorch passes the flags to the compiler without a shell"
-            )
 
 
 def write_sources(texts):

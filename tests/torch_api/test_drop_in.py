@@ -162,7 +162,7 @@ def test_inline_source_that_was_deleted_is_written_again(cache, tmp_path):
 
 @pytest.mark.slow
 def test_inline_functions_are_bound(cache):
-    functions = {"twice": 'Doubles "x".\nNot more.'}
+    functions = {"twice": 'Doubles "x\\".\nNot more.\\'}
     module = jit_loader.load_inline(
         "bound",
         ["#include <pybind11/pybind11.h>", "int twice(int x) { return 2 * x; }"],
