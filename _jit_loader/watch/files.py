@@ -3,12 +3,12 @@
 import contextlib
 import os
 import time
+from pathlib import Path
 
 from watchfiles import DefaultFilter, watch
 
 from _jit_loader.cache import is_in_a_cache
-from _jit_loader.cache.memo import stamp
-from _jit_loader.key.digests import read_digest
+from _jit_loader.key.digests import Digests
 from _jit_loader.report.build_line import say
 
 CODE = (
@@ -31,7 +31,7 @@ class Files:
     def __init__(self, script):
         self._scripts = {os.path.abspath(script), os.path.realpath(script)}
         self._root = _project_root(os.path.realpath(script))
-        self._stamps, self._digests = {}, {}
+        self._digests, self._known = Digests(), {}
         self._polls = False
         self.saved(is_running=True)
 
@@ -40,19 +40,12 @@ class Files:
 
         is_running: whether a run is active. A new file is then its own, such as a log of code.
         """
-        now = {path: stamp(path) for path in {*self._scripts, *_walk(self._root)[1]}}
-        before, self._stamps = self._stamps, {**self._stamps, **now}
-        return {
-            path
-            for path, at in now.items()
-            if at != before.get(path) and (path in before or not is_running)
-            if self._has_new_content(path)
-        }
-
-    def _has_new_content(self, path):
-        digest = read_digest(path)
-        before, self._digests[path] = self._digests.get(path, "never read"), digest
-        return digest not in (before, None)
+        paths = {*self._scripts, *_walk(self._root)[1]}
+        now = {path: self._digests.digest(path) for path in paths}
+        now = {path: digest for path, digest in now.items() if digest is not None}
+        before = {**now, **self._known} if is_running else self._known
+        self._known = {**self._known, **now}
+        return {path for path, digest in now.items() if digest != before.get(path)}
 
     def wake_ups(self):
         """Yields whether files may have changed: at a save, and several times a second."""
@@ -89,20 +82,16 @@ class Files:
 
 
 def _walk(root):
-    """Returns (readable folders, code files) of a project, breadth first."""
-    folders, files, level = [], [], [root]
-    while level and len(folders) < FOLDERS_LIMIT:
-        below = []
-        for folder in level:
-            with contextlib.suppress(OSError), os.scandir(folder) as entries:
-                folders.append(folder)
-                for entry in entries:
-                    if entry.name.endswith(CODE):
-                        files.append(entry.path)
-                    elif _may_hold_code(entry):
-                        below.append(entry.path)
-        level = below
-    return folders[:FOLDERS_LIMIT], files
+    """Returns (folders, code files) of a project, breadth first."""
+    folders, files = [root], []
+    for folder in folders:  # it grows meanwhile
+        with contextlib.suppress(OSError), os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.name.endswith(CODE):
+                    files.append(entry.path)
+                elif len(folders) < FOLDERS_LIMIT and _may_hold_code(entry):
+                    folders.append(entry.path)
+    return folders, files
 
 
 def _may_hold_code(entry):
@@ -110,6 +99,7 @@ def _may_hold_code(entry):
         not entry.name.startswith(".")
         and entry.name not in IGNORED_FOLDERS
         and entry.is_dir(follow_symlinks=False)
+        and os.access(entry.path, os.R_OK | os.X_OK)
         and not os.path.exists(os.path.join(entry.path, "pyvenv.cfg"))
         and not is_in_a_cache(os.path.join(entry.path, "file"))
     )
@@ -117,10 +107,8 @@ def _may_hold_code(entry):
 
 def _project_root(script):
     """Returns the nearest folder above a script that looks like a project's root, or its own."""
-    folder = os.path.dirname(script)
-    while folder != os.path.dirname(folder):
-        signs = [("kernels", "bindings"), ("pyproject.toml",), (".git",)]
-        if any(all(os.path.exists(os.path.join(folder, name)) for name in sign) for sign in signs):
-            return folder
-        folder = os.path.dirname(folder)
+    for folder in Path(script).parents[:-1]:
+        has = [(folder / name).exists() for name in ("kernels", "bindings")]
+        if all(has) or any((folder / name).exists() for name in ("pyproject.toml", ".git")):
+            return str(folder)
     return os.path.dirname(script)

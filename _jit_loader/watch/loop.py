@@ -7,8 +7,8 @@ import importlib
 import os
 import runpy
 import signal
+import subprocess
 import sys
-import termios
 import time
 
 from _jit_loader.report.build_line import say
@@ -31,10 +31,6 @@ class Watch:
     def __init__(self, script):
         self._name = os.path.basename(script)
         self._files = Files(script)
-        self._older_children = set(processes.children(os.getpid()))  # from before an exec
-        self._settings = None  # of the terminal
-        with contextlib.suppress(termios.error):
-            self._settings = termios.tcgetattr(0)
         self._pid = None  # of the run, until it has ended
 
     def fork_at_each_save(self):
@@ -68,18 +64,26 @@ class Watch:
     def _wait_for_a_save(self):
         """Waits for saves that start a run, and says when this one has ended; returns the files."""
         for files_may_have_changed in self._files.wake_ups():
-            ended, saved = _reap(), None
+            code, saved = self._reap(), None
             # A look before its end is known: files that it has created are its own.
-            if files_may_have_changed or self._pid in ended:
-                saved = self._files.saved(is_running=self._pid is not None)
-            if self._pid in ended:
-                self._say_end(ended[self._pid])
+            if files_may_have_changed or code is not None:
+                saved = self._files.saved(is_running=self._pid is not None or code is not None)
+            if code is not None:
+                self._say_end(code)
             if saved:
                 return saved
 
+    def _reap(self):
+        """Reaps ended children. Returns the run's exit code, or minus its signal, if it ended."""
+        code = None
+        with contextlib.suppress(ChildProcessError):
+            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                if ended[0] == self._pid:
+                    self._pid, code = None, os.waitstatus_to_exitcode(ended[1])
+        return code
+
     def _say_end(self, code):
-        self._pid = None
-        self._restore_terminal()
+        _restore_terminal()
         how = f"exit code {code}"
         if code < 0:
             how = f"ended by signal {-code} ({signal.strsignal(-code)})"
@@ -91,44 +95,35 @@ class Watch:
         try:
             if isinstance(error, KeyboardInterrupt) and self._pid is not None:
                 say(f"{self._name}: has {INTERRUPT_SECONDS} s to end; press Ctrl-C to end it now")
-                limit = time.monotonic() + INTERRUPT_SECONDS
-                while self._pid not in _reap() and time.monotonic() < limit:
-                    time.sleep(POLL_SECONDS)
+                self._wait_for_the_run(INTERRUPT_SECONDS)
         finally:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             self._end_all()
 
     def _end_all(self):
-        """Ends the run and all processes that it has started: by SIGTERM, later by SIGKILL."""
-        limit, terminated = time.monotonic() + GRACE_SECONDS, set()
-        while True:
-            _reap()
-            left = set(processes.children(os.getpid())) - self._older_children
-            if not left:
-                self._restore_terminal()
-                return
-            is_late = time.monotonic() > limit
-            for pid in left if is_late else left - terminated:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL if is_late else signal.SIGTERM)
-            terminated |= left
+        """Ends the run, and then all processes that it has started."""
+        if self._pid is not None:
+            processes.kill([self._pid], signal.SIGTERM)
+            self._wait_for_the_run(GRACE_SECONDS)
+        while left := processes.children(os.getpid()):
+            processes.kill(left)
             time.sleep(POLL_SECONDS)
+            self._reap()
+        _restore_terminal()
 
-    def _restore_terminal(self):
-        """Restores settings such as echo: a killed run leaves its own."""
-        # The system stops a background process that writes to its terminal.
-        if self._settings is not None and os.tcgetpgrp(0) == os.getpgrp():
-            with contextlib.suppress(termios.error):  # the terminal may be closed
-                termios.tcsetattr(0, termios.TCSADRAIN, self._settings)
+    def _wait_for_the_run(self, seconds):
+        limit = time.monotonic() + seconds
+        while self._pid is not None and time.monotonic() < limit:
+            time.sleep(POLL_SECONDS)
+            self._reap()
 
 
-def _reap():
-    """Reaps ended children; returns {process id: exit code, or minus the signal's number}."""
-    ended = {}
-    with contextlib.suppress(ChildProcessError):
-        while (found := os.waitpid(-1, os.WNOHANG))[0]:
-            ended[found[0]] = os.waitstatus_to_exitcode(found[1])
-    return ended
+def _restore_terminal():
+    """Restores settings such as echo: a killed run leaves its own."""
+    # The system stops a background process that writes to its terminal.
+    with contextlib.suppress(OSError):  # there is no terminal
+        if os.tcgetpgrp(0) == os.getpgrp():
+            subprocess.run(["stty", "sane", "iutf8"])
 
 
 def _shown(path):
