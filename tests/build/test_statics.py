@@ -48,15 +48,10 @@ def test_extension_sees_the_mode_of_set_sync_debug_mode(tiny):
         torch._C._cuda_set_sync_debug_mode(0)
 
 
-@pytest.mark.parametrize("end", ["not a library", None, 1000, -100])
+@pytest.mark.parametrize("end", [0, 20, 1000, -100])
 def test_file_that_is_no_complete_library_is_left_as_it_is(tiny, tmp_path, end):
     with open(tiny.load().__file__, "rb") as file:
-        data = file.read()
-    sections_at = slice(40, 48), slice(58, 64)
-    if end is None:  # without sections
-        data = data[: sections_at[0].start] + bytes(8) + data[48:58] + bytes(6) + data[64:]
-    else:
-        data = end.encode() if isinstance(end, str) else data[:end]
+        data = file.read()[:end] or b"not a library"
     path = tmp_path / "library.so"
     path.write_bytes(data)
     share_statics(path)
