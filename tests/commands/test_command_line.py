@@ -341,12 +341,16 @@ def without_nvcc(monkeypatch):
     monkeypatch.setattr(toolchain, "why_no_cuda", lambda: "nvcc was not found; install it")
 
 
-def test_doctor_finds_nothing_wrong_here(doctor, without_nvcc, command, tiny, cache):
+def test_doctor_accepts_a_machine_without_cuda(
+    doctor, without_nvcc, command, tiny, cache, monkeypatch
+):
+    monkeypatch.setattr(doctor_command, "gpus", lambda: [])
     shutil.rmtree(cache)
     code, found = doctor()
     assert code == 0
-    assert {"Python", "PyTorch", "ninja", "C++ compiler", "GPU", "cache"} <= set(found)
-    assert found["compile .cpp"]["level"] == "ok"
+    names = ["Python", "ninja", "PyTorch", "C++ compiler", "CUDA", "GPU", "cache", "compile .cpp"]
+    assert list(found) == names
+    assert {check["level"] for check in found.values()} == {"ok"}
     assert "doctor_cpp.cpp" in tiny.compiled()  # doctor has compiled it
     assert json.loads(command("list", "--json")[1]) == []
 
@@ -357,14 +361,6 @@ def test_doctor_finds_nothing_wrong_with_nvcc(doctor):
     _, found = doctor()
     for subject in ("CUDA", "nvcc", "compile .cu"):
         assert found[subject]["level"] == "ok"
-
-
-@pytest.mark.slow
-def test_doctor_prints_a_line_for_each_check(command, doctor, without_nvcc):
-    _, found = doctor()
-    _, out, _ = command("doctor")
-    assert len(out.splitlines()) == len(found)
-    assert all(re.match(r"(ok|problem) +\S", line) for line in out.splitlines())
 
 
 def test_doctor_reports_a_missing_compiler(command, doctor, monkeypatch):
@@ -426,14 +422,6 @@ def test_doctor_reports_a_cache_that_others_can_write(doctor, without_nvcc, tiny
     assert code == 1
     assert found["cache"]["level"] == "missing"
     assert found["cache"]["fix"].startswith(f"chmod go-w {cache_folder()}")
-
-
-def test_doctor_accepts_a_machine_without_cuda(doctor, without_nvcc, monkeypatch):
-    monkeypatch.setattr(doctor_command, "gpus", lambda: [])
-    code, found = doctor()
-    assert code == 0
-    assert found["CUDA"]["level"] == "ok"
-    assert "compile .cu" not in found
 
 
 @pytest.mark.slow
@@ -508,17 +496,3 @@ def test_run_replaces_pytorchs_load_in_a_program(tiny, run_in, tmp_path):
         assert result.returncode == 3, result.stderr
         assert result.stdout.startswith("__main__ ['--flag', '-m', 'word'] 101 ")
         assert str(tmp_path / "cache") in result.stdout
-
-
-def test_run_of_a_missing_module_is_an_error(run_in, tmp_path):
-    finished = run_in(tmp_path, "run", "-m", "nowhere")
-    assert finished.returncode == 1
-    assert finished.stderr.endswith("ImportError: No module named nowhere\n")
-
-
-def test_run_without_a_program_prints_the_usage(run_in, tmp_path):
-    finished = run_in(tmp_path, "run")
-    assert finished.returncode == 2
-    usage, error = finished.stderr.splitlines()
-    assert usage.startswith("usage: jit_loader run ")
-    assert "jit_loader run: error: the following arguments are required: program" in error

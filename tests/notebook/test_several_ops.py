@@ -1,4 +1,4 @@
-"""Several changed ops of a running process are built at the same time."""
+"""Several changed ops of a process are built at the same time; one may need a restart."""
 
 import os
 import signal
@@ -10,7 +10,9 @@ import torch
 
 import jit_loader
 from _jit_loader import loaded
+from _jit_loader.cache.registrations import RestartNeeded
 from _jit_loader.notebook.extension import ChangedOps
+from _jit_loader.ops.load_op import OpInUse
 from tests.build.test_killed import _start
 from tests.support.extension import binding
 
@@ -104,6 +106,20 @@ def test_error_of_one_op_does_not_stop_the_build_of_the_other(edit, two_ops):
     kernel.write_text(good)
     assert renewed_values() == [2, 2]
     assert not jit_loader.loaded("two").compiled
+
+
+def test_op_that_needs_a_restart_is_reported_once_and_not_loaded_again(monkeypatch, capsys):
+    errors = [RestartNeeded("op registers operators: restart Python")]
+
+    class Op(OpInUse):
+        def load(self):
+            raise errors.pop()
+
+    monkeypatch.setattr(loaded, "ops", {"op": Op("op", "/project", {}, None)})
+    ops = ChangedOps({})
+    ops.reload()
+    ops.reload()
+    assert capsys.readouterr().err.count("restart Python") == 1
 
 
 def test_interrupt_ends_all_builds(edit, tmp_path, wait_for, running_programs):
