@@ -8,7 +8,6 @@ import torch
 
 import bindings
 import jit_loader
-from bindings.add2 import add2
 from bindings.lltm import lltm
 from bindings.shared.differentiable import differentiable
 from tests.bindings.test_own_ops import write_project
@@ -131,11 +130,3 @@ def test_graph_that_was_compiled_before_an_edit_calls_the_new_code(many):
     result, frames = frames_in_bindings(graph, *arguments)
     assert result.tolist() == [3, 3]
     assert not frames
-
-
-def test_special_tensors_take_the_kernels_in_python(device):
-    """vmap, functional tensors and subclasses still work with the kernels in C++."""
-    x = torch.randn(4, 3, device=device)
-    torch.testing.assert_close(torch.func.vmap(add2)(x, x), x + x)
-    gradient = torch.func.grad(lambda x: add2(x, x).sum())(x)
-    torch.testing.assert_close(gradient, torch.full_like(x, 2))

@@ -72,31 +72,26 @@ def test_large_gates_make_no_nan(device):
         assert all(bool(x.isfinite().all()) for x in (*results, gradient))
 
 
-def views(device, dtype):
-    """Returns gradients of results of shape (4, 5), with several strides."""
-    rows = torch.randn(5, 8, dtype=dtype, device=device)
-    return {
-        "expanded": rows[0, 0].expand(4, 5),
-        "expanded rows": rows[:1, :5].expand(4, 5),
-        "expanded columns": rows[:4, :1].expand(4, 5),
-        "transposed": rows[:, :4].T,
-        "part of the columns": rows[:4, 1:6],
-        "every second": rows.flatten()[::2].as_strided((4, 5), (10, 2)),
-    }
-
-
-@pytest.mark.parametrize("kind", list(views("cpu", torch.float32)))
-def test_gradient_with_any_strides_is_not_copied(kind, dtype, device):
+def test_gradient_with_any_strides_is_not_copied(dtype, device):
     inputs = arguments(device, dtype)
     results = lltm(*inputs)
-    view = views(device, dtype)[kind]
-    for grads in ([view, view.contiguous()], [view.contiguous(), view]):
+    rows = torch.randn(5, 8, dtype=dtype, device=device)
+    views = [
+        rows[0, 0].expand(4, 5),
+        rows[:1, :5].expand(4, 5),
+        rows[:4, :1].expand(4, 5),
+        rows[:, :4].T,
+        rows[:4, 1:6],
+        rows.flatten()[::2].as_strided((4, 5), (10, 2)),
+    ]
+    every = [[view, view.contiguous()] for view in views]
+    for grads in [*every, *(pair[::-1] for pair in every)]:
         expected = torch.autograd.grad(
             results, inputs, [x.contiguous() for x in grads], retain_graph=True
         )
         with torch.profiler.profile() as profile:
             gradients = torch.autograd.grad(results, inputs, grads, retain_graph=True)
-        assert all(map(torch.equal, gradients, expected))
+        assert all(map(torch.equal, gradients, expected)), grads[0].stride()
         assert not any(event.name == "aten::copy_" for event in profile.events())
 
 

@@ -222,10 +222,6 @@ DOUBTS = {
     "a function that replaces one of CUDA's": (
         "__device__ double tgamma(double x) { return 1; }\ndouble g() { return std::tgamma(3); }"
     ),
-    "declared by a macro that makes its name": (
-        "#define DECLARE(part) __host__ __device__ int f_##part()\n"
-        "DECLARE(long);\n__device__ int f_long() { return 1; }"
-    ),
     "used after dots": (
         "template <class... T> int g(T... x) { return h(x...f()); }\n__device__ int f() { return 1; }"
     ),

@@ -5,20 +5,8 @@ from pathlib import Path
 from _jit_loader.cuda import nvrtc
 from _jit_loader.live.patch import code_of
 from _jit_loader.live.program import version_of
-from tests.support.extension import PYTHON
+from tests.support.extension import binding
 
-BINDING = (
-    PYTHON
-    + """\
-#include "kernels/answer.h"
-static PyObject* cpu(PyObject*, PyObject*) { return PyLong_FromLong(answer()); }
-static PyObject* gpu(PyObject*, PyObject*) { return PyLong_FromLong(answer_of_gpu()); }
-static PyMethodDef methods[] = {{"cpu", cpu, METH_NOARGS, ""}, {"gpu", gpu, METH_NOARGS, ""},
-                                {nullptr, nullptr, 0, nullptr}};
-static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "answer", nullptr, -1, methods};
-PyMODINIT_FUNC PyInit_answer(void) { return PyModule_Create(&definition); }
-"""
-)
 KERNEL = """\
 #include "kernels/answer.h"
 #define EXPORT
@@ -37,7 +25,9 @@ FILES = {
     "kernels/answer.h": "long answer();\nlong answer_of_gpu();\n",
     "kernels/answer_cpu.cpp": '#include "kernels/answer.h"\nlong answer() { return 42; }\n',
     "kernels/answer.cu": KERNEL,
-    "bindings/answer.cpp": BINDING,
+    "bindings/answer.cpp": binding(
+        "answer", '#include "kernels/answer.h"\n', cpu="answer()", gpu="answer_of_gpu()"
+    ),
     "bindings/__init__.py": "",
     "bindings/answer.py": "from jit_loader import load_op\n\nmodule = load_op('answer')\n",
 }
