@@ -32,7 +32,7 @@ from _jit_loader.cache.store import STATS_EQUAL, Build, Builds
 from _jit_loader.key import toolchain
 from _jit_loader.key.digests import Digests
 from _jit_loader.report.build_line import BuildLine, say
-from _jit_loader.report.errors import LOAD_ERRORS, CompileError, CompilingForbidden, LoadError
+from _jit_loader.report.errors import LOAD_ERRORS, CompileError, CompilingForbidden
 from _jit_loader.system import is_set
 from _jit_loader.system.processes import Workers
 
@@ -105,7 +105,7 @@ def _attempt(job):
     request, plan = job.request, make_plan(job)
     remove_leftovers(job.builds.folder, keep=job.folder)
     headers = Headers(job, plan.missing)
-    line = BuildLine(request.title, plan.missing, plan.expected_seconds(headers.files))
+    line = BuildLine(request.title, plan.missing, plan.expected_seconds())
     job.clock.start()
     with Workers() as workers, line, Compilation(job, plan, headers) as compilation:
         side_jobs = [
@@ -139,9 +139,8 @@ def _attempt(job):
         build = Build(job.folder, request)
         try:
             opened = _open_as_test(job, build, records)
-        except RestartNeeded as error:
-            if not isinstance(error, LoadError):
-                publish(job.folder, manifest)  # for the next process
+        except RestartNeeded:
+            publish(job.folder, manifest)  # for the next process
             raise
         # Before it is published: another thread that finds it must not open it a second time.
         loaded.libraries[build.library] = opened

@@ -98,14 +98,14 @@ def check_tools(request):
         raise ToolMissing(f"{needed} ninja was not found. Run: pip install ninja")
     if not request.with_cuda:
         return
-    if (why_not := toolchain.why_no_cuda()) is not None:
-        raise CudaMissing(f"{request.title} has CUDA code to compile: {why_not}")
-    if toolchain.cuda_home() is None:
-        raise CudaMissing(
-            f"{request.title} has CUDA code to compile, and {toolchain.nvcc_path()} does not print "
-            "its Toolkit's folder. Name the folder of a CUDA Toolkit in the environment variable "
-            "CUDA_HOME"
+    why_not = toolchain.why_no_cuda()
+    if why_not is None and toolchain.cuda_home() is None:
+        why_not = (
+            f"{toolchain.nvcc_path()} does not print its Toolkit's folder. Name the folder of a "
+            "CUDA Toolkit in the environment variable CUDA_HOME"
         )
+    if why_not is not None:
+        raise CudaMissing(f"{request.title} has CUDA code to compile: {why_not}")
 
 
 def _check_paths(request):

@@ -25,19 +25,14 @@ class Plan(NamedTuple):
     reused: dict
     missing: dict
 
-    def expected_seconds(self, precompiled):
+    def expected_seconds(self):
         """Returns the seconds that the compilation takes if the objects take as long as last time.
 
-        The result is 0 if this is unknown: an object has not been compiled before, or only one of
-        the two compilations uses a precompiled header, which cuts the time to a third.
-
-        precompiled: the objects that use a precompiled header.
+        The result is 0 if an object has not been compiled before.
         """
-        seconds = []
-        for output, record in self.missing.items():
-            if record is None or record["precompiled"] != (output in precompiled):
-                return 0
-            seconds.append(record["seconds"])
+        if None in self.missing.values():
+            return 0
+        seconds = [record["seconds"] for record in self.missing.values()]
         return max([sum(seconds) / min(parallel_jobs(), max(len(seconds), 1)), *seconds])
 
 

@@ -37,22 +37,18 @@ def record_object(job, output, compilers, in_header):
             raise OSError(errno.EFBIG, f"{output} was cut off: {advice}")
     source, depfile = ninja_file.compilations[output], path + ".d"
     if source.endswith(".s"):  # only the assembler runs, and it writes no depfile
-        files, in_header = [source], ()
+        files = [source]
     else:
         files = read_depfile(depfile, job.folder)
         os.unlink(depfile)
         cache = os.path.join(cache_folder(), PRECOMPILED, "")
-        others = [path for path in files if not path.startswith(cache)]
-        # The compiler lists header.h and its files itself if it has refused header.h.gch.
-        if others != files:
-            in_header = ()
-        files = [*others, *in_header]
+        files = [path for path in files if not path.startswith(cache)]
+        files += in_header
     command = ninja_file.command(output)
     inputs = job.recorder.of_object(source, command, files, compilers.result()[output])
     record = {
         "command": command_key(job, output),
         "object": job.digests.digest(path),
-        "precompiled": bool(in_header),
         "seconds": _seconds(job.folder, output),
         **inputs,
     }
