@@ -6,17 +6,10 @@ import os
 import re
 from importlib.machinery import EXTENSION_SUFFIXES
 
+from _jit_loader import key
 from _jit_loader.cache import digest_of
 from _jit_loader.cache.memo import stamp
-from _jit_loader.key import (
-    CUDA_SETTINGS,
-    PATH_LISTS,
-    SETTINGS,
-    common_nvcc_flags,
-    named_variables,
-    pytorch_version,
-    toolchain,
-)
+from _jit_loader.key import toolchain
 from _jit_loader.key.machine import Machine, gpu_architectures, processor
 from _jit_loader.key.roots import Roots, find_project
 from _jit_loader.report.requests import title_of
@@ -92,9 +85,10 @@ class Request:
         """Returns the content of the key, in words that `why` can print."""
         roots = self.roots
         variant = {"variant": self.variant} if self.variant else {}
-        settings = (*SETTINGS, *(CUDA_SETTINGS if self.with_cuda else ()), *named_variables())
+        settings = [*key.SETTINGS, *(key.CUDA_SETTINGS if self.with_cuda else ())]
+        settings += key.named_variables()
         environment = {name: os.environ[name] for name in settings if os.environ.get(name)}
-        for name in filter(os.environ.get, PATH_LISTS):
+        for name in filter(os.environ.get, key.PATH_LISTS):
             folders = map(os.path.abspath, os.environ[name].split(os.pathsep))
             environment[name] = os.pathsep.join(map(roots.relative, folders))
         return {
@@ -108,7 +102,7 @@ class Request:
                 for source, flags in self.source_flags.items()
             },
             "nvcc flags": [roots.relative_text(flag) for flag in self.extra_cuda_cflags],
-            "PyTorch's nvcc flags": common_nvcc_flags() if self.with_cuda else None,
+            "PyTorch's nvcc flags": key.common_nvcc_flags() if self.with_cuda else None,
             "GPU architectures": self.architecture_flags,
             # A library's path becomes part of the build: the dynamic loader searches for it there.
             "linker flags": [
@@ -118,7 +112,7 @@ class Request:
             "include paths": [roots.relative(path) for path in self.extra_include_paths],
             "with CUDA": self.with_cuda,
             "environment variables": environment,
-            "PyTorch": pytorch_version(),
+            "PyTorch": key.pytorch_version(),
             "Python": EXTENSION_SUFFIXES[0],
             "machine": os.uname().machine,
             "this very machine": self._native(environment),

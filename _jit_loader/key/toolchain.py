@@ -240,10 +240,9 @@ def why_no_cuda():
     if cuda is None:
         return f"PyTorch {version} is a build without CUDA"
     if nvcc_path() is None:
-        package = f"cuda-toolkit[nvcc,cccl]=={cuda}.*"
         return (
             "nvcc was not found (in $CUDA_HOME, on PATH, in /usr/local/cuda, or from pip); install "
-            f'the CUDA Toolkit, or run: pip install "{package}"'
+            f'the CUDA Toolkit, or run: pip install "cuda-toolkit[nvcc,cccl]=={cuda}.*"'
         )
     return None
 

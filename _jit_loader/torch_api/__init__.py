@@ -152,14 +152,8 @@ def install() -> None:
     """
     from _jit_loader.build.pytorch import cpp_extension
 
-    cpp_extension.install({"load": load, "load_inline": load_inline}, _entry_points)
-
-
-def _entry_points(theirs):
-    from _jit_loader.build.ninja import ninja_path
-    from _jit_loader.build.pytorch.cpp_extension import entry_points
-
-    return entry_points(theirs, load, opened.from_build_directory, ninja_path)
+    functions = {"load": load, "load_inline": load_inline}
+    cpp_extension.install(functions, opened.from_build_directory)
 
 
 def _load(call, options, arguments):

@@ -22,10 +22,7 @@ from _jit_loader.key import cuda_home_of_program
 _NAME = "torch.utils.cpp_extension"
 _KEPT = "_before_jit_loader"
 
-PRIVATE = (
-    *("_jit_compile", "_write_ninja_file_and_build_library", "_import_module_from_library"),
-    "verify_ninja_availability",
-)
+PRIVATE = "_jit_compile", "_write_ninja_file_and_build_library", "_import_module_from_library"
 _REPLACED = ("load", "load_inline", *PRIVATE)
 
 
@@ -73,12 +70,13 @@ def original(function_name):
     return copy_of_names()[function_name]
 
 
-def install(functions, entry_points):
+def install(functions, opened):
     """Replaces PyTorch's functions for the program, now or when it imports their module.
 
     functions: {name: ours} of load and load_inline. Importing only these does not execute the
     module.
-    entry_points(theirs): returns {name: ours} of private functions for {name: PyTorch's}.
+    opened(name, folder, is_python_module): the module or the path that load returned for a build
+    directory, or None.
     """
 
     def replace_all(module):
@@ -86,7 +84,8 @@ def install(functions, entry_points):
         for name in filter(names.get, _REPLACED):
             names.setdefault(name + _KEPT, names[name])
         names.update(functions)
-        names.update(entry_points({name: names.get(name + _KEPT) for name in PRIVATE}))
+        theirs = {name: names.get(name + _KEPT) for name in PRIVATE}
+        names.update(_entry_points(theirs, functions["load"], opened))
 
     if not any(isinstance(finder, DeferringFinder) for finder in sys.meta_path):
         sys.meta_path.insert(0, DeferringFinder(_NAME, functions, replace_all))
@@ -94,12 +93,10 @@ def install(functions, entry_points):
         replace_all(cpp_extension())
 
 
-def entry_points(theirs, load, opened, ninja_path):
+def _entry_points(theirs, load, opened):
     """Returns {name: replacement} for private functions of PyTorch's module, or {}.
 
-    theirs: {name: PyTorch's function, or None}. The replacements call load (jit_loader's), opened
-    and ninja_path. opened(name, folder, is_python_module): the module or the path that load
-    returned for a build directory, or None. ninja_path(): None if there is no ninja.
+    theirs: {name: PyTorch's function, or None}. load: jit_loader's. opened: as for install().
     """
 
     def build_library(**arguments):
@@ -111,17 +108,13 @@ def entry_points(theirs, load, opened, ninja_path):
             return found
         return theirs["_import_module_from_library"](module_name, path, is_python_module)
 
-    def verify_ninja():
-        if ninja_path() is None:
-            theirs["verify_ninja_availability"]()
-
     of_load = inspect.signature(load).parameters.keys()
     of_import = inspect.signature(import_module).parameters.keys()
-    known = of_load, of_load - {"is_python_module"}, of_import, set()
+    known = of_load, of_load - {"is_python_module"}, of_import
     for name, parameters in zip(PRIVATE, known):
         if theirs[name] is None or inspect.signature(theirs[name]).parameters.keys() - parameters:
             return {}
-    ours = zip(PRIVATE, (load, build_library, import_module, verify_ninja))
+    ours = zip(PRIVATE, (load, build_library, import_module))
     return {name: _with_parameters_of(theirs[name], function) for name, function in ours}
 
 

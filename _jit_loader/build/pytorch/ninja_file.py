@@ -19,11 +19,7 @@ import shlex
 import sys
 
 from _jit_loader.build.pytorch.cpp_extension import copy_of_names, is_executed
-from _jit_loader.build.pytorch.flags import (
-    is_gnu,
-    link_missing_names,
-    openmp_flags,
-)
+from _jit_loader.build.pytorch.flags import is_gnu, link_missing_names, openmp_flags
 from _jit_loader.cache import digest_of
 from _jit_loader.cache.files import read_checked, write_checked
 from _jit_loader.cache.memo import stamp
