@@ -229,8 +229,7 @@ def _option(action):
         words.append(choices or action.metavar or action.dest.upper())
     if action.nargs in ("*", "+", argparse.REMAINDER):
         words.append("...")
-    lines = (re.sub(" {2,}", ": ", line) for line in (action.help or "").splitlines())
-    return f"`{' '.join(words)}`", escaped("; ".join(lines))
+    return f"`{' '.join(words)}`", escaped(action.help)
 
 
 def differentiable():

@@ -126,11 +126,8 @@ def _cuda():
         text, _, fix = why_not.partition("; ")
         fix = fix or "choose a CUDA build on https://pytorch.org/get-started/locally"
         yield Check("CUDA", PROBLEM if gpus() else OK, text, fix)
-    elif (home := toolchain.cuda_home()) is None:
-        fix = "name the CUDA Toolkit's folder in CUDA_HOME"
-        yield Check("CUDA", PROBLEM, "nvcc does not print its toolkit's folder", fix)
     else:
-        yield _toolkit(home, torch_cuda)
+        yield _toolkit(toolchain.cuda_home() or "/usr/local/cuda", torch_cuda)
         yield nvcc_check(toolchain.nvcc_path(), torch_cuda)
 
 
@@ -144,7 +141,8 @@ def _toolkit(home, torch_cuda):
     ]
     if missing:
         text = f"neither {home} nor pip's packages have {', '.join(missing)}"
-        fix = f'pip install "cuda-toolkit[cudart,cublas,cusolver,cusparse]=={torch_cuda}.*"'
+        package = f"cuda-toolkit[cudart,cublas,cusolver,cusparse]=={torch_cuda}.*"
+        fix = f'pip install "{package}", or name the Toolkit\'s folder in CUDA_HOME'
         return Check("CUDA", PROBLEM, text, fix)
     return Check("CUDA", OK, f"the CUDA Toolkit in {home}")
 

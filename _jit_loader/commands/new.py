@@ -1,24 +1,22 @@
 """Writes the files of a new op, which works and passes its tests, for you to change.
 
-They are written into the current folder's project. If there is none, the current folder becomes a
-project: kernels/ and bindings/ are made, with the helpers that ops share. Existing files are never
-changed. A name that C++, PyTorch or the helpers use for something else, such as double, torch or
-half, gives an error when the op is compiled or imported: choose another.
+An elementwise op has a result for each element (the template computes x * x), a binary op one for
+each pair of elements, broadcast (a * b), and a reduction one for all elements (the sum of x * x). A
+blank op is any kernel; its template has a thread for each element.
+
+The files are written into the current folder's project. If there is none, the current folder
+becomes a project: kernels/ and bindings/ are made, with the helpers that ops share. Existing files
+are never changed. A name that C++, PyTorch or the helpers use for something else, such as double,
+torch or half, gives an error when the op is compiled or imported: choose another.
 """
 
-import argparse
 import keyword
 import os
 import re
 from pathlib import Path
 
 # In the text and the path of a template, NAME is the op's name and Name that of its formula.
-KINDS = {
-    "elementwise": "one result for each element; the template computes x * x",
-    "binary": "one result for each pair of elements, broadcast; the template computes a * b",
-    "reduction": "one result for all elements; the template computes the sum of x * x",
-    "blank": "any kernel; the template has a thread for each element",
-}
+KINDS = ("elementwise", "binary", "reduction", "blank")
 # The text of EXPRESSION in the templates of shared/: how PyTorch computes the result.
 EXPRESSIONS = {
     "elementwise": "x * x",
@@ -37,10 +35,10 @@ HELPERS = (
 
 
 def add_arguments(parser):
-    kinds = "\n".join(f"{kind:<12} {description}" for kind, description in KINDS.items())
-    parser.formatter_class = argparse.RawTextHelpFormatter
     parser.add_argument("name", metavar="NAME", help="lower-case letters, digits and '_'")
-    parser.add_argument("--like", choices=KINDS, default="elementwise", help=kinds)
+    parser.add_argument(
+        "--like", choices=KINDS, default=KINDS[0], help="the kind (default: elementwise)"
+    )
 
 
 def run(options):
