@@ -233,8 +233,8 @@ namespace torch { template <class F> F wrap_pybind_function(F f) { return f; } }
     # The cache.
 
     def it_cannot_be_written_to(self):
-        def refuse(*_, **__):
-            raise PermissionError(13, "Permission denied")
+        def refuse(folder, *_, **__):
+            raise PermissionError(13, "Permission denied", folder)
 
         self.monkeypatch.setattr(build, "build_lock", refuse)
         return self.in_home(self.of_load())
