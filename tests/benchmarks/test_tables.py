@@ -16,14 +16,6 @@ def test_committed_pages_agree_with_the_results():
     assert not differing, "run: python -m benchmarks.tables"
 
 
-def test_an_old_table_is_replaced_and_an_unknown_one_is_refused():
-    page = "before\n<!-- table a b -->\nold\n<!-- end of a b -->\nafter\n"
-    expected = page.replace("old\n", "\n| 1 |\n\n")
-    assert tables.filled(page, {"a b": ["| 1 |"]}) == expected
-    with pytest.raises(KeyError, match="a b"):
-        tables.filled(page, {})
-
-
 @pytest.mark.parametrize("path", sorted(RESULTS.glob("*.md")), ids=lambda path: path.stem)
 def test_links_of_the_pages_beside_the_results_exist(path):
     for link in Page(path.relative_to(ROOT)).links:

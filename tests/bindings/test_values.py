@@ -6,13 +6,13 @@ import importlib
 import inspect
 import itertools
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.bindings.case import CASES, FLOATING, as_tuple, assert_is_right, each_case
-from tests.bindings.views import laid_out, views
 
 OPS = sorted({case.op.__module__.removeprefix("bindings.") for case in CASES})
 
@@ -22,6 +22,29 @@ def test_values_agree_with_numpy(case, dtype, device):
     for shapes in [*case.shapes, case.large]:
         arguments = case.arguments(shapes, dtype, device)
         assert_is_right(case, case.op(*arguments), arguments)
+
+
+@st.composite
+def views(draw, shape):
+    """Draws a layout for a shape: order of dimensions, steps, offset, expansions."""
+    rank = len(shape)
+    return (
+        draw(st.permutations(range(rank))),
+        draw(st.tuples(*[st.integers(1, 3)] * rank)),
+        draw(st.integers(0, 9)),
+        draw(st.tuples(*[st.sampled_from([False, False, False, True])] * rank)),
+    )
+
+
+def laid_out(shape, view, make):
+    """Returns a tensor of a shape in a layout, as a view of the memory that make(shape) returns."""
+    order, steps, offset, expanded = view
+    stored = [1 if flag and size > 0 else size for size, flag in zip(shape, expanded)]
+    memory_shape = [stored[i] * steps[i] for i in order]
+    memory = make((offset + int(np.prod(memory_shape)),))
+    x = memory[offset:].view(memory_shape)
+    x = x.permute([order.index(i) for i in range(len(order))])
+    return x[tuple(slice(None, None, step) for step in steps)].expand(shape)
 
 
 @settings(

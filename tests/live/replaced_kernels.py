@@ -1,16 +1,13 @@
 """Edits the kernels of all ops of this project, and compares the results before and after.
 
-python -m tests.live.replaced_kernels [arguments of pytest]
+python -m tests.live.replaced_kernels
 
 It edits the files: run it in a copy of the project. Each kernel gets an empty statement, so what
-NVRTC makes of it has to give the same bits as what nvcc made before. With arguments, it then runs
-tests with the replaced kernels: tests that import an op from bindings/ get these. Where NVRTC and
-nvcc have different versions there is nothing to compare, and the exit code is 5, pytest's for no
-tests.
+NVRTC makes of it has to give the same bits as what nvcc made before. Where NVRTC and nvcc have
+different versions there is nothing to compare, and the exit code is 5, pytest's for no tests.
 """
 
 import importlib
-import os
 import re
 import subprocess
 import sys
@@ -60,18 +57,18 @@ def are_same_bits(x, y):
     return x.dtype == y.dtype and torch.equal(x.contiguous().view(bits), y.contiguous().view(bits))
 
 
-def main(arguments):
+def main():
     # The complete builds do not end, so that each load gets the replaced kernels.
     ops.start_build = lambda *arguments: subprocess.Popen(["sleep", "3600"])
     try:
-        return compare(arguments)
+        return compare()
     finally:
         for op in live.ops.values():
             op.process.kill()
 
 
-def compare(arguments):
-    """Edits the kernels; returns 0 if the results have the same bits and the tests pass."""
+def compare():
+    """Edits the kernels; returns 0 if the results have the same bits."""
     if not is_of_nvrtcs_version(load_op("add2", project=str(PROJECT)).__file__):
         return pytest.ExitCode.NO_TESTS_COLLECTED
     complete = results_of(CASES)
@@ -89,12 +86,8 @@ def compare(arguments):
     ]
     print(f"{len(OPS)} ops, {edited} kernels edited, {launched} instances launched before")
     print(f"{len(complete)} cases, {len(different)} with other bits: {different}")
-    code = 1 if different else 0
-    if arguments and not code:
-        os.environ["PYTEST_XDIST_WORKER"] = "gw0"  # tests/conftest.py: keep this cache
-        code = pytest.main(arguments)
-    return code
+    return 1 if different else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())
