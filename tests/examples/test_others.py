@@ -1,4 +1,6 @@
-"""Tests the examples raw_kernel, on the GPU if there is one, and gradcheck_sigmoid."""
+"""Tests the examples raw_kernel, on the GPU if there is one, gradcheck_sigmoid, without_python."""
+
+import subprocess
 
 import pytest
 import torch
@@ -26,3 +28,16 @@ def test_gradcheck_fails_in_float32_with_a_small_step(call_example, capsys):
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ["float32", "0.0001", "fails", "fails"] in lines
     assert sum(line[2:] == ["passes", "passes"] for line in lines) == 3
+
+
+@pytest.mark.slow  # AOTInductor and torch/library.h take a minute
+def test_model_runs_in_a_program_without_python(call_example, import_example, capsys):
+    call_example("without_python")
+    *_, in_python, in_cpp = capsys.readouterr().out.splitlines()
+    assert in_python == "Python: [2.0, 3.0, 6.0, 11.0]"
+    assert in_cpp == "C++: ['2', '3', '6', '11']"
+    program = import_example("without_python").compile_program()
+    table = subprocess.run(["readelf", "-d", program], capture_output=True, text=True, check=True)
+    needed = [line for line in table.stdout.splitlines() if "(NEEDED)" in line]
+    assert any("libtorch_cpu.so" in line for line in needed)
+    assert not any("python" in line for line in needed)
