@@ -117,14 +117,13 @@ def _acquire(path, name, until):
 def _attempt(path):
     """Opens a lock file and tries to lock it. Returns (descriptor, whether it is locked).
 
-    The second value is None if the file system has no locks. It is false if another process has
-    removed the file in the meantime: the others lock a new file.
+    The second value is None if the file system has no locks. If prune removes the file between the
+    two steps, another process may lock a new one; the builder that loses its folder builds again.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     _open_locks.add(descriptor)
     try:
-        locked = _try_to_lock(descriptor)
-        return descriptor, locked and _is_at(path, descriptor)
+        return descriptor, _try_to_lock(descriptor)
     except BaseException:
         _release(descriptor)
         raise
@@ -141,13 +140,6 @@ def _try_to_lock(descriptor):
             raise
         return None
     return True
-
-
-def _is_at(path, descriptor):
-    try:
-        return os.path.samestat(os.stat(path), os.fstat(descriptor))
-    except FileNotFoundError:
-        return False
 
 
 def _owner(descriptor):

@@ -17,7 +17,6 @@ ABSENT_STAMP = (-1, -1, -1, -1)
 # A file that is written twice within one tick of the file system's clock (4 ms on ext4, up to 2 s
 # on some network file systems) keeps its stat. A younger stat proves nothing about the content.
 SETTLED_NS = 2_000_000_000
-FAR_AHEAD_NS = 3600 * 1_000_000_000
 STAMP_BYTES, DIGEST_BYTES = 32, 16
 
 
@@ -38,10 +37,7 @@ def is_settled(file_stamp):
     if file_stamp is None:
         return True
     _, modified, changed, _ = file_stamp
-    now = time.time_ns()
-    # No clock is an hour ahead. This mtime was set explicitly, and a later change resets it.
-    newest = changed if modified > now + FAR_AHEAD_NS else max(modified, changed)
-    return newest < now - SETTLED_NS
+    return max(modified, changed) < time.time_ns() - SETTLED_NS
 
 
 class Memo:

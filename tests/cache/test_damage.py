@@ -13,7 +13,7 @@ import pytest
 
 import jit_loader
 from _jit_loader.build import job
-from _jit_loader.cache import FORMAT, lock
+from _jit_loader.cache import FORMAT
 
 fork = multiprocessing.get_context("fork")
 
@@ -145,60 +145,6 @@ def test_lock_with_a_stale_handle_is_opened_again(tiny, monkeypatch, module, nam
     monkeypatch.setattr(module, name, stale)
     assert tiny.value() == 101
     assert failures_left == [0]
-
-
-def test_lock_of_a_folder_that_was_replaced_is_not_free(tmp_path, monkeypatch):
-    """Between the opening and the lock, a process cleans the cache and another one builds."""
-    path = Path(lock._lock_path(tmp_path))
-    real = lock._try_to_lock
-
-    def replaced(descriptor):
-        path.unlink()
-        path.touch()
-        return real(descriptor)
-
-    monkeypatch.setattr(lock, "_try_to_lock", replaced)
-    with lock.free_lock(tmp_path) as is_free:
-        assert not is_free
-
-
-def test_lock_deleted_during_the_wait_is_taken_again(tiny, start_build, monkeypatch):
-    """A process that gets the lock of a deleted file must lock the new file instead."""
-    builder = start_build(1)
-    path = tiny.lock_path()
-    real, held = lock._try_to_lock, []
-
-    def replaced(descriptor):
-        locked = real(descriptor)
-        if locked and not held:
-            held.append(descriptor)
-            path.unlink()
-            path.touch()
-        return locked
-
-    monkeypatch.setattr(lock, "_try_to_lock", replaced)
-    with lock.build_lock(str(path.parent), "tiny"):
-        other = os.open(path, os.O_RDWR)
-        assert real(other) is False, "the new file is locked"
-        os.close(other)
-    builder.join()
-
-
-@pytest.mark.parametrize("number", [errno.ENOENT, errno.ESTALE])
-def test_rename_that_reports_an_error_after_it_was_done_publishes_the_build(
-    tiny, monkeypatch, number
-):
-    """NFS may repeat a request that was successful."""
-    real = os.replace
-
-    def replace_and_fail(source, target):
-        real(source, target)
-        if os.path.basename(target) == "manifest.json":
-            raise OSError(number, os.strerror(number))
-
-    monkeypatch.setattr(os, "replace", replace_and_fail)
-    assert tiny.value() == 101
-    assert len(list((tiny.folder.parent / "cache").rglob("manifest.json"))) == 1
 
 
 @pytest.mark.parametrize("step", ["compilation", "link"])

@@ -100,23 +100,9 @@ def test_memo_can_hold_the_root_folder(compiled):
     assert root.is_unchanged()
 
 
-@pytest.mark.parametrize("count", [0, 100, 400, 1099])
-def test_names_without_stamps_are_a_change(memo, files, count):
-    damaged = memo(files)
-    damaged.stamps = damaged.stamps[: 32 * count]
-    assert not damaged.is_unchanged()
-
-
-def test_memo_in_an_older_format_is_ignored(tmp_path):
-    """The old format began with four bytes of a checksum, and could run code when it was read."""
-    path = tmp_path / "memo"
-    path.write_bytes(b"\x01\x02\x03\x04 [1, 2]\n")
-    assert Memo.read(path) is None
-
-
 @pytest.mark.parametrize(
     ("ahead_seconds", "settled"),
-    [(-10, True), (0, False), (5, False), (24 * 3600, True)],  # 5: a file server's clock is ahead
+    [(-10, True), (0, False), (5, False)],  # 5: a file server's clock is ahead
 )
 def test_stat_is_settled_unless_it_is_recent(ahead_seconds, settled):
     now = time.time_ns()

@@ -62,13 +62,6 @@ def test_limit_of_zero_means_no_limit(tiny, monkeypatch):
     assert all(map(os.path.exists, folders))
 
 
-def test_hit_removes_nothing(tiny, monkeypatch):
-    folders = [build(tiny, value)[1] for value in (1, 2)]
-    monkeypatch.setenv("JIT_LOADER_CACHE_LIMIT", "1B")
-    tiny.load()
-    assert all(map(os.path.exists, folders))
-
-
 def test_prune_compares_last_use_and_not_creation(tiny):
     first, second = (build(tiny, value)[1] for value in (1, 2))
     now = time.time()
@@ -77,28 +70,6 @@ def test_prune_compares_last_use_and_not_creation(tiny):
     pruning.prune(max_age=150)
     assert os.path.exists(first)
     assert not os.path.exists(second)
-
-
-def test_loading_updates_the_last_use(tiny):
-    """Linux updates the access time of a file that is read, if that time is a day old."""
-    _, folder = build(tiny, 1)
-    library = Path(folder) / "tiny.so"
-    day = 86400
-    os.utime(library, (time.time() - 3 * day, time.time() - 4 * day))
-    library.read_bytes()
-    if os.stat(library).st_atime < time.time() - day:
-        pytest.skip("this file system is mounted with noatime")
-    os.utime(library, (time.time() - 3 * day, time.time() - 4 * day))
-    child = fork.Process(target=_load_again, args=(tiny,))
-    child.start()
-    child.join()
-    assert child.exitcode == 0
-    assert time.time() - pruning.last_used(folder) < day
-
-
-def _load_again(tiny):
-    loaded.libraries.clear()
-    tiny.load()
 
 
 def test_objects_shared_by_builds_count_once(tiny):
@@ -161,15 +132,6 @@ def test_memos_and_sources_count_and_are_removed_before_builds_that_are_used(tin
     assert os.path.exists(folder)
     assert pruning.size_of(cache_folder()) < pruning.cache_limit()
     assert memo.exists()
-
-
-def test_helpers_of_old_versions_are_removed(tiny):
-    build(tiny, 1)
-    helper = Path(cache_folder()) / "stats_equal-old.so"
-    helper.write_bytes(b"0")
-    make_old(helper)
-    pruning.prune(max_age=3700)
-    assert not helper.exists()
 
 
 def test_cache_is_not_measured_again_at_once(tiny, monkeypatch):

@@ -66,13 +66,6 @@ def test_touched_file_is_a_hit(tiny, shift):
     assert tiny.compiled() == []
 
 
-def test_edit_older_than_the_object_is_compiled(tiny):
-    tiny.load()
-    header = tiny.write("value.h", "#define VALUE 4\n")
-    os.utime(header, (1, 1))
-    assert tiny.value() == 104
-
-
 # {case: (files, the file that appears)}. A text that begins with "-> " is the target of a link.
 ONE = "#define VALUE 1\n"
 IN_A_FOLDER = {"value.h": '#include "v/x.h"\n', "second/v/x.h": ONE}
