@@ -6,8 +6,6 @@ import os
 import pickle
 import re
 import signal
-import sys
-import time
 
 from _jit_loader.cache.headers import may_precompile
 from _jit_loader.loading import is_unchanged
@@ -61,16 +59,13 @@ class Outcome:
 
 def build_here(name, load):
     """Calls load(), which returns an object with the attribute `compiled`; returns an Outcome."""
-    started = time.monotonic()
     outcome = Outcome(name)
     try:
-        with contextlib.redirect_stdout(sys.stderr):  # wrappers may print; stdout may be JSON
-            outcome.compiled = load().compiled
+        outcome.compiled = load().compiled
         if not outcome.compiled:
             say(f"{name}: up to date")
     except Exception as error:
         outcome.error = error
-    outcome.seconds = time.monotonic() - started
     return outcome
 
 

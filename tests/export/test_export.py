@@ -116,10 +116,6 @@ def test_export_for_another_processor_is_not_loaded_on_this_one(made, python):
 
 REFUSALS = {
     "another PyTorch": ("import torch; torch.__version__ = '9.9.9'", "is 9.9.9"),
-    "another processor": (
-        "from _jit_loader.key import toolchain; toolchain.cpu_level = lambda *_: 'v9'",
-        "x86-64-v9",
-    ),
     "other flags": (
         "import jit_loader; load = jit_loader.load_op; jit_loader.load_op = "
         "lambda name: load(name, extra_cflags=['-DMORE'])",
@@ -190,12 +186,9 @@ def test_a_module_is_exported_with_the_modules_that_it_imports(tmp_path):
 def test_processors_and_gpus_are_told_apart():
     assert architectures(["8.0;9.0"]) == architectures(["8.0", "9.0"]) == ([], ["8.0", "9.0"])
     assert architectures(["cpu", "x86-64-v2", "x86-64-v3"]) == (["x86-64-v2", "x86-64-v3"], ["cpu"])
-
-
-@pytest.mark.parametrize("value", ["9.0a", "8.0+PTX", "Hopper", "x86-64-v9"])
-def test_invalid_architectures_are_refused(value):
-    with pytest.raises(ValueError, match=r"write GPUs as 8\.0.* set TORCH_CUDA_ARCH_LIST"):
-        architectures([value])
+    for value in ("9.0a", "8.0+PTX", "Hopper", "x86-64-v9"):
+        with pytest.raises(ValueError, match=r"write GPUs as 8\.0.* set TORCH_CUDA_ARCH_LIST"):
+            architectures([value])
 
 
 @pytest.mark.slow
@@ -227,18 +220,13 @@ def test_each_gpu_loads_its_own_build(tmp_path, monkeypatch, python):
     assert len(set(found.values())) == 3
 
 
-def test_digest_of_a_large_library_in_the_cache_covers_all_of_it(tiny, monkeypatch):
+def test_digest_of_a_large_file_covers_all_of_it_but_not_its_path(tiny, monkeypatch, tmp_path):
     tiny.load()
     monkeypatch.setattr(digests, "WHOLE_FILE_LIMIT", 1000)
     library = Path(jit_loader.loaded("tiny").path)
-    before = digests.read_digest(str(library))
     data = library.read_bytes()
-    library.with_name("copy").write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
-    assert digests.read_digest(str(library.with_name("copy"))) != before
-
-
-def test_digest_of_a_large_object_file_does_not_depend_on_its_path(tiny, monkeypatch, tmp_path):
-    tiny.load()
+    changed = library.with_name("copy")
+    changed.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    assert digests.read_digest(str(changed)) != digests.read_digest(str(library))
     (built,) = (tmp_path / "cache").rglob("[!.]*/module.o")
-    monkeypatch.setattr(digests, "WHOLE_FILE_LIMIT", 1000)
     assert digests.read_digest(shutil.copy(built, tmp_path)) == digests.read_digest(str(built))

@@ -57,13 +57,14 @@ def project(cache, tmp_path, monkeypatch):
     return write_project(tmp_path / "project")
 
 
-@pytest.mark.parametrize("where", ["current folder", "calling file"])
-def test_op_is_found_in_the_project_of_the_caller(project, monkeypatch, tmp_path, where):
-    monkeypatch.chdir(project if where == "current folder" else tmp_path)
-    path = tmp_path / "run.py" if where == "current folder" else project / "scripts" / "run.py"
+def test_op_is_found_in_the_current_project_and_in_that_of_the_caller(
+    project, tmp_path, monkeypatch
+):
     caller = {"load_op": jit_loader.load_op}
-    exec(compile("module = load_op('answer')", str(path), "exec"), caller)
-    assert caller["module"].get() == 42
+    for path, folder in ((tmp_path / "run.py", project), (project / "scripts/run.py", tmp_path)):
+        monkeypatch.chdir(folder)
+        exec(compile("module = load_op('answer')", str(path), "exec"), caller)
+        assert caller.pop("module").get() == 42
 
 
 def test_error_for_an_unknown_op_names_the_missing_file(project):
@@ -143,18 +144,12 @@ def test_edited_kernel_reaches_all_callers(project):
     assert seen == [old, new]
     jit_loader.load_op("answer", project=str(project))
     assert seen == [old, new], "nothing changed, so no caller is notified"
-
-
-def test_function_that_is_passed_at_every_call_is_called_once_for_a_new_module(project):
-    seen = []
-
-    def load():
-        return jit_loader.load_op("answer", project=str(project), on_load=seen.append)
-
-    old = [load() for _ in range(3)]
-    (project / "kernels" / "answer_cpu.cpp").write_text("long answer() { return 43; }\n")
-    new = jit_loader.load_op("answer", project=str(project))
-    assert seen == [*old, new]
+    for _ in range(2):
+        jit_loader.load_op("answer", project=str(project), on_load=seen.append)
+    assert seen == [old, new, new, new]
+    (project / "kernels" / "answer_cpu.cpp").write_text("long answer() { return 44; }\n")
+    newest = jit_loader.load_op("answer", project=str(project))
+    assert seen[4:] == [newest], "a function is called once, however often it was passed"
 
 
 def test_flags_may_be_one_string_as_in_load(project):
@@ -187,20 +182,12 @@ def test_each_caller_gets_the_flags_that_it_passes(project):
     assert len(seen) == 3, "the wrapper no longer uses the build with its former flags"
 
 
-@pytest.mark.slow
 def test_every_spelling_of_the_project_means_the_same(project, monkeypatch, tmp_path):
-    seen = []
     monkeypatch.chdir(project)
     (tmp_path / "link").symlink_to(project)
-    module = jit_loader.load_op("answer", project=str(project), on_load=seen.append)
+    module = jit_loader.load_op("answer", project=str(project))
     spellings = [".", project, str(tmp_path / "link"), f"{project}/kernels/.."]
     assert all(jit_loader.load_op("answer", project=p) is module for p in spellings)
-    for number, spelling in enumerate(spellings):
-        (project / "kernels" / "answer_cpu.cpp").write_text(
-            f"long answer() {{ return {number}; }}\n"
-        )
-        jit_loader.load_op("answer", project=spelling)
-        assert seen[-1].get() == number
 
 
 def test_without_nvcc_the_op_is_built_for_the_cpu(cache, tmp_path, monkeypatch):
@@ -243,14 +230,12 @@ def test_flags_name_the_gpus_or_the_default_architecture(monkeypatch):
     from _jit_loader.key import machine, toolchain
 
     def flags(architectures, extra=()):
-        return toolchain.architecture_flags(extra, machine.Machine("AVX2", architectures))
+        found = toolchain.architecture_flags(extra, machine.Machine("AVX2", architectures))
+        return [flag.removeprefix("-gencode=arch=compute_") for flag in found]
 
     monkeypatch.delenv("TORCH_CUDA_ARCH_LIST", raising=False)
-    assert flags([]) == ["-gencode=arch=compute_80,code=sm_80"]
-    assert flags(["8.9", "9.0"]) == [
-        "-gencode=arch=compute_89,code=sm_89",
-        "-gencode=arch=compute_90,code=sm_90",
-    ]
+    assert flags([]) == ["80,code=sm_80"]
+    assert flags(["8.9", "9.0"]) == ["89,code=sm_89", "90,code=sm_90"]
     assert flags([], ["-gencode=arch=compute_75,code=sm_75"]) == []
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "8.0")
     assert flags([]) == []
