@@ -235,11 +235,10 @@ def _make(target, roots, text, words):
         write_atomically(header, text.encode(errors="surrogateescape"))
         clock, depfile = Clock(folder), f"{header}.d"
         clock.start()
-        command = [*words, "-x", "c++-header", header, "-o", f"{header}.gch"]
+        command = ["timeout", "-s", "KILL", f"{compile_seconds_limit() or 0:f}"]  # 0: none
+        command += [*words, "-x", "c++-header", header, "-o", f"{header}.gch"]
         try:
-            run(
-                [*command, "-MD", "-MF", depfile, "-MT", "header"], seconds=compile_seconds_limit()
-            ).check_returncode()
+            run([*command, "-MD", "-MF", depfile, "-MT", "header"]).check_returncode()
         except subprocess.SubprocessError:  # it failed, or took too long
             record = {"created": time.time()}
         else:

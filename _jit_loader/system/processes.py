@@ -3,14 +3,12 @@
 import concurrent.futures
 import contextlib
 import importlib
-import math
 import os
 import re
 import signal
 import subprocess
 import sys
 import threading
-import time
 
 from _jit_loader import no_fork
 from _jit_loader.system import read_text
@@ -70,16 +68,12 @@ def compiler_environment():
     return environment
 
 
-def run(command, seconds=None):
+def run(command):
     """Runs a compiler or another tool without input, in compiler_environment().
 
     Returns a subprocess.CompletedProcess with bytes. The process is killed if the wait is
     interrupted, or if the Workers of this thread are stopped.
-
-    Raises:
-        subprocess.TimeoutExpired: the process was killed after this number of seconds.
     """
-    limit = time.monotonic() + (seconds or math.inf)
     options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     # In a session of its own, so that a wrapper's compiler is killed with it.
     options |= {"env": compiler_environment(), "start_new_session": True}
@@ -90,8 +84,6 @@ def run(command, seconds=None):
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     output = process.communicate(timeout=POLL_SECONDS)
                     return subprocess.CompletedProcess(command, process.returncode, *output)
-                if time.monotonic() > limit:
-                    raise subprocess.TimeoutExpired(command, seconds)
             raise concurrent.futures.CancelledError
         except BaseException:
             with contextlib.suppress(ProcessLookupError):
