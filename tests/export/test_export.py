@@ -114,21 +114,20 @@ def test_export_for_another_processor_is_not_loaded_on_this_one(made, python):
         python("-c", script, cwd=made[0], check=True, **environment)
 
 
-REFUSALS = {
-    "another PyTorch": ("import torch; torch.__version__ = '9.9.9'", "is 9.9.9"),
-    "other flags": (
+REFUSALS = [
+    ("import torch; torch.__version__ = '9.9.9'", "is 9.9.9"),
+    (
         "import jit_loader; load = jit_loader.load_op; jit_loader.load_op = "
         "lambda name: load(name, extra_cflags=['-DMORE'])",
         "C++ flags: -DMORE is new",
     ),
-}
+]
 
 
-@pytest.mark.parametrize("difference", REFUSALS)
-def test_mismatch_is_named(node, difference):
-    before, here = REFUSALS[difference]
+@pytest.mark.parametrize(("before", "difference"), REFUSALS, ids=["PyTorch", "flags"])
+def test_mismatch_is_named(node, before, difference):
     error = node("import bindings.one", before).stderr
-    assert here in error.partition(f"No build in {node.export} fits:\n")[2]
+    assert difference in error.partition(f"No build in {node.export} fits:\n")[2]
     assert "compiler 'c++' was not found" in error
 
 

@@ -272,33 +272,24 @@ def test_installed_loader_works_in_another_project(tmp_path):
     assert shipped - {"__pycache__", "bin"} == {"jit_loader.py", "_jit_loader"}
     assert (site / "_jit_loader/commands/in_children/sitecustomize.py").exists()
 
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(site),
-        "JIT_LOADER_CACHE": str(tmp_path / "cache"),
-    }
+    def run(code, cwd):
+        cache = str(tmp_path / "cache")
+        environment = {**os.environ, "PYTHONPATH": str(site), "JIT_LOADER_CACHE": cache}
+        return subprocess.check_output([sys.executable, "-c", code], cwd=cwd, env=environment)
+
     own = tmp_path / "own"
     own.mkdir()
     # The import of PyTorch would take 2 s, and setup.py does not need it.
     new = "import sys; sys.modules['torch'] = None; from _jit_loader.commands.main import main; "
     for kind in KINDS:
-        code = f"{new}sys.exit(main(['new', 'my_{kind}', '--like', '{kind}']))"
-        subprocess.run([sys.executable, "-c", code], cwd=own, env=environment, check=True)
+        run(f"{new}sys.exit(main(['new', 'my_{kind}', '--like', '{kind}']))", own)
     helpers = [path for path in own.rglob("*.*") if "my_" not in path.name]
     assert {path.name for path in helpers} >= {"op.h", "reduction.cuh", "differentiable.py"}
     for path in helpers:
         assert path.read_bytes() == (ROOT / path.relative_to(own)).read_bytes()
 
     project = write_project(tmp_path / "project")
-    result = subprocess.run(
-        [sys.executable, "-c", "from bindings.answer import get; print(get())"],
-        cwd=project,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert result.stdout == "42\n", result.stderr
+    assert run("from bindings.answer import get; print(get())", project) == b"42\n"
 
 
 @pytest.mark.slow

@@ -53,16 +53,14 @@ def load(project, **options):
 
 
 def test_variants_coexist_and_share_no_statics(project):
-    plain, two, three = (
-        load(project),
-        load(project, defines={"SIZE": 2}),
-        load(project, defines={"SIZE": 3}),
-    )
+    plain, two, three = (load(project, defines={"SIZE": n} if n else None) for n in (0, 2, 3))
     assert [module.size() for module in (plain, two, three)] == [1, 2, 3]
     assert all(module.same() for module in (plain, two, three)), "the binding has the macro too"
     assert [plain.next(), plain.next(), two.next(), three.next(), plain.next()] == [1, 2, 1, 1, 3]
     assert load(project, defines={"SIZE": "2"}) is two
     assert load(project, defines={}) is plain
+    assert load(project, defines=[{"SIZE": 3}, {}, {"SIZE": 3}]) == [three, plain, three]
+    assert load(project, defines=[]) == []
 
 
 @pytest.mark.slow
@@ -75,12 +73,6 @@ def test_several_variants_are_built_in_separate_processes(project, monkeypatch):
     modules = load(project, defines=[{"SIZE": 2}, {}], **flags)
     assert [module.size() for module in modules] == [2, 1]
     assert not jit_loader.loaded("op[SIZE=2]").compiled, "a failed variant must not stop the others"
-
-
-def test_a_list_of_defines_gives_a_list_of_modules(project, no_processes):
-    modules = load(project, defines=[{"SIZE": 2}, {}, {"SIZE": 3}, {"SIZE": 2}])
-    assert [module.size() for module in modules] == [2, 1, 3, 2]
-    assert load(project, defines=[]) == []
 
 
 def test_an_edit_reloads_every_variant_for_its_callers(project, no_processes):

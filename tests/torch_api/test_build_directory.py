@@ -22,7 +22,11 @@ def test_library_is_opened_from_the_build_directory(tiny, folder):
     assert {"module.o", "other.o"} <= set(os.listdir(folder))
     assert os.path.samefile(folder / "tiny.so", module.__file__)
     assert module.__file__ in Path("/proc/self/maps").read_text()
+    paths = [folder, *folder.iterdir()]
+    before = [os.stat(path).st_ctime_ns for path in paths]
     assert tiny.load(build_directory=str(folder)) is module
+    assert [os.stat(path).st_ctime_ns for path in paths] == before
+    assert paths == [folder, *folder.iterdir()]
 
 
 def test_hit_opens_the_library_from_the_build_directory(tiny, folder, in_process):
@@ -51,15 +55,6 @@ def test_object_is_in_the_build_directory_before_the_build_ends(tiny, folder):
     tiny.write("other.cpp", "int a = ;\n")
     tiny.error(build_directory=str(folder))
     assert (folder / "module.o").exists()
-
-
-def test_folder_that_is_up_to_date_is_not_changed(tiny, folder):
-    tiny.load(build_directory=str(folder))
-    names = [folder, *folder.iterdir()]
-    before = [os.stat(path) for path in names]
-    tiny.load(build_directory=str(folder))
-    after = [os.stat(path) for path in [folder, *folder.iterdir()]]
-    assert [s.st_ctime_ns for s in after] == [s.st_ctime_ns for s in before]
 
 
 @pytest.fixture

@@ -11,21 +11,12 @@ import pytest
 import jit_loader
 from tests.support.extension import MODULE, PYTHON, binding
 
-HEADER = "#define VALUE 7\n"
 
-
-@pytest.mark.parametrize("path", [" {}", " {} ", "{}\n"])
-def test_spaces_around_an_include_path_are_removed(tiny, path):
-    tiny.write("include/deep.h", HEADER)
+def test_spaces_around_flags_and_include_paths_are_removed(tiny):
+    tiny.write("include/deep.h", "#define VALUE FIRST + SECOND\n")
     tiny.write("value.h", "#include <deep.h>\n")
-    paths = [path.format(tiny.folder / "include")]
-    assert tiny.value(extra_include_paths=paths) == 107
-
-
-def test_spaces_around_a_flag_are_removed(tiny):
-    tiny.write("value.h", "#define VALUE FIRST + SECOND\n")
-    flags = ["-DFIRST=1\n\n", " -O0 -DSECOND=2 "]
-    assert tiny.value(extra_cflags=flags, extra_ldflags=[" -lm\n"]) == 103
+    flags = {"extra_cflags": ["-DFIRST=1\n\n", " -O0 -DSECOND=2 "], "extra_ldflags": [" -lm\n"]}
+    assert tiny.value(extra_include_paths=[f" {tiny.folder}/include\n"], **flags) == 103
 
 
 def test_load_without_sources_is_an_error(tiny):
