@@ -28,8 +28,12 @@ STATUS = "@jit_loader@ "
 KILLED = "timeout: sending signal KILL"
 
 # If the process that builds dies, however that happens, the kernel sends ninja SIGTERM, and ninja
-# stops its compilers. If it has died before setpriv asked for that, ninja does not start.
-PREFIX = ["setpriv", "--pdeathsig", "TERM", "/bin/sh", "-c", '[ "$PPID" = "$0" ] && exec "$@"']
+# stops its compilers. (setpriv knows the flag from util-linux 2.33 on.) If it has died already,
+# ninja does not start.
+START = """\
+setpriv --pdeathsig TERM true 2>/dev/null && set -- setpriv --pdeathsig TERM "$@"
+[ "$PPID" = "$0" ] && exec "$@"
+"""
 
 
 def ninja_path():
@@ -213,10 +217,10 @@ def _nvcc_prefix(job, plan, headers):
 @contextlib.contextmanager
 def _ninja(folder):
     """Yields ninja's process, which builds folder/build.ninja; at the end no compiler runs."""
-    prefix = [*PREFIX, str(os.getpid())] if shutil.which(PREFIX[0]) else []
+    command = [ninja_path() or "ninja", "-j", str(parallel_jobs())]
     with exit_codes_kept():
         process = start(
-            [*prefix, ninja_path() or "ninja", "-j", str(parallel_jobs())],
+            ["/bin/sh", "-c", START, str(os.getpid()), *command],
             cwd=folder,
             env={**compiler_environment(), "NINJA_STATUS": STATUS},
             stdin=subprocess.DEVNULL,
