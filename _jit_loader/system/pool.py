@@ -163,8 +163,6 @@ class _Process:
 
 def serve():
     """Makes the calls of the request that is the first line of the input; prints the answers."""
-    while os.open(os.devnull, os.O_RDWR) <= 2:
-        pass  # a daemon may lack its standard error
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # the program may ignore it
     output = open(os.dup(1), "wb", buffering=0)  # noqa: SIM115  open until the process ends
     os.dup2(2, 1)  # the output of modules must not mix with the answers

@@ -53,10 +53,12 @@ def environment():
 
 
 def test_process_without_standard_streams_can_build(tiny, tmp_path, python):
-    """A daemon has none: printing the build line fails, and the build must not fail."""
+    """A daemon has none: printing the build line fails, and the builds must not fail."""
     result = tmp_path / "result"
     close = "import os\nfor descriptor in range(3): os.close(descriptor)\n"
     code = close + LOAD.format(sources=tiny.sources, result=str(result))
+    calls = f"[{{'name': name, 'sources': {tiny.sources}}} for name in 'ab']"
+    code += f"assert all(one.error is None for one in jit_loader.load_many({calls}))\n"
     python("-c", code, JIT_LOADER_QUIET="0")
     assert result.read_text() == "101"
 
