@@ -170,14 +170,6 @@ def test_cyclic_response_files_are_read_once(tmp_path):
     assert files_in_flags(["c++", f"@{one}"]) == [str(one), str(two)]
 
 
-def test_unrelated_new_file_is_a_hit(tiny):
-    tiny.load()
-    tiny.compiled()
-    tiny.write("notes.txt", "unrelated")
-    tiny.load()
-    assert tiny.compiled() == []
-
-
 @pytest.mark.slow
 def test_changed_linker_flag_recompiles_no_source(tiny):
     tiny.load()
