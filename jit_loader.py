@@ -83,7 +83,7 @@ def load_op(
         project: the folder that holds kernels/ and bindings/. By default it is the nearest such
             folder above the calling file that has the op, else the current folder.
         defines: macros of a variant, such as {"THREADS_PER_BLOCK": 256}: a separate build and
-            module, beside the plain one and other variants. A list of them gives the list of their
+            module, next to the plain one and other variants. A list of them gives the list of their
             modules, and those that are not cached are built at the same time.
         on_load: is called with the module now, and with each new module of a later call that
             requests the same op with the same flags.
@@ -259,7 +259,7 @@ def why_no_cuda() -> str | None:
 def __getattr__(name: str) -> Any:
     # cuda_kernel and load_op need none of these, and a hit does not need the module of the errors.
     if name in ("install", "load", "load_inline"):
-        with _jit_loader.no_fork():
+        with _jit_loader.fork_lock():
             from _jit_loader import torch_api as module
     elif name == "CompileError":
         from _jit_loader.report import errors as module

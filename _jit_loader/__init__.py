@@ -10,25 +10,25 @@ import threading
 # Held while a fork by another thread would do harm: the child would inherit both ends of a new
 # pipe, so that the reader waits for the child's end as well; or a module's import lock, whose
 # holder does not exist in the child.
-_no_fork = threading.RLock()
+_fork_lock = threading.RLock()
 
 
-def no_fork():
+def fork_lock():
     """Returns a context in which no other thread forks."""
-    return _no_fork
+    return _fork_lock
 
 
 def _release():
     with contextlib.suppress(RuntimeError):  # a signal has interrupted the acquire
-        _no_fork.release()
+        _fork_lock.release()
 
 
 def _renew():
-    global _no_fork
-    _no_fork = threading.RLock()
+    global _fork_lock
+    _fork_lock = threading.RLock()
 
 
 if hasattr(os, "register_at_fork"):  # Windows has no fork
     os.register_at_fork(
-        before=lambda: _no_fork.acquire(), after_in_parent=_release, after_in_child=_renew
+        before=lambda: _fork_lock.acquire(), after_in_parent=_release, after_in_child=_renew
     )

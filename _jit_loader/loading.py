@@ -6,7 +6,7 @@ import os
 import sys
 import time
 
-from _jit_loader import loaded, no_fork
+from _jit_loader import fork_lock, loaded
 from _jit_loader.cache import check_trusted, is_in_a_cache
 from _jit_loader.cache.memo import Memo
 from _jit_loader.key import memo_paths
@@ -87,7 +87,7 @@ def load(
             found = result, memo.library, False, memo.with_cuda
             break
     else:
-        with no_fork():  # call.requests() imports modules
+        with fork_lock():  # call.requests() imports modules
             wanted = call.requests()
         all_builds, digests, found = find_build(wanted, paths[0])
         if found is None and live_edit is not None:
@@ -96,7 +96,7 @@ def load(
         if found is None:
             if not may_build:
                 raise NotCached(name)
-            with no_fork():
+            with fork_lock():
                 from _jit_loader.build.build import build
 
             found = *build(all_builds, digests, verbose), wanted[-1].with_cuda
@@ -151,7 +151,7 @@ def find_build(requests, memo_path):
     Returns (the Builds of the requests, Digests for a build of the last one, found). found is None,
     or (result of open_build, path of the library, False, whether it is with CUDA).
     """
-    with no_fork():  # not needed by a hit in a memo
+    with fork_lock():  # not needed by a hit in a memo
         from _jit_loader.cache.store import Builds
         from _jit_loader.key import toolchain
         from _jit_loader.key.digests import Digests

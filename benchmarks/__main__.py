@@ -4,7 +4,7 @@
 
 One failure does not stop the others; the exit code is then 1. The GPU is measured only if there is
 one. `python -m benchmarks.NAME --help` describes a benchmark and its arguments; `python -m
-benchmarks.tables` then writes the tables of the docs and the pages beside the results.
+benchmarks.tables` then writes the tables of the docs and the pages next to the results.
 """
 
 import argparse

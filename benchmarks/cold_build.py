@@ -6,7 +6,7 @@ Each build runs in a new process after `import torch`, in a random order of the 
 
 one op: add2 in an empty cache: four dtypes for the CPU and the GPU. PyTorch's load builds the
 classic code (benchmarks/classic/), a binding that includes torch/extension.h and a kernel for
-float32. all ops: `jit_loader build` in an empty cache, with the start of its processes, and beside
+float32. all ops: `jit_loader build` in an empty cache, with the start of its processes, and next to
 it the same command for one op.
 
 inline: load_inline of one function, with torch/extension.h precompiled by an earlier build

@@ -1,4 +1,4 @@
-"""Writes the tables of docs/performance.md and README.md, and a page beside the results for each
+"""Writes the tables of docs/performance.md and README.md, and a page next to the results for each
 benchmark.
 
     python -m benchmarks.tables
@@ -439,7 +439,7 @@ def filled(text, found):
 
 
 def page(script, by_device):
-    """Returns the text of the page beside the results of a script, or None if it has none."""
+    """Returns the text of the page next to the results of a script, or None if it has none."""
     lines = [f"# {script}", "", READING, "", *scripts.docstring(script).splitlines(), ""]
     parts = [
         (device, runs[name])

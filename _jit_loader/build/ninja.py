@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 
-from _jit_loader import no_fork
+from _jit_loader import fork_lock
 from _jit_loader.build.pytorch import libraries
 from _jit_loader.build.pytorch.flags import is_gnu
 from _jit_loader.key import toolchain
@@ -42,7 +42,7 @@ def ninja_path():
     The folder of the package is not on PATH if its environment is not activated.
     """
     try:
-        with no_fork():
+        with fork_lock():
             import ninja
     except ImportError:
         return shutil.which("ninja")

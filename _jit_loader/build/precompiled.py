@@ -6,7 +6,7 @@ contains only includes in angle brackets and there is only one -include. load_op
 for bindings. Of CUDA sources it is the host code of their headers: cuda/host_header.py.
 
 A build requests the headers that it lacks, and halves.py those of host code. After the build a
-process of low priority makes them. What could not be made is not tried again for a day.
+low-priority process makes them. What could not be made is not tried again for a day.
 
 Nothing depends on them: they are not part of a key, g++ itself refuses one that does not fit the
 macros of a command, and a compilation that fails because of one is repeated without it. Only g++

@@ -17,7 +17,7 @@ TEXTS = "texts.json"
 
 
 def record_object(job, output, compilers, in_header):
-    """Writes the record of a new object beside the object; returns the record, or None.
+    """Writes the record of a new object next to the object; returns the record, or None.
 
     None: the source did not compile.
     compilers: a future of records.query_compilers. in_header: the files that the compiler does not
@@ -97,7 +97,7 @@ def record_kernels(job, records, lines_of):
 
 
 def record_texts(job, records):
-    """Writes the texts of the CUDA objects' own files, with which a live edit compares the next.
+    """Writes the texts of the user files of CUDA objects, with which a live edit compares the next.
 
     records: of all objects. A file that has changed or is not UTF-8 is left out.
     """

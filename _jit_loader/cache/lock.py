@@ -1,4 +1,4 @@
-"""The lock of a request's folder: one process builds, and the others say which one they wait for.
+"""The lock of a request's folder: one process builds, and the others print which one they wait for.
 
 It is an flock on a file. The kernel releases it when its holder dies, however that happens. On a
 file system without locks every process builds, and publishes its own build.

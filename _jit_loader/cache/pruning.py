@@ -145,7 +145,7 @@ def clean(names=None):
 
 
 def remove_old_formats(removed):
-    """Removes the caches of older formats beside this one, and adds their sizes to `removed`."""
+    """Removes the caches of older formats next to this one, and adds their sizes to `removed`."""
     os.makedirs(cache_folder(), mode=0o700, exist_ok=True)
     for number in range(1, int(FORMAT[1:])):
         folder = os.path.join(os.path.dirname(cache_folder()), f"v{number}")

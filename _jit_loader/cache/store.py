@@ -19,7 +19,7 @@ from _jit_loader.cache.files import link_atomically, read_checked, write_atomica
 from _jit_loader.cache.memo import Memo, is_settled, stamp
 
 MANIFEST = "manifest.json"
-# A copy of the manifest's rows for the user's own files. A manifest with PyTorch's headers takes
+# A copy of the manifest's rows for the user files. A manifest with PyTorch's headers takes
 # 5 ms to read, and most builds that do not fit differ in one of the user's files.
 USER_FILES = "user_files.json"
 # The source of a helper, which compares the stats of a memo's files.
@@ -149,7 +149,7 @@ def fits(manifest, roots, programs, digests):
 
 
 def differences(manifest, roots, programs, digests):
-    """Yields (kind, path) for each change since the build, the user's own files first.
+    """Yields (kind, path) for each change since the build, the user files first.
 
     A tool or system file that this machine lacks is not a change: a build works without the
     compiler that made it. A file that exists and differs is a change.
@@ -170,7 +170,7 @@ def differences(manifest, roots, programs, digests):
 
 
 def user_differences(manifest, roots, digests):
-    """Yields (kind, path) for each of the user's own files that is missing or has changed."""
+    """Yields (kind, path) for each of the user files that is missing or has changed."""
     for path in manifest["user files"]:
         current = digests.digest(roots.absolute(path))
         if current != manifest["files"][path]:
@@ -216,7 +216,7 @@ def read_manifest(folder):
 
 
 def write_manifest(folder, manifest):
-    """Makes a folder a build: writes its manifest, and before it the user's own files."""
+    """Makes a folder a build: writes its manifest, and before it the user files."""
     user_files = {path: manifest["files"][path] for path in manifest["user files"]}
     write_checked(os.path.join(folder, USER_FILES), user_files)
     write_checked(os.path.join(folder, MANIFEST), manifest)

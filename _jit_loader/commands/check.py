@@ -1,7 +1,7 @@
 """Runs a program under compute-sanitizer, which prints faults of kernels: file, line and thread.
 
 For example: python -m jit_loader check train.py --epochs 1. Extensions that the program builds get
-line numbers (-lineinfo) and are cached beside the ordinary builds. PyTorch's caching allocator is
+line numbers (-lineinfo) and are cached next to the ordinary builds. PyTorch's caching allocator is
 off, so that every tensor is a separate allocation and an access beyond its end is detected.
 
 The exit code is 1 if a fault is found. Otherwise it is the program's exit code, or 1 if that is 0
@@ -74,7 +74,7 @@ def run(options):
 def find_sanitizer():
     """Returns the path of compute-sanitizer.
 
-    It is searched for in $CUDA_HOME and $CUDA_PATH, beside nvcc, on PATH and in /usr/local/cuda.
+    It is searched for in $CUDA_HOME and $CUDA_PATH, next to nvcc, on PATH and in /usr/local/cuda.
 
     Raises:
         RuntimeError: there is no compute-sanitizer.

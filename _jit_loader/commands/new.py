@@ -128,7 +128,7 @@ def template_files(kind):
 def helper_files():
     """Returns {path: text} of the files that ops share.
 
-    setup.py copies them beside templates/. In a checkout they are in its root.
+    setup.py copies them next to templates/. In a checkout they are in its root.
     """
     installed = TEMPLATES.parent / "helpers"
     root = installed if installed.is_dir() else TEMPLATES.parents[2]

@@ -1,4 +1,4 @@
-"""Runs a program with jit_loader in place of PyTorch's load and load_inline.
+"""Runs a program with jit_loader instead of PyTorch's load and load_inline.
 
 Use it for a program that cannot be edited: python -m jit_loader run train.py --epochs 3. For a
 module: python -m jit_loader run -m package.train --epochs 3.

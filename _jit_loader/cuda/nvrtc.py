@@ -48,7 +48,7 @@ class Program(NamedTuple):
 
     Attributes:
         source: the text.
-        path: the name of the source in NVRTC's messages; quoted includes are searched beside it.
+        path: the name of the source in NVRTC's messages; quoted includes are searched next to it.
         options: NVRTC's options, which name the architecture.
         headers: {name in #include: text} of headers that are not files.
     """
@@ -202,7 +202,7 @@ def cuda_major():
 
 
 def _wheels():
-    """Returns the folder of NVIDIA's packages, beside PyTorch's."""
+    """Returns the folder of NVIDIA's packages, next to PyTorch's."""
     return os.path.join(os.path.dirname(os.path.abspath(torch.__path__[0])), "nvidia")
 
 

@@ -87,7 +87,7 @@ def _nvcc_candidates():
         return _candidates(named[-1])
     homes = [cuda_home_of_program(), *map(os.environ.get, ("CUDA_HOME", "CUDA_PATH"))]
     in_homes = [os.path.join(home, "bin", "nvcc") for home in filter(None, homes)]
-    # `pip install cuda-toolkit[nvcc]` installs it beside torch in site-packages.
+    # `pip install cuda-toolkit[nvcc]` installs it next to torch in site-packages.
     from_pip = os.path.join(pip_cuda_folder(), f"cu{_cuda_major()}", "bin", "nvcc")
     return [*in_homes, *_candidates("nvcc"), "/usr/local/cuda/bin/nvcc", from_pip]
 
@@ -176,7 +176,7 @@ def _of_toolkit(home, *names):
 def _of_pip(name):
     """Returns the folders with this name of pip's CUDA packages, with PyTorch's own libraries."""
     folders = sorted(glob.glob(os.path.join(glob.escape(pip_cuda_folder()), "*", name)))
-    # Packages for another CUDA stay if PyTorch is replaced: nvidia/cu13 beside nvidia/cublas.
+    # Packages for another CUDA stay if PyTorch is replaced: nvidia/cu13 next to nvidia/cublas.
     others = re.compile(rf"/cu(?!{_cuda_major()}/)\d+/{name}$")
     return [folder for folder in folders if not others.search(folder)]
 

@@ -5,7 +5,7 @@
 // The thread then holds the lock of that variable. This is not Python, because the thread would
 // need the GIL, and a thread that has the GIL may be waiting for the same variable.
 //
-// build/beside.py compiles it once per cache, without CUDA's headers.
+// build/byproducts.py compiles it once per cache, without CUDA's headers.
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>

@@ -61,7 +61,7 @@ def load_edit(builds, digests, start_build):
 
     start_build(edit): starts that process and returns it.
 
-    Threads that load the same edit get the same module: one makes it, the others wait.
+    Threads that load the same edit get the same module: one makes it, the other threads wait.
     """
     with _locks.setdefault(builds.folder, threading.RLock()):
         return _load_edit(builds, digests, start_build)

@@ -26,7 +26,7 @@ PAGE = 1 << 16  # the largest page size of 64-bit Linux
 
 
 def with_device_code(library, cubin):
-    """Returns the bytes of a library with a cubin in place of the one that nvcc embedded.
+    """Returns the bytes of a library with a cubin instead of the one that nvcc embedded.
 
     Raises:
         NotLive: the library has code for several GPUs, or several .cu files.

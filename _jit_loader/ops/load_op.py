@@ -6,7 +6,7 @@ import os
 import sys
 import threading
 
-from _jit_loader import loaded, loading, no_fork
+from _jit_loader import fork_lock, loaded, loading
 from _jit_loader.ops.project import requests
 
 NO_FLAGS = {"extra_cflags": [], "extra_cuda_cflags": [], "extra_ldflags": []}
@@ -79,7 +79,7 @@ def load(name, project, flags, may_build=True):
     def live_edit(builds, digests):
         if not is_edit:
             return None
-        with no_fork():
+        with fork_lock():
             from _jit_loader.live.load import load_edit
 
         return load_edit(

@@ -5,7 +5,7 @@ import os
 import sys
 import time
 
-from _jit_loader import no_fork
+from _jit_loader import fork_lock
 from _jit_loader.system import is_set
 
 
@@ -26,7 +26,7 @@ def print_line(text, stream):
     The stream may be None, closed, or an object of the program with no more than write().
     """
     # A child that is forked during the write could never write: it inherits the stream's lock.
-    with contextlib.suppress(Exception), no_fork():
+    with contextlib.suppress(Exception), fork_lock():
         # In one write, so that no line of another thread gets in between.
         stream.write(f"{printable(text)}\n")
         stream.flush()
@@ -84,7 +84,7 @@ class BuildLine:
         # A replacement of stderr, such as a notebook's, may say that it is a terminal.
         if sys.stderr is not sys.__stderr__ or sys.stderr is None:
             return None
-        with no_fork():
+        with fork_lock():
             from rich.console import Console
             from rich.live import Live
 

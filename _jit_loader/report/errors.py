@@ -169,7 +169,7 @@ def compile_error(name, title, output, folder, project, ninja, sources):
         folder: the folder of the log and build.ninja, which are kept to run the step again.
         project: the folder that paths are shown relative to.
         ninja: the path of ninja.
-        sources: the user's own files, which are searched for the symbol that an error names.
+        sources: the user files, which are searched for the symbol that an error names.
     """
     errors = errors_with_line(output, project) or _with_symbol(output, sources)
     path = number = None

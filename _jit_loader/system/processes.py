@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 
-from _jit_loader import no_fork
+from _jit_loader import fork_lock
 from _jit_loader.system import read_text
 
 POLL_SECONDS = 0.1
@@ -21,7 +21,7 @@ _PYTHON = re.compile(r"python[\d.]*t?d?(-dbg)?")  # the name of its executable
 
 def start(command, **options):
     """Starts a process as subprocess.Popen does, while no other thread forks."""
-    with no_fork():
+    with fork_lock():
         return subprocess.Popen(command, **options)
 
 
@@ -43,13 +43,13 @@ def exit_codes_kept():
     import ctypes  # hardly any program ignores SIGCHLD
 
     set_handler = ctypes.CDLL(None).signal
-    with no_fork():
+    with fork_lock():
         _waiting += 1
         set_handler(signal.SIGCHLD, ctypes.c_void_p(signal.SIG_DFL))
     try:
         yield
     finally:
-        with no_fork():
+        with fork_lock():
             _waiting -= 1
             # The program may have set its own handler.
             if _waiting == 0 and signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:

@@ -123,14 +123,14 @@ def program(command, name, flags=()):
     return toolchain.find_program(path)
 
 
-def answer(command, question):
+def answer(command, flag):
     """Returns what a compiler prints for a flag such as --version; "" if it cannot be run.
 
     A build asks about ten times, which would take 40 ms.
     """
     programs = map(toolchain.find_program, _programs(command))
     stamps = tuple(stamp(path) for path in programs if path is not None)
-    return _answer((*command, question), stamps, tuple(os.environ.items()))
+    return _answer((*command, flag), stamps, tuple(os.environ.items()))
 
 
 @functools.lru_cache(maxsize=64)

@@ -16,7 +16,7 @@ import sys
 import types
 from importlib.machinery import PathFinder
 
-from _jit_loader import no_fork
+from _jit_loader import fork_lock
 from _jit_loader.key import cuda_home_of_program
 
 _NAME = "torch.utils.cpp_extension"
@@ -28,7 +28,7 @@ _REPLACED = ("load", "load_inline", *PRIVATE)
 
 def cpp_extension():
     """Returns the module torch.utils.cpp_extension, imported and executed."""
-    with no_fork():  # admits one thread at a time
+    with fork_lock():  # admits one thread at a time
         logger = logging.getLogger(_NAME)
         level = logger.level
         logger.setLevel(logging.ERROR)  # it warns on every machine that has nvcc but no GPU
@@ -181,7 +181,7 @@ class DeferringFinder:
 
 def execute(module):
     """Executes the code of a module if that was deferred. The module object stays the same."""
-    with no_fork():  # admits one thread at a time
+    with fork_lock():  # admits one thread at a time
         spec = module.__spec__
         if type(module) is not DeferredModule or (finder := spec.loader_state) is None:
             return  # None: the module's own code, which is being executed, has called this
