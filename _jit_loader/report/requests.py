@@ -91,24 +91,17 @@ def request_changes(key, old, new):
     """
     if old == new:
         return []
-    key = WORDS.get(key, key)
+    key, changes = WORDS.get(key, key), []
     if isinstance(old, dict) and isinstance(new, dict):
-        pairs = [(name, old.get(name), new.get(name)) for name in dict.fromkeys([*old, *new])]
-        return [
-            f"{key}: {name} {_was_and_is(before, now)}"
-            for name, before, now in pairs
-            if before != now
-        ]
-    is_list = isinstance(old, list) and isinstance(new, list)
-    if not is_list or key == "PyTorch":
-        return [f"{key} {_was_and_is(old, new)}"]
-    changes = [f"{item} is new" for item in new if item not in old]
-    changes += [f"{item} is gone" for item in old if item not in new]
-    return [f"{key}: {change}" for change in changes or ["in a different order"]]
-
-
-def _was_and_is(old, new):
-    return f"was {_text(old)}, is {_text(new)}"
+        for name in {**old, **new}:
+            changes += request_changes(name, old.get(name), new.get(name))
+    elif isinstance(old, list) and isinstance(new, list) and key != "PyTorch":
+        changes += [f"{item} is new" for item in new if item not in old]
+        changes += [f"{item} is gone" for item in old if item not in new]
+        changes = changes or ["in a different order"]
+    else:
+        return [f"{key} was {_text(old)}, is {_text(new)}"]
+    return [f"{key}: {change}" for change in changes]
 
 
 def _text(value):
