@@ -10,6 +10,7 @@ import os
 import time
 
 from _jit_loader.cache.files import copy_atomically, link_atomically
+from _jit_loader.cache.memo import stamp
 
 KEY_DIGITS = 10
 KEPT_SECONDS = 3600  # another process may be about to open an older version
@@ -72,11 +73,8 @@ def _copy(source, target):
 
 def _is_copy(target, path):
     """Returns whether a file has another's size and mtime, as copy_atomically sets them."""
-    try:
-        one, other = os.stat(target), os.stat(path)
-    except OSError:
-        return False
-    return (one.st_size, one.st_mtime_ns) == (other.st_size, other.st_mtime_ns)
+    one, other = stamp(target), stamp(path)
+    return None not in (one, other) and one[:2] == other[:2]
 
 
 def _is_same_file(one, other):

@@ -18,7 +18,6 @@ from _jit_loader.cache import cache_folder
 from _jit_loader.cache.files import read_checked, write_atomically
 from _jit_loader.cache.memo import stamp
 from _jit_loader.cache.pruning import IN_USE_SECONDS, Entry, Removed, last_used, remove
-from _jit_loader.report.text import parse_size
 from _jit_loader.system import is_set
 from _jit_loader.system.jobs import parallel_jobs
 
@@ -26,7 +25,7 @@ PRECOMPILED = "precompiled-headers"
 FOLDER, NAME, RECORD = "header", "header.h", "header.json"
 REQUEST = "request.json"
 MOST = 4  # headers that are kept: there is one per set of flags, of up to 0.8 GB
-FREE_BYTES = parse_size("4GB")  # what must be free on the disk to make one
+FREE_BYTES = 4_000_000_000  # what must be free on the disk to make one
 RETRY_SECONDS = 24 * 60 * 60  # after a header could not be made
 
 
@@ -40,9 +39,8 @@ def find(request_folder):
         return None, True
     if record["stamp"] is None:  # it could not be made
         return None, time.time() - record["created"] > RETRY_SECONDS
-    is_complete = tuple(record["stamp"]) == stamp(
-        os.path.join(request_folder, FOLDER, f"{NAME}.gch")
-    )
+    header = os.path.join(request_folder, FOLDER, f"{NAME}.gch")
+    is_complete = tuple(record["stamp"]) == stamp(header)
     return record if is_complete else None, not is_complete
 
 
@@ -62,11 +60,8 @@ def mark_as_used(request_folder):
 
 def precompiled_headers():
     """Returns the folders of the precompiled headers."""
-    request_folders = os.path.join(glob.escape(cache_folder()), PRECOMPILED, "*")
-    return [
-        os.path.dirname(path)
-        for path in glob.glob(os.path.join(request_folders, "header", "*.gch"))
-    ]
+    pattern = os.path.join(glob.escape(cache_folder()), PRECOMPILED, "*", FOLDER, "*.gch")
+    return list(map(os.path.dirname, glob.glob(pattern)))
 
 
 def may_precompile():

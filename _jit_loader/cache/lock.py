@@ -38,7 +38,7 @@ def build_lock(request_folder, name, until=lambda: False):
     It yields None and holds no lock if another process has the lock and until() returns true. With
     many waiting processes, the result exists long before the last one could get the lock.
     """
-    descriptor, excludes = _acquire(_lock_path(request_folder), name, until)
+    descriptor, excludes = _acquire(os.path.join(request_folder, "lock"), name, until)
     if descriptor is None:
         yield None
         return
@@ -59,15 +59,11 @@ def free_lock(request_folder):
 
     It does not wait. On a file system without locks it is always free.
     """
-    descriptor, locked = if_stale_again(_attempt, _lock_path(request_folder))
+    descriptor, locked = if_stale_again(_attempt, os.path.join(request_folder, "lock"))
     try:
         yield locked is not False
     finally:
         _release(descriptor)
-
-
-def _lock_path(request_folder):
-    return os.path.join(request_folder, "lock")
 
 
 def _close_in_child():

@@ -92,12 +92,9 @@ class Memo:
         library, with_cuda, compiled, columns_checksum, *sizes = json.loads(head)
         if len(columns) != sum(sizes):
             return None
-        if compiled is not None:
-            compiled = compiled[0], tuple(compiled[1])
         names_end, stamps_end = sizes[0], sizes[0] + sizes[1]
-        names, stamps = columns[:names_end], columns[names_end:stamps_end]
-        digests = columns[stamps_end:]
-        return cls(library, with_cuda, compiled, names, stamps, digests, columns_checksum.encode())
+        columns = columns[:names_end], columns[names_end:stamps_end], columns[stamps_end:]
+        return cls(library, with_cuda, compiled, *columns, columns_checksum.encode())
 
     def to_bytes(self):
         """Returns the content of the file that read() reads: a line of JSON, then the columns."""
@@ -109,21 +106,18 @@ class Memo:
 
     def is_unchanged(self):
         """Returns whether every file has the recorded stat, and absent files are still absent."""
-        if self.compiled is not None and stamp(self.compiled[0]) == self.compiled[1]:
+        if self.compiled is not None and stamp(self.compiled[0]) == tuple(self.compiled[1]):
             # Another process may clean the cache between stamp() and here.
             with contextlib.suppress(OSError):
-                return self._compare_compiled(self.compiled[0])
+                function = ctypes.CDLL(self.compiled[0]).stats_equal
+                names_size = ctypes.c_int64(len(self.names))
+                files = ctypes.c_int64(len(self.stamps) // STAMP_BYTES)
+                return bool(function(self.names, names_size, self.stamps, files))
         stamps = struct.iter_unpack("4q", self.stamps)
         for path in self.paths():
             if next(stamps, None) != (stamp(path) or ABSENT_STAMP):
                 return False
         return next(stamps, None) is None
-
-    def _compare_compiled(self, path):
-        sizes = len(self.names), len(self.stamps) // STAMP_BYTES
-        names_size, files = map(ctypes.c_int64, sizes)
-        function = ctypes.CDLL(path).stats_equal
-        return bool(function(self.names, names_size, self.stamps, files))
 
     def paths(self):
         """Yields the path of each file that the library depends on, and of the library."""

@@ -7,7 +7,6 @@ import itertools
 import json
 import os
 import re
-import sys
 
 from _jit_loader.cache.files import write_atomically
 from _jit_loader.report.errors import LoadError, demangled
@@ -70,7 +69,7 @@ def refuse_second_registration(name, folder, is_second):
     if is_second:
         raise RestartNeeded(
             f"{name} registers operators or classes, which PyTorch accepts only once per process, "
-            f"and this process has loaded another build of it. {restart()} to use the new build; "
+            "and this process has loaded another build of it. Restart Python to use the new build; "
             "until then the old one stays active"
         )
     with open(os.path.join(folder, FILE)) as file:
@@ -79,7 +78,7 @@ def refuse_second_registration(name, folder, is_second):
         raise RestartNeeded(
             f"{name} registers the namespace {namespace} (TORCH_LIBRARY), which another library of "
             "this process has registered, and PyTorch accepts a namespace only once per process. "
-            f"{restart()} to load {name} without the other library, or rename the namespace"
+            f"Restart Python to load {name} without the other library, or rename the namespace"
         )
 
 
@@ -98,12 +97,7 @@ def explain_second_class(name, error):
     if "is already registered" in str(error):
         raise ClassNeedsRestart(
             f"{name} defines Python classes (py::class_), which pybind11 accepts only once per "
-            f"process, and it has changed since this process loaded it ({error}). {restart()} "
+            f"process, and it has changed since this process loaded it ({error}). Restart Python "
             "to use the new version; until then the old version stays active. To reload such a "
             "class without a restart, pass py::module_local() to py::class_"
         ) from error
-
-
-def restart():
-    """Returns the advice to restart Python, in the words of a notebook's user in a notebook."""
-    return "Restart the kernel" if "ipykernel" in sys.modules else "Restart Python"

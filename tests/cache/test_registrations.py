@@ -116,15 +116,6 @@ load(library("qta", "f"))
     assert printed[1] == "a hit"
 
 
-def test_in_a_notebook_the_kernel_is_to_be_restarted(run):
-    printed = run("""
-sys.modules["ipykernel"] = sys
-load(library("qta", "f"))
-load(library("qta", "g"))
-""")
-    assert "Restart the kernel to use the new build" in printed[1]
-
-
 def test_changed_version_without_registrations_loads(run):
     assert run('load(library("qta", "f")); load("int plain;")') == ["compiled"] * 2
 
