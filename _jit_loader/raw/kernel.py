@@ -114,7 +114,7 @@ class Launcher:
                 f"{kernel!r}: a launch is kernel[grid, block] or kernel[grid, block, shared bytes]"
             )
         grid, block, shared = (*configuration, 0)[:3]
-        if shared not in range(2**31):
+        if not isinstance(shared, int) or not 0 <= shared < 2**31:
             raise ValueError(f"the bytes of shared memory must be 0 or more, not {shared!r}")
         self._kernel = kernel
         self._sizes = *_three("grid", grid, LIMITS[0]), *_three("block", block, LIMITS[1]), shared

@@ -77,9 +77,8 @@ def print_table(rows, header=None, numbers=()):
     rows = list(rows)
     table = Table(box=None, pad_edge=False, show_header=header is not None)
     for name in header or rows[0]:
-        is_number = name in numbers
-        justify = "right" if is_number else "left"
-        table.add_column(name, justify=justify, no_wrap=is_number, overflow="fold")
+        justify = "right" if name in numbers else "left"
+        table.add_column(name, justify=justify, no_wrap=name in numbers, overflow="fold")
     for row in rows:
         table.add_row(*row)
     width = None if sys.stdout.isatty() else UNLIMITED_WIDTH
