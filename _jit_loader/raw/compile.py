@@ -69,7 +69,7 @@ def find_or_compile(kernel, arch, key, memo):
         return found
     if is_set("JIT_LOADER_NO_COMPILE"):
         raise CompilingForbidden(
-            f"{kernel.expression} has to be compiled, and JIT_LOADER_NO_COMPILE forbids it"
+            f"{kernel.expression} would have to be compiled, and JIT_LOADER_NO_COMPILE forbids it"
         )
     path = kernel.path or os.path.join(builds.folder, TEXT)
     with contextlib.suppress(OSError):  # the cache cannot be written
