@@ -180,14 +180,9 @@ def kill(pids, kind=signal.SIGKILL):
             os.kill(pid, kind)
 
 
-def children(pid):
-    """Returns the ids of a process's children, including those that ended and were not reaped."""
-    return [child for child, _, parent, _ in _processes() if parent == pid]
-
-
 def descendants(pid):
-    """Returns the ids of a process's children, their children and so on."""
-    found = children(pid)
+    """Returns the ids of a process's children, their children and so on; also of unreaped ones."""
+    found = [child for child, _, parent, _ in _processes() if parent == pid]
     return [*found, *(inner for child in found for inner in descendants(child))]
 
 

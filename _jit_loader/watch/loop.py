@@ -105,7 +105,7 @@ class Watch:
         if self._pid is not None:
             processes.kill([self._pid], signal.SIGTERM)
             self._wait_for_the_run(GRACE_SECONDS)
-        while left := processes.children(os.getpid()):
+        while left := processes.descendants(os.getpid()):
             processes.kill(left)
             time.sleep(POLL_SECONDS)
             self._reap()
@@ -132,22 +132,19 @@ def _shown(path):
 
 
 def run_as_main(script, arguments):
-    """Runs a script as `python script.py` does, then raises SystemExit."""
+    """Runs a script as `python script.py` does; raises SystemExit if it ends with an error."""
     _forget_the_parent()
     path = os.path.abspath(script)
     sys.argv = [path, *arguments]
     sys.path[0] = os.path.dirname(os.path.realpath(script))
     try:
         runpy.run_path(path, run_name="__main__")
-    except SystemExit:
-        raise
-    except BaseException as error:
+    except (Exception, KeyboardInterrupt) as error:
         frames = error.__traceback__
         while frames is not None and frames.tb_frame.f_code.co_filename != path:
             frames = frames.tb_next  # the loader's and runpy's
         sys.excepthook(type(error), error.with_traceback(frames), frames)
         raise SystemExit(130 if isinstance(error, KeyboardInterrupt) else 1) from None
-    raise SystemExit(0)
 
 
 def _forget_the_parent():

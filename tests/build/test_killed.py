@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from _jit_loader.build.ninja import stop_session
-from _jit_loader.system.processes import children
+from _jit_loader.system.processes import descendants
 
 STEPS = pytest.mark.parametrize("step", ["compilation", "link"])
 
@@ -69,10 +69,15 @@ def test_cache_works_after_a_kill_between_any_two_changes_to_it(tiny, in_process
 
 
 @STEPS
-@pytest.mark.parametrize("kind", [signal.SIGKILL, signal.SIGTERM], ids=["SIGKILL", "SIGTERM"])
+@pytest.mark.parametrize(
+    ("kind", "limit"),
+    [(signal.SIGKILL, ""), (signal.SIGTERM, ""), (signal.SIGKILL, "60")],
+    ids=["SIGKILL", "SIGTERM", "SIGKILL, with the program timeout"],
+)
 def test_kill_during_a_step_ends_the_compilers_and_leaves_nothing(
-    tiny, start_build, wait_for, in_process, step, kind
+    tiny, start_build, wait_for, in_process, monkeypatch, step, kind, limit
 ):
+    monkeypatch.setenv("JIT_LOADER_COMPILE_TIMEOUT", limit)
     process = start_build(60, step)
     os.kill(process.pid, kind)
     process.join()
@@ -80,15 +85,6 @@ def test_kill_during_a_step_ends_the_compilers_and_leaves_nothing(
     tiny.restore_compiler()
     assert in_process(tiny.value) == 101
     assert tiny.incomplete() == []
-
-
-def test_kill_ends_compilers_that_have_a_time_limit(tiny, start_build, wait_for, monkeypatch):
-    """The program timeout, which ends them at the limit, is between ninja and the compiler."""
-    monkeypatch.setenv("JIT_LOADER_COMPILE_TIMEOUT", "60")
-    process = start_build(60)
-    os.kill(process.pid, signal.SIGKILL)
-    process.join()
-    wait_for(lambda: tiny.running_programs() == [])
 
 
 def test_kill_right_after_the_start_of_a_program_ends_the_program(tiny, wait_for, monkeypatch):
@@ -127,7 +123,7 @@ def test_killed_ninja_is_an_error(tiny, wait_for, in_process):
     def load_and_kill_ninja():
         def kill_ninja():
             wait_for(begun.exists)
-            for pid in children(os.getpid()):
+            for pid in descendants(os.getpid()):
                 if Path(f"/proc/{pid}/comm").read_text() == "ninja\n":
                     os.kill(pid, signal.SIGKILL)
 

@@ -119,30 +119,17 @@ def test_lock_of_a_killed_builder_is_free_while_its_child_lives(tiny, wait_for):
 
 def test_fork_does_not_wait_for_a_lock_on_a_slow_file_server(tmp_path, monkeypatch):
     """With the filelock library, a fork waits while another thread opens a lock file."""
-    waiting, forked, in_time = threading.Event(), threading.Event(), []
-    flock = fcntl.flock
+    forked, flock = [], fcntl.flock
 
     def slow(descriptor, operation):
-        if operation & fcntl.LOCK_EX:
-            waiting.set()
-            in_time.append(forked.wait(10))
+        fork_and_end = ThreadPoolExecutor(1).submit(lambda: os.fork() or os._exit(0))
+        forked.append(fork_and_end.result(10))
         return flock(descriptor, operation)
 
-    def take_lock():
-        with build_lock(str(tmp_path), "tiny"):
-            pass
-
     monkeypatch.setattr(fcntl, "flock", slow)
-    thread = threading.Thread(target=take_lock)
-    thread.start()
-    waiting.wait()
-    pid = os.fork()
-    if pid == 0:
-        os._exit(0)
-    forked.set()
-    assert os.waitpid(pid, 0)[1] == 0
-    thread.join()
-    assert in_time == [True]
+    with build_lock(str(tmp_path), "tiny"):
+        pass
+    assert [os.waitpid(pid, 0)[1] for pid in forked] == [0, 0]
 
 
 def test_run_does_not_wait_for_a_child_that_was_forked_while_its_program_started(monkeypatch):

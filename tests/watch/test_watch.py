@@ -311,8 +311,7 @@ def test_interrupted_script_has_time_to_end(start):
         "try:\n    print('begun', flush=True)\n    time.sleep(1000)\n"
         "except KeyboardInterrupt:\n    time.sleep(2.5)\n    print('all is saved')\n"
     )
-    children = processes.children(session.terminal.process.pid)
-    before = {pid for child in children for pid in [child, *processes.children(child)]}
+    before = processes.descendants(session.terminal.process.pid)
     assert len(before) == 2  # the script and its child
     session.terminal.type("\x03")
     assert "all is saved\n" in session.terminal.read_until("saved\n")
