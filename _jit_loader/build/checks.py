@@ -76,8 +76,7 @@ def check_request(all_builds, digests):
         reasons = _no_build_fits(all_builds[0], digests)
         raise type(error)(f"{error}\nNo build in {caches} fits:\n  {reasons}") from None
     compile_seconds_limit()
-    _check_paths(request)
-    _check_flags(request)
+    _check_arguments(request)
 
 
 def _no_build_fits(builds, digests):
@@ -108,8 +107,8 @@ def check_tools(request):
         raise CudaMissing(f"{request.title} has CUDA code to compile: {why_not}")
 
 
-def _check_paths(request):
-    """Raises an error for a source that does not exist, or a path that the tools cannot take."""
+def _check_arguments(request):
+    """Raises an error for a source that does not exist, and for what the tools cannot take."""
     title = request.title
     for source in request.sources:
         if not os.path.isfile(source):
@@ -121,10 +120,6 @@ def _check_paths(request):
             raise ValueError(
                 f"{title}: {tool} cannot take a path with any of {refused!r} in it: {path!r}"
             )
-
-
-def _check_flags(request):
-    """Raises a ValueError for flags that ninja or its shell cannot take."""
     arguments = {
         "extra_cflags": request.extra_cflags,
         "extra_cuda_cflags": request.extra_cuda_cflags,
@@ -132,7 +127,7 @@ def _check_flags(request):
         **{f"the flags of {source}": flags for source, flags in request.source_flags.items()},
     }
     for argument, flags in arguments.items():
-        where, text = f"{request.title}: {argument}", " ".join(flags)
+        where, text = f"{title}: {argument}", " ".join(flags)
         if "\n" in text:
             raise ValueError(f"{where}: ninja cannot take a flag with a line break: {flags!r}")
         toolchain.split(text, where)

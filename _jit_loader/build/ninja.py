@@ -110,8 +110,8 @@ class Compilation:
             yield from self._steps_of_run()
         library = os.path.join(self._job.folder, self._job.ninja_file.library)
         # A wrapper of the compiler may end with 0 and write nothing; opening the library says so.
-        is_library = self._job.request.form != "executable" and os.path.exists(library)
-        if self.returncode == 0 and is_library and os.path.getsize(library) > 0:
+        has_linked = self.returncode == 0 and os.path.exists(library)
+        if has_linked and self._job.request.form != "executable":
             libraries.share_statics(library)
 
     def failed_steps(self):

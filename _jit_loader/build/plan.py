@@ -1,6 +1,7 @@
 """The plan of a build: which objects of earlier builds are reused, and which are compiled."""
 
 import contextlib
+import glob
 import os
 from typing import NamedTuple
 
@@ -41,8 +42,7 @@ def make_plan(job):
     reused, missing = {}, {}
     for output in job.ninja_file.compilations:
         known = _known_objects(os.path.dirname(job.builds.folder), output)
-        key = command_key(job, output)
-        record = take_object(job, output, key, known)
+        record = _take_object(job, output, known)
         if record is not None:
             reused[output] = record
         else:
@@ -62,23 +62,21 @@ def command_key(job, output):
 def _known_objects(name_folder, output):
     """Returns [(path, record)] of the versions of one object, the newest first."""
     found = {}
-    for request_folder in _subfolders(name_folder):
-        for folder in _subfolders(request_folder.path):
-            path = os.path.join(folder.path, output)
-            with contextlib.suppress(OSError):
-                status = os.stat(path + RECORD)
-                found[status.st_ino] = status.st_mtime_ns, path  # builds share hard links
+    for path in glob.glob(os.path.join(glob.escape(name_folder), "*", "*", output + RECORD)):
+        with contextlib.suppress(OSError):
+            status = os.stat(path)
+            found[status.st_ino] = status.st_mtime_ns, path  # builds share hard links
     newest = sorted(found.values(), reverse=True)[:CANDIDATES]
-    records = ((path, read_checked(path + RECORD)) for _, path in newest)
+    records = ((path.removesuffix(RECORD), read_checked(path)) for _, path in newest)
     return [(path, record) for path, record in records if record is not None]
 
 
-def take_object(job, output, key, known):
+def _take_object(job, output, known):
     """Puts a hard link to a matching object into the job's folder; returns its record, or None.
 
-    key: the command_key of the object. known: [(path, record)] of its versions.
+    known: [(path, record)] of its versions.
     """
-    target = os.path.join(job.folder, output)
+    target, key = os.path.join(job.folder, output), command_key(job, output)
     for path, record in known:
         if record["command"] != key:
             continue
@@ -96,10 +94,3 @@ def take_object(job, output, key, known):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(rest)
     return None
-
-
-def _subfolders(folder):
-    try:
-        return [e for e in os.scandir(folder) if e.is_dir() and not e.name.startswith(".")]
-    except OSError:
-        return []

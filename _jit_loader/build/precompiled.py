@@ -66,9 +66,7 @@ class Headers:
 
     def __init__(self, job, outputs):
         self.flags, self.files, self.halves_flags = {}, {}, []
-        if os.environ.get("JIT_LOADER_PCH") == "0":
-            return
-        if not is_gnu(toolchain.cxx_command()):
+        if os.environ.get("JIT_LOADER_PCH") == "0" or not is_gnu(toolchain.cxx_command()):
             return
         may_request = may_precompile()
         self.halves_flags = [f"--headers={_folder()}", *(["--want"] if may_request else [])]
