@@ -77,24 +77,17 @@ def frames_in_bindings(function, *args):
 
 
 @pytest.mark.parametrize("requires_grad", [False, True])
-def test_call_of_the_registered_op_runs_no_python(device, requires_grad):
-    x = torch.ones(3, device=device, requires_grad=requires_grad)
-    torch.ops.jit_loader.add2(x, x)  # takes the kernels in C++, if they are compiled
-    result, frames = frames_in_bindings(torch.ops.jit_loader.add2, x, x)
-    assert not frames
-    assert result.tolist() == [2, 2, 2]
-    assert result.requires_grad == requires_grad
-    if requires_grad:
-        assert torch.autograd.grad(result.sum(), x)[0].tolist() == [2, 2, 2]
-
-
-def test_call_in_inference_mode_runs_no_python():
-    torch.ops.jit_loader.add2(torch.ones(3), torch.ones(3))
-    with torch.inference_mode():
-        x = torch.ones(3)
+@pytest.mark.parametrize("inference", [False, True])
+def test_call_of_the_registered_op_runs_no_python(device, requires_grad, inference):
+    with torch.inference_mode(inference):
+        x = torch.ones(3, device=device, requires_grad=requires_grad)
+        torch.ops.jit_loader.add2(x, x)  # takes the kernels in C++, if they are compiled
         result, frames = frames_in_bindings(torch.ops.jit_loader.add2, x, x)
     assert not frames
     assert result.tolist() == [2, 2, 2]
+    assert result.requires_grad == (requires_grad and not inference)
+    if result.requires_grad:
+        assert torch.autograd.grad(result.sum(), x)[0].tolist() == [2, 2, 2]
 
 
 def test_registered_op_returns_all_results(device):
