@@ -17,7 +17,7 @@ ERROR_LINE = re.compile(
 # the source was compiled with -g.
 SYMBOL_ERROR = re.compile(
     r"^(?:(?P<file>\S[^()]*?):(?P<line>\d+): )?.*?(?P<message>"
-    r"(?:(?:u|U)ndefined reference to|multiple definition of|Unresolved extern function"
+    r"(?:(?i:undefined) reference to|multiple definition of|Unresolved extern function"
     r"|Entry function|Not a name of any known instruction:|Unknown modifier) [`'](?P<quoted>.+?)'"
     r"(?: uses .*)?|undefined symbol: (?P<missing>.+?)(?=, version |$))"
 )
