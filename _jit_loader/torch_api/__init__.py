@@ -110,7 +110,6 @@ def load_inline(
     if _is_for_pytorch(arguments):
         return _pass_to_pytorch("load_inline", arguments)
     options = _request_options(arguments)
-    folder = options["build_directory"]
     texts = {
         "cpp_sources": _list(cpp_sources),
         "cuda_sources": _list(cuda_sources),
@@ -125,18 +124,16 @@ def load_inline(
         from _jit_loader.torch_api import inline
 
         written = inline.source_texts(**texts)
-        headers = options["extra_include_paths"] + inline.include_paths(written, folder)
-        inputs = {**options, "extra_include_paths": headers}
-        inputs |= {"sources": inline.write_sources(written), "project": inline.folder()}
-        return [Request(**inputs, precompile=use_pch)]
+        inputs = {"sources": inline.write_sources(written), "project": inline.folder()}
+        return [Request(**options, **inputs, precompile=use_pch)]
 
     try:
         call = loading.Call("load_inline", [options, texts], requests)
         result = _load(call, options, arguments)
-        if folder:
+        if options["build_directory"]:
             from _jit_loader.torch_api import inline
 
-            inline.copy_sources(inline.source_texts(**texts), folder)
+            inline.copy_sources(inline.source_texts(**texts), options["build_directory"])
         return result
     except Exception as error:
         raise loading.shortened(error) from error.__cause__

@@ -5,14 +5,11 @@ import contextlib
 import functools
 import json
 import os
-import re
 import shutil
 import tempfile
 
 from _jit_loader.cache import cache_folder, digest_of
 from _jit_loader.cache.files import write_atomically
-
-QUOTED_INCLUDE = re.compile(r'^\s*#\s*include\w*\s*"', re.MULTILINE)
 
 
 def source_texts(
@@ -64,12 +61,6 @@ def copy_sources(texts, build_directory):
     """Puts copies into the caller's folder. No compiler reads them: extensions may share it."""
     for name, text in texts.items():
         _write(os.path.join(build_directory, name), text)
-
-
-def include_paths(texts, build_directory):
-    """Returns the caller's folder if a source may include a header there by its name in quotes."""
-    quotes = build_directory and any(map(QUOTED_INCLUDE.search, texts.values()))
-    return [build_directory] if quotes else []
 
 
 def _write(path, text):

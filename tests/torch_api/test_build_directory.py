@@ -59,12 +59,9 @@ def test_object_is_in_the_build_directory_before_the_build_ends(tiny, folder):
 
 @pytest.fixture
 def inline(cache, folder):
-    """Returns a function that loads the inline module "letter", with a header of its folder."""
-    folder.mkdir()
-    (folder / "beside.h").write_text("#define BESIDE 5\n")
-    text = binding("letter", '#include "beside.h"\n', value="BESIDE")
+    """Returns a function that loads the inline module "letter"."""
 
-    def load(text=text, **options):
+    def load(text=binding("letter", value=5), **options):  # noqa: B008
         return jit_loader.load_inline(
             "letter", text, no_implicit_headers=True, build_directory=str(folder), **options
         )
