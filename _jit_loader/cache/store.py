@@ -219,7 +219,11 @@ def write_manifest(folder, manifest):
     """Makes a folder a build: writes its manifest, and before it the user files."""
     user_files = {path: manifest["files"][path] for path in manifest["user files"]}
     write_checked(os.path.join(folder, USER_FILES), user_files)
-    write_checked(os.path.join(folder, MANIFEST), manifest)
+    try:
+        write_checked(os.path.join(folder, MANIFEST), manifest)
+    except OSError:  # a network file system may report an error of a rename that it has done
+        if read_manifest(folder) is None:
+            raise
 
 
 def helper_path(source, digests):

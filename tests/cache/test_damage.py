@@ -147,6 +147,23 @@ def test_lock_with_a_stale_handle_is_opened_again(tiny, monkeypatch, module, nam
     assert failures_left == [0]
 
 
+@pytest.mark.parametrize("number", [errno.ENOENT, errno.ESTALE])
+def test_rename_that_reports_an_error_after_it_was_done_publishes_the_build(
+    tiny, monkeypatch, number
+):
+    """NFS may repeat a request that was successful."""
+    real = os.replace
+
+    def replace_and_fail(source, target):
+        real(source, target)
+        if os.path.basename(target) == "manifest.json":
+            raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "replace", replace_and_fail)
+    assert tiny.value() == 101
+    assert len(list((tiny.folder.parent / "cache").rglob("manifest.json"))) == 1
+
+
 @pytest.mark.parametrize("step", ["compilation", "link"])
 def test_compiler_that_vanishes_during_a_build_is_an_error(tiny, monkeypatch, step):
     compiler = tiny.calls_path.parent / "c++"
