@@ -1,5 +1,6 @@
 """Each test run has a private cache and prints no build lines."""
 
+import functools
 import os
 import signal
 import tempfile
@@ -62,21 +63,9 @@ def python(_warm_python):
 
 @pytest.fixture(scope="session")
 def torchrun(python):
-    """Returns torchrun(8, "script.py", ...), which runs 8 ranks and returns the finished process.
-
-    The ranks are forked, which is faster than starting Python, but only on a machine without GPUs:
-    a process that has initialised CUDA cannot be forked.
-    """
-    import torch
-
-    launcher = ["tests.support.torchrun_by_fork"]
-    if torch.cuda.is_available():
-        launcher = ["torch.distributed.run", "--standalone", "--nproc-per-node"]
-
-    def run(ranks, *arguments, **options):
-        return python("-m", *launcher, ranks, *arguments, **options)
-
-    return run
+    """Returns torchrun(8, "script.py", ...): runs 8 ranks; returns the finished process."""
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
+    return functools.partial(python, *launcher)
 
 
 def pytest_collection_modifyitems(items):

@@ -32,5 +32,4 @@ COMPILED = ["compiled_functions"]
 def test_ops_on_dtensors_agree_with_complete_tensors(torchrun, device, ranks, checks):
     if device == "cuda" and torch.cuda.device_count() < ranks:
         pytest.skip("needs two GPUs")
-    settings = {"OMP_NUM_THREADS": "1", "IMPORTS": "torch._dynamo torch.distributed.tensor pytest"}
-    torchrun(ranks, RANKS, device, *checks, check=True, **settings)
+    torchrun(ranks, RANKS, device, *checks, check=True, OMP_NUM_THREADS="1")

@@ -9,10 +9,7 @@ from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "examples" / "train_lltm_ddp.py"
 SMALL = ["--length", "4", "--state", "8"]
-SETTINGS = {
-    "OMP_NUM_THREADS": "1",
-    "IMPORTS": "torch._dynamo torch.distributed.tensor torch.distributed.checkpoint rich.progress",
-}
+SETTINGS = {"OMP_NUM_THREADS": "1"}
 
 
 @pytest.fixture
