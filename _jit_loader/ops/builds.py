@@ -4,6 +4,7 @@ import base64
 import contextlib
 import os
 import pickle
+import pkgutil
 import re
 import signal
 
@@ -16,7 +17,6 @@ from _jit_loader.report.requests import flags_of
 from _jit_loader.report.text import count
 from _jit_loader.system.jobs import parallel_jobs
 from _jit_loader.system.pool import call_in_processes
-from _jit_loader.system.processes import named
 
 # Imported before the processes are forked. Not torch.utils.cpp_extension: with a GPU, its import
 # starts CUDA, which a fork cannot use. setuptools is most of that import.
@@ -71,7 +71,7 @@ def build_here(name, load):
 
 def build_in_process(name, function, arguments):
     """Makes a call of build_all in one of the processes; returns a value of JSON."""
-    outcome = build_here(name, lambda: named(function)(*arguments))
+    outcome = build_here(name, lambda: pkgutil.resolve_name(function)(*arguments))
     return {"compiled": outcome.compiled, "error": outcome.error and _pickled(outcome.error)}
 
 

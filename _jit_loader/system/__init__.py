@@ -21,8 +21,6 @@ def plain_path(path):
 
 def read_text(path):
     """Returns the text of a file, invalid bytes replaced; '' if the file cannot be read."""
-    try:
-        with open(path, errors="replace") as file:
-            return file.read()
-    except OSError:
-        return ""
+    with contextlib.suppress(OSError), open(path, errors="replace") as file:
+        return file.read()
+    return ""

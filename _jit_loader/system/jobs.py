@@ -1,10 +1,11 @@
 """Limits the number of parallel compilers by the cores, the memory and the container."""
 
-import contextlib
 import math
 import os
 import re
 from pathlib import PurePath
+
+from _jit_loader.system import read_text
 
 # With torch/extension.h g++ takes 1.6 GB (-O2) to 2.0 GB (-O3 -g), and nvcc 3.2 GB.
 BYTES_PER_COMPILER = 3 * 1000**3
@@ -65,6 +66,4 @@ def _memory_left_in(group):
 
 
 def _read(path):
-    with contextlib.suppress(OSError), open(os.path.join(ROOT, path)) as file:
-        return file.read()
-    return ""
+    return read_text(os.path.join(ROOT, path))

@@ -17,6 +17,7 @@ import importlib
 import json
 import math
 import os
+import pkgutil
 import resource
 import select
 import signal
@@ -26,14 +27,7 @@ import tempfile
 import time
 import traceback
 
-from _jit_loader.system.processes import (
-    command_text,
-    descendants,
-    kill,
-    named,
-    python,
-    start_python,
-)
+from _jit_loader.system import processes
 
 POLL_SECONDS = 0.02
 
@@ -48,14 +42,14 @@ def call_in_processes(calls, jobs, imports=(), most_bytes=math.inf):
 
     Without a Python to start, this process makes the calls, one after the other.
     """
-    if python() is None:
+    if processes.python() is None:
         for index, call in enumerate(calls):
             started = time.monotonic()
-            result = named(call["function"])(*call["arguments"])
+            result = pkgutil.resolve_name(call["function"])(*call["arguments"])
             yield {"index": index, "seconds": time.monotonic() - started, "result": result}
         return
     request = {"calls": calls, "jobs": jobs, "imports": imports, "most_bytes": most_bytes}
-    process = start_python(
+    process = processes.start_python(
         f"{__name__}:serve",
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -87,19 +81,21 @@ def call_in_background(function, arguments, niceness, **options):
     """
     streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
     options = {**streams, "start_new_session": True, **options}
-    return start_python(f"{__name__}:run_in_background", function, arguments, niceness, **options)
+    return processes.start_python(
+        f"{__name__}:run_in_background", function, arguments, niceness, **options
+    )
 
 
 def run_in_background(function, arguments, niceness):
     """Calls a function in this process, which ends its programs if it is terminated."""
 
     def end(*_):
-        kill(descendants(os.getpid()))
+        processes.kill(processes.descendants(os.getpid()))
         os._exit(1)
 
     os.nice(niceness)
     signal.signal(signal.SIGTERM, end)
-    named(function)(*arguments)
+    pkgutil.resolve_name(function)(*arguments)
 
 
 class _Process:
@@ -118,7 +114,6 @@ class _Process:
 
     def _run(self, call, jobs, most_bytes):
         """Makes the call, then ends the process."""
-        code = 1
         try:
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
             for stream in (1, 2):
@@ -129,20 +124,20 @@ class _Process:
             limits = [limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY]
             if (least := min([most_bytes, *limits])) < math.inf:
                 resource.setrlimit(resource.RLIMIT_DATA, (int(least), hard))
-            result = named(call["function"])(*call["arguments"])
+            result = pkgutil.resolve_name(call["function"])(*call["arguments"])
             self._answer.write(json.dumps(result).encode())
             self._answer.flush()
-            code = 0
+            os._exit(0)
         except Exception:
             traceback.print_exc()
         finally:
-            os._exit(code)
+            os._exit(1)
 
     def end(self):
         """Kills the process and its programs."""
-        programs = descendants(self.pid)
-        self._programs = self._programs or list(map(command_text, programs))
-        kill([self.pid, *programs])
+        programs = processes.descendants(self.pid)
+        self._programs = self._programs or list(map(processes.command_text, programs))
+        processes.kill([self.pid, *programs])
 
     def answers(self, ended, status):
         """Yields the answers of the process since the last call."""

@@ -2,7 +2,6 @@
 
 import concurrent.futures
 import contextlib
-import importlib
 import os
 import re
 import signal
@@ -93,11 +92,10 @@ def run(command):
 
 def output_of(command):
     """Returns the text that a command prints, both streams; '' if it cannot be run."""
-    try:
+    with contextlib.suppress(OSError):
         result = run(command)
-    except OSError:
-        return ""
-    return (result.stdout + result.stderr).decode(errors="replace")
+        return (result.stdout + result.stderr).decode(errors="replace")
+    return ""
 
 
 def python():
@@ -132,18 +130,12 @@ def start_python(function, *arguments, env=None, detached=False, **options):
     code = ["import os, sys", f"sys.path[:] = {_search_path()!a}"]
     if (path := env.pop("PYTHONPATH", None)) is not None:
         code.append(f"os.environ['PYTHONPATH'] = {path!a}")
-    code += [f"from {__name__} import named", f"named({function!r})(*{arguments!a})"]
+    code += ["import pkgutil", f"pkgutil.resolve_name({function!r})(*{arguments!a})"]
     words = [python(), "-c", "; ".join(code)]
     if not detached:
         return start(words, env=env, **options)
     start(["/bin/sh", "-c", '"$@" &', "sh", *words], env=env, **options).wait()
     return None
-
-
-def named(function):
-    """Returns the function of a name such as 'module:function'."""
-    module, _, name = function.partition(":")
-    return getattr(importlib.import_module(module), name)
 
 
 def _search_path():
