@@ -3,6 +3,7 @@
 import errno
 import glob
 import os
+import re
 
 from _jit_loader.build.ninja import compile_seconds_limit, ninja_path
 from _jit_loader.cache import cache_folder, readonly_caches
@@ -13,6 +14,7 @@ from _jit_loader.report.requests import THE_LOADER, change_texts, request_change
 from _jit_loader.system import is_set
 
 MOST_REASONS = 8  # in an error
+FOLDER = re.compile(r"(?<!\S)-(?:I|L|isystem)\s*([^\s/]\S*)")  # relative to the build_directory
 NEVER_BUILT = "it has never been built"
 
 
@@ -131,3 +133,10 @@ def _check_arguments(request):
         if "\n" in text:
             raise ValueError(f"{where}: ninja cannot take a flag with a line break: {flags!r}")
         toolchain.split(text, where)
+        for path in FOLDER.findall(text) if request.build_directory else ():
+            # PyTorch's compilers ignore a folder that does not exist.
+            if path != "." and os.path.isdir(os.path.join(request.build_directory, path)):
+                raise ValueError(
+                    f"{where}: give the absolute path of {path}: the compilers run in a folder of "
+                    "the cache, and not in build_directory"
+                )

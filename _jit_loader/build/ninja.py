@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -25,6 +26,7 @@ from _jit_loader.system.processes import (
 )
 
 STATUS = "@jit_loader@ "
+REPORT = re.compile(r"ptxas info\b|    \d+ bytes stack frame, ")  # of ptxas, CUDA's assembler
 KILLED = "timeout: sending signal KILL"
 
 # If the process that builds dies, however that happens, the kernel sends ninja SIGTERM, and ninja
@@ -173,8 +175,13 @@ class Compilation:
             self.output.append(f"ninja: fatal: killed by signal {-self.returncode}")
 
     def _show(self, line):
-        """Prints a line that is not of the linker's trace, if verbose."""
-        if self._job.verbose and not os.path.isfile(os.path.join(self._job.folder, line)):
+        """Prints a line if verbose, but neither the linker's trace nor a report of ptxas.
+
+        The loader has asked for both. A caller who names ptxas in a flag may want its report.
+        """
+        if not self._job.verbose or os.path.isfile(os.path.join(self._job.folder, line)):
+            return
+        if REPORT.match(line) is None or "ptxas" in " ".join(self._job.request.extra_cuda_cflags):
             print_line(line, sys.stdout)
 
     def _too_late(self, step):

@@ -66,13 +66,23 @@ def precompiled_headers():
 
 def may_precompile():
     """Returns whether a precompiled header may be made that no caller has requested."""
-    if is_set("JIT_LOADER_NO_COMPILE") or parallel_jobs() < 2:
-        return False
-    with contextlib.suppress(OSError):
+    return why_not_precompile() is None
+
+
+def why_not_precompile():
+    """Returns None if a header may be precompiled, otherwise the reason."""
+    if is_set("JIT_LOADER_NO_COMPILE"):
+        return "JIT_LOADER_NO_COMPILE is set"
+    if parallel_jobs() < 2:
+        return "MAX_JOBS, or the free memory, allows one compiler only"
+    try:
         os.makedirs(cache_folder(), mode=0o700, exist_ok=True)
-        has_space = shutil.disk_usage(cache_folder()).free >= FREE_BYTES
-        return has_space and sum(map(_is_in_use, precompiled_headers())) < MOST
-    return False
+        if shutil.disk_usage(cache_folder()).free < FREE_BYTES:
+            return "the disk is nearly full"
+    except OSError as error:
+        return str(error)
+    in_use = sum(map(_is_in_use, precompiled_headers()))
+    return f"{in_use} were used in the last hour" if in_use >= MOST else None
 
 
 def make_room_for_header():

@@ -69,8 +69,8 @@ def refuse_second_registration(name, folder, is_second):
     if is_second:
         raise RestartNeeded(
             f"{name} registers operators or classes, which PyTorch accepts only once per process, "
-            "and this process has loaded another build of it. Restart Python to use the new build; "
-            "until then the old one stays active"
+            "and this process has loaded another build of it. Restart Python (in a notebook, the "
+            "kernel) to use the new build; until then the old one stays active"
         )
     with open(os.path.join(folder, FILE)) as file:
         namespaces = json.load(file)["namespaces"]
@@ -78,7 +78,8 @@ def refuse_second_registration(name, folder, is_second):
         raise RestartNeeded(
             f"{name} registers the namespace {namespace} (TORCH_LIBRARY), which another library of "
             "this process has registered, and PyTorch accepts a namespace only once per process. "
-            f"Restart Python to load {name} without the other library, or rename the namespace"
+            f"Restart Python (in a notebook, the kernel) to load {name} without the other library, "
+            "or rename the namespace"
         )
 
 
@@ -98,6 +99,6 @@ def explain_second_class(name, error):
         raise ClassNeedsRestart(
             f"{name} defines Python classes (py::class_), which pybind11 accepts only once per "
             f"process, and it has changed since this process loaded it ({error}). Restart Python "
-            "to use the new version; until then the old version stays active. To reload such a "
-            "class without a restart, pass py::module_local() to py::class_"
+            "(in a notebook, the kernel) to use the new version; until then the old version stays "
+            "active. To reload such a class without a restart, pass py::module_local() to py::class_"
         ) from error

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from _jit_loader import cache
 from _jit_loader.build.ninja import ninja_path
-from _jit_loader.cache import pruning
+from _jit_loader.cache import headers, pruning
 from _jit_loader.key import gpus, machine, pytorch_version, toolchain
 from _jit_loader.report.text import count, format_size, print_table
 from _jit_loader.system.processes import output_of
@@ -73,7 +73,7 @@ def all_checks():
     if torch.level == MISSING:
         return
     compiler, cuda, builds = cxx_check(), list(_cuda()), _cache()
-    yield from (compiler, *cuda, _gpus(), builds)
+    yield from (compiler, *cuda, _gpus(), builds, _precompiled())
     if MISSING in (ninja.level, compiler.level, builds.level):
         return
     yield _test_build("doctor_cpp", {".cpp": MODULE.format(name="doctor_cpp")}, MISSING)
@@ -191,6 +191,16 @@ def _cache():
         return Check("cache", MISSING, text, elsewhere)
     builds = count(pruning.count_builds(), "build")
     return Check("cache", OK, f"{folder}, {builds}, {format_size(pruning.size_of(folder))}")
+
+
+def _precompiled():
+    """Returns the Check of PyTorch's headers, which take most of a first build's time."""
+    made, why_not = headers.precompiled_headers(), headers.why_not_precompile()
+    if os.environ.get("JIT_LOADER_PCH") == "0":
+        why_not = "JIT_LOADER_PCH=0"
+    text = f"precompiled for {count(len(made), 'set')} of flags"
+    text += f"; no more are made: {why_not}" if why_not else ""
+    return Check("PyTorch's headers", OK, text)
 
 
 def _test_build(name, sources, level_of_failure):

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import shlex
 import sys
 import types
@@ -225,7 +226,7 @@ class Magics(magic.Magics):
         torch/extension.h is included, unless the cell includes headers of torch/, ATen/ or
         pybind11/ itself. With only <pybind11/pybind11.h> a cell compiles in a quarter of the time.
         The cell can include the project's kernels/. Flags go to the compiler, after -O3; flags for
-        libraries go to the linker. A flag and its value are one word: -lm.
+        libraries go to the linker.
         """
         self._run(line, cell, cuda=False)
 
@@ -255,6 +256,7 @@ class Magics(magic.Magics):
         self._run(line, cell, cuda=True)
 
     def _run(self, line, cell, cuda):
+        line = re.sub(r"(?<!\S)(-[DILUl])\s+", r"\1", line)  # "-l m" is "-lm"
         try:
             functions = compile_cell(cell, shlex.split(line), cuda)
         except ValueError as error:

@@ -36,10 +36,8 @@ def compile_cell(source, words, cuda):
         if cuda and not binds and _is_for_nvrtc(source, wanted):
             return _kernels(source, wanted, flags, folders)
         if not binds and not (wanted and all(word.isidentifier() for word in wanted)):
-            raise ValueError(
-                f"name the functions that Python can call: %%{'cuda' if cuda else 'cpp'} twice "
-                "thrice; a flag and its value are one word: -I/path"
-            )
+            magic = "%%cuda" if cuda else "%%cpp"
+            raise ValueError(f"name the functions that Python can call: {magic} twice thrice")
         functions = None if binds else wanted
         name = f"cell_{functions[0]}" if functions else "cell"
         module = load_inline(name, **_arguments(source, flags, folders, functions, cuda))

@@ -42,8 +42,8 @@ def library(namespace, operator="f", kind="def"):
 """
 CHANGED = (
     "RestartNeeded: {} registers operators or classes, which PyTorch accepts only once per "
-    "process, and this process has loaded another build of it. Restart Python to use the new "
-    "build; until then the old one stays active"
+    "process, and this process has loaded another build of it. Restart Python (in a notebook, the "
+    "kernel) to use the new build; until then the old one stays active"
 )
 TAKEN = "RestartNeeded: {} registers the namespace {} (TORCH_LIBRARY), which another library of"
 
@@ -84,7 +84,10 @@ load(library("qtb", "g"), "another")
         first, second, *others = run(script)
         assert [first, *others] == [how] * 3
         assert second.startswith(TAKEN.format("other", "qta"))
-        assert "Restart Python to load other without the other library" in second
+        assert (
+            "Restart Python (in a notebook, the kernel) to load other without the other library"
+            in second
+        )
     assert run('load(library("qta", "g"), "other")') == ["a hit"]
 
 

@@ -348,8 +348,8 @@ def test_doctor_accepts_a_machine_without_cuda(
     shutil.rmtree(cache)
     code, found = doctor()
     assert code == 0
-    names = ["Python", "ninja", "PyTorch", "C++ compiler", "CUDA", "GPU", "cache", "compile .cpp"]
-    assert list(found) == names
+    names = ["Python", "ninja", "PyTorch", "C++ compiler", "CUDA", "GPU", "cache"]
+    assert list(found) == [*names, "PyTorch's headers", "compile .cpp"]
     assert {check["level"] for check in found.values()} == {"ok"}
     assert "doctor_cpp.cpp" in tiny.compiled()  # doctor has compiled it
     assert json.loads(command("list", "--json")[1]) == []
@@ -361,6 +361,13 @@ def test_doctor_finds_nothing_wrong_with_nvcc(doctor):
     _, found = doctor()
     for subject in ("CUDA", "nvcc", "compile .cu"):
         assert found[subject]["level"] == "ok"
+
+
+def test_doctor_says_why_no_headers_are_precompiled(doctor, without_nvcc, monkeypatch):
+    monkeypatch.setenv("MAX_JOBS", "1")
+    monkeypatch.delenv("JIT_LOADER_PCH")
+    text = doctor()[1]["PyTorch's headers"]["text"]
+    assert text.startswith("precompiled for 0 sets of flags; no more are made: MAX_JOBS")
 
 
 def test_doctor_reports_a_missing_compiler(command, doctor, monkeypatch):

@@ -7,7 +7,7 @@ import torch
 
 import jit_loader
 from _jit_loader.cuda import nvrtc
-from _jit_loader.notebook import inline_cell
+from _jit_loader.notebook import extension, inline_cell
 from _jit_loader.notebook.inline_cell import compile_cell
 
 CELL = """\
@@ -160,7 +160,6 @@ def test_binding_declares_a_function_of_a_cuda_cell(source, declared, monkeypatc
         ("int g(int x) {}", ["f"], "the cell has 0 definitions of f that start a line"),
         (KERNELS + "int f() {}", ["f", "add"], "the cell has 0 definitions of add"),
         ("int f() {}", [], "name the functions that Python can call: %%cuda twice"),
-        ("int f() {}", ["f", "-I", "/x"], "a flag and its value are one word: -I/path"),
         ("__global__ void k() {}\nvoid f() { k<<<1, 1>>>(); }", [], "name the functions that"),
         ("#include <torch/types.h>\n__global__ void k() {}", [], "name the functions that"),
     ],
@@ -168,3 +167,12 @@ def test_binding_declares_a_function_of_a_cuda_cell(source, declared, monkeypatc
 def test_cuda_cells_that_cannot_be_bound_are_refused(source, words, said):
     with pytest.raises(ValueError, match=said):
         compile_cell(source, words, cuda=True)
+
+
+def test_a_flag_and_its_value_may_be_two_words(monkeypatch):
+    found = []
+    compile_cell = lambda cell, words, cuda: found.extend(words) or {}  # noqa: E731
+    monkeypatch.setattr(extension, "compile_cell", compile_cell)
+    magics = SimpleNamespace(shell=SimpleNamespace(user_ns={}))
+    extension.Magics._run(magics, "f -l m -D N=4 -I /x -O2", "", cuda=False)
+    assert found == ["f", "-lm", "-DN=4", "-I/x", "-O2"]

@@ -57,6 +57,17 @@ def test_object_is_in_the_build_directory_before_the_build_ends(tiny, folder):
     assert (folder / "module.o").exists()
 
 
+@pytest.mark.parametrize("flag", ["-Isub", "-O1 -I sub", "-isystem sub"])
+def test_folder_in_flags_that_is_relative_to_the_build_directory_is_refused(tiny, folder, flag):
+    (folder / "sub").mkdir(parents=True)
+    with pytest.raises(ValueError, match="extra_cflags: give the absolute path of sub"):
+        tiny.load(extra_cflags=[flag], build_directory=str(folder))
+    with pytest.raises(ValueError, match="extra_ldflags: give the absolute path of sub"):
+        tiny.load(extra_ldflags=["-Lsub"], build_directory=str(folder))
+    options = {"extra_cflags": ["-I. -Inowhere"], "extra_ldflags": [f"-L{folder}/sub"]}
+    assert tiny.value(**options, build_directory=str(folder)) == 101
+
+
 @pytest.fixture
 def inline(cache, folder):
     """Returns a function that loads the inline module "letter"."""

@@ -63,6 +63,18 @@ def test_verbose_prints_commands_and_warnings(tiny, capfd):
     assert "look here" in printed
 
 
+@pytest.mark.nvcc
+def test_verbose_prints_reports_of_ptxas_only_if_a_flag_asks_for_them(tiny, capfd):
+    """The loader itself lets nvcc print them."""
+    tiny.change_compiler("echo 'ptxas info    : Used 4 registers'; echo other")
+    tiny.load(verbose=True, with_cuda=True)
+    assert "ptxas" not in (printed := capfd.readouterr().out)
+    assert "\nother\n" in printed
+    flags = {"extra_cflags": ["-O1"], "extra_cuda_cflags": ["-O3 -Xptxas -v"]}
+    tiny.load(verbose=True, with_cuda=True, **flags)
+    assert "ptxas info    : Used 4 registers\n" in capfd.readouterr().out
+
+
 def test_unknown_name_of_loaded_names_what_is_loaded(tiny):
     tiny.load()
     with pytest.raises(KeyError, match=r"no extension 'unknown'; it has loaded: .*tiny"):
