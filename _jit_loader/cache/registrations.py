@@ -99,6 +99,6 @@ def explain_second_class(name, error):
         raise ClassNeedsRestart(
             f"{name} defines Python classes (py::class_), which pybind11 accepts only once per "
             f"process, and it has changed since this process loaded it ({error}). Restart Python "
-            "(in a notebook, the kernel) to use the new version; until then the old one stays active. "
-            "To reload such a class without a restart, pass py::module_local() to py::class_"
+            "(in a notebook, the kernel) to use the new version; until then the old one stays "
+            "active. To reload such a class without it, pass py::module_local() to py::class_"
         ) from error

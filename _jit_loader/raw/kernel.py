@@ -27,7 +27,7 @@ class Kernel:
         source, path: the text, and the file that it is from, or None.
         expression: the C++ expression that names the kernel, such as 'scale<float>'.
         folder: where quoted includes are searched first.
-        includes: the folders of headers.
+        includes: the folders of headers, those of -I in the options too.
         options: further options of NVRTC.
         signature: the parameters, or None before the first compilation.
     """
@@ -44,8 +44,10 @@ class Kernel:
             from _jit_loader.report.requests import normalized
 
             self.defines = normalized(dict(defines))
+        folders = [word for word in options if word.startswith("-I") and word != "-I"]
+        self.options = [word for word in options if word not in folders]
+        includes = [*includes, *(word.removeprefix("-I") for word in folders)]
         self.includes = [os.path.abspath(os.fspath(folder)) for folder in includes]
-        self.options = list(options)
         self._appended = os.environ.get("NVRTC_APPEND_FLAGS", "").split()  # NVRTC reads it itself
         for word in [*self.options, *self._appended]:
             if HEADER_OPTION.match(word):

@@ -125,7 +125,11 @@ def load_inline(
 
         written = inline.source_texts(**texts)
         inputs = {"sources": inline.write_sources(written), "project": inline.folder()}
-        return [Request(**options, **inputs, precompile=use_pch)]
+        # PyTorch's sources are in that folder, and may include its headers by names in quotes.
+        folder = options["build_directory"]
+        if folder and any('include "' in text for text in written.values()):
+            inputs["extra_include_paths"] = [*options["extra_include_paths"], folder]
+        return [Request(**{**options, **inputs}, precompile=use_pch)]
 
     try:
         call = loading.Call("load_inline", [options, texts], requests)

@@ -69,7 +69,7 @@ def test_wrong_sizes_of_a_launch_are_refused(configuration, error, said):
 @pytest.mark.parametrize(
     "options",
     [
-        *("-Iheaders", "-I headers", "--include-path=headers", "--include-path headers"),
+        *("-I headers", "--include-path=headers", "--include-path headers"),
         *("--pre-include=a.h", "-include a.h", "-include=a.h", "--use-pch=a", "-pch"),
     ],
 )

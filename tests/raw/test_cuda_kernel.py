@@ -211,6 +211,14 @@ def test_kernels_are_found_by_the_compiler(folder, source, name):
     assert kernel.signature.types == ["int*"]
 
 
+def test_headers_in_folders_of_options_are_noticed(folder):
+    options = [f"-I{folder}"]
+    first = code_of([], options=options)
+    assert code_of([], options=options) == first
+    (folder / "factor.h").write_text("#define FACTOR 3.f\n")
+    assert code_of([], options=options) != first
+
+
 def test_flags_that_nvrtc_reads_from_the_environment_count(folder, monkeypatch):
     codes = set()
     for flags in ("", "-DFACTOR=3.f"):

@@ -70,9 +70,12 @@ def test_folder_in_flags_that_is_relative_to_the_build_directory_is_refused(tiny
 
 @pytest.fixture
 def inline(cache, folder):
-    """Returns a function that loads the inline module "letter"."""
+    """Returns a function that loads the inline module "letter", with a header of its folder."""
+    folder.mkdir()
+    (folder / "beside.h").write_text("#define BESIDE 5\n")
+    text = binding("letter", '#include "beside.h"\n', value="BESIDE")
 
-    def load(text=binding("letter", value=5), **options):  # noqa: B008
+    def load(text=text, **options):
         return jit_loader.load_inline(
             "letter", text, no_implicit_headers=True, build_directory=str(folder), **options
         )
