@@ -124,9 +124,8 @@ def _attempt(job):
                 recordings[output] = workers.submit(
                     record_object, job, output, compilers, in_header
                 )
-        for side_job in side_jobs:
-            side_job.result()
-        found = {output: recording.result() for output, recording in recordings.items()}
+        workers.results(side_jobs)
+        found = dict(zip(recordings, workers.results(recordings.values())))
         new = remove_failed(job, compilation.failed_steps(), found)
         warning = record_kernels(job, new, compilation.lines_of)
         known = {**plan.reused, **new}

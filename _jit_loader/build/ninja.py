@@ -21,6 +21,7 @@ from _jit_loader.system.processes import (
     exit_codes_kept,
     kill,
     python,
+    read_lines,
     session_members,
     start,
 )
@@ -154,8 +155,7 @@ class Compilation:
 
     def _steps_of_run(self):
         self.output, step, lines = [], None, []
-        for line in self._ninja.stdout:
-            line = os.fsdecode(line.rstrip(b"\n"))
+        for line in read_lines(self._ninja.stdout):
             if line.startswith(STATUS):
                 step = line.removeprefix(STATUS)
                 lines = self.lines_of[step] = []
@@ -179,9 +179,9 @@ class Compilation:
 
         The loader has asked for both. A caller who names ptxas in a flag may want its report.
         """
-        if not self._job.verbose or os.path.isfile(os.path.join(self._job.folder, line)):
-            return
-        if REPORT.match(line) is None or "ptxas" in " ".join(self._job.request.extra_cuda_cflags):
+        is_trace = os.path.isfile(os.path.join(self._job.folder, line))
+        asked = "ptxas" in " ".join(self._job.request.extra_cuda_cflags)
+        if self._job.verbose and not is_trace and (asked or not REPORT.match(line)):
             print_line(line, sys.stdout)
 
     def _too_late(self, step):

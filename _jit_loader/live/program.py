@@ -4,7 +4,6 @@ NVRTC knows no host code: launches, CUDA's runtime, the C++ library. The bodies 
 are therefore left out. If a kernel calls one, which nvcc would refuse, the code does not compile.
 """
 
-import functools
 import os
 import re
 from typing import NamedTuple
@@ -136,7 +135,7 @@ def compile_edit(edit, library, launched):
     if compiled:
         cubin = compile_kernels(program, sorted(compiled))
     else:
-        cubin = empty_code(program.options[0])
+        cubin, _ = compile_program(Program("", "empty.cu", program.options[:1], {}))
     if version_of(cubin) is None or version_of(cubin) != version_of(code_of(library)):
         raise NotLive("NVRTC and nvcc have different versions")
     _checked.update(versions)
@@ -223,12 +222,6 @@ def check_kernels(program, kernels):
     """
     options = [*program.options, "-fdevice-syntax-only"]
     compile_kernels(program._replace(options=options), kernels)
-
-
-@functools.cache
-def empty_code(architecture):
-    """Returns the cubin of a source without kernels; architecture: the option -arch=sm_...."""
-    return compile_program(Program("", "empty.cu", [architecture], {}))[0]
 
 
 def version_of(cubin):

@@ -60,9 +60,10 @@ def call_in_processes(calls, jobs, imports=(), most_bytes=math.inf):
         with contextlib.suppress(BrokenPipeError):
             process.stdin.write(json.dumps(request).encode() + b"\n")
             process.stdin.flush()
+        answers = processes.read_lines(process.stdout)
         while missing:
-            line = process.stdout.readline()
-            if not line:
+            line = next(answers, None)
+            if line is None:
                 raise RuntimeError("the process that starts the builds has ended")
             answer = json.loads(line)
             missing -= "said" not in answer

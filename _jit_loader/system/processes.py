@@ -4,6 +4,7 @@ import concurrent.futures
 import contextlib
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -24,9 +25,6 @@ def start(command, **options):
         return subprocess.Popen(command, **options)
 
 
-_waiting = 0  # blocks of exit_codes_kept() that run
-
-
 @contextlib.contextmanager
 def exit_codes_kept():
     """Lets this process learn the exit codes of its children while the block runs.
@@ -35,24 +33,18 @@ def exit_codes_kept():
     inherits the setting and fails. It belongs to the process, and signal.signal works in the main
     thread only, so the C library changes it. Other children that end meanwhile stay zombies.
     """
-    global _waiting
     if signal.getsignal(signal.SIGCHLD) != signal.SIG_IGN:
         yield
         return
     import ctypes  # hardly any program ignores SIGCHLD
 
     set_handler = ctypes.CDLL(None).signal
-    with fork_lock():
-        _waiting += 1
-        set_handler(signal.SIGCHLD, ctypes.c_void_p(signal.SIG_DFL))
+    set_handler(signal.SIGCHLD, ctypes.c_void_p(signal.SIG_DFL))
     try:
         yield
     finally:
-        with fork_lock():
-            _waiting -= 1
-            # The program may have set its own handler.
-            if _waiting == 0 and signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:
-                set_handler(signal.SIGCHLD, ctypes.c_void_p(signal.SIG_IGN))
+        if signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:  # the program has set no handler
+            set_handler(signal.SIGCHLD, ctypes.c_void_p(signal.SIG_IGN))
 
 
 def compiler_environment():
@@ -70,14 +62,15 @@ def compiler_environment():
 def run(command):
     """Runs a compiler or another tool without input, in compiler_environment().
 
-    Returns a subprocess.CompletedProcess with bytes. The process is killed if the wait is
-    interrupted, or if the Workers of this thread are stopped.
+    Returns a subprocess.CompletedProcess with bytes; its exit code is 0 if the program ignores
+    SIGCHLD. The process is killed if the wait is interrupted, or if the Workers of this thread are
+    stopped.
     """
     options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     # In a session of its own, so that a wrapper's compiler is killed with it.
     options |= {"env": compiler_environment(), "start_new_session": True}
     workers = getattr(_thread, "workers", None)
-    with exit_codes_kept(), start(command, **options) as process:
+    with start(command, **options) as process:
         try:
             while workers is None or not workers.are_stopped:
                 with contextlib.suppress(subprocess.TimeoutExpired):
@@ -96,6 +89,22 @@ def output_of(command):
         result = run(command)
         return (result.stdout + result.stderr).decode(errors="replace")
     return ""
+
+
+def read_lines(stream):
+    """Yields the lines that are written to a pipe, each as soon as it is complete.
+
+    A read without a limit of time would miss a signal that arrives just before it.
+    """
+    poll, pending, data = select.poll(), b"", None
+    poll.register(stream)
+    while data != b"":
+        if poll.poll(POLL_SECONDS * 1000):
+            data = os.read(stream.fileno(), 1 << 16)
+            *lines, pending = (pending + data).split(b"\n")
+            yield from map(os.fsdecode, lines)
+    if pending:
+        yield os.fsdecode(pending)
 
 
 def python():
@@ -163,6 +172,12 @@ class Workers(concurrent.futures.ThreadPoolExecutor):
     def __exit__(self, kind, error, traceback):
         self.are_stopped = kind is not None
         self.shutdown(cancel_futures=self.are_stopped)
+
+    def results(self, futures):
+        """Waits for futures and returns their results; see read_lines for the limit of time."""
+        while concurrent.futures.wait(futures, timeout=POLL_SECONDS).not_done:
+            pass
+        return [future.result() for future in futures]
 
 
 def kill(pids, kind=signal.SIGKILL):
