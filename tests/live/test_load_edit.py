@@ -162,8 +162,8 @@ def _project(name, built, folder, monkeypatch):
     shutil.copytree(built(name), folder / "cache", symlinks=True)
     monkeypatch.setenv("JIT_LOADER_CACHE", str(folder / "cache"))
     monkeypatch.setattr(loaded, "ops", {})  # a later check before a cell would build them
-    for name in [*_bindings()]:  # of this project, or of another test's
-        monkeypatch.delitem(sys.modules, name)
+    for module in [*_bindings()]:  # of this project, or of another test's
+        monkeypatch.delitem(sys.modules, module)
     live.ops.clear()
     yield Project(folder / "project", PROJECTS[name])
     for op in live.ops.values():

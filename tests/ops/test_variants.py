@@ -45,7 +45,7 @@ def project(cache, tmp_path, monkeypatch):
 @pytest.fixture
 def no_processes(monkeypatch):
     """Builds variants in this process, which avoids one import of PyTorch per process."""
-    monkeypatch.setattr("_jit_loader.system.pool.python", lambda: None)
+    monkeypatch.setattr("_jit_loader.system.processes.python", lambda: None)
 
 
 def load(project, **options):

@@ -8,6 +8,7 @@ import shutil
 import signal
 import stat
 import time
+import types
 from pathlib import Path
 
 import pytest
@@ -307,7 +308,7 @@ def wait_for():
 def make_memos_use_os_stat(monkeypatch):
     """Makes memos compare files by os.stat, which a test can replace."""
 
-    def fail(self, path):
+    def fail(path):
         raise OSError
 
-    monkeypatch.setattr(memo.Memo, "_compare_compiled", fail)
+    monkeypatch.setattr(memo, "ctypes", types.SimpleNamespace(CDLL=fail))
