@@ -51,7 +51,7 @@ def test_undefined_device_function_is_shown_at_its_use(tiny):
     with pytest.raises(jit_loader.CompileError) as raised:
         load(tiny, 5, more="")
     first, second, third, *_ = str(raised.value).splitlines()
-    assert first == "tiny: count.cu:2: error: Undefined reference to 'more(int)' in 'count.cuda.o'"
+    assert first == "tiny: count.cu:2: error: Undefined reference to 'more(int)'"
     assert second == "  2 | __device__ int more(int n);"
     assert "is its source in the list of sources" in third
     assert raised.value.stage == "link"
