@@ -98,6 +98,7 @@ def test_registered_op_returns_all_results(device):
     torch.testing.assert_close(results[:2], lltm(*arguments))
 
 
+@pytest.mark.slow
 def test_arguments_of_every_type(many):
     registered, x = torch.ops.jit_loader.many, torch.ones(2)
     y = torch.tensor([0.5, 0.25])
@@ -107,6 +108,7 @@ def test_arguments_of_every_type(many):
         registered(x, y, 1, 1.0, True, [True])
 
 
+@pytest.mark.slow
 def test_gradient_of_the_registered_op(many):
     x, y = (torch.ones(2, requires_grad=True) for _ in range(2))
     result = torch.ops.jit_loader.many(x, y, 1, 1.0, True, [True, True])
@@ -114,6 +116,7 @@ def test_gradient_of_the_registered_op(many):
     assert [gradient.tolist() for gradient in gradients] == [[2, 2], [1, 1]]
 
 
+@pytest.mark.slow
 def test_graph_that_was_compiled_before_an_edit_calls_the_new_code(many):
     arguments = torch.ones(2), None, 0, 0.0, False, [False, False]
     graph = torch.compile(lambda *args: many(*args), backend="aot_eager", fullgraph=True)

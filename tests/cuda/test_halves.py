@@ -77,10 +77,8 @@ def test_result_is_that_of_nvcc(compiled, tmp_path):
     assert str(tmp_path / "device.h") in ours[3]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param("gcc-13", marks=pytest.mark.slow), "x86_64-conda-linux-gnu-c++"],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["gcc-13", "x86_64-conda-linux-gnu-c++"])
 def test_host_compiler_may_have_any_name(compiled, tmp_path, name):
     folder = tmp_path / "with a space"
     folder.mkdir()

@@ -113,6 +113,7 @@ def test_object_and_warnings_are_the_same_in_each_file(compared, tmp_path):
     assert not requested()
 
 
+@pytest.mark.slow
 def test_errors_are_the_same(compared, header):
     for text in ("Pair<int>{1, 2}", "Pair<int>{1, g()}"), ("return 0", 'asm("%9"::); return 0'):
         _, code, said = compared(text=SOURCE.replace(*text))
@@ -121,6 +122,7 @@ def test_errors_are_the_same(compared, header):
     assert header.exists()
 
 
+@pytest.mark.slow
 def test_another_header_or_flag_needs_another_precompiled_header(compared, tmp_path):
     assert not compared("-Xcompiler=-Wextra")[0]
     assert requested()

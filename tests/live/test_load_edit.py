@@ -211,6 +211,7 @@ def test_new_device_code_replaces_that_of_the_last_build(project, monkeypatch, c
     assert not jit_loader.loaded("answer").compiled, "another process has built and published it"
 
 
+@pytest.mark.slow
 def test_an_edit_that_only_nvcc_refuses_is_an_error_of_the_next_load(project):
     before = project.load()
     project.edit("kernels/answer.cu", "*to = 42;", "*to = of_host(43);")
@@ -477,6 +478,7 @@ def test_an_error_in_a_kernel_that_was_not_launched_is_one_of_the_load(with_two_
     assert not live.ops
 
 
+@pytest.mark.slow
 def test_a_kernel_that_does_not_compile_at_its_first_launch_is_an_error(with_two_kernels, capfd):
     """NVRTC reports a call of a host function only when it compiles the kernel."""
     with_two_kernels.load_edited("*to = value();", "*to = answer_of_gpu();")

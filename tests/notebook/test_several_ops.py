@@ -76,7 +76,8 @@ def test_ops_that_share_a_header_are_built_at_the_same_time(edit, tmp_path):
     assert not (tmp_path / "alone").exists()
 
 
-@pytest.mark.parametrize("has_graphs", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.slow
+@pytest.mark.parametrize("has_graphs", [False, True])
 def test_captured_graphs_keep_the_old_kernels(two_ops, has_graphs, monkeypatch, capsys):
     """Graphs of torch.compile are captured again; a message reports those of the user."""
     resets = []

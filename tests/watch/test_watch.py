@@ -227,7 +227,10 @@ WAYS_TO_WRITE = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS_TO_WRITE)
+SLOW_WAYS = [pytest.param(way, marks=pytest.mark.slow) for way in ("rename", "remove", "child")]
+
+
+@pytest.mark.parametrize("way", ["new", "same", *SLOW_WAYS])
 def test_code_that_the_script_writes_starts_no_run(session, way):
     script = (
         "import os, time\n"
