@@ -50,6 +50,7 @@ def make_plan(job):
     job.inputs.update(job.request.sources)
     for record in filter(None, missing.values()):
         job.inputs.update(map(job.request.roots.absolute, record["files"]))
+    job.recorder.before |= {path: job.digests.digest(path) for path in job.inputs}
     return Plan(reused, missing)
 
 

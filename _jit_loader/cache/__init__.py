@@ -7,7 +7,7 @@ import hashlib
 import os
 
 # Increased if the format or the names of stored files change. Caches of other formats are ignored.
-FORMAT = "v12"
+FORMAT = "v13"
 
 
 def cache_folder():

@@ -71,6 +71,8 @@ def may_precompile():
 
 def why_not_precompile():
     """Returns None if a header may be precompiled, otherwise the reason."""
+    if os.environ.get("JIT_LOADER_PCH") == "0":
+        return "JIT_LOADER_PCH=0"
     if is_set("JIT_LOADER_NO_COMPILE"):
         return "JIT_LOADER_NO_COMPILE is set"
     if parallel_jobs() < 2:

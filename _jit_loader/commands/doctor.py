@@ -196,8 +196,6 @@ def _cache():
 def _precompiled():
     """Returns the Check of PyTorch's headers, which take most of a first build's time."""
     made, why_not = headers.precompiled_headers(), headers.why_not_precompile()
-    if os.environ.get("JIT_LOADER_PCH") == "0":
-        why_not = "JIT_LOADER_PCH=0"
     text = f"precompiled for {count(len(made), 'set')} of flags"
     text += f"; no more are made: {why_not}" if why_not else ""
     return Check("PyTorch's headers", OK, text)

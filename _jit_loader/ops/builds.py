@@ -20,7 +20,7 @@ from _jit_loader.system.pool import call_in_processes
 
 # Imported before the processes are forked. Not torch.utils.cpp_extension: with a GPU, its import
 # starts CUDA, which a fork cannot use. setuptools is most of that import.
-IMPORTS = ("_jit_loader.build.build", "setuptools")
+IMPORTS = ("torch", "_jit_loader.build.build", "setuptools")
 
 # With this many builds per process or more, a header that they share is precompiled first. For the
 # bindings of ops that takes 5 s, and saves 1.2 s for each; for torch/extension.h 43 s on 2 cores,

@@ -24,27 +24,30 @@ def load_many(calls, timeout, jobs):
         key, found = _look(call)
         keys.append(key)
         if found is None:
-            missing[key] = call
+            missing.setdefault(key, call)
         else:
             outcomes[key] = found
     if missing:
-        built = _build(list(missing), timeout, jobs or parallel_jobs())
+        built = _build(list(missing.values()), timeout, jobs or parallel_jobs())
         outcomes |= dict(zip(missing, map(_load, missing.values(), built)))
     return [outcomes[key] for key in keys]
 
 
 def _look(call):
-    """Returns (the call as JSON, its Outcome); None for an Outcome that needs a build."""
+    """Returns (key, Outcome) of a call; None for an Outcome that needs a build.
+
+    Equal requests have equal keys. Raises nothing: an error is in the Outcome.
+    """
     try:
-        text = json.dumps(call, default=os.fspath, sort_keys=True)
+        json.dumps(call, default=os.fspath)  # for another process
         this = _call_of(call)
     except Exception as error:
         return object(), Outcome(call.get("name"), error)
     # Without a Call, PyTorch itself has built it: see torch_api. If compiling is forbidden, this
     # process has the result or the error.
     if this is None or is_set("JIT_LOADER_NO_COMPILE") or loading.is_unchanged(this):
-        return text, _load(call)
-    return text, None
+        return object(), _load(call)
+    return repr((this.kind, this.arguments)), None
 
 
 def _call_of(call):
@@ -79,8 +82,8 @@ def _load(call, built=None):
 
 
 def _build(calls, timeout, jobs):
-    """Builds calls, which are texts of JSON, in processes; returns a list of Outcomes."""
-    calls = list(map(json.loads, calls))
+    """Builds calls in processes; returns a list of Outcomes."""
+    calls = json.loads(json.dumps(calls, default=os.fspath))  # paths become texts
     wanted = [(call["name"], f"{__name__}:build", [call], timeout) for call in calls]
     if precompiling_pays(len(calls), jobs):
         function = f"{__name__}:precompile_header"

@@ -127,7 +127,7 @@ def load_inline(
         inputs = {"sources": inline.write_sources(written), "project": inline.folder()}
         # PyTorch's sources are in that folder, and may include its headers by names in quotes.
         folder = options["build_directory"]
-        if folder and any('include "' in text for text in written.values()):
+        if folder and any('include"' in text.replace(" ", "") for text in written.values()):
             inputs["extra_include_paths"] = [*options["extra_include_paths"], folder]
         return [Request(**{**options, **inputs}, precompile=use_pch)]
 

@@ -11,7 +11,7 @@ import pytest
 import jit_loader
 from _jit_loader import loaded
 from _jit_loader.build.inputs.compilers import files_in_flags, linked_files, nvcc_compiler
-from _jit_loader.build.inputs.records import user_file_filter
+from _jit_loader.build.inputs.records import Clock, user_file_filter
 from _jit_loader.key.roots import Roots
 
 
@@ -509,3 +509,14 @@ def test_host_compiler_in_a_named_folder_is_a_tool(tmp_path):
         (tmp_path / name).chmod(0o755)
     compiler = nvcc_compiler(["nvcc", "-ccbin", str(tmp_path), "-c", "x.cu", "-o", "x.o"])
     assert {str(tmp_path / "gcc"), shutil.which("gcc")} <= set(compiler.tools)
+
+
+def test_change_after_a_compilation_is_noticed_if_the_clock_of_the_file_is_slow(tiny, monkeypatch):
+    """The files and the cache may be on servers whose clocks differ: contents count too."""
+    monkeypatch.setattr(Clock, "has_seen_change", lambda *_: False)
+    new = tiny.folder / "new"
+    new.write_text((tiny.folder / "other.cpp").read_text().replace("100", "200"))
+    tiny.after_compilation(f"[ -e {new} ] && mv {new} {tiny.folder}/other.cpp", "other.cpp")
+    value = tiny.value()
+    assert not new.exists()
+    assert value == 201

@@ -1,6 +1,8 @@
 """load_many: each call gets its module or its error, whatever happens to the others."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -124,3 +126,23 @@ def test_figures_of_kernels_are_returned_even_if_another_source_fails(tiny, call
     assert good.data["kernels"][0]["source"] == "kernel.cu"
     assert bad.error.line == 3
     assert [kernel["kernel"] for kernel in bad.data["kernels"]] == ["zero"]
+
+
+def test_a_request_is_compiled_once_however_it_is_written(tiny, call, monkeypatch):
+    monkeypatch.chdir(tiny.folder)
+    absolute = call("good")
+    relative = {**absolute, "sources": ["good.cpp"]}
+    functions = {"twice": "b", "once": "a"}  # their order is that in the source
+    text = "#include <pybind11/pybind11.h>\nint once() { return 1; }\nint twice() { return 2; }"
+    inline = {"name": "inline", "cpp_sources": text, "functions": functions}
+    inline |= {"no_implicit_headers": True, "with_pytorch_error_handling": False}
+    first, second, third = jit_loader.load_many([absolute, relative, inline], jobs=1)
+    assert (first.module.value(), second.module, third.module.twice()) == (1, first.module, 2)
+    assert sorted(tiny.compiled()) == ["good.cpp", "main.cpp"]
+
+
+def test_processes_are_forked_from_one_that_has_imported_pytorch():
+    """Each process would take 1.6 s for it."""
+    script = "import sys, importlib; from _jit_loader.ops.builds import IMPORTS;"
+    script += "[importlib.import_module(name) for name in IMPORTS]; print('torch' in sys.modules)"
+    assert subprocess.check_output([sys.executable, "-c", script], text=True) == "True\n"

@@ -45,13 +45,15 @@ class Recorder:
     for the inputs that an earlier attempt found, only the content counts.
 
     roots, programs, digests, clock: as in job.Job. inputs: the paths of the inputs that earlier
-    attempts found; those of this one are added.
+    attempts found; those of this one are added. before: {path: digest} of files that no compiler
+    has read yet.
     """
 
     def __init__(self, roots, programs, digests, clock, inputs):
         self._roots, self._programs, self._digests = roots, programs, digests
         self._clock, self._inputs = clock, inputs
-        self._before = {path: digests.digest(path) for path in inputs}
+        self._is_further = bool(inputs)
+        self.before = {path: digests.digest(path) for path in inputs}
         self._text = functools.cache(read_text)  # each file is read once for all objects
 
     def of_object(self, source, command, files, compiler):
@@ -85,7 +87,7 @@ class Recorder:
     def _in_flags(self, command):
         """Returns the files in the flags. One that two attempts have changed is an output."""
         named = files_in_flags(command)
-        outputs = list(filter(self._clock.has_seen_change, named)) if self._before else []
+        outputs = list(filter(self._clock.has_seen_change, named)) if self._is_further else []
         self._inputs.difference_update(outputs)
         return [path for path in named if path not in outputs]
 
@@ -114,9 +116,10 @@ class Recorder:
             raise InputsChanged(changed)
 
     def _has_changed(self, path):
-        if (before := self._before.get(path)) is not None:
-            return self._digests.digest(path) != before
-        return self._clock.has_seen_change(path)
+        before = self.before.get(path)
+        differs = before is not None and self._digests.digest(path) != before
+        only_content = self._is_further and before is not None
+        return differs or (not only_content and self._clock.has_seen_change(path))
 
 
 def user_file_filter(roots, tools=()):
