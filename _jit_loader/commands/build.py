@@ -1,8 +1,8 @@
 """Builds ops of the current folder's project before they are imported.
 
 Several ops are built in parallel, each in its own process and with the flags that its wrapper,
-bindings/<name>.py, requests from load_op. "add2[BLOCK=512]" names a variant of add2, which has its own macros.
-One failure does not stop the others.
+bindings/<name>.py, requests from load_op. "add2[BLOCK=512]" names a variant of add2, which has its
+own macros. One failure does not stop the others.
 
 --pch without names precompiles torch/extension.h for later builds of any extension that includes it
 before other headers, and needs no project. With names it first precompiles PyTorch's headers for

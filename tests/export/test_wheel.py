@@ -125,6 +125,7 @@ def use(made, python, tmp_path):
     return run
 
 
+@pytest.mark.slow
 def test_ops_of_a_wheel_have_gradients(use):
     script = """
 import sys, torch

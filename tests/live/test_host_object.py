@@ -34,6 +34,7 @@ def compiled(folder, text):
     return folder / "a.o"
 
 
+@pytest.mark.slow
 def test_the_object_has_the_formulas_that_host_code_uses(tmp_path):
     before = compiled(tmp_path, SOURCE)
     words, digest = function_words(before), host_digest(before)

@@ -377,6 +377,7 @@ def test_threads_that_load_an_edit_get_one_module(project, monkeypatch):
     assert started == ["answer"]
 
 
+@pytest.mark.slow
 def test_other_host_code_of_the_complete_build_is_reported(project, monkeypatch, capfd):
     """Simulates a lexer that mistakes an edit of host code for one of device code."""
     monkeypatch.delenv("JIT_LOADER_QUIET")

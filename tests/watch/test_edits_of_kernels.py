@@ -41,6 +41,7 @@ def session(tmp_path_factory):
         session.terminal.close()
 
 
+@pytest.mark.slow
 def test_a_run_after_an_edit_has_new_device_code(session, wait_for):
     shown = session.replace(HEADER, "return 42", "return 43")
     assert LIVE in shown
