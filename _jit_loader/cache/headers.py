@@ -80,7 +80,7 @@ def why_not_precompile():
     try:
         os.makedirs(cache_folder(), mode=0o700, exist_ok=True)
         if shutil.disk_usage(cache_folder()).free < FREE_BYTES:
-            return "the disk is nearly full"
+            return "less than 4 GB of the disk are free"
     except OSError as error:
         return str(error)
     in_use = sum(map(_is_in_use, precompiled_headers()))

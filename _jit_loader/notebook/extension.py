@@ -226,7 +226,7 @@ class Magics(magic.Magics):
         torch/extension.h is included, unless the cell includes headers of torch/, ATen/ or
         pybind11/ itself. With only <pybind11/pybind11.h> a cell compiles in a quarter of the time.
         The cell can include the project's kernels/. Flags go to the compiler, after -O3; flags for
-        libraries go to the linker.
+        libraries go to the linker, which needs the absolute folder of -L.
         """
         self._run(line, cell, cuda=False)
 

@@ -182,7 +182,7 @@ PyObject* try_call_from_python(PyObject* self, PyObject* const* values, Py_ssize
 inline void from_value(const Value& value, at::Tensor& to) { to = *value.tensor; }
 
 inline void from_value(const Value& value, std::optional<at::Tensor>& to) {
-  if (value.tensor != nullptr) to = *value.tensor;
+  if (value.tensor != nullptr && value.tensor->defined()) to = *value.tensor;
 }
 
 inline void from_value(const Value& value, int64_t& to) { to = value.integer; }
