@@ -138,7 +138,7 @@ def test_numbers_of_all_types_arrive(folder):
     assert y.tolist() == [-3, 1, 65535, 0.5, 1.5, 2.5, 3.5]
     mixed[1, 1](y, *(torch.tensor(value) for value in (4, False, 7, 0.25, 1, 2, 3)))
     assert y.tolist() == [4, 0, 7, 0.25, 1, 2, 3]
-    with pytest.raises(TypeError, match="argument 2, char: must be a number, not a tensor"):
+    with pytest.raises(TypeError, match="argument 2, char: must be a number, not Tensor"):
         mixed[1, 1](y, y[0], True, 1, 1, 1, 1, 1)
 
 
