@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from types import ModuleType
 
-    from _jit_loader import loaded as _loaded
     from _jit_loader.report.errors import CompileError
+    from _jit_loader.this_process import Loaded
     from _jit_loader.torch_api import install, load, load_inline
 
 
@@ -236,17 +236,17 @@ def unload_ipython_extension(shell: Any) -> None:
     extension.unload(shell)
 
 
-def loaded(name: str) -> _loaded.Loaded:
+def loaded(name: str) -> Loaded:
     """Describes the last load of an extension in this process: compiled, seconds, with_cuda, path.
 
     A variant of an op has the name "add2[THREADS_PER_BLOCK=256]".
     """
-    from _jit_loader import loaded
+    from _jit_loader import this_process
 
-    if name not in loaded.last:
-        names = ", ".join(loaded.last) or "none"
+    if name not in this_process.last:
+        names = ", ".join(this_process.last) or "none"
         raise KeyError(f"this process has loaded no extension {name!r}; it has loaded: {names}")
-    return loaded.last[name]
+    return this_process.last[name]
 
 
 def why_no_cuda() -> str | None:

@@ -6,7 +6,7 @@ import os
 import sys
 import time
 
-from _jit_loader import fork_lock, loaded
+from _jit_loader import fork_lock, this_process
 from _jit_loader.cache import check_trusted, is_in_a_cache
 from _jit_loader.cache.memo import Memo
 from _jit_loader.key import memo_paths
@@ -63,7 +63,7 @@ def load(
     may_build=True,
     live_edit=None,
 ):
-    """Loads an extension, from the cache or by a build, and returns a loaded.Loaded.
+    """Loads an extension, from the cache or by a build, and returns a this_process.Loaded.
 
     call: the Call.
     title: the name to show, by default the extension's.
@@ -82,7 +82,7 @@ def load(
         raise _Called(call)
     paths = memo_paths(call.kind, call.arguments)
     for memo in unchanged(paths):
-        result = loaded.open_build(memo.library, name, form, build_directory)
+        result = this_process.open_build(memo.library, name, form, build_directory)
         if result is not None:
             found = result, memo.library, False, memo.with_cuda
             break
@@ -100,9 +100,9 @@ def load(
                 from _jit_loader.build.build import build
 
             found = *build(all_builds, digests, verbose), wanted[-1].with_cuda
-    this = loaded.Loaded(name, *found, time.perf_counter() - started)
-    loaded.last[title or name] = this
-    for function in loaded.after_load:
+    this = this_process.Loaded(name, *found, time.perf_counter() - started)
+    this_process.last[title or name] = this
+    for function in this_process.after_load:
         function(title or name, this)
     return this
 
@@ -161,7 +161,7 @@ def find_build(requests, memo_path):
     for builds, request in zip(all_builds, requests):
         digests = Digests(builds.known())
         build = builds.find(toolchain.programs(request.with_cuda), digests)
-        result = build and loaded.open_build(build.library, *request.to_open)
+        result = build and this_process.open_build(build.library, *request.to_open)
         if result is not None:
             return all_builds, digests, (result, build.library, False, request.with_cuda)
     return all_builds, digests, None

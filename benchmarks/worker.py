@@ -167,10 +167,10 @@ def live(way, name, **arguments):
     """Loads an op in one way, calls its kernel, and returns the Launched."""
     if way == "torch":
         return Launched(torchs(name=name, **arguments), name)
-    from _jit_loader import loaded
+    from _jit_loader import this_process
     from _jit_loader.live import load
 
-    is_edit = name in loaded.last
+    is_edit = name in this_process.last
     module = op(name, **arguments)
     if is_edit and not load.ops:
         raise SystemExit(f"{name}: the edit made a complete build, not new device code")

@@ -8,7 +8,7 @@ import errno
 import os
 import tempfile
 
-from _jit_loader import loaded
+from _jit_loader import this_process
 from _jit_loader.build.byproducts import make_helper, update_compile_commands
 from _jit_loader.build.checks import check_request, check_tools, why_built
 from _jit_loader.build.failure import failed, raise_noted, read_note
@@ -44,7 +44,7 @@ def build(all_builds, digests, verbose):
 
     all_builds: the store.Builds of all requests that the cache was searched for.
 
-    Returns (result of loaded.open_build, path of the library, whether this call compiled it).
+    Returns (result of this_process.open_build, path of the library, whether this call compiled it).
     """
     builds = all_builds[-1]
     request, note_before, memo_stamp = builds.request, read_note(builds.folder), builds.memo_stamp()
@@ -64,7 +64,7 @@ def build(all_builds, digests, verbose):
                     memo_stamp = builds.memo_stamp()
                     digests.learn(builds.known())
                 found = builds.find(toolchain.programs(request.with_cuda), digests)
-                opened = found and loaded.open_build(found.library, *request.to_open)
+                opened = found and this_process.open_build(found.library, *request.to_open)
                 if opened is not None:
                     return opened, found.library, False
                 if excludes is None:
@@ -95,7 +95,7 @@ def build(all_builds, digests, verbose):
 
 
 def _attempt(job):
-    """Builds in the job's folder; returns (result of loaded.open_build, path of the library).
+    """Builds in the job's folder; returns (result of this_process.open_build, path of the library).
 
     Raises:
         InputsChanged: a further attempt may succeed.
@@ -142,7 +142,7 @@ def _attempt(job):
             publish(job.folder, manifest)  # for the next process
             raise
         # Before it is published: another thread that finds it must not open it a second time.
-        loaded.libraries[build.library] = opened
+        this_process.libraries[build.library] = opened
         publish(job.folder, manifest)
         job.builds.write_memo(job.programs, build, manifest, job.digests)
         if request.build_directory:
@@ -174,7 +174,7 @@ def _open_as_test(job, build, records):
         path = build_directory.put_library(request.build_directory, path)
     expected, load_error = LOAD_ERRORS.get(request.form, ((), None))
     try:
-        return loaded.open_first(path, build.folder, request.name, request.form)
+        return this_process.open_first(path, build.folder, request.name, request.form)
     except RestartNeeded:
         raise
     except expected as error:

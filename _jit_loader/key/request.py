@@ -26,7 +26,7 @@ class Request:
     Arguments (the others are those of PyTorch's load):
         project: the folder that paths in the key are relative to.
         source_flags: {source: flags} for single sources.
-        form: "module", "library" or "executable", see loaded.open_build.
+        form: "module", "library" or "executable", see this_process.open_build.
         variant: the text of variants.variant_of; '' for the plain op.
         machine: the machine.Machine to build for; by default this one.
         build_directory: the caller's folder for copies; not part of the key.
@@ -78,7 +78,7 @@ class Request:
 
     @property
     def to_open(self):
-        """The arguments of loaded.open_build after the library."""
+        """The arguments of this_process.open_build after the library."""
         return self.name, self.form, self.build_directory
 
     def _describe(self):

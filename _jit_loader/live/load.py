@@ -4,7 +4,7 @@ import contextlib
 import os
 import threading
 
-from _jit_loader import loaded
+from _jit_loader import this_process
 from _jit_loader.build.job import private_folder
 from _jit_loader.cache.files import read_checked
 from _jit_loader.cache.memo import stamp
@@ -110,7 +110,7 @@ def _audit(title, this):
     They are equal, unless the lexer has mistaken host code for device code. Then a warning is
     printed, and the op takes complete builds from now on.
 
-    this: a loaded.Loaded.
+    this: a this_process.Loaded.
     """
     folder = os.path.dirname(this.path)
     builds_folder = os.path.dirname(folder)
@@ -125,7 +125,7 @@ def _audit(title, this):
     ops.pop(builds_folder, None)
 
 
-loaded.after_load.append(_audit)
+this_process.after_load.append(_audit)
 
 
 def warning_of_host_code(title, library, before):
@@ -160,7 +160,7 @@ def _find(builds, digests):
 
 def launched(title):
     """Returns the mangled names of the kernels that this process has launched of an op."""
-    if (last := loaded.last.get(title)) is None:
+    if (last := this_process.last.get(title)) is None:
         return set()
     for live in ops.values():
         if live.library == last.path:
@@ -184,7 +184,7 @@ def _open(edit, builds, digests, launched):
             file.write(library)
         key = os.path.basename(folder)
         launches = compile_at_first_launch(path, code, digests) if code.others else None
-        module = loaded.open_library(path, key, request.name, request.form)
+        module = this_process.open_library(path, key, request.name, request.form)
     return LiveOp(edit, module, path, code, launches)
 
 

@@ -11,7 +11,7 @@ import IPython
 from IPython.core import magic
 from IPython.core.error import InputRejected, UsageError
 
-from _jit_loader import loaded
+from _jit_loader import this_process
 from _jit_loader.cache.registrations import RestartNeeded
 from _jit_loader.loading import NotCached, is_unchanged
 from _jit_loader.notebook.inline_cell import compile_cell
@@ -39,7 +39,7 @@ class ChangedOps:
 
     def __init__(self, namespace):
         self._namespace = namespace
-        self._active = {}  # key of loaded.ops: the module whose functions have names
+        self._active = {}  # key of this_process.ops: the module whose functions have names
         self._printed = set()  # messages that are printed once
 
     def reload(self):
@@ -47,7 +47,7 @@ class ChangedOps:
         self.activate(self.build())
 
     def build(self):
-        """Builds the ops whose files have changed; returns {key of loaded.ops: module}.
+        """Builds the ops whose files have changed; returns {key of this_process.ops: module}.
 
         The modules are not active yet. An op that needs a restart or whose files are gone keeps its
         module; a message says so once.
@@ -55,10 +55,10 @@ class ChangedOps:
         Raises:
             CompileError, RuntimeError, OSError: as jit_loader.load raises them.
         """
-        modules = {key: op.module for key, op in loaded.ops.items()}
+        modules = {key: op.module for key, op in this_process.ops.items()}
         for key, module in modules.items():
             self._active.setdefault(key, module)
-        changed = {key: op for key, op in loaded.ops.items() if not is_unchanged(op.call)}
+        changed = {key: op for key, op in this_process.ops.items() if not is_unchanged(op.call)}
         errors = _build_in_processes(changed) if len(changed) > 1 else {}
         for key, op in changed.items():
             try:
@@ -68,7 +68,7 @@ class ChangedOps:
             except (RestartNeeded, FileNotFoundError) as error:
                 self._print_once(str(error))
                 if isinstance(error, RestartNeeded):
-                    del loaded.ops[key]  # it is not built again
+                    del this_process.ops[key]  # it is not built again
         return modules
 
     def activate(self, modules):
@@ -78,9 +78,9 @@ class ChangedOps:
         """
         pairs = []
         for key, module in modules.items():
-            if key not in loaded.ops:
+            if key not in this_process.ops:
                 continue  # its wrapper was executed again and requested other flags
-            op, old = loaded.ops[key], self._active[key]
+            op, old = this_process.ops[key], self._active[key]
             op.replace(module)
             self._active[key] = module
             if module is not old:

@@ -4,7 +4,7 @@ import json
 import os
 import types
 
-from _jit_loader import loaded, loading
+from _jit_loader import loading, this_process
 from _jit_loader.cache.pruning import kernels_of, object_records
 from _jit_loader.ops.builds import Outcome, build_all, precompiling_pays
 from _jit_loader.system import is_set
@@ -72,7 +72,7 @@ def _load(call, built=None):
         outcome.module = _load_of(call)
     except Exception as error:
         return Outcome(outcome.name, error, False, outcome.seconds)
-    this = loaded.last.get(outcome.name)
+    this = this_process.last.get(outcome.name)
     if this is None:  # it is PyTorch's
         return outcome
     outcome.compiled = outcome.compiled or this.compiled
@@ -94,9 +94,9 @@ def _build(calls, timeout, jobs):
 
 
 def build(call):
-    """Makes a call in one of the processes; returns a loaded.Loaded."""
+    """Makes a call in one of the processes; returns a this_process.Loaded."""
     _load_of(call)
-    return loaded.last[call["name"]]
+    return this_process.last[call["name"]]
 
 
 def precompile_header(call):

@@ -6,7 +6,7 @@ import os
 import sys
 import threading
 
-from _jit_loader import fork_lock, loaded, loading
+from _jit_loader import fork_lock, loading, this_process
 from _jit_loader.ops.project import requests
 
 NO_FLAGS = {"extra_cflags": [], "extra_cuda_cflags": [], "extra_ldflags": []}
@@ -29,7 +29,7 @@ class OpInUse:
         self.listeners = {}
 
     def load(self, may_build=True):
-        """Loads the op from its current files; returns a loaded.Loaded."""
+        """Loads the op from its current files; returns a this_process.Loaded."""
         return load(self.name, self.project, self.flags, may_build)
 
     def replace(self, module):
@@ -44,7 +44,7 @@ def load_op(name, project, flags, on_load, caller):
     """Implements jit_loader.load_op for one op; caller: the file that calls it."""
     module = load(name, project, flags).result
     arguments = [name, project, flags]
-    op = loaded.ops.setdefault(repr(arguments), OpInUse(*arguments, module))
+    op = this_process.ops.setdefault(repr(arguments), OpInUse(*arguments, module))
     op.replace(module)
     _leave_other_flags(op, caller)
     listeners = op.listeners.setdefault(caller, [])
@@ -57,15 +57,15 @@ def load_op(name, project, flags, on_load, caller):
 
 def _leave_other_flags(op, caller):
     """Removes a caller from the op with other flags that it requested earlier."""
-    for key, other in list(loaded.ops.items()):
+    for key, other in list(this_process.ops.items()):
         if other is not op and (other.project, other.title) == (op.project, op.title):
             other.listeners.pop(caller, None)
             if not other.listeners:
-                del loaded.ops[key]
+                del this_process.ops[key]
 
 
 def load(name, project, flags, may_build=True):
-    """Loads an op and returns a loaded.Loaded.
+    """Loads an op and returns a this_process.Loaded.
 
     flags: {name: value} of Request's extra_... arguments; a variant has "defines" too, in the form
     of report.requests.normalized.
@@ -74,7 +74,7 @@ def load(name, project, flags, may_build=True):
     call = op_call(name, project, flags)
     # The first load in a process waits for the complete build: a script may be started again at any
     # time, but in watch mode a file has just been edited.
-    is_edit = watched.is_set() or repr(call.arguments) in loaded.ops
+    is_edit = watched.is_set() or repr(call.arguments) in this_process.ops
 
     def live_edit(builds, digests):
         if not is_edit:
@@ -115,7 +115,7 @@ def load_in_background(name, project, flags):
     from _jit_loader.system import is_set
     from _jit_loader.system.processes import python
 
-    started = loaded.in_background.setdefault(repr([name, project, flags]), [])
+    started = this_process.in_background.setdefault(repr([name, project, flags]), [])
     if started and (started[-1] is None or started[-1].poll() is None):
         return None
     with contextlib.suppress(loading.NotCached):
@@ -178,7 +178,7 @@ def op_arguments(title, project):
     name, defines = parse(title)
     call = loading.call_of(name, lambda: _import(name, project))
     if call is None:  # the wrapper was imported before, or there is none
-        used = [op for op in loaded.ops.values() if (op.title, op.project) == (name, project)]
+        used = [op for op in this_process.ops.values() if (op.title, op.project) == (name, project)]
         flags = used[0].flags if used else NO_FLAGS
     elif call.kind == "load_op":
         name, project, flags = call.arguments

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from _jit_loader import loaded as opened
-from _jit_loader import loading
+from _jit_loader import loading, this_process
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -154,18 +153,18 @@ def install() -> None:
     from _jit_loader.build.pytorch import cpp_extension
 
     functions = {"load": load, "load_inline": load_inline}
-    cpp_extension.install(functions, opened.from_build_directory)
+    cpp_extension.install(functions, this_process.from_build_directory)
 
 
 def _load(call, options, arguments):
     name, form, folder = map(options.get, ("name", "form", "build_directory"))
     loaded = loading.load(name, call, form, arguments["verbose"], build_directory=folder)
     if folder is not None:
-        opened.build_directories[name, folder] = loaded
+        this_process.build_directories[name, folder] = loaded
         if form != "module":
             return os.path.join(arguments["build_directory"], os.path.basename(loaded.path))
     if form == "module":  # not of an op, whose module may have the name of a file of the program
-        opened.make_importable(name, loaded.result)
+        this_process.make_importable(name, loaded.result)
     return loaded.result
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import jit_loader
-from _jit_loader import loaded
+from _jit_loader import this_process
 from tests.support.extension import binding
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -46,7 +46,7 @@ class Project:
 
 @pytest.fixture
 def project(cache, tmp_path, monkeypatch):
-    monkeypatch.setattr(loaded, "ops", {})  # forgets the ops after the test
+    monkeypatch.setattr(this_process, "ops", {})  # forgets the ops after the test
     return Project(tmp_path / "project")
 
 

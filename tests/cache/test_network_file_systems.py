@@ -4,7 +4,7 @@ import builtins
 import errno
 import os
 
-from _jit_loader import loaded
+from _jit_loader import this_process
 from _jit_loader.cache import cache_folder
 
 
@@ -57,7 +57,7 @@ def test_objects_are_reused_without_links_and_times(tiny, monkeypatch):
 def test_file_that_another_machine_has_replaced_is_opened_again(tiny, monkeypatch):
     tiny.settle()
     tiny.compiled()
-    loaded.libraries.clear()
+    this_process.libraries.clear()
     real, stale = builtins.open, set()
 
     def open_once_stale(path, *arguments, **options):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from _jit_loader import loaded
+from _jit_loader import this_process
 from _jit_loader.cache import cache_folder, lock, pruning
 from _jit_loader.commands.main import main
 
@@ -173,15 +173,15 @@ def test_symlinks_are_not_followed(tiny, tmp_path, depth):
 
 def test_build_removed_between_lookup_and_import_is_rebuilt(tiny, monkeypatch):
     build(tiny, 1)
-    loaded.libraries.clear()
-    open_library = loaded.open_library
+    this_process.libraries.clear()
+    open_library = this_process.open_library
 
     def remove_first(*arguments):
-        monkeypatch.setattr(loaded, "open_library", open_library)
+        monkeypatch.setattr(this_process, "open_library", open_library)
         pruning.clean()
         return open_library(*arguments)
 
-    monkeypatch.setattr(loaded, "open_library", remove_first)
+    monkeypatch.setattr(this_process, "open_library", remove_first)
     assert tiny.value() == 101
 
 

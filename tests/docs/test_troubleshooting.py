@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import jit_loader
-from _jit_loader import loaded
+from _jit_loader import this_process
 from _jit_loader.build import build
 from _jit_loader.cache import cache_folder, lock, pruning, registrations
 from _jit_loader.commands import check, doctor
@@ -328,7 +328,7 @@ def test_message_on_the_page_is_the_printed_one(
 ):
     monkeypatch.setenv("JIT_LOADER_QUIET", "0")
     # Keeps the modules that are named add2 here out of the other tests in this process.
-    monkeypatch.setattr(loaded, "last", dict(loaded.last))
+    monkeypatch.setattr(this_process, "last", dict(this_process.last))
     messages = Messages(tiny, monkeypatch, tmp_path, capsys, request)
     method = re.sub(r"\W+", "_", heading.replace("++", "pp")).strip("_").lower()
     actual = getattr(messages, method)()

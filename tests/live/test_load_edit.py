@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import jit_loader
-from _jit_loader import loaded
+from _jit_loader import this_process
 from _jit_loader.cache import cache_folder
 from _jit_loader.cache.lock import build_lock
 from _jit_loader.commands.main import main
@@ -161,7 +161,7 @@ def _project(name, built, folder, monkeypatch):
     """Yields the project, with a private copy of the cache."""
     shutil.copytree(built(name), folder / "cache", symlinks=True)
     monkeypatch.setenv("JIT_LOADER_CACHE", str(folder / "cache"))
-    monkeypatch.setattr(loaded, "ops", {})  # a later check before a cell would build them
+    monkeypatch.setattr(this_process, "ops", {})  # a later check before a cell would build them
     for module in [*_bindings()]:  # of this project, or of another test's
         monkeypatch.delitem(sys.modules, module)
     live.ops.clear()
@@ -259,7 +259,7 @@ def test_other_edits_take_the_complete_build(project):
         for edit in edits:
             project.edit(*edit)
         module = project.load()
-        assert loaded.libraries[module.__file__] is module
+        assert this_process.libraries[module.__file__] is module
         assert not live.ops, edits
         for name, old, new in edits:
             project.edit(name, new, old)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import jit_loader
-from _jit_loader import loaded
+from _jit_loader import this_process
 from _jit_loader.cache.registrations import RestartNeeded
 from _jit_loader.notebook.extension import ChangedOps
 from _jit_loader.ops.load_op import OpInUse
@@ -38,7 +38,7 @@ exec g++ "$@"
 @pytest.fixture
 def two_ops(cache, tmp_path, monkeypatch):
     """Returns a project with two loaded ops that include the same header; no other op is loaded."""
-    monkeypatch.setattr(loaded, "ops", {})
+    monkeypatch.setattr(this_process, "ops", {})
     folder = tmp_path / "project"
     for name in ("kernels", "bindings"):
         (folder / name).mkdir(parents=True)
@@ -116,7 +116,7 @@ def test_op_that_needs_a_restart_is_reported_once_and_not_loaded_again(monkeypat
         def load(self):
             raise errors.pop()
 
-    monkeypatch.setattr(loaded, "ops", {"op": Op("op", "/project", {}, None)})
+    monkeypatch.setattr(this_process, "ops", {"op": Op("op", "/project", {}, None)})
     ops = ChangedOps({})
     ops.reload()
     ops.reload()

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import jit_loader
-from _jit_loader import loaded
+from _jit_loader import this_process
 from _jit_loader.commands.new import KINDS
 from _jit_loader.key import toolchain
 from tests.support.extension import binding, make_compiler_without_cpp_library, write
@@ -53,7 +53,7 @@ def write_project(folder, with_cuda=False):
 
 @pytest.fixture
 def project(cache, tmp_path, monkeypatch):
-    monkeypatch.setattr(loaded, "in_background", {})
+    monkeypatch.setattr(this_process, "in_background", {})
     return write_project(tmp_path / "project")
 
 
@@ -81,7 +81,7 @@ def test_op_that_nobody_waits_for_has_its_flags_and_the_current_files(project, w
     kernel = project / "kernels" / "answer_cpu.cpp"
     kernel.write_text("long answer() { return ANSWER; }\n")
     assert load() is None
-    (background,) = loaded.in_background.values()
+    (background,) = this_process.in_background.values()
     assert background[-1].wait() == 0
     kernel.write_text("long answer() { return 1 + ANSWER; }\n")
     wait_for(lambda: load() is not None)
