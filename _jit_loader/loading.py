@@ -69,8 +69,8 @@ def load(
     title: the name to show, by default the extension's.
     build_directory: the caller's folder. It gets copies, and the library is opened from there.
     may_build: if it is false, NotCached is raised instead of building.
-    live_edit(builds, digests): is called before a build; returns (result of open_build, path of the
-    library) if it has a replacement for the build, else None.
+    live_edit(builds, digests): is called before a build; returns a Loaded if it has a replacement
+    for the build, else None.
     """
     started = time.perf_counter()
     if sys.platform != "linux":
@@ -81,30 +81,33 @@ def load(
     if _recorded_name.get() == name:
         raise _Called(call)
     paths = memo_paths(call.kind, call.arguments)
-    for memo in unchanged(paths):
-        result = this_process.open_build(memo.library, name, form, build_directory)
-        if result is not None:
-            found = result, memo.library, False, memo.with_cuda
-            break
-    else:
-        with fork_lock():  # call.requests() imports modules
-            wanted = call.requests()
-        all_builds, digests, found = find_build(wanted, paths[0])
-        if found is None and live_edit is not None:
-            replacement = live_edit(all_builds[-1], digests)
-            found = replacement and (*replacement, True, wanted[-1].with_cuda)
-        if found is None:
-            if not may_build:
-                raise NotCached(name)
-            with fork_lock():
-                from _jit_loader.build.build import build
+    this = _open_unchanged(paths, name, form, build_directory)
+    if this is None:
+        all_builds, digests, this = find_build(call.requests, paths[0])
+    if this is None and live_edit is not None:
+        this = live_edit(all_builds[-1], digests)
+    if this is None:
+        if not may_build:
+            raise NotCached(name)
+        with fork_lock():
+            from _jit_loader.build.build import build
 
-            found = *build(all_builds, digests, verbose), wanted[-1].with_cuda
-    this = this_process.Loaded(name, *found, time.perf_counter() - started)
+        this = build(all_builds, digests, verbose)
+    this.seconds = time.perf_counter() - started
     this_process.last[title or name] = this
     for function in this_process.after_load:
         function(title or name, this)
     return this
+
+
+def _open_unchanged(paths, name, form, build_directory):
+    """Opens the library of the first memo that is still valid; returns the Loaded, or None."""
+    for memo in unchanged(paths):
+        library, with_cuda = memo.library, memo.with_cuda
+        this = this_process.open_build(library, name, form, with_cuda, build_directory)
+        if this is not None:
+            return this
+    return None
 
 
 def shortened(error):
@@ -146,22 +149,23 @@ def unchanged(paths):
 
 
 def find_build(requests, memo_path):
-    """Looks for a build of the requests by content.
+    """Looks for a build by content; returns (all Builds, Digests for a build of the last, Loaded).
 
-    Returns (the Builds of the requests, Digests for a build of the last one, found). found is None,
-    or (result of open_build, path of the library, False, whether it is with CUDA).
+    requests(): returns the requests to look for, as for Call. The Loaded is None if none has a
+    build that fits.
     """
-    with fork_lock():  # not needed by a hit in a memo
+    with fork_lock():  # a hit in a memo does not need these modules, and requests() imports more
         from _jit_loader.cache.store import Builds
         from _jit_loader.key import toolchain
         from _jit_loader.key.digests import Digests
 
-    looked_at = {path: stamp for request in requests for path, stamp in request.looked_at.items()}
-    all_builds = [Builds(request, memo_path, looked_at) for request in requests]
-    for builds, request in zip(all_builds, requests):
-        digests = Digests(builds.known())
+        wanted = requests()
+    looked_at = {path: stamp for request in wanted for path, stamp in request.looked_at.items()}
+    all_builds = [Builds(request, memo_path, looked_at) for request in wanted]
+    for builds in all_builds:
+        request, digests = builds.request, Digests(builds.known())
         build = builds.find(toolchain.programs(request.with_cuda), digests)
-        result = build and this_process.open_build(build.library, *request.to_open)
-        if result is not None:
-            return all_builds, digests, (result, build.library, False, request.with_cuda)
+        this = build and this_process.open_build(build.library, *request.to_open)
+        if this is not None:
+            return all_builds, digests, this
     return all_builds, digests, None

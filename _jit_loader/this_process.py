@@ -15,16 +15,17 @@ from _jit_loader.cache import check_trusted
 class Loaded:
     """One load of an extension: its result, and whether it was compiled or came from the cache.
 
-    result: the value that load returned. path: the library's. seconds: the duration of the load.
+    result: the value that load returned. path: the library's. seconds: the duration of the load,
+    which loading.load enters at its end.
     """
 
-    def __init__(self, name, result, path, compiled, with_cuda, seconds):
+    def __init__(self, name, result, path, compiled, with_cuda):
         self.name = name
         self.result = result
         self.path = path
         self.compiled = compiled
         self.with_cuda = with_cuda
-        self.seconds = seconds
+        self.seconds = 0
 
     def __repr__(self):
         how = "compiled" if self.compiled else "from the cache"
@@ -54,86 +55,83 @@ if hasattr(os, "register_at_fork"):  # Windows has no fork
     os.register_at_fork(after_in_child=_renew_lock)
 
 
-def open_build(library, name, form, build_directory=None):
-    """Opens a published library, once in this process, and returns the result of load.
+def open_build(library, name, form, with_cuda, build_directory=None, compiled=False):
+    """Opens the library of a build, once in this process, and returns the Loaded.
 
-    build_directory: the caller's folder. The library is then opened from there.
     form: "module", which is imported; "library", which is loaded for the operators that it
-    registers, and whose path is returned; "executable", whose path is returned.
+    registers, and whose path is the result; "executable", whose path is the result.
+    build_directory: the caller's folder. The library is then opened from there.
+    compiled: this call has compiled the library, and opens it as a test before it is published.
 
-    Returns None if the library no longer exists.
-    """
-    with _lock:
-        try:
-            path = library
-            if build_directory:
-                from _jit_loader.cache.build_directory import put_build
-
-                path = put_build(build_directory, library)
-            if library not in libraries:
-                check_trusted(library)
-                # All symbols were resolved when the build was tested. Resolving them at their first
-                # call saves a fifth of the import. (A build with the caller's own libraries is
-                # linked with -z now.)
-                folder = os.path.dirname(library)
-                libraries[library] = open_first(path, folder, name, form, lazily=True)
-        except (ImportError, OSError):
-            if os.path.exists(library):
-                raise
-            return None
-        return libraries[library]
-
-
-def open_first(path, folder, name, form, lazily=False):
-    """Opens the library of a build for the first time in this process; see open_library.
-
-    path: of the library, or of a copy in the caller's folder. folder: the build's.
+    Returns None if a published library no longer exists.
 
     Raises:
         RestartNeeded: it would register something with PyTorch a second time.
     """
     with _lock:
-        registers = os.path.exists(os.path.join(folder, "registrations.json"))
-        if registers:
-            from _jit_loader.cache.registrations import refuse_second_registration
+        try:
+            path = library
+            if build_directory:
+                from _jit_loader.cache.build_directory import put_build, put_library
 
-            refuse_second_registration(name, folder, name in registered)
-        opened = open_library(path, folder, name, form, lazily)
-        if registers:
-            registered.add(name)
-        return opened
+                path = (put_library if compiled else put_build)(build_directory, library)
+            if library not in libraries:
+                if not compiled:
+                    check_trusted(library)
+                folder = os.path.dirname(library)
+                registers = _check_registrations(name, folder)
+                # The test resolves all symbols. Resolving them at their first call later saves a
+                # fifth of the import. (A build with the caller's own libraries is linked with
+                # -z now.)
+                binding = os.RTLD_NOW if compiled else os.RTLD_LAZY
+                libraries[library] = _open(path, folder, name, form, binding)
+                if registers:
+                    registered.add(name)
+        except (ImportError, OSError):
+            if compiled or os.path.exists(library):
+                raise
+            return None
+        return Loaded(name, libraries[library], library, compiled, with_cuda)
 
 
-def open_library(path, unique, name, form, lazily=False):
-    """Opens a library from a path that this process has not opened before.
+def _check_registrations(name, folder):
+    """Returns whether the library of a build registers something with PyTorch."""
+    if not os.path.exists(os.path.join(folder, "registrations.json")):
+        return False
+    from _jit_loader.cache.registrations import refuse_second_registration
 
-    unique: a text that differs between builds, such as the folder of the build.
-    lazily: a function is resolved at its first call.
+    refuse_second_registration(name, folder, name in registered)
+    return True
+
+
+def _open(path, folder, name, form, binding):
+    """Opens a library; returns the result of load. The caller holds the lock.
+
+    path: of the library of the build in the folder, or of a copy of it.
+    binding: whether a function is resolved now (os.RTLD_NOW) or at its first call (os.RTLD_LAZY).
     """
     if form == "executable":
         return path
-    with _lock:  # the flags belong to the interpreter, and so to all threads
-        flags = sys.getdlopenflags()
-        binding = os.RTLD_LAZY if lazily else os.RTLD_NOW
-        sys.setdlopenflags(flags & ~(os.RTLD_LAZY | os.RTLD_NOW) | binding)
-        try:
-            if form == "module":
-                return _import(path, unique, name)
-            import torch
+    flags = sys.getdlopenflags()  # they belong to the interpreter, and so to all threads
+    sys.setdlopenflags(flags & ~(os.RTLD_LAZY | os.RTLD_NOW) | binding)
+    try:
+        if form == "module":
+            return _import(path, folder, name)
+        import torch
 
-            torch.ops.load_library(path)
-            return path
-        finally:
-            sys.setdlopenflags(flags)
+        torch.ops.load_library(path)
+        return path
+    finally:
+        sys.setdlopenflags(flags)
 
 
-def _import(path, unique, name):
+def _import(path, folder, name):
     """Imports a module.
 
     The last component of the spec's name gives the init function. The components before it must
     differ between builds: pybind11 3 keeps modules under that name, and would return the old one.
     """
-    key = "".join(character if character.isalnum() else "_" for character in unique)
+    key = "".join(character if character.isalnum() else "_" for character in folder)
     spec = importlib.util.spec_from_file_location(f"{SPEC_PREFIX}{key}.{name}", path)
     try:
         module = importlib.util.module_from_spec(spec)
@@ -176,5 +174,6 @@ def from_build_directory(name, folder, is_python_module):
         return os.path.join(folder, os.path.basename(this.path))
     with _lock:
         if isinstance(this.result, str):  # opened for its operators
-            this.result = open_library(this.result, os.path.dirname(this.path), name, "module")
+            folder = os.path.dirname(this.path)
+            this.result = _open(this.result, folder, name, "module", os.RTLD_NOW)
         return this.result

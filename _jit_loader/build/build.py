@@ -44,7 +44,7 @@ def build(all_builds, digests, verbose):
 
     all_builds: the store.Builds of all requests that the cache was searched for.
 
-    Returns (result of this_process.open_build, path of the library, whether this call compiled it).
+    Returns a this_process.Loaded.
     """
     builds = all_builds[-1]
     request, note_before, memo_stamp = builds.request, read_note(builds.folder), builds.memo_stamp()
@@ -64,9 +64,9 @@ def build(all_builds, digests, verbose):
                     memo_stamp = builds.memo_stamp()
                     digests.learn(builds.known())
                 found = builds.find(toolchain.programs(request.with_cuda), digests)
-                opened = found and this_process.open_build(found.library, *request.to_open)
-                if opened is not None:
-                    return opened, found.library, False
+                this = found and this_process.open_build(found.library, *request.to_open)
+                if this is not None:
+                    return this
                 if excludes is None:
                     continue  # the answer is for other files, or its build has been removed
                 note = read_note(builds.folder)
@@ -76,7 +76,7 @@ def build(all_builds, digests, verbose):
                 folder = new_folder(builds.folder, excludes)
                 try:
                     job = Job(builds, folder, digests, inputs, verbose)
-                    opened, library = _attempt(job)
+                    this = _attempt(job)
                     break
                 except InputsChanged as error:
                     inputs, changed = job.inputs, error.args[0]
@@ -91,11 +91,11 @@ def build(all_builds, digests, verbose):
                 "load the extension again when no program is writing to these files"
             )
     keep_under_limit(limit, folder)
-    return opened, library, True
+    return this
 
 
 def _attempt(job):
-    """Builds in the job's folder; returns (result of this_process.open_build, path of the library).
+    """Builds in the job's folder; returns a this_process.Loaded.
 
     Raises:
         InputsChanged: a further attempt may succeed.
@@ -137,12 +137,10 @@ def _attempt(job):
         manifest = make_manifest(job, records, compilation.linked())
         build = Build(job.folder, request)
         try:
-            opened = _open_as_test(job, build, records)
+            this = _open_as_test(job, build, records)
         except RestartNeeded:
             publish(job.folder, manifest)  # for the next process
             raise
-        # Before it is published: another thread that finds it must not open it a second time.
-        this_process.libraries[build.library] = opened
         publish(job.folder, manifest)
         job.builds.write_memo(job.programs, build, manifest, job.digests)
         if request.build_directory:
@@ -151,7 +149,7 @@ def _attempt(job):
     headers.make_missing()
     if warning is not None:
         say(warning)
-    return opened, build.library
+    return this
 
 
 def _failed(job, records, known, output):
@@ -166,15 +164,13 @@ def _failed(job, records, known, output):
 
 
 def _open_as_test(job, build, records):
-    """Opens the library, with all its symbols resolved; returns the result of load."""
-    request, path = job.request, build.library
-    if request.form != "executable" and os.path.exists(path):
-        registrations.write_record(path, build.folder, request)
-    if request.build_directory:
-        path = build_directory.put_library(request.build_directory, path)
+    """Opens the library, with all its symbols resolved; returns the Loaded."""
+    request = job.request
+    if request.form != "executable" and os.path.exists(build.library):
+        registrations.write_record(build.library, build.folder, request)
     expected, load_error = LOAD_ERRORS.get(request.form, ((), None))
     try:
-        return this_process.open_first(path, build.folder, request.name, request.form)
+        return this_process.open_build(build.library, *request.to_open, compiled=True)
     except RestartNeeded:
         raise
     except expected as error:

@@ -61,13 +61,13 @@ def export_op(title, project, processor, gpu, out):
     with tempfile.TemporaryDirectory(prefix="jit_loader_export_") as temporary:
         # Not this machine's memo: the next load here would then get this build.
         memo = os.path.join(temporary, "memo")
-        all_builds, digests, found = find_build([request], memo)
-        _, library, compiled, *_ = found or build(all_builds, digests, verbose=False)
+        all_builds, digests, found = find_build(lambda: [request], memo)
+        this = found or build(all_builds, digests, verbose=False)
     for variable in COMPILING & os.environ.keys():
         del os.environ[variable]
     for key in {request.key, request_for(*arguments).key}:
-        _copy(library, os.path.join(out, FORMAT, name, key))
-    return types.SimpleNamespace(compiled=compiled)
+        _copy(this.path, os.path.join(out, FORMAT, name, key))
+    return types.SimpleNamespace(compiled=this.compiled)
 
 
 def _copy(library, folder):

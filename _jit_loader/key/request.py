@@ -79,7 +79,7 @@ class Request:
     @property
     def to_open(self):
         """The arguments of this_process.open_build after the library."""
-        return self.name, self.form, self.build_directory
+        return self.name, self.form, self.with_cuda, self.build_directory
 
     def _describe(self):
         """Returns the content of the key, in words that `why` can print."""

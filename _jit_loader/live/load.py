@@ -54,7 +54,7 @@ class LiveOp:
 
 
 def load_edit(builds, digests, start_build):
-    """Loads the current files as a live edit of a build, if possible; returns (module, library).
+    """Loads the current files as a live edit of a build, if possible; returns the Loaded.
 
     Returns None if a complete build has to be made: other code differs, NVRTC does not compile the
     device code as nvcc does, or the process that makes the build has ended without one.
@@ -64,16 +64,19 @@ def load_edit(builds, digests, start_build):
     Threads that load the same edit get the same module: one makes it, the other threads wait.
     """
     with _locks.setdefault(builds.folder, threading.RLock()):
-        return _load_edit(builds, digests, start_build)
+        live = _load_edit(builds, digests, start_build)
+    # It is open: this makes a Loaded for this call.
+    return live and this_process.open_build(live.library, *builds.request.to_open, compiled=True)
 
 
 def _load_edit(builds, digests, start_build):
+    """Returns the LiveOp, or None."""
     request, edit = builds.request, None
     with contextlib.suppress(*FALLBACK):
         edit = _find(builds, digests)
     live = ops.get(builds.folder)
     if live is not None and edit is not None and live.edit.keys[1] == edit.keys[1]:
-        return (live.module, live.library) if live.process.poll() is None else None
+        return live if live.process.poll() is None else None
     if live is not None:
         live.process.terminate()  # its build is out of date
     if edit is None:
@@ -86,7 +89,7 @@ def _load_edit(builds, digests, start_build):
     ops[builds.folder] = live
     what = "new device code" if not edit.outputs else "new device code and CPU code"
     say(f"{request.title}: {edit.changed} changed: {what}; the complete build follows")
-    return live.module, live.library
+    return live
 
 
 def why_complete(builds, digests):
@@ -182,10 +185,9 @@ def _open(edit, builds, digests, launched):
         path = os.path.join(folder, os.path.basename(edit.build.library))
         with open(path, "wb") as file:
             file.write(library)
-        key = os.path.basename(folder)
         launches = compile_at_first_launch(path, code, digests) if code.others else None
-        module = this_process.open_library(path, key, request.name, request.form)
-    return LiveOp(edit, module, path, code, launches)
+        this = this_process.open_build(path, *request.to_open, compiled=True)
+    return LiveOp(edit, this.result, path, code, launches)
 
 
 def _library(edit, builds, digests, launched):

@@ -174,14 +174,14 @@ def test_symlinks_are_not_followed(tiny, tmp_path, depth):
 def test_build_removed_between_lookup_and_import_is_rebuilt(tiny, monkeypatch):
     build(tiny, 1)
     this_process.libraries.clear()
-    open_library = this_process.open_library
+    open_library = this_process._open
 
     def remove_first(*arguments):
-        monkeypatch.setattr(this_process, "open_library", open_library)
+        monkeypatch.setattr(this_process, "_open", open_library)
         pruning.clean()
         return open_library(*arguments)
 
-    monkeypatch.setattr(this_process, "open_library", remove_first)
+    monkeypatch.setattr(this_process, "_open", remove_first)
     assert tiny.value() == 101
 
 

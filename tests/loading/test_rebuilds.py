@@ -268,7 +268,7 @@ def test_removed_header_that_another_one_replaces_is_noticed(tiny, monkeypatch):
 
 @pytest.mark.parametrize("text", ["#define VALUE 2\n", pytest.param(None, marks=pytest.mark.slow)])
 def test_header_that_changes_between_link_and_publication_is_noticed(tiny, monkeypatch, text):
-    real, header = this_process.open_library, tiny.folder / "value.h"
+    real, header = this_process._open, tiny.folder / "value.h"
 
     def slow(*arguments):
         header.write_text(text) if text else header.unlink()
@@ -276,7 +276,7 @@ def test_header_that_changes_between_link_and_publication_is_noticed(tiny, monke
         return real(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(this_process, "open_library", slow)
+        patch.setattr(this_process, "_open", slow)
         assert tiny.value() == 101
     if text:
         assert tiny.value() == 102
