@@ -41,6 +41,7 @@ SPEC_PREFIX = "jit_loader_builds."  # of the names of the modules' specs
 
 build_directories = {}  # (name, build_directory): the Loaded of the last load with both
 libraries = {}  # path of a published library: the result of opening it
+patched = {}  # path of a library with kernels of a live edit: the function that takes them back
 registered = set()  # names of extensions whose library has registered something with PyTorch
 _lock = threading.RLock()  # re-entrant: a module may load another one when it is imported
 
@@ -61,7 +62,9 @@ def open_build(library, name, form, with_cuda, build_directory=None, compiled=Fa
     form: "module", which is imported; "library", which is loaded for the operators that it
     registers, and whose path is the result; "executable", whose path is the result.
     build_directory: the caller's folder. The library is then opened from there.
-    compiled: this call has compiled the library, and opens it as a test before it is published.
+    compiled: this call has compiled the library, and opens it as a test before it is published;
+    or it has patched the library with the kernels of a live edit. Without it, the library gets its
+    own kernels back.
 
     Returns None if a published library no longer exists.
 
@@ -87,6 +90,8 @@ def open_build(library, name, form, with_cuda, build_directory=None, compiled=Fa
                 libraries[library] = _open(path, folder, name, form, binding)
                 if registers:
                     registered.add(name)
+            if library in patched and not compiled:
+                patched.pop(library)()
         except (ImportError, OSError):
             if compiled or os.path.exists(library):
                 raise

@@ -8,7 +8,7 @@
     lock
 <cache>/memos/<call>               the stats of all files that a build depends on (memo.py)
 <cache>/newest-memo                the memo that was written last
-<cache>/stats_equal-....so         compares those stats; a helper, as first_launch-....so is
+<cache>/stats_equal-....so         compares those stats; a helper, as patch-....so is
 """
 
 import contextlib

@@ -5,19 +5,22 @@ import os
 import threading
 
 from _jit_loader import this_process
-from _jit_loader.build.job import private_folder
-from _jit_loader.cache.files import read_checked
+from _jit_loader.build.job import Job, private_folder
+from _jit_loader.build.ninja import Compilation
+from _jit_loader.build.plan import Plan
+from _jit_loader.build.precompiled import Headers
+from _jit_loader.cache import build_directory
+from _jit_loader.cache.files import link_or_copy, read_checked
 from _jit_loader.cache.memo import stamp
-from _jit_loader.cache.store import USER_FILES
+from _jit_loader.cache.store import USER_FILES, Build
 from _jit_loader.key.digests import read_digest
 from _jit_loader.live.edit import NotLive, find_edit
-from _jit_loader.live.first_launch import compile_at_first_launch, launches_of
 from _jit_loader.live.host_code import host_digest
-from _jit_loader.live.patch import link_library, with_device_code
+from _jit_loader.live.launches import launches_of, open_launches
+from _jit_loader.live.patch import patch, restore
 from _jit_loader.live.program import compile_edit
 from _jit_loader.report.build_line import say
 from _jit_loader.system import is_set
-from _jit_loader.system.processes import Workers
 
 # For example NVRTC is missing, the code does not compile or is not understood, the cache is
 # read-only, or a class is registered again: a complete build then works or shows the error.
@@ -37,20 +40,15 @@ os.register_at_fork(after_in_child=_locks.clear)
 
 
 class LiveOp:
-    """An op whose current module has newer device code than its last complete build.
+    """An op that runs newer device code than that of its last complete build.
 
-    module: the edit's module. library: the path that it was opened from. code: its
-    program.DeviceCode. launches: its first_launch.Launches, or None. process: the process that
-    makes the complete build.
+    path: of its library. launches: its launches.Launches. code: its program.DeviceCode. process:
+    the process that makes the complete build.
     """
 
-    def __init__(self, edit, module, library, code, launches):
-        self.edit, self.module, self.library = edit, module, library
-        self.code, self.launches, self.process = code, launches, None
-
-    def launched(self):
-        """Returns the mangled names of the kernels that this module or an earlier one launched."""
-        return self.code.kernels | (self.launches.launched() if self.launches else set())
+    def __init__(self, edit, path, launches, code):
+        self.edit, self.path = edit, path
+        self.launches, self.code, self.process = launches, code, None
 
 
 def load_edit(builds, digests, start_build):
@@ -66,7 +64,7 @@ def load_edit(builds, digests, start_build):
     with _locks.setdefault(builds.folder, threading.RLock()):
         live = _load_edit(builds, digests, start_build)
     # It is open: this makes a Loaded for this call.
-    return live and this_process.open_build(live.library, *builds.request.to_open, compiled=True)
+    return live and this_process.open_build(live.path, *builds.request.to_open, compiled=True)
 
 
 def _load_edit(builds, digests, start_build):
@@ -82,7 +80,7 @@ def _load_edit(builds, digests, start_build):
     if edit is None:
         return None
     try:
-        live = _open(edit, builds, digests, launched(request.title))
+        live = _open(edit, builds, digests)
         live.process = start_build(edit)
     except FALLBACK:
         return None
@@ -100,8 +98,8 @@ def why_complete(builds, digests):
     try:
         edit = _find(builds, digests)
         with open(edit.build.library, "rb") as file:
-            everything = {kernel["mangled"] for kernel in edit.record["kernels"]}
-            compile_edit(edit, file.read(), everything)
+            launches = launches_of(file.read())
+        compile_edit(edit, launches.handles.keys())
     except FALLBACK as error:
         return str(error).partition("\n")[0]
     return None
@@ -118,7 +116,7 @@ def _audit(title, this):
     folder = os.path.dirname(this.path)
     builds_folder = os.path.dirname(folder)
     live = ops.get(builds_folder)
-    if live is None or this.path == live.library:
+    if live is None or this.path == live.path:
         return
     if read_checked(os.path.join(folder, USER_FILES)) != live.edit.user_files:
         return  # another version
@@ -161,51 +159,64 @@ def _find(builds, digests):
     return find_edit(builds, digests)
 
 
-def launched(title):
-    """Returns the mangled names of the kernels that this process has launched of an op."""
-    if (last := this_process.last.get(title)) is None:
-        return set()
-    for live in ops.values():
-        if live.library == last.path:
-            return live.launched()
-    with contextlib.suppress(OSError), open(last.path, "rb") as file:
-        launches = launches_of(file.read())
-        if launches is not None and (launches := launches.at(last.path)):
-            return launches.launched()
-    return set()
+def _open(edit, builds, digests):
+    """Returns the LiveOp of an edit, without its process."""
+    if edit.outputs:
+        return _open_new(edit, builds, digests)
+    request, path = builds.request, edit.build.library
+    if path not in this_process.libraries:
+        this_process.open_build(path, *request.to_open)
+    if request.build_directory:
+        path = build_directory.put_build(request.build_directory, path)
+    library, launches = open_launches(path)
+    code = _patched(edit, library, launches, digests)
+
+    def take_back():
+        restore(library, digests)
+        ops.pop(builds.folder, None)
+
+    this_process.patched[edit.build.library] = take_back
+    return LiveOp(edit, edit.build.library, launches, code)
 
 
-def _open(edit, builds, digests, launched):
-    """Returns the LiveOp of an edit, without its process; the library is deleted once it is open.
+def _patched(edit, library, launches, digests):
+    """Patches a library; returns the DeviceCode, with the kernels that the library has launched."""
+    while True:
+        code = compile_edit(edit, launches.launched())
+        if patch(library, launches, [code], digests):
+            return code
 
-    launched: the mangled names of the kernels to compile first.
+
+def _open_new(edit, builds, digests):
+    """Returns the LiveOp of an edit of formulas: its library has new objects for the CPU.
+
+    The library is deleted once it is open.
     """
-    request, (library, code) = builds.request, _library(edit, builds, digests, launched)
-    with private_folder(builds.folder) as folder:
-        path = os.path.join(folder, os.path.basename(edit.build.library))
-        with open(path, "wb") as file:
-            file.write(library)
-        launches = compile_at_first_launch(path, code, digests) if code.others else None
-        this = this_process.open_build(path, *request.to_open, compiled=True)
-    return LiveOp(edit, this.result, path, code, launches)
-
-
-def _library(edit, builds, digests, launched):
-    """Returns the bytes of the build's library with the code of the edit, and its DeviceCode."""
     request = builds.request
-    with open(edit.build.library, "rb") as file:
-        library = file.read()
-    if not edit.outputs:
-        code = compile_edit(edit, library, launched)
-        return with_device_code(library, code.cubin), code
     user_files = {request.roots.absolute(name): digest for name, digest in edit.user_files.items()}
     before = list(map(stamp, user_files))
-    with Workers() as workers:
-        linked = workers.submit(link_library, builds, digests, edit.build, edit.outputs)
-        code = compile_edit(edit, library, launched)
-        library = linked.result()
-    if list(map(stamp, user_files)) != before or any(
-        read_digest(path) != user_files[path] for path in user_files
-    ):
-        raise NotLive("a file changed during the build")  # a compiler may have read either version
-    return with_device_code(library, code.cubin), code
+    with private_folder(builds.folder) as folder:
+        path = _link(edit, builds, folder, digests)
+        if list(map(stamp, user_files)) != before or any(
+            read_digest(path) != user_files[path] for path in user_files
+        ):
+            raise NotLive("a file changed during the build")  # either version may have been read
+        library, launches = open_launches(path)
+        code = _patched(edit, library, launches, digests)
+        this_process.open_build(path, *request.to_open, compiled=True)
+    return LiveOp(edit, path, launches, code)
+
+
+def _link(edit, builds, folder, digests):
+    """Links new objects for the CPU with the others of the build; returns the library's path."""
+    job = Job(builds, folder, digests)
+    reused = dict.fromkeys(set(job.ninja_file.compilations) - set(edit.outputs))
+    for output in reused:
+        link_or_copy(os.path.join(edit.build.folder, output), os.path.join(folder, output))
+    plan = Plan(reused, dict.fromkeys(edit.outputs))
+    with Compilation(job, plan, Headers(job, plan.missing)) as compilation:
+        for _ in compilation.steps():
+            pass
+    if compilation.returncode != 0:
+        raise NotLive("the CPU code does not compile")
+    return Build(folder, builds.request).library

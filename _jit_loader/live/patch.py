@@ -1,107 +1,108 @@
-"""Makes the library of an edit: a copy of the build's, with new CPU code and new device code.
+"""Makes a library that this process has loaded launch new kernels, and its own again."""
 
-nvcc embeds the code for all GPUs as one "fatbin": a header, and for each GPU an entry and its code.
-With -lineinfo an entry is longer: it has the name of the source. A record of 24 bytes in the
-section .nvFatBinSegment points to the fatbin; CUDA's runtime gets the record when the library is
-opened. The new fatbin goes to the end of the last segment that is loaded, which is moved to the end
-of the file, since other parts of the file follow it.
-"""
-
+import ctypes
+import mmap
 import os
-import struct
 
-from _jit_loader.build.job import Job, private_folder
-from _jit_loader.build.ninja import Compilation
-from _jit_loader.build.plan import Plan
-from _jit_loader.build.precompiled import Headers
-from _jit_loader.cache.files import link_or_copy
-from _jit_loader.cache.store import Build
+from _jit_loader.build.byproducts import make_helper
+from _jit_loader.cache.store import helper_path
+from _jit_loader.cuda.nvrtc import load_library, strings
+from _jit_loader.cuda.ptxas import readable
 from _jit_loader.live.edit import NotLive
-from _jit_loader.system.elf import PT_LOAD, relocations, tables
 
-RECORD = b".nvFatBinSegment"
-RECORD_MAGIC, FATBIN_MAGIC = 0x466243B1, 0xBA55ED50
-HEADER_SIZE, CUBIN = 16, 2  # CUBIN: the kind of an entry
-PAGE = 1 << 16  # the largest page size of 64-bit Linux
+SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "patch.cpp")
+_LAUNCHED = -2  # kLaunched in patch.cpp
 
 
-def with_device_code(library, cubin):
-    """Returns the bytes of a library with a cubin instead of the one that nvcc embedded.
+class _Kernels(ctypes.Structure):
+    """Has the fields of Kernels in patch.cpp."""
+
+
+_STRINGS, _POINTERS = ctypes.POINTER(ctypes.c_char_p), ctypes.POINTER(ctypes.c_void_p)
+_Kernels._fields_ = [
+    *((name, ctypes.c_void_p) for name in ("nvrtc", "library")),
+    *((name, ctypes.c_char_p) for name in ("source", "path")),
+    *((name, _STRINGS) for name in ("header_texts", "header_names", "options")),
+    *((name, _POINTERS) for name in ("handles", "functions")),
+    *((name, _STRINGS) for name in ("names", "expressions")),
+    ("kernels", _POINTERS),
+    ("code", ctypes.c_char_p),
+    ("loaded", ctypes.c_void_p),
+    *((name, ctypes.c_int) for name in ("headers", "option_count", "count")),
+    ("next", ctypes.POINTER(_Kernels)),
+]
+
+
+def patch(library, launches, codes, digests):
+    """Makes a library launch the kernels of edited sources.
+
+    It takes 1 ms. Kernels that were not launched are loaded, and compiled, at their first launch.
+    CUDA graphs that were captured before keep the old kernels.
+
+    Arguments:
+        library, launches: of launches.open_launches.
+        codes: the program.DeviceCode of each source that was edited.
+
+    Returns whether it did: a kernel that no code has compiled may have been launched meanwhile.
 
     Raises:
-        NotLive: the library has code for several GPUs, or several .cu files.
+        NotLive: patch.cpp cannot be compiled, or CUDA does not load the code.
     """
-    relocation, start, cubin_start, _ = _locate(library)
-    header = bytearray(library[start:cubin_start])
-    padded = cubin + bytes(-len(cubin) % 8)
-    struct.pack_into("<Q", header, 8, len(header) - HEADER_SIZE + len(padded))
-    struct.pack_into("<Q", header, HEADER_SIZE + 8, len(padded))
-
-    segments, _ = tables(library)
-    last = max((s for s in segments if s.kind == PT_LOAD), key=lambda s: s.address)
-    used = last.memory  # with .bss, which the file does not have
-    used += -(last.address + used) % 16
-    old = library[last.offset : last.offset + last.size]
-    gap = bytes((last.address - len(library)) % PAGE)
-    result = bytearray(b"".join([library, gap, old, bytes(used - len(old)), header, padded]))
-    struct.pack_into("<q", result, relocation + 16, last.address + used)
-    last.offset = len(library) + len(gap)
-    last.size = last.memory = used + len(header) + len(padded)
-    last.write(result)
-    return bytes(result)
-
-
-def code_of(library):
-    """Returns the cubin that a library has; raises NotLive as with_device_code does."""
-    _, _, start, end = _locate(library)
-    return library[start:end]
+    make_helper(SOURCE, digests)  # 0.1 s, once per cache
+    helper = helper_path(SOURCE, digests)
+    if not os.path.exists(helper):
+        raise NotLive("the code that replaces kernels cannot be compiled")
+    functions, added = ctypes.CDLL(helper), None
+    for code in codes:
+        added = _kernels(library, launches, code, added)
+        # Never freed: a thread may launch a kernel while the interpreter exits.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(added))
+    if error := functions.add_kernels(ctypes.byref(added)):
+        if error == _LAUNCHED:
+            return False
+        raise NotLive(f"CUDA does not load the new device code (error {error})")
+    for name, address in launches.pointers.items():
+        function = ctypes.cast(functions[f"jit_loader_{name}"], ctypes.c_void_p).value
+        _write_pointer(address, function)
+    return True
 
 
-def _locate(library):
-    """Returns where in a library the relocation of its fatbin, the fatbin and its cubin begin.
-
-    The fourth value is where the cubin ends. Raises NotLive as with_device_code does.
-    """
-    segments, sections = tables(library)
-    record = sections.get(RECORD)
-    if record is None or record.size != 24:
-        raise NotLive("the library does not have exactly one object with device code")
-    (magic,) = struct.unpack_from("<I", library, record.offset)
-    pointer = record.address + 8
-    relocation = next((at for at, to, _ in relocations(library, sections) if to == pointer), None)
-    if magic != RECORD_MAGIC or relocation is None:
-        raise NotLive("the library has an unknown record of the device code")
-    (address,) = struct.unpack_from("<q", library, relocation + 16)
-    inside = (s for s in segments if s.kind == PT_LOAD and 0 <= address - s.address < s.size)
-    segment = next(inside)
-    start = segment.offset + address - segment.address
-    magic, _, size, total = struct.unpack_from("<IHHQ", library, start)
-    kind, _, entry_size, code_size = struct.unpack_from("<HHIQ", library, start + HEADER_SIZE)
-    cubin_start = start + HEADER_SIZE + entry_size
-    if (magic, size, kind) != (FATBIN_MAGIC, HEADER_SIZE, CUBIN):
-        raise NotLive("the library has device code in an unknown form")
-    if total != entry_size + code_size or library[cubin_start : cubin_start + 4] != b"\x7fELF":
-        raise NotLive("the library has device code for several GPUs, or compressed")
-    return relocation, start, cubin_start, cubin_start + code_size
+def restore(library, digests):
+    """Makes a library launch its own kernels again."""
+    ctypes.CDLL(helper_path(SOURCE, digests)).remove_kernels(ctypes.c_void_p(library._handle))
 
 
-def link_library(builds, digests, build, outputs):
-    """Returns the bytes of a library of new objects and of the other objects of a build.
+def _kernels(library, launches, code, following):
+    """Returns the _Kernels of a DeviceCode; following: those of the next one, or None."""
+    program, kernels = code.program, sorted(code.kernels | code.others)
+    count, pointers = len(kernels), ctypes.c_void_p * len(kernels)
+    names = [name.encode() if name in code.kernels else None for name in kernels]
+    expressions = [readable(name).encode() if name in code.others else None for name in kernels]
+    return _Kernels(
+        nvrtc=load_library()._handle,
+        library=library._handle,
+        source=program.source.encode(),
+        path=os.fsencode(program.path),
+        header_texts=strings(program.headers.values()),
+        header_names=strings(program.headers),
+        options=strings(program.options),
+        handles=pointers(*map(launches.handles.get, kernels)),
+        functions=pointers(*map(launches.functions.get, kernels)),
+        names=(ctypes.c_char_p * count)(*names),
+        expressions=(ctypes.c_char_p * count)(*expressions),
+        kernels=pointers(),
+        code=code.cubin,
+        headers=len(program.headers),
+        option_count=len(program.options),
+        count=count,
+        next=following and ctypes.pointer(following),
+    )
 
-    outputs: the names of the objects to compile.
 
-    Raises RuntimeError if compiling or linking fails.
-    """
-    with private_folder(builds.folder) as folder:
-        job = Job(builds, folder, digests)
-        reused = dict.fromkeys(set(job.ninja_file.compilations) - set(outputs))
-        for output in reused:
-            link_or_copy(os.path.join(build.folder, output), os.path.join(folder, output))
-        plan = Plan(reused, dict.fromkeys(outputs))
-        with Compilation(job, plan, Headers(job, plan.missing)) as compilation:
-            for _ in compilation.steps():
-                pass
-        if compilation.returncode != 0:
-            raise RuntimeError("the CPU code does not compile")
-        with open(Build(folder, builds.request).library, "rb") as file:
-            return file.read()
+def _write_pointer(address, value):
+    """Writes a pointer of a library; one that is linked with -z now keeps it in read-only pages."""
+    page = address - address % mmap.PAGESIZE
+    protection = mmap.PROT_READ | mmap.PROT_WRITE
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.mprotect(ctypes.c_void_p(page), ctypes.c_size_t(mmap.PAGESIZE), protection) == 0:
+        ctypes.c_void_p.from_address(address).value = value

@@ -12,9 +12,8 @@ from _jit_loader.cuda.lexer import DEFINITION, macros_in, scan, tokens_of, witho
 from _jit_loader.cuda.nvrtc import SYSTEM_HEADERS, Program, closure, compile_program
 from _jit_loader.cuda.ptxas import readable
 from _jit_loader.live.edit import NotLive
-from _jit_loader.live.first_launch import launches_of
 from _jit_loader.live.host_code import macros_of
-from _jit_loader.live.patch import code_of
+from _jit_loader.system.elf import content, tables
 
 _PREAMBLE = "jit_loader_preamble.h"
 _TYPE_TRAITS = """#pragma once
@@ -80,9 +79,7 @@ _HOST = re.compile(r"-fPIC|-fno-gnu-unique|-fvisibility=hidden|-W[\w=-]*|-O[0-3]
 _WITHOUT_EFFECT = re.compile(r"-O[0-3]|-Xptxas=-v|--expt-relaxed-constexpr|-M[DM]+|-c|-Wno-[\w-]+")
 _WITHOUT_EFFECT_TWO_WORDS = ("-MF", "-o", "-ccbin")
 _ARCHITECTURE = re.compile(r"-gencode=arch=compute_(\w+),code=sm_(\w+)")
-# The functions that host code calls for __device__, __constant__ and __managed__ variables, and
-# for textures.
-REGISTER_VARIABLES = b"__cudaRegisterVar", b"__cudaRegisterManagedVar", b"__cudaRegisterTexture"
+_VERSION = re.compile(rb"release \d+\.\d+, V[\d.]+")
 
 # (the folder of a request's builds, a key of an Edit): versions of the files in which NVRTC finds
 # each kernel by its name.
@@ -105,13 +102,11 @@ class DeviceCode(NamedTuple):
     program: Program
 
 
-def compile_edit(edit, library, launched):
+def compile_edit(edit, launched):
     """Returns the DeviceCode of an edit.
 
-    Arguments:
-        library: the bytes of the build's library.
-        launched: the mangled names of the kernels to compile, if the others can be compiled at
-            their first launch.
+    launched: the mangled names of the kernels to compile; the others are compiled at their first
+    launch.
 
     All kernels are checked for errors if none is compiled, and at the first edit: another function
     may have the same name as a kernel, so that NVRTC cannot find it. The names are host code, which
@@ -120,15 +115,11 @@ def compile_edit(edit, library, launched):
     Raises:
         ValueError, RuntimeError: NVRTC does not compile this as nvcc does.
     """
-    if any(function in library for function in REGISTER_VARIABLES):
-        raise NotLive("the library has variables that host code may read or write")
     kernels = {
         kernel["mangled"] for kernel in edit.record["kernels"] if kernel["registers"] is not None
     }
     program = device_program(edit.source, edit.texts, edit.command)
-    launches = launches_of(library)
-    can_wait = launches is not None and kernels <= launches.handles.keys()
-    compiled = kernels & launched if can_wait else kernels
+    compiled = kernels & launched
     versions = {(os.path.dirname(edit.build.folder), key) for key in edit.keys}
     if not compiled or (compiled != kernels and _checked.isdisjoint(versions)):
         # 0.05 s for all kernels of an op that NVRTC compiles in 1 s.
@@ -138,8 +129,9 @@ def compile_edit(edit, library, launched):
         cubin = compile_kernels(program, sorted(compiled))
     else:
         cubin, _ = compile_program(Program("", "empty.cu", program.options[:1], {}))
-    if version_of(cubin) is None or version_of(cubin) != version_of(code_of(library)):
-        raise NotLive("NVRTC and nvcc have different versions")
+    with open(edit.host_object, "rb") as file:
+        if versions_of(file.read()) != {version_of(cubin)}:
+            raise NotLive("NVRTC and nvcc have different versions")
     _checked.update(versions)
     return DeviceCode(cubin, compiled, kernels - compiled, program)
 
@@ -217,9 +209,16 @@ def compile_kernels(program, kernels):
     return cubin
 
 
+def versions_of(library):
+    """Returns the version_of the device code in the bytes of a library or object, as a set."""
+    _, sections = tables(library)
+    code = content(library, sections[b".nv_fatbin"]) if b".nv_fatbin" in sections else b""
+    return set(_VERSION.findall(code))
+
+
 def version_of(cubin):
     """Returns the version of a cubin's compiler, such as b'release 13.0, V13.0.88', or None."""
-    match = re.search(rb"release \d+\.\d+, V[\d.]+", cubin)
+    match = _VERSION.search(cubin)
     return match and match[0]
 
 

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 import torch
@@ -21,7 +20,7 @@ from _jit_loader.cache.lock import build_lock
 from _jit_loader.commands.main import main
 from _jit_loader.cuda import nvrtc
 from _jit_loader.live import load as live
-from _jit_loader.live.first_launch import launches_of
+from _jit_loader.live.program import compile_edit
 from _jit_loader.ops import load_op as ops
 from _jit_loader.system.pool import call_in_background
 from tests.support.answer import FILES, KERNEL, is_of_nvrtcs_version
@@ -194,16 +193,16 @@ def test_new_device_code_replaces_that_of_the_last_build(project, monkeypatch, c
     monkeypatch.setenv("JIT_LOADER_CACHE", "cache")
     before = project.load()
     capfd.readouterr()
+    assert set(results(before)) == {42}
     after = project.load_edited("*to = 42;", "*to = 43;")
     assert capfd.readouterr().err == (
         "answer: kernels/answer.cu changed: new device code; the complete build follows\n"
     )
-    assert after is not before
+    assert after is before, "a module that was returned runs the new kernels"
     assert results(after) == [42, 43][: len(results(after))]
-    assert set(results(before)) == {42}, "a module that was returned keeps its kernels"
     assert project.load() is after
     third = project.load_edited("*to = 43;", "*to = 44; // longer\n")
-    assert [results(m)[-1] for m in (before, after, third)] in ([42, 43, 44], [42, 42, 42])
+    assert results(third) == [42, 44][: len(results(after))]
     assert background_build() == 0
     built = project.load()
     assert built is not third
@@ -211,11 +210,25 @@ def test_new_device_code_replaces_that_of_the_last_build(project, monkeypatch, c
     assert not jit_loader.loaded("answer").compiled, "another process has built and published it"
 
 
+def test_a_library_gets_its_own_kernels_back_with_its_files(project):
+    before = project.load()
+    text = (project.folder / "kernels/answer.cu").read_text()
+    for launched_before in (True, False):
+        if launched_before:
+            results(before)
+        assert results(project.load_edited("*to = 42;", "*to = 43;"))[1:] in ([43], [])
+        (project.folder / "kernels/answer.cu").write_text(text)
+        assert project.load() is before
+        assert not live.ops
+        assert set(results(before)) == {42}
+    assert results(project.load_edited("*to = 42;", "*to = 43;"))[1:] in ([43], [])
+
+
 @pytest.mark.slow
 def test_an_edit_that_only_nvcc_refuses_is_an_error_of_the_next_load(project):
     before = project.load()
     project.edit("kernels/answer.cu", "*to = 42;", "*to = of_host(43);")
-    assert project.load() is not before
+    project.load()
     assert background_build() != 0
     with pytest.raises(jit_loader.CompileError, match=r"answer\.cu:4: error: calling a __host__"):
         project.load()
@@ -294,11 +307,11 @@ def test_new_device_code_and_the_complete_build_have_the_macros_and_flags_of_the
 @pytest.mark.slow
 def test_new_device_code_has_line_information_if_the_build_has(project, monkeypatch):
     monkeypatch.setenv("JIT_LOADER_LINEINFO", "1")
-    monkeypatch.setenv("CUDA_MODULE_LOADING", "EAGER")  # all kernels are compiled by the load
     after = project.load_edited("*to = 42;", "*to = 43;")
     (op,) = live.ops.values()
-    assert b".debug_line" in op.code.cubin
-    assert str(project.folder / "kernels").encode() in op.code.cubin
+    cubin = compile_edit(op.edit, op.launches.handles.keys()).cubin
+    assert b".debug_line" in cubin
+    assert str(project.folder / "kernels").encode() in cubin
     assert results(after) == [42, 43][: len(results(after))]
     assert background_build() == 0
     project.load()
@@ -415,41 +428,22 @@ def kernels_of_edit():
     return op.code.kernels
 
 
-def mark_as_launched(launches, kernel):
-    """Does what a launch does, which needs a GPU: the variable of the launch gets a kernel."""
-    variable = ctypes.c_void_p.from_address(launches.handles[kernel])
-    variable.value = variable.value or 1
-
-
-def launches_in(module):
-    """Returns the Launches of the module of a complete build."""
-    return launches_of(Path(module.__file__).read_bytes()).at(module.__file__)
-
-
+@pytest.mark.gpu
 def test_only_launched_kernels_are_compiled_first(with_two_kernels, monkeypatch):
-    on_gpu = torch.cuda.is_available()
-    before = with_two_kernels.load()
-    results(before)
-    mark_as_launched(launches_in(before), FIRST)
-    after = with_two_kernels.load_edited("return 42", "return 43")
+    module = with_two_kernels.load()
+    assert module.gpu() == 42
+    with_two_kernels.load_edited("return 42", "return 43")
     assert kernels_of_edit() == {FIRST}
-    assert results(after)[1:] == [43] * on_gpu
+    assert module.gpu() == 43
     monkeypatch.setenv("SECOND", "1")
-    assert results(after)[1:] == [43] * on_gpu, "compiled at its first launch"
-    assert results(before)[1:] == [42] * on_gpu
-    (op,) = live.ops.values()
-    mark_as_launched(op.launches, SECOND)
-    assert live.launched("answer") == {FIRST, SECOND}
-    third = with_two_kernels.load_edited("return 43", "return 44")
+    assert module.gpu() == 43, "compiled at its first launch"
+    with_two_kernels.load_edited("return 43", "return 44")
     assert kernels_of_edit() == {FIRST, SECOND}
-    assert [results(m)[-1] for m in (before, after, third)][1:] == (
-        [43, 44] if on_gpu else [42] * 2
-    )
+    assert module.gpu() == 44
 
 
 def test_a_kernel_that_nvrtc_cannot_find_by_its_name_takes_the_complete_build(with_two_kernels):
-    before = with_two_kernels.load_edited("extern", OVERLOADED + "extern")
-    mark_as_launched(launches_in(before), FIRST)
+    results(with_two_kernels.load_edited("extern", OVERLOADED + "extern"))
     with_two_kernels.edit("kernels/answer.cu", "return 42", "return 43")
     assert results(with_two_kernels.load())[-1] in (42, 43)
     assert not live.ops
@@ -463,7 +457,7 @@ def test_names_of_kernels_are_checked_for_each_variant(with_two_kernels):
     overloaded = f"#if MODE == 2\n{OVERLOADED}#endif\n"
     with_two_kernels.edit("kernels/answer.cu", "extern", overloaded + "extern")
     for mode in (1, 2):
-        mark_as_launched(launches_in(load(mode)), FIRST)
+        results(load(mode))
     with_two_kernels.edit("kernels/answer.cu", "return 42", "return 43")
     load(1)
     assert len(live.ops) == 1
@@ -486,7 +480,8 @@ def test_a_kernel_that_does_not_compile_at_its_first_launch_is_an_error(with_two
     (op,) = live.ops.values()
     function = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
     # The library's pointer to __cudaGetKernel. Without a GPU nothing can be launched.
-    get_kernel = function(ctypes.c_void_p.from_address(op.launches.get_kernel).value)
+    pointer = op.launches.pointers["__cudaGetKernel"]
+    get_kernel = function(ctypes.c_void_p.from_address(pointer).value)
     capfd.readouterr()
     assert get_kernel(op.launches.handles[FIRST], None) == 98, "cudaErrorInvalidDeviceFunction"
     text = capfd.readouterr().err
@@ -494,12 +489,6 @@ def test_a_kernel_that_does_not_compile_at_its_first_launch_is_an_error(with_two
     assert background_build() != 0
     with pytest.raises(jit_loader.CompileError, match=r"answer\.cu:5: error: calling a __host__"):
         with_two_kernels.load()
-
-
-def test_all_kernels_are_compiled_if_modules_are_loaded_eagerly(with_two_kernels, monkeypatch):
-    monkeypatch.setenv("CUDA_MODULE_LOADING", "EAGER")
-    with_two_kernels.load_edited("return 42", "return 43")
-    assert kernels_of_edit() == {FIRST, SECOND}
 
 
 def test_threads_launch_a_kernel_for_the_first_time_together(with_two_kernels):
@@ -533,8 +522,7 @@ def test_all_devices_run_the_edited_kernel(with_two_kernels, monkeypatch):
                 found.append(module.gpu())
         return found
 
-    before = with_two_kernels.load()
-    assert results_of_devices(before) == [42, 42]
+    assert results_of_devices(with_two_kernels.load()) == [42, 42]
     after = with_two_kernels.load_edited("return 42", "return 43")
     assert kernels_of_edit() == {FIRST}
     assert results_of_devices(after) == [43, 43]
@@ -542,4 +530,3 @@ def test_all_devices_run_the_edited_kernel(with_two_kernels, monkeypatch):
     with torch.cuda.device(1):
         assert after.gpu() == 43, "compiled at its first launch, on the second device"
     assert results_of_devices(after) == [43, 43]
-    assert results_of_devices(before) == [42, 42]

@@ -1,17 +1,13 @@
 """Tests device code that NVRTC compiles from a .cu file, and its replacement in a library."""
 
-import os
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from _jit_loader.cuda import nvrtc
-from _jit_loader.key import toolchain
 from _jit_loader.live.edit import NotLive
-from _jit_loader.live.patch import code_of, with_device_code
-from _jit_loader.live.program import compile_kernels, device_program, nvrtc_options, version_of
+from _jit_loader.live.program import compile_kernels, device_program, nvrtc_options
 
 HEADER = """\
 #pragma once
@@ -148,30 +144,3 @@ UNKNOWN = "-G -rdc=true -include=a.h -Xcompiler=-DA -Xptxas=-O1 -gencode=arch=co
 def test_unknown_flags_are_refused(flag):
     with pytest.raises(NotLive):
         nvrtc_options(command("/a", flag), "/a/a.cu")
-
-
-@pytest.mark.nvcc
-def test_code_of_a_library_is_replaced(tmp_path):
-    text = 'extern "C" __global__ void f(int* x) { *x = 1; }\nint zeros[99];'
-    (tmp_path / "a.cu").write_text(text)
-    flags = "-shared -Xcompiler=-fPIC -cudart=none -Xlinker=--unresolved-symbols=ignore-all"
-    library, one = tmp_path / "a.so", "-gencode=arch=compute_80,code=sm_80"
-    command = [toolchain.nvcc_path(), *flags.split(), tmp_path / "a.cu", "-o", library, one]
-    subprocess.run(command, check=True)
-    before = library.read_bytes()
-    code = b"\x7fELF" + os.urandom(100_001)
-    after = with_device_code(before, code)
-    assert code_of(before) != code
-    assert code_of(after) == code + bytes(-len(code) % 8)
-    assert with_device_code(after, code_of(before))[: len(before)] != before
-    assert code_of(with_device_code(after, code_of(before))) == code_of(before)
-    subprocess.run([*command, one.replace("80", "90")], check=True)
-    with pytest.raises(NotLive):
-        with_device_code(library.read_bytes(), code)
-
-
-def test_a_library_without_device_code_is_refused():
-    import _ctypes
-
-    with open(_ctypes.__file__, "rb") as file, pytest.raises(NotLive):
-        with_device_code(file.read(), b"\x7fELF")

@@ -3,8 +3,7 @@
 from pathlib import Path
 
 from _jit_loader.cuda import nvrtc
-from _jit_loader.live.patch import code_of
-from _jit_loader.live.program import version_of
+from _jit_loader.live.program import versions_of
 from tests.support.extension import binding
 
 KERNEL = """\
@@ -35,5 +34,5 @@ FILES = {
 
 def is_of_nvrtcs_version(library):
     """Returns whether the nvcc that built a library has the same version as NVRTC."""
-    version = version_of(code_of(Path(library).read_bytes()))
+    (version,) = versions_of(Path(library).read_bytes())
     return f"release {nvrtc.version()},".encode() in version

@@ -1,0 +1,110 @@
+"""Finds where a library keeps the kernels that it launches."""
+
+import ctypes
+import os
+import re
+from typing import NamedTuple
+
+from _jit_loader.live.edit import NotLive
+from _jit_loader.system.elf import FUNCTION, UNDEFINED, relocations, symbols, tables
+
+# The static variable of a launch, since CUDA 13; L if the kernel is a template. The number is the
+# length of the function's name, which is __device_stub_ and the kernel's mangled name. The types of
+# its parameters follow.
+_HANDLE = re.compile(rb"_ZZL?(\d+)__device_stub_(\w+)E8__handle")
+GET_KERNEL = "__cudaGetKernel"
+# The functions of CUDA's runtime that take a kernel, and that patch.cpp replaces.
+REPLACED = {
+    *(GET_KERNEL, "cudaFuncSetAttribute", "cudaFuncGetAttributes"),
+    *("cudaLaunchKernel", "cudaLaunchKernelExC", "cudaLaunchCooperativeKernel"),
+    "cudaOccupancyMaxActiveBlocksPerMultiprocessor",
+    "cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags",
+    *("cudaOccupancyAvailableDynamicSMemPerBlock", "cudaOccupancyMaxPotentialClusterSize"),
+    "cudaOccupancyMaxActiveClusters",
+}
+# Those that need no kernel. Others, such as cudaGetFuncBySymbol, find it in the library itself.
+_WITHOUT_KERNEL = re.compile(
+    r"cuda(?:Get(?:LastError|Error\w+|Device\w*)|PeekAtLastError|SetDevice|Malloc\w*|Free\w*"
+    r"|Mem\w+|(?:Device|Event|Stream|Host|Profiler|Thread)\w+|Graph(?:Instantiate|Launch)\w*"
+    r"|LaunchHostFunc|FuncSetCacheConfig|PointerGetAttributes|(?:Runtime|Driver)GetVersion)"
+)
+# The functions that host code calls for __device__, __constant__ and __managed__ variables, and
+# for textures.
+_OF_VARIABLES = {"__cudaRegisterVar", "__cudaRegisterManagedVar", "__cudaRegisterTexture"}
+
+
+class Launches(NamedTuple):
+    """Where a library keeps the kernels that it launches, as addresses.
+
+    They count from the start of the library, or, from at(), from 0.
+
+    Attributes:
+        handles: {mangled name of a kernel: the variable that is 0 until the first launch}.
+        functions: {mangled name of a kernel: the function by which host code names it}.
+        pointers: {name: the pointer to this function of CUDA's runtime} of those in REPLACED.
+    """
+
+    handles: dict
+    functions: dict
+    pointers: dict
+
+    def at(self, start):
+        """Returns the addresses in this process, where the library starts at an address."""
+        return Launches(
+            *({name: start + address for name, address in each.items()} for each in self)
+        )
+
+    def launched(self):
+        """Returns the mangled names of the kernels that this process has launched; see at()."""
+        return {
+            kernel
+            for kernel, address in self.handles.items()
+            if ctypes.c_void_p.from_address(address).value
+        }
+
+
+def launches_of(library):
+    """Returns the Launches of the bytes of a library.
+
+    Raises NotLive if its kernels cannot be replaced: CUDA is older than 13, the host code calls
+    other functions with kernels, two sources have a kernel of one name, there are variables, or
+    symbols are missing.
+    """
+    _, sections = tables(library)
+    dynamic = symbols(library, sections, b".dynsym")
+    for symbol in dynamic:
+        name = symbol.name.decode()
+        if name in _OF_VARIABLES:
+            raise NotLive("the library has variables that host code may read or write")
+        is_of_runtime = symbol.section == UNDEFINED and name.startswith("cuda")
+        if is_of_runtime and name not in REPLACED and not _WITHOUT_KERNEL.fullmatch(name):
+            raise NotLive(f"the host code calls {name}")
+    handles, functions = {}, {}
+    for symbol in symbols(library, sections, b".symtab"):
+        if match := _HANDLE.fullmatch(symbol.name):
+            kernel = match[2][: int(match[1]) - len("__device_stub_")].decode()
+            if kernel in handles:
+                raise NotLive(f"two sources have the kernel {kernel}")
+            handles[kernel] = symbol.address
+        elif symbol.kind == FUNCTION and symbol.section != UNDEFINED:
+            functions[symbol.name.decode()] = symbol.address
+    pointers = {}
+    for _, address, number in relocations(library, sections):
+        name = dynamic[number].name.decode() if number else ""
+        if name in REPLACED:
+            if name in pointers:
+                raise NotLive(f"the library has two pointers to {name}")
+            pointers[name] = address
+    if not handles or GET_KERNEL not in pointers or not handles.keys() <= functions.keys():
+        raise NotLive("the launches of the library's kernels are not found; they need CUDA 13")
+    functions = {kernel: functions[kernel] for kernel in handles}
+    return Launches(handles, functions, pointers)
+
+
+def open_launches(path):
+    """Opens a library, if this process has not, and returns (ctypes.CDLL, its Launches here)."""
+    with open(path, "rb") as file:
+        launches = launches_of(file.read())
+    library = ctypes.CDLL(path, os.RTLD_LAZY)
+    start = ctypes.c_void_p.from_address(library._handle).value  # the first field of a link_map
+    return library, launches.at(start)
