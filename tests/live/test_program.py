@@ -7,7 +7,7 @@ import pytest
 
 from _jit_loader.cuda import nvrtc
 from _jit_loader.live.edit import NotLive
-from _jit_loader.live.program import compile_kernels, device_program, nvrtc_options
+from _jit_loader.live.program import compile_kernels, device_program, nvrtc_options, version_of
 
 HEADER = """\
 #pragma once
