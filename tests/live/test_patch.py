@@ -19,15 +19,12 @@ pytestmark = pytest.mark.nvcc
 # The environment variable HOW says how the kernel is launched.
 SOURCE = r"""
 #include "kernels/answer.h"
-#include <cooperative_groups.h>
 extern "C" int strcmp(const char*, const char*);
 extern "C" char* getenv(const char*);
-namespace {
 template <int N> __global__ void write(long* to) {
   extern __shared__ long large[];
   large[0] = 42 + 0 * N;
   *to = large[0];
-}
 }
 static long* on_gpu() {
   static long* to = nullptr;
@@ -128,6 +125,12 @@ def test_a_library_with_read_only_pointers_is_patched(launches, monkeypatch):
     launches.edit("kernels/answer.cu", "42 +", "43 +")
     assert launches.load(**flags) is module
     assert module.gpu() == 43
+
+
+def test_the_source_is_edited_live(launches):
+    launches.load()
+    launches.load_edited("42 +", "43 +")
+    assert live.ops
 
 
 def test_a_library_without_launches_is_refused():
