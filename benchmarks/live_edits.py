@@ -1,14 +1,16 @@
-"""Edits within kernels of this project's ops, and the first result of the edited kernel."""
+"""Edits within kernels of ops and of extensions, and the first result of the edited kernel."""
 
 import os
 import secrets
+import shutil
+from pathlib import Path
 
 import torch
 
 from _jit_loader.build.pytorch.flags import link_missing_names
 from _jit_loader.key.toolchain import cuda_home
 from _jit_loader.ops.project import source_paths
-from benchmarks.subject import Project, Subject
+from benchmarks.subject import SOURCES, Project, Subject
 from benchmarks.worker import Worker, environment
 
 VECTORS = (
@@ -26,6 +28,12 @@ EDITS = {
         "sum += weights.corner[k] * widen(corners[k].value[element]);\n    sum += {};\n    result",
     ),
     "lltm": ("kernels/lltm.cu", "h.value[k] = result.first;", "h.value[k] = result.first + {};"),
+}
+# Extensions of one .cu file with torch/extension.h: {name: text in the body of the kernel}
+EXTENSIONS = {
+    "public_float": "y[i] = x[i] + 0;",
+    "public_accessor": "static_cast<float>(x[i]) + 0)",
+    "public_cub": "y[blockIdx.x] = sum + 0;",
 }
 
 
@@ -62,18 +70,53 @@ class EditedOp(Project):
 
     def torchs_call(self):
         """Returns the arguments of PyTorch's load and the environment variables that it needs."""
-        build = self.folder / "theirs"
-        build.mkdir()
-        arguments = {
-            "name": self.name,
-            "sources": self.sources,
+        arguments, variables = _torchs_call(self.name, self.sources, self.folder)
+        flags = {
             "extra_cflags": ["-O3", "-fopenmp", "-DWITH_CUDA"],
             "extra_cuda_cflags": ["-O3"],
-            "extra_ldflags": link_missing_names(cuda_home(), [], build),
             "extra_include_paths": [str(self.folder)],
-            "build_directory": str(build),
         }
-        variables = {"CUDA_HOME": cuda_home()}
-        if not torch.cuda.is_available():
-            variables["TORCH_CUDA_ARCH_LIST"] = os.environ.get("TORCH_CUDA_ARCH_LIST", "8.0")
-        return arguments, variables
+        return {**arguments, **flags}, variables
+
+
+class EditedExtension:
+    """A copy of one of sources/public_*.cu; value is what its kernel adds to its results."""
+
+    bare_commands = Subject.bare_commands
+    edit_kernel = EditedOp.edit_kernel
+
+    def __init__(self, folder, name):
+        self.name, self.folder, self.value = name, Path(folder), 0
+        self._old, self._file = EXTENSIONS[name], self.folder / f"{name}.cu"
+        self._new = self._old.replace("+ 0", "+ {}")
+        shutil.copy(SOURCES / self._file.name, self._file)
+        self._text = self._file.read_text()
+        self.sources = [str(self._file)]
+
+    def worker(self, way):
+        """Starts a process that loads the extension and calls its kernel: "ours" or "torch"."""
+        arguments, variables = {"name": self.name, "sources": self.sources}, {}
+        if way == "torch":
+            arguments, variables = _torchs_call(self.name, self.sources, self.folder)
+        return Worker(
+            "live", {"way": way, **arguments}, environment(self.folder / "cache", **variables)
+        )
+
+
+def edited(folder, name):
+    return EditedOp(folder, name) if name in EDITS else EditedExtension(folder, name)
+
+
+def _torchs_call(name, sources, folder):
+    build = folder / "theirs"
+    build.mkdir(exist_ok=True)
+    arguments = {
+        "name": name,
+        "sources": sources,
+        "extra_ldflags": link_missing_names(cuda_home(), [], build),
+        "build_directory": str(build),
+    }
+    variables = {"CUDA_HOME": cuda_home()}
+    if not torch.cuda.is_available():
+        variables["TORCH_CUDA_ARCH_LIST"] = os.environ.get("TORCH_CUDA_ARCH_LIST", "8.0")
+    return arguments, variables

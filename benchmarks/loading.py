@@ -15,9 +15,10 @@ stubs (_jit_loader/build/pytorch/libraries.py).
 
 closure: a load from the cache of a kernel that includes 10 to 10,000 generated headers.
 
-live: a load_op of this project's ops, and PyTorch's load of the same sources, after an edit within
-a kernel's body, until the first result of that kernel; "alone" is "compilers alone". It needs a
-GPU.
+live: a load_op of this project's ops, or a load of an extension of one .cu file (sources/public_*),
+and PyTorch's load of the same sources, after an edit within a kernel's body, until the first result
+of that kernel, in one process or in a new one, which has imported torch and started CUDA; "alone"
+is "compilers alone". It needs a GPU.
 """
 
 import contextlib
@@ -31,7 +32,7 @@ import torch
 from _jit_loader.cache.store import read_manifest
 from benchmarks import report, timing
 from benchmarks.live_edits import EDITS as LIVE_OPS
-from benchmarks.live_edits import EditedOp
+from benchmarks.live_edits import EXTENSIONS, edited
 from benchmarks.subject import WAYS, CountedCompilers, Subject, compare, ready_workers, ways_of
 
 SOURCES = ("plain", "light", "extension")
@@ -144,10 +145,10 @@ def closure(headers, quick):
 
 
 def live_edit(name, quick):
-    """Returns the result of edits within a kernel of an op, in one process for each way."""
+    """Yields the results of edits within a kernel, in one process for each way and in new ones."""
     rounds = 1 if quick else LIVE_ROUNDS
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
-        op, calls = EditedOp(folder, name), {}
+        op, calls = edited(folder, name), {}
         for way in WAYS:
             worker = op.worker(way)
             stack.callback(worker.close)
@@ -159,7 +160,12 @@ def live_edit(name, quick):
         calls["alone"] = alone
         question = f"kernel body edit to its first result, same process: {name}"
         about = {"built_for": "cuda", "question": question}
-        return compare(calls, rounds, op, op.edit_kernel, warm_up=0 if quick else 1, **about)
+        yield compare(calls, rounds, op, op.edit_kernel, warm_up=0 if quick else 1, **about)
+        starters = {"ours": [functools.partial(op.worker, "ours")] * rounds}
+        with ready_workers(starters) as workers:
+            calls = {"ours": lambda: workers["ours"].pop().load()}
+            about["question"] = f"kernel body edit to its first result, new process: {name}"
+            yield compare(calls, rounds, op, op.edit_kernel, **about)
 
 
 def measure_loads(options, device):
@@ -184,10 +190,11 @@ def measure_live(options, device):
         report.progress("live: PyTorch finds no CUDA GPU on this machine")
         return
     results = []
-    for name in list(LIVE_OPS)[: 1 if options.quick else None]:
+    for name in [*EXTENSIONS, *LIVE_OPS][: 1 if options.quick else None]:
         report.progress(name)
-        results.append(live_edit(name, options.quick))
-        report.save("loading_live", "cuda", options, results)  # the next op may fail
+        for result in live_edit(name, options.quick):
+            results.append(result)
+            report.save("loading_live", "cuda", options, results)  # the next one may fail
     report.show("from the save of a kernel to its first result", results)
 
 
