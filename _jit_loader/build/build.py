@@ -1,7 +1,4 @@
-"""Builds a request in one process at a time, and again if a file changes during the build.
-
-The steps of an attempt are plan -> compile -> record -> check -> publish.
-"""
+"""Builds a request in one process at a time, and again if a file changes during the build."""
 
 import contextlib
 import errno
@@ -28,7 +25,7 @@ from _jit_loader.cache import build_directory, cache_folder, check_trusted, regi
 from _jit_loader.cache.lock import build_lock
 from _jit_loader.cache.pruning import cache_limit, keep_under_limit
 from _jit_loader.cache.registrations import RestartNeeded
-from _jit_loader.cache.store import STATS_EQUAL, Build, Builds
+from _jit_loader.cache.store import STATS_EQUAL, Builds
 from _jit_loader.key import toolchain
 from _jit_loader.key.digests import Digests
 from _jit_loader.report.build_line import BuildLine, say
@@ -40,38 +37,26 @@ TRIES = 3
 
 
 def build(all_builds, digests, verbose):
-    """Builds the last request, or takes what another process builds meanwhile.
+    """Builds the last request, or takes what another process builds meanwhile; returns a Loaded.
 
     all_builds: the store.Builds of all requests that the cache was searched for.
-
-    Returns a this_process.Loaded.
     """
     builds = all_builds[-1]
-    request, note_before, memo_stamp = builds.request, read_note(builds.folder), builds.memo_stamp()
+    request, others = builds.request, _Others(builds, digests)
     check_request(all_builds, digests)
     limit = cache_limit()
     inputs, changed, tries = set(), [], 0
-
-    def has_new_memo():
-        return builds.memo_stamp() not in (None, memo_stamp)
-
     with _cache_errors_explained(builds):
         os.makedirs(cache_folder(), mode=0o700, exist_ok=True)
         check_trusted(cache_folder())
         while tries < TRIES:
-            with build_lock(builds.folder, request.title, until=has_new_memo) as excludes:
-                if has_new_memo():
-                    memo_stamp = builds.memo_stamp()
-                    digests.learn(builds.known())
-                found = builds.find(toolchain.programs(request.with_cuda), digests)
-                this = found and this_process.open_build(found.library, *request.to_open)
+            with build_lock(builds.folder, request.title, until=others.have_built) as excludes:
+                this = others.open_build()
                 if this is not None:
                     return this
                 if excludes is None:
                     continue  # the answer is for other files, or its build has been removed
-                note = read_note(builds.folder)
-                if note not in (None, note_before):
-                    raise_noted(note, request, digests)
+                others.raise_error()
                 # If the attempt fails or is interrupted, the next one uses its folder's objects.
                 folder = new_folder(builds.folder, excludes)
                 try:
@@ -94,16 +79,43 @@ def build(all_builds, digests, verbose):
     return this
 
 
+class _Others:
+    """What other processes have built of the same request since this object was made."""
+
+    def __init__(self, builds, digests):
+        self._builds, self._digests = builds, digests
+        self._memo, self._note = builds.memo_stamp(), read_note(builds.folder)
+
+    def have_built(self):
+        """Returns whether one has written a memo, without a look at the files."""
+        return self._builds.memo_stamp() not in (None, self._memo)
+
+    def open_build(self):
+        """Returns the Loaded of a build that fits the current files, or None."""
+        if self.have_built():
+            self._memo = self._builds.memo_stamp()
+            self._digests.learn(self._builds.known())
+        request = self._builds.request
+        found = self._builds.find(toolchain.programs(request.with_cuda), self._digests)
+        return found and this_process.open_build(found.library, *request.to_open)
+
+    def raise_error(self):
+        """Raises the error of a build that has failed with the current files, if one has."""
+        note = read_note(self._builds.folder)
+        if note not in (None, self._note):
+            raise_noted(note, self._builds.request, self._digests)
+
+
 def _attempt(job):
-    """Builds in the job's folder; returns a this_process.Loaded.
+    """Builds in the job's folder: plan, compile, record, check, publish; returns a Loaded.
 
     Raises:
         InputsChanged: a further attempt may succeed.
         RestartNeeded: the library conflicts with those that this process has loaded. The build is
-            published.
+            published, for the next process.
     """
-    request, plan = job.request, make_plan(job)
-    remove_leftovers(job.builds.folder, keep=job.folder)
+    request, plan, restart = job.request, make_plan(job), None
+    remove_leftovers(job.builds.folder, keep=job.folder)  # the plan has taken their objects
     headers = Headers(job, plan.missing)
     line = BuildLine(request.title, plan.missing, plan.expected_seconds())
     job.clock.start()
@@ -118,33 +130,30 @@ def _attempt(job):
         for output in compilation.steps():
             line.finished(output)
             if output in plan.missing:
-                if request.build_directory:
-                    build_directory.put_object(request.build_directory, job.folder, output)
                 in_header = headers.files.get(output, ())  # now: a later attempt leaves it out
                 recordings[output] = workers.submit(
                     record_object, job, output, compilers, in_header
                 )
-        workers.results(side_jobs)
-        found = dict(zip(recordings, workers.results(recordings.values())))
-        new = remove_failed(job, compilation.failed_steps(), found)
+        workers.results([*side_jobs, *recordings.values()])
+        new = remove_failed(job, compilation.failed_steps(), recordings)
         warning = record_kernels(job, new, compilation.lines_of)
-        known = {**plan.reused, **new}
-        # In a fixed order, because the build's key depends on it.
-        records = [known[output] for output in job.ninja_file.compilations if output in known]
+        known = {**plan.reused, **new}  # in the order of the sources, as messages list them
+        records = {
+            output: known[output] for output in job.ninja_file.compilations if output in known
+        }
         if compilation.returncode != 0:
-            raise _failed(job, records, known, compilation.output)
-        record_texts(job, records)
-        manifest = make_manifest(job, records, compilation.linked())
-        build = Build(job.folder, request)
+            raise failed(job, records, compilation.output)
+        record_texts(job, records.values())
+        manifest = make_manifest(job, records.values(), compilation.linked())
         try:
-            this = _open_as_test(job, build, records)
-        except RestartNeeded:
-            publish(job.folder, manifest)  # for the next process
-            raise
-        publish(job.folder, manifest)
-        job.builds.write_memo(job.programs, build, manifest, job.digests)
+            this = _open_as_test(job, records)
+        except RestartNeeded as error:
+            restart = error
+        publish(job, manifest)
+        if restart is not None:
+            raise restart
         if request.build_directory:
-            build_directory.put_build(request.build_directory, build.library)
+            build_directory.put_build(request.build_directory, job.build.library)
         line.end()
     headers.make_missing()
     if warning is not None:
@@ -152,31 +161,20 @@ def _attempt(job):
     return this
 
 
-def _failed(job, records, known, output):
-    """Returns the error for the output of compilers and the linker.
-
-    known: the objects that compiled.
-    """
-    if not all(os.path.exists(os.path.join(job.folder, name)) for name in known):
-        return InputsChanged([job.folder])  # another process is deleting the cache
-    stage = "link" if len(known) == len(job.ninja_file.compilations) else "compile"
-    return failed(job, records, output, stage)
-
-
-def _open_as_test(job, build, records):
+def _open_as_test(job, records):
     """Opens the library, with all its symbols resolved; returns the Loaded."""
-    request = job.request
-    if request.form != "executable" and os.path.exists(build.library):
-        registrations.write_record(build.library, build.folder, request)
+    request, library = job.request, job.build.library
+    if request.form != "executable" and os.path.exists(library):
+        registrations.write_record(library, job.folder, request)
     expected, load_error = LOAD_ERRORS.get(request.form, ((), None))
     try:
-        return this_process.open_build(build.library, *request.to_open, compiled=True)
+        return this_process.open_build(library, *request.to_open, compiled=True)
     except RestartNeeded:
         raise
     except expected as error:
         # PyTorch's OSError names only the library.
         text = f"error: cannot be loaded: {error.__cause__ or error}"
-        raise failed(job, records, [text], "load", load_error) from None
+        raise failed(job, records, [text], load_error) from None
 
 
 @contextlib.contextmanager

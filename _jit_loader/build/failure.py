@@ -3,6 +3,7 @@
 import glob
 import os
 
+from _jit_loader.build.inputs.records import InputsChanged
 from _jit_loader.build.ninja import ninja_path
 from _jit_loader.cache.files import read_checked, write_checked
 from _jit_loader.cache.memo import stamp
@@ -12,10 +13,10 @@ from _jit_loader.report.errors import CompileError, compile_error, files_with_er
 NOTE = "failure.json"  # in the folder of the failed build
 
 
-def failed(job, records, output, stage, kind=CompileError):
+def failed(job, records, output, load_error=None):
     """Returns the error for the output of the compilers, after writing the log and the note.
 
-    records: those of the objects that compiled. stage: as in CompileError. kind: another type if
+    records: {object: its record} of the objects that compiled. load_error: the type of the error if
     the library cannot be loaded; there is no note then, because the settings of another process may
     let it load.
 
@@ -23,22 +24,27 @@ def failed(job, records, output, stage, kind=CompileError):
         InputsChanged: a file was edited during the build. Another attempt may succeed.
     """
     request = job.request
+    if not all(os.path.exists(os.path.join(job.folder, name)) for name in records):
+        raise InputsChanged([job.folder])  # another process is deleting the cache
+    stage = "link" if len(records) == len(job.ninja_file.compilations) else "compile"
+    if load_error is not None:
+        stage = "load"
     files = list(filter(os.path.isfile, job.inputs | files_with_errors(output)))
     job.recorder.check_unchanged(files)
     user_files = [
-        request.roots.absolute(path) for record in records for path in record["user files"]
+        request.roots.absolute(path) for record in records.values() for path in record["user files"]
     ]
     sources = list(dict.fromkeys([*request.sources, *user_files]))
     project, ninja = request.project, ninja_path()
     error = compile_error(request.name, request.title, output, job.folder, project, ninja, sources)
-    error.stage, error.kernels = stage, kernels_of(records)
+    error.stage, error.kernels = stage, kernels_of(records.values())
     with open(os.path.join(job.folder, "log"), "w", errors="surrogateescape") as file:
         file.writelines(f"{line}\n" for line in output)
     if stage != "load":
         digests = {request.roots.relative(path): job.digests.digest(path) for path in files}
         note = {"message": str(error), "details": vars(error), "files": digests}
         write_checked(os.path.join(job.folder, NOTE), note)
-    return _error(kind, str(error), vars(error))
+    return _error(load_error or CompileError, str(error), vars(error))
 
 
 def read_note(request_folder):

@@ -12,7 +12,7 @@ from _jit_loader.build.pytorch import libraries
 from _jit_loader.build.pytorch.ninja_file import make_ninja_file
 from _jit_loader.cache import digest_of
 from _jit_loader.cache.files import sync
-from _jit_loader.cache.store import MANIFEST, USER_FILES, is_complete, write_manifest
+from _jit_loader.cache.store import MANIFEST, USER_FILES, Build, is_complete, write_manifest
 from _jit_loader.key import toolchain
 
 DAY_SECONDS = 24 * 60 * 60
@@ -22,13 +22,15 @@ NOT_PUBLISHED = (".ninja_log", ".ninja_deps", "lock", CLOCK)
 class Job:
     """One attempt to build a request.
 
-    folder: that of the build, if it succeeds. programs: {role: path} of the compilers, as in
-    records. inputs: the paths of the inputs that this and earlier attempts have found. verbose:
-    print the commands and their output. ninja_file: its NinjaFile. recorder: its records.Recorder.
+    build: its store.Build, if it succeeds, in the folder. programs: {role: path} of the compilers,
+    as in records. inputs: the paths of the inputs that this and earlier attempts have found.
+    verbose: print the commands and their output. ninja_file: its NinjaFile. recorder: its
+    records.Recorder.
     """
 
     def __init__(self, builds, folder, digests, inputs=(), verbose=False):
         self.builds, self.request, self.folder = builds, builds.request, folder
+        self.build = Build(folder, self.request)
         self.programs = toolchain.programs(self.request.with_cuda)
         self.digests, self.clock = digests, Clock(folder)
         self.inputs, self.verbose = set(inputs), verbose
@@ -91,8 +93,9 @@ def _remove(folder, age_seconds):
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def publish(folder, manifest):
-    """Makes a folder a build. No process uses a folder that has no manifest yet."""
+def publish(job, manifest):
+    """Makes the folder a build, which no process uses before it has a manifest; writes its memo."""
+    folder = job.folder
     shutil.rmtree(os.path.join(folder, libraries.STUBS_FOLDER), ignore_errors=True)
     for entry in list(os.scandir(folder)):
         if entry.name in NOT_PUBLISHED:
@@ -104,3 +107,4 @@ def publish(folder, manifest):
         sync(os.path.join(folder, name))
     sync(folder)
     sync(os.path.dirname(folder))
+    job.builds.write_memo(job.programs, job.build, manifest, job.digests)

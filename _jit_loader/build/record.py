@@ -9,6 +9,7 @@ from _jit_loader.build.inputs.compilers import linked_files, read_depfile
 from _jit_loader.build.inputs.records import merged
 from _jit_loader.build.plan import RECORD, command_key
 from _jit_loader.cache import cache_folder
+from _jit_loader.cache.build_directory import put_object
 from _jit_loader.cache.files import write_checked
 from _jit_loader.cache.headers import PRECOMPILED
 from _jit_loader.key.digests import digest_of_bytes
@@ -31,6 +32,8 @@ def record_object(job, output, compilers, in_header):
     path, ninja_file = os.path.join(job.folder, output), job.ninja_file
     if not os.path.exists(path):
         return None
+    if job.request.build_directory:
+        put_object(job.request.build_directory, path)
     with open(path, "rb") as file:
         if not file.read(4).strip(b"\0"):
             advice = "raise the limit on the size of files, for example with ulimit -f unlimited"
@@ -56,12 +59,13 @@ def record_object(job, output, compilers, in_header):
     return record
 
 
-def remove_failed(job, failed, found):
+def remove_failed(job, failed, recordings):
     """Returns {object: its record} of the objects that compiled, and deletes the others.
 
     failed: the steps whose last command failed; a compiler may have written their objects.
-    found: {object: the result of record_object}.
+    recordings: {object: a future of record_object that has ended}.
     """
+    found = {output: future.result() for output, future in recordings.items()}
     records = {output: record for output, record in found.items() if record is not None}
     for output in failed & records.keys():
         del records[output]

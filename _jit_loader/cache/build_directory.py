@@ -33,11 +33,9 @@ def put_library(folder, library):
     return target
 
 
-def put_object(folder, build_folder, output):
-    """Copies an object of an unfinished build: programs count the objects to measure progress."""
-    path = os.path.join(build_folder, output)
-    if os.path.exists(path):  # it compiled
-        _copy(path, os.path.join(folder, output))
+def put_object(folder, path):
+    """Copies an object, also of an unfinished build: programs count the objects as progress."""
+    _copy(path, os.path.join(folder, os.path.basename(path)))
 
 
 def put_build(folder, library):
@@ -46,7 +44,7 @@ def put_build(folder, library):
     with os.scandir(os.path.dirname(library)) as entries:
         objects = [entry.path for entry in entries if entry.name.endswith(".o")]
     for path in objects:
-        _copy(path, os.path.join(folder, os.path.basename(path)))
+        put_object(folder, path)
     plain = os.path.join(folder, os.path.basename(library))
     if plain == opened or _is_same_file(plain, opened):
         return opened
