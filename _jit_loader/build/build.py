@@ -184,10 +184,9 @@ def _cache_errors_explained(builds):
         yield
     except OSError as error:
         cache, path = cache_folder(), str(error.filename)
-        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        is_of_write = is_full and error.filename is None
-        if not (is_of_write or path.startswith(cache) or cache.startswith(path)):
+        if not (path.startswith(cache) or cache.startswith(path)):
             raise
+        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         advice = "free some space there" if is_full else "make it writable"
         raise OSError(
             error.errno,

@@ -5,7 +5,7 @@ import os
 
 from _jit_loader.build.inputs.records import InputsChanged
 from _jit_loader.build.ninja import ninja_path
-from _jit_loader.cache.files import read_checked, write_checked
+from _jit_loader.cache.files import read_checked, write_atomically, write_checked
 from _jit_loader.cache.memo import stamp
 from _jit_loader.cache.pruning import kernels_of
 from _jit_loader.report.errors import CompileError, compile_error, files_with_errors
@@ -38,8 +38,7 @@ def failed(job, records, output, load_error=None):
     project, ninja = request.project, ninja_path()
     error = compile_error(request.name, request.title, output, job.folder, project, ninja, sources)
     error.stage, error.kernels = stage, kernels_of(records.values())
-    with open(os.path.join(job.folder, "log"), "w", errors="surrogateescape") as file:
-        file.writelines(f"{line}\n" for line in output)
+    write_atomically(os.path.join(job.folder, "log"), os.fsencode("\n".join([*output, ""])))
     if stage != "load":
         digests = {request.roots.relative(path): job.digests.digest(path) for path in files}
         note = {"message": str(error), "details": vars(error), "files": digests}

@@ -13,6 +13,7 @@ import time
 from _jit_loader import fork_lock
 from _jit_loader.build.pytorch import libraries
 from _jit_loader.build.pytorch.flags import is_gnu
+from _jit_loader.cache.files import write_atomically
 from _jit_loader.key import toolchain
 from _jit_loader.report.build_line import print_line
 from _jit_loader.system.jobs import parallel_jobs
@@ -148,9 +149,7 @@ class Compilation:
             # timeout kills its process group; with exec that is ninja's for the command.
             timeout = f"exec timeout --verbose --signal=KILL {limit:f}"
             text = text.replace("  command = ", f"  command = {timeout} ")
-        path = os.path.join(self._job.folder, "build.ninja")
-        with open(path, "w", errors="surrogateescape") as file:
-            file.write(text)
+        write_atomically(os.path.join(self._job.folder, "build.ninja"), os.fsencode(text))
         self._ninja = self._running.enter_context(_ninja(self._job.folder))
 
     def _steps_of_run(self):

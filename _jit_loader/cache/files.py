@@ -93,6 +93,9 @@ def _replacement(path):
     try:
         yield temporary
         os.replace(temporary, path)
+    except OSError as error:
+        error.filename = error.filename or path  # the error of a full disk names no file
+        raise
     finally:
         if os.path.exists(temporary):
             os.unlink(temporary)
@@ -105,6 +108,6 @@ def sync(path):
         os.fsync(descriptor)
     except OSError as error:
         if error.errno not in _CANNOT_SYNC:
-            raise
+            raise OSError(error.errno, error.strerror, path) from None
     finally:
         os.close(descriptor)

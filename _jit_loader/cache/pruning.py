@@ -60,12 +60,10 @@ def entries():
             yield Entry(path)
             continue
         for inner in _paths(path):
+            builds = []
             if os.path.lexists(os.path.join(inner, "lock")):  # only requests' folders have one
-                for build in _paths(inner):
-                    if _is_hidden(build) or os.path.isdir(build):
-                        yield Entry(build, inner)
-            else:
-                yield Entry(inner)
+                builds = [item for item in _paths(inner) if _is_hidden(item) or os.path.isdir(item)]
+            yield from [Entry(build, inner) for build in builds] or [Entry(inner)]
 
 
 def manifests(name=None):

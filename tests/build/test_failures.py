@@ -75,6 +75,7 @@ def test_library_that_cannot_be_opened_is_a_compile_error(tiny, tmp_path):
         ("ValueError", '"not here"'),
         ("FileNotFoundError", '"not here"'),
         ("OSError", 'Py_BuildValue("(is)", 13, "not here")'),
+        ("OSError", 'Py_BuildValue("(is)", 28, "not here")'),  # the disk of the cache is not full
     ],
 )
 def test_exception_of_a_modules_initialisation_is_raised_unchanged(tiny, kind, value):
@@ -85,7 +86,7 @@ def test_exception_of_a_modules_initialisation_is_raised_unchanged(tiny, kind, v
     for compiled in (["module.cpp", "other.cpp"], []):
         with pytest.raises((ValueError, OSError), match=r"not here$") as error:
             tiny.load()
-        assert type(error.value).__name__ == {"OSError": "PermissionError"}.get(kind, kind)
+        assert type(error.value).__name__ == ("PermissionError" if "13" in value else kind)
         assert tiny.compiled() == compiled
     tiny.write("module.cpp", text)
     assert tiny.value() == 101

@@ -222,6 +222,18 @@ def test_leftovers_of_killed_processes_are_removed(tiny, remove):
     assert new.exists() or not beside.exists()
 
 
+def test_folder_of_a_request_without_builds_is_removed(tiny):
+    folder = Path(cache_folder()) / "tiny" / "key"
+    folder.mkdir(parents=True)
+    for name in ("lock", "flags.json"):
+        (folder / name).touch()
+    pruning.clean()
+    assert folder.exists(), "a process may be about to build in it"
+    make_old(folder)
+    pruning.clean()
+    assert not folder.exists()
+
+
 def test_prune_removes_caches_of_older_formats(tiny, tmp_path):
     folder = build(tiny, 1)[1]
     cache = Path(cache_folder())

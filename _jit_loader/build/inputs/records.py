@@ -189,7 +189,7 @@ class Clock:
         self.path = os.path.join(folder, CLOCK)
         self.started = None
         self._made = self._now()
-        self._folder_has_other_path = functools.cache(self._has_other_path)
+        self._unchanged_folders = {os.sep, os.sep * 2}  # POSIX allows two at the start of a path
 
     def start(self):
         """Waits until no earlier change can have the same time as the start.
@@ -213,11 +213,14 @@ class Clock:
 
     def _has_other_path(self, path):
         """Returns whether a symlink in a path was made, or a folder renamed, since the start."""
-        if path == os.path.dirname(path):
-            return False
-        status = os.lstat(path)
-        # A rename changes only the ctime of a folder, a new or removed entry both times.
-        is_new = stat.S_ISLNK(status.st_mode) or status.st_ctime_ns != status.st_mtime_ns
-        if is_new and status.st_ctime_ns >= self.started:
-            return True
-        return self._folder_has_other_path(os.path.dirname(path))
+        above = []
+        while path not in self._unchanged_folders:
+            status = os.lstat(path)
+            # A rename changes only the ctime of a folder, a new or removed entry both times.
+            is_new = stat.S_ISLNK(status.st_mode) or status.st_ctime_ns != status.st_mtime_ns
+            if is_new and status.st_ctime_ns >= self.started:
+                return True
+            path = os.path.dirname(path)
+            above.append(path)
+        self._unchanged_folders.update(above)
+        return False
