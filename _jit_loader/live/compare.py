@@ -1,0 +1,188 @@
+"""Compares kernels in cubins, CUDA's object files: those of NVRTC with those of nvcc.
+
+Two thirds of the kernels are equal byte by byte. Of the others nearly all use shared memory: NVRTC
+computes its addresses with 64 bits and nvcc with 32, which changes integer instructions, and with
+them what is unrolled and joined.
+"""
+
+import re
+import struct
+from collections import Counter
+
+from _jit_loader.system.elf import OBJECT, SHT_NOBITS, UNDEFINED, content, symbols, tables
+
+_FATBIN, _CUBIN = 0xBA55ED50, 2  # how a fatbin begins; the kind of an entry
+# What .nv.info says of a kernel, and the numbers of the attributes.
+_ATTRIBUTES = {"parameters": (0x17, 0x45), "launch bounds": (0x05, 0x10, 0x3D)}
+_SIZED = 4  # the format of an attribute with its own size
+
+# An instruction has 16 bytes, since sm_70. The low 9 bits are its operation; the next 3, the kind
+# of operands: with some kinds the upper half of the first 8 bytes is a number.
+_NUMBER, _NO_NUMBERS = (2, 4), 0x100  # those kinds; operations from here on have no number
+_ARITHMETIC = {0x020, 0x021, 0x023, 0x028, 0x029, 0x02B, 0x030, 0x031, 0x032}  # of floats
+_MUFU, _CALL = 0x108, 0x143
+_SHARED = {0x184, 0x188, 0x18C, 0x18D}
+_MEMORY = {*range(0x180, 0x190), *range(0x1A6, 0x1AB)}
+# Of registers, numbers, addresses, places in the code, and what registers spill.
+_MOVES = {
+    *(0x002, 0x003, 0x004, 0x005, 0x082, 0x0B9, 0x0CA, 0x118, 0x119, 0x11B, *range(0x140, 0x160)),
+    *(0x182, 0x183, 0x187, 0x1AC, 0x1C2, 0x1C3),
+}
+_MAY_MOVE, _ZERO = {0x024, 0x031, 0x035}, 0xFF  # IMAD, HFMA2: do so if a factor is register 255
+_INTEGER = {
+    *(0x007, 0x00C, 0x010, 0x011, 0x012, 0x013, 0x016, 0x017, 0x019, 0x01A, 0x01B, 0x01C, 0x024),
+    *(0x025, 0x027, 0x035, 0x036, 0x046, 0x048, 0x04A, *range(0x080, 0x0A0), 0x0A4, 0x0A5, 0x0BD),
+    *(0x0BF, 0x100, 0x101, 0x109),
+}
+
+_OF_A_FILE = re.compile(rb"(\d+)(?=_INTERNAL_|_GLOBAL__N_)")
+
+
+def cubins_of(path):
+    """Returns {architecture: [its cubins]} of an object or a library, such as {90: [b"..."]}.
+
+    nvcc embeds a fatbin for each .cu file: a header, and entries that have a header each. Cubins
+    that a flag has compressed are left out; by default only PTX is compressed.
+    """
+    with open(path, "rb") as file:
+        data = file.read()
+    section = tables(data)[1].get(b".nv_fatbin")
+    fatbins = content(data, section) if section else b""
+    found, place = {}, 0
+    while place + 16 <= len(fatbins):
+        magic, _, header, size = struct.unpack_from("<IHHQ", fatbins, place)
+        if magic != _FATBIN:
+            place += 8  # they are aligned
+            continue
+        entry, place = place + header, place + header + size
+        while entry < place:
+            kind, _, header, size, compressed = struct.unpack_from("<HHIQI", fatbins, entry)
+            (architecture,) = struct.unpack_from("<I", fatbins, entry + 28)
+            if kind == _CUBIN and not compressed:
+                cubin = fatbins[entry + header : entry + header + size]
+                found.setdefault(architecture, []).append(cubin)
+            entry += header + size
+    return found
+
+
+def compare(live, built, names):
+    """Compares two cubins; returns {name: None, or how the code differs}.
+
+    live: NVRTC's. built: nvcc's, whose other kernels do not matter.
+    names: the mangled names of kernels. A variable that differs has an entry too; those that only
+    NVRTC keeps do not count.
+    """
+    live, built = _Cubin(live), _Cubin(built)
+    found = {name: _difference(live, built, name.encode()) for name in names}
+    variables = live.variables()
+    for name, value in built.variables().items():
+        if variables.get(name) != value:
+            found[name.decode()] = "is another variable" if name in variables else "is missing"
+    return found
+
+
+def _difference(live, built, name):
+    for cubin, whose in ((live, "NVRTC"), (built, "nvcc")):
+        if b".text." + name not in cubin.sections:
+            return f"{whose} has no such kernel"
+    facts, expected = live.facts(name), built.facts(name)
+    for what, value in expected.items():
+        if facts[what] != value:
+            return f"its {what} differ"
+    code, expected = (cubin.content(b".text." + name) for cubin in (live, built))
+    if code != expected and _operations(code) != _operations(expected):
+        return "its operations differ"
+    return None
+
+
+class _Cubin:
+    def __init__(self, data):
+        self.data, self.sections = data, tables(data)[1]
+
+    def content(self, name):
+        return content(self.data, self.sections[name]) if name in self.sections else b""
+
+    def size(self, name):
+        return self.sections[name].size if name in self.sections else 0
+
+    def facts(self, kernel):
+        """Returns {what: its value} of a kernel, without its code."""
+        attributes = list(_attributes(self.content(b".nv.info." + kernel)))
+        return {
+            **{
+                what: sorted(value for number, value in attributes if number in numbers)
+                for what, numbers in _ATTRIBUTES.items()
+            },
+            "bytes of parameters": self.size(b".nv.constant0." + kernel),
+            "bytes of shared memory": self.size(b".nv.shared." + kernel),
+            "constants": Counter(
+                struct.iter_unpack("<I", self.content(b".nv.constant2." + kernel))
+            ),
+        }
+
+    def variables(self):
+        """Returns {name: (section, size, initial value)} of the variables of device code."""
+        sections, found = list(self.sections.items()), {}
+        for symbol in symbols(self.data, self.sections, b".symtab"):
+            if symbol.kind != OBJECT or symbol.section == UNDEFINED or symbol.name[:1] in b".$":
+                continue  # not a variable of the source
+            name, section = sections[symbol.section]
+            (size,) = struct.unpack_from("<Q", self.data, symbol.place + 16)
+            start = section.offset + symbol.address
+            value = b"" if section.kind == SHT_NOBITS else self.data[start : start + size]
+            found[_without_file(symbol.name)] = name, size, value
+        return found
+
+
+def _attributes(info):
+    """Yields (number, value) of the attributes in a section .nv.info."""
+    place = 0
+    while place + 4 <= len(info):
+        kind, number, value = struct.unpack_from("<BBH", info, place)
+        place += 4
+        if kind == _SIZED:
+            place += value
+            yield number, info[place - value : place]
+
+
+def _without_file(name):
+    """Removes from a mangled name what names the file: NVRTC and nvcc do that in their own way."""
+    while match := _OF_A_FILE.search(name):
+        name = name[: match.start()] + name[match.end() + int(match[1]) :]
+    return name
+
+
+def _operations(code):
+    """Returns what a kernel computes: (operations, numbers), without registers and order.
+
+    The operations are counted. If the kernel uses shared memory, integer operations are left out
+    and the others are not counted: loops may be unrolled, and loads joined, in another way.
+    """
+    found, moved, uses_shared, calls = Counter(), set(), False, False
+    for first, second in struct.iter_unpack("<QQ", code):
+        operation, number, mode = first & 0x1FF, None, None
+        if operation < _NO_NUMBERS and first >> 9 & 7 in _NUMBER:
+            number = first >> 32
+        if operation in _MOVES or (operation in _MAY_MOVE and first >> 24 & 0xFF == _ZERO):
+            moved.add(number)
+            calls |= operation == _CALL
+            continue
+        uses_shared |= operation in _SHARED
+        if operation in _MEMORY:
+            number = second >> 9 & 7  # of bytes
+        elif operation == _MUFU:
+            number = second >> 10 & 15  # the function, such as the sine
+        elif operation in _ARITHMETIC:  # the rounding, and whether an operand is negated
+            mode = second >> 13 & 15, (first >> 63 ^ second >> 8 ^ second >> 11) & 1
+        found[operation, number, mode] += 1
+    if uses_shared or calls:  # addresses in shared memory, and of functions of CUDA, differ
+        moved = set(filter(_may_be_float, moved))
+    if uses_shared:
+        kept = (each for each in found if each[0] not in _INTEGER)
+        found = {(op, None if op in _MEMORY else number, mode) for op, number, mode in kept}
+    return found, moved - {None}
+
+
+def _may_be_float(number):
+    """Returns whether a number that is moved to a register may be a float or half of a double."""
+    return number is not None and 0x00800000 <= number & 0x7FFFFFFF <= 0x7F800000
