@@ -5,10 +5,8 @@ import os
 import re
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
-import time
 
 from _jit_loader import fork_lock
 from _jit_loader.build.pytorch import libraries
@@ -20,11 +18,10 @@ from _jit_loader.system.jobs import parallel_jobs
 from _jit_loader.system.processes import (
     compiler_environment,
     exit_codes_kept,
-    kill,
     python,
     read_lines,
-    session_members,
     start,
+    stop_session,
 )
 
 STATUS = "@jit_loader@ "
@@ -240,18 +237,3 @@ def _ninja(folder):
         finally:
             if process.poll() != 0:  # a killed ninja leaves compilers running
                 stop_session(process)
-
-
-def stop_session(process):
-    """Ends ninja and its compilers. ninja puts each compiler into its own process group."""
-    process.send_signal(signal.SIGINT)
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(timeout=0.5)
-    process.kill()
-    # A compiler may start another process just before it is killed, and ends some time after
-    # SIGKILL. A process that waits for a disk ignores SIGKILL until the disk answers.
-    until = time.monotonic() + 1
-    while (pids := session_members(process.pid)) and time.monotonic() < until:
-        kill(pids)
-        time.sleep(0.001)
-    process.wait()

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 
 from _jit_loader import fork_lock
 from _jit_loader.system import read_text
@@ -20,9 +21,35 @@ _PYTHON = re.compile(r"python[\d.]*t?d?(-dbg)?")  # the name of its executable
 
 
 def start(command, **options):
-    """Starts a process as subprocess.Popen does, while no other thread forks."""
-    with fork_lock():
-        return subprocess.Popen(command, **options)
+    """Starts a process as subprocess.Popen does, while no other thread forks.
+
+    It is killed if the start is interrupted: the caller does not know it yet.
+    """
+    process = None
+    try:
+        with _interrupts_delayed(), fork_lock():
+            process = subprocess.Popen(command, **options)
+        return process
+    except BaseException:
+        if process is not None:
+            stop_session(process)
+        raise
+
+
+@contextlib.contextmanager
+def _interrupts_delayed():
+    """Delays Ctrl-C to the end of the block. A handler in Python runs in the main thread only."""
+    handler, interrupts = signal.getsignal(signal.SIGINT), []
+    if not callable(handler) or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    signal.signal(signal.SIGINT, lambda *arguments: interrupts.append(arguments))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        if interrupts:
+            handler(*interrupts[0])
 
 
 @contextlib.contextmanager
@@ -185,6 +212,21 @@ def kill(pids, kind=signal.SIGKILL):
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, kind)
+
+
+def stop_session(process):
+    """Ends a process and those of its session. ninja gives each compiler its own process group."""
+    process.send_signal(signal.SIGINT)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(timeout=0.5)
+    process.kill()
+    # A compiler may start another process just before it is killed, and ends some time after
+    # SIGKILL. A process that waits for a disk ignores SIGKILL until the disk answers.
+    until = time.monotonic() + 1
+    while (pids := session_members(process.pid)) and time.monotonic() < until:
+        kill(pids)
+        time.sleep(0.001)
+    process.wait()
 
 
 def descendants(pid):

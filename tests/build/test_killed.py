@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from _jit_loader.build.ninja import stop_session
-from _jit_loader.system.processes import descendants
+from _jit_loader.system.processes import descendants, stop_session
 
 STEPS = pytest.mark.parametrize("step", ["compilation", "link"])
 
