@@ -6,7 +6,7 @@ import os
 import tempfile
 
 from _jit_loader import this_process
-from _jit_loader.build.byproducts import make_helper, update_compile_commands
+from _jit_loader.build.byproducts import make_helper, start_self_check, update_compile_commands
 from _jit_loader.build.checks import check_request, check_tools, why_built
 from _jit_loader.build.failure import failed, raise_noted, read_note
 from _jit_loader.build.inputs.records import InputsChanged, query_compilers
@@ -156,6 +156,8 @@ def _attempt(job):
             build_directory.put_build(request.build_directory, job.build.library)
         line.end()
     headers.make_missing()
+    if any("nvcc" in record for record in records.values()):
+        start_self_check(job)
     if warning is not None:
         say(warning)
     return this

@@ -1,4 +1,4 @@
-"""Byproducts of a build: compile_commands.json of its project, and the compiled helpers."""
+"""What a build also makes: compile_commands.json, the helpers, and the check of live edits."""
 
 import contextlib
 import fcntl
@@ -13,10 +13,13 @@ from _jit_loader.cache import cache_folder
 from _jit_loader.cache.files import sync, write_atomically
 from _jit_loader.cache.store import helper_path
 from _jit_loader.key import toolchain
+from _jit_loader.key.machine import this_machine
 from _jit_loader.system import read_text
+from _jit_loader.system.pool import call_in_background
 from _jit_loader.system.processes import run
 
 COMPILE_COMMANDS = "compile_commands.json"
+SELF_CHECK = "_jit_loader.live.self_check:self_check"
 
 
 def update_compile_commands(request, ninja_file):
@@ -68,6 +71,17 @@ def _locked(folder):
         yield
     finally:
         os.close(descriptor)
+
+
+def start_self_check(job):
+    """Starts a process that outlives this one and finds which sources can have live edits.
+
+    Without a GPU no edit is live.
+    """
+    if this_machine().architectures and os.environ.get("JIT_LOADER_LIVE") != "0":
+        arguments = [job.folder, job.request.project]
+        with contextlib.suppress(OSError):  # no Python, or no further process
+            call_in_background(SELF_CHECK, arguments, 19, detached=True)
 
 
 def make_helper(source, digests):

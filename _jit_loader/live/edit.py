@@ -14,6 +14,8 @@ from _jit_loader.key import toolchain
 from _jit_loader.key.digests import digest_of_bytes
 from _jit_loader.live.host_code import function_words, skeletons, traceable_macros
 
+LIVE = "live.json"  # of a build; self_check.py writes it
+
 
 class NotLive(ValueError):
     """The edit needs a complete build; the text is the reason."""
@@ -70,6 +72,9 @@ def _edit(request, build, manifest, digests):
     if not changed or None in records.values() or len(of_cuda) != 1:
         raise NotLive("the last build does not have exactly one .cu file with a record")
     record = records[of_cuda[0]]
+    checked = read_checked(os.path.join(build.folder, LIVE)) or {}
+    if reason := checked.get(record["source"], {}).get("reason"):
+        raise NotLive(f"{_shown(record['source'])}: {reason}")
     if others := changed - {*record["user files"]}:
         raise NotLive(f"{_shown(min(others))} is code for the CPU only")
     before = read_checked(os.path.join(build.folder, TEXTS)) or {}

@@ -1,0 +1,72 @@
+"""Compares the device code of a complete build with what NVRTC makes of the same sources.
+
+A low-priority process does it after each build. It finds what NVRTC compiles otherwise than nvcc
+before a live edit uses it, and after a live edit, whether that one ran other code.
+"""
+
+import glob
+import os
+
+from _jit_loader.build.plan import RECORD
+from _jit_loader.build.record import TEXTS
+from _jit_loader.cache import cache_folder
+from _jit_loader.cache.files import read_checked, write_checked
+from _jit_loader.cache.lock import build_lock
+from _jit_loader.cuda.ptxas import readable
+from _jit_loader.key.roots import Roots
+from _jit_loader.live.compare import compare, cubins_of
+from _jit_loader.live.edit import LIVE, NotLive
+from _jit_loader.live.program import compile_kernels, device_program, version_of
+
+MOST_KERNELS = 64  # of a source: NVRTC takes 0.03 to 0.5 s for each
+
+
+def self_check(folder, project):
+    """Writes live.json of a build, if it has none; returns {source: its answer}.
+
+    An answer has "kernels": {mangled name: None, or how the code differs}, and "reason": why edits
+    of the source take the complete build, or None.
+    """
+    path = os.path.join(folder, LIVE)
+    with build_lock(cache_folder(), os.path.basename(folder)):  # one process at a time
+        found = read_checked(path)
+        if found is None:
+            found = _answers(folder, Roots(project))
+            write_checked(path, found)
+    return found
+
+
+def _answers(folder, roots):
+    texts, found = read_checked(os.path.join(folder, TEXTS)) or {}, {}
+    for path in sorted(glob.glob(f"{glob.escape(folder)}/*.o{RECORD}")):
+        record = read_checked(path)
+        if record is not None and "nvcc" in record:
+            found[record["source"]] = answer = {"kernels": {}, "reason": None}
+            try:
+                answer["kernels"] = _compared(path.removesuffix(RECORD), record, texts, roots)
+                for name, difference in answer["kernels"].items():
+                    if difference is not None:
+                        raise NotLive(f"NVRTC compiles {readable(name)} otherwise: {difference}")
+            except (ValueError, RuntimeError, OSError) as error:
+                answer["reason"] = str(error).partition("\n")[0]
+    return found
+
+
+def _compared(built, record, texts, roots):
+    """Returns what compare does for the kernels of an object; raises what NVRTC's way raises."""
+    kernels = [each["mangled"] for each in record["kernels"] if each["registers"] is not None]
+    kernels = sorted(kernels)[:MOST_KERNELS]
+    if missing := {*record["user files"]} - texts.keys():
+        raise NotLive(f"the text of {min(missing)} is not known")
+    expected = [cubin for cubins in cubins_of(built).values() for cubin in cubins]
+    if len(expected) != 1:
+        raise NotLive("the build does not have exactly one cubin")
+    program = device_program(
+        roots.absolute(record["source"]),
+        {roots.absolute(name): texts[name] for name in record["user files"]},
+        list(map(roots.absolute_text, record["nvcc"])),
+    )
+    cubin = compile_kernels(program, kernels)
+    if version_of(cubin) != version_of(expected[0]):
+        raise NotLive("NVRTC and nvcc have different versions")
+    return compare(cubin, expected[0], kernels)

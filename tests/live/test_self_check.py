@@ -1,0 +1,112 @@
+"""After a complete build, NVRTC's device code of its sources is compared with nvcc's."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+import jit_loader
+from _jit_loader.build import byproducts
+from _jit_loader.build.record import TEXTS
+from _jit_loader.cache.files import read_checked, write_checked
+from _jit_loader.commands.main import main
+from _jit_loader.cuda import nvrtc
+from _jit_loader.key.machine import Machine
+from _jit_loader.live import self_check
+from _jit_loader.live.edit import LIVE
+from tests.support.answer import FILES, is_of_nvrtcs_version
+from tests.support.extension import write
+
+pytestmark = [
+    pytest.mark.nvcc,
+    pytest.mark.skipif(nvrtc.library_path() is None, reason="PyTorch's wheel has no NVRTC"),
+]
+
+SOURCE, KERNEL = "<project>/kernels/answer.cu", "_Z12write_answerPl"
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory):
+    """Returns a folder with the project and its cache; nvcc takes 2 s for the build."""
+    folder = tmp_path_factory.mktemp("self_check")
+    for name, text in FILES.items():
+        write(folder / "project" / name, text)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JIT_LOADER_CACHE", str(folder / "cache"))
+        patch.setenv("JIT_LOADER_LIVE", "0")  # the tests check it
+        jit_loader.load_op("answer", project=str(folder / "project"))
+    if not is_of_nvrtcs_version(jit_loader.loaded("answer").path):
+        pytest.skip("the version of nvcc differs from that of NVRTC")
+    return folder
+
+
+@pytest.fixture
+def build(built, tmp_path, monkeypatch):
+    """Returns the folder of the build, in a private copy of the cache."""
+    shutil.copytree(built / "cache", tmp_path / "cache")
+    shutil.copytree(built / "project", tmp_path / "project")
+    monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path / "project")
+    return next((tmp_path / "cache").glob("*/answer/*/*/manifest.json")).parent
+
+
+def check(build, old="", new=""):
+    """Checks a build, as if nvcc had compiled another text; returns the answer for the source."""
+    texts = read_checked(build / TEXTS)
+    assert old in texts[SOURCE]
+    write_checked(build / TEXTS, {**texts, SOURCE: texts[SOURCE].replace(old, new)})
+    found = self_check.self_check(str(build), str(Path.cwd()))
+    assert read_checked(build / LIVE) == found
+    assert found.keys() == {SOURCE}
+    return found[SOURCE]
+
+
+def test_nvrtc_compiles_the_same(build):
+    assert check(build) == {"kernels": {KERNEL: None}, "reason": None}
+
+
+def test_it_is_checked_once(build):
+    first = check(build)
+    assert check(build, "*to = 42", "*to = 43") == first
+
+
+def test_other_code_is_found(build):
+    answer = check(build, "*to = 42", "*to = 43")
+    assert answer["kernels"] == {KERNEL: "its operations differ"}
+    assert answer["reason"] == "NVRTC compiles write_answer otherwise: its operations differ"
+
+
+def test_code_that_nvrtc_does_not_compile_is_found(build):
+    answer = check(build, "*to = 42", "*to = missing")
+    assert answer["kernels"] == {}
+    assert 'identifier "missing" is undefined' in answer["reason"]
+
+
+def test_a_limited_number_of_kernels_is_compared(build, monkeypatch):
+    monkeypatch.setattr(self_check, "MOST_KERNELS", 0)
+    assert check(build, "*to = 42", "*to = 43") == {"kernels": {}, "reason": None}
+
+
+def test_a_source_that_differs_takes_the_complete_build(build, capsys):
+    check(build, "*to = 42", "*to = 43")
+    source = Path("kernels/answer.cu")
+    source.write_text(source.read_text().replace("*to = 42", "*to = 44"))
+    assert main(["why", "answer", "--verbose"]) == 0
+    assert "kernels/answer.cu: NVRTC compiles write_answer otherwise" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("architectures", "live", "times"), [([], "1", 0), (["9.0"], "1", 1), (["9.0"], "0", 0)]
+)
+def test_a_new_build_is_checked_if_edits_can_be_live(
+    build, monkeypatch, architectures, live, times
+):
+    started = []
+    monkeypatch.setattr(byproducts, "this_machine", lambda: Machine("", architectures))
+    monkeypatch.setattr(byproducts, "call_in_background", lambda *call, **_: started.append(call))
+    monkeypatch.setenv("JIT_LOADER_LIVE", live)
+    write(Path("kernels/answer_cpu.cpp"), "long answer() { return 43; }\n")  # g++ compiles it alone
+    jit_loader.load_op("answer", project=str(Path.cwd()))
+    new = str(Path(jit_loader.loaded("answer").path).parent)
+    assert new != str(build)
+    assert started == times * [(byproducts.SELF_CHECK, [new, str(Path.cwd())], 19)]
