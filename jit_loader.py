@@ -37,6 +37,7 @@ if __name__ == "__main__":
 from typing import TYPE_CHECKING, Any
 
 import _jit_loader
+from _jit_loader import __version__ as __version__
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -1,11 +1,14 @@
 """The implementation of jit_loader. docs/CONTRIBUTING.md has a map of its folders.
 
-Every import of a folder here runs this file, so it holds the one thing that all of them share.
+Every import of a folder here runs this file, so it holds only what all of them share: a lock, and
+the version, which pyproject.toml reads too.
 """
 
 import contextlib
 import os
 import threading
+
+__version__ = "0.1.0"
 
 # Held while a fork by another thread would do harm: the child would inherit both ends of a new
 # pipe, so that the reader waits for the child's end as well; or a module's import lock, whose

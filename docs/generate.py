@@ -24,7 +24,8 @@ OTHER_VARIABLES = {
     "CXX": "the C++ compiler, with flags or a wrapper such as `ccache g++` (default: `c++`)",
     "CC, NVCC_CCBIN": "nvcc's host compiler; CC is preferred (default: `gcc`)",
     "PYTORCH_NVCC, CUDA_HOME, CUDA_PATH, PATH": (
-        "where nvcc is searched for, in this order; then in `/usr/local/cuda` and in pip's packages"
+        "where nvcc is searched for, in this order; then in `/usr/local/cuda` and in pip's packages; "
+        "if `PYTORCH_NVCC` is set, only there"
     ),
     "CPATH, C_INCLUDE_PATH, CPLUS_INCLUDE_PATH, LIBRARY_PATH, COMPILER_PATH": (
         "the compilers' search paths; part of the key of a build"
@@ -300,7 +301,7 @@ def op_header():
     text = (ROOT / "bindings/shared/op.h").read_text()
     public = text[text.index(" public:\n") : text.index(" private:\n")]
     methods = [with_contract(*found) for found in documented(public)]
-    intro = header("bindings/shared/op.h", re.compile("Type").search)
+    intro = header("bindings/shared/op.h", re.compile(r"\bType[;<]").search)
     return "\n\n".join([intro, *methods]) + "\n"
 
 

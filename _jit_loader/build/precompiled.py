@@ -237,7 +237,9 @@ def _make(target, roots, text, words):
         command += [*words, "-x", "c++-header", header, "-o", f"{header}.gch"]
         try:
             run([*command, "-MD", "-MF", depfile, "-MT", "header"]).check_returncode()
-        except subprocess.SubprocessError:  # it failed, or took too long
+        except subprocess.CalledProcessError as error:  # it failed, or took too long
+            said = error.stderr.decode(errors="replace").strip() or f"exit code {error.returncode}"
+            say(f"PyTorch's headers: not precompiled: {said}")
             record = {"created": time.time()}
         else:
             compiler, programs = cxx_compiler(words), toolchain.programs(with_cuda=False)

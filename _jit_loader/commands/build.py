@@ -15,7 +15,7 @@ import tempfile
 
 
 def add_arguments(parser):
-    parser.add_argument("names", nargs="*", metavar="name", help="default: all ops of the project")
+    parser.add_argument("names", nargs="*", metavar="name", help="default: all ops")
     parser.add_argument("--pch", action="store_true", help="precompile PyTorch's headers")
 
 
@@ -51,6 +51,8 @@ def _precompile():
     from _jit_loader.key import toolchain
     from _jit_loader.key.request import Request
 
+    if os.environ.get("JIT_LOADER_PCH") == "0":
+        raise RuntimeError("JIT_LOADER_PCH=0 is set, so PyTorch's headers are not precompiled")
     choices = [False, True] if toolchain.why_no_cuda() is None else [False]
     with tempfile.TemporaryDirectory(prefix="jit_loader-") as folder:
         source = os.path.join(folder, "main.cpp")
@@ -58,14 +60,9 @@ def _precompile():
             file.write("#include <torch/extension.h>\n")
         requests = [Request("any", [source], with_cuda=c, precompile=True) for c in choices]
         made = [precompile(request) for request in requests]
-        if all(made):
-            return 0
-    print(
-        "torch/extension.h has not been precompiled: that needs g++, 1 GB of disk and 3 GB of "
-        "memory, and JIT_LOADER_PCH must not be 0",
-        file=sys.stderr,
-    )
-    return 1
+    if all(made):
+        return 0
+    raise RuntimeError("torch/extension.h could not be precompiled; the reason is above")
 
 
 def load(name, project, pch):

@@ -1,4 +1,8 @@
-"""Lists the builds in the cache."""
+"""Lists the builds in the cache.
+
+The key is the start of the names of a build's two folders, the age that of the build, and CUDA the
+version that it was compiled for, or "no". --json has more: also the time of the last use.
+"""
 
 import json
 import os

@@ -11,6 +11,8 @@ import importlib
 import os
 import sys
 
+import _jit_loader
+
 COMMANDS = (
     *("build", "check", "clean", "doctor", "export", "inspect", "list", "new", "prune", "run"),
     *("watch", "why"),
@@ -23,6 +25,8 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(
         prog="jit_loader", description="Builds and caches C++ and CUDA extensions for PyTorch."
     )
+    version = f"jit_loader {_jit_loader.__version__}"
+    parser.add_argument("--version", action="version", version=version)
     subparsers = parser.add_subparsers(metavar="command")
     for name in COMMANDS:
         _add_command(subparsers, name)

@@ -92,8 +92,8 @@ def _check_free(name, files, helpers, project):
     taken += [path for path in helpers if re.match(rf"bindings/{name}[./]", path)]
     if taken:
         raise FileExistsError(
-            f"{name!r} cannot be the name of a new op in {project}: it conflicts with "
-            f"{', '.join(sorted(taken))}"
+            f"{name!r} cannot be the name of a new op: {project} or the helpers have "
+            f"{', '.join(sorted(taken))}. Choose another name, or delete the op's files"
         )
 
 

@@ -17,12 +17,12 @@ ARCHITECTURE = re.compile(r"cpu|\d+\.\d|x86-64-v[234]")
 
 
 def add_arguments(parser):
-    parser.add_argument("names", nargs="*", metavar="name", help="default: all ops of the project")
+    parser.add_argument("names", nargs="*", metavar="name", help="default: all ops")
     parser.add_argument(
         "--out",
         metavar="DIR",
         required=True,
-        help="the folder to add builds to, or the new folder for the source of the wheel",
+        help="(required) the folder to add builds to; with --wheel, the new folder for its source",
     )
     parser.add_argument(
         "--arch",

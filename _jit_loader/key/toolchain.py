@@ -240,6 +240,8 @@ def why_no_cuda():
     if cuda is None:
         return f"PyTorch {version} is a build without CUDA"
     if nvcc_path() is None:
+        if named := os.environ.get("PYTORCH_NVCC"):
+            return f"nvcc was not found: PYTORCH_NVCC names {named}; correct it, or unset it"
         return (
             "nvcc was not found (in $CUDA_HOME, on PATH, in /usr/local/cuda, or from pip); install "
             f'the CUDA Toolkit, or run: pip install "cuda-toolkit[nvcc,cccl]=={cuda}.*"'

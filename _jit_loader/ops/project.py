@@ -36,7 +36,7 @@ def current_project():
     if project is None:
         raise FileNotFoundError(
             f"there is no project here: neither {os.getcwd()} nor a folder above it holds "
-            "kernels/ and bindings/"
+            "kernels/ and bindings/; change to a project, or start one: jit_loader new NAME"
         )
     return project
 

@@ -64,7 +64,10 @@ def call_in_processes(calls, jobs, imports=(), most_bytes=math.inf):
         while missing:
             line = next(answers, None)
             if line is None:
-                raise RuntimeError("the process that starts the builds has ended")
+                raise RuntimeError(
+                    f"the process that starts the builds has ended with code {process.wait()}, "
+                    "usually because memory ran out; try again with MAX_JOBS=1"
+                )
             answer = json.loads(line)
             missing -= "said" not in answer
             yield answer

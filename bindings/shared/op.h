@@ -40,9 +40,9 @@ class Op {
   // Returns x, and checks that this build has kernels for its dtype and its device.
   const at::Tensor& floating(const char* argument, const at::Tensor& x) const {
     check_kind(argument, x);
-    TORCH_CHECK_NOT_IMPLEMENTED(
-        with_type(x.scalar_type(), [](auto) {}),
-        about(argument, {"is ", x.scalar_type(), "; it must be Double, Float, Half or BFloat16"}));
+    TORCH_CHECK_NOT_IMPLEMENTED(with_type(x.scalar_type(), [](auto) {}),
+                                about(argument, {"has dtype ", dtype_of(x), "; ", name_,
+                                                 " takes float64, float32, float16 and bfloat16"}));
     return x;
   }
 
@@ -50,7 +50,7 @@ class Op {
   const at::Tensor& float_buffer(const char* argument, const at::Tensor& x, int64_t n) const {
     check_kind(argument, x);
     TORCH_CHECK(x.scalar_type() == at::kFloat,
-                about(argument, {"is ", x.scalar_type(), "; it must be Float"}));
+                about(argument, {"has dtype ", dtype_of(x), "; it must be float32"}));
     TORCH_CHECK(x.is_contiguous(), about(argument, {"must be contiguous; its shape is ", x.sizes(),
                                                     " and its strides are ", x.strides()}));
     TORCH_CHECK(x.numel() >= n,
@@ -70,8 +70,8 @@ class Op {
   void same_dtype(const char* first, const at::Tensor& x, const char* second,
                   const at::Tensor& y) const {
     TORCH_CHECK_TYPE(x.scalar_type() == y.scalar_type(),
-                     about(first, {"is ", x.scalar_type(), " and '", second, "' is ",
-                                   y.scalar_type(), "; they must be of one dtype"}));
+                     about(first, {"has dtype ", dtype_of(x), " and '", second, "' has dtype ",
+                                   dtype_of(y), "; they must be of one dtype"}));
   }
 
   // Raises a RuntimeError unless ok; its message names the op and the argument, then says `wrong`:
@@ -202,8 +202,9 @@ class Op {
         x.is_cpu() || x.is_cuda(),
         about(argument, {"is on ", x.device(), "; it must be on a CPU or CUDA device"}));
     TORCH_CHECK_NOT_IMPLEMENTED(
-        is_plain(x), about(argument, {"must be a plain dense tensor, but its dispatch keys are ",
-                                      x.key_set(), "; a compiled function takes no other kind"}));
+        is_plain(x),
+        about(argument, {"must be a plain dense tensor, such as x.to_dense() of a sparse one; ",
+                         "its dispatch keys are ", x.key_set()}));
     TORCH_CHECK_NOT_IMPLEMENTED(
         !has_tangent(x), about(argument, {"has a forward-mode tangent, and ", name_,
                                           " has no forward-mode derivative; use reverse mode"}));
@@ -215,6 +216,11 @@ class Op {
                " was built without CUDA code; run `python -m jit_loader doctor` to see what is "
                "missing, then restart Python"}));
 #endif
+  }
+
+  // The dtype's name in Python.
+  static std::string dtype_of(const at::Tensor& x) {
+    return std::string(c10::getDtypeNames(x.scalar_type()).first);
   }
 
   // A message of these parts about an argument.

@@ -4,6 +4,7 @@ torch/extension.h itself takes 40 s to precompile, so a small header takes its p
 """
 
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -341,6 +342,21 @@ def test_nothing_is_precompiled_if_compilation_is_forbidden(sources, monkeypatch
     assert "JIT_LOADER_NO_COMPILE" in capsys.readouterr().err
     assert not may_precompile()
     assert not sources.tiny.calls_path.exists()
+
+
+def test_failed_precompilation_prints_the_error_of_the_compiler(sources, monkeypatch, capsys):
+    monkeypatch.setenv("JIT_LOADER_QUIET", "0")
+    monkeypatch.setattr(precompiled, "TEXT", "#include <nowhere.h>\n")
+    assert main(["build", "--pch"]) == 1
+    said = capsys.readouterr().err
+    assert re.search("not precompiled: .*nowhere.h: No such file", said, re.DOTALL)
+    assert "torch/extension.h could not be precompiled" in said
+
+
+def test_precompilation_that_is_turned_off_is_named(sources, monkeypatch, capsys):
+    monkeypatch.setenv("JIT_LOADER_PCH", "0")
+    assert main(["build", "--pch"]) == 1
+    assert "JIT_LOADER_PCH=0 is set" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """Tests the behaviour and the output of each command of python -m jit_loader."""
 
+import io
 import json
 import os
 import re
@@ -80,6 +81,13 @@ def test_help_names_every_command(command):
     assert code == 0
     for name in ("build", "clean", "doctor", "inspect", "list", "new", "prune", "why"):
         assert re.search(rf"^ +{name} +\w", out, re.MULTILINE)
+
+
+def test_version_is_that_of_the_package(capsys):
+    with pytest.raises(SystemExit) as end:
+        main(["--version"])
+    assert end.value.code == 0
+    assert capsys.readouterr().out == f"jit_loader {jit_loader.__version__}\n"
 
 
 def test_commands_work_without_docstrings(cache):
@@ -181,6 +189,26 @@ def test_clean_reports_an_unknown_name(command, tiny):
     assert "there is no build of 'tony' in " in err
     assert "there is no build of '../cache' in " in err
     assert out.startswith("removed 0 builds, 0 B; 1 build, ")
+
+
+def test_clean_without_names_asks_on_a_terminal(command, tiny, monkeypatch):
+    tiny.load()
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+    questions, answers = [], iter(["", "y"])
+    monkeypatch.setattr("builtins.input", lambda text: questions.append(text) or next(answers))
+    assert command("clean")[0] == 1
+    code, out, _ = command("clean")
+    assert (code, out[:15]) == (0, "removed 1 build")
+    assert questions[0] == f"Remove all of {cache_folder()} (1 build)? [y/N] "
+
+
+def test_clean_without_names_needs_yes_in_a_script(command, tiny, monkeypatch):
+    tiny.load()
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    code, out, err = command("clean")
+    assert (code, out) == (1, "")
+    assert "jit_loader clean --yes" in err
+    assert command("clean", "--yes")[1].startswith("removed 1 build, ")
 
 
 # build

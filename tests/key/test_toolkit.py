@@ -51,6 +51,13 @@ def test_nvcc_on_path_is_used_if_cuda_home_has_none(folder, monkeypatch):
     assert toolchain.nvcc_path() == str(folder / "bin" / "nvcc")
 
 
+def test_nvcc_that_pytorch_nvcc_names_and_that_is_missing_is_named(folder, monkeypatch):
+    write(folder / "bin" / "nvcc")
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setenv("PYTORCH_NVCC", "/nowhere/nvcc")
+    assert "PYTORCH_NVCC names /nowhere/nvcc" in toolchain.why_no_cuda()
+
+
 def test_pytorch_nvcc_may_have_a_wrapper_and_flags(folder, monkeypatch):
     path = write(folder / "bin" / "nvcc")
     monkeypatch.setenv("PYTORCH_NVCC", "ccache nvcc -O1")
