@@ -24,7 +24,7 @@ OTHER_VARIABLES = {
     "CXX": "the C++ compiler, with flags or a wrapper such as `ccache g++` (default: `c++`)",
     "CC, NVCC_CCBIN": "nvcc's host compiler; CC is preferred (default: `gcc`)",
     "PYTORCH_NVCC, CUDA_HOME, CUDA_PATH, PATH": (
-        "where nvcc is searched for, in this order; then in `/usr/local/cuda` and in pip's packages; "
+        "where nvcc is searched for, in this order, then in `/usr/local/cuda` and pip's packages; "
         "if `PYTORCH_NVCC` is set, only there"
     ),
     "CPATH, C_INCLUDE_PATH, CPLUS_INCLUDE_PATH, LIBRARY_PATH, COMPILER_PATH": (
