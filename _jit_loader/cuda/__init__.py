@@ -1,1 +1,1 @@
-"""NVIDIA's tools and language: the halves of nvcc, the lexer, NVRTC and its headers, ptxas."""
+"""NVIDIA's tools and language: the halves of nvcc, the preprocessor, NVRTC, ptxas."""

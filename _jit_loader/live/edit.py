@@ -9,10 +9,10 @@ from _jit_loader.build.record import TEXTS
 from _jit_loader.cache import digest_of, registrations
 from _jit_loader.cache.files import read_checked
 from _jit_loader.cache.store import Build, differences
-from _jit_loader.cuda.lexer import NotUnderstood
+from _jit_loader.cuda.preprocess import NotUnderstood
 from _jit_loader.key import toolchain
 from _jit_loader.key.digests import digest_of_bytes
-from _jit_loader.live.host_code import function_words, skeletons, traceable_macros
+from _jit_loader.live.host_code import host_code
 
 LIVE = "live.json"  # of a build; self_check.py writes it
 
@@ -86,7 +86,13 @@ def _edit(request, build, manifest, digests):
             data = file.read()
         now[name], digests_now[name] = data.decode(), digest_of_bytes(data)
     host_object = os.path.join(build.folder, of_cuda[0])
-    _check_host_code(before, now, changed, record["nvcc"], host_object)
+    source = request.roots.absolute(record["source"])
+    command = list(map(request.roots.absolute_text, record["nvcc"]))
+    before, now = (
+        {request.roots.absolute(name): text for name, text in texts.items()}
+        for texts in (before, now)
+    )
+    _check_host_code(source, before, now, changed, command)
     if digests.digest(build.library) != manifest["library"]:
         raise NotLive("the last build is damaged")
     files_before = {name: manifest["files"][name] for name in manifest["user files"]}
@@ -95,9 +101,9 @@ def _edit(request, build, manifest, digests):
         build,
         host_object,
         record,
-        request.roots.absolute(record["source"]),
-        list(map(request.roots.absolute_text, record["nvcc"])),
-        {request.roots.absolute(name): text for name, text in now.items()},
+        source,
+        command,
+        now,
         ", ".join(map(_shown, sorted(changed))),
         sorted(
             output
@@ -109,16 +115,15 @@ def _edit(request, build, manifest, digests):
     )
 
 
-def _check_host_code(before, now, changed, command, host_object):
+def _check_host_code(source, before, now, changed, command):
     """Raises NotLive if the changed sources have different host code now, or may have."""
     try:
-        words = function_words(host_object) if traceable_macros(before.values()) else None
-        old, new = (skeletons(texts, command, words, changed) for texts in (before, now))
+        same = host_code(source, before, command) == host_code(source, now, command)
     except NotUnderstood as error:
-        raise NotLive(f"the lexer does not understand the sources: {error}") from None
-    for name in sorted(changed):
-        if old[name] != new[name]:
-            raise NotLive(f"{_shown(name)}: changed outside of device code and formulas")
+        raise NotLive(f"the sources are not understood: {error}") from None
+    if not same:
+        names = ", ".join(map(_shown, sorted(changed)))
+        raise NotLive(f"{names}: changed outside of device code and formulas")
 
 
 def _shown(path):

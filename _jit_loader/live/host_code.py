@@ -1,17 +1,17 @@
 """Tells whether an edit of CUDA sources affects only code that is compiled for the device alone.
 
 Host and device code must be of the same version. An edit within the bodies of __global__ and
-__device__ functions cannot change host code. Any other edit, and any doubtful one, may. The object
-of a .cu file has its host code: it shows which formulas that uses, and whether it has changed.
+__device__ functions cannot change host code; nor can one within a __host__ __device__ function, a
+formula, that host code cannot call. Any other edit, and any doubtful one, may.
 """
 
 import re
 
 from _jit_loader.cache import digest_of
-from _jit_loader.cuda.lexer import DEFINITION, NotUnderstood, macros_in, scan, tokens_of
+from _jit_loader.cuda.declarations import split, tokens_of
+from _jit_loader.cuda.preprocess import preprocess
 from _jit_loader.key.digests import digest_of_bytes
-from _jit_loader.report.errors import demangled
-from _jit_loader.system.elf import FUNCTION, UNDEFINED, content, symbols, tables
+from _jit_loader.system.elf import content, tables
 
 # CUDA declares these, and some others with f at the end, as __host__ __device__. A function that
 # replaces one is host code too.
@@ -22,132 +22,246 @@ _OF_CUDA = re.compile(
     r"|l?l?abs|l?l?round|l?l?rint|ceil|floor|trunc|nearbyint|remainder|remquo|copysign|nan"
     r"|nextafter|mem(?:cpy|set)|printf|malloc|free|clock)f?"
 )
-# What differs in each compilation, and pragmas that can reach beyond a function.
-_BEYOND_BODIES = re.compile(
-    r'__(?:COUNTER|DATE|TIME|TIMESTAMP)__|__pragma\b|\b_Pragma\b(?!\s*\(\s*"unroll\b)'
-)
-# A macro for functions that are in the host object of a .cu file if and only if host code uses
-# them: noipa keeps g++ from inlining them, and from using knowledge of their bodies at a call.
-_TRACEABLE = re.compile(
-    r"^#ifdef __CUDACC__\n#define (\w+) __host__ __device__ inline __attribute__\(\(noipa\)\)\n"
-    r"#else\n#define \1 inline\n#endif$",
-    re.MULTILINE,
-)
-# Line numbers of a source that may be values in its code.
-_LINES = re.compile(r"\b(?:__LINE__|__builtin_LINE|assert|source_location)\b")
+# Names of functions that the C++ library calls for types of the user's.
+_OF_THE_LIBRARY = {
+    *("swap", "begin", "end", "size", "data", "get", "hash", "allocate", "deallocate", "construct"),
+    *("destroy", "max", "min", "next", "prev", "advance", "distance", "empty", "front", "back"),
+}
+# Outside of brackets, these mark a variable, member initializers or a trailing return type.
+_NOT_A_PLAIN_FUNCTION = {"=", ":", "->", "~"}
+# A function with one of these can be part of an expression that the host evaluates, or of a type.
+_NOT_OF_DEVICE_ALONE = {
+    *("constexpr", "consteval", "constinit", "auto", "decltype", "requires", "virtual"),
+    *("override", "final", "enum", "union", "noexcept"),
+}
+# In a body: variables that outlive the call, lambdas for the host or the device, and launches.
+_NOT_IN_A_BODY = {
+    *("static", "thread_local", "__device__", "__host__", "__global__", "__constant__"),
+    *("__managed__", "<<<"),
+}
+# A line number that is no token of the preprocessed text.
+_LINES = re.compile(r"__builtin_LINE|source_location")
+_MARKER = re.compile(r"#\s*(\d+)")
 _UNROLL = re.compile(r"#\s*pragma\s+unroll\b")
-_CUDA = re.compile(rb"release (?:1[3-9]|[2-9]\d)\.\d+, V")  # noipa is tested with 13.0
 # The device code, the sections that depend on its size, and the line numbers of the source.
 _OF_DEVICE = re.compile(rb"\.nv_fatbin|\.symtab|\.strtab|\.shstrtab|(?:\.rela)?\.debug_\w+")
 
 
-def skeletons(texts, flags, host_words=None, names=None):
-    """Returns {name: all but the device's code} of the sources of one object, as lists of tokens.
+def host_code(source, texts, command):
+    """Returns a text that is the same for two versions that differ in device code alone.
 
-    Two versions with equal skeletons have the same host code.
+    Arguments:
+        source: the path of the .cu file.
+        texts: {path: text} of it and of all the user's headers that it includes.
+        command: the words of nvcc's command.
 
-    texts: {name: text} of the source and all headers of the project that it includes.
-    flags: nvcc's flags. names: those of the sources to return, by default all.
-    host_words: the function_words of the object; None if they are not known. A formula whose name
-    is not among them counts as device code too.
-
-    Raises NotUnderstood if a source is not understood: it may declare a function of another one.
+    Raises:
+        NotUnderstood: it cannot be told what is host code.
     """
-    if any(map(_BEYOND_BODIES.search, texts.values())):
-        raise NotUnderstood("code in a body may change the code that follows it")
-    macros = macros_in(texts.values()) | macros_of(flags)
-    traceable = set() if host_words is None else traceable_macros(texts.values())
-    traceable -= macros_of(flags)
-    scans = {name: scan(text, macros, traceable) for name, text in texts.items()}
-    declared = set().union(*(each.declared for each in scans.values()), host_words or ())
-    mentioned = set().union(*(each.mentioned for each in scans.values()))
-    mentioned.update(*(re.findall(r"\w+", flag) for flag in flags if flag.startswith("-D")))
-    with_lines, found = any(map(_LINES.search, texts.values())), {}
-    for name in texts if names is None else names:
-        bodies = [
-            body
-            for body in scans[name].bodies
-            if (body.kind == "device" and body.name not in mentioned and not _is_of_cuda(body))
-            or (body.kind == "both" and body.name not in declared)
-        ]
-        found[name] = _skeleton(texts[name], bodies, with_lines)
-    return found
+    found = preprocess(source, texts, command, for_device=False)
+    with_lines = any(map(_LINES.search, texts.values()))
+    return "\n".join([*HostCode(found.text).tokens(with_lines), repr(found.before)])
 
 
-def _is_of_cuda(body):
-    return body.name is not None and _OF_CUDA.fullmatch(body.name) is not None
+class HostCode:
+    """The host code of a preprocessed source: all but some bodies.
 
-
-def _skeleton(text, bodies, with_lines):
-    """Returns the tokens of a source without some bodies, those that the device alone compiles.
-
-    Of such a body only the braces and the directives other than #pragma unroll remain. Two versions
-    with the same skeleton differ only in the code for the device, in comments and in spaces. A mark
-    shows if there is space before a token: #x, of an argument x, is a text with that space.
-
-    with_lines: include the line numbers of all tokens.
+    all_tokens: of the text. of_device: the declarations whose bodies only the device compiles.
     """
-    tokens, removed = tokens_of(text), list(bodies)
-    parts, line, position, end = [], 1, 0, len(text)
-    for token in tokens:
-        while removed and token.start >= removed[0].end:
-            del removed[0]
-        is_inside = bool(removed) and removed[0].start < token.start  # or the closing brace
-        is_removed = is_inside and token.start < removed[0].end - 1
-        if is_removed and (token.text[0] != "#" or _UNROLL.match(token.text)):
-            continue
-        if not is_inside and token.start > end:
-            parts.append(" ")
-        end = token.start + len(token.text)
-        if with_lines:
-            line += text.count("\n", position, token.start)
-            position = token.start
-            parts.append(str(line))
-        parts.append(token.text)
-    return parts
+
+    def __init__(self, text):
+        self._text, self.all_tokens = text, tokens_of(text)
+        self._all = list(_with_members(split(self.all_tokens)))
+        self._templates = {}
+        for declaration in self._all:
+            if declaration.is_template:
+                self._templates.setdefault(declaration.name, []).append(declaration)
+        self.of_device = [each for each in self._all if self._may_be_of_device(each)]
+        while called := self._called():
+            self.of_device = [each for each in self.of_device if each not in called]
+
+    def tokens(self, with_lines):
+        """Yields the tokens of the host code; with_lines: each with its line number."""
+        is_removed = self._removed(self.of_device)
+        line, position = 0, 0
+        for index, token in enumerate(self.all_tokens):
+            if with_lines:
+                line += self._text.count("\n", position, token.start)
+                position = token.start
+            if token.kind == "line" and (marker := _MARKER.match(token.text)):
+                line = int(marker[1]) - 1
+            elif not is_removed[index] or (token.kind == "line" and not _UNROLL.match(token.text)):
+                yield f"{line} {token.text}" if with_lines else token.text
+
+    def _removed(self, declarations):
+        """Returns for each token whether it is within the body of a declaration."""
+        is_removed = bytearray(len(self.all_tokens))
+        for declaration in declarations:
+            first, last = declaration.body
+            is_removed[first + 1 : last] = b"\1" * (last - first - 1)
+        return is_removed
+
+    def _may_be_of_device(self, this):
+        """Tells whether a declaration has a body that only the device compiles, if not called."""
+        if this.space == "host" or this.body is None:
+            return False
+        if _NOT_A_PLAIN_FUNCTION & {*this.words} or _NOT_OF_DEVICE_ALONE & this.all_words:
+            return False
+        if not this.name or this.name in (*this.classes, self._qualifier(this)):
+            return False
+        tokens = [token.text for token in self.all_tokens[this.body[0] : this.body[1] + 1]]
+        if not _NOT_IN_A_BODY.isdisjoint(tokens) or any(
+            map(_is_lambda, tokens, tokens[1:], tokens[2:])
+        ):
+            return False
+        if this.space == "device":
+            return True
+        is_template = this.is_template and self.all_tokens[this.first + 2].text != ">"
+        is_inline = (
+            this.classes or is_template or {"inline", "__inline__", "static"} & {*this.words}
+        )
+        is_operator = this.name.startswith("operator")
+        if is_operator and (this.name != "operator()" or not this.classes):
+            return False
+        is_inline = is_inline or is_template or bool(this.classes)
+        return is_inline and this.name not in _OF_THE_LIBRARY
+
+    def _qualifier(self, this):
+        """Returns A for a function A::f, otherwise None."""
+        index = this.name_index
+        if index is None or self.all_tokens[index - 1].text != "::":
+            return None
+        return self.all_tokens[index - 2].text
+
+    def _called(self):
+        """Returns the set of the declarations in of_device that host code may call."""
+        is_removed, declared = self._removed(self.of_device), set()
+        for each in self._all:
+            if each.space == "both":
+                declared.add(_key(each))
+            if each.space != "host" and each.name_index is not None:
+                is_removed[each.name_index] = True
+        tokens = [t.text for t, removed in zip(self.all_tokens, is_removed) if not removed]
+        words = {*tokens}
+        named = {
+            text if text != "operator" or after != "(" else "operator()"
+            for first, second, text, after in zip(
+                ["", "", *tokens], ["", *tokens], tokens, [*tokens[1:], ""]
+            )
+            if not _is_foreign(first, second)
+        }
+        return {
+            each
+            for each in self.of_device
+            if (each.space == "both" and self._is_formula_of_host(each, words, is_removed))
+            or (each.space == "device" and _is_declared_for_host(each, named | declared))
+        }
+
+    def _is_formula_of_host(self, this, words, is_removed):
+        if _key(this) != "operator()":
+            return this.name in words or _OF_CUDA.fullmatch(this.name) is not None
+        return self._reaches_host(this.classes[-1], 0, len(self.all_tokens), is_removed, set())
+
+    def _reaches_host(self, name, first, last, is_removed, seen):
+        """Tells whether host code in tokens[first:last] may have an object of a type.
+
+        It has none if each mention of the type is an argument of a template that is a kernel, or
+        whose parameter has the same property.
+        """
+        if (name, first) in seen:
+            return False
+        seen.add((name, first))
+        declared = {
+            index
+            for each in self._all
+            if each.members is not None and each.name == name
+            for index in range(each.first, each.block[0])
+        }
+        for index in range(first, last):
+            if is_removed[index] or self.all_tokens[index].text != name or index in declared:
+                continue
+            template, position = self._template_of_argument(index)
+            parameters = [
+                (each, _parameter(self.all_tokens, each, position))
+                for each in self._templates.get(template, ())
+                if each.space != "device"
+            ]
+            if template not in self._templates or any(
+                parameter is None
+                or self._reaches_host(parameter[0], parameter[1], each.last + 1, is_removed, seen)
+                for each, parameter in parameters
+            ):
+                return True
+        return False
+
+    def _template_of_argument(self, index):
+        """Returns (the template that a token is an argument of, or None, its position)."""
+        depth = position = 0
+        while index > 0:
+            index -= 1
+            text = self.all_tokens[index].text
+            if text in (";", "{", "}", "(", ")"):
+                break
+            if text == "<" and depth == 0:
+                return self.all_tokens[index - 1].text, position
+            depth += (text == ">") - (text == "<")
+            position += text == "," and depth == 0
+        return None, 0
 
 
-def traceable_macros(texts):
-    """Returns the names of macros like HOST_DEVICE, which marks formulas.
+def _with_members(declarations):
+    for declaration in declarations:
+        yield declaration
+        yield from _with_members(declaration.members or ())
 
-    An object has a function with such a macro only if its host code uses the function.
+
+def _key(declaration):
+    """Returns the name of a declaration; that of all operators but () is the same."""
+    is_operator = declaration.name.startswith("operator") and "operator" in declaration.words
+    return "operator" if is_operator and declaration.name != "operator()" else declaration.name
+
+
+def _is_declared_for_host(this, names):
+    """Tells whether a function of the device may also be declared as one of the host.
+
+    A kernel cannot; nor can a member that is defined in its class, which has no other declaration.
     """
-    found = {match[1] for text in texts for match in _TRACEABLE.finditer(text)}
-    tokens = (token.text for text in texts for token in tokens_of(text))
-    defined = [definition[1] for definition in map(DEFINITION.match, tokens) if definition]
-    return {name for name in found if defined.count(name) == 2}
+    is_member = bool(this.classes) and "friend" not in this.words
+    if "__global__" in this.words or is_member:
+        return False
+    return _key(this) in names or _OF_CUDA.fullmatch(this.name) is not None
 
 
-def macros_of(flags):
-    """Returns the names that -D flags define."""
-    matches = (re.match(r"-D(\w+)", flag) for flag in flags)
-    return {match[1] for match in matches if match}
+def _parameter(tokens, template, position):
+    """Returns (the name of a template's parameter, the index after the parameters), or None."""
+    names, depth, index, name, has_default = [], 0, template.first + 1, "", False
+    while True:
+        text = tokens[index].text
+        if depth == 1 and text in (",", ">"):
+            names.append(name)
+            name, has_default = "", False
+        elif depth == 1 and tokens[index].kind == "word" and not has_default:
+            name = text
+        has_default = has_default or text == "="
+        depth += (text in ("<", "(", "[", "{")) - (text in (">", ")", "]", "}"))
+        index += 1
+        if depth == 0:
+            break
+    return (names[min(position, len(names) - 1)], index) if names else None
 
 
-def function_words(path):
-    """Returns the words in the names of all functions that an object has, sorted.
+def _is_foreign(first, second):
+    """Tells whether a word after these two tokens is a member, or a name of the C++ library."""
+    is_member = second == "->" or (second == "." and first != ".")
+    return is_member or (second == "::" and first == "std")
 
-    Returns None if a name is not understood, or if a compiler may ignore the attribute noipa: one
-    other than g++, or a cudafe++ with which this has not been tested.
-    """
-    with open(path, "rb") as file:
-        data = file.read()
-    _, sections = tables(data)
-    comment, device_code = (
-        content(data, sections[name]) if name in sections else b""
-        for name in (b".comment", b".nv_fatbin")
-    )
-    found = symbols(data, sections, b".symtab")
-    if not comment.startswith(b"GCC: (", 1) or not _CUDA.search(device_code) or not found:
-        return None
-    functions = [
-        demangled(symbol.name.decode())
-        for symbol in found
-        if symbol.section != UNDEFINED and symbol.kind == FUNCTION
-    ]
-    if any(name.startswith("_Z") for name in functions):
-        return None
-    return sorted({word for name in functions for word in re.findall(r"\w+", name)})
+
+def _is_lambda(before, text, after):
+    """Tells whether a bracket begins a lambda, which nvcc writes into the host code as well."""
+    if text != "[" or "[" in (before, after):  # [[ begins an attribute
+        return False
+    is_index = before in (")", "]") or re.fullmatch(r"[^\W\d]\w*", before)
+    return not is_index or before in ("return", "else", "do", "case")
 
 
 def host_digest(path):

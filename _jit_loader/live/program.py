@@ -8,11 +8,11 @@ import os
 import re
 from typing import NamedTuple
 
-from _jit_loader.cuda.lexer import DEFINITION, macros_in, scan, tokens_of, without_host_bodies
-from _jit_loader.cuda.nvrtc import SYSTEM_HEADERS, Program, closure, compile_program
+from _jit_loader.cuda.device_code import NAME, DeviceText
+from _jit_loader.cuda.nvrtc import SYSTEM_HEADERS, NvrtcError, Program, compile_program
+from _jit_loader.cuda.preprocess import preprocess
 from _jit_loader.cuda.ptxas import readable
 from _jit_loader.live.edit import NotLive
-from _jit_loader.live.host_code import macros_of
 from _jit_loader.system.elf import content, tables
 
 _PREAMBLE = "jit_loader_preamble.h"
@@ -42,7 +42,8 @@ _HEADERS = {
     **SYSTEM_HEADERS,
     _PREAMBLE: (
         "typedef struct CUstream_st* cudaStream_t;\n"
-        "namespace jit_loader { __device__ void called_from_the_host_only(); }\n"
+        'extern "C" __device__ void __assert_fail(const char*, const char*, unsigned, const '
+        "char*);\n"
         # These return bool with nvcc and int with NVRTC, which may choose another overload.
         "#define isnan(x) bool(isnan(x))\n#define isinf(x) bool(isinf(x))\n"
         "#define isfinite(x) bool(isfinite(x))\n#define signbit(x) bool(signbit(x))\n"
@@ -53,22 +54,12 @@ _HEADERS = {
         'virtual const char* what() const noexcept { return ""; } }; }\n'
     ),
 }
-_NO_BODY = "{ ::jit_loader::called_from_the_host_only(); }"
 # Headers of CUDA that NVRTC reads, and compiles as nvcc does.
 _CUDA_HEADERS = ("cuda_fp16.h", "cuda_bf16.h", "cuda_fp8.h", "math_constants.h", "mma.h")
-# Macros that NVRTC defines as nvcc does. Other system macros may be defined only for nvcc, and with
-# NVRTC an #if would take the other branch without an error.
-_SAME_MACROS = {"__CUDA_ARCH__", "__CUDACC__", "__cplusplus", "defined", "true", "false"}
-_MAY_BE_THE_SYSTEMS = re.compile(
-    r"_|CUDA|NV|linux|unix|NDEBUG|[SU]?INT|U?L?LONG|U?SHRT|[SUW]?CHAR|FLT|L?DBL|M_|FP_|MATH|NAN"
-    r"|INFINITY|HUGE|EOF|NULL|BUFSIZ|RAND|SIZE|PTRDIFF|EXIT|CLOCK|PATH_MAX|BYTE_ORDER|\w+_ENDIAN"
-    r"|CU_|cuda|offsetof|assert|alloca|SNAN|MAXFLOAT|SEEK|std(?:in|out|err)"
-)
 # With arguments of two types nvcc computes these in double, NVRTC in float.
 _OTHER_OVERLOADS = re.compile(
     r"\b(?:pow|fmod|atan2|hypot|fmin|fmax|fdim|remainder|nextafter|fma|copysign|remquo)\s*\("
 )
-_CONDITION = re.compile(r"#\s*(?:if|ifdef|ifndef|elif|elifdef|elifndef)\b(.*)", re.DOTALL)
 # nvcc's flags that NVRTC has under the same name.
 _SAME = re.compile(
     r"-D.+|-U.+|-std=c\+\+\d+|-lineinfo|(?:--?use_fast_math)"
@@ -118,16 +109,16 @@ def compile_edit(edit, launched):
     kernels = {
         kernel["mangled"] for kernel in edit.record["kernels"] if kernel["registers"] is not None
     }
-    program = device_program(edit.source, edit.texts, edit.command)
+    source, removed = (edit.source, edit.texts, edit.command), ()
     compiled = kernels & launched
     versions = {(os.path.dirname(edit.build.folder), key) for key in edit.keys}
     if not compiled or (compiled != kernels and _checked.isdisjoint(versions)):
         # 0.05 s for all kernels of an op that NVRTC compiles in 1 s.
-        syntax = program._replace(options=[*program.options, "-fdevice-syntax-only"])
-        compile_kernels(syntax, sorted(kernels))
+        _, removed = compile_device(*source, sorted(kernels), removed, syntax_only=True)
     if compiled:
-        cubin = compile_kernels(program, sorted(compiled))
-    else:
+        cubin, removed = compile_device(*source, sorted(compiled), removed)
+    program = device_program(*source, removed)
+    if not compiled:
         cubin, _ = compile_program(Program("", "empty.cu", program.options[:1], {}))
     with open(edit.host_object, "rb") as file:
         if versions_of(file.read()) != {version_of(cubin)}:
@@ -136,32 +127,78 @@ def compile_edit(edit, launched):
     return DeviceCode(cubin, compiled, kernels - compiled, program)
 
 
-def device_program(source, texts, command):
+def device_program(source, texts, command, removed=()):
     """Returns the nvrtc.Program of the device code of a .cu file.
 
     Arguments:
         source: its path.
         texts: {path: text} of it and of all headers of the project that it includes.
         command: the words of nvcc's command.
+        removed: the keys of the declarations that NVRTC cannot compile; see compile_device.
 
     Raises:
         NotLive: NVRTC cannot compile this as nvcc does.
-        NotUnderstood: the lexer does not understand the source.
+        NotUnderstood: the source is not understood.
     """
-    options, folders, system = nvrtc_options(command, source)
+    program, code = _program(source, texts, command)
+    return program._replace(source=code.text(removed))
+
+
+def compile_device(source, texts, command, kernels, removed=(), syntax_only=False):
+    """Compiles kernels of a .cu file; returns (the cubin, the keys of what NVRTC cannot compile).
+
+    Arguments:
+        source, texts, command: as in device_program.
+        kernels: their mangled names.
+        removed: the keys that were returned before. With them NVRTC compiles once.
+        syntax_only: check for errors, and return an empty cubin.
+
+    Raises:
+        NotLive, NotUnderstood: NVRTC cannot compile this as nvcc does.
+        NvrtcError: the code does not compile.
+        ToolMissing: there is no NVRTC.
+    """
+    program, code = _program(source, texts, command)
+    checked = program._replace(options=[*program.options, "-fdevice-syntax-only"])
+    wanted, removed = checked if syntax_only else program, sorted(removed)
+    try:
+        return compile_kernels(wanted._replace(source=code.text(removed)), kernels), removed
+    except NvrtcError:
+        more = _removals(checked._replace(path=NAME), code, removed, kernels)
+        if more == removed:
+            raise
+    return compile_kernels(wanted._replace(source=code.text(more)), kernels), more
+
+
+def _removals(program, code, removed, kernels):
+    """Returns the keys of the declarations in which NVRTC finds errors, and those of removed."""
+    while True:
+        try:
+            compile_kernels(program._replace(source=code.numbered_text(removed)), kernels)
+            return removed
+        except NvrtcError as error:
+            more = code.removals(str(error), removed)
+        if not more:
+            return removed
+        removed = sorted({*removed, *more})
+
+
+def _program(source, texts, command):
+    """Returns (the Program without its source, its DeviceText)."""
+    options, _, system = nvrtc_options(command, source)
     system = [f for f in system if os.path.exists(os.path.join(f, "cuda_fp16.h"))][:1]
-    macros = macros_in(texts.values()) | macros_of(options)
-    _check_conditions(texts.values(), macros)
-    if any(map(_OTHER_OVERLOADS.search, texts.values())):
+    found = preprocess(source, texts, command, for_device=True)
+    code = DeviceText(found.text)
+    if _OTHER_OVERLOADS.search(code.text()):
         raise NotLive("NVRTC may compile a function of CUDA's C++ headers otherwise")
-    of_device = set().union(*(scan(text, macros).of_device for text in texts.values()))
-    virtual = _virtual_headers(source, texts, folders, macros, of_device)
+    for name in found.before:
+        if name not in _HEADERS and name not in _CUDA_HEADERS:
+            raise NotLive(f"NVRTC does not read {name}")
     options += [f"-I{folder}" for folder in system]
-    # -w: functions without their bodies return nothing. -split-compile: with one thread per core.
-    # One program for each of add2's 8 kernels, in 8 threads, took 0.3 s; this one takes 0.2 s.
+    # -split-compile: with one thread per core. One program for each of add2's 8 kernels, in 8
+    # threads, took 0.3 s; this one takes 0.2 s.
     options += ["-default-device", f"--pre-include={_PREAMBLE}", "-w", "-split-compile=0"]
-    text = without_host_bodies(texts[source], macros, of_device, _NO_BODY)
-    return Program(text, source, options, virtual)
+    return Program("", source, options, _HEADERS), code
 
 
 def nvrtc_options(command, source):
@@ -220,42 +257,3 @@ def version_of(cubin):
     """Returns the version of a cubin's compiler, such as b'release 13.0, V13.0.88', or None."""
     match = _VERSION.search(cubin)
     return match and match[0]
-
-
-def _virtual_headers(source, texts, folders, macros, of_device):
-    """Returns {name in #include: text} of the project's headers and of replaced system headers."""
-    found = closure(texts[source], os.path.dirname(source), folders, [])
-    virtual = dict(_HEADERS)
-    for name, paths in found.paths.items():
-        path, *others = paths
-        if others or path not in texts or name in _HEADERS:
-            raise NotLive(f"{name} may be one of several headers, or a header of CUDA's")
-        text = without_host_bodies(texts[path], macros, of_device, _NO_BODY)
-        virtual[name] = f'#line 1 "{path}"\n{text}'
-    for name in found.missing:
-        if name not in _HEADERS and name not in _CUDA_HEADERS:
-            raise NotLive(f"NVRTC does not read {name}")
-    return virtual
-
-
-def _check_conditions(texts, macros):
-    """Raises NotLive if an #if may depend on a macro that only nvcc defines."""
-    values, tested = {}, set()
-    for text in texts:
-        if "__CUDACC_RTC__" in text:
-            raise NotLive("a source mentions __CUDACC_RTC__")
-        for token in tokens_of(text):
-            if definition := DEFINITION.match(token.text):
-                values[definition[1]] = values.get(definition[1], "") + definition[2].strip()
-            elif condition := _CONDITION.match(token.text):
-                tested.update(_words(condition[1]))
-    while more := {*_words(" ".join(values.get(word, "") for word in tested))} - tested:
-        tested |= more
-    for word in sorted(tested - _SAME_MACROS):
-        is_guard = word in macros and not values.get(word)  # defined without a value
-        if not is_guard and _MAY_BE_THE_SYSTEMS.match(word):
-            raise NotLive(f"an #if depends on {word}, which NVRTC may define otherwise")
-
-
-def _words(text):
-    return re.findall(r"[^\W\d]\w*", text)

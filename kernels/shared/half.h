@@ -8,11 +8,9 @@
 #include <stdint.h>
 #include <string.h>
 
-// noipa keeps g++ from inlining a HOST_DEVICE function, so the host object of a .cu file contains
-// it if and only if host code uses it. That tells the loader whether an edit of a formula affects
-// host code. Formulas for the CPU are compiled in X_cpu.cpp.
+// A function for the CPU, whose code X_cpu.cpp has, and for the GPU.
 #ifdef __CUDACC__
-#define HOST_DEVICE __host__ __device__ inline __attribute__((noipa))
+#define HOST_DEVICE __host__ __device__ inline
 #else
 #define HOST_DEVICE inline
 #endif

@@ -34,7 +34,7 @@ pytestmark = [
 FORMULA = """\
 #pragma once
 #ifdef __CUDACC__
-#define HOST_DEVICE __host__ __device__ inline __attribute__((noipa))
+#define HOST_DEVICE __host__ __device__ inline
 #else
 #define HOST_DEVICE inline
 #endif

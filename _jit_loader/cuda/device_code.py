@@ -1,0 +1,163 @@
+"""Leaves out of preprocessed CUDA source what NVRTC cannot compile: the host's functions and types.
+
+A function that the device may call, a variable of the device and a constant stay. A declaration
+without __device__ may need headers that NVRTC does not have, so NVRTC decides: what it reports an
+error in is removed. Its declaration stays, or a deleted function, so that a use is an error too and
+nothing else is found in its place.
+"""
+
+import re
+
+from _jit_loader.cache import digest_of
+from _jit_loader.cuda.declarations import split, tokens_of
+from _jit_loader.cuda.preprocess import INCLUDE
+
+_OF_DEVICE = {"__device__", "__global__", "__constant__", "__shared__", "__managed__"}
+_CONSTANT = {"constexpr", "consteval", "constinit", "const"}
+_TYPES = {"typedef", "using", "static_assert", "friend", "namespace", "concept"}
+_CLASSES = {"struct", "class", "enum", "union"}
+_MARKER = re.compile(r'^# (\d+ "(?:[^"\\]|\\.)*")', re.MULTILINE)
+_ERROR = re.compile(r"^in\.cu\((\d+)\): (?:catastrophic )?error", re.MULTILINE)
+NAME = "in.cu"  # of a numbered text in NVRTC's messages
+ENTIRELY = " entirely"  # after the key of a declaration of which nothing stays
+
+
+class DeviceText:
+    """The device code of a preprocessed source, as text."""
+
+    def __init__(self, text):
+        self._text, self._tokens = text, tokens_of(text)
+        declarations, self._kinds = split(self._tokens), {}
+        self._marked = _names_of_device(declarations)
+        self._all = list(self._with_members(declarations))
+
+    def _with_members(self, declarations):
+        """Yields the declarations that may be left out with their members, in their order."""
+        for each in declarations:
+            kind = self._kinds[each] = self._kind(each)
+            yield each
+            if kind != "host":
+                yield from self._with_members(each.members or ())
+
+    def _kind(self, this):
+        """Returns "device" if NVRTC has to compile a declaration, "host" if not, else "unknown"."""
+        end = this.words.index("=") if "=" in this.words else len(this.words)
+        words = {*this.words[:end]}
+        if this.members is not None:  # of a class, not to be left out if it has a data member
+            is_data = this.classes and (not this.name or this.words[-1] != "{}")
+            return "device" if is_data else "unknown"
+        if words & _OF_DEVICE:
+            return "device"
+        if "__host__" in words:
+            return "host"
+        is_type = this.words[:1] and this.words[0] in _TYPES | (
+            set() if this.has_parameters or "=" in this.words else _CLASSES
+        )
+        if is_type or this.words[0] == "enum" or {"constexpr", "consteval"} & words:
+            return "unknown"
+        if this.classes:
+            is_function = this.has_parameters and "virtual" not in words
+            changes_layout = this.name == "operator=" or (this.body is None and _is_special(this))
+            return "unknown" if is_function and not changes_layout else "device"
+        if this.has_parameters and "=" not in this.words[:end]:
+            return "unknown" if this.name in self._marked else "host"
+        return "unknown" if words & _CONSTANT and "extern" not in words else "host"
+
+    def text(self, removed=()):
+        """Returns the text for NVRTC, in which lines are those of the user's files.
+
+        removed: the keys of the declarations to leave out; see removals.
+        """
+        text = "".join(part for part, _ in self._parts(removed))
+        return _for_nvrtc(text, r"#line \1")
+
+    def numbered_text(self, removed):
+        """Returns the text with lines of its own; each declaration begins a new one."""
+        text = "".join(f"\n{part}" for part, _ in self._parts(removed))
+        return _for_nvrtc(text, "")
+
+    def removals(self, log, removed):
+        """Returns the keys of more declarations to leave out, because of NVRTC's errors.
+
+        log: what NVRTC prints for the numbered_text of removed.
+        """
+        starts = []  # where the lines of that text are in the source
+        for part, start in self._parts(removed):
+            starts += [start, *(start + match.end() for match in re.finditer("\n", part))]
+        found = set()
+        for line in map(int, _ERROR.findall(log)):
+            place = starts[line - 2]
+            around = [
+                each
+                for each in self._all
+                if self._kinds[each] == "unknown"
+                and self._tokens[each.first].start <= place < self._tokens[each.last].end
+            ]
+            if around:
+                key = self._key(around[-1])
+                found.add(key + ENTIRELY if key in removed else key)
+        return found - {*removed}
+
+    def _parts(self, removed):
+        """Yields the parts of the text and where they are in the source; one per declaration."""
+        position = start = 0
+        text = ""
+        for each in self._all:
+            begin, end = self._tokens[each.first].start, self._tokens[each.last].end
+            if begin < position:  # a member of what is left out
+                continue
+            yield text + self._text[position:begin], start
+            text, start = "", begin
+            position, key = begin, self._key(each)
+            is_removed = self._kinds[each] == "unknown" and key in removed
+            if self._kinds[each] == "host" or is_removed:
+                if is_removed and key + ENTIRELY not in removed:
+                    text = self._declared(each)
+                elif _is_special(each):  # a class without it may have another layout
+                    text = f"{each.classes[-1]}(struct jit_loader_of_the_host);"
+                text += self._skipped(begin, end)
+                position = end
+        yield text + self._text[position:], start
+
+    def _declared(self, this):
+        """Returns what stays of a declaration that is left out."""
+        start = self._tokens[this.first].start
+        head = self._text[start : self._tokens[this.head_end].start] if this.head_end else ""
+        head = " ".join(_MARKER.sub("", head).split())
+        if this.members is not None or this.words[0] in _CLASSES:
+            return f"{head};" if head else ""
+        if this.body is not None:
+            return f"{head} = delete;"
+        if this.words[0] == "using" and "=" in this.words:
+            words = self._text[start : self._tokens[this.last].end].partition("using")
+            return f"{words[0]}struct {this.words[1]};"
+        return f"struct {this.words[-1]};" if this.words[0] == "typedef" else ""
+
+    def _skipped(self, start, end):
+        """Returns the line breaks and linemarkers of a part that is left out."""
+        lines = self._text[start:end].split("\n")
+        return "\n".join(line if line.startswith("# ") else "" for line in lines)
+
+    def _key(self, declaration):
+        """Returns a digest of a declaration's text."""
+        start, end = self._tokens[declaration.first].start, self._tokens[declaration.last].end
+        return digest_of(self._text[start:end])
+
+
+def _for_nvrtc(text, marker):
+    return _MARKER.sub(marker, text).replace(INCLUDE, "#include ")
+
+
+def _is_special(this):
+    """Tells whether a member is a constructor or the destructor."""
+    return this.has_parameters and this.name in this.classes[-1:]
+
+
+def _names_of_device(declarations):
+    """Returns the names of the functions that are declared with __device__."""
+    found = set()
+    for each in declarations:
+        if each.space != "host":
+            found.add(each.name)
+        found |= _names_of_device(each.members or ())
+    return found

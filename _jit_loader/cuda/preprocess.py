@@ -1,0 +1,259 @@
+"""Preprocesses a user's CUDA source as nvcc does, without reading the system's headers.
+
+PyTorch's headers take g++ seconds. So nvcc's own preprocessor command runs once for what a source
+includes, and the cache keeps the macros that each header of the system defines. Later each such
+header is a small file with its macros, and g++ takes 0.05 s. All conditions, macros and line
+numbers in the user's files are those of nvcc.
+"""
+
+import functools
+import os
+import re
+import shlex
+import tempfile
+from typing import NamedTuple
+
+from _jit_loader.cache import cache_folder, check_trusted, digest_of
+from _jit_loader.cache.files import read_checked, write_atomically, write_checked
+from _jit_loader.cache.memo import stamp
+from _jit_loader.key.toolchain import find_program
+from _jit_loader.system.processes import run
+
+FOLDER, RECORD = "macros", "macros.json"
+INCLUDE = "#pragma jit_loader include "  # replaces the first #include of a header of the system
+# Kept in the text for the splitter: crt/host_defines.h makes attributes of them.
+_SPACES = ("__host__", "__device__", "__global__", "__shared__", "__constant__", "__managed__")
+_KEPT = "".join(f"#undef {name}\n#define {name} {name}\n" for name in _SPACES)
+_MARKER = re.compile(r'# (\d+) "((?:[^"\\]|\\.)*)"(.*)')
+_NAME = re.compile(r'#\s*include\s*(?:"([^"\n]+)"|<([^>\n]+)>)')
+_MACRO = re.compile(r"#(?:define|undef) (\w+)")
+_MENTIONED = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"]([^>"\n]+)[>"]', re.MULTILINE)
+_ONE_VALUE_EACH_TIME = re.compile(r"__(?:DATE|TIME|TIMESTAMP)__")
+
+
+class NotUnderstood(ValueError):
+    """The source has something that the live edits do not understand."""
+
+
+class Preprocessed(NamedTuple):
+    """The text of a source and the user's headers that it includes.
+
+    Attributes:
+        text: with linemarkers, and with INCLUDE where a header of the system is included.
+        before: {the name of a header of the system: the user's macros before it, as #define lines}.
+    """
+
+    text: str
+    before: dict
+
+
+class _Macros(NamedTuple):
+    """What one of nvcc's commands has found in the system's headers.
+
+    Attributes:
+        words: the command, without those headers.
+        folder: of files with their macros.
+        included: the Preprocessed.before of the command; another one may mean other macros.
+        headers: the paths and stamps of those headers.
+    """
+
+    words: list
+    folder: str
+    included: dict
+    headers: list
+
+
+def preprocess(source, texts, command, for_device):
+    """Returns the Preprocessed text of a source.
+
+    Arguments:
+        source: its path.
+        texts: {path: text} of it and of the user's headers.
+        command: the words of nvcc's command.
+        for_device: whether this is nvcc's pass for the device, with __CUDA_ARCH__.
+
+    Raises:
+        NotUnderstood: the text may not be that of nvcc.
+    """
+    return _preprocess(source, tuple(sorted(texts.items())), tuple(command), for_device)
+
+
+@functools.lru_cache(maxsize=32)
+def _preprocess(source, texts, command, for_device):
+    if any(_ONE_VALUE_EACH_TIME.search(text) for _, text in texts):
+        raise NotUnderstood("a source has a value of its own in each compilation, such as __TIME__")
+    key = _key(source, texts, command, for_device)
+    paths = [path for path, _ in texts]
+    with tempfile.TemporaryDirectory(prefix="jit_loader-") as mirror:
+        for path, text in texts:
+            os.makedirs(os.path.dirname(mirror + path), exist_ok=True)
+            with open(mirror + path, "w", errors="surrogateescape", newline="") as file:
+                file.write(text)
+        known = _known(key)
+        if known is not None:
+            found = _run(known, mirror, source)
+            if found is not None and found.before == known.included:
+                return found
+        macros, expected = _read_headers(key, mirror, source, paths, command, for_device)
+        found = _run(macros, mirror, source)
+    if found is None or found.before != macros.included or _digest(found) != _digest(expected):
+        raise NotUnderstood("a condition or macro depends on the order of the system's headers")
+    write_checked(os.path.join(macros.folder, RECORD), macros._asdict())
+    return found
+
+
+def _digest(found):
+    """Returns the code without spaces and numbers: __COUNTER__ differs without the headers."""
+    code = [line for line in found.text.split("\n") if not line.startswith("# ")]
+    return re.sub(r"\d+", "0", "".join("".join(code).split()))
+
+
+def _key(source, texts, command, for_device):
+    mentioned = sorted({name for _, text in texts for name in _MENTIONED.findall(text)})
+    nvcc = stamp(find_program(command[0]) or command[0])
+    return digest_of([source, command, for_device, mentioned, nvcc])
+
+
+def _known(key):
+    """Returns the _Macros in the cache, None if there are none or a header has changed."""
+    folder = os.path.join(cache_folder(), FOLDER, key)
+    record = os.path.join(folder, RECORD)
+    if (found := read_checked(record)) is None:
+        return None
+    check_trusted(record)
+    macros = _Macros(**found)
+    # 2,000 headers of PyTorch take 10 ms.
+    return macros if all(list(stamp(p) or ()) == s for p, s in macros.headers) else None
+
+
+def _run(macros, mirror, source):
+    """Returns the Preprocessed text, or None if a header of the system is not known."""
+    result = run([word.replace("<mirror>", mirror) for word in macros.words] + [mirror + source])
+    if result.returncode != 0:
+        return None
+    return _Output(result.stdout, mirror, ()).preprocessed
+
+
+def _read_headers(key, mirror, source, paths, command, for_device):
+    """Runs nvcc's command; stores and returns the _Macros, and the Preprocessed text."""
+    with_headers, without = [], []
+    for word in _preprocessor(command, source, for_device):
+        if word.startswith("-I"):
+            folder = os.path.join("<mirror>", word[2:].lstrip("/"))
+            with_headers += [f"-I{folder}", word]
+            without.append(f"-I{folder}")
+        else:
+            with_headers.append(word)
+            without.append(word)
+    listed = [word.replace("<mirror>", mirror) for word in with_headers]
+    folder = os.path.join(cache_folder(), FOLDER, key)
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    kept = os.path.join(folder, "kept.h")
+    write_atomically(kept, _KEPT.encode())
+    result = run([*listed, "-include", kept, "-dD", "-dI", mirror + source])
+    if result.returncode != 0:
+        message = result.stderr.decode(errors="replace").replace(mirror, "")
+        error = next((line for line in message.splitlines() if "error" in line), message)
+        raise NotUnderstood(f"g++ does not preprocess it: {error.strip()}")
+    output = _Output(result.stdout, mirror, paths)
+    for name, lines in output.macros.items():
+        path = os.path.normpath(os.path.join(folder, "headers", name))
+        if not path.startswith(os.path.join(folder, "headers", "")):
+            raise NotUnderstood(f"{name} is outside of the folders of headers")
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        text = "\n".join(["#pragma once", f"{INCLUDE}<{name}>", *lines])
+        write_atomically(path, (text + "\n" + _KEPT).encode(errors="surrogateescape"))
+    first = os.path.join(folder, "first.h")
+    text = "\n".join(output.first) + "\n" + _KEPT
+    write_atomically(first, text.encode(errors="surrogateescape"))
+    words = [*_without_headers(without), "-nostdinc", "-w", "-dD", "-imacros", first]
+    words += ["-isystem", os.path.join(folder, "headers")]
+    headers = [(path, stamp(path)) for path in sorted(output.headers)]
+    return _Macros(words, folder, output.preprocessed.before, headers), output.preprocessed
+
+
+def _without_headers(words):
+    """Returns the words of a command without -isystem and -include."""
+    found, words = [], iter(words)
+    for word in words:
+        if word in ("-isystem", "-include"):
+            next(words)
+        else:
+            found.append(word)
+    return found
+
+
+def _preprocessor(command, source, for_device):
+    """Returns the words of nvcc's command of g++, without the source and the output."""
+    listed = run([*command, "--dryrun"]).stderr.decode(errors="surrogateescape").splitlines()
+    commands = [line.removeprefix("#$ ") for line in listed if " -E -x c++ " in line]
+    commands = [line for line in commands if ("-D__CUDA_ARCH__=" in line) == for_device]
+    if len(commands) != 1:
+        raise NotUnderstood("nvcc's commands are not those of one source and one architecture")
+    words = shlex.split(commands[0])
+    place = words.index("-o")
+    del words[place : place + 2]
+    words.remove(source)
+    return words
+
+
+class _Output:
+    """The output of g++ -E -dD, with -dI if it has read the headers of the system.
+
+    Attributes:
+        preprocessed: the Preprocessed text of the user's files.
+        first: the macros that are defined before the source.
+        macros: {name in #include: the macros that this header of the system defines}.
+        headers: the paths of the system's headers.
+    """
+
+    def __init__(self, output, mirror, paths):
+        """Reads the output; paths: those of the user's files."""
+        self.first, self.macros, self.headers = [], {}, set()
+        self._kept, self._user, self._before, self._paths = [], {}, {}, paths
+        target, is_users, name = self.first, False, None
+        for line in output.decode(errors="surrogateescape").split("\n"):
+            marker = _MARKER.match(line) if line.startswith("# ") else None
+            if name is not None and (marker is None or marker[3]):
+                is_entered = marker is not None and marker[3].startswith(" 1")
+                target = self._include(name, is_entered and not marker[2].startswith(mirror))
+                name = None
+            if marker:
+                path = marker[2].replace('\\"', '"').replace("\\\\", "\\")
+                is_users = path.startswith(mirror)
+                if is_users and marker[1] != "0":
+                    self._kept.append(f'# {marker[1]} "{path[len(mirror) :]}"')
+                elif not is_users and not path.startswith("<"):
+                    self.headers.add(path)
+            elif line.startswith(INCLUDE):
+                self._note(line[len(INCLUDE) :].strip("<>"))
+            elif not is_users:
+                if line.startswith(("#define ", "#undef ")) and target is not None:
+                    target.append(line)
+            elif include := _NAME.match(line):
+                name = os.path.normpath(include[1] or include[2])
+                self._kept.append("")
+            elif macro := _MACRO.match(line):
+                self._user[macro[1]] = line
+                self._kept.append("")
+            else:
+                self._kept.append(line)
+        self.preprocessed = Preprocessed("\n".join(self._kept), self._before)
+
+    def _include(self, name, is_systems):
+        """Notes an #include; returns the list of the macros that it defines, or None.
+
+        is_systems: whether it reads a header of the system. One that has been read before is not
+        read again.
+        """
+        if not is_systems and any(path.endswith(name.lstrip("./")) for path in self._paths):
+            return None
+        if name in self.macros:
+            return None
+        self._note(name)
+        self.macros[name] = []
+        return self.macros[name] if is_systems else None
+
+    def _note(self, name):
+        self._kept.append(f"{INCLUDE}<{name}>")
+        self._before[name] = sorted(self._user.values())
