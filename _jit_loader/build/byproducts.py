@@ -73,12 +73,14 @@ def _locked(folder):
         os.close(descriptor)
 
 
-def start_self_check(job):
-    """Starts a process that outlives this one and finds which sources can have live edits.
+def can_be_live():
+    """Returns whether a later edit may be live on this machine: not without a GPU."""
+    return bool(this_machine().architectures) and os.environ.get("JIT_LOADER_LIVE") != "0"
 
-    Without a GPU no edit is live.
-    """
-    if this_machine().architectures and os.environ.get("JIT_LOADER_LIVE") != "0":
+
+def start_self_check(job):
+    """Starts a process that outlives this one and finds which sources can have live edits."""
+    if can_be_live():
         arguments = [job.folder, job.request.project]
         with contextlib.suppress(OSError):  # no Python, or no further process
             call_in_background(SELF_CHECK, arguments, 19, detached=True)

@@ -14,7 +14,7 @@ from _jit_loader.cache.files import link_or_copy, read_checked
 from _jit_loader.cache.memo import stamp
 from _jit_loader.cache.store import USER_FILES, Build
 from _jit_loader.key.digests import read_digest
-from _jit_loader.live.edit import NotLive, find_edit
+from _jit_loader.live.edit import LIVE, NotLive, find_edit
 from _jit_loader.live.host_code import host_digest
 from _jit_loader.live.launches import launches_of, open_launches
 from _jit_loader.live.patch import patch, restore
@@ -33,6 +33,7 @@ ADD_FLAGS = {
 
 ops = {}  # the folder of a request's builds: its LiveOp, while no complete build is loaded
 _never = set()  # the folders of requests whose edits take the complete build; see _audit
+_unchecked = {}  # the folders of complete builds that _audit has seen, without live.json: titles
 _locks = {}  # the folder of a request's builds: the lock of the thread that makes its live edit
 
 # A forked child lacks the threads that may have held them.
@@ -123,10 +124,20 @@ def _audit(title, this):
     if warning := warning_of_host_code(title, this.path, live.edit.host_object):
         _never.add(builds_folder)
         say(f"{warning}. In this process, further edits of this op take the complete build")
+    _unchecked[folder] = title
     ops.pop(builds_folder, None)
 
 
-this_process.after_load.append(_audit)
+def _audit_device_code(*_):
+    """Prints a warning once the self-check has found that a live edit ran other device code."""
+    for folder, title in list(_unchecked.items()):
+        if os.path.exists(os.path.join(folder, LIVE)):
+            del _unchecked[folder]
+            if warning := warning_of_device_code(title, folder):
+                say(warning)
+
+
+this_process.after_load += [_audit, _audit_device_code]
 
 
 def warning_of_host_code(title, library, before):
@@ -137,12 +148,26 @@ def warning_of_host_code(title, library, before):
     with contextlib.suppress(OSError):
         now = os.path.join(os.path.dirname(library), os.path.basename(before))
         if host_digest(now) != host_digest(before):
-            return (
-                f"{title}: warning: the last edit of a kernel also changed host code, but ran with "
-                "the old host code. Results computed since that edit may be wrong: compute them "
-                "again"
-            )
+            return _warning(title, "also changed host code, but ran with the old host code")
     return None
+
+
+def warning_of_device_code(title, folder):
+    """Returns a warning if the self-check of a complete build has found that NVRTC's code differs.
+
+    folder: of the build. Its live.json then makes further edits take the complete build.
+    """
+    for answer in (read_checked(os.path.join(folder, LIVE)) or {}).values():
+        if any(answer["kernels"].values()):
+            return _warning(title, f"ran other device code than now: {answer['reason']}")
+    return None
+
+
+def _warning(title, what):
+    return (
+        f"{title}: warning: the last edit of a kernel {what}. Results computed since that edit may "
+        "be wrong: compute them again"
+    )
 
 
 def _find(builds, digests):

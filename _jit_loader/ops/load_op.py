@@ -148,7 +148,7 @@ def build_in_turn(name, project, flags, host_object):
     """Builds an op in the background. Of the processes that share a cache, one at a time builds.
 
     host_object: the path of the object whose host code a live edit runs with, or None. In watch
-    mode, a warning is printed if the host code differs.
+    mode, a warning is printed if the host code differs, or NVRTC's device code from nvcc's.
     """
     from _jit_loader.cache import cache_folder
     from _jit_loader.cache.lock import build_lock
@@ -157,12 +157,21 @@ def build_in_turn(name, project, flags, host_object):
     with build_lock(cache_folder(), title):
         this = load(name, project, flags)
     if host_object is not None:
-        from _jit_loader.live.load import warning_of_host_code
+        from _jit_loader.build.byproducts import can_be_live
+        from _jit_loader.live.load import warning_of_device_code, warning_of_host_code
+        from _jit_loader.live.self_check import self_check
         from _jit_loader.report.build_line import say
 
-        if warning := warning_of_host_code(title, this.path, host_object):
-            os.environ.pop("JIT_LOADER_QUIET", None)
-            say(warning)
+        folder = os.path.dirname(this.path)
+        if can_be_live():
+            self_check(folder, project)  # or waits for that of the build
+        os.environ.pop("JIT_LOADER_QUIET", None)
+        for warning in (
+            warning_of_host_code(title, this.path, host_object),
+            warning_of_device_code(title, folder),
+        ):
+            if warning is not None:
+                say(warning)
 
 
 def op_arguments(title, project):

@@ -2,6 +2,7 @@
 
 import ctypes
 import functools
+import glob
 import os
 import shutil
 import signal
@@ -16,10 +17,12 @@ import torch
 import jit_loader
 from _jit_loader import this_process
 from _jit_loader.cache import cache_folder
+from _jit_loader.cache.files import write_checked
 from _jit_loader.cache.lock import build_lock
 from _jit_loader.commands.main import main
 from _jit_loader.cuda import nvrtc
 from _jit_loader.live import load as live
+from _jit_loader.live.edit import LIVE
 from _jit_loader.live.program import compile_edit
 from _jit_loader.ops import load_op as ops
 from _jit_loader.system.pool import call_in_background
@@ -408,6 +411,27 @@ def test_other_host_code_of_the_complete_build_is_reported(project, monkeypatch,
     project.load_edited("*to = 43;", "*to = 44;")
     assert not live.ops
     assert "kernels/answer.cu changed: compiling answer.cuda.o" in capfd.readouterr().err
+
+
+@pytest.mark.slow
+def test_other_device_code_of_the_complete_build_is_reported_once(project, monkeypatch, capfd):
+    """Simulates an edit that NVRTC compiles otherwise than nvcc."""
+    monkeypatch.delenv("JIT_LOADER_QUIET")
+    project.load_edited("*to = 42;", "*to = 43;")
+    (op,) = live.ops.values()
+    assert background_build() == 0
+    builds = glob.glob(os.path.join(os.path.dirname(op.edit.build.folder), "*", "manifest.json"))
+    (new,) = {*map(os.path.dirname, builds)} - {op.edit.build.folder}
+    answer = {"kernels": {FIRST: "its operations differ"}, "reason": "other operations"}
+    write_checked(os.path.join(new, LIVE), {"<project>/kernels/answer.cu": answer})
+    capfd.readouterr()
+    project.load()
+    text = capfd.readouterr().err
+    assert "answer: warning: the last edit of a kernel ran other device code than now" in text
+    assert "other operations. Results computed since" in text
+    project.load_edited("*to = 43;", "*to = 44;")
+    assert not live.ops
+    assert "warning" not in capfd.readouterr().err
 
 
 def test_builds_that_nobody_waits_for_run_in_turn(project, monkeypatch):
