@@ -26,8 +26,8 @@ class Edit(NamedTuple):
 
     build: the earlier build, whose host code is current. host_object: the path of its object with
     device code. record: the record of that object. source: the .cu file. command: nvcc's words.
-    texts: {path: current text} of the source and its headers. changed: the names of those that
-    have changed, to print.
+    removed: for compile_device. texts: {path: current text} of the source and its headers. changed:
+    the names of those that have changed, to print.
     outputs: the other objects, for the CPU, that include a changed formula.
     user_files: {relative path: digest} of all the user's files. keys: digests of these as they
     were at the build, and as they are now.
@@ -38,6 +38,7 @@ class Edit(NamedTuple):
     record: dict
     source: str
     command: list
+    removed: list
     texts: dict
     changed: str
     outputs: list
@@ -72,9 +73,10 @@ def _edit(request, build, manifest, digests):
     if not changed or None in records.values() or len(of_cuda) != 1:
         raise NotLive("the last build does not have exactly one .cu file with a record")
     record = records[of_cuda[0]]
-    checked = read_checked(os.path.join(build.folder, LIVE)) or {}
-    if reason := checked.get(record["source"], {}).get("reason"):
-        raise NotLive(f"{_shown(record['source'])}: {reason}")
+    answers = read_checked(os.path.join(build.folder, LIVE)) or {}
+    answer = answers.get(record["source"], {"removed": [], "reason": None})
+    if answer["reason"]:
+        raise NotLive(f"{_shown(record['source'])}: {answer['reason']}")
     if others := changed - {*record["user files"]}:
         raise NotLive(f"{_shown(min(others))} is code for the CPU only")
     before = read_checked(os.path.join(build.folder, TEXTS)) or {}
@@ -103,6 +105,7 @@ def _edit(request, build, manifest, digests):
         record,
         source,
         command,
+        answer["removed"],
         now,
         ", ".join(map(_shown, sorted(changed))),
         sorted(

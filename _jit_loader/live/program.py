@@ -109,7 +109,7 @@ def compile_edit(edit, launched):
     kernels = {
         kernel["mangled"] for kernel in edit.record["kernels"] if kernel["registers"] is not None
     }
-    source, removed = (edit.source, edit.texts, edit.command), ()
+    source, removed = (edit.source, edit.texts, edit.command), edit.removed
     compiled = kernels & launched
     versions = {(os.path.dirname(edit.build.folder), key) for key in edit.keys}
     if not compiled or (compiled != kernels and _checked.isdisjoint(versions)):

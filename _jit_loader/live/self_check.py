@@ -16,7 +16,7 @@ from _jit_loader.cuda.ptxas import readable
 from _jit_loader.key.roots import Roots
 from _jit_loader.live.compare import compare, cubins_of
 from _jit_loader.live.edit import LIVE, NotLive
-from _jit_loader.live.program import compile_kernels, device_program, version_of
+from _jit_loader.live.program import compile_device, version_of
 
 MOST_KERNELS = 64  # of a source: NVRTC takes 0.03 to 0.5 s for each
 
@@ -24,8 +24,8 @@ MOST_KERNELS = 64  # of a source: NVRTC takes 0.03 to 0.5 s for each
 def self_check(folder, project):
     """Writes live.json of a build, if it has none; returns {source: its answer}.
 
-    An answer has "kernels": {mangled name: None, or how the code differs}, and "reason": why edits
-    of the source take the complete build, or None.
+    An answer has "removed": for compile_device; "kernels": {mangled name: None, or how the code
+    differs}; and "reason": why edits of the source take the complete build, or None.
     """
     path = os.path.join(folder, LIVE)
     with build_lock(cache_folder(), os.path.basename(folder)):  # one process at a time
@@ -41,9 +41,9 @@ def _answers(folder, roots):
     for path in sorted(glob.glob(f"{glob.escape(folder)}/*.o{RECORD}")):
         record = read_checked(path)
         if record is not None and "nvcc" in record:
-            found[record["source"]] = answer = {"kernels": {}, "reason": None}
+            answer = found[record["source"]] = {"removed": [], "kernels": {}, "reason": None}
             try:
-                answer["kernels"] = _compared(path.removesuffix(RECORD), record, texts, roots)
+                _compare(path.removesuffix(RECORD), record, texts, roots, answer)
                 for name, difference in answer["kernels"].items():
                     if difference is not None:
                         raise NotLive(f"NVRTC compiles {readable(name)} otherwise: {difference}")
@@ -52,8 +52,8 @@ def _answers(folder, roots):
     return found
 
 
-def _compared(built, record, texts, roots):
-    """Returns what compare does for the kernels of an object; raises what NVRTC's way raises."""
+def _compare(built, record, texts, roots, answer):
+    """Compares the kernels of an object; raises what compile_device raises."""
     kernels = [each["mangled"] for each in record["kernels"] if each["registers"] is not None]
     kernels = sorted(kernels)[:MOST_KERNELS]
     if missing := {*record["user files"]} - texts.keys():
@@ -61,12 +61,12 @@ def _compared(built, record, texts, roots):
     expected = [cubin for cubins in cubins_of(built).values() for cubin in cubins]
     if len(expected) != 1:
         raise NotLive("the build does not have exactly one cubin")
-    program = device_program(
+    cubin, answer["removed"] = compile_device(
         roots.absolute(record["source"]),
         {roots.absolute(name): texts[name] for name in record["user files"]},
         list(map(roots.absolute_text, record["nvcc"])),
+        kernels,
     )
-    cubin = compile_kernels(program, kernels)
     if version_of(cubin) != version_of(expected[0]):
         raise NotLive("NVRTC and nvcc have different versions")
-    return compare(cubin, expected[0], kernels)
+    answer["kernels"] = compare(cubin, expected[0], kernels)

@@ -62,7 +62,7 @@ def check(build, old="", new=""):
 
 
 def test_nvrtc_compiles_the_same(build):
-    assert check(build) == {"kernels": {KERNEL: None}, "reason": None}
+    assert check(build) == {"removed": [], "kernels": {KERNEL: None}, "reason": None}
 
 
 def test_it_is_checked_once(build):
@@ -84,7 +84,8 @@ def test_code_that_nvrtc_does_not_compile_is_found(build):
 
 def test_a_limited_number_of_kernels_is_compared(build, monkeypatch):
     monkeypatch.setattr(self_check, "MOST_KERNELS", 0)
-    assert check(build, "*to = 42", "*to = 43") == {"kernels": {}, "reason": None}
+    answer = check(build, "*to = 42", "*to = 43")
+    assert answer == {"removed": [], "kernels": {}, "reason": None}
 
 
 def test_a_source_that_differs_takes_the_complete_build(build, capsys):
@@ -93,6 +94,13 @@ def test_a_source_that_differs_takes_the_complete_build(build, capsys):
     source.write_text(source.read_text().replace("*to = 42", "*to = 44"))
     assert main(["why", "answer", "--verbose"]) == 0
     assert "kernels/answer.cu: NVRTC compiles write_answer otherwise" in capsys.readouterr().out
+
+
+def test_an_edit_knows_what_nvrtc_cannot_compile(build):
+    of_host = "struct Host { Unknown* pointer; };\n"
+    answer = check(build, "#define EXPORT", f"{of_host}#define EXPORT")
+    assert len(answer["removed"]) == 1
+    assert answer["reason"] is None
 
 
 @pytest.mark.parametrize(
