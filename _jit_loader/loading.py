@@ -156,16 +156,15 @@ def find_build(requests, memo_path):
     """
     with fork_lock():  # a hit in a memo does not need these modules, and requests() imports more
         from _jit_loader.cache.store import Builds
-        from _jit_loader.key import toolchain
         from _jit_loader.key.digests import Digests
 
         wanted = requests()
     looked_at = {path: stamp for request in wanted for path, stamp in request.looked_at.items()}
     all_builds = [Builds(request, memo_path, looked_at) for request in wanted]
     for builds in all_builds:
-        request, digests = builds.request, Digests(builds.known())
-        build = builds.find(toolchain.programs(request.with_cuda), digests)
-        this = build and this_process.open_build(build.library, *request.to_open)
+        digests = Digests(builds.known())
+        build = builds.find(digests)
+        this = build and this_process.open_build(build.library, *builds.request.to_open)
         if this is not None:
             return all_builds, digests, this
     return all_builds, digests, None

@@ -26,7 +26,6 @@ from _jit_loader.cache.lock import build_lock
 from _jit_loader.cache.pruning import cache_limit, keep_under_limit
 from _jit_loader.cache.registrations import RestartNeeded
 from _jit_loader.cache.store import STATS_EQUAL, Builds
-from _jit_loader.key import toolchain
 from _jit_loader.key.digests import Digests
 from _jit_loader.report.build_line import BuildLine, say
 from _jit_loader.report.errors import LOAD_ERRORS, CompileError, CompilingForbidden
@@ -64,7 +63,7 @@ def build(all_builds, digests, verbose):
                     this = _attempt(job)
                     break
                 except InputsChanged as error:
-                    inputs, changed = job.inputs, error.args[0]
+                    inputs, changed = job.recorder.inputs, error.args[0]
                 except (CompileError, OSError):
                     if os.path.isdir(folder):
                         raise
@@ -95,9 +94,8 @@ class _Others:
         if self.have_built():
             self._memo = self._builds.memo_stamp()
             self._digests.learn(self._builds.known())
-        request = self._builds.request
-        found = self._builds.find(toolchain.programs(request.with_cuda), self._digests)
-        return found and this_process.open_build(found.library, *request.to_open)
+        found = self._builds.find(self._digests)
+        return found and this_process.open_build(found.library, *self._builds.request.to_open)
 
     def raise_error(self):
         """Raises the error of a build that has failed with the current files, if one has."""

@@ -28,15 +28,14 @@ def why_built(builds, digests):
 
 def all_reasons(builds, digests):
     """Returns a line for each difference from the last build, if no build fits."""
-    roots, programs = builds.request.roots, toolchain.programs(builds.request.with_cuda)
     if (newest := next(builds.manifests(), None)) is not None:
         build, manifest = newest
-        changes = change_texts(differences(manifest, roots, programs, digests))
+        changes = change_texts(differences(manifest, builds.request, digests))
         return changes or [f"{build.library} is damaged"]
     if (last := _last_of_name(builds)) is None:
         return [NEVER_BUILT]
     old, new = last["request"], builds.request.description
-    files = change_texts(differences(last, roots, programs, digests))
+    files = change_texts(differences(last, builds.request, digests))
     if old["PyTorch"] != new["PyTorch"]:  # one line for its 5,000 headers
         files = [line for line in files if not line.startswith("<packages>/torch/")]
     settings = [line for key in new for line in request_changes(key, old.get(key), new[key])]

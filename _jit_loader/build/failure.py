@@ -29,7 +29,7 @@ def failed(job, records, output, load_error=None):
     stage = "link" if len(records) == len(job.ninja_file.compilations) else "compile"
     if load_error is not None:
         stage = "load"
-    files = list(filter(os.path.isfile, job.inputs | files_with_errors(output)))
+    files = list(filter(os.path.isfile, job.recorder.inputs | files_with_errors(output)))
     job.recorder.check_unchanged(files)
     user_files = [
         request.roots.absolute(path) for record in records.values() for path in record["user files"]

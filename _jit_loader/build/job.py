@@ -4,7 +4,6 @@ import contextlib
 import os
 import shutil
 import socket
-import tempfile
 import time
 
 from _jit_loader.build.inputs.records import CLOCK, Clock, Recorder
@@ -13,7 +12,6 @@ from _jit_loader.build.pytorch.ninja_file import make_ninja_file
 from _jit_loader.cache import digest_of
 from _jit_loader.cache.files import sync
 from _jit_loader.cache.store import MANIFEST, USER_FILES, Build, is_complete, write_manifest
-from _jit_loader.key import toolchain
 
 DAY_SECONDS = 24 * 60 * 60
 NOT_PUBLISHED = (".ninja_log", ".ninja_deps", "lock", CLOCK)
@@ -22,28 +20,24 @@ NOT_PUBLISHED = (".ninja_log", ".ninja_deps", "lock", CLOCK)
 class Job:
     """One attempt to build a request.
 
-    build: its store.Build, if it succeeds, in the folder. programs: {role: path} of the compilers,
-    as in records. inputs: the paths of the inputs that this and earlier attempts have found.
-    verbose: print the commands and their output. ninja_file: its NinjaFile. recorder: its
-    records.Recorder.
+    build: its store.Build, if it succeeds, in the folder. inputs: the paths of the inputs that
+    earlier attempts have found. verbose: print the commands and their output. ninja_file: its
+    NinjaFile. recorder: its records.Recorder.
     """
 
-    def __init__(self, builds, folder, digests, inputs=(), verbose=False):
+    def __init__(self, builds, folder, digests, inputs=frozenset(), verbose=False):
         self.builds, self.request, self.folder = builds, builds.request, folder
         self.build = Build(folder, self.request)
-        self.programs = toolchain.programs(self.request.with_cuda)
-        self.digests, self.clock = digests, Clock(folder)
-        self.inputs, self.verbose = set(inputs), verbose
+        self.digests, self.clock, self.verbose = digests, Clock(folder), verbose
         self.ninja_file = make_ninja_file(self.request, folder, builds.folder, digests)
-        roots, programs = self.request.roots, self.programs
-        self.recorder = Recorder(roots, programs, digests, self.clock, self.inputs)
+        roots, programs = self.request.roots, self.request.programs
+        self.recorder = Recorder(roots, programs, digests, self.clock, inputs)
 
 
 @contextlib.contextmanager
 def private_folder(request_folder):
     """Makes a temporary folder, and removes it at the end if it was not renamed."""
-    os.makedirs(request_folder, exist_ok=True)
-    folder = tempfile.mkdtemp(prefix=_prefix(), dir=request_folder)
+    folder = new_folder(request_folder)
     try:
         yield folder
     finally:
@@ -75,12 +69,8 @@ def remove_leftovers(request_folder, keep=None):
     with contextlib.suppress(OSError):
         for entry in list(os.scandir(request_folder)):
             if entry.is_dir() and entry.path != keep and not is_complete(entry.path):
-                has_ended = entry.name.endswith(_host_digits()) or entry.name.startswith(_prefix())
+                has_ended = entry.name.endswith(_host_digits())
                 _remove(entry.path, 0 if has_ended else DAY_SECONDS)
-
-
-def _prefix():
-    return f".building-{_host_digits()}-"
 
 
 def _host_digits():
@@ -107,4 +97,4 @@ def publish(job, manifest):
         sync(os.path.join(folder, name))
     sync(folder)
     sync(os.path.dirname(folder))
-    job.builds.write_memo(job.programs, job.build, manifest, job.digests)
+    job.builds.write_memo(job.build, manifest, job.digests)

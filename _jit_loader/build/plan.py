@@ -38,7 +38,7 @@ class Plan(NamedTuple):
 
 
 def make_plan(job):
-    """Returns the Plan, and puts the files that are to be compiled into job.inputs."""
+    """Returns the Plan, and tells the recorder the files that are to be compiled."""
     reused, missing = {}, {}
     for output in job.ninja_file.compilations:
         known = _known_objects(os.path.dirname(job.builds.folder), output)
@@ -47,10 +47,10 @@ def make_plan(job):
             reused[output] = record
         else:
             missing[output] = known[0][1] if known else None
-    job.inputs.update(job.request.sources)
+    inputs = set(job.request.sources)
     for record in filter(None, missing.values()):
-        job.inputs.update(map(job.request.roots.absolute, record["files"]))
-    job.recorder.before |= {path: job.digests.digest(path) for path in job.inputs}
+        inputs.update(map(job.request.roots.absolute, record["files"]))
+    job.recorder.expect(inputs)
     return Plan(reused, missing)
 
 
@@ -81,7 +81,7 @@ def _take_object(job, output, known):
     for path, record in known:
         if record["command"] != key:
             continue
-        if not fits(record, job.request.roots, job.programs, job.digests):
+        if not fits(record, job.request, job.digests):
             continue
         try:
             link_or_copy(path, target)

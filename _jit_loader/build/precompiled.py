@@ -147,7 +147,7 @@ def _find(job, header):
     record, is_wanted = headers.find(header.folder)
     if record is None or any(_shadows(folder, record) for folder in header.searched):
         return None, is_wanted
-    if not fits(record, job.request.roots, job.programs, job.digests):
+    if not fits(record, job.request, job.digests):
         return None, True
     return record, False
 
@@ -244,7 +244,7 @@ def _make(target, roots, text, words):
         else:
             compiler, programs = cxx_compiler(words), toolchain.programs(with_cuda=False)
             files = [path for path in read_depfile(depfile, folder) if path != header]
-            recorder = Recorder(roots, programs, Digests(), clock, set())
+            recorder = Recorder(roots, programs, Digests(), clock)
             record = recorder.of_object(header, words, files, compiler)
             record["names"] = _names(files, compiler.search_folders)
             os.unlink(depfile)

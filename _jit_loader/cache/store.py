@@ -51,7 +51,7 @@ class Builds:
         self._memo_path = memo_path
         self._looked_at = looked_at
 
-    def find(self, programs, digests):
+    def find(self, digests):
         """Returns the build that matches the current files, or None; writes its memo if it can.
 
         It runs no tool, and works in a read-only cache.
@@ -62,10 +62,10 @@ class Builds:
             if any(digests.digest(absolute(path)) != user_files[path] for path in user_files):
                 continue
             build, manifest = Build(entry.path, self.request), read_manifest(entry.path)
-            if manifest is None or not fits(manifest, self.request.roots, programs, digests):
+            if manifest is None or not fits(manifest, self.request, digests):
                 continue
             if digests.digest(build.library) == manifest["library"]:
-                self.write_memo(programs, build, manifest, digests)
+                self.write_memo(build, manifest, digests)
                 return build
         return None
 
@@ -89,7 +89,7 @@ class Builds:
             if manifest is not None:
                 yield Build(entry.path, self.request), manifest
 
-    def write_memo(self, programs, build, manifest, digests):
+    def write_memo(self, build, manifest, digests):
         """Writes the memo that leads to a build, if the cache can be written.
 
         It writes none while a file is so young that a later change might not show in its stat.
@@ -104,8 +104,9 @@ class Builds:
             return
         files = {**manifest["files"], **manifest["tools"]}
         files = {absolute(path): digest for path, digest in files.items()}
-        roles = manifest["programs"].keys() & programs.keys()
-        files.update((programs[role], manifest["programs"][role]) for role in roles)
+        for role, path in self.request.programs.items():
+            if role in manifest["programs"]:
+                files[path] = manifest["programs"][role]
         user_files = set(map(absolute, manifest["user files"]))
         entries = []
         for path, digest in files.items():
@@ -143,17 +144,18 @@ def _newest_memo():
     return os.path.join(cache_folder(), "newest-memo")
 
 
-def fits(manifest, roots, programs, digests):
+def fits(manifest, request, digests):
     """Returns whether no relevant file has changed since the build."""
-    return next(differences(manifest, roots, programs, digests), None) is None
+    return next(differences(manifest, request, digests), None) is None
 
 
-def differences(manifest, roots, programs, digests):
+def differences(manifest, request, digests):
     """Yields (kind, path) for each change since the build, the user files first.
 
     A tool or system file that this machine lacks is not a change: a build works without the
     compiler that made it. A file that exists and differs is a change.
     """
+    roots, programs = request.roots, request.programs
     yield from user_differences(manifest, roots, digests)
     user_files = manifest["user files"]
     for path, digest in manifest["files"].items():

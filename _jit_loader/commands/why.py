@@ -17,7 +17,7 @@ def add_arguments(parser):
 def run(options):
     from _jit_loader.build.checks import all_reasons
     from _jit_loader.cache.store import Builds, fits
-    from _jit_loader.key import memo_paths, toolchain
+    from _jit_loader.key import memo_paths
     from _jit_loader.key.digests import Digests
     from _jit_loader.ops.load_op import op_arguments, op_call
     from _jit_loader.ops.project import project_with_op
@@ -33,9 +33,8 @@ def run(options):
     for request in call.requests():  # the last one would be built
         builds = Builds(request, memo_path, {})
         digests = Digests(builds.known())
-        programs = toolchain.programs(request.with_cuda)
         manifests = (manifest for _, manifest in builds.manifests())
-        if any(fits(manifest, request.roots, programs, digests) for manifest in manifests):
+        if any(fits(manifest, request, digests) for manifest in manifests):
             print(f"{name}: in the cache; nothing has changed since it was built")
             return 0
     for reason in all_reasons(builds, digests):

@@ -67,6 +67,7 @@ class Request:
         # The stamps are taken before the files are used: a change in between then shows at the next
         # load.
         self.looked_at = {path: stamp(path) for path in toolchain.looked_at(self.with_cuda)}
+        self.programs = toolchain.programs(self.with_cuda)  # {role: path}
         self.project = os.path.abspath(self.project or find_project(self.sources))
         self.roots = Roots(self.project)
         self.architecture_flags = []

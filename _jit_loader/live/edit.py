@@ -10,7 +10,6 @@ from _jit_loader.cache import digest_of, registrations
 from _jit_loader.cache.files import read_checked
 from _jit_loader.cache.store import Build, differences
 from _jit_loader.cuda.preprocess import NotUnderstood
-from _jit_loader.key import toolchain
 from _jit_loader.key.digests import digest_of_bytes
 from _jit_loader.live.host_code import host_code
 
@@ -61,9 +60,8 @@ def find_edit(builds, digests):
 def _edit(request, build, manifest, digests):
     if os.path.exists(os.path.join(build.folder, registrations.FILE)):
         raise NotLive("the library registers operators or classes with PyTorch")
-    programs = toolchain.programs(request.with_cuda)
     changed = set()
-    for kind, path in differences(manifest, request.roots, programs, digests):
+    for kind, path in differences(manifest, request, digests):
         if kind != "changed" or path not in manifest["user files"]:
             raise NotLive(f"{_shown(path)}: {kind}")
         changed.add(path)

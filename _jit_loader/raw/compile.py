@@ -62,9 +62,10 @@ def find_or_compile(kernel, arch, key, memo):
     name, roots = f"cuda_kernel.{'_'.join(words)[:80]}", Roots(kernel.folder)
     # What the store has to know. The file of a build has the name.
     request = {"name": name, "key": key, "form": "executable", "with_cuda": True, "roots": roots}
+    request["programs"] = {}
     builds = Builds(types.SimpleNamespace(**request), memo, {})
     digests = Digests(builds.known())
-    build = builds.find({}, digests)
+    build = builds.find(digests)
     if build is not None and (found := read_build(build.library)) is not None:
         return found
     if is_set("JIT_LOADER_NO_COMPILE"):
@@ -111,7 +112,7 @@ def _publish(builds, manifest, code, digests):
     library = digests.digest(build.library)
     manifest = {**manifest, "name": builds.request.name, "created": time.time(), "library": library}
     write_manifest(folder, manifest)
-    builds.write_memo({}, build, manifest, digests)
+    builds.write_memo(build, manifest, digests)
 
 
 def _headers(kernel, roots, digests):

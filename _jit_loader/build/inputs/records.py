@@ -44,17 +44,21 @@ class Recorder:
     changed back. But a file that every build writes again must not make the build fail forever, so
     for the inputs that an earlier attempt found, only the content counts.
 
-    roots, programs, digests, clock: as in job.Job. inputs: the paths of the inputs that earlier
-    attempts found; those of this one are added. before: {path: digest} of files that no compiler
-    has read yet.
+    roots, programs, digests, clock: as in job.Job and its request.
+    inputs: the paths of the inputs that earlier attempts found, and those of this one.
     """
 
-    def __init__(self, roots, programs, digests, clock, inputs):
+    def __init__(self, roots, programs, digests, clock, inputs=frozenset()):
         self._roots, self._programs, self._digests = roots, programs, digests
-        self._clock, self._inputs = clock, inputs
-        self._is_further = bool(inputs)
-        self.before = {path: digests.digest(path) for path in inputs}
+        self._clock, self._is_further = clock, bool(inputs)
+        self.inputs, self._before = set(), {}
+        self.expect(inputs)
         self._text = functools.cache(read_text)  # each file is read once for all objects
+
+    def expect(self, paths):
+        """Notes inputs, and their digests before a compiler has read them. paths: a set."""
+        self.inputs |= paths
+        self._before |= {path: self._digests.digest(path) for path in paths}
 
     def of_object(self, source, command, files, compiler):
         """Returns the record of an object that a command has compiled from these files."""
@@ -88,7 +92,7 @@ class Recorder:
         """Returns the files in the flags. One that two attempts have changed is an output."""
         named = files_in_flags(command)
         outputs = list(filter(self._clock.has_seen_change, named)) if self._is_further else []
-        self._inputs.difference_update(outputs)
+        self.inputs.difference_update(outputs)
         return [path for path in named if path not in outputs]
 
     def _record(self, files, user_files, tools, places, named=()):
@@ -111,12 +115,12 @@ class Recorder:
 
     def check_unchanged(self, files):
         """Raises InputsChanged if a file has changed since the attempt began."""
-        self._inputs.update(files)
+        self.inputs.update(files)
         if changed := list(filter(self._has_changed, files)):
             raise InputsChanged(changed)
 
     def _has_changed(self, path):
-        before = self.before.get(path)
+        before = self._before.get(path)
         differs = before is not None and self._digests.digest(path) != before
         only_content = self._is_further and before is not None
         return differs or (not only_content and self._clock.has_seen_change(path))
