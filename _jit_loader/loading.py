@@ -11,18 +11,36 @@ from _jit_loader.cache import check_trusted, is_in_a_cache
 from _jit_loader.cache.memo import Memo
 from _jit_loader.key import memo_paths
 
+# The functions that return the requests of a call; here by name, because another process may make
+# the call.
+REQUESTS = {
+    "load": "_jit_loader.torch_api:requests_of_load",
+    "load_inline": "_jit_loader.torch_api:requests_of_load_inline",
+    "load_op": "_jit_loader.ops.project:requests",
+}
+
 
 class Call:
     """A call of load.
 
-    kind, arguments: they name the memo, and are all that requests() depends on apart from files and
-    environment variables.
-    requests(): returns the requests to look for in the cache, in this order. If none is there, the
-    last is built.
+    kind, arguments: a key of REQUESTS, and a list of values of JSON. They name the memo, and are
+    all that requests() depends on apart from files and environment variables.
+    precompile: as in key.request.Request.
     """
 
-    def __init__(self, kind, arguments, requests):
-        self.kind, self.arguments, self.requests = kind, arguments, requests
+    def __init__(self, kind, arguments, precompile=False):
+        self.kind, self.arguments, self.precompile = kind, arguments, precompile
+
+    def requests(self):
+        """Returns the requests to look for in the cache, in this order.
+
+        If none is there, the last is built.
+        """
+        import pkgutil
+
+        found = pkgutil.resolve_name(REQUESTS[self.kind])(*self.arguments)
+        found[-1].precompile = self.precompile
+        return found
 
 
 class _Called(BaseException):
@@ -61,7 +79,7 @@ def load(
     title=None,
     build_directory=None,
     may_build=True,
-    live_edit=None,
+    may_be_live=True,
 ):
     """Loads an extension, from the cache or by a build, and returns a this_process.Loaded.
 
@@ -69,8 +87,7 @@ def load(
     title: the name to show, by default the extension's.
     build_directory: the caller's folder. It gets copies, and the library is opened from there.
     may_build: if it is false, NotCached is raised instead of building.
-    live_edit(builds, digests): is called before a build; returns a Loaded if it has a replacement
-    for the build, else None.
+    may_be_live: whether a live edit is made instead of a build, if that is possible.
     """
     started = time.perf_counter()
     if sys.platform != "linux":
@@ -84,8 +101,8 @@ def load(
     this = _open_unchanged(paths, name, form, build_directory)
     if this is None:
         all_builds, digests, this = find_build(call.requests, paths[0])
-    if this is None and live_edit is not None:
-        this = live_edit(all_builds[-1], digests)
+    if this is None and may_be_live:
+        this = _load_edit(call, all_builds[-1], digests)
     if this is None:
         if not may_build:
             raise NotCached(name)
@@ -108,6 +125,70 @@ def _open_unchanged(paths, name, form, build_directory):
         if this is not None:
             return this
     return None
+
+
+def _load_edit(call, builds, digests):
+    """Makes a live edit of an earlier build, if that is possible; returns the Loaded, or None."""
+    if not builds.request.with_cuda or not builds.earlier():
+        return None
+    with fork_lock():
+        from _jit_loader.live.load import load_edit
+
+    return load_edit(builds, digests, lambda *arguments: start_build(call, *arguments))
+
+
+def start_build(call, lock=None, host_objects=()):
+    """Starts a low-priority process that makes a complete build for a call, and returns it.
+
+    lock: the path of a file that the process keeps locked until it ends. If another process has it
+    locked, none is started, and None is returned.
+    host_objects: the objects whose host code a live edit runs with. The process prints an error, or
+    that the complete build has other host code, if it has a terminal to print to: the program may
+    not load the extension again.
+    """
+    with fork_lock():
+        from _jit_loader.cache.lock import lock_to_pass
+        from _jit_loader.system.pool import call_in_background
+
+    options = {"env": {**os.environ, "MAX_JOBS": "1", "JIT_LOADER_QUIET": "1"}}
+    if host_objects and os.isatty(2):
+        options["stderr"] = None  # this process's
+    arguments = f"{__name__}:build_in_turn", [call.kind, call.arguments, list(host_objects)], 10
+    with lock_to_pass(lock) if lock else contextlib.nullcontext(()) as descriptors:
+        if descriptors is None:
+            return None
+        return call_in_background(*arguments, pass_fds=descriptors, **options)
+
+
+def build_in_turn(kind, arguments, host_objects):
+    """Makes a complete build in the background; see start_build.
+
+    Of the processes that share a cache, one at a time builds.
+    """
+    from _jit_loader.cache import cache_folder
+    from _jit_loader.cache.lock import build_lock
+
+    call = Call(kind, arguments)
+    request = call.requests()[-1]
+    options = {"title": request.title, "build_directory": request.build_directory}
+    with build_lock(cache_folder(), request.title):
+        this = load(request.name, call, request.form, may_be_live=False, **options)
+    if host_objects:
+        from _jit_loader.build.byproducts import can_be_live
+        from _jit_loader.live.load import warning_of_device_code, warning_of_host_code
+        from _jit_loader.live.self_check import self_check
+        from _jit_loader.report.build_line import say
+
+        folder = os.path.dirname(this.path)
+        if can_be_live():
+            self_check(folder, request.project)  # or waits for that of the build
+        os.environ.pop("JIT_LOADER_QUIET", None)
+        for warning in (
+            warning_of_host_code(request.title, this.path, host_objects),
+            warning_of_device_code(request.title, folder),
+        ):
+            if warning is not None:
+                say(warning)
 
 
 def shortened(error):

@@ -41,7 +41,9 @@ SPEC_PREFIX = "jit_loader_builds."  # of the names of the modules' specs
 
 build_directories = {}  # (name, build_directory): the Loaded of the last load with both
 libraries = {}  # path of a published library: the result of opening it
-patched = {}  # path of a library with kernels of a live edit: the function that takes them back
+# Path of a library with the kernels of a live edit: (the user's files of the edit, as in a build's
+# user_files.json, the function that takes the kernels back).
+patched = {}
 registered = set()  # names of extensions whose library has registered something with PyTorch
 _lock = threading.RLock()  # re-entrant: a module may load another one when it is imported
 
@@ -82,6 +84,9 @@ def open_build(library, name, form, with_cuda, build_directory=None, compiled=Fa
                 if not compiled:
                     check_trusted(library)
                 folder = os.path.dirname(library)
+                if name in registered and (patched_one := _patched_instead(library)):
+                    result = libraries[patched_one]
+                    return Loaded(name, result, library, compiled, with_cuda)
                 registers = _check_registrations(name, folder)
                 # The test resolves all symbols. Resolving them at their first call later saves a
                 # fifth of the import. (A build with the caller's own libraries is linked with
@@ -91,12 +96,25 @@ def open_build(library, name, form, with_cuda, build_directory=None, compiled=Fa
                 if registers:
                     registered.add(name)
             if library in patched and not compiled:
-                patched.pop(library)()
+                patched.pop(library)[1]()
         except (ImportError, OSError):
             if compiled or os.path.exists(library):
                 raise
             return None
         return Loaded(name, libraries[library], library, compiled, with_cuda)
+
+
+def _patched_instead(library):
+    """Returns the path of a patched library that has the code of a build, or None.
+
+    If it registers something, the build's own library cannot be opened too.
+    """
+    from _jit_loader.cache.files import read_checked
+
+    folder, name = os.path.split(library)
+    files = read_checked(os.path.join(folder, "user_files.json"))
+    found = (path for path, (of_edit, _) in patched.items() if of_edit == files)
+    return next((path for path in found if os.path.basename(path) == name), None)
 
 
 def _check_registrations(name, folder):

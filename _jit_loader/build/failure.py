@@ -60,9 +60,14 @@ def raise_noted(note, request, digests):
     The note has the sources, the inputs of the last build and the files that the output names. A
     compiler does not report the headers of a source that does not compile.
     """
-    absolute = request.roots.absolute
-    if all(digests.digest(absolute(path)) == digest for path, digest in note["files"].items()):
+    if is_noted(note, request, digests):
         raise _error(CompileError, note["message"], note["details"])
+
+
+def is_noted(note, request, digests):
+    """Returns whether the build of a note has failed with the current files."""
+    absolute = request.roots.absolute
+    return all(digests.digest(absolute(path)) == digest for path, digest in note["files"].items())
 
 
 def _error(kind, message, details):

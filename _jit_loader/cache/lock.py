@@ -66,6 +66,27 @@ def free_lock(request_folder):
         _release(descriptor)
 
 
+@contextlib.contextmanager
+def lock_to_pass(path):
+    """Locks a file for a process that is started in the block, and keeps it until that one ends.
+
+    Yields the descriptors to pass to that process, or None if another process has the lock.
+    """
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    descriptor, locked = if_stale_again(_attempt, path)
+    try:
+        yield None if locked is False else (descriptor,)
+    finally:
+        _open_locks.discard(descriptor)
+        os.close(descriptor)  # without LOCK_UN, which would release it for the process too
+
+
+def is_locked(path):
+    """Returns whether a process has a file locked, as lock_to_pass does."""
+    with lock_to_pass(path) as descriptors:
+        return descriptors is None
+
+
 def _close_in_child():
     """Gives up the locks of the parent, which a forked child would keep when the parent dies."""
     for descriptor in _open_locks:

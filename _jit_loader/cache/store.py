@@ -8,10 +8,12 @@
     lock
 <cache>/memos/<call>               the stats of all files that a build depends on (memo.py)
 <cache>/newest-memo                the memo that was written last
+<cache>/background/<version>       a file that the process locks which builds a live edit completely
 <cache>/stats_equal-....so         compares those stats; a helper, as patch-....so is
 """
 
 import contextlib
+import glob
 import os
 
 from _jit_loader.cache import cache_folder, digest_of, readonly_caches
@@ -45,6 +47,7 @@ class Builds:
     def __init__(self, request, memo_path, looked_at):
         self.request = request
         self.folder = os.path.join(cache_folder(), request.name, request.key)
+        self.family = family_of(self.folder)
         self._other_folders = [
             os.path.join(cache, request.name, request.key) for cache in readonly_caches()
         ]
@@ -88,6 +91,14 @@ class Builds:
             manifest = read_manifest(entry.path)
             if manifest is not None:
                 yield Build(entry.path, self.request), manifest
+
+    def earlier(self):
+        """Returns the builds of the request and of its other texts, the newest first."""
+        families = map(glob.escape, map(family_of, [self.folder, *self._other_folders]))
+        paths = [path for f in families for path in glob.glob(os.path.join(f"{f}*", "*", MANIFEST))]
+        stamps = {path: stamp(path) for path in paths}
+        newest = sorted(filter(stamps.get, paths), key=lambda path: -stamps[path][1])
+        return [Build(os.path.dirname(path), self.request) for path in newest]
 
     def write_memo(self, build, manifest, digests):
         """Writes the memo that leads to a build, if the cache can be written.
@@ -137,6 +148,12 @@ class Builds:
             except OSError:
                 continue
             yield from folders
+
+
+def family_of(request_folder):
+    """Returns the folder without the part that differs between texts of load_inline."""
+    name_folder, key = os.path.split(request_folder)
+    return os.path.join(name_folder, key.partition("-")[0])
 
 
 def _newest_memo():

@@ -55,7 +55,7 @@ def compiled_kernels(name):
     project = project_with_op(name)
     if project is not None:
         with contextlib.redirect_stdout(sys.stderr):  # output of wrappers would break the JSON
-            folder = os.path.dirname(load(*op_arguments(name, project)).path)
+            folder = os.path.dirname(load(*op_arguments(name, project), may_be_live=False).path)
         build = folder, read_manifest(folder)
     else:
         build = max(manifests(name), key=lambda build: build[1]["created"], default=None)

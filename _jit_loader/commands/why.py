@@ -1,8 +1,9 @@
 """Says why an op would be built now: lists every difference from its last build.
 
 NAME is an op of the current folder's project; "add2[BLOCK=512]" names a variant of it. --verbose
-also says whether a running process would load the new device code before the complete build and, if
-not, why. For an extension of load or load_inline, the line of its next build says what changed.
+also says whether the next load makes a live edit (new device code now, the complete build later)
+and, if not, why. For an extension of load or load_inline, the line of its next build says what
+changed.
 """
 
 import os
@@ -10,7 +11,7 @@ import os
 
 def add_arguments(parser):
     parser.add_argument("name", metavar="NAME", help="an op")
-    verbose = "also say whether new device code would be loaded first"
+    verbose = "also say whether the next load makes a live edit"
     parser.add_argument("--verbose", action="store_true", help=verbose)
 
 
@@ -43,8 +44,6 @@ def run(options):
         from _jit_loader.live.load import why_complete
 
         complete = why_complete(builds, digests)
-        way = "loads new device code first"
-        if complete is not None:
-            way = f"waits for the complete build: {complete}"
-        print(f"{name}: load_op in a running process {way}")
+        way = f"waits for the complete build: {complete}" if complete else "makes a live edit"
+        print(f"{name}: the next load {way}")
     return 0

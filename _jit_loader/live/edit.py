@@ -6,125 +6,145 @@ from typing import NamedTuple
 
 from _jit_loader.build.plan import RECORD
 from _jit_loader.build.record import TEXTS
-from _jit_loader.cache import digest_of, registrations
+from _jit_loader.cache import registrations
 from _jit_loader.cache.files import read_checked
-from _jit_loader.cache.store import Build, differences
+from _jit_loader.cache.store import Build, differences, read_manifest
 from _jit_loader.cuda.preprocess import NotUnderstood
 from _jit_loader.key.digests import digest_of_bytes
 from _jit_loader.live.host_code import host_code
+from _jit_loader.this_process import libraries
 
 LIVE = "live.json"  # of a build; self_check.py writes it
+CANDIDATES = 3  # the earlier builds that are tried; each takes some ms
 
 
 class NotLive(ValueError):
     """The edit needs a complete build; the text is the reason."""
 
 
+class Source(NamedTuple):
+    """A .cu file with new device code.
+
+    path: the file. texts: {path: current text} of it and its headers. command: nvcc's words.
+    removed: for compile_device. record: that of its object in the earlier build. host_object: the
+    path of this object.
+    """
+
+    path: str
+    texts: dict
+    command: list
+    removed: list
+    record: dict
+    host_object: str
+
+
 class Edit(NamedTuple):
     """An edit of device code.
 
-    build: the earlier build, whose host code is current. host_object: the path of its object with
-    device code. record: the record of that object. source: the .cu file. command: nvcc's words.
-    removed: for compile_device. texts: {path: current text} of the source and its headers. changed:
-    the names of those that have changed, to print.
-    outputs: the other objects, for the CPU, that include a changed formula.
-    user_files: {relative path: digest} of all the user's files. keys: digests of these as they
-    were at the build, and as they are now.
+    build: the earlier build, whose host code is current. sources: a Source for each .cu file with
+    new device code. changed: the names of the changed files, to print.
+    outputs: the objects for the CPU that include a changed formula.
+    user_files: {relative path: digest} of all the user's files as they are now.
+    registers: whether the library registers operators or classes with PyTorch.
     """
 
     build: Build
-    host_object: str
-    record: dict
-    source: str
-    command: list
-    removed: list
-    texts: dict
+    sources: list
     changed: str
     outputs: list
     user_files: dict
-    keys: tuple
+    registers: bool
 
 
 def find_edit(builds, digests):
-    """Returns the Edit from the newest build to the current files.
+    """Returns the Edit from an earlier build to the current files.
+
+    Builds that this process has loaded are tried first, then the newest.
 
     Raises:
         NotLive: there is none; the text is the reason.
     """
-    newest = next(builds.manifests(), None)
-    if newest is None:
-        raise NotLive("there is no earlier build")
-    return _edit(builds.request, *newest, digests)
+    reason = None
+    found = sorted(builds.earlier(), key=lambda build: build.library not in libraries)
+    for build in found[:CANDIDATES]:
+        try:
+            return _edit(builds.request, build, digests)
+        except NotLive as error:
+            reason = reason or error
+    raise reason or NotLive("there is no earlier build")
 
 
-def _edit(request, build, manifest, digests):
-    if os.path.exists(os.path.join(build.folder, registrations.FILE)):
-        raise NotLive("the library registers operators or classes with PyTorch")
+def _edit(request, build, digests):
+    manifest = read_manifest(build.folder)
+    if manifest is None:
+        raise NotLive("the last build is damaged")
+    registers = os.path.exists(os.path.join(build.folder, registrations.FILE))
+    changed = _changed_files(manifest, request, digests)
+    objects = glob.glob(f"{glob.escape(build.folder)}/*.o{RECORD}")
+    records = {path.removesuffix(RECORD): read_checked(path) for path in objects}
+    if not changed or None in records.values():
+        raise NotLive("the last build is not complete")
+    now, digests_now = {}, {}
+    for name in changed:
+        with open(request.roots.absolute(name), "rb") as file:
+            data = file.read()
+        now[name], digests_now[name] = data.decode(), digest_of_bytes(data)
+    before = read_checked(os.path.join(build.folder, TEXTS)) or {}
+    answers = read_checked(os.path.join(build.folder, LIVE)) or {}
+    sources, outputs = [], []
+    for path, record in sorted(records.items()):
+        if changed.isdisjoint(record["files"]):
+            continue
+        if "nvcc" in record:
+            answer = answers.get(record["source"], {"removed": [], "reason": None})
+            if answer["reason"]:
+                raise NotLive(f"{_shown(record['source'])}: {answer['reason']}")
+            sources.append(_source(request, path, record, answer["removed"], before, now))
+        else:
+            outputs.append(os.path.basename(path))
+    of_device = {name for source in sources for name in source.record["user files"]}
+    if others := changed - of_device:
+        raise NotLive(f"{_shown(min(others))} is code for the CPU only")
+    if registers and outputs:
+        raise NotLive("the library registers operators, and its code for the CPU has changed")
+    if digests.digest(build.library) != manifest["library"]:
+        raise NotLive("the last build is damaged")
+    user_files = {name: manifest["files"][name] for name in manifest["user files"]} | digests_now
+    names = ", ".join(map(_shown, sorted(changed)))
+    return Edit(build, sources, names, outputs, user_files, registers)
+
+
+def _changed_files(manifest, request, digests):
+    """Returns the names of the user's files that have changed; raises NotLive for other changes."""
     changed = set()
     for kind, path in differences(manifest, request, digests):
         if kind != "changed" or path not in manifest["user files"]:
             raise NotLive(f"{_shown(path)}: {kind}")
         changed.add(path)
-    objects = glob.glob(f"{glob.escape(build.folder)}/*.o{RECORD}")
-    records = {os.path.basename(path)[: -len(RECORD)]: read_checked(path) for path in objects}
-    of_cuda = [name for name, record in records.items() if record and "nvcc" in record]
-    if not changed or None in records.values() or len(of_cuda) != 1:
-        raise NotLive("the last build does not have exactly one .cu file with a record")
-    record = records[of_cuda[0]]
-    answers = read_checked(os.path.join(build.folder, LIVE)) or {}
-    answer = answers.get(record["source"], {"removed": [], "reason": None})
-    if answer["reason"]:
-        raise NotLive(f"{_shown(record['source'])}: {answer['reason']}")
-    if others := changed - {*record["user files"]}:
-        raise NotLive(f"{_shown(min(others))} is code for the CPU only")
-    before = read_checked(os.path.join(build.folder, TEXTS)) or {}
-    if before.keys() != {*record["user files"]}:
+    return changed
+
+
+def _source(request, host_object, record, removed, before, now):
+    """Returns the Source of an object; raises NotLive if its host code has changed, or may have.
+
+    before: {name: text} of the user's files at the build. now: of those that have changed.
+    """
+    if not before.keys() >= {*record["user files"]}:
         raise NotLive("the last build has no text of a file, or it is not UTF-8")
-    now, digests_now = dict(before), {}
-    for name in changed:
-        with open(request.roots.absolute(name), "rb") as file:
-            data = file.read()
-        now[name], digests_now[name] = data.decode(), digest_of_bytes(data)
-    host_object = os.path.join(build.folder, of_cuda[0])
-    source = request.roots.absolute(record["source"])
+    absolute = request.roots.absolute
+    changed = [name for name in now if name in record["user files"]]
+    before = {absolute(name): before[name] for name in record["user files"]}
+    now = before | {absolute(name): now[name] for name in changed}
+    path = absolute(record["source"])
     command = list(map(request.roots.absolute_text, record["nvcc"]))
-    before, now = (
-        {request.roots.absolute(name): text for name, text in texts.items()}
-        for texts in (before, now)
-    )
-    _check_host_code(source, before, now, changed, command)
-    if digests.digest(build.library) != manifest["library"]:
-        raise NotLive("the last build is damaged")
-    files_before = {name: manifest["files"][name] for name in manifest["user files"]}
-    user_files = files_before | digests_now
-    return Edit(
-        build,
-        host_object,
-        record,
-        source,
-        command,
-        answer["removed"],
-        now,
-        ", ".join(map(_shown, sorted(changed))),
-        sorted(
-            output
-            for output, other in records.items()
-            if other is not record and not changed.isdisjoint(other["files"])
-        ),
-        user_files,
-        tuple(digest_of(sorted(each.items())) for each in (files_before, user_files)),
-    )
-
-
-def _check_host_code(source, before, now, changed, command):
-    """Raises NotLive if the changed sources have different host code now, or may have."""
     try:
-        same = host_code(source, before, command) == host_code(source, now, command)
+        same = host_code(path, before, command) == host_code(path, now, command)
     except NotUnderstood as error:
         raise NotLive(f"the sources are not understood: {error}") from None
     if not same:
         names = ", ".join(map(_shown, sorted(changed)))
         raise NotLive(f"{names}: changed outside of device code and formulas")
+    return Source(path, now, command, removed, record, host_object)
 
 
 def _shown(path):

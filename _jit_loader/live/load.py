@@ -1,18 +1,23 @@
-"""Loads an op with new device code, while another process builds it completely."""
+"""Loads an extension with new device code, while another process builds it completely."""
 
 import contextlib
 import os
+import shutil
 import threading
+import time
 
 from _jit_loader import this_process
+from _jit_loader.build.failure import is_noted, read_note
 from _jit_loader.build.job import Job, private_folder
 from _jit_loader.build.ninja import Compilation
 from _jit_loader.build.plan import Plan
 from _jit_loader.build.precompiled import Headers
-from _jit_loader.cache import build_directory
+from _jit_loader.cache import build_directory, cache_folder, digest_of
 from _jit_loader.cache.files import link_or_copy, read_checked
+from _jit_loader.cache.lock import is_locked
 from _jit_loader.cache.memo import stamp
-from _jit_loader.cache.store import USER_FILES, Build
+from _jit_loader.cache.store import USER_FILES, Build, family_of
+from _jit_loader.key import COMMON_NVCC_FLAGS, common_nvcc_flags, cuda_home_of_program
 from _jit_loader.key.digests import read_digest
 from _jit_loader.live.edit import LIVE, NotLive, find_edit
 from _jit_loader.live.host_code import host_digest
@@ -31,10 +36,11 @@ ADD_FLAGS = {
     *("INCLUDES", "SYSTEM_INCLUDES", "CUDAFE_FLAGS", "PTXAS_FLAGS"),
 }
 
-ops = {}  # the folder of a request's builds: its LiveOp, while no complete build is loaded
-_never = set()  # the folders of requests whose edits take the complete build; see _audit
+# The keys are Builds.family.
+ops = {}  # the LiveOp, while no complete build is loaded
+_never = set()  # those whose edits take the complete build; see _audit
 _unchecked = {}  # the folders of complete builds that _audit has seen, without live.json: titles
-_locks = {}  # the folder of a request's builds: the lock of the thread that makes its live edit
+_locks = {}  # the lock of the thread that makes the live edit
 
 # A forked child lacks the threads that may have held them.
 os.register_at_fork(after_in_child=_locks.clear)
@@ -43,13 +49,20 @@ os.register_at_fork(after_in_child=_locks.clear)
 class LiveOp:
     """An op that runs newer device code than that of its last complete build.
 
-    path: of its library. launches: its launches.Launches. code: its program.DeviceCode. process:
-    the process that makes the complete build.
+    path: of its library. launches: its launches.Launches. codes: the program.DeviceCode of each
+    source. process: the process that makes the complete build, if this process has started it.
+    lock: the path of the file that it keeps locked.
     """
 
-    def __init__(self, edit, path, launches, code):
+    def __init__(self, edit, path, launches, codes):
         self.edit, self.path = edit, path
-        self.launches, self.code, self.process = launches, code, None
+        self.launches, self.codes = launches, codes
+        self.process = self.lock = None
+
+    def is_being_built(self):
+        """Returns whether the complete build may still come."""
+        is_ours = self.process is not None and self.process.poll() is None
+        return is_ours or is_locked(self.lock)
 
 
 def load_edit(builds, digests, start_build):
@@ -58,11 +71,11 @@ def load_edit(builds, digests, start_build):
     Returns None if a complete build has to be made: other code differs, NVRTC does not compile the
     device code as nvcc does, or the process that makes the build has ended without one.
 
-    start_build(edit): starts that process and returns it.
+    start_build(lock, host_objects): starts that process; see loading.start_build.
 
     Threads that load the same edit get the same module: one makes it, the other threads wait.
     """
-    with _locks.setdefault(builds.folder, threading.RLock()):
+    with _locks.setdefault(builds.family, threading.RLock()):
         live = _load_edit(builds, digests, start_build)
     # It is open: this makes a Loaded for this call.
     return live and this_process.open_build(live.path, *builds.request.to_open, compiled=True)
@@ -70,24 +83,27 @@ def load_edit(builds, digests, start_build):
 
 def _load_edit(builds, digests, start_build):
     """Returns the LiveOp, or None."""
-    request, edit = builds.request, None
+    started, request, edit = time.perf_counter(), builds.request, None
     with contextlib.suppress(*FALLBACK):
         edit = _find(builds, digests)
-    live = ops.get(builds.folder)
-    if live is not None and edit is not None and live.edit.keys[1] == edit.keys[1]:
-        return live if live.process.poll() is None else None
-    if live is not None:
+    live = ops.get(builds.family)
+    if live is not None and edit is not None and live.edit.user_files == edit.user_files:
+        return live if live.is_being_built() else None
+    if live is not None and live.process is not None:
         live.process.terminate()  # its build is out of date
     if edit is None:
         return None
+    version = digest_of([builds.folder, sorted(edit.user_files.items())])
     try:
         live = _open(edit, builds, digests)
-        live.process = start_build(edit)
+        live.lock = os.path.join(cache_folder(), "background", version)
+        live.process = start_build(live.lock, [source.host_object for source in edit.sources])
     except FALLBACK:
         return None
-    ops[builds.folder] = live
+    ops[builds.family] = live
     what = "new device code" if not edit.outputs else "new device code and CPU code"
-    say(f"{request.title}: {edit.changed} changed: {what}; the complete build follows")
+    how = f"{what} in {time.perf_counter() - started:.1f} s; the complete build follows"
+    say(f"{request.title}: {edit.changed} changed: {how}")
     return live
 
 
@@ -100,7 +116,8 @@ def why_complete(builds, digests):
         edit = _find(builds, digests)
         with open(edit.build.library, "rb") as file:
             launches = launches_of(file.read())
-        compile_edit(edit, launches.handles.keys())
+        for source in edit.sources:
+            compile_edit(edit, source, launches.handles.keys())
     except FALLBACK as error:
         return str(error).partition("\n")[0]
     return None
@@ -115,17 +132,18 @@ def _audit(title, this):
     this: a this_process.Loaded.
     """
     folder = os.path.dirname(this.path)
-    builds_folder = os.path.dirname(folder)
-    live = ops.get(builds_folder)
+    family = family_of(os.path.dirname(folder))
+    live = ops.get(family)
     if live is None or this.path == live.path:
         return
     if read_checked(os.path.join(folder, USER_FILES)) != live.edit.user_files:
         return  # another version
-    if warning := warning_of_host_code(title, this.path, live.edit.host_object):
-        _never.add(builds_folder)
+    host_objects = [source.host_object for source in live.edit.sources]
+    if warning := warning_of_host_code(title, this.path, host_objects):
+        _never.add(family)
         say(f"{warning}. In this process, further edits of this op take the complete build")
     _unchecked[folder] = title
-    ops.pop(builds_folder, None)
+    ops.pop(family, None)
 
 
 def _audit_device_code(*_):
@@ -140,14 +158,15 @@ def _audit_device_code(*_):
 this_process.after_load += [_audit, _audit_device_code]
 
 
-def warning_of_host_code(title, library, before):
+def warning_of_host_code(title, library, host_objects):
     """Returns a warning if the host code of a complete build differs from that of a live edit.
 
-    before: the path of the object with the host code that the edit ran with.
+    host_objects: the paths of the objects with the host code that the edit ran with.
     """
+    folder = os.path.dirname(library)
     with contextlib.suppress(OSError):
-        now = os.path.join(os.path.dirname(library), os.path.basename(before))
-        if host_digest(now) != host_digest(before):
+        now = [os.path.join(folder, os.path.basename(before)) for before in host_objects]
+        if list(map(host_digest, now)) != list(map(host_digest, host_objects)):
             return _warning(title, "also changed host code, but ran with the old host code")
     return None
 
@@ -173,12 +192,16 @@ def _warning(title, what):
 def _find(builds, digests):
     """Returns the Edit; raises NotLive if the complete build has to be made."""
     request = builds.request
-    if builds.folder in _never:
+    if builds.family in _never:
         raise NotLive("an earlier edit of host code was mistaken for one of device code")
-    if not request.with_cuda or request.form != "module" or request.build_directory:
-        raise NotLive("not an op with CUDA code")
-    if is_set("JIT_LOADER_NO_COMPILE"):
-        raise NotLive("JIT_LOADER_NO_COMPILE is set")
+    if not request.with_cuda:
+        raise NotLive("it has no CUDA code")
+    if os.environ.get("JIT_LOADER_LIVE") == "0" or is_set("JIT_LOADER_NO_COMPILE"):
+        raise NotLive("JIT_LOADER_LIVE is 0, or JIT_LOADER_NO_COMPILE is set")
+    if common_nvcc_flags() != COMMON_NVCC_FLAGS or cuda_home_of_program() is not None:
+        raise NotLive("the program has changed settings in torch.utils.cpp_extension")
+    if (note := read_note(builds.folder)) is not None and is_noted(note, request, digests):
+        raise NotLive("the complete build of these files has failed")
     if flags := ADD_FLAGS & {*request.description["environment variables"]}:
         raise NotLive(f"the environment variable {min(flags)} is set")
     return find_edit(builds, digests)
@@ -186,50 +209,66 @@ def _find(builds, digests):
 
 def _open(edit, builds, digests):
     """Returns the LiveOp of an edit, without its process."""
-    if edit.outputs:
+    request, path, codes = builds.request, edit.build.library, None
+    # The program may use the modules of two texts of load_inline. Operators have no copies.
+    if edit.outputs or (request.text and not edit.registers):
         return _open_new(edit, builds, digests)
-    request, path = builds.request, edit.build.library
     if path not in this_process.libraries:
+        # First, because a process that has opened it may not be able to open the complete build.
+        with open(path, "rb") as file:
+            launches_of(file.read())
+        codes = _compiled(edit, set())
         this_process.open_build(path, *request.to_open)
     if request.build_directory:
         path = build_directory.put_build(request.build_directory, path)
     library, launches = open_launches(path)
-    code = _patched(edit, library, launches, digests)
+    codes = _patched(edit, library, launches, codes, digests)
 
     def take_back():
         restore(library, digests)
-        ops.pop(builds.folder, None)
+        ops.pop(builds.family, None)
 
-    this_process.patched[edit.build.library] = take_back
-    return LiveOp(edit, edit.build.library, launches, code)
+    this_process.patched[edit.build.library] = edit.user_files, take_back
+    return LiveOp(edit, edit.build.library, launches, codes)
 
 
-def _patched(edit, library, launches, digests):
-    """Patches a library; returns the DeviceCode, with the kernels that the library has launched."""
-    while True:
-        code = compile_edit(edit, launches.launched())
-        if patch(library, launches, [code], digests):
-            return code
+def _compiled(edit, launched):
+    """Returns the DeviceCode of each source; launched: as for compile_edit."""
+    return [compile_edit(edit, source, launched) for source in edit.sources]
+
+
+def _patched(edit, library, launches, codes, digests):
+    """Patches a library; returns the DeviceCodes, with the kernels that the library has launched.
+
+    codes: those that are compiled already, or None.
+    """
+    while codes is None or not patch(library, launches, codes, digests):
+        codes = _compiled(edit, launches.launched())
+    return codes
 
 
 def _open_new(edit, builds, digests):
-    """Returns the LiveOp of an edit of formulas: its library has new objects for the CPU.
+    """Returns the LiveOp of an edit whose library is a new one, which is deleted once it is open.
 
-    The library is deleted once it is open.
+    If the edit is one of formulas, it has new objects for the CPU; otherwise it is a copy.
     """
-    request = builds.request
+    request, last = builds.request, ops.get(builds.family)
     user_files = {request.roots.absolute(name): digest for name, digest in edit.user_files.items()}
     before = list(map(stamp, user_files))
     with private_folder(builds.folder) as folder:
-        path = _link(edit, builds, folder, digests)
+        if edit.outputs:
+            path = _link(edit, builds, folder, digests)
+        else:
+            path = shutil.copy(edit.build.library, folder)
         if list(map(stamp, user_files)) != before or any(
             read_digest(path) != user_files[path] for path in user_files
         ):
             raise NotLive("a file changed during the build")  # either version may have been read
         library, launches = open_launches(path)
-        code = _patched(edit, library, launches, digests)
+        codes = _compiled(edit, last.launches.launched() if last else set())
+        codes = _patched(edit, library, launches, codes, digests)
         this_process.open_build(path, *request.to_open, compiled=True)
-    return LiveOp(edit, path, launches, code)
+    return LiveOp(edit, path, launches, codes)
 
 
 def _link(edit, builds, folder, digests):

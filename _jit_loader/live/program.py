@@ -8,6 +8,9 @@ import os
 import re
 from typing import NamedTuple
 
+from _jit_loader.cache import digest_of
+from _jit_loader.cache.files import read_checked
+from _jit_loader.cache.store import USER_FILES
 from _jit_loader.cuda.device_code import NAME, DeviceText
 from _jit_loader.cuda.nvrtc import SYSTEM_HEADERS, NvrtcError, Program, compile_program
 from _jit_loader.cuda.preprocess import preprocess
@@ -93,8 +96,8 @@ class DeviceCode(NamedTuple):
     program: Program
 
 
-def compile_edit(edit, launched):
-    """Returns the DeviceCode of an edit.
+def compile_edit(edit, source, launched):
+    """Returns the DeviceCode of a source of an edit.
 
     launched: the mangled names of the kernels to compile; the others are compiled at their first
     launch.
@@ -107,20 +110,22 @@ def compile_edit(edit, launched):
         ValueError, RuntimeError: NVRTC does not compile this as nvcc does.
     """
     kernels = {
-        kernel["mangled"] for kernel in edit.record["kernels"] if kernel["registers"] is not None
+        kernel["mangled"] for kernel in source.record["kernels"] if kernel["registers"] is not None
     }
-    source, removed = (edit.source, edit.texts, edit.command), edit.removed
+    text, removed = (source.path, source.texts, source.command), source.removed
     compiled = kernels & launched
-    versions = {(os.path.dirname(edit.build.folder), key) for key in edit.keys}
+    before = read_checked(os.path.join(edit.build.folder, USER_FILES))
+    versions = {digest_of(sorted(files.items())) for files in (before, edit.user_files)}
+    versions = {(os.path.dirname(edit.build.folder), version) for version in versions}
     if not compiled or (compiled != kernels and _checked.isdisjoint(versions)):
         # 0.05 s for all kernels of an op that NVRTC compiles in 1 s.
-        _, removed = compile_device(*source, sorted(kernels), removed, syntax_only=True)
+        _, removed = compile_device(*text, sorted(kernels), removed, syntax_only=True)
     if compiled:
-        cubin, removed = compile_device(*source, sorted(compiled), removed)
-    program = device_program(*source, removed)
+        cubin, removed = compile_device(*text, sorted(compiled), removed)
+    program = device_program(*text, removed)
     if not compiled:
         cubin, _ = compile_program(Program("", "empty.cu", program.options[:1], {}))
-    with open(edit.host_object, "rb") as file:
+    with open(source.host_object, "rb") as file:
         if versions_of(file.read()) != {version_of(cubin)}:
             raise NotLive("NVRTC and nvcc have different versions")
     _checked.update(versions)

@@ -11,7 +11,7 @@ from _jit_loader.torch_api import load_inline
 OWN_HEADERS = re.compile(r"^[ \t]*#[ \t]*include[ \t]*<(?:torch|ATen|pybind11)/.*", re.MULTILINE)
 HOST_CODE = re.compile(rf"<<<|{OWN_HEADERS.pattern}", re.MULTILINE)
 LINK_FLAGS = ("-l", "-L", "-Wl,")
-PLACE = re.compile(rf"(?<!\S)(?:[0-9a-f]{{20}}/(?:main\.cpp|cuda\.cu)|{re.escape(TEXT)}):")
+PLACE = re.compile(rf"(?<!\S)(?:main\.cpp|cuda\.cu|{re.escape(TEXT)}):")
 
 
 def compile_cell(source, words, cuda):

@@ -4,16 +4,12 @@ import contextlib
 import importlib
 import os
 import sys
-import threading
 
-from _jit_loader import fork_lock, loading, this_process
-from _jit_loader.ops.project import requests
+from _jit_loader import loading, this_process
 
 NO_FLAGS = {"extra_cflags": [], "extra_cuda_cflags": [], "extra_ldflags": []}
 # A build in the background may be out of date when it ends, because a file was edited.
 MOST_STARTS = 3
-
-watched = threading.Event()  # set in a run of watch mode, whose first loads may be live edits too
 
 
 class OpInUse:
@@ -28,9 +24,9 @@ class OpInUse:
         self.module = module
         self.listeners = {}
 
-    def load(self, may_build=True):
+    def load(self, **options):
         """Loads the op from its current files; returns a this_process.Loaded."""
-        return load(self.name, self.project, self.flags, may_build)
+        return load(self.name, self.project, self.flags, **options)
 
     def replace(self, module):
         """Makes a module the current one, and calls the listeners if it is new."""
@@ -64,35 +60,20 @@ def _leave_other_flags(op, caller):
                 del this_process.ops[key]
 
 
-def load(name, project, flags, may_build=True):
+def load(name, project, flags, **options):
     """Loads an op and returns a this_process.Loaded.
 
     flags: {name: value} of Request's extra_... arguments; a variant has "defines" too, in the form
     of report.requests.normalized.
-    may_build: if it is false, loading.NotCached is raised instead of building.
+    options: of loading.load.
     """
     call = op_call(name, project, flags)
-    # The first load in a process waits for the complete build: a script may be started again at any
-    # time, but in watch mode a file has just been edited.
-    is_edit = watched.is_set() or repr(call.arguments) in this_process.ops
-
-    def live_edit(builds, digests):
-        if not is_edit:
-            return None
-        with fork_lock():
-            from _jit_loader.live.load import load_edit
-
-        return load_edit(
-            builds, digests, lambda edit: start_build(*call.arguments, edit.host_object)
-        )
-
-    title = title_of(name, flags)
-    return loading.load(name, call, title=title, may_build=may_build, live_edit=live_edit)
+    return loading.load(name, call, title=title_of(name, flags), **options)
 
 
 def op_call(name, project, flags):
     """Returns the loading.Call of an op."""
-    return loading.Call("load_op", [name, project, flags], lambda: requests(name, project, flags))
+    return loading.Call("load_op", [name, project, flags])
 
 
 def title_of(name, flags):
@@ -124,54 +105,8 @@ def load_in_background(name, project, flags):
     if failed:
         say(f"{name}: cannot be compiled; to see why: python -m jit_loader build {name}")
     ends = failed or is_set("JIT_LOADER_NO_COMPILE")
-    started.append(None if ends else start_build(name, project, flags))
+    started.append(None if ends else loading.start_build(op_call(name, project, flags)))
     return None
-
-
-def start_build(name, project, flags, host_object=None):
-    """Starts a low-priority process that builds an op or a variant, and returns it.
-
-    host_object: see build_in_turn. In watch mode the process prints the error of the build, or that
-    the host code differs, because this run may not load the op again.
-    """
-    from _jit_loader.system.pool import call_in_background
-
-    options = {"env": {**os.environ, "MAX_JOBS": "1"}}
-    if host_object is not None and watched.is_set():
-        options["env"]["JIT_LOADER_QUIET"] = "1"
-        options["stderr"] = None  # this process's
-    arguments = [name, project, flags, host_object]
-    return call_in_background(f"{__name__}:build_in_turn", arguments, 10, **options)
-
-
-def build_in_turn(name, project, flags, host_object):
-    """Builds an op in the background. Of the processes that share a cache, one at a time builds.
-
-    host_object: the path of the object whose host code a live edit runs with, or None. In watch
-    mode, a warning is printed if the host code differs, or NVRTC's device code from nvcc's.
-    """
-    from _jit_loader.cache import cache_folder
-    from _jit_loader.cache.lock import build_lock
-
-    title = title_of(name, flags)
-    with build_lock(cache_folder(), title):
-        this = load(name, project, flags)
-    if host_object is not None:
-        from _jit_loader.build.byproducts import can_be_live
-        from _jit_loader.live.load import warning_of_device_code, warning_of_host_code
-        from _jit_loader.live.self_check import self_check
-        from _jit_loader.report.build_line import say
-
-        folder = os.path.dirname(this.path)
-        if can_be_live():
-            self_check(folder, project)  # or waits for that of the build
-        os.environ.pop("JIT_LOADER_QUIET", None)
-        for warning in (
-            warning_of_host_code(title, this.path, host_object),
-            warning_of_device_code(title, folder),
-        ):
-            if warning is not None:
-                say(warning)
 
 
 def op_arguments(title, project):

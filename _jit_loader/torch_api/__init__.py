@@ -64,14 +64,8 @@ def load(
         raise AssertionError("At least one source is required to build a library")
     options = _request_options(arguments)
     options["sources"] = [os.path.abspath(source) for source in _list(sources)]
-
-    def requests():
-        from _jit_loader.key.request import Request
-
-        return [Request(**options)]
-
     try:
-        return _load(loading.Call("load", options, requests), options, arguments)
+        return _load(loading.Call("load", [options]), options, arguments)
     except Exception as error:
         raise loading.shortened(error) from error.__cause__
 
@@ -117,21 +111,8 @@ def load_inline(
         "no_implicit_headers": no_implicit_headers,
         "gil_not_used": gil_not_used,
     }
-
-    def requests():
-        from _jit_loader.key.request import Request
-        from _jit_loader.torch_api import inline
-
-        written = inline.source_texts(**texts)
-        inputs = {"sources": inline.write_sources(written), "project": inline.folder()}
-        # PyTorch's sources are in that folder, and may include its headers by names in quotes.
-        folder = options["build_directory"]
-        if folder and any('include"' in text.replace(" ", "") for text in written.values()):
-            inputs["extra_include_paths"] = [*options["extra_include_paths"], folder]
-        return [Request(**{**options, **inputs}, precompile=use_pch)]
-
     try:
-        call = loading.Call("load_inline", [options, texts], requests)
+        call = loading.Call("load_inline", [options, texts], use_pch)
         result = _load(call, options, arguments)
         if options["build_directory"]:
             from _jit_loader.torch_api import inline
@@ -140,6 +121,28 @@ def load_inline(
         return result
     except Exception as error:
         raise loading.shortened(error) from error.__cause__
+
+
+def requests_of_load(options):
+    from _jit_loader.key.request import Request
+
+    return [Request(**options)]
+
+
+def requests_of_load_inline(options, texts):
+    from _jit_loader.key.request import Request
+    from _jit_loader.torch_api import inline
+
+    written = inline.source_texts(**texts)
+    sources = inline.write_sources(written)
+    # Relative to their folder the paths are the same for all texts: another one is an edit.
+    project = os.path.dirname(sources[0])
+    inputs = {"sources": sources, "project": project, "text": os.path.basename(project)}
+    # PyTorch's sources are in that folder, and may include its headers by names in quotes.
+    folder = options["build_directory"]
+    if folder and any('include"' in text.replace(" ", "") for text in written.values()):
+        inputs["extra_include_paths"] = [*options["extra_include_paths"], folder]
+    return [Request(**{**options, **inputs})]
 
 
 def install() -> None:

@@ -51,10 +51,9 @@ def _with_docstrings(functions):
 
 
 def write_sources(texts):
-    """Writes the texts that do not exist yet, and returns the paths of all."""
-    return [
-        _write(os.path.join(folder(), digest_of(texts[name]), name), texts[name]) for name in texts
-    ]
+    """Writes the texts that do not exist yet into one folder, and returns their paths."""
+    texts_folder = os.path.join(folder(), digest_of(texts))
+    return [_write(os.path.join(texts_folder, name), text) for name, text in texts.items()]
 
 
 def copy_sources(texts, build_directory):

@@ -27,10 +27,8 @@ def run(options):
         print(f"jit_loader: there is no script {options.script}", file=sys.stderr)
         return 2  # as Python does
 
-    from _jit_loader.ops.load_op import watched
     from _jit_loader.watch.loop import Watch, run_as_main
 
-    watched.set()
     watch = Watch(options.script)
     watch.fork_at_each_save()  # returns in the child processes only
     run_as_main(options.script, options.arguments)

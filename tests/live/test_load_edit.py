@@ -4,18 +4,20 @@ import ctypes
 import functools
 import glob
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 
 import jit_loader
-from _jit_loader import this_process
+from _jit_loader import loading, this_process
 from _jit_loader.cache import cache_folder
 from _jit_loader.cache.files import write_checked
 from _jit_loader.cache.lock import build_lock
@@ -24,7 +26,6 @@ from _jit_loader.cuda import nvrtc
 from _jit_loader.live import load as live
 from _jit_loader.live.edit import LIVE
 from _jit_loader.live.program import compile_edit
-from _jit_loader.ops import load_op as ops
 from _jit_loader.system.pool import call_in_background
 from tests.support.answer import FILES, KERNEL, is_of_nvrtcs_version
 
@@ -169,7 +170,8 @@ def _project(name, built, folder, monkeypatch):
     live.ops.clear()
     yield Project(folder / "project", PROJECTS[name])
     for op in live.ops.values():
-        op.process.wait()
+        while op.is_being_built():
+            time.sleep(0.05)
     for name in [*_bindings()]:
         del sys.modules[name]
 
@@ -182,6 +184,11 @@ def background_build():
     """Waits for the process that makes the complete build; returns its exit code."""
     (op,) = live.ops.values()
     return op.process.wait()
+
+
+def said(capfd):
+    """Returns what was printed; N stands for numbers of seconds."""
+    return re.sub(r"[\d.]+ s\b", "N s", capfd.readouterr().err)
 
 
 def results(module):
@@ -198,8 +205,8 @@ def test_new_device_code_replaces_that_of_the_last_build(project, monkeypatch, c
     capfd.readouterr()
     assert set(results(before)) == {42}
     after = project.load_edited("*to = 42;", "*to = 43;")
-    assert capfd.readouterr().err == (
-        "answer: kernels/answer.cu changed: new device code; the complete build follows\n"
+    assert said(capfd) == (
+        "answer: kernels/answer.cu changed: new device code in N s; the complete build follows\n"
     )
     assert after is before, "a module that was returned runs the new kernels"
     assert results(after) == [42, 43][: len(results(after))]
@@ -252,7 +259,7 @@ def test_a_process_that_cannot_start_means_a_complete_build(project, monkeypatch
 
 
 def test_a_later_edit_of_host_code_ends_the_background_build(project, monkeypatch):
-    monkeypatch.setattr(ops, "start_build", lambda *_: subprocess.Popen(["sleep", "60"]))
+    monkeypatch.setattr(loading, "start_build", lambda *_: subprocess.Popen(["sleep", "60"]))
     project.load_edited("*to = 42;", "*to = 43;")
     (op,) = live.ops.values()
     project.load_edited("result = -1", "result = -2")
@@ -312,7 +319,7 @@ def test_new_device_code_has_line_information_if_the_build_has(project, monkeypa
     monkeypatch.setenv("JIT_LOADER_LINEINFO", "1")
     after = project.load_edited("*to = 42;", "*to = 43;")
     (op,) = live.ops.values()
-    cubin = compile_edit(op.edit, op.launches.handles.keys()).cubin
+    cubin = compile_edit(op.edit, op.edit.sources[0], op.launches.handles.keys()).cubin
     assert b".debug_line" in cubin
     assert str(project.folder / "kernels").encode() in cubin
     assert results(after) == [42, 43][: len(results(after))]
@@ -326,9 +333,9 @@ def test_a_formula_is_new_on_the_cpu_and_on_the_gpu(with_formula, monkeypatch, c
     before = with_formula.load()
     capfd.readouterr()
     after = with_formula.load_edited("return x + 0", "return x + 1", "kernels/answer_math.h")
-    assert capfd.readouterr().err == (
-        "answer: kernels/answer_math.h changed: new device code and CPU code; the complete build "
-        "follows\n"
+    assert said(capfd) == (
+        "answer: kernels/answer_math.h changed: new device code and CPU code in N s; the complete "
+        "build follows\n"
     )
     assert set(results(after)) == {43}
     assert set(results(before)) == {42}
@@ -348,15 +355,12 @@ def test_why_says_what_the_next_load_does(with_formula, monkeypatch, capfd):
     monkeypatch.chdir(with_formula.folder)
     with_formula.load()
     with_formula.edit("kernels/answer.cu", "Answer()(42)", "41")
-    assert why() == (
-        "answer: kernels/answer.cu changed\n"
-        "answer: load_op in a running process loads new device code first\n"
-    )
+    assert why() == ("answer: kernels/answer.cu changed\nanswer: the next load makes a live edit\n")
     with_formula.edit("kernels/answer.cu", "41", "Answer()(42)")
     with_formula.edit("kernels/answer_math.h", "return x - 1", "return x - 2")
     assert why() == (
         "answer: kernels/answer_math.h changed\n"
-        "answer: load_op in a running process waits for the complete build: "
+        "answer: the next load waits for the complete build: "
         "kernels/answer_math.h: changed outside of device code and formulas\n"
     )
     with_formula.load()
@@ -374,15 +378,15 @@ def test_a_formula_that_only_the_gpu_can_compute_is_an_error(with_formula):
 def test_threads_that_load_an_edit_get_one_module(project, monkeypatch):
     started, barrier = [], threading.Barrier(3)
 
-    def start_build(name, *_):
-        started.append(name)
+    def start_build(call, *_):
+        started.append(call.arguments[0])
         return subprocess.Popen(["sleep", "60"])
 
     def load(_):
         barrier.wait()
         return project.load()
 
-    monkeypatch.setattr(ops, "start_build", start_build)
+    monkeypatch.setattr(loading, "start_build", start_build)
     project.load()
     project.edit("kernels/answer.cu", "*to = 42;", "*to = 43;")
     with ThreadPoolExecutor(3) as threads:
@@ -438,7 +442,8 @@ def test_builds_that_nobody_waits_for_run_in_turn(project, monkeypatch):
     project.edit("kernels/answer.cu", "*to = 42;", "*to = 7;")
     monkeypatch.delenv("JIT_LOADER_QUIET")
     flags = {"extra_cflags": [], "extra_cuda_cflags": [], "extra_ldflags": []}
-    call = "_jit_loader.ops.load_op:build_in_turn", ["answer", str(project.folder), flags, None]
+    arguments = ["load_op", ["answer", str(project.folder), flags], []]
+    call = "_jit_loader.loading:build_in_turn", arguments
     with build_lock(cache_folder(), "a test"):
         process = call_in_background(*call, 10, stderr=subprocess.PIPE, text=True)
         assert f"answer: waiting for process {os.getpid()}" in process.stderr.readline()
@@ -449,7 +454,7 @@ def test_builds_that_nobody_waits_for_run_in_turn(project, monkeypatch):
 def kernels_of_edit():
     """Returns the names of the kernels that the last edit compiled before their first launch."""
     (op,) = live.ops.values()
-    return op.code.kernels
+    return op.codes[0].kernels
 
 
 @pytest.mark.gpu

@@ -92,7 +92,7 @@ def test_inline_sources_are_in_the_build_directory(inline, folder):
 
 
 def test_inline_error_names_a_source_that_has_the_callers_text(inline):
-    with pytest.raises(jit_loader.CompileError, match=r"^letter: \w+/main\.cpp:1: error") as error:
+    with pytest.raises(jit_loader.CompileError, match=r"^letter: main\.cpp:1: error") as error:
         inline("int a = ;")
     assert Path(error.value.file).read_text() == "int a = ;\n"
 
