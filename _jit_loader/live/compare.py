@@ -9,7 +9,7 @@ import re
 import struct
 from collections import Counter
 
-from _jit_loader.system.elf import OBJECT, SHT_NOBITS, UNDEFINED, content, symbols, tables
+from _jit_loader.system.elf import OBJECT, UNDEFINED, content, symbols, tables
 
 _FATBIN, _CUBIN = 0xBA55ED50, 2  # how a fatbin begins; the kind of an entry
 # What .nv.info says of a kernel, and the numbers of the attributes.
@@ -68,56 +68,48 @@ def cubins_of(path):
 def compare(live, built, names):
     """Compares two cubins; returns {name: None, or how the code differs}.
 
-    live: NVRTC's. built: nvcc's, whose other kernels do not matter.
-    names: the mangled names of kernels. A variable that differs has an entry too; those that only
-    NVRTC keeps do not count.
+    live: NVRTC's. built: nvcc's.
+    names: the mangled names of kernels. A variable with another place, size or value has an entry
+    too.
     """
     live, built = _Cubin(live), _Cubin(built)
-    found = {name: _difference(live, built, name.encode()) for name in names}
+    found = {name: _difference(live.kernel(name), built.kernel(name)) for name in names}
     variables = live.variables()
     for name, value in built.variables().items():
-        if variables.get(name) != value:
-            found[name.decode()] = "is another variable" if name in variables else "is missing"
+        if variables.get(name, value) != value:
+            found[name.decode()] = "it is another variable"
     return found
 
 
-def _difference(live, built, name):
-    for cubin, whose in ((live, "NVRTC"), (built, "nvcc")):
-        if b".text." + name not in cubin.sections:
-            return f"{whose} has no such kernel"
-    facts, expected = live.facts(name), built.facts(name)
-    for what, value in expected.items():
-        if facts[what] != value:
-            return f"its {what} differ"
-    code, expected = (cubin.content(b".text." + name) for cubin in (live, built))
-    if code != expected and _operations(code) != _operations(expected):
-        return "its operations differ"
-    return None
+def _difference(live, built):
+    if not (live and built):
+        return "one of the two has no such kernel"
+    differing = [what for what, value in built.items() if live[what] != value]
+    return f"its {differing[0]} differ" if differing else None
 
 
 class _Cubin:
     def __init__(self, data):
         self.data, self.sections = data, tables(data)[1]
 
-    def content(self, name):
-        return content(self.data, self.sections[name]) if name in self.sections else b""
+    def kernel(self, name):
+        """Returns {what: its value} of a kernel; {} if the cubin lacks it."""
 
-    def size(self, name):
-        return self.sections[name].size if name in self.sections else 0
+        def of(kind):
+            section = self.sections.get(f"{kind}.{name}".encode())
+            return (section.size, content(self.data, section)) if section else (0, b"")
 
-    def facts(self, kernel):
-        """Returns {what: its value} of a kernel, without its code."""
-        attributes = list(_attributes(self.content(b".nv.info." + kernel)))
+        if not of(".text")[0]:
+            return {}
+        attributes = list(_attributes(of(".nv.info")[1]))
         return {
             **{
                 what: sorted(value for number, value in attributes if number in numbers)
                 for what, numbers in _ATTRIBUTES.items()
             },
-            "bytes of parameters": self.size(b".nv.constant0." + kernel),
-            "bytes of shared memory": self.size(b".nv.shared." + kernel),
-            "constants": Counter(
-                struct.iter_unpack("<I", self.content(b".nv.constant2." + kernel))
-            ),
+            "bytes of shared memory": of(".nv.shared")[0],
+            "constants": {*struct.iter_unpack("<I", of(".nv.constant2")[1])},
+            "operations": _operations(of(".text")[1]),
         }
 
     def variables(self):
@@ -128,8 +120,7 @@ class _Cubin:
                 continue  # not a variable of the source
             name, section = sections[symbol.section]
             (size,) = struct.unpack_from("<Q", self.data, symbol.place + 16)
-            start = section.offset + symbol.address
-            value = b"" if section.kind == SHT_NOBITS else self.data[start : start + size]
+            value = content(self.data, section)[symbol.address : symbol.address + size]
             found[_without_file(symbol.name)] = name, size, value
         return found
 

@@ -1,6 +1,7 @@
 """After a complete build, NVRTC's device code of its sources is compared with nvcc's."""
 
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,8 @@ def build(built, tmp_path, monkeypatch):
     shutil.copytree(built / "project", tmp_path / "project")
     monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path / "project")
+    for name in [name for name in sys.modules if name.partition(".")[0] == "bindings"]:
+        monkeypatch.delitem(sys.modules, name)  # of another test's project
     return next((tmp_path / "cache").glob("*/answer/*/*/manifest.json")).parent
 
 
