@@ -1,5 +1,5 @@
-"""Writes the tables of docs/performance.md and README.md, and a page next to the results for each
-benchmark.
+"""Writes the tables of README.md, docs/performance.md and docs/scaling.md, and next to the results
+a page for each benchmark and one with the machine and the date of each run.
 
     python -m benchmarks.tables
 
@@ -45,25 +45,17 @@ class Run:
 
     @property
     def on(self):
-        """The machine, as a text."""
-        about = self["machine"]
-        parts = [
-            f"{about['cores']} cores of {about['cpu']}",
-            *([] if about.get("clock_mhz") else ["clock not recorded"]),
-            *([f"{self['device']}, CUDA {about['cuda']}"] if self.kind == "gpu" else []),
-            f"PyTorch {about['torch']}",
-        ]
-        return ", ".join(parts)
+        """The device and its machine, as a text."""
+        return f"{self['device']} ({self['machine']['cores']} cores)"
 
     @property
-    def at(self):
-        """The date and time of the end of the run in UTC, and the machine's speed, as a text."""
+    def about(self):
+        """The row of runs.md: when and where it ran, with what, and how fast the machine was."""
         about, date = self["machine"], self["date"][:16].replace("T", " ")
-        if not about.get("clock_mhz"):
-            return date
-        loops = about.get("python_loops_ms") or [about["python_loop_ms"]]
-        loops = " to ".join(f"{loop:.0f}" for loop in sorted(loops))
-        return f"{date} ({about['clock_mhz'] / 1e3:.1f} GHz, loop {loops} ms)"
+        clock = f"{about['clock_mhz'] / 1e3:.1f} GHz" if about.get("clock_mhz") else ""
+        loops = ", ".join(f"{loop:.0f}" for loop in about.get("python_loops_ms") or ())
+        where = self["benchmark"], self.on, about["cpu"]
+        return [*where, date, about["torch"], about["cuda"] or "", about["cxx"], clock, loops]
 
 
 def read(folder):
@@ -104,13 +96,10 @@ def _have_one_speed(one, other):
 
 
 def runs_text(found):
-    """Returns a sentence with the machines and dates of {benchmark: Run}s."""
-    by_machine = {}
-    for runs in found:
-        for name, run in runs.items():
-            by_machine.setdefault(run.on, []).append(f"{name} {run.at}")
-    texts = [f"{machine}: {', '.join(dates)}" for machine, dates in by_machine.items()]
-    return f"Runs on {'; on '.join(texts)}."
+    """Returns a sentence with the machines of a table's GPU columns and CPU columns."""
+    machines = [", ".join(dict.fromkeys(run.on for run in runs.values())) for runs in found]
+    texts = [f"{kind}: {on}" for kind, on in zip(("GPU", "CPU"), machines) if on]
+    return f"{'; '.join(texts)}. [Dates and versions](../benchmarks/results/runs.md)."
 
 
 def markdown(columns, rows):
@@ -276,13 +265,18 @@ LIVE_EDITS = {
     op: load("live", LIVE.format(op))
     for op in ("add2", "sigmoid", "trilinear_interpolation", "lltm")
 }
-CANDIDATES = ("cold_build", {"question": "candidates"})
 FIRST_BUILDS = {
     "one op": ("cold_build", {"question": "one op"}),
-    "`load_inline`, torch/extension.h precompiled": ("cold_build", {"question": "inline"}),
-    "the same with a kernel": ("cold_build", {"question": "inline with CUDA"}),
-    "8 extensions at a time, torch/extension.h precompiled": CANDIDATES,
+    "`load_inline`": ("cold_build", {"question": "inline"}),
+    "`load_inline` with a kernel": ("cold_build", {"question": "inline with CUDA"}),
+    "8 of `load_inline`": ("cold_build", {"question": "candidates"}),
 }
+FIRST_CELLS = {"ours": time("ours"), "precompiled": time("precompiled"), "torch": time("torch")}
+RAW_KERNELS = {
+    question: ("cuda_kernel", {"question": question})
+    for question in ("source to first launch", "from the cache", "a call")
+}
+RAW_CELLS = {"`cuda_kernel`": time(), "CuPy": time("cupy"), "torch": time("torch")}
 WATCH = {"plain: kernel edit": ("watch_plain", {"edit": "kernel"})}
 STARTS = {
     f"{start} start, {count} processes": ("scaling", {"start": start, "processes": count})
@@ -307,7 +301,8 @@ TABLES = {
     "cells": (("notebook",), compared(CELLS, WITH_ALONE)),
     "watch": (("watch_plain",), compared(WATCH, WITH_ALONE)),
     "live": (("loading_live",), compared(LIVE_EDITS, WITH_ALONE, machines=("GPU",))),
-    "first builds": (("cold_build",), compared(FIRST_BUILDS)),
+    "raw kernels": (("cuda_kernel",), compared(RAW_KERNELS, RAW_CELLS, machines=("GPU",))),
+    "first builds": (("cold_build",), compared(FIRST_BUILDS, FIRST_CELLS)),
     "starts": (("scaling",), compared(MANY_STARTS)),
     "all starts": (("scaling",), compared(STARTS)),
     "kernels": (("bandwidth",), by_workload("bandwidth", KERNELS)),
@@ -322,10 +317,10 @@ def losses(by_device):
     for device, runs in by_device.items():
         for benchmark, run in runs.items():
             for result in run["results"]:
-                for way in _lost_to(benchmark, result):
-                    kind, subject = _described(benchmark, result)
+                kind, subject = _described(benchmark, result)
+                for way, values in _lost_to(benchmark, result):
                     of_device = found.setdefault((kind, way), {}).setdefault(device, [])
-                    of_device.append((result["ratios"][way], subject))
+                    of_device.append((values, subject))
     rows = []
     for (kind, way), of_device in found.items():
         cells = []
@@ -337,18 +332,31 @@ def losses(by_device):
 
 
 def _lost_to(benchmark, result):
-    """Returns the ways that take at least 3% less time than ours, with a conclusive interval."""
+    """Returns [(way, its ratio)] of the ways that take at least 3% less time than ours, clearly."""
     stale = set(result.get("stale", ()))
     if next(iter(result["seconds"])) in stale:
         return []
-    others = {"torch"} if benchmark == "call_overhead" else result["ratios"].keys()
+    ratios = result["ratios"]
+    if benchmark == "call_overhead":
+        ratios = {"torch": ratios["torch"], **_both_compiled(result["seconds"])}
     return [
-        way
-        for way, values in result["ratios"].items()
-        if way in others - NO_ALTERNATIVE - stale
+        (way, values)
+        for way, values in ratios.items()
+        if way not in NO_ALTERNATIVE | stale
         and report.is_conclusive(values)
         and values[0] < NOTABLE
     ]
+
+
+def _both_compiled(seconds):
+    """Returns {way: ratio} of a call of PyTorch's operations under torch.compile to one of ours.
+
+    The interval is that of the middle halves of the samples: the results have no other.
+    """
+    if "ours compiled" not in seconds or "torch compiled" not in seconds:
+        return {}
+    (low, median, high), (first, middle, last) = seconds["ours compiled"], seconds["torch compiled"]
+    return {"torch, both compiled": [middle / median, first / high, last / low]}
 
 
 def _described(benchmark, result):
@@ -361,62 +369,36 @@ def _described(benchmark, result):
         return f"LLTM, {result['question']}", result["size"]
     if "start" in result:
         return f"{result['start']} start of processes", str(result["processes"])
-    kind = benchmark if benchmark == "cuda_kernel" else benchmark.replace("_", ", ")
+    kind = benchmark.replace("cold_build", "first builds").replace("loading_", "load, ")
     return kind, result.get("question") or result.get("edit") or "load"
 
 
-EXTENSION, OP = "torch/extension.h", "bindings/op.h"
-LARGE = {"dtype": "float32", "n": 2**28}
-TRILINEAR, NORM = (
-    {"workload": name, **LARGE} for name in ("trilinear, F = 64", "two_norm backward")
-)
-CALL = {"workload": "add2", "question": "grad, forward and backward"}
-WATCH_ROW = "kernel edit to a script's first line: a warm fork (watch) against a new interpreter"
-LIVE_ROW = "edit of add2's kernel to its first result on the GPU, same process"
-IN_TORCH, IN_EAGER, IN_CALL = ("torch", None), ("eager", "compiled"), ("torch", "torch compiled")
-# The rows of the README: (about, binding, benchmark, the values of find(), the ways of PyTorch and
-# of torch.compile).
+# The rows of the README: (what a person does, the benchmark, the values of find()).
 README = [
-    ("load, unchanged, new process", EXTENSION, *load("extension", FROM_CACHE), IN_TORCH),
-    (QUESTIONS[0], EXTENSION, *load("extension", QUESTIONS[0]), IN_TORCH),
-    (QUESTIONS[2], EXTENSION, *load("extension", QUESTIONS[2]), IN_TORCH),
-    (LIVE_ROW, OP, *LIVE_EDITS["add2"], IN_TORCH),
-    (WATCH_ROW, "plain", *WATCH["plain: kernel edit"], IN_TORCH),
-    ("trilinear, F = 64, 2^28 float32", OP, "bandwidth", TRILINEAR, IN_EAGER),
-    ("two_norm backward, 2^28 float32", OP, "bandwidth", NORM, IN_EAGER),
-    (
-        "add2 on 64 floats, forward and backward",
-        OP,
-        "call_overhead",
-        CALL,
-        ("torch", "torch compiled"),
-    ),
+    ("start a program, and nothing has changed", *load("extension", FROM_CACHE)),
+    ("edit a kernel and load it again in the same process", *load("extension", QUESTIONS[2])),
+    ("edit a header and load again in the same process", *load("extension", QUESTIONS[3])),
+    ("edit the body of an op's kernel and call it (`load_op`)", *LIVE_EDITS["add2"]),
+    ("build for the first time (`torch/extension.h`)", "cold_build", {"question": "inline"}),
 ]
 
 
 def readme(by_device):
     """Returns the lines of the README's table, of the newest runs on a GPU."""
-    rows, used = [], {}
-    for about, binding, benchmark, wanted, others in README:
+    rows, machines, rounds = [], {}, []
+    for about, benchmark, wanted in README:
         runs = newest(by_device, "gpu", (benchmark,))
         if result := find(runs, benchmark, **wanted):
-            rows.append([about, binding, *_readme_cells(result, *others)])
-            used |= runs
-    columns = ["", "binding", "ours", "PyTorch", "torch.compile", "PyTorch / ours"]
-    return [*markdown(columns, rows), "", runs_text([used])]
-
-
-def _readme_cells(result, torch, compiled):
-    """Returns a row's times, with the shortest in bold if its difference is conclusive."""
-    first = next(iter(result["seconds"]))
-    ways = [first, torch, compiled]
-    medians = {way: result["seconds"][way][1] for way in ways if way}
-    best = min(medians, key=medians.get)
-    rivals = [way for way in medians if way != first] if best == first else [best]
-    clear = all(report.is_conclusive(result["ratios"][way]) for way in rivals)
-    cells = [duration(medians[way]) if way else "" for way in ways]
-    bold = [f"**{c}**" if way == best and clear else c for way, c in zip(ways, cells)]
-    return [*bold, ratio_text(result["ratios"][torch])]
+            stale = "torch" in result.get("stale", ())
+            torch = "*runs the old code, silently*" if stale else time("torch")(result)
+            ours = time("ours")(result)
+            wins = stale or result["seconds"]["ours"][2] < result["seconds"]["torch"][0]
+            rows.append([about, torch, f"**{ours}**" if wins else ours])
+            machines[f"{runs[benchmark].on}, PyTorch {runs[benchmark]['machine']['torch']}"] = True
+            rounds.append(result["rounds"])
+    spread = f"{min(rounds, default=0)} to {max(rounds, default=0)}"
+    lines = markdown(["when you ...", "PyTorch's `load`", "jit_loader"], rows)
+    return [*lines, "", f"{'; '.join(machines)}. Medians of {spread} rounds."]
 
 
 def blocks(by_device):
@@ -449,9 +431,25 @@ def page(script, by_device):
     ]
     for device, run in parts:
         lines += [f"## {device}, {run['benchmark']}", ""]
-        lines += [f"{run.on}, {run['machine']['cxx']}; {run.at}.", ""]
+        lines += [f"{run.on}, PyTorch {run['machine']['torch']}; [the run](runs.md).", ""]
         lines += [*markdown(*report.table(run["results"])), ""]
     return "\n".join(lines).rstrip() + "\n" if parts else None
+
+
+RUNS = """\
+# Runs
+
+Written by `python -m benchmarks.tables`: the runs of the JSON files in this folder. The machines
+are virtual and have other users. loop: the milliseconds of a fixed Python loop before and after the
+run. Where the two differ by more than 20%, compare times within a row only: its ways took turns.
+"""
+
+
+def runs_page(by_device):
+    columns = ["benchmark", "on", "processor", "end, in UTC", "PyTorch", "CUDA", "compiler"]
+    columns += ["clock", "loop"]
+    rows = [run.about for runs in by_device.values() for run in runs.values()]
+    return "\n".join([RUNS, *markdown(columns, sorted(rows))]) + "\n"
 
 
 def update(root, folder, check=False):
@@ -459,6 +457,7 @@ def update(root, folder, check=False):
     by_device = read(folder)
     found = blocks(by_device)
     texts = {folder / f"{name}.md": page(name, by_device) for name in scripts.NAMES}
+    texts[folder / "runs.md"] = runs_page(by_device)
     for path in (root / name for name in PAGES):
         texts[path] = filled(path.read_text(), found)
     differing = []
