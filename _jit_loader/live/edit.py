@@ -59,22 +59,24 @@ class Edit(NamedTuple):
 def find_edit(builds, digests):
     """Returns the Edit from an earlier build to the current files.
 
-    Builds that this process has loaded are tried first, then the newest.
+    Builds that this process has loaded are tried first, then the newest. If the self-check of the
+    newest has found that NVRTC compiles a source otherwise, an older build of it is not tried.
 
     Raises:
         NotLive: there is none; the text is the reason.
     """
-    reason = None
-    found = sorted(builds.earlier(), key=lambda build: build.library not in libraries)
-    for build in found[:CANDIDATES]:
+    reason, found = None, builds.earlier()
+    checked = next(filter(None, map(_answers, found[:CANDIDATES])), {})
+    refused = {os.path.basename(path): answer["reason"] for path, answer in checked.items()}
+    for build in sorted(found, key=lambda build: build.library not in libraries)[:CANDIDATES]:
         try:
-            return _edit(builds.request, build, digests)
+            return _edit(builds.request, build, refused, digests)
         except NotLive as error:
             reason = reason or error
     raise reason or NotLive("there is no earlier build")
 
 
-def _edit(request, build, digests):
+def _edit(request, build, refused, digests):
     manifest = read_manifest(build.folder)
     if manifest is None:
         raise NotLive("the last build is damaged")
@@ -90,16 +92,15 @@ def _edit(request, build, digests):
             data = file.read()
         now[name], digests_now[name] = data.decode(), digest_of_bytes(data)
     before = read_checked(os.path.join(build.folder, TEXTS)) or {}
-    answers = read_checked(os.path.join(build.folder, LIVE)) or {}
-    sources, outputs = [], []
+    answers, sources, outputs = _answers(build), [], []
     for path, record in sorted(records.items()):
         if changed.isdisjoint(record["files"]):
             continue
         if "nvcc" in record:
-            answer = answers.get(record["source"], {"removed": [], "reason": None})
-            if answer["reason"]:
-                raise NotLive(f"{_shown(record['source'])}: {answer['reason']}")
-            sources.append(_source(request, path, record, answer["removed"], before, now))
+            if reason := refused.get(os.path.basename(record["source"])):
+                raise NotLive(f"{_shown(record['source'])}: {reason}")
+            removed = answers.get(record["source"], {}).get("removed", [])
+            sources.append(_source(request, path, record, removed, before, now))
         else:
             outputs.append(os.path.basename(path))
     of_device = {name for source in sources for name in source.record["user files"]}
@@ -112,6 +113,11 @@ def _edit(request, build, digests):
     user_files = {name: manifest["files"][name] for name in manifest["user files"]} | digests_now
     names = ", ".join(map(_shown, sorted(changed)))
     return Edit(build, sources, names, outputs, user_files, registers)
+
+
+def _answers(build):
+    """Returns what the self-check of a build has found: {source: its answer}; {} before its end."""
+    return read_checked(os.path.join(build.folder, LIVE)) or {}
 
 
 def _changed_files(manifest, request, digests):

@@ -71,7 +71,8 @@ def build_here(name, load):
 
 def build_in_process(name, function, arguments):
     """Makes a call of build_all in one of the processes; returns a value of JSON."""
-    os.environ["JIT_LOADER_LIVE"] = "0"  # the caller waits for the complete build
+    if os.environ.get("JIT_LOADER_LIVE") != "0":
+        os.environ["JIT_LOADER_LIVE"] = "later"  # the caller waits for the complete build
     outcome = build_here(name, lambda: pkgutil.resolve_name(function)(*arguments))
     return {"compiled": outcome.compiled, "error": outcome.error and _pickled(outcome.error)}
 

@@ -91,12 +91,33 @@ def test_a_limited_number_of_kernels_is_compared(build, monkeypatch):
     assert answer == {"removed": [], "kernels": {}, "reason": None}
 
 
-def test_a_source_that_differs_takes_the_complete_build(build, capsys):
-    check(build, "*to = 42", "*to = 43")
+def why(capsys):
+    """Returns what why says after an edit of the kernel."""
     source = Path("kernels/answer.cu")
     source.write_text(source.read_text().replace("*to = 42", "*to = 44"))
+    capsys.readouterr()
     assert main(["why", "answer", "--verbose"]) == 0
-    assert "kernels/answer.cu: NVRTC compiles write_answer otherwise" in capsys.readouterr().out
+    return capsys.readouterr().out
+
+
+def test_a_source_that_differs_takes_the_complete_build(build, capsys):
+    check(build, "*to = 42", "*to = 43")
+    assert "kernels/answer.cu: NVRTC compiles write_answer otherwise" in why(capsys)
+
+
+def test_an_older_build_of_a_source_that_differs_is_not_tried(build, capsys):
+    check(build)
+    new = build_again()
+    check(new, "*to = 42", "*to = 43")
+    Path("kernels/answer_cpu.cpp").write_text(FILES["kernels/answer_cpu.cpp"])
+    assert "kernels/answer.cu: NVRTC compiles write_answer otherwise" in why(capsys)
+
+
+def build_again():
+    """Makes another build, for which g++ compiles one source; returns its folder."""
+    write(Path("kernels/answer_cpu.cpp"), "long answer() { return 43; }\n")
+    jit_loader.load_op("answer", project=str(Path.cwd()))
+    return Path(jit_loader.loaded("answer").path).parent
 
 
 def test_an_edit_knows_what_nvrtc_cannot_compile(build):
@@ -116,8 +137,6 @@ def test_a_new_build_is_checked_if_edits_can_be_live(
     monkeypatch.setattr(byproducts, "this_machine", lambda: Machine("", architectures))
     monkeypatch.setattr(byproducts, "call_in_background", lambda *call, **_: started.append(call))
     monkeypatch.setenv("JIT_LOADER_LIVE", live)
-    write(Path("kernels/answer_cpu.cpp"), "long answer() { return 43; }\n")  # g++ compiles it alone
-    jit_loader.load_op("answer", project=str(Path.cwd()))
-    new = str(Path(jit_loader.loaded("answer").path).parent)
-    assert new != str(build)
-    assert started == times * [(byproducts.SELF_CHECK, [new, str(Path.cwd())], 19)]
+    new = build_again()
+    assert new != build
+    assert started == times * [(byproducts.SELF_CHECK, [str(new), str(Path.cwd())], 19)]
