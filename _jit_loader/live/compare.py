@@ -12,8 +12,8 @@ from collections import Counter
 from _jit_loader.system.elf import OBJECT, UNDEFINED, content, symbols, tables
 
 _FATBIN, _CUBIN = 0xBA55ED50, 2  # how a fatbin begins; the kind of an entry
-# What .nv.info says of a kernel, and the numbers of the attributes.
-_ATTRIBUTES = {"parameters": (0x17, 0x45), "launch bounds": (0x05, 0x10, 0x3D)}
+# The numbers in .nv.info of the size and place of a parameter, and of bounds of the launch.
+_ATTRIBUTES = {0x17, 0x45, 0x05, 0x10, 0x3D}
 _SIZED = 4  # the format of an attribute with its own size
 
 # An instruction has 16 bytes, since sm_70. The low 9 bits are its operation; the next 3, the kind
@@ -101,12 +101,8 @@ class _Cubin:
 
         if not of(".text")[0]:
             return {}
-        attributes = list(_attributes(of(".nv.info")[1]))
         return {
-            **{
-                what: sorted(value for number, value in attributes if number in numbers)
-                for what, numbers in _ATTRIBUTES.items()
-            },
+            "parameters or launch bounds": sorted(_attributes(of(".nv.info")[1])),
             "bytes of shared memory": of(".nv.shared")[0],
             "constants": {*struct.iter_unpack("<I", of(".nv.constant2")[1])},
             "operations": _operations(of(".text")[1]),
@@ -126,14 +122,15 @@ class _Cubin:
 
 
 def _attributes(info):
-    """Yields (number, value) of the attributes in a section .nv.info."""
+    """Yields (number, value) of the _ATTRIBUTES in a section .nv.info."""
     place = 0
     while place + 4 <= len(info):
         kind, number, value = struct.unpack_from("<BBH", info, place)
         place += 4
         if kind == _SIZED:
+            if number in _ATTRIBUTES:
+                yield number, info[place : place + value]
             place += value
-            yield number, info[place - value : place]
 
 
 def _without_file(name):
