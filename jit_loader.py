@@ -4,6 +4,7 @@
     from jit_loader import load_many     # many extensions at a time, such as candidates of a search
     from jit_loader import load_op       # an op of this project's kernels/ and bindings/
     from jit_loader import cuda_kernel   # one kernel, compiled without nvcc and g++
+    from jit_loader import measure       # how fast a function is, whether it is right, what changed
     %load_ext jit_loader                 # in a notebook: an edit is active in the next cell
 
 Settings (environment variables):
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from types import ModuleType
 
+    from _jit_loader.measure import measure
     from _jit_loader.report.errors import CompileError
     from _jit_loader.this_process import Loaded
     from _jit_loader.torch_api import install, load, load_inline
@@ -58,6 +60,7 @@ __all__ = [
     "load_many",
     "load_op",
     "loaded",
+    "measure",
     "why_no_cuda",
 ]
 
@@ -263,6 +266,8 @@ def __getattr__(name: str) -> Any:
     if name in ("install", "load", "load_inline"):
         with _jit_loader.fork_lock():
             from _jit_loader import torch_api as module
+    elif name == "measure":
+        from _jit_loader import measure as module
     elif name == "CompileError":
         from _jit_loader.report import errors as module
     else:

@@ -110,7 +110,7 @@ def load(
             from _jit_loader.build.build import build
 
         this = build(all_builds, digests, verbose)
-    this.seconds = time.perf_counter() - started
+    this.seconds, this.call = time.perf_counter() - started, call
     this_process.last[title or name] = this
     for function in this_process.after_load:
         function(title or name, this)

@@ -16,7 +16,7 @@ class Loaded:
     """One load of an extension: its result, and whether it was compiled or came from the cache.
 
     result: the value that load returned. path: the library's. seconds: the duration of the load,
-    which loading.load enters at its end.
+    and call: the loading.Call, which loading.load enters at its end.
     """
 
     def __init__(self, name, result, path, compiled, with_cuda):
@@ -25,7 +25,7 @@ class Loaded:
         self.path = path
         self.compiled = compiled
         self.with_cuda = with_cuda
-        self.seconds = 0
+        self.seconds, self.call = 0, None
 
     def __repr__(self):
         how = "compiled" if self.compiled else "from the cache"

@@ -14,8 +14,8 @@ import sys
 import _jit_loader
 
 COMMANDS = (
-    *("build", "check", "clean", "doctor", "export", "inspect", "list", "new", "prune", "run"),
-    *("watch", "why"),
+    *("build", "check", "clean", "doctor", "export", "history", "inspect", "list", "new", "prune"),
+    *("run", "watch", "why"),
 )
 FOLDERS = ("export", "watch")
 

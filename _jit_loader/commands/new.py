@@ -58,6 +58,7 @@ def run(options):
     name = options.name
     print(f"change kernels/{name}*, and the gradient in bindings/{name}.py")
     print(f"use it: from bindings.{name} import {name}\ntest it: python -m pytest -k {name}")
+    print(f"measure it: python examples/run_{name}.py")
     return 0
 
 

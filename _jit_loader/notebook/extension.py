@@ -1,5 +1,6 @@
 """Implements `%load_ext jit_loader`: what runs before each cell, and the magics."""
 
+import ast
 import contextlib
 import os
 import re
@@ -255,6 +256,25 @@ class Magics(magic.Magics):
         """
         self._run(line, cell, cuda=True)
 
+    @magic.line_cell_magic
+    def measure(self, line, cell=None):
+        """%measure [-r REFERENCE] [-b BYTES] [-f FLOPS] CALL: jit_loader.measure of a call.
+
+            %measure -r torch.add add2(a, b)
+
+        %%measure measures the code of the cell. A call of a function with positional arguments is
+        compared with a call of the reference, and its bytes per second are shown. Other code is
+        only timed.
+        """
+        from _jit_loader.measure import measure
+
+        given, code = self.parse_options(line, "r:b:f:", posix=False)
+        names = self.shell.user_ns
+        options = {"reference": given.get("r"), "bytes": given.get("b"), "flops": given.get("f")}
+        options = {name: eval(text, names) for name, text in options.items() if text is not None}
+        function, arguments = _function_of(cell or code, names)
+        return measure(function, *arguments, **options)
+
     def _run(self, line, cell, cuda):
         line = re.sub(r"(?<!\S)(-[DILUl])\s+", r"\1", line)  # "-l m" is "-lm"
         try:
@@ -262,6 +282,27 @@ class Magics(magic.Magics):
         except ValueError as error:
             raise UsageError(str(error)) from None
         self.shell.user_ns.update(functions)
+
+
+def _function_of(code, names):
+    """Returns (function, arguments) of code that is a call, else a function that runs the code.
+
+    names: the dictionary of the notebook's names.
+    """
+    statements = ast.parse(code.strip()).body
+    call = getattr(statements[0], "value", None) if len(statements) == 1 else None
+    is_starred = any(isinstance(node, ast.Starred) for node in getattr(call, "args", ()))
+    if isinstance(call, ast.Call) and not call.keywords and not is_starred:
+        nodes = [ast.Expression(node) for node in (call.func, *call.args)]
+        function, *arguments = [eval(compile(node, "<measure>", "eval"), names) for node in nodes]
+        return function, arguments
+    compiled = compile(code.strip(), "<measure>", "exec")
+
+    def run():
+        exec(compiled, names)
+
+    run.__name__ = code.strip().splitlines()[0][:40]  # tells its measurements from others
+    return run, []
 
 
 def _kernel_path(line):

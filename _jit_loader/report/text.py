@@ -1,5 +1,6 @@
 """Formats sizes, ages, counts and tables for people, and parses sizes and ages."""
 
+import math
 import re
 import sys
 
@@ -9,6 +10,7 @@ SIZES = {
     **{"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40},
 }
 SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+PREFIXES = {"T": 1e12, "G": 1e9, "M": 1e6, "k": 1e3, "": 1, "m": 1e-3, "u": 1e-6, "n": 1e-9}
 # Wider than any line: a file or a pipe takes lines of any length.
 UNLIMITED_WIDTH = 1_000_000
 
@@ -54,6 +56,15 @@ def format_age(seconds):
         if seconds < limit:
             return f"{max(seconds, 0) / SECONDS[unit]:.0f} {unit}"
     return f"{seconds / SECONDS['d']:.0f} d"
+
+
+def scaled(value, unit, interval=()):
+    """Returns three digits of a value, such as '503 us', or '503 us (95%: 502-504)'."""
+    fits = (item for item in PREFIXES.items() if value >= 0.9995 * item[1])
+    prefix, factor = next(fits, ("n", 1e-9))
+    digits = 2 - min(2, max(0, math.floor(math.log10(max(value / factor, 1)))))
+    ends = "-".join(f"{end / factor:.{digits}f}" for end in interval)
+    return f"{value / factor:.{digits}f} {prefix}{unit}" + (f" (95%: {ends})" if ends else "")
 
 
 def count(number, noun):

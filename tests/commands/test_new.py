@@ -41,7 +41,7 @@ def test_new_writes_the_files_of_an_op_and_its_helpers(new, tmp_path):
     assert (code, err) == (0, "")
     mine = {
         *("kernels/mul2.h", "kernels/mul2.cu", "kernels/mul2_cpu.cpp", "kernels/mul2_math.h"),
-        *("bindings/mul2.cpp", "bindings/mul2.py", "tests/test_mul2.py"),
+        *("bindings/mul2.cpp", "bindings/mul2.py", "tests/test_mul2.py", "examples/run_mul2.py"),
     }
     assert {line[len("new: ") :] for line in out.splitlines() if line.startswith("new: ")} == mine
     helpers = files_below(tmp_path) - mine

@@ -255,3 +255,22 @@ def test_op_whose_files_were_removed_keeps_its_module(notebook):
     assert outcome.stdout == "42\n"
     assert "bindings/answer.cpp does not exist" in outcome.stderr
     assert notebook.run("print(get())").stderr == ""
+
+
+def test_measure_takes_a_call_a_cell_and_a_reference(notebook):
+    notebook.succeed(
+        "from _jit_loader.measure import timing; timing.SECONDS = 1e-3\nx = torch.ones(9)"
+    )
+    line = notebook.value_of("get_ipython().run_line_magic('measure', '-r torch.add add2(x, x)')")
+    assert re.match(r"add2  .* this CPU's copy  [\d.]+x torch\.add  max error 0$", line)
+    line = notebook.value_of("get_ipython().run_cell_magic('measure', '', 'y = get()\\nz = y')")
+    assert re.match(r"y = get\(\) \(answer\)  [\d.]+ [mun]s \(95%: ", line)
+    assert notebook.succeed("print(z)") == "42"
+    notebook.edit("kernels/answer_math.h", "42", "43")
+    notebook.succeed("pass")
+    line = notebook.value_of("get_ipython().run_line_magic('measure', 'get()')")
+    assert "(answer)" in line
+    notebook.edit("kernels/answer_math.h", "43", "44")
+    notebook.succeed("pass")
+    line = notebook.value_of("get_ipython().run_line_magic('measure', 'get()')")
+    assert re.search(r"  was [\d.]+ [mun]s \((no difference|[+-]\d+%)\)", line)

@@ -75,6 +75,15 @@ def test_first_run_builds_the_op_and_reports_the_exit_code(first):
     assert re.search(r"^run.py: exit code 0 after [\d.]+ s; waiting", shown, re.MULTILINE)
 
 
+def test_measure_shows_the_change_after_a_save(session):
+    measure = "\nfrom jit_loader import measure\nprint(measure(value), measure(value, bytes=8))\n"
+    line = r"value \(tiny\)  [\d.]+ [mun]s \(95%: [^ ]+\)"
+    assert re.search(rf"\n{line} {line}  ", session.run(SCRIPT + measure))
+    session.value += 2000
+    shown = session.replace("project/kernels/tiny_cpu.cpp", "return ", "return 2000 + ")
+    assert re.search(rf"\n{line}  was [\d.]+ [mun]s \(.+\) {line}  ", shown)
+
+
 @pytest.mark.parametrize(
     ("name", "before", "after", "more"),
     [
