@@ -7,11 +7,10 @@ import time
 import numpy as np
 import torch
 
+from _jit_loader.measure.timing import LARGE_BYTES, cpu_sample, gpu_sample
+
 WARM_UP_ROUNDS = 3
 SEED = 0
-# Several times the L2 cache of any GPU (50 MB on an H200).
-FLUSH_BYTES = 256 << 20
-COPY_BYTES = 256 << 20
 # The loader accepts a file's stat as proof of its content once the stat is older than 2 s.
 SETTLING_SECONDS = 2.5
 CLOCKS_RISE_SECONDS = 1
@@ -35,7 +34,7 @@ def interleaved(calls, rounds, device, batch=1, passes=1):
     device = torch.device(device)
     reads = {name: [] for name in calls}
     with torch.cuda.device(device if device.type == "cuda" else -1):
-        sample = _gpu_sampler(device, passes) if device.type == "cuda" else _cpu_sample
+        sample = _gpu_sampler(device, passes) if device.type == "cuda" else cpu_sample
         for name, counts in turns(calls, rounds):
             calls[name](0)
             read = sample(functools.partial(_run, calls[name], batch, passes))
@@ -68,14 +67,6 @@ def settle(quick):
     """Waits until the last build or edit no longer affects a load; not in a quick run."""
     if not quick:
         time.sleep(SETTLING_SECONDS)
-
-
-def copy_bandwidth(device):
-    """Returns the bytes per second, read plus written, of a copy too large for any GPU's cache."""
-    source = torch.zeros(COPY_BYTES, dtype=torch.uint8, device=device)
-    target = torch.zeros_like(source)
-    times = interleaved({"copy": lambda _: target.copy_(source)}, 10, device)["copy"]
-    return 2 * COPY_BYTES / median(times)
 
 
 def median(samples):
@@ -118,24 +109,7 @@ def _run(call, batch, passes):
 
 
 def _gpu_sampler(device, passes):
-    if passes == 1:
-        before = torch.empty(FLUSH_BYTES, dtype=torch.uint8, device=device).zero_
-    else:
-        before = torch.cuda.synchronize
-
-    def sample(run):
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        before()
-        begin.record()
-        _results = run()
-        end.record()
-        return lambda: begin.elapsed_time(end) / 1000
-
-    return sample
-
-
-def _cpu_sample(run):
-    started = time.perf_counter()
-    _results = run()
-    seconds = time.perf_counter() - started
-    return lambda: seconds
+    if passes > 1:
+        return gpu_sample
+    flush = torch.empty(LARGE_BYTES, dtype=torch.uint8, device=device).zero_
+    return lambda run: gpu_sample(run, flush)

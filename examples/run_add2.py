@@ -9,9 +9,6 @@ tensors are larger than the caches, such as 268435456 on a GPU.
 import argparse
 
 import torch
-from rich import box
-from rich.console import Console
-from rich.table import Table
 
 import jit_loader
 from bindings.add2 import add2  # compiles kernels/add2.*, or loads the result from the cache
@@ -53,29 +50,8 @@ def main():
     processor = torch.cuda.get_device_name() if c.is_cuda else f"{threads} CPU threads"
     print(f"add2: n = {options.n:,}, {options.dtype}, on {processor}: agrees with PyTorch")
 
-    # Imported here because it takes 50 ms and, on some machines without a GPU, prints a warning.
-    from torch.utils.benchmark import Measurement, Timer
-
-    names = {"add2": add2, "torch": torch, "a": a, "b": b}
-    timers = [
-        Timer(call, globals=names, num_threads=threads)  # Timer's default is one thread
-        for call in ("add2(a, b)", "torch.add(a, b)")
-    ]
-    # Blocks of about 1 ms take turns, so that other load on the machine affects both calls alike. A
-    # block ends when the GPU has finished.
-    number = max(1, int(1e-3 / timers[0].timeit(1).median))
-    ours, theirs = Measurement.merge(timer.timeit(number) for _ in range(50) for timer in timers)
-
-    table = Table("", "median", "interquartile range", "GB/s", box=box.SIMPLE_HEAD)
-    for column in table.columns[1:]:
-        column.justify = "right"
-    bytes_moved = a.nbytes + b.nbytes + c.nbytes  # each input is read once, the output written once
-    for measured in (ours, theirs):
-        median, spread = 1e6 * measured.median, 1e6 * measured.iqr
-        rate = bytes_moved / measured.median / 1e9
-        table.add_row(measured.stmt, f"{median:,.1f} us", f"{spread:,.1f} us", f"{rate:,.1f}")
-    Console(highlight=False).print(table)
-    print(f"PyTorch's median / add2's: {theirs.median / ours.median:.2f}")
+    # The bytes are those of a, b and c; the percentage is of the device's own copy.
+    print(jit_loader.measure(add2, a, b, reference=torch.add))
 
 
 if __name__ == "__main__":

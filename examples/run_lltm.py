@@ -42,7 +42,6 @@ def main():
         in_torch,
         inputs,
         size,
-        repeat=options.repeat,
         rtol=tolerance,
         atol=tolerance,
     )

@@ -26,7 +26,6 @@ def main():
         in_torch,
         (x, y),
         f"n = {options.n:,}",
-        repeat=options.repeat,
         rtol=tolerance,
         atol=3 * tolerance * float(x.abs().max()) if options.n else 0.0,
     )

@@ -15,7 +15,7 @@ def main():
     torch.manual_seed(0)
     a, b = (torch.randn(options.n, dtype=options.dtype, device=options.device) for _ in range(2))
     size = f"n = {options.n:,}"
-    compare("sum_double", sum_double, torch.add, (a, b), size, repeat=options.repeat)
+    compare("sum_double", sum_double, torch.add, (a, b), size)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,6 @@ def main():
         torch.sum,
         (x,),
         f"n = {options.n:,}",
-        repeat=options.repeat,
         rtol=2 * eps,
         atol=eps * options.n**0.5,
     )

@@ -33,7 +33,6 @@ def main():
         in_torch,
         (feats, points),
         f"{options.n:,} points of {options.features:,} features",
-        repeat=options.repeat,
         # PyTorch rounds each of the 8 steps between an input and the result to the dtype.
         atol=8 * torch.finfo(options.dtype).eps,
     )

@@ -28,7 +28,6 @@ def main():
         in_torch,
         (a, b),
         f"n = {options.n:,}",
-        repeat=options.repeat,
         rtol=rtol,
     )
 

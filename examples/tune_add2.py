@@ -6,12 +6,11 @@ Each pair is a variant of add2, compiled with the macros of kernels/shared/eleme
 variants are loaded into this process at the same time. Each result is checked against PyTorch's.
 """
 
-import functools
 import itertools
 
 import command_line
 import torch
-from compare import add_dtype_and_repeat, assert_close, measure
+from compare import add_dtype, assert_close
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -20,7 +19,7 @@ import jit_loader
 from bindings.add2 import add2
 
 
-def sweep(blocks, vectors, a, b, repeat):
+def sweep(blocks, vectors, a, b):
     """Returns {(block size, vectors): GB/s, "add2": GB/s, "PyTorch": GB/s}, from the medians.
 
     Raises an AssertionError if a result differs from PyTorch's.
@@ -32,9 +31,8 @@ def sweep(blocks, vectors, a, b, repeat):
         assert_close(f"add2 with {label(pair)}", module.forward(a, b), a + b)
     functions = {pair: module.forward for pair, module in zip(pairs, modules, strict=True)}
     functions.update({"add2": add2, "PyTorch": torch.add})
-    calls = {key: functools.partial(function, a, b) for key, function in functions.items()}
-    gigabytes = 3 * a.nbytes / 1e9
-    return {key: gigabytes / measured.median for key, measured in measure(calls, repeat).items()}
+    measured = {key: jit_loader.measure(function, a, b) for key, function in functions.items()}
+    return {key: found.bandwidth / 1e9 for key, found in measured.items()}
 
 
 def label(key):
@@ -79,14 +77,14 @@ def main():
         text = f"default: {' '.join(map(str, default))}"
         parser.add_argument(f"--{name}", type=positive, nargs="+", default=default, help=text)
     parser.add_argument("--n", type=positive, default=2**26, help="elements (default: 2^26)")
-    add_dtype_and_repeat(parser)
+    add_dtype(parser)
     parser.add_argument("--plot", type=command_line.png, metavar="FILE.png", help="plot the rates")
     options = command_line.parse(parser, "add2")
     if options.device.type != "cuda":
         raise SystemExit("tune_add2 needs a GPU: block sizes exist in add2's CUDA code only")
     torch.manual_seed(0)
     a, b = (torch.randn(options.n, dtype=options.dtype, device=options.device) for _ in range(2))
-    rates = sweep(options.blocks, options.vectors, a, b, options.repeat)
+    rates = sweep(options.blocks, options.vectors, a, b)
     processor = command_line.processor_name(options.device)
     dtype = str(options.dtype).removeprefix("torch.")
     title = f"add2: n = {options.n:,}, {dtype}, on {processor}"

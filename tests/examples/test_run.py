@@ -7,7 +7,7 @@ import pytest
 from tests.examples.conftest import EXAMPLES, ROOT
 
 NAMES = sorted(path.stem for path in EXAMPLES.glob("run_*.py"))
-TRILINEAR = "run_trilinear_interpolation --n 50 --features 33 --repeat 1"
+TRILINEAR = "run_trilinear_interpolation --n 50 --features 33"
 
 
 def test_every_op_has_an_example():
@@ -17,10 +17,10 @@ def test_every_op_has_an_example():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_agrees_with_pytorch_and_prints_times(name, call_example, capsys):
-    call_example(name, "--device", "cpu", *(["--repeat", "1"] if name != "run_add2" else []))
+    call_example(name, "--device", "cpu")
     printed = capsys.readouterr().out
     assert "agrees with PyTorch" in printed
-    assert "PyTorch's median / " in printed
+    assert re.search(r"\n\w+  [\d.]+ [mu]s \(95%: .* max error [^\n]*\n$", printed)
 
 
 def test_examples_import_no_private_module_and_leave_sys_path_alone():
@@ -72,7 +72,6 @@ def test_runs_on_the_gpu(call_example, capsys):
     [
         ("run_sigmoid --n -1", "argument --n: must be at least 0"),
         ("run_sigmoid --n many", "argument --n: invalid integer value: 'many'"),
-        ("run_sigmoid --repeat 0", "argument --repeat: must be at least 1"),
         ("run_sigmoid --dtype int8", "argument --dtype: 'int8' is not one of float64, float32"),
         ("run_sigmoid --device cuda", "argument --device: "),
         ("run_add2 --device cuda", "argument --device: "),

@@ -26,7 +26,7 @@ def stub_variants(monkeypatch, forward):
 def test_sweeps_every_pair_and_draws_them(tune, monkeypatch, capsys, tmp_path):
     requested = stub_variants(monkeypatch, torch.add)
     a, b = torch.randn(2, 100)
-    rates = tune.sweep([64, 128], [1, 2], a, b, repeat=1)
+    rates = tune.sweep([64, 128], [1, 2], a, b)
     pairs = [(64, 1), (64, 2), (128, 1), (128, 2)]
     assert [tuple(defines.values()) for defines in requested] == pairs
     assert set(rates) == {*pairs, "add2", "PyTorch"}
@@ -39,7 +39,7 @@ def test_sweeps_every_pair_and_draws_them(tune, monkeypatch, capsys, tmp_path):
 def test_a_wrong_variant_is_an_error(tune, monkeypatch):
     stub_variants(monkeypatch, torch.sub)
     with pytest.raises(AssertionError, match="add2 with 64 threads, vectors 1 is wrong: "):
-        tune.sweep([64], [1], *torch.ones(2, 100), repeat=1)
+        tune.sweep([64], [1], *torch.ones(2, 100))
 
 
 def test_says_that_it_needs_a_gpu(call_example, monkeypatch):
@@ -51,5 +51,5 @@ def test_says_that_it_needs_a_gpu(call_example, monkeypatch):
 @pytest.mark.gpu
 def test_tunes_on_the_gpu(call_example, capsys):
     sizes = ["--blocks", "128", "256", "--vectors", "2", "--n", "1000003"]
-    call_example("tune_add2", *sizes, "--repeat", "3")
+    call_example("tune_add2", *sizes)
     assert "every variant agrees with PyTorch" in capsys.readouterr().out
