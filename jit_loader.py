@@ -1,6 +1,7 @@
-"""jit_loader: C++ and CUDA extensions for PyTorch, compiled at the first import and cached.
+"""jit_loader: a drop-in for torch.utils.cpp_extension.load, and ops of C++ and CUDA for PyTorch.
 
     from jit_loader import load          # any extension, with the arguments of PyTorch's load
+    from jit_loader import load_inline   # the same for sources that are strings
     from jit_loader import load_many     # many extensions at a time, such as candidates of a search
     from jit_loader import load_op       # an op of this project's kernels/ and bindings/
     from jit_loader import cuda_kernel   # one kernel, compiled without nvcc and g++
@@ -245,6 +246,9 @@ def loaded(name: str) -> Loaded:
     """Describes the last load of an extension in this process: compiled, seconds, with_cuda, path.
 
     A variant of an op has the name "add2[THREADS_PER_BLOCK=256]".
+
+    Raises:
+        KeyError: this process has loaded no extension of that name.
     """
     from _jit_loader import this_process
 

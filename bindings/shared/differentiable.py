@@ -66,10 +66,10 @@ def differentiable(
         saves: the tensors that the gradient needs: names of arguments and of results. A single
             result is named "output". A gradient cannot see a number; make it a tensor of no
             dimensions.
-        results: the number of results that a call returns; by default all. The results after them
-            are only for the gradient and have no gradient themselves: a formula for a second
-            derivative computes them again from the arguments. If this is given and nothing
-            was computed from a result, the formula gets None as its gradient instead of zeros.
+        results: the number of results that a call returns; by default all. Further results are
+            kept for the backward pass only and cannot be differentiated; a formula for a second
+            derivative computes them again. With `results`, the gradient of an unused result
+            is None, not zeros.
         build_of: the op whose compiled module contains this function too; by default the op has its
             own build.
         function: the compiled function's name.
