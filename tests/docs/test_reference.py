@@ -29,3 +29,13 @@ def test_table_has_every_environment_variable_that_the_code_reads():
         r"<!-- generated: environment -->(.*?)<!-- end -->", PAGE.path.read_text(), re.DOTALL
     )
     assert read - set(re.findall(r"`([A-Z_]+)(?:=\d)?`", table)) == set()
+
+
+def test_reasons_for_a_complete_build_are_those_of_the_code():
+    rooms = (ROOT / "_jit_loader" / room for room in ("live", "cuda"))
+    code = "".join(path.read_text() for room in rooms for path in room.glob("*.py"))
+    _, _, section = PAGE.path.read_text().partition("### Edits of kernels that wait")
+    table = re.findall(r"^\| (`.*?) \|", section.partition("\n### ")[0], re.MULTILINE)
+    reasons = [span for cell in table for span in re.findall("`(.*?)`", cell)]
+    assert len(reasons) > 10
+    assert [reason for reason in reasons if reason not in code] == []
