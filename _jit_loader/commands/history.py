@@ -33,14 +33,14 @@ def run(options):
             f"the cache has no measurement of {options.name!r}; jit_loader.measure makes one, when "
             "the function that it calls runs code of this op or extension"
         )
-    numbers, figures = history.numbers(runs), _figures(options.name, history.key_of)
+    figures = _figures(options.name, history.key_of)
     rows = []
     for i, this in enumerate(runs):
         same = [other for other in runs if other["setting"] == this["setting"]]
         before = [other for other in runs[:i] if other["setting"] == this["setting"]]
         change = history.difference(this, before[-1]) if before else ""
         words = "WRONG" if this["wrong"] else change
-        row = [str(numbers[this["key"]]), format_age(time.time() - this["time"]), this["edit"]]
+        row = [str(this["version"]), format_age(time.time() - this["time"]), this["edit"]]
         row += [this["call"], scaled(this["seconds"], "s", this["interval"]), words]
         row += figures.get(this["key"], ["-"] * len(FIGURES))
         if options.plot:

@@ -29,7 +29,8 @@ class Measurement(SimpleNamespace):
     """
 
     def __repr__(self):
-        parts = [self.name, scaled(self.seconds, "s", self.interval)]
+        name = f"{self.name} IS WRONG: {self.wrong}" if self.wrong else self.name
+        parts = [name, scaled(self.seconds, "s", self.interval)]
         if self.flops:
             parts.append(scaled(self.flops, "FLOP/s"))
         if self.bandwidth:
@@ -38,9 +39,7 @@ class Measurement(SimpleNamespace):
             parts.append(f"{scaled(self.bandwidth, 'B/s')}, {share}")
         if self.reference:
             parts.append(f"{self.speedup:.2f}x {self.reference}")
-        if self.wrong:
-            parts[0] += f" IS WRONG: {self.wrong}"
-        elif self.reference:
+        if self.reference and not self.wrong:
             at = f" eps at {self.index}".removesuffix(" at ") if self.error else ""
             parts.append(f"max error {self.error:.3g}{at}")
         return "  ".join([*parts, self.change]).rstrip()
@@ -122,9 +121,8 @@ def _device(values):
     devices = {x.device.type: x.device for x in values if isinstance(x, torch.Tensor)}
     if others := devices.keys() - {"cpu", "cuda"}:
         raise ValueError(f"measure: a tensor is on {min(others)}; it times CPUs and CUDA GPUs")
-    if not devices and torch.cuda.is_initialized():
-        return torch.device("cuda", torch.cuda.current_device())
-    return devices.get("cuda", torch.device("cpu"))
+    kind = "cuda" if not devices and torch.cuda.is_initialized() else "cpu"
+    return devices.get("cuda", torch.device(kind))
 
 
 def _described(value):

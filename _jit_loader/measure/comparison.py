@@ -59,8 +59,7 @@ def _tensor(value, name):
         return torch.as_tensor(value)
     if isinstance(value, torch.Tensor) and value.layout == torch.strided:
         return value.detach()
-    kind = type(value).__name__
-    raise TypeError(f"measure: {name} returns {kind}; tensors and numbers can be compared")
+    raise TypeError(f"measure: {name} returns {type(value).__name__}, not tensors or numbers")
 
 
 def _compare(x, expected, reference):

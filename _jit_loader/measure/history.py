@@ -1,8 +1,8 @@
 """Keeps the measurements of an op or extension in the cache, by the version of its files.
 
 <cache>/history/<digest of the title>   {"title", "runs", "files"}
-    runs: {"key", "edit", "call", "setting", "seconds", "interval", "wrong", "time"}; key: of the
-        version; setting: equal for runs that can be compared
+    runs: {"key", "version", "edit", "call", "setting", "seconds", "interval", "wrong", "time"};
+        key: of the version; version: its number; setting: equal for runs that can be compared
     files: {name: [digest, text]} at the last run; the text is None if the file has been edited
         since it was compiled, or is outside of the project
 """
@@ -13,7 +13,6 @@ import re
 import sys
 import time
 from collections import Counter
-from types import BuiltinFunctionType
 
 from _jit_loader import this_process
 from _jit_loader.cache import cache_folder, digest_of
@@ -51,15 +50,13 @@ def traced(function, arguments):
         result = function(*arguments)
     finally:
         sys.setprofile(before)
-    loaded = this_process.last.items()
-    return result, [title for title, this in loaded if _traces(title, this) & called]
+    return result, [t for t, this in this_process.last.items() if _traces(t, this) & called]
 
 
 def _traces(title, this):
     """Returns what `traced` notes of calls of an extension."""
     members = getattr(this.result, "__dict__", {}).values()  # a path has none
-    functions = [member for member in members if isinstance(member, BuiltinFunctionType)]
-    return {f"jit_loader.{title}", *map(id, [this.result, *functions])}
+    return {f"jit_loader.{title}", id(this.result), *map(id, filter(callable, members))}
 
 
 def version_of(title):
@@ -95,11 +92,6 @@ def read(title):
     return read_checked(path_of(title)) or {"title": title, "runs": [], "files": {}}
 
 
-def numbers(runs):
-    """Returns {key: number of the version}, from 1."""
-    return {key: 1 + i for i, key in enumerate(dict.fromkeys(run["key"] for run in runs))}
-
-
 def record(title, key, files, run):
     """Adds a run of a version; returns the change since the last other version, or ''.
 
@@ -107,20 +99,22 @@ def record(title, key, files, run):
     """
     known, path = read(title), path_of(title)
     runs = known["runs"]
+    versions = {other["key"]: other["version"] for other in runs}
+    version = versions.get(key, len(versions) + 1)
     edit = _edit(known["files"], files) if runs else "first measured"
     if runs and runs[-1]["key"] == key:
         edit = runs[-1]["edit"]
     same = [other for other in runs if other["setting"] == run["setting"]]
     if same and same[-1]["key"] == key:
         runs.remove(same.pop())
-    runs.append({"key": key, "edit": edit, "time": time.time(), **run})
+    runs.append({"key": key, "version": version, "edit": edit, "time": time.time(), **run})
     with contextlib.suppress(OSError):  # a read-only cache
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         write_checked(path, {"title": title, "runs": runs, "files": files})
     if not same:
         return ""
     is_back = any(other["key"] == key for other in same)
-    back = f", back at version {numbers(runs)[key]}" if is_back else ""
+    back = f", back at version {version}" if is_back else ""
     return f"was {scaled(same[-1]['seconds'], 's')} ({difference(run, same[-1])}){back}"
 
 

@@ -20,8 +20,7 @@ LARGE_BYTES = 256 << 20
 BLOCK_SECONDS = {"cpu": 1e-3, "cuda": 1e-2}
 SHORTEST_CALL = {"cpu": 1e-7, "cuda": 1e-4}
 SECONDS = 0.2  # for the samples of one function
-FEWEST_ROUNDS, MOST_ROUNDS = 7, 100  # fewer than 6 have no 95% interval
-WARM_UP_ROUNDS = 3
+WARM_UP, FEWEST, MOST = 3, 7, 100  # rounds; fewer than 6 have no 95% interval
 
 
 def gpu_sample(run, before=torch.cuda.synchronize):
@@ -39,11 +38,12 @@ def gpu_sample(run, before=torch.cuda.synchronize):
     return read
 
 
-def cpu_sample(run):
+def cpu_sample(run, calls=1):
     """Calls run(); returns a function that returns its seconds. The caches are not flushed."""
     started = time.perf_counter()
-    _results = run()
-    seconds = time.perf_counter() - started
+    for _ in range(calls):
+        _results = run()
+    seconds = (time.perf_counter() - started) / calls
     return lambda: seconds
 
 
@@ -59,7 +59,7 @@ def in_turn(functions, device):
         rounds = int(SECONDS / max(*estimates, BLOCK_SECONDS[kind]))
         samplers = [_sampler(*pair, kind) for pair in zip(functions, estimates)]
         samples = [[] for _ in functions]
-        for number in range(-WARM_UP_ROUNDS, min(max(rounds, FEWEST_ROUNDS), MOST_ROUNDS)):
+        for number in range(-WARM_UP, min(max(rounds, FEWEST), MOST)):
             for sampler, found in zip(samplers, samples):
                 seconds = sampler()
                 if number >= 0:
@@ -71,7 +71,7 @@ def _sampler(function, seconds, kind):
     """Returns a function that takes a sample of a function; seconds: of one call, about."""
     calls = max(1, int(BLOCK_SECONDS[kind] / seconds))
     if kind == "cpu":
-        return lambda: cpu_sample(lambda: _repeat(function, calls))() / calls
+        return lambda: cpu_sample(function, calls)()
     if calls > 1 and importlib.util.find_spec("triton"):  # do_bench makes at least 8 calls
         from triton.testing import do_bench
 
@@ -79,11 +79,6 @@ def _sampler(function, seconds, kind):
         return lambda: do_bench(function, warmup=1, rep=block, return_mode="median") / 1000
     flush = torch.empty(LARGE_BYTES, dtype=torch.uint8, device="cuda").zero_
     return lambda: median([read() for read in [gpu_sample(function, flush) for _ in range(calls)]])
-
-
-def _repeat(function, calls):
-    for _ in range(calls):
-        function()
 
 
 def interval(samples):
@@ -110,9 +105,8 @@ def copy_bandwidth(device):
     path = os.path.join(cache_folder(), "copy-bandwidth.json")
     known = read_checked(path) or {}
     if name not in known:
-        source = torch.zeros(LARGE_BYTES, dtype=torch.uint8, device=device)
-        target = torch.zeros_like(source)
-        known[name] = 2 * LARGE_BYTES / min(in_turn([lambda: target.copy_(source)], device)[0])
+        x, y = torch.zeros(2, LARGE_BYTES, dtype=torch.uint8, device=device)
+        known[name] = 2 * LARGE_BYTES / min(in_turn([lambda: x.copy_(y)], device)[0])
         with contextlib.suppress(OSError):  # a read-only cache
             write_checked(path, known)
     return known[name]

@@ -139,7 +139,7 @@ def test_results_are_numbers_or_nested(tensors):
         (
             [print],
             {"reference": print},
-            "measure: print returns NoneType; tensors and numbers can be",
+            "measure: print returns NoneType, not tensors or numbers",
         ),
         (
             [torch.neg, torch.ones(3, device="meta")],
