@@ -15,11 +15,10 @@ from _jit_loader.build.ninja import Compilation
 from _jit_loader.build.plan import make_plan
 from _jit_loader.build.precompiled import Headers
 from _jit_loader.build.record import (
+    all_records,
     make_manifest,
-    record_kernels,
     record_object,
     record_texts,
-    remove_failed,
 )
 from _jit_loader.cache import build_directory, cache_folder, check_trusted, registrations
 from _jit_loader.cache.lock import build_lock
@@ -133,12 +132,7 @@ def _attempt(job):
                     record_object, job, output, compilers, in_header
                 )
         workers.results([*side_jobs, *recordings.values()])
-        new = remove_failed(job, compilation.failed_steps(), recordings)
-        warning = record_kernels(job, new, compilation.lines_of)
-        known = {**plan.reused, **new}  # in the order of the sources, as messages list them
-        records = {
-            output: known[output] for output in job.ninja_file.compilations if output in known
-        }
+        records, warning = all_records(job, plan, recordings, compilation)
         if compilation.returncode != 0:
             raise failed(job, records, compilation.output)
         record_texts(job, records.values())

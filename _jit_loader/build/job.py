@@ -69,18 +69,13 @@ def remove_leftovers(request_folder, keep=None):
     with contextlib.suppress(OSError):
         for entry in list(os.scandir(request_folder)):
             if entry.is_dir() and entry.path != keep and not is_complete(entry.path):
-                has_ended = entry.name.endswith(_host_digits())
-                _remove(entry.path, 0 if has_ended else DAY_SECONDS)
+                age_seconds = time.time() - entry.stat().st_mtime
+                if entry.name.endswith(_host_digits()) or age_seconds >= DAY_SECONDS:
+                    shutil.rmtree(entry.path, ignore_errors=True)
 
 
 def _host_digits():
     return digest_of(socket.gethostname())[:8]
-
-
-def _remove(folder, age_seconds):
-    with contextlib.suppress(OSError):
-        if time.time() - os.stat(folder).st_mtime >= age_seconds:
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 def publish(job, manifest):

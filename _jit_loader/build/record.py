@@ -59,14 +59,26 @@ def record_object(job, output, compilers, in_header):
     return record
 
 
-def remove_failed(job, failed, recordings):
-    """Returns {object: its record} of the objects that compiled, and deletes the others.
+def all_records(job, plan, recordings, compilation):
+    """Returns ({object: its record} of all objects, a warning about spilled registers or None).
 
-    failed: the steps whose last command failed; a compiler may have written their objects.
+    Objects that did not compile have none.
     recordings: {object: a future of record_object that has ended}.
     """
-    found = {output: future.result() for output, future in recordings.items()}
-    records = {output: record for output, record in found.items() if record is not None}
+    recorded = {output: future.result() for output, future in recordings.items()}
+    new = _remove_failed(job, recorded, compilation.failed_steps())
+    warning = _record_kernels(job, new, compilation.lines_of)
+    known = {**plan.reused, **new}  # in the order of the sources, as messages list them
+    outputs = filter(known.get, job.ninja_file.compilations)
+    return {output: known[output] for output in outputs}, warning
+
+
+def _remove_failed(job, recorded, failed):
+    """Returns the records of the objects that compiled, and deletes the other objects.
+
+    failed: the steps whose last command failed; a compiler may have written their objects.
+    """
+    records = {output: record for output, record in recorded.items() if record is not None}
     for output in failed & records.keys():
         del records[output]
         os.unlink(os.path.join(job.folder, output))
@@ -74,7 +86,7 @@ def remove_failed(job, failed, recordings):
     return records
 
 
-def record_kernels(job, records, lines_of):
+def _record_kernels(job, records, lines_of):
     """Adds ptxas's figures and nvcc's command to the records of new CUDA objects.
 
     lines_of: {object: the lines that its compiler printed}.

@@ -216,8 +216,8 @@ def _is_for_pytorch(arguments):
 def _pass_to_pytorch(function_name, arguments):
     import inspect
 
-    from _jit_loader.build.pytorch.cpp_extension import original
+    from _jit_loader.build.pytorch.cpp_extension import copy_of_names
 
-    function = original(function_name)
+    function = copy_of_names()[function_name]  # PyTorch's own, even after install()
     known = inspect.signature(function).parameters  # an older PyTorch lacks gil_not_used
     return function(**{name: value for name, value in arguments.items() if name in known})

@@ -65,11 +65,6 @@ def copy_of_names():
     return names
 
 
-def original(function_name):
-    """Returns PyTorch's own load or load_inline, even if install() has replaced it."""
-    return copy_of_names()[function_name]
-
-
 def install(functions, opened):
     """Replaces PyTorch's functions for the program, now or when it imports their module.
 
