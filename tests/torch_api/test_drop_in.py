@@ -23,7 +23,7 @@ def test_signature_begins_with_pytorchs(function):
     def parameters(of):
         return [(p.name, p.kind, p.default) for p in inspect.signature(of).parameters.values()]
 
-    theirs = parameters(pytorch.original(function))
+    theirs = parameters(pytorch.copy_of_names()[function])
     # PyTorch 2.11 lacks the last argument of 2.15's load_inline.
     assert parameters(getattr(jit_loader, function))[: len(theirs)] == theirs
 
