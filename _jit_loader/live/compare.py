@@ -1,6 +1,6 @@
 """Compares kernels in cubins, CUDA's object files: those of NVRTC with those of nvcc.
 
-Two thirds of the kernels are equal byte by byte. Of the others nearly all use shared memory: NVRTC
+Most kernels are equal byte by byte. Of the others nearly all use shared memory: NVRTC
 computes its addresses with 64 bits and nvcc with 32, which changes integer instructions, and with
 them what is unrolled and joined.
 """
@@ -21,18 +21,18 @@ _SIZED = 4  # the format of an attribute with its own size
 _NUMBER, _NO_NUMBERS = (2, 4), 0x100  # those kinds; operations from here on have no number
 _ARITHMETIC = {0x020, 0x021, 0x023, 0x028, 0x029, 0x02B, 0x030, 0x031, 0x032}  # of floats
 _MUFU, _CALL = 0x108, 0x143
-_SHARED = {0x184, 0x188, 0x18C, 0x18D}
-_MEMORY = {*range(0x180, 0x190), *range(0x1A6, 0x1AB)}
+_SHARED = {0x03B, 0x044, 0x184, 0x188, 0x18C, 0x18D}
+_MEMORY = {*_SHARED, *range(0x180, 0x190), *range(0x1A6, 0x1AB)}
 # Of registers, numbers, addresses, places in the code, and what registers spill.
 _MOVES = {
     *(0x002, 0x003, 0x004, 0x005, 0x082, 0x0B9, 0x0CA, 0x118, 0x119, 0x11B, *range(0x140, 0x160)),
     *(0x182, 0x183, 0x187, 0x1AC, 0x1C2, 0x1C3),
 }
 _MAY_MOVE, _ZERO = {0x024, 0x031, 0x035}, 0xFF  # IMAD, HFMA2: do so if a factor is register 255
-_INTEGER = {
+_INTEGER = {  # and the conversion of an integer
     *(0x007, 0x00C, 0x010, 0x011, 0x012, 0x013, 0x016, 0x017, 0x019, 0x01A, 0x01B, 0x01C, 0x024),
-    *(0x025, 0x027, 0x035, 0x036, 0x046, 0x048, 0x04A, *range(0x080, 0x0A0), 0x0A4, 0x0A5, 0x0BD),
-    *(0x0BF, 0x100, 0x101, 0x109),
+    *(0x025, 0x027, 0x035, 0x036, 0x045, 0x046, 0x048, 0x04A, 0x05A, *range(0x080, 0x0A0), 0x0A4),
+    *(0x0A5, 0x0BD, 0x0BF, 0x100, 0x101, 0x106, 0x109, 0x112),
 }
 
 _OF_A_FILE = re.compile(rb"(\d+)(?=_INTERNAL_|_GLOBAL__N_)")
@@ -104,8 +104,7 @@ class _Cubin:
         return {
             "parameters or launch bounds": sorted(_attributes(of(".nv.info")[1])),
             "bytes of shared memory": of(".nv.shared")[0],
-            "constants": {*struct.iter_unpack("<I", of(".nv.constant2")[1])},
-            "operations": _operations(of(".text")[1]),
+            "operations": _operations(of(".text")[1], of(".nv.constant2")[1]),
         }
 
     def variables(self):
@@ -140,13 +139,16 @@ def _without_file(name):
     return name
 
 
-def _operations(code):
+def _operations(code, constants):
     """Returns what a kernel computes: (operations, numbers), without registers and order.
+
+    constants: the numbers that the compiler has put into memory.
 
     The operations are counted. If the kernel uses shared memory, integer operations are left out
     and the others are not counted: loops may be unrolled, and loads joined, in another way.
     """
-    found, moved, uses_shared, calls = Counter(), set(), False, False
+    found, uses_shared, calls = Counter(), False, False
+    moved = {number for (number,) in struct.iter_unpack("<I", constants)}
     for first, second in struct.iter_unpack("<QQ", code):
         operation, number, mode = first & 0x1FF, None, None
         if operation < _NO_NUMBERS and first >> 9 & 7 in _NUMBER:
