@@ -125,3 +125,13 @@ def test_tests_of_new_ops_pass(tmp_path):
     )
     assert finished.returncode == 0, finished.stdout + finished.stderr
     assert int(re.search(r"(\d+) passed", finished.stdout)[1]) > 90
+    for kind in new_op.KINDS:
+        finished = subprocess.run(
+            [sys.executable, f"examples/run_my_{kind}.py"],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+        )
+        line = rf"my_{kind}  [\d.]+ [mu]s .* [\d.]+x expected  max error .*\n"
+        assert re.fullmatch(line, finished.stdout), finished.stdout + finished.stderr
