@@ -117,6 +117,13 @@ def load(
     return this
 
 
+def make(call, **options):
+    """Makes a Call; returns the Loaded. options: of load."""
+    request = call.requests()[-1]
+    options |= {"title": request.title, "build_directory": request.build_directory}
+    return load(request.name, call, request.form, **options)
+
+
 def _open_unchanged(paths, name, form, build_directory):
     """Opens the library of the first memo that is still valid; returns the Loaded, or None."""
     for memo in unchanged(paths):
@@ -150,7 +157,8 @@ def start_build(call, lock=None, host_objects=()):
         from _jit_loader.cache.lock import lock_to_pass
         from _jit_loader.system.pool import call_in_background
 
-    options = {"env": {**os.environ, "MAX_JOBS": "1", "JIT_LOADER_QUIET": "1"}}
+    # With 1, nvcc would not run in two halves, and would give anonymous namespaces other names.
+    options = {"env": {**os.environ, "MAX_JOBS": "2", "JIT_LOADER_QUIET": "1"}}
     if host_objects and os.isatty(2):
         options["stderr"] = None  # this process's
     arguments = f"{__name__}:build_in_turn", [call.kind, call.arguments, list(host_objects)], 10
@@ -170,9 +178,8 @@ def build_in_turn(kind, arguments, host_objects):
 
     call = Call(kind, arguments)
     request = call.requests()[-1]
-    options = {"title": request.title, "build_directory": request.build_directory}
     with build_lock(cache_folder(), request.title):
-        this = load(request.name, call, request.form, may_be_live=False, **options)
+        this = make(call, may_be_live=False)
     if host_objects:
         from _jit_loader.build.byproducts import can_be_live
         from _jit_loader.live.load import warning_of_device_code, warning_of_host_code

@@ -77,4 +77,4 @@ def load(name, project, pch):
         request = call.requests()[-1]
         request.precompile = True
         precompile(request)
-    return load_op.load(*arguments, may_be_live=False)
+    return load_op.build(*arguments)

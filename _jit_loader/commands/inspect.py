@@ -49,13 +49,13 @@ def compiled_kernels(name):
     from _jit_loader.cache import cache_folder
     from _jit_loader.cache.pruning import kernels_of, manifests, object_records
     from _jit_loader.cache.store import read_manifest
-    from _jit_loader.ops.load_op import load, op_arguments
+    from _jit_loader.ops import load_op
     from _jit_loader.ops.project import project_with_op
 
     project = project_with_op(name)
     if project is not None:
         with contextlib.redirect_stdout(sys.stderr):  # output of wrappers would break the JSON
-            folder = os.path.dirname(load(*op_arguments(name, project), may_be_live=False).path)
+            folder = os.path.dirname(load_op.build(*load_op.op_arguments(name, project)).path)
         build = folder, read_manifest(folder)
     else:
         build = max(manifests(name), key=lambda build: build[1]["created"], default=None)

@@ -111,7 +111,8 @@ def _digest(found):
 def _key(source, texts, command, for_device):
     mentioned = sorted({name for _, text in texts for name in _MENTIONED.findall(text)})
     nvcc = stamp(find_program(command[0]) or command[0])
-    return digest_of([source, command, for_device, mentioned, nvcc])
+    # Each text of load_inline is in a folder of its own.
+    return digest_of([os.path.basename(source), command, for_device, mentioned, nvcc])
 
 
 def _known(key):
@@ -237,7 +238,7 @@ class _Output:
                 self._user[macro[1]] = line
                 self._kept.append("")
             else:
-                self._kept.append(line)
+                self._kept.append(line.replace(mirror, ""))  # of __FILE__
         self.preprocessed = Preprocessed("\n".join(self._kept), self._before)
 
     def _include(self, name, is_systems):

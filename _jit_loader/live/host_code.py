@@ -43,6 +43,9 @@ _NOT_IN_A_BODY = {
 _LINES = re.compile(r"__builtin_LINE|source_location")
 _MARKER = re.compile(r"#\s*(\d+)")
 _UNROLL = re.compile(r"#\s*pragma\s+unroll\b")
+# The folder of a text of load_inline, which __FILE__ names, and nvcc's id of the path, which is in
+# the names of anonymous namespaces.
+_OF_PATH = re.compile(rb"(?<=/)[0-9a-f]{20}(?=/cuda\.cu\b)|(?<=_GLOBAL__N__)[0-9a-f]{16}")
 # The device code, the sections that depend on its size, and the line numbers of the source.
 _OF_DEVICE = re.compile(rb"\.nv_fatbin|\.symtab|\.strtab|\.shstrtab|(?:\.rela)?\.debug_\w+")
 
@@ -269,7 +272,7 @@ def host_digest(path):
     with open(path, "rb") as file:
         data = file.read()
     found = {
-        name.decode(): digest_of_bytes(content(data, section))
+        _OF_PATH.sub(b"", name): digest_of_bytes(_OF_PATH.sub(b"", content(data, section)))
         for name, section in tables(data)[1].items()
         if not _OF_DEVICE.fullmatch(name)
     }

@@ -205,8 +205,7 @@ def _find(builds, digests):
         raise NotLive("an earlier edit of host code was mistaken for one of device code")
     if not request.with_cuda:
         raise NotLive("it has no CUDA code")
-    is_off = os.environ.get("JIT_LOADER_LIVE") in ("0", "later")
-    if is_off or is_set("JIT_LOADER_NO_COMPILE"):
+    if os.environ.get("JIT_LOADER_LIVE") == "0" or is_set("JIT_LOADER_NO_COMPILE"):
         raise NotLive("JIT_LOADER_LIVE is 0, or JIT_LOADER_NO_COMPILE is set")
     if common_nvcc_flags() != COMMON_NVCC_FLAGS or cuda_home_of_program() is not None:
         raise NotLive("the program has changed settings in torch.utils.cpp_extension")

@@ -71,8 +71,6 @@ def build_here(name, load):
 
 def build_in_process(name, function, arguments):
     """Makes a call of build_all in one of the processes; returns a value of JSON."""
-    if os.environ.get("JIT_LOADER_LIVE") != "0":
-        os.environ["JIT_LOADER_LIVE"] = "later"  # the caller waits for the complete build
     outcome = build_here(name, lambda: pkgutil.resolve_name(function)(*arguments))
     return {"compiled": outcome.compiled, "error": outcome.error and _pickled(outcome.error)}
 
@@ -125,7 +123,7 @@ def precompiling_pays(builds, jobs):
 
 def build_ops(ops, title, noun):
     """Builds ops, [name, project, flags] each, in processes; returns a list of Outcomes."""
-    function = f"{load_op.__name__}:load"
+    function = f"{load_op.__name__}:build"
     calls = [(load_op.title_of(op[0], op[2]), function, op, None) for op in ops]
     return build_all(title, noun, calls)
 

@@ -1,5 +1,6 @@
 """Implements load_many: several calls of load or load_inline, each in a separate process."""
 
+import contextlib
 import json
 import os
 import types
@@ -47,6 +48,10 @@ def _look(call):
     # process has the result or the error.
     if this is None or is_set("JIT_LOADER_NO_COMPILE") or loading.is_unchanged(this):
         return object(), _load(call)
+    if "cpp_sources" not in call:  # a text is a candidate: it is built in a process, completely
+        with contextlib.suppress(Exception):  # the process shows it
+            loading.make(this, may_build=False)
+            return object(), _load(call)
     return repr((this.kind, this.arguments)), None
 
 
@@ -77,7 +82,8 @@ def _load(call, built=None):
         return outcome
     outcome.compiled = outcome.compiled or this.compiled
     outcome.seconds = outcome.seconds or this.seconds
-    outcome.kernels = kernels_of(object_records(os.path.dirname(this.path)))
+    if not this.compiled:  # those of a live edit are not known yet
+        outcome.kernels = kernels_of(object_records(os.path.dirname(this.path)))
     return outcome
 
 
@@ -95,8 +101,7 @@ def _build(calls, timeout, jobs):
 
 def build(call):
     """Makes a call in one of the processes; returns a this_process.Loaded."""
-    _load_of(call)
-    return this_process.last[call["name"]]
+    return loading.make(_call_of(call), verbose=call.get("verbose", False), may_be_live=False)
 
 
 def precompile_header(call):

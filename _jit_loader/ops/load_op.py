@@ -71,6 +71,11 @@ def load(name, project, flags, **options):
     return loading.load(name, call, title=title_of(name, flags), **options)
 
 
+def build(name, project, flags):
+    """Loads an op as load does, but makes no live edit."""
+    return load(name, project, flags, may_be_live=False)
+
+
 def op_call(name, project, flags):
     """Returns the loading.Call of an op."""
     return loading.Call("load_op", [name, project, flags])

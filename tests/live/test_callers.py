@@ -1,0 +1,392 @@
+"""Loads are live edits for all callers, in all processes; one complete build follows."""
+
+import functools
+import glob
+import os
+import re
+import shutil
+import time
+
+import pytest
+import torch
+
+import jit_loader
+from _jit_loader import this_process
+from _jit_loader.cache import cache_folder
+from _jit_loader.cache.lock import is_locked
+from _jit_loader.cache.store import MANIFEST
+from _jit_loader.cuda import nvrtc
+from _jit_loader.live import load as live
+from _jit_loader.notebook.inline_cell import compile_cell
+from tests.cache.test_registrations import PLAIN
+from tests.support.answer import FILES, is_of_nvrtcs_version
+from tests.support.extension import binding, write
+
+pytestmark = [
+    pytest.mark.nvcc,
+    pytest.mark.skipif(nvrtc.library_path() is None, reason="PyTorch's wheel has no NVRTC"),
+]
+
+KERNEL = """\
+__device__ long value() { return 42; }
+__global__ void write_value(long* to) { *to = value(); }
+long of_host(long x) { return x; }
+long on_gpu() {
+  long *to = nullptr, result = -1;
+  cudaMalloc(&to, sizeof(long));
+  write_value<<<1, 1>>>(to);
+  cudaMemcpy(&result, to, sizeof(long), cudaMemcpyDefault);
+  cudaFree(to);
+  return result;
+}
+"""
+OTHER = re.sub(r"value|on_gpu|of_host", r"other_\g<0>", KERNEL).replace("42", "7")
+# The host code has the path of the file, as TORCH_CHECK has.
+FILE = "const char* file() { return __FILE__; }\n"
+BINDING = binding("scale", "long on_gpu();\n", gpu="on_gpu()")
+OPERATORS = f"""{PLAIN}int STABLE_TORCH_LIBRARY_static_init_live = [] {{
+  void* m;
+  if (aoti_torch_library_init_def("live", "", 0, &m)) throw 1;
+  return aoti_torch_library_def(m, "f(int x) -> int");
+}}();
+}} }}
+"""
+CALL = "jit_loader.load('scale', ['scale.cpp', 'scale.cu'])"
+SCRIPT = f"""\
+import jit_loader
+print({CALL}.gpu(), jit_loader.loaded("scale").compiled)
+"""
+# A rank of torchrun waits until all have started.
+RANK = f"""\
+import glob, os, time
+import jit_loader
+open("started" + os.environ["RANK"], "w").close()
+while len(glob.glob("started*")) < 4:
+    time.sleep(0.01)
+print({CALL}.gpu())
+"""
+PROJECTS = {
+    "one": {"scale.cpp": BINDING, "scale.cu": KERNEL},
+    "operators": {"scale.cpp": BINDING + OPERATORS, "scale.cu": KERNEL},
+    "two": {
+        "scale.cpp": binding(
+            "scale",
+            "long on_gpu();\nlong other_on_gpu();\n",
+            gpu="on_gpu()",
+            other="other_on_gpu()",
+        ),
+        "scale.cu": KERNEL,
+        "other.cu": OTHER,
+    },
+}
+
+
+class Sources:
+    """The sources of an extension of load, in the current folder."""
+
+    def __init__(self, folder, files):
+        self.names = list(files)
+        self.folder = folder
+        for name, text in files.items():
+            write(folder / name, text)
+
+    def load(self, **options):
+        return jit_loader.load("scale", [str(self.folder / name) for name in self.names], **options)
+
+    def edit(self, old="return 42", new="return 43", name="scale.cu"):
+        text = (self.folder / name).read_text()
+        assert old in text
+        (self.folder / name).write_text(text.replace(old, new))
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """Returns a function that returns a cache with the first build; nvcc takes 2 s for it."""
+
+    @functools.cache
+    def build(name):
+        folder = tmp_path_factory.mktemp(name)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("JIT_LOADER_CACHE", str(folder / "cache"))
+            load_in_child(Sources(folder, PROJECTS[name]))
+        return folder / "cache"
+
+    def load_in_child(sources):
+        # In another process, because this one could not load the operators a second time.
+        pid = os.fork()
+        if pid == 0:
+            try:
+                sources.load()
+                os._exit(0)
+            finally:
+                os._exit(1)
+        assert os.waitpid(pid, 0)[1] == 0
+
+    return build
+
+
+@pytest.fixture
+def sources_of(built, tmp_path, monkeypatch):
+    """Returns a function that returns Sources whose first build is in a private cache."""
+
+    def get(name):
+        shutil.copytree(built(name), tmp_path / "cache", symlinks=True)
+        return Sources(tmp_path, PROJECTS[name])
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("JIT_LOADER_QUIET")
+    live.ops.clear()
+    yield get
+    wait_for_builds()
+
+
+@pytest.fixture
+def sources(sources_of):
+    return sources_of("one")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_version(built):
+    (library,) = glob.glob(f"{built('one')}/*/scale/*/*/scale.so")
+    if not is_of_nvrtcs_version(library):
+        pytest.skip(f"the version of nvcc differs from that of NVRTC, {nvrtc.version()}")
+
+
+def wait_for_builds():
+    """Waits until no process makes a complete build of a live edit."""
+    while any(map(is_locked, glob.glob(os.path.join(cache_folder(), "background", "*")))):
+        time.sleep(0.05)
+
+
+def builds(name="scale"):
+    return glob.glob(os.path.join(cache_folder(), name, "*", "*", MANIFEST))
+
+
+def on_gpu(value):
+    return value if torch.cuda.is_available() else -1
+
+
+def results(*functions):
+    """Returns their results. Without a GPU nothing is launched: an error would be printed."""
+    return [function() for function in functions] if torch.cuda.is_available() else None
+
+
+def expected(*values):
+    return [*values] if torch.cuda.is_available() else None
+
+
+LIVE = re.compile(
+    r"scale: scale\.cu changed: new device code in [\d.]+ s; the complete build follows"
+)
+
+
+def test_the_first_load_of_a_process_is_live_and_the_next_process_has_the_build(sources, python):
+    sources.edit()
+    first = python("-c", SCRIPT, cwd=sources.folder, check=True)
+    assert LIVE.search(first.stderr)
+    assert first.stdout.split() == [str(on_gpu(43)), "True"]
+    wait_for_builds()
+    assert len(builds()) == 2
+    second = python("-c", SCRIPT, cwd=sources.folder, check=True)
+    assert second.stderr == ""
+    assert second.stdout.split() == [str(on_gpu(43)), "False"]
+
+
+def test_later_loads_of_a_process_are_live(sources, capfd):
+    module = sources.load()
+    for old, new in ((42, 43), (43, 44)):
+        sources.edit(f"return {old}", f"return {new}")
+        assert sources.load() is module, "its library has the new kernels"
+        assert LIVE.fullmatch(capfd.readouterr().err.strip())
+        assert results(module.gpu) == expected(new)
+    wait_for_builds()
+    built = sources.load()
+    assert built is not module
+    assert results(built.gpu) == expected(44)
+    assert not live.ops
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.slow
+def test_ranks_are_live_and_make_one_complete_build(sources, torchrun):
+    sources.edit()
+    write(sources.folder / "rank.py", RANK)
+    finished = torchrun(4, "rank.py", cwd=sources.folder, check=True)
+    assert len(LIVE.findall(finished.stderr)) == 4
+    assert finished.stdout.split() == [str(on_gpu(43))] * 4
+    assert len(os.listdir(os.path.join(cache_folder(), "background"))) == 1
+    wait_for_builds()
+    assert len(builds()) == 2
+
+
+def test_a_setting_makes_complete_builds_or_none(sources, monkeypatch, capfd):
+    sources.edit()
+    monkeypatch.setenv("JIT_LOADER_NO_COMPILE", "1")
+    with pytest.raises(RuntimeError, match="JIT_LOADER_NO_COMPILE forbids it"):
+        sources.load()
+    monkeypatch.delenv("JIT_LOADER_NO_COMPILE")
+    monkeypatch.setenv("JIT_LOADER_LIVE", "0")
+    assert results(sources.load().gpu) == expected(43)
+    assert "scale.cu changed: built in" in capfd.readouterr().err
+    assert not live.ops
+
+
+def test_an_edit_of_host_code_takes_the_complete_build(sources, capfd):
+    sources.edit("return x;", "return x + 1;")
+    sources.load()
+    assert "scale.cu changed: built in" in capfd.readouterr().err
+    assert not live.ops
+
+
+def test_an_edit_whose_complete_build_has_failed_is_an_error_in_the_next_process(sources, python):
+    sources.edit("return 42", "return of_host(42)")
+    first = python("-c", SCRIPT, cwd=sources.folder)
+    if not LIVE.search(first.stderr):
+        pytest.skip("NVRTC refuses the code too")
+    wait_for_builds()
+    second = python("-c", SCRIPT, cwd=sources.folder)
+    assert re.search(r"scale: scale\.cu:1: error: calling a __host__", second.stderr)
+
+
+def test_two_sources_with_device_code_may_change(sources_of, capfd):
+    sources = sources_of("two")
+    module = sources.load()
+    assert results(module.gpu, module.other) == expected(42, 7)
+    sources.edit()
+    assert sources.load() is module
+    assert results(module.gpu, module.other) == expected(43, 7)
+    sources.edit("return 43", "return 44")
+    sources.edit("return 7", "return 8", "other.cu")
+    assert sources.load() is module
+    assert results(module.gpu, module.other) == expected(44, 8)
+    said = capfd.readouterr().err
+    assert "scale: other.cu, scale.cu changed: new device code in" in said
+
+
+@pytest.mark.parametrize("is_python_module", [True, False])
+def test_a_library_that_registers_operators_keeps_its_new_kernels(
+    sources_of, python, is_python_module
+):
+    sources = sources_of("operators")
+    options = {"is_python_module": is_python_module}
+    write(
+        sources.folder / "script.py",
+        f"""\
+import pathlib, time
+import torch
+import jit_loader
+from tests.live import test_callers as this
+sources = this.Sources(pathlib.Path("."), this.PROJECTS["operators"])
+options = {options}
+first = sources.load(**options)
+sources.edit()
+assert sources.load(**options) == first
+this.wait_for_builds()
+assert sources.load(**options) == first, "the complete build is not opened"
+assert not jit_loader.loaded("scale").compiled
+sources.edit("return 43", "return 44")
+assert sources.load(**options) == first
+if options["is_python_module"]:
+    assert first.gpu() == this.on_gpu(44)
+sources.edit("return x;", "return x + 1;")
+try:
+    sources.load(**options)
+except RuntimeError as error:
+    print(error)
+""",
+    )
+    if not is_python_module:
+        python("-c", CALL_LIBRARY, cwd=sources.folder, check=True)
+    finished = python("script.py", cwd=sources.folder, check=True)
+    assert "new device code" in finished.stderr
+    assert "scale registers operators or classes" in finished.stdout
+
+
+CALL_LIBRARY = f"import jit_loader\n{CALL[:-1]}, is_python_module=False)"
+
+
+def test_a_build_directory_gets_the_complete_build(sources, tmp_path):
+    folder = tmp_path / "directory"
+    folder.mkdir()
+    module = sources.load(build_directory=str(folder))
+    sources.edit()
+    assert sources.load(build_directory=str(folder)) is module
+    assert this_process.from_build_directory("scale", str(folder), True) is module
+    assert results(module.gpu) == expected(43)
+    before = os.stat(folder / "scale.so").st_ino
+    wait_for_builds()
+    assert os.stat(folder / "scale.so").st_ino != before
+    assert sources.load(build_directory=str(folder)) is not module
+
+
+def test_texts_of_load_inline_are_edits_and_have_their_own_modules(sources, python, capfd):
+    def load(number, cpp=BINDING):
+        text = KERNEL.replace("return 42", f"return {number}") + FILE
+        options = {"no_implicit_headers": True}
+        return jit_loader.load_inline("scale", cpp, cuda_sources=text, **options)
+
+    first = load(1)
+    capfd.readouterr()
+    second = load(2)
+    said = capfd.readouterr().err
+    assert "scale: cuda.cu changed: new device code in" in said
+    assert load(2) is second
+    third = load(3)
+    assert results(first.gpu, second.gpu, third.gpu) == expected(1, 2, 3)
+    assert load(1) is first
+    assert results(first.gpu, second.gpu, third.gpu) == expected(1, 2, 3)
+    assert len({module.__file__ for module in (first, second, third)}) == 3
+    wait_for_builds()
+    capfd.readouterr()
+    load(3)
+    assert not jit_loader.loaded("scale").compiled
+    assert capfd.readouterr().err == "", "the host code is that of the complete build"
+    assert not live._never
+    load(4, BINDING + "// other code for the CPU\n")
+    assert "scale: cuda.cu changed and 1 more: built in" in capfd.readouterr().err
+    assert not live.ops
+
+
+@pytest.mark.slow
+def test_cells_are_edits(sources, capfd):
+    cell = (
+        "#ifndef __CUDACC__  // it takes nvcc seconds\n#include <pybind11/pybind11.h>\n#endif\n"
+        + KERNEL
+    )
+    first = compile_cell(cell, ["on_gpu", "-O0"], cuda=True)["on_gpu"]
+    capfd.readouterr()
+    edited = cell.replace("return 42", "return 43")
+    second = compile_cell(edited, ["on_gpu", "-O0"], cuda=True)["on_gpu"]
+    assert "cell_on_gpu: cuda.cu changed: new device code in" in capfd.readouterr().err
+    assert results(first, second) == expected(42, 43)
+
+
+@pytest.mark.slow
+def test_a_list_of_variants_and_the_command_build_make_complete_builds(
+    sources, tmp_path, monkeypatch
+):
+    project = tmp_path / "project"
+    for name, text in FILES.items():
+        write(project / name, text)
+    kernel = project / "kernels/answer.cu"
+    defines = [{"SIZE": 1}, {"SIZE": 2}]
+    jit_loader.load_op("answer", project=str(project), defines=defines)
+    kernel.write_text(kernel.read_text().replace("*to = 42", "*to = 43"))
+    jit_loader.load_op("answer", project=str(project), defines=defines)
+    assert not live.ops
+    jit_loader.load_op("answer", project=str(project), defines=defines[0])
+    kernel.write_text(kernel.read_text().replace("*to = 43", "*to = 44"))
+    jit_loader.load_op("answer", project=str(project), defines=defines[0])
+    assert len(live.ops) == 1
+
+
+def test_load_many_makes_live_edits_of_files(sources, capfd):
+    sources.load()
+    sources.edit()
+    names = [str(sources.folder / name) for name in sources.names]
+    (outcome,) = jit_loader.load_many([{"name": "scale", "sources": names}])
+    assert LIVE.search(capfd.readouterr().err)
+    assert outcome.compiled
+    assert outcome.kernels == [], "their registers are not known yet"
+    assert results(outcome.module.gpu) == expected(43)
