@@ -140,3 +140,11 @@ def test_a_new_build_is_checked_if_edits_can_be_live(
     new = build_again()
     assert new != build
     assert started == times * [(byproducts.SELF_CHECK, [str(new), str(Path.cwd())], 19)]
+
+
+@pytest.mark.gpu
+@pytest.mark.slow
+def test_a_process_checks_a_new_build(build, wait_for):
+    new = build_again()
+    wait_for((new / LIVE).exists)
+    assert read_checked(new / LIVE)[SOURCE]["reason"] is None
