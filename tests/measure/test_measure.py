@@ -14,6 +14,9 @@ TIME = r"[\d.]+ [mun]?s \(95%: [\d.]+-[\d.]+\)"
 RATE = r"[\d.]+ [kMGT]?B/s, [\d,]+% of this CPU's copy"
 
 
+DTYPES = (torch.int64, torch.bool, torch.complex64, torch.bfloat16, torch.float8_e4m3fn)
+
+
 def matches(pattern, measured):
     return re.fullmatch(pattern, str(measured)) is not None
 
@@ -110,11 +113,11 @@ def test_error_near_zero_is_relative_to_the_mean_magnitude():
     assert measure(lambda x: x + off, expected, reference=lambda x: x).error < 3
 
 
-@pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.complex64, torch.bfloat16])
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_every_dtype_is_compared(dtype):
-    x = torch.tensor([0, 1, 1, 0]).to(dtype)
+    x = torch.tensor([0.0, 1.0, 1.0, 0.0]).to(dtype)
     assert measure(torch.clone, x, reference=lambda x: x).error == 0
-    wrong = measure(lambda x: (x == 0).to(x.dtype), x, reference=lambda x: x).wrong
+    wrong = measure(lambda x: (x.to(torch.cfloat) == 0).to(x.dtype), x, reference=lambda x: x).wrong
     assert "(wrong elements: 4 of 4)" in wrong
 
 
