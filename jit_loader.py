@@ -81,8 +81,9 @@ def load_op(
 
     Its sources are kernels/<name>.cu, kernels/<name>_cpu.cpp and bindings/<name>.cpp. If one of
     them or a header has changed since the last call, the affected objects are compiled and the new
-    module is returned. Modules returned earlier keep working with the old code. Without nvcc, or
-    with a PyTorch without CUDA, the op is built for the CPU alone.
+    module is returned. Modules returned earlier keep working with the old code; an edit of device
+    code alone may reach them too. Without nvcc, or with a PyTorch without CUDA, the op is built for
+    the CPU alone.
 
     Args:
         extra_cflags, extra_cuda_cflags, extra_ldflags: as in load.
@@ -160,7 +161,8 @@ def load_many(
                   the process crashed, and also a TimeoutError if the timeout has stopped it
         compiled  whether it was compiled now and loaded
         seconds   the duration of the load
-        kernels   the registers, spills, shared memory and stack of each CUDA kernel, as dicts
+        kernels   the registers, spills, shared memory and stack of each CUDA kernel, as dicts; []
+                  after an edit of device code in files, which runs before nvcc has compiled it
         data      all this without objects, for JSON. "error" is None, or a dict with "type";
                   "stage" ("compile", "link", "load" or None); "file" and "line" of the first error,
                   or None; and "message"
