@@ -24,6 +24,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 os.environ["JIT_LOADER_QUIET"] = "1"
 os.environ["JIT_LOADER_PCH"] = "0"  # a precompiled header takes 40 s to make
+os.environ["JIT_LOADER_LIVE"] = "1"  # live edits without a GPU too
 
 # A shell makes its background jobs ignore SIGINT, and the tests of Ctrl-C would hang in one.
 signal.signal(signal.SIGINT, signal.default_int_handler)

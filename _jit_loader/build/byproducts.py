@@ -75,7 +75,7 @@ def _locked(folder):
 
 def can_be_live():
     """Returns whether a later edit may be live on this machine: not without a GPU."""
-    return bool(this_machine().architectures) and os.environ.get("JIT_LOADER_LIVE") != "0"
+    return os.environ.get("JIT_LOADER_LIVE") != "0" and bool(this_machine().architectures)
 
 
 def start_self_check(job):

@@ -7,6 +7,7 @@ import threading
 import time
 
 from _jit_loader import this_process
+from _jit_loader.build.byproducts import can_be_live
 from _jit_loader.build.failure import is_noted, read_note
 from _jit_loader.build.job import Job, private_folder
 from _jit_loader.build.ninja import Compilation
@@ -205,8 +206,11 @@ def _find(builds, digests):
         raise NotLive("an earlier edit of host code was mistaken for one of device code")
     if not request.with_cuda:
         raise NotLive("it has no CUDA code")
-    if os.environ.get("JIT_LOADER_LIVE") == "0" or is_set("JIT_LOADER_NO_COMPILE"):
-        raise NotLive("JIT_LOADER_LIVE is 0, or JIT_LOADER_NO_COMPILE is set")
+    if is_set("JIT_LOADER_NO_COMPILE"):
+        raise NotLive("JIT_LOADER_NO_COMPILE is set")
+    # Without a GPU a program cannot use the kernels; it may be there to build them. 1: for tests.
+    if os.environ.get("JIT_LOADER_LIVE") != "1" and not can_be_live():
+        raise NotLive("JIT_LOADER_LIVE is 0, or this machine has no GPU")
     if common_nvcc_flags() != COMMON_NVCC_FLAGS or cuda_home_of_program() is not None:
         raise NotLive("the program has changed settings in torch.utils.cpp_extension")
     if (note := read_note(builds.folder)) is not None and is_noted(note, request, digests):

@@ -234,6 +234,14 @@ def test_a_library_gets_its_own_kernels_back_with_its_files(project):
     assert results(project.load_edited("*to = 42;", "*to = 43;"))[1:] in ([43], [])
 
 
+def test_a_machine_without_a_gpu_takes_the_complete_build(project, monkeypatch):
+    monkeypatch.delenv("JIT_LOADER_LIVE")
+    monkeypatch.setattr(live, "can_be_live", lambda: False)
+    project.load_edited("*to = 42;", "*to = 43;")
+    assert not live.ops
+    assert jit_loader.loaded("answer").compiled
+
+
 @pytest.mark.slow
 def test_an_edit_that_only_nvcc_refuses_is_an_error_of_the_next_load(project):
     before = project.load()
