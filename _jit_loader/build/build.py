@@ -14,12 +14,7 @@ from _jit_loader.build.job import Job, new_folder, publish, remove_leftovers
 from _jit_loader.build.ninja import Compilation
 from _jit_loader.build.plan import make_plan
 from _jit_loader.build.precompiled import Headers
-from _jit_loader.build.record import (
-    all_records,
-    make_manifest,
-    record_object,
-    record_texts,
-)
+from _jit_loader.build.record import all_records, make_manifest, record_object, record_texts
 from _jit_loader.cache import build_directory, cache_folder, check_trusted, registrations
 from _jit_loader.cache.lock import build_lock
 from _jit_loader.cache.pruning import cache_limit, keep_under_limit
@@ -49,12 +44,11 @@ def build(all_builds, digests, verbose):
         check_trusted(cache_folder())
         while tries < TRIES:
             with build_lock(builds.folder, request.title, until=others.have_built) as excludes:
-                this = others.open_build()
+                this = others.take_build()
                 if this is not None:
                     return this
                 if excludes is None:
                     continue  # the answer is for other files, or its build has been removed
-                others.raise_error()
                 # If the attempt fails or is interrupted, the next one uses its folder's objects.
                 folder = new_folder(builds.folder, excludes)
                 try:
@@ -88,19 +82,20 @@ class _Others:
         """Returns whether one has written a memo, without a look at the files."""
         return self._builds.memo_stamp() not in (None, self._memo)
 
-    def open_build(self):
-        """Returns the Loaded of a build that fits the current files, or None."""
+    def take_build(self):
+        """Returns the Loaded of a build that fits the current files, or None.
+
+        It raises the error of a build that has failed with the current files.
+        """
         if self.have_built():
             self._memo = self._builds.memo_stamp()
             self._digests.learn(self._builds.known())
-        found = self._builds.find(self._digests)
-        return found and this_process.open_build(found.library, *self._builds.request.to_open)
-
-    def raise_error(self):
-        """Raises the error of a build that has failed with the current files, if one has."""
+        request, found = self._builds.request, self._builds.find(self._digests)
+        this = found and this_process.open_build(found.library, *request.to_open)
         note = read_note(self._builds.folder)
-        if note not in (None, self._note):
-            raise_noted(note, self._builds.request, self._digests)
+        if this is None and note not in (None, self._note):
+            raise_noted(note, request, self._digests)
+        return this
 
 
 def _attempt(job):
