@@ -10,6 +10,7 @@ import re
 
 from _jit_loader.cache import digest_of
 from _jit_loader.cuda.declarations import split, tokens_of
+from _jit_loader.cuda.nvrtc import NvrtcError, compile_program
 from _jit_loader.cuda.preprocess import INCLUDE
 
 _OF_DEVICE = {"__device__", "__global__", "__constant__", "__shared__", "__managed__"}
@@ -18,7 +19,7 @@ _TYPES = {"typedef", "using", "static_assert", "friend", "namespace", "concept"}
 _CLASSES = {"struct", "class", "enum", "union"}
 _MARKER = re.compile(r'^# (\d+ "(?:[^"\\]|\\.)*")', re.MULTILINE)
 _ERROR = re.compile(r"^in\.cu\((\d+)\): (?:catastrophic )?error", re.MULTILINE)
-NAME = "in.cu"  # of a numbered text in NVRTC's messages
+_NAME = "in.cu"  # of a numbered text in NVRTC's messages
 ENTIRELY = " entirely"  # after the key of a declaration of which nothing stays
 
 
@@ -114,7 +115,7 @@ class DeviceText:
                 if is_removed and key + ENTIRELY not in removed:
                     text = self._declared(each)
                 elif _is_special(each):  # a class without it may have another layout
-                    text = f"{each.classes[-1]}(struct jit_loader_of_the_host);"
+                    text = f"{each.classes[-1]}(struct jit_loader_of_the_host_{each.first});"
                 text += self._skipped(begin, end)
                 position = end
         yield text + self._text[position:], start
@@ -151,6 +152,24 @@ def _for_nvrtc(text, marker):
 def _is_special(this):
     """Tells whether a member is a constructor or the destructor."""
     return this.has_parameters and this.name in this.classes[-1:]
+
+
+def without_errors(program, code, removed, expressions=()):
+    """Returns removed and the keys of the other declarations in which NVRTC finds errors.
+
+    program: the nvrtc.Program without its source. code: its DeviceText.
+    """
+    options = [*program.options, "-fdevice-syntax-only"]
+    program = program._replace(path=_NAME, options=options)
+    while True:
+        try:
+            compile_program(program._replace(source=code.numbered_text(removed)), expressions)
+            return removed
+        except NvrtcError as error:
+            more = code.removals(str(error), removed)
+        if not more:
+            return removed
+        removed = sorted({*removed, *more})
 
 
 def _names_of_device(declarations):

@@ -41,10 +41,12 @@ class Preprocessed(NamedTuple):
     Attributes:
         text: with linemarkers, and with INCLUDE where a header of the system is included.
         before: {the name of a header of the system: the user's macros before it, as #define lines}.
+        headers: the paths of all headers of the system that nvcc reads.
     """
 
     text: str
     before: dict
+    headers: list
 
 
 class _Macros(NamedTuple):
@@ -96,15 +98,15 @@ def _preprocess(source, texts, command, for_device):
                 return found
         macros, expected = _read_headers(key, mirror, source, paths, command, for_device)
         found = _run(macros, mirror, source)
-    if found is None or found.before != macros.included or _digest(found) != _digest(expected):
+    if found is None or found.before != macros.included or _digest(found.text) != _digest(expected):
         raise NotUnderstood("a condition or macro depends on the order of the system's headers")
     write_checked(os.path.join(macros.folder, RECORD), macros._asdict())
     return found
 
 
-def _digest(found):
+def _digest(text):
     """Returns the code without spaces and numbers: __COUNTER__ differs without the headers."""
-    code = [line for line in found.text.split("\n") if not line.startswith("# ")]
+    code = [line for line in text.split("\n") if not line.startswith("# ")]
     return re.sub(r"\d+", "0", "".join("".join(code).split()))
 
 
@@ -132,11 +134,12 @@ def _run(macros, mirror, source):
     result = run([word.replace("<mirror>", mirror) for word in macros.words] + [mirror + source])
     if result.returncode != 0:
         return None
-    return _Output(result.stdout, mirror, ()).preprocessed
+    found = _Output(result.stdout, mirror, ())
+    return Preprocessed(found.text, found.before, [path for path, _ in macros.headers])
 
 
 def _read_headers(key, mirror, source, paths, command, for_device):
-    """Runs nvcc's command; stores and returns the _Macros, and the Preprocessed text."""
+    """Runs nvcc's command; returns the _Macros, with the files it writes, and the text."""
     with_headers, without = [], []
     for word in _preprocessor(command, source, for_device):
         if word.startswith("-I"):
@@ -151,7 +154,9 @@ def _read_headers(key, mirror, source, paths, command, for_device):
     os.makedirs(folder, mode=0o700, exist_ok=True)
     kept = os.path.join(folder, "kept.h")
     write_atomically(kept, _KEPT.encode())
-    result = run([*listed, "-include", kept, "-dD", "-dI", mirror + source])
+    result = run(
+        [*listed, f"-fmacro-prefix-map={mirror}=", "-include", kept, "-dD", "-dI", mirror + source]
+    )
     if result.returncode != 0:
         message = result.stderr.decode(errors="replace").replace(mirror, "")
         error = next((line for line in message.splitlines() if "error" in line), message)
@@ -167,10 +172,18 @@ def _read_headers(key, mirror, source, paths, command, for_device):
     first = os.path.join(folder, "first.h")
     text = "\n".join(output.first) + "\n" + _KEPT
     write_atomically(first, text.encode(errors="surrogateescape"))
-    words = [*_without_headers(without), "-nostdinc", "-w", "-dD", "-imacros", first]
+    words = [
+        *_without_headers(without),
+        "-fmacro-prefix-map=<mirror>=",
+        "-nostdinc",
+        "-w",
+        "-dD",
+        "-imacros",
+        first,
+    ]
     words += ["-isystem", os.path.join(folder, "headers")]
     headers = [(path, stamp(path)) for path in sorted(output.headers)]
-    return _Macros(words, folder, output.preprocessed.before, headers), output.preprocessed
+    return _Macros(words, folder, output.before, headers), output.text
 
 
 def _without_headers(words):
@@ -202,7 +215,8 @@ class _Output:
     """The output of g++ -E -dD, with -dI if it has read the headers of the system.
 
     Attributes:
-        preprocessed: the Preprocessed text of the user's files.
+        text: that of the user's files, as in Preprocessed.
+        before: as in Preprocessed.
         first: the macros that are defined before the source.
         macros: {name in #include: the macros that this header of the system defines}.
         headers: the paths of the system's headers.
@@ -211,17 +225,24 @@ class _Output:
     def __init__(self, output, mirror, paths):
         """Reads the output; paths: those of the user's files."""
         self.first, self.macros, self.headers = [], {}, set()
-        self._kept, self._user, self._before, self._paths = [], {}, {}, paths
-        target, is_users, name = self.first, False, None
+        self._kept, self._user, self.before, self._paths = [], {}, {}, paths
+        targets, is_users, name = [self.first], False, None
         for line in output.decode(errors="surrogateescape").split("\n"):
             marker = _MARKER.match(line) if line.startswith("# ") else None
+            is_entered = marker is not None and marker[3].startswith(" 1")
+            path = marker[2].replace('\\"', '"').replace("\\\\", "\\") if marker else ""
+            is_read = is_entered and not path.startswith(mirror)
             if name is not None and (marker is None or marker[3]):
-                is_entered = marker is not None and marker[3].startswith(" 1")
-                target = self._include(name, is_entered and not marker[2].startswith(mirror))
+                included = self._include(name, is_read)
                 name = None
+            else:
+                included = targets[-1]  # a header that one of the system includes
             if marker:
-                path = marker[2].replace('\\"', '"').replace("\\\\", "\\")
                 is_users = path.startswith(mirror)
+                if is_entered:
+                    targets.append(included if is_read else None)
+                elif marker[3].startswith(" 2"):
+                    targets.pop()
                 if is_users and marker[1] != "0":
                     self._kept.append(f'# {marker[1]} "{path[len(mirror) :]}"')
                 elif not is_users and not path.startswith("<"):
@@ -229,8 +250,8 @@ class _Output:
             elif line.startswith(INCLUDE):
                 self._note(line[len(INCLUDE) :].strip("<>"))
             elif not is_users:
-                if line.startswith(("#define ", "#undef ")) and target is not None:
-                    target.append(line)
+                if line.startswith(("#define ", "#undef ")) and targets[-1] is not None:
+                    targets[-1].append(line)
             elif include := _NAME.match(line):
                 name = os.path.normpath(include[1] or include[2])
                 self._kept.append("")
@@ -238,8 +259,8 @@ class _Output:
                 self._user[macro[1]] = line
                 self._kept.append("")
             else:
-                self._kept.append(line.replace(mirror, ""))  # of __FILE__
-        self.preprocessed = Preprocessed("\n".join(self._kept), self._before)
+                self._kept.append(line)
+        self.text = "\n".join(self._kept)
 
     def _include(self, name, is_systems):
         """Notes an #include; returns the list of the macros that it defines, or None.
@@ -257,4 +278,4 @@ class _Output:
 
     def _note(self, name):
         self._kept.append(f"{INCLUDE}<{name}>")
-        self._before[name] = sorted(self._user.values())
+        self.before[name] = sorted(self._user.values())

@@ -11,58 +11,15 @@ from typing import NamedTuple
 from _jit_loader.cache import digest_of
 from _jit_loader.cache.files import read_checked
 from _jit_loader.cache.store import USER_FILES
-from _jit_loader.cuda.device_code import NAME, DeviceText
-from _jit_loader.cuda.nvrtc import SYSTEM_HEADERS, NvrtcError, Program, compile_program
+from _jit_loader.cuda.device_code import DeviceText, without_errors
+from _jit_loader.cuda.headers import with_headers
+from _jit_loader.cuda.nvrtc import NvrtcError, Program, compile_program
 from _jit_loader.cuda.preprocess import preprocess
 from _jit_loader.cuda.ptxas import readable
+from _jit_loader.cuda.torch_headers import torch_text
 from _jit_loader.live.edit import NotLive
 from _jit_loader.system.elf import content, tables
 
-_PREAMBLE = "jit_loader_preamble.h"
-_TYPE_TRAITS = """#pragma once
-namespace std {
-template <class T, T v> struct integral_constant {
-  static constexpr T value = v;
-  using value_type = T;
-  using type = integral_constant;
-  constexpr operator T() const noexcept { return v; }
-};
-template <bool v> using bool_constant = integral_constant<bool, v>;
-using true_type = bool_constant<true>;
-using false_type = bool_constant<false>;
-template <class T, class U> struct is_same : false_type {};
-template <class T> struct is_same<T, T> : true_type {};
-template <class T, class U> inline constexpr bool is_same_v = is_same<T, U>::value;
-template <bool, class T, class> struct conditional { using type = T; };
-template <class T, class U> struct conditional<false, T, U> { using type = U; };
-template <bool b, class T, class U> using conditional_t = typename conditional<b, T, U>::type;
-template <bool, class T = void> struct enable_if {};
-template <class T> struct enable_if<true, T> { using type = T; };
-template <bool b, class T = void> using enable_if_t = typename enable_if<b, T>::type;
-}
-"""
-_HEADERS = {
-    **SYSTEM_HEADERS,
-    _PREAMBLE: (
-        "typedef struct CUstream_st* cudaStream_t;\n"
-        'extern "C" __device__ void __assert_fail(const char*, const char*, unsigned, const '
-        "char*);\n"
-        # These return bool with nvcc and int with NVRTC, which may choose another overload.
-        "#define isnan(x) bool(isnan(x))\n#define isinf(x) bool(isinf(x))\n"
-        "#define isfinite(x) bool(isfinite(x))\n#define signbit(x) bool(signbit(x))\n"
-    ),
-    "type_traits": _TYPE_TRAITS,
-    "exception": (
-        "#pragma once\nnamespace std { class exception { public: virtual ~exception() {}\n"
-        'virtual const char* what() const noexcept { return ""; } }; }\n'
-    ),
-}
-# Headers of CUDA that NVRTC reads, and compiles as nvcc does.
-_CUDA_HEADERS = ("cuda_fp16.h", "cuda_bf16.h", "cuda_fp8.h", "math_constants.h", "mma.h")
-# With arguments of two types nvcc computes these in double, NVRTC in float.
-_OTHER_OVERLOADS = re.compile(
-    r"\b(?:pow|fmod|atan2|hypot|fmin|fmax|fdim|remainder|nextafter|fma|copysign|remquo)\s*\("
-)
 # nvcc's flags that NVRTC has under the same name.
 _SAME = re.compile(
     r"-D.+|-U.+|-std=c\+\+\d+|-lineinfo|(?:--?use_fast_math)"
@@ -70,7 +27,9 @@ _SAME = re.compile(
 )
 # Flags of the host compiler that change no macro, and nvcc's that say nothing about device code.
 _HOST = re.compile(r"-fPIC|-fno-gnu-unique|-fvisibility=hidden|-W[\w=-]*|-O[0-3]|-g")
-_WITHOUT_EFFECT = re.compile(r"-O[0-3]|-Xptxas=-v|--expt-relaxed-constexpr|-M[DM]+|-c|-Wno-[\w-]+")
+_WITHOUT_EFFECT = re.compile(
+    r"-O[0-3]|-Xptxas=-v|--expt-relaxed-constexpr|-M[DM]+|-c|-I.+|-Wno-[\w-]+"
+)
 _WITHOUT_EFFECT_TWO_WORDS = ("-MF", "-o", "-ccbin")
 _ARCHITECTURE = re.compile(r"-gencode=arch=compute_(\w+),code=sm_(\w+)")
 _VERSION = re.compile(rb"release \d+\.\d+, V[\d.]+")
@@ -169,50 +128,34 @@ def compile_device(source, texts, command, kernels, removed=(), syntax_only=Fals
     try:
         return compile_kernels(wanted._replace(source=code.text(removed)), kernels), removed
     except NvrtcError:
-        more = _removals(checked._replace(path=NAME), code, removed, kernels)
+        more = without_errors(program, code, removed, list(map(readable, kernels)))
         if more == removed:
             raise
     return compile_kernels(wanted._replace(source=code.text(more)), kernels), more
 
 
-def _removals(program, code, removed, kernels):
-    """Returns the keys of the declarations in which NVRTC finds errors, and those of removed."""
-    while True:
-        try:
-            compile_kernels(program._replace(source=code.numbered_text(removed)), kernels)
-            return removed
-        except NvrtcError as error:
-            more = code.removals(str(error), removed)
-        if not more:
-            return removed
-        removed = sorted({*removed, *more})
-
-
 def _program(source, texts, command):
     """Returns (the Program without its source, its DeviceText)."""
-    options, _, system = nvrtc_options(command, source)
-    system = [f for f in system if os.path.exists(os.path.join(f, "cuda_fp16.h"))][:1]
+    options, included = nvrtc_options(command, source)
     found = preprocess(source, texts, command, for_device=True)
     code = DeviceText(found.text)
-    if _OTHER_OVERLOADS.search(code.text()):
-        raise NotLive("NVRTC may compile a function of CUDA's C++ headers otherwise")
-    for name in found.before:
-        if name not in _HEADERS and name not in _CUDA_HEADERS:
-            raise NotLive(f"NVRTC does not read {name}")
-    options += [f"-I{folder}" for folder in system]
-    # -split-compile: with one thread per core. One program for each of add2's 8 kernels, in 8
-    # threads, took 0.3 s; this one takes 0.2 s.
-    options += ["-default-device", f"--pre-include={_PREAMBLE}", "-w", "-split-compile=0"]
-    return Program("", source, options, _HEADERS), code
+    words = {*re.findall(r"[^\W\d]\w*", code.text())}
+    # -w: libstdc++'s headers cause warnings. -split-compile: with one thread per core. One program
+    # for each of add2's 8 kernels, in 8 threads, took 0.3 s; this one takes 0.2 s.
+    program = Program("", source, [*options, "-w", "-split-compile=0"], {})
+    torch = torch_text(found, words, command, options)
+    names = [*found.before, *included]
+    program = with_headers(program, names, found.headers, words, torch)
+    return program, code
 
 
 def nvrtc_options(command, source):
-    """Returns (options, the folders of -I, those of -isystem) for the words of nvcc's command.
+    """Returns (NVRTC's options, the headers of -include) for the words of nvcc's command.
 
     Raises:
         NotLive: a flag is not known, or there is not exactly one architecture.
     """
-    options, folders, system, architectures = [], [], [], []
+    options, included, architectures = [], [], []
     words = iter(command[1:])
     for word in words:
         if word in ("--compiler-options", "-Xcompiler"):
@@ -222,10 +165,10 @@ def nvrtc_options(command, source):
         elif word.startswith("-Xcompiler="):
             if not all(map(_HOST.fullmatch, re.split(r"[ ,]+", word[len("-Xcompiler=") :]))):
                 raise NotLive(f"NVRTC has no equivalent of {word}")
-        elif word == "-isystem":
-            system.append(next(words, ""))
-        elif word.startswith("-I"):
-            folders.append(word[2:] or next(words, ""))
+        elif word == "-include":
+            included.append(next(words, ""))
+        elif word in ("-isystem", "-I"):
+            next(words, None)
         elif match := _ARCHITECTURE.fullmatch(word):
             architectures.append(match[2])
         elif _SAME.fullmatch(word):
@@ -234,7 +177,7 @@ def nvrtc_options(command, source):
             raise NotLive(f"NVRTC has no equivalent of {word}")
     if len(architectures) != 1:
         raise NotLive("the build is not for exactly one architecture")
-    return [f"-arch=sm_{architectures[0]}", *options], folders, system
+    return [f"-arch=sm_{architectures[0]}", *options], included
 
 
 def compile_kernels(program, kernels):

@@ -1,13 +1,19 @@
 """Tests device code that NVRTC compiles from a .cu file, and its replacement in a library."""
 
 import re
+import sysconfig
 from pathlib import Path
 
 import pytest
 
 from _jit_loader.cuda import nvrtc
 from _jit_loader.live.edit import NotLive
-from _jit_loader.live.program import compile_kernels, device_program, nvrtc_options, version_of
+from _jit_loader.live.program import (
+    compile_device,
+    device_program,
+    nvrtc_options,
+    version_of,
+)
 
 pytestmark = pytest.mark.nvcc
 
@@ -49,8 +55,7 @@ def compiled(tmp_path):
         texts = {f"{tmp_path}/a.cu": source, f"{tmp_path}/factor.h": header}
         for path, text in texts.items():
             Path(path).write_text(text)
-        program = device_program(f"{tmp_path}/a.cu", texts, command(tmp_path))
-        return compile_kernels(program, kernels)
+        return compile_device(f"{tmp_path}/a.cu", texts, command(tmp_path), kernels)[0]
 
     return compiled
 
@@ -75,17 +80,12 @@ def test_an_error_names_the_line_of_a_header(compiled, tmp_path):
     assert f'{tmp_path}/factor.h(6): error: identifier "z"' in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("source", "header"),
-    [
-        (SOURCE, "#include <vector>\n" + HEADER),
-        (SOURCE, "#include <cub/cub.cuh>\n" + HEADER),
-        (SOURCE.replace("x[i])", "pow(x[i], 2))"), HEADER),
-    ],
-)
-def test_code_that_nvrtc_cannot_compile_as_nvcc_does_is_refused(compiled, source, header):
-    with pytest.raises((NotLive, nvrtc.NvrtcError)):
-        compiled(source, header)
+def test_a_kernel_that_calls_the_library_of_the_host_is_refused(compiled):
+    with pytest.raises(nvrtc.NvrtcError):
+        compiled(
+            SOURCE.replace("if (i < n)", "if (std::vector<int>(3).size())"),
+            "#include <vector>\n" + HEADER,
+        )
 
 
 CONDITIONS = [
@@ -96,6 +96,8 @@ CONDITIONS = [
     ("#if __CUDA_ARCH__ == 800", ""),
     ("#ifdef M_PI", "#include <math.h>"),
     ("#if 1  // doesn't matter", ""),
+    ("#include <endian.h>\n#if BYTE_ORDER == LITTLE_ENDIAN", ""),
+    ("#if __has_include(<cuda_runtime.h>)", "#include <cuda_runtime.h>"),
 ]
 
 
@@ -152,16 +154,154 @@ def test_a_kernel_of_internal_linkage_is_refused(compiled):
 
 
 def test_flags_of_nvcc_become_options_of_nvrtc():
-    flags = ["-DA=1", "-isystem", "/b", "-use_fast_math", "-lineinfo", "-ccbin", "g++"]
-    options, folders, system = nvrtc_options(command("/a", *flags), "/a/a.cu")
+    flags = [
+        "-DA=1",
+        "-isystem",
+        "/b",
+        "-include",
+        "a.h",
+        "-use_fast_math",
+        "-lineinfo",
+        "-ccbin",
+        "g++",
+    ]
+    options, included = nvrtc_options(command("/a", *flags), "/a/a.cu")
     assert options == ["-arch=sm_80", "-std=c++17", "-DA=1", "-use_fast_math", "-lineinfo"]
-    assert (folders, system) == (["/a"], ["/b"])
+    assert included == ["a.h"]
 
 
-UNKNOWN = "-G -rdc=true -include=a.h -Xcompiler=-DA -Xptxas=-O1 -gencode=arch=compute_90,code=sm_90"
+UNKNOWN = "-G -rdc=true -Xcompiler=-DA -Xptxas=-O1 -gencode=arch=compute_90,code=sm_90"
 
 
 @pytest.mark.parametrize("flag", UNKNOWN.split())
 def test_unknown_flags_are_refused(flag):
     with pytest.raises(NotLive):
         nvrtc_options(command("/a", flag), "/a/a.cu")
+
+
+# Host code, which NVRTC must not see.
+NOT_OF_DEVICE = {
+    "a function of the host": "#include <vector>\nstd::vector<int> g(int n) { return {n}; }",
+    "a class of the host": "#include <string>\nstruct G { std::string s; };\nG g(G x) { throw; }",
+    "a member of the host": (
+        "#include <vector>\nstruct G { std::vector<int> f() { return {a}; } "
+        "__device__ int g() { return a; } int a; };"
+    ),
+    "an alias of the host": "#include <map>\nusing G = std::map<int, int>;\nG* g();",
+    "a lambda of the host": "auto g = [](int x) { return x + 1; };",
+    "variables of the host": "#include <string>\nstd::string g = \"a\", h(3, 'b');\nint i{5};",
+    "an assembler's text": '__device__ void g() { asm volatile("membar.gl;" ::: "memory"); }',
+    "text that is left out": "#if 0\nit doesn't matter { fma(\n#endif\n/* fma(1, 2, 3) { */",
+    "a macro": "#define CHECK(x) do if (!(x)) throw 1; while (0)\nvoid g() { CHECK(0); }",
+    "an operator of the host": (
+        "#include <iostream>\nstd::ostream& operator<<(std::ostream& to, int3 x) { return to; }"
+    ),
+    "an initializer": "static int g[] = {1, 2, 3};\nstruct H { int x, y; } h = {1, 2};",
+    "an explicit instantiation": "template <class T> T g(T x) { return x; }\ntemplate int g(int);",
+    "a try": "int g() try { return 1; } catch (...) { return 2; }",
+    "a trailing type": "auto g(int x) -> decltype(x + 1) { return x; }",
+    "a constructor": "struct G { int a, b; G(int x) : a{x}, b(x) { a = 1; } };\nG g(3);",
+}
+
+
+@pytest.mark.parametrize("text", NOT_OF_DEVICE.values(), ids=NOT_OF_DEVICE)
+def test_what_only_the_host_uses_is_left_out(compiled, text):
+    assert compiled(SOURCE.replace("template", f"{text}\ntemplate", 1))
+
+
+# {an expression: the type that nvcc gives it}
+OVERLOADS = {
+    "pow(z, 2)": "double",
+    "pow(z, z)": "float",
+    "std::pow(z, 2)": "double",
+    "std::fmod(z, 2)": "double",
+    "fmin(z, 2.0)": "double",
+    "std::max(z, 2.0f)": "const float&",
+    "std::isnan(z)": "bool",
+    "signbit(z)": "bool",
+    "std::abs(-n)": "int64_t",
+    "std::sqrt(2)": "double",
+    "std::numeric_limits<float>::infinity()": "float",
+    "NAN": "float",
+}
+
+
+@pytest.mark.parametrize(("expression", "kind"), OVERLOADS.items())
+def test_expressions_have_the_types_that_nvcc_gives_them(compiled, expression, kind):
+    headers = "#include <algorithm>\n#include <cmath>\n#include <limits>\n"
+    check = f"static_assert(std::is_same<decltype({expression}), {kind}>::value);"
+    source = SOURCE.replace("if (i < n)", f"float z = 3; {check} y[i] = {expression}; if (i < n)")
+    assert compiled(source, headers + HEADER)
+
+
+def test_a_class_that_is_left_out_does_not_uncover_another(compiled):
+    """Else the kernel would use A of the outer namespace, and nvcc the inner one."""
+    text = "struct A { int x = 3; };\nnamespace b {\nstruct A { std::string s; int x = 5; };\n"
+    text += "__device__ int f() { return sizeof(A); }\n}\n"
+    with pytest.raises(nvrtc.NvrtcError, match="incomplete type"):
+        compiled(SOURCE.replace("template", f"#include <string>\n{text}\ntemplate", 1))
+
+
+def test_removals_can_be_stored(tmp_path):
+    source = f"{tmp_path}/a.cu"
+    text = (
+        "#include <string>\nstruct A { std::string s; };\n__global__ void f(float* x) { *x = 1; }\n"
+    )
+    arguments = source, {source: text}, command(tmp_path), ["_Z1fPf"]
+    first, removed = compile_device(*arguments)
+    assert removed
+    assert compile_device(*arguments, removed) == (first, removed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("include", "statement"),
+    [
+        ("cooperative_groups.h", "cooperative_groups::this_thread_block().sync();"),
+        (
+            "cub/cub.cuh",
+            "using R = cub::WarpReduce<T>; __shared__ typename R::TempStorage s; R(s).Sum(y[i]);",
+        ),
+        ("cuda/std/array", "cuda::std::array<float, 2> a{}; y[0] = a[1];"),
+        ("cuda_bf16.h", "y[0] = __bfloat162float(__float2bfloat16(x[0]));"),
+    ],
+)  # fmt: skip
+def test_headers_of_cuda(compiled, include, statement):
+    assert compiled(
+        SOURCE.replace("if (i < n)", f"{statement} if (i < n)"), f"#include <{include}>\n{HEADER}"
+    )
+
+
+@pytest.mark.slow
+def test_headers_of_pytorch(tmp_path):
+    from torch.utils import cpp_extension
+
+    source = f"{tmp_path}/a.cu"
+    text = """\
+#include <torch/extension.h>
+#include <ATen/cuda/Atomic.cuh>
+#include <vector>
+template <class T>
+__global__ void f(torch::PackedTensorAccessor32<T, 2, torch::RestrictPtrTraits> x, T* y) {
+  gpuAtomicAdd(y, x[threadIdx.x][0]);
+}
+std::vector<at::Tensor> g(at::Tensor x) {
+  TORCH_CHECK(x.is_cuda(), "not of a GPU");
+  AT_DISPATCH_FLOATING_TYPES_AND_HALF(x.scalar_type(), "g", [&] {
+    auto all = x.packed_accessor32<scalar_t, 2, torch::RestrictPtrTraits>();
+    f<scalar_t><<<1, 1>>>(all, x.data_ptr<scalar_t>());
+  });
+  return {x};
+}
+"""
+    folders = [
+        *cpp_extension.include_paths("cuda"),
+        *nvrtc.cuda_headers(),
+        sysconfig.get_path("include"),
+    ]
+    flags = [word for folder in folders for word in ("-isystem", folder)]
+    words = ["-std=c++20" if word == "-std=c++17" else word for word in command(tmp_path, *flags)]
+    program = device_program(source, {source: text}, words)
+    code, names = nvrtc.compile_program(program, ["f<float>", "f<c10::Half>"])
+    assert names["f<float>"].startswith("_Z1fIfEv")
+    assert names["f<c10::Half>"].encode() in code

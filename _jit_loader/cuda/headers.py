@@ -1,0 +1,273 @@
+"""The headers that NVRTC reads: libstdc++'s and CUDA's own where it can, small ones otherwise.
+
+With g++'s macros, NVRTC reads libstdc++'s headers of types and algorithms, so std::max is that of
+nvcc. What it has built in, or what only host code uses, is an empty header here.
+"""
+
+import functools
+import os
+import re
+
+from _jit_loader.cuda.nvrtc import cuda_headers
+from _jit_loader.key.toolchain import host_command
+from _jit_loader.system import read_text
+from _jit_loader.system.processes import run
+
+PREAMBLE = "jit_loader_preamble.h"
+OPTIONS = [
+    f"--pre-include={PREAMBLE}",
+    "-default-device",
+    "-device-int128",
+    "-builtin-move-forward=false",
+    "-builtin-initializer-list=false",
+]
+# Headers of CUDA that device code needs. All others of the system are empty.
+_REAL = re.compile(
+    r"cuda_(?:fp\d+|bf16)\.h|cooperative_groups(?:/\w+)*\.h|cub/(?!device/|cub\.cuh).*|cuda/.*"
+    r"|nv/.*|c?uComplex\.h|mma\.h|math_constants\.h|curand_\w+\.h|cuda_pipeline\w*\.h"
+    r"|cuda_awbarrier\w*\.h|thrust/(?:complex|pair|tuple|functional)\.h|jit_loader_.*"
+    r"|type_traits|limits|utility|tuple|array|numeric|bit|concepts|compare|initializer_list"
+    r"|numbers|ratio|cfloat|float\.h|cstdint|cstddef|stddef\.h|bits/.*"
+)
+_EMPTY = (
+    *("stdint.h", "math.h", "string.h", "stdlib.h", "stdio.h", "wchar.h", "time.h", "errno.h"),
+    *("ctype.h", "assert.h", "limits.h", "sys/types.h", "features.h", "bits/os_defines.h"),
+    *("cassert", "cstring", "cstdlib", "cstdio", "climits", "iosfwd", "new", "ext/alloc_traits.h"),
+)
+# Of libstdc++'s, read if the device code has one of these words.
+_TRIGGERS = {
+    "limits": {"numeric_limits"},
+    "utility": {"pair", "integer_sequence", "index_sequence", "make_index_sequence", "exchange"},
+    "tuple": {"tuple", "tie", "make_tuple", "get"},
+    "array": {"array"},
+    "bits/stl_algobase.h": {"min", "max", "swap", "fill", "fill_n", "copy", "equal", "lower_bound"},
+    "bits/stl_function.h": {"plus", "less", "greater", "multiplies", "equal_to", "minus"},
+    "cuda_fp16.h": {"half", "half2", "__half", "__half2"},
+    "cuda_bf16.h": {"nv_bfloat16", "nv_bfloat162", "__nv_bfloat16", "__nv_bfloat162"},
+    "cuda_fp8.h": {"__nv_fp8_e4m3", "__nv_fp8_e5m2"},
+    "bits/stl_algo.h": {"clamp", "upper_bound", "minmax", "max_element", "min_element", "sort"},
+}
+_CUB = ["block/block_reduce", "block/block_scan", "block/block_load", "block/block_store"]
+_CUB += ["block/block_radix_sort", "block/block_exchange", "block/block_shuffle"]
+_CUB += ["warp/warp_reduce", "warp/warp_scan"]
+# {header: [(regular expression, replacement)]}: what they have for other compilers.
+_NOT_OF_NVRTC = [(r"!_CCCL_COMPILER\(NVRTC\)", "1"), (r"_CCCL_COMPILER\(NVRTC\)", "0")]
+_TYPES_OF_NVRTC = [(r"^typedef [^;\n]*u?int(?:\d+|ptr)_t;", "")]
+_CHANGES = {
+    "bits/utility.h": [(r"__has_builtin\(__make_integer_seq\)", "1")],
+    "cuda/std/cstdint": _NOT_OF_NVRTC,  # NVRTC's int64_t is long long, g++'s is long
+    "cuda/std/__tuple_dir/structured_bindings.h": _NOT_OF_NVRTC,
+    "cuda_pipeline_helpers.h": _TYPES_OF_NVRTC,
+    "cuda_awbarrier_helpers.h": _TYPES_OF_NVRTC,
+}
+# What g++ has built in, and what the headers that are empty here declare.
+_BUILTINS = """
+#define __null 0L
+#define CUDART_VERSION (__CUDACC_VER_MAJOR__ * 1000 + __CUDACC_VER_MINOR__ * 10)
+#define __extension__
+#define __asm__ asm
+#define __builtin_expect(e, c) (e)
+#define __builtin_memcpy memcpy
+#define __builtin_memset memset
+#define __builtin_huge_valf() __builtin_bit_cast(float, 0x7f800000)
+#define __builtin_huge_val() __builtin_bit_cast(double, 0x7ff0000000000000)
+#define __builtin_huge_vall() ((long double)__builtin_huge_val())
+#define __builtin_inff __builtin_huge_valf
+#define __builtin_inf __builtin_huge_val
+#define __builtin_nanf(x) __builtin_bit_cast(float, 0x7fc00000)
+#define __builtin_nan(x) __builtin_bit_cast(double, 0x7ff8000000000000)
+#define __builtin_nanl(x) ((long double)__builtin_nan(x))
+#define __builtin_nansf(x) __builtin_bit_cast(float, 0x7fa00000)
+#define __builtin_nans(x) __builtin_bit_cast(double, 0x7ff4000000000000)
+#define __builtin_nansl(x) ((long double)__builtin_nans(x))
+namespace jit_loader {
+template <class T> constexpr int popcount(T x) { return x ? (x & 1) + popcount(T(x >> 1)) : 0; }
+template <class T> constexpr int ctz(T x) { return x & 1 ? 0 : 1 + ctz(T(x >> 1)); }
+template <class T> constexpr int clz(T x) { return x ? clz(T(x >> 1)) - 1 : 8 * int(sizeof(T)); }
+}
+#define __builtin_popcount(x) jit_loader::popcount((unsigned)(x))
+#define __builtin_popcountl(x) jit_loader::popcount((unsigned long)(x))
+#define __builtin_popcountll __builtin_popcountl
+#define __builtin_ctz(x) jit_loader::ctz((unsigned)(x))
+#define __builtin_ctzl(x) jit_loader::ctz((unsigned long)(x))
+#define __builtin_ctzll __builtin_ctzl
+#define __builtin_clz(x) jit_loader::clz((unsigned)(x))
+#define __builtin_clzl(x) jit_loader::clz((unsigned long)(x))
+#define __builtin_clzll __builtin_clzl
+namespace jit_loader {
+template <class T, T... i> struct numbers {
+  template <template <class U, U...> class A> using in = A<T, i...>;
+};
+template <class, class> struct joined;
+template <class T, T... i, T... j> struct joined<numbers<T, i...>, numbers<T, j...>> {
+  using type = numbers<T, i..., (T(sizeof...(i)) + j)...>;
+};
+template <class T, unsigned long n> struct below {
+  using half = typename below<T, n / 2>::type;
+  using type = typename joined<half, typename below<T, n - n / 2>::type>::type;
+};
+template <class T> struct below<T, 0> { using type = numbers<T>; };
+template <class T> struct below<T, 1> { using type = numbers<T, 0>; };
+}
+template <template <class T, T...> class A, class T, T n>
+using __make_integer_seq = typename jit_loader::below<T, n>::type::template in<A>;
+extern "C" __device__ void __assert_fail(const char*, const char*, unsigned, const char*) noexcept;
+typedef unsigned int uint;
+typedef unsigned short ushort;
+typedef unsigned long ulong;
+typedef long ssize_t;
+typedef struct CUstream_st* cudaStream_t;
+typedef struct CUevent_st* cudaEvent_t;
+typedef enum cudaError cudaError_t;
+#include <stdint-gcc.h>
+#include <stddef.h>
+namespace std {
+using nullptr_t = decltype(nullptr);
+template <class> struct char_traits;
+template <class> class allocator;
+template <class, class, class> class basic_string;
+typedef basic_string<char, char_traits<char>, allocator<char>> string;
+template <class, class> class vector;
+template <class> struct hash;
+template <class> class complex;
+template <class, class> class basic_istream;
+template <class, class> class basic_ostream;
+typedef basic_ostream<char, char_traits<char>> ostream;
+}
+namespace __gnu_cxx { template <class, class> class __normal_iterator; }
+#include <cstdint>
+#include <cstddef>
+#include <initializer_list>
+#include <bits/move.h>
+#include <type_traits>
+#include <cmath>
+"""
+_OF_NVRTC = re.compile(
+    r"#define (?:__cplusplus|__STDC\w*|_GNU_SOURCE|__CUDA\w*|__cpp_\w+|__EXCEPTIONS|__GNU[CG]\w*"
+    r"|linux|unix)\b"
+)
+_ONE = "acos acosh asin asinh atan atanh cbrt ceil cos cosh erf erfc exp exp2 expm1 floor lgamma"
+_ONE += " log log10 log1p log2 logb nearbyint rint round sin sinh sqrt tan tanh tgamma trunc fabs"
+_ONE += " ilogb llrint llround lrint lround"
+_TWO = "pow fmod atan2 hypot fmin fmax fdim remainder nextafter copysign"
+_OTHER = "frexp ldexp modf scalbn scalbln fma remquo"
+_WITHOUT_F = "abs labs llabs memcpy memset printf malloc free"
+_PREDICATES = "isnan isinf isfinite signbit"
+# C++'s overloads: NVRTC's pow(float, int) is not nvcc's.
+_ONE, _TWO, _OTHER, _WITHOUT_F, _PREDICATES = map(
+    str.split, (_ONE, _TWO, _OTHER, _WITHOUT_F, _PREDICATES)
+)
+_PROMOTED = """
+namespace jit_loader {
+template <class T> struct promoted { using type = double; };
+template <> struct promoted<float> { using type = float; };
+template <class T> using promote = typename promoted<T>::type;
+template <class T, class U> using both = decltype(promote<T>() + promote<U>());
+template <class T, class U> using if_mixed = std::enable_if_t<
+    std::is_arithmetic<T>::value && std::is_arithmetic<U>::value
+    && !(std::is_same<T, U>::value && std::is_floating_point<T>::value), both<T, U>>;
+}
+"""
+
+
+def with_headers(program, names, paths, words, more=""):
+    """Returns an nvrtc.Program with the headers that its source needs.
+
+    Arguments:
+        names: the headers of the system that it includes.
+        paths: those that these include; None if they are not known.
+        words: of the source.
+        more: text of further headers.
+    """
+    standard = next((word for word in program.options if word.startswith("-std=")), "-std=c++17")
+    macros, folders = _of_compiler(standard)
+    folders = [*folders, *_folders_of_cuda(paths)]
+    words = words | {*re.findall(r"[^\W\d]\w*", more)}
+    needed = [name for name, of in _TRIGGERS.items() if of & words and _is_reached(name, paths)]
+    preamble = [macros, _BUILTINS, *(f"#include <{name}>\n" for name in needed), more]
+    virtual = {
+        **dict.fromkeys(_EMPTY, "#pragma once\n"),
+        **{name: "#pragma once\n" for name in names if not _REAL.fullmatch(name)},
+        **_patched(tuple(folders)),
+        "cmath": _cmath(),
+        "cub/cub.cuh": "".join(f"#include <cub/{name}.cuh>\n" for name in _CUB),
+        PREAMBLE: "".join(preamble),
+    }
+    options = [*program.options, *OPTIONS, *(f"-I{folder}" for folder in folders)]
+    return program._replace(options=options, headers=virtual)
+
+
+def _folders_of_cuda(paths):
+    """Returns the folders of CUDA's headers: those of nvcc if paths has its headers."""
+    runtime = next((path for path in paths or () if path.endswith("/cuda_runtime.h")), None)
+    if runtime is None:
+        return cuda_headers()
+    folder = os.path.dirname(runtime)
+    return [folder, os.path.join(folder, "cccl")]
+
+
+def _is_reached(name, paths):
+    return paths is None or any(path.endswith(f"/{name}") for path in paths)
+
+
+@functools.lru_cache
+def _of_compiler(standard):
+    """Returns g++'s macros, without those that NVRTC has, and its folders of headers."""
+    command = [host_command()[0], "-E", "-dM", "-v", "-x", "c++", standard, os.devnull]
+    result = run(command)
+    searched = result.stderr.decode(errors="replace").partition("search starts here")[2]
+    folders = re.findall(r"^ (/.*)$", searched, re.MULTILINE)
+    ours = "type_traits", "bits/c++config.h", "stdint-gcc.h"
+    folders = [f for f in folders if any(os.path.exists(os.path.join(f, name)) for name in ours)]
+    macros = result.stdout.decode(errors="replace").splitlines()
+    macros = [line for line in macros if not _OF_NVRTC.match(line)]
+    return "\n".join(["#pragma once", *macros, ""]), folders
+
+
+@functools.cache
+def _cmath():
+    """Returns C++'s overloads: NVRTC's pow(float, int) is not nvcc's."""
+    lines = ["#pragma once", "#include <type_traits>", _PROMOTED]
+    for name in _TWO:
+        lines.append(
+            "template <class T, class U> inline jit_loader::if_mixed<T, U> "
+            f"jit_loader_{name}(T a, U b) "
+            f"{{ using R = jit_loader::both<T, U>; return ::{name}(R(a), R(b)); }}"
+        )
+        lines += [
+            f"inline {kind} jit_loader_{name}({kind} a, {kind} b) {{ return ::{name}(a, b); }}"
+            for kind in ("float", "double")
+        ]
+    for name in _ONE:
+        lines.append(
+            f"template <class T> inline std::enable_if_t<std::is_integral<T>::value, "
+            f"decltype(::{name}(0.0))> {name}(T x) {{ return ::{name}(double(x)); }}"
+        )
+    for name in _PREDICATES:
+        lines += [
+            f"inline bool jit_loader_{name}({kind} x) {{ return ::{name}(x); }}"
+            for kind in ("float", "double")
+        ]
+        lines += [
+            "template <class T> inline std::enable_if_t<std::is_integral<T>::value, bool> "
+            f"jit_loader_{name}(T x) {{ return ::{name}(double(x)); }}"
+        ]
+    lines += ["namespace std {"]
+    lines += [f"using ::{name}; using ::{name}f;" for name in [*_ONE, *_OTHER]]
+    lines += [f"using ::{name};" for name in [*_WITHOUT_F, *(f"{name}f" for name in _TWO)]]
+    lines += [*(f"using ::jit_loader_{name};" for name in [*_TWO, *_PREDICATES]), "}"]
+    lines += [f"#define {name} jit_loader_{name}" for name in [*_TWO, *_PREDICATES]]
+    return "\n".join(lines) + "\n"
+
+
+@functools.lru_cache
+def _patched(folders):
+    """Returns {name: text} of headers that NVRTC reads after a change."""
+    found = {}
+    for name, changes in _CHANGES.items():
+        path = next(filter(os.path.exists, (os.path.join(f, name) for f in folders)), None)
+        if path is not None:
+            found[name] = read_text(path)
+            for old, new in changes:
+                found[name] = re.sub(old, new, found[name], flags=re.MULTILINE)
+    return found
