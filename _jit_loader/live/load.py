@@ -108,15 +108,6 @@ def _load_edit(builds, digests, start_build):
     return live
 
 
-def files_of(library):
-    """Returns {relative path: digest} of the user's files whose kernels a library runs.
-
-    Returns None if it runs its own. library: the path of the Loaded.
-    """
-    edits = (op.edit for op in ops.values() if op.path == library)
-    return next((e.user_files for e in edits if library in this_process.patched), None)
-
-
 def why_complete(builds, digests):
     """Returns why the current files need a complete build, in a few words; None if they do not.
 

@@ -9,7 +9,6 @@
 
 import contextlib
 import os
-import re
 import sys
 import time
 from collections import Counter
@@ -18,13 +17,12 @@ from _jit_loader import this_process
 from _jit_loader.cache import cache_folder, digest_of
 from _jit_loader.cache.files import read_checked, write_checked
 from _jit_loader.cache.memo import stamp
-from _jit_loader.cache.store import USER_FILES
+from _jit_loader.cache.store import USER_FILES, family_of
 from _jit_loader.key.digests import digest_of_bytes
 from _jit_loader.report.text import scaled
 from _jit_loader.system import read_text
 
-# load_inline's sources are in folders that are named by the digests of their texts.
-PROJECT = re.compile("^<project>/([0-9a-f]{20}/)?")
+PROJECT = "<project>/"
 
 
 def traced(function, arguments):
@@ -63,13 +61,12 @@ def version_of(title):
     """Returns (mtime of the newest file, title, key, files) of an extension as it was loaded."""
     this = this_process.last[title]
     folder = os.path.dirname(this.path)
-    live = sys.modules.get("_jit_loader.live.load")  # a process without edits does not import it
-    edited = live.files_of(this.path) if live else None
-    digests = edited or read_checked(os.path.join(folder, USER_FILES)) or {}
+    of_edit, _ = this_process.patched.get(this.path, (None, None))
+    digests = of_edit or read_checked(os.path.join(folder, USER_FILES)) or {}
     absolute = this.call.requests()[-1].roots.absolute
     files, newest = {}, 0
     for path, digest in digests.items():
-        name, text = PROJECT.sub("", path), None
+        name, text = path.removeprefix(PROJECT), None
         if name != path:
             newest = max(newest, (stamp(absolute(path)) or (0, 0))[1])
             text = read_text(absolute(path))
@@ -79,8 +76,9 @@ def version_of(title):
 
 
 def key_of(folder, digests):
-    """Returns the key of a version: of a request, which the build's folder names, and of files."""
-    return digest_of([os.path.basename(os.path.dirname(folder)), sorted(digests.items())])
+    """Returns the key of a version: of its files, and of the request in a build's path."""
+    family = os.path.basename(family_of(os.path.dirname(folder)))
+    return digest_of([family, sorted(digests.items())])
 
 
 def path_of(title):

@@ -1,5 +1,6 @@
 """Measurements of an op or extension are kept by version; the line says what has changed."""
 
+import os
 import re
 import sys
 
@@ -7,7 +8,11 @@ import pytest
 import torch
 
 import jit_loader
+from _jit_loader import this_process
+from _jit_loader.cache.files import read_checked
+from _jit_loader.cache.store import USER_FILES
 from _jit_loader.commands.main import main
+from _jit_loader.key.digests import read_digest
 from _jit_loader.measure import history, measure, timing
 from bindings.add2 import add2
 from tests.support.extension import PYTHON, binding
@@ -68,6 +73,23 @@ def test_history_is_kept_for_another_process(tiny, python):
     line()
     tiny.write("value.h", "#define VALUE 3\n")
     assert re.search(r"^value \(tiny\)  .*  was [\d.]+ ms \(\+\d+%\)$", line())
+
+
+def test_a_live_edit_is_the_version_that_its_complete_build_has(tiny, monkeypatch):
+    tiny.load()
+    library = this_process.last["tiny"].path
+    digests = read_checked(os.path.join(os.path.dirname(library), USER_FILES))
+    own = history.version_of("tiny")
+    path = tiny.write("value.h", "#define VALUE 2\n")
+    edited = {**digests, "<project>/value.h": read_digest(path)}
+    monkeypatch.setitem(this_process.patched, library, (edited, None))
+    live = history.version_of("tiny")
+    monkeypatch.delitem(this_process.patched, library)
+    tiny.load()
+    assert this_process.last["tiny"].path != library
+    assert history.version_of("tiny") == live
+    assert live[2] != own[2]
+    assert live[3]["value.h"][1] == "#define VALUE 2\n"
 
 
 def test_runs_of_other_arguments_or_functions_are_not_compared(tiny):
