@@ -15,6 +15,7 @@ Settings (environment variables):
     JIT_LOADER_CACHE_LIMIT      the size limit of the cache (default: 5GB; 0: no limit)
     JIT_LOADER_QUIET=1          prints errors only
     JIT_LOADER_PCH=0            PyTorch's headers are not precompiled for later builds
+    JIT_LOADER_HEADERS=complete  torch/extension.h always has PyTorch's C++ frontend
     JIT_LOADER_LIVE=0           an edit of device code waits for the complete build (no live edits)
     JIT_LOADER_NO_COMPILE=1     nothing is compiled: a missing build is an error
     JIT_LOADER_COMPILE_TIMEOUT  seconds after which a compiler is killed (default: no limit)

@@ -198,7 +198,7 @@ def environment():
     import jit_loader
     from _jit_loader.key import WRAPPER_SETTINGS
 
-    found = re.findall(r"^    ([A-Z_]+(?:=\d)?) +(\S.*)$", jit_loader.__doc__, re.MULTILINE)
+    found = re.findall(r"^    ([A-Z_]+(?:=\w+)?) +(\S.*)$", jit_loader.__doc__, re.MULTILINE)
     rows = [(f"`{name}`", escaped(text)) for name, text in found]
     for names, text in OTHER_VARIABLES.items():
         names = WRAPPER_SETTINGS if names == "WRAPPERS" else names.split(", ")

@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 from _jit_loader import fork_lock
-from _jit_loader.build.pytorch import libraries
+from _jit_loader.build.pytorch import extension_header, libraries
 from _jit_loader.build.pytorch.flags import is_gnu
 from _jit_loader.cache.files import write_atomically
 from _jit_loader.key import toolchain
@@ -74,8 +74,8 @@ def compile_seconds_limit():
 class Compilation:
     """Compiles the missing objects of a plan and links, in the block of a with statement.
 
-    ninja starts with the block. It runs a second time if the first run fails because of what the
-    loader has added: precompiled headers, or stubs of PyTorch's libraries.
+    ninja starts with the block. It runs again if a run fails because of what the loader has added
+    or left out: precompiled headers, stubs of PyTorch's libraries, the C++ frontend.
 
     headers: precompiled.Headers.
 
@@ -94,8 +94,8 @@ class Compilation:
 
     def __enter__(self):
         first_flags = _collection_flags(self._job, self._plan) | self._headers.flags
-        prefix = _nvcc_prefix(self._job, self._plan, self._headers)
-        self._start(set(self._plan.reused), first_flags, prefix)
+        self._prefix = _nvcc_prefix(self._job, self._plan, self._headers)
+        self._start(set(self._plan.reused), first_flags, self._prefix)
         return self
 
     def __exit__(self, *_):
@@ -104,6 +104,10 @@ class Compilation:
     def steps(self):
         """Yields each object and the library when its command has ended."""
         yield from self._steps_of_run()
+        while self.returncode != 0 and (outputs := self._failed_without_frontend()):
+            self._job.ninja_file.add_frontend(outputs)
+            self._start(self._compiled(), nvcc_prefix=self._prefix)
+            yield from self._steps_of_run()
         if self.returncode != 0 and self._may_succeed_without_additions():
             self._headers.leave_out()
             self._link_flags = None
@@ -123,6 +127,11 @@ class Compilation:
     def linked(self):
         """Returns the linker's trace of the libraries that it has linked."""
         return map(libraries.without_stub, self.lines_of[self._job.ninja_file.library])
+
+    def _failed_without_frontend(self):
+        """Returns the objects whose compiler lacked a name of PyTorch's C++ frontend."""
+        failed = self.failed_steps() & self._job.ninja_file.without_frontend
+        return {output for output in failed if extension_header.named_in(self.lines_of[output])}
 
     def _may_succeed_without_additions(self):
         """Returns whether a second run may succeed.

@@ -42,6 +42,8 @@ def make_plan(job):
     reused, missing = {}, {}
     for output in job.ninja_file.compilations:
         known = _known_objects(os.path.dirname(job.builds.folder), output)
+        if known and known[0][1].get("needs frontend"):
+            job.ninja_file.add_frontend({output})
         record = _take_object(job, output, known)
         if record is not None:
             reused[output] = record

@@ -53,6 +53,7 @@ def record_object(job, output, compilers, in_header):
         "command": command_key(job, output),
         "object": job.digests.digest(path),
         "seconds": _seconds(job.folder, output),
+        "needs frontend": output in ninja_file.needs_frontend,
         **inputs,
     }
     write_checked(path + RECORD, record)

@@ -198,7 +198,9 @@ def _precompiled():
     made, why_not = headers.precompiled_headers(), headers.why_not_precompile()
     text = f"precompiled for {count(len(made), 'set')} of flags"
     text += f"; no more are made: {why_not}" if why_not else ""
-    return Check("PyTorch's headers", OK, text)
+    setting = os.environ.get("JIT_LOADER_HEADERS")
+    which = "complete" if setting == "complete" else "without the C++ frontend if unused"
+    return Check("PyTorch's headers", OK, f"{text}; torch/extension.h is {which}")
 
 
 def _test_build(name, sources, level_of_failure):

@@ -2,8 +2,8 @@
 
 NAME is an op of the current folder's project; "add2[BLOCK=512]" names a variant of it. --verbose
 also says whether the next load makes a live edit (new device code now, the complete build later)
-and, if not, why. For an extension of load or load_inline, the line of its next build says what
-changed.
+and whether torch/extension.h is compiled without PyTorch's C++ frontend, and, if not, why. For an
+extension of load or load_inline, the line of its next build says what changed.
 """
 
 import os
@@ -11,7 +11,7 @@ import os
 
 def add_arguments(parser):
     parser.add_argument("name", metavar="NAME", help="an op")
-    verbose = "also say whether the next load makes a live edit"
+    verbose = "also say whether the next load makes a live edit, and which headers are compiled"
     parser.add_argument("--verbose", action="store_true", help=verbose)
 
 
@@ -41,8 +41,12 @@ def run(options):
     for reason in all_reasons(builds, digests):
         print(f"{name}: {reason}")
     if options.verbose:
+        from _jit_loader.build.pytorch.extension_header import choose
         from _jit_loader.live.load import why_complete
 
+        for source, reason in choose(request).items():
+            content = "lacks the C++ frontend" if reason is None else f"is complete: {reason}"
+            print(f"{name}: {os.path.relpath(source, project)}: torch/extension.h {content}")
         complete = why_complete(builds, digests)
         way = f"waits for the complete build: {complete}" if complete else "makes a live edit"
         print(f"{name}: the next load {way}")

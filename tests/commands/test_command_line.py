@@ -338,6 +338,16 @@ def test_why_of_an_op_names_every_change(project, run_in, cache, monkeypatch):
     assert len(list(cache.rglob("manifest.json"))) == 1  # `why` builds nothing
 
 
+def test_why_says_which_header_a_source_gets(project, run_in, monkeypatch):
+    source = project / "bindings" / "two.cpp"
+    source.write_text("#include <torch/extension.h>\n")
+    why = lambda: run_in(project, "why", "two", "--verbose").stdout  # noqa: E731
+    assert "two: bindings/two.cpp: torch/extension.h lacks the C++ frontend\n" in why()
+    source.write_text("#include <torch/extension.h>\ntorch::nn::Linear layer(1, 2);\n")
+    expected = "two: bindings/two.cpp: torch/extension.h is complete: it names torch::nn::Linear\n"
+    assert expected in why()
+
+
 def test_build_line_says_that_the_loader_changed(tiny, monkeypatch, capfd):
     tiny.load()
     describe = Request._describe
@@ -396,6 +406,7 @@ def test_doctor_says_why_no_headers_are_precompiled(doctor, without_nvcc, monkey
     monkeypatch.delenv("JIT_LOADER_PCH")
     text = doctor()[1]["PyTorch's headers"]["text"]
     assert text.startswith("precompiled for 0 sets of flags; no more are made: MAX_JOBS")
+    assert text.endswith("; torch/extension.h is without the C++ frontend if unused")
 
 
 def test_doctor_reports_a_missing_compiler(command, doctor, monkeypatch):

@@ -18,6 +18,7 @@ import re
 import shlex
 import sys
 
+from _jit_loader.build.pytorch import extension_header
 from _jit_loader.build.pytorch.cpp_extension import copy_of_names, is_executed
 from _jit_loader.build.pytorch.flags import is_gnu, link_missing_names, openmp_flags
 from _jit_loader.cache import digest_of
@@ -52,6 +53,9 @@ class NinjaFile:
     """The steps of a build: {output: (key of COMMANDS, [inputs])} of its edges, and their flags.
 
     flags: the FLAGS for a request. nvcc: the text of nvcc's command, "" without CUDA.
+
+    without_frontend: the objects whose torch/extension.h lacks PyTorch's C++ frontend.
+    needs_frontend: those of which a compiler's error has said that they need it.
     """
 
     def __init__(self, flags, request, nvcc):
@@ -69,6 +73,10 @@ class NinjaFile:
             objects.insert(0, self._link_device_code())
         self.edges[flags["library_target"]] = "link", objects
         self.library = flags["library_target"]
+        reasons = extension_header.choose(request)
+        compilations = self.compilations.items()
+        self.without_frontend = {out for out, path in compilations if reasons.get(path, "") is None}
+        self.needs_frontend = set()
 
     def _is_relocatable(self):
         flags = [self._values["cuda_cflags"], *self._source_flags.values()]
@@ -86,6 +94,10 @@ class NinjaFile:
         self._values["ldflags"] += " -lcudadevrt"
         self.edges["device_link.o"] = "device_link", list(filter(self.is_cuda, self.edges))
         return "device_link.o"
+
+    def add_frontend(self, outputs):
+        self.without_frontend -= outputs
+        self.needs_frontend |= outputs
 
     @property
     def compilations(self):
@@ -109,10 +121,11 @@ class NinjaFile:
         kind, inputs = self.edges[output]
         words = shlex.split(self._values["nvcc"])
         is_nvcc = len(words) == 1 and os.path.basename(words[0]) == "nvcc"
+        header_flag = f" -D{extension_header.MACRO}" if output in self.without_frontend else ""
         values = {
             **self._values,
             "first_flags": " ".join(first_flags),
-            "source_flags": self._source_flags.get(output, ""),
+            "source_flags": self._source_flags.get(output, "") + header_flag,
             "nvcc_prefix": shlex.join(nvcc_prefix if is_nvcc else ()),
             "in": shlex.join(inputs),
             "out": shlex.quote(output),
