@@ -26,7 +26,13 @@ ENTIRELY = " entirely"  # after the key of a declaration of which nothing stays
 class DeviceText:
     """The device code of a preprocessed source, as text."""
 
-    def __init__(self, text):
+    def __init__(self, text, anonymous=""):
+        """anonymous: nvcc's name of anonymous namespaces; NVRTC has another for each process."""
+        if anonymous:
+            named = (
+                f"namespace {anonymous} {{}} using namespace {anonymous}; namespace {anonymous} {{"
+            )
+            text = re.sub(r"\bnamespace\s*\{", named, text)
         self._text, self._tokens = text, tokens_of(text)
         declarations, self._kinds = split(self._tokens), {}
         self._marked = _names_of_device(declarations)

@@ -14,6 +14,7 @@ from _jit_loader.system import read_text
 from _jit_loader.system.processes import run
 
 PREAMBLE = "jit_loader_preamble.h"
+_BUILTINS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "builtins.h")
 OPTIONS = [
     f"--pre-include={PREAMBLE}",
     "-default-device",
@@ -60,88 +61,6 @@ _CHANGES = {
     "cuda_pipeline_helpers.h": _TYPES_OF_NVRTC,
     "cuda_awbarrier_helpers.h": _TYPES_OF_NVRTC,
 }
-# What g++ has built in, and what the headers that are empty here declare.
-_BUILTINS = """
-#define __null 0L
-#define CUDART_VERSION (__CUDACC_VER_MAJOR__ * 1000 + __CUDACC_VER_MINOR__ * 10)
-#define __extension__
-#define __asm__ asm
-#define __builtin_expect(e, c) (e)
-#define __builtin_memcpy memcpy
-#define __builtin_memset memset
-#define __builtin_huge_valf() __builtin_bit_cast(float, 0x7f800000)
-#define __builtin_huge_val() __builtin_bit_cast(double, 0x7ff0000000000000)
-#define __builtin_huge_vall() ((long double)__builtin_huge_val())
-#define __builtin_inff __builtin_huge_valf
-#define __builtin_inf __builtin_huge_val
-#define __builtin_nanf(x) __builtin_bit_cast(float, 0x7fc00000)
-#define __builtin_nan(x) __builtin_bit_cast(double, 0x7ff8000000000000)
-#define __builtin_nanl(x) ((long double)__builtin_nan(x))
-#define __builtin_nansf(x) __builtin_bit_cast(float, 0x7fa00000)
-#define __builtin_nans(x) __builtin_bit_cast(double, 0x7ff4000000000000)
-#define __builtin_nansl(x) ((long double)__builtin_nans(x))
-namespace jit_loader {
-template <class T> constexpr int popcount(T x) { return x ? (x & 1) + popcount(T(x >> 1)) : 0; }
-template <class T> constexpr int ctz(T x) { return x & 1 ? 0 : 1 + ctz(T(x >> 1)); }
-template <class T> constexpr int clz(T x) { return x ? clz(T(x >> 1)) - 1 : 8 * int(sizeof(T)); }
-}
-#define __builtin_popcount(x) jit_loader::popcount((unsigned)(x))
-#define __builtin_popcountl(x) jit_loader::popcount((unsigned long)(x))
-#define __builtin_popcountll __builtin_popcountl
-#define __builtin_ctz(x) jit_loader::ctz((unsigned)(x))
-#define __builtin_ctzl(x) jit_loader::ctz((unsigned long)(x))
-#define __builtin_ctzll __builtin_ctzl
-#define __builtin_clz(x) jit_loader::clz((unsigned)(x))
-#define __builtin_clzl(x) jit_loader::clz((unsigned long)(x))
-#define __builtin_clzll __builtin_clzl
-namespace jit_loader {
-template <class T, T... i> struct numbers {
-  template <template <class U, U...> class A> using in = A<T, i...>;
-};
-template <class, class> struct joined;
-template <class T, T... i, T... j> struct joined<numbers<T, i...>, numbers<T, j...>> {
-  using type = numbers<T, i..., (T(sizeof...(i)) + j)...>;
-};
-template <class T, unsigned long n> struct below {
-  using half = typename below<T, n / 2>::type;
-  using type = typename joined<half, typename below<T, n - n / 2>::type>::type;
-};
-template <class T> struct below<T, 0> { using type = numbers<T>; };
-template <class T> struct below<T, 1> { using type = numbers<T, 0>; };
-}
-template <template <class T, T...> class A, class T, T n>
-using __make_integer_seq = typename jit_loader::below<T, n>::type::template in<A>;
-extern "C" __device__ void __assert_fail(const char*, const char*, unsigned, const char*) noexcept;
-typedef unsigned int uint;
-typedef unsigned short ushort;
-typedef unsigned long ulong;
-typedef long ssize_t;
-typedef struct CUstream_st* cudaStream_t;
-typedef struct CUevent_st* cudaEvent_t;
-typedef enum cudaError cudaError_t;
-#include <stdint-gcc.h>
-#include <stddef.h>
-namespace std {
-using nullptr_t = decltype(nullptr);
-template <class> struct char_traits;
-template <class> class allocator;
-template <class, class, class> class basic_string;
-typedef basic_string<char, char_traits<char>, allocator<char>> string;
-template <class, class> class vector;
-template <class> struct hash;
-template <class> class complex;
-template <class, class> class basic_istream;
-template <class, class> class basic_ostream;
-typedef basic_ostream<char, char_traits<char>> ostream;
-}
-namespace __gnu_cxx { template <class, class> class __normal_iterator; }
-#include <cstdint>
-#include <cstddef>
-#include <initializer_list>
-#include <bits/move.h>
-#include <type_traits>
-#include <cmath>
-"""
 _OF_NVRTC = re.compile(
     r"#define (?:__cplusplus|__STDC\w*|_GNU_SOURCE|__CUDA\w*|__cpp_\w+|__EXCEPTIONS|__GNU[CG]\w*"
     r"|linux|unix)\b"
@@ -157,17 +76,6 @@ _PREDICATES = "isnan isinf isfinite signbit"
 _ONE, _TWO, _OTHER, _WITHOUT_F, _PREDICATES = map(
     str.split, (_ONE, _TWO, _OTHER, _WITHOUT_F, _PREDICATES)
 )
-_PROMOTED = """
-namespace jit_loader {
-template <class T> struct promoted { using type = double; };
-template <> struct promoted<float> { using type = float; };
-template <class T> using promote = typename promoted<T>::type;
-template <class T, class U> using both = decltype(promote<T>() + promote<U>());
-template <class T, class U> using if_mixed = std::enable_if_t<
-    std::is_arithmetic<T>::value && std::is_arithmetic<U>::value
-    && !(std::is_same<T, U>::value && std::is_floating_point<T>::value), both<T, U>>;
-}
-"""
 
 
 def with_headers(program, names, paths, words, more=""):
@@ -184,7 +92,7 @@ def with_headers(program, names, paths, words, more=""):
     folders = [*folders, *_folders_of_cuda(paths)]
     words = words | {*re.findall(r"[^\W\d]\w*", more)}
     needed = [name for name, of in _TRIGGERS.items() if of & words and _is_reached(name, paths)]
-    preamble = [macros, _BUILTINS, *(f"#include <{name}>\n" for name in needed), more]
+    preamble = [macros, read_text(_BUILTINS), *(f"#include <{name}>\n" for name in needed), more]
     virtual = {
         **dict.fromkeys(_EMPTY, "#pragma once\n"),
         **{name: "#pragma once\n" for name in names if not _REAL.fullmatch(name)},
@@ -227,7 +135,7 @@ def _of_compiler(standard):
 @functools.cache
 def _cmath():
     """Returns C++'s overloads: NVRTC's pow(float, int) is not nvcc's."""
-    lines = ["#pragma once", "#include <type_traits>", _PROMOTED]
+    lines = ["#pragma once"]
     for name in _TWO:
         lines.append(
             "template <class T, class U> inline jit_loader::if_mixed<T, U> "

@@ -153,6 +153,15 @@ def test_a_kernel_of_internal_linkage_is_refused(compiled):
         compiled(kernels=[f"__nv_static_34__a1b2c3d4_4_a_cu_{KERNEL}"])
 
 
+def test_kernels_of_anonymous_namespaces_have_the_names_that_nvcc_gives_them(compiled):
+    text = "namespace {{ __device__ float g() {{ return 1; }}\n{} }}\n"
+    text += "namespace b {{ namespace {{ __global__ void h(float* x) {{ *x = g(); }} }} }}\n"
+    place = "35_GLOBAL__N__8253855f_5_an_cu__Z1fPf"
+    names = [f"_ZN{place}5scaleIfEEvPT_PKS1_l", f"_ZN1b{place}1hEPf"]
+    code = compiled('#include "factor.h"\n' + text.format(SOURCE.partition("\n")[2]), kernels=names)
+    assert all(name.encode() in code for name in names)
+
+
 def test_flags_of_nvcc_become_options_of_nvrtc():
     flags = [
         "-DA=1",

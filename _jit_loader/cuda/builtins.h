@@ -1,0 +1,132 @@
+// What g++ has built in and NVRTC lacks, and what the headers that are empty for NVRTC declare.
+#define __null 0L
+#define CUDART_VERSION (__CUDACC_VER_MAJOR__ * 1000 + __CUDACC_VER_MINOR__ * 10)
+#define __extension__
+#define __asm__ asm
+#define __builtin_expect(e, c) (e)
+#define __builtin_memcpy memcpy
+#define __builtin_memset memset
+#define __builtin_huge_valf() __builtin_bit_cast(float, 0x7f800000)
+#define __builtin_huge_val() __builtin_bit_cast(double, 0x7ff0000000000000)
+#define __builtin_huge_vall() ((long double)__builtin_huge_val())
+#define __builtin_inff __builtin_huge_valf
+#define __builtin_inf __builtin_huge_val
+#define __builtin_nanf(x) __builtin_bit_cast(float, 0x7fc00000)
+#define __builtin_nan(x) __builtin_bit_cast(double, 0x7ff8000000000000)
+#define __builtin_nanl(x) ((long double)__builtin_nan(x))
+#define __builtin_nansf(x) __builtin_bit_cast(float, 0x7fa00000)
+#define __builtin_nans(x) __builtin_bit_cast(double, 0x7ff4000000000000)
+#define __builtin_nansl(x) ((long double)__builtin_nans(x))
+namespace jit_loader {
+template <class T>
+constexpr int popcount(T x) {
+  return x ? (x & 1) + popcount(T(x >> 1)) : 0;
+}
+template <class T>
+constexpr int ctz(T x) {
+  return x & 1 ? 0 : 1 + ctz(T(x >> 1));
+}
+template <class T>
+constexpr int clz(T x) {
+  return x ? clz(T(x >> 1)) - 1 : 8 * int(sizeof(T));
+}
+}  // namespace jit_loader
+#define __builtin_popcount(x) jit_loader::popcount((unsigned)(x))
+#define __builtin_popcountl(x) jit_loader::popcount((unsigned long)(x))
+#define __builtin_popcountll __builtin_popcountl
+#define __builtin_ctz(x) jit_loader::ctz((unsigned)(x))
+#define __builtin_ctzl(x) jit_loader::ctz((unsigned long)(x))
+#define __builtin_ctzll __builtin_ctzl
+#define __builtin_clz(x) jit_loader::clz((unsigned)(x))
+#define __builtin_clzl(x) jit_loader::clz((unsigned long)(x))
+#define __builtin_clzll __builtin_clzl
+namespace jit_loader {
+template <class T, T... i>
+struct numbers {
+  template <template <class U, U...> class A>
+  using in = A<T, i...>;
+};
+template <class, class>
+struct joined;
+template <class T, T... i, T... j>
+struct joined<numbers<T, i...>, numbers<T, j...>> {
+  using type = numbers<T, i..., (T(sizeof...(i)) + j)...>;
+};
+template <class T, unsigned long n>
+struct below {
+  using half = typename below<T, n / 2>::type;
+  using type = typename joined<half, typename below<T, n - n / 2>::type>::type;
+};
+template <class T>
+struct below<T, 0> {
+  using type = numbers<T>;
+};
+template <class T>
+struct below<T, 1> {
+  using type = numbers<T, 0>;
+};
+}  // namespace jit_loader
+template <template <class T, T...> class A, class T, T n>
+using __make_integer_seq = typename jit_loader::below<T, n>::type::template in<A>;
+extern "C" __device__ void __assert_fail(const char*, const char*, unsigned, const char*) noexcept;
+typedef unsigned int uint;
+typedef unsigned short ushort;
+typedef unsigned long ulong;
+typedef long ssize_t;
+typedef struct CUstream_st* cudaStream_t;
+typedef struct CUevent_st* cudaEvent_t;
+typedef enum cudaError cudaError_t;
+#include <stddef.h>
+#include <stdint-gcc.h>
+namespace std {
+using nullptr_t = decltype(nullptr);
+template <class>
+struct char_traits;
+template <class>
+class allocator;
+template <class, class, class>
+class basic_string;
+typedef basic_string<char, char_traits<char>, allocator<char>> string;
+template <class, class>
+class vector;
+template <class>
+struct hash;
+template <class>
+class complex;
+template <class, class>
+class basic_istream;
+template <class, class>
+class basic_ostream;
+typedef basic_ostream<char, char_traits<char>> ostream;
+}  // namespace std
+namespace __gnu_cxx {
+template <class, class>
+class __normal_iterator;
+}
+#include <bits/move.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <type_traits>
+
+namespace jit_loader {
+template <class T>
+struct promoted {
+  using type = double;
+};
+template <>
+struct promoted<float> {
+  using type = float;
+};
+template <class T>
+using promote = typename promoted<T>::type;
+template <class T, class U>
+using both = decltype(promote<T>() + promote<U>());
+template <class T, class U>
+using if_mixed =
+    std::enable_if_t<std::is_arithmetic<T>::value && std::is_arithmetic<U>::value &&
+                         !(std::is_same<T, U>::value && std::is_floating_point<T>::value),
+                     both<T, U>>;
+}  // namespace jit_loader
+#include <cmath>
