@@ -140,7 +140,9 @@ def _program(source, texts, command, kernels):
     options, included = nvrtc_options(command, source)
     found = preprocess(source, texts, command, for_device=True)
     code = DeviceText(found.text, next(filter(None, map(_anonymous_namespace, kernels)), ""))
-    words = {*re.findall(r"[^\W\d]\w*", code.text())}
+    # A type may be mentioned by host code alone, and be an argument of a kernel.
+    text = " ".join([code.text(), *map(readable, kernels)])
+    words = {*re.findall(r"[^\W\d]\w*", text)}
     # -w: libstdc++'s headers cause warnings. -split-compile: with one thread per core. One program
     # for each of add2's 8 kernels, in 8 threads, took 0.3 s; this one takes 0.2 s.
     program = Program("", source, [*options, "-w", "-split-compile=0"], {})
