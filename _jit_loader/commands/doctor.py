@@ -198,9 +198,8 @@ def _precompiled():
     made, why_not = headers.precompiled_headers(), headers.why_not_precompile()
     text = f"precompiled for {count(len(made), 'set')} of flags"
     text += f"; no more are made: {why_not}" if why_not else ""
-    setting = os.environ.get("JIT_LOADER_HEADERS")
-    which = "complete" if setting == "complete" else "without the C++ frontend if unused"
-    return Check("PyTorch's headers", OK, f"{text}; torch/extension.h is {which}")
+    header = os.environ.get("JIT_LOADER_HEADERS") or "without the C++ frontend if unused"
+    return Check("PyTorch's headers", OK, f"{text}; torch/extension.h is {header}")
 
 
 def _test_build(name, sources, level_of_failure):

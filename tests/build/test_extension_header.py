@@ -65,9 +65,12 @@ def test_error_that_names_the_frontend_is_repeated_once_with_the_complete_header
     assert tiny.compiled() == ["one.cpp"]
 
 
-def test_other_errors_are_not_repeated(value, tiny):
-    with pytest.raises(jit_loader.CompileError, match=r"one\.cpp:\d+: error: .*undeclared"):
-        value("undeclared")
+@pytest.mark.parametrize("expression", ["undeclared", "(long)definition.save"])
+def test_other_errors_are_not_repeated(value, tiny, expression):
+    before = INCLUDE + "static struct { int x; } definition_of_test;\n"
+    expression = expression.replace("definition", "definition_of_test")
+    with pytest.raises(jit_loader.CompileError, match=r"one\.cpp:\d+: error: "):
+        value(expression, before)
     assert tiny.compiled() == ["one.cpp"]
 
 

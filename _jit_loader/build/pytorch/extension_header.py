@@ -23,7 +23,6 @@ from _jit_loader.report.errors import ERROR_LINE
 from _jit_loader.system import read_text
 
 MACRO = "TORCH_INDUCTOR_CPP_WRAPPER"
-HEADER = "torch/extension.h"
 COMPLETE = {"torch/all.h", "torch/torch.h"}  # headers that include the frontend by themselves
 
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"]([^>"\n]+)', re.MULTILINE)
@@ -38,6 +37,9 @@ DECLARATION = re.compile(
     r"|(?!static_assert|TORCH_MODULE|TORCH_ENUM)\w[^(;=\n]*?(?<!:)\b(\w+)\()",
     re.MULTILINE,
 )
+MEMBER = re.compile(r'has no member named|^class "')  # an error about a member of a class
+# Namespaces and aliases.
+KNOWN = re.compile(r"\b(?:using|namespace) (?:\w+::)*(\w+) ?[={]")
 
 
 def choose(request):
@@ -45,14 +47,15 @@ def choose(request):
     used, found = functools.cache(_used_names), {}
     for source in request.sources:
         files, included = _included(request, source)
-        if HEADER in included:
+        if "torch/extension.h" in included:
             found[source] = _why_complete(included, map(used, files))
     return found
 
 
 def named_in(output):
     """Returns whether an error in a compiler's output names something of the frontend."""
-    errors = " ".join(match["message"] for match in map(ERROR_LINE.match, output) if match)
+    errors = [match["message"] for match in map(ERROR_LINE.match, output) if match]
+    errors = " ".join(error for error in errors if not MEMBER.search(error))
     return not set().union(*_frontend().values()).isdisjoint(re.findall(r"\w+", errors))
 
 
@@ -121,9 +124,7 @@ def _frontend():
 
 def _read_frontend(folders):
     others = _closure(folders, "torch/python.h", ())
-    known = "\n".join(others.values())
-    known = re.findall(r"\busing (\w+) =|\bnamespace ([\w:]+) ?\{", known)
-    known = {name for pair in known for names in pair for name in names.split("::")}
+    known = set(KNOWN.findall("\n".join(others.values())))
     found = {"": {MACRO}}
     for header, text in _closure(folders, "torch/all.h", others).items():
         declared = _declared(text)
@@ -141,14 +142,12 @@ def _closure(folders, first, without):
     while todo:
         name = todo.pop()
         # ATen/Functions.h, which torch/python.h includes, includes those of all operators.
-        if name in texts or name in without or name.startswith("ATen/ops/"):
-            continue
-        texts[name] = ""
-        if name.startswith(("torch/", "ATen/", "c10/")):
-            read = (read_text(os.path.join(folder, name)) for folder in folders)
+        if name not in texts and name not in without and not name.startswith("ATen/ops/"):
+            is_pytorchs = name.startswith(("torch/", "ATen/", "c10/"))
+            read = (read_text(os.path.join(folder, name)) for folder in folders if is_pytorchs)
             texts[name] = next(filter(None, read), "")
-        names = INCLUDE.findall(texts[name])
-        todo += [name.removeprefix("torch/csrc/api/include/") for name in names]
+            names = INCLUDE.findall(texts[name])
+            todo += [name.removeprefix("torch/csrc/api/include/") for name in names]
     return texts
 
 
