@@ -78,8 +78,9 @@ def torch_text(found, words, command, options):
 
 
 def _root(paths):
-    end = "/c10/macros/Macros.h"
-    return next((path[: -len(end) + 1] for path in paths if path.endswith(end)), None)
+    """Returns PyTorch's folder of headers, with a / at its end; None if none of them is read."""
+    pattern = re.compile(r"(.*/)(?:c10|torch/headeronly)/macros/Macros\.h")
+    return next((match[1] for match in map(pattern.fullmatch, paths) if match), None)
 
 
 @functools.lru_cache(maxsize=8)
