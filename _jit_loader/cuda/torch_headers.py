@@ -47,6 +47,7 @@ namespace at { using namespace c10; class Tensor; class TensorBase; }
 namespace torch { using namespace at; }
 """
 _COMPLEX = "torch/headeronly/util/complex.h"
+_PART = "not meant to be individually included"  # of complex_utils.h in PyTorch 2.11
 _WORDS = re.compile(r"[^\W\d]\w*")
 _INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"\n]+)[>"]', re.MULTILINE)
 # Operators are found by their arguments' types; of these headers not all may be there.
@@ -112,8 +113,10 @@ def _made(root, flags, program):
     names = list(dict.fromkeys(name for name in _HEADERS if os.path.exists(root + name)))
     texts = {root + name: read_text(root + name) for name in names}
     source = f"{root}jit_loader.cu"
-    texts[source] = "".join(f"#include <{name}>\n" for name in names)
-    found = preprocess(source, texts, [*flags, f"-I{root[:-1]}", "-c", source, "-o", "a.o"], True)
+    included = [name for name in names if _PART not in texts[root + name]]
+    texts[source] = "".join(f"#include <{name}>\n" for name in included)
+    command = [*flags, f"-I{root[:-1]}", "-c", source, "-o", "a.o"]
+    found = preprocess(source, texts, command, for_device=True)
     text = _FIRST + found.text
     code = DeviceText(text)
     words = {*_WORDS.findall(text)}
