@@ -515,8 +515,8 @@ def test_an_error_in_a_kernel_that_was_not_launched_is_one_of_the_load(with_two_
 
 @pytest.mark.slow
 def test_a_kernel_that_does_not_compile_at_its_first_launch_is_an_error(with_two_kernels, capfd):
-    """NVRTC reports a call of a host function only when it compiles the kernel."""
-    with_two_kernels.load_edited("*to = value();", "*to = answer_of_gpu();")
+    """The assembler refuses an instruction only when the kernel is compiled."""
+    with_two_kernels.load_edited("*to = value();", 'asm("nonsense;");')
     (op,) = live.ops.values()
     function = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
     # The library's pointer to __cudaGetKernel. Without a GPU nothing can be launched.
@@ -527,7 +527,7 @@ def test_a_kernel_that_does_not_compile_at_its_first_launch_is_an_error(with_two
     text = capfd.readouterr().err
     assert "jit_loader: the kernel write_answer<long> does not compile:" in text
     assert background_build() != 0
-    with pytest.raises(jit_loader.CompileError, match=r"answer\.cu:5: error: calling a __host__"):
+    with pytest.raises(jit_loader.CompileError, match="nonsense"):
         with_two_kernels.load()
 
 
