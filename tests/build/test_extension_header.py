@@ -3,7 +3,7 @@
 The names are those of PyTorch's headers. A small header takes the place of torch/extension.h.
 """
 
-import json
+import os
 import subprocess
 from pathlib import Path
 
@@ -13,6 +13,7 @@ import torch
 import jit_loader
 from _jit_loader.build.pytorch import extension_header
 from _jit_loader.cache import cache_folder
+from _jit_loader.cache.store import read_manifest
 from _jit_loader.key.request import Request
 from tests.support.extension import PYTHON, binding, write
 
@@ -145,8 +146,8 @@ def test_compiler_reads_none_of_the_headers_whose_names_are_searched_for(tmp_pat
     text = '#include <torch/extension.h>\nPYBIND11_MODULE(one, m) { m.def("f", [] { return 5; }); }'
     module = jit_loader.load("one", [str(write(tmp_path / "one.cpp", text))])
     assert module.f() == 5
-    manifest = json.loads(next(Path(module.__file__).parent.glob("manifest.json")).read_text())
-    files = {name.rpartition("/torch/include/")[2] for name in manifest["files"]}
+    files = read_manifest(os.path.dirname(module.__file__))["files"]
+    files = {name.rpartition("/torch/include/")[2] for name in files}
     api = "torch/csrc/api/include/"
     assert {"torch/extension.h", f"{api}torch/python.h"} <= files
     folders = [PYTORCH, PYTORCH / api]
