@@ -81,9 +81,9 @@ def test_bad_arguments_are_refused_and_nothing_is_written(add, norm, abc, device
     both = [
         (a[::2], b, c, RuntimeError, ["'a'", "contiguous", "[2]"]),
         (a, b[:50], c, RuntimeError, ["'b'", "50", "100"]),
-        (a.double(), b, c, RuntimeError, ["'a'", "Double", "Float"]),
-        (a, b.int(), c, RuntimeError, ["'b'", "Int", "Float"]),
-        (a, b, c.half(), RuntimeError, ["'c'", "Half", "Float"]),
+        (a.double(), b, c, RuntimeError, ["'a'", "float64", "float32"]),
+        (a, b.int(), c, RuntimeError, ["'b'", "int32", "float32"]),
+        (a, b, c.half(), RuntimeError, ["'c'", "float16", "float32"]),
         (a, b.to("meta"), c, NotImplementedError, ["'b'", "meta"]),
         (a, [1.0], c, TypeError, ["'b'", "list"]),
         (a, None, c, TypeError, ["'b'", "must be Tensor, not None"]),

@@ -85,7 +85,7 @@ CASE = Case(
         "dtypes": (
             bad(1, GOOD[1].double()),
             TypeError,
-            ["'input'", "Float", "'weights'", "Double"],
+            ["'input'", "float32", "'weights'", "float64"],
         ),
         "rank": (bad(0, torch.ones(3)), RuntimeError, ["'input'", "[3]", "2 dimensions"]),
         "batch": (bad(3, torch.ones(1, 4)), RuntimeError, ["'old_h'", "[1, 4]", "[2, 4]"]),
