@@ -112,6 +112,7 @@ def load(
         this = build(all_builds, digests, verbose)
     this.seconds, this.call = time.perf_counter() - started, call
     this_process.last[title or name] = this
+    this_process.users.setdefault(this.path, set()).add(paths[0])
     for function in this_process.after_load:
         function(title or name, this)
     return this

@@ -44,6 +44,7 @@ libraries = {}  # path of a published library: the result of opening it
 # Path of a library with the kernels of a live edit: (the user's files of the edit, as in a build's
 # user_files.json, the function that takes the kernels back).
 patched = {}
+users = {}  # path of a library: the memo paths of the calls that have got its module
 registered = set()  # names of extensions whose library has registered something with PyTorch
 _lock = threading.RLock()  # re-entrant: a module may load another one when it is imported
 
@@ -110,11 +111,14 @@ def _patched_instead(library):
     If it registers something, the build's own library cannot be opened too.
     """
     from _jit_loader.cache.files import read_checked
+    from _jit_loader.cache.store import family_of
 
-    folder, name = os.path.split(library)
-    files = read_checked(os.path.join(folder, "user_files.json"))
+    def family(path):
+        return family_of(os.path.dirname(os.path.dirname(path)))
+
+    files = read_checked(os.path.join(os.path.dirname(library), "user_files.json"))
     found = (path for path, (of_edit, _) in patched.items() if of_edit == files)
-    return next((path for path in found if os.path.basename(path) == name), None)
+    return next((path for path in found if family(path) == family(library)), None)
 
 
 def _check_registrations(name, folder):

@@ -51,7 +51,7 @@ class Builds:
         self._other_folders = [
             os.path.join(cache, request.name, request.key) for cache in readonly_caches()
         ]
-        self._memo_path = memo_path
+        self.memo_path = memo_path
         self._looked_at = looked_at
 
     def find(self, digests):
@@ -74,7 +74,7 @@ class Builds:
 
     def memo_stamp(self):
         """Returns the memo's stamp, or None. It changes when a process finds or makes a build."""
-        return stamp(self._memo_path)
+        return stamp(self.memo_path)
 
     def known(self):
         """Returns Memo.known() of the call's memo, or of the newest one in the cache.
@@ -82,7 +82,7 @@ class Builds:
         PyTorch's headers and the compilers are the same for all extensions. Hashing nvcc's
         programs takes 0.8 s.
         """
-        memo = Memo.read(self._memo_path) or Memo.read(_newest_memo())
+        memo = Memo.read(self.memo_path) or Memo.read(_newest_memo())
         return memo.known() if memo is not None else {}
 
     def manifests(self):
@@ -136,9 +136,9 @@ class Builds:
         memo = Memo.of(build.library, self.request.with_cuda, entries, compiled)
         # Without a memo, as in a read-only cache, the next process reads the contents again.
         with contextlib.suppress(OSError):
-            os.makedirs(os.path.dirname(self._memo_path), mode=0o700, exist_ok=True)
-            write_atomically(self._memo_path, memo.to_bytes())
-            link_atomically(self._memo_path, _newest_memo())
+            os.makedirs(os.path.dirname(self.memo_path), mode=0o700, exist_ok=True)
+            write_atomically(self.memo_path, memo.to_bytes())
+            link_atomically(self.memo_path, _newest_memo())
 
     def _build_folders(self):
         for request_folder in [self.folder, *self._other_folders]:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from _jit_loader.cache import cache_folder, check_trusted, digest_of
 from _jit_loader.cache.files import read_checked, write_atomically, write_checked
 from _jit_loader.cache.memo import stamp
+from _jit_loader.key import CUDA_SETTINGS, PATH_LISTS, SETTINGS
 from _jit_loader.key.toolchain import find_program
 from _jit_loader.system.processes import run
 
@@ -28,7 +29,8 @@ _MARKER = re.compile(r'# (\d+) "((?:[^"\\]|\\.)*)"(.*)')
 _NAME = re.compile(r'#\s*include\s*(?:"([^"\n]+)"|<([^>\n]+)>)')
 _MACRO = re.compile(r"#(?:define|undef) (\w+)")
 _MENTIONED = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"]([^>"\n]+)[>"]', re.MULTILINE)
-_ONE_VALUE_EACH_TIME = re.compile(r"__(?:DATE|TIME|TIMESTAMP)__")
+# Of these, the second depend on files that the later runs do not see.
+_OTHER_VALUES = re.compile(r"__(?:DATE|TIME|TIMESTAMP)__|__has_(?:include|embed)")
 
 
 class NotUnderstood(ValueError):
@@ -77,14 +79,22 @@ def preprocess(source, texts, command, for_device):
     Raises:
         NotUnderstood: the text may not be that of nvcc.
     """
-    return _preprocess(source, tuple(sorted(texts.items())), tuple(command), for_device)
+    settings = tuple(map(os.environ.get, (*PATH_LISTS, *SETTINGS, *CUDA_SETTINGS)))
+    texts = tuple(sorted(texts.items()))
+    found = _preprocess(source, texts, tuple(command), for_device, settings)
+    users = {os.path.realpath(path) for path, _ in texts}
+    if seen := users.intersection(map(os.path.realpath, found.headers)):
+        raise NotUnderstood(f"{min(seen)} is included as a header of the system")
+    return found
 
 
 @functools.lru_cache(maxsize=32)
-def _preprocess(source, texts, command, for_device):
-    if any(_ONE_VALUE_EACH_TIME.search(text) for _, text in texts):
-        raise NotUnderstood("a source has a value of its own in each compilation, such as __TIME__")
-    key = _key(source, texts, command, for_device)
+def _preprocess(source, texts, command, for_device, settings):
+    if any(_OTHER_VALUES.search(text) for _, text in texts):
+        raise NotUnderstood(
+            "a source uses __has_include, or a value that differs in each compilation: __TIME__"
+        )
+    key = _key(source, texts, command, for_device, settings)
     paths = [path for path, _ in texts]
     with tempfile.TemporaryDirectory(prefix="jit_loader-") as mirror:
         for path, text in texts:
@@ -110,11 +120,11 @@ def _digest(text):
     return re.sub(r"\d+", "0", "".join("".join(code).split()))
 
 
-def _key(source, texts, command, for_device):
+def _key(source, texts, command, for_device, settings):
     mentioned = sorted({name for _, text in texts for name in _MENTIONED.findall(text)})
     nvcc = stamp(find_program(command[0]) or command[0])
     # Each text of load_inline is in a folder of its own.
-    return digest_of([os.path.basename(source), command, for_device, mentioned, nvcc])
+    return digest_of([os.path.basename(source), command, for_device, mentioned, nvcc, settings])
 
 
 def _known(key):

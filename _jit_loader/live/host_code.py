@@ -79,6 +79,9 @@ class HostCode:
         for declaration in self._all:
             if declaration.is_template:
                 self._templates.setdefault(declaration.name, []).append(declaration)
+        self._specialized = {
+            each.name for each in self._all if each.members is not None and _is_specialization(each)
+        }
         self.of_device = [each for each in self._all if self._may_be_of_device(each)]
         while called := self._called():
             self.of_device = [each for each in self.of_device if each not in called]
@@ -161,8 +164,15 @@ class HostCode:
         }
 
     def _is_formula_of_host(self, this, words, is_removed):
-        if _key(this) != "operator()":
-            return this.name in words or _OF_CUDA.fullmatch(this.name) is not None
+        # Templates of libraries, such as std::map, use what is specialized for types of the user's.
+        if self._specialized.intersection(this.classes):
+            return True
+        if this.name != "operator()" and (
+            this.name in words or _OF_CUDA.fullmatch(this.name) is not None
+        ):
+            return True
+        if not this.classes:
+            return False
         return self._reaches_host(this.classes[-1], 0, len(self.all_tokens), is_removed, set())
 
     def _reaches_host(self, name, first, last, is_removed, seen):
@@ -216,6 +226,11 @@ def _with_members(declarations):
     for declaration in declarations:
         yield declaration
         yield from _with_members(declaration.members or ())
+
+
+def _is_specialization(declaration):
+    words = declaration.words
+    return "<>" in words[: words.index(":") if ":" in words else len(words)]
 
 
 def _key(declaration):

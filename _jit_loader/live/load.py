@@ -37,8 +37,8 @@ ADD_FLAGS = {
     *("INCLUDES", "SYSTEM_INCLUDES", "CUDAFE_FLAGS", "PTXAS_FLAGS"),
 }
 
-# The keys are Builds.family.
-ops = {}  # the LiveOp, while no complete build is loaded
+ops = {}  # _key: the LiveOp, while no complete build is loaded
+# The keys of these are Builds.family.
 _never = set()  # those whose edits take the complete build; see _audit
 _unchecked = {}  # the folders of complete builds that _audit has seen, without live.json: titles
 _locks = {}  # the lock of the thread that makes the live edit
@@ -66,6 +66,11 @@ class LiveOp:
         return is_ours or is_locked(self.lock)
 
 
+def _key(builds):
+    """Returns a key for the calls of one extension: copies of a project share a family."""
+    return builds.family, None if builds.request.text else builds.memo_path
+
+
 def load_edit(builds, digests, start_build):
     """Loads the current files as a live edit of a build, if possible; returns the Loaded.
 
@@ -87,7 +92,8 @@ def _load_edit(builds, digests, start_build):
     started, request, edit = time.perf_counter(), builds.request, None
     with contextlib.suppress(*FALLBACK):
         edit = _find(builds, digests)
-    live = ops.get(builds.family)
+    key = _key(builds)
+    live = ops.get(key)
     if live is not None and edit is not None and live.edit.user_files == edit.user_files:
         return live if live.is_being_built() else None
     if live is not None and live.process is not None:
@@ -101,7 +107,7 @@ def _load_edit(builds, digests, start_build):
         live.process = start_build(live.lock, [source.host_object for source in edit.sources])
     except FALLBACK:
         return None
-    ops[builds.family] = live
+    ops[key] = live
     what = "new device code" if not edit.outputs else "new device code and CPU code"
     how = f"{what} in {time.perf_counter() - started:.1f} s; the complete build follows"
     say(f"{request.title}: {edit.changed} changed: {how}")
@@ -133,18 +139,21 @@ def _audit(title, this):
     this: a this_process.Loaded.
     """
     folder = os.path.dirname(this.path)
-    family = family_of(os.path.dirname(folder))
-    live = ops.get(family)
-    if live is None or this.path == live.path:
-        return
-    if read_checked(os.path.join(folder, USER_FILES)) != live.edit.user_files:
-        return  # another version
+    family, files = family_of(os.path.dirname(folder)), None
+    for key, live in list(ops.items()):
+        if key[0] == family and this.path != live.path:
+            files = files or read_checked(os.path.join(folder, USER_FILES))
+            if files == live.edit.user_files:
+                _audit_one(key, live, title, this)
+
+
+def _audit_one(key, live, title, this):
     host_objects = [source.host_object for source in live.edit.sources]
     if warning := warning_of_host_code(title, this.path, host_objects):
-        _never.add(family)
+        _never.add(key[0])
         say(f"{warning}. In this process, further edits of this op take the complete build")
-    _unchecked[folder] = title
-    ops.pop(family, None)
+    _unchecked[os.path.dirname(this.path)] = title
+    ops.pop(key, None)
 
 
 def _audit_device_code(*_):
@@ -214,6 +223,8 @@ def _find(builds, digests):
 def _open(edit, builds, digests):
     """Returns the LiveOp of an edit, without its process."""
     request, path, codes = builds.request, edit.build.library, None
+    if not request.text and this_process.users.get(path, set()) - {builds.memo_path}:
+        raise NotLive("another call has loaded the library, from a copy of the files for example")
     # The program may use the modules of two texts of load_inline. Operators have no copies.
     if edit.outputs or (request.text and not edit.registers):
         return _open_new(edit, builds, digests)
@@ -230,7 +241,7 @@ def _open(edit, builds, digests):
 
     def take_back():
         restore(library, digests)
-        ops.pop(builds.family, None)
+        ops.pop(_key(builds), None)
 
     this_process.patched[edit.build.library] = edit.user_files, take_back
     return LiveOp(edit, edit.build.library, launches, codes)
@@ -256,7 +267,7 @@ def _open_new(edit, builds, digests):
 
     If the edit is one of formulas, it has new objects for the CPU; otherwise it is a copy.
     """
-    request, last = builds.request, ops.get(builds.family)
+    request, last = builds.request, ops.get(_key(builds))
     user_files = {request.roots.absolute(name): digest for name, digest in edit.user_files.items()}
     before = list(map(stamp, user_files))
     with private_folder(builds.folder) as folder:

@@ -150,17 +150,21 @@ int find(Kernels& kernels, int i) {
   return error;
 }
 
-// Returns the kernel that replaces the one of a function, or the function.
-const void* replaced(const void* function) {
-  const void* kernel = function;
+// Puts the kernel that replaces the one of a function in its place; returns 0 or an error of CUDA's
+// runtime.
+int replace(const void** function) {
+  const void* const own = *function;
+  int error = 0;
   pthread_mutex_lock(&mutex);
-  for (Kernels* kernels = all; kernels != nullptr && kernel == function; kernels = kernels->next) {
-    for (int i = 0; i < kernels->count && kernel == function; ++i) {
-      if (kernels->functions[i] == function && find(*kernels, i) == 0) kernel = kernels->kernels[i];
+  for (Kernels* kernels = all; kernels != nullptr && *function == own; kernels = kernels->next) {
+    for (int i = 0; i < kernels->count && *function == own && error == 0; ++i) {
+      if (kernels->functions[i] != own) continue;
+      error = find(*kernels, i);
+      if (error == 0) *function = kernels->kernels[i];
     }
   }
   pthread_mutex_unlock(&mutex);
-  return kernel;
+  return error;
 }
 
 bool contains(const Kernels* kernels, void** handle) {
@@ -252,16 +256,19 @@ int jit_loader___cudaGetKernel(void** handle, const void* function) {
 }
 
 int jit_loader_cudaFuncSetAttribute(const void* function, int attribute, int value) {
-  const void* const kernel = replaced(function);
-  const int error = call(runtime, "cudaFuncSetAttribute", function, attribute, value);
-  if (kernel == function) return error;
+  const void* kernel = function;
+  int error = replace(&kernel);
+  if (error == 0) error = call(runtime, "cudaFuncSetAttribute", function, attribute, value);
+  if (error != 0 || kernel == function) return error;
   return call(runtime, "cudaFuncSetAttribute", kernel, attribute, value);
 }
 
-#define LAUNCH(name)                                                                         \
-  int jit_loader_##name(const void* function, Dim3 grid, Dim3 block, void** arguments,       \
-                        size_t shared, void* stream) {                                       \
-    return call(runtime, #name, replaced(function), grid, block, arguments, shared, stream); \
+#define LAUNCH(name)                                                                            \
+  int jit_loader_##name(const void* function, Dim3 grid, Dim3 block, void** arguments,          \
+                        size_t shared, void* stream) {                                          \
+    const int error = replace(&function);                                                       \
+    return error != 0 ? error                                                                   \
+                      : call(runtime, #name, function, grid, block, arguments, shared, stream); \
   }
 LAUNCH(cudaLaunchKernel)
 LAUNCH(cudaLaunchCooperativeKernel)
@@ -269,7 +276,8 @@ LAUNCH(cudaLaunchCooperativeKernel)
 // These have up to three arguments after the function.
 #define SECOND_ARGUMENT(name)                                                           \
   int jit_loader_##name(void* first, const void* function, void* a, void* b, void* c) { \
-    return call(runtime, #name, first, replaced(function), a, b, c);                    \
+    const int error = replace(&function);                                               \
+    return error != 0 ? error : call(runtime, #name, first, function, a, b, c);         \
   }
 SECOND_ARGUMENT(cudaLaunchKernelExC)
 SECOND_ARGUMENT(cudaFuncGetAttributes)

@@ -57,13 +57,15 @@ def patch(library, launches, codes, digests):
         added = _kernels(library, launches, code, added)
         # Never freed: a thread may launch a kernel while the interpreter exits.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(added))
+    for address in launches.pointers.values():
+        _make_writable(address)
     if error := functions.add_kernels(ctypes.byref(added)):
         if error == _LAUNCHED:
             return False
         raise NotLive(f"CUDA does not load the new device code (error {error})")
     for name, address in launches.pointers.items():
         function = ctypes.cast(functions[f"jit_loader_{name}"], ctypes.c_void_p).value
-        _write_pointer(address, function)
+        ctypes.c_void_p.from_address(address).value = function
     return True
 
 
@@ -99,10 +101,10 @@ def _kernels(library, launches, code, following):
     )
 
 
-def _write_pointer(address, value):
-    """Writes a pointer of a library; one that is linked with -z now keeps it in read-only pages."""
+def _make_writable(address):
+    """Makes a page writable: a library that is linked with -z now has read-only pointers."""
     page = address - address % mmap.PAGESIZE
     protection = mmap.PROT_READ | mmap.PROT_WRITE
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.mprotect(ctypes.c_void_p(page), ctypes.c_size_t(mmap.PAGESIZE), protection) == 0:
-        ctypes.c_void_p.from_address(address).value = value
+    size = ctypes.c_size_t(mmap.PAGESIZE)
+    if ctypes.CDLL(None).mprotect(ctypes.c_void_p(page), size, protection) != 0:
+        raise NotLive("the library's pointers to functions cannot be changed")

@@ -220,6 +220,16 @@ def test_ranks_are_live_and_make_one_complete_build(sources, torchrun):
     assert len(builds()) == 2
 
 
+def test_copies_of_a_project_keep_their_own_kernels(sources, capfd):
+    """Their requests are equal, because paths in a request are those within its project."""
+    first, copy = sources.load(), Sources(sources.folder / "copy", PROJECTS["one"])
+    copy.edit()
+    second = copy.load()
+    assert not LIVE.search(capfd.readouterr().err)
+    assert results(first.gpu, second.gpu) == expected(42, 43)
+    assert first is not second
+
+
 def test_a_setting_makes_complete_builds_or_none(sources, monkeypatch, capfd):
     sources.edit()
     monkeypatch.setenv("JIT_LOADER_NO_COMPILE", "1")

@@ -186,7 +186,6 @@ def test_edits_of_doubtful_formulas_count_as_host_code(text):
     [
         "BOTH int f();\nBOTH int f() { return 1; }\n__global__ void g(int* x) { *x = f(); }",
         "BOTH int f() { return 1; }\nBOTH int g() { return f(); }",
-        "struct A { BOTH int f() { return 1; } };\nA g(A a) { return a; }",
         "#if 0\n doesn't call f()\n#endif\nBOTH int f() { return 1; }  // f()",
         FUNCTOR + LAUNCH + "void g(int* y) { launch<F>(y); }",
         FUNCTOR + LAUNCH + "template <class T> void h(int* y) { launch<T>(y); }\ntemplate void h<F>(int*);",
@@ -273,6 +272,13 @@ DOUBTS = {
     "the time": "__device__ int f() { return 1; }\nconst char* time = __TIME__;",
     "an include in a declaration": '__host__\n#include "f.inc"\n__device__ int f() { return 1; }',
     "a counter": "#define F2 __COUNTER__ +\n__device__ int f() { return F1 3; }\nint x = __COUNTER__;",
+    "a specialization": (
+        "template <> struct std::hash<A> { __host__ __device__ int operator()(A) { return 1; } };"
+    ),
+    "a member of a type of host code": (
+        "struct A { __host__ __device__ void unlock() { x = 1; } int x; };\nstd::lock_guard<A> a;"
+    ),
+    "a header that may exist": "__device__ int f() {\n#if __has_include(<a.h>)\nreturn 1;\n#endif\n}",
     "a pragma": '__device__ int f() { _Pragma("pack(1)") return 1; }\nstruct A { int x; };',
 }
 
@@ -288,6 +294,15 @@ def test_declaration_in_another_file_counts():
     text = '#include "b.h"\n__device__ int f() { return 1; }'
     texts = {"a.cu": text, "b.h": "__host__ __device__ int f();"}
     assert not is_of_device(texts, {**texts, "a.cu": texts["a.cu"].replace("1", "2")})
+
+
+def test_a_header_that_is_included_as_one_of_the_system_is_not_understood(tmp_path):
+    """Its text is not part of the preprocessed text."""
+    header = write(tmp_path / "b.h", "int g() { return 1; }")
+    texts = {"/project/a.cu": "#include <b.h>\n", str(header): header.read_text()}
+    words = command("/project/a.cu", "-isystem", str(tmp_path))
+    with pytest.raises(NotUnderstood, match="header of the system"):
+        host_code("/project/a.cu", texts, words)
 
 
 @pytest.mark.parametrize("text", DOUBTS.values(), ids=DOUBTS)

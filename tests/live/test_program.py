@@ -97,7 +97,6 @@ CONDITIONS = [
     ("#ifdef M_PI", "#include <math.h>"),
     ("#if 1  // doesn't matter", ""),
     ("#include <endian.h>\n#if BYTE_ORDER == LITTLE_ENDIAN", ""),
-    ("#if __has_include(<cuda_runtime.h>)", "#include <cuda_runtime.h>"),
 ]
 
 

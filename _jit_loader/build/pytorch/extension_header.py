@@ -13,16 +13,18 @@ compiles the source again without the macro.
 
 import contextlib
 import functools
+import itertools
 import os
 import re
 
 from _jit_loader.cache import cache_folder, digest_of
 from _jit_loader.cache.files import read_checked, write_checked
-from _jit_loader.key import pytorch_version, toolchain
+from _jit_loader.key import PATH_LISTS, pytorch_version, toolchain
 from _jit_loader.report.errors import ERROR_LINE
 from _jit_loader.system import read_text
 
 MACRO = "TORCH_INDUCTOR_CPP_WRAPPER"
+OTHER_FOLDERS = re.compile(r"-(?:isystem|iquote|idirafter|imacros|iprefix)")
 COMPLETE = {"torch/all.h", "torch/torch.h"}  # headers that include the frontend by themselves
 
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"]([^>"\n]+)', re.MULTILINE)
@@ -48,7 +50,7 @@ def choose(request):
     for source in request.sources:
         files, included = _included(request, source)
         if "torch/extension.h" in included:
-            found[source] = _why_complete(included, map(used, files))
+            found[source] = _why_complete(request, included, map(used, files))
     return found
 
 
@@ -91,10 +93,17 @@ def _used_names(path):
     return set(re.findall(r"[A-Za-z_]\w*", text)), with_scopes, opened
 
 
-def _why_complete(included, used):
+def _why_complete(request, included, used):
     """Returns why a source needs the complete header, or None; used: _used_names of its files."""
     if os.environ.get("JIT_LOADER_HEADERS") == "complete":
         return "JIT_LOADER_HEADERS=complete"
+    flags = [
+        *request.extra_cflags,
+        *request.extra_cuda_cflags,
+        *itertools.chain.from_iterable(request.source_flags.values()),
+    ]
+    if OTHER_FOLDERS.search(" ".join(flags)) or any(map(os.environ.get, PATH_LISTS[:3])):
+        return "its headers may be in folders other than those of -I"
     if not COMPLETE.isdisjoint(included):
         return f"it includes {min(COMPLETE & included)}"
     words, with_scopes, opened = (set().union(*sets) for sets in zip(*used))
