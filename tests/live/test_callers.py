@@ -249,6 +249,7 @@ def test_an_edit_of_host_code_takes_the_complete_build(sources, capfd):
     assert not live.ops
 
 
+@pytest.mark.slow
 def test_after_a_failed_complete_build_the_next_process_makes_it_again(sources, python):
     sources.edit()
     limit = {"JIT_LOADER_COMPILE_TIMEOUT": "0.1"}  # a compiler that takes longer is killed
@@ -260,6 +261,7 @@ def test_after_a_failed_complete_build_the_next_process_makes_it_again(sources, 
     assert second.stdout.split() == [str(on_gpu(43)), "True"]
 
 
+@pytest.mark.slow
 def test_two_sources_with_device_code_may_change(sources_of, capfd):
     sources = sources_of("two")
     module = sources.load()
@@ -317,6 +319,7 @@ except RuntimeError as error:
 CALL_LIBRARY = f"import jit_loader\n{CALL[:-1]}, is_python_module=False)"
 
 
+@pytest.mark.slow
 def test_a_build_directory_gets_the_complete_build(sources, tmp_path):
     folder = tmp_path / "directory"
     folder.mkdir()

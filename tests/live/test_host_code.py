@@ -406,6 +406,7 @@ def lltm():
         max_size=3,
     ),
 )
+@pytest.mark.slow
 def test_a_random_edit_outside_of_device_code_is_seen(lltm, place, length, new):
     """A token that is removed or inserted anywhere but in a device body counts as host code."""
     before = HostCode(lltm.text)

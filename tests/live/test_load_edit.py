@@ -449,6 +449,7 @@ def test_other_device_code_of_the_complete_build_is_reported_once(project, monke
     assert "warning" not in capfd.readouterr().err
 
 
+@pytest.mark.slow
 def test_builds_that_nobody_waits_for_run_in_turn(project, monkeypatch):
     project.edit("kernels/answer.cu", "*to = 42;", "*to = 7;")
     monkeypatch.delenv("JIT_LOADER_QUIET")
