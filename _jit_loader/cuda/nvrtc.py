@@ -217,14 +217,12 @@ class Closure(NamedTuple):
         absent: the sorted paths that were searched before them and do not exist.
         system: the sorted paths of CUDA's headers.
         missing: the sorted names that were found nowhere.
-        paths: {name in #include: the paths of its headers}; a name may mean two headers.
     """
 
     files: list
     absent: list
     system: list
     missing: list
-    paths: dict
 
 
 def closure(source, folder, folders, system):
@@ -242,7 +240,7 @@ def closure(source, folder, folders, system):
     Raises:
         ValueError: the name of an include is a macro.
     """
-    files, absent, of_system, missing, paths = set(), set(), set(), set(), {}
+    files, absent, of_system, missing = set(), set(), set(), set()
     roots = tuple(place + os.sep for place in system)
     waiting = [(source, folder, False)]
     while waiting:
@@ -260,7 +258,6 @@ def closure(source, folder, folders, system):
                 path = os.path.normpath(os.path.join(place, name))
                 is_system = path.startswith(roots)
                 if os.path.isfile(path):
-                    paths.setdefault(name, set()).add(path)
                     found = of_system if is_system else files
                     if path not in found:
                         found.add(path)
@@ -271,7 +268,7 @@ def closure(source, folder, folders, system):
             else:
                 if not in_system:
                     missing.add(name)
-    return Closure(sorted(files), sorted(absent), sorted(of_system), sorted(missing), paths)
+    return Closure(sorted(files), sorted(absent), sorted(of_system), sorted(missing))
 
 
 def _includes(text):

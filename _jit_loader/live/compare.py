@@ -9,7 +9,7 @@ import re
 import struct
 from collections import Counter
 
-from _jit_loader.system.elf import OBJECT, UNDEFINED, content, symbols, tables
+from _jit_loader.system.elf import OBJECT, UNDEFINED, content, sections_of, symbols
 
 _FATBIN, _CUBIN = 0xBA55ED50, 2  # how a fatbin begins; the kind of an entry
 # The numbers in .nv.info of the size and place of a parameter, and of bounds of the launch.
@@ -46,7 +46,7 @@ def cubins_of(path):
     """
     with open(path, "rb") as file:
         data = file.read()
-    section = tables(data)[1].get(b".nv_fatbin")
+    section = sections_of(data).get(b".nv_fatbin")
     fatbins = content(data, section) if section else b""
     found, place = {}, 0
     while place + 16 <= len(fatbins):
@@ -90,7 +90,7 @@ def _difference(live, built):
 
 class _Cubin:
     def __init__(self, data):
-        self.data, self.sections = data, tables(data)[1]
+        self.data, self.sections = data, sections_of(data)
 
     def kernel(self, name):
         """Returns {what: its value} of a kernel; {} if the cubin lacks it."""

@@ -11,7 +11,7 @@ from _jit_loader.cache import digest_of
 from _jit_loader.cuda.declarations import split, tokens_of
 from _jit_loader.cuda.preprocess import preprocess
 from _jit_loader.key.digests import digest_of_bytes
-from _jit_loader.system.elf import content, tables
+from _jit_loader.system.elf import content, sections_of
 
 # CUDA declares these, and some others with f at the end, as __host__ __device__. A function that
 # replaces one is host code too.
@@ -288,7 +288,7 @@ def host_digest(path):
         data = file.read()
     found = {
         _OF_PATH.sub(b"", name): digest_of_bytes(_OF_PATH.sub(b"", content(data, section)))
-        for name, section in tables(data)[1].items()
+        for name, section in sections_of(data).items()
         if not _OF_DEVICE.fullmatch(name)
     }
     return digest_of(sorted(found.items()))

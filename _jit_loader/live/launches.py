@@ -6,7 +6,7 @@ import re
 from typing import NamedTuple
 
 from _jit_loader.live.edit import NotLive
-from _jit_loader.system.elf import FUNCTION, UNDEFINED, relocations, symbols, tables
+from _jit_loader.system.elf import FUNCTION, UNDEFINED, relocations, sections_of, symbols
 
 # The static variable of a launch, since CUDA 13; L if the kernel is a template. The number is the
 # length of the function's name, which is __device_stub_ and the kernel's mangled name. The types of
@@ -70,7 +70,7 @@ def launches_of(library):
     other functions with kernels, two sources have a kernel of one name, there are variables, or
     symbols are missing.
     """
-    _, sections = tables(library)
+    sections = sections_of(library)
     dynamic = symbols(library, sections, b".dynsym")
     for symbol in dynamic:
         name = symbol.name.decode()
@@ -89,7 +89,7 @@ def launches_of(library):
         elif symbol.kind == FUNCTION and symbol.section != UNDEFINED:
             functions[symbol.name.decode()] = symbol.address
     pointers = {}
-    for _, address, number in relocations(library, sections):
+    for address, number in relocations(library, sections):
         name = dynamic[number].name.decode() if number else ""
         if name in REPLACED:
             if name in pointers:

@@ -18,7 +18,7 @@ from _jit_loader.cuda.preprocess import preprocess
 from _jit_loader.cuda.ptxas import readable
 from _jit_loader.cuda.torch_headers import torch_text
 from _jit_loader.live.edit import NotLive
-from _jit_loader.system.elf import content, tables
+from _jit_loader.system.elf import content, sections_of
 
 # nvcc's flags that NVRTC has under the same name.
 _SAME = re.compile(
@@ -205,7 +205,7 @@ def compile_kernels(program, kernels):
 
 def versions_of(library):
     """Returns the version_of the device code in the bytes of a library or object, as a set."""
-    _, sections = tables(library)
+    sections = sections_of(library)
     code = content(library, sections[b".nv_fatbin"]) if b".nv_fatbin" in sections else b""
     return set(_VERSION.findall(code))
 

@@ -1,11 +1,12 @@
-"""Reads ELF files: the tables of libraries and objects."""
+"""Reads ELF files: the sections, symbols and relocations of libraries and objects."""
 
 import os
 import re
 import struct
+from collections import namedtuple
 from typing import NamedTuple
 
-PT_LOAD, PT_NOTE, PT_GNU_RELRO, SHT_RELA, SHT_NOBITS, SHF_ALLOC = 1, 4, 0x6474E552, 4, 8, 2
+PT_NOTE, SHT_RELA, SHT_NOBITS, SHF_ALLOC = 4, 4, 8, 2
 UNDEFINED = 0
 OBJECT, FUNCTION, THREAD_LOCAL = 1, 2, 6  # kinds of symbols
 WEAK, UNIQUE = 2, 10  # bindings of symbols
@@ -15,25 +16,9 @@ KIND = 7  # where a file's kind is
 BUILD_ID = re.compile(rb"\x04\0\0\0(.{4})\x03\0\0\0GNU\0", re.DOTALL)
 
 
-class _Header:
-    """A header of a segment or a section, read from a table of an ELF file."""
-
-    def __init__(self, form, names, data, place):
-        self._form, self._names, self.place = form, names, place
-        vars(self).update(zip(names, struct.unpack_from(form, data, place)))
-
-    def write(self, data):
-        struct.pack_into(self._form, data, self.place, *(getattr(self, n) for n in self._names))
-
-
-_SEGMENT = (
-    "<IIQQQQQQ",
-    ("kind", "flags", "offset", "address", "physical", "size", "memory", "align"),
-)
-_SECTION = (
-    "<IIQQQQIIQQ",
-    ("name", "kind", "flags", "address", "offset", "size", "link", "info", "align", "entry_size"),
-)
+_SEGMENT, _SECTION = "<IIQQQQQQ", "<IIQQQQIIQQ"
+_Segment = namedtuple("_Segment", "kind flags offset address physical size memory align")
+_Section = namedtuple("_Section", "name kind flags address offset size link info align entry_size")
 
 
 class Symbol(NamedTuple):
@@ -56,14 +41,14 @@ def is_64_bit(data):
     return data[:6] == b"\x7fELF\x02\x01"
 
 
-def tables(data):
-    """Returns (segments, {name: section}) of a 64-bit ELF file."""
-    segments_at, sections_at = struct.unpack_from("<QQ", data, 32)
-    size, count, section_size, sections, names = struct.unpack_from("<HHHHH", data, 54)
-    segments = [_Header(*_SEGMENT, data, segments_at + i * size) for i in range(count)]
-    found = [_Header(*_SECTION, data, sections_at + i * section_size) for i in range(sections)]
+def sections_of(data):
+    """Returns {name: section} of a 64-bit ELF file."""
+    (start,) = struct.unpack_from("<Q", data, 40)
+    size, count, names = struct.unpack_from("<HHH", data, 58)
+    places = range(start, start + count * size, size or 1)
+    found = [_Section(*struct.unpack_from(_SECTION, data, place)) for place in places]
     text = content(data, found[names]) if found else b""
-    return segments, {text[s.name : text.index(b"\0", s.name)]: s for s in found}
+    return {text[s.name : text.index(b"\0", s.name)]: s for s in found}
 
 
 def build_id(descriptor):
@@ -78,7 +63,7 @@ def build_id(descriptor):
     size, count = struct.unpack_from("<HH", header, 54)
     table = os.pread(descriptor, size * count, place)
     for start in range(0, len(table) - 55, size or 1):
-        segment = _Header(*_SEGMENT, table, start)
+        segment = _Segment(*struct.unpack_from(_SEGMENT, table, start))
         if segment.kind == PT_NOTE:
             notes = os.pread(descriptor, segment.size, segment.offset)
             if found := BUILD_ID.search(notes):
@@ -112,9 +97,8 @@ def symbols(data, sections, table, binding=None):
 
 
 def relocations(data, sections):
-    """Yields (where the entry is in the file, the address, the number of its symbol in .dynsym)."""
+    """Yields (the address, the number of its symbol in .dynsym) of each relocation."""
     for section in sections.values():
         if section.kind == SHT_RELA and section.flags & SHF_ALLOC:
-            entries = struct.iter_unpack("<QQq", content(data, section))
-            for index, (address, info, _) in enumerate(entries):
-                yield section.offset + 24 * index, address, info >> 32
+            for address, info, _ in struct.iter_unpack("<QQq", content(data, section)):
+                yield address, info >> 32

@@ -128,5 +128,5 @@ def _mapped(path, access):
 def _dynamic_symbols(data, binding):
     if not elf.is_64_bit(data):
         return []
-    _, sections = elf.tables(data)
+    sections = elf.sections_of(data)
     return elf.symbols(data, sections, b".dynsym", binding)
