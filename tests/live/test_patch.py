@@ -1,7 +1,12 @@
 """A library that this process has loaded launches the kernels of an edit."""
 
+import ctypes
+import subprocess
+from pathlib import Path
+
 import pytest
 
+from _jit_loader.live import patch
 from _jit_loader.live.edit import NotLive
 from _jit_loader.live.launches import launches_of
 from tests.live.test_load_edit import (  # noqa: F401  fixtures
@@ -125,6 +130,58 @@ def test_a_library_with_read_only_pointers_is_patched(launches, monkeypatch):
     launches.edit("kernels/answer.cu", "42 +", "43 +")
     assert launches.load(**flags) is module
     assert module.gpu() == 43
+
+
+class Dim3(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_uint) for name in "xyz"]
+
+
+def test_a_kernel_that_does_not_compile_fails_every_kind_of_launch(tmp_path):
+    """With a runtime that stands in for CUDA's: the library's own kernel must not run instead."""
+    runtime, patches = (
+        ctypes.CDLL(compiled(path, tmp_path))
+        for path in (Path(__file__).with_name("runtime.c"), patch.SOURCE)
+    )
+    own, other, handle = 1000, 2000, ctypes.c_void_p()
+    pointers = ctypes.c_void_p * 1
+    kernels = patch._Kernels(
+        nvrtc=runtime._handle,
+        library=runtime._handle,
+        handles=pointers(ctypes.addressof(handle)),
+        functions=pointers(own),
+        names=(ctypes.c_char_p * 1)(None),
+        expressions=(ctypes.c_char_p * 1)(b"scale"),
+        kernels=pointers(),
+        count=1,
+    )
+
+    def launch(function):
+        """Returns the error, and the function that was launched."""
+        launched.value = None
+        sizes = Dim3(1, 2, 3), Dim3(4, 5, 6), None, ctypes.c_size_t(7), None
+        error = patches.jit_loader_cudaLaunchKernel(ctypes.c_void_p(function), *sizes)
+        return error, launched.value
+
+    launched = ctypes.c_void_p.in_dll(runtime, "launched")
+    assert patches.add_kernels(ctypes.byref(kernels)) == 0
+    assert launch(own) == (98, None), "cudaErrorInvalidDeviceFunction"
+    get_kernel = patches.jit_loader___cudaGetKernel
+    assert get_kernel(ctypes.byref(handle), ctypes.c_void_p(own)) == 98
+    assert launch(other) == (0, other), "a kernel of another library"
+    patches.remove_kernels(ctypes.c_void_p(runtime._handle))
+    assert launch(own) == (0, own)
+    assert get_kernel(ctypes.byref(handle), ctypes.c_void_p(own)) == 0
+    assert handle.value == own + 1
+
+
+def compiled(source, folder):
+    """Returns the path of the library of a source of C or C++."""
+    library = folder / f"{Path(source).stem}.so"
+    subprocess.run(
+        ["g++" if str(source).endswith("pp") else "gcc", "-shared", "-fPIC", source, "-o", library],
+        check=True,
+    )
+    return library
 
 
 def test_the_source_is_edited_live(launches):
