@@ -2,7 +2,9 @@
 #include <stddef.h>
 
 const void* launched;
-struct Dim3 { unsigned x, y, z; };
+struct Dim3 {
+  unsigned x, y, z;
+};
 
 int __cudaGetKernel(void** handle, const void* function) {
   *handle = (void*)((const char*)function + 1);
