@@ -87,7 +87,7 @@ def launches_of(library):
                 raise NotLive(f"two sources have the kernel {kernel}")
             handles[kernel] = symbol.address
         elif symbol.kind == FUNCTION and symbol.section != UNDEFINED:
-            functions[symbol.name.decode()] = symbol.address
+            functions.setdefault(_linked(symbol.name.decode()), []).append(symbol.address)
     pointers = {}
     for address, number in relocations(library, sections):
         name = dynamic[number].name.decode() if number else ""
@@ -95,10 +95,16 @@ def launches_of(library):
             if name in pointers:
                 raise NotLive(f"the library has two pointers to {name}")
             pointers[name] = address
-    if not handles or GET_KERNEL not in pointers or not handles.keys() <= functions.keys():
+    found = {kernel: functions.get(_linked(kernel), ()) for kernel in handles}
+    if not found or GET_KERNEL not in pointers or any(len(each) != 1 for each in found.values()):
         raise NotLive("the launches of the library's kernels are not found; they need CUDA 13")
-    functions = {kernel: functions[kernel] for kernel in handles}
+    functions = {kernel: address for kernel, (address,) in found.items()}
     return Launches(handles, functions, pointers)
+
+
+def _linked(mangled):
+    """Returns a mangled name without the L of internal linkage, which only the host's has."""
+    return re.sub(r"L(?=\d)", "", mangled)
 
 
 def open_launches(path):
