@@ -29,8 +29,8 @@ _MARKER = re.compile(r'# (\d+) "((?:[^"\\]|\\.)*)"(.*)')
 _NAME = re.compile(r'#\s*include\s*(?:"([^"\n]+)"|<([^>\n]+)>)')
 _MACRO = re.compile(r"#(?:define|undef) (\w+)")
 _MENTIONED = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"]([^>"\n]+)[>"]', re.MULTILINE)
-# Of these, the second depend on files that the later runs do not see.
-_OTHER_VALUES = re.compile(r"__(?:DATE|TIME|TIMESTAMP)__|__has_(?:include|embed)")
+_ONE_VALUE_EACH_TIME = re.compile(r"__(?:DATE|TIME|TIMESTAMP)__")
+_OF_FILES = re.compile(r"__has_(?:include|embed)")  # runs without the headers may not see the file
 
 
 class NotUnderstood(ValueError):
@@ -43,7 +43,7 @@ class Preprocessed(NamedTuple):
     Attributes:
         text: with linemarkers, and with INCLUDE where a header of the system is included.
         before: {the name of a header of the system: the user's macros before it, as #define lines}.
-        headers: the paths of all headers of the system that nvcc reads.
+        headers: the real paths of all headers of the system that nvcc reads.
     """
 
     text: str
@@ -83,17 +83,15 @@ def preprocess(source, texts, command, for_device):
     texts = tuple(sorted(texts.items()))
     found = _preprocess(source, texts, tuple(command), for_device, settings)
     users = {os.path.realpath(path) for path, _ in texts}
-    if seen := users.intersection(map(os.path.realpath, found.headers)):
+    if seen := users.intersection(found.headers):
         raise NotUnderstood(f"{min(seen)} is included as a header of the system")
     return found
 
 
 @functools.lru_cache(maxsize=32)
 def _preprocess(source, texts, command, for_device, settings):
-    if any(_OTHER_VALUES.search(text) for _, text in texts):
-        raise NotUnderstood(
-            "a source uses __has_include, or a value that differs in each compilation: __TIME__"
-        )
+    if any(_ONE_VALUE_EACH_TIME.search(text) for _, text in texts):
+        raise NotUnderstood("a source has a value of its own in each compilation, such as __TIME__")
     key = _key(source, texts, command, for_device, settings)
     paths = [path for path, _ in texts]
     with tempfile.TemporaryDirectory(prefix="jit_loader-") as mirror:
@@ -101,7 +99,7 @@ def _preprocess(source, texts, command, for_device, settings):
             os.makedirs(os.path.dirname(mirror + path), exist_ok=True)
             with open(mirror + path, "w", errors="surrogateescape", newline="") as file:
                 file.write(text)
-        known = _known(key)
+        known = None if any(_OF_FILES.search(text) for _, text in texts) else _known(key)
         if known is not None:
             found = _run(known, mirror, source)
             if found is not None and found.before == known.included:
@@ -192,7 +190,8 @@ def _read_headers(key, mirror, source, paths, command, for_device):
         first,
     ]
     words += ["-isystem", os.path.join(folder, "headers")]
-    headers = [(path, stamp(path)) for path in sorted(output.headers)]
+    headers = sorted(set(map(os.path.realpath, output.headers)))
+    headers = [(path, stamp(path)) for path in headers]
     return _Macros(words, folder, output.before, headers), output.text
 
 

@@ -71,61 +71,47 @@ def compile_edit(edit, source, launched):
     kernels = {
         kernel["mangled"] for kernel in source.record["kernels"] if kernel["registers"] is not None
     }
-    text, removed = (source.path, source.texts, source.command), source.removed
-    compiled = kernels & launched
+    program, code = _program(source.path, source.texts, source.command, kernels)
+    compiled, removed = kernels & launched, source.removed
     before = read_checked(os.path.join(edit.build.folder, USER_FILES))
     versions = {digest_of(sorted(files.items())) for files in (before, edit.user_files)}
     versions = {(os.path.dirname(edit.build.folder), version) for version in versions}
     if not compiled or (compiled != kernels and _checked.isdisjoint(versions)):
         # 0.05 s for all kernels of an op that NVRTC compiles in 1 s.
-        _, removed = compile_device(*text, sorted(kernels), removed, syntax_only=True)
+        _, removed = _compile(program, code, sorted(kernels), removed, ["-fdevice-syntax-only"])
     if compiled:
-        cubin, removed = compile_device(*text, sorted(compiled), removed)
-    program = device_program(*text, removed, kernels)
-    if not compiled:
+        cubin, removed = _compile(program, code, sorted(compiled), removed)
+    else:
         cubin, _ = compile_program(Program("", "empty.cu", program.options[:1], {}))
     with open(source.host_object, "rb") as file:
         if versions_of(file.read()) != {version_of(cubin)}:
             raise NotLive("NVRTC and nvcc have different versions")
     _checked.update(versions)
+    program = program._replace(source=code.text(removed))
     return DeviceCode(cubin, compiled, kernels - compiled, program)
 
 
-def device_program(source, texts, command, removed=(), kernels=()):
-    """Returns the nvrtc.Program of the device code of a .cu file.
+def compile_device(source, texts, command, kernels, removed=()):
+    """Compiles kernels of a .cu file; returns (the cubin, the keys of what NVRTC cannot compile).
 
     Arguments:
         source: its path.
         texts: {path: text} of it and of all headers of the project that it includes.
         command: the words of nvcc's command.
-        removed: the keys of the declarations that NVRTC cannot compile; see compile_device.
-        kernels: the mangled names of the kernels.
-
-    Raises:
-        NotLive: NVRTC cannot compile this as nvcc does.
-        NotUnderstood: the source is not understood.
-    """
-    program, code = _program(source, texts, command, kernels)
-    return program._replace(source=code.text(removed))
-
-
-def compile_device(source, texts, command, kernels, removed=(), syntax_only=False):
-    """Compiles kernels of a .cu file; returns (the cubin, the keys of what NVRTC cannot compile).
-
-    Arguments:
-        source, texts, command: as in device_program.
         kernels: their mangled names.
         removed: the keys that were returned before. With them NVRTC compiles once.
-        syntax_only: check for errors, and return an empty cubin.
 
     Raises:
         NotLive, NotUnderstood: NVRTC cannot compile this as nvcc does.
         NvrtcError: the code does not compile.
         ToolMissing: there is no NVRTC.
     """
-    program, code = _program(source, texts, command, kernels)
-    checked = program._replace(options=[*program.options, "-fdevice-syntax-only"])
-    wanted, removed = checked if syntax_only else program, sorted(removed)
+    return _compile(*_program(source, texts, command, kernels), kernels, removed)
+
+
+def _compile(program, code, kernels, removed, options=()):
+    """Does the same for a Program and its DeviceText; options: further ones of NVRTC."""
+    wanted, removed = program._replace(options=[*program.options, *options]), sorted(removed)
     try:
         return compile_kernels(wanted._replace(source=code.text(removed)), kernels), removed
     except NvrtcError:

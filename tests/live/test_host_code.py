@@ -278,7 +278,7 @@ DOUBTS = {
     "a member of a type of host code": (
         "struct A { __host__ __device__ void unlock() { x = 1; } int x; };\nstd::lock_guard<A> a;"
     ),
-    "a header that may exist": "__device__ int f() {\n#if __has_include(<a.h>)\nreturn 1;\n#endif\n}",
+    "a header that is not included": "__device__ int f() {\n#if __has_include(<cuda_fp16.h>)\nreturn 1;\n#endif\n}",
     "a pragma": '__device__ int f() { _Pragma("pack(1)") return 1; }\nstruct A { int x; };',
 }
 

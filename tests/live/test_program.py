@@ -9,8 +9,8 @@ import pytest
 from _jit_loader.cuda import nvrtc
 from _jit_loader.live.edit import NotLive
 from _jit_loader.live.program import (
+    _program,
     compile_device,
-    device_program,
     nvrtc_options,
     version_of,
 )
@@ -97,6 +97,7 @@ CONDITIONS = [
     ("#ifdef M_PI", "#include <math.h>"),
     ("#if 1  // doesn't matter", ""),
     ("#include <endian.h>\n#if BYTE_ORDER == LITTLE_ENDIAN", ""),
+    ("#if __has_include(<cuda_runtime.h>)", "#include <cuda_runtime.h>"),
 ]
 
 
@@ -309,7 +310,8 @@ std::vector<at::Tensor> g(at::Tensor x) {
     ]
     flags = [word for folder in folders for word in ("-isystem", folder)]
     words = ["-std=c++20" if word == "-std=c++17" else word for word in command(tmp_path, *flags)]
-    program = device_program(source, {source: text}, words, (), ["_Z1fIN3c104HalfEEvPT_"])
+    program, code = _program(source, {source: text}, words, ["_Z1fIN3c104HalfEEvPT_"])
+    program = program._replace(source=code.text())
     code, names = nvrtc.compile_program(program, ["f<float>", "f<c10::Half>"])
     assert names["f<float>"].startswith("_Z1fIfEv")
     assert names["f<c10::Half>"].encode() in code
