@@ -34,7 +34,7 @@ import sys
 
 if __name__ == "__main__":
     # Before the other imports, because `doctor` has to report a missing PyTorch.
-    from _jit_loader.commands.main import main
+    from _jit_loader.commands import main
 
     sys.exit(main())
 

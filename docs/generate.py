@@ -207,11 +207,11 @@ def environment():
 
 
 def commands():
-    from _jit_loader.commands import main
+    from _jit_loader.commands import COMMANDS, module_of
 
     written = []
-    for name in main.COMMANDS:
-        command = main.module_of(name)
+    for name in COMMANDS:
+        command = module_of(name)
         parser = argparse.ArgumentParser(prog=f"jit_loader {name}", add_help=False)
         command.add_arguments(parser)
         parts = [f"### {name}", prose(command.__doc__)]

@@ -15,7 +15,7 @@ from _jit_loader.build import precompiled
 from _jit_loader.cache import cache_folder, headers, pruning
 from _jit_loader.cache.headers import PRECOMPILED, may_precompile, precompiled_headers
 from _jit_loader.cache.store import read_manifest
-from _jit_loader.commands.main import main
+from _jit_loader.commands import main
 from _jit_loader.system.pool import call_in_background
 from tests.support.extension import PYTHON
 

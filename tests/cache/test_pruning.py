@@ -10,7 +10,7 @@ import pytest
 
 from _jit_loader import this_process
 from _jit_loader.cache import cache_folder, lock, pruning
-from _jit_loader.commands.main import main
+from _jit_loader.commands import main
 
 fork = multiprocessing.get_context("fork")
 

@@ -12,7 +12,7 @@ import pytest
 
 import jit_loader
 from _jit_loader.commands import check as check_command
-from _jit_loader.commands.main import main
+from _jit_loader.commands import main
 from tests.ops.test_load_op import write_project as write_answer
 from tests.support.poke import FAR, LINE_OF_THE_FAULT, ROOT, run_python, write_project
 

@@ -9,7 +9,7 @@ import pytest
 
 import jit_loader
 from _jit_loader.cache.files import read_checked, write_checked
-from _jit_loader.commands.main import main
+from _jit_loader.commands import main
 from _jit_loader.cuda import ptxas
 from tests.support.extension import binding
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from _jit_loader.commands import main
 from _jit_loader.commands import new as new_op
-from _jit_loader.commands.main import main
 from tests.support.formatting import assert_formatted
 
 ROOT = Path(__file__).resolve().parents[2]

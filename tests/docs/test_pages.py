@@ -7,7 +7,7 @@ import shlex
 
 import pytest
 
-from _jit_loader.commands import main
+from _jit_loader import commands
 from tests.docs.markdown import ROOT, Page
 
 PAGES = ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
@@ -17,7 +17,7 @@ PROJECT_FILE = re.compile(
     r"(?:kernels|bindings|examples|tests|benchmarks|docs|_jit_loader)/[\w./]+"
 )
 
-COMMANDS = set(main.COMMANDS)
+COMMANDS = set(commands.COMMANDS)
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -73,7 +73,7 @@ def test_commands_that_are_named_exist_with_their_options(name):
             command, *words = shlex.split(re.split(r"[|&;`]|  #", line)[0], comments=True)
             assert command in COMMANDS, line
             parser = argparse.ArgumentParser(add_help=False)
-            main.module_of(command).add_arguments(parser)
+            commands.module_of(command).add_arguments(parser)
             if command in ("check", "run", "watch"):  # the program's options follow its name
                 words = words[: 1 + next((i for i, w in enumerate(words) if w[0] != "-"), 0)]
             options = {word.partition("=")[0] for word in words if word.startswith("--")}

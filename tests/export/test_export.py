@@ -9,7 +9,7 @@ import pytest
 
 import jit_loader
 from _jit_loader.cache import FORMAT
-from _jit_loader.commands.main import main
+from _jit_loader.commands import main
 from _jit_loader.export import architectures, modules_of
 from _jit_loader.key import digests, toolchain
 from tests.support.extension import binding, write

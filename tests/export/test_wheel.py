@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from _jit_loader.commands.main import main
+from _jit_loader.commands import main
 from _jit_loader.key import toolchain
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -21,7 +21,7 @@ from _jit_loader import loading, this_process
 from _jit_loader.cache import cache_folder
 from _jit_loader.cache.files import write_checked
 from _jit_loader.cache.lock import build_lock
-from _jit_loader.commands.main import main
+from _jit_loader.commands import main
 from _jit_loader.cuda import nvrtc
 from _jit_loader.live import load as live
 from _jit_loader.live.edit import LIVE

@@ -10,7 +10,7 @@ import jit_loader
 from _jit_loader.build import byproducts
 from _jit_loader.build.record import TEXTS
 from _jit_loader.cache.files import read_checked, write_checked
-from _jit_loader.commands.main import main
+from _jit_loader.commands import main
 from _jit_loader.cuda import nvrtc
 from _jit_loader.key.machine import Machine
 from _jit_loader.live import self_check

@@ -11,7 +11,7 @@ import jit_loader
 from _jit_loader import this_process
 from _jit_loader.cache.files import read_checked
 from _jit_loader.cache.store import USER_FILES
-from _jit_loader.commands.main import main
+from _jit_loader.commands import main
 from _jit_loader.key.digests import read_digest
 from _jit_loader.measure import history, measure, timing
 from bindings.add2 import add2

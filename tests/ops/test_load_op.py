@@ -280,7 +280,7 @@ def test_installed_loader_works_in_another_project(tmp_path):
     own = tmp_path / "own"
     own.mkdir()
     # The import of PyTorch would take 2 s, and setup.py does not need it.
-    new = "import sys; sys.modules['torch'] = None; from _jit_loader.commands.main import main; "
+    new = "import sys; sys.modules['torch'] = None; from _jit_loader.commands import main; "
     for kind in KINDS:
         run(f"{new}sys.exit(main(['new', 'my_{kind}', '--like', '{kind}']))", own)
     helpers = [path for path in own.rglob("*.*") if "my_" not in path.name]

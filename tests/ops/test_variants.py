@@ -6,7 +6,7 @@ import re
 import pytest
 
 import jit_loader
-from _jit_loader.commands.main import main
+from _jit_loader.commands import main
 from _jit_loader.report.requests import normalized, parse, title_of, variant_of
 from tests.ops.test_load_op import write_project as write_answer
 from tests.support.extension import binding, write

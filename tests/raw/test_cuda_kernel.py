@@ -7,7 +7,7 @@ import torch
 
 import jit_loader
 from _jit_loader.cache.pruning import manifests
-from _jit_loader.commands.main import main
+from _jit_loader.commands import main
 from _jit_loader.cuda import nvrtc
 from _jit_loader.raw import kernel as kernels
 

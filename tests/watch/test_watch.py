@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from _jit_loader.commands.main import main
+from _jit_loader.commands import main
 from _jit_loader.system import processes
 from tests.support.extension import binding
 from tests.support.terminal import Terminal
