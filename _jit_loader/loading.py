@@ -185,7 +185,7 @@ def build_in_turn(kind, arguments, host_objects):
         from _jit_loader.build.byproducts import can_be_live
         from _jit_loader.live.load import warning_of_device_code, warning_of_host_code
         from _jit_loader.live.self_check import self_check
-        from _jit_loader.report.build_line import say
+        from _jit_loader.report.text import say
 
         folder = os.path.dirname(this.path)
         if can_be_live():

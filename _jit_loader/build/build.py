@@ -21,8 +21,8 @@ from _jit_loader.cache.pruning import cache_limit, keep_under_limit
 from _jit_loader.cache.registrations import RestartNeeded
 from _jit_loader.cache.store import STATS_EQUAL, Builds
 from _jit_loader.key.digests import Digests
-from _jit_loader.report.build_line import BuildLine, say
 from _jit_loader.report.errors import LOAD_ERRORS, CompileError, CompilingForbidden
+from _jit_loader.report.text import BuildLine, say
 from _jit_loader.system import is_set
 from _jit_loader.system.processes import Workers
 

@@ -13,7 +13,7 @@ from _jit_loader.build.pytorch import extension_header, libraries
 from _jit_loader.build.pytorch.flags import is_gnu
 from _jit_loader.cache.files import write_atomically
 from _jit_loader.key import toolchain
-from _jit_loader.report.build_line import print_line
+from _jit_loader.report.text import print_line
 from _jit_loader.system.jobs import parallel_jobs
 from _jit_loader.system.processes import (
     compiler_environment,

@@ -39,7 +39,7 @@ from _jit_loader.cache.store import fits
 from _jit_loader.key import toolchain
 from _jit_loader.key.digests import Digests
 from _jit_loader.key.roots import Roots
-from _jit_loader.report.build_line import say
+from _jit_loader.report.text import say
 from _jit_loader.system.pool import call_in_background
 from _jit_loader.system.processes import run
 

@@ -16,7 +16,7 @@ import socket
 import time
 
 from _jit_loader.cache.files import if_stale_again
-from _jit_loader.report.build_line import say
+from _jit_loader.report.text import say
 
 POLL_SECONDS = 0.02
 # The pause between two polls is this fraction of the time waited so far, up to the limit. The ranks

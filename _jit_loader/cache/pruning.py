@@ -23,8 +23,7 @@ from _jit_loader.cache import FORMAT, cache_folder
 from _jit_loader.cache.files import read_checked
 from _jit_loader.cache.lock import free_lock
 from _jit_loader.cache.store import is_complete, read_manifest
-from _jit_loader.report.build_line import say
-from _jit_loader.report.text import count, format_size, parse_size
+from _jit_loader.report.text import count, format_size, parse_size, say
 
 DEFAULT_LIMIT = "5GB"
 IN_USE_SECONDS = 3600  # what is hidden and older is from killed processes

@@ -19,7 +19,7 @@ from _jit_loader.loading import find_build
 from _jit_loader.ops.builds import build_all, raise_first
 from _jit_loader.ops.load_op import op_arguments
 from _jit_loader.ops.project import has_cuda_kernel, request_for
-from _jit_loader.report.build_line import say
+from _jit_loader.report.text import say
 
 COMPILING = {*PATH_LISTS, *SETTINGS, *CUDA_SETTINGS} - {"TORCH_CUDA_ARCH_LIST"}
 

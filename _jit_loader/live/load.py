@@ -25,7 +25,7 @@ from _jit_loader.live.host_code import host_digest
 from _jit_loader.live.launches import launches_of, open_launches
 from _jit_loader.live.patch import patch, restore
 from _jit_loader.live.program import compile_edit
-from _jit_loader.report.build_line import say
+from _jit_loader.report.text import say
 from _jit_loader.system import is_set
 
 # For example NVRTC is missing, the code does not compile or is not understood, the cache is

@@ -11,10 +11,9 @@ import signal
 from _jit_loader.cache.headers import may_precompile
 from _jit_loader.loading import is_unchanged
 from _jit_loader.ops import load_op
-from _jit_loader.report.build_line import BuildLine, say
 from _jit_loader.report.errors import CompileError, LoadError, NotInTime
 from _jit_loader.report.requests import flags_of
-from _jit_loader.report.text import count
+from _jit_loader.report.text import BuildLine, count, say
 from _jit_loader.system.jobs import parallel_jobs
 from _jit_loader.system.pool import call_in_processes
 

@@ -97,7 +97,7 @@ def load_in_background(name, project, flags):
     A process that builds the op continues if this one ends. Under JIT_LOADER_NO_COMPILE none is
     started. Without a Python to start, this process builds the op.
     """
-    from _jit_loader.report.build_line import say
+    from _jit_loader.report.text import say
     from _jit_loader.system import is_set
     from _jit_loader.system.processes import python
 

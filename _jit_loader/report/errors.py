@@ -5,8 +5,7 @@ import os
 import re
 import shlex
 
-from _jit_loader.report.build_line import printable
-from _jit_loader.report.text import count
+from _jit_loader.report.text import count, printable
 from _jit_loader.system import read_text
 
 ERROR_LINE = re.compile(

@@ -9,7 +9,7 @@ from watchfiles import DefaultFilter, watch
 
 from _jit_loader.cache import is_in_a_cache
 from _jit_loader.key.digests import Digests
-from _jit_loader.report.build_line import say
+from _jit_loader.report.text import say
 
 CODE = (
     *(".py", ".c", ".cc", ".cpp", ".cxx", ".cu"),

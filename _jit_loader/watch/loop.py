@@ -13,7 +13,7 @@ import sys
 import time
 
 from _jit_loader.key import gpus
-from _jit_loader.report.build_line import say
+from _jit_loader.report.text import say
 from _jit_loader.system import processes
 from _jit_loader.watch.files import Files
 

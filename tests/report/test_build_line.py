@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import jit_loader
-from _jit_loader.report.build_line import BuildLine, print_line
+from _jit_loader.report.text import BuildLine, print_line
 from tests.support.terminal import Terminal
 
 ROOT = Path(__file__).resolve().parents[2]
