@@ -34,7 +34,7 @@ class Loaded:
 
 last = {}  # title: the Loaded of the last load
 ops = {}  # repr of [name, project, flags]: the OpInUse of that op
-in_background = {}  # the same: processes that built it; None at the end: no more are started
+in_background = {}  # the same: the process that builds it; None: no more are started
 after_load = []  # functions(title, Loaded) that are called after each load
 
 SPEC_PREFIX = "jit_loader_builds."  # of the names of the modules' specs

@@ -51,8 +51,6 @@ def _precompile():
     from _jit_loader.key import toolchain
     from _jit_loader.key.request import Request
 
-    if os.environ.get("JIT_LOADER_PCH") == "0":
-        raise RuntimeError("JIT_LOADER_PCH=0 is set, so PyTorch's headers are not precompiled")
     choices = [False, True] if toolchain.why_no_cuda() is None else [False]
     with tempfile.TemporaryDirectory(prefix="jit_loader-") as folder:
         source = os.path.join(folder, "main.cpp")
@@ -62,19 +60,17 @@ def _precompile():
         made = [precompile(request) for request in requests]
     if all(made):
         return 0
-    raise RuntimeError("torch/extension.h could not be precompiled; the reason is above")
+    raise RuntimeError(
+        "torch/extension.h could not be precompiled: the reason is above, or JIT_LOADER_PCH=0 is "
+        "set, or the compiler is not g++"
+    )
 
 
 def load(name, project, pch):
-    """Loads an op; pch: whether PyTorch's headers are precompiled first."""
-    from _jit_loader.build.build import precompile
-    from _jit_loader.loading import is_unchanged
+    """Loads an op; pch: whether a build precompiles PyTorch's headers first."""
+    from _jit_loader import loading
     from _jit_loader.ops import load_op
 
-    arguments = load_op.op_arguments(name, project)
-    call = load_op.op_call(*arguments)
-    if pch and not is_unchanged(call):
-        request = call.requests()[-1]
-        request.precompile = True
-        precompile(request)
-    return load_op.build(*arguments)
+    call = load_op.op_call(*load_op.op_arguments(name, project))
+    call.precompile = pch
+    return loading.make(call, may_be_live=False)

@@ -74,13 +74,12 @@ def run(options):
 def find_sanitizer():
     """Returns the path of compute-sanitizer.
 
-    It is searched for in $CUDA_HOME and $CUDA_PATH, next to nvcc, on PATH and in /usr/local/cuda.
+    It is searched for in $CUDA_HOME, next to nvcc, on PATH and in /usr/local/cuda.
 
     Raises:
         RuntimeError: there is no compute-sanitizer.
     """
-    homes = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH")]
-    homes += [toolchain.cuda_home()] if toolchain.nvcc_path() is not None else []
+    homes = [os.environ.get("CUDA_HOME"), toolchain.nvcc_path() and toolchain.cuda_home()]
     folders = [os.path.join(h, name) for h in filter(None, homes) for name in ("bin", PROGRAM)]
     folders += [os.environ.get("PATH", os.defpath), "/usr/local/cuda/bin"]
     found = shutil.which(PROGRAM, path=os.pathsep.join(folders))

@@ -28,8 +28,8 @@ OLDEST_COMPILER = {"g++": 11, "clang": 16}
 
 MODULE = """\
 #include <Python.h>
-static PyModuleDef definition = {{PyModuleDef_HEAD_INIT, "{name}", nullptr, -1, nullptr}};
-PyMODINIT_FUNC PyInit_{name}(void) {{ return PyModule_Create(&definition); }}
+static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "doctor", nullptr, -1, nullptr};
+PyMODINIT_FUNC PyInit_doctor(void) { return PyModule_Create(&definition); }
 """
 KERNEL = """\
 __global__ void doctor(int* to) { *to = 1; }
@@ -76,10 +76,9 @@ def all_checks():
     yield from (compiler, *cuda, _gpus(), builds, _precompiled())
     if MISSING in (ninja.level, compiler.level, builds.level):
         return
-    yield _test_build("doctor_cpp", {".cpp": MODULE.format(name="doctor_cpp")}, MISSING)
+    yield _test_build("compile .cpp", None, MISSING)
     if any(check.subject == "nvcc" for check in cuda):
-        sources = {".cpp": MODULE.format(name="doctor_cu"), ".cu": KERNEL}
-        yield _test_build("doctor_cu", sources, PROBLEM)
+        yield _test_build("compile .cu", KERNEL, PROBLEM)
 
 
 def _ninja():
@@ -132,13 +131,9 @@ def _cuda():
 
 
 def _toolkit(home, torch_cuda):
-    """Returns the Check of the headers and libraries that PyTorch's headers and -l flags need."""
-    missing = toolchain.missing_headers(
-        [os.path.join(home, "include"), *toolchain.more_include_folders(home)]
-    )
-    missing += [
-        f"lib{name}" for name in ("cudart", "cublas") if not toolchain.find_cuda_library(home, name)
-    ]
+    """Returns the Check of the headers of CUDA that PyTorch's headers include."""
+    folders = [os.path.join(home, "include"), *toolchain.more_include_folders(home)]
+    missing = toolchain.missing_headers(folders)
     if missing:
         text = f"neither {home} nor pip's packages have {', '.join(missing)}"
         package = f"cuda-toolkit[cudart,cublas,cusolver,cusparse]=={torch_cuda}.*"
@@ -165,30 +160,24 @@ def _gpus():
     devices, architectures = gpus(), machine.gpu_architectures()
     named = os.environ.get("TORCH_CUDA_ARCH_LIST")
     compiled_for = named or " ".join(architectures or toolchain.DEFAULT_ARCHITECTURES)
-    text = f"CUDA code is compiled for {compiled_for}{' (TORCH_CUDA_ARCH_LIST)' if named else ''}"
-    if architectures:
-        text = f"of architecture {' '.join(architectures)}; {text}"
-    elif devices:
-        text = f"the driver's libnvidia-ml.so.1 does not name the architecture; {text}"
-    fix = "set TORCH_CUDA_ARCH_LIST; in a container, NVIDIA_DRIVER_CAPABILITIES=compute,utility"
-    is_unknown = devices and not architectures and not named
-    text = f"{count(len(devices), 'GPU')}, {text}"
-    return Check("GPU", PROBLEM, text, fix) if is_unknown else Check("GPU", OK, text)
+    text = f"{count(len(devices), 'GPU')}; CUDA code is compiled for {compiled_for}"
+    if devices and not architectures and not named:
+        text += ": the driver's libnvidia-ml.so.1 does not name the architecture"
+        fix = "set TORCH_CUDA_ARCH_LIST; in a container, NVIDIA_DRIVER_CAPABILITIES=compute,utility"
+        return Check("GPU", PROBLEM, text, fix)
+    return Check("GPU", OK, text)
 
 
 def _cache():
     folder = cache.cache_folder()
-    elsewhere = "name another folder in the environment variable JIT_LOADER_CACHE"
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)
         cache.check_trusted(folder)
         with tempfile.TemporaryFile(dir=folder):
             pass
-    except cache.UntrustedCache as error:
-        return Check("cache", MISSING, str(error), f"chmod go-w {folder}, or {elsewhere}")
     except OSError as error:
-        text = f"{folder} cannot be written: {error.strerror}"
-        return Check("cache", MISSING, text, elsewhere)
+        fix = f"make {folder} writable for you alone, or name another folder in JIT_LOADER_CACHE"
+        return Check("cache", MISSING, str(error), fix)
     builds = count(pruning.count_builds(), "build")
     return Check("cache", OK, f"{folder}, {builds}, {format_size(pruning.size_of(folder))}")
 
@@ -198,27 +187,21 @@ def _precompiled():
     made, why_not = headers.precompiled_headers(), headers.why_not_precompile()
     text = f"precompiled for {count(len(made), 'set')} of flags"
     text += f"; no more are made: {why_not}" if why_not else ""
-    header = os.environ.get("JIT_LOADER_HEADERS") or "without the C++ frontend if unused"
-    return Check("PyTorch's headers", OK, f"{text}; torch/extension.h is {header}")
+    return Check("PyTorch's headers", OK, text)
 
 
-def _test_build(name, sources, level_of_failure):
-    """Compiles and loads sources, {suffix: text}, in a folder of the cache; returns the Check."""
+def _test_build(subject, kernel, level_of_failure):
+    """Compiles and loads a module, and a kernel if there is one; returns the Check."""
     from unittest import mock  # 25 ms, which every command would take
 
-    from _jit_loader.torch_api import load
+    from _jit_loader.torch_api import load_inline
 
     started = time.perf_counter()
-    subject = "compile .cu" if ".cu" in sources else "compile .cpp"
     with tempfile.TemporaryDirectory(prefix=".doctor-", dir=cache.cache_folder()) as folder:
-        paths = [os.path.join(folder, name + suffix) for suffix in sources]
-        for path, text in zip(paths, sources.values()):
-            with open(path, "w") as file:
-                file.write(text)
         settings = {"JIT_LOADER_CACHE": folder, "JIT_LOADER_QUIET": "1"}
         with mock.patch.dict(os.environ, settings):
             try:
-                load(name, paths)
+                load_inline("doctor", MODULE, kernel, no_implicit_headers=True)
             except Exception as error:
                 # The log is deleted with the folder.
                 message = str(error).partition("\n  full compiler output:")[0]

@@ -48,11 +48,9 @@ def run(options):
         project = Path(current_project())
     except FileNotFoundError:
         project = Path.cwd()
-    files, helpers, kept = write_op(options.name, options.like, project)
+    files, helpers = write_op(options.name, options.like, project)
     if helpers:
         print(f"new, shared by all ops: {', '.join(helpers)}")
-    for path in kept:
-        print(f"kept: {path}, which differs from the version that comes with jit_loader")
     for path in sorted(files):
         print(f"new: {os.path.relpath(project / path)}")
     name = options.name
@@ -65,8 +63,7 @@ def run(options):
 def write_op(name, kind, project):
     """Writes the files of a new op into a project, and the helpers that the project lacks.
 
-    Returns the paths of the op's files, of the helpers that the project lacked, and of those of
-    which it has another version.
+    Returns the paths of the op's files, and of the helpers that the project lacked.
 
     Raises:
         ValueError: the name cannot be the name of an op.
@@ -80,11 +77,10 @@ def write_op(name, kind, project):
     helpers = helper_files()
     _check_free(name, files, helpers, project)
     missing = {path: text for path, text in helpers.items() if not os.path.lexists(project / path)}
-    kept = [p for p in helpers.keys() - missing if (project / p).read_text() != helpers[p]]
     for path, text in {**missing, **files}.items():
         (project / path).parent.mkdir(parents=True, exist_ok=True)
         (project / path).write_text(text)
-    return [*files], [*missing], kept
+    return [*files], [*missing]
 
 
 def _check_free(name, files, helpers, project):

@@ -1,11 +1,9 @@
 """Builds extensions in processes, which load them as tests; this process can then load them."""
 
 import base64
-import contextlib
 import os
 import pickle
 import pkgutil
-import re
 import signal
 
 from _jit_loader.cache.headers import may_precompile
@@ -75,12 +73,10 @@ def build_in_process(name, function, arguments):
 
 
 def _pickled(error):
-    with contextlib.suppress(Exception):
-        data = pickle.dumps(error)
-        pickle.loads(data)
-        return base64.b64encode(data).decode()
-    # Only this process has the class of the error.
-    return _pickled(RuntimeError(f"{type(error).__name__}: {error}"))
+    if type(error).__module__.partition(".")[0] not in ("builtins", "_jit_loader"):
+        # The process that reads it may lack the class.
+        error = RuntimeError(f"{type(error).__name__}: {error}")
+    return base64.b64encode(pickle.dumps(error)).decode()
 
 
 def build_all(title, noun, calls, jobs=None, say_lines=True, **options):
@@ -158,25 +154,15 @@ def _outcome(name, answer, timeout, last_line):
         error = error and pickle.loads(base64.b64decode(error))
         return Outcome(name, error, answer["result"]["compiled"], answer["seconds"])
     said = f"; the last line that it printed: {last_line}" if last_line else ""
+    stage = "load"
     if answer["programs"] is None:
-        stage, file = "load", None
         code = os.waitstatus_to_exitcode(answer["status"])
         how = f"signal {-code}, {signal.strsignal(-code)}" if code < 0 else f"exit code {code}"
         error = LoadError(f"{name}: the process that loads it ended with {how}{said}")
     else:
-        stage, file = _stage_of(answer["programs"])
-        where = f" while compiling {file}" if file else said
+        if any(" -c " in command for command in answer["programs"]):
+            stage = "compile"
         what = f"it did not load within the timeout of {timeout:g} seconds, and was stopped"
-        error = NotInTime(f"{name}: {what}{where}")
-    error.stage, error.file, error.message = stage, file, str(error)
+        error = NotInTime(f"{name}: {what}{said}")
+    error.stage, error.message = stage, str(error)
     return Outcome(name, error, False, answer["seconds"])
-
-
-def _stage_of(commands):
-    """Returns (stage, source) of a build that ran these commands, as in CompileError."""
-    for command in commands:
-        if match := re.search(r" -c (\S+) -o ", command):
-            return "compile", match[1]
-        if " -shared " in command:
-            return "link", None
-    return "load", None

@@ -8,8 +8,6 @@ import sys
 from _jit_loader import loading, this_process
 
 NO_FLAGS = {"extra_cflags": [], "extra_cuda_cflags": [], "extra_ldflags": []}
-# A build in the background may be out of date when it ends, because a file was edited.
-MOST_STARTS = 3
 
 
 class OpInUse:
@@ -101,16 +99,18 @@ def load_in_background(name, project, flags):
     from _jit_loader.system import is_set
     from _jit_loader.system.processes import python
 
-    started = this_process.in_background.setdefault(repr([name, project, flags]), [])
-    if started and (started[-1] is None or started[-1].poll() is None):
+    started, key = this_process.in_background, repr([name, project, flags])
+    process = started.get(key)
+    if key in started and (process is None or process.poll() is None):
         return None
     with contextlib.suppress(loading.NotCached):
         return load(name, project, flags, may_build=python() is None).result
-    failed = len(started) == MOST_STARTS or any(process.returncode != 0 for process in started)
+    # Without a failure a file was edited, so that the build was out of date when it ended.
+    failed = process is not None and process.returncode != 0
     if failed:
         say(f"{name}: cannot be compiled; to see why: python -m jit_loader build {name}")
     ends = failed or is_set("JIT_LOADER_NO_COMPILE")
-    started.append(None if ends else loading.start_build(op_call(name, project, flags)))
+    started[key] = None if ends else loading.start_build(op_call(name, project, flags))
     return None
 
 

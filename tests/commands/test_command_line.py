@@ -379,7 +379,7 @@ def test_doctor_accepts_a_machine_without_cuda(
     names = ["Python", "ninja", "PyTorch", "C++ compiler", "CUDA", "GPU", "cache"]
     assert list(found) == [*names, "PyTorch's headers", "compile .cpp"]
     assert {check["level"] for check in found.values()} == {"ok"}
-    assert "doctor_cpp.cpp" in tiny.compiled()  # doctor has compiled it
+    assert "main.cpp" in tiny.compiled()  # doctor has compiled it
     assert json.loads(command("list", "--json")[1]) == []
 
 
@@ -396,7 +396,6 @@ def test_doctor_says_why_no_headers_are_precompiled(doctor, without_nvcc, monkey
     monkeypatch.delenv("JIT_LOADER_PCH")
     text = doctor()[1]["PyTorch's headers"]["text"]
     assert text.startswith("precompiled for 0 sets of flags; no more are made: MAX_JOBS")
-    assert text.endswith("; torch/extension.h is without the C++ frontend if unused")
 
 
 def test_doctor_reports_a_missing_compiler(command, doctor, monkeypatch):
@@ -442,22 +441,17 @@ def test_doctor_reports_a_compiler_that_fails(doctor, without_nvcc, tiny):
     assert found["compile .cpp"]["level"] == "missing"
 
 
-@pytest.mark.parametrize("path", ["/proc/self/cache", os.devnull])
-def test_doctor_reports_a_cache_that_cannot_be_written(doctor, without_nvcc, monkeypatch, path):
-    monkeypatch.setenv("JIT_LOADER_CACHE", path)
+@pytest.mark.parametrize("path", ["/proc/self/cache", os.devnull, "writable by others"])
+def test_doctor_reports_a_cache_that_cannot_be_used(doctor, without_nvcc, monkeypatch, tiny, path):
+    if path == "writable by others":
+        tiny.load()
+        os.chmod(cache_folder(), 0o777)
+    else:
+        monkeypatch.setenv("JIT_LOADER_CACHE", path)
     code, found = doctor()
     assert code == 1
     assert found["cache"]["level"] == "missing"
-    assert "JIT_LOADER_CACHE" in found["cache"]["fix"]
-
-
-def test_doctor_reports_a_cache_that_others_can_write(doctor, without_nvcc, tiny):
-    tiny.load()
-    os.chmod(cache_folder(), 0o777)
-    code, found = doctor()
-    assert code == 1
-    assert found["cache"]["level"] == "missing"
-    assert found["cache"]["fix"].startswith(f"chmod go-w {cache_folder()}")
+    assert "name another folder in JIT_LOADER_CACHE" in found["cache"]["fix"]
 
 
 @pytest.mark.slow
@@ -466,7 +460,7 @@ def test_doctor_names_the_architectures_of_the_gpus(doctor, monkeypatch):
     monkeypatch.setattr(doctor_command, "gpus", lambda: ["nvidia0", "nvidia1"])
     monkeypatch.setattr(machine, "gpu_architectures", lambda: ["9.0"])
     _, found = doctor()
-    text = "2 GPUs, of architecture 9.0; CUDA code is compiled for 9.0"
+    text = "2 GPUs; CUDA code is compiled for 9.0"
     assert (found["GPU"]["level"], found["GPU"]["text"]) == ("ok", text)
     monkeypatch.setattr(machine, "gpu_architectures", list)
     code, found = doctor()
@@ -490,13 +484,11 @@ def test_doctor_reports_a_host_compiler_that_nvcc_refuses(doctor, tiny, monkeypa
 
 @pytest.mark.slow
 @pytest.mark.nvcc
-def test_doctor_names_the_headers_and_libraries_that_cuda_lacks(doctor, monkeypatch):
+def test_doctor_names_the_headers_that_cuda_lacks(doctor, monkeypatch):
     monkeypatch.setattr(toolchain, "NEEDED_HEADERS", ("cuda_runtime.h", "no_such_header.h"))
-    libraries = {"cudart": "libcudart.so"}
-    monkeypatch.setattr(toolchain, "find_cuda_library", lambda home, name: libraries.get(name))
     _, found = doctor()
     assert found["CUDA"]["level"] == "problem"
-    assert found["CUDA"]["text"].endswith("have no_such_header.h, libcublas")
+    assert found["CUDA"]["text"].endswith("have no_such_header.h")
 
 
 # Quantities

@@ -67,15 +67,6 @@ def test_only_helpers_that_are_missing_are_added(new, tmp_path):
     assert "new, shared by all ops: kernels/shared/reduction.cuh\n" in out
 
 
-def test_helper_of_another_version_is_kept(new, tmp_path):
-    new("first")
-    helper = tmp_path / "kernels/shared/half.h"
-    helper.write_text("// mine\n")
-    _, out, _ = new("second")
-    assert "kept: kernels/shared/half.h" in out
-    assert helper.read_text() == "// mine\n"
-
-
 def test_op_is_added_to_the_project_that_contains_the_folder(new, tmp_path, monkeypatch):
     new("first")
     (tmp_path / "scripts").mkdir()

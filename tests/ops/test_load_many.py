@@ -79,7 +79,6 @@ def test_only_the_calls_that_hang_are_ended(tiny, call, wait_for, running_progra
     assert isinstance(slow.error, TimeoutError)
     assert isinstance(slow.error, jit_loader.CompileError)
     assert slow.data["error"]["stage"] == "compile"
-    assert slow.data["error"]["file"] == calls[0]["sources"][0]
     assert hangs.data["error"]["stage"] == "load"
     assert "did not load within the timeout of 15 seconds" in str(hangs.error)
     wait_for(lambda: running_programs() == [])
