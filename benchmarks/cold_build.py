@@ -6,8 +6,7 @@ Each build runs in a new process after `import torch`, in a random order of the 
 
 one op: add2 in an empty cache: four dtypes for the CPU and the GPU. PyTorch's load builds the
 classic code (benchmarks/classic/), a binding that includes torch/extension.h and a kernel for
-float32. all ops: `jit_loader build` in an empty cache, with the start of its processes, and next to
-it the same command for one op.
+float32.
 
 inline: load_inline of one function, with torch/extension.h precompiled by an earlier build
 ("precompiled"), without ("ours"), by PyTorch, and a similar function by tvm_ffi, which needs no
@@ -84,12 +83,6 @@ class Builds:
             return self._run(classic.add2_script(self.device, self._new_folder(), self._flags))
         return self._run("import jit_loader; jit_loader.load_op('add2')")
 
-    def all_ops(self, way):
-        names = ["add2"] if way == "one op" else []
-        # Or one op's build would leave a process behind that precompiles headers.
-        variables = self._variables | ({"JIT_LOADER_PCH": "0"} if names else {})
-        return self._command(["build", *names], self._new_folder(), **variables)
-
     def inline(self, way, with_cuda=False):
         call = self._call(way, with_cuda)
         if way == "tvm_ffi":
@@ -116,7 +109,14 @@ class Builds:
 
         For CUDA, a build starts to precompile those of its host code.
         """
-        seconds = self._command(["build", "--pch"], self.precompiled, JIT_LOADER_PCH="1")
+        started = time.perf_counter()
+        subprocess.run(
+            [sys.executable, "-m", "jit_loader", "build", "--pch"],
+            cwd=ROOT,
+            env=environment(self.precompiled, PYTHONPATH=str(ROOT), JIT_LOADER_PCH="1"),
+            check=True,
+        )
+        seconds = time.perf_counter() - started
         if self.device == "cuda":
             self.inline_with_cuda("precompiled")
             deadline = time.monotonic() + HEADERS_SECONDS
@@ -147,13 +147,6 @@ class Builds:
         variables = {"JIT_LOADER_PCH": "1" if precompiled else "0", **variables}
         return seconds_of(script, cache, **self._variables, **variables)
 
-    def _command(self, words, cache, **variables):
-        started = time.perf_counter()
-        variables = environment(cache, PYTHONPATH=str(ROOT), **variables)
-        command = [sys.executable, "-m", "jit_loader", *words]
-        subprocess.run(command, cwd=ROOT, env=variables, check=True)
-        return time.perf_counter() - started
-
     def _new_folder(self):
         return Path(tempfile.mkdtemp(dir=self.folder))
 
@@ -166,7 +159,6 @@ def questions(builds, quick):
     others = ("tvm_ffi",) if importlib.util.find_spec("tvm_ffi") else ()
     found = {
         "one op": (builds.one_op, ("ours", "torch")),
-        "all ops": (builds.all_ops, ("ours", "one op")),
         "inline": (builds.inline, inline + others),
         "candidates": (builds.candidates, inline),
     }

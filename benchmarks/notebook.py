@@ -1,32 +1,26 @@
 """How long does a notebook take from the save of a file to the result of the next cell?
 
-    python -m benchmarks.notebook [edits] [look] [--sources plain light extension]
+    python -m benchmarks.notebook [--sources plain light extension]
 
-edits: an op of two sources (sources/) and a wrapper is loaded in a Jupyter kernel with %load_ext
+An op of two sources (sources/) and a wrapper is loaded in a Jupyter kernel with %load_ext
 jit_loader. Then its kernel, a header that only the kernel includes, and its wrapper are edited. The
 time is from the saved file to the printed value, as the notebook's client sees it. "torch" is
 torch.utils.cpp_extension.load in a process without a notebook that has loaded the extension before.
 "alone" runs PyTorch's commands that compile the kernel and link.
 
-look: the work before a cell if nothing has changed, with all ops of this project loaded.
-
 The results named notebook_live are those of an earlier version: of an edit within the body of
 add2's kernel, until a cell has printed its result.
 """
 
-import importlib
 import tempfile
 import time
 from pathlib import Path
 
-from _jit_loader.notebook.extension import ChangedOps
-from _jit_loader.ops.project import op_names
-from benchmarks import report, timing
+from benchmarks import report
 from benchmarks.subject import Subject, compare
-from benchmarks.worker import ROOT, python_path
+from benchmarks.worker import python_path
 
 SOURCES = ("plain", "light", "extension")
-LOOKS = 200
 WRAPPER = """\
 from jit_loader import load_op
 
@@ -129,44 +123,13 @@ def edits(source, device, quick):
         notebook.close()
 
 
-def look(quick):
-    """Returns the result of repeated checks of all ops for changes."""
-    names = op_names(ROOT)
-    for name in names:
-        importlib.import_module(f"bindings.{name}")
-    timing.settle(quick)
-    changed_ops = ChangedOps({})
-    changed_ops.reload()
-    seconds = []
-    for _ in range(10 if quick else LOOKS):
-        started = time.perf_counter()
-        changed_ops.reload()
-        seconds.append(time.perf_counter() - started)
-    return report.result({"ours": seconds}, question="nothing changed", ops=len(names))
-
-
-def measure_edits(options):
-    device = report.built_for()
-    return [r for source in options.sources for r in edits(source, device, options.quick)]
-
-
-def measure_look(options):
-    return [look(options.quick)]
-
-
-PARTS = {"edits": measure_edits, "look": measure_look}
-
-
 def main():
     parser = report.parser(__doc__)
-    parser.add_argument(
-        "parts", nargs="*", type=report.one_of(PARTS), metavar="part", help="default: all"
-    )
     parser.add_argument("--sources", nargs="+", choices=SOURCES, help="default: all; quick: plain")
     options = parser.parse_args()
-    options.parts = options.parts or list(PARTS)
-    options.sources = options.sources or SOURCES[: 1 if options.quick else 3]
-    results = [result for part in options.parts for result in PARTS[part](options)]
+    device, results = report.built_for(), []
+    for source in options.sources or SOURCES[: 1 if options.quick else 3]:
+        results += edits(source, device, options.quick)
     report.save("notebook", report.where(), options, results)
     report.show("from a saved file to the cell's result", results)
 

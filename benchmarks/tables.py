@@ -24,10 +24,8 @@ PAGES = ("README.md", "docs/performance.md", "docs/scaling.md")
 SPEED_DIFFERS = 0.15
 NOTABLE = 0.97
 # Ways that are not an alternative: a part of ours, the compilers without a loader, a save of the
-# script, ours before a header is precompiled.
-NO_ALTERNATIVE = {
-    *("copy", "module", "alone", "script", "before", "one op", "one", "all", "bindings", "ours"),
-}
+# script.
+NO_ALTERNATIVE = {"copy", "module", "alone", "script", "bindings", "ours"}
 
 
 @dataclass(frozen=True)
