@@ -24,7 +24,7 @@ def follow(page, folder, python, nvcc=None):
             assert said is None or said.startswith("new: "), f"{heading}: not shown: {said}"
             said = "".join(_run(python, line, folder, nvcc) for line in text.splitlines())
         elif language == "text":
-            _check_output(text if nvcc else CUDA_OBJECT.sub("", text), said)
+            check_output(text if nvcc else CUDA_OBJECT.sub("", text), said)
             said = None
         else:
             put(folder, language, text)
@@ -63,7 +63,7 @@ def _run(python, line, folder, nvcc):
     return PYTORCHS_WARNING.sub("", finished.stderr) + finished.stdout
 
 
-def _check_output(expected, said):
+def check_output(expected, said):
     """Compares an output with the page, in which '...' stands for any text."""
     expected, said = (SECONDS.sub("0", text) for text in (expected, said))
     # A very short compilation has no expected time.

@@ -10,7 +10,7 @@ import pytest
 from _jit_loader import commands
 from tests.docs.markdown import ROOT, Page
 
-PAGES = ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
+PAGES = ["README.md", *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/**/*.md"))]
 COMMAND = re.compile(r"(?:python -m jit_loader|^jit_loader|&& jit_loader) +(\w+.*)", re.MULTILINE)
 EXTRA = re.compile(r'pip install -e "?\.\[(\w+)\]')
 PROJECT_FILE = re.compile(
