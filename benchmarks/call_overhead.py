@@ -9,6 +9,8 @@ to call an op are:
     torch compiled      the same under torch.compile, and on a GPU in the mode reduce-overhead
     ours                the function that a user imports
     ours compiled       the same under torch.compile
+    empty compiled      an operator of C++ under torch.compile that has the same arguments and makes
+                        results and gradients without values: no operator takes less time
     module              the compiled module's forward, which records no gradient
     autograd.Function   around that forward, as in PyTorch's tutorial (add2)
     custom_op           torch.library.custom_op around that forward (add2)
@@ -25,19 +27,22 @@ from benchmarks.workloads import WORKLOADS, as_tuple, replayed
 ELEMENTS = 64
 
 
-def functions_of(workload, device, quick):
+def functions_of(workload, inputs, quick):
     """Returns {name: function}; each function has a gradient."""
     functions = {"ours": workload.ours, "torch": workload.eager}
-    if workload.op == "add2":
-        from benchmarks import wrappings  # the import builds it
+    from benchmarks import wrappings  # the import builds it
 
+    if workload.op == "add2":
         functions["autograd.Function"] = wrappings.Add2.apply
         functions["custom_op"] = wrappings.add2
     if not quick:
         torch._dynamo.reset()
         functions["ours compiled"] = torch.compile(workload.ours, fullgraph=True)
         functions["torch compiled"] = torch.compile(workload.eager)
-        if device == "cuda":
+        name = f"{workload.op}_{inputs[0].shape[-1]}_{inputs[0].device.type}"
+        empty = wrappings.empty_operator(name, inputs, workload.eager(*inputs))
+        functions["empty compiled"] = torch.compile(empty, fullgraph=True)
+        if inputs[0].is_cuda:
             functions["torch reduce-overhead"] = replayed(workload.eager)
     return functions
 
@@ -47,7 +52,7 @@ def ways(workload, device, quick):
     inputs = workload.inputs(ELEMENTS, torch.float32, device)
     leaves = [x.clone().requires_grad_() for x in inputs]
     grads = [torch.ones_like(result) for result in as_tuple(workload.eager(*inputs))]
-    functions = functions_of(workload, device, quick)
+    functions = functions_of(workload, inputs, quick)
     module = jit_loader.load_op(workload.op)
 
     def forward_and_backward(function):
