@@ -31,7 +31,7 @@ from pathlib import Path
 
 import torch
 
-from _jit_loader.build.pytorch.flags import link_missing_names
+from _jit_loader.build.pytorch.libraries import link_missing_names
 from _jit_loader.key.toolchain import cuda_home
 from _jit_loader.ops.builds import BUILDS_FOR_A_HEADER
 from _jit_loader.system.jobs import parallel_jobs

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from _jit_loader.build.pytorch.flags import link_missing_names
+from _jit_loader.build.pytorch.libraries import link_missing_names
 from _jit_loader.key.toolchain import cuda_home
 from _jit_loader.ops.project import source_paths
 from benchmarks.subject import SOURCES, Project, Subject

@@ -16,7 +16,7 @@ import torch
 
 from _jit_loader.build.ninja import ninja_path
 from _jit_loader.build.pytorch import libraries
-from _jit_loader.build.pytorch.flags import link_missing_names
+from _jit_loader.build.pytorch.libraries import link_missing_names
 from _jit_loader.cuda.halves import COMMAND
 from _jit_loader.key import toolchain
 from _jit_loader.key.toolchain import cuda_home

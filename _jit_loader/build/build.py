@@ -8,13 +8,25 @@ import tempfile
 from _jit_loader import this_process
 from _jit_loader.build.byproducts import make_helper, start_self_check, update_compile_commands
 from _jit_loader.build.checks import check_request, check_tools, why_built
-from _jit_loader.build.failure import failed, raise_noted, read_note
 from _jit_loader.build.inputs.records import InputsChanged, query_compilers
-from _jit_loader.build.job import Job, new_folder, publish, remove_leftovers
+from _jit_loader.build.job import (
+    Job,
+    failed,
+    new_folder,
+    publish,
+    raise_noted,
+    read_note,
+    remove_leftovers,
+)
 from _jit_loader.build.ninja import Compilation
-from _jit_loader.build.plan import make_plan
 from _jit_loader.build.precompiled import Headers
-from _jit_loader.build.record import all_records, make_manifest, record_object, record_texts
+from _jit_loader.build.record import (
+    all_records,
+    make_manifest,
+    record_object,
+    record_texts,
+    reusable_objects,
+)
 from _jit_loader.cache import build_directory, cache_folder, check_trusted, registrations
 from _jit_loader.cache.lock import build_lock
 from _jit_loader.cache.pruning import cache_limit, keep_under_limit
@@ -99,35 +111,35 @@ class _Others:
 
 
 def _attempt(job):
-    """Builds in the job's folder: plan, compile, record, check, publish; returns a Loaded.
+    """Builds in the job's folder: reuse, compile, record, check, publish; returns a Loaded.
 
     Raises:
         InputsChanged: a further attempt may succeed.
         RestartNeeded: the library conflicts with those that this process has loaded. The build is
             published, for the next process.
     """
-    request, plan, restart = job.request, make_plan(job), None
-    remove_leftovers(job.builds.folder, keep=job.folder)  # the plan has taken their objects
-    headers = Headers(job, plan.missing)
-    line = BuildLine(request.title, plan.missing, plan.expected_seconds())
+    request, reused, restart = job.request, reusable_objects(job), None
+    missing = [output for output in job.ninja_file.compilations if output not in reused]
+    remove_leftovers(job.builds.folder, keep=job.folder)  # their objects have been taken
+    headers, line = Headers(job, missing), BuildLine(request.title, missing)
     job.clock.start()
-    with Workers() as workers, line, Compilation(job, plan, headers) as compilation:
+    with Workers() as workers, line, Compilation(job, missing, headers) as compilation:
         side_jobs = [
             workers.submit(update_compile_commands, request, job.ninja_file),
             workers.submit(make_helper, STATS_EQUAL, job.digests),
         ]
-        compilers = workers.submit(query_compilers, job.ninja_file, plan.missing, job.digests)
+        compilers = workers.submit(query_compilers, job.ninja_file, missing, job.digests)
         line.start(why_built(job.builds, job.digests))
         recordings = {}
         for output in compilation.steps():
             line.finished(output)
-            if output in plan.missing:
+            if output in missing:
                 in_header = headers.files.get(output, ())  # now: a later attempt leaves it out
                 recordings[output] = workers.submit(
                     record_object, job, output, compilers, in_header
                 )
         workers.results([*side_jobs, *recordings.values()])
-        records, warning = all_records(job, plan, recordings, compilation)
+        records, warning = all_records(job, reused, recordings, compilation)
         if compilation.returncode != 0:
             raise failed(job, records, compilation.output)
         record_texts(job, records.values())

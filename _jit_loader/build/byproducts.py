@@ -33,11 +33,10 @@ def update_compile_commands(request, ninja_file):
     path = os.path.join(request.project, COMPILE_COMMANDS)
     if not is_op or request.title != request.name or os.path.islink(path):
         return  # a symlink was made by another build system
-    with contextlib.suppress(OSError, ValueError), _locked(request.project):
+    malformed = ValueError, TypeError, AttributeError
+    with contextlib.suppress(OSError, *malformed), _locked(request.project):
         text = read_text(path)
         entries = json.loads(text or "[]")
-        if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-            return
         ours = [number for number, entry in enumerate(entries) if _is_ours(entry, request)]
         place = ours[0] if ours else len(entries)
         kept = [entry for entry in entries if not _is_ours(entry, request)]

@@ -4,6 +4,7 @@ import errno
 import glob
 import os
 import re
+import signal
 
 from _jit_loader.build.ninja import compile_seconds_limit, ninja_path
 from _jit_loader.cache import cache_folder, readonly_caches
@@ -76,6 +77,12 @@ def check_request(all_builds, digests):
             raise
         reasons = _no_build_fits(all_builds[0], digests)
         raise type(error)(f"{error}\nNo build in {caches} fits:\n  {reasons}") from None
+    if signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:
+        raise RuntimeError(
+            f"{request.title} has to be compiled, and this program ignores SIGCHLD, so the exit "
+            "codes of compilers are lost. Before the load, call "
+            "signal.signal(signal.SIGCHLD, signal.SIG_DFL)"
+        )
     compile_seconds_limit()
     _check_arguments(request)
 

@@ -1,4 +1,4 @@
-"""Runs the compilers and the linker of a plan with ninja, and leaves none of them running."""
+"""Runs the compilers and the linker of a build with ninja, and leaves none of them running."""
 
 import contextlib
 import os
@@ -10,14 +10,11 @@ import sys
 
 from _jit_loader import fork_lock
 from _jit_loader.build.pytorch import extension_header, libraries
-from _jit_loader.build.pytorch.flags import is_gnu
 from _jit_loader.cache.files import write_atomically
-from _jit_loader.key import toolchain
 from _jit_loader.report.text import print_line
 from _jit_loader.system.jobs import parallel_jobs
 from _jit_loader.system.processes import (
     compiler_environment,
-    exit_codes_kept,
     python,
     read_lines,
     start,
@@ -72,12 +69,12 @@ def compile_seconds_limit():
 
 
 class Compilation:
-    """Compiles the missing objects of a plan and links, in the block of a with statement.
+    """Compiles missing objects and links, in the block of a with statement.
 
-    ninja starts with the block. It runs again if a run fails because of what the loader has added
+    ninja starts with the block. It runs once more if it fails because of what the loader has added
     or left out: precompiled headers, stubs of PyTorch's libraries, the C++ frontend.
 
-    headers: precompiled.Headers.
+    missing: the objects to compile. headers: precompiled.Headers.
 
     Attributes, after all steps():
         returncode: 0, or that of the compiler that failed.
@@ -85,33 +82,29 @@ class Compilation:
         output: all lines of the last run.
     """
 
-    def __init__(self, job, plan, headers):
-        self._job, self._plan, self._headers = job, plan, headers
+    def __init__(self, job, missing, headers):
+        self._job, self._missing, self._headers = job, missing, headers
         link_flags, own_flags = job.ninja_file.link_flags, job.request.extra_ldflags
         self._link_flags = libraries.flags_with_stubs(link_flags, own_flags, job.folder)
         self.returncode, self.output, self.lines_of = None, [], {}
-        self._running = contextlib.ExitStack()
+        self._ninja = None
 
     def __enter__(self):
-        first_flags = _collection_flags(self._job, self._plan) | self._headers.flags
-        self._prefix = _nvcc_prefix(self._job, self._plan, self._headers)
-        self._start(set(self._plan.reused), first_flags, self._prefix)
+        self._start(self._headers.flags, _nvcc_prefix(self._job, self._missing, self._headers))
         return self
 
     def __exit__(self, *_):
-        self._running.close()
+        ninja, self._ninja = self._ninja, None
+        if ninja is not None:
+            ninja.stdout.close()
+            if ninja.poll() != 0:  # a killed ninja leaves compilers running
+                stop_session(ninja)
 
     def steps(self):
         """Yields each object and the library when its command has ended."""
         yield from self._steps_of_run()
-        while self.returncode != 0 and (outputs := self._failed_without_frontend()):
-            self._job.ninja_file.add_frontend(outputs)
-            self._start(self._compiled(), nvcc_prefix=self._prefix)
-            yield from self._steps_of_run()
-        if self.returncode != 0 and self._may_succeed_without_additions():
-            self._headers.leave_out()
-            self._link_flags = None
-            self._start(self._compiled())
+        if self.returncode != 0 and self._leave_out_additions():
+            self._start()
             yield from self._steps_of_run()
         library = os.path.join(self._job.folder, self._job.ninja_file.library)
         # A wrapper of the compiler may end with 0 and write nothing; opening the library says so.
@@ -128,35 +121,49 @@ class Compilation:
         """Returns the linker's trace of the libraries that it has linked."""
         return map(libraries.without_stub, self.lines_of[self._job.ninja_file.library])
 
-    def _failed_without_frontend(self):
-        """Returns the objects whose compiler lacked a name of PyTorch's C++ frontend."""
-        failed = self.failed_steps() & self._job.ninja_file.without_frontend
-        return {output for output in failed if extension_header.named_in(self.lines_of[output])}
+    def _leave_out_additions(self):
+        """Leaves out what may be the cause of the failure; returns whether there is such a thing.
 
-    def _may_succeed_without_additions(self):
-        """Returns whether a second run may succeed.
-
-        The linker may need every symbol. Any other error of it recurs, and its message then does
-        not name a stub.
+        There is no third run, so objects that are not compiled yet get the C++ frontend too.
         """
-        all_compiled = self._compiled() == set(self._job.ninja_file.compilations)
-        stubs_may_have_failed = all_compiled and self._link_flags is not None
-        return stubs_may_have_failed or self._headers.may_have_failed(self.output)
+        ninja_file, compiled = self._job.ninja_file, self._compiled()
+        failed = self.failed_steps() & ninja_file.without_frontend
+        lack_frontend = any(extension_header.named_in(self.lines_of[output]) for output in failed)
+        if lack_frontend:
+            ninja_file.add_frontend(ninja_file.without_frontend - compiled)
+        # The linker may need every symbol. Any other error of it recurs, and its message then does
+        # not name a stub.
+        lack_symbols = compiled == set(ninja_file.compilations) and self._link_flags is not None
+        if not (lack_frontend or lack_symbols or self._headers.may_have_failed(self.output)):
+            return False
+        self._headers.leave_out()
+        self._link_flags = None
+        return True
 
     def _compiled(self):
         """Returns the objects that need no further run."""
         outputs = self._job.ninja_file.compilations.keys() - self.failed_steps()
         return {out for out in outputs if os.path.exists(os.path.join(self._job.folder, out))}
 
-    def _start(self, kept, first_flags=None, nvcc_prefix=()):
+    def _start(self, header_flags=None, nvcc_prefix=()):
         ninja_file, limit = self._job.ninja_file, compile_seconds_limit()
-        text = ninja_file.text_to_run(kept, self._link_flags, first_flags, nvcc_prefix)
+        flags = self._link_flags, header_flags, nvcc_prefix
+        text = ninja_file.text_to_run(self._compiled(), *flags)
         if limit is not None:
             # timeout kills its process group; with exec that is ninja's for the command.
             timeout = f"exec timeout --verbose --signal=KILL {limit:f}"
             text = text.replace("  command = ", f"  command = {timeout} ")
         write_atomically(os.path.join(self._job.folder, "build.ninja"), os.fsencode(text))
-        self._ninja = self._running.enter_context(_ninja(self._job.folder))
+        command = [ninja_path() or "ninja", "-j", str(parallel_jobs())]
+        self._ninja = start(
+            ["/bin/sh", "-c", START, str(os.getpid()), *command],
+            cwd=self._job.folder,
+            env={**compiler_environment(), "NINJA_STATUS": STATUS},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
 
     def _steps_of_run(self):
         self.output, step, lines = [], None, []
@@ -175,7 +182,7 @@ class Compilation:
             self.output.append(line)
             self._show(line)
         self.returncode = self._ninja.wait()
-        self._running.close()
+        self.__exit__()
         if self.returncode < 0:
             self.output.append(f"ninja: fatal: killed by signal {-self.returncode}")
 
@@ -199,50 +206,16 @@ class Compilation:
         )
 
 
-def _collection_flags(job, plan):
-    """Returns {C++ object: flags with which g++ collects its garbage from 400 MB on, not 128}.
-
-    A binding of an op takes 8% less time and 5% more memory, torch/extension.h 3% less memory.
-    With a precompiled header there is no gain.
-    """
-    outputs = [output for output in plan.missing if not job.ninja_file.is_cuda(output)]
-    if not outputs or not is_gnu(toolchain.cxx_command()):
-        return {}
-    return {output: ["--param=ggc-min-heapsize=400000"] for output in outputs}
-
-
-def _nvcc_prefix(job, plan, headers):
+def _nvcc_prefix(job, missing, headers):
     """Returns the words before nvcc: its two halves run in parallel if jobs are left for that.
 
     The halves are one process more than ninja counts. If objects wait for a job, the others go
     first: of an op's objects, the binding takes longest.
     """
-    jobs, of_cuda = parallel_jobs(), sum(map(job.ninja_file.is_cuda, plan.missing))
+    jobs, of_cuda = parallel_jobs(), sum(map(job.ninja_file.is_cuda, missing))
     if not 0 < of_cuda < jobs or python() is None:
         return []
     from _jit_loader.cuda.halves import COMMAND
 
-    nice = ["--nice=5"] if len(plan.missing) > jobs else []
+    nice = ["--nice=5"] if len(missing) > jobs else []
     return [python(), *COMMAND, *nice, *headers.halves_flags]
-
-
-@contextlib.contextmanager
-def _ninja(folder):
-    """Yields ninja's process, which builds folder/build.ninja; at the end no compiler runs."""
-    command = [ninja_path() or "ninja", "-j", str(parallel_jobs())]
-    with exit_codes_kept():
-        process = start(
-            ["/bin/sh", "-c", START, str(os.getpid()), *command],
-            cwd=folder,
-            env={**compiler_environment(), "NINJA_STATUS": STATUS},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        try:
-            with process.stdout:
-                yield process
-        finally:
-            if process.poll() != 0:  # a killed ninja leaves compilers running
-                stop_session(process)

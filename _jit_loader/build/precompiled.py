@@ -23,12 +23,11 @@ import subprocess
 import time
 from typing import NamedTuple
 
-from _jit_loader.build.inputs.compilers import cxx_compiler, flags_of, read_depfile
+from _jit_loader.build.inputs.compilers import cxx_compiler, flags_of, is_gnu, read_depfile
 from _jit_loader.build.inputs.records import Clock, InputsChanged, Recorder
 from _jit_loader.build.job import private_folder, remove_leftovers
 from _jit_loader.build.ninja import compile_seconds_limit
-from _jit_loader.build.plan import NAME_MACRO
-from _jit_loader.build.pytorch.flags import is_gnu
+from _jit_loader.build.pytorch.ninja_file import NAME_MACRO
 from _jit_loader.cache import cache_folder, check_trusted, digest_of, headers
 from _jit_loader.cache.files import write_atomically, write_checked
 from _jit_loader.cache.headers import may_precompile
@@ -52,9 +51,12 @@ FIRST = re.compile(
 )
 ONLY_INCLUDES = re.compile(r"(?:\s|//[^\\\n]*\n|#pragma once\n|#include <[^>\n]+>)*")
 OTHER_HEADERS = ("-include", "-imacros", "--include", "--imacros", "-Wp,", "@", "-Xclang", "-x")
-ENDED = "internal compiler error|Killed|Bus error"
-# In the output of a compilation that may have failed because of a precompiled header.
-SUSPICIOUS = re.compile(rf"/{headers.PRECOMPILED}/|\.gch\b|\bPCH\b|precompiled header|{ENDED}")
+# In the output of a compilation that may have failed because of a precompiled header. ninja prints
+# the failed command too, in which no colon follows the header.
+SUSPICIOUS = re.compile(
+    rf"/{headers.PRECOMPILED}/[^ ]*:|\.gch\b|\bPCH\b|precompiled header"
+    "|internal compiler error|Killed|Bus error"
+)
 
 
 class Headers:
@@ -89,10 +91,7 @@ class Headers:
 
     def may_have_failed(self, output):
         """Returns whether a precompiled header may be the cause of an error that g++ printed."""
-        flags = [" ".join(flags) for flags in self.flags.values()]
-        # A failed command is printed too, and its flags name the header.
-        said = [line for line in output if not any(flag in line for flag in flags)]
-        return bool(flags) and any(map(SUSPICIOUS.search, said))
+        return bool(self.flags) and any(map(SUSPICIOUS.search, output))
 
     def leave_out(self):
         self.flags, self.files = {}, {}

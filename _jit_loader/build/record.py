@@ -1,20 +1,88 @@
-"""Records the inputs of each object and of the library, and the kernels' registers and sources."""
+"""The records of objects: what they were made from, and which of earlier builds are reused.
+
+A record has the inputs of an object, and of a CUDA object the kernels' registers.
+"""
 
 import contextlib
 import errno
+import glob
 import os
 import time
 
 from _jit_loader.build.inputs.compilers import linked_files, read_depfile
 from _jit_loader.build.inputs.records import merged
-from _jit_loader.build.plan import RECORD, command_key
-from _jit_loader.cache import cache_folder
+from _jit_loader.cache import cache_folder, digest_of
 from _jit_loader.cache.build_directory import put_object
-from _jit_loader.cache.files import write_checked
+from _jit_loader.cache.files import link_or_copy, read_checked, write_checked
 from _jit_loader.cache.headers import PRECOMPILED
-from _jit_loader.key.digests import digest_of_bytes
+from _jit_loader.cache.store import fits
+from _jit_loader.key.digests import digest_of_bytes, read_digest
 
+RECORD = ".json"  # the ending of an object's record
 TEXTS = "texts.json"
+CANDIDATES = 16  # the newest records that are tried per object; each takes 0.3 ms to read
+
+
+def reusable_objects(job):
+    """Puts objects of earlier builds into the folder; returns {object: its record}.
+
+    It tells the recorder the files that are to be compiled.
+    """
+    reused, inputs = {}, set(job.request.sources)
+    for output in job.ninja_file.compilations:
+        known = _known_objects(os.path.dirname(job.builds.folder), output)
+        if known and known[0][1].get("needs frontend"):
+            job.ninja_file.add_frontend({output})
+        record = _take_object(job, output, known)
+        if record is not None:
+            reused[output] = record
+        elif known:
+            inputs.update(map(job.request.roots.absolute, known[0][1]["files"]))
+    job.recorder.expect(inputs)
+    return reused
+
+
+def command_key(job, output):
+    """Returns a digest of the command that compiles an object, and of its environment."""
+    words = map(job.request.roots.relative_text, job.ninja_file.command(output))
+    return digest_of([list(words), job.request.description["environment variables"]])
+
+
+def _known_objects(name_folder, output):
+    """Returns [(path, record)] of the versions of one object, the newest first."""
+    found = {}
+    for path in glob.glob(os.path.join(glob.escape(name_folder), "*", "*", output + RECORD)):
+        with contextlib.suppress(OSError):
+            status = os.stat(path)
+            found[status.st_ino] = status.st_mtime_ns, path  # builds share hard links
+    newest = sorted(found.values(), reverse=True)[:CANDIDATES]
+    records = ((path.removesuffix(RECORD), read_checked(path)) for _, path in newest)
+    return [(path, record) for path, record in records if record is not None]
+
+
+def _take_object(job, output, known):
+    """Puts a hard link to a matching object into the job's folder; returns its record, or None.
+
+    known: [(path, record)] of its versions.
+    """
+    target, key = os.path.join(job.folder, output), command_key(job, output)
+    for path, record in known:
+        if record["command"] != key:
+            continue
+        if not fits(record, job.request, job.digests):
+            continue
+        try:
+            link_or_copy(path, target)
+            link_or_copy(path + RECORD, target + RECORD)
+            if read_digest(target) == record["object"]:
+                return record
+        except OSError:
+            pass  # another process is removing that build
+        # A leftover link would make link_or_copy overwrite a published object.
+        for rest in (target, target + RECORD):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(rest)
+    return None
 
 
 def record_object(job, output, compilers, in_header):
@@ -52,7 +120,6 @@ def record_object(job, output, compilers, in_header):
     record = {
         "command": command_key(job, output),
         "object": job.digests.digest(path),
-        "seconds": _seconds(job.folder, output),
         "needs frontend": output in ninja_file.needs_frontend,
         **inputs,
     }
@@ -60,31 +127,23 @@ def record_object(job, output, compilers, in_header):
     return record
 
 
-def all_records(job, plan, recordings, compilation):
+def all_records(job, reused, recordings, compilation):
     """Returns ({object: its record} of all objects, a warning about spilled registers or None).
 
     Objects that did not compile have none.
-    recordings: {object: a future of record_object that has ended}.
+    reused: as reusable_objects() returns. recordings: {object: a future of record_object that has
+    ended}.
     """
     recorded = {output: future.result() for output, future in recordings.items()}
-    new = _remove_failed(job, recorded, compilation.failed_steps())
-    warning = _record_kernels(job, new, compilation.lines_of)
-    known = {**plan.reused, **new}  # in the order of the sources, as messages list them
-    outputs = filter(known.get, job.ninja_file.compilations)
-    return {output: known[output] for output in outputs}, warning
-
-
-def _remove_failed(job, recorded, failed):
-    """Returns the records of the objects that compiled, and deletes the other objects.
-
-    failed: the steps whose last command failed; a compiler may have written their objects.
-    """
-    records = {output: record for output, record in recorded.items() if record is not None}
-    for output in failed & records.keys():
-        del records[output]
+    new = {output: record for output, record in recorded.items() if record is not None}
+    for output in compilation.failed_steps() & new.keys():  # its compiler has written it
+        del new[output]
         os.unlink(os.path.join(job.folder, output))
         os.unlink(os.path.join(job.folder, output + RECORD))
-    return records
+    warning = _record_kernels(job, new, compilation.lines_of)
+    known = {**reused, **new}  # in the order of the sources, as messages list them
+    outputs = filter(known.get, job.ninja_file.compilations)
+    return {output: known[output] for output in outputs}, warning
 
 
 def _record_kernels(job, records, lines_of):
@@ -140,13 +199,3 @@ def make_manifest(job, records, trace):
         "library": job.digests.digest(os.path.join(job.folder, job.ninja_file.library)),
         **merged([*records, link]),
     }
-
-
-def _seconds(folder, output):
-    """Returns the seconds that a step took according to ninja's log; 0 if the log lacks it."""
-    with contextlib.suppress(OSError), open(os.path.join(folder, ".ninja_log")) as file:
-        for line in file:
-            row = line.split("\t")  # start and end in ms, mtime, output, hash
-            if len(row) > 3 and row[3] == output:
-                return (int(row[1]) - int(row[0])) / 1000
-    return 0

@@ -11,7 +11,8 @@ import shutil
 import sys
 from pathlib import Path
 
-from _jit_loader.build.pytorch.flags import is_gnu, openmp_flags
+from _jit_loader.build.inputs.compilers import is_gnu
+from _jit_loader.build.pytorch.ninja_file import openmp_flags
 from _jit_loader.key import names_architectures, toolchain
 from _jit_loader.key.machine import this_machine
 from _jit_loader.ops.load_op import op_arguments

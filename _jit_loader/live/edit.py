@@ -4,8 +4,7 @@ import glob
 import os
 from typing import NamedTuple
 
-from _jit_loader.build.plan import RECORD
-from _jit_loader.build.record import TEXTS
+from _jit_loader.build.record import RECORD, TEXTS
 from _jit_loader.cache import registrations
 from _jit_loader.cache.files import read_checked
 from _jit_loader.cache.store import Build, differences, read_manifest

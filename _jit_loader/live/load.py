@@ -8,10 +8,8 @@ import time
 
 from _jit_loader import this_process
 from _jit_loader.build.byproducts import can_be_live
-from _jit_loader.build.failure import is_noted, read_note
-from _jit_loader.build.job import Job, private_folder
+from _jit_loader.build.job import Job, is_noted, private_folder, read_note
 from _jit_loader.build.ninja import Compilation
-from _jit_loader.build.plan import Plan
 from _jit_loader.build.precompiled import Headers
 from _jit_loader.cache import build_directory, cache_folder, digest_of
 from _jit_loader.cache.files import link_or_copy, read_checked
@@ -289,11 +287,9 @@ def _open_new(edit, builds, digests):
 def _link(edit, builds, folder, digests):
     """Links new objects for the CPU with the others of the build; returns the library's path."""
     job = Job(builds, folder, digests)
-    reused = dict.fromkeys(set(job.ninja_file.compilations) - set(edit.outputs))
-    for output in reused:
+    for output in set(job.ninja_file.compilations) - set(edit.outputs):
         link_or_copy(os.path.join(edit.build.folder, output), os.path.join(folder, output))
-    plan = Plan(reused, dict.fromkeys(edit.outputs))
-    with Compilation(job, plan, Headers(job, plan.missing)) as compilation:
+    with Compilation(job, edit.outputs, Headers(job, edit.outputs)) as compilation:
         for _ in compilation.steps():
             pass
     if compilation.returncode != 0:

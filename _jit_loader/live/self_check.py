@@ -7,8 +7,7 @@ before a live edit uses it, and after a live edit, whether that one ran other co
 import glob
 import os
 
-from _jit_loader.build.plan import RECORD
-from _jit_loader.build.record import TEXTS
+from _jit_loader.build.record import RECORD, TEXTS
 from _jit_loader.cache import cache_folder
 from _jit_loader.cache.files import read_checked, write_checked
 from _jit_loader.cache.lock import build_lock

@@ -93,7 +93,7 @@ def build_all(title, noun, calls, jobs=None, say_lines=True, **options):
     names, timeouts = [call[0] for call in calls], [call[3] for call in calls]
     function = f"{__name__}:build_in_process"
     calls = [{"function": function, "arguments": call[:3], "timeout": call[3]} for call in calls]
-    with BuildLine(title, names, 0, step="loading") as line:
+    with BuildLine(title, names, step="loading") as line:
         line.start(count(len(names), noun))
         for answer in call_in_processes(calls, jobs or parallel_jobs(), IMPORTS, **options):
             index = answer["index"]

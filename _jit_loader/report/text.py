@@ -45,18 +45,17 @@ def print_line(text, stream):
 
 
 class BuildLine:
-    """Shows `add2: kernels/add2.cu changed: add2.cuda.o, 1 of 2, 0.4 s of about 0.9 s`.
+    """Shows `add2: kernels/add2.cu changed: add2.cuda.o, 1 of 2, 0.4 s`.
 
     The line is live in a terminal, below the lines that are printed meanwhile. In a log file, and
     in a notebook, where rich's live line would need ipywidgets, it is a plain line at the start of
     the build. At the end, a line with the reason and the seconds is printed.
     """
 
-    def __init__(self, title, outputs, expected_seconds, step="compiling"):
+    def __init__(self, title, outputs, step="compiling"):
         self._title, self._step = title, step
         self._outputs = list(outputs)
         self._total = len(self._outputs)
-        self._expected = f"about {expected_seconds:.1f} s" if expected_seconds >= 0.1 else ""
         self._started = time.monotonic()
         self._live = None
 
@@ -77,8 +76,8 @@ class BuildLine:
         with contextlib.suppress(OSError, ValueError):
             self._live = self._start_live()
         if self._live is None:
-            parts = ", ".join([*self._outputs, *filter(None, [self._expected])])
-            say(f"{self._title}: {f'{self._step} {parts}' if self._outputs else 'linking'}")
+            step = f"{self._step} {', '.join(self._outputs)}" if self._outputs else "linking"
+            say(f"{self._title}: {step}")
 
     def finished(self, output):
         if output in self._outputs:
@@ -111,9 +110,9 @@ class BuildLine:
         from rich.text import Text
 
         done = self._total - len(self._outputs)
-        elapsed = " of ".join(filter(None, [f"{self._elapsed():.1f} s", self._expected]))
-        parts = [", ".join(self._outputs) or "linking", f"{done} of {self._total}", elapsed]
-        return Text(f"{self._title}: {', '.join(parts)}", no_wrap=True, overflow="ellipsis")
+        doing = ", ".join(self._outputs) or "linking"
+        text = f"{self._title}: {doing}, {done} of {self._total}, {self._elapsed():.1f} s"
+        return Text(text, no_wrap=True, overflow="ellipsis")
 
 
 def parse_size(text):

@@ -52,28 +52,6 @@ def _interrupts_delayed():
             handler(*interrupts[0])
 
 
-@contextlib.contextmanager
-def exit_codes_kept():
-    """Lets this process learn the exit codes of its children while the block runs.
-
-    If the program ignores SIGCHLD, the kernel discards them, and subprocess returns 0. ninja
-    inherits the setting and fails. It belongs to the process, and signal.signal works in the main
-    thread only, so the C library changes it. Other children that end meanwhile stay zombies.
-    """
-    if signal.getsignal(signal.SIGCHLD) != signal.SIG_IGN:
-        yield
-        return
-    import ctypes  # hardly any program ignores SIGCHLD
-
-    set_handler = ctypes.CDLL(None).signal
-    set_handler(signal.SIGCHLD, ctypes.c_void_p(signal.SIG_DFL))
-    try:
-        yield
-    finally:
-        if signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:  # the program has set no handler
-            set_handler(signal.SIGCHLD, ctypes.c_void_p(signal.SIG_IGN))
-
-
 def compiler_environment():
     """Returns the environment in which compilers and linkers run: they print English.
 
@@ -89,9 +67,8 @@ def compiler_environment():
 def run(command):
     """Runs a compiler or another tool without input, in compiler_environment().
 
-    Returns a subprocess.CompletedProcess with bytes; its exit code is 0 if the program ignores
-    SIGCHLD. The process is killed if the wait is interrupted, or if the Workers of this thread are
-    stopped.
+    Returns a subprocess.CompletedProcess with bytes. The process is killed if the wait is
+    interrupted, or if the Workers of this thread are stopped.
     """
     options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     # In a session of its own, so that a wrapper's compiler is killed with it.

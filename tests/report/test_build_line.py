@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import jit_loader
-from _jit_loader.report.text import BuildLine, print_line
+from _jit_loader.report.text import print_line
 from tests.support.terminal import Terminal
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,13 +43,6 @@ def test_reason_names_the_changes_since_the_last_build(tiny, said):
     assert said().startswith("tiny: value.h changed: compiling ")
     tiny.load(is_python_module=False)
     assert said().startswith("tiny: the kind of build was module, is library: ")
-
-
-@pytest.mark.parametrize(("seconds", "shown"), [(0, ""), (0.04, ""), (0.96, ", about 1.0 s")])
-def test_expected_time_is_shown_if_a_person_would_notice_it(said, seconds, shown):
-    with BuildLine("tiny", ["one.o"], seconds) as line:
-        line.start("value.h changed")
-    assert said() == f"tiny: value.h changed: compiling one.o{shown}\n"
 
 
 def test_quiet_prints_nothing_and_raises_errors(tiny, said, monkeypatch, capfd):

@@ -133,6 +133,11 @@ def answer(command, flag):
     return _answer((*command, flag), stamps, tuple(os.environ.items()))
 
 
+def is_gnu(command):
+    """Returns whether a command, a list of words, runs g++, as its --version shows."""
+    return "Free Software Foundation" in answer(command, "--version")
+
+
 @functools.lru_cache(maxsize=64)
 def _answer(command, _stamps, _environment):
     with contextlib.suppress(OSError):

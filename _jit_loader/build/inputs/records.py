@@ -2,7 +2,11 @@
 
 {"files": {path: digest}, "user files": the user's files among them, "tools": {path: digest},
 "programs": {role: digest}, "absent": {folder: names}}. Paths are relative to their roots
-(key/roots.py); for "absent" see negative_dependencies.py.
+(key/roots.py).
+
+"absent" are the places where compilers and linkers looked first and found no file: {folder: names
+that are missing from it}. A file that appears there is read instead. A name that ends with a slash
+means that a folder has the file's name.
 """
 
 import functools
@@ -12,7 +16,6 @@ import stat
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from _jit_loader.build.inputs import negative_dependencies
 from _jit_loader.build.inputs.compilers import (
     cxx_compiler,
     files_in_assembly,
@@ -20,10 +23,9 @@ from _jit_loader.build.inputs.compilers import (
     linker,
     nvcc_compiler,
 )
-from _jit_loader.build.inputs.negative_dependencies import Places
 from _jit_loader.cache.memo import stamp
 from _jit_loader.key import toolchain
-from _jit_loader.system import read_text
+from _jit_loader.system import plain_path, read_text
 
 CLOCK = ".clock"  # a file in the folder of the build; no output has such a name
 TICK_LIMIT_SECONDS = 0.1
@@ -31,6 +33,15 @@ TICK_LIMIT_SECONDS = 0.1
 SYSTEM_FOLDERS = ("/usr", "/lib", "/lib64")
 # Subfolders of the system folders that may hold projects: /usr/src/app is usual in containers.
 PROJECT_FOLDERS = ("/usr/src/", "/usr/local/src/")
+
+# A compiler does not list a header that is tested but not included. For an include with "../",
+# _add_places_of_headers() has no name to look for in earlier folders. A name that a macro stands
+# for is not read.
+TESTED = re.compile(
+    r"(?:__has_include\w*\s*\(\s*|^\s*#\s*include\w*\s*(?=[<\"][^>\"\n]*\.\./))[<\"]([^>\"\n]+)",
+    re.MULTILINE,
+)
+FOLDER = re.compile(r"\0-L\0?(/[^\0]+)")  # as one word or two
 
 
 class InputsChanged(Exception):
@@ -66,13 +77,13 @@ class Recorder:
         files = dict.fromkeys([*files, *self._in_flags(command)])
         user_files = [file for file in files if file == source or is_users(file)]
         places = Places()
-        negative_dependencies.of_tested_headers(places, user_files, compiler.search_folders)
+        _add_places_of_tested_headers(places, user_files, compiler.search_folders)
         folders = [os.path.dirname(self._clock.path), *compiler.search_folders]
         more = dict.fromkeys([*files_in_assembly(user_files, folders), *places.present])
         user_files += [file for file in more if file not in files and is_users(file)]
         files |= more
         chain = [*dict.fromkeys(map(os.path.dirname, user_files)), *compiler.search_folders]
-        negative_dependencies.of_headers(places, files, chain)
+        _add_places_of_headers(places, files, chain)
         # If a source names a file by an absolute path, a copy of the project reads the same file.
         texts = list(map(self._text, user_files))
         named = {path for path in user_files if any(path in text for text in texts)}
@@ -85,7 +96,7 @@ class Recorder:
         flags_from = toolchain.cpp_extension_path()
         files = dict.fromkeys([*linked, *self._in_flags(command), flags_from])
         user_files = list(filter(user_file_filter(self._roots), files))
-        negative_dependencies.of_libraries(places, linked, command)
+        _add_places_of_libraries(places, linked, command)
         return self._record(files, user_files, linker(command), places)
 
     def _in_flags(self, command):
@@ -124,6 +135,88 @@ class Recorder:
         differs = before is not None and self._digests.digest(path) != before
         only_content = self._is_further and before is not None
         return differs or (not only_content and self._clock.has_seen_change(path))
+
+
+class Places:
+    """The places where a compiler or a linker looked for files.
+
+    absent: as above. present: files that exist there; one may have appeared after the search.
+    """
+
+    def __init__(self):
+        self.absent, self.present = {}, {}
+        self._exists = functools.cache(os.path.exists)
+
+    def add(self, path):
+        """Adds a place; returns the part of the path that is missing, or None if it exists."""
+        if self._exists(path):
+            if os.path.isdir(path):
+                self._add_absent(path, "/")
+            else:
+                self.present[path] = None
+            return None
+        missing = self._first_missing(path)
+        self._add_absent(missing)
+        if os.path.islink(missing):  # a dangling link: its target may appear as well
+            self._add_absent(self._first_missing(os.path.realpath(missing)))
+        return missing
+
+    def _first_missing(self, path):
+        while not self._exists(os.path.dirname(path)):
+            path = os.path.dirname(path)
+        return path
+
+    def _add_absent(self, path, ending=""):
+        folder, name = os.path.split(path)
+        self.absent.setdefault(folder, set()).add(name + ending)
+
+
+def _add_places_of_headers(places, files, chain):
+    """Adds the places where the compiler looked before it found each file.
+
+    chain: the folders of the search, in order: first those of the including files, for quoted
+    includes. A folder may be in it twice, because a file may have been found at either position.
+    """
+    lacks = set()  # (folder, first part of a name): the folder has no such entry
+    for path in files:
+        for position, folder in enumerate(chain):
+            if not path.startswith(folder + "/"):
+                continue
+            name = path[len(folder) + 1 :]
+            first = name.partition("/")[0]
+            for earlier in chain[:position]:
+                if (earlier, first) not in lacks:
+                    missing = places.add(f"{earlier}/{name}")
+                    if missing is not None and len(missing) <= len(f"{earlier}/{first}"):
+                        lacks.add((earlier, first))
+
+
+def _add_places_of_tested_headers(places, user_files, search_folders):
+    """Adds the places of the headers that the user's files test with __has_include.
+
+    It adds those of includes with "../" as well.
+    """
+    for path in user_files:
+        for name in dict.fromkeys(TESTED.findall(read_text(path))):
+            for folder in [os.path.dirname(path), *search_folders]:
+                places.add(plain_path(os.path.join(folder, name)))
+
+
+def _add_places_of_libraries(places, files, command):
+    """Adds the places where the linker may have looked for each library.
+
+    -l searches each folder for .so, then for .a: the folders of -L and those of LIBRARY_PATH, then
+    the system's. A relative folder is in the private folder of the build, where nothing appears
+    later. Other ways to name a folder (-Wl,-L, an @file) are not read.
+    """
+    named = FOLDER.findall("\0".join(command))
+    named += filter(os.path.isabs, os.environ.get("LIBRARY_PATH", "").split(os.pathsep))
+    for path in files:
+        folder, name = os.path.split(path)
+        stem = os.path.splitext(name)[0]
+        for place in [*map(os.path.normpath, named), folder]:
+            for candidate in (name, f"{stem}.so", f"{stem}.a"):
+                places.add(os.path.join(place, candidate))
 
 
 def user_file_filter(roots, tools=()):
