@@ -53,11 +53,13 @@ _CUB += ["block/block_radix_sort", "block/block_exchange", "block/block_shuffle"
 _CUB += ["warp/warp_reduce", "warp/warp_scan"]
 # {header: [(regular expression, replacement)]}: what they have for other compilers.
 _NOT_OF_NVRTC = [(r"!_CCCL_COMPILER\(NVRTC\)", "1"), (r"_CCCL_COMPILER\(NVRTC\)", "0")]
-_TYPES_OF_NVRTC = [(r"^typedef [^;\n]*u?int(?:\d+|ptr)_t;", "")]
+_WITHOUT_LIBSTDCXX = [(r"_CCCL_COMPILER\(NVRTC\)", "!defined(__GLIBCXX__)")]
+_TYPES_OF_NVRTC = [(r"^typedef [^;\n]*u?int(?:\d+|ptr)_t;", "#include <stdint.h>")]
 _CHANGES = {
     "bits/utility.h": [(r"__has_builtin\(__make_integer_seq\)", "1")],
-    "cuda/std/cstdint": _NOT_OF_NVRTC,  # NVRTC's int64_t is long long, g++'s is long
-    "cuda/std/__tuple_dir/structured_bindings.h": _NOT_OF_NVRTC,
+    # NVRTC's int64_t is long long, g++'s is long: mangled names and overloads would differ.
+    "cuda/std/cstdint": _NOT_OF_NVRTC,
+    "cuda/std/__tuple_dir/structured_bindings.h": _WITHOUT_LIBSTDCXX,
     "cuda_pipeline_helpers.h": _TYPES_OF_NVRTC,
     "cuda_awbarrier_helpers.h": _TYPES_OF_NVRTC,
 }
@@ -78,6 +80,52 @@ _ONE, _TWO, _OTHER, _WITHOUT_F, _PREDICATES = map(
 )
 
 
+_KINDS = ("char", 8), ("short", 16), ("int", 32), ("long", 64)
+_INTEGERS = "typedef long intptr_t, intmax_t; typedef unsigned long uintptr_t, uintmax_t;\n"
+_INTEGERS += "".join(
+    f"typedef {sign} {kind} {name}{bits}_t, {name}_least{bits}_t, {name}_fast{bits}_t;\n"
+    for kind, bits in _KINDS
+    for sign, name in (("signed", "int"), ("unsigned", "uint"))
+)
+_LIMITS_OF_FLOATS = """\
+#pragma once
+#define FLT_MAX 0x1.fffffep127f
+#define FLT_MIN 0x1p-126f
+#define FLT_EPSILON 0x1p-23f
+#define DBL_MAX 0x1.fffffffffffffp1023
+#define DBL_MIN 0x1p-1022
+#define DBL_EPSILON 0x1p-52
+"""
+# For cuda_kernel, which needs no g++: its functions of C are built into NVRTC.
+_OF_C = {
+    **dict.fromkeys(("cmath", "cstring", "cstdlib", "cstdio", "cassert"), "#pragma once\n"),
+    **dict.fromkeys(("math.h", "string.h", "stdlib.h", "stdio.h", "assert.h"), "#pragma once\n"),
+    "cfloat": _LIMITS_OF_FLOATS,
+    "float.h": _LIMITS_OF_FLOATS,
+    "stdint.h": f"#pragma once\n{_INTEGERS}",
+    "cstdint": f"#pragma once\n#include <stdint.h>\nnamespace std {{\n{_INTEGERS}}}\n",
+    "cstddef": "#pragma once\nnamespace std { using ::size_t; using ::ptrdiff_t; }\n",
+    "stddef.h": "#pragma once\n",
+}
+_OF_CCCL = """\
+#pragma once
+#include <cuda/std/{}>
+namespace cuda {{ namespace std {{}} }}
+namespace std {{ using namespace cuda::std; }}
+"""
+
+
+def headers_of_kernels(folders):
+    """Returns {name: text} of the headers that cuda_kernel has where no file is.
+
+    Those of the C++ library are CCCL's, of cuda/std. folders: of CUDA's headers.
+    """
+    paths = (os.path.join(folder, "cuda", "std") for folder in folders)
+    path = next(filter(os.path.isdir, paths), None)
+    names = os.listdir(path) if path else []
+    return {**{name: _OF_CCCL.format(name) for name in names if name[0] != "_"}, **_OF_C}
+
+
 def with_headers(program, names, paths, words, more=""):
     """Returns an nvrtc.Program with the headers that its source needs.
 
@@ -96,9 +144,8 @@ def with_headers(program, names, paths, words, more=""):
     virtual = {
         **dict.fromkeys(_EMPTY, "#pragma once\n"),
         **{name: "#pragma once\n" for name in names if not _REAL.fullmatch(name)},
-        **_patched(tuple(folders)),
+        **changed_headers(tuple(folders)),
         "cmath": _cmath(),
-        "cub/cub.cuh": "".join(f"#include <cub/{name}.cuh>\n" for name in _CUB),
         PREAMBLE: "".join(preamble),
     }
     options = [*program.options, *OPTIONS, *(f"-I{folder}" for folder in folders)]
@@ -169,9 +216,9 @@ def _cmath():
 
 
 @functools.lru_cache
-def _patched(folders):
+def changed_headers(folders):
     """Returns {name: text} of headers that NVRTC reads after a change."""
-    found = {}
+    found = {"cub/cub.cuh": "".join(f"#include <cub/{name}.cuh>\n" for name in _CUB)}
     for name, changes in _CHANGES.items():
         path = next(filter(os.path.exists, (os.path.join(f, name) for f in folders)), None)
         if path is not None:

@@ -20,28 +20,6 @@ INCLUDE = r'#[ \t]*include[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>|(\S+))'
 
 FAILED = 5, 6  # NVRTC_ERROR_INVALID_OPTION, NVRTC_ERROR_COMPILATION
 
-_INTEGERS = "".join(
-    f"typedef signed {kind} int{bits}_t; typedef unsigned {kind} uint{bits}_t;\n"
-    for kind, bits in (("char", 8), ("short", 16), ("int", 32), ("long", 64))
-)
-_INTEGERS += "typedef unsigned long uintptr_t; typedef signed long intptr_t;\n"
-_IN_STD = "namespace std {{ {} }}\n"
-_STDINT = "#pragma once\n" + _INTEGERS
-_NAMES = [f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)]
-# NVRTC has the functions of math.h and string.h built in, but no system headers. int64_t is long,
-# as it is for g++: other types would give other mangled names.
-SYSTEM_HEADERS = {
-    "stdint.h": _STDINT,
-    "cstdint": '#pragma once\n#include "stdint.h"\n'
-    + _IN_STD.format(" ".join(f"using ::{name};" for name in _NAMES)),
-    "stddef.h": "#pragma once\n",
-    "cstddef": "#pragma once\n" + _IN_STD.format("using ::size_t; using ::ptrdiff_t;"),
-    **dict.fromkeys(
-        ("math.h", "cmath", "string.h", "cstring", "stdio.h", "cstdio", "assert.h", "cassert"),
-        "#pragma once\n",
-    ),
-}
-
 
 class Program(NamedTuple):
     """A source and how to compile it.
@@ -185,15 +163,16 @@ def identity():
 
 
 def cuda_headers():
-    """Returns the folders of CUDA's headers: from PyTorch's wheels or, without these, a toolkit."""
-    wheels = ("cu" + cuda_major(), "cuda_runtime")  # since CUDA 13; in CUDA 12
+    """Returns the folders of CUDA's headers: in PyTorch's wheels, then in a toolkit.
+
+    cub, cuda/std and what cooperative groups include are CCCL's. Its wheel is seldom installed.
+    """
+    wheels = ("cu" + cuda_major(), "cuda_runtime", "cuda_cccl")  # since CUDA 13; in CUDA 12
     toolkit = os.environ.get("CUDA_HOME") or "/usr/local/cuda"
-    for root in [*(os.path.join(_wheels(), wheel) for wheel in wheels), toolkit]:
-        folder = os.path.join(root, "include")
-        if os.path.exists(os.path.join(folder, "cuda_fp16.h")):
-            cccl = os.path.join(folder, "cccl")  # since CUDA 13: cub and cuda/std
-            return [folder, *([cccl] if os.path.isdir(cccl) else [])]
-    return []
+    roots = [*(os.path.join(_wheels(), wheel) for wheel in wheels), toolkit]
+    folders = [os.path.join(root, "include") for root in roots]
+    both = [path for folder in folders for path in (folder, os.path.join(folder, "cccl"))]
+    return list(filter(os.path.isdir, both))
 
 
 def cuda_major():
@@ -216,16 +195,16 @@ class Closure(NamedTuple):
         files: the sorted paths of the user's headers.
         absent: the sorted paths that were searched before them and do not exist.
         system: the sorted paths of CUDA's headers.
-        missing: the sorted names that were found nowhere.
+        virtual: the sorted names of those that are no files.
     """
 
     files: list
     absent: list
     system: list
-    missing: list
+    virtual: list
 
 
-def closure(source, folder, folders, system):
+def closure(source, folder, folders, system, texts):
     """Returns the Closure of a source.
 
     An include whose name is a macro is refused, because the headers that it reads are unknown. In
@@ -236,11 +215,12 @@ def closure(source, folder, folders, system):
         folder: the source's folder, which is searched first for quoted includes.
         folders: the folders of -I.
         system: the folders of CUDA's headers, which are searched last.
+        texts: {name: text} of headers to read instead of files that exist nowhere.
 
     Raises:
         ValueError: the name of an include is a macro.
     """
-    files, absent, of_system, missing = set(), set(), set(), set()
+    files, absent, of_system, virtual = set(), set(), set(), set()
     roots = tuple(place + os.sep for place in system)
     waiting = [(source, folder, False)]
     while waiting:
@@ -266,9 +246,10 @@ def closure(source, folder, folders, system):
                 if not (in_system or is_system):
                     absent.add(path)
             else:
-                if not in_system:
-                    missing.add(name)
-    return Closure(sorted(files), sorted(absent), sorted(of_system), sorted(missing))
+                if name in texts and name not in virtual:
+                    virtual.add(name)
+                    waiting.append((texts[name], folder, True))
+    return Closure(sorted(files), sorted(absent), sorted(of_system), sorted(virtual))
 
 
 def _includes(text):

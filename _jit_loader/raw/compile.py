@@ -11,14 +11,8 @@ import torch
 from _jit_loader.cache import cache_folder, check_trusted, digest_of
 from _jit_loader.cache.files import write_atomically
 from _jit_loader.cache.store import Build, Builds, write_manifest
-from _jit_loader.cuda.nvrtc import (
-    SYSTEM_HEADERS,
-    NvrtcError,
-    Program,
-    closure,
-    compile_program,
-    cuda_headers,
-)
+from _jit_loader.cuda.headers import changed_headers, headers_of_kernels
+from _jit_loader.cuda.nvrtc import NvrtcError, Program, closure, compile_program, cuda_headers
 from _jit_loader.key.digests import Digests
 from _jit_loader.key.roots import Roots
 from _jit_loader.raw import TEXT, read_build
@@ -43,6 +37,10 @@ template <class jit_loader_type> __global__ void jit_loader_signature() {}
 """
 _NAMES = "jit_loader_kernel({})", "jit_loader_signature<decltype(jit_loader_kernel({}))>"
 _CONSTANTS = re.compile(rb"\.nv\.constant0\.([\w$.]+)\0")  # a section that each kernel has
+_WITHOUT_CCCL = (
+    "\nHeaders of the C++ library, cub, cuda/std and what cooperative groups include are CCCL's, "
+    'which is not installed: pip install "cuda-toolkit[nvcc,cccl]=={}.*"'
+)
 
 
 def find_or_compile(kernel, arch, key, memo):
@@ -78,9 +76,7 @@ def find_or_compile(kernel, arch, key, memo):
         os.makedirs(builds.folder, mode=0o700, exist_ok=True)
         if kernel.path is None:  # tools show its lines
             write_atomically(path, kernel.source.encode())
-    headers, missing = _headers(kernel, roots, digests)
-    # A system header that exists is read from its file. "cstdint" includes "stdint.h".
-    virtual = SYSTEM_HEADERS if any(name in SYSTEM_HEADERS for name in missing) else {}
+    headers, virtual = _headers(kernel, roots, digests)
     program = Program(kernel.source + _NAMING, path, _options(kernel, arch), virtual)
     naming = [text.format(kernel.expression) for text in _NAMES] if kernel.expression else []
     try:
@@ -116,15 +112,18 @@ def _publish(builds, manifest, code, digests):
 
 
 def _headers(kernel, roots, digests):
-    """Returns the part of a manifest about headers, and the names that were found nowhere."""
-    found = closure(kernel.source, kernel.folder, kernel.includes, cuda_headers())
+    """Returns the part of a manifest about headers, and {name: text} of those that are no files."""
+    folders = cuda_headers()
+    texts = headers_of_kernels(folders)
+    found = closure(kernel.source, kernel.folder, kernel.includes, folders, texts)
+    virtual = {name: texts[name] for name in found.virtual}
     files = {roots.relative(path): digests.digest(path) for path in [*found.files, *found.system]}
     absent = {}
     for folder, name in map(os.path.split, found.absent):
         absent.setdefault(roots.relative(folder), []).append(name)
     user_files = list(map(roots.relative, found.files))
     inputs = {"files": files, "user files": user_files, "absent": absent}
-    return {**inputs, "tools": {}, "programs": {}}, found.missing
+    return {**inputs, "tools": {}, "programs": {}}, {**virtual, **changed_headers(tuple(folders))}
 
 
 def _options(kernel, arch):
@@ -166,6 +165,8 @@ def _explained(log, path, kernel):
         )
     else:
         text = f"{title}: {lines[0]}"
+    if "cannot open source file" in text and "limits" not in headers_of_kernels(cuda_headers()):
+        text += _WITHOUT_CCCL.format(torch.version.cuda)
     explained = CompileError(text)
     explained.output = log
     return explained

@@ -70,7 +70,7 @@ OF_HOST_TOO = [
 def sources(op):
     """Returns {path in the project: text} of an op's .cu file and its headers."""
     path = str(ROOT / "kernels" / f"{op}.cu")
-    found = closure(read_text(path), os.path.dirname(path), [str(ROOT)], [])
+    found = closure(read_text(path), os.path.dirname(path), [str(ROOT)], [], {})
     return {os.path.relpath(p, ROOT): read_text(p) for p in [path, *found.files]}
 
 

@@ -1,5 +1,6 @@
 """Tests cuda_kernel: a kernel compiled by NVRTC, its cache and its errors."""
 
+import os
 import re
 
 import pytest
@@ -126,21 +127,65 @@ def test_a_header_that_appears_before_another_is_noticed(folder):
 
 def test_a_changed_header_of_cuda_is_a_change_and_an_absent_one_is_not(folder, monkeypatch):
     toolkit = folder / "toolkit"
-    toolkit.mkdir()
-    (toolkit / "cuda_fp16.h").write_text('#include "inner.h"\n#include MACRO_IS_PASSED_OVER\n')
-    (toolkit / "inner.h").write_text("#define INNER 1.f\n")
+    inner = toolkit / "cuda" / "std" / "limits"
+    inner.parent.mkdir(parents=True)
+    (toolkit / "cuda_fp16.h").write_text("#include <limits>\n#include MACRO_IS_PASSED_OVER\n")
+    inner.write_text("#define INNER 1.f\n")
     for module in (kernels, __import__("_jit_loader.raw.compile", fromlist=["_"])):
         monkeypatch.setattr(module, "cuda_headers", lambda: [str(toolkit)])
-    source = '#if 0\n#include "cuda_fp16.h"\n#endif\n#include <inner.h>\n' + SCALE.replace(
+    source = '#if 0\n#include "cuda_fp16.h"\n#endif\n#include <limits>\n' + SCALE.replace(
         "FACTOR", "INNER"
     )
     code = code_of(folder, source=source)
     assert code_of(folder, source=source) == code
-    (toolkit / "inner.h").write_text("#define INNER 2.f\n")
+    inner.write_text("#define INNER 2.f\n")
     changed = code_of(folder, source=source)
     assert changed != code
-    (toolkit / "inner.h").unlink()
+    inner.unlink()
     assert code_of(folder, source=source) in (code, changed)
+
+
+GROUP = "namespace g = cooperative_groups; auto w = g::tiled_partition<32>(g::this_thread_block());"
+QUICK = {
+    "cstdint": "std::int64_t i = 1; long& same = i; x[sizeof(uint8_t)] = same;",
+    "cfloat": "*x = FLT_MAX;",
+    "cuda.h": "",
+    "mma.h": "",
+    "cuda_pipeline.h": "__pipeline_commit(); uint32_t i = 0; x[i] = 1;",
+    "limits": "*x = std::numeric_limits<float>::infinity();",
+}
+SLOW = {
+    "type_traits": "static_assert(std::is_same_v<std::remove_pointer_t<decltype(x)>, float>);",
+    "array": "auto [i, j] = std::array<float, 2>{1, 2}; x[0] = i; x[1] = j;",
+    "cuda/std/cstdint": "cuda::std::int64_t i = 1; long& same = i; *x = same;",
+    "cuda/atomic": "cuda::atomic_ref<float, cuda::thread_scope_device>(*x).fetch_add(1.f);",
+    "curand_kernel.h": "curandStatePhilox4_32_10_t s; *x = curand_uniform(&s);",
+    "cooperative_groups/reduce.h": f"{GROUP} *x = g::reduce(w, *x, g::plus<float>());",
+    "cub/cub.cuh": "using R = cub::BlockReduce<float, 128>; __shared__ R::TempStorage t; "
+    "*x = R(t).Sum(*x);",
+}
+HEADERS = [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
+
+
+def has_cccl():
+    return any(os.path.exists(f"{folder}/nv/target") for folder in nvrtc.cuda_headers())
+
+
+@pytest.mark.skipif(not has_cccl(), reason="CCCL is not installed")
+@pytest.mark.parametrize("header", HEADERS)
+def test_headers_of_cuda_and_the_cpp_library_need_no_gcc(folder, monkeypatch, header):
+    monkeypatch.setenv("PATH", "")
+    statement = {**QUICK, **SLOW}[header]
+    assert code_of(
+        folder, "k", f"#include <{header}>\n__global__ void k(float* x) {{ {statement} }}"
+    )
+
+
+def test_an_error_names_the_package_of_a_missing_header(folder, monkeypatch):
+    folders = [path for path in nvrtc.cuda_headers() if "cccl" not in path][:1]
+    monkeypatch.setattr("_jit_loader.raw.compile.cuda_headers", lambda: folders)
+    with pytest.raises(jit_loader.CompileError, match=r"pip install .*cuda-toolkit\[nvcc,cccl\]=="):
+        make(folder, "k", "#include <limits>\n__global__ void k() {}").compile("sm_90a")
 
 
 @pytest.mark.parametrize("name", ["scal", "fill"])
