@@ -11,7 +11,7 @@ from _jit_loader.cache import cache_folder, readonly_caches
 from _jit_loader.cache.store import differences, read_manifest
 from _jit_loader.key import toolchain
 from _jit_loader.report.errors import CompilingForbidden, CudaMissing, ToolMissing
-from _jit_loader.report.requests import THE_LOADER, change_texts, request_changes
+from _jit_loader.report.requests import change_texts, request_changes
 from _jit_loader.system import is_set
 
 MOST_REASONS = 8  # in an error
@@ -40,7 +40,8 @@ def all_reasons(builds, digests):
     if old["PyTorch"] != new["PyTorch"]:  # one line for its 5,000 headers
         files = [line for line in files if not line.startswith("<packages>/torch/")]
     settings = [line for key in new for line in request_changes(key, old.get(key), new[key])]
-    return [*settings, *files] or [f"{THE_LOADER} changed"]
+    # Another version of the loader describes the same request in other rows.
+    return [*settings, *files] or ["the loader changed"]
 
 
 def _last_of_name(builds):

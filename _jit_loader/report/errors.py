@@ -26,9 +26,8 @@ OTHER_ERRORS = [
     re.compile(pattern)
     for pattern in (
         TIMEOUT.pattern,
-        r".*(?:No space left on device|Disk quota exceeded|File size limit exceeded)",
+        r".*(?:No space left on device|Disk quota exceeded)",
         r".*cannot find ",
-        r"\S*sh: .*not found",
         r"(?:\S*/)?ld(?:\.\w+)?: (?!warning: )",
         r"(?i).*\b(?:error|fatal) *:(?!:)",
     )
@@ -43,19 +42,9 @@ HINTS = {
         "this nvcc is older than the GPU: set TORCH_CUDA_ARCH_LIST to an older architecture, such "
         "as 9.0+PTX, or install a newer nvcc"
     ),
-    r"unrecognized command.line option .-std=c\+\+(\d+)": (
-        "this compiler is too old for C++{0}, which PyTorch's headers need: install g++ 11 or "
-        "later, and name it in CXX and, for nvcc, in CC"
-    ),
-    r"Value 'c\+\+(\d+)' is not defined for option 'std'": (
-        "this nvcc is too old for C++{0}, which PyTorch's headers need: install the nvcc of "
-        "PyTorch's CUDA version"
-    ),
     r"unsupported GNU version": "this nvcc needs an older host compiler: set CC and CXX",
-    r"undefined (?:reference to|symbol:?) [`']?(?:vtable|typeinfo|_ZT[IV])": (
-        "a virtual function is declared, but not defined: define it, or add its source to the list"
-    ),
-    r"(?i:undefined) (?:reference to|symbol:) (?!.*(?:vtable|typeinfo|_ZT[IV]))": (
+    # A class without a definition of its virtual functions has no vtable and no typeinfo.
+    r"(?i:undefined) (?:reference to|symbol:|(?:hidden )?symbol [`'](?:vtable|typeinfo))": (
         "it is declared, but not defined: is its source in the list of sources, and, if it is a "
         "template, is it instantiated there for these types?"
     ),
@@ -64,7 +53,7 @@ HINTS = {
         "pass extra_cuda_cflags=['-rdc=true']"
     ),
     r"multiple definition of": "two sources define it; in a header it must be inline",
-    r"(?m)^(?!.*undefined (?:hidden )?symbol [`'](?:vtable|typeinfo|_ZT[IV])).*with -fPIC": (
+    r"(?m)^(?!.*undefined (?:hidden )?symbol [`'](?:vtable|typeinfo)).*with -fPIC": (
         "an object or archive that is linked in was compiled without -fPIC: compile it with -fPIC"
     ),
     r"module export function \(PyInit_(\w+)\)": (
@@ -76,24 +65,16 @@ HINTS = {
     r"Killed signal terminated program|died due to signal 9|killed by signal 9": (
         "it was killed, usually because memory ran out: set MAX_JOBS=1"
     ),
-    r"File size limit exceeded": (
-        "a file reached the limit on the size of files: raise it, for example with ulimit -f "
-        "unlimited"
-    ),
     r"No space left on device|Disk quota exceeded": (
         "the disk is full, or your quota of it is used up: free some space, or name another folder "
         "in JIT_LOADER_CACHE, or in TMPDIR for the compilers' temporary files (by default /tmp)"
     ),
     # In a load_inline's main.cpp.
-    r"main\.cpp:[\d:]+ error: (?:use of undeclared identifier )?.(\w+)\W.*\n.*"
-    r'm\.def\("\1", (?:torch::wrap_pybind_function\()?\1\)?, "': (
-        "functions= names {0}, which cpp_sources does not declare: correct the name, or declare it "
-        "there, as in 'torch::Tensor {0}(torch::Tensor x);', if cuda_sources defines it"
-    ),
-    r"main\.cpp:[\d:]+ error: no matching (?:member )?function for call to .*\n.*"
+    r"main\.cpp:[\d:]+ error: .*(?:declared|no matching).*\n.*"
     r'm\.def\("(\w+)", (?:torch::wrap_pybind_function\()?\1\)?, "': (
-        "functions= cannot name {0} if it is overloaded: give each function a name of its own, or "
-        "write a PYBIND11_MODULE, with py::overload_cast, in cpp_sources"
+        "functions= names {0}, which cpp_sources must declare, and only once: correct the name, or "
+        "declare it there, as in 'torch::Tensor {0}(torch::Tensor x);', if cuda_sources defines "
+        "it; if it is overloaded, write a PYBIND11_MODULE, with py::overload_cast, in cpp_sources"
     ),
     # The last -std in the command that failed.
     r"(-std=\S+)(?!.* -std=)(?:.*\n)+?.*C\+\+(\d+) or later compatible compiler is required": (

@@ -6,10 +6,6 @@ title, such as add2[BLOCK=512,FAST=1], is used in messages and on the command li
 
 import re
 
-# The reason to build if two requests agree and their keys differ: another version of the loader
-# describes the same request in other rows.
-THE_LOADER = "the loader"
-
 # Texts for the rows of a request's description that have an internal name.
 WORDS = {"form": "the kind of build"}
 

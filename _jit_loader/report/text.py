@@ -100,7 +100,7 @@ class BuildLine:
             from rich.live import Live
 
         console = Console(stderr=True)
-        if console.is_jupyter or not console.is_terminal:
+        if not console.is_terminal:
             return None
         live = Live(get_renderable=self._text, console=console, transient=True)
         live.start(refresh=True)

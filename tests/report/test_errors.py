@@ -36,13 +36,10 @@ CLANG = """
 2 errors generated.
 """
 NVCC = """
-{}/other.cpp(3): error: identifier "undefined_thing" is undefined
+{}/other.cpp(3): error #20: identifier "undefined_thing" is undefined
     *p = undefined_thing;
          ^
-
-1 error detected in the compilation of "{}/other.cpp".
 """
-NVCC_NUMBERED = '{}/other.cpp(3): error #20: identifier "undefined_thing" is undefined\n'
 NVCC_HOST = "{}/other.cpp:3:10: fatal error: nothere.h: No such file or directory\n"
 PTXAS = """
 ptxas /tmp/tmpxft_0000101e_00000000-6_other.ptx, line 27; error   : Unknown modifier '.bar'
@@ -72,7 +69,6 @@ ld.lld: error: undefined symbol: scale(float*, float const*, long)
 OUTPUTS = {
     "clang": (CLANG, "  bad", "type 'int' cannot be used prior"),
     "nvcc": (NVCC, "  *p = undefined_thing;", 'identifier "undefined_thing" is undefined'),
-    "nvcc-numbered": (NVCC_NUMBERED, "  *p = undefined_thing;", 'identifier "undefined_thing" is'),
     "nvcc-host": (NVCC_HOST, '#include "nothere.h"', "nothere.h: No such file or directory"),
     "ptxas": (PTXAS, '  asm("foo.bar.f32 %0;");', "Unknown modifier '.bar'"),
     "ptxas-shared": (PTXAS_SHARED, "__global__ void big(T*)", f"{BIG} uses too much shared data"),
@@ -110,18 +106,11 @@ def test_error_in_an_external_header_names_the_users_line(tiny, tmp_path):
     assert fourth == "  2 | vector<int> v;"
 
 
-@pytest.mark.parametrize(
-    "made",
-    [
-        "struct Base { virtual ~Base(); }; struct Derived : Base {}; #new Derived",
-        "#[] { struct Local { virtual long f(); }; return new Local; }()",
-    ],
-)
-def test_undefined_virtual_function_is_named(tiny, made):
-    before, _, made = made.partition("#")
-    tiny.write("other.cpp", f'{before}\nextern "C" long other(void) {{ return long({made}); }}\n')
+def test_undefined_virtual_function_is_named(tiny):
+    made = "[] { struct Local { virtual long f(); }; return new Local; }()"
+    tiny.write("other.cpp", f'extern "C" long other(void) {{ return long({made}); }}\n')
     message = "\n".join(_fails(tiny))
-    assert "a virtual function is declared, but not defined" in message
+    assert "it is declared, but not defined" in message
     assert "compiled without -fPIC" not in message
 
 
@@ -153,11 +142,10 @@ def test_warning_that_is_not_utf_8_is_printed(tiny, capsys):
     assert "caf\N{REPLACEMENT CHARACTER}" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("reason", ["No space left on device", "Disk quota exceeded"])
-def test_full_disk_is_reported_before_the_errors_that_follow_from_it(reason):
+def test_full_disk_is_reported_before_the_errors_that_follow_from_it():
     output = [
         "/tmp/cc.s: Assembler messages:",
-        f"/tmp/cc.s: Fatal error: can't write 12 bytes to other.o: '{reason}'",
+        "/tmp/cc.s: Fatal error: can't write 12 bytes to other.o: 'Disk quota exceeded'",
         "/tmp/cc.s: Fatal error: other.o: No such file or directory",
     ]
     message = str(compile_error("tiny", "tiny", output, "/failed", "/project", "ninja", []))
@@ -175,17 +163,13 @@ exit $code
 """
 
 
-@pytest.mark.parametrize("variable", ["LANG", "LC_ALL"])
-def test_errors_of_a_compiler_of_another_language_are_recognised(
-    tiny, monkeypatch, tmp_path, variable
-):
+def test_errors_of_a_compiler_of_another_language_are_recognised(tiny, monkeypatch, tmp_path):
     compiler = tmp_path / "german"
     compiler.write_text(GERMAN)
     compiler.chmod(0o755)
     monkeypatch.setenv("CXX", str(compiler))
-    for name in ("LC_ALL", "LC_CTYPE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv(variable, "de_DE.UTF-8")
+    monkeypatch.delenv("LC_CTYPE", raising=False)
+    monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
     assert "add its folder with -L" in "\n".join(_fails(tiny, extra_ldflags=["-lnowhere"]))
     tiny.write("other.cpp", '\nextern "C" long other(void) { return 1 +; }\n')
     assert _fails(tiny)[0].startswith("tiny: other.cpp:2: error: expected")
@@ -200,23 +184,18 @@ int scale(float x);
 """
 
 
-@pytest.mark.parametrize("wrapped", [True, False])
-@pytest.mark.parametrize(
-    ("name", "advice"), [("scale", "cannot name scale if it is over"), ("other", "declare")]
-)
-def test_function_that_load_inline_cannot_bind_gets_advice(cache, name, advice, wrapped):
+@pytest.mark.parametrize(("name", "wrapped"), [("scale", True), ("other", False)])
+def test_function_that_load_inline_cannot_bind_gets_advice(cache, name, wrapped):
     options = {"no_implicit_headers": True, "with_pytorch_error_handling": wrapped}
-    with pytest.raises(jit_loader.CompileError, match=f"functions= .*{advice}"):
+    with pytest.raises(jit_loader.CompileError, match=f"functions= names {name}, .*overload_cast"):
         jit_loader.load_inline("inline", OVERLOADED, functions=name, **options)
 
 
 # Errors that are not in docs/troubleshooting.md or that need nvcc, and a part of the advice.
 ADVICE = {
     "nvcc fatal   : Unsupported gpu architecture 'compute_120'": "set TORCH_CUDA_ARCH_LIST",
-    "c++: error: unrecognized command line option '-std=c++20'; did you mean": "install g++ 11",
-    "nvcc fatal   : Value 'c++20' is not defined for option 'std'": "install the nvcc of",
     "h.h:1:2: error: #error -- unsupported GNU version! gcc versions later": "set CC and CXX",
-    "error: cannot be loaded: a.so: undefined symbol: _ZTI1A": "define it, or add its source",
+    "error: cannot be loaded: a.so: undefined symbol: _ZTI1A": "declared, but not defined",
     "ptxas fatal   : Unresolved extern function '_Z1fi'": "define it in a header",
     "ld: libx.a(x.o): relocation R_X86_64_32 against `.rodata'; recompile with -fPIC": "compile it",
     "nvcc error   : 'cicc' died due to signal 9 (Kill signal)": "set MAX_JOBS=1",
