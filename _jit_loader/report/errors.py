@@ -12,10 +12,9 @@ ERROR_LINE = re.compile(
     r"^(?P<file>\S.*?)(?::(?P<line>\d+)(?::\d+)?|\((?P<nvcc_line>\d+)\)):? "
     r"(?:fatal |catastrophic )?[Ee]rror\b(?: #\d+(?:-D)?)?:? ?(?P<message>.*)$"
 )
-# Errors that name a symbol instead of a source line. Those of a linker have the line as well if
-# the source was compiled with -g.
+# Errors that name a symbol instead of a source line.
 SYMBOL_ERROR = re.compile(
-    r"^(?:(?P<file>\S[^()]*?):(?P<line>\d+): )?.*?(?P<message>"
+    r"^.*?(?P<message>"
     r"(?:(?i:undefined) reference to|multiple definition of|Unresolved extern function"
     r"|Entry function|Not a name of any known instruction:|Unknown modifier) [`'](?P<quoted>.+?)'"
     r"(?: uses .*)?|undefined symbol: (?P<missing>.+?)(?=, version |$))"
@@ -226,12 +225,8 @@ def _with_symbol(output, sources):
     for match in filter(None, map(SYMBOL_ERROR.match, output)):
         symbol = match["quoted"] or match["missing"]
         name = demangled(symbol)
-        message = match["message"].replace(symbol, name)
-        if match["file"] and os.path.isfile(match["file"]):
-            found_at = match["file"], int(match["line"])
-        else:
-            found_at = first_use(name, sources) or (None, None)
-        found.append((*found_at, message, None))
+        place_of_use = first_use(name, sources) or (None, None)
+        found.append((*place_of_use, match["message"].replace(symbol, name), None))
     return list(dict.fromkeys(found))
 
 

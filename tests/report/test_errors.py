@@ -57,7 +57,6 @@ LD = """
 other.cpp:(.text+0x1c): undefined reference to `void ns::scale<float>(float*, float const*, long)'
 collect2: error: ld returned 1 exit status
 """
-LD_AFTER_G = LD.replace("other.cpp:(.text+0x1c)", "{}/other.cpp:3")
 LLD = """
 ld.lld: error: undefined symbol: scale(float*, float const*, long)
 >>> referenced by other.cpp
@@ -74,11 +73,6 @@ OUTPUTS = {
     "ptxas-shared": (PTXAS_SHARED, "__global__ void big(T*)", f"{BIG} uses too much shared data"),
     "ptxas-extern": (PTXAS_EXTERN, "  helper(1.0f);", "Unresolved extern function 'helper(float)'"),
     "ld": (LD, "  ns::scale(y, x, 1);", "undefined reference to `void ns::scale<float>(fl"),
-    "ld-after-g": (
-        LD_AFTER_G,
-        "  something else;",
-        "undefined reference to `void ns::scale<float>",
-    ),
     "lld": (LLD, "  scale(y, x, 1);", "undefined symbol: scale"),
 }
 
