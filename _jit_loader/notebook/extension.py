@@ -3,7 +3,6 @@
 import ast
 import contextlib
 import os
-import re
 import shlex
 import sys
 import types
@@ -16,7 +15,7 @@ from _jit_loader import this_process
 from _jit_loader.cache.registrations import RestartNeeded
 from _jit_loader.loading import NotCached, is_unchanged
 from _jit_loader.notebook.inline_cell import compile_cell
-from _jit_loader.ops.builds import build_ops
+from _jit_loader.ops.builds import build_ops, raise_first
 from _jit_loader.ops.project import current_project
 from _jit_loader.report.errors import ShownAlone
 
@@ -59,18 +58,26 @@ class ChangedOps:
         modules = {key: op.module for key, op in this_process.ops.items()}
         for key, module in modules.items():
             self._active.setdefault(key, module)
-        changed = {key: op for key, op in this_process.ops.items() if not is_unchanged(op.call)}
-        errors = _build_in_processes(changed) if len(changed) > 1 else {}
-        for key, op in changed.items():
-            try:
-                if errors.get(key) is not None:
-                    raise errors[key]
-                modules[key] = op.load().result
-            except (RestartNeeded, FileNotFoundError) as error:
-                self._print_once(str(error))
-                if isinstance(error, RestartNeeded):
-                    del this_process.ops[key]  # it is not built again
+        missing = {key: op for key, op in this_process.ops.items() if not is_unchanged(op.call)}
+        if len(missing) > 1:  # one header may be included by many ops
+            for key, op in list(missing.items()):
+                with contextlib.suppress(NotCached):
+                    self._load(key, op, modules, may_build=False)  # a live edit is made at once
+                    del missing[key]
+        if len(missing) > 1:
+            wanted = [[op.name, op.project, op.flags] for op in missing.values()]
+            raise_first(build_ops(wanted, "reload", "op"), "op")
+        for key, op in missing.items():
+            self._load(key, op, modules)
         return modules
+
+    def _load(self, key, op, modules, **options):
+        try:
+            modules[key] = op.load(**options).result
+        except (RestartNeeded, FileNotFoundError) as error:
+            self._print_once(str(error))
+            if isinstance(error, RestartNeeded):
+                del this_process.ops[key]  # it is not built again
 
     def activate(self, modules):
         """Activates modules: in the functions of on_load, and under the names of old functions.
@@ -103,26 +110,6 @@ class ChangedOps:
         if text not in self._printed:
             self._printed.add(text)
             print(text, file=sys.stderr)
-
-
-def _build_in_processes(ops):
-    """Builds ops at the same time, and returns {key: error or None} of those that were not cached.
-
-    One header may be included by many ops. A live edit is made at once.
-    """
-    missing = {}
-    for key, op in ops.items():
-        try:
-            op.load(may_build=False)
-        except NotCached:
-            missing[key] = op
-        except Exception:  # the load of its own shows it
-            pass
-    if len(missing) < 2:
-        return {}
-    wanted = [[op.name, op.project, op.flags] for op in missing.values()]
-    outcomes = build_ops(wanted, "reload", "op")
-    return {key: outcome.error for key, outcome in zip(missing, outcomes)}
 
 
 def _replaced(old, new):
@@ -256,27 +243,28 @@ class Magics(magic.Magics):
         """
         self._run(line, cell, cuda=True)
 
-    @magic.line_cell_magic
-    def measure(self, line, cell=None):
-        """%measure [-r REFERENCE] [-b BYTES] [-f FLOPS] CALL: jit_loader.measure of a call.
+    @magic.line_magic
+    def measure(self, line):
+        """%measure [-r REFERENCE] CALL: jit_loader.measure of a call.
 
             %measure -r torch.add add2(a, b)
 
-        %%measure measures the code of the cell. A call of a function with positional arguments is
-        compared with a call of the reference, and its bytes per second are shown. Other code is
-        only timed.
+        The call of a function with positional arguments is compared with a call of the reference,
+        and its bytes per second are shown. Other code is a function's: define it in a cell.
         """
         from _jit_loader.measure import measure
 
-        given, code = self.parse_options(line, "r:b:f:", posix=False)
-        names = self.shell.user_ns
-        options = {"reference": given.get("r"), "bytes": given.get("b"), "flops": given.get("f")}
-        options = {name: eval(text, names) for name, text in options.items() if text is not None}
-        function, arguments = _function_of(cell or code, names)
-        return measure(function, *arguments, **options)
+        options, code = self.parse_options(line, "r:", posix=False)
+        call = ast.parse(code, mode="eval").body
+        if not isinstance(call, ast.Call) or call.keywords:
+            raise UsageError(f"%measure takes a call with positional arguments, not {code}")
+        arguments = [ast.unparse(node) for node in (call.func, *call.args)]
+        if "r" in options:
+            arguments.append(f"reference={options['r']}")
+        names = {**self.shell.user_ns, "_measure": measure}
+        return eval(f"_measure({', '.join(arguments)})", names)
 
     def _run(self, line, cell, cuda):
-        line = re.sub(r"(?<!\S)(-[DILUl])\s+", r"\1", line)  # "-l m" is "-lm"
         try:
             functions = compile_cell(cell, shlex.split(line), cuda)
         except ValueError as error:
@@ -284,36 +272,12 @@ class Magics(magic.Magics):
         self.shell.user_ns.update(functions)
 
 
-def _function_of(code, names):
-    """Returns (function, arguments) of code that is a call, else a function that runs the code.
-
-    names: the dictionary of the notebook's names.
-    """
-    statements = ast.parse(code.strip()).body
-    call = getattr(statements[0], "value", None) if len(statements) == 1 else None
-    is_starred = any(isinstance(node, ast.Starred) for node in getattr(call, "args", ()))
-    if isinstance(call, ast.Call) and not call.keywords and not is_starred:
-        nodes = [ast.Expression(node) for node in (call.func, *call.args)]
-        function, *arguments = [eval(compile(node, "<measure>", "eval"), names) for node in nodes]
-        return function, arguments
-    compiled = compile(code.strip(), "<measure>", "exec")
-
-    def run():
-        exec(compiled, names)
-
-    run.__name__ = code.strip().splitlines()[0][:40]  # tells its measurements from others
-    return run, []
-
-
 def _kernel_path(line):
     try:
         folder = os.path.join(current_project(), "kernels")
     except FileNotFoundError as error:
         raise UsageError(f"%%kernel: {error}") from None
-    path = os.path.normpath(os.path.join(folder, line.strip().removeprefix("kernels/")))
-    if len(line.split()) != 1 or not path.startswith(folder + os.sep):
-        raise UsageError(f"%%kernel takes the name of one file in {folder}: %%kernel add2.cu")
-    return path
+    return os.path.join(folder, line.strip().removeprefix("kernels/"))
 
 
 def load(shell):

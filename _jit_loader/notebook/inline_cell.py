@@ -57,11 +57,9 @@ def _is_for_nvrtc(source, wanted):
 
 def _kernels(source, wanted, flags, folders):
     """Returns {name: kernel} of a cell, by default of all its kernels; NVRTC compiles them."""
-    # NVRTC always optimises, and links nothing.
-    options = [flag for flag in flags if not flag.startswith(("-O", *LINK_FLAGS))]
     return {
-        name: kernel.make(source, None, name, includes=folders, options=options)
-        for name in wanted or kernel.names_in(source, folders, options)
+        name: kernel.make(source, None, name, includes=folders, options=flags)
+        for name in wanted or kernel.names_in(source, folders, flags)
     }
 
 

@@ -42,12 +42,6 @@ def test_edit_is_active_in_the_next_cell(notebook, file, before, after, value):
     assert notebook.run(show).stderr == "", "nothing has changed, so nothing is printed"
 
 
-def test_load_op_returns_the_new_module(notebook):
-    notebook.succeed("from jit_loader import load_op; module = load_op('answer')")
-    notebook.edit("kernels/answer_math.h", "42", "8")
-    assert notebook.succeed("print(module.get())") == "8"
-
-
 def test_module_that_a_cell_loads_replaces_the_old_one(notebook):
     notebook.succeed(
         "from pathlib import Path; from jit_loader import load_op\n"
@@ -60,8 +54,9 @@ def test_module_that_a_cell_loads_replaces_the_old_one(notebook):
 def test_function_that_another_module_has_imported_is_replaced(notebook):
     notebook.write("model.py", "from tiny.bindings.answer import get\nvalue = lambda: get()\n")
     notebook.succeed("import sys; sys.path.insert(0, ''); import model")
+    notebook.succeed("from jit_loader import load_op; module = load_op('answer')")
     notebook.edit("kernels/answer_math.h", "42", "16")
-    assert notebook.succeed("print(model.value())") == "16"
+    assert notebook.succeed("print(model.value(), module.get())") == "16 16"
 
 
 def test_function_renamed_in_the_binding_is_taken_from_the_wrapper(notebook):
@@ -88,9 +83,7 @@ def test_compile_error_is_shown_and_the_cell_is_not_run(notebook):
 @pytest.mark.parametrize(
     "cell",
     [
-        "%%kernel answer_math.h\n#define ANSWER 6\n",
         "%%kernel kernels/answer_math.h\n#define ANSWER 6\n",
-        "%%writefile kernels/answer_math.h\n#define ANSWER 6\n",
         "# fixed\n!echo '#define ANSWER 6' > kernels/answer_math.h",
     ],
     ids=lambda cell: cell.split()[0],
@@ -116,13 +109,6 @@ def test_kernel_cell_reports_a_new_file(notebook):
     assert "new file: kernels/other.h" in notebook.run("%%kernel other.h\n#define A\n").stdout
     assert (notebook.folder / "kernels" / "other.h").read_text() == "#define A\n"
     assert notebook.run("%%kernel other.h\n#define B\n").stdout == ""
-
-
-@pytest.mark.parametrize("file", ["", "../answer.h", "/tmp/answer.h", "nowhere/answer.h", "a b"])
-def test_kernel_cell_refuses_invalid_paths(notebook, file):
-    outcome = notebook.run(f"%%kernel {file}\nint x;\n")
-    assert outcome.error or "UsageError: %%kernel" in outcome.stderr
-    assert not (notebook.folder / "answer.h").exists()
 
 
 @pytest.fixture
@@ -164,9 +150,8 @@ def test_error_in_a_wrapper_is_printed_and_its_old_code_stays(notebook, write):
     assert notebook.succeed("print(described())") == "it is 42"
 
 
-@pytest.mark.parametrize("mode", ["0", "2"])
-def test_changed_wrapper_stays_old_while_a_kernel_does_not_compile(notebook, write, mode):
-    notebook.succeed(f"%autoreload {mode}")
+def test_changed_wrapper_stays_old_while_a_kernel_does_not_compile(notebook, write):
+    notebook.succeed("%autoreload 2")
     notebook.edit("kernels/answer_math.h", "42", "4 2")
     write("the answer is", "it is")
     assert "CellNotRun" in notebook.run("pass").shown_error
@@ -257,20 +242,15 @@ def test_op_whose_files_were_removed_keeps_its_module(notebook):
     assert notebook.run("print(get())").stderr == ""
 
 
-def test_measure_takes_a_call_a_cell_and_a_reference(notebook):
+def test_measure_takes_a_call_and_a_reference(notebook):
     notebook.succeed(
         "from _jit_loader.measure import timing; timing.SECONDS = 1e-3\nx = torch.ones(9)"
     )
     line = notebook.value_of("get_ipython().run_line_magic('measure', '-r torch.add add2(x, x)')")
     assert re.match(r"add2  .* this CPU's copy  [\d.]+x torch\.add  max error 0$", line)
-    line = notebook.value_of("get_ipython().run_cell_magic('measure', '', 'y = get()\\nz = y')")
-    assert re.match(r"y = get\(\) \(answer\)  [\d.]+ [mun]s \(95%: ", line)
-    assert notebook.succeed("print(z)") == "42"
-    notebook.edit("kernels/answer_math.h", "42", "43")
-    notebook.succeed("pass")
-    line = notebook.value_of("get_ipython().run_line_magic('measure', 'get()')")
-    assert "(answer)" in line
-    notebook.edit("kernels/answer_math.h", "43", "44")
-    notebook.succeed("pass")
-    line = notebook.value_of("get_ipython().run_line_magic('measure', 'get()')")
+    assert notebook.run("%measure 2 + 2").stderr.startswith("UsageError: %measure takes a call")
+    for value in ("43", "44"):
+        notebook.edit("kernels/answer_math.h", "42" if value == "43" else "43", value)
+        notebook.succeed("pass")
+        line = notebook.value_of("get_ipython().run_line_magic('measure', 'get()')")
     assert re.search(r"  was [\d.]+ [mun]s \((no difference|[+-]\d+%)\)", line)
