@@ -201,12 +201,18 @@ struct Dim3 {
 
 extern "C" {
 
+// Says which library depends on CUDA's runtime, before a library calls the functions below.
+void use_runtime(void* library) {
+  pthread_mutex_lock(&mutex);
+  runtime = library;
+  pthread_mutex_unlock(&mutex);
+}
+
 // Replaces the kernels of a library's launches by those of a list. Returns 0, or an error of CUDA's
 // runtime; kLaunched if a kernel that is not in the compiled code has been launched meanwhile.
 // After an error nothing has changed.
 int add_kernels(Kernels* added) {
   pthread_mutex_lock(&mutex);
-  runtime = added->library;
   int error = 0;
   for (Kernels* kernels = added; kernels != nullptr; kernels = kernels->next) {
     for (int i = 0; i < kernels->count && error == 0; ++i) {
@@ -242,17 +248,20 @@ void remove_kernels(void* library) {
 
 int jit_loader___cudaGetKernel(void** handle, const void* function) {
   pthread_mutex_lock(&mutex);
-  for (Kernels* kernels = all; kernels != nullptr; kernels = kernels->next) {
-    for (int i = 0; i < kernels->count; ++i) {
+  int error = 0;
+  bool is_replaced = false;
+  for (Kernels* kernels = all; kernels != nullptr && !is_replaced; kernels = kernels->next) {
+    for (int i = 0; i < kernels->count && !is_replaced; ++i) {
       if (kernels->handles[i] != handle) continue;
-      const int error = find(*kernels, i);
+      is_replaced = true;
+      error = find(*kernels, i);
       if (error == 0) *handle = kernels->kernels[i];
-      pthread_mutex_unlock(&mutex);
-      return error;
     }
   }
+  // With the lock, or add_kernels might see an empty handle that gets the library's kernel later.
+  if (!is_replaced) error = call(runtime, "__cudaGetKernel", handle, function);
   pthread_mutex_unlock(&mutex);
-  return call(runtime, "__cudaGetKernel", handle, function);
+  return error;
 }
 
 int jit_loader_cudaFuncSetAttribute(const void* function, int attribute, int value) {

@@ -57,15 +57,16 @@ def patch(library, launches, codes, digests):
         added = _kernels(library, launches, code, added)
         # Never freed: a thread may launch a kernel while the interpreter exits.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(added))
-    for address in launches.pointers.values():
+    functions.use_runtime(ctypes.c_void_p(library._handle))
+    # Before add_kernels, so that it sees the handles of all first launches that begin now.
+    for name, address in launches.pointers.items():
         _make_writable(address)
+        function = ctypes.cast(functions[f"jit_loader_{name}"], ctypes.c_void_p).value
+        ctypes.c_void_p.from_address(address).value = function
     if error := functions.add_kernels(ctypes.byref(added)):
         if error == _LAUNCHED:
             return False
         raise NotLive(f"CUDA does not load the new device code (error {error})")
-    for name, address in launches.pointers.items():
-        function = ctypes.cast(functions[f"jit_loader_{name}"], ctypes.c_void_p).value
-        ctypes.c_void_p.from_address(address).value = function
     return True
 
 

@@ -166,6 +166,7 @@ def test_a_kernel_that_does_not_compile_fails_every_kind_of_launch(tmp_path):
         return error, launched.value
 
     launched = ctypes.c_void_p.in_dll(runtime, "launched")
+    patches.use_runtime(ctypes.c_void_p(runtime._handle))
     assert patches.add_kernels(ctypes.byref(kernels)) == 0
     assert launch(own) == (98, None), "cudaErrorInvalidDeviceFunction"
     get_kernel = patches.jit_loader___cudaGetKernel
