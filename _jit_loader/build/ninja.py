@@ -5,6 +5,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -15,10 +16,10 @@ from _jit_loader.report.text import print_line
 from _jit_loader.system.jobs import parallel_jobs
 from _jit_loader.system.processes import (
     compiler_environment,
+    end,
     python,
     read_lines,
     start,
-    stop_session,
 )
 
 STATUS = "@jit_loader@ "
@@ -98,7 +99,11 @@ class Compilation:
         if ninja is not None:
             ninja.stdout.close()
             if ninja.poll() != 0:  # a killed ninja leaves compilers running
-                stop_session(ninja)
+                ninja.send_signal(signal.SIGINT)  # the compilers remove their temporary files
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    ninja.wait(timeout=0.5)
+                end(ninja.pid)
+                ninja.wait()
 
     def steps(self):
         """Yields each object and the library when its command has ended."""

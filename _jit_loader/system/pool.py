@@ -94,8 +94,9 @@ def run_in_background(function, arguments, niceness):
     """Calls a function in this process, which ends its programs if it is terminated."""
 
     def end(*_):
-        processes.kill(processes.descendants(os.getpid()))
-        os._exit(1)
+        if os.fork() == 0:  # a process that stops itself could not go on
+            processes.end(os.getppid())
+            os._exit(0)
 
     os.nice(niceness)
     signal.signal(signal.SIGTERM, end)
@@ -139,9 +140,9 @@ class _Process:
 
     def end(self):
         """Kills the process and its programs."""
-        programs = processes.descendants(self.pid)
+        programs = processes.tree(self.pid).keys() - {self.pid}
         self._programs = self._programs or list(map(processes.command_text, programs))
-        processes.kill([self.pid, *programs])
+        processes.end(self.pid)
 
     def answers(self, ended, status):
         """Yields the answers of the process since the last call."""

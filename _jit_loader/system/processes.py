@@ -32,7 +32,8 @@ def start(command, **options):
         return process
     except BaseException:
         if process is not None:
-            stop_session(process)
+            end(process.pid)
+            process.wait()
         raise
 
 
@@ -82,8 +83,7 @@ def run(command):
                     return subprocess.CompletedProcess(command, process.returncode, *output)
             raise concurrent.futures.CancelledError
         except BaseException:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+            end(process.pid)
             raise
 
 
@@ -191,30 +191,47 @@ def kill(pids, kind=signal.SIGKILL):
             os.kill(pid, kind)
 
 
-def stop_session(process):
-    """Ends a process and those of its session. ninja gives each compiler its own process group."""
-    process.send_signal(signal.SIGINT)
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(timeout=0.5)
-    process.kill()
-    # A compiler may start another process just before it is killed, and ends some time after
-    # SIGKILL. A process that waits for a disk ignores SIGKILL until the disk answers.
+def end(pid):
+    """Kills a process, its descendants, and the members of the session that it leads.
+
+    They are stopped before: if one were killed first, a process that it has just started could not
+    be found any more. They have ended when this returns, except for a process that waits for a
+    disk, which ignores signals until the disk answers.
+    """
     until = time.monotonic() + 1
-    while (pids := session_members(process.pid)) and time.monotonic() < until:
-        kill(pids)
+    found = set()
+    try:
+        while time.monotonic() < until:
+            states = tree(pid)
+            new = states.keys() - found
+            # A running process may be just starting another one, and stops after that.
+            if not new and b"R" not in states.values():
+                break
+            found |= new
+            kill(new, signal.SIGSTOP)
+            time.sleep(0.001)
+    finally:
+        kill(found)
+    while time.monotonic() < until and found & {
+        process for process, state, _, _ in _processes() if state not in b"ZX"
+    }:
         time.sleep(0.001)
-    process.wait()
 
 
-def descendants(pid):
-    """Returns the ids of a process's children, their children and so on; also of unreaped ones."""
-    found = [child for child, _, parent, _ in _processes() if parent == pid]
-    return [*found, *(inner for child in found for inner in descendants(child))]
+def tree(pid):
+    """Returns {id: state} of a process, its descendants, and the members of its session.
 
-
-def session_members(session):
-    """Returns the ids of a session's processes that have not ended."""
-    return [pid for pid, state, _, of in _processes() if of == session and state not in b"ZX"]
+    The session is the one that it leads, as ninja and the programs of run() do. This process is
+    left out; others that were not reaped are among them.
+    """
+    found, before, processes = {}, None, list(_processes())
+    while before != len(found):
+        before = len(found)
+        for process, state, parent, session in processes:
+            if pid in (process, parent, session) or parent in found:
+                found[process] = state
+        found.pop(os.getpid(), None)
+    return found
 
 
 def _processes():

@@ -34,7 +34,7 @@ class Watch:
         self._name = os.path.basename(script)
         self._files = Files(script)
         self._pid = None  # of the run, until it has ended
-        self._older = {*processes.descendants(os.getpid())}  # from before an exec
+        self._older = {*processes.tree(os.getpid())}  # from before an exec
 
     def fork_at_each_save(self):
         """Returns in each child. In this process it ends with an error or by Ctrl-C."""
@@ -110,7 +110,7 @@ class Watch:
         if self._pid is not None:
             processes.kill([self._pid], signal.SIGTERM)
             self._wait_for_the_run(GRACE_SECONDS)
-        while left := {*processes.descendants(os.getpid())} - self._older:
+        while left := {*processes.tree(os.getpid())} - self._older:
             processes.kill(left)
             time.sleep(POLL_SECONDS)
             self._reap()

@@ -27,11 +27,9 @@ def wait(path):
         file.write(str(os.getpid()))
     time.sleep(1000)
 
-def start_program(path):
-    process = subprocess.Popen(["sleep", "1000"])
-    with open(path, "w") as file:
-        file.write(str(process.pid))
-    time.sleep(1000)
+def start_programs(path):
+    loop = 'while :; do touch "$0"; tail -f "$0" & sleep 0.001; done'
+    subprocess.run(["/bin/sh", "-c", loop, path])
 
 def say(text):
     sys.stdout.write(text)
@@ -80,11 +78,13 @@ def test_all_of_a_long_output_is_said(folder):
     assert said == {0: ["0123456"] * 400_000, 1: ["x" * 3_000_000]}
 
 
-def test_call_that_takes_too_long_is_stopped(folder):
-    calls = [call("wait", str(folder / "pid"), timeout=1), call("describe", "")]
+def test_call_that_takes_too_long_is_stopped_with_its_programs(folder, running_programs):
+    """One of them starts others all the time."""
+    calls = [call("start_programs", str(folder / "begun"), timeout=1), call("describe", "")]
     answers, _ = answers_of(calls)
-    assert answers[0]["programs"] == []
+    assert any(program.startswith("/bin/sh -c while") for program in answers[0]["programs"])
     assert answers[1]["result"]
+    assert running_programs() == []
 
 
 @pytest.mark.slow
@@ -153,11 +153,9 @@ def test_frozen_program_makes_the_calls_itself(application, folder, monkeypatch)
     assert (folder / "touched").exists()
 
 
-def test_termination_of_a_background_call_kills_the_programs_that_it_started(folder, wait_for):
-    """The signal may come before subprocess.Popen has returned the process to its caller."""
-    process = call_in_background("pool_functions:start_program", [str(folder / "pid")], 5)
-    wait_for(lambda: (folder / "pid").exists() and (folder / "pid").read_text())
+def test_termination_of_a_background_call_kills_its_programs(folder, wait_for, running_programs):
+    process = call_in_background("pool_functions:start_programs", [str(folder / "begun")], 5)
+    wait_for((folder / "begun").exists)
     process.terminate()
-    assert process.wait() == 1
-    pid = (folder / "pid").read_text()
-    wait_for(lambda: not os.path.exists(f"/proc/{pid}"))
+    assert process.wait() != 0
+    wait_for(lambda: running_programs() == [])

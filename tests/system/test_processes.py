@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from _jit_loader.system.processes import run
+from _jit_loader.system.processes import end, run
 
 
 def test_program_that_ignores_sigchld_can_load_what_is_built(tiny, in_process):
@@ -54,3 +54,16 @@ def test_child_starts_programs_after_a_signal_during_the_fork(monkeypatch):
     assert os.waitpid(pid, 0)[1] == 0
     thread.join()
     assert run(["echo", "hello"]).stdout == b"hello\n"
+
+
+def test_processes_that_were_orphaned_in_a_session_are_ended(tmp_path, wait_for, running_programs):
+    """The kernel may have killed ninja, which led the session."""
+    begun = tmp_path / "begun"
+    start_many = f"while :; do touch {begun}; tail -f {begun} & sleep 0.001; done"
+    process = subprocess.Popen(["/bin/sh", "-c", f"({start_many}) & wait"], start_new_session=True)
+    wait_for(begun.exists)
+    process.kill()
+    process.wait()
+    assert running_programs()
+    end(process.pid)
+    assert running_programs() == []

@@ -282,7 +282,7 @@ def test_every_run_initializes_cuda_itself(session):
 
 def processes_of(session):
     """Returns the processes in a session's terminal and those that name its folder."""
-    found = set(processes.session_members(session.terminal.process.pid))
+    found = set(processes.tree(session.terminal.process.pid))
     for pid in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError):
             if str(session.folder).encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
@@ -323,8 +323,8 @@ def test_interrupted_script_has_time_to_end(start):
         "try:\n    print('begun', flush=True)\n    time.sleep(1000)\n"
         "except KeyboardInterrupt:\n    time.sleep(2.5)\n    print('all is saved')\n"
     )
-    before = processes.descendants(session.terminal.process.pid)
-    assert len(before) == 2  # the script and its child
+    before = processes.tree(session.terminal.process.pid)
+    assert len(before) == 3  # watch, the script and its child
     session.terminal.type("\x03")
     assert "all is saved\n" in session.terminal.read_until("saved\n")
     assert session.terminal.process.wait(30) == 130
