@@ -20,7 +20,7 @@ READING = """\
 Written by `python -m benchmarks.tables`; [how to read it](../../docs/performance.md#method). In
 parentheses is the range of the middle half of the samples. The other columns have a way's time, and
 its time over ours."""
-PAGES = ("README.md", "docs/performance.md", "docs/scaling.md")
+PAGES = ("README.md", "docs/zh-CN/README.md", "docs/performance.md", "docs/scaling.md")
 SPEED_DIFFERS = 0.15
 NOTABLE = 0.97
 # Ways that are not an alternative: a part of ours, the compilers without a loader, a save of the
@@ -399,9 +399,35 @@ def readme(by_device):
     return [*lines, "", f"{'; '.join(machines)}. Medians of {spread} rounds."]
 
 
+# The words of the README's table.
+CHINESE = {
+    "when you ...": "当你……",
+    "PyTorch's `load`": "PyTorch 的 `load`",
+    "start a program, and nothing has changed": "启动程序，什么都没有变",
+    "edit a kernel and load it again in the same process": "修改 kernel，在同一进程里重新加载",
+    "edit a header and load again in the same process": "修改头文件，在同一进程里重新加载",
+    "edit the body of an op's kernel and call it": "修改算子 kernel 的函数体，然后调用它",
+    "build for the first time": "第一次编译",
+    "runs the old code, silently": "不声不响地运行旧代码",
+    "Medians of": "中位数，轮数：",
+    " rounds.": "。",
+    " to ": " 到 ",
+    " cores": " 核",
+}
+
+
+def in_chinese(lines):
+    """Returns the lines of the README's table in Chinese."""
+    text = "\n".join(lines)
+    for english, chinese in CHINESE.items():
+        text = text.replace(english, chinese)
+    return text.split("\n")
+
+
 def blocks(by_device):
     """Returns {name of a table: its lines}."""
     found = {"losses": losses(by_device), "readme": readme(by_device)}
+    found["readme in Chinese"] = in_chinese(found["readme"])
     for name, (benchmarks, write) in TABLES.items():
         runs = [newest(by_device, kind, benchmarks) for kind in ("gpu", "cpu")]
         found[name] = [*write(*runs), "", runs_text(runs)]

@@ -55,6 +55,12 @@ def test_links_lead_from_the_readme_to_every_page():
     assert found == set(PAGES)
 
 
+def test_readme_in_chinese_has_the_same_code():
+    english, chinese = Page("README.md"), Page("docs/zh-CN/README.md")
+    assert [block[:2] for block in chinese.blocks] == [block[:2] for block in english.blocks]
+    assert set(english.code_spans) <= set(chinese.code_spans)
+
+
 def test_readme_lists_every_command():
     listed = {span.split()[0] for span in Page("README.md").code_spans if span}
     assert listed >= COMMANDS
