@@ -3,24 +3,20 @@
 <cache>/history/<digest of the title>   {"title", "runs", "files"}
     runs: {"key", "version", "edit", "call", "setting", "seconds", "interval", "wrong", "time"};
         key: of the version; version: its number; setting: equal for runs that can be compared
-    files: {name: [digest, text]} at the last run; the text is None if the file has been edited
-        since it was compiled, or is outside of the project
+    files: {name: digest} at the last run
 """
 
 import contextlib
 import os
 import sys
 import time
-from collections import Counter
 
 from _jit_loader import this_process
 from _jit_loader.cache import cache_folder, digest_of
 from _jit_loader.cache.files import read_checked, write_checked
 from _jit_loader.cache.memo import stamp
 from _jit_loader.cache.store import USER_FILES, family_of
-from _jit_loader.key.digests import digest_of_bytes
 from _jit_loader.report.text import scaled
-from _jit_loader.system import read_text
 
 PROJECT = "<project>/"
 
@@ -28,8 +24,8 @@ PROJECT = "<project>/"
 def traced(function, arguments):
     """Calls a function; returns its result and the titles of the extensions whose code has run.
 
-    These are functions of their modules that Python calls in this thread, ops of @differentiable,
-    and their operators in torch.ops.
+    These are functions of their modules that Python calls in this thread, and ops of
+    @differentiable.
     """
     called, before = set(), sys.getprofile()
 
@@ -38,23 +34,19 @@ def traced(function, arguments):
             called.add(id(argument))
         elif event == "call" and frame.f_code.co_name == "call":  # in bindings/shared
             called.add(id(getattr(frame.f_locals.get("op"), "module", None)))
-        elif event == "call" and frame.f_code.co_name == "__call__":
-            operator = frame.f_locals.get("self")
-            if type(operator).__module__ == "torch._ops":
-                called.add(str(operator).removesuffix(".default"))
 
     sys.setprofile(profile)
     try:
         result = function(*arguments)
     finally:
         sys.setprofile(before)
-    return result, [t for t, this in this_process.last.items() if _traces(t, this) & called]
+    return result, [t for t, this in this_process.last.items() if _identities(this) & called]
 
 
-def _traces(title, this):
-    """Returns what `traced` notes of calls of an extension."""
+def _identities(this):
+    """Returns the identities of an extension's module and functions."""
     members = getattr(this.result, "__dict__", {}).values()  # a path has none
-    return {f"jit_loader.{title}", id(this.result), *map(id, filter(callable, members))}
+    return {id(this.result), *map(id, filter(callable, members))}
 
 
 def version_of(title):
@@ -64,15 +56,9 @@ def version_of(title):
     of_edit, _ = this_process.patched.get(this.path, (None, None))
     digests = of_edit or read_checked(os.path.join(folder, USER_FILES)) or {}
     absolute = this.call.requests()[-1].roots.absolute
-    files, newest = {}, 0
-    for path, digest in digests.items():
-        name, text = path.removeprefix(PROJECT), None
-        if name != path:
-            newest = max(newest, (stamp(absolute(path)) or (0, 0))[1])
-            text = read_text(absolute(path))
-            text = text if digest_of_bytes(text.encode()) == digest else None
-        files[name] = [digest, text]
-    return newest, title, key_of(folder, digests), files
+    stamps = [stamp(absolute(path)) or (0, 0) for path in digests if path.startswith(PROJECT)]
+    newest = max((file_stamp[1] for file_stamp in stamps), default=0)
+    return newest, title, key_of(folder, digests), digests
 
 
 def key_of(folder, digests):
@@ -124,13 +110,7 @@ def difference(run, before):
 
 
 def _edit(old, new):
-    """Returns what has changed between two values of "files": 'kernels/add2.cu +3 -2'."""
-    parts = []
-    for name in {**old, **new}:
-        (digest, text), (new_digest, new_text) = (f.get(name, [None, None]) for f in (old, new))
-        if digest != new_digest:
-            parts.append(name)
-            if text and new_text:
-                lines, new_lines = (Counter(t.splitlines()) for t in (text, new_text))
-                parts[-1] += f" +{(new_lines - lines).total()} -{(lines - new_lines).total()}"
-    return ", ".join(parts[:3] + ["..."] * (len(parts) > 3)) or "flags or tools"
+    """Returns the names of the files that differ in two values of "files"."""
+    changed = [name for name in {**old, **new} if old.get(name) != new.get(name)]
+    names = [name.removeprefix(PROJECT) for name in changed]
+    return ", ".join(names[:3] + ["..."] * (len(names) > 3)) or "flags or tools"
