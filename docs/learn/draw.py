@@ -4,15 +4,21 @@ from html import escape
 from pathlib import Path
 
 BLUE, GREEN, ORANGE, GREY = "#cfe2f9", "#cdebd3", "#fbdfb6", "#e6e6e6"
+HEAD = '<marker id="head" markerWidth="8" markerHeight="8" refX="8" refY="4" orient="auto">'
 
 
-def text(x, y, words, size=14, anchor="middle"):
-    return f'<text x="{x}" y="{y}" font-size="{size}" text-anchor="{anchor}">{escape(words)}</text>'
+def text(x, y, words, anchor="start"):
+    return f'<text x="{x}" y="{y}" text-anchor="{anchor}">{escape(str(words))}</text>'
 
 
-def box(x, y, width, height, words="", fill=BLUE, size=14):
+def box(x, y, width, words="", fill=BLUE, height=30):
     shape = f'<rect x="{x}" y="{y}" width="{width}" height="{height}" rx="3" fill="{fill}"'
-    return f'{shape} stroke="#555"/>' + text(x + width / 2, y + height / 2 + size / 3, words, size)
+    return f'{shape} stroke="#555"/>' + text(x + width / 2, y + height / 2 + 4, words, "middle")
+
+
+def row(x, y, width, words, fill=BLUE):
+    """Boxes of one width, with gaps of 6 pixels."""
+    return "".join(box(x + (width + 6) * i, y, width, word, fill) for i, word in enumerate(words))
 
 
 def arrow(x1, y1, x2, y2):
@@ -20,48 +26,68 @@ def arrow(x1, y1, x2, y2):
     return f'{line} stroke-width="1.5" marker-end="url(#head)"/>'
 
 
-def bars(rows, unit, y=20, x=170, longest=360):
-    """A bar for each (label, value), the largest `longest` pixels long."""
-    largest = max(value for _, value in rows)
+def bars(y, rows, unit):
+    """A bar for each (label, value); the longest has 360 pixels."""
     for number, (label, value) in enumerate(rows):
-        top, width = y + 34 * number, round(longest * value / largest)
-        yield text(x - 10, top + 17, label, anchor="end")
-        yield box(x, top, width, 24, fill=GREEN)
-        yield text(x + width + 8, top + 17, f"{value:,} {unit}", anchor="start")
+        top, width = y + 34 * number, round(360 * value / max(value for _, value in rows))
+        yield text(170, top + 18, label, "end") + box(180, top, width, fill=GREEN, height=26)
+        yield text(188 + width, top + 18, f"{value:,} {unit}")
 
 
-def picture(width, height, *parts):
-    head = '<path d="M0 0 8 4 0 8z" fill="#555"/>'
-    marker = '<marker id="head" markerWidth="8" markerHeight="8" refX="8" refY="4" orient="auto">'
-    lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
-        'font-family="sans-serif" fill="#222">',
-        f"<defs>{marker}{head}</marker></defs>",
-        f'<rect width="{width}" height="{height}" fill="white"/>',
-        *parts,
-        "</svg>\n",
-    ]
-    return "\n".join(lines)
+def picture(height, *parts):
+    size = f'width="660" height="{height}"'
+    start = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="13"'
+    )
+    head = f'<defs>{HEAD}<path d="M0 0 8 4 0 8z" fill="#555"/></marker></defs>'
+    return "\n".join([f'{start} fill="#222">{head}<rect {size} fill="white"/>', *parts, "</svg>\n"])
 
 
 PICTURES = {
     "1-first-kernel": picture(
-        660,
         190,
-        text(20, 26, "grid: 3 blocks (gridDim.x = 3)", anchor="start"),
-        *(
-            box(20 + 210 * b, 40, 200, 66, fill=GREY)
-            + text(120 + 210 * b, 58, f"block {b}: 4 threads", 13)
-            + "".join(
-                box(28 + 210 * b + 47 * t, 66, 43, 32, f"t {t}", size=13)
-                + arrow(49 + 210 * b + 47 * t, 98, 49 + 210 * b + 47 * t, 128)
-                + box(28 + 210 * b + 47 * t, 130, 43, 28, f"{4 * b + t}", fill, 13)
-                for t, fill in enumerate([GREEN] * 4 if b < 2 else [GREEN, GREEN, GREY, GREY])
-            )
-            for b in range(3)
-        ),
-        text(20, 180, "elements of c: i = blockIdx.x * blockDim.x + threadIdx.x", 13, "start"),
-        text(640, 180, "n = 10: threads with i >= n do nothing", 13, "end"),
+        text(20, 26, "grid: 3 blocks (gridDim.x = 3)"),
+        *(box(20 + 210 * b, 40, 204, fill=GREY, height=66) for b in range(3)),
+        *(text(30 + 210 * b, 58, f"block {b}: 4 threads") for b in range(3)),
+        *(row(26 + 210 * b, 68, 43, ["t 0", "t 1", "t 2", "t 3"]) for b in range(3)),
+        *(row(26 + 210 * b, 130, 43, range(4 * b, 4 * b + 4), GREEN) for b in range(3)),
+        *(arrow(x + 210 * b, 98, x + 210 * b, 128) for x in (47, 96, 145, 194) for b in range(3)),
+        text(20, 182, "elements: i = blockIdx.x * blockDim.x + threadIdx.x"),
+        text(640, 182, "n = 10: threads 10 and 11 do nothing", "end"),
+    ),
+    "2-timing": picture(
+        160,
+        text(20, 60, "CPU") + row(80, 40, 64, ["launch 1", "launch 2", "launch 3"], ORANGE),
+        text(20, 120, "GPU") + row(140, 100, 154, ["kernel 1", "kernel 2", "kernel 3"]),
+        *(arrow(112 + 70 * i, 70, 146 + 160 * i, 98) for i in range(3)),
+        text(300, 20, "without synchronize, time.time() is read here") + arrow(294, 14, 288, 68),
+        text(596, 152, "the results are there", "end") + arrow(604, 148, 614, 132),
+    ),
+    "3-sums": picture(
+        250,
+        *(row(20, 14 + 62 * i, 72, ["", *[""] * 7], GREY) for i in range(4)),
+        *(row(20, 14 + 62 * i, 72, [f"{2**i} of 8"] * (8 >> i), GREEN) for i in range(4)),
+        *(arrow(56 + 78 * (t + 4), 44, 56 + 78 * t, 74) for t in range(4)),
+        *(arrow(56 + 78 * (t + 2), 106, 56 + 78 * t, 136) for t in range(2)),
+        arrow(134, 168, 56, 198),
+        text(20, 240, "thread t adds the number of thread t + 4, then t + 2, then t + 1"),
+    ),
+    "4-fusing": picture(
+        140,
+        text(20, 34, "3 * x - y"),
+        row(120, 14, 98, ["read x", "write 3x", "read 3x", "read y", "write z"], ORANGE),
+        text(20, 84, "one kernel") + row(120, 64, 98, ["read x", "read y", "write z"], GREEN),
+        text(120, 126, "each box: 1 GiB at 2^28 floats, and about 0.25 ms on an H200"),
+    ),
+    "5-gradients": picture(
+        180,
+        text(20, 40, "forward") + row(110, 20, 90, ["x"]) + row(290, 20, 90, ["sigmoid"], GREEN),
+        row(470, 20, 90, ["y"]) + arrow(200, 35, 288, 35) + arrow(380, 35, 468, 35),
+        text(20, 140, "backward") + row(110, 120, 90, ["g y (1 - y)"]) + row(470, 120, 90, ["g"]),
+        row(290, 120, 90, ["backward"], ORANGE)
+        + arrow(468, 135, 382, 135)
+        + arrow(288, 135, 202, 135),
+        arrow(515, 50, 350, 118) + text(450, 90, "save_for_backward(y)"),
     ),
 }
 
