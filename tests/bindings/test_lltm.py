@@ -129,17 +129,3 @@ def test_backward_refuses_wrong_arguments():
     ]:
         with pytest.raises(error, match=message):
             lltm.build.module.backward(None, None, *inputs, *changed, needs)
-
-
-@pytest.mark.gpu
-def test_tf32_follows_pytorchs_setting():
-    inputs = CASE.arguments(shapes(64, 64, 64), torch.float32, "cuda")
-    precise = lltm(*inputs)
-    before = torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = True
-    try:
-        rough = lltm(*inputs)
-    finally:
-        torch.backends.cuda.matmul.allow_tf32 = before
-    assert not torch.equal(rough[1], precise[1])
-    torch.testing.assert_close(rough, precise, rtol=0.02, atol=0.02)

@@ -10,7 +10,6 @@ import torch
 
 import bindings.add2
 import bindings.my_op
-import jit_loader
 from bindings.shared.differentiable import differentiable
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -126,29 +125,3 @@ def test_compiled_autograd_with_a_result_that_is_not_used_takes_other_shapes():
         with torch._dynamo.compiled_autograd._enable(compile_graphs, dynamic=True):
             dx.sum().backward()
         torch.testing.assert_close(g.grad, torch.full((n,), 3.0))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("gradient", "message"),
-    [
-        (
-            "std::tuple<at::Tensor, at::Tensor> gradient(const at::Tensor& g) { return {g, g}; }",
-            "a gradient returns a tensor for each argument of its function",
-        ),
-        (
-            "at::Tensor gradient(const at::Tensor& g, std::array<bool, 2>) { return g; }",
-            "has a bool for each argument of the function",
-        ),
-    ],
-)
-def test_gradient_in_cpp_of_another_form_does_not_compile(gradient, message, tmp_path):
-    binding = f"""\
-#include "bindings/shared/op.h"
-using namespace bindings;
-at::Tensor same(const at::Tensor& x) {{ return x; }}
-{gradient}
-PYTHON_MODULE(module) {{ define_differentiable<same, gradient>(module, "same", "", "x"); }}
-"""
-    with pytest.raises(jit_loader.CompileError, match=message):
-        jit_loader.load_op("own", project=write_project(tmp_path / "project", binding))

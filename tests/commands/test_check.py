@@ -10,11 +10,9 @@ from pathlib import Path
 
 import pytest
 
-import jit_loader
 from _jit_loader.commands import check as check_command
 from _jit_loader.commands import main
-from tests.ops.test_load_op import write_project as write_answer
-from tests.support.poke import FAR, LINE_OF_THE_FAULT, ROOT, run_python, write_project
+from tests.support.poke import FAR, LINE_OF_THE_FAULT, run_python, write_project
 
 LOGS = Path(__file__).parent / "compute_sanitizer"
 # A fake compute-sanitizer that copies the file $LOG to its log.
@@ -97,29 +95,6 @@ def test_a_fault_gives_exit_code_1_and_the_log_with_lines_of_sources(check, tmp_
     if name == "write_past_the_end":
         at = lines.index(f"=========         Host Frame: <module> in {tmp_path}/go.py:13")
         assert lines[at + 1] == "  13 | fault(0)"
-
-
-@pytest.mark.slow
-def test_builds_under_check_have_line_numbers_and_the_plain_build_stays(
-    check, tmp_path, monkeypatch
-):
-    monkeypatch.delenv("CUDA_HOME")  # this fake toolkit has no nvcc
-    if jit_loader.why_no_cuda():
-        pytest.skip(jit_loader.why_no_cuda())
-    monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
-    project = write_answer(tmp_path / "answer", with_cuda=True)
-    monkeypatch.setattr(
-        check_command, "find_sanitizer", lambda: tmp_path / "toolkit/bin/compute-sanitizer"
-    )
-    (tmp_path / "program.py").write_text(
-        f"import jit_loader\nprint(jit_loader.load_op('answer', project={str(project)!r}).__file__)"
-    )
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    plain = jit_loader.load_op("answer", project=project).__file__
-    code, out, err, _ = check("no_fault")
-    assert code == 0, err
-    assert b".debug_line" in Path(out.strip()).read_bytes()
-    assert b".debug_line" not in Path(plain).read_bytes()
 
 
 def test_without_a_fault_the_exit_code_is_the_programs(check, tmp_path, monkeypatch):

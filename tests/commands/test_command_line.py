@@ -5,14 +5,13 @@ import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
-import torch
 
 import jit_loader
 from _jit_loader.cache import cache_folder, pruning
@@ -105,6 +104,11 @@ def test_help_needs_no_pytorch():
     assert finished.returncode == 0
 
 
+def test_interrupt_ends_a_command_with_130(command, cache, monkeypatch):
+    monkeypatch.setattr("builtins.print", Mock(side_effect=KeyboardInterrupt))
+    assert command("list")[0] == 130
+
+
 # list
 
 
@@ -138,11 +142,6 @@ def test_failed_builds_are_not_counted(command, doctor, without_nvcc, tiny):
     assert ", 1 build, " in doctor()[1]["cache"]["text"]
     assert "removed 0 builds, 0 B; 1 build, " in command("prune")[1]
     assert re.match(r"removed 1 build, [\d.]+ kB; 0 builds, ", command("clean", "tiny")[1])
-
-
-def test_list_of_an_empty_cache_says_that_there_are_no_builds(command, cache):
-    shutil.rmtree(cache)
-    assert command("list")[:2] == (0, f"0 builds, 0 B on disk, in {cache_folder()}\n")
 
 
 # prune, clean
@@ -266,29 +265,6 @@ def test_compilers_of_all_builds_together_are_bounded(project, run_in, tmp_path)
     assert max(counts) == 2
 
 
-@pytest.mark.slow
-def test_interrupt_ends_all_builds_and_their_compilers(
-    project, tmp_path, wait_for, running_programs
-):
-    compiler = tmp_path / "bin" / "c++"
-    started = tmp_path / "started"
-    slow = f'case "$*" in *" -c "*) touch {started}; sleep 60;; esac'
-    write(compiler, f'#!/bin/sh\n{slow}\nexec {shutil.which("g++")} "$@"\n')
-    compiler.chmod(0o755)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "jit_loader", "build"],
-        cwd=project,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "CXX": str(compiler)},
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    wait_for(started.exists)
-    assert running_programs()
-    process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=30) == 130
-    wait_for(lambda: not running_programs())
-
-
 def test_build_outside_of_a_project_is_an_error(run_in, tmp_path):
     finished = run_in(tmp_path, "build")
     assert finished.returncode == 1
@@ -407,15 +383,6 @@ def test_doctor_reports_a_missing_compiler(command, doctor, monkeypatch):
     assert ". Fix: install g++" in command("doctor")[1]
 
 
-@pytest.mark.parametrize("variable", ["CXX", "PYTORCH_NVCC"])
-def test_doctor_names_a_variable_with_an_open_quote(command, monkeypatch, variable):
-    monkeypatch.setattr(torch.version, "cuda", "13.0")
-    monkeypatch.setenv(variable, 'tool "')
-    code, _, err = command("doctor")
-    assert code == 1
-    assert err.startswith(f"jit_loader: the environment variable {variable}: No closing quotation")
-
-
 def test_doctor_reports_a_missing_ninja(doctor, monkeypatch):
     monkeypatch.setattr(doctor_command, "ninja_path", lambda: None)
     code, found = doctor()
@@ -467,19 +434,6 @@ def test_doctor_names_the_architectures_of_the_gpus(doctor, monkeypatch):
     assert code == 0
     assert found["GPU"]["level"] == "problem"
     assert "set TORCH_CUDA_ARCH_LIST" in found["GPU"]["fix"]
-
-
-@pytest.mark.slow
-@pytest.mark.nvcc
-def test_doctor_reports_a_host_compiler_that_nvcc_refuses(doctor, tiny, monkeypatch):
-    host = tiny.calls_path.parent / "gcc"
-    host.write_text('#!/bin/sh\nexec /usr/bin/gcc -U__GNUC__ -D__GNUC__=99 "$@"\n')
-    host.chmod(0o755)
-    code, found = doctor()
-    assert code == 0
-    assert found["compile .cu"]["level"] == "problem"
-    assert "unsupported GNU version" in found["compile .cu"]["text"]
-    assert "set CC and CXX" in found["compile .cu"]["text"]
 
 
 @pytest.mark.slow

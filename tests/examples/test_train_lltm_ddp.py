@@ -59,36 +59,6 @@ def test_losses_are_those_of_one_process_and_a_job_resumes_from_its_checkpoint(
     assert {path.name for path in tmp_path.iterdir() if path.is_dir()} == {"00000020", other.name}
 
 
-@pytest.mark.slow
-def test_a_job_survives_the_death_of_a_process(python, alone, tmp_path):
-    finished = python(
-        *("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=1"),
-        *(ROOT / "tests" / "examples" / "killed_rank.py", *SMALL, "--epochs", "20"),
-        *("--checkpoint", tmp_path, "--every", "5"),
-        check=True,
-        **SETTINGS,
-    )
-    assert "exitcode: -9" in finished.stderr
-    assert "after 10 steps" in finished.stdout
-    torch.testing.assert_close(losses_in(tmp_path), alone(20), rtol=1e-4, atol=0)
-
-
-@pytest.mark.slow
-def test_one_process_trains_without_torchrun_and_nothing_if_no_epochs_are_left(python, tmp_path):
-    options = [*SMALL, "--checkpoint", tmp_path, "--every", "5", "--plot", tmp_path / "loss.png"]
-    finished = python(SCRIPT, *options, "--epochs", "10", check=True, **SETTINGS)
-    assert "of the loss of always guessing 0" in finished.stdout
-    assert (tmp_path / "loss.png").read_bytes().startswith(b"\x89PNG")
-    before = losses_in(tmp_path)
-    for epochs in ("5", "10"):
-        finished = python(SCRIPT, *options, "--epochs", epochs, check=True, **SETTINGS)
-        message = f"the checkpoint has 10 steps, --epochs is {epochs}: nothing is left to train"
-        assert message in finished.stdout
-        assert f"first loss {before[0]:.4g}" in finished.stdout
-        assert "training" not in finished.stderr
-    assert torch.equal(losses_in(tmp_path), before)
-
-
 def test_a_batch_that_cannot_be_divided_is_refused(import_example, monkeypatch):
     example = import_example("train_lltm_ddp")
     monkeypatch.setattr(example, "meet", lambda: (None, 0, 3))

@@ -133,23 +133,6 @@ assert torch.utils.cpp_extension.load is jit_loader.load
 """)
 
 
-def test_module_that_cannot_be_executed_yet_is_executed_later(run):
-    run("""
-jit_loader.install()
-import torch.utils.cpp_extension as module
-sys.modules["torch._appdirs"] = None  # cpp_extension imports it
-for _ in range(2):
-    try:
-        module.CUDA_HOME
-    except ImportError:
-        assert module.load is jit_loader.load and not is_executed()
-    else:
-        raise AssertionError
-del sys.modules["torch._appdirs"]
-assert module.CUDAExtension and module.load is jit_loader.load
-""")
-
-
 # Private functions
 
 
