@@ -33,9 +33,8 @@ from _jit_loader.cache.pruning import cache_limit, keep_under_limit
 from _jit_loader.cache.registrations import RestartNeeded
 from _jit_loader.cache.store import STATS_EQUAL, Builds
 from _jit_loader.key.digests import Digests
-from _jit_loader.report.errors import LOAD_ERRORS, CompileError, CompilingForbidden
+from _jit_loader.report.errors import LOAD_ERRORS, CompileError
 from _jit_loader.report.text import BuildLine, say
-from _jit_loader.system import is_set
 from _jit_loader.system.processes import Workers
 
 TRIES = 3
@@ -118,7 +117,7 @@ def _attempt(job):
         RestartNeeded: the library conflicts with those that this process has loaded. The build is
             published, for the next process.
     """
-    request, reused, restart = job.request, reusable_objects(job), None
+    request, reused = job.request, reusable_objects(job)
     missing = [output for output in job.ninja_file.compilations if output not in reused]
     remove_leftovers(job.builds.folder, keep=job.folder)  # their objects have been taken
     headers, line = Headers(job, missing), BuildLine(request.title, missing)
@@ -146,11 +145,10 @@ def _attempt(job):
         manifest = make_manifest(job, records.values(), compilation.linked())
         try:
             this = _open_as_test(job, records)
-        except RestartNeeded as error:
-            restart = error
+        except RestartNeeded:
+            publish(job, manifest)
+            raise
         publish(job, manifest)
-        if restart is not None:
-            raise restart
         if request.build_directory:
             build_directory.put_build(request.build_directory, job.build.library)
         line.end()
@@ -201,10 +199,6 @@ def precompile(request):
 
     request: one with precompile=True.
     """
-    if is_set("JIT_LOADER_NO_COMPILE"):
-        raise CompilingForbidden(
-            "JIT_LOADER_NO_COMPILE is set, so PyTorch's headers are not precompiled"
-        )
     os.makedirs(cache_folder(), mode=0o700, exist_ok=True)
     check_tools(request)
     with tempfile.TemporaryDirectory(prefix="jit_loader-") as folder:

@@ -1,7 +1,6 @@
 """What a build also makes: compile_commands.json, the helpers, and the check of live edits."""
 
 import contextlib
-import fcntl
 import json
 import os
 import shlex
@@ -11,6 +10,7 @@ import tempfile
 from _jit_loader.build.inputs.compilers import flags_of
 from _jit_loader.cache import cache_folder
 from _jit_loader.cache.files import sync, write_atomically
+from _jit_loader.cache.lock import build_lock
 from _jit_loader.cache.store import helper_path
 from _jit_loader.key import toolchain
 from _jit_loader.key.machine import this_machine
@@ -33,8 +33,9 @@ def update_compile_commands(request, ninja_file):
     path = os.path.join(request.project, COMPILE_COMMANDS)
     if not is_op or request.title != request.name or os.path.islink(path):
         return  # a symlink was made by another build system
+    # Locked: builds that end at the same time must not lose each other's commands.
     malformed = ValueError, TypeError, AttributeError
-    with contextlib.suppress(OSError, *malformed), _locked(request.project):
+    with contextlib.suppress(OSError, *malformed), build_lock(cache_folder(), COMPILE_COMMANDS):
         text = read_text(path)
         entries = json.loads(text or "[]")
         ours = [number for number, entry in enumerate(entries) if _is_ours(entry, request)]
@@ -59,17 +60,6 @@ def _commands(request, ninja_file):
 def _is_ours(entry, request):
     output = str(entry.get("output", ""))
     return entry.get("directory") == request.project and output.startswith(f"{request.name}/")
-
-
-@contextlib.contextmanager
-def _locked(folder):
-    """Locks a folder: builds that end at the same time must not lose each other's commands."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def can_be_live():

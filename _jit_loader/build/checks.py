@@ -123,7 +123,7 @@ def _check_arguments(request):
         if not os.path.isfile(source):
             raise FileNotFoundError(errno.ENOENT, f"{title}: there is no such source file", source)
     # nvcc passes paths to the shell between double quotes.
-    tool, refused = ("nvcc", '\n|\t$"`') if request.with_cuda else ("ninja", "\n|")
+    tool, refused = ("nvcc", '\n\t$"`') if request.with_cuda else ("ninja", "\n")
     for path in [*request.sources, *request.extra_include_paths]:
         if set(path) & set(refused):
             raise ValueError(

@@ -39,6 +39,7 @@ from _jit_loader.key import toolchain
 from _jit_loader.key.digests import Digests
 from _jit_loader.key.roots import Roots
 from _jit_loader.report.text import say
+from _jit_loader.system import is_set
 from _jit_loader.system.pool import call_in_background
 from _jit_loader.system.processes import run
 
@@ -68,7 +69,9 @@ class Headers:
 
     def __init__(self, job, outputs):
         self.flags, self.files, self.halves_flags = {}, {}, []
-        if os.environ.get("JIT_LOADER_PCH") == "0" or not is_gnu(toolchain.cxx_command()):
+        if os.environ.get("JIT_LOADER_PCH") == "0" or is_set("JIT_LOADER_NO_COMPILE"):
+            return
+        if not is_gnu(toolchain.cxx_command()):
             return
         may_request = may_precompile()
         self.halves_flags = [f"--headers={_folder()}", *(["--want"] if may_request else [])]

@@ -61,8 +61,8 @@ def _precompile():
     if all(made):
         return 0
     raise RuntimeError(
-        "torch/extension.h could not be precompiled: the reason is above, or JIT_LOADER_PCH=0 is "
-        "set, or the compiler is not g++"
+        "torch/extension.h could not be precompiled: the reason is above, or JIT_LOADER_PCH=0 or "
+        "JIT_LOADER_NO_COMPILE is set, or the compiler is not g++"
     )
 
 

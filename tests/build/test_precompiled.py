@@ -336,12 +336,13 @@ def test_end_of_the_process_that_makes_headers_stops_its_compiler(sources, reque
     wait_for(lambda: not sources.tiny.running_programs())
 
 
-def test_nothing_is_precompiled_if_compilation_is_forbidden(sources, monkeypatch, capsys):
-    monkeypatch.setenv("JIT_LOADER_NO_COMPILE", "1")
+@pytest.mark.parametrize("setting", ["JIT_LOADER_NO_COMPILE=1", "JIT_LOADER_PCH=0"])
+def test_setting_that_forbids_precompilation_is_named(sources, monkeypatch, capsys, setting):
+    monkeypatch.setenv(*setting.split("="))
     assert main(["build", "--pch"]) == 1
-    assert "JIT_LOADER_NO_COMPILE" in capsys.readouterr().err
+    assert setting.partition("=")[0] in capsys.readouterr().err
     assert not may_precompile()
-    assert not sources.tiny.calls_path.exists()
+    assert not precompiled_headers()
 
 
 def test_failed_precompilation_prints_the_error_of_the_compiler(sources, monkeypatch, capsys):
@@ -351,12 +352,6 @@ def test_failed_precompilation_prints_the_error_of_the_compiler(sources, monkeyp
     said = capsys.readouterr().err
     assert re.search("not precompiled: .*nowhere.h: No such file", said, re.DOTALL)
     assert "torch/extension.h could not be precompiled" in said
-
-
-def test_precompilation_that_is_turned_off_is_named(sources, monkeypatch, capsys):
-    monkeypatch.setenv("JIT_LOADER_PCH", "0")
-    assert main(["build", "--pch"]) == 1
-    assert "JIT_LOADER_PCH=0 is set" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ import pytest
 
 import jit_loader
 
-ODD = ["a b$HOME's (1)", 'say "hi"; x:y#b&{c}%', "-Übung\\数~[1]*?", "tab\there"]
+ODD = ["a b$HOME's (1)", 'say "hi"; x:y#b&{c}%', "-Übung\\数~[1]*?", "tab\t|here"]
 
 
 def _read(tiny, name):
@@ -92,16 +92,9 @@ def test_same_source_twice_is_a_linker_error(tiny):
         jit_loader.load("tiny", [*tiny.sources, tiny.sources[1]])
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("a\nb.cpp", r"ninja cannot take a path with any of .*a\\nb\.cpp"),
-        ("a|b.cpp", r"ninja cannot take a path with any of .*a\|b\.cpp"),
-    ],
-)
-def test_source_that_ninja_cannot_take_is_refused(tiny, name, message):
-    source = tiny.write(name, "int x;")
-    with pytest.raises(ValueError, match=message):
+def test_source_that_ninja_cannot_take_is_refused(tiny):
+    source = tiny.write("a\nb.cpp", "int x;")
+    with pytest.raises(ValueError, match=r"ninja cannot take a path with any of .*a\\nb\.cpp"):
         jit_loader.load("tiny", [*tiny.sources, str(source)])
     assert tiny.compiled() == []
 

@@ -148,11 +148,12 @@ class NinjaFile:
         wrapper such as sccache.
         """
         lines = ["rule run", "  command = $text"]
-        for output, (_, inputs) in self.edges.items():
+        for output, (kind, inputs) in self.edges.items():
             if output not in kept:
                 first = (header_flags or {}).get(output, ())
                 text = self._command(output, link_flags, first, nvcc_prefix)
-                lines.append(f"build {output}: run {' '.join(map(_escaped, inputs))}")
+                objects = [] if "compile" in kind else inputs
+                lines.append(f"build {output}: run {' '.join(objects)}")
                 lines.append(f"  text = {text.strip().replace('$', '$$')}")
                 lines.append(f"  description = {output}")  # $out would be quoted for a shell
         return "\n".join([*lines, f"default {self.library}", ""])
@@ -273,7 +274,3 @@ def openmp_flags(gnu, cflags):
 def _expanded(text):
     """Returns what a text of PyTorch's stands for in a file of ninja."""
     return re.sub(r"\$(?:([ :$])|\w+|\{[\w.-]+\})", lambda match: match[1] or "", text)
-
-
-def _escaped(path):
-    return re.sub(r"([$ :])", r"$\1", path)
