@@ -129,4 +129,73 @@ using if_mixed =
                          !(std::is_same<T, U>::value && std::is_floating_point<T>::value),
                      both<T, U>>;
 }  // namespace jit_loader
-#include <cmath>
+// C++'s overloads of C's functions: NVRTC's pow(float, int) is not nvcc's.
+#define JIT_LOADER_ONE(X)                                                                        \
+  X(acos)                                                                                        \
+  X(acosh)                                                                                       \
+  X(asin) X(asinh) X(atan) X(atanh) X(cbrt) X(ceil) X(cos) X(cosh) X(erf) X(erfc) X(exp) X(exp2) \
+      X(expm1) X(floor) X(lgamma) X(log) X(log10) X(log1p) X(log2) X(logb) X(nearbyint) X(rint)  \
+          X(round) X(sin) X(sinh) X(sqrt) X(tan) X(tanh) X(tgamma) X(trunc) X(fabs) X(ilogb)     \
+              X(llrint) X(llround) X(lrint) X(lround)
+#define JIT_LOADER_TWO(X) \
+  X(pow) X(fmod) X(atan2) X(hypot) X(fmin) X(fmax) X(fdim) X(remainder) X(nextafter) X(copysign)
+#define JIT_LOADER_PREDICATES(X) X(isnan) X(isinf) X(isfinite) X(signbit)
+#define JIT_LOADER_OTHER(X) X(frexp) X(ldexp) X(modf) X(scalbn) X(scalbln) X(fma) X(remquo)
+#define JIT_LOADER_WITHOUT_F(X) \
+  X(abs) X(labs) X(llabs) X(memcpy) X(memset) X(printf) X(malloc) X(free)
+#define JIT_LOADER_DEFINE_ONE(NAME)                                                      \
+  template <class T>                                                                     \
+  inline std::enable_if_t<std::is_integral<T>::value, decltype(::NAME(0.0))> NAME(T x) { \
+    return ::NAME(double(x));                                                            \
+  }                                                                                      \
+  namespace std {                                                                        \
+  using ::NAME;                                                                          \
+  using ::NAME##f;                                                                       \
+  }
+#define JIT_LOADER_DEFINE_TWO(NAME)                                            \
+  template <class T, class U>                                                  \
+  inline jit_loader::if_mixed<T, U> jit_loader_##NAME(T a, U b) {              \
+    using R = jit_loader::both<T, U>;                                          \
+    return ::NAME(R(a), R(b));                                                 \
+  }                                                                            \
+  inline float jit_loader_##NAME(float a, float b) { return ::NAME(a, b); }    \
+  inline double jit_loader_##NAME(double a, double b) { return ::NAME(a, b); } \
+  namespace std {                                                              \
+  using ::jit_loader_##NAME;                                                   \
+  using ::NAME##f;                                                             \
+  }
+#define JIT_LOADER_DEFINE_PREDICATE(NAME)                                            \
+  template <class T>                                                                 \
+  inline std::enable_if_t<std::is_integral<T>::value, bool> jit_loader_##NAME(T x) { \
+    return ::NAME(double(x));                                                        \
+  }                                                                                  \
+  inline bool jit_loader_##NAME(float x) { return ::NAME(x); }                       \
+  inline bool jit_loader_##NAME(double x) { return ::NAME(x); }                      \
+  namespace std {                                                                    \
+  using ::jit_loader_##NAME;                                                         \
+  }
+#define JIT_LOADER_USE(NAME) using ::NAME;
+#define JIT_LOADER_USE_WITH_F(NAME) \
+  using ::NAME;                     \
+  using ::NAME##f;
+JIT_LOADER_ONE(JIT_LOADER_DEFINE_ONE)
+JIT_LOADER_TWO(JIT_LOADER_DEFINE_TWO)
+JIT_LOADER_PREDICATES(JIT_LOADER_DEFINE_PREDICATE)
+namespace std {
+JIT_LOADER_OTHER(JIT_LOADER_USE_WITH_F)
+JIT_LOADER_WITHOUT_F(JIT_LOADER_USE)
+}  // namespace std
+#define pow jit_loader_pow
+#define fmod jit_loader_fmod
+#define atan2 jit_loader_atan2
+#define hypot jit_loader_hypot
+#define fmin jit_loader_fmin
+#define fmax jit_loader_fmax
+#define fdim jit_loader_fdim
+#define remainder jit_loader_remainder
+#define nextafter jit_loader_nextafter
+#define copysign jit_loader_copysign
+#define isnan jit_loader_isnan
+#define isinf jit_loader_isinf
+#define isfinite jit_loader_isfinite
+#define signbit jit_loader_signbit

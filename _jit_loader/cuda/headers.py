@@ -33,7 +33,17 @@ _REAL = re.compile(
 _EMPTY = (
     *("stdint.h", "math.h", "string.h", "stdlib.h", "stdio.h", "wchar.h", "time.h", "errno.h"),
     *("ctype.h", "assert.h", "limits.h", "sys/types.h", "features.h", "bits/os_defines.h"),
-    *("cassert", "cstring", "cstdlib", "cstdio", "climits", "iosfwd", "new", "ext/alloc_traits.h"),
+    *(
+        "cmath",
+        "cassert",
+        "cstring",
+        "cstdlib",
+        "cstdio",
+        "climits",
+        "iosfwd",
+        "new",
+        "ext/alloc_traits.h",
+    ),
 )
 # Of libstdc++'s, read if the device code has one of these words.
 _TRIGGERS = {
@@ -67,19 +77,6 @@ _OF_NVRTC = re.compile(
     r"#define (?:__cplusplus|__STDC\w*|_GNU_SOURCE|__CUDA\w*|__cpp_\w+|__EXCEPTIONS|__GNU[CG]\w*"
     r"|linux|unix)\b"
 )
-_ONE = "acos acosh asin asinh atan atanh cbrt ceil cos cosh erf erfc exp exp2 expm1 floor lgamma"
-_ONE += " log log10 log1p log2 logb nearbyint rint round sin sinh sqrt tan tanh tgamma trunc fabs"
-_ONE += " ilogb llrint llround lrint lround"
-_TWO = "pow fmod atan2 hypot fmin fmax fdim remainder nextafter copysign"
-_OTHER = "frexp ldexp modf scalbn scalbln fma remquo"
-_WITHOUT_F = "abs labs llabs memcpy memset printf malloc free"
-_PREDICATES = "isnan isinf isfinite signbit"
-# C++'s overloads: NVRTC's pow(float, int) is not nvcc's.
-_ONE, _TWO, _OTHER, _WITHOUT_F, _PREDICATES = map(
-    str.split, (_ONE, _TWO, _OTHER, _WITHOUT_F, _PREDICATES)
-)
-
-
 _KINDS = ("char", 8), ("short", 16), ("int", 32), ("long", 64)
 _INTEGERS = "typedef long intptr_t, intmax_t; typedef unsigned long uintptr_t, uintmax_t;\n"
 _INTEGERS += "".join(
@@ -145,7 +142,6 @@ def with_headers(program, names, paths, words, more=""):
         **dict.fromkeys(_EMPTY, "#pragma once\n"),
         **{name: "#pragma once\n" for name in names if not _REAL.fullmatch(name)},
         **changed_headers(tuple(folders)),
-        "cmath": _cmath(),
         PREAMBLE: "".join(preamble),
     }
     options = [*program.options, *OPTIONS, *(f"-I{folder}" for folder in folders)]
@@ -177,42 +173,6 @@ def _of_compiler(standard):
     macros = result.stdout.decode(errors="replace").splitlines()
     macros = [line for line in macros if not _OF_NVRTC.match(line)]
     return "\n".join(["#pragma once", *macros, ""]), folders
-
-
-@functools.cache
-def _cmath():
-    """Returns C++'s overloads: NVRTC's pow(float, int) is not nvcc's."""
-    lines = ["#pragma once"]
-    for name in _TWO:
-        lines.append(
-            "template <class T, class U> inline jit_loader::if_mixed<T, U> "
-            f"jit_loader_{name}(T a, U b) "
-            f"{{ using R = jit_loader::both<T, U>; return ::{name}(R(a), R(b)); }}"
-        )
-        lines += [
-            f"inline {kind} jit_loader_{name}({kind} a, {kind} b) {{ return ::{name}(a, b); }}"
-            for kind in ("float", "double")
-        ]
-    for name in _ONE:
-        lines.append(
-            f"template <class T> inline std::enable_if_t<std::is_integral<T>::value, "
-            f"decltype(::{name}(0.0))> {name}(T x) {{ return ::{name}(double(x)); }}"
-        )
-    for name in _PREDICATES:
-        lines += [
-            f"inline bool jit_loader_{name}({kind} x) {{ return ::{name}(x); }}"
-            for kind in ("float", "double")
-        ]
-        lines += [
-            "template <class T> inline std::enable_if_t<std::is_integral<T>::value, bool> "
-            f"jit_loader_{name}(T x) {{ return ::{name}(double(x)); }}"
-        ]
-    lines += ["namespace std {"]
-    lines += [f"using ::{name}; using ::{name}f;" for name in [*_ONE, *_OTHER]]
-    lines += [f"using ::{name};" for name in [*_WITHOUT_F, *(f"{name}f" for name in _TWO)]]
-    lines += [*(f"using ::jit_loader_{name};" for name in [*_TWO, *_PREDICATES]), "}"]
-    lines += [f"#define {name} jit_loader_{name}" for name in [*_TWO, *_PREDICATES]]
-    return "\n".join(lines) + "\n"
 
 
 @functools.lru_cache
