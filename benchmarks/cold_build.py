@@ -10,12 +10,22 @@ float32.
 
 inline: load_inline of one function, with torch/extension.h precompiled by an earlier build
 ("precompiled"), without ("ours"), by PyTorch, and a similar function by tvm_ffi, which needs no
-header of PyTorch, if it is installed. inline with CUDA: the same with a kernel as well, without
-tvm_ffi; the headers of the kernel's host code have then been precompiled too.
+header of PyTorch, if it is installed; and by PyTorch with its option no_implicit_headers, for a
+source that includes only what it needs. inline with CUDA: the same with a kernel as well, by ours
+and PyTorch; the headers of the kernel's host code have then been precompiled too.
+
+use_pch: inline by PyTorch with this option, which precompiles torch/extension.h in the folder of
+PyTorch; and by ours with the header precompiled.
+
+extension .cpp, extension .cu: load of one file that includes torch/extension.h; with
+JIT_LOADER_HEADERS=complete too ("complete").
+
+precompile: jit_loader build --pch, with and without JIT_LOADER_HEADERS=complete.
 
 candidates: 8 such functions at a time, as a search for a kernel compiles them: by load_many, in an
 empty cache ("ours") and with torch/extension.h precompiled, and by PyTorch's load_inline, one after
-the other. On a machine with few cores load_many precompiles the header itself.
+the other, and in 8 processes ("torch in parallel"). On a machine with few cores load_many
+precompiles the header itself.
 
 Without nvcc, everything is built for the CPU only. Earlier versions of this script asked more: the
 results in benchmarks/results/ have their answers.
@@ -30,6 +40,7 @@ import time
 from pathlib import Path
 
 import torch
+from torch.utils.cpp_extension import remove_extension_h_precompiler_headers
 
 from _jit_loader.build.pytorch.libraries import link_missing_names
 from _jit_loader.key.toolchain import cuda_home
@@ -47,6 +58,7 @@ torch::Tensor f{key}(torch::Tensor x) {{
 }}
 """
 DECLARATION = "torch::Tensor f{key}(torch::Tensor x);"
+NEEDED = "#include <ATen/ATen.h>\n#include <torch/csrc/Exceptions.h>\n#include <torch/csrc/utils/pybind.h>\n"
 TVM_CPP = "int f{key}(int x) {{ return x + {key}; }}"
 CANDIDATES = 8
 HEADERS, HEADERS_SECONDS = "*/precompiled-headers/*", 300
@@ -55,10 +67,24 @@ from jit_loader import load_many
 outcomes = load_many({calls!r})
 assert [o.error for o in outcomes] == [None] * len(outcomes), outcomes
 """
-LOAD_INLINE = """\
-from {module} import load_inline
+BINDING = """
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {{ module.def("f{key}", &f{key}); }}
+"""
+LOAD = """\
+from {module} import {function}
 for call in {calls!r}:
-    load_inline(**call)
+    {function}(**call)
+"""
+PARALLEL = """\
+import os
+children = []
+for call in {calls!r}:
+    if (child := os.fork()) == 0:
+        from torch.utils.cpp_extension import load_inline
+        load_inline(**call)
+        os._exit(0)
+    children.append(child)
+assert [os.waitpid(child, 0)[1] for child in children] == [0] * len(children)
 """
 
 
@@ -83,12 +109,41 @@ class Builds:
             return self._run(classic.add2_script(self.device, self._new_folder(), self._flags))
         return self._run("import jit_loader; jit_loader.load_op('add2')")
 
-    def inline(self, way, with_cuda=False):
-        call = self._call(way, with_cuda)
+    def inline(self, way, with_cuda=False, **options):
+        call = {**self._call(way, with_cuda), **options}
         if way == "tvm_ffi":
             return self._run(f"import tvm_ffi.cpp; tvm_ffi.cpp.load_inline(**{call!r})")
-        module = "torch.utils.cpp_extension" if way == "torch" else "jit_loader"
-        return self._run(LOAD_INLINE.format(module=module, calls=[call]), way == "precompiled")
+        if way == "no_implicit_headers":
+            source = NEEDED + call["cpp_sources"].replace("torch::", "at::")
+            call |= {"no_implicit_headers": True, "cpp_sources": source}
+        return self._load("load_inline", way, call)
+
+    def use_pch(self, way):
+        return self.inline(way, **({"use_pch": True} if way == "torch" else {}))
+
+    def extension(self, way, suffix=".cpp"):
+        folder, key = self._new_folder(), self._count + 1
+        self._count = key
+        text = CUDA if suffix == ".cu" else CPP
+        source = folder / f"x{key}{suffix}"
+        source.write_text(
+            "#include <torch/extension.h>\n" + (text + BINDING).format(key=key), encoding="utf-8"
+        )
+        call = {"name": f"x{key}", "sources": [str(source)]}
+        if way == "torch":
+            call |= {"build_directory": str(folder), "extra_ldflags": self._flags}
+        return self._load("load", way, call)
+
+    def extension_with_cuda(self, way):
+        return self.extension(way, ".cu")
+
+    def _load(self, function, way, call):
+        module = (
+            "torch.utils.cpp_extension" if way in ("torch", "no_implicit_headers") else "jit_loader"
+        )
+        variables = {"JIT_LOADER_HEADERS": "complete"} if way == "complete" else {}
+        script = LOAD.format(module=module, function=function, calls=[call])
+        return self._run(script, way == "precompiled", **variables)
 
     def inline_with_cuda(self, way):
         return self.inline(way, with_cuda=True)
@@ -96,27 +151,24 @@ class Builds:
     def candidates(self, way):
         calls = [self._call(way) for _ in range(CANDIDATES)]
         if way == "torch":
-            module = "torch.utils.cpp_extension"
-            return self._run(LOAD_INLINE.format(module=module, calls=calls))
+            module, function = "torch.utils.cpp_extension", "load_inline"
+            return self._run(LOAD.format(module=module, function=function, calls=calls))
+        if way == "torch in parallel":
+            return self._run(PARALLEL.format(calls=calls))
         # If load_many does not make the header first, a process would make it during the next call.
         makes_header = BUILDS_FOR_A_HEADER * parallel_jobs() <= CANDIDATES
         setting = "1" if way == "precompiled" or makes_header else "0"
         script = LOAD_MANY.format(calls=calls)
         return self._run(script, way == "precompiled", JIT_LOADER_PCH=setting)
 
-    def precompile(self):
-        """Precompiles the headers; returns the seconds that `jit_loader build --pch` takes.
+    def precompile(self, way):
+        """Returns the seconds that it takes to precompile torch/extension.h in a new cache."""
+        setting = {"JIT_LOADER_HEADERS": "complete"} if way == "complete" else {}
+        return self._precompile(self._new_folder(), **setting)
 
-        For CUDA, a build starts to precompile those of its host code.
-        """
-        started = time.perf_counter()
-        subprocess.run(
-            [sys.executable, "-m", "jit_loader", "build", "--pch"],
-            cwd=ROOT,
-            env=environment(self.precompiled, PYTHONPATH=str(ROOT), JIT_LOADER_PCH="1"),
-            check=True,
-        )
-        seconds = time.perf_counter() - started
+    def precompile_all(self):
+        """Precompiles the headers. For CUDA, a build starts to do so for its host code."""
+        self._precompile(self.precompiled)
         if self.device == "cuda":
             self.inline_with_cuda("precompiled")
             deadline = time.monotonic() + HEADERS_SECONDS
@@ -124,18 +176,28 @@ class Builds:
                 if time.monotonic() > deadline:
                     raise SystemExit(f"the headers were not made within {HEADERS_SECONDS} s")
                 time.sleep(0.2)
-        return seconds
+
+    def _precompile(self, cache, **variables):
+        started = time.perf_counter()
+        subprocess.run(
+            [sys.executable, "-m", "jit_loader", "build", "--pch"],
+            cwd=ROOT,
+            env=environment(cache, PYTHONPATH=str(ROOT), JIT_LOADER_PCH="1", **variables),
+            check=True,
+        )
+        return time.perf_counter() - started
 
     def _call(self, way, with_cuda=False):
         """Returns the arguments of load_inline for a new function."""
         self._count += 1
         key = self._count
         call = {"name": f"x{key}", "functions": [f"f{key}"]}
-        if way in ("torch", "tvm_ffi"):
+        is_torchs = way.startswith("torch") or way == "no_implicit_headers"
+        if is_torchs or way == "tvm_ffi":
             call["build_directory"] = str(self._new_folder())
         if way == "tvm_ffi":
             return {**call, "cpp_sources": TVM_CPP.format(key=key)}
-        if way == "torch":
+        if is_torchs:
             call["extra_ldflags"] = self._flags
         if with_cuda:
             call["cuda_sources"] = CUDA.format(key=key)
@@ -157,13 +219,18 @@ def questions(builds, quick):
         return {"one op": (builds.one_op, ("ours",))}
     inline = ("precompiled", "ours", "torch")
     others = ("tvm_ffi",) if importlib.util.find_spec("tvm_ffi") else ()
+    extension = ("precompiled", "ours", "complete", "torch")
     found = {
         "one op": (builds.one_op, ("ours", "torch")),
-        "inline": (builds.inline, inline + others),
-        "candidates": (builds.candidates, inline),
+        "inline": (builds.inline, (*inline, "no_implicit_headers", *others)),
+        "extension .cpp": (builds.extension, extension),
+        "precompile": (builds.precompile, ("ours", "complete")),
+        "use_pch": (builds.use_pch, ("precompiled", "torch")),
+        "candidates": (builds.candidates, (*inline, "torch in parallel")),
     }
     if builds.device == "cuda":
         found["inline with CUDA"] = builds.inline_with_cuda, inline
+        found["extension .cu"] = builds.extension_with_cuda, extension
     return found
 
 
@@ -189,13 +256,14 @@ def main():
         if unknown := set(options.questions) - set(wanted):
             parser.error(f"no question {unknown}; there are {', '.join(wanted)}")
         chosen = {name: wanted[name] for name in options.questions or wanted}
-        precompile = None
         if any("precompiled" in ways for _, ways in chosen.values()):
-            precompile = builds.precompile()
+            builds.precompile_all()
         for name, (function, ways) in chosen.items():
             rounds = 1 if options.quick else options.rounds
-            about = {"built_for": device, "precompile": precompile}
-            results.append(measure(name, function, ways, rounds, **about))
+            if name == "use_pch":
+                function("torch")  # it precompiles the header
+            results.append(measure(name, function, ways, rounds, built_for=device))
+            remove_extension_h_precompiler_headers()
             report.save("cold_build", report.where(), options, results)
     report.show(f"first builds, {device}", results)
 
