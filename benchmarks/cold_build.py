@@ -58,7 +58,11 @@ torch::Tensor f{key}(torch::Tensor x) {{
 }}
 """
 DECLARATION = "torch::Tensor f{key}(torch::Tensor x);"
-NEEDED = "#include <ATen/ATen.h>\n#include <torch/csrc/Exceptions.h>\n#include <torch/csrc/utils/pybind.h>\n"
+NEEDED = """\
+#include <ATen/ATen.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/utils/pybind.h>
+"""
 TVM_CPP = "int f{key}(int x) {{ return x + {key}; }}"
 CANDIDATES = 8
 HEADERS, HEADERS_SECONDS = "*/precompiled-headers/*", 300
