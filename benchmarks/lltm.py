@@ -3,8 +3,7 @@
     python -m benchmarks.lltm
 
 The small size is bound by the host, the large one by the matrix products. A step is the forward
-call and the gradients of the parameters. Forward and backward are also timed separately, each until
-the device has finished, with given gradients of the results. The ways are PyTorch's operations
+call and the gradients of the parameters. The ways are PyTorch's operations
 (eager), a C++ extension composed of ATen's operations (classic/, built by PyTorch's load),
 torch.compile, on a GPU also in the mode reduce-overhead, which replays a CUDA graph, and ours,
 whose pointwise part is a kernel.
@@ -73,7 +72,7 @@ def clear_gradients(module):
 
 
 def step_timer(module, arguments, loops, synchronize):
-    """Returns a function that runs steps and returns {"step": seconds of one}."""
+    """Returns a function that runs steps and returns the seconds of one."""
 
     def run():
         synchronize()
@@ -83,59 +82,26 @@ def step_timer(module, arguments, loops, synchronize):
             new_h, new_cell = module(*arguments)
             (new_h.sum() + new_cell.sum()).backward()
         synchronize()
-        return {"step": (time.perf_counter() - started) / loops}
+        return (time.perf_counter() - started) / loops
 
     return run
 
 
-def direction_timer(module, arguments, loops, synchronize):
-    """Returns a function that runs steps and returns {"forward": seconds, "backward": seconds}."""
-    grads = [torch.ones_like(x) for x in arguments[1]]
-
-    def run():
-        seconds = {"forward": 0.0, "backward": 0.0}
-        for _ in range(loops):
-            clear_gradients(module)
-            synchronize()
-            started = time.perf_counter()
-            results = module(*arguments)
-            synchronize()
-            between = time.perf_counter()
-            torch.autograd.backward(results, grads)
-            synchronize()
-            seconds["forward"] += (between - started) / loops
-            seconds["backward"] += (time.perf_counter() - between) / loops
-        return seconds
-
-    return run
-
-
-def measure(timers, rounds):
-    """Returns {question: {way: [seconds]}}, with the ways interleaved."""
-    samples = {}
-    for way, counts in timing.turns(timers, rounds):
-        for question, seconds in timers[way]().items():
-            of_way = samples.setdefault(question, {}).setdefault(way, [])
-            if counts:
-                of_way.append(seconds)
-    return samples
-
-
-def measure_all(name, sizes, device, quick):
-    """Yields the results of one size."""
+def measure(name, sizes, device, quick):
+    """Returns the result of one size, with the ways interleaved."""
     rounds, loops = (3, 3) if quick else (15, 50)
     # On a CPU a large step takes a second.
     if device == "cpu" and name == "large":
         rounds, loops = 7, 1
     modules, arguments = steps(sizes, device, quick)
     synchronize = torch.cuda.synchronize if device == "cuda" else lambda: None
-    for timer in (step_timer, direction_timer):
-        timers = {
-            way: timer(module, arguments, loops, synchronize) for way, module in modules.items()
-        }
-        for question, samples in measure(timers, rounds).items():
-            about = {"size": name, "batch_features_state": sizes, "question": question}
-            yield report.result(samples, **about)
+    timers = {way: step_timer(m, arguments, loops, synchronize) for way, m in modules.items()}
+    samples = {way: [] for way in timers}
+    for way, counts in timing.turns(timers, rounds):
+        seconds = timers[way]()
+        if counts:
+            samples[way].append(seconds)
+    return report.result(samples, size=name, batch_features_state=sizes, question="step")
 
 
 def main():
@@ -146,7 +112,7 @@ def main():
         timing.raise_clocks(device)
         for name, sizes in (QUICK_SIZES if options.quick else SIZES).items():
             report.progress(f"{device}: {name}")
-            results += measure_all(name, sizes, device, options.quick)
+            results.append(measure(name, sizes, device, options.quick))
         report.show(f"LLTM on {device}, float32", results)
         report.save("lltm", device, options, results)
 

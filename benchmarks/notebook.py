@@ -3,8 +3,8 @@
     python -m benchmarks.notebook [--sources plain light extension]
 
 An op of two sources (sources/) and a wrapper is loaded in a Jupyter kernel with %load_ext
-jit_loader. Then its kernel, a header that only the kernel includes, and its wrapper are edited. The
-time is from the saved file to the printed value, as the notebook's client sees it. "torch" is
+jit_loader. Then its kernel and a header that only the kernel includes are edited. The time is from
+the saved file to the printed value, as the notebook's client sees it. "torch" is
 torch.utils.cpp_extension.load in a process without a notebook that has loaded the extension before.
 "alone" runs PyTorch's commands that compile the kernel and link.
 
@@ -24,12 +24,11 @@ SOURCES = ("plain", "light", "extension")
 WRAPPER = """\
 from jit_loader import load_op
 
-kWrapperValue = 0;
 module = load_op("extension")
 
 
 def value():
-    return module.value() + kWrapperValue
+    return module.value()
 """
 
 
@@ -49,12 +48,8 @@ class Op(Subject):
         self._header = self._header.rename(self.folder / "kernels" / "value.h")
         binding = binding.rename(self.folder / "bindings" / "extension.cpp")
         self.sources = [str(binding), str(self._kernel)]
-        self._wrapper = self.folder / "bindings" / "extension.py"
-        self._wrapper.write_text(WRAPPER)
-        self._wrapper.with_name("__init__.py").touch()
-
-    def edit_wrapper(self):
-        self._edit(self._wrapper, "kWrapperValue")
+        binding.with_name("extension.py").write_text(WRAPPER)
+        binding.with_name("__init__.py").touch()
 
     def notebook(self):
         return Notebook(self.folder, self._environment)
@@ -118,8 +113,6 @@ def edits(source, device, quick):
         # PyTorch's load does not notice this edit and returns the old code.
         yield compare(calls, rounds, op, op.edit_header, question="header edit", **about)
         worker.close()
-        calls = {"ours": notebook.load}
-        yield compare(calls, rounds, op, op.edit_wrapper, question="wrapper edit", **about)
         notebook.close()
 
 

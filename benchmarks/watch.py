@@ -2,9 +2,9 @@
 
     python -m benchmarks.watch [--sources plain light]
 
-A script imports PyTorch and a wrapper, which loads an extension: a binding (sources/) and a
-kernel that includes a header. The time begins with a save of the kernel, the header or the wrapper,
-and ends when the script's first line after the import of the wrapper runs:
+A script imports PyTorch and a wrapper, which loads an extension: a binding (sources/) and a kernel
+that includes a header. The time begins with a save of the kernel or the header, and ends when the
+script's first line after the import of the wrapper runs:
 
     watch  `python -m jit_loader watch script.py`, which keeps running
     ours   `python script.py` with jit_loader.load
@@ -36,19 +36,16 @@ WAYS = ("watch", "ours", "torch", "alone")
 SCRIPT = """\
 import time
 import torch
-from wrapper import module, value
-print("first line", value(), time.time(), module.__file__, flush=True)
+from wrapper import module
+print("first line", module.value(), time.time(), module.__file__, flush=True)
 """
 WRAPPER = """\
 from {module} import load
 module = load({arguments})
-kWrapperValue = 0;
-def value():
-    return module.value() + kWrapperValue
 """
 
 
-EDITS = ("kernel", "header", "wrapper")
+EDITS = ("kernel", "header")
 
 
 def in_call(arguments):
@@ -65,19 +62,15 @@ class Script(Subject):
         super().__init__(folder, source, device)
         self.way = way
         self._process = None
-        self._wrapper = self.folder / "wrapper.py"
         module, arguments = "jit_loader", {"name": "extension", "sources": self.sources}
         if way == "torch":
             module = "torch.utils.cpp_extension"
             arguments["build_directory"] = str(self._torch_folder)
             arguments["extra_ldflags"] = self._torch_flags
             self._environment = self._torch_environment
-        self._wrapper.write_text(WRAPPER.format(module=module, arguments=in_call(arguments)))
-        self.edit_wrapper()
+        text = WRAPPER.format(module=module, arguments=in_call(arguments))
+        (self.folder / "wrapper.py").write_text(text)
         (self.folder / "script.py").write_text(SCRIPT)
-
-    def edit_wrapper(self):
-        self._edit(self._wrapper, "kWrapperValue")
 
     def start(self):
         self.close()
@@ -104,7 +97,7 @@ class Script(Subject):
         started = time.time()
         getattr(self, f"edit_{edit}")()
         if self.way == "alone":
-            return self._bare() if edit != "wrapper" else {"value": self.value, "seconds": 0.0}
+            return self._bare()
         if self.way != "watch":
             self.start()
         value, at, _ = self._first_line()
