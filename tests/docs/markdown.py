@@ -1,5 +1,6 @@
 """Reads the headings, links and code blocks of a page as GitHub renders it."""
 
+import functools
 import re
 from pathlib import Path
 from typing import NamedTuple
@@ -17,6 +18,7 @@ class Block(NamedTuple):
     heading: str
 
 
+@functools.cache
 class Page:
     """A Markdown file. name is its path relative to the project's root."""
 

@@ -21,7 +21,7 @@ COMMANDS = set(commands.COMMANDS)
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_links_lead_to_files_and_headings(name):
+def test_links_headings_and_files_exist(name):
     page = Page(name)
     for link in page.links:
         if link.startswith(("http://", "https://")):
@@ -32,27 +32,9 @@ def test_links_lead_to_files_and_headings(name):
         assert (ROOT / target).exists(), f"{link} leads nowhere"
         if anchor:
             assert anchor in Page(target).anchors, f"{link}: {target} has no such heading"
-
-
-@pytest.mark.parametrize("name", PAGES)
-def test_files_that_are_named_exist(name):
-    page = Page(name)
     made = {text for block in page.blocks for text in PROJECT_FILE.findall(block.text)}
     named = {span for span in page.code_spans if PROJECT_FILE.fullmatch(span)}
     assert [path for path in named - made if not (ROOT / path).exists()] == []
-
-
-def test_links_lead_from_the_readme_to_every_page():
-    found, new = set(), {"README.md"}
-    while new:
-        found |= new
-        targets = {
-            os.path.normpath(os.path.join(os.path.dirname(name), link.partition("#")[0]))
-            for name in new
-            for link in Page(name).links
-        }
-        new = (targets & set(PAGES)) - found
-    assert found == set(PAGES)
 
 
 def test_readme_in_chinese_has_the_same_code():

@@ -322,7 +322,13 @@ namespace torch { template <class F> F wrap_pybind_function(F f) { return f; } }
         return self.of(lambda: _kernel_path("add2.cu"), error).replace(str(self.folder), "/home/me")
 
 
-@pytest.mark.parametrize("heading", dict.fromkeys(block.heading for block in BLOCKS))
+HEADINGS = dict.fromkeys(block.heading for block in BLOCKS)
+SLOW = "An extension of load_many has no module"  # tests/ops/test_load_many.py has its messages
+
+
+@pytest.mark.parametrize(
+    "heading", [pytest.param(h, marks=[pytest.mark.slow] * (h == SLOW)) for h in HEADINGS]
+)
 def test_message_on_the_page_is_the_printed_one(
     heading, tiny, monkeypatch, tmp_path, capsys, request
 ):

@@ -70,8 +70,12 @@ def test_streams_of_the_program_do_no_harm(tiny, monkeypatch, stream):
         tiny.load()
 
 
-def test_terminal_gets_a_live_line(tiny):
-    script = f"import jit_loader; jit_loader.load('tiny', {tiny.sources!r})"
+def test_terminal_gets_a_live_line():
+    script = (
+        "import time\nfrom _jit_loader.report.text import BuildLine\n"
+        "with BuildLine('tiny', ['module.o', 'other.o']) as line:\n"
+        "    line.start('first build')\n    time.sleep(0.3)\n    line.end()\n"
+    )
     shown = {"JIT_LOADER_QUIET": "0", "COLUMNS": "60", "TERM": "xterm"}
     terminal = Terminal([sys.executable, "-c", script], cwd=ROOT, env={**os.environ, **shown})
     text = terminal.read_until(r"tiny: first build: built in \d+\.\d s\n")

@@ -178,11 +178,11 @@ int scale(float x);
 """
 
 
-@pytest.mark.parametrize(("name", "wrapped"), [("scale", True), ("other", False)])
-def test_function_that_load_inline_cannot_bind_gets_advice(cache, name, wrapped):
+@pytest.mark.parametrize("wrapped", [True, False])
+def test_overloaded_function_that_load_inline_cannot_bind_gets_advice(cache, wrapped):
     options = {"no_implicit_headers": True, "with_pytorch_error_handling": wrapped}
-    with pytest.raises(jit_loader.CompileError, match=f"functions= names {name}, .*overload_cast"):
-        jit_loader.load_inline("inline", OVERLOADED, functions=name, **options)
+    with pytest.raises(jit_loader.CompileError, match=r"functions= names scale, .*overload_cast"):
+        jit_loader.load_inline("inline", OVERLOADED, functions="scale", **options)
 
 
 # Errors that are not in docs/troubleshooting.md or that need nvcc, and a part of the advice.

@@ -9,6 +9,7 @@ from tests.support.answer import FILES, is_of_nvrtcs_version
 from tests.support.watch import SCRIPT_NAME, Session
 
 pytestmark = [
+    pytest.mark.slow,  # tests/live covers live edits, and the errors of their complete builds
     pytest.mark.skipif(jit_loader.why_no_cuda() is not None, reason="needs nvcc"),
     pytest.mark.skipif(nvrtc.library_path() is None, reason="PyTorch's wheel has no NVRTC"),
 ]
@@ -41,7 +42,6 @@ def session(tmp_path_factory):
         session.terminal.close()
 
 
-@pytest.mark.slow
 def test_a_run_after_an_edit_has_new_device_code(session, wait_for):
     shown = session.replace(HEADER, "return 42", "return 43")
     assert LIVE in shown
