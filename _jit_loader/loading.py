@@ -155,7 +155,7 @@ def start_build(call, lock=None, host_objects=()):
     not load the extension again.
     """
     with fork_lock():
-        from _jit_loader.cache.lock import lock_to_pass
+        from _jit_loader.cache.lock import lock_if_free
         from _jit_loader.system.pool import call_in_background
 
     # With 1, nvcc would not run in two halves, and would give anonymous namespaces other names.
@@ -163,10 +163,13 @@ def start_build(call, lock=None, host_objects=()):
     if host_objects and os.isatty(2):
         options["stderr"] = None  # this process's
     arguments = f"{__name__}:build_in_turn", [call.kind, call.arguments, list(host_objects)], 10
-    with lock_to_pass(lock) if lock else contextlib.nullcontext(()) as descriptors:
-        if descriptors is None:
+    if lock is None:
+        return call_in_background(*arguments, **options)
+    os.makedirs(os.path.dirname(lock), exist_ok=True)
+    with lock_if_free(lock) as descriptor:
+        if descriptor is None:
             return None
-        return call_in_background(*arguments, pass_fds=descriptors, **options)
+        return call_in_background(*arguments, pass_fds=[descriptor], **options)
 
 
 def build_in_turn(kind, arguments, host_objects):

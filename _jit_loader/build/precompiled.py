@@ -31,7 +31,7 @@ from _jit_loader.build.pytorch.ninja_file import NAME_MACRO
 from _jit_loader.cache import cache_folder, check_trusted, digest_of, headers
 from _jit_loader.cache.files import write_atomically, write_checked
 from _jit_loader.cache.headers import may_precompile
-from _jit_loader.cache.lock import free_lock
+from _jit_loader.cache.lock import lock_if_free
 from _jit_loader.cache.memo import stamp
 from _jit_loader.cache.pruning import cache_limit, keep_under_limit
 from _jit_loader.cache.store import fits
@@ -221,8 +221,8 @@ def make(header_folder, project, text, words):
         os.makedirs(header_folder, mode=0o700, exist_ok=True)
         check_trusted(header_folder)
         target = os.path.join(header_folder, headers.FOLDER)
-        with free_lock(header_folder) as is_free:
-            if is_free:
+        with lock_if_free(os.path.join(header_folder, "lock")) as descriptor:
+            if descriptor is not None:
                 remove_leftovers(header_folder, keep=target)
                 _make(target, Roots(project), text, words)
 

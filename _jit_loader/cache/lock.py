@@ -26,8 +26,6 @@ SILENT_SECONDS = 0.5
 
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
-_OWNER = "process "  # what the text in a locked file begins with
-
 _open_locks = set()  # descriptors
 
 
@@ -44,47 +42,34 @@ def build_lock(request_folder, name, until=lambda: False):
         return
     try:
         since = time.strftime("%H:%M:%S")
-        owner = f"{_OWNER}{os.getpid()} on {socket.gethostname()} (since {since})"
+        owner = f"process {os.getpid()} on {socket.gethostname()} (since {since})"
         with contextlib.suppress(OSError):  # for waiting processes
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, owner.encode(), 0)
         yield excludes
     finally:
-        _release(descriptor)
+        _close(descriptor)
 
 
 @contextlib.contextmanager
-def free_lock(request_folder):
-    """Holds the lock of a request's folder if it is free, and yields whether it was.
+def lock_if_free(path):
+    """Locks a file for the block, and yields its descriptor; None if another process has locked it.
 
-    It does not wait. On a file system without locks it is always free.
+    It does not wait. On a file system without locks the file is always free. A process that is
+    started in the block with the descriptor keeps the lock until it ends.
     """
-    descriptor, locked = if_stale_again(_attempt, os.path.join(request_folder, "lock"))
-    try:
-        yield locked is not False
-    finally:
-        _release(descriptor)
-
-
-@contextlib.contextmanager
-def lock_to_pass(path):
-    """Locks a file for a process that is started in the block, and keeps it until that one ends.
-
-    Yields the descriptors to pass to that process, or None if another process has the lock.
-    """
-    os.makedirs(os.path.dirname(path), exist_ok=True)
     descriptor, locked = if_stale_again(_attempt, path)
     try:
-        yield None if locked is False else (descriptor,)
+        yield None if locked is False else descriptor
     finally:
-        _open_locks.discard(descriptor)
-        os.close(descriptor)  # without LOCK_UN, which would release it for the process too
+        _close(descriptor)
 
 
 def is_locked(path):
-    """Returns whether a process has a file locked, as lock_to_pass does."""
-    with lock_to_pass(path) as descriptors:
-        return descriptors is None
+    """Returns whether a process has a file locked."""
+    with contextlib.suppress(FileNotFoundError), lock_if_free(path) as descriptor:
+        return descriptor is None
+    return False
 
 
 def _close_in_child():
@@ -97,13 +82,10 @@ def _close_in_child():
 os.register_at_fork(after_in_child=_close_in_child)
 
 
-def _release(descriptor):
-    """Unlocks and closes a descriptor, unless this is a child that was forked in the meantime."""
+def _close(descriptor):
+    """Closes a descriptor, unless this is a child that was forked in the meantime."""
     if descriptor in _open_locks:
         _open_locks.discard(descriptor)
-        with contextlib.suppress(OSError):
-            # Closing is not enough if a child was forked and has not closed it yet.
-            fcntl.flock(descriptor, fcntl.LOCK_UN)
         os.close(descriptor)
 
 
@@ -123,8 +105,9 @@ def _acquire(path, name, until):
             return descriptor, bool(locked)
         if not reported and time.monotonic() - started > SILENT_SECONDS:
             reported = True
-            say(f"{name}: waiting for {_owner(descriptor)}, which is building it ({path})")
-        _release(descriptor)
+            owner = os.pread(descriptor, 4096, 0).decode(errors="replace") or "another process"
+            say(f"{name}: waiting for {owner}, which is building it ({path})")
+        _close(descriptor)
         if until():
             return None, None
         waited = time.monotonic() - started
@@ -140,25 +123,12 @@ def _attempt(path):
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     _open_locks.add(descriptor)
     try:
-        return descriptor, _try_to_lock(descriptor)
-    except BaseException:
-        _release(descriptor)
-        raise
-
-
-def _try_to_lock(descriptor):
-    """Returns whether the file could be locked; None if its file system has no locks."""
-    try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except (BlockingIOError, PermissionError):
-        return False
-    except OSError as error:
-        if error.errno not in _NO_LOCKS:
-            raise
-        return None
-    return True
-
-
-def _owner(descriptor):
-    text = os.pread(descriptor, 4096, 0).decode(errors="replace")
-    return text if text.startswith(_OWNER) else "another process"
+        return descriptor, False
+    except BaseException as error:
+        if getattr(error, "errno", None) in _NO_LOCKS:
+            return descriptor, None
+        _close(descriptor)
+        raise
+    return descriptor, True

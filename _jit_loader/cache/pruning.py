@@ -19,9 +19,9 @@ import stat
 import time
 from typing import NamedTuple
 
-from _jit_loader.cache import FORMAT, cache_folder
+from _jit_loader.cache import cache_folder
 from _jit_loader.cache.files import read_checked
-from _jit_loader.cache.lock import free_lock
+from _jit_loader.cache.lock import lock_if_free
 from _jit_loader.cache.store import is_complete, read_manifest
 from _jit_loader.report.text import count, format_size, parse_size, say
 
@@ -141,18 +141,6 @@ def clean(names=None):
     return removed
 
 
-def remove_old_formats(removed):
-    """Removes the caches of older formats next to this one, and adds their sizes to `removed`."""
-    os.makedirs(cache_folder(), mode=0o700, exist_ok=True)
-    for number in range(1, int(FORMAT[1:])):
-        folder = os.path.join(os.path.dirname(cache_folder()), f"v{number}")
-        # $JIT_LOADER_CACHE may also contain other folders; a lock shows that this one is a cache.
-        if glob.glob(os.path.join(glob.escape(folder), "*", "*", "lock")):
-            removed.size += size_of(folder)
-            with contextlib.suppress(FileNotFoundError):  # another process is doing the same
-                _delete(folder)
-
-
 def object_records(folder):
     """Returns the records of the objects of a build."""
     records = map(read_checked, sorted(glob.glob(f"{glob.escape(folder)}/*.o.json")))
@@ -212,9 +200,11 @@ def remove(entry, size, removed):
     may_be_new = _is_hidden(entry.path) or (request_folder is None and os.path.isdir(entry.path))
     if may_be_new and time.time() - last_used(entry.path) < IN_USE_SECONDS:
         return  # a process may be writing it, or about to compile a source of load_inline
-    lock = free_lock(request_folder) if request_folder else contextlib.nullcontext(True)
-    with contextlib.suppress(OSError), lock as is_free:  # or another process has removed it
-        if not is_free:
+    lock = contextlib.nullcontext(True)
+    if request_folder:
+        lock = lock_if_free(os.path.join(request_folder, "lock"))
+    with contextlib.suppress(OSError), lock as locked:  # or another process has removed it
+        if locked is None:
             removed.busy.add(request_folder)
             return
         is_build = is_complete(entry.path)

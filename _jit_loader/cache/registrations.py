@@ -3,7 +3,6 @@
 The folder of a build has a record of its library's registrations, if it makes any.
 """
 
-import itertools
 import json
 import os
 import re
@@ -25,7 +24,6 @@ _FUNCTIONS = (
 # The symbol of a static variable that TORCH_LIBRARY and STABLE_TORCH_LIBRARY define.
 _VARIABLE = "TORCH_LIBRARY_static_init_"
 _SYMBOL = re.compile(rf"\w*{_VARIABLE}\w+".encode(), re.ASCII)
-_DEFINED = re.compile(r"-D\s*(\w+)=(\w+)")
 
 
 class RestartNeeded(RuntimeError):
@@ -41,8 +39,9 @@ def write_record(library, folder, request):
     with open(library, "rb") as file:
         content = file.read()
     if any(function in content for function in _FUNCTIONS):
-        macros = _macros(request)
-        namespaces = {macros.get(name, name) for name in _names_in_symbols(content)}
+        names = _names_in_symbols(content)
+        # A symbol has the name of a macro, instead of what it stands for.
+        namespaces = {request.name if name == "TORCH_EXTENSION_NAME" else name for name in names}
         record = {"namespaces": sorted(namespaces)}
         write_atomically(os.path.join(folder, FILE), json.dumps(record).encode())
 
@@ -51,13 +50,6 @@ def _names_in_symbols(content):
     """Yields the names of the TORCH_LIBRARY blocks in a library that is not stripped."""
     for symbol in set(_SYMBOL.findall(content)):
         yield demangled(symbol.decode()).partition(_VARIABLE)[2]
-
-
-def _macros(request):
-    """Returns {name: text} of the macros that flags define. A symbol has the name of a macro."""
-    of_sources = itertools.chain(*request.source_flags.values())
-    flags = " ".join([*request.extra_cflags, *request.extra_cuda_cflags, *of_sources])
-    return {"TORCH_EXTENSION_NAME": request.name, **dict(_DEFINED.findall(flags))}
 
 
 def refuse_second_registration(name, folder, is_second):

@@ -1,8 +1,8 @@
 """Removes old builds, the least recently used first.
 
 Without an option it applies the limit that every build applies as well: JIT_LOADER_CACHE_LIMIT, by
-default 5GB. The caches of older versions of the loader, which have another format, are removed
-completely.
+default 5GB. The cache of an older version of the loader with another format, such as v12 next to
+v13, stays: delete that folder.
 """
 
 from _jit_loader.cache import pruning
@@ -20,7 +20,5 @@ def run(options):
     max_age = options.max_age and parse_age(options.max_age)
     if max_size is None and max_age is None:
         max_size = pruning.cache_limit()
-    removed = pruning.prune(max_size, max_age)
-    pruning.remove_old_formats(removed)
-    report(removed)
+    report(pruning.prune(max_size, max_age))
     return 0

@@ -10,7 +10,6 @@ import pytest
 
 from _jit_loader import this_process
 from _jit_loader.cache import cache_folder, lock, pruning
-from _jit_loader.commands import main
 
 fork = multiprocessing.get_context("fork")
 
@@ -232,18 +231,3 @@ def test_folder_of_a_request_without_builds_is_removed(tiny):
     make_old(folder)
     pruning.clean()
     assert not folder.exists()
-
-
-def test_prune_removes_caches_of_older_formats(tiny, tmp_path):
-    folder = build(tiny, 1)[1]
-    cache = Path(cache_folder())
-    older = cache.with_name("v1") / "tiny" / "key"
-    older.mkdir(parents=True)
-    (older / "lock").write_text("")
-    (older / "tiny.so").write_bytes(bytes(1000))
-    others = [cache.with_name(name) for name in ("v2", "v1000", "mine")]
-    for other in others:
-        other.mkdir()
-    assert main(["prune"]) == 0
-    assert not older.parents[1].exists()
-    assert all(path.exists() for path in [Path(folder), *others]), "none of these is an old cache"
