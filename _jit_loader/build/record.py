@@ -93,8 +93,6 @@ def record_object(job, output, compilers, in_header):
 
     Raises:
         InputsChanged: an input was edited while it was compiled.
-        OSError: the object has no header, which GNU as writes last. At a limit on the size of files
-            it leaves such an object and reports no error.
     """
     path, ninja_file = os.path.join(job.folder, output), job.ninja_file
     if not os.path.exists(path):

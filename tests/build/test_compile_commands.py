@@ -84,11 +84,6 @@ def test_every_build_updates_its_own_entries(project):
     assert all(Path(file).name.startswith("one") for file in with_flag)
     assert len(with_flag) == 2
     assert "BLOCK" not in project.path.read_text(), "a variant's commands are not written"
-
-
-def test_next_build_of_an_op_removes_the_entries_of_its_deleted_sources(project):
-    project.load("one")
-    project.load("two")
     (project.folder / "kernels" / "two_cpu.cpp").unlink()
     project.write("kernels/two.h", "inline long answer() { return 42; }\n")
     project.load("one")

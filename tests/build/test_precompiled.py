@@ -126,8 +126,8 @@ CASES = {  # text of a source, flags, its value, whether the header is used
     "counter": (INCLUDE + MODULE.replace("SOURCE_VALUE", "__COUNTER__"), [], 0, True),
     "other folder": (SOURCE, ["-I{}/include"], 1, True),
     "nearer file": (SOURCE, ["-I{}/nearer"], 5, False),
+    "macro of a flag": (SOURCE, ["-DMENTIONED=6"], 6, True),  # g++ itself refuses the header
     "macro before": ("#define MENTIONED 7\n" + SOURCE, [], 7, False),
-    "header before": ('#include "own.h"\n' + SOURCE, [], 9, False),
     "continued comment": (
         f"// a comment \\\n{INCLUDE}{PYTHON}{MODULE}",
         ["-DSOURCE_VALUE=3"],
@@ -136,9 +136,7 @@ CASES = {  # text of a source, flags, its value, whether the header is used
     ),
     "condition": (f"#ifdef NOT\n{INCLUDE}#endif\n{PYTHON}{MODULE}", ["-DSOURCE_VALUE=3"], 3, False),
     "optimisation": (SOURCE, ["-O2"], 1, False),
-    "sanitizer": (SOURCE, ["-fsanitize=undefined"], 1, False),
     "more includes": (SOURCE, ["-include cstddef"], 1, False),
-    "standard": (SOURCE, ["-std=c++23"], 1, False),
 }
 
 
@@ -146,18 +144,11 @@ CASES = {  # text of a source, flags, its value, whether the header is used
 def test_precompiled_header_is_used_only_if_the_result_is_the_same(sources, case):
     text, flags, value, is_used = CASES[case]
     write, folder = sources.tiny.write, sources.tiny.folder
-    for name in ("own.h", "include/own.h"):
-        write(name, "#define MENTIONED 9\n")
+    write("include/own.h", "#define MENTIONED 9\n")
     write("nearer/torch/extension.h", HEADER.replace('#include "part.h"', "#define PART 5"))
     sources.precompile()
     assert sources.value("second", text, extra_cflags=[f.format(folder) for f in flags]) == value
     assert sources.used_header() == [is_used]
-
-
-@pytest.mark.slow
-def test_macro_of_a_flag_changes_the_text_of_the_header(sources):
-    sources.precompile()
-    assert sources.value("second", extra_cflags=["-DMENTIONED=6"]) == 6
 
 
 def test_file_that_a_flag_of_the_preprocessor_includes_comes_first(sources):
@@ -269,11 +260,6 @@ def test_failed_compilation_is_repeated_without_the_precompiled_header(sources, 
     assert sources.used_header() == [True, False]
 
 
-def test_header_for_which_there_is_no_folder_does_no_harm(sources):
-    Path(cache_folder(), PRECOMPILED).write_text("a file in the folder's place")
-    assert sources.precompile() == 1
-
-
 @pytest.fixture
 def requested(sources, monkeypatch):
     """Lets builds request headers; requested() makes those, and returns how many were compiled."""
@@ -361,20 +347,6 @@ def test_first_build_starts_the_precompilation(sources, monkeypatch, wait_for):
     wait_for(precompiled_headers)
     assert sources.value("third") == 1
     assert sources.used_header()[-1] is True
-
-
-@pytest.mark.slow
-def test_load_many_precompiles_the_header_for_many_calls(sources):
-    calls = []
-    for i in range(6):
-        source = sources.tiny.write(f"many{i}.cpp", INCLUDE + MODULE)
-        calls.append({"name": f"many{i}", "sources": [str(source)]})
-    outcomes = jit_loader.load_many(calls, jobs=2)
-    assert [outcome.module.value() for outcome in outcomes] == [1] * 6
-    assert precompiled_headers()
-    sources.used_header()
-    assert sources.value("later") == 1
-    assert sources.used_header() == [True]
 
 
 def test_build_makes_list_counts_and_prune_removes_precompiled_headers(sources, capsys):

@@ -56,14 +56,6 @@ def test_processes_with_an_empty_cache_compile_each_source_once(tiny):
     assert tiny.compiled() == ["module.cpp", "other.cpp"]
 
 
-def test_processes_compile_a_source_with_an_error_once(tiny):
-    tiny.write("other.cpp", "int a = ;\n")
-    messages = _in_processes(tiny, 16)
-    assert len(set(messages)) == 1
-    assert messages[0].startswith("tiny: other.cpp:1: error: ")
-    assert tiny.compiled().count("other.cpp") == 1
-
-
 def test_threads_compile_each_source_once(tiny):
     with ThreadPoolExecutor(8) as threads:
         assert list(threads.map(lambda _: tiny.value(), range(8))) == [101] * 8
@@ -171,13 +163,3 @@ def test_program_is_killed_if_its_start_is_interrupted(monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         run(["sh", "-c", "sleep 60.25; echo"])
     assert not programs_with_argument("60.25")
-
-
-def test_child_forked_during_a_build_can_build(tiny, wait_for, in_process):
-    """The child can build, although it has none of the threads that held locks."""
-    begun = tiny.slow_down(1)
-    builder = threading.Thread(target=tiny.load)
-    builder.start()
-    wait_for(begun.exists)
-    assert in_process(lambda: tiny.value(extra_cflags=["-DOTHER"])) == 101
-    builder.join()

@@ -8,7 +8,6 @@ import subprocess
 import pytest
 
 import jit_loader
-from _jit_loader.build.pytorch import libraries
 from _jit_loader.cache.store import read_manifest
 
 # The dynamic loader has to find PyTorch's function in libtorch_cpu.so.
@@ -70,14 +69,6 @@ def test_cpp_library_that_is_newer_than_that_of_the_process_prevents_stubs(exten
     assert links(extension) == 1
 
 
-@pytest.mark.slow
-def test_callers_flags_may_name_libraries_of_pytorch(extension):
-    extension.change_compiler('set -- -Wl,--as-needed "$@"', step="link")
-    flags = [f"-L{libraries.pytorchs_folder()}", "-lc10 -ltorch_python"]
-    assert extension.load(extra_ldflags=flags).value() == 101
-    assert links(extension) == 1
-
-
 @pytest.mark.parametrize(
     ("flag", "expected_links"), [*[(flag, 1) for flag in NO_UNDEFINED], ("-lm", 2)]
 )
@@ -98,13 +89,6 @@ def test_library_of_operators_needs_no_python(extension):
     assert links(extension) == 1
     assert "libtorch_cpu.so" in needed(path)
     assert "libtorch_python.so" not in needed(path)
-
-
-def test_build_with_a_compiler_that_rejects_print_options_works(extension):
-    compiler = extension.calls_path.parent / "c++"
-    text = compiler.read_text().replace("exec", 'case "$1" in -print-*) exit 1;; esac\nexec')
-    compiler.write_text(text)
-    assert extension.value() == 101
 
 
 def test_executable_is_linked_once_and_its_undefined_symbol_is_an_error(extension):
