@@ -159,7 +159,10 @@ def start_build(call, lock=None, host_objects=()):
         from _jit_loader.system.pool import call_in_background
 
     # With 1, nvcc would not run in two halves, and would give anonymous namespaces other names.
-    options = {"env": {**os.environ, "MAX_JOBS": "2", "JIT_LOADER_QUIET": "1"}}
+    variables = {**os.environ, "MAX_JOBS": "2", "JIT_LOADER_QUIET": "1"}
+    if host_objects:
+        variables["JIT_LOADER_LIVE"] = "0"  # that process makes the self-check itself
+    options = {"env": variables}
     if host_objects and os.isatty(2):
         options["stderr"] = None  # this process's
     arguments = f"{__name__}:build_in_turn", [call.kind, call.arguments, list(host_objects)], 10
@@ -182,24 +185,17 @@ def build_in_turn(kind, arguments, host_objects):
 
     call = Call(kind, arguments)
     request = call.requests()[-1]
-    with build_lock(cache_folder(), request.title):
+    # Not the cache's lock, for which a part of each build of an op waits.
+    with build_lock(os.path.join(cache_folder(), "background"), request.title):
         this = make(call, may_be_live=False)
     if host_objects:
-        from _jit_loader.build.byproducts import can_be_live
-        from _jit_loader.live.load import warning_of_device_code, warning_of_host_code
+        from _jit_loader.live.load import say_what_differs
         from _jit_loader.live.self_check import self_check
-        from _jit_loader.report.text import say
 
         folder = os.path.dirname(this.path)
-        if can_be_live():
-            self_check(folder, request.project)  # or waits for that of the build
+        self_check(folder, request.project, host_objects)
         os.environ.pop("JIT_LOADER_QUIET", None)
-        for warning in (
-            warning_of_host_code(request.title, this.path, host_objects),
-            warning_of_device_code(request.title, folder),
-        ):
-            if warning is not None:
-                say(warning)
+        say_what_differs(request.title, folder)
 
 
 def shortened(error):

@@ -1,4 +1,4 @@
-"""Tells whether the current files differ from the last build only in device code and formulas."""
+"""Tells whether the current files differ from an earlier build only in device code."""
 
 import glob
 import os
@@ -42,7 +42,6 @@ class Edit(NamedTuple):
 
     build: the earlier build, whose host code is current. sources: a Source for each .cu file with
     new device code. changed: the names of the changed files, to print.
-    outputs: the objects for the CPU that include a changed formula.
     user_files: {relative path: digest} of all the user's files as they are now.
     registers: whether the library registers operators or classes with PyTorch.
     """
@@ -50,7 +49,6 @@ class Edit(NamedTuple):
     build: Build
     sources: list
     changed: str
-    outputs: list
     user_files: dict
     registers: bool
 
@@ -90,28 +88,25 @@ def _edit(request, build, refused, digests):
         with open(request.roots.absolute(name), "rb") as file:
             data = file.read()
         now[name], digests_now[name] = data.decode(), digest_of_bytes(data)
+    of_gpu = {path: record for path, record in records.items() if "nvcc" in record}
+    of_device = {name for record in of_gpu.values() for name in record["user files"]}
+    of_cpu = {name for path in records.keys() - of_gpu.keys() for name in records[path]["files"]}
+    if others := changed & of_cpu or changed - of_device:
+        raise NotLive(f"{_shown(min(others))} is code for the CPU")
     before = read_checked(os.path.join(build.folder, TEXTS)) or {}
-    answers, sources, outputs = _answers(build), [], []
-    for path, record in sorted(records.items()):
+    answers, sources = _answers(build), []
+    for path, record in sorted(of_gpu.items()):
         if changed.isdisjoint(record["files"]):
             continue
-        if "nvcc" in record:
-            if reason := refused.get(os.path.basename(record["source"])):
-                raise NotLive(f"{_shown(record['source'])}: {reason}")
-            removed = answers.get(record["source"], {}).get("removed", [])
-            sources.append(_source(request, path, record, removed, before, now))
-        else:
-            outputs.append(os.path.basename(path))
-    of_device = {name for source in sources for name in source.record["user files"]}
-    if others := changed - of_device:
-        raise NotLive(f"{_shown(min(others))} is code for the CPU only")
-    if registers and outputs:
-        raise NotLive("the library registers operators, and its code for the CPU has changed")
+        if reason := refused.get(os.path.basename(record["source"])):
+            raise NotLive(f"{_shown(record['source'])}: {reason}")
+        removed = answers.get(record["source"], {}).get("removed", [])
+        sources.append(_source(request, path, record, removed, before, now))
     if digests.digest(build.library) != manifest["library"]:
         raise NotLive("the last build is damaged")
     user_files = {name: manifest["files"][name] for name in manifest["user files"]} | digests_now
     names = ", ".join(map(_shown, sorted(changed)))
-    return Edit(build, sources, names, outputs, user_files, registers)
+    return Edit(build, sources, names, user_files, registers)
 
 
 def _answers(build):
@@ -148,7 +143,7 @@ def _source(request, host_object, record, removed, before, now):
         raise NotLive(f"the sources are not understood: {error}") from None
     if not same:
         names = ", ".join(map(_shown, sorted(changed)))
-        raise NotLive(f"{names}: changed outside of device code and formulas")
+        raise NotLive(f"{names}: changed outside of device code")
     return Source(path, now, command, removed, record, host_object)
 
 

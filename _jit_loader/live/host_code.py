@@ -1,15 +1,15 @@
 """Tells whether an edit of CUDA sources affects only code that is compiled for the device alone.
 
 Host and device code must be of the same version. An edit within the bodies of __global__ and
-__device__ functions cannot change host code; nor can one within a __host__ __device__ function, a
-formula, that host code cannot call. Any other edit, and any doubtful one, may.
+__device__ functions cannot change host code; nor can one within an inline __host__ __device__
+function whose name no host code mentions. Any other edit, and any doubtful one, may.
 """
 
 import re
 
 from _jit_loader.cache import digest_of
 from _jit_loader.cuda.declarations import split, tokens_of
-from _jit_loader.cuda.preprocess import preprocess
+from _jit_loader.cuda.preprocess import NotUnderstood, preprocess
 from _jit_loader.key.digests import digest_of_bytes
 from _jit_loader.system.elf import content, sections_of
 
@@ -24,8 +24,8 @@ _OF_CUDA = re.compile(
 )
 # Names of functions that the C++ library calls for types of the user's.
 _OF_THE_LIBRARY = {
-    *("swap", "begin", "end", "size", "data", "get", "hash", "allocate", "deallocate", "construct"),
-    *("destroy", "max", "min", "next", "prev", "advance", "distance", "empty", "front", "back"),
+    *("swap", "begin", "end", "size", "data", "get", "max", "min", "next", "prev", "advance"),
+    *("distance", "empty"),
 }
 # Outside of brackets, these mark a variable, member initializers or a trailing return type.
 _NOT_A_PLAIN_FUNCTION = {"=", ":", "->", "~"}
@@ -41,7 +41,7 @@ _NOT_IN_A_BODY = {
 }
 # A line number that is no token of the preprocessed text.
 _LINES = re.compile(r"__builtin_LINE|source_location")
-_MARKER = re.compile(r"#\s*(\d+)")
+_MARKER = re.compile(r"#\s*\d")
 _UNROLL = re.compile(r"#\s*pragma\s+unroll\b")
 # The folder of a text of load_inline, which __FILE__ names, and nvcc's id of the path, which is in
 # the names of anonymous namespaces.
@@ -61,9 +61,10 @@ def host_code(source, texts, command):
     Raises:
         NotUnderstood: it cannot be told what is host code.
     """
+    if any(map(_LINES.search, texts.values())):
+        raise NotUnderstood("the host code may use line numbers")
     found = preprocess(source, texts, command, for_device=False)
-    with_lines = any(map(_LINES.search, texts.values()))
-    return "\n".join([*HostCode(found.text).tokens(with_lines), repr(found.before)])
+    return "\n".join([*HostCode(found.text).tokens(), repr(found.before)])
 
 
 class HostCode:
@@ -73,31 +74,19 @@ class HostCode:
     """
 
     def __init__(self, text):
-        self._text, self.all_tokens = text, tokens_of(text)
+        self.all_tokens = tokens_of(text)
         self._all = list(_with_members(split(self.all_tokens)))
-        self._templates = {}
-        for declaration in self._all:
-            if declaration.is_template:
-                self._templates.setdefault(declaration.name, []).append(declaration)
-        self._specialized = {
-            each.name for each in self._all if each.members is not None and _is_specialization(each)
-        }
         self.of_device = [each for each in self._all if self._may_be_of_device(each)]
         while called := self._called():
             self.of_device = [each for each in self.of_device if each not in called]
 
-    def tokens(self, with_lines):
-        """Yields the tokens of the host code; with_lines: each with its line number."""
-        is_removed = self._removed(self.of_device)
-        line, position = 0, 0
-        for index, token in enumerate(self.all_tokens):
-            if with_lines:
-                line += self._text.count("\n", position, token.start)
-                position = token.start
-            if token.kind == "line" and (marker := _MARKER.match(token.text)):
-                line = int(marker[1]) - 1
-            elif not is_removed[index] or (token.kind == "line" and not _UNROLL.match(token.text)):
-                yield f"{line} {token.text}" if with_lines else token.text
+    def tokens(self):
+        """Yields the tokens of the host code."""
+        for token, is_removed in zip(self.all_tokens, self._removed(self.of_device)):
+            if token.kind == "line" and _MARKER.match(token.text):
+                continue
+            if not is_removed or (token.kind == "line" and not _UNROLL.match(token.text)):
+                yield token.text
 
     def _removed(self, declarations):
         """Returns for each token whether it is within the body of a declaration."""
@@ -122,15 +111,12 @@ class HostCode:
             return False
         if this.space == "device":
             return True
-        is_template = this.is_template and self.all_tokens[this.first + 2].text != ">"
-        is_inline = (
-            this.classes or is_template or {"inline", "__inline__", "static"} & {*this.words}
-        )
-        is_operator = this.name.startswith("operator")
-        if is_operator and (this.name != "operator()" or not this.classes):
+        # Host code may call a member or an operator without its name.
+        is_member = bool(this.classes) or self._qualifier(this) is not None
+        if is_member or this.name.startswith("operator") or this.name in _OF_THE_LIBRARY:
             return False
-        is_inline = is_inline or is_template or bool(this.classes)
-        return is_inline and this.name not in _OF_THE_LIBRARY
+        is_template = this.is_template and self.all_tokens[this.first + 2].text != ">"
+        return is_template or not {"inline", "__inline__", "static"}.isdisjoint(this.words)
 
     def _qualifier(self, this):
         """Returns A for a function A::f, otherwise None."""
@@ -159,78 +145,15 @@ class HostCode:
         return {
             each
             for each in self.of_device
-            if (each.space == "both" and self._is_formula_of_host(each, words, is_removed))
+            if (each.space == "both" and (each.name in words or _OF_CUDA.fullmatch(each.name)))
             or (each.space == "device" and _is_declared_for_host(each, named | declared))
         }
-
-    def _is_formula_of_host(self, this, words, is_removed):
-        # Templates of libraries, such as std::map, use what is specialized for types of the user's.
-        if self._specialized.intersection(this.classes):
-            return True
-        if this.name != "operator()" and (
-            this.name in words or _OF_CUDA.fullmatch(this.name) is not None
-        ):
-            return True
-        if not this.classes:
-            return False
-        return self._reaches_host(this.classes[-1], 0, len(self.all_tokens), is_removed, set())
-
-    def _reaches_host(self, name, first, last, is_removed, seen):
-        """Tells whether host code in tokens[first:last] may have an object of a type.
-
-        It has none if each mention of the type is an argument of a template that is a kernel, or
-        whose parameter has the same property.
-        """
-        if (name, first) in seen:
-            return False
-        seen.add((name, first))
-        declared = {
-            index
-            for each in self._all
-            if each.members is not None and each.name == name
-            for index in range(each.first, each.block[0])
-        }
-        for index in range(first, last):
-            if is_removed[index] or self.all_tokens[index].text != name or index in declared:
-                continue
-            template, position = self._template_of_argument(index)
-            parameters = [
-                (each, _parameter(self.all_tokens, each, position))
-                for each in self._templates.get(template, ())
-                if each.space != "device"
-            ]
-            if template not in self._templates or any(
-                parameter is None
-                or self._reaches_host(parameter[0], parameter[1], each.last + 1, is_removed, seen)
-                for each, parameter in parameters
-            ):
-                return True
-        return False
-
-    def _template_of_argument(self, index):
-        """Returns (the template that a token is an argument of, or None, its position)."""
-        depth = position = 0
-        while index > 0:
-            index -= 1
-            text = self.all_tokens[index].text
-            if text in (";", "{", "}", "(", ")"):
-                break
-            if text == "<" and depth == 0:
-                return self.all_tokens[index - 1].text, position
-            depth += (text == ">") - (text == "<")
-            position += text == "," and depth == 0
-        return None, 0
 
 
 def _with_members(declarations):
     for declaration in declarations:
         yield declaration
         yield from _with_members(declaration.members or ())
-
-
-def _is_specialization(declaration):
-    words = declaration.words
-    return "<>" in words[: words.index(":") if ":" in words else len(words)]
 
 
 def _key(declaration):
@@ -248,24 +171,6 @@ def _is_declared_for_host(this, names):
     if "__global__" in this.words or is_member:
         return False
     return _key(this) in names or _OF_CUDA.fullmatch(this.name) is not None
-
-
-def _parameter(tokens, template, position):
-    """Returns (the name of a template's parameter, the index after the parameters), or None."""
-    names, depth, index, name, has_default = [], 0, template.first + 1, "", False
-    while True:
-        text = tokens[index].text
-        if depth == 1 and text in (",", ">"):
-            names.append(name)
-            name, has_default = "", False
-        elif depth == 1 and tokens[index].kind == "word" and not has_default:
-            name = text
-        has_default = has_default or text == "="
-        depth += (text in ("<", "(", "[", "{")) - (text in (">", ")", "]", "}"))
-        index += 1
-        if depth == 0:
-            break
-    return (names[min(position, len(names) - 1)], index) if names else None
 
 
 def _is_foreign(first, second):

@@ -8,18 +8,13 @@ import time
 
 from _jit_loader import this_process
 from _jit_loader.build.byproducts import can_be_live
-from _jit_loader.build.job import Job, is_noted, private_folder, read_note
-from _jit_loader.build.ninja import Compilation
-from _jit_loader.build.precompiled import Headers
+from _jit_loader.build.job import is_noted, private_folder, read_note
 from _jit_loader.cache import build_directory, cache_folder, digest_of
-from _jit_loader.cache.files import link_or_copy, read_checked
+from _jit_loader.cache.files import read_checked
 from _jit_loader.cache.lock import is_locked
-from _jit_loader.cache.memo import stamp
-from _jit_loader.cache.store import USER_FILES, Build, family_of
+from _jit_loader.cache.store import USER_FILES, family_of
 from _jit_loader.key import COMMON_NVCC_FLAGS, common_nvcc_flags, cuda_home_of_program
-from _jit_loader.key.digests import read_digest
 from _jit_loader.live.edit import LIVE, NotLive, find_edit
-from _jit_loader.live.host_code import host_digest
 from _jit_loader.live.launches import launches_of, open_launches
 from _jit_loader.live.patch import patch, restore
 from _jit_loader.live.program import compile_edit
@@ -36,10 +31,8 @@ ADD_FLAGS = {
 }
 
 ops = {}  # _key: the LiveOp, while no complete build is loaded
-# The keys of these are Builds.family.
-_never = set()  # those whose edits take the complete build; see _audit
-_unchecked = {}  # the folders of complete builds that _audit has seen, without live.json: titles
-_locks = {}  # the lock of the thread that makes the live edit
+_unchecked = {}  # folder of a complete build after a live edit: its title, until it is checked
+_locks = {}  # Builds.family: the lock of the thread that makes the live edit
 
 # A forked child lacks the threads that may have held them.
 os.register_at_fork(after_in_child=_locks.clear)
@@ -106,8 +99,7 @@ def _load_edit(builds, digests, start_build):
     except FALLBACK:
         return None
     ops[key] = live
-    what = "new device code" if not edit.outputs else "new device code and CPU code"
-    how = f"{what} in {time.perf_counter() - started:.1f} s; the complete build follows"
+    how = f"new device code in {time.perf_counter() - started:.1f} s; the complete build follows"
     say(f"{request.title}: {edit.changed} changed: {how}")
     return live
 
@@ -128,11 +120,8 @@ def why_complete(builds, digests):
     return None
 
 
-def _audit(title, this):
-    """Compares the host code of a complete build with that of the live edit before it.
-
-    They are equal, unless the lexer has mistaken host code for device code. Then a warning is
-    printed, and the op takes complete builds from now on.
+def _check_edit(title, this):
+    """Forgets the live edits that a complete build replaces, and prints what its check has found.
 
     this: a this_process.Loaded.
     """
@@ -142,66 +131,34 @@ def _audit(title, this):
         if key[0] == family and this.path != live.path:
             files = files or read_checked(os.path.join(folder, USER_FILES))
             if files == live.edit.user_files:
-                _audit_one(key, live, title, this)
-
-
-def _audit_one(key, live, title, this):
-    host_objects = [source.host_object for source in live.edit.sources]
-    if warning := warning_of_host_code(title, this.path, host_objects):
-        _never.add(key[0])
-        say(f"{warning}. In this process, further edits of this op take the complete build")
-    _unchecked[os.path.dirname(this.path)] = title
-    ops.pop(key, None)
-
-
-def _audit_device_code(*_):
-    """Prints a warning once the self-check has found that a live edit ran other device code."""
+                del ops[key]
+                _unchecked[folder] = title
     for folder, title in list(_unchecked.items()):
         if os.path.exists(os.path.join(folder, LIVE)):
             del _unchecked[folder]
-            if warning := warning_of_device_code(title, folder):
-                say(warning)
+            say_what_differs(title, folder)
 
 
-this_process.after_load += [_audit, _audit_device_code]
+this_process.after_load.append(_check_edit)
 
 
-def warning_of_host_code(title, library, host_objects):
-    """Returns a warning if the host code of a complete build differs from that of a live edit.
+def say_what_differs(title, folder):
+    """Prints a warning if the self-check of a complete build has found that a live edit was wrong.
 
-    host_objects: the paths of the objects with the host code that the edit ran with.
-    """
-    folder = os.path.dirname(library)
-    with contextlib.suppress(OSError):
-        now = [os.path.join(folder, os.path.basename(before)) for before in host_objects]
-        if list(map(host_digest, now)) != list(map(host_digest, host_objects)):
-            return _warning(title, "also changed host code, but ran with the old host code")
-    return None
-
-
-def warning_of_device_code(title, folder):
-    """Returns a warning if the self-check of a complete build has found that NVRTC's code differs.
-
-    folder: of the build. Its live.json then makes further edits take the complete build.
+    folder: of the build. Its live.json then makes the next edit take the complete build.
     """
     for answer in (read_checked(os.path.join(folder, LIVE)) or {}).values():
-        if any(answer["kernels"].values()):
-            return _warning(title, f"ran other device code than now: {answer['reason']}")
-    return None
-
-
-def _warning(title, what):
-    return (
-        f"{title}: warning: the last edit of a kernel {what}. Results computed since that edit may "
-        "be wrong: compute them again"
-    )
+        if answer["differs"]:
+            say(
+                f"{title}: warning: the last edit of a kernel ran other code than now: "
+                f"{answer['reason']}. Results computed since that edit may be wrong: compute them "
+                "again"
+            )
 
 
 def _find(builds, digests):
     """Returns the Edit; raises NotLive if the complete build has to be made."""
     request = builds.request
-    if builds.family in _never:
-        raise NotLive("an earlier edit of host code was mistaken for one of device code")
     if not request.with_cuda:
         raise NotLive("it has no CUDA code")
     if is_set("JIT_LOADER_NO_COMPILE"):
@@ -224,8 +181,8 @@ def _open(edit, builds, digests):
     if not request.text and this_process.users.get(path, set()) - {builds.memo_path}:
         raise NotLive("another call has loaded the library, from a copy of the files for example")
     # The program may use the modules of two texts of load_inline. Operators have no copies.
-    if edit.outputs or (request.text and not edit.registers):
-        return _open_new(edit, builds, digests)
+    if request.text and not edit.registers:
+        return _open_copy(edit, builds, digests)
     if path not in this_process.libraries:
         # First, because a process that has opened it may not be able to open the complete build.
         with open(path, "rb") as file:
@@ -260,38 +217,13 @@ def _patched(edit, library, launches, codes, digests):
     return codes
 
 
-def _open_new(edit, builds, digests):
-    """Returns the LiveOp of an edit whose library is a new one, which is deleted once it is open.
-
-    If the edit is one of formulas, it has new objects for the CPU; otherwise it is a copy.
-    """
-    request, last = builds.request, ops.get(_key(builds))
-    user_files = {request.roots.absolute(name): digest for name, digest in edit.user_files.items()}
-    before = list(map(stamp, user_files))
+def _open_copy(edit, builds, digests):
+    """Returns the LiveOp of an edit in a copy of the library, which is deleted once it is open."""
+    last = ops.get(_key(builds))
     with private_folder(builds.folder) as folder:
-        if edit.outputs:
-            path = _link(edit, builds, folder, digests)
-        else:
-            path = shutil.copy(edit.build.library, folder)
-        if list(map(stamp, user_files)) != before or any(
-            read_digest(path) != user_files[path] for path in user_files
-        ):
-            raise NotLive("a file changed during the build")  # either version may have been read
+        path = shutil.copy(edit.build.library, folder)
         library, launches = open_launches(path)
         codes = _compiled(edit, last.launches.launched() if last else set())
         codes = _patched(edit, library, launches, codes, digests)
-        this_process.open_build(path, *request.to_open, compiled=True)
+        this_process.open_build(path, *builds.request.to_open, compiled=True)
     return LiveOp(edit, path, launches, codes)
-
-
-def _link(edit, builds, folder, digests):
-    """Links new objects for the CPU with the others of the build; returns the library's path."""
-    job = Job(builds, folder, digests)
-    for output in set(job.ninja_file.compilations) - set(edit.outputs):
-        link_or_copy(os.path.join(edit.build.folder, output), os.path.join(folder, output))
-    with Compilation(job, edit.outputs, Headers(job, edit.outputs)) as compilation:
-        for _ in compilation.steps():
-            pass
-    if compilation.returncode != 0:
-        raise NotLive("the CPU code does not compile")
-    return Build(folder, builds.request).library

@@ -15,36 +15,49 @@ from _jit_loader.cuda.ptxas import readable
 from _jit_loader.key.roots import Roots
 from _jit_loader.live.compare import compare, cubins_of
 from _jit_loader.live.edit import LIVE, NotLive
+from _jit_loader.live.host_code import host_digest
 from _jit_loader.live.program import compile_device, version_of
 
 MOST_KERNELS = 64  # of a source: NVRTC takes 0.03 to 0.5 s for each
 
 
-def self_check(folder, project):
+def self_check(folder, project, host_objects=()):
     """Writes live.json of a build, if it has none; returns {source: its answer}.
 
+    host_objects: the objects with whose host code a live edit of the same files runs. Their host
+    code is equal, unless the lexer has mistaken host code for device code.
+
     An answer has "removed": for compile_device; "kernels": {mangled name: None, or how the code
-    differs}; and "reason": why edits of the source take the complete build, or None.
+    differs}; "reason": why edits of the source take the complete build, or None; and "differs":
+    whether a live edit has run other code.
     """
     path = os.path.join(folder, LIVE)
-    with build_lock(cache_folder(), os.path.basename(folder)):  # one process at a time
-        found = read_checked(path)
+    lock = os.path.join(cache_folder(), "background")
+    with build_lock(lock, os.path.basename(folder)):  # one process at a time
+        found = None if host_objects else read_checked(path)
         if found is None:
-            found = _answers(folder, Roots(project))
+            before = {os.path.basename(each): each for each in host_objects}
+            found = _answers(folder, Roots(project), before)
             write_checked(path, found)
     return found
 
 
-def _answers(folder, roots):
+def _answers(folder, roots, before):
     texts, found = read_checked(os.path.join(folder, TEXTS)) or {}, {}
     for path in sorted(glob.glob(f"{glob.escape(folder)}/*.o{RECORD}")):
         record = read_checked(path)
         if record is not None and "nvcc" in record:
-            answer = found[record["source"]] = {"removed": [], "kernels": {}, "reason": None}
+            answer = {"removed": [], "kernels": {}, "reason": None, "differs": False}
+            found[record["source"]], built = answer, path.removesuffix(RECORD)
+            earlier = before.get(os.path.basename(built), built)
             try:
-                _compare(path.removesuffix(RECORD), record, texts, roots, answer)
+                if host_digest(earlier) != host_digest(built):
+                    answer["differs"] = True
+                    raise NotLive("its host code has changed too")
+                _compare(built, record, texts, roots, answer)
                 for name, difference in answer["kernels"].items():
                     if difference is not None:
+                        answer["differs"] = True
                         raise NotLive(f"NVRTC compiles {readable(name)} otherwise: {difference}")
             except Exception as error:  # what is not understood is not compared, and so not live
                 answer["reason"] = str(error).partition("\n")[0] or type(error).__name__

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -18,11 +17,13 @@ import torch
 
 import jit_loader
 from _jit_loader import loading, this_process
+from _jit_loader.build import byproducts
 from _jit_loader.cache import cache_folder
-from _jit_loader.cache.files import write_checked
+from _jit_loader.cache.files import read_checked, write_checked
 from _jit_loader.cache.lock import build_lock
 from _jit_loader.commands import main
 from _jit_loader.cuda import nvrtc
+from _jit_loader.key.machine import Machine
 from _jit_loader.live import load as live
 from _jit_loader.live.edit import LIVE
 from _jit_loader.live.program import compile_edit
@@ -34,32 +35,8 @@ pytestmark = [
     pytest.mark.skipif(nvrtc.library_path() is None, reason="PyTorch's wheel has no NVRTC"),
 ]
 
-# The op of tests/support/answer.py, with one formula for the CPU and the GPU.
-FORMULA = """\
-#pragma once
-#ifdef __CUDACC__
-#define HOST_DEVICE __host__ __device__ inline
-#else
-#define HOST_DEVICE inline
-#endif
-struct Answer { HOST_DEVICE long operator()(long x) const { return x + 0; } };
-HOST_DEVICE long of_launch(long x) { return x - 1; }
-"""
-WITH_FORMULA = {
-    **FILES,
-    "kernels/answer_math.h": FORMULA,
-    "kernels/answer_cpu.cpp": (
-        '#include "kernels/answer.h"\n#include "kernels/answer_math.h"\n'
-        "long answer() { return Answer()(42); }\n"
-    ),
-    "kernels/answer.cu": '#include "kernels/answer_math.h"\n'
-    + KERNEL.replace("*to = 42", "*to = Answer()(42)").replace(
-        "result = -1", "result = of_launch(0)"
-    ),
-}
-
-# The same op with a second kernel. The environment variable SECOND launches it; CAPTURE captures a
-# launch into a CUDA graph.
+# The op of tests/support/answer.py with a second kernel. The environment variable SECOND launches
+# it; CAPTURE captures a launch into a CUDA graph.
 WITH_TWO_KERNELS = {
     **FILES,
     "kernels/answer.cu": KERNEL.replace(
@@ -88,7 +65,7 @@ WITH_TWO_KERNELS = {
 """,
     ),
 }
-PROJECTS = {"project": FILES, "with_formula": WITH_FORMULA, "with_two_kernels": WITH_TWO_KERNELS}
+PROJECTS = {"project": FILES, "with_two_kernels": WITH_TWO_KERNELS}
 # Two kernels that NVRTC does not tell apart by "other<long>".
 OVERLOADED = """\
 template <class T> __global__ void other(T*) {}
@@ -151,11 +128,6 @@ def project(built, tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def with_formula(built, tmp_path, monkeypatch):
-    yield from _project("with_formula", built, tmp_path, monkeypatch)
-
-
-@pytest.fixture
 def with_two_kernels(built, tmp_path, monkeypatch):
     yield from _project("with_two_kernels", built, tmp_path, monkeypatch)
 
@@ -170,14 +142,21 @@ def _project(name, built, folder, monkeypatch):
     live.ops.clear()
     yield Project(folder / "project", PROJECTS[name])
     for op in live.ops.values():
-        while op.is_being_built():
-            time.sleep(0.05)
+        if op.process is not None:
+            op.process.terminate()
+            op.process.wait()
     for name in [*_bindings()]:
         del sys.modules[name]
 
 
 def _bindings():
     return (name for name in sys.modules if name.partition(".")[0] == "bindings")
+
+
+@pytest.fixture
+def no_builds(monkeypatch):
+    """Makes complete builds of live edits never end."""
+    monkeypatch.setattr(loading, "start_build", lambda *_: subprocess.Popen(["sleep", "600"]))
 
 
 def background_build():
@@ -220,6 +199,7 @@ def test_new_device_code_replaces_that_of_the_last_build(project, monkeypatch, c
     assert not jit_loader.loaded("answer").compiled, "another process has built and published it"
 
 
+@pytest.mark.usefixtures("no_builds")
 def test_a_library_gets_its_own_kernels_back_with_its_files(project):
     before = project.load()
     text = (project.folder / "kernels/answer.cu").read_text()
@@ -232,14 +212,6 @@ def test_a_library_gets_its_own_kernels_back_with_its_files(project):
         assert not live.ops
         assert set(results(before)) == {42}
     assert results(project.load_edited("*to = 42;", "*to = 43;"))[1:] in ([43], [])
-
-
-def test_a_machine_without_a_gpu_takes_the_complete_build(project, monkeypatch):
-    monkeypatch.delenv("JIT_LOADER_LIVE")
-    monkeypatch.setattr(live, "can_be_live", lambda: False)
-    project.load_edited("*to = 42;", "*to = 43;")
-    assert not live.ops
-    assert jit_loader.loaded("answer").compiled
 
 
 @pytest.mark.slow
@@ -257,6 +229,7 @@ def test_a_failed_complete_build_is_an_error_of_the_next_load(project, monkeypat
     assert project.load() is before
 
 
+@pytest.mark.slow
 def test_a_process_that_cannot_start_means_a_complete_build(project, monkeypatch):
     project.load()
     project.edit("kernels/answer.cu", "*to = 42;", "*to = 43;")
@@ -269,44 +242,71 @@ def test_a_process_that_cannot_start_means_a_complete_build(project, monkeypatch
     assert not live.ops
 
 
-def test_a_later_edit_of_host_code_ends_the_background_build(project, monkeypatch):
-    monkeypatch.setattr(loading, "start_build", lambda *_: subprocess.Popen(["sleep", "60"]))
+@pytest.mark.usefixtures("no_builds")
+def test_a_later_edit_of_host_code_ends_the_background_build(project):
     project.load_edited("*to = 42;", "*to = 43;")
     (op,) = live.ops.values()
-    project.load_edited("result = -1", "result = -2")
+    with pytest.raises(jit_loader.CompileError):
+        project.load_edited("result = -1", "result = nothing")
     assert op.process.wait(10) == -signal.SIGTERM
 
 
-@pytest.mark.slow
-def test_other_edits_take_the_complete_build(project):
-    before = project.load()
-    of_cpu = ("kernels/answer_cpu.cpp", "return 42", "return 43")
-    for old, new, *others in [
-        ("result = -1", "result = -2"),
-        ("#define EXPORT", "#define EXPORT inline"),
-        ("#define EXPORT", "#include <vector>\n#define EXPORT"),
-        ("*to = 42;", "static long x = 42; *to = x;"),
-        ("__global__ void", "__global__ void __launch_bounds__(32)"),
-        ("*to = 42;", "*to = 43;", of_cpu),
-    ]:
-        edits = [("kernels/answer.cu", old, new), *others]
-        for edit in edits:
-            project.edit(*edit)
-        module = project.load()
-        assert this_process.libraries[module.__file__] is module
-        assert not live.ops, edits
-        for name, old, new in edits:
-            project.edit(name, new, old)
-        assert project.load() is before
+def why(project, monkeypatch, capfd):
+    """Returns what why says that the next load does."""
+    monkeypatch.chdir(project.folder)
+    capfd.readouterr()
+    assert main(["why", "--verbose", "answer"]) == 0
+    (line,) = re.findall("answer: the next load (.*)", capfd.readouterr().out)
+    return line
+
+
+SOURCE = "kernels/answer.cu"
+OUTSIDE = f"{SOURCE}: changed outside of device code"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("*to = 42;", "*to = 43;", None),
+        ("result = -1", "result = -2", OUTSIDE),
+        ("#define EXPORT", "#define EXPORT inline", OUTSIDE),
+        ("#define EXPORT", "#include <vector>\n#define EXPORT", OUTSIDE),
+        ("#define EXPORT", "#define EXPORT\n__constant__ long x = 1;", OUTSIDE),
+        ("*to = 42;", "static long x = 42; *to = x;", OUTSIDE),
+        ("__global__ void", "__global__ void __launch_bounds__(32)", OUTSIDE),
+        ("*to = 42;", "*to = missing;", f'{SOURCE}(4): error: identifier "missing" is undefined'),
+    ],
+)
+def test_why_says_what_the_next_load_does(project, monkeypatch, capfd, old, new, reason):
+    project.edit(SOURCE, old, new)
+    expected = "makes a live edit" if reason is None else f"waits for the complete build: {reason}"
+    assert why(project, monkeypatch, capfd).replace(f"{project.folder}/", "") == expected
+
+
+@pytest.mark.parametrize("name", ["kernels/answer.h", "kernels/answer_cpu.cpp"])
+def test_code_that_the_cpu_runs_takes_the_complete_build(project, monkeypatch, capfd, name):
+    project.edit(SOURCE, "*to = 42;", "*to = 43;")
+    project.edit(name, "long", " long")
+    reason = f"waits for the complete build: {name} is code for the CPU"
+    assert why(project, monkeypatch, capfd) == reason
+
+
+@pytest.mark.parametrize(("live_edits", "gpus"), [("0", ["9.0"]), ("", [])])
+def test_a_setting_or_a_machine_without_a_gpu_takes_the_complete_build(
+    project, monkeypatch, capfd, live_edits, gpus
+):
+    project.edit(SOURCE, "*to = 42;", "*to = 43;")
+    monkeypatch.setattr(byproducts, "this_machine", lambda: Machine("", gpus))
+    monkeypatch.setenv("JIT_LOADER_LIVE", live_edits)
+    assert "JIT_LOADER_LIVE is 0, or this machine has no" in why(project, monkeypatch, capfd)
 
 
 @pytest.mark.slow
-def test_code_with_variables_takes_the_complete_build(project):
-    project.edit("kernels/answer.cu", "#define EXPORT", "#define EXPORT\n__constant__ long x = 42;")
+def test_code_with_variables_takes_the_complete_build(project, monkeypatch, capfd):
+    project.edit(SOURCE, "#define EXPORT", "#define EXPORT\n__constant__ long x = 42;")
     project.load_edited("*to = 42;", "*to = x;")
-    project.edit("kernels/answer.cu", "*to = x;", "*to = x + 1;")
-    assert results(project.load())[-1] in (42, 43)
-    assert not live.ops
+    project.edit(SOURCE, "*to = x;", "*to = x + 1;")
+    assert "variables that host code may read or write" in why(project, monkeypatch, capfd)
 
 
 @pytest.mark.slow
@@ -336,54 +336,7 @@ def test_new_device_code_has_line_information_if_the_build_has(project, monkeypa
     assert results(after) == [42, 43][: len(results(after))]
     assert background_build() == 0
     project.load()
-    assert not live._never, "the host code is that of the complete build"
-
-
-def test_a_formula_is_new_on_the_cpu_and_on_the_gpu(with_formula, monkeypatch, capfd):
-    monkeypatch.delenv("JIT_LOADER_QUIET")
-    before = with_formula.load()
-    capfd.readouterr()
-    after = with_formula.load_edited("return x + 0", "return x + 1", "kernels/answer_math.h")
-    assert said(capfd) == (
-        "answer: kernels/answer_math.h changed: new device code and CPU code in N s; the complete "
-        "build follows\n"
-    )
-    assert set(results(after)) == {43}
-    assert set(results(before)) == {42}
-    assert background_build() == 0
-    assert set(results(with_formula.load())) == {43}
-    assert not live.ops
-    assert not jit_loader.loaded("answer").compiled
-    assert capfd.readouterr().err == ""
-
-
-def test_why_says_what_the_next_load_does(with_formula, monkeypatch, capfd):
-    def why():
-        capfd.readouterr()
-        assert main(["why", "--verbose", "answer"]) == 0
-        return capfd.readouterr().out
-
-    monkeypatch.chdir(with_formula.folder)
-    with_formula.load()
-    with_formula.edit("kernels/answer.cu", "Answer()(42)", "41")
-    assert why() == ("answer: kernels/answer.cu changed\nanswer: the next load makes a live edit\n")
-    with_formula.edit("kernels/answer.cu", "41", "Answer()(42)")
-    with_formula.edit("kernels/answer_math.h", "return x - 1", "return x - 2")
-    assert why() == (
-        "answer: kernels/answer_math.h changed\n"
-        "answer: the next load waits for the complete build: "
-        "kernels/answer_math.h: changed outside of device code and formulas\n"
-    )
-    with_formula.load()
-    assert not live.ops, "host code of the .cu file uses the formula"
-
-
-def test_a_formula_that_only_the_gpu_can_compute_is_an_error(with_formula):
-    with_formula.load()
-    with_formula.edit("kernels/answer_math.h", "return x + 0", "return x + __popcll(0)")
-    with pytest.raises(jit_loader.CompileError, match=r"answer_math\.h:7: error: .*__popcll"):
-        with_formula.load()
-    assert not live.ops
+    assert answers_of_check() == [None]
 
 
 def test_threads_that_load_an_edit_get_one_module(project, monkeypatch):
@@ -408,42 +361,35 @@ def test_threads_that_load_an_edit_get_one_module(project, monkeypatch):
     assert started == ["answer"]
 
 
-@pytest.mark.slow
-def test_other_host_code_of_the_complete_build_is_reported(project, monkeypatch, capfd):
-    """Simulates a lexer that mistakes an edit of host code for one of device code."""
-    monkeypatch.delenv("JIT_LOADER_QUIET")
-    project.load_edited("*to = 42;", "*to = 43;")
-    (op,) = live.ops.values()
-    assert background_build() == 0
-    assumed = os.path.join(op.edit.build.folder, "answer.cuda.o")
-    other = os.path.join(op.edit.build.folder, "answer_cpu.o")
-    os.unlink(assumed)
-    os.link(other, assumed)
-    capfd.readouterr()
-    project.load()
-    text = capfd.readouterr().err
-    assert "answer: warning: the last edit of a kernel also changed host code" in text
-    project.load_edited("*to = 43;", "*to = 44;")
-    assert not live.ops
-    assert "kernels/answer.cu changed: compiling answer.cuda.o" in capfd.readouterr().err
+def answers_of_check():
+    """Returns the reasons in live.json of the build that was loaded last."""
+    path = os.path.join(os.path.dirname(jit_loader.loaded("answer").path), LIVE)
+    return [answer["reason"] for answer in read_checked(path).values()]
 
 
 @pytest.mark.slow
-def test_other_device_code_of_the_complete_build_is_reported_once(project, monkeypatch, capfd):
-    """Simulates an edit that NVRTC compiles otherwise than nvcc."""
+@pytest.mark.parametrize("differs", ["host code", "device code"])
+def test_other_code_of_the_complete_build_is_reported_once(project, monkeypatch, capfd, differs):
+    """Simulates a lexer that mistakes host code, or an NVRTC that compiles otherwise."""
     monkeypatch.delenv("JIT_LOADER_QUIET")
     project.load_edited("*to = 42;", "*to = 43;")
     (op,) = live.ops.values()
+    if differs == "host code":
+        assumed = os.path.join(op.edit.build.folder, "answer.cuda.o")
+        os.unlink(assumed)
+        os.link(os.path.join(op.edit.build.folder, "answer_cpu.o"), assumed)
+        reason = "its host code has changed too"
     assert background_build() == 0
-    builds = glob.glob(os.path.join(os.path.dirname(op.edit.build.folder), "*", "manifest.json"))
-    (new,) = {*map(os.path.dirname, builds)} - {op.edit.build.folder}
-    answer = {"kernels": {FIRST: "its operations differ"}, "reason": "other operations"}
-    write_checked(os.path.join(new, LIVE), {"<project>/kernels/answer.cu": answer})
+    if differs == "device code":
+        builds = glob.glob(os.path.join(os.path.dirname(op.edit.build.folder), "*", LIVE))
+        answer = {"kernels": {}, "reason": "other operations", "removed": [], "differs": True}
+        (new,) = {*map(os.path.dirname, builds)} - {op.edit.build.folder}
+        write_checked(os.path.join(new, LIVE), {"<project>/kernels/answer.cu": answer})
+        reason = "other operations"
     capfd.readouterr()
     project.load()
     text = capfd.readouterr().err
-    assert "answer: warning: the last edit of a kernel ran other device code than now" in text
-    assert "other operations. Results computed since" in text
+    assert f"answer: warning: the last edit of a kernel ran other code than now: {reason}. " in text
     project.load_edited("*to = 43;", "*to = 44;")
     assert not live.ops
     assert "warning" not in capfd.readouterr().err
@@ -456,7 +402,7 @@ def test_builds_that_nobody_waits_for_run_in_turn(project, monkeypatch):
     flags = {"extra_cflags": [], "extra_cuda_cflags": [], "extra_ldflags": []}
     arguments = ["load_op", ["answer", str(project.folder), flags], []]
     call = "_jit_loader.loading:build_in_turn", arguments
-    with build_lock(cache_folder(), "a test"):
+    with build_lock(os.path.join(cache_folder(), "background"), "a test"):
         process = call_in_background(*call, 10, stderr=subprocess.PIPE, text=True)
         assert f"answer: waiting for process {os.getpid()}" in process.stderr.readline()
     assert "built in" in process.communicate()[1]
@@ -483,13 +429,6 @@ def test_only_launched_kernels_are_compiled_first(with_two_kernels, monkeypatch)
     assert module.gpu() == 44
 
 
-def test_a_kernel_that_nvrtc_cannot_find_by_its_name_takes_the_complete_build(with_two_kernels):
-    results(with_two_kernels.load_edited("extern", OVERLOADED + "extern"))
-    with_two_kernels.edit("kernels/answer.cu", "return 42", "return 43")
-    assert results(with_two_kernels.load())[-1] in (42, 43)
-    assert not live.ops
-
-
 @pytest.mark.slow
 def test_names_of_kernels_are_checked_for_each_variant(with_two_kernels):
     def load(mode):
@@ -506,12 +445,12 @@ def test_names_of_kernels_are_checked_for_each_variant(with_two_kernels):
     assert len(live.ops) == 1, "NVRTC cannot find the overloaded kernels by their names"
 
 
-def test_an_error_in_a_kernel_that_was_not_launched_is_one_of_the_load(with_two_kernels):
-    with_two_kernels.load()
-    with_two_kernels.edit("kernels/answer.cu", "*to = value();", "*to = T::value();")
-    with pytest.raises(jit_loader.CompileError, match=r"answer\.cu:5: error: name"):
-        with_two_kernels.load()
-    assert not live.ops
+def test_an_error_in_a_kernel_that_was_not_launched_is_one_of_the_load(
+    with_two_kernels, monkeypatch, capfd
+):
+    with_two_kernels.edit(SOURCE, "*to = value();", "*to = T::value();")
+    reason = "answer.cu(5): error: name followed by"
+    assert reason in why(with_two_kernels, monkeypatch, capfd)
 
 
 @pytest.mark.slow
@@ -532,6 +471,7 @@ def test_a_kernel_that_does_not_compile_at_its_first_launch_is_an_error(with_two
         with_two_kernels.load()
 
 
+@pytest.mark.usefixtures("no_builds")
 def test_threads_launch_a_kernel_for_the_first_time_together(with_two_kernels):
     """They hold the GIL or wait for the lock of the launch's static variable."""
     with_two_kernels.load()

@@ -65,7 +65,8 @@ def check(build, old="", new=""):
 
 
 def test_nvrtc_compiles_the_same(build):
-    assert check(build) == {"removed": [], "kernels": {KERNEL: None}, "reason": None}
+    expected = {"removed": [], "kernels": {KERNEL: None}, "reason": None, "differs": False}
+    assert check(build) == expected
 
 
 def test_it_is_checked_once(build):
@@ -77,18 +78,32 @@ def test_other_code_is_found(build):
     answer = check(build, "*to = 42", "*to = 43")
     assert answer["kernels"] == {KERNEL: "its operations differ"}
     assert answer["reason"] == "NVRTC compiles write_answer otherwise: its operations differ"
+    assert answer["differs"]
+
+
+def test_other_host_code_than_that_of_a_live_edit_is_found(build, tmp_path):
+    check(build)
+    same = shutil.copy(build / "answer.cuda.o", tmp_path)
+    found = self_check.self_check(str(build), str(Path.cwd()), [same])
+    assert not found[SOURCE]["differs"]
+    shutil.copy(build / "answer_cpu.o", same)
+    found = self_check.self_check(str(build), str(Path.cwd()), [same])
+    assert found[SOURCE]["differs"]
+    assert read_checked(build / LIVE) == found
 
 
 def test_code_that_nvrtc_does_not_compile_is_found(build):
     answer = check(build, "*to = 42", "*to = missing")
     assert answer["kernels"] == {}
+    assert not answer["differs"]
     assert 'identifier "missing" is undefined' in answer["reason"]
 
 
 def test_a_limited_number_of_kernels_is_compared(build, monkeypatch):
     monkeypatch.setattr(self_check, "MOST_KERNELS", 0)
     answer = check(build, "*to = 42", "*to = 43")
-    assert answer == {"removed": [], "kernels": {}, "reason": None}
+    assert answer["reason"] is None
+    assert answer["kernels"] == {}
 
 
 def why(capsys):
@@ -110,7 +125,7 @@ def test_an_older_build_of_a_source_that_differs_is_not_tried(build, capsys):
     new = build_again()
     check(new, "*to = 42", "*to = 43")
     Path("kernels/answer_cpu.cpp").write_text(FILES["kernels/answer_cpu.cpp"])
-    assert "kernels/answer.cu: NVRTC compiles write_answer otherwise" in why(capsys)
+    assert "waits for the complete build" in why(capsys)
 
 
 def build_again():
