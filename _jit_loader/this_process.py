@@ -88,7 +88,11 @@ def open_build(library, name, form, with_cuda, build_directory=None, compiled=Fa
                 if name in registered and (patched_one := _patched_instead(library)):
                     result = libraries[patched_one]
                     return Loaded(name, result, library, compiled, with_cuda)
-                registers = _check_registrations(name, folder)
+                registers = os.path.exists(os.path.join(folder, "registrations.json"))
+                if registers:
+                    from _jit_loader.cache.registrations import refuse_second_registration
+
+                    refuse_second_registration(name, folder, name in registered)
                 # The test resolves all symbols. Resolving them at their first call later saves a
                 # fifth of the import. (A build with the caller's own libraries is linked with
                 # -z now.)
@@ -119,16 +123,6 @@ def _patched_instead(library):
     files = read_checked(os.path.join(os.path.dirname(library), "user_files.json"))
     found = (path for path, (of_edit, _) in patched.items() if of_edit == files)
     return next((path for path in found if family(path) == family(library)), None)
-
-
-def _check_registrations(name, folder):
-    """Returns whether the library of a build registers something with PyTorch."""
-    if not os.path.exists(os.path.join(folder, "registrations.json")):
-        return False
-    from _jit_loader.cache.registrations import refuse_second_registration
-
-    refuse_second_registration(name, folder, name in registered)
-    return True
 
 
 def _open(path, folder, name, form, binding):

@@ -49,12 +49,8 @@ def is_in_a_cache(path):
     return any(path.startswith(folder + os.sep) for folder in folders)
 
 
-class UntrustedCache(PermissionError):
-    """Another user can write to the cache."""
-
-
 def check_trusted(path):
-    """Raises UntrustedCache if another user could have written a file of a cache.
+    """Raises PermissionError if another user could have written a file of a cache.
 
     Caches in JIT_LOADER_READONLY_CACHES are trusted: the user has chosen them.
     """
@@ -72,7 +68,7 @@ def _check_mode(path):
     if foreign or status.st_mode & 0o022:
         fault = f"belongs to user {status.st_uid}" if foreign else "can be written by other users"
         where = f"the cache folder {path}" if path == cache_folder() else f"{path} in the cache"
-        raise UntrustedCache(
+        raise PermissionError(
             f"{where} {fault} (mode {status.st_mode & 0o7777:04o}), who could run code "
             f"in this process. Make it your own (chown, chmod go-w), name another cache in "
             "JIT_LOADER_CACHE, or name a cache that is shared on purpose in "

@@ -46,7 +46,7 @@ def put_build(folder, library):
     for path in objects:
         put_object(folder, path)
     plain = os.path.join(folder, os.path.basename(library))
-    if plain == opened or _is_same_file(plain, opened):
+    if stamp(plain) == stamp(opened):
         return opened
     link_atomically(opened, plain)
     name = glob.escape(os.path.splitext(plain)[0])
@@ -59,8 +59,8 @@ def put_build(folder, library):
 
 def has_version(folder, library):
     """Returns whether <name>.so in the folder is still the copy of a published library."""
-    plain = os.path.join(folder, os.path.basename(library))
-    return _is_same_file(plain, os.path.join(folder, copy_name(library)))
+    plain = stamp(os.path.join(folder, os.path.basename(library)))
+    return plain is not None and plain == stamp(os.path.join(folder, copy_name(library)))
 
 
 def _copy(source, target):
@@ -73,10 +73,3 @@ def _is_copy(target, path):
     """Returns whether a file has another's size and mtime, as copy_atomically sets them."""
     one, other = stamp(target), stamp(path)
     return None not in (one, other) and one[:2] == other[:2]
-
-
-def _is_same_file(one, other):
-    try:
-        return os.path.samefile(one, other)
-    except OSError:
-        return False

@@ -46,10 +46,10 @@ class Entry(NamedTuple):
 
 
 class Removed:
-    """The number of removed builds and bytes; busy: the folders in which a process is building."""
+    """The number of removed builds and bytes."""
 
     def __init__(self):
-        self.builds, self.size, self.busy = 0, 0, set()
+        self.builds, self.size = 0, 0
 
 
 def entries():
@@ -161,19 +161,13 @@ def size_of(path):
 
     Builds share objects by hard links, so that the sizes of all builds add up to that of the cache.
     """
-    files = _files_below(path) if os.path.isdir(path) else [path]
     total = 0.0
-    for file in files:
-        with contextlib.suppress(OSError):
-            status = os.lstat(file)
-            total += status.st_size / max(status.st_nlink, 1)
-    return round(total)
-
-
-def _files_below(folder):
-    for parent, _, names in os.walk(folder):
+    for folder, _, names in os.walk(path) if os.path.isdir(path) else [("", (), [path])]:
         for name in names:
-            yield os.path.join(parent, name)
+            with contextlib.suppress(OSError):
+                status = os.lstat(os.path.join(folder, name))
+                total += status.st_size / max(status.st_nlink, 1)
+    return round(total)
 
 
 def last_used(path):
@@ -205,8 +199,7 @@ def remove(entry, size, removed):
         lock = lock_if_free(os.path.join(request_folder, "lock"))
     with contextlib.suppress(OSError), lock as locked:  # or another process has removed it
         if locked is None:
-            removed.busy.add(request_folder)
-            return
+            return  # a process is building there
         is_build = is_complete(entry.path)
         _delete(entry.path)
         removed.builds += is_build

@@ -37,12 +37,10 @@ def _agreed():
 
 
 def report(removed):
-    """Prints which builds were removed, and which were not because they are in use."""
+    """Prints how many builds were removed and are left."""
     left = count(pruning.count_builds(), "build")
     size = format_size(pruning.size_of(cache_folder()))
     print(
         f"removed {count(removed.builds, 'build')}, {format_size(removed.size)}; "
         f"{left}, {size}, left in {cache_folder()}"
     )
-    for request_folder in sorted(removed.busy):
-        print(f"not removed, because a build is running there: {request_folder}", file=sys.stderr)

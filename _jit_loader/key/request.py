@@ -136,9 +136,6 @@ _NATIVE = re.compile(r"(?<![\w./-])native(?![\w./-])")
 
 # Python uses at most 200 characters after PyInit_. File names, with ".so", have at most 255.
 NAME_LIMIT = 200
-# Files of ninja and the store in a build's folder. An executable has no ".so", so it could have the
-# name of one of them.
-OTHER_FILES = re.compile(r"lock|log|.*\.(?:ninja|o|json)")
 
 
 def _check_name(name, form):
@@ -151,8 +148,6 @@ def _check_name(name, form):
         reason = "it may have only letters, digits and underscores, and no digit at the start"
     elif not re.fullmatch(r"[\w-][\w.-]*", name):
         reason = "it may have only letters, digits, '_', '-' and '.', and no '.' at the start"
-    elif form == "executable" and OTHER_FILES.fullmatch(name):
-        reason = "another file of its build has that name"
     elif len(os.fsencode(name)) > NAME_LIMIT:
         reason = f"it has {len(name)} characters, and the maximum is {NAME_LIMIT}"
     else:

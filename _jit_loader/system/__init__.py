@@ -12,8 +12,7 @@ def is_set(name):
 def plain_path(path):
     """Returns the path without '..', unless a symlink makes that another file."""
     normal = os.path.normpath(path)
-    # ValueError: a name that was read from a source has a null byte.
-    with contextlib.suppress(OSError, ValueError):
+    with contextlib.suppress(OSError):
         if normal == path or ".." not in path or os.path.samefile(normal, path):
             return normal
     return path

@@ -28,19 +28,18 @@ def test_build_without_sync_and_modes_is_published(tiny, monkeypatch):
     assert tiny.compiled() == ["module.cpp", "other.cpp"]
 
 
-def test_stale_handle_of_a_file_to_sync_is_opened_again(tiny, monkeypatch):
+def test_stale_handle_of_a_lock_or_a_file_to_sync_is_opened_again(tiny, monkeypatch):
     stale = set()
 
-    def is_first(path, flags, *_):
+    def is_first(path, *_):
         name = os.path.basename(path)
-        is_first = name in ("user_files.json", "manifest.json") and flags == os.O_RDONLY
-        is_first = is_first and name not in stale
+        is_first = name in {"lock", "user_files.json", "manifest.json"} - stale
         stale.update([name] if is_first else [])
         return is_first
 
     fail(monkeypatch, "open", errno.ESTALE, is_first)
     assert tiny.value() == 101
-    assert stale == {"user_files.json", "manifest.json"}
+    assert stale == {"lock", "user_files.json", "manifest.json"}
 
 
 def test_objects_are_reused_without_links_and_times(tiny, monkeypatch):

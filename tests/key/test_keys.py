@@ -9,7 +9,6 @@ import re
 import shutil
 import subprocess
 import time
-from importlib.machinery import EXTENSION_SUFFIXES
 
 import pytest
 import torch
@@ -23,7 +22,6 @@ from _jit_loader.key import (
     CUDA_SETTINGS,
     PATH_LISTS,
     SETTINGS,
-    WRAPPER_SETTINGS,
     digests,
     machine,
     memo_paths,
@@ -259,26 +257,13 @@ def test_argument_without_effect_is_not_part_of_the_key(small, options):
     small.assert_does_not_matter(lambda: small.options.update(options))
 
 
-VALUES = {"CXX": "c++ -DOTHER", "SOURCE_DATE_EPOCH": "1000", "GCC_EXEC_PREFIX": None}
-
-
-@pytest.mark.parametrize("name", [*PATH_LISTS, *SETTINGS[: -len(WRAPPER_SETTINGS)]])
-def test_environment_variable_is_part_of_the_key(small, tmp_path, monkeypatch, name):
-    value = VALUES.get(name, str(tmp_path / "other"))
-    if value is None:  # the folder of the compiler's programs, with a slash at the end
-        cc1plus = subprocess.check_output(["g++", "-print-prog-name=cc1plus"], text=True).strip()
-        value = cc1plus.split("x86_64")[0]
-    small.assert_matters(lambda: monkeypatch.setenv(name, value), lambda: monkeypatch.delenv(name))
-
-
-@pytest.mark.parametrize("name", ["NIX_CFLAGS_COMPILE", "MY_FLAGS"])
-def test_variable_of_a_wrapper_is_part_of_the_key(small, tmp_path, monkeypatch, name):
+def test_variable_of_a_wrapper_is_part_of_the_key(small, tmp_path, monkeypatch):
     """No file and no flag of the wrapper changes, only what it adds to the command."""
     put_on_path(monkeypatch, tmp_path / "bin")
-    program(tmp_path / "bin" / "c++", f'exec {shutil.which("g++")} ${name} "$@"')
+    program(tmp_path / "bin" / "c++", f'exec {shutil.which("g++")} $MY_FLAGS "$@"')
     monkeypatch.setenv("JIT_LOADER_KEY_VARIABLES", ":MY_FLAGS:OTHER")
     small.assert_matters(
-        lambda: monkeypatch.setenv(name, "-DOTHER"), lambda: monkeypatch.delenv(name)
+        lambda: monkeypatch.setenv("MY_FLAGS", "-DOTHER"), lambda: monkeypatch.delenv("MY_FLAGS")
     )
 
 
@@ -287,34 +272,7 @@ def test_environment_variable_without_effect_is_not_part_of_the_key(small, monke
     small.assert_does_not_matter(lambda: monkeypatch.setenv(name, "7"))
 
 
-# PyTorch, Python and the machine
-
-PARTS_OF_PYTORCH = {
-    "PyTorch's version": (torch, "__version__", "99.0"),
-    "PyTorch's commit": (torch.version, "git_version", "0123"),
-    "PyTorch's CUDA": (torch.version, "cuda", "99.9"),
-    "PyTorch's C++ ABI": (torch._C, "_GLIBCXX_USE_CXX11_ABI", "other"),
-}
-
-
-@pytest.mark.parametrize("part", PARTS_OF_PYTORCH)
-def test_pytorch_is_part_of_the_key(small, monkeypatch, part):
-    holder, name, value = PARTS_OF_PYTORCH[part]
-    before = getattr(holder, name)
-    small.assert_matters(
-        lambda: monkeypatch.setattr(holder, name, value),
-        lambda: monkeypatch.setattr(holder, name, before),
-    )
-
-
-def test_python_is_part_of_the_key(small, monkeypatch):
-    def set_suffix(suffix):
-        monkeypatch.setattr("_jit_loader.key.EXTENSION_SUFFIXES", [suffix])
-        monkeypatch.setattr("_jit_loader.key.request.EXTENSION_SUFFIXES", [suffix])
-
-    small.assert_matters(
-        lambda: set_suffix(".cpython-399.so"), lambda: set_suffix(EXTENSION_SUFFIXES[0])
-    )
+# The machine
 
 
 def test_processor_is_part_of_the_key_only_with_march_native(small, monkeypatch):
@@ -357,13 +315,30 @@ def keys_of(extension):
     return memo_paths("load", extension.options), made.key
 
 
-@pytest.mark.parametrize("name", [*CUDA_SETTINGS, *WRAPPER_SETTINGS])
+@pytest.mark.parametrize("name", [*PATH_LISTS, *SETTINGS, *CUDA_SETTINGS])
 def test_setting_is_part_of_both_keys(cuda, monkeypatch, name):
     before = keys_of(cuda)
     monkeypatch.setenv(name, "9.0")
     assert all(now != then for now, then in zip(keys_of(cuda), before))
     monkeypatch.delenv(name)
     assert keys_of(cuda) == before
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        "torch.__version__",
+        "torch.version.git_version",
+        "torch.version.cuda",
+        "torch._C._GLIBCXX_USE_CXX11_ABI",
+        "_jit_loader.key.EXTENSION_SUFFIXES _jit_loader.key.request.EXTENSION_SUFFIXES",
+    ],
+)
+def test_pytorch_and_python_are_part_of_both_keys(cuda, monkeypatch, names):
+    before = keys_of(cuda)
+    for name in names.split():
+        monkeypatch.setattr(name, [".cpython-399.so"] if "SUFFIXES" in name else "99.0")
+    assert all(now != then for now, then in zip(keys_of(cuda), before))
 
 
 def test_nvcc_flags_are_part_of_both_keys_even_if_a_program_changes_pytorchs(cuda, monkeypatch):

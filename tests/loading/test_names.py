@@ -135,16 +135,6 @@ def test_invalid_name_is_refused(tiny, tmp_path, name, is_module):
     assert sorted(tmp_path.rglob("*")) == before
 
 
-@pytest.mark.parametrize(
-    "name", ["lock", "build.ninja", "manifest.json", "user_files.json", "main.o"]
-)
-def test_executable_with_the_name_of_another_file_is_refused(tiny, name):
-    source = tiny.write("main.cpp", "int main() {}")
-    with pytest.raises(ValueError, match=f"'{name}' cannot be the name of an executable"):
-        jit_loader.load(name, source, is_python_module=False, is_standalone=True)
-    assert tiny.compiled() == []
-
-
 def test_longest_allowed_name_loads_and_longer_ones_are_refused(tiny):
     """Python limits the length of a module's name, and the file system that of a library's."""
     name = "n" * 200
