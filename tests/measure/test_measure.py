@@ -167,9 +167,12 @@ def test_interval_has_the_median_with_a_probability_of_95_percent():
 
 
 @pytest.mark.gpu
-def test_on_a_gpu_the_inputs_come_from_memory(monkeypatch):
+@pytest.mark.parametrize("has_triton", [True, False])
+def test_on_a_gpu_the_inputs_come_from_memory(has_triton, monkeypatch):
     monkeypatch.setattr(timing, "SECONDS", 0.2)
     monkeypatch.setattr(timing, "LARGE_BYTES", 256 << 20)
+    if not has_triton:
+        monkeypatch.setattr(timing.importlib.util, "find_spec", lambda name: None)
     x = torch.ones(1 << 20, device="cuda")
     found = measure(torch.neg, x, reference=lambda x: -x)
     assert re.search(r", \d+% of this GPU's copy  [\d.]+x lambda  max error 0$", str(found))

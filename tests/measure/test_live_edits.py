@@ -1,0 +1,51 @@
+"""Edits of a real kernel on a GPU: each is a version, though the process keeps its library."""
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+import jit_loader
+from _jit_loader.measure import history, measure, timing
+
+ROOT = Path(__file__).resolve().parents[2]
+SHARED = "kernels/shared/elementwise.cuh"
+
+pytestmark = [pytest.mark.gpu, pytest.mark.nvcc]
+
+
+@pytest.fixture
+def project(tmp_path):
+    for name in ("kernels", "bindings"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    return tmp_path
+
+
+def edit(path, before, after):
+    text = path.read_text()
+    assert before in text
+    path.write_text(text.replace(before, after))
+
+
+def test_each_edit_says_what_it_changed(project, monkeypatch):
+    monkeypatch.setattr(timing, "SECONDS", 0.2)
+    monkeypatch.setattr(timing, "LARGE_BYTES", 256 << 20)
+    a, b = torch.randn(2, 1 << 24, device="cuda")
+
+    def line():
+        module = jit_loader.load_op("add2", project=str(project))
+        found = measure(module.forward, a, b, reference=torch.add)
+        print(found)
+        return str(found)
+
+    assert line().endswith("max error 0")
+    edit(project / SHARED, "#define THREADS_PER_BLOCK 128", "#define THREADS_PER_BLOCK 32")
+    assert re.search(r"  max error 0  was [\d.]+ us \(.+\)$", line())
+    edit(project / "kernels/add2_math.h", "return a + b;", "return a - b;")
+    assert line().startswith("forward (add2) IS WRONG: ")
+    edit(project / "kernels/add2_math.h", "return a - b;", "return a + b;")
+    assert line().endswith(", back at version 2")
+    edits = [run["edit"] for run in history.read("add2")["runs"]]
+    assert edits == ["first measured", SHARED, "kernels/add2_math.h", "kernels/add2_math.h"]
