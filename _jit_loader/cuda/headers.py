@@ -128,7 +128,7 @@ def with_headers(program, names, paths, words, more=""):
 
     Arguments:
         names: the headers of the system that it includes.
-        paths: those that these include; None if they are not known.
+        paths: those that these include.
         words: of the source.
         more: text of further headers.
     """
@@ -136,7 +136,11 @@ def with_headers(program, names, paths, words, more=""):
     macros, folders = _of_compiler(standard)
     folders = [*folders, *_folders_of_cuda(paths)]
     words = words | {*re.findall(r"[^\W\d]\w*", more)}
-    needed = [name for name, of in _TRIGGERS.items() if of & words and _is_reached(name, paths)]
+    needed = [
+        name
+        for name, of in _TRIGGERS.items()
+        if of & words and any(path.endswith(f"/{name}") for path in paths)
+    ]
     preamble = [macros, read_text(_BUILTINS), *(f"#include <{name}>\n" for name in needed), more]
     virtual = {
         **dict.fromkeys(_EMPTY, "#pragma once\n"),
@@ -150,15 +154,11 @@ def with_headers(program, names, paths, words, more=""):
 
 def _folders_of_cuda(paths):
     """Returns the folders of CUDA's headers: those of nvcc if paths has its headers."""
-    runtime = next((path for path in paths or () if path.endswith("/cuda_runtime.h")), None)
+    runtime = next((path for path in paths if path.endswith("/cuda_runtime.h")), None)
     if runtime is None:
         return cuda_headers()
     folder = os.path.dirname(runtime)
     return [folder, os.path.join(folder, "cccl")]
-
-
-def _is_reached(name, paths):
-    return paths is None or any(path.endswith(f"/{name}") for path in paths)
 
 
 @functools.lru_cache

@@ -148,12 +148,14 @@ def _run(macros, mirror, source):
 
 def _read_headers(key, mirror, source, paths, command, for_device):
     """Runs nvcc's command; returns the _Macros, with the files it writes, and the text."""
-    with_headers, without = [], []
-    for word in _preprocessor(command, source, for_device):
+    words, with_headers, without = _preprocessor(command, source, for_device), [], []
+    for word in words:
         if word.startswith("-I"):
-            folder = os.path.join("<mirror>", word[2:].lstrip("/"))
-            with_headers += [f"-I{folder}", word]
-            without.append(f"-I{folder}")
+            of_user = f"-I{os.path.join('<mirror>', word[2:].lstrip('/'))}"
+            with_headers += [of_user, word]
+            without.append(of_user)
+        elif word in ("-isystem", "-include"):
+            with_headers += [word, next(words)]
         else:
             with_headers.append(word)
             without.append(word)
@@ -180,34 +182,15 @@ def _read_headers(key, mirror, source, paths, command, for_device):
     first = os.path.join(folder, "first.h")
     text = "\n".join(output.first) + "\n" + _KEPT
     write_atomically(first, text.encode(errors="surrogateescape"))
-    words = [
-        *_without_headers(without),
-        "-fmacro-prefix-map=<mirror>=",
-        "-nostdinc",
-        "-w",
-        "-dD",
-        "-imacros",
-        first,
-    ]
-    words += ["-isystem", os.path.join(folder, "headers")]
+    without += ["-fmacro-prefix-map=<mirror>=", "-nostdinc", "-w", "-dD", "-imacros", first]
+    without += ["-isystem", os.path.join(folder, "headers")]
     headers = sorted(set(map(os.path.realpath, output.headers)))
     headers = [(path, stamp(path)) for path in headers]
-    return _Macros(words, folder, output.before, headers), output.text
-
-
-def _without_headers(words):
-    """Returns the words of a command without -isystem and -include."""
-    found, words = [], iter(words)
-    for word in words:
-        if word in ("-isystem", "-include"):
-            next(words)
-        else:
-            found.append(word)
-    return found
+    return _Macros(without, folder, output.before, headers), output.text
 
 
 def _preprocessor(command, source, for_device):
-    """Returns the words of nvcc's command of g++, without the source and the output."""
+    """Returns an iterator of the words of nvcc's command of g++, without source and output."""
     listed = run([*command, "--dryrun"]).stderr.decode(errors="surrogateescape").splitlines()
     commands = [line.removeprefix("#$ ") for line in listed if " -E -x c++ " in line]
     commands = [line for line in commands if ("-D__CUDA_ARCH__=" in line) == for_device]
@@ -217,7 +200,7 @@ def _preprocessor(command, source, for_device):
     place = words.index("-o")
     del words[place : place + 2]
     words.remove(source)
-    return words
+    return iter(words)
 
 
 class _Output:
