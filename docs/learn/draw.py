@@ -89,6 +89,39 @@ PICTURES = {
         + arrow(288, 135, 202, 135),
         arrow(515, 50, 350, 118) + text(450, 90, "save_for_backward(y)"),
     ),
+    "6-trilinear": picture(
+        150,
+        text(20, 24, "x is the cell: 16 sectors of 32 bytes, far apart; 2 of 8 floats are used"),
+        row(20, 34, 46, [""] * 12, GREY),
+        *(box(20 + 208 * t, 34, 46, f"t {t}, {16 + t}", ORANGE) for t in range(3)),
+        text(20, 94, "x is the feature: 2 sectors in each of two cells; all 8 floats are used"),
+        row(20, 104, 46, [""] * 12, GREY) + row(20, 104, 46, ["t 0-7", "8-15"], GREEN),
+        row(436, 104, 46, ["16-23", "24-31"], GREEN),
+    ),
+    "7-lltm": picture(
+        150,
+        text(20, 34, "CPU") + row(70, 14, 56, ["launch"] * 9, ORANGE),
+        text(20, 68, "GPU"),
+        *(box(126 + 62 * i, 48, 16, fill=GREEN) for i in range(8)),
+        text(20, 108, "CPU") + box(70, 88, 56, "replay", ORANGE) + text(140, 108, "a CUDA graph"),
+        text(20, 142, "GPU") + row(126, 118, 16, [""] * 9, GREEN),
+    ),
+    "8-ways-to-build": picture(
+        130,
+        text(20, 34, "PyTorch, same process")
+        + row(200, 14, 98, ["text: sources", "flags"], ORANGE),
+        text(20, 74, "ninja") + row(200, 54, 98, ["time: sources", "headers", "flags"], ORANGE),
+        text(20, 114, "this project"),
+        row(200, 94, 98, ["text: sources", "headers", "flags", "compilers"], GREEN),
+    ),
+    "9-wrong-or-slow": picture(
+        100,
+        row(
+            30, 14, 100, ["right?", "which line?", "fast?", "what is used?", "what waits?"], "none"
+        ),
+        row(30, 50, 100, ["compare", "check", "measure", "inspect", "ncu"], GREEN),
+        *(arrow(130 + 106 * i, 65, 135 + 106 * i, 65) for i in range(4)),
+    ),
 }
 
 if __name__ == "__main__":
