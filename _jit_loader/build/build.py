@@ -11,10 +11,11 @@ from _jit_loader.build.checks import check_request, check_tools, why_built
 from _jit_loader.build.inputs.records import InputsChanged, query_compilers
 from _jit_loader.build.job import (
     Job,
+    error_of,
     failed,
+    is_noted,
     new_folder,
     publish,
-    raise_noted,
     read_note,
     remove_leftovers,
 )
@@ -104,8 +105,9 @@ class _Others:
         request, found = self._builds.request, self._builds.find(self._digests)
         this = found and this_process.open_build(found.library, *request.to_open)
         note = read_note(self._builds.folder)
-        if this is None and note not in (None, self._note):
-            raise_noted(note, request, self._digests)
+        is_new = this is None and note not in (None, self._note)
+        if is_new and is_noted(note, request, self._digests):
+            raise error_of(CompileError, note["message"], note["details"])
         return this
 
 

@@ -10,7 +10,7 @@ import shutil
 import socket
 import time
 
-from _jit_loader.build.inputs.records import CLOCK, Clock, InputsChanged, Recorder
+from _jit_loader.build.inputs.records import CLOCK, Clock, Recorder
 from _jit_loader.build.ninja import ninja_path
 from _jit_loader.build.pytorch import libraries
 from _jit_loader.build.pytorch.ninja_file import make_ninja_file
@@ -115,8 +115,6 @@ def failed(job, records, output, load_error=None):
         InputsChanged: a file was edited during the build. Another attempt may succeed.
     """
     request = job.request
-    if not all(os.path.exists(os.path.join(job.folder, name)) for name in records):
-        raise InputsChanged([job.folder])  # another process is deleting the cache
     stage = "link" if len(records) == len(job.ninja_file.compilations) else "compile"
     if load_error is not None:
         stage = "load"
@@ -134,7 +132,7 @@ def failed(job, records, output, load_error=None):
         digests = {request.roots.relative(path): job.digests.digest(path) for path in files}
         note = {"message": str(error), "details": vars(error), "files": digests}
         write_checked(os.path.join(job.folder, NOTE), note)
-    return _error(load_error or CompileError, str(error), vars(error))
+    return error_of(load_error or CompileError, str(error), vars(error))
 
 
 def read_note(request_folder):
@@ -145,23 +143,17 @@ def read_note(request_folder):
     return read_checked(last)
 
 
-def raise_noted(note, request, digests):
-    """Raises the error of another process's build, unless a file in the note has changed since.
+def is_noted(note, request, digests):
+    """Returns whether the build of a note has failed with the current files.
 
     The note has the sources, the inputs of the last build and the files that the output names. A
     compiler does not report the headers of a source that does not compile.
     """
-    if is_noted(note, request, digests):
-        raise _error(CompileError, note["message"], note["details"])
-
-
-def is_noted(note, request, digests):
-    """Returns whether the build of a note has failed with the current files."""
     absolute = request.roots.absolute
     return all(digests.digest(absolute(path)) == digest for path, digest in note["files"].items())
 
 
-def _error(kind, message, details):
+def error_of(kind, message, details):
     error = kind(message)
     vars(error).update(details)
     return error

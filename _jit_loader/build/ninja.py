@@ -8,8 +8,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
 
-from _jit_loader import fork_lock
 from _jit_loader.build.pytorch import extension_header, libraries
 from _jit_loader.cache.files import write_atomically
 from _jit_loader.report.text import print_line
@@ -36,16 +36,11 @@ setpriv --pdeathsig TERM true 2>/dev/null && set -- setpriv --pdeathsig TERM "$@
 
 
 def ninja_path():
-    """Returns the path of ninja, from the Python package or on PATH; None if there is none.
+    """Returns the path of ninja, beside Python or on PATH; None if there is none.
 
-    The folder of the package is not on PATH if its environment is not activated.
+    The folder of Python's programs is not on PATH if its environment is not activated.
     """
-    try:
-        with fork_lock():
-            import ninja
-    except ImportError:
-        return shutil.which("ninja")
-    beside = os.path.join(ninja.BIN_DIR, "ninja")
+    beside = os.path.join(sysconfig.get_path("scripts"), "ninja")
     return beside if os.path.exists(beside) else shutil.which("ninja")
 
 

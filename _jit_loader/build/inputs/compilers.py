@@ -105,8 +105,6 @@ def _query_preprocessor(words):
 
 def _without_includes(words):
     """Returns the words without -include and its files."""
-    if any(word.startswith("-X") for word in words):  # -Xclang -include -Xclang header.h
-        return words
     return [w for before, w in zip(["", *words], words) if "-include" not in (before, w)]
 
 

@@ -222,10 +222,15 @@ def _add_places_of_libraries(places, files, command):
 def user_file_filter(roots, tools=()):
     """Returns a predicate: whether a file is the user's.
 
-    Other files are PyTorch's, Python's, a tool's or the system's. A build is not reused if one of
-    the user's files is missing, because the compiler may find another file in its place.
+    Other files are PyTorch's, Python's, the system's or a tool's: those in /opt/gcc for
+    /opt/gcc/bin/g++. A build is not reused if one of the user's files is missing, because the
+    compiler may find another file in its place.
     """
-    system = tuple(folder + os.sep for folder in _system_folders(tools, roots.folders["project"]))
+    matches = (re.match(r"(/.+)/(?:bin|lib|lib32|lib64|libexec)/", tool) for tool in tools)
+    prefixes = {match[1] for match in matches if match}
+    # A tool in ~/bin does not make ~ a system folder.
+    inside = {prefix for prefix in prefixes if roots.folders["project"].startswith(prefix + os.sep)}
+    system = tuple(folder + os.sep for folder in {*SYSTEM_FOLDERS, *prefixes - inside})
 
     def is_users(path):
         shown = roots.relative(path)
@@ -234,18 +239,6 @@ def user_file_filter(roots, tools=()):
         return not path.startswith(system) or path.startswith(PROJECT_FOLDERS)
 
     return is_users
-
-
-def _system_folders(tools, project):
-    """Returns the system folders and the tools' prefixes, such as /opt/gcc for /opt/gcc/bin/g++.
-
-    The prefix of /home/me/libs/gcc-13/bin/g++ is /home/me/libs/gcc-13.
-    """
-    matches = (re.match(r"(/.+)/(?:bin|lib|lib32|lib64|libexec)/", tool) for tool in tools)
-    prefixes = {match[1] for match in matches if match}
-    # A tool in ~/bin does not make ~ a system folder.
-    inside = {prefix for prefix in prefixes if project.startswith(prefix + os.sep)}
-    return {*SYSTEM_FOLDERS, *prefixes - inside}
 
 
 def query_compilers(ninja_file, outputs, digests):

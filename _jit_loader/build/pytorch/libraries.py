@@ -44,18 +44,14 @@ def flags_with_stubs(link_flags, own_flags, folder):
     # libtorch_python is small, and a library of operators may be opened without Python. An
     # executable is not linked with it, and may leave no symbol undefined.
     pattern = rf"(?<!\S)-L{re.escape(pytorchs_folder())}((?: -l\w+)+?) -ltorch_python(?!\S)"
-    # PyTorch's libraries come last; the caller may have named some of them too.
-    requested = next(reversed(list(re.finditer(pattern, link_flags))), None)
+    requested = re.search(pattern, link_flags)
     words = toolchain.split(" ".join(own_flags), "extra_ldflags")
     if requested is None or not all(map(HARMLESS.fullmatch, words)):
         return None
     names = [f"lib{flag[2:]}.so" for flag in requested[1].split()]
-    libraries = [os.path.join(pytorchs_folder(), name) for name in names]
-    # A system's package has libraries with names such as libtorch.so.2.6. PyTorch's libraries
-    # contain functions of a C++ library that is newer than the one in this process.
-    if list(map(_real_name, libraries)) != names or cxx_library_is_newer():
-        return None
-    if not _make_stubs(os.path.join(folder, STUBS_FOLDER), names):
+    # PyTorch's libraries contain functions of a C++ library that is newer than the one in this
+    # process.
+    if cxx_library_is_newer() or not _make_stubs(os.path.join(folder, STUBS_FOLDER), names):
         return None
     begin, end = requested.start(), requested.end(1)
     # A relative name: the shell would expand parts of the cache's path.
@@ -90,7 +86,7 @@ def _cuda_library(cuda_home, name):
         if os.path.exists(os.path.join(searched, file)) or library_path(file) is not None:
             return None
     if (found := toolchain.find_cuda_library(cuda_home, name)) is None and name == "cuda":
-        return library_path("libcuda.so.1")  # the driver's own, on a machine without a stub of it
+        return library_path("libcuda.so.1")  # the driver's own: pip's packages have no stub of it
     return found
 
 
@@ -125,10 +121,6 @@ def without_stub(line):
 def pytorchs_folder():
     """Returns the folder of PyTorch's libraries."""
     return os.path.join(toolchain.packages_folder(), "torch", "lib")
-
-
-def _real_name(path):
-    return os.path.basename(os.path.realpath(path))
 
 
 def _make_stubs(folder, names):
