@@ -4,6 +4,7 @@ from html import escape
 from pathlib import Path
 
 BLUE, GREEN, ORANGE, GREY = "#cfe2f9", "#cdebd3", "#fbdfb6", "#e6e6e6"
+NAMESPACE = 'xmlns="http://www.w3.org/2000/svg"'
 HEAD = '<marker id="head" markerWidth="8" markerHeight="8" refX="8" refY="4" orient="auto">'
 
 
@@ -26,21 +27,12 @@ def arrow(x1, y1, x2, y2):
     return f'{line} stroke-width="1.5" marker-end="url(#head)"/>'
 
 
-def bars(y, rows, unit):
-    """A bar for each (label, value); the longest has 360 pixels."""
-    for number, (label, value) in enumerate(rows):
-        top, width = y + 34 * number, round(360 * value / max(value for _, value in rows))
-        yield text(170, top + 18, label, "end") + box(180, top, width, fill=GREEN, height=26)
-        yield text(188 + width, top + 18, f"{value:,} {unit}")
-
-
 def picture(height, *parts):
     size = f'width="660" height="{height}"'
-    start = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="13"'
-    )
+    font = 'font-family="sans-serif" font-size="13" fill="#222"'
+    white = f'<rect {size} fill="white"/>'
     head = f'<defs>{HEAD}<path d="M0 0 8 4 0 8z" fill="#555"/></marker></defs>'
-    return "\n".join([f'{start} fill="#222">{head}<rect {size} fill="white"/>', *parts, "</svg>\n"])
+    return "\n".join([f"<svg {NAMESPACE} {size} {font}>{head}{white}", *parts, "</svg>\n"])
 
 
 PICTURES = {
@@ -64,13 +56,13 @@ PICTURES = {
         text(596, 152, "the results are there", "end") + arrow(604, 148, 614, 132),
     ),
     "3-sums": picture(
-        250,
-        *(row(20, 14 + 62 * i, 72, ["", *[""] * 7], GREY) for i in range(4)),
+        262,
+        *(row(20, 14 + 62 * i, 72, [""] * 8, GREY) for i in range(4)),
         *(row(20, 14 + 62 * i, 72, [f"{2**i} of 8"] * (8 >> i), GREEN) for i in range(4)),
         *(arrow(56 + 78 * (t + 4), 44, 56 + 78 * t, 74) for t in range(4)),
         *(arrow(56 + 78 * (t + 2), 106, 56 + 78 * t, 136) for t in range(2)),
         arrow(134, 168, 56, 198),
-        text(20, 240, "thread t adds the number of thread t + 4, then t + 2, then t + 1"),
+        text(20, 250, "thread t adds the number of thread t + 4, then t + 2, then t + 1"),
     ),
     "4-fusing": picture(
         140,
@@ -84,10 +76,9 @@ PICTURES = {
         text(20, 40, "forward") + row(110, 20, 90, ["x"]) + row(290, 20, 90, ["sigmoid"], GREEN),
         row(470, 20, 90, ["y"]) + arrow(200, 35, 288, 35) + arrow(380, 35, 468, 35),
         text(20, 140, "backward") + row(110, 120, 90, ["g y (1 - y)"]) + row(470, 120, 90, ["g"]),
-        row(290, 120, 90, ["backward"], ORANGE)
-        + arrow(468, 135, 382, 135)
-        + arrow(288, 135, 202, 135),
-        arrow(515, 50, 350, 118) + text(450, 90, "save_for_backward(y)"),
+        row(290, 120, 90, ["backward"], ORANGE) + arrow(468, 135, 382, 135),
+        arrow(288, 135, 202, 135) + arrow(515, 50, 350, 118),
+        text(450, 90, "save_for_backward(y)"),
     ),
     "6-trilinear": picture(
         150,
