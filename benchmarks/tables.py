@@ -20,7 +20,10 @@ READING = """\
 Written by `python -m benchmarks.tables`; [how to read it](../../docs/performance.md#method). In
 parentheses is the range of the middle half of the samples. The other columns have a way's time, and
 its time over ours."""
-PAGES = ("README.md", "docs/zh-CN/README.md", "docs/performance.md", "docs/scaling.md")
+PAGES = (
+    *("README.md", "docs/zh-CN/README.md", "docs/gallery.md", "docs/performance.md"),
+    "docs/scaling.md",
+)
 SPEED_DIFFERS = 0.15
 NOTABLE = 0.97
 # Ways that are not an alternative: a part of ours, the compilers without a loader, a save of the
