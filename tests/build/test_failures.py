@@ -1,10 +1,12 @@
 """Errors say what is wrong and what to do; the next load after the correction succeeds."""
 
 import errno
+import importlib.util
 import os
 import pickle
 import shutil
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -218,19 +220,6 @@ def test_traceback_of_an_unexpected_error_keeps_the_loaders_frames(tiny):
     assert "_stripped" in [entry.name for entry in caught.traceback]
 
 
-# Waits without Python's lock.
-BLOCKS = """\
-void* state = PyEval_SaveThread();
-for (int i = 0; i < 1000 && access("{begun}", 0) == 0 && access("{ended}", 0); i++) usleep(10000);
-PyEval_RestoreThread(state);
-"""
-DECLARED = """\
-#include <unistd.h>
-extern "C" void* PyEval_SaveThread();
-extern "C" void PyEval_RestoreThread(void*);
-"""
-
-
 def test_object_of_a_compiler_that_ends_with_an_error_is_not_linked(tiny):
     """A wrapper may check a source after the compiler has written its object."""
     flag = tiny.folder.parent / "refuse"
@@ -245,31 +234,25 @@ def test_object_of_a_compiler_that_ends_with_an_error_is_not_linked(tiny):
 
 
 def test_undefined_function_is_an_error_while_another_thread_opens_a_library(
-    tiny, cache, tmp_path, in_process, wait_for
+    tiny, cache, in_process, wait_for, monkeypatch
 ):
     """A library from the cache is opened lazily, which must not apply to a library to test."""
-    begun, ended = tmp_path / "begun", tmp_path / "ended"
-    wait = BLOCKS.format(begun=begun, ended=ended)
-    source = tiny.write("blocks.cpp", binding("blocks", DECLARED, wait))
+    source = tiny.write("blocks.cpp", binding("blocks"))
     in_process(lambda: bool(jit_loader.load("blocks", source)))
-    begun.touch()
+    opening, module_from_spec = threading.Event(), importlib.util.module_from_spec
+
+    def slow(spec):
+        if spec.origin.endswith("/blocks.so"):
+            opening.set()
+            wait_for(lambda: list(cache.rglob("tiny.so")))
+            time.sleep(0.5)
+        return module_from_spec(spec)
+
+    monkeypatch.setattr(importlib.util, "module_from_spec", slow)
     tiny.write("other.cpp", 'long nowhere();\nextern "C" long other(void) { return nowhere(); }\n')
-    errors = []
-
-    def build():
-        try:
-            tiny.load()
-        except ImportError as error:
-            errors.append(error)
-
-    blocking = threading.Thread(target=jit_loader.load, args=["blocks", source])
-    building = threading.Thread(target=build)
-    blocking.start()
-    wait_for(lambda: "/blocks.so" in Path("/proc/self/maps").read_text())
-    building.start()
-    wait_for(lambda: list(cache.rglob("tiny.so")))
-    building.join(0.5)  # a library that was opened lazily is published in this time
-    ended.touch()
-    blocking.join()
-    building.join()
-    assert "nowhere()" in str(errors[0])
+    thread = threading.Thread(target=jit_loader.load, args=["blocks", source])
+    thread.start()
+    opening.wait()
+    with pytest.raises(ImportError, match=r"nowhere\(\)"):
+        tiny.load()
+    thread.join()
