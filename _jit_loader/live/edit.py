@@ -25,14 +25,15 @@ class Source(NamedTuple):
     """A .cu file with new device code.
 
     path: the file. texts: {path: current text} of it and its headers. command: nvcc's words.
-    removed: for compile_device. record: that of its object in the earlier build. host_object: the
-    path of this object.
+    removed: for compile_device. found: the mangled names of the kernels that the self-check has
+    compiled. record: that of its object in the earlier build. host_object: the path of this object.
     """
 
     path: str
     texts: dict
     command: list
     removed: list
+    found: set
     record: dict
     host_object: str
 
@@ -100,8 +101,8 @@ def _edit(request, build, refused, digests):
             continue
         if reason := refused.get(os.path.basename(record["source"])):
             raise NotLive(f"{_shown(record['source'])}: {reason}")
-        removed = answers.get(record["source"], {}).get("removed", [])
-        sources.append(_source(request, path, record, removed, before, now))
+        answer = answers.get(record["source"], {"removed": [], "kernels": {}})
+        sources.append(_source(request, path, record, answer, before, now))
     if digests.digest(build.library) != manifest["library"]:
         raise NotLive("the last build is damaged")
     user_files = {name: manifest["files"][name] for name in manifest["user files"]} | digests_now
@@ -124,7 +125,7 @@ def _changed_files(manifest, request, digests):
     return changed
 
 
-def _source(request, host_object, record, removed, before, now):
+def _source(request, host_object, record, answer, before, now):
     """Returns the Source of an object; raises NotLive if its host code has changed, or may have.
 
     before: {name: text} of the user's files at the build. now: of those that have changed.
@@ -144,7 +145,8 @@ def _source(request, host_object, record, removed, before, now):
     if not same:
         names = ", ".join(map(_shown, sorted(changed)))
         raise NotLive(f"{names}: changed outside of device code")
-    return Source(path, now, command, removed, record, host_object)
+    found = {*answer["kernels"]}
+    return Source(path, now, command, answer["removed"], found, record, host_object)
 
 
 def _shown(path):

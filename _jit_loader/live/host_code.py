@@ -130,18 +130,12 @@ class HostCode:
         is_removed, declared = self._removed(self.of_device), set()
         for each in self._all:
             if each.space == "both":
-                declared.add(_key(each))
+                declared.add(each.name)
             if each.space != "host" and each.name_index is not None:
                 is_removed[each.name_index] = True
         tokens = [t.text for t, removed in zip(self.all_tokens, is_removed) if not removed]
-        words = {*tokens}
-        named = {
-            text if text != "operator" or after != "(" else "operator()"
-            for first, second, text, after in zip(
-                ["", "", *tokens], ["", *tokens], tokens, [*tokens[1:], ""]
-            )
-            if not _is_foreign(first, second)
-        }
+        words, before = {*tokens}, zip(["", "", *tokens], ["", *tokens])
+        named = {text for text, two in zip(tokens, before) if not _is_foreign(*two)}
         return {
             each
             for each in self.of_device
@@ -156,21 +150,17 @@ def _with_members(declarations):
         yield from _with_members(declaration.members or ())
 
 
-def _key(declaration):
-    """Returns the name of a declaration; that of all operators but () is the same."""
-    is_operator = declaration.name.startswith("operator") and "operator" in declaration.words
-    return "operator" if is_operator and declaration.name != "operator()" else declaration.name
-
-
 def _is_declared_for_host(this, names):
     """Tells whether a function of the device may also be declared as one of the host.
 
     A kernel cannot; nor can a member that is defined in its class, which has no other declaration.
+    Host code may call an operator without its name.
     """
     is_member = bool(this.classes) and "friend" not in this.words
     if "__global__" in this.words or is_member:
         return False
-    return _key(this) in names or _OF_CUDA.fullmatch(this.name) is not None
+    is_operator = this.name.startswith("operator")
+    return is_operator or this.name in names or _OF_CUDA.fullmatch(this.name) is not None
 
 
 def _is_foreign(first, second):

@@ -114,7 +114,7 @@ def why_complete(builds, digests):
         with open(edit.build.library, "rb") as file:
             launches = launches_of(file.read())
         for source in edit.sources:
-            compile_edit(edit, source, launches.handles.keys())
+            compile_edit(source, launches.handles.keys())
     except FALLBACK as error:
         return str(error).partition("\n")[0]
     return None
@@ -204,7 +204,7 @@ def _open(edit, builds, digests):
 
 def _compiled(edit, launched):
     """Returns the DeviceCode of each source; launched: as for compile_edit."""
-    return [compile_edit(edit, source, launched) for source in edit.sources]
+    return [compile_edit(source, launched) for source in edit.sources]
 
 
 def _patched(edit, library, launches, codes, digests):

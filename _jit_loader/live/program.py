@@ -4,13 +4,9 @@ NVRTC knows no host code: launches, CUDA's runtime, the C++ library. The bodies 
 are therefore left out. If a kernel calls one, which nvcc would refuse, the code does not compile.
 """
 
-import os
 import re
 from typing import NamedTuple
 
-from _jit_loader.cache import digest_of
-from _jit_loader.cache.files import read_checked
-from _jit_loader.cache.store import USER_FILES
 from _jit_loader.cuda.device_code import DeviceText, without_errors
 from _jit_loader.cuda.headers import with_headers
 from _jit_loader.cuda.nvrtc import NvrtcError, Program, compile_program
@@ -34,10 +30,6 @@ _WITHOUT_EFFECT_TWO_WORDS = ("-MF", "-o", "-ccbin")
 _ARCHITECTURE = re.compile(r"-gencode=arch=compute_(\w+),code=sm_(\w+)")
 _VERSION = re.compile(rb"release \d+\.\d+, V[\d.]+")
 
-# (the folder of a request's builds, a key of an Edit): versions of the files in which NVRTC finds
-# each kernel by its name.
-_checked = set()
-
 
 class DeviceCode(NamedTuple):
     """The device code of an edit.
@@ -55,15 +47,15 @@ class DeviceCode(NamedTuple):
     program: Program
 
 
-def compile_edit(edit, source, launched):
-    """Returns the DeviceCode of a source of an edit.
+def compile_edit(source, launched):
+    """Returns the DeviceCode of an edit.Source.
 
     launched: the mangled names of the kernels to compile; the others are compiled at their first
     launch.
 
-    All kernels are checked for errors if none is compiled, and at the first edit: another function
-    may have the same name as a kernel, so that NVRTC cannot find it. The names are host code, which
-    does not change.
+    All kernels are checked for errors if none is compiled, and if the self-check has not compiled
+    each: another function may have the same name as a kernel, so that NVRTC cannot find it. The
+    names are host code, which does not change.
 
     Raises:
         ValueError, RuntimeError: NVRTC does not compile this as nvcc does.
@@ -73,10 +65,7 @@ def compile_edit(edit, source, launched):
     }
     program, code = _program(source.path, source.texts, source.command, kernels)
     compiled, removed = kernels & launched, source.removed
-    before = read_checked(os.path.join(edit.build.folder, USER_FILES))
-    versions = {digest_of(sorted(files.items())) for files in (before, edit.user_files)}
-    versions = {(os.path.dirname(edit.build.folder), version) for version in versions}
-    if not compiled or (compiled != kernels and _checked.isdisjoint(versions)):
+    if not compiled or kernels - compiled - source.found:
         # 0.05 s for all kernels of an op that NVRTC compiles in 1 s.
         _, removed = _compile(program, code, sorted(kernels), removed, ["-fdevice-syntax-only"])
     if compiled:
@@ -86,7 +75,6 @@ def compile_edit(edit, source, launched):
     with open(source.host_object, "rb") as file:
         if versions_of(file.read()) != {version_of(cubin)}:
             raise NotLive("NVRTC and nvcc have different versions")
-    _checked.update(versions)
     program = program._replace(source=code.text(removed))
     return DeviceCode(cubin, compiled, kernels - compiled, program)
 

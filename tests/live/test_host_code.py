@@ -122,7 +122,7 @@ OF_BOTH = {
         "template <> __host__ __device__ int f<int>(int x) { return 1; }"
     ),
     "called": "BOTH int f() { return 1; }\nint g() { return f(); }",
-    "called by a formula": (
+    "called by one of both": (
         "BOTH int f() { return 1; }\nBOTH int g() { return f(); }\nint h() { return g(); }"
     ),
     "called by a macro": "#define CALL f()\nBOTH int f() { return 1; }\nint g() { return CALL; }",
@@ -174,22 +174,13 @@ DOUBTS = {
     "an initializer that looks like a function": "struct A x = { [] __device__ (int y) { return 1; } };",
     "a raw text": 'const char* a = R"x(\n__device__ int f() { return 1; })x";',
     "a digraph": "__device__ int f() <% return 1; %>",
+    "an operator": "__device__ A operator+(A, A) { return 1; }",
     "declared for both": "__host__ __device__ int f();\n__device__ int f() { return 1; }",
     "declared for the host": "int f();\n__device__ int f() { return 1; }",
     "a friend for both": "struct A { friend int f(int); };\n__device__ int f(int) { return 1; }",
     "a template for both": (
         "template <class T> __host__ __device__ T f(T);\n"
         "template <> __device__ int f<int>(int x) { return 1; }"
-    ),
-    "an operator for both": (
-        "__host__ __device__ A operator+(A, A);\n__device__ A operator+(A, A) { return 1; }"
-    ),
-    "a specialization of an operator for both": (
-        "template <class T> __host__ __device__ T operator+(T a, T b) { return a; }\n"
-        "template <> __device__ A operator+<A>(A a, A b) { return 1; }"
-    ),
-    "an operator of another spelling": (
-        "__host__ __device__ int operator not(A);\n__device__ int operator!(A) { return 1; }"
     ),
     "a name in two lines of a macro": (
         "#define DECLARE __host__ __device__ int f_\\\nlong()\n"
@@ -214,10 +205,6 @@ DOUBTS = {
     "declared with brackets": ("__host__ __device__ int (f)();\n__device__ int f() { return 1; }"),
     "declared by its type": (
         "__host__ __device__ decltype(g) f;\n__device__ int f() { return 1; }"
-    ),
-    "an operator in a macro": (
-        "#define DECLARE __host__ __device__ A operator+(A, A)\n"
-        "DECLARE;\n__device__ A operator+(A, A) { return 1; }"
     ),
     "both, by an attribute": "__attribute__((host)) __device__ int f() { return 1; }",
     "both, by an attribute of C++": "__device__ [[gnu::host]] int f() { return 1; }",
@@ -290,11 +277,7 @@ CERTAIN = {
     "an unrolled loop": '__device__ int f() { _Pragma("unroll 4") for (;;) {} return 1; }',
     "separators": "__device__ int f() { return 1'000; }",
     "an attribute": "__device__ int f() { [[maybe_unused]] int x = 1; return x; }",
-    "an operator beside a formula": (
-        "struct F { __host__ __device__ int operator()(int x) { return x; } };\n"
-        "__device__ A operator+(A a, A b) { return 1; }"
-    ),
-    "a member beside a formula": (
+    "a member beside one of both": (
         "struct F { __host__ __device__ int operator()(int x) { return x; } };\n"
         "struct G { __device__ int operator()(int x) { return 1; } };"
     ),

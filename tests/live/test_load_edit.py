@@ -330,7 +330,7 @@ def test_new_device_code_has_line_information_if_the_build_has(project, monkeypa
     monkeypatch.setenv("JIT_LOADER_LINEINFO", "1")
     after = project.load_edited("*to = 42;", "*to = 43;")
     (op,) = live.ops.values()
-    cubin = compile_edit(op.edit, op.edit.sources[0], op.launches.handles.keys()).cubin
+    cubin = compile_edit(op.edit.sources[0], op.launches.handles.keys()).cubin
     assert b".debug_line" in cubin
     assert str(project.folder / "kernels").encode() in cubin
     assert results(after) == [42, 43][: len(results(after))]
@@ -430,19 +430,12 @@ def test_only_launched_kernels_are_compiled_first(with_two_kernels, monkeypatch)
 
 
 @pytest.mark.slow
-def test_names_of_kernels_are_checked_for_each_variant(with_two_kernels):
-    def load(mode):
-        return with_two_kernels.load(defines={"MODE": mode})
-
-    overloaded = f"#if MODE == 2\n{OVERLOADED}#endif\n"
-    with_two_kernels.edit("kernels/answer.cu", "extern", overloaded + "extern")
-    for mode in (1, 2):
-        results(load(mode))
-    with_two_kernels.edit("kernels/answer.cu", "return 42", "return 43")
-    load(1)
-    assert len(live.ops) == 1
-    load(2)
-    assert len(live.ops) == 1, "NVRTC cannot find the overloaded kernels by their names"
+def test_kernels_that_nvrtc_cannot_find_by_their_names_take_the_complete_build(
+    with_two_kernels, monkeypatch, capfd
+):
+    with_two_kernels.load_edited("extern", OVERLOADED + "extern")
+    with_two_kernels.edit(SOURCE, "return 42", "return 43")
+    assert "waits for the complete build" in why(with_two_kernels, monkeypatch, capfd)
 
 
 def test_an_error_in_a_kernel_that_was_not_launched_is_one_of_the_load(

@@ -99,13 +99,6 @@ def test_code_that_nvrtc_does_not_compile_is_found(build):
     assert 'identifier "missing" is undefined' in answer["reason"]
 
 
-def test_a_limited_number_of_kernels_is_compared(build, monkeypatch):
-    monkeypatch.setattr(self_check, "MOST_KERNELS", 0)
-    answer = check(build, "*to = 42", "*to = 43")
-    assert answer["reason"] is None
-    assert answer["kernels"] == {}
-
-
 def why(capsys):
     """Returns what why says after an edit of the kernel."""
     source = Path("kernels/answer.cu")
