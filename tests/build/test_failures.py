@@ -6,7 +6,6 @@ import os
 import pickle
 import shutil
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -234,25 +233,29 @@ def test_object_of_a_compiler_that_ends_with_an_error_is_not_linked(tiny):
 
 
 def test_undefined_function_is_an_error_while_another_thread_opens_a_library(
-    tiny, cache, in_process, wait_for, monkeypatch
+    tiny, in_process, monkeypatch
 ):
     """A library from the cache is opened lazily, which must not apply to a library to test."""
-    source = tiny.write("blocks.cpp", binding("blocks"))
-    in_process(lambda: bool(jit_loader.load("blocks", source)))
-    opening, module_from_spec = threading.Event(), importlib.util.module_from_spec
+    source = tiny.write("hit.cpp", binding("hit"))
+    in_process(lambda: bool(jit_loader.load("hit", source)))
+    thread = threading.Thread(target=jit_loader.load, args=["hit", source])
+    opening, tested = threading.Event(), threading.Event()
+    module_from_spec = importlib.util.module_from_spec
 
     def slow(spec):
-        if spec.origin.endswith("/blocks.so"):
+        if spec.origin.endswith("/tiny.so"):
+            thread.start()
+            opening.wait(1)  # it waits until this library is open
+        else:
             opening.set()
-            wait_for(lambda: list(cache.rglob("tiny.so")))
-            time.sleep(0.5)
+            tested.wait(10)
         return module_from_spec(spec)
 
     monkeypatch.setattr(importlib.util, "module_from_spec", slow)
     tiny.write("other.cpp", 'long nowhere();\nextern "C" long other(void) { return nowhere(); }\n')
-    thread = threading.Thread(target=jit_loader.load, args=["blocks", source])
-    thread.start()
-    opening.wait()
-    with pytest.raises(ImportError, match=r"nowhere\(\)"):
-        tiny.load()
-    thread.join()
+    try:
+        with pytest.raises(ImportError, match=r"nowhere\(\)"):
+            tiny.load()
+    finally:
+        tested.set()
+        thread.join()
