@@ -6,6 +6,7 @@ makes a wheel of it. Both work only with this version of PyTorch and of Python, 
 architectures given by --arch.
 """
 
+import argparse
 import os
 import re
 
@@ -27,6 +28,7 @@ def add_arguments(parser):
     parser.add_argument(
         "--arch",
         nargs="+",
+        type=architecture,
         default=[],
         metavar="ARCH",
         help="GPU architectures such as 8.0 9.0, or cpu for none, and processor levels such as "
@@ -35,9 +37,25 @@ def add_arguments(parser):
     parser.add_argument("--wheel", metavar="NAME", help="write the source of the package NAME")
 
 
+def architecture(word):
+    """Returns a value of --arch.
+
+    Raises:
+        ArgumentTypeError: it is not an architecture.
+    """
+    if not ARCHITECTURE.fullmatch(word):
+        raise argparse.ArgumentTypeError(
+            f"{word!r} is not an architecture; write GPUs as 8.0 9.0 (nvidia-smi "
+            "--query-gpu=compute_cap --format=csv), no GPU as cpu, processors as x86-64-v3; for "
+            "9.0a or +PTX name no GPU, and set TORCH_CUDA_ARCH_LIST here and there"
+        )
+    return word
+
+
 def run(options):
     project, out = current_project(), os.path.abspath(options.out)
-    processors, gpus = architectures(options.arch)
+    processors = [word for word in options.arch if word.startswith("x86")]
+    gpus = [word for word in options.arch if word not in processors]  # "cpu" is no CUDA code
     # A wheel has one build of an op, so there is no variant to name.
     variants = {} if options.wheel else {title: parse(title)[0] for title in options.names}
     modules = modules_of(list(variants.values()) or options.names, project)
@@ -57,26 +75,6 @@ def run(options):
     write_project(options.wheel, modules, ops, project, processors, gpus, out)
     print(f"{out}\nto make the wheel: pip wheel --no-deps --no-build-isolation {out}")
     return 0
-
-
-def architectures(values):
-    """Returns (processors, GPUs) that the values of --arch name, as ["x86-64-v3"] and ["9.0"].
-
-    Each is [] if none is named. The GPU "cpu" is no CUDA code.
-
-    Raises:
-        ValueError: a value is not an architecture.
-    """
-    words = [word for value in values for word in re.split(r"[;,\s]+", value) if word]
-    for word in words:
-        if not ARCHITECTURE.fullmatch(word):
-            raise ValueError(
-                f"--arch: {word!r} is not an architecture; write GPUs as 8.0 or 9.0 (nvidia-smi "
-                "--query-gpu=compute_cap --format=csv), no GPU as cpu, processors as x86-64-v3; "
-                "for 9.0a or +PTX name no GPU, and set TORCH_CUDA_ARCH_LIST here and there"
-            )
-    processors = [word for word in words if word.startswith("x86")]
-    return processors, [word for word in words if word not in processors]
 
 
 def modules_of(names, project):

@@ -27,7 +27,7 @@ COMPILING = {*PATH_LISTS, *SETTINGS, *CUDA_SETTINGS} - {"TORCH_CUDA_ARCH_LIST"}
 def export_folder(titles, project, processors, gpus, out):
     """Builds ops for each processor with each GPU, and adds the builds to a folder.
 
-    processors, gpus: as architectures() returns them; [] for this machine's.
+    processors, gpus: values of --arch; [] for this machine's.
 
     Raises:
         CompileError: an op does not compile; the message also says how many others fail.

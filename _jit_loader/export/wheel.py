@@ -13,7 +13,7 @@ from pathlib import Path
 
 from _jit_loader.build.inputs.compilers import is_gnu
 from _jit_loader.build.pytorch.ninja_file import openmp_flags
-from _jit_loader.key import names_architectures, toolchain
+from _jit_loader.key import toolchain
 from _jit_loader.key.machine import this_machine
 from _jit_loader.ops.load_op import op_arguments
 from _jit_loader.ops.project import has_cuda_kernel, request_for
@@ -83,9 +83,8 @@ def _architectures(gpus):
         return ";".join(gpu for gpu in gpus if gpu != "cpu")
     if toolchain.why_no_cuda() is not None:
         return ""
-    if names_architectures():
-        return os.environ["TORCH_CUDA_ARCH_LIST"]
-    return ";".join(this_machine().architectures or toolchain.DEFAULT_ARCHITECTURES)
+    found = this_machine().architectures or toolchain.DEFAULT_ARCHITECTURES
+    return os.environ.get("TORCH_CUDA_ARCH_LIST") or ";".join(found)
 
 
 def _extension(op, project, flags):

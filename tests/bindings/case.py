@@ -1,4 +1,4 @@
-"""Describes each op to the tests that run for all ops; cases/<op>.py has its Case."""
+"""Describes each op to the tests that run for all ops; cases/ has their Cases."""
 
 import importlib.util
 from collections.abc import Callable

@@ -1,7 +1,6 @@
 """inspect shows the resources of kernels, as ptxas prints them; a build warns about spills."""
 
 import json
-import os
 import re
 from pathlib import Path
 
@@ -125,14 +124,14 @@ def test_output_of_a_wrapper_is_not_in_the_json(tiny, python):
 @pytest.mark.slow
 @pytest.mark.nvcc
 def test_kernels_of_a_real_build_are_shown(tiny, capsys, monkeypatch):
-    """Builds with nvcc, again with the same object, and with another source that fails."""
+    """Builds with nvcc, and again with the same object."""
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "8.0")
     monkeypatch.setenv("JIT_LOADER_QUIET", "0")
     tiny.write("kernels.cu", (REPORTS / "kernels.cu").read_text())
     sources = [*tiny.sources, str(tiny.folder / "kernels.cu")]
 
-    def load(*more):
-        jit_loader.load("tiny", [*sources, *more])
+    def load():
+        jit_loader.load("tiny", sources)
         return [line for line in capsys.readouterr().err.splitlines() if "spill" in line]
 
     (warning,) = load()
@@ -145,9 +144,3 @@ def test_kernels_of_a_real_build_are_shown(tiny, capsys, monkeypatch):
     assert kernels["shared_and_stack"]["shared"] == 1024
     assert kernels["plain"]["spill loads"] == 0
     assert 0 < kernels["plain"]["registers"] < 32
-
-    tiny.write("faulty.cu", "int a = ;\n")
-    with pytest.raises(jit_loader.CompileError, match=r"faulty\.cu:1: error") as caught:
-        load(str(tiny.folder / "faulty.cu"))
-    log = re.search(r"full compiler output: (.*)", str(caught.value))[1]
-    assert os.path.exists(os.path.join(os.path.dirname(log), "kernels.cuda.o"))

@@ -66,15 +66,6 @@ def test_processes_of_the_program_have_the_replaced_load_too(program, tmp_path, 
     assert not (tmp_path / "theirs").exists()
 
 
-@pytest.mark.slow
-def test_ranks_of_torchrun_have_the_replaced_load_too(tiny, python):
-    tiny.write("loading.py", LOAD.format(sources=tiny.sources))
-    rank = tiny.write("rank.py", "import os, loading\nloading.load(os.environ['RANK'])\n")
-    launcher = ["torch.distributed.run", "--standalone", "--nproc-per-node", 2]
-    finished = python("-m", "jit_loader", "run", "-m", *launcher, rank, cwd=tiny.folder, check=True)
-    assert finished.stdout.count("101 _jit_loader.torch_api") == 2
-
-
 @pytest.fixture
 def start(tmp_path):
     """start(script, {folder: text of its sitecustomize.py}) runs a script as a child of `run`."""
@@ -136,18 +127,6 @@ def test_sitecustomize_of_the_environment_is_executed(start):
     assert own.startswith("own sitecustomize ")
     assert own.endswith("first/sitecustomize.py")
     assert value == "7 1"
-
-
-def test_sitecustomize_of_the_environment_that_fails_is_reported_by_python(start, tmp_path):
-    finished = start(f"import sys; print({FINDER})", {"first": "raise ValueError('its own')"})
-    assert finished.stdout == "1\n"
-    alone = subprocess.run(
-        [sys.executable, "-c", ""],
-        env={**os.environ, "PYTHONPATH": str(tmp_path / "first")},
-        capture_output=True,
-        text=True,
-    )
-    assert finished.stderr == alone.stderr != ""
 
 
 def test_python_of_another_environment_is_left_alone(start):

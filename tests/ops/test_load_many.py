@@ -1,8 +1,6 @@
 """load_many: each call gets its module or its error, whatever happens to the others."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -138,10 +136,3 @@ def test_a_request_is_compiled_once_however_it_is_written(tiny, call, monkeypatc
     first, second, third = jit_loader.load_many([absolute, relative, inline], jobs=1)
     assert (first.module.value(), second.module, third.module.twice()) == (1, first.module, 2)
     assert sorted(tiny.compiled()) == ["good.cpp", "main.cpp"]
-
-
-def test_processes_are_forked_from_one_that_has_imported_pytorch():
-    """Each process would take 1.6 s for it."""
-    script = "import sys, importlib; from _jit_loader.ops.builds import IMPORTS;"
-    script += "[importlib.import_module(name) for name in IMPORTS]; print('torch' in sys.modules)"
-    assert subprocess.check_output([sys.executable, "-c", script], text=True) == "True\n"
