@@ -1,12 +1,11 @@
-"""How long does a step of LLTM take, compared with PyTorch and a classic C++ extension?
+"""How long does a step of LLTM take, compared with PyTorch?
 
     python -m benchmarks.lltm
 
 The small size is bound by the host, the large one by the matrix products. A step is the forward
-call and the gradients of the parameters. The ways are PyTorch's operations
-(eager), a C++ extension composed of ATen's operations (classic/, built by PyTorch's load),
-torch.compile, on a GPU also in the mode reduce-overhead, which replays a CUDA graph, and ours,
-whose pointwise part is a kernel.
+call and the gradients of the parameters. The ways are PyTorch's operations (eager), torch.compile,
+on a GPU also in the mode reduce-overhead, which replays a CUDA graph, and ours, whose pointwise
+part is a kernel.
 """
 
 import time
@@ -16,7 +15,7 @@ from torch import nn
 from torch.nn import functional
 
 import jit_loader
-from benchmarks import classic, report, timing
+from benchmarks import report, timing
 
 SIZES = {"small": (16, 32, 128), "large": (4096, 1024, 1024)}  # batch, features, state
 QUICK_SIZES = {"small": (2, 4, 8)}
@@ -39,13 +38,6 @@ class Eager(nn.Module):
         return torch.tanh(new_cell) * torch.sigmoid(o), new_cell
 
 
-class CppExtension(Eager):
-    """LLTM as a C++ extension composed of ATen's operations."""
-
-    def forward(self, input, state):
-        return classic.LLTM.apply(input, self.weights, self.bias, *state)
-
-
 def steps(sizes, device, quick):
     """Returns ({way: module}, the arguments of every module)."""
     from bindings.lltm import LLTM  # the import builds it
@@ -54,7 +46,6 @@ def steps(sizes, device, quick):
     ours = LLTM(features, state_size).to(device)
     modules = {"ours": ours, "eager": Eager(ours)}
     if not quick:
-        modules["C++ extension"] = CppExtension(ours)
         torch._dynamo.reset()
         modules["compiled"] = torch.compile(Eager(ours))
     if not quick and device == "cuda":

@@ -17,8 +17,8 @@ closure: a load from the cache of a kernel that includes 10 to 10,000 generated 
 
 live: a load_op of this project's ops, or a load of an extension of one .cu file (sources/public_*),
 and PyTorch's load of the same sources, after an edit within a kernel's body, until the first result
-of that kernel, in one process or in a new one, which has imported torch and started CUDA; "alone"
-is "compilers alone". It needs a GPU.
+of that kernel, in one process, which has started CUDA; "alone" is "compilers alone". A GPU is
+needed.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ from _jit_loader.cache.store import read_manifest
 from benchmarks import report, timing
 from benchmarks.live_edits import EDITS as LIVE_OPS
 from benchmarks.live_edits import EXTENSIONS, edited
-from benchmarks.subject import WAYS, CountedCompilers, Subject, compare, ready_workers, ways_of
+from benchmarks.subject import WAYS, Subject, compare, ready_workers, ways_of
 
 SOURCES = ("plain", "light", "extension")
 EDITS = 5  # of each kind
@@ -109,16 +109,15 @@ def loads(source, device, quick):
 
 
 def cold(source, device, processes, rounds):
-    """Returns the wall time until each process has the module, and the number of compiled files.
+    """Returns the wall time until each process has the module.
 
     Each way starts from a separate folder with the same sources.
     """
     ways = ways_of(source)
-    samples, compilations, stale = {way: [] for way in ways}, {}, set()
+    samples, stale = {way: [] for way in ways}, set()
     for way, _ in timing.turns(ways, rounds, warm_up=0):
         with tempfile.TemporaryDirectory() as folder:
-            compilers = CountedCompilers(folder)
-            subject = Subject(folder, source, device, **compilers.variables)
+            subject = Subject(folder, source, device)
             start = functools.partial(subject.worker, way)
             with ready_workers({way: [start] * processes}) as workers:
                 started = time.perf_counter()
@@ -126,10 +125,9 @@ def cold(source, device, processes, rounds):
                     worker.ask()
                 values = {worker.answer()["value"] for worker in workers[way]}
                 samples[way].append(time.perf_counter() - started)
-            compilations[way] = compilers.count()
             if values != {subject.value}:
                 stale.add(way)
-    about = {"source": source, "built_for": device, "compilations": compilations}
+    about = {"source": source, "built_for": device}
     question = f"nothing built, {processes} processes"
     return report.result(samples, question=question, stale=sorted(stale), **about)
 
@@ -145,7 +143,7 @@ def closure(headers, quick):
 
 
 def live_edit(name, quick):
-    """Yields the results of edits within a kernel, in one process for each way and in new ones."""
+    """Returns the result of edits within a kernel, in one process for each way."""
     rounds = 1 if quick else LIVE_ROUNDS
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         op, calls = edited(folder, name), {}
@@ -160,12 +158,7 @@ def live_edit(name, quick):
         calls["alone"] = alone
         question = f"kernel body edit to its first result, same process: {name}"
         about = {"built_for": "cuda", "question": question}
-        yield compare(calls, rounds, op, op.edit_kernel, warm_up=0 if quick else 1, **about)
-        starters = {"ours": [functools.partial(op.worker, "ours")] * rounds}
-        with ready_workers(starters) as workers:
-            calls = {"ours": lambda: workers["ours"].pop().load()}
-            about["question"] = f"kernel body edit to its first result, new process: {name}"
-            yield compare(calls, rounds, op, op.edit_kernel, **about)
+        return compare(calls, rounds, op, op.edit_kernel, warm_up=0 if quick else 1, **about)
 
 
 def measure_loads(options, device):
@@ -192,9 +185,8 @@ def measure_live(options, device):
     results = []
     for name in [*EXTENSIONS, *LIVE_OPS][: 1 if options.quick else None]:
         report.progress(name)
-        for result in live_edit(name, options.quick):
-            results.append(result)
-            report.save("loading_live", "cuda", options, results)  # the next one may fail
+        results.append(live_edit(name, options.quick))
+        report.save("loading_live", "cuda", options, results)  # the next one may fail
     report.show("from the save of a kernel to its first result", results)
 
 

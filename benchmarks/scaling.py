@@ -19,7 +19,7 @@ import time
 
 from benchmarks import report, timing
 from benchmarks.loading import SOURCES
-from benchmarks.subject import WAYS, CountedCompilers, Subject
+from benchmarks.subject import WAYS, Subject
 from benchmarks.worker import FUNCTIONS
 
 PROCESSES, QUICK_PROCESSES = (1, 2, 4, 8, 16, 32, 64), (2,)
@@ -74,19 +74,17 @@ def start_together(subject, way, processes):
 
 def starts(source, device, processes, quick):
     """Returns the results of cold and of warm starts; the ways take turns."""
-    cold, warm, compilations = ({way: [] for way in WAYS} for _ in range(3))
+    cold, warm = ({way: [] for way in WAYS} for _ in range(2))
     for way, _ in timing.turns(WAYS, 1 if quick else ROUNDS, warm_up=0):
         with tempfile.TemporaryDirectory() as folder:
-            compilers = CountedCompilers(folder)
-            subject = Subject(folder, source, device, **compilers.variables)
+            subject = Subject(folder, source, device)
             cold[way].append(max(start_together(subject, way, processes)))
-            compilations[way].append(compilers.count())
             timing.settle(quick)
             start_together(subject, way, 1)  # it may write the memo that later ones read
             warm[way].append(max(start_together(subject, way, processes)))
     about = {"built_for": device, "processes": processes}
     return [
-        report.result(cold, **about, start="cold", compilations=compilations),
+        report.result(cold, **about, start="cold"),
         report.result(warm, **about, start="warm"),
     ]
 

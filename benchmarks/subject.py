@@ -18,7 +18,6 @@ from _jit_loader.build.ninja import ninja_path
 from _jit_loader.build.pytorch import libraries
 from _jit_loader.build.pytorch.libraries import link_missing_names
 from _jit_loader.cuda.halves import COMMAND
-from _jit_loader.key import toolchain
 from _jit_loader.key.toolchain import cuda_home
 from benchmarks import report, timing
 from benchmarks.worker import ROOT, Worker, environment
@@ -47,11 +46,10 @@ class Subject:
     number that a module of the current sources must return; every edit sets it to a number that no
     cache has. ways are those of ways_of().
 
-    headers is the number of generated headers that the kernel includes as well; variables are
-    environment variables.
+    headers is the number of generated headers that the kernel includes as well.
     """
 
-    def __init__(self, folder, source, device, headers=0, **variables):
+    def __init__(self, folder, source, device, headers=0):
         self.folder = Path(folder)
         self._kernel = self.folder / {"cpu": "kernel_cpu.cpp", "cuda": "kernel.cu"}[device]
         self._header = self.folder / "value.h"
@@ -63,7 +61,7 @@ class Subject:
         self.edit_kernel()
         self.edit_header()
         self._generate_headers(headers)
-        self._environment = environment(self.folder / "cache", **variables)
+        self._environment = environment(self.folder / "cache")
         # Not "torch": our loader would treat its files as possible headers for torch/extension.h.
         self._torch_folder = self.folder / "theirs"
         self._torch_folder.mkdir()
@@ -153,32 +151,6 @@ class Subject:
             return {"seconds": time.perf_counter() - started, "value": self.value}
 
         return run
-
-
-class CountedCompilers:
-    """Compilers that log a line for each file that they compile."""
-
-    def __init__(self, folder):
-        self._log = Path(folder, "compilations")
-        self._log.touch()
-        self.variables = {"CXX": self._wrapper(folder, toolchain.find_program("c++"))}
-        nvcc = toolchain.nvcc_path()
-        if nvcc is not None:
-            self.variables["PYTORCH_NVCC"] = self._wrapper(folder, nvcc)
-
-    def _wrapper(self, folder, program):
-        path = Path(folder, os.path.basename(program))
-        path.write_text(
-            "#!/bin/sh\n"
-            'case " $* " in *" --dryrun "*) ;; *" -c "*) '
-            f'echo compiled >> "{self._log}" ;; esac\n'
-            f'exec "{program}" "$@"\n'
-        )
-        path.chmod(0o755)
-        return str(path)
-
-    def count(self):
-        return len(self._log.read_text().splitlines())
 
 
 class Project:

@@ -69,10 +69,6 @@ def settle(quick):
         time.sleep(SETTLING_SECONDS)
 
 
-def median(samples):
-    return quartiles(samples)[1]
-
-
 def quartiles(samples):
     """Returns the first quartile, the median and the third quartile of the samples."""
     at = torch.tensor([0.25, 0.5, 0.75], dtype=torch.float64)
@@ -85,7 +81,7 @@ def over(theirs, own):
     A round is drawn with the samples of both ways, since load on the machine affects both. Fewer
     than three rounds have no interval.
     """
-    ratio = median(theirs) / median(own)
+    ratio = quartiles(theirs)[1] / quartiles(own)[1]
     if len(own) < FEW:
         return [ratio]
     rounds = _resamples(len(own))

@@ -48,11 +48,6 @@ module = load({arguments})
 EDITS = ("kernel", "header")
 
 
-def in_call(arguments):
-    """Returns keyword arguments as Python code."""
-    return ", ".join(f"{name}={value!r}" for name, value in arguments.items())
-
-
 class Script(Subject):
     """A script with its wrapper and its extension in a separate folder, run in one way."""
 
@@ -68,7 +63,7 @@ class Script(Subject):
             arguments["build_directory"] = str(self._torch_folder)
             arguments["extra_ldflags"] = self._torch_flags
             self._environment = self._torch_environment
-        text = WRAPPER.format(module=module, arguments=in_call(arguments))
+        text = WRAPPER.format(module=module, arguments=f"**{arguments!r}")
         (self.folder / "wrapper.py").write_text(text)
         (self.folder / "script.py").write_text(SCRIPT)
 

@@ -1,7 +1,7 @@
 """Classic implementations to compare with, written from descriptions of the originals.
 
-Each op has a plain float32 kernel for the GPU with one float per thread. LLTM is a C++ extension
-composed of ATen's operations. PyTorch's load builds them, and autograd.Function wraps them.
+Each op but LLTM has a plain float32 kernel for the GPU with one float per thread. PyTorch's load
+builds them, and autograd.Function wraps them.
 """
 
 import functools
@@ -13,22 +13,13 @@ FOLDER = Path(__file__).parent
 KERNELS = ("add2", "elementwise", "reductions", "trilinear")
 
 
-def _load(name, sources):
-    from torch.utils.cpp_extension import load
-
-    return load(name, [str(FOLDER / source) for source in sources], extra_cflags=["-O2"])
-
-
 @functools.cache
 def ops():
-    """Returns the compiled module of all ops but LLTM; needs nvcc."""
-    return _load("classic_ops", ["ops.cpp", *(f"{name}_classic.cu" for name in KERNELS)])
+    """Returns the compiled module; needs nvcc."""
+    from torch.utils.cpp_extension import load
 
-
-@functools.cache
-def lltm():
-    """Returns the compiled module of LLTM, which runs on any device."""
-    return _load("classic_lltm", ["lltm_classic.cpp"])
+    names = ["ops.cpp", *(f"{name}_classic.cu" for name in KERNELS)]
+    return load("classic_ops", [str(FOLDER / name) for name in names], extra_cflags=["-O2"])
 
 
 def add2_script(device, folder, flags=()):
@@ -84,20 +75,6 @@ class _TrilinearInterpolation(Function):
     @staticmethod
     def backward(ctx, grad):
         return ops().trilinear_interpolation_backward(grad, *ctx.saved_tensors), None
-
-
-class LLTM(Function):
-    """LLTM.apply(input, weights, bias, old_h, old_cell) returns (new_h, new_cell)."""
-
-    @staticmethod
-    def forward(ctx, input, weights, bias, old_h, old_cell):
-        new_h, new_cell, *kept = lltm().forward(input, weights, bias, old_h, old_cell)
-        ctx.save_for_backward(new_cell, *kept, weights)
-        return new_h, new_cell
-
-    @staticmethod
-    def backward(ctx, grad_h, grad_cell):
-        return tuple(lltm().backward(grad_h, grad_cell, *ctx.saved_tensors))
 
 
 def add2(a, b):
