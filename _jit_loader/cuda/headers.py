@@ -94,7 +94,7 @@ _LIMITS_OF_FLOATS = """\
 #define DBL_EPSILON 0x1p-52
 """
 # For cuda_kernel, which needs no g++: its functions of C are built into NVRTC.
-_OF_C = {
+OF_C = {
     **dict.fromkeys(("cmath", "cstring", "cstdlib", "cstdio", "cassert"), "#pragma once\n"),
     **dict.fromkeys(("math.h", "string.h", "stdlib.h", "stdio.h", "assert.h"), "#pragma once\n"),
     "cfloat": _LIMITS_OF_FLOATS,
@@ -112,15 +112,15 @@ namespace std {{ using namespace cuda::std; }}
 """
 
 
-def headers_of_kernels(folders):
-    """Returns {name: text} of the headers that cuda_kernel has where no file is.
+def of_cccl(folders):
+    """Returns {name: text} of the headers of the C++ library that cuda_kernel may include.
 
-    Those of the C++ library are CCCL's, of cuda/std. folders: of CUDA's headers.
+    They are CCCL's, of cuda/std. folders: of CUDA's headers.
     """
     paths = (os.path.join(folder, "cuda", "std") for folder in folders)
     path = next(filter(os.path.isdir, paths), None)
-    names = os.listdir(path) if path else []
-    return {**{name: _OF_CCCL.format(name) for name in names if name[0] != "_"}, **_OF_C}
+    names = {name for name in os.listdir(path) if name[0] != "_"} if path else set()
+    return {name: _OF_CCCL.format(name) for name in names - OF_C.keys()}
 
 
 def with_headers(program, names, paths, words, more=""):

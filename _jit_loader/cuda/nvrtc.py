@@ -246,7 +246,8 @@ def closure(source, folder, folders, system, texts):
                 if not (in_system or is_system):
                     absent.add(path)
             else:
-                if name in texts and name not in virtual:
+                # CUDA's headers include these for other compilers than NVRTC.
+                if name in texts and not in_system and name not in virtual:
                     virtual.add(name)
                     waiting.append((texts[name], folder, True))
     return Closure(sorted(files), sorted(absent), sorted(of_system), sorted(virtual))

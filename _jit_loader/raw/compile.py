@@ -11,7 +11,7 @@ import torch
 from _jit_loader.cache import cache_folder, check_trusted, digest_of
 from _jit_loader.cache.files import write_atomically
 from _jit_loader.cache.store import Build, Builds, write_manifest
-from _jit_loader.cuda.headers import changed_headers, headers_of_kernels
+from _jit_loader.cuda.headers import OF_C, changed_headers, of_cccl
 from _jit_loader.cuda.nvrtc import NvrtcError, Program, closure, compile_program, cuda_headers
 from _jit_loader.key.digests import Digests
 from _jit_loader.key.roots import Roots
@@ -114,16 +114,16 @@ def _publish(builds, manifest, code, digests):
 def _headers(kernel, roots, digests):
     """Returns the part of a manifest about headers, and {name: text} of those that are no files."""
     folders = cuda_headers()
-    texts = headers_of_kernels(folders)
+    texts = of_cccl(folders)
     found = closure(kernel.source, kernel.folder, kernel.includes, folders, texts)
-    virtual = {name: texts[name] for name in found.virtual}
+    texts = {**{name: texts[name] for name in found.virtual}, **OF_C}
     files = {roots.relative(path): digests.digest(path) for path in [*found.files, *found.system]}
     absent = {}
     for folder, name in map(os.path.split, found.absent):
         absent.setdefault(roots.relative(folder), []).append(name)
     user_files = list(map(roots.relative, found.files))
     inputs = {"files": files, "user files": user_files, "absent": absent}
-    return {**inputs, "tools": {}, "programs": {}}, {**virtual, **changed_headers(tuple(folders))}
+    return {**inputs, "tools": {}, "programs": {}}, {**texts, **changed_headers(tuple(folders))}
 
 
 def _options(kernel, arch):
@@ -165,7 +165,7 @@ def _explained(log, path, kernel):
         )
     else:
         text = f"{title}: {lines[0]}"
-    if "cannot open source file" in text and "limits" not in headers_of_kernels(cuda_headers()):
+    if "cannot open source file" in text and not of_cccl(cuda_headers()):
         text += _WITHOUT_CCCL.format(torch.version.cuda)
     explained = CompileError(text)
     explained.output = log
