@@ -64,12 +64,8 @@ def has_version(folder, library):
 
 
 def _copy(source, target):
-    if not _is_copy(target, source):
+    """Copies a file, unless the target has its size and mtime, which copy_atomically sets."""
+    present, wanted = stamp(target), stamp(source)
+    if None in (present, wanted) or present[:2] != wanted[:2]:
         os.makedirs(os.path.dirname(target), exist_ok=True)
         copy_atomically(source, target)
-
-
-def _is_copy(target, path):
-    """Returns whether a file has another's size and mtime, as copy_atomically sets them."""
-    one, other = stamp(target), stamp(path)
-    return None not in (one, other) and one[:2] == other[:2]

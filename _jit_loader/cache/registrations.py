@@ -39,17 +39,12 @@ def write_record(library, folder, request):
     with open(library, "rb") as file:
         content = file.read()
     if any(function in content for function in _FUNCTIONS):
-        names = _names_in_symbols(content)
+        symbols = set(_SYMBOL.findall(content))  # none if the library is stripped
+        names = [demangled(symbol.decode()).partition(_VARIABLE)[2] for symbol in symbols]
         # A symbol has the name of a macro, instead of what it stands for.
         namespaces = {request.name if name == "TORCH_EXTENSION_NAME" else name for name in names}
         record = {"namespaces": sorted(namespaces)}
         write_atomically(os.path.join(folder, FILE), json.dumps(record).encode())
-
-
-def _names_in_symbols(content):
-    """Yields the names of the TORCH_LIBRARY blocks in a library that is not stripped."""
-    for symbol in set(_SYMBOL.findall(content)):
-        yield demangled(symbol.decode()).partition(_VARIABLE)[2]
 
 
 def refuse_second_registration(name, folder, is_second):

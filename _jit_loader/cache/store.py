@@ -173,8 +173,11 @@ def differences(manifest, request, digests):
     compiler that made it. A file that exists and differs is a change.
     """
     roots, programs = request.roots, request.programs
-    yield from user_differences(manifest, roots, digests)
     user_files = manifest["user files"]
+    for path in user_files:
+        current = digests.digest(roots.absolute(path))
+        if current != manifest["files"][path]:
+            yield "missing" if current is None else "changed", path
     for path, digest in manifest["files"].items():
         if path not in user_files and digests.digest(roots.absolute(path)) not in (None, digest):
             yield "changed", path
@@ -186,14 +189,6 @@ def differences(manifest, request, digests):
     for path, digest in manifest["tools"].items():
         if digests.digest(roots.absolute(path)) not in (None, digest):
             yield "compiler", path
-
-
-def user_differences(manifest, roots, digests):
-    """Yields (kind, path) for each of the user files that is missing or has changed."""
-    for path in manifest["user files"]:
-        current = digests.digest(roots.absolute(path))
-        if current != manifest["files"][path]:
-            yield "missing" if current is None else "changed", path
 
 
 def appeared_files(manifest, roots):

@@ -160,7 +160,7 @@ def _outcome(name, answer, timeout, last_line):
         how = f"signal {-code}, {signal.strsignal(-code)}" if code < 0 else f"exit code {code}"
         error = LoadError(f"{name}: the process that loads it ended with {how}{said}")
     else:
-        if any(" -c " in command for command in answer["programs"]):
+        if any("\0-c\0" in command for command in answer["programs"]):
             stage = "compile"
         what = f"it did not load within the timeout of {timeout:g} seconds, and was stopped"
         error = NotInTime(f"{name}: {what}{said}")

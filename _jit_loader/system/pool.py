@@ -8,7 +8,7 @@ processes are stopped. There are two kinds of answers:
     {"index": 0, "seconds": 1.2, "result": [what the function returned]}
 
 A process that ended without a result has "status" instead, and "programs": the command lines of the
-programs that it ran if its timeout has stopped it, else null.
+programs that it ran if its timeout has stopped it, else null. NUL ends each word of them.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ import tempfile
 import time
 import traceback
 
-from _jit_loader.system import processes
+from _jit_loader.system import processes, read_text
 
 POLL_SECONDS = 0.02
 
@@ -141,7 +141,7 @@ class _Process:
     def end(self):
         """Kills the process and its programs."""
         programs = processes.tree(self.pid).keys() - {self.pid}
-        self._programs = self._programs or list(map(processes.command_text, programs))
+        self._programs = self._programs or [read_text(f"/proc/{p}/cmdline") for p in programs]
         processes.end(self.pid)
 
     def answers(self, ended, status):

@@ -12,7 +12,6 @@ import threading
 import time
 
 from _jit_loader import fork_lock
-from _jit_loader.system import read_text
 
 POLL_SECONDS = 0.1
 
@@ -241,8 +240,3 @@ def _processes():
             # The command's name, in parentheses, may hold spaces.
             state, parent, _, session = file.read().rpartition(b") ")[2].split()[:4]
             yield int(name), state, int(parent), int(session)
-
-
-def command_text(pid):
-    """Returns the command line of a process, '' if it has ended."""
-    return read_text(f"/proc/{pid}/cmdline").replace("\0", " ")
