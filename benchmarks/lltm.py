@@ -56,12 +56,6 @@ def steps(sizes, device, quick):
     return modules, (input, state)
 
 
-def clear_gradients(module):
-    torch.compiler.cudagraph_mark_step_begin()
-    for parameter in module.parameters():
-        parameter.grad = None
-
-
 def step_timer(module, arguments, loops, synchronize):
     """Returns a function that runs steps and returns the seconds of one."""
 
@@ -69,7 +63,8 @@ def step_timer(module, arguments, loops, synchronize):
         synchronize()
         started = time.perf_counter()
         for _ in range(loops):
-            clear_gradients(module)
+            torch.compiler.cudagraph_mark_step_begin()
+            module.zero_grad()
             new_h, new_cell = module(*arguments)
             (new_h.sum() + new_cell.sum()).backward()
         synchronize()

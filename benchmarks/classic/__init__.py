@@ -10,7 +10,6 @@ from pathlib import Path
 from torch.autograd import Function
 
 FOLDER = Path(__file__).parent
-KERNELS = ("add2", "elementwise", "reductions", "trilinear")
 
 
 @functools.cache
@@ -18,7 +17,8 @@ def ops():
     """Returns the compiled module; needs nvcc."""
     from torch.utils.cpp_extension import load
 
-    names = ["ops.cpp", *(f"{name}_classic.cu" for name in KERNELS)]
+    kernels = ("add2", "elementwise", "reductions", "trilinear")
+    names = ["ops.cpp", *(f"{name}_classic.cu" for name in kernels)]
     return load("classic_ops", [str(FOLDER / name) for name in names], extra_cflags=["-O2"])
 
 

@@ -193,18 +193,6 @@ assert _import_module_from_library("tiny", str(FOLDER), True).value() == 103  # 
 """)
 
 
-def test_private_functions_build_an_executable(tiny, run_private):
-    tiny.write("program.cpp", "int main() { return 7; }\n")
-    run_private("""
-import subprocess
-source = str(Path(SOURCES[0]).with_name("program.cpp"))
-arguments = ["program", [source], *NOTHING, str(FOLDER), False, None, None]
-_write_ninja_file_and_build_library(*arguments, is_standalone=True)
-assert subprocess.run([FOLDER / "program"]).returncode == 7
-assert _jit_compile(*arguments, False, True) == str(FOLDER / "program")
-""")
-
-
 def test_build_after_a_reload_of_pytorchs_module_is_ours(tiny, run):
     """PyTorch's own ninja and import would run inside of the build."""
     run(f"""
