@@ -130,13 +130,13 @@ using if_mixed =
                      both<T, U>>;
 }  // namespace jit_loader
 // C++'s overloads of C's functions: NVRTC's pow(float, int) is not nvcc's.
-#define JIT_LOADER_ONE(X)                                                                        \
-  X(acos)                                                                                        \
-  X(acosh)                                                                                       \
-  X(asin) X(asinh) X(atan) X(atanh) X(cbrt) X(ceil) X(cos) X(cosh) X(erf) X(erfc) X(exp) X(exp2) \
-      X(expm1) X(floor) X(lgamma) X(log) X(log10) X(log1p) X(log2) X(logb) X(nearbyint) X(rint)  \
-          X(round) X(sin) X(sinh) X(sqrt) X(tan) X(tanh) X(tgamma) X(trunc) X(fabs) X(ilogb)     \
-              X(llrint) X(llround) X(lrint) X(lround)
+// clang-format off
+#define JIT_LOADER_ONE(X) \
+  X(acos) X(acosh) X(asin) X(asinh) X(atan) X(atanh) X(cbrt) X(ceil) X(cos) X(cosh) X(erf) \
+  X(erfc) X(exp) X(exp2) X(expm1) X(floor) X(lgamma) X(log) X(log10) X(log1p) X(log2) X(logb) \
+  X(nearbyint) X(rint) X(round) X(sin) X(sinh) X(sqrt) X(tan) X(tanh) X(tgamma) X(trunc) X(fabs) \
+  X(ilogb) X(llrint) X(llround) X(lrint) X(lround)
+// clang-format on
 #define JIT_LOADER_TWO(X) \
   X(pow) X(fmod) X(atan2) X(hypot) X(fmin) X(fmax) X(fdim) X(remainder) X(nextafter) X(copysign)
 #define JIT_LOADER_PREDICATES(X) X(isnan) X(isinf) X(isfinite) X(signbit)
