@@ -19,6 +19,7 @@ from pathlib import Path
 from watchfiles import DefaultFilter, watch
 
 from _jit_loader.cache import is_in_a_cache
+from _jit_loader.key import gpus
 from _jit_loader.key.digests import Digests
 from _jit_loader.report.text import say
 from _jit_loader.system import processes
@@ -145,6 +146,9 @@ class Watch:
         """Returns in each child. In this process it ends with an error or by Ctrl-C."""
         for name in IMPORTED:
             importlib.import_module(name)
+        if gpus():
+            with contextlib.suppress(ImportError):  # for measure: it takes 0.3 s
+                importlib.import_module("triton.testing")
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # all it starts can be ended
         try:
             while True:
