@@ -5,7 +5,6 @@ import os
 from typing import NamedTuple
 
 from _jit_loader.build.record import RECORD, TEXTS
-from _jit_loader.cache import registrations
 from _jit_loader.cache.files import read_checked
 from _jit_loader.cache.store import Build, differences, read_manifest
 from _jit_loader.cuda.preprocess import NotUnderstood
@@ -44,14 +43,12 @@ class Edit(NamedTuple):
     build: the earlier build, whose host code is current. sources: a Source for each .cu file with
     new device code. changed: the names of the changed files, to print.
     user_files: {relative path: digest} of all the user's files as they are now.
-    registers: whether the library registers operators or classes with PyTorch.
     """
 
     build: Build
     sources: list
     changed: str
     user_files: dict
-    registers: bool
 
 
 def find_edit(builds, digests):
@@ -78,7 +75,6 @@ def _edit(request, build, refused, digests):
     manifest = read_manifest(build.folder)
     if manifest is None:
         raise NotLive("the last build is damaged")
-    registers = os.path.exists(os.path.join(build.folder, registrations.FILE))
     changed = _changed_files(manifest, request, digests)
     objects = glob.glob(f"{glob.escape(build.folder)}/*.o{RECORD}")
     records = {path.removesuffix(RECORD): read_checked(path) for path in objects}
@@ -107,7 +103,7 @@ def _edit(request, build, refused, digests):
         raise NotLive("the last build is damaged")
     user_files = {name: manifest["files"][name] for name in manifest["user files"]} | digests_now
     names = ", ".join(map(_shown, sorted(changed)))
-    return Edit(build, sources, names, user_files, registers)
+    return Edit(build, sources, names, user_files)
 
 
 def _answers(build):
@@ -145,8 +141,8 @@ def _source(request, host_object, record, answer, before, now):
     if not same:
         names = ", ".join(map(_shown, sorted(changed)))
         raise NotLive(f"{names}: changed outside of device code")
-    found = {*answer["kernels"]}
-    return Source(path, now, command, answer["removed"], found, record, host_object)
+    removed, found = answer["removed"], {*answer["kernels"]}
+    return Source(path, now, command, removed, found, record, host_object)
 
 
 def _shown(path):

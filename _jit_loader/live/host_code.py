@@ -134,12 +134,12 @@ class HostCode:
             if each.space != "host" and each.name_index is not None:
                 is_removed[each.name_index] = True
         tokens = [t.text for t, removed in zip(self.all_tokens, is_removed) if not removed]
-        words, before = {*tokens}, zip(["", "", *tokens], ["", *tokens])
+        before = zip(["", "", *tokens], ["", *tokens])
         named = {text for text, two in zip(tokens, before) if not _is_foreign(*two)}
         return {
             each
             for each in self.of_device
-            if (each.space == "both" and (each.name in words or _OF_CUDA.fullmatch(each.name)))
+            if (each.space == "both" and (each.name in named or _OF_CUDA.fullmatch(each.name)))
             or (each.space == "device" and _is_declared_for_host(each, named | declared))
         }
 

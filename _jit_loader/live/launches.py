@@ -63,13 +63,15 @@ class Launches(NamedTuple):
         }
 
 
-def launches_of(library):
-    """Returns the Launches of the bytes of a library.
+def launches_of(path):
+    """Returns the Launches of a library.
 
     Raises NotLive if its kernels cannot be replaced: CUDA is older than 13, the host code calls
     other functions with kernels, two sources have a kernel of one name, there are variables, or
     symbols are missing.
     """
+    with open(path, "rb") as file:
+        library = file.read()
     sections = sections_of(library)
     dynamic = symbols(library, sections, b".dynsym")
     for symbol in dynamic:
@@ -109,8 +111,6 @@ def _linked(mangled):
 
 def open_launches(path):
     """Opens a library, if this process has not, and returns (ctypes.CDLL, its Launches here)."""
-    with open(path, "rb") as file:
-        launches = launches_of(file.read())
-    library = ctypes.CDLL(path, os.RTLD_LAZY)
+    launches, library = launches_of(path), ctypes.CDLL(path, os.RTLD_LAZY)
     start = ctypes.c_void_p.from_address(library._handle).value  # the first field of a link_map
     return library, launches.at(start)

@@ -9,7 +9,7 @@ import time
 from _jit_loader import this_process
 from _jit_loader.build.byproducts import can_be_live
 from _jit_loader.build.job import is_noted, private_folder, read_note
-from _jit_loader.cache import build_directory, cache_folder, digest_of
+from _jit_loader.cache import build_directory, cache_folder, digest_of, registrations
 from _jit_loader.cache.files import read_checked
 from _jit_loader.cache.lock import is_locked
 from _jit_loader.cache.store import USER_FILES, family_of
@@ -111,8 +111,7 @@ def why_complete(builds, digests):
     """
     try:
         edit = _find(builds, digests)
-        with open(edit.build.library, "rb") as file:
-            launches = launches_of(file.read())
+        launches = launches_of(edit.build.library)
         for source in edit.sources:
             compile_edit(source, launches.handles.keys())
     except FALLBACK as error:
@@ -181,12 +180,12 @@ def _open(edit, builds, digests):
     if not request.text and this_process.users.get(path, set()) - {builds.memo_path}:
         raise NotLive("another call has loaded the library, from a copy of the files for example")
     # The program may use the modules of two texts of load_inline. Operators have no copies.
-    if request.text and not edit.registers:
+    registers = os.path.exists(os.path.join(edit.build.folder, registrations.FILE))
+    if request.text and not registers:
         return _open_copy(edit, builds, digests)
     if path not in this_process.libraries:
         # First, because a process that has opened it may not be able to open the complete build.
-        with open(path, "rb") as file:
-            launches_of(file.read())
+        launches_of(path)
         codes = _compiled(edit, set())
         this_process.open_build(path, *request.to_open)
     if request.build_directory:

@@ -5,14 +5,13 @@ import glob
 import os
 import re
 import shutil
-import subprocess
 import time
 
 import pytest
 import torch
 
 import jit_loader
-from _jit_loader import loading, this_process
+from _jit_loader import this_process
 from _jit_loader.cache import cache_folder
 from _jit_loader.cache.files import read_checked
 from _jit_loader.cache.lock import is_locked
@@ -22,6 +21,7 @@ from _jit_loader.live import load as live
 from _jit_loader.live.edit import LIVE as LIVE_FILE
 from _jit_loader.notebook.inline_cell import compile_cell
 from tests.cache.test_registrations import PLAIN
+from tests.live.test_load_edit import no_builds  # noqa: F401  a fixture
 from tests.support.answer import FILES, is_of_nvrtcs_version
 from tests.support.extension import binding, write
 
@@ -145,12 +145,6 @@ def sources_of(built, tmp_path, monkeypatch):
         if op.process is not None:
             op.process.terminate()
     wait_for_builds()
-
-
-@pytest.fixture
-def no_builds(monkeypatch):
-    """Makes complete builds of live edits never end."""
-    monkeypatch.setattr(loading, "start_build", lambda *_: subprocess.Popen(["sleep", "600"]))
 
 
 @pytest.fixture
