@@ -21,9 +21,10 @@ EXCERPTS = ("kernels", "bindings", "benchmarks/classic")  # of the files in thes
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CHAPTERS)
-def test_code_of_the_chapter_runs_and_prints_what_it_shows(name, python, tmp_path):
+def test_code_of_the_chapter_runs_and_prints_what_it_shows(name, tmp_path):
     script = f"from tests.docs import test_learn; test_learn.run({name!r})"
-    python("-c", script, cwd=tmp_path, check=True, JIT_LOADER_QUIET="0")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "JIT_LOADER_QUIET": "0"}
+    subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=environment, check=True)
 
 
 def run(name):
