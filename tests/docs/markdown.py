@@ -4,6 +4,7 @@ import functools
 import re
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import unquote
 
 from markdown_it import MarkdownIt
 
@@ -31,7 +32,7 @@ class Page:
                 self.blocks.append(Block(token.info, token.content, self.headings[-1]))
             for part in token.children or ():
                 if part.type in ("link_open", "image"):
-                    self.links.append(part.attrGet("href") or part.attrGet("src"))
+                    self.links.append(unquote(part.attrGet("href") or part.attrGet("src")))
                 elif part.type == "code_inline":
                     self.code_spans.append(part.content)
             if before is not None and before.type == "heading_open":
