@@ -24,7 +24,8 @@ EXCERPTS = ("kernels", "bindings", "benchmarks/classic")  # of the files in thes
 def test_code_of_the_chapter_runs_and_prints_what_it_shows(name, tmp_path):
     script = f"from tests.docs import test_learn; test_learn.run({name!r})"
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "JIT_LOADER_QUIET": "0"}
-    subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=environment, check=True)
+    command = [sys.executable, "-c", script]
+    subprocess.run(command, cwd=tmp_path, env=environment, check=True, timeout=1200)
 
 
 def run(name):
