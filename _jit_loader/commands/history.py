@@ -2,9 +2,9 @@
 
 NAME is an op, a variant such as "add2[BLOCK=512]", or an extension that jit_loader.measure has
 measured. A row is the last run of a version with these arguments; the change is the one since the
-version before. An edit names the files that differ from those of the run before. Registers, spills
-(bytes stored) and shared memory (bytes) are the most that a kernel of the version uses; "-" if the
-cache does not have its build.
+version before. The lines of an edit are counted against the files of the run before. Registers,
+spills (bytes stored) and shared memory (bytes) are the most that a kernel of the version uses; "-"
+if the cache does not have its build.
 """
 
 import os

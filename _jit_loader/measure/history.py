@@ -3,20 +3,24 @@
 <cache>/history/<digest of the title>   {"title", "runs", "files"}
     runs: {"key", "version", "edit", "call", "setting", "seconds", "interval", "wrong", "time"};
         key: of the version; version: its number; setting: equal for runs that can be compared
-    files: {name: digest} at the last run
+    files: {name: [digest, text]} at the last run; the text is None if the file has been edited
+        since it was compiled, or is outside of the project
 """
 
 import contextlib
 import os
 import sys
 import time
+from collections import Counter
 
 from _jit_loader import this_process
 from _jit_loader.cache import cache_folder, digest_of
 from _jit_loader.cache.files import read_checked, write_checked
 from _jit_loader.cache.memo import stamp
 from _jit_loader.cache.store import USER_FILES, family_of
+from _jit_loader.key.digests import digest_of_bytes
 from _jit_loader.report.text import scaled
+from _jit_loader.system import read_text
 
 PROJECT = "<project>/"
 
@@ -56,9 +60,15 @@ def version_of(title):
     of_edit, _ = this_process.patched.get(this.path, (None, None))
     digests = of_edit or read_checked(os.path.join(folder, USER_FILES)) or {}
     absolute = this.call.requests()[-1].roots.absolute
-    stamps = [stamp(absolute(path)) or (0, 0) for path in digests if path.startswith(PROJECT)]
-    newest = max((file_stamp[1] for file_stamp in stamps), default=0)
-    return newest, title, key_of(folder, digests), digests
+    files, newest = {}, 0
+    for path, digest in digests.items():
+        name, text = path.removeprefix(PROJECT), None
+        if name != path:
+            newest = max(newest, (stamp(absolute(path)) or (0, 0))[1])
+            text = read_text(absolute(path))
+            text = text if digest_of_bytes(text.encode()) == digest else None
+        files[name] = [digest, text]
+    return newest, title, key_of(folder, digests), files
 
 
 def key_of(folder, digests):
@@ -110,7 +120,13 @@ def difference(run, before):
 
 
 def _edit(old, new):
-    """Returns the names of the files that differ in two values of "files"."""
-    changed = [name for name in {**old, **new} if old.get(name) != new.get(name)]
-    names = [name.removeprefix(PROJECT) for name in changed]
-    return ", ".join(names[:3] + ["..."] * (len(names) > 3)) or "flags or tools"
+    """Returns what has changed between two values of "files": 'kernels/add2.cu +3 -2'."""
+    parts = []
+    for name in {**old, **new}:
+        (digest, text), (new_digest, new_text) = (f.get(name, [None, None]) for f in (old, new))
+        if digest != new_digest:
+            parts.append(name)
+            if text and new_text:
+                lines, new_lines = (Counter(t.splitlines()) for t in (text, new_text))
+                parts[-1] += f" +{(new_lines - lines).total()} -{(lines - new_lines).total()}"
+    return ", ".join(parts[:3] + ["..."] * (len(parts) > 3)) or "flags or tools"

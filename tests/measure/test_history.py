@@ -50,6 +50,15 @@ def test_intervals_that_overlap_are_no_difference(at):
     assert at(100) == "was 101 ms (no difference), back at version 1"
 
 
+@pytest.mark.slow
+def test_history_is_kept_for_another_process(tiny, python):
+    script = "import jit_loader; print(jit_loader.measure(jit_loader.load('tiny', {!r}).value))"
+    for number, change in [(1, ""), (2, r"  was .* ns \(.*\)")]:
+        tiny.write("value.h", f"#define VALUE {number}\n")
+        line = python("-c", script.format(tiny.sources), check=True).stdout
+        assert re.search(rf"^value \(tiny\)  [^w]*{change}$", line)
+
+
 def test_a_live_edit_is_the_version_that_its_complete_build_has(tiny, monkeypatch):
     tiny.load()
     library = this_process.last["tiny"].path
@@ -64,6 +73,7 @@ def test_a_live_edit_is_the_version_that_its_complete_build_has(tiny, monkeypatc
     assert this_process.last["tiny"].path != library
     assert history.version_of("tiny") == live
     assert live[2] != own[2]
+    assert live[3]["value.h"][1] == "#define VALUE 2\n"
 
 
 def test_runs_of_other_arguments_or_functions_are_not_compared(tiny):
@@ -121,7 +131,7 @@ def test_inline_sources_have_one_history(cache):
     measure(load(1).value)
     measure(load(2).value)
     edits = [run["edit"] for run in history.read("inline")["runs"]]
-    assert edits == ["first measured", "main.cpp"]
+    assert edits == ["first measured", "main.cpp +1 -1"]
 
 
 def test_ops_are_found_by_their_calls():
@@ -155,8 +165,8 @@ def test_command_prints_the_versions_and_their_edits(at, tiny, capsys):
     cells = [re.split(r"  +", row) for row in rows]
     assert [[row[0], *row[2:4]] for row in cells] == [
         ["1", "first measured", "value()"],
-        ["2", "value.h", "value()"],
-        ["3", "other.cpp", "value()"],
+        ["2", "value.h +1 -1", "value()"],
+        ["3", "other.cpp +3 -1", "value()"],
     ]
     assert [row[-1] for row in cells] == ["█" * 40, "█" * 32, "█" * 32]
     assert [row[5] for row in cells[1:]] == ["-20%", "no difference"]

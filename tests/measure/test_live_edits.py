@@ -48,4 +48,7 @@ def test_each_edit_says_what_it_changed(project, monkeypatch):
     edit(project / "kernels/add2_math.h", "return a - b;", "return a + b;")
     assert line().endswith(", back at version 2")
     edits = [run["edit"] for run in history.read("add2")["runs"]]
-    assert edits == ["first measured", SHARED, "kernels/add2_math.h", "kernels/add2_math.h"]
+    assert edits == [
+        *("first measured", f"{SHARED} +1 -1"),
+        *("kernels/add2_math.h +1 -1", "kernels/add2_math.h +1 -1"),
+    ]
