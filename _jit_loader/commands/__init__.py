@@ -8,6 +8,7 @@ PyTorch.
 
 import argparse
 import importlib
+import os
 import sys
 
 import _jit_loader
@@ -41,6 +42,9 @@ def main(arguments=None):
         return code
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:  # the reader, such as head, has closed the pipe
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for Python's last flush
+        return 141
     except (ImportError, OSError, RuntimeError, ValueError) as error:
         print(f"jit_loader: {error}", file=sys.stderr)
         return 1

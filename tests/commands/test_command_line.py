@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -144,6 +145,16 @@ def test_failed_builds_are_not_counted(command, doctor, without_nvcc, tiny):
     assert re.match(r"removed 1 build, [\d.]+ kB; 0 builds, ", command("clean", "tiny")[1])
 
 
+def test_pipe_closed_by_the_reader_is_not_an_error():
+    """For example, head closes it after ten lines."""
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-m", "jit_loader", "list"]
+    finished = subprocess.run(command, stdout=write, stderr=subprocess.PIPE)
+    os.close(write)
+    assert (finished.returncode, finished.stderr) == (141, b"")
+
+
 # prune, clean
 
 
@@ -263,6 +274,29 @@ def test_compilers_of_all_builds_together_are_bounded(project, run_in, tmp_path)
     counts = [int(line) for line in (tmp_path / "bin" / "now-counts").read_text().split()]
     assert len(counts) == 6
     assert max(counts) == 2
+
+
+@pytest.mark.slow
+def test_interrupt_ends_all_builds_and_their_compilers(
+    project, tmp_path, wait_for, running_programs
+):
+    compiler = tmp_path / "bin" / "c++"
+    started = tmp_path / "started"
+    slow = f'case "$*" in *" -c "*) touch {started}; sleep 60;; esac'
+    write(compiler, f'#!/bin/sh\n{slow}\nexec {shutil.which("g++")} "$@"\n')
+    compiler.chmod(0o755)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "jit_loader", "build"],
+        cwd=project,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "CXX": str(compiler)},
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    wait_for(started.exists)
+    assert running_programs()
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=30) == 130
+    wait_for(lambda: not running_programs())
 
 
 def test_build_outside_of_a_project_is_an_error(run_in, tmp_path):
