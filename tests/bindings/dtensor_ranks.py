@@ -80,6 +80,16 @@ def broadcast_inputs():
     assert_same(add2(shared(column, Shard(0)), shared(column.T, Shard(1))), add2(column, column.T))
 
 
+def two_dimensions_of_the_mesh():
+    square = init_device_mesh(DEVICE, (2, RANKS // 2))
+    for placements in [(Shard(0), Shard(1)), (Shard(0), Shard(0))]:
+        for op in (my_op, two_norm):
+            wholes = [randn(8, 6).requires_grad_() for _ in range(2)]
+            parts = [shared(x, *placements, on=square) for x in wholes]
+            result = assert_same_with_gradients(op, wholes, parts)
+            assert op is two_norm or result.placements == placements
+
+
 def linear_ops_keep_summands_and_others_reduce_them():
     x = randn(4, 4)
     summands = DTensor.from_local(x + RANK, mesh, [Partial()])

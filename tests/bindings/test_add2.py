@@ -7,6 +7,12 @@ from bindings.add2 import add2
 from bindings.sum_double import sum_double
 
 
+def test_sum_of_every_size_up_to_39_is_right(dtype, device):
+    for n in range(1, 40):
+        a, b = (torch.randn(n, device=device).to(dtype) for _ in range(2))
+        assert torch.equal(add2(a, b), a + b), n
+
+
 @pytest.mark.parametrize("half", [torch.float16, torch.bfloat16], ids=str)
 def test_every_16_bit_value_is_added_and_rounded_as_in_pytorch(half, device):
     every = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16).view(half).to(device)
@@ -24,6 +30,12 @@ def test_special_values_agree_with_pytorch(dtype, device):
     torch.testing.assert_close(c, expected, rtol=0, atol=0, equal_nan=True)
     number = ~c.isnan()
     assert torch.equal(c[number].signbit(), expected[number].signbit())
+
+
+def test_one_tensor_as_both_arguments_gets_both_gradients(device):
+    a = torch.randn(5, device=device, requires_grad=True)
+    add2(a, a).sum().backward()
+    assert torch.equal(a.grad, torch.full_like(a, 2))
 
 
 def test_sum_double_is_another_name_of_add2():

@@ -95,6 +95,28 @@ def test_saved_tensor_that_was_modified_is_an_error(device):
         y.mul_(2)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         y.sum().backward()
+    a, b = torch.randn(2, 3, device=device)
+    norm = two_norm(a.requires_grad_(), b)
+    b.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        norm.backward()
+
+
+def test_result_may_be_modified_if_the_gradient_does_not_need_it(device):
+    a, b = torch.randn(2, 3, device=device)
+    c = add2(a.requires_grad_(), b)
+    c.mul_(2)
+    c.sum().backward()
+    assert torch.equal(a.grad, torch.full_like(a, 2))
+
+
+def test_inference_tensors_cannot_be_saved(device):
+    with torch.inference_mode():
+        b = torch.randn(3, device=device)
+    a = torch.randn(3, device=device, requires_grad=True)
+    with pytest.raises(RuntimeError, match="Inference tensors cannot be saved"):
+        two_norm(a, b)
+    assert add2(a, b).requires_grad
 
 
 def test_anomaly_mode_names_the_op_and_the_line(device):
@@ -104,6 +126,21 @@ def test_anomaly_mode_names_the_op_and_the_line(device):
         with pytest.raises(RuntimeError, match=r"sigmoid_backward.* returned nan"):
             y.backward(torch.full_like(y, torch.nan))
     assert any("# this line" in str(warning.message) for warning in warned)
+
+
+def test_hooks_of_tensors_and_nodes_are_called_in_order(device):
+    x = torch.randn(3, device=device, requires_grad=True)
+    seen = []
+    y = sigmoid(x)
+    y.register_hook(lambda grad: seen.append("result") or 2 * grad)
+    y.retain_grad()
+    y.grad_fn.register_prehook(lambda grads: seen.append("before"))
+    y.grad_fn.register_hook(lambda inputs, outputs: seen.append("after"))
+    y.sum().backward()
+    assert seen == ["result", "before", "after"]
+    assert torch.equal(y.grad, torch.full_like(y, 2))
+    torch.testing.assert_close(x.grad, (2 * y * (1 - y)).detach())
+    assert y.grad_fn.next_functions[0][0].variable is x
 
 
 @pytest.mark.parametrize("op", [add2, sigmoid, two_norm, lltm], ids=lambda op: op.__name__)

@@ -104,3 +104,12 @@ def test_bad_arguments_are_refused_and_nothing_is_written(add, norm, abc, device
         assert all(part in str(caught.value) for part in [name, *parts]), caught.value
     assert torch.equal(c, torch.full_like(c, 7.0)), "nothing was written"
     assert not memory.any()
+
+
+@pytest.mark.gpu
+def test_mixed_devices_are_refused(add, norm):
+    x = torch.zeros(3)
+    with pytest.raises(RuntimeError, match=r"torch_launch_add2.*'c' is on cpu and 'b' on cuda"):
+        add(x, x, x.cuda(), 1)
+    with pytest.raises(RuntimeError, match=r"two_norm.*'a' is on cpu and 'b' on cuda"):
+        norm(x, x.cuda(), x, 1, 3)

@@ -52,6 +52,21 @@ def test_replayed_graph_computes_the_op(case, requires_grad):
     torch.testing.assert_close(captured, call())
 
 
+@each_case
+def test_compile_with_reduce_overhead_has_the_same_gradients(case):
+    torch._dynamo.reset()
+    function = torch.compile(
+        lambda *x: sum(y.square().sum() for y in as_tuple(case.op(*x))),
+        fullgraph=True,
+        mode="reduce-overhead",
+    )
+    for _ in range(4):
+        arguments = case.arguments(case.shapes[-1], torch.float32, "cuda", requires_grad=True)
+        torch.compiler.cudagraph_mark_step_begin()
+        ours = torch.autograd.grad(function(*arguments), arguments)
+        torch.testing.assert_close(ours, case.gradients(arguments), rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
 @each_case
 def test_second_device_can_be_used_while_the_first_is_current(case):

@@ -112,3 +112,34 @@ def test_gradients_that_are_not_needed_are_not_computed(device):
         counts = {event.key: event.count for event in profile.key_averages()}
         assert counts.get("aten::mm", 0) == products
         assert counts["lltm_backward"] == 1
+
+
+def test_backward_refuses_wrong_arguments():
+    inputs = arguments("cpu", requires_grad=False)
+    _, new_cell, x, gates = lltm.build.module.forward(*inputs)
+    saved, every = (new_cell, x, gates), (True,) * 5
+    sequence = r"backward\(\): argument 'needs' must be a sequence of 5 bools, not "
+    for changed, needs, error, message in [
+        ((new_cell[:1], x, gates), every, RuntimeError, r"lltm_backward.*new_cell"),
+        ((new_cell, x[:, :1], gates), every, RuntimeError, r"lltm_backward.*'x'"),
+        ((new_cell, x, gates[:1]), every, RuntimeError, r"lltm_backward.*gates"),
+        (saved, (True,) * 4, TypeError, f"{sequence}one of 4"),
+        (saved, [True, 1, True, True, True], TypeError, f"{sequence}one of other values"),
+        (saved, None, TypeError, f"{sequence}NoneType"),
+    ]:
+        with pytest.raises(error, match=message):
+            lltm.build.module.backward(None, None, *inputs, *changed, needs)
+
+
+@pytest.mark.gpu
+def test_tf32_follows_pytorchs_setting():
+    inputs = CASE.arguments(shapes(64, 64, 64), torch.float32, "cuda")
+    precise = lltm(*inputs)
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = True
+    try:
+        rough = lltm(*inputs)
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
+    assert not torch.equal(rough[1], precise[1])
+    torch.testing.assert_close(rough, precise, rtol=0.02, atol=0.02)

@@ -11,6 +11,7 @@ CHECKS = [
     "ways_past_autograd_and_the_wrapper",  # first, so that no other call has seen a DTensor
     "elementwise_ops_keep_placements_and_reductions_are_global",
     "broadcast_inputs",
+    "two_dimensions_of_the_mesh",
     "linear_ops_keep_summands_and_others_reduce_them",
     "norms_whose_squares_are_too_large_for_float16",
     "fewer_elements_than_processes",

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from bindings.sum_single import sum_single
-from bindings.two_norm import two_norm
+from bindings.two_norm import two_norm, two_norm_backward
 
 # Sizes around the limits in reductions: vector lanes, chunks of the CPU, tiles of the GPU, and the
 # sizes from which the GPU uses more threads or several blocks.
@@ -91,3 +91,19 @@ def test_more_than_2_31_elements_are_all_added(offset):
     x = torch.zeros(n + offset, dtype=torch.bfloat16, device="cuda")[offset:]
     x[0], x[1 << 31], x[-1] = 1, 2, 4
     assert sum_single(x) == 7
+
+
+@pytest.mark.gpu
+def test_more_than_2_31_elements_have_a_norm_and_its_gradient():
+    n = (1 << 31) + 3
+    if torch.cuda.mem_get_info()[0] < 8.8 * n:
+        pytest.skip("needs 18 GiB of GPU memory")
+    a, b = (torch.zeros(n, dtype=torch.bfloat16, device="cuda") for _ in range(2))
+    a[1 << 31], b[-1] = 3, 4
+    assert two_norm(a, b) == 5
+    grad, length = torch.tensor([1, 5], dtype=torch.bfloat16, device="cuda")
+    da, db = two_norm_backward(grad, a, b, length)
+    for gradient, sign in ((da, 1), (db, -1)):
+        assert gradient.count_nonzero() == 2
+        torch.testing.assert_close(gradient[1 << 31].item(), sign * 0.6, rtol=0.01, atol=0)
+        torch.testing.assert_close(gradient[-1].item(), sign * -0.8, rtol=0.01, atol=0)

@@ -33,15 +33,18 @@ def test_value_at_a_corner_is_that_of_the_corner(dtype, device):
 
 
 # Around the size of a tile or block, and more rows or columns than a grid has in y.
-SIZES = [(3, 511), (3, 512), (3, 513), (3, 4099), (1_048_577, 4), (2, 1_048_580)]
+SIZES = [
+    *((3, f) for f in (511, 512, 513, 2048, 4099)),
+    *((1_048_577, 1), (1_048_577, 4), (1, 1_048_577), (2, 1_048_580)),
+]
 
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_sizes_around_the_limits_of_the_kernels_are_right(case, size, device):
+def test_sizes_around_the_limits_of_the_kernels_are_right(case, size, dtype, device):
     if device == "cpu":  # the CPU has no grid
         size = tuple(n // 16 if n > 5000 else n for n in size)
-    arguments = case.arguments(shapes_of(case.op.op.parameters, *size), torch.float32, device)
+    arguments = case.arguments(shapes_of(case.op.op.parameters, *size), dtype, device)
     assert_is_right(case, case.op(*arguments), arguments)
 
 
@@ -56,6 +59,18 @@ def test_other_functions_of_the_compiled_module_match_the_op(compiled, dtype, de
     assert all(map(torch.equal, compiled.backward(grad, feats, points), (dfeats, dpoints)))
     for function in [compiled.backward, compiled.trilinearinterpolation]:
         assert "(N, 8, F)" in function.__doc__
+
+
+def test_trilinearinterpolation_bw_checks_its_arguments(compiled):
+    grad, feats, points = draw(4, 5)
+    for arguments, words in [
+        ((grad[1:], feats, points), ["trilinearinterpolation_bw", "'grad'", "[3, 5]", "[4, 5]"]),
+        ((grad, feats[:, 1:], points), ["trilinearinterpolation_bw", "'feats'", "[4, 7, 5]"]),
+        ((grad, feats, points[1:]), ["'points'", "[3, 3]", "[4, 3]"]),
+    ]:
+        with pytest.raises(RuntimeError) as caught:
+            compiled.trilinearinterpolation_bw(*arguments)
+        assert all(word in str(caught.value) for word in words), caught.value
 
 
 def test_shapes_of_meta_tensors_are_checked():
