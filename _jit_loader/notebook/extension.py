@@ -3,6 +3,7 @@
 import ast
 import contextlib
 import os
+import re
 import shlex
 import sys
 import types
@@ -265,6 +266,7 @@ class Magics(magic.Magics):
         return eval(f"_measure({', '.join(arguments)})", names)
 
     def _run(self, line, cell, cuda):
+        line = re.sub(r"(?<!\S)(-[DILUl])\s+", r"\1", line)  # "-l m" is "-lm"
         try:
             functions = compile_cell(cell, shlex.split(line), cuda)
         except ValueError as error:

@@ -145,6 +145,11 @@ def test_failed_builds_are_not_counted(command, doctor, without_nvcc, tiny):
     assert re.match(r"removed 1 build, [\d.]+ kB; 0 builds, ", command("clean", "tiny")[1])
 
 
+def test_list_of_an_empty_cache_says_that_there_are_no_builds(command, cache):
+    shutil.rmtree(cache)
+    assert command("list")[:2] == (0, f"0 builds, 0 B on disk, in {cache_folder()}\n")
+
+
 def test_pipe_closed_by_the_reader_is_not_an_error():
     """For example, head closes it after ten lines."""
     read, write = os.pipe()

@@ -58,6 +58,8 @@ def test_new_writes_the_files_of_an_op_and_its_helpers(new, tmp_path):
 
 def test_only_helpers_that_are_missing_are_added(new, tmp_path):
     new("first", "--like", "binary")
+    helper = tmp_path / "kernels/shared/half.h"
+    helper.write_text("// mine\n")
     before = files_below(tmp_path)
     _, out, _ = new("second", "--like", "binary")
     assert "shared by all ops" not in out
@@ -65,6 +67,7 @@ def test_only_helpers_that_are_missing_are_added(new, tmp_path):
     (tmp_path / "kernels/shared/reduction.cuh").unlink()
     _, out, _ = new("third", "--like", "reduction")
     assert "new, shared by all ops: kernels/shared/reduction.cuh\n" in out
+    assert helper.read_text() == "// mine\n"
 
 
 def test_op_is_added_to_the_project_that_contains_the_folder(new, tmp_path, monkeypatch):

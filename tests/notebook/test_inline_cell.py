@@ -7,7 +7,7 @@ import torch
 
 import jit_loader
 from _jit_loader.cuda import nvrtc
-from _jit_loader.notebook import inline_cell
+from _jit_loader.notebook import extension, inline_cell
 from _jit_loader.notebook.inline_cell import compile_cell
 
 CELL = """\
@@ -29,6 +29,14 @@ def test_cpp_cell_defines_its_functions_or_shows_the_error(notebook):
     assert notebook.succeed("print(twice(4))") == "8"
     outcome = notebook.run(CELL.replace(" twice thrice", ""))
     assert "name the functions that Python can call: %%cpp twice thrice" in outcome.stderr
+
+
+@pytest.mark.slow
+def test_folders_in_flags_are_relative_to_the_current_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.h").write_text("#define MINE 5\n")
+    cell = '#include <pybind11/pybind11.h>\n#include "mine.h"\nint mine() { return MINE; }\n'
+    assert compile_cell(cell, ["mine", "-O0", "-I."], cuda=False)["mine"]() == 5
 
 
 @pytest.mark.slow
@@ -148,3 +156,12 @@ def test_binding_declares_a_function_of_a_cuda_cell(source, declared, monkeypatc
 def test_cuda_cells_that_cannot_be_bound_are_refused(source, words, said):
     with pytest.raises(ValueError, match=said):
         compile_cell(source, words, cuda=True)
+
+
+def test_a_flag_and_its_value_may_be_two_words(monkeypatch):
+    found = []
+    compile_cell = lambda cell, words, cuda: found.extend(words) or {}  # noqa: E731
+    monkeypatch.setattr(extension, "compile_cell", compile_cell)
+    magics = SimpleNamespace(shell=SimpleNamespace(user_ns={}))
+    extension.Magics._run(magics, "f -l m -D N=4 -I /x -O2", "", cuda=False)
+    assert found == ["f", "-lm", "-DN=4", "-I/x", "-O2"]

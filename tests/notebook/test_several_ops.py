@@ -1,5 +1,7 @@
 """Several changed ops of a process are built at the same time; one may need a restart."""
 
+import os
+import signal
 import sys
 import types
 
@@ -11,6 +13,7 @@ from _jit_loader import this_process
 from _jit_loader.cache.registrations import RestartNeeded
 from _jit_loader.notebook.extension import ChangedOps
 from _jit_loader.ops.load_op import OpInUse
+from tests.build.test_killed import _start
 from tests.support.extension import binding
 
 NAMES = ("one", "two")
@@ -23,6 +26,11 @@ case " $* " in *" -c "*_cpu.cpp*)
   for i in $(seq 200) alone; do [ $(ls "{folder}" | grep -c begun) = 2 ] && break; sleep 0.1; done
   [ $i = alone ] && touch "{folder}/alone"
 esac
+exec g++ "$@"
+"""
+SLOW = """\
+#!/bin/sh
+case " $* " in *" -c "*_cpu.cpp*) touch "{folder}/begun-$$"; sleep 60; esac
 exec g++ "$@"
 """
 
@@ -112,3 +120,20 @@ def test_op_that_needs_a_restart_is_reported_once_and_not_loaded_again(monkeypat
     ops.reload()
     ops.reload()
     assert capsys.readouterr().err.count("restart Python") == 1
+
+
+def test_interrupt_ends_all_builds(edit, tmp_path, wait_for, running_programs):
+    edit(SLOW)
+
+    def interrupted():
+        with pytest.raises(KeyboardInterrupt):
+            renewed_values()
+        assert not [program for program in running_programs() if b"ninja" in program]
+        os._exit(7)
+
+    process = _start(interrupted)
+    wait_for(lambda: len(list(tmp_path.glob("begun-*"))) == 2)
+    os.kill(process.pid, signal.SIGINT)
+    process.join(30)
+    assert process.exitcode == 7
+    assert running_programs() == []

@@ -6,6 +6,7 @@ import re
 import pytest
 
 import jit_loader
+from _jit_loader.commands import main
 from _jit_loader.report.requests import normalized, parse, title_of, variant_of
 from tests.ops.test_load_op import write_project as write_answer
 from tests.support.extension import binding, write
@@ -102,6 +103,14 @@ def test_commands_accept_and_show_variants(project, python):
     assert variants == ["SIZE=2", "SIZE=3"]
     write(project / "kernels" / "op_cpu.cpp", KERNEL + "\n")
     assert command("why", "op[SIZE=2]") == "op[SIZE=2]: kernels/op_cpu.cpp changed\n"
+
+
+@pytest.mark.slow
+def test_clean_removes_all_variants_of_a_name(project, capsys):
+    load(project)
+    load(project, defines={"SIZE": 2})
+    assert main(["clean", "op"]) == 0
+    assert capsys.readouterr().out.startswith("removed 2 builds")
 
 
 @pytest.mark.parametrize(

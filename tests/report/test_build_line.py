@@ -70,6 +70,20 @@ def test_streams_of_the_program_do_no_harm(tiny, monkeypatch, stream):
         tiny.load()
 
 
+def test_notebook_gets_plain_lines(tiny, monkeypatch, capfd):
+    """rich's live line needs ipywidgets in a notebook and warns at every refresh without them."""
+
+    class ZMQInteractiveShell:  # rich detects a notebook by this name
+        pass
+
+    monkeypatch.setenv("JIT_LOADER_QUIET", "0")
+    monkeypatch.setattr("builtins.get_ipython", ZMQInteractiveShell, raising=False)
+    tiny.load()
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert re.fullmatch(PLAIN_LINES, err)
+
+
 def test_terminal_gets_a_live_line():
     script = (
         "import time\nfrom _jit_loader.report.text import BuildLine\n"

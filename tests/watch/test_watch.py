@@ -136,6 +136,13 @@ def test_compile_error_is_shown_and_can_be_fixed(op):
     assert f"value {op.value}\n" in op.replace("project/kernels/deep/part.h", "PART 10", "PART")
 
 
+def test_traceback_has_only_the_lines_of_the_script(session):
+    shown = session.run("def f():\n    return 1 / 0\nf()\n")
+    path = str(session.folder / "project/examples/run.py")
+    assert re.findall(r'File "(.+?)"', shown) == [path, path]
+    assert "ZeroDivisionError: division by zero\nrun.py: exit code 1 after " in shown
+
+
 @pytest.mark.parametrize(
     ("script", "shown"),
     [
