@@ -62,7 +62,7 @@ def test_process_without_standard_streams_can_build(tiny, tmp_path, python):
     assert result.read_text() == "101"
 
 
-@pytest.mark.parametrize("limit", [205_000, 250_000], ids=["object", "link"])
+@pytest.mark.parametrize("limit", [100_000, 205_000, 250_000], ids=["empty", "object", "link"])
 def test_limit_on_the_size_of_files_is_named_and_leaves_nothing_that_is_reused(
     tiny, in_process, limit
 ):

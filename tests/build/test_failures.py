@@ -42,6 +42,18 @@ def test_fixed_source_is_built_and_the_good_objects_are_kept(tiny):
     assert tiny.compiled() == ["other.cpp"], "module.cpp was compiled before the error"
 
 
+def test_last_good_build_survives_a_failure(tiny):
+    first = tiny.load()
+    good = (tiny.folder / "other.cpp").read_text()
+    tiny.write("other.cpp", "int a = ;\n")
+    tiny.error()
+    assert first.value() == 101
+    tiny.write("other.cpp", good)
+    tiny.compiled()
+    assert tiny.load() is first
+    assert tiny.compiled() == []
+
+
 def test_library_that_cannot_be_opened_is_a_compile_error(tiny, tmp_path):
     """The error of a library without a module names its source, which is compiled only once."""
     tiny.write("other.cpp", 'int nope(int);\nextern "C" { int (*pointer)(int) = nope; }\n')
@@ -62,6 +74,7 @@ def test_library_that_cannot_be_opened_is_a_compile_error(tiny, tmp_path):
     ("kind", "value"),
     [
         ("ValueError", '"not here"'),
+        ("FileNotFoundError", '"not here"'),
         ("OSError", 'Py_BuildValue("(is)", 13, "not here")'),
         ("OSError", 'Py_BuildValue("(is)", 28, "not here")'),  # the disk of the cache is not full
     ],

@@ -103,6 +103,18 @@ def test_kill_right_after_the_start_of_a_program_ends_the_program(tiny, wait_for
     assert not begun.exists()
 
 
+def test_waiting_process_takes_over_from_a_killed_builder(tiny, start_build, in_process):
+    builder = start_build(60)
+    tiny.restore_compiler()
+
+    def wait():
+        threading.Timer(0.3, os.kill, (builder.pid, signal.SIGKILL)).start()
+        return tiny.value()
+
+    assert in_process(wait) == 101
+    builder.join()
+
+
 def test_killed_ninja_is_an_error(tiny, wait_for, in_process):
     """The kernel kills a process if memory runs out."""
     begun = tiny.slow_down(60)

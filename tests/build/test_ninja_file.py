@@ -64,6 +64,29 @@ def test_flags_are_neither_kept_nor_used_if_the_program_has_changed_pytorchs_mod
     assert "-isystem /nowhere" in tiny.calls_path.read_text()
 
 
+@pytest.mark.slow
+def test_object_with_a_changed_system_header_is_compiled_again(load, tiny):
+    folder = tiny.folder.parent / "packages"
+    folder.mkdir()
+    header = folder / "more.h"
+    header.write_text("#define MORE 100\n")
+    text = '#include <more.h>\nextern "C" long other(void) { return MORE; }\n'
+    tiny.write("other.cpp", text)
+    preamble = (
+        "from _jit_loader.key import toolchain\n"
+        "path = toolchain.cpp_extension_path()\n"
+        "toolchain.cpp_extension_path = lambda: path\n"
+        f"toolchain.packages_folder = lambda: {str(folder)!r}\n"
+    )
+    load(preamble, CPLUS_INCLUDE_PATH=str(folder))
+    tiny.compiled()
+    header.write_text("#define MORE 100 // again\n")
+    load(preamble, CPLUS_INCLUDE_PATH=str(folder))
+    assert "other.cpp" in tiny.compiled()
+    load(preamble, CPLUS_INCLUDE_PATH=str(folder))
+    assert tiny.compiled() == ["module.cpp"]
+
+
 @pytest.fixture
 def files(tiny, tmp_path):
     """Returns a function that returns the NinjaFile of a request, and PyTorch's own commands."""

@@ -128,6 +128,7 @@ CASES = {  # text of a source, flags, its value, whether the header is used
     "nearer file": (SOURCE, ["-I{}/nearer"], 5, False),
     "macro of a flag": (SOURCE, ["-DMENTIONED=6"], 6, True),  # g++ itself refuses the header
     "macro before": ("#define MENTIONED 7\n" + SOURCE, [], 7, False),
+    "header before": ('#include "own.h"\n' + SOURCE, [], 9, False),
     "continued comment": (
         f"// a comment \\\n{INCLUDE}{PYTHON}{MODULE}",
         ["-DSOURCE_VALUE=3"],
@@ -144,7 +145,8 @@ CASES = {  # text of a source, flags, its value, whether the header is used
 def test_precompiled_header_is_used_only_if_the_result_is_the_same(sources, case):
     text, flags, value, is_used = CASES[case]
     write, folder = sources.tiny.write, sources.tiny.folder
-    write("include/own.h", "#define MENTIONED 9\n")
+    for name in ("own.h", "include/own.h"):
+        write(name, "#define MENTIONED 9\n")
     write("nearer/torch/extension.h", HEADER.replace('#include "part.h"', "#define PART 5"))
     sources.precompile()
     assert sources.value("second", text, extra_cflags=[f.format(folder) for f in flags]) == value

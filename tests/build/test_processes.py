@@ -163,3 +163,13 @@ def test_program_is_killed_if_its_start_is_interrupted(monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         run(["sh", "-c", "sleep 60.25; echo"])
     assert not programs_with_argument("60.25")
+
+
+def test_child_forked_during_a_build_can_build(tiny, wait_for, in_process):
+    """The child can build, although it has none of the threads that held locks."""
+    begun = tiny.slow_down(1)
+    builder = threading.Thread(target=tiny.load)
+    builder.start()
+    wait_for(begun.exists)
+    assert in_process(lambda: tiny.value(extra_cflags=["-DOTHER"])) == 101
+    builder.join()

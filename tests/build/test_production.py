@@ -53,6 +53,12 @@ def test_first_load_of_a_name_is_refused_and_writes_nothing(serving):
     assert not Path(cache_folder(), "tiny").exists()
 
 
+def test_setting_of_0_allows_compilation(serving, monkeypatch):
+    serving.forbid_compilation()
+    monkeypatch.setenv("JIT_LOADER_NO_COMPILE", "0")
+    assert serving.value() == 101
+
+
 def test_slow_compiler_is_ended_and_its_file_is_named(tiny, monkeypatch, running_programs):
     monkeypatch.setenv("JIT_LOADER_COMPILE_TIMEOUT", "1.5")
     tiny.change_compiler('case "$*" in *other.cpp*) sleep 60;; esac')

@@ -8,6 +8,7 @@ import subprocess
 import pytest
 
 import jit_loader
+from _jit_loader.build.pytorch import libraries
 from _jit_loader.cache.store import read_manifest
 
 # The dynamic loader has to find PyTorch's function in libtorch_cpu.so.
@@ -66,6 +67,14 @@ def test_cpp_library_that_is_newer_than_that_of_the_process_prevents_stubs(exten
     compiler.write_text(compiler.read_text().replace("exec", f"{newer} esac\nexec"))
     extension.change_compiler("[ -e .stubs ] && exit 1", step="link")
     assert extension.value() == 101
+    assert links(extension) == 1
+
+
+@pytest.mark.slow
+def test_callers_flags_may_name_libraries_of_pytorch(extension):
+    extension.change_compiler('set -- -Wl,--as-needed "$@"', step="link")
+    flags = [f"-L{libraries.pytorchs_folder()}", "-lc10 -ltorch_python"]
+    assert extension.load(extra_ldflags=flags).value() == 101
     assert links(extension) == 1
 
 

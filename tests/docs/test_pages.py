@@ -43,6 +43,19 @@ def test_readme_in_chinese_has_the_same_code():
     assert set(english.code_spans) <= set(chinese.code_spans)
 
 
+def test_links_lead_from_the_readme_to_every_page():
+    found, new = set(), {"README.md"}
+    while new:
+        found |= new
+        targets = {
+            os.path.normpath(os.path.join(os.path.dirname(name), link.partition("#")[0]))
+            for name in new
+            for link in Page(name).links
+        }
+        new = (targets & set(PAGES)) - found
+    assert found == set(PAGES)
+
+
 def test_readme_lists_every_command():
     listed = {span.split()[0] for span in Page("README.md").code_spans if span}
     assert listed >= COMMANDS

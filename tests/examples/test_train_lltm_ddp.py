@@ -59,6 +59,20 @@ def test_losses_are_those_of_one_process_and_a_job_resumes_from_its_checkpoint(
     assert {path.name for path in tmp_path.iterdir() if path.is_dir()} == {"00000020", other.name}
 
 
+@pytest.mark.slow
+def test_a_job_survives_the_death_of_a_process(python, alone, tmp_path):
+    finished = python(
+        *("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=1"),
+        *(ROOT / "tests" / "examples" / "killed_rank.py", *SMALL, "--epochs", "20"),
+        *("--checkpoint", tmp_path, "--every", "5"),
+        check=True,
+        **SETTINGS,
+    )
+    assert "exitcode: -9" in finished.stderr
+    assert "after 10 steps" in finished.stdout
+    torch.testing.assert_close(losses_in(tmp_path), alone(20), rtol=1e-4, atol=0)
+
+
 def test_a_batch_that_cannot_be_divided_is_refused(import_example, monkeypatch):
     example = import_example("train_lltm_ddp")
     monkeypatch.setattr(example, "meet", lambda: (None, 0, 3))

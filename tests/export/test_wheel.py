@@ -142,6 +142,24 @@ assert "jit_loader" not in sys.modules
     assert finished.returncode == 0, finished.stderr
 
 
+@pytest.mark.slow
+def test_wheel_and_its_project_work_in_one_process(made, use):
+    script = """
+import torch
+from my_ops.plus import plus
+from bindings.plus import plus as here
+assert plus is not here
+a = torch.ones(3, requires_grad=True)
+both = torch.compile(lambda x: plus(x, x) * here(x, x), fullgraph=True, backend="aot_eager")
+both(a).sum().backward()
+assert a.grad.tolist() == [8, 8, 8]
+assert torch.ops.my_ops.plus.default is not torch.ops.jit_loader.plus.default
+"""
+    path = os.pathsep.join(map(str, (made / "site", made / "project", ROOT)))
+    finished = use(script, PYTHONPATH=path, PATH=os.environ["PATH"])
+    assert finished.returncode == 0, finished.stderr
+
+
 def test_only_variants_in_the_wheel_can_be_loaded(use):
     script = """
 import my_ops.early

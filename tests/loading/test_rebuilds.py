@@ -239,6 +239,16 @@ def test_changed_library_is_noticed(tiny, change):
     assert tiny.value(extra_ldflags=flags) == 7
 
 
+@pytest.mark.slow
+def test_removed_header_that_another_one_replaces_is_noticed(tiny, monkeypatch):
+    (tiny.folder / "value.h").unlink()
+    folders = [tiny.write(f"{n}/value.h", f"#define VALUE {n}\n").parent for n in (1, 2)]
+    monkeypatch.setenv("CPATH", f"{folders[0]}:{folders[1]}")
+    assert tiny.value() == 101
+    (folders[0] / "value.h").unlink()
+    assert tiny.value() == 102
+
+
 @pytest.mark.parametrize("text", ["#define VALUE 2\n", pytest.param(None, marks=pytest.mark.slow)])
 def test_header_that_changes_between_link_and_publication_is_noticed(tiny, monkeypatch, text):
     real, header = this_process._open, tiny.folder / "value.h"
@@ -341,6 +351,16 @@ def test_moved_project_is_a_hit(tiny, tmp_path):
     tiny.folder = moved
     assert tiny.value() == 101
     assert tiny.compiled() == []
+
+
+@pytest.mark.slow
+def test_edit_in_a_copy_of_the_project_is_not_hidden_by_the_original(tiny, tmp_path):
+    tiny.settle()
+    copy = tmp_path / "copy"
+    shutil.copytree(tiny.folder, copy)
+    tiny.folder = copy
+    tiny.write("value.h", "#define VALUE 6\n")
+    assert tiny.value() == 106
 
 
 @pytest.mark.slow

@@ -76,9 +76,10 @@ def with_nan(x):
         (lambda x: x + 1, r"NUMBER at \[\d+, \d\], REF NUMBER \(wrong elements: 300 of 300\)"),
         (with_nan, r"nan at \[7, 0\], REF NUMBER \(wrong elements: 3 of 300\)"),
         (lambda x: x[:50], r"shape torch\.Size\(\[50, 3\]\), REF torch\.Size\(\[100, 3\]\)"),
+        (lambda x: x.double(), r"dtype torch\.float64, REF torch\.float32"),
         (lambda x: (x, x), r"2 results, REF 1"),
     ],
-    ids=["values", "nan", "shape", "results"],
+    ids=["values", "nan", "shape", "dtype", "results"],
 )
 def test_wrong_result_is_said_first(tensors, change, wrong):
     def negated(x):

@@ -241,6 +241,21 @@ def test_flags_name_the_gpus_or_the_default_architecture(monkeypatch):
     assert flags([]) == []
 
 
+@pytest.mark.gpu
+def test_the_search_for_gpus_does_not_start_cuda(python):
+    script = """
+import os, torch
+from _jit_loader.key import machine
+assert machine.gpu_architectures()
+pid = os.fork()
+if pid == 0:
+    torch.zeros(1, device="cuda")
+    os._exit(0)
+assert os.waitpid(pid, 0)[1] == 0
+"""
+    python("-c", script, check=True)
+
+
 @pytest.mark.slow
 def test_installed_loader_works_in_another_project(tmp_path):
     """`pip install .` installs only the loader; kernels/ and bindings/ are the other project's."""

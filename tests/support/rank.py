@@ -1,8 +1,9 @@
-"""Runs a rank of test_torchrun.py: python rank.py FOLDER SOURCE ...
+"""Runs a rank of test_torchrun.py: python rank.py PREPARATION FOLDER SOURCE ...
 
-Each rank loads 'tiny' at the same time as the others, and writes its value or its error to
-FOLDER/<rank>.json. It exits only after all ranks have written theirs, because torchrun stops the
-other ranks as soon as one has failed.
+Each rank executes the code in PREPARATION, loads 'tiny' at the same time as the others, and writes
+the path of its library, or its error, to FOLDER/<rank>.json. It exits only after all ranks have
+written theirs, because torchrun stops the other ranks as soon as one has failed. The ranks are on
+two simulated nodes; PREPARATION can use `node` and set `flags`.
 """
 
 import json
@@ -16,6 +17,7 @@ import torch  # noqa: F401 (it takes seconds, and all ranks load at the same tim
 import jit_loader
 
 rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+node, flags = 2 * rank // ranks, []
 
 
 def write_and_wait_for_all(name, value):
@@ -28,11 +30,13 @@ def write_and_wait_for_all(name, value):
         time.sleep(0.01)
 
 
-folder, sources = Path(sys.argv[1]), sys.argv[2:]
+preparation, folder, *sources = sys.argv[1:]
+folder = Path(folder)
+exec(preparation)
 write_and_wait_for_all("ready", None)
 try:
-    value = jit_loader.load("tiny", sources).value()
+    assert jit_loader.load("tiny", sources, extra_cflags=flags).value() == 101
 except jit_loader.CompileError as error:
     write_and_wait_for_all("json", str(error))
     raise
-write_and_wait_for_all("json", value)
+write_and_wait_for_all("json", jit_loader.loaded("tiny").path)

@@ -4,6 +4,7 @@ import importlib
 import os
 import pickle
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -88,3 +89,12 @@ def test_path_that_a_library_has_in_the_process_exists(tiny, in_process):
         )
         assert jit_loader.load("here", source).value() == 1, "in the process that compiled it"
     assert in_process(lambda: jit_loader.load("here", source).value()) == 1
+
+
+def test_coverage_is_written_next_to_the_library(tiny):
+    dump = 'extern "C" void __gcov_dump();\nstatic long dump() { return __gcov_dump(), 1; }\n'
+    source = tiny.write("covered.cpp", binding("covered", dump, value="dump()"))
+    flags = {"extra_cflags": ["--coverage"], "extra_ldflags": ["--coverage"]}
+    module = jit_loader.load("covered", source, **flags)
+    assert module.value() == 1
+    assert list(Path(module.__file__).parent.glob("*.gcda"))

@@ -124,6 +124,23 @@ assert torch.utils.cpp_extension.load is jit_loader.load
 """)
 
 
+def test_module_that_cannot_be_executed_yet_is_executed_later(run):
+    run("""
+jit_loader.install()
+import torch.utils.cpp_extension as module
+sys.modules["torch._appdirs"] = None  # cpp_extension imports it
+for _ in range(2):
+    try:
+        module.CUDA_HOME
+    except ImportError:
+        assert module.load is jit_loader.load and not is_executed()
+    else:
+        raise AssertionError
+del sys.modules["torch._appdirs"]
+assert module.CUDAExtension and module.load is jit_loader.load
+""")
+
+
 # Private functions
 
 
@@ -190,6 +207,43 @@ assert built().value() == 103
 """)
     run_private("""
 assert _import_module_from_library("tiny", str(FOLDER), True).value() == 103  # PyTorch's function
+""")
+
+
+def test_private_functions_build_an_executable(tiny, run_private):
+    tiny.write("program.cpp", "int main() { return 7; }\n")
+    run_private("""
+import subprocess
+source = str(Path(SOURCES[0]).with_name("program.cpp"))
+arguments = ["program", [source], *NOTHING, str(FOLDER), False, None, None]
+_write_ninja_file_and_build_library(*arguments, is_standalone=True)
+assert subprocess.run([FOLDER / "program"]).returncode == 7
+assert _jit_compile(*arguments, False, True) == str(FOLDER / "program")
+""")
+
+
+def test_default_folder_is_pytorchs(run_private):
+    run_private("""
+os.environ["TORCH_EXTENSIONS_DIR"] = str(FOLDER / "root")
+assert Path(_get_build_directory("tiny", False)).is_relative_to(FOLDER / "root")
+""")
+
+
+def test_second_install_replaces_the_functions_of_a_reloaded_module(run):
+    run("""
+import importlib
+jit_loader.install()
+from torch.utils import cpp_extension
+def names():
+    return [f.__code__.co_name for f in (cpp_extension._jit_compile, cpp_extension.load)]
+installed = names()
+importlib.reload(cpp_extension)
+assert names() == ["_jit_compile", "load"] != installed
+jit_loader.install()
+assert names() == installed
+jit_loader.install()
+assert names() == installed
+assert cpp_extension._jit_compile.__wrapped__.__code__.co_name == "_jit_compile"
 """)
 
 
