@@ -131,9 +131,11 @@ def _cuda():
 
 
 def _toolkit(home, torch_cuda):
-    """Returns the Check of the headers of CUDA that PyTorch's headers include."""
+    """Returns the Check of the headers and libraries that PyTorch's headers and -l flags need."""
     folders = [os.path.join(home, "include"), *toolchain.more_include_folders(home)]
     missing = toolchain.missing_headers(folders)
+    libraries = ("cudart", "cublas")
+    missing += [f"lib{name}" for name in libraries if not toolchain.find_cuda_library(home, name)]
     if missing:
         text = f"neither {home} nor pip's packages have {', '.join(missing)}"
         package = f"cuda-toolkit[cudart,cublas,cusolver,cusparse]=={torch_cuda}.*"

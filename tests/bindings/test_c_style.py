@@ -60,6 +60,12 @@ def test_a_result_may_be_written_into_an_input(add, norm, n, device):
     assert a[0] == expected
 
 
+def test_neighbours_do_not_overlap(add, device):
+    memory = torch.ones(200, device=device)
+    add(memory[100:], memory[:100], memory[:100], 100)
+    assert torch.equal(memory, torch.tensor([1.0, 2.0], device=device).repeat_interleave(100))
+
+
 def test_backward_refuses_a_saved_tensor_that_was_written(add, norm):
     for function, sizes in [(add, (4,)), (norm, (2, 2))]:
         x = torch.randn(4, requires_grad=True)

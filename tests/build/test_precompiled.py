@@ -341,6 +341,20 @@ def test_first_build_starts_the_precompilation(sources, monkeypatch, wait_for):
     assert sources.used_header()[-1] is True
 
 
+@pytest.mark.slow
+def test_load_many_precompiles_the_header_for_many_calls(sources):
+    calls = []
+    for i in range(6):
+        source = sources.tiny.write(f"many{i}.cpp", INCLUDE + MODULE)
+        calls.append({"name": f"many{i}", "sources": [str(source)]})
+    outcomes = jit_loader.load_many(calls, jobs=2)
+    assert [outcome.module.value() for outcome in outcomes] == [1] * 6
+    assert precompiled_headers()
+    sources.used_header()
+    assert sources.value("later") == 1
+    assert sources.used_header() == [True]
+
+
 def test_build_makes_list_counts_and_prune_removes_precompiled_headers(sources, capsys):
     assert main(["build", "--pch"]) == 0
     folders = list(precompiled_headers())  # two, if CUDA code can be compiled

@@ -72,6 +72,14 @@ def test_slow_compiler_is_ended_and_its_file_is_named(tiny, monkeypatch, running
     assert tiny.value() == 101
 
 
+def test_error_of_another_file_is_reported_instead_of_the_timeout(tiny, monkeypatch):
+    monkeypatch.setenv("JIT_LOADER_COMPILE_TIMEOUT", "0.5")
+    tiny.write("module.cpp", "broken")
+    tiny.change_compiler('case "$*" in *other.cpp*) sleep 60;; esac')
+    with pytest.raises(jit_loader.CompileError, match=r"module\.cpp:1: error: "):
+        tiny.load()
+
+
 @pytest.mark.parametrize("text", ["soon", "-1", "inf", "nan"])
 def test_invalid_timeout_is_refused_before_anything_is_compiled(tiny, monkeypatch, text):
     monkeypatch.setenv("JIT_LOADER_COMPILE_TIMEOUT", text)

@@ -422,6 +422,13 @@ def test_doctor_reports_a_missing_compiler(command, doctor, monkeypatch):
     assert ". Fix: install g++" in command("doctor")[1]
 
 
+def test_doctor_names_a_variable_with_an_open_quote(command, monkeypatch):
+    monkeypatch.setenv("CXX", 'tool "')
+    code, _, err = command("doctor")
+    assert code == 1
+    assert err.startswith("jit_loader: the environment variable CXX: No closing quotation")
+
+
 def test_doctor_reports_a_missing_ninja(doctor, monkeypatch):
     monkeypatch.setattr(doctor_command, "ninja_path", lambda: None)
     code, found = doctor()
@@ -461,9 +468,13 @@ def test_doctor_reports_a_cache_that_cannot_be_used(doctor, without_nvcc, monkey
 
 
 @pytest.mark.slow
-def test_doctor_reports_a_driver_that_does_not_name_the_architectures(doctor, monkeypatch):
+def test_doctor_names_the_architectures_of_the_gpus(doctor, monkeypatch):
     monkeypatch.delenv("TORCH_CUDA_ARCH_LIST", raising=False)
     monkeypatch.setattr(doctor_command, "gpus", lambda: ["nvidia0", "nvidia1"])
+    monkeypatch.setattr(machine, "gpu_architectures", lambda: ["9.0"])
+    _, found = doctor()
+    text = "2 GPUs; CUDA code is compiled for 9.0"
+    assert (found["GPU"]["level"], found["GPU"]["text"]) == ("ok", text)
     monkeypatch.setattr(machine, "gpu_architectures", list)
     code, found = doctor()
     assert code == 0
@@ -474,11 +485,13 @@ def test_doctor_reports_a_driver_that_does_not_name_the_architectures(doctor, mo
 
 @pytest.mark.slow
 @pytest.mark.nvcc
-def test_doctor_names_the_headers_that_cuda_lacks(doctor, monkeypatch):
+def test_doctor_names_the_headers_and_libraries_that_cuda_lacks(doctor, monkeypatch):
     monkeypatch.setattr(toolchain, "NEEDED_HEADERS", ("cuda_runtime.h", "no_such_header.h"))
+    libraries = {"cudart": "libcudart.so"}
+    monkeypatch.setattr(toolchain, "find_cuda_library", lambda home, name: libraries.get(name))
     _, found = doctor()
     assert found["CUDA"]["level"] == "problem"
-    assert found["CUDA"]["text"].endswith("have no_such_header.h")
+    assert found["CUDA"]["text"].endswith("have no_such_header.h, libcublas")
 
 
 # Quantities
