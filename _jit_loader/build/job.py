@@ -10,7 +10,7 @@ import shutil
 import socket
 import time
 
-from _jit_loader.build.inputs.records import CLOCK, Clock, Recorder
+from _jit_loader.build.inputs.records import CLOCK, Clock, InputsChanged, Recorder
 from _jit_loader.build.ninja import ninja_path
 from _jit_loader.build.pytorch import libraries
 from _jit_loader.build.pytorch.ninja_file import make_ninja_file
@@ -115,6 +115,8 @@ def failed(job, records, output, load_error=None):
         InputsChanged: a file was edited during the build. Another attempt may succeed.
     """
     request = job.request
+    if not all(os.path.exists(os.path.join(job.folder, name)) for name in records):
+        raise InputsChanged([job.folder])  # another process is deleting the cache
     stage = "link" if len(records) == len(job.ninja_file.compilations) else "compile"
     if load_error is not None:
         stage = "load"

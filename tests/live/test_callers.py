@@ -275,7 +275,8 @@ def test_two_sources_with_device_code_may_change(sources_of, capfd):
     assert "scale: other.cu, scale.cu changed: new device code in" in said
 
 
-@pytest.mark.parametrize("is_python_module", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("is_python_module", [True, False])
 def test_a_library_that_registers_operators_keeps_its_new_kernels(
     sources_of, python, is_python_module
 ):
