@@ -9,7 +9,6 @@ from tests.support.answer import FILES, is_of_nvrtcs_version
 from tests.support.watch import SCRIPT_NAME, Session
 
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.slow,  # tests/live covers live edits, and the errors of their complete builds
     pytest.mark.skipif(jit_loader.why_no_cuda() is not None, reason="needs nvcc"),
     pytest.mark.skipif(nvrtc.library_path() is None, reason="PyTorch's wheel has no NVRTC"),

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -10,7 +11,6 @@ import pytest
 
 from _jit_loader.commands import main
 from _jit_loader.system import processes
-from _jit_loader.watch import loop
 from tests.support.extension import binding
 from tests.support.terminal import Terminal
 from tests.support.watch import SCRIPT_NAME, Session
@@ -272,9 +272,9 @@ def start(tmp_path):
     """Returns a function that starts a session and waits until its script prints 'begun'."""
     sessions = []
 
-    def start_and_wait(script):
+    def start_and_wait(script, printed="begun\n"):
         sessions.append(Session(tmp_path, {**FILES, SCRIPT_NAME: script}))
-        sessions[0].terminal.read_until("begun\n")
+        sessions[0].terminal.read_until(printed)
         return sessions[0]
 
     yield start_and_wait
@@ -319,19 +319,22 @@ def test_killed_session_leaves_no_process(start, wait_for):
     wait_for(lambda: processes_of(session) == set())
 
 
-def test_files_are_polled_without_inotify_watches(tmp_path, monkeypatch, capfd):
-    def refuse(*_, **__):
-        raise OSError("No space left on device")
+NO_WATCHES = """\
+#include <errno.h>
+int inotify_add_watch(int descriptor, const char* path, unsigned mask) {
+  errno = ENOSPC;
+  return -1;
+}
+"""
 
-    monkeypatch.setenv("JIT_LOADER_QUIET", "0")
-    monkeypatch.setattr(loop, "watch", refuse)
-    files = loop.Files(str(tmp_path / "run.py"))
-    wake_ups = files.wake_ups()
-    assert next(wake_ups)
-    assert "the system does not report saves (No space left on device)" in capfd.readouterr().err
-    (tmp_path / "run.py").write_text("")
-    assert next(wake_ups)
-    assert files.saved(is_running=False) == {str(tmp_path / "run.py")}
+
+def test_files_are_polled_without_inotify_watches(start, tmp_path, monkeypatch):
+    (tmp_path / "no_watches.c").write_text(NO_WATCHES)
+    library = tmp_path / "no_watches.so"
+    subprocess.run(["gcc", "-shared", "-o", library, tmp_path / "no_watches.c"], check=True)
+    monkeypatch.setenv("LD_PRELOAD", str(library))
+    session = start("print('begun')\n", printed="watch: the system does not report saves")
+    assert "again\n" in session.run("print('again')\n")
 
 
 def test_script_that_does_not_exist_is_refused(tmp_path, capfd):
