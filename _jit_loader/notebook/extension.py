@@ -279,7 +279,10 @@ def _kernel_path(line):
         folder = os.path.join(current_project(), "kernels")
     except FileNotFoundError as error:
         raise UsageError(f"%%kernel: {error}") from None
-    return os.path.join(folder, line.strip().removeprefix("kernels/"))
+    path = os.path.normpath(os.path.join(folder, line.strip().removeprefix("kernels/")))
+    if len(line.split()) != 1 or not path.startswith(folder + os.sep):
+        raise UsageError(f"%%kernel takes the name of one file in {folder}: %%kernel add2.cu")
+    return path
 
 
 def load(shell):

@@ -117,6 +117,13 @@ def test_kernel_cell_reports_a_new_file(notebook):
     assert notebook.run("%%kernel other.h\n#define B\n").stdout == ""
 
 
+@pytest.mark.parametrize("file", ["", "../answer.h", "/tmp/answer.h", "nowhere/answer.h", "a b"])
+def test_kernel_cell_refuses_invalid_paths(notebook, file):
+    outcome = notebook.run(f"%%kernel {file}\nint x;\n")
+    assert outcome.error or "UsageError: %%kernel" in outcome.stderr
+    assert not (notebook.folder / "answer.h").exists()
+
+
 @pytest.fixture
 def write(notebook):
     """Writes a text to the op's wrapper, later than it was imported by the clock of file times."""
