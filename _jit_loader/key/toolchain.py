@@ -243,8 +243,9 @@ def why_no_cuda():
         if named := os.environ.get("PYTORCH_NVCC"):
             return f"nvcc was not found: PYTORCH_NVCC names {named}; correct it, or unset it"
         return (
-            "nvcc was not found (in $CUDA_HOME or $CUDA_PATH, on PATH, in /usr/local/cuda, or from pip); install "
-            f'the CUDA Toolkit, or run: pip install "cuda-toolkit[nvcc,cccl]=={cuda}.*"'
+            "nvcc was not found (in $CUDA_HOME or $CUDA_PATH, on PATH, in /usr/local/cuda, or from "
+            "pip); install the CUDA Toolkit, or run: "
+            f'pip install "cuda-toolkit[nvcc,cccl]=={cuda}.*"'
         )
     return None
 
