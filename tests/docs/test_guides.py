@@ -21,7 +21,7 @@ def test_commands_print_the_output_that_the_page_shows(has_nvcc, cache, tmp_path
 
 
 @pytest.mark.slow
-def test_commands_of_the_page_for_those_who_migrate_print_what_it_shows(tmp_path, python):
+def test_commands_of_the_page_for_those_who_migrate_print_what_it_shows(cache, tmp_path, python):
     follow(Page("docs/migrating.md"), tmp_path, python)
 
 
