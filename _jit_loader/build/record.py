@@ -42,9 +42,10 @@ def reusable_objects(job):
 
 
 def command_key(job, output):
-    """Returns a digest of the command that compiles an object, and of its environment."""
+    """Returns a digest of the command that compiles an object, and of what else it depends on."""
     words = map(job.request.roots.relative_text, job.ninja_file.command(output))
-    return digest_of([list(words), job.request.description["environment variables"]])
+    others = ("environment variables", "this very machine")  # -march=native means another one there
+    return digest_of([list(words), *map(job.request.description.get, others)])
 
 
 def _known_objects(name_folder, output):

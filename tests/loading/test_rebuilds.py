@@ -495,3 +495,11 @@ def test_change_after_a_compilation_is_noticed_if_the_clock_of_the_file_is_slow(
     value = tiny.value()
     assert not new.exists()
     assert value == 201
+
+
+def test_native_code_of_another_processor_is_compiled_again(tiny, monkeypatch):
+    for name in ("one", "another"):
+        monkeypatch.setattr("_jit_loader.key.request.processor", lambda name=name: [name])
+        monkeypatch.setattr("_jit_loader.key.boot", lambda name=name: name)
+        tiny.load(extra_cflags=["-march=native"])
+        assert tiny.compiled() == ["module.cpp", "other.cpp"]
