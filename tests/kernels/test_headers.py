@@ -1,10 +1,14 @@
 """kernels/ is plain C++ and CUDA that can be copied into any code base unchanged."""
 
+import glob
+import os
 import re
 import subprocess
 from pathlib import Path
 
 import pytest
+
+from _jit_loader.key import toolchain
 
 ROOT = Path(__file__).resolve().parents[2]
 KERNELS = sorted(path for path in (ROOT / "kernels").rglob("*") if path.is_file())
@@ -28,6 +32,17 @@ def test_header_stands_alone_in_cpp17_without_warnings(path, compiler):
     command = [*compiler, "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-x", "c++", "-"]
     source = f'#include "{path.relative_to(ROOT)}"\n'
     subprocess.run(command, input=source, text=True, check=True)
+
+
+@files(".cu")
+@pytest.mark.slow
+def test_kernel_compiles_with_nvcc_from_pip(path, tmp_path):
+    """Whichever nvcc PATH has."""
+    found = glob.glob(os.path.join(toolchain.pip_cuda_folder(), "cu*/bin/nvcc"))
+    if not found:
+        pytest.skip("nvcc is not installed from pip")
+    command = [found[0], "-std=c++17", "-arch=sm_80", f"-I{ROOT}", "-c", path, "-o", tmp_path / "o"]
+    subprocess.run(command, check=True)
 
 
 def test_every_floating_type_of_an_elementwise_op_is_vectorised(vectorisation):
