@@ -48,7 +48,7 @@ def build_lock(request_folder, name, until=lambda: False):
             os.pwrite(descriptor, owner.encode(), 0)
         yield excludes
     finally:
-        _close(descriptor)
+        _close(descriptor, unlock=True)
 
 
 @contextlib.contextmanager
@@ -82,10 +82,16 @@ def _close_in_child():
 os.register_at_fork(after_in_child=_close_in_child)
 
 
-def _close(descriptor):
-    """Closes a descriptor, unless this is a child that was forked in the meantime."""
+def _close(descriptor, unlock=False):
+    """Closes a descriptor, unless this is a child that was forked in the meantime.
+
+    unlock: no process keeps the lock. A child of C's fork() would, until it ends.
+    """
     if descriptor in _open_locks:
         _open_locks.discard(descriptor)
+        if unlock:
+            with contextlib.suppress(OSError):
+                fcntl.flock(descriptor, fcntl.LOCK_UN)
         os.close(descriptor)
 
 

@@ -1,5 +1,6 @@
 """A build that is killed or interrupted leaves no running compiler and nothing to clean up."""
 
+import ctypes
 import gc
 import multiprocessing
 import os
@@ -7,11 +8,13 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import traceback
 from pathlib import Path
 
 import pytest
 
+from _jit_loader.cache import lock
 from _jit_loader.system.processes import tree
 
 STEPS = pytest.mark.parametrize("step", ["compilation", "link"])
@@ -184,3 +187,17 @@ def test_interrupt_ends_waiting_for_another_process(tiny, start_build, in_proces
     assert in_process(interrupted) is None
     builder.kill()
     builder.join()
+
+
+def test_child_that_another_library_forks_does_not_keep_a_lock(tmp_path):
+    """Python's handlers do not run in it, so it has the descriptor until it ends."""
+    with lock.build_lock(tmp_path, "tiny"):
+        child = ctypes.CDLL(None).fork()
+        if child == 0:
+            time.sleep(60)
+            os._exit(0)
+    try:
+        assert not lock.is_locked(tmp_path / "lock")
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
