@@ -35,7 +35,7 @@ from _jit_loader.cache.registrations import RestartNeeded
 from _jit_loader.cache.store import STATS_EQUAL, Builds
 from _jit_loader.key.digests import Digests
 from _jit_loader.report.errors import LOAD_ERRORS, CompileError
-from _jit_loader.report.text import BuildLine, say
+from _jit_loader.report.text import BuildLine
 from _jit_loader.system.processes import Workers
 
 TRIES = 3
@@ -140,7 +140,7 @@ def _attempt(job):
                     record_object, job, output, compilers, in_header
                 )
         workers.results([*side_jobs, *recordings.values()])
-        records, warning = all_records(job, reused, recordings, compilation)
+        records = all_records(job, reused, recordings, compilation)
         if compilation.returncode != 0:
             raise failed(job, records, compilation.output)
         record_texts(job, records.values())
@@ -157,8 +157,6 @@ def _attempt(job):
     headers.make_missing()
     if any("nvcc" in record for record in records.values()):
         start_self_check(job)
-    if warning is not None:
-        say(warning)
     return this
 
 

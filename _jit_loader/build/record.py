@@ -122,9 +122,8 @@ def record_object(job, output, compilers, in_header):
 
 
 def all_records(job, reused, recordings, compilation):
-    """Returns ({object: its record} of all objects, a warning about spilled registers or None).
+    """Returns {object: its record} of all objects; those that did not compile have none.
 
-    Objects that did not compile have none.
     reused: as reusable_objects() returns. recordings: {object: a future of record_object that has
     ended}.
     """
@@ -134,36 +133,28 @@ def all_records(job, reused, recordings, compilation):
         del new[output]
         os.unlink(os.path.join(job.folder, output))
         os.unlink(os.path.join(job.folder, output + RECORD))
-    warning = _record_kernels(job, new, compilation.lines_of)
+    _record_kernels(job, new, compilation.lines_of)
     known = {**reused, **new}  # in the order of the sources, as messages list them
     outputs = filter(known.get, job.ninja_file.compilations)
-    return {output: known[output] for output in outputs}, warning
+    return {output: known[output] for output in outputs}
 
 
 def _record_kernels(job, records, lines_of):
     """Adds ptxas's figures and nvcc's command to the records of new CUDA objects.
 
     lines_of: {object: the lines that its compiler printed}.
-
-    Returns a warning about spilled registers for the user, or None.
     """
     ninja_file = job.ninja_file
-    if not any(map(ninja_file.is_cuda, records)):
-        return None
-    from _jit_loader.cuda import ptxas
-
-    found = {}
     for output in filter(ninja_file.is_cuda, records):
+        from _jit_loader.cuda import ptxas  # builds of C++ import no module of cuda/
+
         path = os.path.join(job.folder, output)
-        source = job.request.roots.relative(ninja_file.compilations[output])
-        found[source] = ptxas.kernels(lines_of.get(output, []))
         records[output].update(
-            source=source,
-            kernels=found[source],
+            source=job.request.roots.relative(ninja_file.compilations[output]),
+            kernels=ptxas.kernels(lines_of.get(output, [])),
             nvcc=list(map(job.request.roots.relative_text, ninja_file.command(output))),
         )
         write_checked(path + RECORD, records[output])
-    return ptxas.spill_warning(job.request.title, found)
 
 
 def record_texts(job, records):

@@ -3,7 +3,8 @@
 NAME is an op of the current folder's project, which is built first if it has changed;
 "add2[BLOCK=512]" names a variant of it. Otherwise NAME is an extension in the cache, and its newest
 build is shown. The figures are those that ptxas, nvcc's assembler, printed for each kernel and GPU
-architecture during the build.
+architecture during the build. A build does not warn about spills, which make a kernel slow: use
+fewer values at a time, or fewer threads in __launch_bounds__.
 """
 
 import contextlib

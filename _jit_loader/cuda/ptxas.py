@@ -1,7 +1,6 @@
 """Parses the output of ptxas, CUDA's assembler: registers, spills, shared memory and stack."""
 
 import re
-import shlex
 
 from _jit_loader.report.errors import demangled
 
@@ -69,26 +68,3 @@ def readable(mangled):
             break
         depth += {"<": 1, "(": 1, ">": -1, ")": -1}.get(match[0], 0)
     return name[:end].removeprefix("void ").replace("(anonymous namespace)::", "")
-
-
-def spill_warning(title, kernels_of_sources):
-    """Returns a warning that names the kernel that spills most; None if no kernel spills.
-
-    kernels_of_sources: {source: a list of dicts as kernels() returns it}.
-    """
-    spilling = [
-        (kernel["spill stores"] + kernel["spill loads"], source, kernel)
-        for source, found in kernels_of_sources.items()
-        for kernel in found
-    ]
-    spilling = [item for item in spilling if item[0]]
-    if not spilling:
-        return None
-    _, source, kernel = max(spilling, key=lambda item: item[0])
-    source = source.removeprefix("<project>/")
-    more = f"; other kernels that spill: {len(spilling) - 1}" if len(spilling) > 1 else ""
-    return (
-        f"{title}: warning: {source}: {kernel['kernel']} spills registers on "
-        f"{kernel['architecture']}, {kernel['spill stores']} bytes stored and "
-        f"{kernel['spill loads']} loaded{more} (python -m jit_loader inspect {shlex.quote(title)})"
-    )

@@ -1,7 +1,6 @@
-"""inspect shows the resources of kernels, as ptxas prints them; a build warns about spills."""
+"""inspect shows the resources of kernels, as ptxas prints them."""
 
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -68,17 +67,6 @@ def test_names_of_kernels_are_those_of_the_source(mangled, name):
     assert ptxas.readable(mangled) == name
 
 
-def test_warning_names_the_kernel_that_spills_most():
-    found = ptxas.kernels((REPORTS / "nvcc-13.0.txt").read_text().splitlines())
-    warning = ptxas.spill_warning("op", {"<project>/kernels/op.cu": found, "<project>/b.cu": []})
-    assert "\n" not in warning
-    assert "kernels/op.cu: spills<float, 40> spills registers on sm_90" in warning
-    assert "1880 bytes stored and 3532 loaded; other kernels that spill: 1" in warning
-    assert "inspect op)" in warning
-    assert "inspect 'op[N=2]')" in ptxas.spill_warning("op[N=2]", {"b.cu": found})
-    assert ptxas.spill_warning("op", {"b.cu": [k for k in found if not k["spill stores"]]}) is None
-
-
 def inspect(capsys, *arguments):
     code = main(["inspect", *arguments])
     return code, capsys.readouterr().out
@@ -124,20 +112,15 @@ def test_output_of_a_wrapper_is_not_in_the_json(tiny, python):
 @pytest.mark.slow
 @pytest.mark.nvcc
 def test_kernels_of_a_real_build_are_shown(tiny, capsys, monkeypatch):
-    """Builds with nvcc, and again with the same object."""
+    """Builds with nvcc, and again with the same object; no build warns about spills."""
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "8.0")
     monkeypatch.setenv("JIT_LOADER_QUIET", "0")
     tiny.write("kernels.cu", (REPORTS / "kernels.cu").read_text())
     sources = [*tiny.sources, str(tiny.folder / "kernels.cu")]
-
-    def load():
-        jit_loader.load("tiny", sources)
-        return [line for line in capsys.readouterr().err.splitlines() if "spill" in line]
-
-    (warning,) = load()
-    assert re.search(r"kernels\.cu: spills<float, 40> spills .* \d+ bytes stored", warning)
+    jit_loader.load("tiny", sources)
     tiny.write("value.h", "#define VALUE 2\n")
-    assert load() == [], "nothing was compiled that spills"
+    jit_loader.load("tiny", sources)
+    assert "warning" not in capsys.readouterr().err
     kernels = {k["kernel"]: k for k in json.loads(inspect(capsys, "tiny", "--json")[1])["kernels"]}
     assert kernels["spills<float, 40>"]["spill stores"] > 0
     assert kernels["spills<float, 40>"]["source"].endswith("kernels.cu")

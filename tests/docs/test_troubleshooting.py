@@ -15,7 +15,7 @@ from _jit_loader import this_process
 from _jit_loader.build import build
 from _jit_loader.cache import cache_folder, lock, pruning, registrations
 from _jit_loader.commands import check, doctor
-from _jit_loader.cuda import nvrtc, ptxas
+from _jit_loader.cuda import nvrtc
 from _jit_loader.key import toolchain
 from tests.docs.markdown import ROOT, Page
 from tests.support.extension import binding
@@ -299,11 +299,6 @@ namespace torch { template <class F> F wrap_pybind_function(F f) { return f; } }
     def a_kernel_has_failed(self):
         log = ROOT / "tests" / "commands" / "compute_sanitizer" / "write_past_the_end.log"
         return "\n".join(check.shown(log.read_text())[1:9])
-
-    def spilled_registers(self):
-        kernel = {"kernel": "add2_kernel(float*)", "architecture": "sm_90"}
-        kernel.update({"spill stores": 96, "spill loads": 64})
-        return ptxas.spill_warning("add2", {"<project>/kernels/add2.cu": [kernel]})
 
     # Notebooks.
 
