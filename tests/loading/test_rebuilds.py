@@ -306,13 +306,11 @@ def test_headers_of_the_user_and_of_the_system_are_distinguished(path, is_users,
     assert user_file_filter(Roots(str(tmp_path)), tools)(path) == is_users
 
 
-def test_assembly_source_and_its_includes_are_tracked(tiny):
+def test_edit_of_an_assembly_source_is_noticed(tiny):
     """There is no depfile: only the assembler reads the file."""
-    inner = tiny.write("inner.inc", ".set given, 1\n")
-    included = tiny.write("given.inc", f'.include "{inner}"\n')
     assembly = tiny.write(
         "data.s",
-        f'.data\n.globl data\n.hidden data\ndata: .byte given\n.include "{included}"\n'
+        ".data\n.globl data\n.hidden data\ndata: .byte 1\n"
         '.section .note.GNU-stack, "", %progbits\n',
     )
     tiny.write(
@@ -327,11 +325,9 @@ def test_assembly_source_and_its_includes_are_tracked(tiny):
     assert value() == 2
     tiny.compiled()
     assert value() == 2
-    assembly.write_text(assembly.read_text().replace("byte given", "byte given + 1"))
+    assembly.write_text(assembly.read_text().replace("byte 1", "byte 2"))
     assert value() == 3
-    inner.write_text(".set given, 7\n")
-    assert value() == 9
-    assert tiny.compiled() == ["data.s", "data.s"]
+    assert tiny.compiled() == ["data.s"]
 
 
 def test_another_working_directory_is_a_hit(tiny, monkeypatch, tmp_path):
@@ -378,31 +374,18 @@ def test_copy_of_a_project_can_name_a_file_of_the_original(tiny, tmp_path):
     assert tiny.value() == 106
 
 
-INCBIN = """\
-#define INCLUDE(name, path) __asm__(".global " #name "\\n" #name ": .incbin \\"" path "\\"\\n")
-"""
-
-
-@pytest.mark.parametrize("how", ["literal", "by a macro of a header", "on the include path"])
-def test_edit_of_an_incbin_file_is_noticed(tiny, how):
-    data = tiny.write("data/a b.bin", "\x01")
-    name = "a b.bin" if how == "on the include path" else str(data)
-    line = f'__asm__(".global data\\ndata: .incbin \\"{name}\\"\\n");\n'
-    if how == "by a macro of a header":
-        tiny.write("incbin.h", INCBIN)
-        line = f'#include "incbin.h"\nINCLUDE(data, "{name}");\n'
+def test_edit_of_an_incbin_file_that_a_flag_names_is_noticed(tiny):
+    data = tiny.write("data.bin", "\x01")
     tiny.write(
         "other.cpp",
-        line + 'extern "C" const char data[] __attribute__((visibility("hidden")));\n'
+        f'__asm__(".global data\\ndata: .incbin \\"{data}\\"\\n");\n'
+        'extern "C" const char data[] __attribute__((visibility("hidden")));\n'
         'extern "C" long other(void) { return data[0]; }\n',
     )
-    options = {"extra_include_paths": [str(tiny.folder / "data")]}
-    assert tiny.value(**options) == 2
+    flags = [f"-DDATA={data}"]
+    assert tiny.value(extra_cflags=flags) == 2
     data.write_text("\x05")
-    assert tiny.value(**options) == 6
-    tiny.compiled()
-    assert tiny.value(**options) == 6
-    assert tiny.compiled() == []
+    assert tiny.value(extra_cflags=flags) == 6
 
 
 def test_statics_are_not_shared_between_the_old_and_the_new_module(tiny):

@@ -13,8 +13,6 @@ from _jit_loader.key import toolchain
 from _jit_loader.system import plain_path, read_text
 from _jit_loader.system.processes import output_of, run
 
-DIRECTIVE = re.compile(r"\.(?:incbin|include)\b")
-
 
 class Compiler(NamedTuple):
     """The compiler of a command: the folders that it searches for headers, and its real tools."""
@@ -185,25 +183,4 @@ def linked_files(trace, folder):
             path = plain_path(os.path.realpath(path) if inside else path)
             if os.path.dirname(path) not in folders:
                 found[path] = None
-    return list(found)
-
-
-def files_in_assembly(user_files, folders):
-    """Returns the absolute paths of the files that assembly in the user's files includes.
-
-    If one of these has such a directive, each of their strings that is the name of a file counts.
-    folders: the search path of the assembler, its working folder first.
-    """
-    texts = list(map(read_text, user_files))
-    if not any(map(DIRECTIVE.search, texts)):
-        return []
-    found = {}
-    while texts:
-        for name in re.split(r'\\?"', texts.pop()):
-            paths = (plain_path(os.path.join(folder, name)) for folder in folders)
-            path = next(filter(os.path.isfile, paths), None)
-            if path is not None and path not in found:
-                found[path] = None
-                text = read_text(path)
-                texts += [text] if DIRECTIVE.search(text) else []  # it may include others
     return list(found)

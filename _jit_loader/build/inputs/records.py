@@ -16,13 +16,7 @@ import stat
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from _jit_loader.build.inputs.compilers import (
-    cxx_compiler,
-    files_in_assembly,
-    files_in_flags,
-    linker,
-    nvcc_compiler,
-)
+from _jit_loader.build.inputs.compilers import cxx_compiler, files_in_flags, linker, nvcc_compiler
 from _jit_loader.cache.memo import stamp
 from _jit_loader.key import toolchain
 from _jit_loader.system import plain_path, read_text
@@ -78,10 +72,8 @@ class Recorder:
         user_files = [file for file in files if file == source or is_users(file)]
         places = Places()
         _add_places_of_tested_headers(places, user_files, compiler.search_folders)
-        folders = [os.path.dirname(self._clock.path), *compiler.search_folders]
-        more = dict.fromkeys([*files_in_assembly(user_files, folders), *places.present])
-        user_files += [file for file in more if file not in files and is_users(file)]
-        files |= more
+        user_files += [file for file in places.present if file not in files and is_users(file)]
+        files |= places.present
         chain = [*dict.fromkeys(map(os.path.dirname, user_files)), *compiler.search_folders]
         _add_places_of_headers(places, files, chain)
         # If a source names a file by an absolute path, a copy of the project reads the same file.
