@@ -230,8 +230,8 @@ def load_ipython_extension(shell: Any) -> None:
     changed. Functions that were imported earlier use the new code. If compilation fails, the cell
     shows the error and does not run. IPython's autoreload executes changed Python modules again.
 
-    %%kernel FILE writes the cell to kernels/FILE. %%cpp and %%cuda compile the cell and put its
-    functions into the namespace: see their help (%%cpp?).
+    IPython's %%writefile kernels/add2.cu writes a kernel, and the next cell runs it. %%cpp and
+    %%cuda compile the cell and put its functions into the namespace: see their help (%%cpp?).
     """
     from _jit_loader.notebook import extension
 

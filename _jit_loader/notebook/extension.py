@@ -2,7 +2,6 @@
 
 import ast
 import contextlib
-import os
 import re
 import shlex
 import sys
@@ -17,14 +16,13 @@ from _jit_loader.cache.registrations import RestartNeeded
 from _jit_loader.loading import NotCached, is_unchanged
 from _jit_loader.notebook.inline_cell import compile_cell
 from _jit_loader.ops.builds import build_ops, raise_first
-from _jit_loader.ops.project import current_project
 from _jit_loader.report.errors import ShownAlone
 
 ATTRIBUTE = "jit_loader"  # of a shell; the value is its BeforeCell
 
 # Cells that can fix an error, and cells that turn the reload off.
 ALWAYS_RUN = (
-    *("%%kernel", "%%writefile", "%%file", "%%bash", "%%sh", "%%script"),
+    *("%%writefile", "%%file", "%%bash", "%%sh", "%%script"),
     *("%unload_ext", "%reload_ext"),
 )
 
@@ -42,10 +40,6 @@ class ChangedOps:
         self._namespace = namespace
         self._active = {}  # key of this_process.ops: the module whose functions have names
         self._printed = set()  # messages that are printed once
-
-    def reload(self):
-        """Builds the changed ops and activates them, if all of them compile."""
-        self.activate(self.build())
 
     def build(self):
         """Builds the ops whose files have changed; returns {key of this_process.ops: module}.
@@ -142,8 +136,8 @@ class BeforeCell:
     (%timeit).
     """
 
-    def __init__(self, shell, ops):
-        self._shell, self._ops = shell, ops
+    def __init__(self, shell):
+        self._shell, self._ops = shell, ChangedOps(shell.user_ns)
         self._error = None
         shell.extension_manager.load_extension("autoreload")
         self._autoreload = shell.magics_manager.registry["AutoreloadMagics"].pre_run_cell
@@ -185,24 +179,6 @@ class BeforeCell:
 
 @magic.magics_class
 class Magics(magic.Magics):
-    def __init__(self, shell, ops):
-        super().__init__(shell)
-        self._ops = ops
-
-    @magic.cell_magic
-    def kernel(self, line, cell):
-        """%%kernel FILE: writes the cell to kernels/FILE of the project, and rebuilds.
-
-        When the cell ends, the loaded ops that include the file use it. The project is the current
-        folder, or the nearest one above it, that holds kernels/ and bindings/.
-        """
-        path = _kernel_path(line)
-        if not os.path.exists(path):
-            print(f"new file: {os.path.relpath(path, current_project())}")
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(cell)
-        self._ops.reload()
-
     @magic.cell_magic
     def cpp(self, line, cell):
         """%%cpp FUNCTION ... [FLAG ...]: compiles the cell; Python can then call the functions.
@@ -274,22 +250,10 @@ class Magics(magic.Magics):
         self.shell.user_ns.update(functions)
 
 
-def _kernel_path(line):
-    try:
-        folder = os.path.join(current_project(), "kernels")
-    except FileNotFoundError as error:
-        raise UsageError(f"%%kernel: {error}") from None
-    path = os.path.normpath(os.path.join(folder, line.strip().removeprefix("kernels/")))
-    if len(line.split()) != 1 or not path.startswith(folder + os.sep):
-        raise UsageError(f"%%kernel takes the name of one file in {folder}: %%kernel add2.cu")
-    return path
-
-
 def load(shell):
     """Registers what runs before a cell, and the magics, in a shell."""
-    ops = ChangedOps(shell.user_ns)
-    setattr(shell, ATTRIBUTE, BeforeCell(shell, ops))
-    shell.register_magics(Magics(shell, ops))
+    setattr(shell, ATTRIBUTE, BeforeCell(shell))
+    shell.register_magics(Magics)
 
 
 def unload(shell):

@@ -14,7 +14,7 @@ import jit_loader
 from _jit_loader import this_process
 from _jit_loader.build import build
 from _jit_loader.cache import cache_folder, lock, pruning, registrations
-from _jit_loader.commands import check, doctor
+from _jit_loader.commands import check, doctor, main
 from _jit_loader.cuda import nvrtc
 from _jit_loader.key import toolchain
 from tests.docs.markdown import ROOT, Page
@@ -310,11 +310,9 @@ namespace torch { template <class F> F wrap_pybind_function(F f) { return f; } }
         return "\n".join(CellNotRun(error)._render_traceback_())
 
     def a_notebook_outside_of_the_project(self):
-        error = pytest.importorskip("IPython.core.error").UsageError
-        from _jit_loader.notebook.extension import _kernel_path
-
         self.monkeypatch.chdir(self.folder)
-        return self.of(lambda: _kernel_path("add2.cu"), error).replace(str(self.folder), "/home/me")
+        main(["build"])
+        return self.capsys.readouterr().err.replace(str(self.folder), "/home/me")
 
 
 HEADINGS = dict.fromkeys(block.heading for block in BLOCKS)
