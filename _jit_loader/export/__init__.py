@@ -11,9 +11,8 @@ import os
 import re
 
 from _jit_loader.ops.project import current_project, op_names
-from _jit_loader.report.requests import parse
 
-MODULES = (".py", ".cpp")
+SHARED_OP = "autograd"  # what `new` puts into bindings/shared/ imports its wrapper
 ARCHITECTURE = re.compile(r"cpu|\d+\.\d|x86-64-v[234]")
 
 
@@ -56,55 +55,21 @@ def run(options):
     project, out = current_project(), os.path.abspath(options.out)
     processors = [word for word in options.arch if word.startswith("x86")]
     gpus = [word for word in options.arch if word not in processors]  # "cpu" is no CUDA code
-    # A wheel has one build of an op, so there is no variant to name.
-    variants = {} if options.wheel else {title: parse(title)[0] for title in options.names}
-    modules = modules_of(list(variants.values()) or options.names, project)
-    ops = [name for name in op_names(project) if name in modules]
+    ops = op_names(project)
     if not ops:
         raise FileNotFoundError(f"there is no op to export in {project}: no bindings/<name>.cpp")
+    titles = list(dict.fromkeys(options.names)) or ops
+    if SHARED_OP in ops and SHARED_OP not in titles:
+        titles.append(SHARED_OP)
     if options.wheel is None:
         from _jit_loader.export.folder import export_folder
 
-        titles = [title for title, name in variants.items() if name in ops]
-        titles += [name for name in ops if name not in variants.values()]
         export_folder(titles, project, processors, gpus, out)
         print(f"{out}\nto use it: export JIT_LOADER_READONLY_CACHES={out}")
         return 0
     from _jit_loader.export.wheel import write_project
 
-    write_project(options.wheel, modules, ops, project, processors, gpus, out)
+    # A wheel has one build of an op, so there is no variant to name.
+    write_project(options.wheel, titles, project, processors, gpus, out)
     print(f"{out}\nto make the wheel: pip wheel --no-deps --no-build-isolation {out}")
     return 0
-
-
-def modules_of(names, project):
-    """Returns {name: path of its wrapper, or None} for modules in bindings/ and what they import.
-
-    The modules that they import are those of bindings/; a module of a subfolder has a dot in its
-    name: shared.differentiable.
-
-    names: ops and other modules; [] for all modules.
-
-    Raises:
-        FileNotFoundError: a module does not exist.
-    """
-    from modulefinder import ModuleFinder  # the other commands do not need it
-
-    bindings = os.path.join(project, "bindings")
-    stems = {os.path.splitext(name)[0] for name in os.listdir(bindings) if name.endswith(MODULES)}
-    finder = ModuleFinder([])
-    finder.add_module("bindings").__path__ = [bindings]
-    found = {}
-    for name in names or sorted(filter(str.isidentifier, stems - {"__init__"})):
-        if name not in stems:
-            raise FileNotFoundError(
-                f"there is no op {name!r} in {project}: neither bindings/{name}.py nor "
-                f"bindings/{name}.cpp exists"
-            )
-        found[name] = None
-        if os.path.exists(os.path.join(bindings, f"{name}.py")):
-            finder.import_hook(f"bindings.{name}")
-    for name, module in finder.modules.items():
-        if name.startswith("bindings."):
-            found[name.removeprefix("bindings.")] = module.__file__
-    return found

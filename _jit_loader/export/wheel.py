@@ -9,6 +9,7 @@ import re
 import shlex
 import shutil
 import sys
+from glob import glob
 from pathlib import Path
 
 from _jit_loader.build.inputs.compilers import is_gnu
@@ -16,21 +17,20 @@ from _jit_loader.build.pytorch.ninja_file import openmp_flags
 from _jit_loader.key import toolchain
 from _jit_loader.key.machine import this_machine
 from _jit_loader.ops.load_op import op_arguments
-from _jit_loader.ops.project import has_cuda_kernel, request_for
+from _jit_loader.ops.project import has_cuda_kernel, op_names, request_for
 
 TEMPLATE = Path(__file__).absolute().parent / "wheel_project"
 TAKEN = {"bindings", "kernels", "jit_loader", "torch", "compiled"}
 
 
-def write_project(name, modules, ops, project, processors, gpus, out):
+def write_project(name, ops, project, processors, gpus, out):
     """Writes the source project of the package `name` into a folder.
 
-    The wrappers are copied without changes, but shared/loader.py is the one in wheel_project/: it
-    imports compiled modules.
+    The Python files of bindings/ are copied without changes, but for the wrappers of other ops.
+    shared/loader.py is the one in wheel_project/: it imports compiled modules.
 
     Args:
-        modules: {name: path} of the modules that the package has, as modules_of() returns them.
-        ops: those of them that are ops.
+        ops: the names of its ops.
         project: the folder of their project.
         processors: those to support, as ["x86-64-v3"], of which the oldest counts; [] for this one.
         gpus: the GPUs, as ["8.0", "9.0"]; [] for this machine's.
@@ -38,6 +38,7 @@ def write_project(name, modules, ops, project, processors, gpus, out):
 
     Raises:
         ValueError: the package cannot have that name.
+        FileNotFoundError: an op does not exist.
         FileExistsError: the folder exists.
     """
     if not re.fullmatch("[a-z_][a-z0-9_]*", name) or name in TAKEN | sys.stdlib_module_names:
@@ -46,7 +47,8 @@ def write_project(name, modules, ops, project, processors, gpus, out):
             "and no name of Python, PyTorch or jit_loader"
         )
     bindings = Path(project, "bindings")
-    wrappers = [Path(path).relative_to(bindings) for path in modules.values() if path]
+    others = {f"{op}.py" for op in op_names(project) if op not in ops}
+    wrappers = [p for p in glob("**/*.py", root_dir=bindings, recursive=True) if p not in others]
     level = toolchain.cpu_level() or ""
     has_kernels = any(has_cuda_kernel(project, op) for op in ops)
     arguments = {op: op_arguments(op, project)[2] for op in ops}

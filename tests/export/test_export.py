@@ -11,7 +11,6 @@ import pytest
 import jit_loader
 from _jit_loader.cache import FORMAT
 from _jit_loader.commands import main
-from _jit_loader.export import modules_of
 from _jit_loader.key import digests, toolchain
 from tests.support.extension import binding, write
 
@@ -21,7 +20,6 @@ WRAPPERS = {
     "one": "from jit_loader import load_op\n\nvalue = load_op('one').value\n",
     "two": "from bindings.one import value as one\nfrom jit_loader import load_op\n\n"
     "both = one() + load_op('two', extra_cflags=['-DVALUE=40']).value()\n",
-    "alias": "from .two import both\n",
 }
 
 
@@ -41,7 +39,7 @@ def write_project(folder):
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """Exports 'alias' for the oldest processors; returns (project, export, cache)."""
+    """Exports ops for the oldest processors; returns (project, export, cache)."""
     folder = tmp_path_factory.mktemp("export")
     project, out, cache = write_project(folder / "project"), folder / "out", folder / "cache"
     arch = ["--arch", "x86-64-v2"] if toolchain.cpu_level() else []
@@ -49,7 +47,7 @@ def made(tmp_path_factory):
         patch.chdir(project)
         patch.setenv("JIT_LOADER_CACHE", str(cache))
         patch.setenv("CC", "gcc")  # a compiler setting, which the nodes do not have
-        assert main(["export", "alias", "--out", str(out), *arch]) == 0
+        assert main(["export", "one", "two", "--out", str(out), *arch]) == 0
     return project, out, cache
 
 
@@ -163,21 +161,6 @@ def test_failed_export_keeps_the_other_builds(tmp_path, monkeypatch, capsys):
     assert [path.name for path in (out / FORMAT).iterdir()] == ["one"]
     assert main(["export", "nothing", "--out", str(out)]) == 1
     assert "there is no op 'nothing'" in capsys.readouterr().err
-    write(project / "bindings" / "helper.py", "")
-    assert main(["export", "helper", "--out", str(out)]) == 1
-    assert "there is no op to export" in capsys.readouterr().err
-
-
-def test_a_module_is_exported_with_the_modules_that_it_imports(tmp_path):
-    project = write_project(tmp_path)
-    assert sorted(modules_of(["alias"], project)) == ["alias", "one", "two"]
-    assert sorted(modules_of([], project)) == ["alias", "one", "other", "two"]
-    write(project / "bindings" / "shared" / "__init__.py", "")
-    write(project / "bindings" / "shared" / "first.py", "from .second import x\nimport shared.no\n")
-    write(project / "bindings" / "shared" / "second.py", "from bindings import two as _\n")
-    write(project / "bindings" / "helper.py", "from bindings.shared.first import x\n")
-    expected = ["helper", "one", "shared", "shared.first", "shared.second", "two"]
-    assert sorted(modules_of(["helper"], project)) == expected
 
 
 # --arch

@@ -75,6 +75,7 @@ compiled = load_op("early", defines={"ONE": True})
     "bindings/plus.py": WRAPPER,
     "bindings/alias.py": "from .plus import plus as alias  # é\r\n",
     "bindings/broken.cpp": "int a = ;\n",
+    "bindings/broken.py": "",
     "kernels/plus.cu": "__global__ void kernel() {}\n",  # not compiled by these tests
     "kernels/add.h": '#include "inner.h"\n',
     "kernels/inner.h": "\n",
@@ -101,7 +102,7 @@ def made(tmp_path_factory, _warm_python):
     arch = ["--arch", "cpu", *["x86-64-v2"] * bool(toolchain.cpu_level())]
     options = ["--wheel", "my_ops", "--out", folder / "kept"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = ["-m", "jit_loader", "export", "alias", "early", *options, *arch]
+    command = ["-m", "jit_loader", "export", "plus", "early", *options, *arch]
     finished = _warm_python.run(*command, cwd=project, environment=environment)
     assert finished.returncode == 0, finished.stderr
     pip = finished.stdout.partition("to make the wheel: ")[2].split()
