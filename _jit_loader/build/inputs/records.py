@@ -4,15 +4,14 @@
 "programs": {role: digest}, "absent": {folder: names}}. Paths are relative to their roots
 (key/roots.py).
 
-"absent" are the places where compilers and linkers looked first and found no file: {folder: names
-that are missing from it}. A file that appears there is read instead. A name that ends with a slash
-means that a folder has the file's name.
+"absent" are the places where compilers looked first and found no file: {folder: names that are
+missing from it}. A file that appears there is read instead. A name that ends with a slash means
+that a folder has the file's name.
 """
 
 import functools
 import os
 import re
-import stat
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -35,7 +34,6 @@ TESTED = re.compile(
     r"(?:__has_include\w*\s*\(\s*|^\s*#\s*include\w*\s*(?=[<\"][^>\"\n]*\.\./))[<\"]([^>\"\n]+)",
     re.MULTILINE,
 )
-FOLDER = re.compile(r"\0-L\0?(/[^\0]+)")  # as one word or two
 
 
 class InputsChanged(Exception):
@@ -83,13 +81,12 @@ class Recorder:
 
     def of_link(self, ninja_file, linked):
         """Returns the record of the files that were linked besides the objects."""
-        command, places = ninja_file.command(ninja_file.library), Places()
+        command = ninja_file.command(ninja_file.library)
         # PyTorch's module chooses the flags, and some users patch it.
         flags_from = toolchain.cpp_extension_path()
         files = dict.fromkeys([*linked, *self._in_flags(command), flags_from])
         user_files = list(filter(user_file_filter(self._roots), files))
-        _add_places_of_libraries(places, linked, command)
-        return self._record(files, user_files, linker(command), places)
+        return self._record(files, user_files, linker(command), Places())
 
     def _in_flags(self, command):
         """Returns the files in the flags. One that two attempts have changed is an output."""
@@ -130,7 +127,7 @@ class Recorder:
 
 
 class Places:
-    """The places where a compiler or a linker looked for files.
+    """The places where a compiler looked for files.
 
     absent: as above. present: files that exist there; one may have appeared after the search.
     """
@@ -194,23 +191,6 @@ def _add_places_of_tested_headers(places, user_files, search_folders):
                 places.add(plain_path(os.path.join(folder, name)))
 
 
-def _add_places_of_libraries(places, files, command):
-    """Adds the places where the linker may have looked for each library.
-
-    -l searches each folder for .so, then for .a: the folders of -L and those of LIBRARY_PATH, then
-    the system's. A relative folder is in the private folder of the build, where nothing appears
-    later. Other ways to name a folder (-Wl,-L, an @file) are not read.
-    """
-    named = FOLDER.findall("\0".join(command))
-    named += filter(os.path.isabs, os.environ.get("LIBRARY_PATH", "").split(os.pathsep))
-    for path in files:
-        folder, name = os.path.split(path)
-        stem = os.path.splitext(name)[0]
-        for place in [*map(os.path.normpath, named), folder]:
-            for candidate in (name, f"{stem}.so", f"{stem}.a"):
-                places.add(os.path.join(place, candidate))
-
-
 def user_file_filter(roots, tools=()):
     """Returns a predicate: whether a file is the user's.
 
@@ -271,7 +251,6 @@ class Clock:
         self.path = os.path.join(folder, CLOCK)
         self.started = None
         self._made = self._now()
-        self._unchanged_folders = {os.sep, os.sep * 2}  # POSIX allows two at the start of a path
 
     def start(self):
         """Waits until no earlier change can have the same time as the start.
@@ -289,20 +268,6 @@ class Clock:
         return os.stat(self.path).st_ctime_ns
 
     def has_seen_change(self, path):
-        """Returns whether a file or its folder was changed, removed or replaced since the start."""
+        """Returns whether a file was changed, removed or replaced since the start."""
         now = stamp(path)
-        return now is None or now[2] >= self.started or self._has_other_path(path)
-
-    def _has_other_path(self, path):
-        """Returns whether a symlink in a path was made, or a folder renamed, since the start."""
-        above = []
-        while path not in self._unchanged_folders:
-            status = os.lstat(path)
-            # A rename changes only the ctime of a folder, a new or removed entry both times.
-            is_new = stat.S_ISLNK(status.st_mode) or status.st_ctime_ns != status.st_mtime_ns
-            if is_new and status.st_ctime_ns >= self.started:
-                return True
-            path = os.path.dirname(path)
-            above.append(path)
-        self._unchanged_folders.update(above)
-        return False
+        return now is None or now[2] >= self.started
