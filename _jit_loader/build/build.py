@@ -124,7 +124,7 @@ def _attempt(job):
     remove_leftovers(job.builds.folder, keep=job.folder)  # their objects have been taken
     headers, line = Headers(job, missing), BuildLine(request.title, missing)
     job.clock.start()
-    with Workers() as workers, line, Compilation(job, missing, headers) as compilation:
+    with Workers() as workers, Compilation(job, missing, headers) as compilation:
         side_jobs = [
             workers.submit(update_compile_commands, request, job.ninja_file),
             workers.submit(make_helper, STATS_EQUAL, job.digests),

@@ -93,21 +93,21 @@ def build_all(title, noun, calls, jobs=None, say_lines=True, **options):
     names, timeouts = [call[0] for call in calls], [call[3] for call in calls]
     function = f"{__name__}:build_in_process"
     calls = [{"function": function, "arguments": call[:3], "timeout": call[3]} for call in calls]
-    with BuildLine(title, names, step="loading") as line:
-        line.start(count(len(names), noun))
-        for answer in call_in_processes(calls, jobs or parallel_jobs(), IMPORTS, **options):
-            index = answer["index"]
-            if "said" in answer:
-                last[index] = answer["said"]
-                if say_lines:
-                    say(answer["said"])
-                continue
-            line.finished(names[index])
-            found[index] = _outcome(names[index], answer, timeouts[index], last.get(index))
-        outcomes = [found[index] for index in range(len(names))]
-        failed = [outcome.name for outcome in outcomes if outcome.error is not None]
-        built = f"built {len(names) - len(failed)} of them; failed: {', '.join(failed)};"
-        line.end(built if failed else "built")
+    line = BuildLine(title, names, step=("loading", "loaded"))
+    line.start(count(len(names), noun))
+    for answer in call_in_processes(calls, jobs or parallel_jobs(), IMPORTS, **options):
+        index = answer["index"]
+        if "said" in answer:
+            last[index] = answer["said"]
+            if say_lines:
+                say(answer["said"])
+            continue
+        line.finished(names[index])
+        found[index] = _outcome(names[index], answer, timeouts[index], last.get(index))
+    outcomes = [found[index] for index in range(len(names))]
+    failed = [outcome.name for outcome in outcomes if outcome.error is not None]
+    built = f"built {len(names) - len(failed)} of them; failed: {', '.join(failed)};"
+    line.end(built if failed else "built")
     return outcomes
 
 

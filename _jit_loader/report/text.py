@@ -17,6 +17,8 @@ SIZES = {
 }
 SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 PREFIXES = {"T": 1e12, "G": 1e9, "M": 1e6, "k": 1e3, "": 1, "m": 1e-3, "u": 1e-6, "n": 1e-9}
+# So that a log stays short, and a person sees that a long build goes on.
+SECONDS_BETWEEN_LINES = 5
 # Wider than any line: a file or a pipe takes lines of any length.
 UNLIMITED_WIDTH = 1_000_000
 
@@ -45,74 +47,40 @@ def print_line(text, stream):
 
 
 class BuildLine:
-    """Shows `add2: kernels/add2.cu changed: add2.cuda.o, 1 of 2, 0.4 s`.
+    """Prints the lines of a build.
 
-    The line is live in a terminal, below the lines that are printed meanwhile. In a log file, and
-    in a notebook, where rich's live line would need ipywidgets, it is a plain line at the start of
-    the build. At the end, a line with the reason and the seconds is printed.
+    add2: kernels/add2.cu changed: compiling add2.o, add2.cuda.o, add2_cpu.o
+    add2: 2 of 3 compiled, 12 s
+    add2: kernels/add2.cu changed: built in 14.1 s
     """
 
-    def __init__(self, title, outputs, step="compiling"):
-        self._title, self._step = title, step
-        self._outputs = list(outputs)
-        self._total = len(self._outputs)
-        self._started = time.monotonic()
-        self._live = None
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        if self._live is not None:
-            with contextlib.suppress(OSError, ValueError):
-                self._live.stop()
-            self._live = None
+    def __init__(self, title, outputs, step=("compiling", "compiled")):
+        self._title, self._outputs = title, list(outputs)
+        self._doing, self._done = step
+        self._left, self._reason = [*self._outputs], ""
+        self._started = self._printed = time.monotonic()
 
     def start(self, reason):
-        """Shows the line; reason: why the extension is built."""
-        self._title = f"{self._title}: {reason}"
-        if is_set("JIT_LOADER_QUIET"):
-            return
-        with contextlib.suppress(OSError, ValueError):
-            self._live = self._start_live()
-        if self._live is None:
-            step = f"{self._step} {', '.join(self._outputs)}" if self._outputs else "linking"
-            say(f"{self._title}: {step}")
+        """Prints the first line; reason: why the extension is built."""
+        self._reason = reason
+        step = f"{self._doing} {', '.join(self._outputs)}" if self._outputs else "linking"
+        say(f"{self._title}: {reason}: {step}")
 
     def finished(self, output):
-        if output in self._outputs:
-            self._outputs.remove(output)
+        """Prints how many outputs are ready, unless it was the last one or a line is recent."""
+        if output not in self._left:
+            return
+        self._left.remove(output)
+        now = time.monotonic()
+        if self._left and now >= self._printed + SECONDS_BETWEEN_LINES:
+            self._printed, total = now, len(self._outputs)
+            ready = f"{total - len(self._left)} of {total} {self._done}"
+            say(f"{self._title}: {ready}, {now - self._started:.0f} s")
 
     def end(self, outcome="built"):
-        """Ends the live line and prints the last one."""
-        self.__exit__()
-        say(f"{self._title}: {outcome} in {self._elapsed():.1f} s")
-
-    def _elapsed(self):
-        return time.monotonic() - self._started
-
-    def _start_live(self):
-        # A replacement of stderr, such as a notebook's, may say that it is a terminal.
-        if sys.stderr is not sys.__stderr__ or sys.stderr is None:
-            return None
-        with fork_lock():
-            from rich.console import Console
-            from rich.live import Live
-
-        console = Console(stderr=True)
-        if not console.is_terminal:
-            return None
-        live = Live(get_renderable=self._text, console=console, transient=True)
-        live.start(refresh=True)
-        return live
-
-    def _text(self):
-        from rich.text import Text
-
-        done = self._total - len(self._outputs)
-        doing = ", ".join(self._outputs) or "linking"
-        text = f"{self._title}: {doing}, {done} of {self._total}, {self._elapsed():.1f} s"
-        return Text(text, no_wrap=True, overflow="ellipsis")
+        """Prints the last line."""
+        seconds = time.monotonic() - self._started
+        say(f"{self._title}: {self._reason}: {outcome} in {seconds:.1f} s")
 
 
 def parse_size(text):

@@ -25,7 +25,7 @@ from _jit_loader.report.text import say
 from _jit_loader.system import processes
 
 # The modules of a build take 0.2 s, those of a live edit 0.03 s.
-IMPORTED = ("torch", "numpy", "jit_loader", "_jit_loader.live.load", "rich.live")
+IMPORTED = ("torch", "numpy", "jit_loader", "_jit_loader.live.load")
 
 # A run may save its work when it is terminated, and when it is interrupted by Ctrl-C.
 GRACE_SECONDS = 2

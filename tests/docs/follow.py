@@ -9,6 +9,7 @@ FILE = re.compile(r"(?://|#) ([\w./]+\.(?:h|cu|cpp|py))\n")  # the first line of
 PYTORCHS_WARNING = re.compile(
     r"^W\d{4} .*cpp_extension.*No CUDA runtime is found.*\n", re.MULTILINE
 )
+PROGRESS = re.compile(r"^\w+: \d+ of \d+ compiled, \d+ s\n", re.MULTILINE)  # of a slow build
 CUDA_OBJECT = re.compile(r", \w+\.cuda\.o\b")
 SECONDS = re.compile(r"\d+(?:\.\d+)?(?= ?[mu]?s\b)")  # times differ from run to run
 
@@ -60,7 +61,7 @@ def _run(python, line, folder, nvcc):
     assert program == "python"
     variables = {"PYTORCH_NVCC": nvcc or str(folder / "no-nvcc"), "CUDA_VISIBLE_DEVICES": ""}
     finished = python(*arguments, cwd=folder, check=True, JIT_LOADER_QUIET="0", **variables)
-    return PYTORCHS_WARNING.sub("", finished.stderr) + finished.stdout
+    return PROGRESS.sub("", PYTORCHS_WARNING.sub("", finished.stderr)) + finished.stdout
 
 
 def check_output(expected, said):

@@ -5,15 +5,13 @@ import re
 import sys
 import threading
 import time
-from pathlib import Path
 
 import pytest
 
 import jit_loader
-from _jit_loader.report.text import print_line
-from tests.support.terminal import Terminal
+from _jit_loader.report import text
+from _jit_loader.report.text import BuildLine, print_line
 
-ROOT = Path(__file__).resolve().parents[2]
 PLAIN_LINES = r"""tiny: first build: compiling module\.o, other\.o
 tiny: first build: built in \d+\.\d s
 """
@@ -70,34 +68,17 @@ def test_streams_of_the_program_do_no_harm(tiny, monkeypatch, stream):
         tiny.load()
 
 
-def test_notebook_gets_plain_lines(tiny, monkeypatch, capfd):
-    """rich's live line needs ipywidgets in a notebook and warns at every refresh without them."""
-
-    class ZMQInteractiveShell:  # rich detects a notebook by this name
-        pass
-
-    monkeypatch.setenv("JIT_LOADER_QUIET", "0")
-    monkeypatch.setattr("builtins.get_ipython", ZMQInteractiveShell, raising=False)
-    tiny.load()
-    out, err = capfd.readouterr()
-    assert out == ""
-    assert re.fullmatch(PLAIN_LINES, err)
-
-
-def test_terminal_gets_a_live_line():
-    script = (
-        "import time\nfrom _jit_loader.report.text import BuildLine\n"
-        "with BuildLine('tiny', ['module.o', 'other.o']) as line:\n"
-        "    line.start('first build')\n    time.sleep(0.3)\n    line.end()\n"
+def test_long_build_says_how_far_it_is(said, monkeypatch):
+    line = BuildLine("tiny", ["a.o", "b.o", "c.o", "d.o"])
+    line.start("first build")
+    line.finished("a.o")  # soon after the first line
+    monkeypatch.setattr(text, "SECONDS_BETWEEN_LINES", 0)
+    for output in ("b.o", "c.o", "d.o", "tiny.so"):
+        line.finished(output)
+    assert said() == (
+        "tiny: first build: compiling a.o, b.o, c.o, d.o\n"
+        "tiny: 2 of 4 compiled, 0 s\ntiny: 3 of 4 compiled, 0 s\n"
     )
-    shown = {"JIT_LOADER_QUIET": "0", "COLUMNS": "60", "TERM": "xterm"}
-    terminal = Terminal([sys.executable, "-c", script], cwd=ROOT, env={**os.environ, **shown})
-    text = terminal.read_until(r"tiny: first build: built in \d+\.\d s\n")
-    terminal.close()
-    live = [line for line in re.split(r"[\r\n]+", text) if "0 of 2" in line]
-    assert live
-    assert live[0].startswith("tiny: first build: module.o, other.o, 0 of 2, 0.")
-    assert all(len(line) <= 60 for line in live), "a longer line would wrap"
 
 
 def test_no_thread_forks_while_a_line_is_written():
