@@ -20,36 +20,9 @@ _PYTHON = re.compile(r"python[\d.]*t?d?(-dbg)?")  # the name of its executable
 
 
 def start(command, **options):
-    """Starts a process as subprocess.Popen does, while no other thread forks.
-
-    It is killed if the start is interrupted: the caller does not know it yet.
-    """
-    process = None
-    try:
-        with _interrupts_delayed(), fork_lock():
-            process = subprocess.Popen(command, **options)
-        return process
-    except BaseException:
-        if process is not None:
-            end(process.pid)
-            process.wait()
-        raise
-
-
-@contextlib.contextmanager
-def _interrupts_delayed():
-    """Delays Ctrl-C to the end of the block. A handler in Python runs in the main thread only."""
-    handler, interrupts = signal.getsignal(signal.SIGINT), []
-    if not callable(handler) or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    signal.signal(signal.SIGINT, lambda *arguments: interrupts.append(arguments))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, handler)
-        if interrupts:
-            handler(*interrupts[0])
+    """Starts a process as subprocess.Popen does, while no other thread forks."""
+    with fork_lock():
+        return subprocess.Popen(command, **options)
 
 
 def compiler_environment():

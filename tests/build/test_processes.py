@@ -12,12 +12,9 @@ import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import pytest
-
 import jit_loader
 from _jit_loader.cache.lock import build_lock
 from _jit_loader.system.processes import run
-from tests.support.extension import programs_with_argument
 
 fork = multiprocessing.get_context("fork")
 
@@ -152,20 +149,6 @@ def test_run_does_not_wait_for_a_child_that_was_forked_while_its_program_started
     assert child.is_alive()
     child.kill()
     child.join()
-
-
-def test_program_is_killed_if_its_start_is_interrupted(monkeypatch):
-    """Python then has the program's process, but the loader does not know it yet."""
-    execute_child = subprocess.Popen._execute_child
-
-    def interrupted(*arguments):
-        execute_child(*arguments)
-        signal.raise_signal(signal.SIGINT)
-
-    monkeypatch.setattr(subprocess.Popen, "_execute_child", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        run(["sh", "-c", "sleep 60.25; echo"])
-    assert not programs_with_argument("60.25")
 
 
 def test_child_forked_during_a_build_can_build(tiny, wait_for, in_process):
