@@ -6,8 +6,7 @@ loads: each of three bindings (sources/) is loaded with one kernel by jit_loader
 torch.utils.cpp_extension.load; the light one also by tvm_ffi, with a separate binding, if
 it is installed. It is loaded from the cache, after an edit of the kernel, after an edit of a
 header that only the kernel includes, and by 16 processes that start together with nothing built. A
-new process has imported torch before it is timed; all other imports of a load count. The unedited
-program imports load from torch.utils.cpp_extension, under `python -m jit_loader run`. "Just built"
+new process has imported torch before it is timed; all other imports of a load count. "Just built"
 is the first load after another process has built: the files are then younger than 2 s. A loader
 that returns a module of older code is listed as stale and has no time. "compilers alone" runs
 PyTorch's commands that compile the edited kernel and link. Ours may be faster, because it links
@@ -40,12 +39,9 @@ EDITS = 5  # of each kind
 LIVE_ROUNDS = 3  # PyTorch's load takes 7 s for each edit
 
 
-def starters(subject, count=1, ours="ours"):
+def starters(subject, count=1):
     """Returns {way: [functions that start a worker]} of a subject, for ready_workers."""
-    return {
-        way: [functools.partial(subject.worker, ours if way == "ours" else way)] * count
-        for way in subject.ways
-    }
+    return {way: [functools.partial(subject.worker, way)] * count for way in subject.ways}
 
 
 def after_builds(subject, rounds, **about):
@@ -58,8 +54,8 @@ def after_builds(subject, rounds, **about):
         return compare(calls, rounds, subject, subject.edit_kernel, **about)
 
 
-def in_new_processes(subject, rounds, edit=None, warm_up=0, ours="ours", **about):
-    with ready_workers(starters(subject, rounds + warm_up, ours)) as workers:
+def in_new_processes(subject, rounds, edit=None, warm_up=0, **about):
+    with ready_workers(starters(subject, rounds + warm_up)) as workers:
         calls = {way: (lambda group=group: group.pop().load()) for way, group in workers.items()}
         return compare(calls, rounds, subject, edit, warm_up, **about)
 
@@ -88,7 +84,6 @@ def loads(source, device, quick):
         hit = "from the cache, new process"
         # The first hit may write the memo that later ones read.
         yield new(hit, 1 if quick else 7, warm_up=0 if quick else 1)
-        yield new(f"{hit}, unedited program", 1 if quick else 7, ours="unedited")
         if not quick:
             about = {"source": source, "built_for": device, "question": f"{hit}, just built"}
             yield after_builds(subject, rounds, **about)

@@ -110,7 +110,7 @@ class Subject:
 
     def call(self, way):
         """Returns the arguments of a way of benchmarks.worker and the environment of the call."""
-        if way in ("ours", "unedited"):
+        if way == "ours":
             return {"sources": self.sources}, self._environment
         if way == "tvm_ffi":
             return self._tvm_ffi_call(), self._torch_environment

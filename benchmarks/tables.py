@@ -241,7 +241,6 @@ UNCHANGED = {
     "`load`, light": load("light", FROM_CACHE),
     "`load`, extension": load("extension", FROM_CACHE),
     "the same, first process after a build": load("extension", f"{FROM_CACHE}, just built"),
-    "the same, in an unedited program": load("extension", f"{FROM_CACHE}, unedited program"),
     "`load`, plain, with 10,000 more headers": ("loading_closure", {"headers": 10_000}),
 }
 QUESTIONS = (

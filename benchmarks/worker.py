@@ -43,9 +43,8 @@ class Worker:
 
     def __init__(self, way, arguments, environment):
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  close() closes it
-        run = ["-m", "jit_loader", "run"] if way == "unedited" else []
         self._process = subprocess.Popen(
-            [sys.executable, *run, "-m", "benchmarks.worker", way, json.dumps(arguments)],
+            [sys.executable, "-m", "benchmarks.worker", way, json.dumps(arguments)],
             cwd=ROOT,
             env=environment,
             stdin=subprocess.PIPE,
@@ -123,12 +122,6 @@ def torchs(extra_ldflags, name="extension", **arguments):
     return load(name, extra_ldflags=flags, **arguments)
 
 
-def unedited(sources):
-    from torch.utils.cpp_extension import load
-
-    return load("extension", sources)
-
-
 def op(name, project):
     import jit_loader
 
@@ -191,7 +184,6 @@ def raw(way, constant):
 FUNCTIONS = {
     "ours": ours,
     "torch": torchs,
-    "unedited": unedited,
     "op": op,
     "tvm_ffi": tvm_ffi,
     "live": live,

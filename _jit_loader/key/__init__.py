@@ -89,18 +89,19 @@ def names_architectures():
 
 def common_nvcc_flags():
     """Returns the flags that PyTorch passes to every nvcc in this process."""
-    return _names_of_pytorchs_module().get("COMMON_NVCC_FLAGS", COMMON_NVCC_FLAGS)
+    module = sys.modules.get("torch.utils.cpp_extension")
+    return getattr(module, "COMMON_NVCC_FLAGS", COMMON_NVCC_FLAGS)
 
 
 def cuda_home_of_program():
     """Returns the CUDA_HOME that the program has set in PyTorch's module, or None."""
-    names = _names_of_pytorchs_module()
-    home = names.get("CUDA_HOME")
+    module = sys.modules.get("torch.utils.cpp_extension")
+    home = getattr(module, "CUDA_HOME", None)
     if home is None or sys.platform != "linux":
         return None
-    if _FOUND not in names:
-        names[_FOUND] = _find_cuda_home()
-    return None if home == names[_FOUND] else os.path.abspath(home)
+    if not hasattr(module, _FOUND):
+        setattr(module, _FOUND, _find_cuda_home())
+    return None if home == getattr(module, _FOUND) else os.path.abspath(home)
 
 
 def _find_cuda_home():
@@ -108,12 +109,6 @@ def _find_cuda_home():
     home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
     nvcc = shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
     return home or os.path.dirname(os.path.dirname(nvcc))
-
-
-def _names_of_pytorchs_module():
-    # Not getattr: after install() it would execute the module, of which a hit uses nothing else.
-    module = sys.modules.get("torch.utils.cpp_extension")
-    return {} if module is None else vars(module)
 
 
 cuda_home_of_program()  # notes what PyTorch has found, before the environment changes

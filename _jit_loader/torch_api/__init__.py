@@ -148,10 +148,8 @@ def requests_of_load_inline(options, texts):
 def install() -> None:
     """Replaces PyTorch's load and load_inline with jit_loader's in this process.
 
-    Call it before any module runs `from torch.utils.cpp_extension import load`. That import then
-    costs nothing: PyTorch's module is not executed until the program uses another name of it, or a
-    build needs it. Its private functions that programs call, such as _jit_compile, use the cache
-    too.
+    Call it before any module runs `from torch.utils.cpp_extension import load`. PyTorch's private
+    functions that programs call, such as _jit_compile, use the cache too.
     """
     from _jit_loader.build.pytorch import cpp_extension
 

@@ -1,14 +1,12 @@
-"""install() replaces functions of PyTorch's module, which is executed only when it is needed."""
+"""install() replaces functions of PyTorch's module."""
 
 import pytest
 
 # Each script runs in a new process that has imported only torch and jit_loader.
 BEGIN = """
-import sys, types
+import sys
 import torch, jit_loader
 SOURCES = {sources!r}
-def is_executed():
-    return "CUDA_HOME" in vars(sys.modules["torch.utils.cpp_extension"])
 """
 
 
@@ -22,54 +20,13 @@ def run(tiny, python):
     return run_there
 
 
-def test_import_and_hit_do_not_execute_pytorchs_module(tiny, run):
+def test_hit_does_not_import_pytorchs_module(tiny, run):
     tiny.load()
     run("""
 jit_loader.install()
-from torch.utils.cpp_extension import load, load_inline
-assert load is jit_loader.load and load_inline is jit_loader.load_inline
-import torch.utils.cpp_extension as module
-assert module.load is load and torch.utils.cpp_extension is module
-assert load("tiny", SOURCES).value() == 101
+assert jit_loader.load("tiny", SOURCES).value() == 101
 assert not jit_loader.loaded("tiny").compiled
-assert isinstance(module, types.ModuleType) and module.__file__.endswith("cpp_extension.py")
-assert not hasattr(module, "__path__") and not hasattr(module, "__warningregistry__")
-assert "torch.utils.cpp_extension" in repr(module)
-assert not is_executed()
-""")
-
-
-USES = [
-    "from torch.utils.cpp_extension import CUDA_HOME, CUDAExtension, _get_build_directory",
-    "import torch.utils.cpp_extension as m; m.mine = 1; assert m.mine == 1; del m.mine",
-    "import torch.utils.cpp_extension as m; assert 'CUDAExtension' in dir(m)",
-    "from torch.utils.cpp_extension import *; CUDAExtension",
-]
-
-
-@pytest.mark.parametrize("use", USES)
-def test_any_other_name_executes_pytorchs_module_in_the_same_object(run, use):
-    run(f"""
-jit_loader.install()
-from torch.utils import cpp_extension as module
-{use}
-assert sys.modules["torch.utils.cpp_extension"] is torch.utils.cpp_extension is module
-assert is_executed() and type(module) is types.ModuleType
-assert type(module.__spec__.loader).__name__ == "SourceFileLoader" is not module.__loader__
-assert module.CUDAExtension.__globals__ is vars(module)
-assert module.load is jit_loader.load and module.load_inline is jit_loader.load_inline
-""")
-
-
-def test_names_that_the_program_sets_are_kept(run):
-    run("""
-jit_loader.install()
-import torch.utils.cpp_extension
-def load(): pass
-torch.utils.cpp_extension.load = load
-torch.utils.cpp_extension.CUDA_HOME = "/of/the/program"
-assert torch.utils.cpp_extension.load is load
-assert torch.utils.cpp_extension._join_cuda_home("bin") == "/of/the/program/bin"
+assert "torch.utils.cpp_extension" not in sys.modules
 """)
 
 
@@ -101,43 +58,25 @@ build()
 """)
 
 
-def test_many_threads_can_use_the_module_first_at_the_same_time(run):
+def test_threads_that_import_the_module_at_the_same_time_get_ours(tiny, run):
+    """A build imports it too, under a lock of the loader."""
     run("""
 import threading
 jit_loader.install()
-seen, start = [], threading.Barrier(16)
+seen, start = [], threading.Barrier(8)
 def use(number):
     start.wait()
-    import torch.utils.cpp_extension as module
     if number % 2:
-        seen.append((module, module.load("tiny", SOURCES).value()))
+        seen.append(jit_loader.load("tiny", SOURCES).value() == 101)
     else:
-        module.CUDAExtension, module._get_build_directory
-        seen.append((module, 101))
-threads = [threading.Thread(target=use, args=[number]) for number in range(16)]
+        from torch.utils.cpp_extension import CUDAExtension, load, load_inline
+        seen.append((load, load_inline) == (jit_loader.load, jit_loader.load_inline))
+threads = [threading.Thread(target=use, args=[number]) for number in range(8)]
 for thread in threads:
     thread.start()
 for thread in threads:
     thread.join()
-assert seen == [(torch.utils.cpp_extension, 101)] * 16
-assert torch.utils.cpp_extension.load is jit_loader.load
-""")
-
-
-def test_module_that_cannot_be_executed_yet_is_executed_later(run):
-    run("""
-jit_loader.install()
-import torch.utils.cpp_extension as module
-sys.modules["torch._appdirs"] = None  # cpp_extension imports it
-for _ in range(2):
-    try:
-        module.CUDA_HOME
-    except ImportError:
-        assert module.load is jit_loader.load and not is_executed()
-    else:
-        raise AssertionError
-del sys.modules["torch._appdirs"]
-assert module.CUDAExtension and module.load is jit_loader.load
+assert seen == [True] * 8
 """)
 
 
@@ -269,22 +208,18 @@ for number in (3, 4):
     assert len(tiny.compiled()) == 4
 
 
-@pytest.mark.parametrize("first", ["import torch.utils.cpp_extension", "jit_loader.install()"])
-def test_cuda_home_of_the_program_is_used(run, tmp_path, first):
+def test_cuda_home_of_the_program_is_used(run, tmp_path):
     nvcc = tmp_path / "toolkit" / "bin" / "nvcc"
     nvcc.parent.mkdir(parents=True)
     nvcc.write_text("#!/bin/sh\n")
     nvcc.chmod(0o755)
     run(f"""
-{first}
 import torch.utils.cpp_extension
 from _jit_loader.key import memo_paths, toolchain
 def found():
     return toolchain.nvcc_path(), memo_paths("load", [])
 before = found()
 assert before[0] != {str(nvcc)!r}
-torch.utils.cpp_extension._get_build_directory
-assert found() == before
 theirs = torch.utils.cpp_extension.CUDA_HOME
 torch.utils.cpp_extension.CUDA_HOME = {str(nvcc.parent.parent)!r}
 assert found()[0] == {str(nvcc)!r} and found()[1] != before[1]

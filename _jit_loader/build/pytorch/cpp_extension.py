@@ -1,12 +1,8 @@
-"""The module torch.utils.cpp_extension: its import, a copy of its names, and its replacement.
+"""The module torch.utils.cpp_extension: its import, a copy of its names, and their replacement.
 
 Programs also call private functions: gsplat calls _jit_compile, for example. These use the cache
 too, if all take no other parameters than in PyTorch 2.11 to 2.15. The functions that install()
 replaces are kept in PyTorch's module under their names + "_before_jit_loader".
-
-The import of the module takes 0.1 s, and a program that imports load from it uses nothing else of
-it. So after install() its code is executed at the first use of another name.
-importlib.util.LazyLoader would execute it for load as well.
 """
 
 import functools
@@ -27,25 +23,17 @@ _REPLACED = ("load", "load_inline", *PRIVATE)
 
 
 def cpp_extension():
-    """Returns the module torch.utils.cpp_extension, imported and executed."""
+    """Returns the module torch.utils.cpp_extension, imported."""
     with fork_lock():  # admits one thread at a time
         logger = logging.getLogger(_NAME)
         level = logger.level
         logger.setLevel(logging.ERROR)  # it warns on every machine that has nvcc but no GPU
         try:
             from torch.utils import cpp_extension as module
-
-            execute(module)
         finally:
             logger.setLevel(level)
         cuda_home_of_program()  # notes what PyTorch has found, before the environment changes
         return module
-
-
-def is_executed():
-    """Returns whether this process has executed the module, and so may have changed it."""
-    module = sys.modules.get(_NAME)
-    return module is not None and type(module) is not DeferredModule
 
 
 def copy_of_names():
@@ -68,8 +56,7 @@ def copy_of_names():
 def install(functions, opened):
     """Replaces PyTorch's functions for the program, now or when it imports their module.
 
-    functions: {name: ours} of load and load_inline. Importing only these does not execute the
-    module.
+    functions: {name: ours} of load and load_inline.
     opened(name, folder, is_python_module): the module or the path that load returned for a build
     directory, or None.
     """
@@ -82,9 +69,9 @@ def install(functions, opened):
         theirs = {name: names.get(name + _KEPT) for name in PRIVATE}
         names.update(_entry_points(theirs, functions["load"], opened))
 
-    if not any(isinstance(finder, DeferringFinder) for finder in sys.meta_path):
-        sys.meta_path.insert(0, DeferringFinder(_NAME, functions, replace_all))
-    if is_executed():
+    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Finder(replace_all))
+    if _NAME in sys.modules:
         replace_all(cpp_extension())
 
 
@@ -127,69 +114,22 @@ def _with_parameters_of(theirs, ours):
     return function
 
 
-class DeferredModule(types.ModuleType):
-    """A module that becomes a plain module when its code has been executed."""
+class _Finder:
+    """Finds PyTorch's module, and calls a function with it when it has been imported."""
 
-    def __getattr__(self, name):
-        if _is_special(name):
-            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
-        execute(self)
-        return types.ModuleType.__getattribute__(self, name)
-
-    def __setattr__(self, name, value):
-        if not _is_special(name):
-            execute(self)
-        types.ModuleType.__setattr__(self, name, value)
-
-    def __dir__(self):
-        execute(self)
-        return types.ModuleType.__dir__(self)
-
-
-class DeferringFinder:
-    """Finds and loads one module, and defers the execution of its code.
-
-    given: {name: value} that the module has before its code is executed.
-    on_executed(module): called afterwards.
-    """
-
-    def __init__(self, module_name, given, on_executed):
-        self.module_name, self.given, self.on_executed = module_name, given, on_executed
+    def __init__(self, on_import):
+        self.on_import = on_import
 
     def find_spec(self, name, path=None, target=None):
-        if name != self.module_name or target is not None:  # a target: importlib.reload
+        if name != _NAME or target is not None:  # a target: importlib.reload
             return None
         spec = PathFinder.find_spec(name, path)
         if spec is not None:
-            spec.loader, self.loader = self, spec.loader
+            execute = spec.loader.exec_module
+
+            def exec_module(module):
+                execute(module)
+                self.on_import(module)
+
+            spec.loader.exec_module = exec_module
         return spec
-
-    def create_module(self, spec):
-        return DeferredModule(spec.name)
-
-    def exec_module(self, module):
-        spec = module.__spec__
-        spec.loader, spec.loader_state = self.loader, self
-        module.__loader__ = self.loader
-        vars(module).update(self.given)
-
-
-def execute(module):
-    """Executes the code of a module if that was deferred. The module object stays the same."""
-    with fork_lock():  # admits one thread at a time
-        spec = module.__spec__
-        if type(module) is not DeferredModule or (finder := spec.loader_state) is None:
-            return  # None: the module's own code, which is being executed, has called this
-        spec.loader_state = None
-        try:
-            spec.loader.exec_module(module)
-        except BaseException:
-            spec.loader_state = finder
-            raise
-        module.__class__ = types.ModuleType
-        finder.on_executed(module)
-
-
-def _is_special(name):
-    """Returns whether the import system or inspect may read a name from every module."""
-    return name.startswith("__") and name.endswith("__") and name != "__all__"

@@ -20,7 +20,7 @@ import sys
 
 from _jit_loader.build.inputs.compilers import is_gnu
 from _jit_loader.build.pytorch import extension_header
-from _jit_loader.build.pytorch.cpp_extension import copy_of_names, is_executed
+from _jit_loader.build.pytorch.cpp_extension import copy_of_names
 from _jit_loader.build.pytorch.libraries import link_missing_names
 from _jit_loader.cache import digest_of
 from _jit_loader.cache.files import read_checked, write_checked
@@ -231,7 +231,7 @@ def plain_names(sources):
 
 def _flags(arguments, cuda_home, builds_folder, digests):
     """Returns the FLAGS for a call of PyTorch's function: the kept ones, or new ones."""
-    if is_executed():
+    if "torch.utils.cpp_extension" in sys.modules:
         return pytorchs_flags(arguments, cuda_home)
     call = [
         arguments,
