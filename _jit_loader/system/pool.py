@@ -39,15 +39,7 @@ def call_in_processes(calls, jobs, imports=(), most_bytes=math.inf):
     and results are values of JSON.
     imports: the modules that are imported before the forks.
     most_bytes: the memory that each process, and each program that it runs, may take.
-
-    Without a Python to start, this process makes the calls, one after the other.
     """
-    if processes.python() is None:
-        for index, call in enumerate(calls):
-            started = time.monotonic()
-            result = pkgutil.resolve_name(call["function"])(*call["arguments"])
-            yield {"index": index, "seconds": time.monotonic() - started, "result": result}
-        return
     request = {"calls": calls, "jobs": jobs, "imports": imports, "most_bytes": most_bytes}
     process = processes.start_python(
         f"{__name__}:serve",

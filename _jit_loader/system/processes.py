@@ -109,14 +109,17 @@ def start_python(function, *arguments, env=None, detached=False, **options):
     Files of the current folder or of $PYTHONPATH, which this process may have changed, do not take
     the place of Python's modules: a project may have a types.py.
     """
-    if python() is None:
-        raise FileNotFoundError(f"there is no Python in {sys.prefix}, and {sys.executable} is none")
+    if (executable := python()) is None:
+        raise FileNotFoundError(
+            f"there is no Python in {sys.prefix}, and {sys.executable} is none: set sys.executable "
+            "to a Python of this version, or call load, which needs no other process"
+        )
     env = dict(os.environ if env is None else env)
     code = ["import os, sys", f"sys.path[:] = {_search_path()!a}"]
     if (path := env.pop("PYTHONPATH", None)) is not None:
         code.append(f"os.environ['PYTHONPATH'] = {path!a}")
     code += ["import pkgutil", f"pkgutil.resolve_name({function!r})(*{arguments!a})"]
-    words = [python(), "-c", "; ".join(code)]
+    words = [executable, "-c", "; ".join(code)]
     if not detached:
         return start(words, env=env, **options)
     start(["/bin/sh", "-c", '"$@" &', "sh", *words], env=env, **options).wait()

@@ -1,6 +1,5 @@
 """The pool calls functions by name in forks of one process that has imported PyTorch."""
 
-import io
 import os
 import signal
 import subprocess
@@ -141,16 +140,13 @@ def test_program_that_embeds_python_is_not_started_again(application):
     assert answers[0]["result"]
 
 
-def test_frozen_program_makes_the_calls_itself(application, folder, monkeypatch):
+def test_frozen_program_loads_but_calls_no_other_process(application, tiny, monkeypatch):
     """It has no Python."""
-    monkeypatch.setattr(sys, "stdin", io.StringIO())
     for name in ("prefix", "base_prefix"):
-        monkeypatch.setattr(sys, name, str(folder))
-    answers, _ = answers_of([call("describe", "é"), call("touch", str(folder / "touched"))])
-    with pytest.raises(FileNotFoundError, match="there is no Python in"):
-        call_in_background("pool_functions:touch", [str(folder / "background")], 0)
-    assert answers[0]["result"][0] == "é"
-    assert (folder / "touched").exists()
+        monkeypatch.setattr(sys, name, str(tiny.folder))
+    assert tiny.value() == 101
+    with pytest.raises(FileNotFoundError, match=r"set sys\.executable to a Python"):
+        answers_of([call("describe", "")])
 
 
 def test_termination_of_a_background_call_kills_its_programs(folder, wait_for, running_programs):
