@@ -128,7 +128,7 @@ def failed(job, records, output, load_error=None):
     sources = list(dict.fromkeys([*request.sources, *user_files]))
     project, ninja = request.project, ninja_path()
     error = compile_error(request.name, request.title, output, job.folder, project, ninja, sources)
-    error.stage, error.kernels = stage, kernels_of(records.values())
+    error.stage, error.kernels = stage, kernels_of(job.folder)
     write_atomically(os.path.join(job.folder, "log"), os.fsencode("\n".join([*output, ""])))
     if stage != "load":
         digests = {request.roots.relative(path): job.digests.digest(path) for path in files}

@@ -12,7 +12,7 @@ from _jit_loader.build.inputs.compilers import linked_files, read_depfile
 from _jit_loader.build.inputs.records import merged
 from _jit_loader.cache import cache_folder, digest_of
 from _jit_loader.cache.build_directory import put_object
-from _jit_loader.cache.files import link_or_copy, read_checked, write_checked
+from _jit_loader.cache.files import link_atomically, read_checked, write_checked
 from _jit_loader.cache.headers import PRECOMPILED
 from _jit_loader.cache.store import fits
 from _jit_loader.key.digests import digest_of_bytes, read_digest
@@ -72,13 +72,13 @@ def _take_object(job, output, known):
         if not fits(record, job.request, job.digests):
             continue
         try:
-            link_or_copy(path, target)
-            link_or_copy(path + RECORD, target + RECORD)
+            link_atomically(path, target)
+            link_atomically(path + RECORD, target + RECORD)
             if read_digest(target) == record["object"]:
                 return record
         except OSError:
             pass  # another process is removing that build
-        # A leftover link would make link_or_copy overwrite a published object.
+        # The compiler would overwrite the published object through a leftover link.
         for rest in (target, target + RECORD):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(rest)

@@ -58,30 +58,23 @@ def write_atomically(path, data):
 
 
 def copy_atomically(source, target):
-    """Copies a file with its times. Readers of the target see the complete old or new file."""
+    """Copies a file, with its times and its mode if the file system can set them.
+
+    Readers of the target see the complete old or new file.
+    """
     with _replacement(target) as temporary:
-        copy(source, temporary)
-
-
-def copy(source, target):
-    """Copies a file, with its times and its mode if the file system can set them."""
-    shutil.copyfile(source, target)
-    with contextlib.suppress(OSError):
-        shutil.copystat(source, target)
+        shutil.copyfile(source, temporary)
+        with contextlib.suppress(OSError):
+            shutil.copystat(source, temporary)
 
 
 def link_atomically(source, target):
     """Makes the target a hard link to a file, or a copy if the file system has none."""
-    with _replacement(target) as temporary:
-        link_or_copy(source, temporary)
-
-
-def link_or_copy(source, target):
-    """Does the same for a target that no process reads yet."""
     try:
-        os.link(source, target)
+        with _replacement(target) as temporary:
+            os.link(source, temporary)
     except OSError:
-        copy(source, target)
+        copy_atomically(source, target)
 
 
 @contextlib.contextmanager

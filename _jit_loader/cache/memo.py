@@ -23,12 +23,9 @@ STAMP_BYTES, DIGEST_BYTES = 32, 16
 def stamp(path):
     """Returns (size, mtime_ns, ctime_ns, inode) of a file or folder, None if it does not exist."""
     try:
-        return _numbers(os.stat(path))
+        status = os.stat(path)
     except OSError:
         return None
-
-
-def _numbers(status):
     return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
 
 

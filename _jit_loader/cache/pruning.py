@@ -141,19 +141,14 @@ def clean(names=None):
     return removed
 
 
-def object_records(folder):
-    """Returns the records of the objects of a build."""
-    records = map(read_checked, sorted(glob.glob(f"{glob.escape(folder)}/*.o.json")))
-    return [record for record in records if record is not None]
-
-
-def kernels_of(records):
-    """Returns the figures of ptxas that records of objects have, with the "source" of each."""
-    return [
-        {"source": record["source"].removeprefix("<project>/"), **kernel}
-        for record in records
-        for kernel in record.get("kernels", ())
-    ]
+def kernels_of(folder):
+    """Returns the figures of ptxas for the kernels of a build's objects, with their "source"."""
+    found = []
+    for path in sorted(glob.glob(f"{glob.escape(folder)}/*.o.json")):
+        record = read_checked(path) or {}
+        for kernel in record.get("kernels", ()):
+            found.append({"source": record["source"].removeprefix("<project>/"), **kernel})
+    return found
 
 
 def size_of(path):

@@ -44,7 +44,7 @@ def add_arguments(parser):
         help="keep PyTorch's caching allocator: faster, and needed to capture CUDA graphs, but "
         "finds fewer faults",
     )
-    run_command.add_program_arguments(parser)
+    run_command.add_arguments(parser)
 
 
 def run(options):

@@ -53,12 +53,12 @@ def run(options):
 
 def _figures(title, key_of):
     """Returns {key of a version: the largest figures of its kernels} of the builds in the cache."""
-    from _jit_loader.cache.pruning import kernels_of, manifests, object_records
+    from _jit_loader.cache.pruning import kernels_of, manifests
     from _jit_loader.report.requests import parse
 
     found = {}
     for folder, _ in manifests(parse(title)[0]):
-        kernels = kernels_of(object_records(folder))
+        kernels = kernels_of(folder)
         known = [[k[name] for k in kernels if k[name] is not None] for name in FIGURES.values()]
         key = key_of(folder, read_checked(os.path.join(folder, USER_FILES)) or {})
         found[key] = [str(max(values, default="-")) for values in known]

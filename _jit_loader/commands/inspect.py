@@ -48,7 +48,7 @@ def compiled_kernels(name):
         CompileError: an op of the project has changed and does not compile.
     """
     from _jit_loader.cache import cache_folder
-    from _jit_loader.cache.pruning import kernels_of, manifests, object_records
+    from _jit_loader.cache.pruning import kernels_of, manifests
     from _jit_loader.cache.store import read_manifest
     from _jit_loader.ops import load_op
     from _jit_loader.ops.project import project_with_op
@@ -57,20 +57,19 @@ def compiled_kernels(name):
     if project is not None:
         with contextlib.redirect_stdout(sys.stderr):  # output of wrappers would break the JSON
             folder = os.path.dirname(load_op.build(*load_op.op_arguments(name, project)).path)
-        build = folder, read_manifest(folder)
     else:
-        build = max(manifests(name), key=lambda build: build[1]["created"], default=None)
-    if build is None:
-        raise FileNotFoundError(
-            f"there is no op {name!r} in the project of {os.getcwd()}, and no build of that name "
-            f"in {cache_folder()}"
-        )
-    folder, manifest = build
+        created = {folder: manifest["created"] for folder, manifest in manifests(name)}
+        if not created:
+            raise FileNotFoundError(
+                f"there is no op {name!r} in the project of {os.getcwd()}, and no build of that "
+                f"name in {cache_folder()}"
+            )
+        folder = max(created, key=created.get)
     return {
         "name": name,
         "folder": folder,
-        "with CUDA": manifest["request"]["with CUDA"],
-        "kernels": kernels_of(object_records(folder)),
+        "with CUDA": read_manifest(folder)["request"]["with CUDA"],
+        "kernels": kernels_of(folder),
     }
 
 

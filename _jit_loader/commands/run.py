@@ -17,10 +17,6 @@ from _jit_loader.commands.in_children import sitecustomize
 
 
 def add_arguments(parser):
-    add_program_arguments(parser)
-
-
-def add_program_arguments(parser):
     parser.add_argument("-m", dest="is_module", action="store_true", help="run a module")
     parser.add_argument("program", help="the path of a script, or with -m the name of a module")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="the program's arguments")

@@ -97,7 +97,7 @@ class Request:
         return {
             "name": self.name,
             **variant,
-            "form": self.form,
+            "the kind of build": self.form,
             "sources": [roots.relative(source) for source in self.sources],
             "C++ flags": [roots.relative_text(flag) for flag in self.extra_cflags],
             "flags of single sources": {

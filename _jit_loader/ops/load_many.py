@@ -6,7 +6,7 @@ import os
 import types
 
 from _jit_loader import loading, this_process
-from _jit_loader.cache.pruning import kernels_of, object_records
+from _jit_loader.cache.pruning import kernels_of
 from _jit_loader.ops.builds import Outcome, build_all, precompiling_pays
 from _jit_loader.system import is_set
 from _jit_loader.system.jobs import memory_per_compiler, parallel_jobs
@@ -83,7 +83,7 @@ def _load(call, built=None):
     outcome.compiled = outcome.compiled or this.compiled
     outcome.seconds = outcome.seconds or this.seconds
     if not this.compiled:  # those of a live edit are not known yet
-        outcome.kernels = kernels_of(object_records(os.path.dirname(this.path)))
+        outcome.kernels = kernels_of(os.path.dirname(this.path))
     return outcome
 
 

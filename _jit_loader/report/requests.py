@@ -6,9 +6,6 @@ title, such as add2[BLOCK=512,FAST=1], is used in messages and on the command li
 
 import re
 
-# Texts for the rows of a request's description that have an internal name.
-WORDS = {"form": "the kind of build"}
-
 
 def normalized(defines):
     """Returns macros as {name: text}, sorted by name; True becomes '1', and False becomes '0'.
@@ -67,17 +64,15 @@ def parse(title):
 def change_texts(changes):
     """Returns texts of changed files: 'x.cu changed', 'the compiler /usr/bin/c++ changed', ...
 
-    changes: [(kind, path)]; the kinds "new", "missing" and "compiler" have their own texts.
+    changes: (kind, path) of each, as cache.store.differences yields them.
     """
     texts = {
+        "changed": "{} changed",
         "new": "{} appeared",
         "missing": "{} is missing",
         "compiler": "the compiler {} changed",
     }
-    return [
-        texts.get(kind, f"{{}} {kind}").format(path.removeprefix("<project>/"))
-        for kind, path in changes
-    ]
+    return [texts[kind].format(path.removeprefix("<project>/")) for kind, path in changes]
 
 
 def request_changes(key, old, new):
@@ -87,7 +82,7 @@ def request_changes(key, old, new):
     """
     if old == new:
         return []
-    key, changes = WORDS.get(key, key), []
+    changes = []
     if isinstance(old, dict) and isinstance(new, dict):
         for name in {**old, **new}:
             changes += request_changes(name, old.get(name), new.get(name))
