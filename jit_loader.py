@@ -165,8 +165,8 @@ def load_many(
         kernels   the registers, spills, shared memory and stack of each CUDA kernel, as dicts; []
                   after an edit of device code in files, which runs before nvcc has compiled it
         data      all this without objects, for JSON. "error" is None, or a dict with "type";
-                  "stage" ("compile", "link", "load" or None); "file" and "line" of the first error,
-                  or None; and "message"
+                  "stage" ("compile", "link" or "load"; None after a timeout, and if it is not
+                  known); "file" and "line" of the first error, or None; and "message"
 
     Raises:
         TypeError: a call is not a dict.

@@ -154,15 +154,13 @@ def _outcome(name, answer, timeout, last_line):
         error = error and pickle.loads(base64.b64decode(error))
         return Outcome(name, error, answer["result"]["compiled"], answer["seconds"])
     said = f"; the last line that it printed: {last_line}" if last_line else ""
-    stage = "load"
-    if answer["programs"] is None:
+    if answer["status"] is None:
+        what = f"it did not load within the timeout of {timeout:g} seconds, and was stopped"
+        error = NotInTime(f"{name}: {what}{said}")
+    else:
         code = os.waitstatus_to_exitcode(answer["status"])
         how = f"signal {-code}, {signal.strsignal(-code)}" if code < 0 else f"exit code {code}"
         error = LoadError(f"{name}: the process that loads it ended with {how}{said}")
-    else:
-        if any("\0-c\0" in command for command in answer["programs"]):
-            stage = "compile"
-        what = f"it did not load within the timeout of {timeout:g} seconds, and was stopped"
-        error = NotInTime(f"{name}: {what}{said}")
-    error.stage, error.message = stage, str(error)
+        error.stage = "load"
+    error.message = str(error)
     return Outcome(name, error, False, answer["seconds"])

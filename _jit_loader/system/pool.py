@@ -7,8 +7,7 @@ processes are stopped. There are two kinds of answers:
     {"index": 0, "said": "a line that the process of call 0 printed"}
     {"index": 0, "seconds": 1.2, "result": [what the function returned]}
 
-A process that ended without a result has "status" instead, and "programs": the command lines of the
-programs that it ran if its timeout has stopped it, else null. NUL ends each word of them.
+A process that ended without a result has "status" instead: null if its timeout has stopped it.
 """
 
 import contextlib
@@ -27,7 +26,7 @@ import tempfile
 import time
 import traceback
 
-from _jit_loader.system import processes, read_text
+from _jit_loader.system import processes
 
 POLL_SECONDS = 0.02
 
@@ -103,8 +102,8 @@ class _Process:
         self._answer = tempfile.TemporaryFile()  # noqa: SIM115  closed with the object
         self._said = tempfile.TemporaryFile()  # noqa: SIM115
         self._read = 0  # bytes of self._said that were taken
-        self._started, self._programs = time.monotonic(), None
-        self.limit = self._started + (call.get("timeout") or math.inf)
+        self._started = time.monotonic()
+        self._limit = self._started + (call.get("timeout") or math.inf)
         self.pid = os.fork()
         if self.pid == 0:
             self._run(call, jobs, most_bytes)
@@ -130,11 +129,9 @@ class _Process:
         finally:
             os._exit(1)
 
-    def end(self):
-        """Kills the process and its programs."""
-        programs = processes.tree(self.pid).keys() - {self.pid}
-        self._programs = self._programs or [read_text(f"/proc/{p}/cmdline") for p in programs]
-        processes.end(self.pid)
+    def is_late(self):
+        """Returns whether the timeout is over."""
+        return time.monotonic() > self._limit
 
     def answers(self, ended, status):
         """Yields the answers of the process since the last call."""
@@ -150,7 +147,7 @@ class _Process:
             if data := self._answer.read():
                 yield {**answer, "result": json.loads(data)}
             else:
-                yield {**answer, "status": status, "programs": self._programs}
+                yield {**answer, "status": None if self.is_late() else status}
 
 
 def serve():
@@ -170,7 +167,7 @@ def serve():
                 output.write(json.dumps(answer).encode() + b"\n")
     finally:
         for process in running:
-            process.end()
+            processes.end(process.pid)
     os._exit(0)  # an end with PyTorch would take 0.3 s
 
 
@@ -188,5 +185,5 @@ def _answers(request, running):
             yield from process.answers(ended, status)
             if ended:
                 running.remove(process)
-            elif time.monotonic() > process.limit:
-                process.end()
+            elif process.is_late():
+                processes.end(process.pid)
