@@ -45,34 +45,27 @@ class Declaration:
     Attributes:
         words: its tokens outside of brackets, without those of templates: "()" stands for
             parentheses, and also "[]", "{}" and "<>".
-        all_words: the set of all its words, also within brackets, without the body and members.
-        is_template: whether it begins with template <.
         has_parameters: whether it has the parentheses of a function, or of a variable's arguments.
         name: "f", "operator+", or "".
         name_index: the token of its name, or the word operator; None if it has none.
         head_end: the token after its head, where its body, its base classes or its initializers
             begin.
         body: (first, last) token of a function's body with the braces, or None.
-        block: that of a class's braces, or None.
         members: the Declarations of a class, or None.
         classes: the names of the classes it is in, outermost first.
-        space: "device" if only the device compiles its body, "both", or "host".
     """
 
     def __init__(self, first, classes):
         self.first, self.last, self.words, self.classes = first, first, [], classes
-        self.is_template = self.has_parameters = False
+        self.has_parameters = False
         self.name, self.name_index, self.head_end = "", None, None
-        self.body = self.block = self.members = None
-        self.all_words = set()
+        self.body = self.members = None
 
     @property
-    def space(self):
+    def specifiers(self):
+        """The set of its words before an initializer."""
         end = self.words.index("=") if "=" in self.words else len(self.words)
-        specifiers = {*self.words[:end]}
-        if {"__device__", "__global__"}.isdisjoint(specifiers):
-            return "host"
-        return "both" if "__host__" in specifiers else "device"
+        return {*self.words[:end]}
 
 
 def tokens_of(text):
@@ -91,6 +84,13 @@ def split(tokens):
         NotUnderstood: brackets do not match, or a declaration has no end.
     """
     return _Splitter(tokens).split(0, len(tokens), None)
+
+
+def with_members(declarations):
+    """Yields Declarations and the members of classes among them."""
+    for declaration in declarations:
+        yield declaration
+        yield from with_members(declaration.members or ())
 
 
 class _Splitter:
@@ -131,7 +131,6 @@ class _Splitter:
     def _declaration(self, index, end, classes):
         this = Declaration(index, classes or ())
         while self._text(index) == "template" and self._text(index + 1) == "<":
-            this.is_template = True
             index = self._skip_angles(index + 1) + 1
         assigned = initializes = False
         while index < end and this.body is None and self._text(index) != ";":
@@ -165,7 +164,7 @@ class _Splitter:
                 if is_class and "enum" not in this.words:
                     name = self._class_name(this)
                     names = (*this.classes, name)
-                    this.name, this.block = this.name or name, (index, self._closers[index])
+                    this.name = this.name or name
                     this.members = self.split(index + 1, self._closers[index], names)
                 elif this.has_parameters and not assigned and not is_initializer:
                     this.body = index, self._closers[index]
@@ -185,7 +184,6 @@ class _Splitter:
             while self._text(index + 1) == "catch":  # of a function's try
                 index = self._closers[self._closers[index + 2] + 1]
         this.last = index
-        self._note_words(this)
         return this
 
     def _operator(self, this, index):
@@ -235,15 +233,6 @@ class _Splitter:
                 return index
             index += 1
         raise NotUnderstood("a < of a template without >")
-
-    def _note_words(self, this):
-        outside = [(this.first, this.last + 1)]
-        if block := this.body or this.block:
-            outside = [(this.first, block[0]), (block[1] + 1, this.last + 1)]
-        this.all_words = {
-            *this.words,
-            *(t.text for a, b in outside for t in self._tokens[a:b] if t.kind == "word"),
-        }
 
 
 def _is_name(text):

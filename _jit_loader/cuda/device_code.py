@@ -9,7 +9,7 @@ nothing else is found in its place.
 import re
 
 from _jit_loader.cache import digest_of
-from _jit_loader.cuda.declarations import split, tokens_of
+from _jit_loader.cuda.declarations import split, tokens_of, with_members
 from _jit_loader.cuda.nvrtc import NvrtcError, compile_program
 from _jit_loader.cuda.preprocess import INCLUDE
 
@@ -35,7 +35,8 @@ class DeviceText:
             text = re.sub(r"\bnamespace\s*\{", named, text)
         self._text, self._tokens = text, tokens_of(text)
         declarations, self._kinds = split(self._tokens), {}
-        self._marked = _names_of_device(declarations)
+        every = with_members(declarations)
+        self._marked = {each.name for each in every if each.specifiers & _OF_DEVICE}
         self._all = list(self._with_members(declarations))
 
     def _with_members(self, declarations):
@@ -48,8 +49,7 @@ class DeviceText:
 
     def _kind(self, this):
         """Returns "device" if NVRTC has to compile a declaration, "host" if not, else "unknown"."""
-        end = this.words.index("=") if "=" in this.words else len(this.words)
-        words = {*this.words[:end]}
+        words = this.specifiers
         if this.members is not None:  # of a class, not to be left out if it has a data member
             is_data = this.classes and (not this.name or this.words[-1] != "{}")
             return "device" if is_data else "unknown"
@@ -66,7 +66,7 @@ class DeviceText:
             is_function = this.has_parameters and "virtual" not in words
             changes_layout = this.name == "operator=" or (this.body is None and _is_special(this))
             return "unknown" if is_function and not changes_layout else "device"
-        if this.has_parameters and "=" not in this.words[:end]:
+        if this.has_parameters:
             return "unknown" if this.name in self._marked else "host"
         return "unknown" if words & _CONSTANT and "extern" not in words else "host"
 
@@ -176,13 +176,3 @@ def without_errors(program, code, removed, expressions=()):
         if not more:
             return removed
         removed = sorted({*removed, *more})
-
-
-def _names_of_device(declarations):
-    """Returns the names of the functions that are declared with __device__."""
-    found = set()
-    for each in declarations:
-        if each.space != "host":
-            found.add(each.name)
-        found |= _names_of_device(each.members or ())
-    return found

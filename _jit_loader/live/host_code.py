@@ -1,14 +1,13 @@
 """Tells whether an edit of CUDA sources affects only code that is compiled for the device alone.
 
 Host and device code must be of the same version. An edit within the bodies of __global__ and
-__device__ functions cannot change host code; nor can one within an inline __host__ __device__
-function whose name no host code mentions. Any other edit, and any doubtful one, may.
+__device__ functions cannot change host code. Any other edit, and any doubtful one, may.
 """
 
 import re
 
 from _jit_loader.cache import digest_of
-from _jit_loader.cuda.declarations import split, tokens_of
+from _jit_loader.cuda.declarations import split, tokens_of, with_members
 from _jit_loader.cuda.preprocess import NotUnderstood, preprocess
 from _jit_loader.key.digests import digest_of_bytes
 from _jit_loader.system.elf import content, sections_of
@@ -22,11 +21,6 @@ _OF_CUDA = re.compile(
     r"|l?l?abs|l?l?round|l?l?rint|ceil|floor|trunc|nearbyint|remainder|remquo|copysign|nan"
     r"|nextafter|mem(?:cpy|set)|printf|malloc|free|clock)f?"
 )
-# Names of functions that the C++ library calls for types of the user's.
-_OF_THE_LIBRARY = {
-    *("swap", "begin", "end", "size", "data", "get", "max", "min", "next", "prev", "advance"),
-    *("distance", "empty"),
-}
 # Outside of brackets, these mark a variable, member initializers or a trailing return type.
 _NOT_A_PLAIN_FUNCTION = {"=", ":", "->", "~"}
 # A function with one of these can be part of an expression that the host evaluates, or of a type.
@@ -75,82 +69,61 @@ class HostCode:
 
     def __init__(self, text):
         self.all_tokens = tokens_of(text)
-        self._all = list(_with_members(split(self.all_tokens)))
-        self.of_device = [each for each in self._all if self._may_be_of_device(each)]
-        while called := self._called():
-            self.of_device = [each for each in self.of_device if each not in called]
+        every = list(with_members(split(self.all_tokens)))
+        self._marked = list(filter(_is_marked, every))
+        self._declared = {each.name for each in every if not _is_marked(each)}
+        self.of_device = list(filter(self._may_be_of_device, self._marked))
+        while shared := self._shared_with_host():
+            self.of_device = [each for each in self.of_device if each not in shared]
 
     def tokens(self):
         """Yields the tokens of the host code."""
-        for token, is_removed in zip(self.all_tokens, self._removed(self.of_device)):
+        for token, is_removed in zip(self.all_tokens, self._removed()):
             if token.kind == "line" and _MARKER.match(token.text):
                 continue
             if not is_removed or (token.kind == "line" and not _UNROLL.match(token.text)):
                 yield token.text
 
-    def _removed(self, declarations):
-        """Returns for each token whether it is within the body of a declaration."""
+    def _removed(self):
+        """Returns for each token whether it is within the body of one of of_device."""
         is_removed = bytearray(len(self.all_tokens))
-        for declaration in declarations:
-            first, last = declaration.body
+        for first, last in (declaration.body for declaration in self.of_device):
             is_removed[first + 1 : last] = b"\1" * (last - first - 1)
         return is_removed
 
     def _may_be_of_device(self, this):
-        """Tells whether a declaration has a body that only the device compiles, if not called."""
-        if this.space == "host" or this.body is None:
+        """Tells whether a declaration for the device has a body that cannot change host code."""
+        if this.body is None or not this.name or _NOT_A_PLAIN_FUNCTION & {*this.words}:
             return False
-        if _NOT_A_PLAIN_FUNCTION & {*this.words} or _NOT_OF_DEVICE_ALONE & this.all_words:
-            return False
-        if not this.name or this.name in (*this.classes, self._qualifier(this)):
-            return False
-        tokens = [token.text for token in self.all_tokens[this.body[0] : this.body[1] + 1]]
-        if not _NOT_IN_A_BODY.isdisjoint(tokens) or any(
-            map(_is_lambda, tokens, tokens[1:], tokens[2:])
-        ):
-            return False
-        if this.space == "device":
-            return True
-        # Host code may call a member or an operator without its name.
-        is_member = bool(this.classes) or self._qualifier(this) is not None
-        if is_member or this.name.startswith("operator") or this.name in _OF_THE_LIBRARY:
-            return False
-        is_template = this.is_template and self.all_tokens[this.first + 2].text != ">"
-        return is_template or not {"inline", "__inline__", "static"}.isdisjoint(this.words)
+        first, last = this.body
+        head = {token.text for token in self.all_tokens[this.first : first]}
+        tokens = [token.text for token in self.all_tokens[first : last + 1]]
+        return (
+            _NOT_OF_DEVICE_ALONE.isdisjoint(head)
+            and _NOT_IN_A_BODY.isdisjoint(tokens)
+            and not any(map(_is_lambda, tokens, tokens[1:], tokens[2:]))
+        )
 
-    def _qualifier(self, this):
-        """Returns A for a function A::f, otherwise None."""
-        index = this.name_index
-        if index is None or self.all_tokens[index - 1].text != "::":
-            return None
-        return self.all_tokens[index - 2].text
-
-    def _called(self):
-        """Returns the set of the declarations in of_device that host code may call."""
-        is_removed, declared = self._removed(self.of_device), set()
-        for each in self._all:
-            if each.space == "both":
-                declared.add(each.name)
-            if each.space != "host" and each.name_index is not None:
-                is_removed[each.name_index] = True
+    def _shared_with_host(self):
+        """Returns the set of those in of_device that may be declared for the host as well."""
+        is_removed = self._removed()
+        for index in (each.name_index for each in self._marked):
+            if index is not None:
+                is_removed[index] = True
         tokens = [t.text for t, removed in zip(self.all_tokens, is_removed) if not removed]
         before = zip(["", "", *tokens], ["", *tokens])
         named = {text for text, two in zip(tokens, before) if not _is_foreign(*two)}
-        return {
-            each
-            for each in self.of_device
-            if (each.space == "both" and (each.name in named or _OF_CUDA.fullmatch(each.name)))
-            or (each.space == "device" and _is_declared_for_host(each, named | declared))
-        }
+        named |= self._declared
+        return {each for each in self.of_device if _may_be_declared_for_host(each, named)}
 
 
-def _with_members(declarations):
-    for declaration in declarations:
-        yield declaration
-        yield from _with_members(declaration.members or ())
+def _is_marked(this):
+    """Tells whether a declaration is marked as one for the device alone."""
+    marks = this.specifiers
+    return "__host__" not in marks and not marks.isdisjoint(("__device__", "__global__"))
 
 
-def _is_declared_for_host(this, names):
+def _may_be_declared_for_host(this, names):
     """Tells whether a function of the device may also be declared as one of the host.
 
     A kernel cannot; nor can a member that is defined in its class, which has no other declaration.

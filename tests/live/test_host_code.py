@@ -56,7 +56,6 @@ OF_HOST_TOO = [
     ("add2", ELEMENTWISE, "__global__ void __launch_bounds__(kThreadsPerBlock)\n    elementwise_v", "__global__ void __launch_bounds__(kThreadsPerBlock, 2)\n    elementwise_v"),
     ("add2", ELEMENTWISE, "__device__ void store_vector", "__host__ __device__ void store_vector"),
     ("add2", ELEMENTWISE, "uint4 bits;\n", "uint4 bits;\n#define value values\n"),
-    ("add2", HALF, "__host__ __device__ inline", "__host__ __device__"),
     ("lltm", LLTM, "  total[i] = narrow<T>(sum);", "  auto f = [&] { total[i] = narrow<T>(sum); };\n  f();"),
     ("add2", "kernels/add2_math.h", "    return a + b;", "    static T c = a;\n    return b;"),
     ("add2", "kernels/add2_math.h", "T operator()(T a, T b)", "T operator()(T b, T a)"),
@@ -105,56 +104,14 @@ def test_edits_that_can_reach_host_code_count_as_host_code(op, file, old, new):
     assert not is_of_device(texts, edited(texts, file, old, new))
 
 
-BOTH = "#define BOTH __host__ __device__ inline\n"
-# In each text, 1 becomes 2.
-OF_BOTH = {
-    "a deduced type": "BOTH auto f() { return 1; }",
-    "a constant expression": "constexpr BOTH int f() { return 1; }",
-    "a member": "struct A { BOTH int f() { return 1; } };",
-    "a member that is defined later": "struct A { int f(); };\nBOTH int A::f() { return 1; }",
-    "an operator": "struct A {};\nBOTH int operator+(A a, int x) { return x + 1; }",
-    "declared for the host": "int f();\nBOTH int f() { return 1; }",
-    "a static variable": "BOTH int f() { static int x = 1; return x; }",
-    "a lambda": "BOTH int f() { return [] { return 1; }(); }",
-    "not inline": "__host__ __device__ int f() { return 1; }",
-    "a specialization": (
-        "template <class T> BOTH int f(T);\n"
-        "template <> __host__ __device__ int f<int>(int x) { return 1; }"
-    ),
-    "called": "BOTH int f() { return 1; }\nint g() { return f(); }",
-    "called by one of both": (
-        "BOTH int f() { return 1; }\nBOTH int g() { return f(); }\nint h() { return g(); }"
-    ),
-    "called by a macro": "#define CALL f()\nBOTH int f() { return 1; }\nint g() { return CALL; }",
-    "its address": "BOTH int f() { return 1; }\nint (*g)() = &f;",
-    "instantiated": "template <class T> BOTH int f(T x) { return 1; }\ntemplate int f(float);",
-    "called by the C++ library": "struct A {};\nBOTH void swap(A&, A&) { int x = 1; }",
-    "one of CUDA's": "BOTH float fmaxf(float a, int b) { return 1; }",
-}
-
-
-@pytest.mark.parametrize("text", OF_BOTH.values(), ids=OF_BOTH)
-def test_functions_that_the_host_may_call_count_as_host_code(text):
-    assert not is_of_device({"a.cu": BOTH + text}, {"a.cu": BOTH + text.replace("1", "2")})
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "BOTH int f();\nBOTH int f() { return 1; }\n__global__ void g(int* x) { *x = f(); }",
-        "BOTH int f() { return 1; }\nBOTH int g() { return f(); }",
-        "#if 0\n doesn't call f()\n#endif\nBOTH int f() { return 1; }  // f()",
-    ],
-)
-def test_functions_of_both_that_only_kernels_call_count_as_device_code(text):
-    assert is_of_device({"a.cu": BOTH + text}, {"a.cu": BOTH + text.replace("1", "2")})
-
-
 # In each text, 1 becomes 2. Host code depends on the edited part, or may depend on it.
 DOUBTS = {
     "a deduced type": "__device__ auto f() { return 1; }",
     "a constant expression": "__device__ constexpr int f() { return 1; }",
     "both": "__host__ __device__ int f() { return 1; }",
+    "both, called by kernels alone": (
+        "inline __host__ __device__ int f() { return 1; }\n__global__ void g(int* x) { *x = f(); }"
+    ),
     "both, by a macro": "#define BOTH __host__\nBOTH __device__ int f() { return 1; }",
     "a member's default": "struct A { int x = 1; __device__ int f() { return x; } };",
     "a variable": "__device__ int x{1};",
@@ -177,6 +134,12 @@ DOUBTS = {
     "an operator": "__device__ A operator+(A, A) { return 1; }",
     "declared for both": "__host__ __device__ int f();\n__device__ int f() { return 1; }",
     "declared for the host": "int f();\n__device__ int f() { return 1; }",
+    "declared by its qualified name": (
+        "template <> void std::swap(A&, A&);\ntemplate <> __device__ void std::swap(A&, A&) { 1; }"
+    ),
+    "a constructor that is declared for both": (
+        "struct A { __host__ __device__ A(); int x; };\n__device__ A::A() { x = 1; }"
+    ),
     "a friend for both": "struct A { friend int f(int); };\n__device__ int f(int) { return 1; }",
     "a template for both": (
         "template <class T> __host__ __device__ T f(T);\n"
@@ -263,6 +226,7 @@ CERTAIN = {
     "an assembler's text": '__device__ void f() { asm volatile("mov.u32 %0, 1;" ::: "memory"); }',
     "text that is left out": "#if 0\n it doesn't matter\n#endif\n__device__ int f() { return 1; }",
     "a member": "struct A : B { public: __device__ int f() const { return 1; } int x; };",
+    "a constructor": "struct A { __device__ A() { x = 1; } int x; };",
     "a second public": "class A { int x; public: __global__ friend void f(int) { 1; } };",
     "C linkage": 'extern "C" { __global__ void f(float* x) { *x = 1; } }',
     "defaults": "template <class T = A<B>, int n = 3> __device__ T f(T x = {}, int y = 4) { return 1; }",
