@@ -6,8 +6,8 @@ the script has 10 s to save its work, or until Ctrl-C is pressed again. Environm
 PyTorch reads when it is imported, such as OMP_NUM_THREADS, must be set before this command, not by
 the script.
 
-The code files of the script's project are watched: below the nearest folder with .git,
-pyproject.toml, or kernels/ and bindings/, or else below the script's folder. A new file that
+The code files of the script's project are watched: below the nearest folder with kernels/ and
+bindings/, else with .git or pyproject.toml, or else below the script's folder. A new file that
 appears while the script runs starts no run, nor does one that is written with the same content. A
 script that writes new content into a code file of its project starts itself again and again.
 """

@@ -14,18 +14,19 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 from watchfiles import DefaultFilter, watch
 
 from _jit_loader.cache import is_in_a_cache
 from _jit_loader.key import gpus
 from _jit_loader.key.digests import Digests
+from _jit_loader.key.roots import find_project
+from _jit_loader.ops.project import project_above
 from _jit_loader.report.text import say
 from _jit_loader.system import processes
 
 # The modules of a build take 0.2 s, those of a live edit 0.03 s.
-IMPORTED = ("torch", "numpy", "jit_loader", "_jit_loader.live.load")
+IMPORTED = ("torch", "numpy.random", "jit_loader", "_jit_loader.live.load")
 
 # A run may save its work when it is terminated, and when it is interrupted by Ctrl-C.
 GRACE_SECONDS = 2
@@ -42,7 +43,6 @@ FOLDERS_LIMIT = 1000  # a script may lie in a home folder; the nearest folders a
 
 # An editor may write, rename and delete for one save: events within STEP_MS are one save.
 STEP_MS = 10
-DEBOUNCE_MS = 200  # the limit, if something writes all the time
 WAKE_SECONDS = 0.1
 LOOKS = 10  # some file systems have no events, and no save during a fork has one
 
@@ -51,10 +51,10 @@ class Files:
     """The script and the code files of its project, as they were at the last look."""
 
     def __init__(self, script):
-        self._scripts = {os.path.abspath(script), os.path.realpath(script)}
-        self._root = _project_root(os.path.realpath(script))
+        self._script = os.path.realpath(script)
+        self._folder = os.path.dirname(self._script)
+        self._root = project_above(self._folder) or find_project([self._script])
         self._digests, self._known = Digests(), {}
-        self._polls = False
         self.saved(is_running=True)
 
     def saved(self, is_running):
@@ -62,7 +62,7 @@ class Files:
 
         is_running: whether a run is active. A new file is then its own, such as a log of code.
         """
-        paths = {*self._scripts, *_walk(self._root)[1]}
+        paths = {self._script, *_walk(self._root)[1]}
         now = {path: self._digests.digest(path) for path in paths}
         now = {path: digest for path, digest in now.items() if digest is not None}
         before = {**now, **self._known} if is_running else self._known
@@ -71,29 +71,24 @@ class Files:
 
     def wake_ups(self):
         """Yields, several times a second, whether files may have changed: at a save, or by then."""
-        while not self._polls:
+        while True:
             try:
                 for number, changes in enumerate(self._watch(), 1):
                     yield bool(changes) or number % LOOKS == 0
             except FileNotFoundError:
                 yield True  # a folder was removed before it was watched
             except (OSError, RuntimeError) as error:
-                self._polls = True
-                say(
-                    f"watch: the system does not report saves ({error}), so the files are polled; "
-                    "sudo sysctl fs.inotify.max_user_watches=524288 allows more watches"
-                )
-        while True:
-            time.sleep(WAKE_SECONDS)
-            yield True
+                raise RuntimeError(
+                    f"watch: the system does not report saves ({error}). Allow more watches (sudo "
+                    "sysctl fs.inotify.max_user_watches=524288), or set WATCHFILES_FORCE_POLLING=1"
+                ) from error
 
     def _watch(self):
-        folders = {*map(os.path.dirname, self._scripts), *_walk(self._root)[0]}
+        folders = {self._folder, *_walk(self._root)[0]}
         return watch(
             *folders,
             watch_filter=None,
             step=STEP_MS,
-            debounce=DEBOUNCE_MS,
             rust_timeout=int(1000 * WAKE_SECONDS),
             yield_on_timeout=True,
             recursive=False,
@@ -119,18 +114,8 @@ def _may_hold_code(entry):
         and entry.name not in IGNORED_FOLDERS
         and entry.is_dir(follow_symlinks=False)
         and os.access(entry.path, os.R_OK | os.X_OK)
-        and not os.path.exists(os.path.join(entry.path, "pyvenv.cfg"))
         and not is_in_a_cache(os.path.join(entry.path, "file"))
     )
-
-
-def _project_root(script):
-    """Returns the nearest folder above a script that looks like a project's root, or its own."""
-    for folder in Path(script).parents[:-1]:
-        has = [(folder / name).exists() for name in ("kernels", "bindings")]
-        if all(has) or any((folder / name).exists() for name in ("pyproject.toml", ".git")):
-            return str(folder)
-    return os.path.dirname(script)
 
 
 class Watch:
@@ -158,16 +143,13 @@ class Watch:
                     return
                 saved = self._wait_for_a_save()
                 self._end_all()
-                names = [path.removeprefix(os.getcwd() + os.sep) for path in sorted(saved)]
-                say(f"{self._name}: {', '.join(names)} saved")
+                say(f"{self._name}: {', '.join(map(os.path.relpath, sorted(saved)))} saved")
         except BaseException as error:
             self._end(error)
             raise
 
     def _fork(self):
         """Starts a run; returns whether this is its process."""
-        sys.stdout.flush()
-        sys.stderr.flush()
         self._started = time.monotonic()
         self._pid = os.fork()
         if self._pid == 0:
@@ -261,6 +243,5 @@ def _forget_the_parent():
     # Python identifies bytecode by the source's size and time in whole seconds. Of two saves with
     # the same size within a second, it would run the first.
     sys.dont_write_bytecode = True
-    if "numpy.random" in sys.modules:
-        sys.modules["numpy.random"].seed()
+    sys.modules["numpy.random"].seed()
     sys.modules["torch"].default_generator.seed()
