@@ -1,7 +1,5 @@
 """Builds a request in one process at a time, and again if a file changes during the build."""
 
-import contextlib
-import errno
 import os
 import tempfile
 
@@ -29,6 +27,7 @@ from _jit_loader.build.record import (
     reusable_objects,
 )
 from _jit_loader.cache import build_directory, cache_folder, check_trusted, registrations
+from _jit_loader.cache.files import errors_explained
 from _jit_loader.cache.lock import build_lock
 from _jit_loader.cache.pruning import cache_limit, keep_under_limit
 from _jit_loader.cache.registrations import RestartNeeded
@@ -51,7 +50,7 @@ def build(all_builds, digests, verbose):
     check_request(all_builds, digests)
     limit = cache_limit()
     inputs, changed, tries = set(), [], 0
-    with _cache_errors_explained(builds):
+    with errors_explained(builds.folder):
         os.makedirs(cache_folder(), mode=0o700, exist_ok=True)
         check_trusted(cache_folder())
         while tries < TRIES:
@@ -174,24 +173,6 @@ def _open_as_test(job, records):
         # PyTorch's OSError names only the library.
         text = f"error: cannot be loaded: {error.__cause__ or error}"
         raise failed(job, records, [text], load_error) from None
-
-
-@contextlib.contextmanager
-def _cache_errors_explained(builds):
-    """Adds the path of the cache folder, and advice, to the errors of the operating system."""
-    try:
-        yield
-    except OSError as error:
-        cache, path = cache_folder(), str(error.filename)
-        if not (path.startswith(cache) or cache.startswith(path)):
-            raise
-        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        advice = "free some space there" if is_full else "make it writable"
-        raise OSError(
-            error.errno,
-            f"the cache folder {builds.folder} cannot be written to ({error.strerror}); {advice}, "
-            "or name another folder in the environment variable JIT_LOADER_CACHE",
-        ) from error
 
 
 def precompile(request):

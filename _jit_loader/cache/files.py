@@ -9,6 +9,8 @@ import shutil
 import threading
 import time
 
+from _jit_loader.cache import cache_folder
+
 # Of a file system that does not sync.
 _CANNOT_SYNC = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 
@@ -75,6 +77,24 @@ def link_atomically(source, target):
             os.link(source, temporary)
     except OSError:
         copy_atomically(source, target)
+
+
+@contextlib.contextmanager
+def errors_explained(folder):
+    """Adds the path of a folder of the cache, and advice, to the errors of the operating system."""
+    try:
+        yield
+    except OSError as error:
+        cache, path = cache_folder(), str(error.filename)
+        if not (path.startswith(cache) or cache.startswith(path)):
+            raise
+        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        advice = "free some space there" if is_full else "make it writable"
+        raise OSError(
+            error.errno,
+            f"the cache folder {folder} cannot be written to ({error.strerror}); {advice}, "
+            "or name another folder in the environment variable JIT_LOADER_CACHE",
+        ) from error
 
 
 @contextlib.contextmanager

@@ -15,6 +15,7 @@ import os
 import socket
 import time
 
+from _jit_loader.cache import cache_folder
 from _jit_loader.cache.files import if_stale_again
 from _jit_loader.report.text import say
 
@@ -105,6 +106,7 @@ def _acquire(path, name, until):
         try:
             descriptor, locked = if_stale_again(_attempt, path)
         except FileNotFoundError:
+            os.makedirs(cache_folder(), mode=0o700, exist_ok=True)
             os.makedirs(os.path.dirname(path), exist_ok=True)
             continue
         if locked is not False:

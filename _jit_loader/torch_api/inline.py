@@ -1,15 +1,11 @@
 """The sources of load_inline as files: PyTorch's text, in folders named by its digest."""
 
-import atexit
 import contextlib
-import functools
 import json
 import os
-import shutil
-import tempfile
 
 from _jit_loader.cache import cache_folder, digest_of
-from _jit_loader.cache.files import write_atomically
+from _jit_loader.cache.files import errors_explained, write_atomically
 
 
 def source_texts(
@@ -52,8 +48,10 @@ def _with_docstrings(functions):
 
 def write_sources(texts):
     """Writes the texts that do not exist yet into one folder, and returns their paths."""
-    texts_folder = os.path.join(folder(), digest_of(texts))
-    return [_write(os.path.join(texts_folder, name), text) for name, text in texts.items()]
+    folder = os.path.join(cache_folder(), "inline", digest_of(texts))
+    with errors_explained(folder):
+        os.makedirs(cache_folder(), mode=0o700, exist_ok=True)
+        return [_write(os.path.join(folder, name), text) for name, text in texts.items()]
 
 
 def copy_sources(texts, build_directory):
@@ -69,19 +67,4 @@ def _write(path, text):
             return path
     os.makedirs(os.path.dirname(path), exist_ok=True)
     write_atomically(path, text.encode())
-    return path
-
-
-def folder():
-    """Returns the folder of inline sources: in the cache, or a private one if it is read-only."""
-    path = os.path.join(cache_folder(), "inline")
-    with contextlib.suppress(OSError):
-        os.makedirs(path, mode=0o700, exist_ok=True)
-    return path if os.access(path, os.W_OK) else _private_folder()
-
-
-@functools.cache
-def _private_folder():
-    path = tempfile.mkdtemp(prefix="jit_loader-")
-    atexit.register(shutil.rmtree, path, ignore_errors=True)
     return path

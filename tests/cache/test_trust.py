@@ -8,7 +8,9 @@ import time
 import pytest
 
 import jit_loader
-from _jit_loader.cache import FORMAT
+from _jit_loader.cache import FORMAT, cache_folder, check_trusted
+from _jit_loader.cache.lock import build_lock
+from tests.support.extension import binding
 
 LOAD = "import sys, torch, jit_loader; jit_loader.load('tiny', sys.argv[1:])"
 
@@ -17,6 +19,25 @@ def test_only_the_owner_may_read_the_cache(tiny, tmp_path):
     tiny.load()
     (folder,) = (tmp_path / "cache").iterdir()
     assert folder.stat().st_mode & 0o077 == 0
+
+
+def test_cache_of_a_user_with_a_shared_umask_is_not_refused(cache, in_process):
+    """002 is the default of several distributions."""
+
+    def load_inline():
+        os.umask(0o002)
+        text = binding("letter", value=5)
+        return jit_loader.load_inline("letter", text, no_implicit_headers=True).value()
+
+    def wait_in_background():
+        os.umask(0o002)
+        with build_lock(os.path.join(cache_folder(), "background"), "letter"):
+            check_trusted(cache_folder())
+            return 5
+
+    for first in (load_inline, wait_in_background):
+        assert in_process(first) == 5
+        shutil.rmtree(cache_folder())
 
 
 def test_user_without_a_home_folder_is_told_to_name_a_cache(tiny, monkeypatch, tmp_path):
