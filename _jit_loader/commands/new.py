@@ -6,11 +6,10 @@ blank op is any kernel; its template has a thread for each element.
 
 The files are written into the current folder's project. If there is none, the current folder
 becomes a project: kernels/ and bindings/ are made, with the helpers that ops share. Existing files
-are never changed. A name that C++, PyTorch or the helpers use for something else, such as double,
-torch or half, gives an error when the op is compiled or imported: choose another.
+are never changed. A name that Python, C++, PyTorch or the helpers use for something else, such as
+class, double, torch or half, gives an error when the op is compiled or imported: choose another.
 """
 
-import keyword
 import os
 import re
 from pathlib import Path
@@ -32,6 +31,7 @@ HELPERS = (
     "bindings/__init__.py",
     "bindings/autograd.*",
 )
+HELPERS_NAMES = ("shared", "autograd")
 
 
 def add_arguments(parser):
@@ -69,38 +69,26 @@ def write_op(name, kind, project):
         ValueError: the name cannot be the name of an op.
         FileExistsError: the project has one of the op's files.
     """
-    _check_name(name)
+    if not re.fullmatch("[a-z][a-z0-9_]*", name) or name in HELPERS_NAMES:
+        raise ValueError(
+            f"{name!r} cannot be the name of an op: use lower-case letters, digits and '_', begin "
+            f"with a letter, and take none of the helpers' names, {', '.join(HELPERS_NAMES)}"
+        )
     files = {
         path.replace("NAME", name): rendered(text, name)
         for path, text in template_files(kind).items()
     }
+    if taken := [path for path in files if os.path.lexists(project / path)]:
+        raise FileExistsError(
+            f"{name!r} cannot be the name of a new op: {project} has {', '.join(taken)}. "
+            "Choose another name, or delete the op's files"
+        )
     helpers = helper_files()
-    _check_free(name, files, helpers, project)
     missing = {path: text for path, text in helpers.items() if not os.path.lexists(project / path)}
     for path, text in {**missing, **files}.items():
         (project / path).parent.mkdir(parents=True, exist_ok=True)
         (project / path).write_text(text)
     return [*files], [*missing]
-
-
-def _check_free(name, files, helpers, project):
-    """Raises a FileExistsError if the project or the helpers have one of the op's files."""
-    taken = [path for path in [*files, f"bindings/{name}"] if os.path.lexists(project / path)]
-    taken += [path for path in helpers if re.match(rf"bindings/{name}[./]", path)]
-    if taken:
-        raise FileExistsError(
-            f"{name!r} cannot be the name of a new op: {project} or the helpers have "
-            f"{', '.join(sorted(taken))}. Choose another name, or delete the op's files"
-        )
-
-
-def _check_name(name):
-    """Raises a ValueError if a name cannot be the name of an op."""
-    if not re.fullmatch("[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
-        raise ValueError(
-            f"{name!r} cannot be the name of an op: use lower-case letters, digits and '_', begin "
-            "with a letter, and take no keyword of Python"
-        )
 
 
 def rendered(text, name):
