@@ -9,6 +9,7 @@ import re
 import struct
 from collections import Counter
 
+from _jit_loader.live.edit import NotLive
 from _jit_loader.system.elf import OBJECT, UNDEFINED, content, sections_of, symbols
 
 _FATBIN, _CUBIN = 0xBA55ED50, 2  # how a fatbin begins; the kind of an entry
@@ -35,11 +36,12 @@ _INTEGER = {  # and the conversion of an integer
     *(0x0A5, 0x0BD, 0x0BF, 0x100, 0x101, 0x106, 0x109, 0x112),
 }
 
+_VERSION = re.compile(rb"release \d+\.\d+, V[\d.]+")
 _OF_A_FILE = re.compile(rb"(\d+)(?=_INTERNAL_|_GLOBAL__N_)")
 
 
 def cubins_of(path):
-    """Returns {architecture: [its cubins]} of an object or a library, such as {90: [b"..."]}.
+    """Returns the cubins of an object or a library, a list.
 
     nvcc embeds a fatbin for each .cu file: a header, and entries that have a header each. Cubins
     that a flag has compressed are left out; by default only PTX is compressed.
@@ -48,7 +50,7 @@ def cubins_of(path):
         data = file.read()
     section = sections_of(data).get(b".nv_fatbin")
     fatbins = content(data, section) if section else b""
-    found, place = {}, 0
+    found, place = [], 0
     while place + 16 <= len(fatbins):
         magic, _, header, size = struct.unpack_from("<IHHQ", fatbins, place)
         if magic != _FATBIN:
@@ -57,12 +59,30 @@ def cubins_of(path):
         entry, place = place + header, place + header + size
         while entry < place:
             kind, _, header, size, compressed = struct.unpack_from("<HHIQI", fatbins, entry)
-            (architecture,) = struct.unpack_from("<I", fatbins, entry + 28)
             if kind == _CUBIN and not compressed:
-                cubin = fatbins[entry + header : entry + header + size]
-                found.setdefault(architecture, []).append(cubin)
+                found.append(fatbins[entry + header : entry + header + size])
             entry += header + size
     return found
+
+
+def cubin_of(path, live):
+    """Returns nvcc's cubin of an object; live: NVRTC's, whose compiler has the same version.
+
+    Raises:
+        NotLive: the versions differ, or the object does not have exactly one cubin.
+    """
+    cubins = cubins_of(path)
+    if len(cubins) != 1:
+        raise NotLive("the build does not have exactly one cubin")
+    if version_of(cubins[0]) != version_of(live):
+        raise NotLive("NVRTC and nvcc have different versions")
+    return cubins[0]
+
+
+def version_of(cubin):
+    """Returns the version of a cubin's compiler, such as b'release 13.0, V13.0.88', or None."""
+    match = _VERSION.search(cubin)
+    return match and match[0]
 
 
 def compare(live, built, names):

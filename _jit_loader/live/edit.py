@@ -20,20 +20,28 @@ class NotLive(ValueError):
     """The edit needs a complete build; the text is the reason."""
 
 
-class Source(NamedTuple):
-    """A .cu file with new device code.
+class Inputs(NamedTuple):
+    """What the kernels of a .cu file are compiled from.
 
-    path: the file. texts: {path: current text} of it and its headers. command: nvcc's words.
-    removed: for compile_device. found: the mangled names of the kernels that the self-check has
-    compiled. record: that of its object in the earlier build. host_object: the path of this object.
+    path: the file. texts: {path: text} of it and of the user's headers. command: nvcc's words.
+    kernels: the mangled names, a set.
     """
 
     path: str
     texts: dict
     command: list
-    removed: list
-    found: set
-    record: dict
+    kernels: set
+
+
+class Source(NamedTuple):
+    """A .cu file with new device code.
+
+    inputs: with the current texts. answer: that of the self-check for the earlier build.
+    host_object: the path of its object in that build.
+    """
+
+    inputs: Inputs
+    answer: dict
     host_object: str
 
 
@@ -126,23 +134,33 @@ def _source(request, host_object, record, answer, before, now):
 
     before: {name: text} of the user's files at the build. now: of those that have changed.
     """
-    if not before.keys() >= {*record["user files"]}:
-        raise NotLive("the last build has no text of a file, or it is not UTF-8")
-    absolute = request.roots.absolute
+    inputs = inputs_of(record, before, request.roots)
+    path, texts, command, _ = inputs
     changed = [name for name in now if name in record["user files"]]
-    before = {absolute(name): before[name] for name in record["user files"]}
-    now = before | {absolute(name): now[name] for name in changed}
-    path = absolute(record["source"])
-    command = list(map(request.roots.absolute_text, record["nvcc"]))
+    now = texts | {request.roots.absolute(name): now[name] for name in changed}
     try:
-        same = host_code(path, before, command) == host_code(path, now, command)
+        same = host_code(path, texts, command) == host_code(path, now, command)
     except NotUnderstood as error:
         raise NotLive(f"the sources are not understood: {error}") from None
     if not same:
         names = ", ".join(map(_shown, sorted(changed)))
         raise NotLive(f"{names}: changed outside of device code")
-    removed, found = answer["removed"], {*answer["kernels"]}
-    return Source(path, now, command, removed, found, record, host_object)
+    return Source(inputs._replace(texts=now), answer, host_object)
+
+
+def inputs_of(record, texts, roots):
+    """Returns the Inputs of an object, as its build had them.
+
+    texts: {name: text} of user files. Raises NotLive if the text of a file is missing.
+    """
+    if missing := {*record["user files"]} - texts.keys():
+        raise NotLive(f"the last build has no text of {min(missing)}, or it is not UTF-8")
+    return Inputs(
+        roots.absolute(record["source"]),
+        {roots.absolute(name): texts[name] for name in record["user files"]},
+        list(map(roots.absolute_text, record["nvcc"])),
+        {each["mangled"] for each in record["kernels"] if each["registers"] is not None},
+    )
 
 
 def _shown(path):

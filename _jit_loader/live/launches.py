@@ -36,7 +36,7 @@ _OF_VARIABLES = {"__cudaRegisterVar", "__cudaRegisterManagedVar", "__cudaRegiste
 class Launches(NamedTuple):
     """Where a library keeps the kernels that it launches, as addresses.
 
-    They count from the start of the library, or, from at(), from 0.
+    They count from the start of the library, or, from open_launches(), from 0.
 
     Attributes:
         handles: {mangled name of a kernel: the variable that is 0 until the first launch}.
@@ -48,14 +48,8 @@ class Launches(NamedTuple):
     functions: dict
     pointers: dict
 
-    def at(self, start):
-        """Returns the addresses in this process, where the library starts at an address."""
-        return Launches(
-            *({name: start + address for name, address in each.items()} for each in self)
-        )
-
     def launched(self):
-        """Returns the mangled names of the kernels that this process has launched; see at()."""
+        """Returns the mangled names of the kernels that this process has launched; see above."""
         return {
             kernel
             for kernel, address in self.handles.items()
@@ -113,4 +107,5 @@ def open_launches(path):
     """Opens a library, if this process has not, and returns (ctypes.CDLL, its Launches here)."""
     launches, library = launches_of(path), ctypes.CDLL(path, os.RTLD_LAZY)
     start = ctypes.c_void_p.from_address(library._handle).value  # the first field of a link_map
-    return library, launches.at(start)
+    here = ({name: start + address for name, address in each.items()} for each in launches)
+    return library, Launches(*here)

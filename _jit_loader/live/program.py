@@ -13,8 +13,8 @@ from _jit_loader.cuda.nvrtc import NvrtcError, Program, compile_program
 from _jit_loader.cuda.preprocess import preprocess
 from _jit_loader.cuda.ptxas import readable
 from _jit_loader.cuda.torch_headers import torch_text
+from _jit_loader.live.compare import cubin_of
 from _jit_loader.live.edit import NotLive
-from _jit_loader.system.elf import content, sections_of
 
 # nvcc's flags that NVRTC has under the same name.
 _SAME = re.compile(
@@ -26,9 +26,8 @@ _HOST = re.compile(r"-fPIC|-fno-gnu-unique|-fvisibility=hidden|-W[\w=-]*|-O[0-3]
 _WITHOUT_EFFECT = re.compile(
     r"-O[0-3]|-Xptxas=-v|--expt-relaxed-constexpr|-M[DM]+|-c|-I.+|-Wno-[\w-]+"
 )
-_WITHOUT_EFFECT_TWO_WORDS = ("-MF", "-o", "-ccbin")
+_WITHOUT_EFFECT_TWO_WORDS = ("-MF", "-o", "-ccbin", "-isystem", "-I")
 _ARCHITECTURE = re.compile(r"-gencode=arch=compute_(\w+),code=sm_(\w+)")
-_VERSION = re.compile(rb"release \d+\.\d+, V[\d.]+")
 
 
 class DeviceCode(NamedTuple):
@@ -60,45 +59,39 @@ def compile_edit(source, launched):
     Raises:
         ValueError, RuntimeError: NVRTC does not compile this as nvcc does.
     """
-    kernels = {
-        kernel["mangled"] for kernel in source.record["kernels"] if kernel["registers"] is not None
-    }
-    program, code = _program(source.path, source.texts, source.command, kernels)
-    compiled, removed = kernels & launched, source.removed
-    if not compiled or kernels - compiled - source.found:
+    program, code = _program(source.inputs)
+    kernels = source.inputs.kernels
+    compiled, removed = kernels & launched, source.answer["removed"]
+    if not compiled or kernels - compiled - source.answer["kernels"].keys():
         # 0.05 s for all kernels of an op that NVRTC compiles in 1 s.
         _, removed = _compile(program, code, sorted(kernels), removed, ["-fdevice-syntax-only"])
     if compiled:
         cubin, removed = _compile(program, code, sorted(compiled), removed)
     else:
         cubin, _ = compile_program(Program("", "empty.cu", program.options[:1], {}))
-    with open(source.host_object, "rb") as file:
-        if versions_of(file.read()) != {version_of(cubin)}:
-            raise NotLive("NVRTC and nvcc have different versions")
+    cubin_of(source.host_object, cubin)  # it compares the versions
     program = program._replace(source=code.text(removed))
     return DeviceCode(cubin, compiled, kernels - compiled, program)
 
 
-def compile_device(source, texts, command, kernels, removed=()):
+def compile_device(inputs, kernels):
     """Compiles kernels of a .cu file; returns (the cubin, the keys of what NVRTC cannot compile).
 
-    Arguments:
-        source: its path.
-        texts: {path: text} of it and of all headers of the project that it includes.
-        command: the words of nvcc's command.
-        kernels: their mangled names.
-        removed: the keys that were returned before. With them NVRTC compiles once.
+    inputs: edit.Inputs. kernels: the mangled names of those to compile.
 
     Raises:
         NotLive, NotUnderstood: NVRTC cannot compile this as nvcc does.
         NvrtcError: the code does not compile.
         ToolMissing: there is no NVRTC.
     """
-    return _compile(*_program(source, texts, command, kernels), kernels, removed)
+    return _compile(*_program(inputs), kernels, [])
 
 
 def _compile(program, code, kernels, removed, options=()):
-    """Does the same for a Program and its DeviceText; options: further ones of NVRTC."""
+    """Does the same for a Program and its DeviceText.
+
+    removed: the keys that were returned before. options: further ones of NVRTC.
+    """
     wanted, removed = program._replace(options=[*program.options, *options]), sorted(removed)
     try:
         return compile_kernels(wanted._replace(source=code.text(removed)), kernels), removed
@@ -109,8 +102,9 @@ def _compile(program, code, kernels, removed, options=()):
     return compile_kernels(wanted._replace(source=code.text(more)), kernels), more
 
 
-def _program(source, texts, command, kernels):
+def _program(inputs):
     """Returns (the Program without its source, its DeviceText)."""
+    source, texts, command, kernels = inputs
     options, included = nvrtc_options(command, source)
     found = preprocess(source, texts, command, for_device=True)
     code = DeviceText(found.text, next(filter(None, map(_anonymous_namespace, kernels)), ""))
@@ -144,8 +138,6 @@ def nvrtc_options(command, source):
                 raise NotLive(f"NVRTC has no equivalent of {word}")
         elif word == "-include":
             included.append(next(words, ""))
-        elif word in ("-isystem", "-I"):
-            next(words, None)
         elif match := _ARCHITECTURE.fullmatch(word):
             architectures.append(match[2])
         elif _SAME.fullmatch(word):
@@ -175,16 +167,3 @@ def compile_kernels(program, kernels):
     if sorted(names.values()) != sorted(kernels):
         raise NotLive("a kernel has internal linkage")
     return cubin
-
-
-def versions_of(library):
-    """Returns the version_of the device code in the bytes of a library or object, as a set."""
-    sections = sections_of(library)
-    code = content(library, sections[b".nv_fatbin"]) if b".nv_fatbin" in sections else b""
-    return set(_VERSION.findall(code))
-
-
-def version_of(cubin):
-    """Returns the version of a cubin's compiler, such as b'release 13.0, V13.0.88', or None."""
-    match = _VERSION.search(cubin)
-    return match and match[0]

@@ -13,10 +13,10 @@ from _jit_loader.cache.files import read_checked, write_checked
 from _jit_loader.cache.lock import build_lock
 from _jit_loader.cuda.ptxas import readable
 from _jit_loader.key.roots import Roots
-from _jit_loader.live.compare import compare, cubins_of
-from _jit_loader.live.edit import LIVE, NotLive
+from _jit_loader.live.compare import compare, cubin_of
+from _jit_loader.live.edit import LIVE, NotLive, inputs_of
 from _jit_loader.live.host_code import host_digest
-from _jit_loader.live.program import compile_device, version_of
+from _jit_loader.live.program import compile_device
 
 MOST_KERNELS = 64  # of a source: NVRTC takes 0.03 to 0.5 s for each
 
@@ -66,19 +66,7 @@ def _answers(folder, roots, before):
 
 def _compare(built, record, texts, roots, answer):
     """Compares the kernels of an object; raises what compile_device raises."""
-    kernels = [each["mangled"] for each in record["kernels"] if each["registers"] is not None]
-    kernels = sorted(kernels)[:MOST_KERNELS]
-    if missing := {*record["user files"]} - texts.keys():
-        raise NotLive(f"the text of {min(missing)} is not known")
-    expected = [cubin for cubins in cubins_of(built).values() for cubin in cubins]
-    if len(expected) != 1:
-        raise NotLive("the build does not have exactly one cubin")
-    cubin, answer["removed"] = compile_device(
-        roots.absolute(record["source"]),
-        {roots.absolute(name): texts[name] for name in record["user files"]},
-        list(map(roots.absolute_text, record["nvcc"])),
-        kernels,
-    )
-    if version_of(cubin) != version_of(expected[0]):
-        raise NotLive("NVRTC and nvcc have different versions")
-    answer["kernels"] = compare(cubin, expected[0], kernels)
+    inputs = inputs_of(record, texts, roots)
+    kernels = sorted(inputs.kernels)[:MOST_KERNELS]
+    cubin, answer["removed"] = compile_device(inputs, kernels)
+    answer["kernels"] = compare(cubin, cubin_of(built, cubin), kernels)

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from _jit_loader.cuda import nvrtc
-from _jit_loader.live.edit import NotLive
-from _jit_loader.live.program import _program, compile_device, nvrtc_options, version_of
+from _jit_loader.live.compare import version_of
+from _jit_loader.live.edit import Inputs, NotLive
+from _jit_loader.live.program import _compile, _program, compile_device, nvrtc_options
 
 pytestmark = pytest.mark.nvcc
 
@@ -50,7 +51,8 @@ def compiled(tmp_path):
         texts = {f"{tmp_path}/a.cu": source, f"{tmp_path}/factor.h": header}
         for path, text in texts.items():
             Path(path).write_text(text)
-        return compile_device(f"{tmp_path}/a.cu", texts, command(tmp_path), kernels)[0]
+        inputs = Inputs(f"{tmp_path}/a.cu", texts, command(tmp_path), kernels)
+        return compile_device(inputs, kernels)[0]
 
     return compiled
 
@@ -227,10 +229,10 @@ def test_removals_can_be_stored(tmp_path):
     text = (
         "#include <string>\nstruct A { std::string s; };\n__global__ void f(float* x) { *x = 1; }\n"
     )
-    arguments = source, {source: text}, command(tmp_path), ["_Z1fPf"]
-    first, removed = compile_device(*arguments)
+    inputs = Inputs(source, {source: text}, command(tmp_path), ["_Z1fPf"])
+    first, removed = compile_device(inputs, inputs.kernels)
     assert removed
-    assert compile_device(*arguments, removed) == (first, removed)
+    assert _compile(*_program(inputs), inputs.kernels, removed) == (first, removed)
 
 
 @pytest.mark.slow
@@ -281,7 +283,7 @@ std::vector<at::Tensor> g(at::Tensor x) {
     ]
     flags = [word for folder in folders for word in ("-isystem", folder)]
     words = ["-std=c++20" if word == "-std=c++17" else word for word in command(tmp_path, *flags)]
-    program, code = _program(source, {source: text}, words, ["_Z1fIN3c104HalfEEvPT_"])
+    program, code = _program(Inputs(source, {source: text}, words, ["_Z1fIN3c104HalfEEvPT_"]))
     program = program._replace(source=code.text())
     code, names = nvrtc.compile_program(program, ["f<float>", "f<c10::Half>"])
     assert names["f<float>"].startswith("_Z1fIfEv")
