@@ -144,14 +144,6 @@ def test_cache_is_not_measured_again_at_once(tiny, monkeypatch):
     assert not os.path.exists(first)
 
 
-def test_clean_of_a_name_leaves_the_others(tiny):
-    _, folder = build(tiny, 1)
-    pruning.clean(["another"])
-    assert os.path.exists(folder)
-    pruning.clean(["tiny"])
-    assert not os.path.exists(folder)
-
-
 @pytest.mark.parametrize("depth", ["name", "request", "build"])
 def test_symlinks_are_not_followed(tiny, tmp_path, depth):
     folder = Path(build(tiny, 1)[1])

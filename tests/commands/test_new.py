@@ -2,8 +2,6 @@
 
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -104,26 +102,14 @@ def test_files_are_formatted(tmp_path):
 
 
 @pytest.mark.slow
-def test_tests_of_new_ops_pass(tmp_path):
+def test_tests_of_new_ops_pass(tmp_path, python):
     """The tests of each op compare its values with PyTorch's, and have gradcheck."""
     for kind in new_op.KINDS:
         new_op.write_op(f"my_{kind}", kind, tmp_path)
-    finished = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-    )
+    finished = python("-m", "pytest", "-q", "-p", "no:cacheprovider", cwd=tmp_path)
     assert finished.returncode == 0, finished.stdout + finished.stderr
     assert int(re.search(r"(\d+) passed", finished.stdout)[1]) > 90
     for kind in new_op.KINDS:
-        finished = subprocess.run(
-            [sys.executable, f"examples/run_my_{kind}.py"],
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-        )
+        finished = python(f"examples/run_my_{kind}.py", cwd=tmp_path)
         line = rf"my_{kind}  [\d.]+ [mu]s .* [\d.]+x expected  max error .*\n"
         assert re.fullmatch(line, finished.stdout), finished.stdout + finished.stderr

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-import jit_loader
 from _jit_loader.key import toolchain
-from tests.support.extension import MODULE
+from tests.support import extension
 
 
 @pytest.fixture
@@ -22,9 +21,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def write(path, text=""):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-    path.chmod(0o755)
+    extension.write(path, text).chmod(0o755)
     return path
 
 
@@ -75,14 +72,12 @@ def test_nvcc_without_a_toolkit_is_refused_with_advice(tiny, folder, monkeypatch
 def test_what_a_toolkit_lacks_is_found_in_pips_packages(folder, monkeypatch):
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     write(folder / "include" / "cuda_runtime.h")
-    write(folder / "lib64" / "stubs" / "libcuda.so")
     in_pip = write(folder / "packages" / "nvidia" / "cusparse" / "include" / "cusparse.h").parent
     library = write(folder / "packages" / "nvidia" / "cu13" / "lib" / "libcublas.so.13")
     assert toolchain.more_include_folders(folder) == [str(in_pip)]
     assert toolchain.find_cuda_library(folder, "cublas") == str(library)
-    assert toolchain.find_cuda_library(folder, "cuda") == str(
-        folder / "lib64" / "stubs" / "libcuda.so"
-    )
+    stub = write(folder / "lib64" / "stubs" / "libcuda.so")
+    assert toolchain.find_cuda_library(folder, "cuda") == str(stub)
     for name in toolchain.NEEDED_HEADERS:
         write(folder / "include" / name)
     assert toolchain.more_include_folders(folder) == []
@@ -119,7 +114,7 @@ def link_toolkit(prefix, layout):
 def test_build_uses_the_toolkit_of_cuda_home(tiny, tmp_path, monkeypatch, layout):
     link_toolkit(tmp_path / "prefix", layout)
     monkeypatch.setenv("CUDA_HOME", str(tmp_path / "prefix"))
-    tiny.write("module.cpp", f"#include <cuda_runtime.h>\n{MODULE}")
+    tiny.write("module.cpp", f"#include <cuda_runtime.h>\n{extension.MODULE}")
     assert tiny.value(with_cuda=True) == 101
 
 
@@ -134,7 +129,4 @@ def test_build_finds_cublas_and_cusparse(tiny):
         "#include <cublas_v2.h>\n#include <cusparse.h>\n"
         'extern "C" long other(void) { return cublasGetCudartVersion() > 0 ? 100 : 0; }\n',
     )
-    assert (
-        jit_loader.load("tiny", tiny.sources, extra_ldflags=["-lcublas"], with_cuda=True).value()
-        == 101
-    )
+    assert tiny.value(extra_ldflags=["-lcublas"], with_cuda=True) == 101
