@@ -30,20 +30,13 @@ _REAL = re.compile(
     r"|type_traits|limits|utility|tuple|array|numeric|bit|concepts|compare|initializer_list"
     r"|numbers|ratio|cfloat|float\.h|cstdint|cstddef|stddef\.h|bits/.*"
 )
+_BUILT_IN = (  # NVRTC has the functions
+    *("cmath", "cstring", "cstdlib", "cstdio", "cassert"),
+    *("math.h", "string.h", "stdlib.h", "stdio.h", "assert.h"),
+)
 _EMPTY = (
-    *("stdint.h", "math.h", "string.h", "stdlib.h", "stdio.h", "wchar.h", "time.h", "errno.h"),
-    *("ctype.h", "assert.h", "limits.h", "sys/types.h", "features.h", "bits/os_defines.h"),
-    *(
-        "cmath",
-        "cassert",
-        "cstring",
-        "cstdlib",
-        "cstdio",
-        "climits",
-        "iosfwd",
-        "new",
-        "ext/alloc_traits.h",
-    ),
+    *("stdint.h", "wchar.h", "time.h", "errno.h", "ctype.h", "limits.h", "sys/types.h", *_BUILT_IN),
+    *("features.h", "bits/os_defines.h", "climits", "iosfwd", "new", "ext/alloc_traits.h"),
 )
 # Of libstdc++'s, read if the device code has one of these words.
 _TRIGGERS = {
@@ -93,16 +86,14 @@ _LIMITS_OF_FLOATS = """\
 #define DBL_MIN 0x1p-1022
 #define DBL_EPSILON 0x1p-52
 """
-# For cuda_kernel, which needs no g++: its functions of C are built into NVRTC.
+# For cuda_kernel, which needs no g++.
 OF_C = {
-    **dict.fromkeys(("cmath", "cstring", "cstdlib", "cstdio", "cassert"), "#pragma once\n"),
-    **dict.fromkeys(("math.h", "string.h", "stdlib.h", "stdio.h", "assert.h"), "#pragma once\n"),
+    **dict.fromkeys((*_BUILT_IN, "stddef.h"), "#pragma once\n"),
     "cfloat": _LIMITS_OF_FLOATS,
     "float.h": _LIMITS_OF_FLOATS,
     "stdint.h": f"#pragma once\n{_INTEGERS}",
     "cstdint": f"#pragma once\n#include <stdint.h>\nnamespace std {{\n{_INTEGERS}}}\n",
     "cstddef": "#pragma once\nnamespace std { using ::size_t; using ::ptrdiff_t; }\n",
-    "stddef.h": "#pragma once\n",
 }
 _OF_CCCL = """\
 #pragma once

@@ -1,22 +1,15 @@
 """Compiles CUDA source with NVRTC, the compiler library in PyTorch's CUDA wheels.
 
-It also finds NVRTC, CUDA's headers, and the headers that a source includes: NVRTC writes no
-depfile. Every hit of cuda_kernel imports this module, so it loads NVRTC only if those wheels do not
-have it.
+It also finds NVRTC and CUDA's headers. Every hit of cuda_kernel imports this module, so it loads
+NVRTC only if those wheels do not have it.
 """
 
 import ctypes
 import functools
 import os
-import re
 from typing import NamedTuple
 
 import torch
-
-from _jit_loader.system import read_text
-
-# It begins with a literal, which makes the search of CUDA's headers (1 MB) fast.
-INCLUDE = r'#[ \t]*include[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>|(\S+))'
 
 FAILED = 5, 6  # NVRTC_ERROR_INVALID_OPTION, NVRTC_ERROR_COMPILATION
 
@@ -183,78 +176,3 @@ def cuda_major():
 def _wheels():
     """Returns the folder of NVIDIA's packages, next to PyTorch's."""
     return os.path.join(os.path.dirname(os.path.abspath(torch.__path__[0])), "nvidia")
-
-
-class Closure(NamedTuple):
-    """The headers that a source includes, directly or not.
-
-    Conditions are not evaluated: a header under `#if 0` counts, which at worst causes a needless
-    compilation.
-
-    Attributes:
-        files: the sorted paths of the user's headers.
-        absent: the sorted paths that were searched before them and do not exist.
-        system: the sorted paths of CUDA's headers.
-        virtual: the sorted names of those that are no files.
-    """
-
-    files: list
-    absent: list
-    system: list
-    virtual: list
-
-
-def closure(source, folder, folders, system, texts):
-    """Returns the Closure of a source.
-
-    An include whose name is a macro is refused, because the headers that it reads are unknown. In
-    CUDA's own headers it is ignored.
-
-    Arguments:
-        source: the text.
-        folder: the source's folder, which is searched first for quoted includes.
-        folders: the folders of -I.
-        system: the folders of CUDA's headers, which are searched last.
-        texts: {name: text} of headers to read instead of files that exist nowhere.
-
-    Raises:
-        ValueError: the name of an include is a macro.
-    """
-    files, absent, of_system, virtual = set(), set(), set(), set()
-    roots = tuple(place + os.sep for place in system)
-    waiting = [(source, folder, False)]
-    while waiting:
-        text, beside, in_system = waiting.pop()
-        for quoted, angled, macro in _includes(text):
-            if macro and in_system:
-                continue
-            if macro:
-                raise ValueError(
-                    f"#include {macro}: the name of an include must not be a macro, because "
-                    "changes of its header would not be noticed"
-                )
-            name = quoted or angled
-            for place in [*([beside] if quoted else []), *folders, *system]:
-                path = os.path.normpath(os.path.join(place, name))
-                is_system = path.startswith(roots)
-                if os.path.isfile(path):
-                    found = of_system if is_system else files
-                    if path not in found:
-                        found.add(path)
-                        waiting.append((read_text(path), os.path.dirname(path), is_system))
-                    break
-                if not (in_system or is_system):
-                    absent.add(path)
-            else:
-                # CUDA's headers include these for other compilers than NVRTC.
-                if name in texts and not in_system and name not in virtual:
-                    virtual.add(name)
-                    waiting.append((texts[name], folder, True))
-    return Closure(sorted(files), sorted(absent), sorted(of_system), sorted(virtual))
-
-
-def _includes(text):
-    for match in re.finditer(INCLUDE, text):
-        line = text.rfind("\n", 0, match.start()) + 1
-        if not text[line : match.start()].strip(" \t"):
-            yield match.groups()

@@ -12,7 +12,7 @@ from _jit_loader.cache import cache_folder, check_trusted, digest_of
 from _jit_loader.cache.files import write_atomically
 from _jit_loader.cache.store import Build, Builds, write_manifest
 from _jit_loader.cuda.headers import OF_C, changed_headers, of_cccl
-from _jit_loader.cuda.nvrtc import NvrtcError, Program, closure, compile_program, cuda_headers
+from _jit_loader.cuda.nvrtc import NvrtcError, Program, compile_program, cuda_headers
 from _jit_loader.key.digests import Digests
 from _jit_loader.key.roots import Roots
 from _jit_loader.raw import TEXT, read_build
@@ -24,7 +24,7 @@ from _jit_loader.report.errors import (
     first_error,
 )
 from _jit_loader.report.requests import variant_of
-from _jit_loader.system import is_set
+from _jit_loader.system import is_set, read_text
 
 # Appended to a source. The first function picks the kernel of a name, which is the function that
 # returns nothing, of those that CUDA may have under this name. The name of an instance of the
@@ -36,6 +36,8 @@ constexpr auto jit_loader_kernel(void (*jit_loader_f)(jit_loader_types...)) { re
 template <class jit_loader_type> __global__ void jit_loader_signature() {}
 """
 _NAMES = "jit_loader_kernel({})", "jit_loader_signature<decltype(jit_loader_kernel({}))>"
+# It begins with a literal, which makes the search of CUDA's headers (1 MB) fast.
+_INCLUDE = re.compile(r'#[ \t]*include[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>|(\S+))')
 _CONSTANTS = re.compile(rb"\.nv\.constant0\.([\w$.]+)\0")  # a section that each kernel has
 _WITHOUT_CCCL = (
     "\nHeaders of the C++ library, cub, cuda/std and what cooperative groups include are CCCL's, "
@@ -59,9 +61,10 @@ def find_or_compile(kernel, arch, key, memo):
     words = re.findall(r"[A-Za-z0-9]+", kernel.expression) or ["all"]
     name, roots = f"cuda_kernel.{'_'.join(words)[:80]}", Roots(kernel.folder)
     # What the store has to know. The file of a build has the name.
-    request = {"name": name, "key": key, "form": "executable", "with_cuda": True, "roots": roots}
-    request["programs"] = {}
-    builds = Builds(types.SimpleNamespace(**request), memo, {})
+    request = types.SimpleNamespace(
+        name=name, key=key, form="executable", with_cuda=True, roots=roots, programs={}
+    )
+    builds = Builds(request, memo, {})
     digests = Digests(builds.known())
     build = builds.find(digests)
     if build is not None and (found := read_build(build.library)) is not None:
@@ -115,15 +118,71 @@ def _headers(kernel, roots, digests):
     """Returns the part of a manifest about headers, and {name: text} of those that are no files."""
     folders = cuda_headers()
     texts = of_cccl(folders)
-    found = closure(kernel.source, kernel.folder, kernel.includes, folders, texts)
-    texts = {**{name: texts[name] for name in found.virtual}, **OF_C}
-    files = {roots.relative(path): digests.digest(path) for path in [*found.files, *found.system]}
+    users, system, virtual, not_there = _included(kernel, folders, texts)
+    texts = {**{name: texts[name] for name in virtual}, **OF_C}
+    files = {roots.relative(path): digests.digest(path) for path in [*users, *system]}
     absent = {}
-    for folder, name in map(os.path.split, found.absent):
+    for folder, name in map(os.path.split, not_there):
         absent.setdefault(roots.relative(folder), []).append(name)
-    user_files = list(map(roots.relative, found.files))
+    user_files = list(map(roots.relative, users))
     inputs = {"files": files, "user files": user_files, "absent": absent}
     return {**inputs, "tools": {}, "programs": {}}, {**texts, **changed_headers(tuple(folders))}
+
+
+def _included(kernel, folders, texts):
+    """Returns the headers that a kernel's source includes, directly or not; NVRTC lists none.
+
+    folders: of CUDA's headers, which are searched last. texts: {name: text} of headers to read
+    instead of files that exist nowhere.
+
+    They are four sorted lists: the paths of the user's headers, those of CUDA's, the names of those
+    in texts, and the paths that were searched before and do not exist.
+
+    Conditions are not evaluated: a header under `#if 0` counts, which at worst causes a needless
+    compilation. An include whose name is a macro is refused, because the headers that it reads are
+    unknown. In CUDA's own headers it is ignored.
+
+    Raises:
+        ValueError: the name of an include is a macro.
+    """
+    users, system, virtual, absent = set(), set(), set(), set()
+    roots = tuple(folder + os.sep for folder in folders)
+    waiting = [(kernel.source, kernel.folder, False)]
+    while waiting:
+        text, beside, in_system = waiting.pop()
+        for quoted, angled, macro in _includes(text):
+            if macro and in_system:
+                continue
+            if macro:
+                raise ValueError(
+                    f"#include {macro}: the name of an include must not be a macro, because "
+                    "changes of its header would not be noticed"
+                )
+            name = quoted or angled
+            for folder in [*([beside] if quoted else []), *kernel.includes, *folders]:
+                path = os.path.normpath(os.path.join(folder, name))
+                is_system = path.startswith(roots)
+                if os.path.isfile(path):
+                    found = system if is_system else users
+                    if path not in found:
+                        found.add(path)
+                        waiting.append((read_text(path), os.path.dirname(path), is_system))
+                    break
+                if not (in_system or is_system):
+                    absent.add(path)
+            else:
+                # CUDA's headers include these for other compilers than NVRTC.
+                if name in texts and not in_system and name not in virtual:
+                    virtual.add(name)
+                    waiting.append((texts[name], kernel.folder, True))
+    return list(map(sorted, (users, system, virtual, absent)))
+
+
+def _includes(text):
+    for match in _INCLUDE.finditer(text):
+        line = text.rfind("\n", 0, match.start()) + 1
+        if not text[line : match.start()].strip(" \t"):
+            yield match.groups()
 
 
 def _options(kernel, arch):

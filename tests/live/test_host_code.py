@@ -6,7 +6,6 @@ must not change the text that cudafe++ writes for the host compiler.
 
 # ruff: noqa: E501
 
-import os
 import re
 import subprocess
 from pathlib import Path
@@ -16,11 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from _jit_loader.cuda.declarations import tokens_of
-from _jit_loader.cuda.nvrtc import closure
 from _jit_loader.cuda.preprocess import NotUnderstood, preprocess
 from _jit_loader.key import toolchain
 from _jit_loader.live.host_code import HostCode, host_code
-from _jit_loader.system import read_text
 from tests.support.extension import write
 
 pytestmark = pytest.mark.nvcc
@@ -66,9 +63,12 @@ OF_HOST_TOO = [
 
 def sources(op):
     """Returns {path in the project: text} of an op's .cu file and its headers."""
-    path = str(ROOT / "kernels" / f"{op}.cu")
-    found = closure(read_text(path), os.path.dirname(path), [str(ROOT)], [], {})
-    return {os.path.relpath(p, ROOT): read_text(p) for p in [path, *found.files]}
+    found, waiting = {}, {f"kernels/{op}.cu"}
+    while waiting:
+        name = waiting.pop()
+        found[name] = (ROOT / name).read_text()
+        waiting |= {*re.findall(r'#include "(.*)"', found[name])} - found.keys()
+    return found
 
 
 def edited(texts, file, old, new):
