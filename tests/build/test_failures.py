@@ -32,19 +32,14 @@ def test_error_lists_further_errors_and_ends_like_pytorchs(tiny):
     assert pickle.loads(pickle.dumps(error)).output == error.output
 
 
-def test_fixed_source_is_built_and_the_good_objects_are_kept(tiny):
+def test_fixed_source_is_built_and_good_objects_and_builds_are_kept(tiny):
     good = (tiny.folder / "other.cpp").read_text()
     tiny.write("other.cpp", "int a = ;\n")
     tiny.error()
     tiny.compiled()
     tiny.write("other.cpp", good)
-    assert tiny.value() == 101
-    assert tiny.compiled() == ["other.cpp"], "module.cpp was compiled before the error"
-
-
-def test_last_good_build_survives_a_failure(tiny):
     first = tiny.load()
-    good = (tiny.folder / "other.cpp").read_text()
+    assert tiny.compiled() == ["other.cpp"], "module.cpp was compiled before the error"
     tiny.write("other.cpp", "int a = ;\n")
     tiny.error()
     assert first.value() == 101
@@ -206,11 +201,8 @@ def test_traceback_of_a_compile_error_has_one_frame_of_the_loader(tiny, load):
 def test_traceback_of_a_refused_argument_has_one_frame_of_the_loader(tiny):
     for call, last in [
         (lambda: jit_loader.load("tiny", "missing.cpp"), "load"),
-        (lambda: jit_loader.load("not a name", "missing.cpp"), "load"),
-        (lambda: jit_loader.load("tiny", []), "load"),
         (lambda: jit_loader.load("tiny", tiny.sources, ["-D'"]), "load"),
         (lambda: jit_loader.load_inline("not a name", "int x;"), "load_inline"),
-        (lambda: jit_loader.load_inline("tiny", "int x;", functions=1), "load_inline"),
         (lambda: jit_loader.load_op("missing", project="/"), "load_op"),
         (lambda: jit_loader.load_op("missing", project="/", defines={"1X": 1}), "load_op"),
     ]:

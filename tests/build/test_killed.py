@@ -139,7 +139,7 @@ def test_killed_ninja_is_an_error(tiny, wait_for, in_process):
     assert in_process(tiny.value) == 101
 
 
-@STEPS
+@pytest.mark.parametrize("step", ["compilation", "link", "query"])
 def test_interrupt_stops_the_compilers_and_the_next_call_works(tiny, wait_for, step):
     begun = tiny.slow_down(60, step)
 

@@ -8,10 +8,9 @@ import sys
 import pytest
 
 from _jit_loader.system.pool import call_in_background, call_in_processes
-from _jit_loader.system.processes import python
 
 FUNCTIONS = """\
-import os, subprocess, sys, time
+import os, subprocess, sys
 
 def describe(text):
     print("printed by Python", flush=True)
@@ -20,11 +19,6 @@ def describe(text):
 
 def end(signal):
     os.kill(os.getpid(), signal)
-
-def wait(path):
-    with open(path, "w") as file:
-        file.write(str(os.getpid()))
-    time.sleep(1000)
 
 def start_programs(path):
     loop = 'while :; do touch "$0"; tail -f "$0" & sleep 0.001; done'
@@ -86,22 +80,6 @@ def test_call_that_takes_too_long_is_stopped_with_its_programs(folder, running_p
     assert running_programs() == []
 
 
-@pytest.mark.slow
-def test_processes_end_if_the_parent_is_killed(folder, wait_for):
-    script = (
-        "import sys\nfrom _jit_loader.system.pool import call_in_processes\n"
-        "calls = [{'function': 'pool_functions:wait', 'arguments': ['pid']}]\n"
-        "print(list(call_in_processes(calls, 1)))\n"
-    )
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    parent = subprocess.Popen([sys.executable, "-c", script], env=environment, cwd=folder)
-    wait_for(lambda: (folder / "pid").exists() and (folder / "pid").read_text())
-    parent.kill()
-    parent.wait()
-    pid = (folder / "pid").read_text()
-    wait_for(lambda: not os.path.exists(f"/proc/{pid}"))
-
-
 def test_only_the_pool_imports_pytorch():
     """`build` starts it 1.3 s earlier than if it imported PyTorch as well."""
     code = "import sys; import _jit_loader.ops.builds; assert 'torch' not in sys.modules"
@@ -122,31 +100,19 @@ def test_files_of_the_current_folder_take_the_place_of_no_module(folder, monkeyp
     wait_for((folder / "called").exists)
 
 
-@pytest.fixture
-def application(folder, monkeypatch):
-    """Makes sys.executable a program that embeds Python; it writes a file when it is started."""
+def test_program_that_embeds_python_is_not_started_again(folder, tiny, monkeypatch):
     program = folder / "application"
     program.write_text(f"#!/bin/sh\ntouch {folder}/started\n")
     program.chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(program))
-    monkeypatch.setattr(sys, "_base_executable", str(program))
-    yield program
-    assert not (folder / "started").exists()
-
-
-def test_program_that_embeds_python_is_not_started_again(application):
-    assert os.path.basename(python()).startswith("python")
-    answers, _ = answers_of([call("describe", "")])
-    assert answers[0]["result"]
-
-
-def test_frozen_program_loads_but_calls_no_other_process(application, tiny, monkeypatch):
-    """It has no Python."""
-    for name in ("prefix", "base_prefix"):
-        monkeypatch.setattr(sys, name, str(tiny.folder))
+    for name in ("executable", "_base_executable"):
+        monkeypatch.setattr(sys, name, str(program))
+    assert answers_of([call("describe", "")])[0][0]["result"]
+    for name in ("prefix", "base_prefix"):  # there is no Python to start
+        monkeypatch.setattr(sys, name, str(folder))
     assert tiny.value() == 101
     with pytest.raises(FileNotFoundError, match=r"set sys\.executable to a Python"):
         answers_of([call("describe", "")])
+    assert not (folder / "started").exists()
 
 
 def test_termination_of_a_background_call_kills_its_programs(folder, wait_for, running_programs):
