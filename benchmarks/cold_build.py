@@ -12,7 +12,7 @@ inline: load_inline of one function, with torch/extension.h precompiled by an ea
 ("precompiled"), without ("ours"), by PyTorch, and a similar function by tvm_ffi, which needs no
 header of PyTorch, if it is installed; and by PyTorch with its option no_implicit_headers, for a
 source that includes only what it needs. inline with CUDA: the same with a kernel as well, by ours
-and PyTorch; the headers of the kernel's host code have then been precompiled too.
+and PyTorch.
 
 use_pch: inline by PyTorch with this option, which precompiles torch/extension.h in the folder of
 PyTorch; and by ours with the header precompiled.
@@ -65,7 +65,6 @@ NEEDED = """\
 """
 TVM_CPP = "int f{key}(int x) {{ return x + {key}; }}"
 CANDIDATES = 8
-HEADERS, HEADERS_SECONDS = "*/precompiled-headers/*", 300
 LOAD_MANY = """\
 from jit_loader import load_many
 outcomes = load_many({calls!r})
@@ -168,20 +167,10 @@ class Builds:
     def precompile(self, way):
         """Returns the seconds that it takes to precompile torch/extension.h in a new cache."""
         setting = {"JIT_LOADER_HEADERS": "complete"} if way == "complete" else {}
-        return self._precompile(self._new_folder(), **setting)
+        return self.make_headers(self._new_folder(), **setting)
 
-    def precompile_all(self):
-        """Precompiles the headers. For CUDA, a build starts to do so for its host code."""
-        self._precompile(self.precompiled)
-        if self.device == "cuda":
-            self.inline_with_cuda("precompiled")
-            deadline = time.monotonic() + HEADERS_SECONDS
-            while not all((slot / "header").is_dir() for slot in self.precompiled.glob(HEADERS)):
-                if time.monotonic() > deadline:
-                    raise SystemExit(f"the headers were not made within {HEADERS_SECONDS} s")
-                time.sleep(0.2)
-
-    def _precompile(self, cache, **variables):
+    def make_headers(self, cache, **variables):
+        """Precompiles torch/extension.h; returns the seconds that it takes."""
         started = time.perf_counter()
         subprocess.run(
             [sys.executable, "-m", "jit_loader", "build", "--pch"],
@@ -261,7 +250,7 @@ def main():
             parser.error(f"no question {unknown}; there are {', '.join(wanted)}")
         chosen = {name: wanted[name] for name in options.questions or wanted}
         if any("precompiled" in ways for _, ways in chosen.values()):
-            builds.precompile_all()
+            builds.make_headers(builds.precompiled)
         for name, (function, ways) in chosen.items():
             rounds = 1 if options.quick else options.rounds
             if name == "use_pch":

@@ -86,7 +86,7 @@ class Compilation:
         self._ninja = None
 
     def __enter__(self):
-        self._start(self._headers.flags, _nvcc_prefix(self._job, self._missing, self._headers))
+        self._start(self._headers.flags, _nvcc_prefix(self._job, self._missing))
         return self
 
     def __exit__(self, *_):
@@ -206,7 +206,7 @@ class Compilation:
         )
 
 
-def _nvcc_prefix(job, missing, headers):
+def _nvcc_prefix(job, missing):
     """Returns the words before nvcc: its two halves run in parallel if jobs are left for that.
 
     The halves are one process more than ninja counts. If objects wait for a job, the others go
@@ -218,4 +218,4 @@ def _nvcc_prefix(job, missing, headers):
     from _jit_loader.cuda.halves import COMMAND
 
     nice = ["--nice=5"] if len(missing) > jobs else []
-    return [python(), *COMMAND, *nice, *headers.halves_flags]
+    return [python(), *COMMAND, *nice]

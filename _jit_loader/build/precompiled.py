@@ -1,12 +1,14 @@
 """Precompiled headers: g++ takes 15 to 20 s for torch/extension.h, and 5 to 8 s if precompiled.
 
-Of C++ sources, two kinds of text are precompiled, with the flags of the source: torch/extension.h,
-if a source includes it first or -include names it; and any other file that -include names, if it
-contains only includes in angle brackets and there is only one -include. load_op passes such a file
-for bindings. Of CUDA sources it is the host code of their headers: cuda/host_header.py.
+Two kinds of text are precompiled, with the flags of a C++ source: torch/extension.h, if a source
+includes it first or -include names it; and any other file that -include names, if it contains only
+includes in angle brackets and there is only one -include. load_op passes such a file for bindings.
 
-A build requests the headers that it lacks, and halves.py those of host code. After the build a
-low-priority process makes them. What could not be made is not tried again for a day.
+After a build a low-priority process makes the headers that the build lacked. What could not be made
+is not tried again for a day.
+
+<cache>/precompiled-headers/<key>/header/    one text and one set of flags: header.h, header.h.gch,
+                                             and header.json, its record
 
 Nothing depends on them: they are not part of a key, g++ itself refuses one that does not fit the
 macros of a command, and a compilation that fails because of one is repeated without it. Only g++
@@ -15,7 +17,6 @@ uses them; clang++ compiles without them.
 
 import contextlib
 import glob
-import json
 import os
 import re
 import shutil
@@ -28,20 +29,24 @@ from _jit_loader.build.inputs.records import Clock, InputsChanged, Recorder
 from _jit_loader.build.job import private_folder, remove_leftovers
 from _jit_loader.build.ninja import compile_seconds_limit
 from _jit_loader.build.pytorch.ninja_file import NAME_MACRO
-from _jit_loader.cache import cache_folder, check_trusted, digest_of, headers
-from _jit_loader.cache.files import write_atomically, write_checked
-from _jit_loader.cache.headers import may_precompile
+from _jit_loader.cache import PRECOMPILED, cache_folder, check_trusted, digest_of, pruning
+from _jit_loader.cache.files import read_checked, write_atomically, write_checked
 from _jit_loader.cache.lock import lock_if_free
 from _jit_loader.cache.memo import stamp
-from _jit_loader.cache.pruning import cache_limit, keep_under_limit
 from _jit_loader.cache.store import fits
 from _jit_loader.key import toolchain
 from _jit_loader.key.digests import Digests
 from _jit_loader.key.roots import Roots
 from _jit_loader.report.text import say
 from _jit_loader.system import is_set
+from _jit_loader.system.jobs import parallel_jobs
 from _jit_loader.system.pool import call_in_background
 from _jit_loader.system.processes import run
+
+FOLDER, NAME, RECORD = "header", "header.h", "header.json"
+MOST = 4  # headers that are kept: there is one per set of flags, of up to 0.8 GB
+FREE_BYTES = 4_000_000_000  # what must be free on the disk to make one
+RETRY_SECONDS = 24 * 60 * 60  # after a header could not be made
 
 TEXT = "#include <torch/extension.h>\n"
 # Only comments may precede the include: a macro or another header could change its meaning.
@@ -55,7 +60,7 @@ OTHER_HEADERS = ("-include", "-imacros", "--include", "--imacros", "-Wp,", "@", 
 # In the output of a compilation that may have failed because of a precompiled header. ninja prints
 # the failed command too, in which no colon follows the header.
 SUSPICIOUS = re.compile(
-    rf"/{headers.PRECOMPILED}/[^ ]*:|\.gch\b|\bPCH\b|precompiled header"
+    rf"/{PRECOMPILED}/[^ ]*:|\.gch\b|\bPCH\b|precompiled header"
     "|internal compiler error|Killed|Bus error"
 )
 
@@ -64,31 +69,30 @@ class Headers:
     """The precompiled headers for the objects of one build.
 
     flags: {object: the flags that include one}. files: {object: the files that the header was
-    made from, which the compiler then does not list}. halves_flags: for cuda/halves.py.
+    made from, which the compiler then does not list}.
     """
 
     def __init__(self, job, outputs):
-        self.flags, self.files, self.halves_flags = {}, {}, []
+        self.flags, self.files = {}, {}
+        self._job, self._missing = job, {}
         if os.environ.get("JIT_LOADER_PCH") == "0" or is_set("JIT_LOADER_NO_COMPILE"):
             return
         if not is_gnu(toolchain.cxx_command()):
             return
-        may_request = may_precompile()
-        self.halves_flags = [f"--headers={_folder()}", *(["--want"] if may_request else [])]
         for output in outputs:
             header = _header_for(job, output)
             if header is None:
                 continue
-            wanted = header.folder, job.request.project, header.text, header.words
             record, is_wanted = _find(job, header)
             if record is None and job.request.precompile:
-                make(*wanted)
+                make(job.request.project, header.folder, header.text, header.words)
                 record, is_wanted = _find(job, header)
-            elif is_wanted and may_request:
-                headers.request_header(*wanted)
+            if is_wanted:
+                self._missing[header.folder] = header
             if record is not None:
-                headers.mark_as_used(header.folder)
-                path = os.path.join(header.folder, headers.FOLDER, headers.NAME)
+                with contextlib.suppress(OSError):  # the time of the last use, for pruning
+                    os.utime(os.path.join(header.folder, FOLDER))
+                path = os.path.join(header.folder, FOLDER, NAME)
                 self.flags[output] = ["-include", path]
                 self.files[output] = list(map(job.request.roots.absolute, record["files"]))
 
@@ -100,18 +104,38 @@ class Headers:
         self.flags, self.files = {}, {}
 
     def make_missing(self):
-        """Starts a process that outlives this one and makes the requested headers."""
-        if self.halves_flags and glob.glob(_requests()) and may_precompile():
+        """Starts a process that outlives this one and makes the missing headers."""
+        # Another process may have made one since this build began.
+        missing = [header for header in self._missing.values() if _find(self._job, header)[1]]
+        if missing and why_not_precompile() is None:
+            wanted = [[header.folder, header.text, header.words] for header in missing]
+            arguments = [self._job.request.project, wanted]
             with contextlib.suppress(OSError):  # no Python, or no further process
-                call_in_background(f"{__name__}:make_requested", [], 19, detached=True)
+                call_in_background(f"{__name__}:make_all", arguments, 19, detached=True)
 
 
-def _folder():
-    return os.path.join(cache_folder(), headers.PRECOMPILED)
+def precompiled_headers():
+    """Returns the folders of the precompiled headers."""
+    pattern = os.path.join(glob.escape(cache_folder()), PRECOMPILED, "*", FOLDER, "*.gch")
+    return list(map(os.path.dirname, glob.glob(pattern)))
 
 
-def _requests():
-    return os.path.join(glob.escape(_folder()), "*", headers.REQUEST)
+def why_not_precompile():
+    """Returns why no header may be made that no caller has requested; None if one may be."""
+    if os.environ.get("JIT_LOADER_PCH") == "0":
+        return "JIT_LOADER_PCH=0"
+    if is_set("JIT_LOADER_NO_COMPILE"):
+        return "JIT_LOADER_NO_COMPILE is set"
+    if parallel_jobs() < 2:
+        return "MAX_JOBS, or the free memory, allows one compiler only"
+    try:
+        os.makedirs(cache_folder(), mode=0o700, exist_ok=True)
+        if shutil.disk_usage(cache_folder()).free < FREE_BYTES:
+            return "less than 4 GB of the disk are free"
+    except OSError as error:
+        return str(error)
+    in_use = sum(map(_is_in_use, precompiled_headers()))
+    return f"{in_use} were used in the last hour" if in_use >= MOST else None
 
 
 class _Header(NamedTuple):
@@ -141,17 +165,23 @@ def _header_for(job, output):
         return None
     kind = [text, list(map(request.roots.relative_text, words))]
     kind += map(request.description.get, ("environment variables", "PyTorch", "machine"))
-    return _Header(os.path.join(_folder(), digest_of(kind)), text, words, searched)
+    folder = os.path.join(cache_folder(), PRECOMPILED, digest_of(kind))
+    return _Header(folder, text, words, searched)
 
 
 def _find(job, header):
     """Returns (the record of a header that a job can use, or None; whether to make the header)."""
-    record, is_wanted = headers.find(header.folder)
-    if record is None or any(_shadows(folder, record) for folder in header.searched):
-        return None, is_wanted
-    if not fits(record, job.request, job.digests):
+    record = read_checked(os.path.join(header.folder, FOLDER, RECORD))
+    if record is None:
         return None, True
-    return record, False
+    if record["stamp"] is None:  # it could not be made
+        return None, time.time() - record["created"] > RETRY_SECONDS
+    if any(_shadows(folder, record) for folder in header.searched):
+        return None, False
+    # The stamp stands for the content: reading 0.8 GB would take a second.
+    path = os.path.join(header.folder, FOLDER, f"{NAME}.gch")
+    is_current = tuple(record["stamp"]) == stamp(path) and fits(record, job.request, job.digests)
+    return record if is_current else None, not is_current
 
 
 def _included_text(words):
@@ -215,12 +245,18 @@ def _names(files, search_folders):
     return sorted(found)
 
 
-def make(header_folder, project, text, words):
+def make_all(project, wanted):
+    """Makes precompiled headers, one after the other. wanted: [folder, text, words] each."""
+    for folder, text, words in wanted:
+        make(project, folder, text, words)
+
+
+def make(project, header_folder, text, words):
     """Makes a precompiled header; does nothing if another process is making it. Never fails."""
     with contextlib.suppress(OSError, InputsChanged, ValueError):
         os.makedirs(header_folder, mode=0o700, exist_ok=True)
         check_trusted(header_folder)
-        target = os.path.join(header_folder, headers.FOLDER)
+        target = os.path.join(header_folder, FOLDER)
         with lock_if_free(os.path.join(header_folder, "lock")) as descriptor:
             if descriptor is not None:
                 remove_leftovers(header_folder, keep=target)
@@ -229,9 +265,9 @@ def make(header_folder, project, text, words):
 
 def _make(target, roots, text, words):
     say("PyTorch's headers: precompiling them for later builds")
-    headers.make_room_for_header()
+    _make_room()
     with private_folder(os.path.dirname(target)) as folder:
-        header = os.path.join(folder, headers.NAME)
+        header = os.path.join(folder, NAME)
         write_atomically(header, text.encode(errors="surrogateescape"))
         clock, depfile = Clock(folder), f"{header}.d"
         clock.start()
@@ -251,17 +287,23 @@ def _make(target, roots, text, words):
             record["names"] = _names(files, compiler.search_folders)
             os.unlink(depfile)
         record["stamp"] = stamp(f"{header}.gch")
-        write_checked(os.path.join(folder, headers.RECORD), record)
+        write_checked(os.path.join(folder, RECORD), record)
         shutil.rmtree(target, ignore_errors=True)
         os.rename(folder, target)
-    keep_under_limit(cache_limit(), target)
+    pruning.keep_under_limit(pruning.cache_limit(), target)
 
 
-def make_requested():
-    """Makes the precompiled headers that are requested, one after the other."""
-    for path in glob.glob(_requests()):
-        with contextlib.suppress(FileNotFoundError):  # another process is making it
-            with open(path) as file:
-                wanted = json.load(file)
-            os.unlink(path)
-            make(os.path.dirname(path), **wanted)
+def _make_room():
+    """Removes the least recently used precompiled headers, so that MOST remain with a new one.
+
+    Those of the last hour stay, because a program that takes turns with several sets of flags would
+    make all of them again and again.
+    """
+    for header in sorted(precompiled_headers(), key=pruning.last_used)[: 1 - MOST]:
+        if not _is_in_use(header):
+            entry = pruning.Entry(header, os.path.dirname(header))
+            pruning.remove(entry, 0, pruning.Removed())
+
+
+def _is_in_use(header):
+    return time.time() - pruning.last_used(header) < pruning.IN_USE_SECONDS

@@ -10,10 +10,9 @@ import time
 
 from _jit_loader.build.inputs.compilers import linked_files, read_depfile
 from _jit_loader.build.inputs.records import merged
-from _jit_loader.cache import cache_folder, digest_of
+from _jit_loader.cache import PRECOMPILED, cache_folder, digest_of
 from _jit_loader.cache.build_directory import put_object
 from _jit_loader.cache.files import link_atomically, read_checked, write_checked
-from _jit_loader.cache.headers import PRECOMPILED
 from _jit_loader.cache.store import fits
 from _jit_loader.key.digests import digest_of_bytes, read_digest
 

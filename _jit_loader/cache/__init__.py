@@ -8,6 +8,7 @@ import os
 
 # Increased if the format or the names of stored files change. Caches of other formats are ignored.
 FORMAT = "v13"
+PRECOMPILED = "precompiled-headers"  # the folder of build/precompiled.py
 
 
 def cache_folder():

@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 from _jit_loader import cache
 from _jit_loader.build.ninja import ninja_path
-from _jit_loader.cache import headers, pruning
+from _jit_loader.build.precompiled import precompiled_headers, why_not_precompile
+from _jit_loader.cache import pruning
 from _jit_loader.key import gpus, machine, pytorch_version, toolchain
 from _jit_loader.report.text import count, format_size, print_table
 from _jit_loader.system.processes import output_of
@@ -186,7 +187,7 @@ def _cache():
 
 def _precompiled():
     """Returns the Check of PyTorch's headers, which take most of a first build's time."""
-    made, why_not = headers.precompiled_headers(), headers.why_not_precompile()
+    made, why_not = precompiled_headers(), why_not_precompile()
     text = f"precompiled for {count(len(made), 'set')} of flags"
     text += f"; no more are made: {why_not}" if why_not else ""
     return Check("PyTorch's headers", OK, text)

@@ -8,8 +8,8 @@ import json
 import os
 import time
 
+from _jit_loader.build.precompiled import precompiled_headers
 from _jit_loader.cache import cache_folder
-from _jit_loader.cache.headers import precompiled_headers
 from _jit_loader.cache.pruning import last_used, manifests, size_of
 from _jit_loader.report.requests import title_of
 from _jit_loader.report.text import count, format_age, format_size, print_table

@@ -1,8 +1,6 @@
 """Runs nvcc's programs for the host and for the GPU in parallel; nvcc runs them in sequence.
 
-    python halves.py [--nice=N] [--headers=FOLDER [--want]] nvcc <arguments>
-
-FOLDER: of precompiled headers, which host_header.py describes. --want: request one that is missing.
+    python halves.py [--nice=N] nvcc <arguments>
 
 With torch/types.h the GPU's half takes 11 s of 33, and with a plain kernel a third of 1.5 s.
 
@@ -12,8 +10,7 @@ beforehand. With nvcc's own id the object was the same, byte for byte (CUDA 13.0
 list is not as expected, or a command fails without an error message, nvcc itself runs; the list
 takes 0.04 s.
 
-A compilation starts this file as a script, so it imports another module of the package,
-host_header.py, for large host code only.
+A compilation starts this file as a script, so it imports no other module of the package.
 """
 
 import collections
@@ -32,8 +29,6 @@ SETTING = re.compile(r"\w+=")
 GENERATE_ID = "--gen_module_id_file "
 VERSION = re.compile(r"-D__CUDACC_VER_MAJOR__=(1[3-9]|[2-9]\d)\b")  # tested: 13.0 and 13.2
 ID_FILE = re.compile(r'--module_id_file_name "([^"]+)"')
-CUDAFE_OUTPUT = re.compile(r'--gen_c_file_name "([^"]+)"')
-LEAST_BYTES = 4_000_000  # of headers; for fewer, as without PyTorch's, g++ takes less than 2 s
 # {step: its half}. There is one step of each kind, for the device one per architecture.
 STEPS = {
     **dict.fromkeys(("preprocess for the device", "cicc", "ptxas"), "device"),
@@ -121,15 +116,13 @@ class Commands:
         return [step for step in self.steps if STEPS[step.name] == half]
 
     def write_id(self, source):
-        """Writes the id of the source, and returns it; removes the flag for cudafe++'s own id."""
+        """Writes the id of the source; removes the flag for cudafe++'s own id."""
         cudafe = self.of("cudafe++")
         cudafe.command = cudafe.command.replace(GENERATE_ID, "")
         path = os.path.abspath(source).encode(errors="surrogateescape")
-        # Of the same length for all files, for host_header.py.
-        module_id = f"_{zlib.crc32(path):08x}{zlib.adler32(path):08x}"
         with open(ID_FILE.search(cudafe.command)[1], "w") as file:
-            file.write(module_id)
-        return module_id.encode()
+            # Always the same for a path, because live edits compare objects: live/host_code.py.
+            file.write(f"_{zlib.crc32(path):08x}{zlib.adler32(path):08x}")
 
     def list_dependencies(self, output):
         """Adds flags with which the preprocessors write the depfiles; returns their paths."""
@@ -141,12 +134,12 @@ class Commands:
         return paths
 
 
-def run(commands, source, output, options):
+def run(commands, source, output):
     """Compiles; returns the exit code. Raises Unexpected if nvcc itself has to run."""
-    module_id = commands.write_id(source)
+    commands.write_id(source)
     depfiles = commands.list_dependencies(output)
     if _run_halves(commands) and commands.of("fatbinary").run(commands.environment):
-        _compile_host_code(commands, module_id, output, options)
+        commands.of("compile").run(commands.environment)
     code = _report(commands)
     texts = []
     for path in filter(os.path.exists, depfiles):
@@ -175,27 +168,6 @@ def _run_halves(commands):
     return succeeded and all(step.process and step.process.returncode == 0 for step in device)
 
 
-def _compile_host_code(commands, module_id, output, options):
-    """Compiles the text of cudafe++, with its headers precompiled if they are."""
-    compiler = commands.of("compile")
-    path = CUDAFE_OUTPUT.search(commands.of("cudafe++").command)[1]
-    folder = options.get("--headers")
-    if folder and os.path.getsize(path) >= LEAST_BYTES:
-        from _jit_loader.cuda.host_header import HostCode
-
-        toolkit = commands.environment.get("INCLUDES", "").strip('" ').removeprefix("-I")
-        code = HostCode(path, module_id, compiler.command, toolkit or os.devnull)
-        if len(code.header) > LEAST_BYTES and code.use_header(folder, "--want" in options):
-            compiler.command = code.command_with_header
-            if compiler.run(commands.environment):
-                code.put_id_in(output)
-                return
-            # Usually an error in the source, which is reported without the header.
-            compiler.command = code.command
-            code.restore()
-    compiler.run(commands.environment)
-
-
 def _report(commands):
     """Prints what nvcc would print, up to the first command that failed; returns its exit code."""
     text, code = "".join(f"{line}\n" for line in commands.said).encode(), 0
@@ -217,15 +189,13 @@ def _report(commands):
 
 
 def main(arguments):
-    options = {}
-    while arguments[0].startswith("--"):
-        name, _, options[name] = arguments.pop(0).partition("=")
-    os.nice(int(options.get("--nice", 0)))
+    if arguments[0].startswith("--nice="):
+        os.nice(int(arguments.pop(0).partition("=")[2]))
     source, output = (arguments[arguments.index(flag) + 1] for flag in ("-c", "-o"))
     folder = f"{output}.steps"
     os.makedirs(folder, exist_ok=True)
     try:
-        return run(Commands(arguments, folder), source, output, options)
+        return run(Commands(arguments, folder), source, output)
     except (Unexpected, OSError, ValueError):
         return subprocess.run(arguments).returncode
     finally:
@@ -233,5 +203,4 @@ def main(arguments):
 
 
 if __name__ == "__main__":
-    sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
     sys.exit(main(sys.argv[1:]))

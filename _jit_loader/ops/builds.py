@@ -6,7 +6,6 @@ import pickle
 import pkgutil
 import signal
 
-from _jit_loader.cache.headers import may_precompile
 from _jit_loader.loading import is_unchanged
 from _jit_loader.ops import load_op
 from _jit_loader.report.errors import CompileError, LoadError, NotInTime
@@ -113,7 +112,9 @@ def build_all(title, noun, calls, jobs=None, say_lines=True, **options):
 
 def precompiling_pays(builds, jobs):
     """Returns whether a header should be precompiled before a number of builds that include it."""
-    return builds >= BUILDS_FOR_A_HEADER * jobs and may_precompile()
+    from _jit_loader.build.precompiled import why_not_precompile  # a hit needs none of it
+
+    return builds >= BUILDS_FOR_A_HEADER * jobs and why_not_precompile() is None
 
 
 def build_ops(ops, title, noun):

@@ -4,16 +4,18 @@ torch/extension.h itself takes 40 s to precompile, so a small header takes its p
 """
 
 import os
+import pkgutil
 import re
 import shutil
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 import jit_loader
 from _jit_loader.build import precompiled
-from _jit_loader.cache import cache_folder, headers, pruning
-from _jit_loader.cache.headers import PRECOMPILED, may_precompile, precompiled_headers
+from _jit_loader.build.precompiled import precompiled_headers, why_not_precompile
+from _jit_loader.cache import PRECOMPILED, cache_folder, pruning
 from _jit_loader.cache.store import read_manifest
 from _jit_loader.commands import main
 from _jit_loader.system.pool import call_in_background
@@ -78,7 +80,7 @@ class Sources:
 @pytest.fixture
 def sources(tiny, tmp_path, monkeypatch):
     monkeypatch.delenv("JIT_LOADER_PCH")
-    monkeypatch.setattr("_jit_loader.build.precompiled.may_precompile", lambda: False)
+    monkeypatch.setattr(precompiled, "why_not_precompile", lambda: "a test")
     headers = tmp_path / "headers"
     monkeypatch.setenv("CXX", f"c++ -isystem {headers}")
     return Sources(tiny, headers)
@@ -260,14 +262,22 @@ def test_failed_compilation_is_repeated_without_the_precompiled_header(sources, 
 
 
 @pytest.fixture
-def requested(sources, monkeypatch):
-    """Lets builds request headers; requested() makes those, and returns how many were compiled."""
-    monkeypatch.setattr("_jit_loader.build.precompiled.may_precompile", lambda: True)
-    monkeypatch.setattr("_jit_loader.build.precompiled.call_in_background", lambda *_, **__: None)
+def background(sources, monkeypatch):
+    """Lets builds ask for headers; takes the place of call_in_background."""
+    monkeypatch.setattr(precompiled, "why_not_precompile", lambda: None)
+    monkeypatch.setattr(precompiled, "call_in_background", Mock())
+    return precompiled.call_in_background
+
+
+@pytest.fixture
+def make_missing(sources, background):
+    """Returns a function that makes these headers, and returns how many were compiled."""
 
     def make():
         sources.tiny.calls_path.unlink(missing_ok=True)
-        precompiled.make_requested()
+        for function, arguments, _ in [call.args for call in background.mock_calls]:
+            pkgutil.resolve_name(function)(*arguments)
+        background.reset_mock()
         path = sources.tiny.calls_path
         return path.read_text().count("c++-header") if path.exists() else 0
 
@@ -276,38 +286,38 @@ def requested(sources, monkeypatch):
 
 @pytest.mark.parametrize("failure", ["exit 1", pytest.param("sleep 60", marks=pytest.mark.slow)])
 def test_header_that_cannot_be_precompiled_is_not_tried_after_every_build(
-    sources, requested, failure, monkeypatch
+    sources, make_missing, failure, monkeypatch
 ):
     if failure == "sleep 60":
         monkeypatch.setenv("JIT_LOADER_COMPILE_TIMEOUT", "1")
     sources.tiny.change_compiler(f'case "$*" in *c++-header*) {failure};; esac', "any")
     sources.value("second")
-    assert requested() == 1
+    assert make_missing() == 1
     sources.value("third")
-    assert requested() == 0
-    monkeypatch.setattr(headers, "RETRY_SECONDS", 0)
+    assert make_missing() == 0
+    monkeypatch.setattr(precompiled, "RETRY_SECONDS", 0)
     sources.value("fourth")
-    assert requested() == 1
+    assert make_missing() == 1
 
 
-def test_least_recently_used_header_makes_room_for_a_new_one(sources, requested, monkeypatch):
-    monkeypatch.setattr(headers, "MOST", 2)
+def test_least_recently_used_header_makes_room_for_a_new_one(sources, make_missing, monkeypatch):
+    monkeypatch.setattr(precompiled, "MOST", 2)
     for number in range(2):
         assert sources.value("second", extra_cflags=[f"-fabi-version={11 + number}"]) == 1
-        assert requested() == 1
-    assert not may_precompile(), "both were used in the last hour"
+        assert make_missing() == 1
+    assert why_not_precompile(), "both were used in the last hour"
     before = sorted(precompiled_headers(), key=pruning.last_used)
     for age, header in enumerate(before):
         os.utime(header, (age + 1, age + 1))
     assert sources.value("second", extra_cflags=["-fabi-version=14"]) == 1
-    assert requested() == 1
+    assert make_missing() == 1
     assert [os.path.exists(header) for header in before] == [False, True]
 
 
-def test_end_of_the_process_that_makes_headers_stops_its_compiler(sources, requested, wait_for):
+def test_end_of_the_process_that_makes_headers_stops_its_compiler(sources, background, wait_for):
     sources.value("second")
     started = sources.tiny.slow_down(60, "any")
-    process = call_in_background(f"{precompiled.__name__}:make_requested", [], 19)
+    process = call_in_background(*background.call_args.args)
     wait_for(started.exists)
     process.terminate()
     process.wait()
@@ -319,7 +329,7 @@ def test_setting_that_forbids_precompilation_is_named(sources, monkeypatch, caps
     monkeypatch.setenv(*setting.split("="))
     assert main(["build", "--pch"]) == 1
     assert setting.partition("=")[0] in capsys.readouterr().err
-    assert not may_precompile()
+    assert why_not_precompile().startswith(setting.partition("=")[0])
     assert not precompiled_headers()
 
 
@@ -332,9 +342,19 @@ def test_failed_precompilation_prints_the_error_of_the_compiler(sources, monkeyp
     assert "torch/extension.h could not be precompiled" in said
 
 
+def test_header_that_was_made_during_a_build_is_not_made_again(sources, background, tmp_path):
+    folders = os.path.join(cache_folder(), PRECOMPILED, "*/")
+    sources.tiny.change_compiler(f"[ -e {tmp_path}/header ] && mv {tmp_path}/header {folders}")
+    sources.precompile()
+    header = _header_folder().rename(tmp_path / "header")
+    assert sources.value("second") == 1
+    assert not header.exists()
+    background.assert_not_called()
+
+
 @pytest.mark.slow
 def test_first_build_starts_the_precompilation(sources, monkeypatch, wait_for):
-    monkeypatch.setattr("_jit_loader.build.precompiled.may_precompile", lambda: True)
+    monkeypatch.setattr(precompiled, "why_not_precompile", lambda: None)
     assert sources.value("second") == 1
     wait_for(precompiled_headers)
     assert sources.value("third") == 1
@@ -342,7 +362,8 @@ def test_first_build_starts_the_precompilation(sources, monkeypatch, wait_for):
 
 
 @pytest.mark.slow
-def test_load_many_precompiles_the_header_for_many_calls(sources):
+def test_load_many_precompiles_the_header_for_many_calls(sources, monkeypatch):
+    monkeypatch.setattr(precompiled, "why_not_precompile", lambda: None)
     calls = []
     for i in range(6):
         source = sources.tiny.write(f"many{i}.cpp", INCLUDE + MODULE)
