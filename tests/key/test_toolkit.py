@@ -61,6 +61,17 @@ def test_pytorch_nvcc_may_have_a_wrapper_and_flags(folder, monkeypatch):
     assert toolchain.nvcc_path() == str(path)
 
 
+@pytest.mark.nvcc
+def test_nvcc_can_be_a_script_outside_the_toolkit(tmp_path, monkeypatch):
+    """The Toolkit is in the folder that nvcc prints, not beside the script on PATH."""
+    home, nvcc = toolchain.cuda_home(), toolchain.nvcc_path()
+    script = write(tmp_path / "bin" / "nvcc", f'#!/bin/sh\nexec {nvcc} "$@"\n')
+    for name in ("CUDA_HOME", "CUDA_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PATH", f"{script.parent}:{os.environ['PATH']}")
+    assert (toolchain.nvcc_path(), toolchain.cuda_home()) == (str(script), home)
+
+
 def test_nvcc_without_a_toolkit_is_refused_with_advice(tiny, folder, monkeypatch):
     path = write(folder / "bin" / "nvcc", "#!/bin/sh\nexit 1\n")
     monkeypatch.setenv("PATH", f"{folder / 'bin'}:/usr/bin:/bin")

@@ -19,11 +19,6 @@ def test_spaces_around_flags_and_include_paths_are_removed(tiny):
     assert tiny.value(extra_include_paths=[f" {tiny.folder}/include\n"], **flags) == 103
 
 
-def test_load_without_sources_is_an_error(tiny):
-    with pytest.raises(AssertionError, match="At least one source"):
-        jit_loader.load("tiny", [])
-
-
 MULTI_PHASE = (("-1, methods", "0, methods"), ("PyModule_Create(", "PyModuleDef_Init("))
 
 

@@ -1,6 +1,7 @@
 """load and load_inline behave like PyTorch's functions: arguments, results and exceptions."""
 
 import inspect
+import os
 import subprocess
 
 import pytest
@@ -8,6 +9,7 @@ import torch
 
 import jit_loader
 from _jit_loader.build.pytorch import cpp_extension as pytorch
+from _jit_loader.torch_api.inline import source_texts
 from tests.support.extension import binding
 
 PROGRAM = """\
@@ -26,11 +28,6 @@ def test_signature_begins_with_pytorchs(function):
     theirs = parameters(pytorch.copy_of_names()[function])
     # PyTorch 2.11 lacks the last argument of 2.15's load_inline.
     assert parameters(getattr(jit_loader, function))[: len(theirs)] == theirs
-
-
-def test_source_may_be_one_path(tiny):
-    source = tiny.write("alone.cpp", binding("alone", value=5))
-    assert jit_loader.load("alone", str(source)) is jit_loader.load("alone", source)
 
 
 def test_relative_paths_start_at_the_current_folder(tiny, monkeypatch):
@@ -89,6 +86,10 @@ def test_standalone_program_is_built_and_cached(cache, tmp_path):
     assert subprocess.check_output([path], text=True) == "standalone\n"
     assert jit_loader.load("my-program.1", [source], **options) == path
     assert not jit_loader.loaded("my-program.1").compiled
+    options["build_directory"] = str(tmp_path / "build")
+    path = jit_loader.load("program", [source], **options)
+    assert path == str(tmp_path / "build" / "program")
+    assert subprocess.check_output([path], text=True) == "standalone\n"
     with pytest.raises(ValueError, match="mutually exclusive"):
         jit_loader.load("my_program", [source], is_standalone=True)
 
@@ -134,12 +135,6 @@ def test_cuda_is_refused_if_pytorch_lacks_it(tiny, monkeypatch):
     assert tiny.compiled() == []
 
 
-def test_module_that_cannot_be_imported_raises_import_error_as_in_pytorch(tiny):
-    with pytest.raises(ImportError, match="PyInit_another") as error:
-        jit_loader.load("another", tiny.sources)
-    assert isinstance(error.value, jit_loader.CompileError)
-
-
 def inline(value=1, before="", **options):
     options.setdefault("no_implicit_headers", True)
     text = binding("inlined", before, value=value)
@@ -177,31 +172,15 @@ def test_inline_functions_are_bound(cache):
     assert module.twice.__doc__.rstrip().endswith(functions["twice"])
 
 
-def test_inline_texts_equal_those_of_pytorch():
-    from _jit_loader.torch_api.inline import source_texts
-
-    texts = source_texts(["int f();"], ["__global__ void k() {}"], ["f"], True, False, False)
-    assert texts["main.cpp"].splitlines() == [
-        "#include <torch/extension.h>",
-        "int f();",
-        "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {",
-        'm.def("f", torch::wrap_pybind_function(f), "f");',
-        "}",
-    ]
-    assert texts["cuda.cu"].splitlines() == [
-        "#include <torch/types.h>",
-        "#include <cuda.h>",
-        "#include <cuda_runtime.h>",
-        "__global__ void k() {}",
-    ]
-    assert source_texts(["int f();"], ["__global__ void k() {}"], "f", True, False, False) == texts
-    with pytest.raises(ValueError, match="list or dict"):
-        source_texts([""], [], 3, True, False, False)
-
-
-def test_inline_error_names_line_and_source(cache):
-    with pytest.raises(RuntimeError, match=r"main\.cpp:2: error: .*\n  2 \| int broken"):
-        jit_loader.load_inline("broken", ["// first", "int broken(;"], no_implicit_headers=True)
+@pytest.mark.parametrize("functions", [None, "f", ["f", "g"]])
+def test_inline_texts_equal_those_of_pytorch(tmp_path, functions):
+    names, written = pytorch.copy_of_names(), {}
+    names["_maybe_write"] = lambda path, text: written.update({os.path.basename(path): f"{text}\n"})
+    names["_jit_compile"] = names["remove_extension_h_precompiler_headers"] = lambda *_, **__: None
+    options = {"functions": functions, "build_directory": str(tmp_path)}
+    names["load_inline"]("name", "int f();", "__global__ void k() {}", **options)
+    texts = source_texts(["int f();"], ["__global__ void k() {}"], functions, True, False, False)
+    assert texts == written
 
 
 def test_unsupported_builds_are_passed_to_pytorch(monkeypatch):
