@@ -42,12 +42,6 @@ def test_edit_is_active_in_the_next_cell(notebook, file, before, after, value):
     assert notebook.run(show).stderr == "", "nothing has changed, so nothing is printed"
 
 
-def test_load_op_returns_the_new_module(notebook):
-    notebook.succeed("from jit_loader import load_op; module = load_op('answer')")
-    notebook.edit("kernels/answer_math.h", "42", "8")
-    assert notebook.succeed("print(module.get())") == "8"
-
-
 def test_module_that_a_cell_loads_replaces_the_old_one(notebook):
     notebook.succeed(
         "from pathlib import Path; from jit_loader import load_op\n"
