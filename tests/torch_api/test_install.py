@@ -139,6 +139,8 @@ assert built().value() == 103 and module.value() == 101
 (FOLDER / "tiny.so").unlink()  # another program puts the first version there
 (FOLDER / "tiny.so").write_bytes(Path(module.__file__).read_bytes())
 assert _import_module_from_library("tiny", str(FOLDER), True).value() == 101
+(FOLDER / "tiny.so").unlink()
+assert built().value() == 103
 """)
     run_private("""
 assert _import_module_from_library("tiny", str(FOLDER), True).value() == 103  # PyTorch's function
