@@ -7,8 +7,7 @@ import sys
 import time
 
 from _jit_loader import fork_lock, this_process
-from _jit_loader.cache import check_trusted, is_in_a_cache
-from _jit_loader.cache.memo import Memo
+from _jit_loader.cache import Memo, check_trusted, is_in_a_cache
 from _jit_loader.key import memo_paths
 
 # The functions that return the requests of a call; here by name, because another process may make

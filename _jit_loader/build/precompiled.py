@@ -29,10 +29,9 @@ from _jit_loader.build.inputs.records import Clock, InputsChanged, Recorder
 from _jit_loader.build.job import private_folder, remove_leftovers
 from _jit_loader.build.ninja import compile_seconds_limit
 from _jit_loader.build.pytorch.ninja_file import NAME_MACRO
-from _jit_loader.cache import PRECOMPILED, cache_folder, check_trusted, digest_of, pruning
+from _jit_loader.cache import PRECOMPILED, cache_folder, check_trusted, digest_of, pruning, stamp
 from _jit_loader.cache.files import read_checked, write_atomically, write_checked
 from _jit_loader.cache.lock import lock_if_free
-from _jit_loader.cache.memo import stamp
 from _jit_loader.cache.store import fits
 from _jit_loader.key import toolchain
 from _jit_loader.key.digests import Digests

@@ -9,8 +9,8 @@ import glob
 import os
 import time
 
+from _jit_loader.cache import stamp
 from _jit_loader.cache.files import copy_atomically, link_atomically
-from _jit_loader.cache.memo import stamp
 
 KEY_DIGITS = 10
 KEPT_SECONDS = 3600  # another process may be about to open an older version

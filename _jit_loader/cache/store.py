@@ -6,7 +6,7 @@
                                    without a manifest: a build that is running, failed or was killed
     flags.json                     PyTorch's flags (build/pytorch)
     lock
-<cache>/memos/<call>               the stats of all files that a build depends on (memo.py)
+<cache>/memos/<call>               the stats of all files that a build depends on
 <cache>/newest-memo                the memo that was written last
 <cache>/background/<version>       a file that the process locks which builds a live edit completely
 <cache>/stats_equal-....so         compares those stats; a helper, as patch-....so is
@@ -16,9 +16,8 @@ import contextlib
 import glob
 import os
 
-from _jit_loader.cache import cache_folder, digest_of, readonly_caches
+from _jit_loader.cache import Memo, cache_folder, digest_of, is_settled, readonly_caches, stamp
 from _jit_loader.cache.files import link_atomically, read_checked, write_atomically, write_checked
-from _jit_loader.cache.memo import Memo, is_settled, stamp
 
 MANIFEST = "manifest.json"
 # A copy of the manifest's rows for the user files. A manifest with PyTorch's headers takes

@@ -13,9 +13,8 @@ import shlex
 import tempfile
 from typing import NamedTuple
 
-from _jit_loader.cache import cache_folder, check_trusted, digest_of
+from _jit_loader.cache import cache_folder, check_trusted, digest_of, stamp
 from _jit_loader.cache.files import read_checked, write_atomically, write_checked
-from _jit_loader.cache.memo import stamp
 from _jit_loader.key import CUDA_SETTINGS, PATH_LISTS, SETTINGS
 from _jit_loader.key.toolchain import find_program
 from _jit_loader.system.processes import run

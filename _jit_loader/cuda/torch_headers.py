@@ -8,9 +8,8 @@ import functools
 import os
 import re
 
-from _jit_loader.cache import cache_folder, digest_of
+from _jit_loader.cache import cache_folder, digest_of, stamp
 from _jit_loader.cache.files import read_checked, write_checked
-from _jit_loader.cache.memo import stamp
 from _jit_loader.cuda.declarations import split, tokens_of
 from _jit_loader.cuda.device_code import DeviceText, without_errors
 from _jit_loader.cuda.headers import with_headers

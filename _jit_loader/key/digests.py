@@ -3,9 +3,8 @@
 import hashlib
 import os
 
-from _jit_loader.cache import is_in_a_cache
+from _jit_loader.cache import is_in_a_cache, is_settled, read_row, stamp
 from _jit_loader.cache.files import if_stale_again
-from _jit_loader.cache.memo import is_settled, read_row, stamp
 from _jit_loader.system.elf import build_id
 
 # Reading libtorch_cpu.so (430 MB) takes 0.4 s, so ELF files larger than this limit are identified

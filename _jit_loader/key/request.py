@@ -7,8 +7,7 @@ import re
 from importlib.machinery import EXTENSION_SUFFIXES
 
 from _jit_loader import key
-from _jit_loader.cache import digest_of
-from _jit_loader.cache.memo import stamp
+from _jit_loader.cache import digest_of, stamp
 from _jit_loader.key import toolchain
 from _jit_loader.key.machine import Machine, gpu_architectures, processor
 from _jit_loader.key.roots import Roots, find_project

@@ -6,7 +6,7 @@ import os
 import re
 import shlex
 
-from _jit_loader.cache.memo import stamp
+from _jit_loader.cache import stamp
 from _jit_loader.key import cuda_home_of_program, names_architectures, pytorch_version
 from _jit_loader.key.machine import this_machine
 from _jit_loader.system import plain_path

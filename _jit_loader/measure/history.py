@@ -14,9 +14,8 @@ import time
 from collections import Counter
 
 from _jit_loader import this_process
-from _jit_loader.cache import cache_folder, digest_of
+from _jit_loader.cache import cache_folder, digest_of, stamp
 from _jit_loader.cache.files import read_checked, write_checked
-from _jit_loader.cache.memo import stamp
 from _jit_loader.cache.store import USER_FILES, family_of
 from _jit_loader.key.digests import digest_of_bytes
 from _jit_loader.report.text import scaled

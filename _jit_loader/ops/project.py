@@ -79,7 +79,7 @@ def requests(name, project, flags):
     """Returns the requests to look for in the cache, in this order. The last can be built here."""
     import torch
 
-    from _jit_loader.cache.memo import stamp
+    from _jit_loader.cache import stamp
     from _jit_loader.key import toolchain
 
     files = source_paths(project, name, with_cuda=True) + toolchain.looked_at(with_cuda=True)

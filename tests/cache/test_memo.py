@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from _jit_loader.cache.memo import Memo, is_settled, read_row, stamp
+from _jit_loader.cache import Memo, is_settled, read_row, stamp
 from _jit_loader.cache.store import STATS_EQUAL, helper_path
 from _jit_loader.key.digests import Digests, read_digest
 

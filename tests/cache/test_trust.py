@@ -125,7 +125,7 @@ def test_shared_cache_is_searched_before_a_build_and_never_written(tiny, tmp_pat
 
 
 def test_memo_is_not_read_from_a_cache_that_others_can_write_to(tiny, tmp_path, monkeypatch):
-    from _jit_loader.cache.memo import Memo
+    from _jit_loader.cache import Memo
 
     tiny.settle()
     (folder,) = (tmp_path / "cache").iterdir()

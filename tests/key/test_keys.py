@@ -15,8 +15,7 @@ import torch
 
 import jit_loader
 from _jit_loader import key
-from _jit_loader.cache import FORMAT, memo
-from _jit_loader.cache.memo import stamp
+from _jit_loader.cache import FORMAT, memo, stamp
 from _jit_loader.key import (
     COMMON_NVCC_FLAGS,
     CUDA_SETTINGS,

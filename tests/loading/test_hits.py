@@ -46,7 +46,7 @@ def test_hit_in_a_new_process_imports_nothing_heavy(tiny, run_hit):
     heavy = {"torch.utils.cpp_extension", "setuptools", "rich", "filelock", "subprocess", "fcntl"}
     assert not heavy.intersection(imported)
     assert not [name for name in imported if name.startswith(("rich.", "setuptools."))]
-    modules = {"torch_api", "loading", "this_process", "cache", "cache.memo", "key"}
+    modules = {"torch_api", "loading", "this_process", "cache", "key"}
     assert {name for name in imported if "_jit_loader." in name} == {
         f"_jit_loader.{module}" for module in modules
     }

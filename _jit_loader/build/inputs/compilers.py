@@ -8,7 +8,7 @@ import re
 import shlex
 from typing import NamedTuple
 
-from _jit_loader.cache.memo import stamp
+from _jit_loader.cache import stamp
 from _jit_loader.key import toolchain
 from _jit_loader.system import plain_path, read_text
 from _jit_loader.system.processes import output_of, run

@@ -16,7 +16,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 from _jit_loader.build.inputs.compilers import cxx_compiler, files_in_flags, linker, nvcc_compiler
-from _jit_loader.cache.memo import stamp
+from _jit_loader.cache import stamp
 from _jit_loader.key import toolchain
 from _jit_loader.system import plain_path, read_text
 

@@ -22,9 +22,8 @@ from _jit_loader.build.inputs.compilers import is_gnu
 from _jit_loader.build.pytorch import extension_header
 from _jit_loader.build.pytorch.cpp_extension import copy_of_names
 from _jit_loader.build.pytorch.libraries import link_missing_names
-from _jit_loader.cache import digest_of
+from _jit_loader.cache import digest_of, stamp
 from _jit_loader.cache.files import read_checked, write_checked
-from _jit_loader.cache.memo import stamp
 from _jit_loader.key import CUDA_SETTINGS, SETTINGS, toolchain
 from _jit_loader.system import is_set
 
