@@ -1,7 +1,5 @@
 """Tests particular to trilinear_interpolation and its gradients."""
 
-import itertools
-
 import pytest
 import torch
 
@@ -23,13 +21,6 @@ def draw(n, f, dtype=torch.float32, device="cpu"):
     """Returns random grad, feats and points."""
     grad, feats = torch.randn(n, f), torch.randn(n, 8, f)
     return tuple(x.to(device, dtype) for x in (grad, feats, 2 * torch.rand(n, 3) - 1))
-
-
-def test_value_at_a_corner_is_that_of_the_corner(dtype, device):
-    _, feats, _ = draw(8, 5, dtype, device)
-    points = torch.tensor(list(itertools.product([-1, 1], repeat=3)), dtype=dtype, device=device)
-    corners = torch.arange(8, device=device)
-    assert torch.equal(trilinear_interpolation(feats, points), feats[corners, corners])
 
 
 # Around the size of a tile or block, and more rows or columns than a grid has in y.

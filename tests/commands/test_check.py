@@ -12,9 +12,10 @@ import pytest
 
 from _jit_loader.commands import check as check_command
 from _jit_loader.commands import main
-from tests.support.poke import FAR, LINE_OF_THE_FAULT, run_python, write_project
+from tests.support.poke import FAR, LINE_OF_THE_FAULT, write_project
 
 LOGS = Path(__file__).parent / "compute_sanitizer"
+CHECK = ("-m", "jit_loader", "check", "script.py")
 # A fake compute-sanitizer that copies the file $LOG to its log.
 FAKE = """\
 #!/bin/sh
@@ -132,25 +133,24 @@ def test_without_compute_sanitizer_the_error_has_install_advice(tmp_path, monkey
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("element", ["1024", str(FAR)], ids=["next", "far"])
-def test_a_write_past_the_end_of_a_tensor_is_found(tmp_path, element):
+def test_a_write_past_the_end_of_a_tensor_is_found(tmp_path, python, element):
     project = write_project(tmp_path / "project")
-    run = ["-m", "jit_loader", "check", "script.py"]
-    finished = run_python(*run, element, project=project, cache=tmp_path)
+    settings = {"cwd": project, "JIT_LOADER_CACHE": str(tmp_path)}
+    finished = python(*CHECK, element, **settings)
     assert finished.returncode == 1, finished.stderr
     assert "Invalid __global__ write of size 4 bytes" in finished.stderr
     assert f"kernels/poke.cu:{LINE_OF_THE_FAULT}" in finished.stderr
     assert f"  {LINE_OF_THE_FAULT} |   y[i] = T{{}};" in finished.stderr
     assert "script.py:8" in finished.stderr
-    fine = run_python(*run, "1023", project=project, cache=tmp_path)
+    fine = python(*CHECK, "1023", **settings)
     assert fine.returncode == 0, fine.stderr
     assert "ERROR SUMMARY: 0 errors" in fine.stderr
 
 
 @pytest.mark.gpu
-def test_the_line_of_a_kernel_in_a_text_is_shown(tmp_path):
+def test_the_line_of_a_kernel_in_a_text_is_shown(tmp_path, python):
     (tmp_path / "script.py").write_text(RAW_KERNEL)
-    run = ["-m", "jit_loader", "check", "script.py"]
-    finished = run_python(*run, project=tmp_path, cache=tmp_path)
+    finished = python(*CHECK, cwd=tmp_path, JIT_LOADER_CACHE=str(tmp_path))
     assert finished.returncode == 1, finished.stderr
     assert "source.cu:3" in finished.stderr
     assert "  3 |   y[i] = 1;" in finished.stderr

@@ -390,15 +390,6 @@ def test_doctor_says_why_no_headers_are_precompiled(doctor, without_nvcc, monkey
     assert text.startswith("precompiled for 0 sets of flags; no more are made: MAX_JOBS")
 
 
-def test_doctor_reports_a_missing_compiler(command, doctor, monkeypatch):
-    monkeypatch.setenv("CXX", "no-such-compiler")
-    code, found = doctor()
-    assert code == 1
-    assert found["C++ compiler"]["level"] == "missing"
-    assert "install g++" in found["C++ compiler"]["fix"]
-    assert ". Fix: install g++" in command("doctor")[1]
-
-
 def test_doctor_names_a_variable_with_an_open_quote(command, monkeypatch):
     monkeypatch.setenv("CXX", 'tool "')
     code, _, err = command("doctor")
@@ -406,18 +397,20 @@ def test_doctor_names_a_variable_with_an_open_quote(command, monkeypatch):
     assert err.startswith("jit_loader: the environment variable CXX: No closing quotation")
 
 
-def test_doctor_reports_a_missing_ninja(doctor, monkeypatch):
-    monkeypatch.setattr(doctor_command, "ninja_path", lambda: None)
-    code, found = doctor()
-    assert code == 1
-    assert found["ninja"]["fix"] == "pip install ninja"
+MISSING = {
+    "ninja": (lambda patch: patch.setattr(doctor_command, "ninja_path", lambda: None), "pip insta"),
+    "PyTorch": (lambda patch: patch.setitem(sys.modules, "torch", None), "pip install torch$"),
+    "C\\+\\+ compiler": (lambda patch: patch.setenv("CXX", "no-such-compiler"), "install g"),
+}
 
 
-def test_doctor_reports_a_missing_pytorch(command, tiny, monkeypatch):
-    monkeypatch.setitem(sys.modules, "torch", None)
+@pytest.mark.parametrize("subject", MISSING)
+def test_doctor_says_what_is_missing_and_how_to_install_it(command, tiny, monkeypatch, subject):
+    take_away, fix = MISSING[subject]
+    take_away(monkeypatch)
     code, out, _ = command("doctor")
     assert code == 1
-    assert re.search(r"^missing +PyTorch +.*Fix: pip install torch$", out, re.MULTILINE)
+    assert re.search(rf"^missing +{subject} +.*Fix: {fix}", out, re.MULTILINE), out
 
 
 def test_doctor_reports_a_compiler_that_fails(doctor, without_nvcc, tiny):

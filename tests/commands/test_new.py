@@ -1,13 +1,15 @@
 """new writes the files of an op, which work in this project, another one, or an empty folder."""
 
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from _jit_loader.commands import main
 from _jit_loader.commands import new as new_op
-from tests.support.formatting import assert_formatted
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -92,7 +94,16 @@ def test_existing_files_are_refused_before_anything_is_written(new, tmp_path, pa
 def test_files_are_formatted(tmp_path):
     for kind in new_op.KINDS:
         new_op.write_op(f"{kind[:3]}_op", kind, tmp_path)
-    assert_formatted(tmp_path)
+    for name in ("pyproject.toml", ".clang-format"):
+        shutil.copy(ROOT / name, tmp_path)
+    cpp = [path for path in tmp_path.rglob("*") if path.suffix in (".h", ".cu", ".cpp")]
+    for command in (
+        ["clang-format", "--dry-run", "-Werror", *cpp],
+        [sys.executable, "-m", "ruff", "check", "--no-cache"],
+        [sys.executable, "-m", "ruff", "format", "--check", "--no-cache"],
+    ):
+        finished = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+        assert finished.returncode == 0, finished.stdout + finished.stderr
 
 
 @pytest.mark.slow

@@ -2,19 +2,20 @@
 
 import pytest
 
-from tests.support.poke import FAR, run_python, write_project
+from tests.support.poke import FAR, write_project
 
 pytestmark = pytest.mark.gpu
 
 
 @pytest.fixture(scope="module")
-def run_poke(tmp_path_factory):
+def run_poke(tmp_path_factory, python):
     """Runs the project's script, which must fail, in a process; returns its stdout and stderr."""
     folder = tmp_path_factory.mktemp("faults")
     project = write_project(folder / "project")
 
     def run(*arguments, **settings):
-        finished = run_python("script.py", *arguments, project=project, cache=folder, **settings)
+        settings["JIT_LOADER_CACHE"] = str(folder)
+        finished = python("script.py", *arguments, cwd=project, **settings)
         assert finished.returncode == 1, finished.stdout
         return finished.stdout, finished.stderr
 
@@ -62,11 +63,10 @@ y.sum().item()
 """
 
 
-def test_launch_blocking_names_the_op_whose_kernel_a_live_edit_has_replaced(tmp_path):
+def test_launch_blocking_names_the_op_whose_kernel_a_live_edit_has_replaced(tmp_path, python):
     project = write_project(tmp_path / "project")
-    finished = run_python(
-        "-c", LIVE_EDIT, project=project, cache=tmp_path, CUDA_LAUNCH_BLOCKING="1"
-    )
+    settings = {"JIT_LOADER_CACHE": str(tmp_path), "CUDA_LAUNCH_BLOCKING": "1"}
+    finished = python("-c", LIVE_EDIT, cwd=project, **settings)
     if finished.stderr == "other version\n":
         pytest.skip("the version of nvcc differs from that of NVRTC")
     assert finished.stdout.startswith(

@@ -19,13 +19,25 @@ import torch
 from _jit_loader import loading
 from _jit_loader.live import load as live
 from jit_loader import load_op
-from tests.bindings.case import CASES, FLOATING, load_cases
-from tests.bindings.every_op_once import call, unaligned
+from tests.bindings.case import CASES, FLOATING, as_tuple, load_cases
 from tests.support.answer import is_of_nvrtcs_version
 
 PROJECT = Path(__file__).resolve().parents[2]
 OPS = sorted(path.stem for path in (PROJECT / "kernels").glob("*.cu"))
 BODY = re.compile(r"(__global__[^;{]*\{)")  # the start of a kernel's body
+
+
+def call(case, arguments):
+    """Returns an op's results and gradients."""
+    results = as_tuple(case.op(*arguments))
+    grads = [torch.ones_like(result) for result in results]
+    return *results, *torch.autograd.grad(results, arguments, grads)
+
+
+def unaligned(x):
+    """Returns a copy whose memory begins one element after an aligned address."""
+    memory = x.new_empty(x.numel() + 1)
+    return memory[1:].view(x.shape).copy_(x.detach()).requires_grad_()
 
 
 def results_of(cases):

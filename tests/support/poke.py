@@ -1,9 +1,6 @@
 """Provides a project with the op poke, which writes a 0 at any index, also past a tensor's end."""
 
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -84,16 +81,3 @@ def write_project(folder):
     for name, text in FILES.items():
         (folder / name).write_text(text)
     return folder
-
-
-def run_python(*arguments, project, cache, **settings):
-    """Runs Python in a project's folder; returns the finished process."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "JIT_LOADER_CACHE": str(cache)}
-    return subprocess.run(
-        [sys.executable, *arguments],
-        cwd=project,
-        env={**environment, **settings},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
