@@ -153,8 +153,7 @@ def install() -> None:
     """
     from _jit_loader.build.pytorch import cpp_extension
 
-    functions = {"load": load, "load_inline": load_inline}
-    cpp_extension.install(functions, this_process.from_build_directory)
+    cpp_extension.install(load, load_inline)
 
 
 def _load(call, options, arguments):

@@ -12,14 +12,13 @@ import sys
 import types
 from importlib.machinery import PathFinder
 
-from _jit_loader import fork_lock
+from _jit_loader import fork_lock, this_process
 from _jit_loader.key import cuda_home_of_program
 
 _NAME = "torch.utils.cpp_extension"
 _KEPT = "_before_jit_loader"
-
-PRIVATE = "_jit_compile", "_write_ninja_file_and_build_library", "_import_module_from_library"
-_REPLACED = ("load", "load_inline", *PRIVATE)
+_PRIVATE = "_jit_compile", "_write_ninja_file_and_build_library", "_import_module_from_library"
+_REPLACED = ("load", "load_inline", *_PRIVATE)
 
 
 def cpp_extension():
@@ -53,21 +52,18 @@ def copy_of_names():
     return names
 
 
-def install(functions, opened):
+def install(load, load_inline):
     """Replaces PyTorch's functions for the program, now or when it imports their module.
 
-    functions: {name: ours} of load and load_inline.
-    opened(name, folder, is_python_module): the module or the path that load returned for a build
-    directory, or None.
+    load, load_inline: jit_loader's.
     """
 
     def replace_all(module):
         names = vars(module)
         for name in filter(names.get, _REPLACED):
             names.setdefault(name + _KEPT, names[name])
-        names.update(functions)
-        theirs = {name: names.get(name + _KEPT) for name in PRIVATE}
-        names.update(_entry_points(theirs, functions["load"], opened))
+        theirs = {name: names.get(name + _KEPT) for name in _PRIVATE}
+        names.update(load=load, load_inline=load_inline, **_entry_points(theirs, load))
 
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder(replace_all))
@@ -75,28 +71,24 @@ def install(functions, opened):
         replace_all(cpp_extension())
 
 
-def _entry_points(theirs, load, opened):
+def _entry_points(theirs, load):
     """Returns {name: replacement} for private functions of PyTorch's module, or {}.
 
-    theirs: {name: PyTorch's function, or None}. load: jit_loader's. opened: as for install().
+    theirs: {name: PyTorch's function, or None}. load: jit_loader's.
     """
 
     def build_library(**arguments):
         load(**arguments, is_python_module=False)
 
     def import_module(module_name, path, is_python_module):
-        found = opened(module_name, path, is_python_module)
-        if found is not None:
-            return found
-        return theirs["_import_module_from_library"](module_name, path, is_python_module)
+        found = this_process.from_build_directory(module_name, path, is_python_module)
+        return found or theirs["_import_module_from_library"](module_name, path, is_python_module)
 
-    of_load = inspect.signature(load).parameters.keys()
-    of_import = inspect.signature(import_module).parameters.keys()
-    known = of_load, of_load - {"is_python_module"}, of_import
-    for name, parameters in zip(PRIVATE, known):
-        if theirs[name] is None or inspect.signature(theirs[name]).parameters.keys() - parameters:
+    known = {*inspect.signature(load).parameters, "module_name", "path"}
+    for function in theirs.values():
+        if function is None or inspect.signature(function).parameters.keys() - known:
             return {}
-    ours = zip(PRIVATE, (load, build_library, import_module))
+    ours = zip(_PRIVATE, (load, build_library, import_module))
     return {name: _with_parameters_of(theirs[name], function) for name, function in ours}
 
 
