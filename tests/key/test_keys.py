@@ -15,7 +15,7 @@ import torch
 
 import jit_loader
 from _jit_loader import key
-from _jit_loader.cache import FORMAT, memo, stamp
+from _jit_loader.cache import FORMAT, stamp
 from _jit_loader.key import (
     COMMON_NVCC_FLAGS,
     CUDA_SETTINGS,
@@ -83,7 +83,7 @@ class Library:
 
 @pytest.fixture
 def small(cache, tmp_path, monkeypatch):
-    monkeypatch.setattr(memo, "SETTLED_NS", 20_000_000)
+    monkeypatch.setattr("_jit_loader.cache.SETTLED_NS", 20_000_000)
     for name in ("CXX", "CC", *SETTINGS, *PATH_LISTS):
         monkeypatch.delenv(name, raising=False)
     return Library(tmp_path)

@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 import jit_loader
-from _jit_loader.cache import FORMAT, memo
+from _jit_loader.cache import FORMAT
 from _jit_loader.key import digests
 from tests.support.extension import binding
 
@@ -151,7 +151,7 @@ def test_hit_takes_no_lock_runs_no_program_and_writes_nothing(tiny, run_hit, tmp
 @pytest.fixture
 def young(tiny, monkeypatch):
     """Returns the extension after its first build. All of its files stay young."""
-    monkeypatch.setattr(memo, "SETTLED_NS", 600_000_000_000)
+    monkeypatch.setattr("_jit_loader.cache.SETTLED_NS", 600_000_000_000)
     assert tiny.value() == 101
     tiny.compiled()
     return tiny
@@ -187,7 +187,7 @@ def test_files_that_are_old_enough_become_a_hit(young, tmp_path, monkeypatch):
     before = _snapshot(tmp_path / "cache")
     assert young.value() == 101
     assert _snapshot(tmp_path / "cache") == before, "a load from the cache writes no young memo"
-    monkeypatch.setattr(memo, "SETTLED_NS", 0)
+    monkeypatch.setattr("_jit_loader.cache.SETTLED_NS", 0)
     assert young.value() == 101
     with monkeypatch.context() as context:
         context.setattr("_jit_loader.loading.find_build", lambda *_: pytest.fail("no hit"))

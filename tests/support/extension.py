@@ -15,7 +15,7 @@ import pytest
 
 import jit_loader
 from _jit_loader.build.byproducts import make_helper
-from _jit_loader.cache import cache_folder, memo
+from _jit_loader.cache import cache_folder
 from _jit_loader.cache.store import STATS_EQUAL, helper_path
 from _jit_loader.key.digests import Digests
 from tests.support.mounts import make_mounts_private
@@ -219,7 +219,7 @@ def cache(initial_cache_files, tmp_path, monkeypatch):
 @pytest.fixture
 def tiny(cache, tmp_path, monkeypatch):
     """Returns the extension, with a cache without builds and a compiler that records its calls."""
-    monkeypatch.setattr(memo, "SETTLED_NS", 20_000_000)  # instead of 2 s, for settle()
+    monkeypatch.setattr("_jit_loader.cache.SETTLED_NS", 20_000_000)  # instead of 2 s, for settle()
     for name in ("CXX", "CC"):
         monkeypatch.delenv(name, raising=False)
     project, compilers = tmp_path / "project", tmp_path / "bin"
@@ -311,4 +311,4 @@ def make_memos_use_os_stat(monkeypatch):
     def fail(path):
         raise OSError
 
-    monkeypatch.setattr(memo, "ctypes", types.SimpleNamespace(CDLL=fail))
+    monkeypatch.setattr("_jit_loader.cache.ctypes", types.SimpleNamespace(CDLL=fail))
