@@ -42,12 +42,6 @@ def project(cache, tmp_path, monkeypatch):
     return folder
 
 
-@pytest.fixture
-def no_processes(monkeypatch):
-    """Builds variants in this process, which avoids one import of PyTorch per process."""
-    monkeypatch.setattr("_jit_loader.system.processes.python", lambda: None)
-
-
 def load(project, **options):
     return jit_loader.load_op("op", project=project, **options)
 
@@ -75,7 +69,7 @@ def test_several_variants_are_built_in_separate_processes(project, monkeypatch):
     assert not jit_loader.loaded("op[SIZE=2]").compiled, "a failed variant must not stop the others"
 
 
-def test_an_edit_reloads_every_variant_for_its_callers(project, no_processes):
+def test_an_edit_reloads_every_variant_for_its_callers(project):
     seen = {"plain": [], "two": []}
     plain = load(project, on_load=seen["plain"].append)
     two = load(project, defines={"SIZE": 2}, on_load=seen["two"].append)
