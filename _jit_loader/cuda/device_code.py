@@ -57,10 +57,10 @@ class DeviceText:
             return "device"
         if "__host__" in words:
             return "host"
-        is_type = this.words[:1] and this.words[0] in _TYPES | (
-            set() if this.has_parameters or "=" in this.words else _CLASSES
-        )
-        if is_type or this.words[0] == "enum" or {"constexpr", "consteval"} & words:
+        first = this.words[0]
+        is_class = first in _CLASSES and not (this.has_parameters or "=" in this.words)
+        is_type = is_class or first in _TYPES or first == "enum"
+        if is_type or {"constexpr", "consteval"} & words:
             return "unknown"
         if this.classes:
             is_function = this.has_parameters and "virtual" not in words

@@ -2,6 +2,7 @@
 
 import functools
 import glob
+import multiprocessing
 import os
 import re
 import shutil
@@ -111,19 +112,13 @@ def built(tmp_path_factory):
         folder = tmp_path_factory.mktemp(name)
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("JIT_LOADER_CACHE", str(folder / "cache"))
-            load_in_child(Sources(folder, PROJECTS[name]))
+            # In another process, because this one could not load the operators a second time.
+            load = Sources(folder, PROJECTS[name]).load
+            process = multiprocessing.get_context("fork").Process(target=load)
+            process.start()
+            process.join()
+        assert process.exitcode == 0
         return folder / "cache"
-
-    def load_in_child(sources):
-        # In another process, because this one could not load the operators a second time.
-        pid = os.fork()
-        if pid == 0:
-            try:
-                sources.load()
-                os._exit(0)
-            finally:
-                os._exit(1)
-        assert os.waitpid(pid, 0)[1] == 0
 
     return build
 
@@ -199,16 +194,6 @@ def test_the_first_load_of_a_process_is_live_and_the_next_process_has_the_build(
     assert second.stdout.split() == [str(on_gpu(43)), "False"]
 
 
-@pytest.mark.usefixtures("no_builds")
-def test_later_loads_of_a_process_are_live(sources, capfd):
-    module = sources.load()
-    for old, new in ((42, 43), (43, 44)):
-        sources.edit(f"return {old}", f"return {new}")
-        assert sources.load() is module, "its library has the new kernels"
-        assert LIVE.fullmatch(capfd.readouterr().err.strip())
-        assert results(module.gpu) == expected(new)
-
-
 @pytest.mark.slow
 def test_ranks_are_live_and_make_one_complete_build(sources, torchrun):
     sources.edit()
@@ -237,13 +222,6 @@ def test_a_setting_forbids_a_live_edit(sources, monkeypatch):
     monkeypatch.setenv("JIT_LOADER_NO_COMPILE", "1")
     with pytest.raises(RuntimeError, match="JIT_LOADER_NO_COMPILE forbids it"):
         sources.load()
-
-
-def test_an_edit_of_host_code_takes_the_complete_build(sources, capfd):
-    sources.edit("return x;", "return x + 1;")
-    sources.load()
-    assert "scale.cu changed: built in" in capfd.readouterr().err
-    assert not live.ops
 
 
 @pytest.mark.slow

@@ -109,19 +109,14 @@ def test_other_code_differs(differences, old, new, kernels):
     assert differences(old, new) == dict.fromkeys(kernels, "its operations differ")
 
 
+BOUNDS = {"bounded": "its parameters or launch bounds differ"}
+
+
 @pytest.mark.parametrize(
     ("old", "new", "found"),
     [
-        (
-            "bounded(int* y)",
-            "bounded(int* y, int)",
-            {"bounded": "its parameters or launch bounds differ"},
-        ),
-        (
-            "__launch_bounds__(64)",
-            "__launch_bounds__(32)",
-            {"bounded": "its parameters or launch bounds differ"},
-        ),
+        ("bounded(int* y)", "bounded(int* y, int)", BOUNDS),
+        ("__launch_bounds__(64)", "__launch_bounds__(32)", BOUNDS),
         ("parts[256]", "parts[512]", {"total": "its bytes of shared memory differ"}),
         ("{1, 2}", "{1, 3}", {"factors": "it is another variable"}),
         ("factors[2]", "factors[3]", {"factors": "it is another variable"}),

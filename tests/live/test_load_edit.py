@@ -19,14 +19,13 @@ import jit_loader
 from _jit_loader import loading, this_process
 from _jit_loader.build import byproducts
 from _jit_loader.cache import cache_folder
-from _jit_loader.cache.files import read_checked, write_checked
+from _jit_loader.cache.files import write_checked
 from _jit_loader.cache.lock import build_lock
 from _jit_loader.commands import main
 from _jit_loader.cuda import nvrtc
 from _jit_loader.key.machine import Machine
 from _jit_loader.live import load as live
 from _jit_loader.live.edit import LIVE
-from _jit_loader.live.program import compile_edit
 from _jit_loader.system.pool import call_in_background
 from tests.support.answer import FILES, KERNEL, is_of_nvrtcs_version
 
@@ -325,20 +324,6 @@ def test_new_device_code_and_the_complete_build_have_the_macros_and_flags_of_the
     assert not jit_loader.loaded("answer[VALUE=7]").compiled, "another process has built it"
 
 
-@pytest.mark.slow
-def test_new_device_code_has_line_information_if_the_build_has(project, monkeypatch):
-    monkeypatch.setenv("JIT_LOADER_LINEINFO", "1")
-    after = project.load_edited("*to = 42;", "*to = 43;")
-    (op,) = live.ops.values()
-    cubin = compile_edit(op.edit.sources[0], op.launches.handles.keys()).cubin
-    assert b".debug_line" in cubin
-    assert str(project.folder / "kernels").encode() in cubin
-    assert results(after) == [42, 43][: len(results(after))]
-    assert background_build() == 0
-    project.load()
-    assert answers_of_check() == [None]
-
-
 def test_threads_that_load_an_edit_get_one_module(project, monkeypatch):
     started, barrier = [], threading.Barrier(3)
 
@@ -359,12 +344,6 @@ def test_threads_that_load_an_edit_get_one_module(project, monkeypatch):
         op.process.terminate()
     assert len(modules) == 1
     assert started == ["answer"]
-
-
-def answers_of_check():
-    """Returns the reasons in live.json of the build that was loaded last."""
-    path = os.path.join(os.path.dirname(jit_loader.loaded("answer").path), LIVE)
-    return [answer["reason"] for answer in read_checked(path).values()]
 
 
 @pytest.mark.slow

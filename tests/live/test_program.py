@@ -118,10 +118,6 @@ def test_a_body_may_be_a_header(compiled):
     assert compiled(source, "if (y) {\n  *y = 1;\n}\n", kernels=["_Z1fPf"])
 
 
-def test_a_guard_of_a_header_may_have_any_name(compiled):
-    assert compiled(header=HEADER.replace("#pragma once", "#ifndef M_H\n#define M_H") + "#endif\n")
-
-
 def test_a_kernel_of_internal_linkage_is_refused(compiled):
     """nvcc gives it a name that only nvcc knows."""
     with pytest.raises(NotLive, match="internal linkage"):

@@ -73,16 +73,6 @@ def test_a_thread_may_make_the_first_launch(folder):
     assert (errors, y.tolist(), x.tolist()) == ([], [2] * 8, [5] * 8)
 
 
-def test_a_launch_bound_limits_the_block(folder):
-    source = 'extern "C" __global__ void __launch_bounds__(64) one(float* y) { y[0] = 1; }'
-    one = jit_loader.cuda_kernel(source, "one")
-    y = torch.zeros(1, device="cuda")
-    with pytest.raises(RuntimeError, match="may have 64 threads"):
-        one[1, 128](y)
-    one[1, 64](y)
-    assert y.item() == 1
-
-
 def test_a_cuda_cell_of_kernels_launches_them():
     from _jit_loader.notebook.inline_cell import compile_cell
 
@@ -127,7 +117,6 @@ extern "C" __global__ void mixed(float* y, char a, bool b, unsigned short c, dou
   float values[] = {(float)a, (float)b, (float)c, (float)d, float(e), float(f), g};
   for (int i = 0; i < 7; i++) y[i] = values[i];
 }
-extern "C" __global__ void __cluster_dims__(2, 1, 1) cluster(int* x) { x[blockIdx.x] = 1; }
 """
 
 
@@ -154,11 +143,3 @@ def test_tensors_of_all_dtypes_are_passed(folder):
     x = torch.zeros(1, device="cuda").to(torch.float8_e4m3fn)
     kernel["eight"][1, 1](x, 2.0)
     assert x.float().item() == 2
-
-
-def test_a_kernel_with_a_cluster_is_launched(folder):
-    if torch.cuda.get_device_capability() < (9, 0):
-        pytest.skip("clusters need a GPU of compute capability 9.0")
-    x = torch.zeros(4, dtype=torch.int32, device="cuda")
-    jit_loader.cuda_kernel(TYPES, "cluster")[4, 1](x)
-    assert x.tolist() == [1] * 4
