@@ -75,7 +75,7 @@ def test_an_edit_reloads_every_variant_for_its_callers(project):
     two = load(project, defines={"SIZE": 2}, on_load=seen["two"].append)
     assert seen == {"plain": [plain], "two": [two]}
     write(project / "kernels" / "op_cpu.cpp", KERNEL.replace("return SIZE", "return SIZE + 10"))
-    new_plain, new_two = load(project, defines=[{}, {"SIZE": 2}])
+    new_plain, new_two = load(project), load(project, defines={"SIZE": 2})
     assert (new_plain.size(), new_two.size(), plain.size(), two.size()) == (11, 12, 1, 2)
     assert seen == {"plain": [plain, new_plain], "two": [two, new_two]}
 
