@@ -139,7 +139,10 @@ class Watch:
             while True:
                 gc.collect()
                 gc.freeze()  # a child's collector then copies no memory
-                if self._fork():
+                self._started = time.monotonic()
+                self._pid = os.fork()
+                if self._pid == 0:
+                    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
                     return
                 saved = self._wait_for_a_save()
                 self._end_all()
@@ -147,14 +150,6 @@ class Watch:
         except BaseException as error:
             self._end(error)
             raise
-
-    def _fork(self):
-        """Starts a run; returns whether this is its process."""
-        self._started = time.monotonic()
-        self._pid = os.fork()
-        if self._pid == 0:
-            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        return self._pid == 0
 
     def _wait_for_a_save(self):
         """Waits for saves that start a run, and says when this one has ended; returns the files."""
