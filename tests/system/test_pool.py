@@ -10,7 +10,7 @@ import pytest
 from _jit_loader.system.pool import call_in_background, call_in_processes
 
 FUNCTIONS = """\
-import os, subprocess, sys
+import os, subprocess, sys, time
 
 def describe(text):
     print("printed by Python", flush=True)
@@ -29,6 +29,12 @@ def say(text):
 
 def touch(path):
     open(path, "w").close()
+
+def alone(path):
+    os.mkdir(path)  # fails while another call is here
+    time.sleep(0.1)
+    os.rmdir(path)
+    return os.environ["MAX_JOBS"]
 """
 SHADOWING = "raise RuntimeError('imported in place of a module of Python: ' + __name__)\n"
 
@@ -64,6 +70,13 @@ def test_each_call_has_an_answer_and_its_printed_lines(folder, monkeypatch):
     assert answers[0]["result"] == ["é", True, "", "of the user"]
     assert said == {0: ["printed by Python", "written to stderr"]}
     assert os.waitstatus_to_exitcode(answers[1]["status"]) == -signal.SIGSEGV
+
+
+@pytest.mark.parametrize(("jobs", "share"), [(1, "1"), (5, "2")])
+def test_calls_share_the_jobs_so_that_all_compilers_together_are_bounded(folder, jobs, share):
+    paths = [folder / ("one" if jobs == 1 else name) for name in ("one", "two")]
+    answers, _ = answers_of([call("alone", str(path)) for path in paths], jobs=jobs)
+    assert [answers[i].get("result") for i in range(2)] == [share] * 2
 
 
 def test_all_of_a_long_output_is_said(folder):
