@@ -8,7 +8,6 @@ import torch
 
 import bindings
 import jit_loader
-from bindings.lltm import lltm
 from bindings.shared.differentiable import differentiable
 from tests.bindings.test_own_ops import write_project
 
@@ -88,14 +87,6 @@ def test_call_of_the_registered_op_runs_no_python(device, requires_grad, inferen
     assert result.requires_grad == (requires_grad and not inference)
     if result.requires_grad:
         assert torch.autograd.grad(result.sum(), x)[0].tolist() == [2, 2, 2]
-
-
-def test_registered_op_returns_all_results(device):
-    arguments = [torch.randn(shape, device=device) for shape in ((2, 4), (9, 7), (9,))]
-    arguments += [torch.randn(2, 3, device=device) for _ in range(2)]
-    results = torch.ops.jit_loader.lltm(*arguments)
-    assert len(results) == 4
-    torch.testing.assert_close(results[:2], lltm(*arguments))
 
 
 @pytest.mark.slow
