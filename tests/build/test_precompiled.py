@@ -19,7 +19,7 @@ from _jit_loader.cache import PRECOMPILED, cache_folder, pruning
 from _jit_loader.cache.store import read_manifest
 from _jit_loader.commands import main
 from _jit_loader.system.pool import call_in_background
-from tests.support.extension import PYTHON
+from tests.support.extension import PYTHON, write
 
 INCLUDE = "#include <torch/extension.h>\n"
 HEADER = (
@@ -53,8 +53,7 @@ class Sources:
         self.write_header("part.h", "#define PART 1\n")
 
     def write_header(self, name, text):
-        (self.headers / "torch").mkdir(parents=True, exist_ok=True)
-        (self.headers / "torch" / name).write_text(text)
+        write(self.headers / "torch" / name, text)
 
     def value(self, name, text=INCLUDE + MODULE, **options):
         source = self.tiny.write(f"{name}.cpp", text)
@@ -131,13 +130,7 @@ CASES = {  # text of a source, flags, its value, whether the header is used
     "macro of a flag": (SOURCE, ["-DMENTIONED=6"], 6, True),  # g++ itself refuses the header
     "macro before": ("#define MENTIONED 7\n" + SOURCE, [], 7, False),
     "header before": ('#include "own.h"\n' + SOURCE, [], 9, False),
-    "continued comment": (
-        f"// a comment \\\n{INCLUDE}{PYTHON}{MODULE}",
-        ["-DSOURCE_VALUE=3"],
-        3,
-        False,
-    ),
-    "condition": (f"#ifdef NOT\n{INCLUDE}#endif\n{PYTHON}{MODULE}", ["-DSOURCE_VALUE=3"], 3, False),
+    "continued comment": (f"// A \\\n{INCLUDE}{PYTHON}{MODULE}", ["-DSOURCE_VALUE=3"], 3, False),
     "optimisation": (SOURCE, ["-O2"], 1, False),
     "more includes": (SOURCE, ["-include cstddef"], 1, False),
 }
@@ -164,12 +157,7 @@ def test_file_that_a_flag_of_the_preprocessor_includes_comes_first(sources):
 
 INCLUDED = {  # flags, text of own.h, the value, whether the header is used
     "torch/extension.h": ("-include torch/extension.h", "", 1, True),
-    "only includes": (
-        "-include {}",
-        f"// Comments\n#pragma once\n\n{INCLUDE}// and more\n",
-        1,
-        True,
-    ),
+    "only includes": ("-include {}", f"// A\n#pragma once\n\n{INCLUDE}// and more\n", 1, True),
     "macro": ("-include {}", f"#define MENTIONED 4\n{INCLUDE}", 4, False),
     "continued comment": ("-include {} -DSOURCE_VALUE=3", f"// A \\\n{INCLUDE}", 3, False),
 }
@@ -235,17 +223,14 @@ def _header_folder():
     return Path(folder)
 
 
-@pytest.mark.parametrize("damage", ["truncated", "removed", "record"])
+@pytest.mark.parametrize("damage", ["truncated", "record"])
 def test_build_after_damage_to_the_precompiled_header_is_right(sources, damage):
     sources.precompile()
     folder = _header_folder()
-    precompiled = folder / "header.h.gch"
-    if damage == "removed":
-        precompiled.unlink()
-    elif damage == "record":
+    if damage == "record":
         (folder / "header.json").write_text("damaged")
     else:
-        precompiled.write_bytes(precompiled.read_bytes()[:100_000])
+        os.truncate(folder / "header.h.gch", 100_000)
     assert sources.value("second") == 1
     assert sources.used_header()[-1] is False
 

@@ -9,7 +9,6 @@ import pytest
 
 import jit_loader
 from _jit_loader.build.pytorch import libraries
-from _jit_loader.cache.store import read_manifest
 
 # The dynamic loader has to find PyTorch's function in libtorch_cpu.so.
 THREADS = """\
@@ -70,34 +69,24 @@ def test_cpp_library_that_is_newer_than_that_of_the_process_prevents_stubs(exten
     assert links(extension) == 1
 
 
-@pytest.mark.slow
-def test_callers_flags_may_name_libraries_of_pytorch(extension):
-    extension.change_compiler('set -- -Wl,--as-needed "$@"', step="link")
-    flags = [f"-L{libraries.pytorchs_folder()}", "-lc10 -ltorch_python"]
-    assert extension.load(extra_ldflags=flags).value() == 101
-    assert links(extension) == 1
+LINKS = [  # a flag of the caller, one that g++ itself adds, the number of links
+    *[(flag, "", 1) for flag in NO_UNDEFINED],
+    ("-lm", "-Wl,--no-undefined", 2),  # the second one has no stubs
+    ("-lm", "-Wl,--as-needed", 1),  # Ubuntu's g++ drops unused libraries
+    (f"-L{libraries.pytorchs_folder()} -lc10 -ltorch_python", "-Wl,--as-needed", 1),
+]
 
 
-@pytest.mark.parametrize(
-    ("flag", "expected_links"), [*[(flag, 1) for flag in NO_UNDEFINED], ("-lm", 2)]
-)
-def test_link_that_needs_every_symbol_uses_the_libraries(extension, flag, expected_links):
-    """A flag of the caller prevents stubs. If g++ itself adds one, a second link has no stubs."""
-    if expected_links == 2:
-        extension.change_compiler('set -- "$@" -Wl,--no-undefined', step="link")
+@pytest.mark.parametrize(("flag", "added", "expected_links"), LINKS)
+def test_library_of_operators_is_linked_with_any_flags(extension, flag, added, expected_links):
+    extension.change_compiler(f'set -- {added} "$@"', step="link")
     options = {"is_python_module": False, "extra_ldflags": [flag]}
     path = jit_loader.load("tiny", extension.sources[1], **options)
     assert links(extension) == expected_links
     assert ctypes.CDLL(path).other() == 100
-
-
-def test_library_of_operators_needs_no_python(extension):
-    """Ubuntu's g++ passes --as-needed, and drops unused libraries."""
-    extension.change_compiler('set -- -Wl,--as-needed "$@"', step="link")
-    path = jit_loader.load("tiny", extension.sources[1], is_python_module=False)
-    assert links(extension) == 1
-    assert "libtorch_cpu.so" in needed(path)
-    assert "libtorch_python.so" not in needed(path)
+    if added == "-Wl,--as-needed":
+        assert "libtorch_cpu.so" in needed(path)
+        assert "libtorch_python.so" not in needed(path)
 
 
 def test_executable_is_linked_once_and_its_undefined_symbol_is_an_error(extension):
@@ -109,10 +98,3 @@ def test_executable_is_linked_once_and_its_undefined_symbol_is_an_error(extensio
     extension.write("main.cpp", "int nowhere();\nint main() { return nowhere(); }\n")
     with pytest.raises(jit_loader.CompileError, match="nowhere"):
         jit_loader.load("main", str(source), **options)
-
-
-def test_manifest_names_pytorchs_libraries_and_not_the_stubs(extension):
-    """The stubs have only a few of their symbols."""
-    files = read_manifest(extension.load().__file__.rpartition("/")[0])["files"]
-    assert "<packages>/torch/lib/libtorch_cpu.so" in files
-    assert not [path for path in files if "/stubs" in path and "/usr/" not in path]
