@@ -2,6 +2,7 @@
 
 An elementwise op has a result for each element (the template computes x * x), a binary op one for
 each pair of elements, broadcast (a * b), and a reduction one for all elements (the sum of x * x). A
+rowwise op has a result for each element that depends on its row, the last dimension (a softmax). A
 blank op is any kernel; its template has a thread for each element.
 
 The files are written into the current folder's project. If there is none, the current folder
@@ -15,11 +16,12 @@ import re
 from pathlib import Path
 
 # In the text and the path of a template, NAME is the op's name and Name that of its formula.
-KINDS = ("elementwise", "binary", "reduction", "blank")
+KINDS = ("elementwise", "binary", "reduction", "rowwise", "blank")
 # The text of EXPRESSION in the templates of shared/: how PyTorch computes the result.
 EXPRESSIONS = {
     "elementwise": "x * x",
     "reduction": "torch.linalg.vector_norm(x, dtype=torch.float64).square().to(x.dtype)",
+    "rowwise": "torch.softmax(x, -1)",
     "blank": "1 * x",
 }
 TEMPLATES = Path(__file__).absolute().parent / "templates"
