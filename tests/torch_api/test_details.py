@@ -31,8 +31,6 @@ def test_module_can_be_imported_and_its_functions_pickled(tiny, monkeypatch, rep
     tiny.write("module.cpp", text)
     monkeypatch.delitem(sys.modules, "tiny", raising=False)
     first = tiny.load()
-    assert importlib.import_module("tiny") is first
-    assert pickle.loads(pickle.dumps(first.value))() == 101
     tiny.write("value.h", "#define VALUE 2\n")
     second = tiny.load()
     assert importlib.import_module("tiny") is second
@@ -50,20 +48,11 @@ def test_module_does_not_replace_another_module_of_its_name(tiny, monkeypatch):
     assert sys.modules["tiny"] is other
 
 
-@pytest.fixture
-def inline(cache):
-    """Returns a function that loads the inline module "letter", which compiles in 0.2 s."""
+@pytest.mark.parametrize("use_pch", [False, True])
+def test_flags_may_have_quotes_and_need_a_shell(cache, use_pch):
+    options = {"extra_cflags": ['-DNAME="a b;c"', "`echo -O1`"], "use_pch": use_pch}
     text = binding("letter", value=5)
-
-    def load(**options):
-        return jit_loader.load_inline("letter", text, no_implicit_headers=True, **options)
-
-    return load
-
-
-def test_flags_may_have_quotes_and_need_a_shell(inline):
-    assert inline(extra_cflags=['-DNAME="a b"', "`echo -O1`"]).value() == 5
-    assert inline(extra_cflags=['-DNAME="a;b"', "`echo -O1`"], use_pch=True).value() == 5
+    assert jit_loader.load_inline("letter", text, no_implicit_headers=True, **options).value() == 5
 
 
 WHERE = """\
@@ -78,11 +67,8 @@ static long is_there() {
 
 def test_path_that_a_library_has_in_the_process_exists(tiny, in_process):
     """gdb, sanitizers, $ORIGIN and extensions that look for files beside themselves use it."""
-    for number in (1, 2):
-        source = tiny.write(
-            "here.cpp", f"{binding('here', WHERE, value='is_there()')}// {number}\n"
-        )
-        assert jit_loader.load("here", source).value() == 1, "in the process that compiled it"
+    source = tiny.write("here.cpp", binding("here", WHERE, value="is_there()"))
+    assert jit_loader.load("here", source).value() == 1, "in the process that compiled it"
     assert in_process(lambda: jit_loader.load("here", source).value()) == 1
 
 
