@@ -9,7 +9,6 @@ from unittest.mock import Mock
 
 import pytest
 import torch
-from torch.utils.checkpoint import checkpoint
 
 from bindings.add2 import add2
 from bindings.lltm import lltm
@@ -47,16 +46,6 @@ def test_hook_that_fails_raises_its_own_error(device):
         y = sigmoid(x)
     with pytest.raises(KeyError, match="hook"):
         y.sum().backward()
-
-
-@pytest.mark.parametrize("reentrant", [True, False])
-@each_case
-def test_activation_checkpointing_has_the_same_gradients(case, reentrant, device):
-    arguments = case.leaves(device)
-    expected = case.gradients(arguments)
-    total = checkpoint(case.total, *arguments, use_reentrant=reentrant)
-    total.backward()
-    torch.testing.assert_close([x.grad for x in arguments], list(expected))
 
 
 @pytest.mark.parametrize("case", CASES_AS_NODES)
