@@ -3,8 +3,7 @@
 python -m tests.live.replaced_kernels
 
 It edits the files: run it in a copy of the project. Each kernel gets an empty statement, so what
-NVRTC makes of it has to give the same bits as what nvcc made before. Where NVRTC and nvcc have
-different versions there is nothing to compare, and the exit code is 5, pytest's for no tests.
+NVRTC makes of it has to give the same bits as what nvcc made before.
 """
 
 import importlib
@@ -13,14 +12,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 import torch
 
 from _jit_loader import loading
 from _jit_loader.live import load as live
 from jit_loader import load_op
 from tests.bindings.case import CASES, FLOATING, as_tuple, load_cases
-from tests.support.answer import is_of_nvrtcs_version
 
 PROJECT = Path(__file__).resolve().parents[2]
 OPS = sorted(path.stem for path in (PROJECT / "kernels").glob("*.cu"))
@@ -81,8 +78,6 @@ def main():
 
 def compare():
     """Edits the kernels; returns 0 if the results have the same bits."""
-    if not is_of_nvrtcs_version(load_op("add2", project=str(PROJECT)).__file__):
-        return pytest.ExitCode.NO_TESTS_COLLECTED
     complete = results_of(CASES)
     edited = edit_kernels()
     for op in OPS:

@@ -17,19 +17,16 @@ from _jit_loader.cache import cache_folder
 from _jit_loader.cache.files import read_checked
 from _jit_loader.cache.lock import is_locked
 from _jit_loader.cache.store import MANIFEST
-from _jit_loader.cuda import nvrtc
 from _jit_loader.live import load as live
 from _jit_loader.live.edit import LIVE as LIVE_FILE
 from _jit_loader.notebook.inline_cell import compile_cell
 from tests.cache.test_registrations import PLAIN
 from tests.live.test_load_edit import no_builds  # noqa: F401  a fixture
-from tests.support.answer import FILES, is_of_nvrtcs_version
+from tests.support.answer import FILES
 from tests.support.extension import binding, write
+from tests.support.nvrtc import needs_nvccs_version
 
-pytestmark = [
-    pytest.mark.nvcc,
-    pytest.mark.skipif(nvrtc.library_path() is None, reason="PyTorch's wheel has no NVRTC"),
-]
+pytestmark = [pytest.mark.nvcc, needs_nvccs_version]
 
 KERNEL = """\
 __device__ long value() { return 42; }
@@ -145,13 +142,6 @@ def sources_of(built, tmp_path, monkeypatch):
 @pytest.fixture
 def sources(sources_of):
     return sources_of("one")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_version(built):
-    (library,) = glob.glob(f"{built('one')}/*/scale/*/*/scale.so")
-    if not is_of_nvrtcs_version(library):
-        pytest.skip(f"the version of nvcc differs from that of NVRTC, {nvrtc.version()}")
 
 
 def wait_for_builds():

@@ -22,17 +22,14 @@ from _jit_loader.cache import cache_folder
 from _jit_loader.cache.files import write_checked
 from _jit_loader.cache.lock import build_lock
 from _jit_loader.commands import main
-from _jit_loader.cuda import nvrtc
 from _jit_loader.key.machine import Machine
 from _jit_loader.live import load as live
 from _jit_loader.live.edit import LIVE
 from _jit_loader.system.pool import call_in_background
-from tests.support.answer import FILES, KERNEL, is_of_nvrtcs_version
+from tests.support.answer import FILES, KERNEL
+from tests.support.nvrtc import needs_nvccs_version
 
-pytestmark = [
-    pytest.mark.nvcc,
-    pytest.mark.skipif(nvrtc.library_path() is None, reason="PyTorch's wheel has no NVRTC"),
-]
+pytestmark = [pytest.mark.nvcc, needs_nvccs_version]
 
 # The op of tests/support/answer.py with a second kernel. The environment variable SECOND launches
 # it; CAPTURE captures a launch into a CUDA graph.
@@ -112,13 +109,6 @@ def built(tmp_path_factory):
         return folder / "cache"
 
     return build
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_version(built):
-    built("project")
-    if not is_of_nvrtcs_version(jit_loader.loaded("answer").path):
-        pytest.skip(f"the version of nvcc differs from that of NVRTC, {nvrtc.version()}")
 
 
 @pytest.fixture

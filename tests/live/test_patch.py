@@ -12,14 +12,14 @@ from _jit_loader.live.launches import launches_of
 from tests.live.test_load_edit import (  # noqa: F401  fixtures
     FILES,
     PROJECTS,
-    _one_version,
     _project,
     background_build,
     built,
     live,
 )
+from tests.support.nvrtc import needs_nvccs_version
 
-pytestmark = pytest.mark.nvcc
+pytestmark = [pytest.mark.nvcc, needs_nvccs_version]
 
 # The environment variable HOW says how the kernel is launched.
 SOURCE = r"""

@@ -10,8 +10,9 @@ from _jit_loader.cuda import nvrtc
 from _jit_loader.live.compare import version_of
 from _jit_loader.live.edit import Inputs, NotLive
 from _jit_loader.live.program import _compile, _program, compile_device, nvrtc_options
+from tests.support.nvrtc import needs_nvrtc
 
-pytestmark = pytest.mark.nvcc
+pytestmark = [pytest.mark.nvcc, needs_nvrtc]
 
 HEADER = """\
 #pragma once
@@ -44,8 +45,6 @@ def command(folder, *more):
 @pytest.fixture
 def compiled(tmp_path):
     """Returns a function that compiles a source and its header with NVRTC."""
-    if nvrtc.library_path() is None:
-        pytest.skip("PyTorch's wheel has no NVRTC")
 
     def compiled(source=SOURCE, header=HEADER, kernels=(KERNEL,)):
         texts = {f"{tmp_path}/a.cu": source, f"{tmp_path}/factor.h": header}

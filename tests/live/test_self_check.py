@@ -11,17 +11,14 @@ from _jit_loader.build import byproducts
 from _jit_loader.build.record import TEXTS
 from _jit_loader.cache.files import read_checked, write_checked
 from _jit_loader.commands import main
-from _jit_loader.cuda import nvrtc
 from _jit_loader.key.machine import Machine
 from _jit_loader.live import self_check
 from _jit_loader.live.edit import LIVE
-from tests.support.answer import FILES, is_of_nvrtcs_version
+from tests.support.answer import FILES
 from tests.support.extension import write
+from tests.support.nvrtc import needs_nvccs_version
 
-pytestmark = [
-    pytest.mark.nvcc,
-    pytest.mark.skipif(nvrtc.library_path() is None, reason="PyTorch's wheel has no NVRTC"),
-]
+pytestmark = [pytest.mark.nvcc, needs_nvccs_version]
 
 SOURCE, KERNEL = "<project>/kernels/answer.cu", "_Z12write_answerPl"
 
@@ -36,8 +33,6 @@ def built(tmp_path_factory):
         patch.setenv("JIT_LOADER_CACHE", str(folder / "cache"))
         patch.setenv("JIT_LOADER_LIVE", "0")  # the tests check it
         jit_loader.load_op("answer", project=str(folder / "project"))
-    if not is_of_nvrtcs_version(jit_loader.loaded("answer").path):
-        pytest.skip("the version of nvcc differs from that of NVRTC")
     return folder
 
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 import jit_loader
-from _jit_loader.cuda import nvrtc
 from _jit_loader.notebook import inline_cell
 from _jit_loader.notebook.inline_cell import compile_cell
+from tests.support.nvrtc import needs_nvrtc
 
 CELL = """\
 %%cpp twice answer -O0 -D TWO=2 -I kernels
@@ -54,9 +54,6 @@ def test_cuda_cell_defines_a_function_that_launches_a_kernel():
         assert x.tolist() == [7, 7, 7]
 
 
-needs_nvrtc = pytest.mark.skipif(
-    nvrtc.library_path() is None, reason="PyTorch's wheel has no NVRTC"
-)
 KERNELS = """\
 #include <cuda_fp16.h>
 static __device__ float twice(float x) { return 2 * x; }

@@ -11,6 +11,7 @@ from _jit_loader.cache.pruning import manifests
 from _jit_loader.commands import main
 from _jit_loader.cuda import nvrtc
 from _jit_loader.raw import kernel as kernels
+from tests.support.nvrtc import needs_nvrtc
 
 KERNEL = """
 extern "C" __global__ void scale(float* y, const float* __restrict__ x, float a, int n) {
@@ -31,7 +32,7 @@ TYPES = """
 #include <cstdint>
 typedef int myint; using fptr = float*; struct Params { int n; float a; }; enum Mode { kA, kB };
 """
-pytestmark = pytest.mark.skipif(nvrtc.library_path() is None, reason="PyTorch's wheel has no NVRTC")
+pytestmark = needs_nvrtc
 
 
 def make(folder, name="scale", source=SCALE, path=None, defines=(), options=()):

@@ -1,7 +1,5 @@
 """Provides the op 'answer', whose kernel writes 42; its binding needs only Python's C API."""
 
-from _jit_loader.cuda import nvrtc
-from _jit_loader.live.compare import cubins_of, version_of
 from tests.support.extension import binding
 
 KERNEL = """\
@@ -28,9 +26,3 @@ FILES = {
     "bindings/__init__.py": "",
     "bindings/answer.py": "from jit_loader import load_op\n\nmodule = load_op('answer')\n",
 }
-
-
-def is_of_nvrtcs_version(library):
-    """Returns whether the nvcc that built a library has the same version as NVRTC."""
-    (version,) = set(map(version_of, cubins_of(library)))
-    return f"release {nvrtc.version()},".encode() in version
