@@ -107,7 +107,7 @@ class Headers:
         # Another process may have made one since this build began.
         missing = [header for header in self._missing.values() if _find(self._job, header)[1]]
         if missing and why_not_precompile() is None:
-            wanted = [[header.folder, header.text, header.words] for header in missing]
+            wanted = [[h.folder, h.text, h.words, _record_stamp(h.folder)] for h in missing]
             arguments = [self._job.request.project, wanted]
             with contextlib.suppress(OSError):  # no Python, or no further process
                 call_in_background(f"{__name__}:make_all", arguments, 19, detached=True)
@@ -245,9 +245,18 @@ def _names(files, search_folders):
 
 
 def make_all(project, wanted):
-    """Makes precompiled headers, one after the other. wanted: [folder, text, words] each."""
-    for folder, text, words in wanted:
-        make(project, folder, text, words)
+    """Makes precompiled headers, one after the other.
+
+    wanted: [folder, text, words, stamp of the record] each. If the record has another stamp now, the
+    process of another build has made the header.
+    """
+    for folder, text, words, before in wanted:
+        if _record_stamp(folder) == before:
+            make(project, folder, text, words)
+
+
+def _record_stamp(folder):
+    return list(stamp(os.path.join(folder, FOLDER, RECORD)) or ())
 
 
 def make(project, header_folder, text, words):

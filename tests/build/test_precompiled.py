@@ -337,6 +337,12 @@ def test_header_that_was_made_during_a_build_is_not_made_again(sources, backgrou
     background.assert_not_called()
 
 
+def test_header_that_two_builds_lack_is_made_once(sources, make_missing):
+    sources.value("second")
+    sources.value("third")
+    assert make_missing() == 1
+
+
 @pytest.mark.slow
 def test_first_build_starts_the_precompilation(sources, monkeypatch, wait_for):
     monkeypatch.setattr(precompiled, "why_not_precompile", lambda: None)
