@@ -247,8 +247,8 @@ def _names(files, search_folders):
 def make_all(project, wanted):
     """Makes precompiled headers, one after the other.
 
-    wanted: [folder, text, words, stamp of the record] each. If the record has another stamp now, the
-    process of another build has made the header.
+    wanted: [folder, text, words, stamp of the record] each. If the record has another stamp now,
+    the process of another build has made the header.
     """
     for folder, text, words, before in wanted:
         if _record_stamp(folder) == before:
