@@ -11,6 +11,7 @@ import os
 import re
 
 from _jit_loader.ops.project import current_project, op_names
+from _jit_loader.report.requests import parse
 
 SHARED_OP = "autograd"  # what `new` puts into bindings/shared/ imports its wrapper
 ARCHITECTURE = re.compile(r"cpu|\d+\.\d|x86-64-v[234]")
@@ -59,6 +60,11 @@ def run(options):
     if not ops:
         raise FileNotFoundError(f"there is no op to export in {project}: no bindings/<name>.cpp")
     titles = list(dict.fromkeys(options.names)) or ops
+    for name in [parse(title)[0] for title in titles]:
+        if name not in ops:  # said before others are built for minutes
+            raise FileNotFoundError(
+                f"there is no op {name!r} in {project}: bindings/{name}.cpp does not exist"
+            )
     if SHARED_OP in ops and SHARED_OP not in titles:
         titles.append(SHARED_OP)
     if options.wheel is None:
