@@ -131,6 +131,20 @@ def test_results_are_numbers_or_nested(tensors):
     found = measure(lambda a, b: (a, {"sum": 1.0}), a, b, reference=lambda a, b: [a, 1.5])
     assert found.wrong.startswith("result 1: 1, lambda has 1.5 (wrong elements: 1 of 1)")
     assert measure(lambda: (), reference=lambda: ()).error == 0
+    in_another_order = measure(lambda: {"x": 1, "y": 2}, reference=lambda: {"y": 2, "x": 1})
+    assert not in_another_order.wrong
+
+
+def test_wrong_result_counts_more_than_a_larger_error_of_rounding(tensors):
+    x = tensors[0]
+
+    def rounded_with_wrong_indices(x):
+        return x * (1 + 3e-7), torch.ones(3, dtype=torch.int64)
+
+    found = measure(
+        rounded_with_wrong_indices, x, reference=lambda x: (x, torch.zeros(3, dtype=torch.int64))
+    )
+    assert found.wrong.startswith("result 1: 1 at [0]")
 
 
 @pytest.mark.parametrize(
