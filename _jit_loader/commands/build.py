@@ -32,10 +32,9 @@ def run(options):
     if len(names) == 1:
         outcomes = [build_here(names[0], lambda: load(names[0], project, pch))]
     else:
-        # The first process makes the header for all.
-        arguments = [[name, project, pch and name == names[0]] for name in names]
-        calls = [(values[0], f"{__name__}:load", values, None) for values in arguments]
-        outcomes = build_all("build", "op", calls)
+        calls = [(name, f"{__name__}:load", [name, project], None) for name in names]
+        first = {"function": f"{__name__}:precompile_headers", "arguments": [names[0], project]}
+        outcomes = build_all("build", "op", calls, first=first if pch else None)
     failures = [outcome for outcome in outcomes if outcome.error is not None]
     for failure in failures:
         print(failure.text, file=sys.stderr)
@@ -66,11 +65,23 @@ def _precompile():
     )
 
 
-def load(name, project, pch):
+def load(name, project, pch=False):
     """Loads an op; pch: whether a build precompiles PyTorch's headers first."""
     from _jit_loader import loading
-    from _jit_loader.ops import load_op
 
-    call = load_op.op_call(*load_op.op_arguments(name, project))
+    call = _call_of(name, project)
     call.precompile = pch
     return loading.make(call, may_be_live=False)
+
+
+def precompile_headers(name, project):
+    """Precompiles the headers of an op, and of others like it, in the first process."""
+    from _jit_loader.ops.builds import precompile_for
+
+    precompile_for(lambda: _call_of(name, project))
+
+
+def _call_of(name, project):
+    from _jit_loader.ops.load_op import op_arguments, op_call
+
+    return op_call(*op_arguments(name, project))

@@ -1,6 +1,7 @@
 """Builds extensions in processes, which load them as tests; this process can then load them."""
 
 import base64
+import contextlib
 import os
 import pickle
 import pkgutil
@@ -18,9 +19,9 @@ from _jit_loader.system.pool import call_in_processes
 # starts CUDA, which a fork cannot use. setuptools is most of that import.
 IMPORTS = ("torch", "_jit_loader.build.build", "setuptools")
 
-# With this many builds per process or more, a header that they share is precompiled first. For the
-# bindings of ops that takes 5 s, and saves 1.2 s for each; for torch/extension.h 43 s on 2 cores,
-# and saves 17 s for each extension.
+# With this many builds per process or more, a header that they share is precompiled before them.
+# For torch/extension.h that takes 43 s on 2 cores, and saves 17 s for each extension. For the
+# bindings of ops it takes 5 s, and saves 1.2 s for each: it pays with later builds.
 BUILDS_FOR_A_HEADER = 3
 
 
@@ -84,7 +85,8 @@ def build_all(title, noun, calls, jobs=None, say_lines=True, **options):
     title, noun: for messages such as "build: 2 ops".
     calls: (name of the extension, "module:function", arguments, timeout in seconds or None). The
     function returns an object with the attribute `compiled`, and arguments are values of JSON.
-    say_lines: whether to print what the processes print. options: of call_in_processes.
+    say_lines: whether to print what the processes print. options: of call_in_processes; what its
+    `first` prints is printed.
     """
     if not calls:
         return []
@@ -98,11 +100,11 @@ def build_all(title, noun, calls, jobs=None, say_lines=True, **options):
         index = answer["index"]
         if "said" in answer:
             last[index] = answer["said"]
-            if say_lines:
+            if say_lines or index is None:
                 say(answer["said"])
-            continue
-        line.finished(names[index])
-        found[index] = _outcome(names[index], answer, timeouts[index], last.get(index))
+        elif index is not None:
+            line.finished(names[index])
+            found[index] = _outcome(names[index], answer, timeouts[index], last.get(index))
     outcomes = [found[index] for index in range(len(names))]
     failed = [outcome.name for outcome in outcomes if outcome.error is not None]
     built = f"built {len(names) - len(failed)} of them; failed: {', '.join(failed)};"
@@ -115,6 +117,20 @@ def precompiling_pays(builds, jobs):
     from _jit_loader.build.precompiled import why_not_precompile  # a hit needs none of it
 
     return builds >= BUILDS_FOR_A_HEADER * jobs and why_not_precompile() is None
+
+
+def precompile_for(find_call):
+    """Precompiles the headers that a call and others like it can use, unless it is a hit.
+
+    find_call(): returns the loading.Call.
+    """
+    from _jit_loader.build.build import precompile
+
+    with contextlib.suppress(Exception):  # a build shows the error
+        call = find_call()
+        if not is_unchanged(call):
+            call.precompile = True
+            precompile(call.requests()[-1])
 
 
 def build_ops(ops, title, noun):

@@ -3,11 +3,10 @@
 import contextlib
 import json
 import os
-import types
 
 from _jit_loader import loading, this_process
 from _jit_loader.cache.pruning import kernels_of
-from _jit_loader.ops.builds import Outcome, build_all, precompiling_pays
+from _jit_loader.ops.builds import Outcome, build_all, precompile_for, precompiling_pays
 from _jit_loader.system import is_set
 from _jit_loader.system.jobs import memory_per_compiler, parallel_jobs
 from _jit_loader.torch_api import load, load_inline
@@ -91,12 +90,10 @@ def _build(calls, timeout, jobs):
     """Builds calls in processes; returns a list of Outcomes."""
     calls = json.loads(json.dumps(calls, default=os.fspath))  # paths become texts
     wanted = [(call["name"], f"{__name__}:build", [call], timeout) for call in calls]
+    options = {"say_lines": False, "most_bytes": memory_per_compiler(jobs)}
     if precompiling_pays(len(calls), jobs):
-        function = f"{__name__}:precompile_header"
-        wanted.insert(0, ("a precompiled header", function, calls[:1], None))
-    limit = memory_per_compiler(jobs)
-    found = build_all("load_many", "extension", wanted, jobs, say_lines=False, most_bytes=limit)
-    return found[-len(calls) :]
+        options["first"] = {"function": f"{__name__}:precompile_header", "arguments": calls[:1]}
+    return build_all("load_many", "extension", wanted, jobs, **options)
 
 
 def build(call):
@@ -105,10 +102,5 @@ def build(call):
 
 
 def precompile_header(call):
-    """Precompiles the header that a call and others like it can use."""
-    from _jit_loader.build.build import precompile
-
-    request = _call_of(call).requests()[-1]
-    request.precompile = True
-    precompile(request)
-    return types.SimpleNamespace(compiled=True)
+    """Precompiles the header that a call and others like it can use, in the first process."""
+    precompile_for(lambda: _call_of(call))

@@ -31,22 +31,24 @@ from _jit_loader.system import processes
 POLL_SECONDS = 0.02
 
 
-def call_in_processes(calls, jobs, imports=(), most_bytes=math.inf):
+def call_in_processes(calls, jobs, imports=(), most_bytes=math.inf, first=None):
     """Calls functions, each in a process, up to `jobs` at a time; yields their answers.
 
     calls: [{"function": "module:name", "arguments": [...], "timeout": seconds or None}]. Arguments
     and results are values of JSON.
     imports: the modules that are imported before the forks.
     most_bytes: the memory that each process, and each program that it runs, may take.
+    first: a call that ends before the others start; the index of its answers is None.
     """
     request = {"calls": calls, "jobs": jobs, "imports": imports, "most_bytes": most_bytes}
+    request["first"] = first
     process = processes.start_python(
         f"{__name__}:serve",
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         start_new_session=True,  # Ctrl-C does not reach it; the end of its input stops it
     )
-    missing = len(calls)
+    missing = len(calls) + (first is not None)
     try:
         with contextlib.suppress(BrokenPipeError):
             process.stdin.write(json.dumps(request).encode() + b"\n")
@@ -174,8 +176,11 @@ def serve():
 def _answers(request, running):
     """Makes calls, and yields their answers until the input is closed; `running` is updated."""
     waiting = list(enumerate(request["calls"]))
+    if request["first"] is not None:
+        running.append(_Process(None, request["first"], request["jobs"], request["most_bytes"]))
     while running or waiting:
-        while waiting and len(running) < request["jobs"]:
+        has_begun = all(process.index is not None for process in running)
+        while has_begun and waiting and len(running) < request["jobs"]:
             share = request["jobs"] // min(request["jobs"], len(running) + len(waiting))
             running.append(_Process(*waiting.pop(0), share, request["most_bytes"]))
         if select.select([0], [], [], POLL_SECONDS)[0]:
