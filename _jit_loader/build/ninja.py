@@ -86,7 +86,7 @@ class Compilation:
         self._ninja = None
 
     def __enter__(self):
-        self._start(self._headers.flags, _nvcc_prefix(self._job, self._missing))
+        self._start(self._headers.flags)
         return self
 
     def __exit__(self, *_):
@@ -145,16 +145,16 @@ class Compilation:
         outputs = self._job.ninja_file.compilations.keys() - self.failed_steps()
         return {out for out in outputs if os.path.exists(os.path.join(self._job.folder, out))}
 
-    def _start(self, header_flags=None, nvcc_prefix=()):
-        ninja_file, limit = self._job.ninja_file, compile_seconds_limit()
-        flags = self._link_flags, header_flags, nvcc_prefix
+    def _start(self, header_flags=None):
+        ninja_file, limit, jobs = self._job.ninja_file, compile_seconds_limit(), parallel_jobs()
+        flags = self._link_flags, header_flags, _nvcc_prefix(self._job, self._missing, jobs)
         text = ninja_file.text_to_run(self._compiled(), *flags)
         if limit is not None:
             # timeout kills its process group; with exec that is ninja's for the command.
             timeout = f"exec timeout --verbose --signal=KILL {limit:f}"
             text = text.replace("  command = ", f"  command = {timeout} ")
         write_atomically(os.path.join(self._job.folder, "build.ninja"), os.fsencode(text))
-        command = [ninja_path() or "ninja", "-j", str(parallel_jobs())]
+        command = [ninja_path() or "ninja", "-j", str(jobs)]
         self._ninja = start(
             ["/bin/sh", "-c", START, str(os.getpid()), *command],
             cwd=self._job.folder,
@@ -206,16 +206,16 @@ class Compilation:
         )
 
 
-def _nvcc_prefix(job, missing):
+def _nvcc_prefix(job, missing, jobs):
     """Returns the words before nvcc: its two halves run in parallel if jobs are left for that.
 
     The halves are one process more than ninja counts. If objects wait for a job, the others go
     first: of an op's objects, the binding takes longest.
     """
-    jobs, of_cuda = parallel_jobs(), sum(map(job.ninja_file.is_cuda, missing))
-    if not 0 < of_cuda < jobs or python() is None:
+    of_cuda = sum(map(job.ninja_file.is_cuda, missing))
+    if of_cuda == 0 or python() is None:
         return []
-    from _jit_loader.cuda.halves import COMMAND
+    from _jit_loader.cuda.halves import COMMAND, IN_TURN
 
     nice = ["--nice=5"] if len(missing) > jobs else []
-    return [python(), *COMMAND, *nice]
+    return [python(), *COMMAND, *(nice if of_cuda < jobs else [IN_TURN])]

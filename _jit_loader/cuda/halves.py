@@ -1,6 +1,6 @@
 """Runs nvcc's programs for the host and for the GPU in parallel; nvcc runs them in sequence.
 
-    python halves.py [--nice=N] nvcc <arguments>
+    python halves.py [--nice=N | --in-turn] nvcc <arguments>
 
 With torch/types.h the GPU's half takes 11 s of 33, and with a plain kernel a third of 1.5 s.
 
@@ -9,6 +9,9 @@ of the file, which cicc uses in the names of static symbols. Here both get an id
 beforehand. With nvcc's own id the object was the same, byte for byte (CUDA 13.0 and 13.2). If the
 list is not as expected, or a command fails without an error message, nvcc itself runs; the list
 takes 0.04 s.
+
+With --in-turn, because no core is free, the order is nvcc's, but the id is the same: nvcc's own may
+contain the number of a process, and live edits compare objects.
 
 A compilation starts this file as a script, so it imports no other module of the package.
 """
@@ -23,7 +26,7 @@ import threading
 import zlib
 
 # After the path of Python. -S: no module of site-packages is needed, so it starts in 10 ms.
-COMMAND = ["-I", "-S", __file__]
+COMMAND, IN_TURN = ["-I", "-S", __file__], "--in-turn"
 MARK = "#$ "
 SETTING = re.compile(r"\w+=")
 GENERATE_ID = "--gen_module_id_file "
@@ -121,7 +124,7 @@ class Commands:
         cudafe.command = cudafe.command.replace(GENERATE_ID, "")
         path = os.path.abspath(source).encode(errors="surrogateescape")
         with open(ID_FILE.search(cudafe.command)[1], "w") as file:
-            # Always the same for a path, because live edits compare objects: live/host_code.py.
+            # Always the same for a path: see live/host_code.py.
             file.write(f"_{zlib.crc32(path):08x}{zlib.adler32(path):08x}")
 
     def list_dependencies(self, output):
@@ -134,12 +137,15 @@ class Commands:
         return paths
 
 
-def run(commands, source, output):
+def run(commands, source, output, in_turn):
     """Compiles; returns the exit code. Raises Unexpected if nvcc itself has to run."""
     commands.write_id(source)
     depfiles = commands.list_dependencies(output)
-    if _run_halves(commands) and commands.of("fatbinary").run(commands.environment):
-        commands.of("compile").run(commands.environment)
+    environment = commands.environment
+    if in_turn:
+        all(step.run(environment) for step in commands.steps)
+    elif _run_halves(commands) and commands.of("fatbinary").run(environment):
+        commands.of("compile").run(environment)
     code = _report(commands)
     texts = []
     for path in filter(os.path.exists, depfiles):
@@ -191,11 +197,13 @@ def _report(commands):
 def main(arguments):
     if arguments[0].startswith("--nice="):
         os.nice(int(arguments.pop(0).partition("=")[2]))
+    if in_turn := arguments[0] == IN_TURN:
+        del arguments[0]
     source, output = (arguments[arguments.index(flag) + 1] for flag in ("-c", "-o"))
     folder = f"{output}.steps"
     os.makedirs(folder, exist_ok=True)
     try:
-        return run(Commands(arguments, folder), source, output)
+        return run(Commands(arguments, folder), source, output, in_turn)
     except (Unexpected, OSError, ValueError):
         return subprocess.run(arguments).returncode
     finally:

@@ -37,9 +37,11 @@ _NOT_IN_A_BODY = {
 _LINES = re.compile(r"__builtin_LINE|source_location")
 _MARKER = re.compile(r"#\s*\d")
 _UNROLL = re.compile(r"#\s*pragma\s+unroll\b")
-# The folder of a text of load_inline, which __FILE__ names, and nvcc's id of the path, which is in
-# the names of anonymous namespaces.
+# The folder of a text of load_inline, which __FILE__ names, and the id that cuda/halves.py makes of
+# the path, which is in the names of anonymous namespaces.
 _OF_PATH = re.compile(rb"(?<=/)[0-9a-f]{20}(?=/cuda\.cu\b)|(?<=_GLOBAL__N__)[0-9a-f]{16}")
+# How nvcc's own id begins, which may differ in each compilation.
+_NVCCS_ID = re.compile(rb"_GLOBAL__N__[0-9a-f]{8}_")
 # The device code, the sections that depend on its size, and the line numbers of the source.
 _OF_DEVICE = re.compile(rb"\.nv_fatbin|\.symtab|\.strtab|\.shstrtab|(?:\.rela)?\.debug_\w+")
 
@@ -151,12 +153,19 @@ def _is_lambda(before, text, after):
 
 
 def host_digest(path):
-    """Returns a digest of an object without its device code."""
+    """Returns a digest of an object without its device code.
+
+    Raises:
+        NotUnderstood: nvcc itself has chosen the names of anonymous namespaces; see cuda/halves.py.
+    """
     with open(path, "rb") as file:
         data = file.read()
     found = {
-        _OF_PATH.sub(b"", name): digest_of_bytes(_OF_PATH.sub(b"", content(data, section)))
+        name: content(data, section)
         for name, section in sections_of(data).items()
         if not _OF_DEVICE.fullmatch(name)
     }
-    return digest_of(sorted(found.items()))
+    if any(map(_NVCCS_ID.search, [*found, *found.values()])):
+        raise NotUnderstood("the names of its unnamed namespaces differ in each compilation")
+    parts = ((_OF_PATH.sub(b"", name), _OF_PATH.sub(b"", part)) for name, part in found.items())
+    return digest_of(sorted((name, digest_of_bytes(part)) for name, part in parts))

@@ -12,7 +12,9 @@ import pytest
 import jit_loader
 from _jit_loader.build.inputs.compilers import read_depfile
 from _jit_loader.cuda import halves
+from _jit_loader.cuda.preprocess import NotUnderstood
 from _jit_loader.key import toolchain
+from _jit_loader.live.host_code import host_digest
 
 pytestmark = pytest.mark.nvcc
 
@@ -34,6 +36,7 @@ extern "C" long other(void) {
 FLAGS = ["-MD", "-MF", "k.o.d", "-Xptxas=-v", "-gencode=arch=compute_80,code=sm_80"]
 VARIES = re.compile(r"Compile time = .*|_ZN\d+_GLOBAL__N_\w+?(?=5scale)|\S*(?=k\.ptx)")
 HALVES = [sys.executable, *halves.COMMAND]
+IN_TURN = [*HALVES, halves.IN_TURN]
 
 
 @pytest.fixture
@@ -78,6 +81,21 @@ def test_result_is_that_of_nvcc(compiled, tmp_path):
 
 
 @pytest.mark.slow
+def test_host_code_is_equal_whether_the_halves_run_at_the_same_time_or_not(compiled, tmp_path):
+    def digest(command, text):
+        assert compiled(command, text)[0] == 0
+        return host_digest(tmp_path / "k.o")
+
+    # Without a function that other files see, nvcc's own id has the number of a process.
+    text = SOURCE.replace('extern "C"', "__attribute__((used)) static")
+    assert digest(HALVES, text) == digest(IN_TURN, text)
+    assert digest(IN_TURN, text) == digest(IN_TURN, text.replace("+ counter", "- counter"))
+    assert digest(IN_TURN, text) != digest(IN_TURN, text.replace("<<<1, 32>>>", "<<<2, 32>>>"))
+    with pytest.raises(NotUnderstood, match="differ in each compilation"):
+        digest([], text)
+
+
+@pytest.mark.slow
 def test_host_compiler_may_have_any_name(compiled, tmp_path):
     compiler = tmp_path / "with a space" / "x86_64-conda-linux-gnu-c++"
     compiler.parent.mkdir()
@@ -98,9 +116,11 @@ def test_host_compiler_may_have_any_name(compiled, tmp_path):
 )
 def test_errors_are_those_of_nvcc(compiled, before, after):
     text = SOURCE.replace(before, after)
-    ours, theirs = compiled([*HALVES, "--nice=5"], text), compiled([], text)
-    assert ours[0] != 0
-    assert sorted(ours[1].splitlines()) == sorted(theirs[1].splitlines())
+    theirs = compiled([], text)
+    for command in ([*HALVES, "--nice=5"], IN_TURN):
+        ours = compiled(command, text)
+        assert ours[0] != 0
+        assert sorted(ours[1].splitlines()) == sorted(theirs[1].splitlines())
 
 
 @pytest.mark.slow
@@ -125,4 +145,5 @@ def test_builds_run_the_halves_at_the_same_time_if_a_job_is_free(tiny, monkeypat
         jit_loader.load("tiny", sources)
     log = re.search("full compiler output: (.*)", str(raised.value))[1]
     rules = Path(log).with_name("build.ninja").read_text()
-    assert (os.path.basename(halves.__file__) in rules) == at_once
+    assert os.path.basename(halves.__file__) in rules
+    assert (halves.IN_TURN not in rules) == at_once
