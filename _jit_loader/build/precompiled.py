@@ -260,13 +260,15 @@ def _record_stamp(folder):
 
 
 def make(project, header_folder, text, words):
-    """Makes a precompiled header; does nothing if another process is making it. Never fails."""
+    """Makes a precompiled header, unless another process is making it. Never fails."""
     with contextlib.suppress(OSError, InputsChanged, ValueError):
         os.makedirs(header_folder, mode=0o700, exist_ok=True)
         check_trusted(header_folder)
         target = os.path.join(header_folder, FOLDER)
         with lock_if_free(os.path.join(header_folder, "lock")) as descriptor:
-            if descriptor is not None:
+            if descriptor is None:
+                say("PyTorch's headers: another process is precompiling them")
+            else:
                 remove_leftovers(header_folder, keep=target)
                 _make(target, Roots(project), text, words)
 
@@ -281,20 +283,22 @@ def _make(target, roots, text, words):
         clock.start()
         command = ["timeout", "-s", "KILL", f"{compile_seconds_limit() or 0:f}"]  # 0: none
         command += [*words, "-x", "c++-header", header, "-o", f"{header}.gch"]
+        record = {"created": time.time(), "stamp": None}  # if it cannot be made
         try:
             run([*command, "-MD", "-MF", depfile, "-MT", "header"]).check_returncode()
         except subprocess.CalledProcessError as error:  # it failed, or took too long
             said = error.stderr.decode(errors="replace").strip() or f"exit code {error.returncode}"
             say(f"PyTorch's headers: not precompiled: {said}")
-            record = {"created": time.time()}
+            with contextlib.suppress(FileNotFoundError):  # a part of it
+                os.unlink(f"{header}.gch")
         else:
             compiler, programs = cxx_compiler(words), toolchain.programs(with_cuda=False)
             files = [path for path in read_depfile(depfile, folder) if path != header]
             recorder = Recorder(roots, programs, Digests(), clock)
-            record = recorder.of_object(header, words, files, compiler)
+            record |= recorder.of_object(header, words, files, compiler)
             record["names"] = _names(files, compiler.search_folders)
+            record["stamp"] = stamp(f"{header}.gch")
             os.unlink(depfile)
-        record["stamp"] = stamp(f"{header}.gch")
         write_checked(os.path.join(folder, RECORD), record)
         shutil.rmtree(target, ignore_errors=True)
         os.rename(folder, target)

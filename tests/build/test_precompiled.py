@@ -16,6 +16,7 @@ import jit_loader
 from _jit_loader.build import precompiled
 from _jit_loader.build.precompiled import precompiled_headers, why_not_precompile
 from _jit_loader.cache import PRECOMPILED, cache_folder, pruning
+from _jit_loader.cache.lock import lock_if_free
 from _jit_loader.cache.store import read_manifest
 from _jit_loader.commands import main
 from _jit_loader.system.pool import call_in_background
@@ -271,13 +272,18 @@ def make_missing(sources, background):
     return make
 
 
+WRITE_PART = 'for word; do case "$word" in *.gch) echo part > "$word";; esac; done'
+
+
 @pytest.mark.parametrize("failure", ["exit 1", pytest.param("sleep 60", marks=pytest.mark.slow)])
 def test_header_that_cannot_be_precompiled_is_not_tried_after_every_build(
     sources, make_missing, failure, monkeypatch
 ):
+    """A compiler that fails or is killed may have written a part of the header."""
     if failure == "sleep 60":
         monkeypatch.setenv("JIT_LOADER_COMPILE_TIMEOUT", "1")
-    sources.tiny.change_compiler(f'case "$*" in *c++-header*) {failure};; esac', "any")
+    failure = f'case "$*" in *c++-header*) {WRITE_PART}; {failure};; esac'
+    sources.tiny.change_compiler(failure, "any")
     sources.value("second")
     assert make_missing() == 1
     sources.value("third")
@@ -327,6 +333,16 @@ def test_failed_precompilation_prints_the_error_of_the_compiler(sources, monkeyp
     said = capsys.readouterr().err
     assert re.search("not precompiled: .*nowhere.h: No such file", said, re.DOTALL)
     assert "torch/extension.h could not be precompiled" in said
+
+
+def test_header_that_another_process_is_making_is_named(sources, monkeypatch, capsys):
+    monkeypatch.setenv("JIT_LOADER_QUIET", "0")
+    sources.precompile()
+    shutil.rmtree(_header_folder())
+    (lock,) = Path(cache_folder()).glob(f"{PRECOMPILED}/*/lock")
+    with lock_if_free(lock):
+        sources.precompile(text=f"{INCLUDE}{MODULE}// again")
+    assert "another process is precompiling them" in capsys.readouterr().err
 
 
 def test_header_that_was_made_during_a_build_is_not_made_again(sources, background, tmp_path):
