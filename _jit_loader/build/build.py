@@ -25,6 +25,7 @@ from _jit_loader.build.record import (
     record_object,
     record_texts,
     reusable_objects,
+    unrecorded,
 )
 from _jit_loader.cache import build_directory, cache_folder, check_trusted, registrations
 from _jit_loader.cache.files import errors_explained
@@ -142,6 +143,8 @@ def _attempt(job):
         records = all_records(job, reused, recordings, compilation)
         if compilation.returncode != 0:
             raise failed(job, records, compilation.output)
+        if errors := unrecorded(job, records):
+            raise failed(job, records, errors)
         record_texts(job, records.values())
         manifest = make_manifest(job, records.values(), compilation.linked())
         try:

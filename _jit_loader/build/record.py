@@ -87,7 +87,7 @@ def _take_object(job, output, known):
 def record_object(job, output, compilers, in_header):
     """Writes the record of a new object next to the object; returns the record, or None.
 
-    None: the source did not compile.
+    None: the source did not compile, or its compiler listed no files; see unrecorded().
     compilers: a future of records.query_compilers. in_header: the files that the compiler does not
     list because it has read a precompiled header.
 
@@ -102,6 +102,8 @@ def record_object(job, output, compilers, in_header):
     source, depfile = ninja_file.compilations[output], path + ".d"
     if source.endswith(".s"):  # only the assembler runs, and it writes no depfile
         files = [source]
+    elif not os.path.exists(depfile):
+        return None
     else:
         files = read_depfile(depfile, job.folder)
         os.unlink(depfile)
@@ -136,6 +138,17 @@ def all_records(job, reused, recordings, compilation):
     known = {**reused, **new}  # in the order of the sources, as messages list them
     outputs = filter(known.get, job.ninja_file.compilations)
     return {output: known[output] for output in outputs}
+
+
+def unrecorded(job, records):
+    """Returns an error for each object without a record, after a compilation without errors."""
+    relative, sources = job.request.roots.relative, job.ninja_file.compilations
+    names = [relative(source) for output, source in sources.items() if output not in records]
+    return [
+        f"error: {name.removeprefix('<project>/')}: its compiler, or a wrapper of it, wrote no "
+        "object or no list of the files that it has read (-MF)"
+        for name in names
+    ]
 
 
 def _record_kernels(job, records, lines_of):

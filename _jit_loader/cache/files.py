@@ -11,6 +11,7 @@ import time
 
 from _jit_loader.cache import cache_folder
 
+_CANNOT_WRITE = errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EIO
 # Of a file system that does not sync.
 _CANNOT_SYNC = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 
@@ -81,12 +82,14 @@ def link_atomically(source, target):
 
 @contextlib.contextmanager
 def errors_explained(folder):
-    """Adds the path of a folder of the cache, and advice, to the errors of the operating system."""
+    """Adds the path of a folder of the cache, and advice, to errors of writing to it."""
     try:
         yield
     except OSError as error:
         cache, path = cache_folder(), str(error.filename)
-        if not (path.startswith(cache) or cache.startswith(path)):
+        cannot_write = path.startswith(cache) and error.errno in _CANNOT_WRITE
+        # The cache's folder itself cannot be made, for any reason.
+        if not (cannot_write or cache.startswith(path)):
             raise
         is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         advice = "free some space there" if is_full else "make it writable"

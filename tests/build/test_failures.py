@@ -232,6 +232,14 @@ def test_object_of_a_compiler_that_ends_with_an_error_is_not_linked(tiny):
     assert tiny.value() == 101
 
 
+def test_source_whose_compiler_does_not_list_its_headers_is_named(tiny):
+    tiny.after_compilation("rm -f module.o.d", "module.cpp")
+    message = "tiny: error: module.cpp: its compiler, or a wrapper of it, wrote no "
+    assert str(tiny.error()).startswith(message)
+    tiny.restore_compiler()
+    assert tiny.value() == 101
+
+
 def test_undefined_function_is_an_error_while_another_thread_opens_a_library(
     tiny, in_process, monkeypatch
 ):
