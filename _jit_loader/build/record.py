@@ -194,5 +194,5 @@ def make_manifest(job, records, trace):
         "created": time.time(),
         "request": job.request.description,
         "library": job.digests.digest(os.path.join(job.folder, job.ninja_file.library)),
-        **merged([*records, link]),
+        **merged([*records, link], job.request),
     }

@@ -167,6 +167,15 @@ def test_change_during_a_compilation_is_compiled(tiny, files, replaced, source, 
     assert tiny.value(**options) == 101, "an object was recorded for files it does not belong to"
 
 
+def test_compiler_that_changes_at_each_compilation_is_named(tiny, monkeypatch):
+    monkeypatch.setenv("MAX_JOBS", "2")
+    module_is_recorded = "until [ -e module.o.json ]; do sleep 0.01; done"
+    change = 'echo "# changed" >> "$0"'
+    tiny.after_compilation(f'case "$*" in *other.cpp*) {module_is_recorded};; esac; {change}')
+    with pytest.raises(RuntimeError, match=r"tiny: \S+/bin/c\+\+ kept changing while"):
+        tiny.load()
+
+
 @pytest.mark.slow
 def test_source_that_changes_and_changes_back_is_compiled_again(tiny):
     """The compiler reads another version, but the source is unchanged when the build ends."""

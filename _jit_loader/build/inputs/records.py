@@ -227,14 +227,15 @@ def query_compilers(ninja_file, outputs, digests):
     return {output: by_kind[ninja_file.is_cuda(output)] for output in outputs}
 
 
-def merged(records):
+def merged(records, request):
     """Merges records into one; raises InputsChanged if two have different versions of a file."""
     result = {"files": {}, "tools": {}, "programs": {}}
     for record in records:
         for group, known in result.items():
             for path, digest in record[group].items():
                 if known.setdefault(path, digest) != digest:
-                    raise InputsChanged([path])
+                    # A program's row has its role.
+                    raise InputsChanged([request.programs.get(path, request.roots.absolute(path))])
     absent = {}
     for record in records:
         for folder, names in record["absent"].items():
