@@ -124,7 +124,7 @@ def with_headers(program, names, paths, words, more=""):
         more: text of further headers.
     """
     standard = next((word for word in program.options if word.startswith("-std=")), "-std=c++17")
-    macros, folders = _of_compiler(standard)
+    macros, folders = _of_compiler(host_command()[0], standard)
     folders = [*folders, *_folders_of_cuda(paths)]
     words = words | {*re.findall(r"[^\W\d]\w*", more)}
     needed = [
@@ -153,10 +153,9 @@ def _folders_of_cuda(paths):
 
 
 @functools.lru_cache
-def _of_compiler(standard):
+def _of_compiler(compiler, standard):
     """Returns g++'s macros, without those that NVRTC has, and its folders of headers."""
-    command = [host_command()[0], "-E", "-dM", "-v", "-x", "c++", standard, os.devnull]
-    result = run(command)
+    result = run([compiler, "-E", "-dM", "-v", "-x", "c++", standard, os.devnull])
     searched = result.stderr.decode(errors="replace").partition("search starts here")[2]
     folders = re.findall(r"^ (/.*)$", searched, re.MULTILINE)
     ours = "type_traits", "bits/c++config.h", "stdint-gcc.h"

@@ -1,0 +1,14 @@
+"""NVRTC reads headers with the macros of the compiler that nvcc would use."""
+
+from _jit_loader.cuda.headers import PREAMBLE, with_headers
+from _jit_loader.cuda.nvrtc import Program
+
+
+def test_macros_are_those_of_the_current_host_compiler(tmp_path, monkeypatch):
+    for name in ("ONE", "TWO"):
+        compiler = tmp_path / name
+        compiler.write_text(f"#!/bin/sh\necho '#define {name} 1'\n")
+        compiler.chmod(0o755)
+        monkeypatch.setenv("CC", str(compiler))
+        program = with_headers(Program("", "x.cu", [], {}), [], [], set())
+        assert f"#define {name} 1\n" in program.headers[PREAMBLE]
