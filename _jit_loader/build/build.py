@@ -132,14 +132,16 @@ def _attempt(job):
         compilers = workers.submit(query_compilers, job.ninja_file, missing, job.digests)
         line.start(why_built(job.builds, job.digests))
         recordings = {}
-        for output in compilation.steps():
-            line.finished(output)
-            if output in missing:
-                in_header = headers.files.get(output, ())  # now: a later attempt leaves it out
-                recordings[output] = workers.submit(
-                    record_object, job, output, compilers, in_header
-                )
-        workers.results([*side_jobs, *recordings.values()])
+        for steps in compilation.runs():
+            for output in steps:
+                line.finished(output)
+                if output in missing:
+                    in_header = headers.files.get(output, ())  # now: a further run leaves it out
+                    recordings[output] = workers.submit(
+                        record_object, job, output, compilers, in_header
+                    )
+            workers.results(recordings.values())  # a further run may write an object again
+        workers.results(side_jobs)
         records = all_records(job, reused, recordings, compilation)
         if compilation.returncode != 0:
             raise failed(job, records, compilation.output)

@@ -72,7 +72,7 @@ class Compilation:
 
     missing: the objects to compile. headers: precompiled.Headers.
 
-    Attributes, after all steps():
+    Attributes, after all runs():
         returncode: 0, or that of the compiler that failed.
         lines_of: {output: the lines of the step that made it}.
         output: all lines of the last run.
@@ -100,12 +100,12 @@ class Compilation:
                 end(ninja.pid)
                 ninja.wait()
 
-    def steps(self):
-        """Yields each object and the library when its command has ended."""
-        yield from self._steps_of_run()
+    def runs(self):
+        """Yields an iterator per run of ninja: of each output whose command has ended."""
+        yield self._steps_of_run()
         if self.returncode != 0 and self._leave_out_additions():
             self._start()
-            yield from self._steps_of_run()
+            yield self._steps_of_run()
         library = os.path.join(self._job.folder, self._job.ninja_file.library)
         # A wrapper of the compiler may end with 0 and write nothing; opening the library says so.
         has_linked = self.returncode == 0 and os.path.exists(library)

@@ -68,8 +68,9 @@ def lock_if_free(path):
 
 def is_locked(path):
     """Returns whether a process has a file locked."""
-    with contextlib.suppress(FileNotFoundError), lock_if_free(path) as descriptor:
-        return descriptor is None
+    if os.path.exists(path):  # lock_if_free would make the file
+        with contextlib.suppress(FileNotFoundError), lock_if_free(path) as descriptor:
+            return descriptor is None
     return False
 
 

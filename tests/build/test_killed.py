@@ -191,6 +191,8 @@ def test_interrupt_ends_waiting_for_another_process(tiny, start_build, in_proces
 
 def test_child_that_another_library_forks_does_not_keep_a_lock(tmp_path):
     """Python's handlers do not run in it, so it has the descriptor until it ends."""
+    assert not lock.is_locked(tmp_path / "lock")
+    assert not os.path.exists(tmp_path / "lock")
     with lock.build_lock(tmp_path, "tiny"):
         child = ctypes.CDLL(None).fork()
         if child == 0:

@@ -7,6 +7,7 @@ import os
 import pkgutil
 import re
 import shutil
+import time
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -15,6 +16,7 @@ import pytest
 import jit_loader
 from _jit_loader.build import precompiled
 from _jit_loader.build.precompiled import precompiled_headers, why_not_precompile
+from _jit_loader.build.record import record_object
 from _jit_loader.cache import PRECOMPILED, cache_folder, pruning
 from _jit_loader.cache.lock import lock_if_free
 from _jit_loader.cache.store import read_manifest
@@ -238,7 +240,18 @@ def test_build_after_damage_to_the_precompiled_header_is_right(sources, damage):
     assert sources.used_header()[-1] is False
 
 
-def test_failed_compilation_is_repeated_without_the_precompiled_header(sources, tmp_path):
+def test_failed_compilation_is_repeated_without_the_precompiled_header(
+    sources, tmp_path, monkeypatch
+):
+    """The second compilation starts when the thread that records the first one has ended."""
+
+    def record_late(job, output, *arguments):
+        for _ in range(30):
+            if not os.path.exists(os.path.join(job.folder, output)):
+                time.sleep(0.02)
+        return record_object(job, output, *arguments)
+
+    monkeypatch.setattr("_jit_loader.build.build.record_object", record_late)
     crash = 'echo "internal compiler error: x" >&2; exit 4'
     sources.tiny.change_compiler(
         f'[ -e {tmp_path}/crash ] && case "$*" in *-include*) {crash};; esac'
