@@ -106,9 +106,7 @@ def build_all(title, noun, calls, jobs=None, say_lines=True, **options):
             line.finished(names[index])
             found[index] = _outcome(names[index], answer, timeouts[index], last.get(index))
     outcomes = [found[index] for index in range(len(names))]
-    failed = [outcome.name for outcome in outcomes if outcome.error is not None]
-    built = f"built {len(names) - len(failed)} of them; failed: {', '.join(failed)};"
-    line.end(built if failed else "built")
+    line.end([outcome.name for outcome in outcomes if outcome.error is not None])
     return outcomes
 
 

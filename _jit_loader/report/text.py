@@ -77,10 +77,14 @@ class BuildLine:
             ready = f"{total - len(self._left)} of {total} {self._done}"
             say(f"{self._title}: {ready}, {now - self._started:.0f} s")
 
-    def end(self, outcome="built"):
-        """Prints the last line."""
+    def end(self, failed=()):
+        """Prints the last line; failed: the outputs that could not be made."""
+        total, outcome, rest = len(self._outputs), "built", ""
+        if failed:
+            outcome = f"{total - len(failed)} of {total} built"
+            rest = f"; failed: {', '.join(failed)}"
         seconds = time.monotonic() - self._started
-        say(f"{self._title}: {self._reason}: {outcome} in {seconds:.1f} s")
+        say(f"{self._title}: {self._reason}: {outcome} in {seconds:.1f} s{rest}")
 
 
 def parse_size(text):

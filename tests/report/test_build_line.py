@@ -75,9 +75,11 @@ def test_long_build_says_how_far_it_is(said, monkeypatch):
     monkeypatch.setattr(text, "SECONDS_BETWEEN_LINES", 0)
     for output in ("b.o", "c.o", "d.o", "tiny.so"):
         line.finished(output)
+    line.end(failed=["b.o", "c.o"])
     assert said() == (
         "tiny: first build: compiling a.o, b.o, c.o, d.o\n"
         "tiny: 2 of 4 compiled, 0 s\ntiny: 3 of 4 compiled, 0 s\n"
+        "tiny: first build: 2 of 4 built in 0.0 s; failed: b.o, c.o\n"
     )
 
 
