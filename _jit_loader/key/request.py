@@ -29,7 +29,7 @@ class Request:
         variant: the text of variants.variant_of; '' for the plain op.
         machine: the machine.Machine to build for; by default this one.
         build_directory: the caller's folder for copies; not part of the key.
-        text: the digest of the sources, if they are texts: each text has its own key.
+        text_digest: of the sources, if they are texts: each text has another key.
         precompile: make a missing precompiled header before compiling; not part of the key.
 
     Raises:
@@ -49,7 +49,7 @@ class Request:
     variant: str = ""
     machine: Machine | None = None
     build_directory: str | None = None
-    text: str = ""
+    text_digest: str = ""
     precompile: bool = False
 
     def __post_init__(self):
@@ -76,7 +76,7 @@ class Request:
             flags = toolchain.architecture_flags(self.extra_cuda_cflags, self.machine)
             self.architecture_flags = flags
         self.description = self._describe()
-        self.key = digest_of(self.description) + (f"-{self.text}" if self.text else "")
+        self.key = "-".join(filter(None, [digest_of(self.description), self.text_digest]))
 
     @property
     def to_open(self):

@@ -59,7 +59,7 @@ class LiveOp:
 
 def _key(builds):
     """Returns a key for the calls of one extension: copies of a project share a family."""
-    return builds.family, None if builds.request.text else builds.memo_path
+    return builds.family, None if builds.request.text_digest else builds.memo_path
 
 
 def load_edit(builds, digests, start_build):
@@ -177,11 +177,11 @@ def _find(builds, digests):
 def _open(edit, builds, digests):
     """Returns the LiveOp of an edit, without its process."""
     request, path, codes = builds.request, edit.build.library, None
-    if not request.text and this_process.users.get(path, set()) - {builds.memo_path}:
+    if not request.text_digest and this_process.users.get(path, set()) - {builds.memo_path}:
         raise NotLive("another call has loaded the library, from a copy of the files for example")
     # The program may use the modules of two texts of load_inline. Operators have no copies.
     registers = os.path.exists(os.path.join(edit.build.folder, registrations.FILE))
-    if request.text and not registers:
+    if request.text_digest and not registers:
         return _open_copy(edit, builds, digests)
     if path not in this_process.libraries:
         # First, because a process that has opened it may not be able to open the complete build.

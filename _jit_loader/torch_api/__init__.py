@@ -137,7 +137,7 @@ def requests_of_load_inline(options, texts):
     sources = inline.write_sources(written)
     # Relative to their folder the paths are the same for all texts: another one is an edit.
     project = os.path.dirname(sources[0])
-    inputs = {"sources": sources, "project": project, "text": os.path.basename(project)}
+    inputs = {"sources": sources, "project": project, "text_digest": os.path.basename(project)}
     # PyTorch's sources are in that folder, and may include its headers by names in quotes.
     folder = options["build_directory"]
     if folder and any('include"' in text.replace(" ", "") for text in written.values()):
