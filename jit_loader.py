@@ -103,7 +103,8 @@ def load_op(
 
     Raises: as load does.
     """
-    from _jit_loader.ops import load_op as ops
+    from _jit_loader import loading
+    from _jit_loader.ops.load_op import load_in_background, load_op
     from _jit_loader.ops.project import project_of
 
     caller = sys._getframe(1).f_code.co_filename
@@ -121,14 +122,14 @@ def load_op(
         if not wait:
             if defines is not None or on_load is not None:
                 raise ValueError(f"load_op({name!r}): wait=False takes neither defines nor on_load")
-            return ops.load_in_background(name, folder, flags)
+            return load_in_background(name, folder, flags)
         if defines is None:
-            return ops.load_op(name, folder, flags, on_load, caller)
+            return load_op(name, folder, flags, on_load, caller)
         from _jit_loader.ops.builds import load_variants
 
         return load_variants(name, folder, flags, defines, on_load, caller)
     except Exception as error:
-        raise ops.loading.shortened(error) from error.__cause__
+        raise loading.shortened(error) from error.__cause__
 
 
 def load_many(

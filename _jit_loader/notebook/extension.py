@@ -186,7 +186,7 @@ class Magics(magic.Magics):
             %%cpp twice
             torch::Tensor twice(torch::Tensor x) { return 2 * x; }
 
-        If the cell has its own PYBIND11_MODULE, name no function: Python gets those that it binds.
+        If the cell has a PYBIND11_MODULE, name no function: Python gets those that it binds.
 
         torch/extension.h is included, unless the cell includes headers of torch/, ATen/ or
         pybind11/ itself. With only <pybind11/pybind11.h> a cell compiles in a quarter of the time.
@@ -227,7 +227,8 @@ class Magics(magic.Magics):
             %measure -r torch.add add2(a, b)
 
         The call of a function with positional arguments is compared with a call of the reference,
-        and its bytes per second are shown. Other code is a function's: define it in a cell.
+        and its bytes per second are shown. Put any other code into a function
+        in a cell.
         """
         from _jit_loader.measure import measure
 

@@ -8,8 +8,8 @@ from _jit_loader.report.errors import CompileError
 from _jit_loader.torch_api import load_inline
 
 # A cell with one of these headers needs no torch/extension.h, which takes most of the time.
-OWN_HEADERS = re.compile(r"^[ \t]*#[ \t]*include[ \t]*<(?:torch|ATen|pybind11)/.*", re.MULTILINE)
-HOST_CODE = re.compile(rf"<<<|{OWN_HEADERS.pattern}", re.MULTILINE)
+HEADERS = re.compile(r"^[ \t]*#[ \t]*include[ \t]*<(?:torch|ATen|pybind11)/.*", re.MULTILINE)
+HOST_CODE = re.compile(rf"<<<|{HEADERS.pattern}", re.MULTILINE)
 LINK_FLAGS = ("-l", "-L", "-Wl,")
 PLACE = re.compile(rf"(?<!\S)(?:main\.cpp|cuda\.cu|{re.escape(TEXT)}):")
 
@@ -17,7 +17,7 @@ PLACE = re.compile(rf"(?<!\S)(?:main\.cpp|cuda\.cu|{re.escape(TEXT)}):")
 def compile_cell(source, words, cuda):
     """Compiles a cell, and returns {name: function} of the functions that Python can call.
 
-    words: the names of functions, and flags for the compiler. If the cell has its own
+    words: the names of functions, and flags for the compiler. If the cell has a
     PYBIND11_MODULE, all functions that it binds are returned. A CUDA cell without either defines
     its kernels, and so does one whose names are those of kernels; NVRTC compiles them.
     cuda: whether the cell is CUDA.
@@ -37,7 +37,7 @@ def compile_cell(source, words, cuda):
             return _kernels(source, wanted, flags, folders)
         if not binds and not (wanted and all(word.isidentifier() for word in wanted)):
             magic = "%%cuda" if cuda else "%%cpp"
-            raise ValueError(f"name the functions that Python can call: {magic} twice thrice")
+            raise ValueError(f"name the functions to export, for example: {magic} twice")
         functions = None if binds else wanted
         name = f"cell_{functions[0]}" if functions else "cell"
         module = load_inline(name, **_arguments(source, flags, folders, functions, cuda))
@@ -70,20 +70,20 @@ def _arguments(source, flags, folders, functions, cuda):
     """
     link_flags = [flag for flag in flags if flag.startswith(LINK_FLAGS)]
     compiler_flags = ["-O3", *(flag for flag in flags if flag not in link_flags)]
-    own_headers = OWN_HEADERS.findall(source)
+    headers = HEADERS.findall(source)
     # Included by a flag, so that the cell's lines keep their numbers.
-    extension = [] if own_headers else ["-include", "torch/extension.h"]
-    types = [] if own_headers else ["-include", "torch/types.h"]
+    extension = [] if headers else ["-include", "torch/extension.h"]
+    types = [] if headers else ["-include", "torch/types.h"]
     arguments = {
         "extra_cflags": ["-fopenmp", *extension],
         "extra_ldflags": link_flags,
         "extra_include_paths": folders,
         "functions": functions,
         "no_implicit_headers": True,
-        "with_pytorch_error_handling": not own_headers or "<torch/" in source,
+        "with_pytorch_error_handling": not headers or "<torch/" in source,
     }
     if cuda:
-        declared = [*own_headers, *(_declaration(source, name) for name in functions or ())]
+        declared = [*headers, *(_declaration(source, name) for name in functions or ())]
         arguments["cpp_sources"] = "".join(f"{line}\n" for line in declared)
         arguments["cuda_sources"] = source
         arguments["extra_cuda_cflags"] = [*compiler_flags, *types]

@@ -44,8 +44,8 @@ HINTS = {
     r"unsupported GNU version": "this nvcc needs an older host compiler: set CC and CXX",
     # A class without a definition of its virtual functions has no vtable and no typeinfo.
     r"(?i:undefined) (?:reference to|symbol:|(?:hidden )?symbol [`'](?:vtable|typeinfo))": (
-        "it is declared, but not defined: is its source in the list of sources, and, if it is a "
-        "template, is it instantiated there for these types?"
+        "it is declared, but not defined: add its source to the list of sources; instantiate a "
+        "template for these types"
     ),
     r"Unresolved extern function": (
         "a kernel cannot call a __device__ function of another source: define it in a header, or "
@@ -119,7 +119,7 @@ class NotInTime(CompileError, TimeoutError):
     """An extension was not loaded within the timeout of load_many."""
 
 
-# {form: (the error that loading it raises, the error that is raised in its place)}. Two classes are
+# {form: (the error that loading it raises, the error that is raised instead)}. Two classes are
 # necessary, because Python does not allow a class that is both an ImportError and an OSError.
 LOAD_ERRORS = {"module": (ImportError, LoadError), "library": (OSError, LibraryLoadError)}
 

@@ -53,7 +53,7 @@ def test_undefined_device_function_is_shown_at_its_use(tiny):
     first, second, third, *_ = str(raised.value).splitlines()
     assert first == "tiny: count.cu:2: error: Undefined reference to 'more(int)'"
     assert second == "  2 | __device__ int more(int n);"
-    assert "is its source in the list of sources" in third
+    assert "add its source to the list of sources" in third
     assert raised.value.stage == "link"
 
 

@@ -29,7 +29,7 @@ def test_cpp_cell_defines_its_functions_or_shows_the_error(notebook):
     assert "  2 | int twice(int x) { return two() * x }" in outcome.shown_error
     assert notebook.succeed("print(twice(4))") == "8"
     outcome = notebook.run(CELL.replace(" twice answer", ""))
-    assert "name the functions that Python can call: %%cpp twice thrice" in outcome.stderr
+    assert "name the functions to export, for example: %%cpp twice" in outcome.stderr
 
 
 @pytest.mark.slow
@@ -129,9 +129,9 @@ def test_binding_declares_a_function_of_a_cuda_cell(source, declared, monkeypatc
     [
         ("int f(int x) {}\nint f(float x) {}", ["f"], "the cell has 2 definitions of f"),
         (KERNELS + "int f() {}", ["f", "add"], "the cell has 0 definitions of add"),
-        ("int f() {}", [], "name the functions that Python can call: %%cuda twice"),
-        ("__global__ void k() {}\nvoid f() { k<<<1, 1>>>(); }", [], "name the functions that"),
-        ("#include <torch/types.h>\n__global__ void k() {}", [], "name the functions that"),
+        ("int f() {}", [], "name the functions to export, for example: %%cuda twice"),
+        ("__global__ void k() {}\nvoid f() { k<<<1, 1>>>(); }", [], "name the functions to export"),
+        ("#include <torch/types.h>\n__global__ void k() {}", [], "name the functions to export"),
     ],
 )
 def test_cuda_cells_that_cannot_be_bound_are_refused(source, words, said):
