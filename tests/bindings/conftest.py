@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from _jit_loader import this_process
 from jit_loader import load_op
 
 ROOT = str(Path(__file__).resolve().parents[2])
@@ -44,6 +45,8 @@ def seed():
 def autograd():
     """Waits until autograd.cpp is compiled: without it the ops would use autograd.Function."""
     load_op("autograd", project=ROOT)
+    for process in filter(None, this_process.in_background.values()):
+        process.wait()  # or a call that does not wait would not look at the cache yet
 
 
 @pytest.fixture
