@@ -60,7 +60,9 @@ def run(options):
     if not ops:
         raise FileNotFoundError(f"there is no op to export in {project}: no bindings/<name>.cpp")
     titles = list(dict.fromkeys(options.names)) or ops
-    for name in [parse(title)[0] for title in titles]:
+    for title in titles:
+        # A wheel has one build of an op, so there is no variant to name.
+        name = title if options.wheel else parse(title)[0]
         if name not in ops:  # said before others are built for minutes
             raise FileNotFoundError(
                 f"there is no op {name!r} in {project}: bindings/{name}.cpp does not exist"
@@ -75,7 +77,6 @@ def run(options):
         return 0
     from _jit_loader.export.wheel import write_project
 
-    # A wheel has one build of an op, so there is no variant to name.
     write_project(options.wheel, titles, project, processors, gpus, out)
     print(f"{out}\nto make the wheel: pip wheel --no-deps --no-build-isolation {out}")
     return 0

@@ -222,7 +222,7 @@ def test_wheel_and_its_project_have_only_the_needed_files(made):
             for name in ("my-ops", "torch", "json")
         ),
         ("my_ops", ["plus[A=1]", "--out", "new"], "there is no op 'plus[A=1]'"),
-        ("my_ops", ["broken", "--out", "kernels"], "File exists"),
+        ("my_ops", ["autograd", "--out", "kernels"], "File exists"),
     ],
 )
 def test_what_a_wheel_cannot_be_is_refused(tmp_path, monkeypatch, capsys, name, arguments, message):
