@@ -94,9 +94,14 @@ def _load_edit(builds, digests, start_build):
     version = digest_of([builds.folder, sorted(edit.user_files.items())])
     try:
         live = _open(edit, builds, digests)
-        live.lock = os.path.join(cache_folder(), "background", version)
+    except FALLBACK:
+        return None
+    live.lock = os.path.join(cache_folder(), "background", version)
+    try:
         live.process = start_build(live.lock, [source.host_object for source in edit.sources])
     except FALLBACK:
+        if live.path in this_process.patched:
+            this_process.patched.pop(live.path)[1]()
         return None
     ops[key] = live
     how = f"new device code in {time.perf_counter() - started:.1f} s; the complete build follows"

@@ -74,23 +74,27 @@ def call_in_processes(calls, jobs, imports=(), most_bytes=math.inf, first=None):
 def call_in_background(function, arguments, niceness, **options):
     """Calls a function in a low-priority process that may outlive this one.
 
-    options: of start_python. Returns the process; None if it is detached.
+    arguments: values of JSON. options: of start_python. Returns the process; None if it is
+    detached.
     """
-    streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
-    options = {**streams, "start_new_session": True, **options}
-    return processes.start_python(
-        f"{__name__}:run_in_background", function, arguments, niceness, **options
-    )
+    streams = dict.fromkeys(("stdout", "stderr"), subprocess.DEVNULL)
+    # The words of a command may have 128 KB; a text of load_inline may be longer.
+    with tempfile.TemporaryFile() as call:
+        call.write(json.dumps([function, arguments, niceness]).encode())
+        call.seek(0)
+        options = {**streams, "stdin": call, "start_new_session": True, **options}
+        return processes.start_python(f"{__name__}:run_in_background", **options)
 
 
-def run_in_background(function, arguments, niceness):
-    """Calls a function in this process, which ends its programs if it is terminated."""
+def run_in_background():
+    """Makes the call that the input has; ends this process's programs if it is terminated."""
 
     def end(*_):
         if os.fork() == 0:  # a process that stops itself could not go on
             processes.end(os.getppid())
             os._exit(0)
 
+    function, arguments, niceness = json.load(sys.stdin)
     os.nice(niceness)
     signal.signal(signal.SIGTERM, end)
     pkgutil.resolve_name(function)(*arguments)

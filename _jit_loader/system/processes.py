@@ -97,10 +97,10 @@ def python():
     return None
 
 
-def start_python(function, *arguments, env=None, detached=False, **options):
+def start_python(function, env=None, detached=False, **options):
     """Starts a Python process that calls a function, with the sys.path of this process.
 
-    function: a name such as "module:function". arguments: values of JSON. options: of Popen.
+    function: a name such as "module:function", of one without arguments. options: of Popen.
     detached: the process is none of this process's children, and outlives it. Returns None then.
 
     Raises:
@@ -118,11 +118,13 @@ def start_python(function, *arguments, env=None, detached=False, **options):
     code = ["import os, sys", f"sys.path[:] = {_search_path()!a}"]
     if (path := env.pop("PYTHONPATH", None)) is not None:
         code.append(f"os.environ['PYTHONPATH'] = {path!a}")
-    code += ["import pkgutil", f"pkgutil.resolve_name({function!r})(*{arguments!a})"]
+    code += ["import pkgutil", f"pkgutil.resolve_name({function!r})()"]
     words = [executable, "-c", "; ".join(code)]
     if not detached:
         return start(words, env=env, **options)
-    start(["/bin/sh", "-c", '"$@" &', "sh", *words], env=env, **options).wait()
+    # A shell gives the input of a program in the background to it only as another descriptor.
+    script = 'exec 3<&0; "$@" <&3 3<&- &'
+    start(["/bin/sh", "-c", script, "sh", *words], env=env, **options).wait()
     return None
 
 

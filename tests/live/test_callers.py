@@ -301,8 +301,8 @@ def test_a_build_directory_gets_the_complete_build(sources, tmp_path):
     assert sources.load(build_directory=str(folder)) is not module
 
 
-def load_text(number):
-    text = KERNEL.replace("return 42", f"return {number}") + FILE
+def load_text(number, more=""):
+    text = KERNEL.replace("return 42", f"return {number}") + FILE + more
     return jit_loader.load_inline("scale", BINDING, cuda_sources=text, no_implicit_headers=True)
 
 
@@ -322,12 +322,17 @@ def test_texts_of_load_inline_are_edits_and_have_their_own_modules(capfd):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("sources")
-def test_the_complete_build_of_a_text_has_the_same_host_code(capfd):
-    load_text(1)
-    load_text(2)
-    wait_for_builds()
+def test_the_complete_build_of_a_text_has_the_same_host_code(capfd, monkeypatch):
+    # A text that is longer than a word of a command may be.
+    more = f"namespace {{ {OTHER} }}\nvoid other() {{ other_on_gpu(); }}\n// {'long ' * 40_000}\n"
+    monkeypatch.setenv("MAX_JOBS", "1")  # fewer than the background build has
+    load_text(1, more)
+    monkeypatch.delenv("MAX_JOBS")
+    load_text(2, more)
+    (op,) = live.ops.values()
+    assert op.process.wait() == 0
     capfd.readouterr()
-    load_text(2)
+    load_text(2, more)
     assert not jit_loader.loaded("scale").compiled
     assert not live.ops
     build = os.path.dirname(jit_loader.loaded("scale").path)
