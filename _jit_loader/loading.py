@@ -155,10 +155,10 @@ def start_build(call, lock=None, host_objects=()):
     """
     with fork_lock():
         from _jit_loader.cache.lock import lock_if_free
+        from _jit_loader.system.jobs import parallel_jobs
         from _jit_loader.system.pool import call_in_background
 
-    # With 1, nvcc would not run in two halves, and would give anonymous namespaces other names.
-    variables = {**os.environ, "MAX_JOBS": "2", "JIT_LOADER_QUIET": "1"}
+    variables = {**os.environ, "MAX_JOBS": str(min(2, parallel_jobs())), "JIT_LOADER_QUIET": "1"}
     if host_objects:
         variables["JIT_LOADER_LIVE"] = "0"  # that process makes the self-check itself
     options = {"env": variables}
