@@ -9,7 +9,7 @@ import sys
 import threading
 from types import BuiltinFunctionType
 
-from _jit_loader.cache import check_trusted
+from _jit_loader.cache import REGISTRATIONS, check_trusted
 
 
 class Loaded:
@@ -59,17 +59,14 @@ if hasattr(os, "register_at_fork"):  # Windows has no fork
     os.register_at_fork(after_in_child=_renew_lock)
 
 
-def open_build(library, name, form, with_cuda, build_directory=None, compiled=False):
-    """Opens the library of a build, once in this process, and returns the Loaded.
+def open_build(library, name, form, with_cuda, build_directory=None):
+    """Opens the library of a published build, once in this process, and returns the Loaded.
+
+    A live edit of this library is undone. Returns None if the library no longer exists.
 
     form: "module", which is imported; "library", which is loaded for the operators that it
     registers, and whose path is the result; "executable", whose path is the result.
     build_directory: the caller's folder. The library is then opened from there.
-    compiled: this call has compiled the library, and opens it as a test before it is published;
-    or it has patched the library with the kernels of a live edit. Without it, the library gets its
-    own kernels back.
-
-    Returns None if a published library no longer exists.
 
     Raises:
         RestartNeeded: it would register something with PyTorch a second time.
@@ -78,35 +75,53 @@ def open_build(library, name, form, with_cuda, build_directory=None, compiled=Fa
         try:
             path = library
             if build_directory:
-                from _jit_loader.cache.build_directory import put_build, put_library
+                from _jit_loader.cache.build_directory import put_build
 
-                path = (put_library if compiled else put_build)(build_directory, library)
+                path = put_build(build_directory, library)
             if library not in libraries:
-                if not compiled:
-                    check_trusted(library)
-                folder = os.path.dirname(library)
+                check_trusted(library)
                 if name in registered and (patched_one := _patched_instead(library)):
-                    result = libraries[patched_one]
-                    return Loaded(name, result, library, compiled, with_cuda)
-                registers = os.path.exists(os.path.join(folder, "registrations.json"))
-                if registers:
-                    from _jit_loader.cache.registrations import refuse_second_registration
-
-                    refuse_second_registration(name, folder, name in registered)
-                # The test resolves all symbols. Resolving them at their first call later saves a
-                # fifth of the import. (A build with the caller's own libraries is linked with
-                # -z now.)
-                binding = os.RTLD_NOW if compiled else os.RTLD_LAZY
-                libraries[library] = _open(path, folder, name, form, binding)
-                if registers:
-                    registered.add(name)
-            if library in patched and not compiled:
+                    return Loaded(name, libraries[patched_one], library, False, with_cuda)
+                # Resolving symbols at their first call saves a fifth of the import. (A build with
+                # the caller's own libraries is linked with -z now.)
+                _open_once(library, path, name, form, os.RTLD_LAZY)
+            if library in patched:
                 patched.pop(library)[1]()
         except (ImportError, OSError):
-            if compiled or os.path.exists(library):
+            if os.path.exists(library):
                 raise
             return None
-        return Loaded(name, libraries[library], library, compiled, with_cuda)
+        return Loaded(name, libraries[library], library, False, with_cuda)
+
+
+def open_compiled(library, name, form, with_cuda, build_directory=None):
+    """Opens a library that this call has compiled, or patched with the kernels of a live edit.
+
+    It is a test before the build is published: all symbols are resolved. A library that is open
+    keeps the kernels that it has. Returns the Loaded; arguments and errors are those of open_build.
+    """
+    with _lock:
+        path = library
+        if build_directory:
+            from _jit_loader.cache.build_directory import put_library
+
+            path = put_library(build_directory, library)
+        if library not in libraries:
+            _open_once(library, path, name, form, os.RTLD_NOW)
+        return Loaded(name, libraries[library], library, True, with_cuda)
+
+
+def _open_once(library, path, name, form, binding):
+    """Opens a library for the first time, from a path, and notes that it registers something."""
+    folder = os.path.dirname(library)
+    registers = os.path.exists(os.path.join(folder, REGISTRATIONS))
+    if registers:
+        from _jit_loader.cache.registrations import refuse_second_registration
+
+        refuse_second_registration(name, folder, name in registered)
+    libraries[library] = _open(path, folder, name, form, binding)
+    if registers:
+        registered.add(name)
 
 
 def _patched_instead(library):
@@ -115,12 +130,12 @@ def _patched_instead(library):
     If it registers something, the build's own library cannot be opened too.
     """
     from _jit_loader.cache.files import read_checked
-    from _jit_loader.cache.store import family_of
+    from _jit_loader.cache.store import USER_FILES, family_of
 
     def family(path):
         return family_of(os.path.dirname(os.path.dirname(path)))
 
-    files = read_checked(os.path.join(os.path.dirname(library), "user_files.json"))
+    files = read_checked(os.path.join(os.path.dirname(library), USER_FILES))
     found = (path for path, (of_edit, _) in patched.items() if of_edit == files)
     return next((path for path in found if family(path) == family(library)), None)
 

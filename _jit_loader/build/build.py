@@ -171,7 +171,7 @@ def _open_as_test(job, records):
         registrations.write_record(library, job.folder, request)
     expected, load_error = LOAD_ERRORS.get(request.form, ((), None))
     try:
-        return this_process.open_build(library, *request.to_open, compiled=True)
+        return this_process.open_compiled(library, *request.to_open)
     except RestartNeeded:
         raise
     except expected as error:

@@ -7,10 +7,9 @@ import json
 import os
 import re
 
+from _jit_loader.cache import REGISTRATIONS
 from _jit_loader.cache.files import write_atomically
 from _jit_loader.report.errors import LoadError, demangled
-
-FILE = "registrations.json"  # in the folder of a build
 
 # The symbols, or their beginnings, of the functions that register operators and classes. They are
 # called by TORCH_LIBRARY and related macros, by STABLE_TORCH_LIBRARY, by the older
@@ -44,7 +43,7 @@ def write_record(library, folder, request):
         # A symbol has the name of a macro, instead of what it stands for.
         namespaces = {request.name if name == "TORCH_EXTENSION_NAME" else name for name in names}
         record = {"namespaces": sorted(namespaces)}
-        write_atomically(os.path.join(folder, FILE), json.dumps(record).encode())
+        write_atomically(os.path.join(folder, REGISTRATIONS), json.dumps(record).encode())
 
 
 def refuse_second_registration(name, folder, is_second):
@@ -59,7 +58,7 @@ def refuse_second_registration(name, folder, is_second):
             "and this process has loaded another build of it. Restart Python (in a notebook, the "
             "kernel) to use the new build; until then the old one stays active"
         )
-    with open(os.path.join(folder, FILE)) as file:
+    with open(os.path.join(folder, REGISTRATIONS)) as file:
         namespaces = json.load(file)["namespaces"]
     for namespace in filter(_is_registered, namespaces):
         raise RestartNeeded(

@@ -30,10 +30,12 @@ def run(options):
     names = list(dict.fromkeys(options.names)) or op_names(project)
     pch = options.pch or precompiling_pays(len(names), parallel_jobs())
     if len(names) == 1:
-        outcomes = [build_here(names[0], lambda: load(names[0], project, pch))]
+        if pch:
+            precompile_headers(names[0], project)
+        outcomes = [build_here(names[0], lambda: load(names[0], project))]
     else:
         calls = [(name, f"{__name__}:load", [name, project], None) for name in names]
-        first = {"function": f"{__name__}:precompile_headers", "arguments": [names[0], project]}
+        first = {"function": f"{__name__}:precompile_headers", "arguments": [*names[:1], project]}
         outcomes = build_all("build", "op", calls, first=first if pch else None)
     failures = [outcome for outcome in outcomes if outcome.error is not None]
     for failure in failures:
@@ -65,23 +67,16 @@ def _precompile():
     )
 
 
-def load(name, project, pch=False):
-    """Loads an op; pch: whether a build precompiles PyTorch's headers first."""
-    from _jit_loader import loading
+def load(name, project):
+    """Loads an op with the flags of its wrapper."""
+    from _jit_loader.ops.load_op import build, op_arguments
 
-    call = _call_of(name, project)
-    call.precompile = pch
-    return loading.make(call, may_be_live=False)
+    return build(*op_arguments(name, project))
 
 
 def precompile_headers(name, project):
-    """Precompiles the headers of an op, and of others like it, in the first process."""
+    """Precompiles PyTorch's headers for an op, and for others like it."""
     from _jit_loader.ops.builds import precompile_for
-
-    precompile_for(lambda: _call_of(name, project))
-
-
-def _call_of(name, project):
     from _jit_loader.ops.load_op import op_arguments, op_call
 
-    return op_call(*op_arguments(name, project))
+    precompile_for(lambda: op_call(*op_arguments(name, project)))

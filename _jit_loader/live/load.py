@@ -9,7 +9,7 @@ import time
 from _jit_loader import this_process
 from _jit_loader.build.byproducts import can_be_live
 from _jit_loader.build.job import is_noted, private_folder, read_note
-from _jit_loader.cache import build_directory, cache_folder, digest_of, registrations
+from _jit_loader.cache import REGISTRATIONS, build_directory, cache_folder, digest_of
 from _jit_loader.cache.files import read_checked
 from _jit_loader.cache.lock import is_locked
 from _jit_loader.cache.store import USER_FILES, family_of
@@ -75,7 +75,7 @@ def load_edit(builds, digests, start_build):
     with _locks.setdefault(builds.family, threading.RLock()):
         live = _load_edit(builds, digests, start_build)
     # It is open: this makes a Loaded for this call.
-    return live and this_process.open_build(live.path, *builds.request.to_open, compiled=True)
+    return live and this_process.open_compiled(live.path, *builds.request.to_open)
 
 
 def _load_edit(builds, digests, start_build):
@@ -185,7 +185,7 @@ def _open(edit, builds, digests):
     if not request.text_digest and this_process.users.get(path, set()) - {builds.memo_path}:
         raise NotLive("another call has loaded the library, from a copy of the files for example")
     # The program may use the modules of two texts of load_inline. Operators have no copies.
-    registers = os.path.exists(os.path.join(edit.build.folder, registrations.FILE))
+    registers = os.path.exists(os.path.join(edit.build.folder, REGISTRATIONS))
     if request.text_digest and not registers:
         return _open_copy(edit, builds, digests)
     if path not in this_process.libraries:
@@ -229,5 +229,5 @@ def _open_copy(edit, builds, digests):
         library, launches = open_launches(path)
         codes = _compiled(edit, last.launches.launched() if last else set())
         codes = _patched(edit, library, launches, codes, digests)
-        this_process.open_build(path, *builds.request.to_open, compiled=True)
+        this_process.open_compiled(path, *builds.request.to_open)
     return LiveOp(edit, path, launches, codes)

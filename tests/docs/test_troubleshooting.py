@@ -13,7 +13,7 @@ import torch
 import jit_loader
 from _jit_loader import this_process
 from _jit_loader.build import build
-from _jit_loader.cache import cache_folder, lock, pruning, registrations
+from _jit_loader.cache import REGISTRATIONS, cache_folder, lock, pruning, registrations
 from _jit_loader.commands import check, doctor, main
 from _jit_loader.cuda import nvrtc
 from _jit_loader.key import toolchain
@@ -202,7 +202,7 @@ namespace torch { template <class F> F wrap_pybind_function(F f) { return f; } }
     def a_class_or_an_operator_is_registered_twice(self):
         error = ImportError('generic_type: type "Held" is already registered!')
         yield self.of(lambda: registrations.explain_second_class("add2", error))
-        (self.folder / registrations.FILE).write_text('{"namespaces": ["aten"]}')
+        (self.folder / REGISTRATIONS).write_text('{"namespaces": ["aten"]}')
         refuse = registrations.refuse_second_registration
         yield self.of(lambda: refuse("add2", self.folder, True))
         yield self.of(lambda: refuse("add2", self.folder, False)).replace("aten", "my_ops")
