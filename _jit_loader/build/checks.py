@@ -64,7 +64,7 @@ def check_request(all_builds, digests):
     request = all_builds[-1].request
     if is_set("JIT_LOADER_NO_COMPILE"):
         raise CompilingForbidden(
-            f"{request.title} would have to be compiled, and JIT_LOADER_NO_COMPILE forbids it:\n  "
+            f"{request.title} has to be compiled, but JIT_LOADER_NO_COMPILE is set:\n  "
             f"{_no_build_fits(all_builds[0], digests)}\n"
             "Compile it where that is allowed: load it once with the same cache and without "
             "JIT_LOADER_NO_COMPILE; or, for an op, run `python -m jit_loader export "

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import re
 import shlex
 import shutil
 import signal
@@ -23,7 +22,6 @@ from _jit_loader.system.processes import (
 )
 
 STATUS = "@jit_loader@ "
-REPORT = re.compile(r"ptxas info\b|    \d+ bytes stack frame, ")  # of ptxas, CUDA's assembler
 KILLED = "timeout: sending signal KILL"
 
 # If the process that builds dies, however that happens, the kernel sends ninja SIGTERM, and ninja
@@ -36,12 +34,12 @@ setpriv --pdeathsig TERM true 2>/dev/null && set -- setpriv --pdeathsig TERM "$@
 
 
 def ninja_path():
-    """Returns the path of ninja, beside Python or on PATH; None if there is none.
+    """Returns the path of ninja, next to Python or on PATH; None if there is none.
 
     The folder of Python's programs is not on PATH if its environment is not activated.
     """
-    beside = os.path.join(sysconfig.get_path("scripts"), "ninja")
-    return beside if os.path.exists(beside) else shutil.which("ninja")
+    next_to_python = os.path.join(sysconfig.get_path("scripts"), "ninja")
+    return next_to_python if os.path.exists(next_to_python) else shutil.which("ninja")
 
 
 def compile_seconds_limit():
@@ -80,8 +78,8 @@ class Compilation:
 
     def __init__(self, job, missing, headers):
         self._job, self._missing, self._headers = job, missing, headers
-        link_flags, own_flags = job.ninja_file.link_flags, job.request.extra_ldflags
-        self._link_flags = libraries.flags_with_stubs(link_flags, own_flags, job.folder)
+        link_flags, extra_ldflags = job.ninja_file.link_flags, job.request.extra_ldflags
+        self._link_flags = libraries.flags_with_stubs(link_flags, extra_ldflags, job.folder)
         self.returncode, self.output, self.lines_of = None, [], {}
         self._ninja = None
 
@@ -191,10 +189,15 @@ class Compilation:
 
         The loader has asked for both. A caller who names ptxas in a flag may want its report.
         """
-        is_trace = os.path.isfile(os.path.join(self._job.folder, line))
-        asked = "ptxas" in " ".join(self._job.request.extra_cuda_cflags)
-        if self._job.verbose and not is_trace and (asked or not REPORT.match(line)):
-            print_line(line, sys.stdout)
+        request, is_trace = self._job.request, os.path.isfile(os.path.join(self._job.folder, line))
+        if not self._job.verbose or is_trace:
+            return
+        if request.with_cuda and "ptxas" not in " ".join(request.extra_cuda_cflags):
+            from _jit_loader.cuda.ptxas import is_report  # builds of C++ import no module of cuda/
+
+            if is_report(line):
+                return
+        print_line(line, sys.stdout)
 
     def _too_late(self, step):
         """Returns the error for a step whose compiler took too long and was killed."""
@@ -209,8 +212,8 @@ class Compilation:
 def _nvcc_prefix(job, missing, jobs):
     """Returns the words before nvcc: its two halves run in parallel if jobs are left for that.
 
-    The halves are one process more than ninja counts. If objects wait for a job, the others go
-    first: of an op's objects, the binding takes longest.
+    The halves are one process more than ninja counts. If there are more objects than jobs, nvcc has
+    a lower priority than the other compilers: of an op's objects, the binding takes longest.
     """
     of_cuda = sum(map(job.ninja_file.is_cuda, missing))
     if of_cuda == 0 or python() is None:

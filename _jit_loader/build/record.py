@@ -43,7 +43,7 @@ def reusable_objects(job):
 def command_key(job, output):
     """Returns a digest of the command that compiles an object, and of what else it depends on."""
     words = map(job.request.roots.relative_text, job.ninja_file.command(output))
-    others = ("environment variables", "this very machine")  # -march=native means another one there
+    others = ("environment variables", "CPU and GPU for -march=native")
     return digest_of([list(words), *map(job.request.description.get, others)])
 
 

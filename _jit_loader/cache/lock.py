@@ -1,7 +1,8 @@
-"""The lock of a request's folder: one process builds, and the others print which one they wait for.
+"""The lock of a request's folder: one process builds at a time.
 
-It is an flock on a file. The kernel releases it when its holder dies, however that happens. On a
-file system without locks every process builds, and publishes its own build.
+The other processes print which process they wait for. The lock is an flock on a file. The kernel
+releases it when its holder dies, however that happens. On a file system without locks every process
+builds, and publishes its own build.
 
 The library filelock is not used, because it affects every fork of the process. Before 3.30 a child
 keeps the lock. Since then a fork waits while another thread opens a lock file, which a slow file

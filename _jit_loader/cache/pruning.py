@@ -7,8 +7,8 @@ noatime, the time of the build counts as its last use.
 
 Running programs are not affected. A build is renamed under the lock of its request's folder, in
 one step, before its files are deleted. A folder in which a process is building is left alone, and a
-process that has loaded a library keeps it. What else is missing is made again. Symlinks are never
-followed.
+process that has loaded a library keeps it. Other files that were removed are made again when they
+are needed. Symlinks are never followed.
 """
 
 import contextlib

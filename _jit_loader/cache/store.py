@@ -10,6 +10,11 @@
 <cache>/newest-memo                the memo that was written last
 <cache>/background/<version>       a file that the process locks which builds a live edit completely
 <cache>/stats_equal-....so         compares those stats; a helper, as patch-....so is
+<cache>/inline/<texts>/            the sources of load_inline (torch_api/inline.py)
+<cache>/macros/                    what live edits know of headers (cuda/preprocess, torch_headers)
+<cache>/history/<title>            the measured runs of an op (measure/history.py)
+<cache>/precompiled-headers/       PyTorch's headers (build/precompiled.py)
+<cache>/frontend-....json          names of the C++ frontend (build/pytorch/extension_header.py)
 """
 
 import contextlib
@@ -92,7 +97,7 @@ class Builds:
                 yield Build(entry.path, self.request), manifest
 
     def earlier(self):
-        """Returns the builds of the request and of its other texts, the newest first."""
+        """Returns the builds of the request with any texts of load_inline, the newest first."""
         families = map(glob.escape, map(family_of, [self.folder, *self._other_folders]))
         paths = [path for f in families for path in glob.glob(os.path.join(f"{f}*", "*", MANIFEST))]
         stamps = {path: stamp(path) for path in paths}

@@ -29,8 +29,8 @@ class Digests:
     def last(self, path):
         """Returns (stamp, digest, is settled) as of the last digest(), without a new stat.
 
-        The file is read if it was never read, or if it was read so soon after a write that a later
-        write could have left its stat unchanged. If it is still too soon, it is not settled.
+        A digest is settled if the file was old enough when it was read: a write that follows soon
+        after another one may leave the stat unchanged. A digest that is not settled is taken again.
         """
         if not self._recorded(path)[2]:
             self.digest(path)

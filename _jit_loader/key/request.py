@@ -26,7 +26,7 @@ class Request:
         project: the folder that paths in the key are relative to.
         source_flags: {source: flags} for single sources.
         form: "module", "library" or "executable", see this_process.open_build.
-        variant: the text of variants.variant_of; '' for the plain op.
+        variant: what report.requests.variant_of returns; '' for the plain op.
         machine: the machine.Machine to build for; by default this one.
         build_directory: the caller's folder for copies; not part of the key.
         text_digest: of the sources, if they are texts: each text has another key.
@@ -117,7 +117,7 @@ class Request:
             "PyTorch": key.pytorch_version(),
             "Python": EXTENSION_SUFFIXES[0],
             "machine": os.uname().machine,
-            "this very machine": self._native(environment),
+            "CPU and GPU for -march=native": self._native(environment),
         }
 
     def _native(self, environment):

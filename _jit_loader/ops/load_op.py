@@ -82,7 +82,7 @@ def op_call(name, project, flags):
 def title_of(name, flags):
     """Returns the name in messages: 'add2', and 'add2[BLOCK=512]' for a variant."""
     if "defines" not in flags:
-        return name  # a hit does not import variants
+        return name  # a hit does not import report.requests
     from _jit_loader.report.requests import title_of as title_of_variant
     from _jit_loader.report.requests import variant_of
 

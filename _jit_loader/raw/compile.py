@@ -71,7 +71,7 @@ def find_or_compile(kernel, arch, key, memo):
         return found
     if is_set("JIT_LOADER_NO_COMPILE"):
         raise CompilingForbidden(
-            f"{kernel.expression} would have to be compiled, and JIT_LOADER_NO_COMPILE forbids it"
+            f"{kernel.expression} has to be compiled, but JIT_LOADER_NO_COMPILE is set"
         )
     path = kernel.path or os.path.join(builds.folder, TEXT)
     with contextlib.suppress(OSError):  # the cache cannot be written
@@ -149,7 +149,7 @@ def _included(kernel, folders, texts):
     roots = tuple(folder + os.sep for folder in folders)
     waiting = [(kernel.source, kernel.folder, False)]
     while waiting:
-        text, beside, in_system = waiting.pop()
+        text, text_folder, in_system = waiting.pop()
         for quoted, angled, macro in _includes(text):
             if macro and in_system:
                 continue
@@ -159,7 +159,7 @@ def _included(kernel, folders, texts):
                     "changes of its header would not be noticed"
                 )
             name = quoted or angled
-            for folder in [*([beside] if quoted else []), *kernel.includes, *folders]:
+            for folder in [*([text_folder] if quoted else []), *kernel.includes, *folders]:
                 path = os.path.normpath(os.path.join(folder, name))
                 is_system = path.startswith(roots)
                 if os.path.isfile(path):

@@ -78,7 +78,7 @@ def change_texts(changes):
 def request_changes(key, old, new):
     """Returns texts of the differences between two values of a row of a request's description.
 
-    For example 'C++ flags: -DMORE is new' or 'environment variables: CC was gcc, is clang'.
+    For example 'C++ flags: -DMORE was added' or 'environment variables: CC was gcc, is clang'.
     """
     if old == new:
         return []
@@ -87,8 +87,8 @@ def request_changes(key, old, new):
         for name in {**old, **new}:
             changes += request_changes(name, old.get(name), new.get(name))
     elif isinstance(old, list) and isinstance(new, list) and key != "PyTorch":
-        changes += [f"{item} is new" for item in new if item not in old]
-        changes += [f"{item} is gone" for item in old if item not in new]
+        changes += [f"{item} was added" for item in new if item not in old]
+        changes += [f"{item} was removed" for item in old if item not in new]
         changes = changes or ["in a different order"]
     else:
         return [f"{key} was {_text(old)}, is {_text(new)}"]

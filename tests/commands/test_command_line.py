@@ -288,8 +288,8 @@ def test_why_of_an_op_names_every_change(project, run_in, cache, monkeypatch):
     wrapper.write_text(wrapper.read_text().replace("-DTWO", "-DTHREE"))
     lines = why(CC="gcc").stdout.splitlines()
     assert sorted(lines[-5:]) == [
-        "two: C++ flags: -DTHREE is new",
-        "two: C++ flags: -DTWO is gone",
+        "two: C++ flags: -DTHREE was added",
+        "two: C++ flags: -DTWO was removed",
         "two: bindings/two.cpp changed",
         "two: environment variables: CC was not set, is gcc",
         "two: kernels/two_cpu.cpp changed",

@@ -118,7 +118,7 @@ REFUSALS = [
     (
         "import jit_loader; load = jit_loader.load_op; jit_loader.load_op = "
         "lambda name: load(name, extra_cflags=['-DMORE'])",
-        "C++ flags: -DMORE is new",
+        "C++ flags: -DMORE was added",
     ),
 ]
 

@@ -198,7 +198,7 @@ def test_a_name_that_no_kernel_has_is_an_error(folder, name):
 
 def test_compiling_can_be_forbidden(folder, monkeypatch):
     monkeypatch.setenv("JIT_LOADER_NO_COMPILE", "1")
-    with pytest.raises(RuntimeError, match="scale would have to be compiled, and JIT_LOADER_NO"):
+    with pytest.raises(RuntimeError, match="scale has to be compiled, but JIT_LOADER_NO"):
         make(folder).compile("sm_90a")
 
 

@@ -43,9 +43,9 @@ class InputsChanged(Exception):
 class Recorder:
     """Makes the records of one attempt to build, and checks that no input changed during it.
 
-    A file that was written since the attempt began has changed: its content may have changed and
-    changed back. But a file that every build writes again must not make the build fail forever, so
-    for the inputs that an earlier attempt found, only the content counts.
+    A file that was written during the attempt counts as changed: its content may have changed and
+    changed back. A retry compares only the content of the inputs that an earlier attempt found,
+    because some builds write a file again each time.
 
     roots, programs, digests, clock: as in job.Job and its request.
     inputs: the paths of the inputs that earlier attempts found, and those of this one.

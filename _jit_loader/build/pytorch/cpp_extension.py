@@ -38,8 +38,8 @@ def cpp_extension():
 def copy_of_names():
     """Returns {name: value} of PyTorch's module. Its functions use these names, not the module's.
 
-    So a caller can replace some names, and the program and its other threads do not see that. What
-    install() has replaced is PyTorch's own here; what the program has replaced is the program's.
+    So a caller can replace some names, and the program and its other threads do not see that. It
+    has PyTorch's functions instead of those of install(), and keeps the program's own replacements.
     """
     module = vars(cpp_extension())
     names = dict(module)

@@ -35,17 +35,17 @@ HARMLESS = re.compile(
 LIBRARIES = ("c10", "c10_cuda", "torch_cpu", "torch_cuda", "torch_python")
 
 
-def flags_with_stubs(link_flags, own_flags, folder):
+def flags_with_stubs(link_flags, extra_ldflags, folder):
     """Makes stubs; returns flags for a link that finds them before PyTorch's libraries.
 
     It returns None if a link must use the libraries themselves.
-    link_flags: their text. own_flags: the caller's flags in it. folder: the build's.
+    link_flags: their text. extra_ldflags: the caller's flags in it. folder: the build's.
     """
     # libtorch_python is small, and a library of operators may be opened without Python. An
     # executable is not linked with it, and may leave no symbol undefined.
     pattern = rf"(?<!\S)-L{re.escape(pytorchs_folder())}((?: -l\w+)+?) -ltorch_python(?!\S)"
     requested = re.search(pattern, link_flags)
-    words = toolchain.split(" ".join(own_flags), "extra_ldflags")
+    words = toolchain.split(" ".join(extra_ldflags), "extra_ldflags")
     if requested is None or not all(map(HARMLESS.fullmatch, words)):
         return None
     names = [f"lib{flag[2:]}.so" for flag in requested[1].split()]
