@@ -169,9 +169,8 @@ def test_change_during_a_compilation_is_compiled(tiny, files, replaced, source, 
 
 def test_compiler_that_changes_at_each_compilation_is_named(tiny, monkeypatch):
     monkeypatch.setenv("MAX_JOBS", "2")
-    module_is_recorded = "until [ -e module.o.json ]; do sleep 0.01; done"
-    change = 'echo "# changed" >> "$0"'
-    tiny.after_compilation(f'case "$*" in *other.cpp*) {module_is_recorded};; esac; {change}')
+    wait = "until [ -e module.o.json ]; do sleep 0.01; done"
+    tiny.after_compilation(f'case "$*" in *other.cpp*) {wait};; esac; echo "# changed" >> "$0"')
     with pytest.raises(RuntimeError, match=r"tiny: \S+/bin/c\+\+ kept changing while"):
         tiny.load()
 
@@ -243,8 +242,7 @@ def test_object_of_a_compiler_that_ends_with_an_error_is_not_linked(tiny):
 
 def test_source_whose_compiler_does_not_list_its_headers_is_named(tiny):
     tiny.after_compilation("rm -f module.o.d", "module.cpp")
-    message = "tiny: error: module.cpp: its compiler, or a wrapper of it, wrote no "
-    assert str(tiny.error()).startswith(message)
+    assert "tiny: error: module.cpp: its compiler, or a wrapper of it, wrote" in str(tiny.error())
     tiny.restore_compiler()
     assert tiny.value() == 101
 
