@@ -64,9 +64,7 @@ def run(options):
         # A wheel has one build of an op, so there is no variant to name.
         name = title if options.wheel else parse(title)[0]
         if name not in ops:  # said before others are built for minutes
-            raise FileNotFoundError(
-                f"there is no op {name!r} in {project}: bindings/{name}.cpp does not exist"
-            )
+            raise FileNotFoundError(f"there is no op {name!r} in {project}/bindings")
     if SHARED_OP in ops and SHARED_OP not in titles:
         titles.append(SHARED_OP)
     if options.wheel is None:

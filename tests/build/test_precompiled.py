@@ -21,7 +21,6 @@ from _jit_loader.build.record import record_object
 from _jit_loader.cache import PRECOMPILED, cache_folder, pruning
 from _jit_loader.cache.store import read_manifest
 from _jit_loader.commands import main
-from _jit_loader.system.pool import call_in_background
 from tests.support.extension import PYTHON, write
 
 INCLUDE = "#include <torch/extension.h>\n"
@@ -316,16 +315,6 @@ def test_least_recently_used_header_makes_room_for_a_new_one(sources, make_missi
     assert sources.value("second", extra_cflags=["-fabi-version=14"]) == 1
     assert make_missing() == 1
     assert [os.path.exists(header) for header in before] == [False, True]
-
-
-def test_end_of_the_process_that_makes_headers_stops_its_compiler(sources, background, wait_for):
-    sources.value("second")
-    started = sources.tiny.slow_down(60, "any")
-    process = call_in_background(*background.call_args.args)
-    wait_for(started.exists)
-    process.terminate()
-    process.wait()
-    wait_for(lambda: not sources.tiny.running_programs())
 
 
 @pytest.mark.parametrize("setting", ["JIT_LOADER_NO_COMPILE=1", "JIT_LOADER_PCH=0"])
