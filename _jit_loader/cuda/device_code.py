@@ -2,8 +2,8 @@
 
 A function that the device may call, a variable of the device and a constant stay. A declaration
 without __device__ may need headers that NVRTC does not have, so NVRTC decides: what it reports an
-error in is removed. Its declaration stays, or a deleted function, so that a use is an error too and
-nothing else is found in its place.
+error in is removed. A declaration or a deleted function remains, so that a call is an error and no
+other overload is chosen.
 """
 
 import re

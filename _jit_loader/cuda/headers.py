@@ -38,7 +38,7 @@ _EMPTY = (
     *("stdint.h", "wchar.h", "time.h", "errno.h", "ctype.h", "limits.h", "sys/types.h", *_BUILT_IN),
     *("features.h", "bits/os_defines.h", "climits", "iosfwd", "new", "ext/alloc_traits.h"),
 )
-# Of libstdc++'s, read if the device code has one of these words.
+# Headers that are read if the device code has one of these words.
 _TRIGGERS = {
     "limits": {"numeric_limits"},
     "utility": {"pair", "integer_sequence", "index_sequence", "make_index_sequence", "exchange"},

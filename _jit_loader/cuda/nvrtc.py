@@ -72,7 +72,7 @@ def compile_program(program, expressions=()):
 def _without_cache():
     """Returns the option for NVRTC not to use its own cache, for which it calls cuInit.
 
-    CUDA_VISIBLE_DEVICES could not be set, and CUDA not be used after a fork, from then on.
+    After cuInit, CUDA_VISIBLE_DEVICES has no effect, and a forked process cannot use CUDA.
     """
     return ["--no-cache"] if int(cuda_major()) >= 13 else []  # not known before 12.9
 

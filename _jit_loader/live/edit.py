@@ -63,7 +63,7 @@ def find_edit(builds, digests):
     """Returns the Edit from an earlier build to the current files.
 
     Builds that this process has loaded are tried first, then the newest. If the self-check of the
-    newest has found that NVRTC compiles a source otherwise, an older build of it is not tried.
+    newest has found that NVRTC compiles a source differently, an older build of it is not tried.
 
     Raises:
         NotLive: there is none; the text is the reason.

@@ -49,7 +49,10 @@ class Launches(NamedTuple):
     pointers: dict
 
     def launched(self):
-        """Returns the mangled names of the kernels that this process has launched; see above."""
+        """Returns the mangled names of the kernels that this process has launched.
+
+        The addresses must be those of open_launches().
+        """
         return {
             kernel
             for kernel, address in self.handles.items()

@@ -39,11 +39,11 @@ os.register_at_fork(after_in_child=_locks.clear)
 
 
 class LiveOp:
-    """An op that runs newer device code than that of its last complete build.
+    """An extension that runs newer device code than that of its last complete build.
 
-    path: of its library. launches: its launches.Launches. codes: the program.DeviceCode of each
-    source. process: the process that makes the complete build, if this process has started it.
-    lock: the path of the file that it keeps locked.
+    path: of its library, or of the copy that was opened instead. launches: its launches.Launches.
+    codes: the program.DeviceCode of each source. process: the process that makes the complete
+    build, if this process has started it. lock: the path of the file that it keeps locked.
     """
 
     def __init__(self, edit, path, launches, codes):
@@ -154,7 +154,7 @@ def say_what_differs(title, folder):
     for answer in (read_checked(os.path.join(folder, LIVE)) or {}).values():
         if answer["differs"]:
             say(
-                f"{title}: warning: the last edit of a kernel ran other code than now: "
+                f"{title}: warning: the live edit and the complete build differ: "
                 f"{answer['reason']}. Results computed since that edit may be wrong: compute them "
                 "again"
             )

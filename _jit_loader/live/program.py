@@ -13,7 +13,7 @@ from _jit_loader.cuda.nvrtc import NvrtcError, Program, compile_program
 from _jit_loader.cuda.preprocess import preprocess
 from _jit_loader.cuda.ptxas import readable
 from _jit_loader.cuda.torch_headers import torch_text
-from _jit_loader.live.compare import cubin_of
+from _jit_loader.live.compare_cubins import cubin_of
 from _jit_loader.live.edit import NotLive
 
 # nvcc's flags that NVRTC has under the same name.
@@ -156,7 +156,7 @@ def _anonymous_namespace(mangled):
 
 
 def compile_kernels(program, kernels):
-    """Returns the cubin of a device_program with some of its kernels, given by mangled name.
+    """Returns the cubin of a Program with some of its kernels, given by mangled name.
 
     Raises:
         NotLive: NVRTC gives a kernel another name.

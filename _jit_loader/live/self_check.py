@@ -1,7 +1,7 @@
 """Compares the device code of a complete build with what NVRTC makes of the same sources.
 
-A low-priority process does it after each build. It finds what NVRTC compiles otherwise than nvcc
-before a live edit uses it, and after a live edit, whether that one ran other code.
+A low-priority process does it after each build. It finds what NVRTC compiles differently from
+nvcc before a live edit uses it, and after a live edit, whether that one ran other code.
 """
 
 import glob
@@ -13,7 +13,7 @@ from _jit_loader.cache.files import read_checked, write_checked
 from _jit_loader.cache.lock import build_lock
 from _jit_loader.cuda.ptxas import readable
 from _jit_loader.key.roots import Roots
-from _jit_loader.live.compare import compare, cubin_of
+from _jit_loader.live.compare_cubins import compare, cubin_of
 from _jit_loader.live.edit import LIVE, NotLive, inputs_of
 from _jit_loader.live.host_code import host_digest
 from _jit_loader.live.program import compile_device
@@ -53,12 +53,13 @@ def _answers(folder, roots, before):
             try:
                 if host_digest(earlier) != host_digest(built):
                     answer["differs"] = True
-                    raise NotLive("its host code has changed too")
+                    raise NotLive("the host code has changed too")
                 _compare(built, record, texts, roots, answer)
                 for name, difference in answer["kernels"].items():
                     if difference is not None:
                         answer["differs"] = True
-                        raise NotLive(f"NVRTC compiles {readable(name)} otherwise: {difference}")
+                        kernel = readable(name)
+                        raise NotLive(f"NVRTC and nvcc compile {kernel} differently: {difference}")
             except Exception as error:  # what is not understood is not compared, and so not live
                 answer["reason"] = str(error).partition("\n")[0] or type(error).__name__
     return found

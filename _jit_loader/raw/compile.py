@@ -26,10 +26,10 @@ from _jit_loader.report.errors import (
 from _jit_loader.report.requests import variant_of
 from _jit_loader.system import is_set, read_text
 
-# Appended to a source. The first function picks the kernel of a name, which is the function that
-# returns nothing, of those that CUDA may have under this name. The name of an instance of the
-# second in the compiled code has the types of the kernel's parameters, also if the kernel's own
-# name has none because of extern "C".
+# Appended to a source. The first function selects the overload that returns void, which is the
+# kernel, of those that CUDA may have under this name. The name of an instance of the second in the
+# compiled code has the types of the kernel's parameters, also if the kernel's own name has none
+# because of extern "C".
 _NAMING = """
 template <class... jit_loader_types>
 constexpr auto jit_loader_kernel(void (*jit_loader_f)(jit_loader_types...)) { return jit_loader_f; }
@@ -40,8 +40,8 @@ _NAMES = "jit_loader_kernel({})", "jit_loader_signature<decltype(jit_loader_kern
 _INCLUDE = re.compile(r'#[ \t]*include[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>|(\S+))')
 _CONSTANTS = re.compile(rb"\.nv\.constant0\.([\w$.]+)\0")  # a section that each kernel has
 _WITHOUT_CCCL = (
-    "\nHeaders of the C++ library, cub, cuda/std and what cooperative groups include are CCCL's, "
-    'which is not installed: pip install "cuda-toolkit[nvcc,cccl]=={}.*"'
+    "\nThe headers of the C++ library, cub and cuda/std and those that cooperative groups include "
+    'belong to CCCL, which is not installed: pip install "cuda-toolkit[nvcc,cccl]=={}.*"'
 )
 
 

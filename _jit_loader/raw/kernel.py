@@ -143,9 +143,9 @@ class Launcher:
             raise RuntimeError(
                 f"{self._kernel.expression}: CUDA error at the launch: {error}. A block of this "
                 f"kernel may have {function.max_threads} threads and {function.dynamic_shared} "
-                "bytes of dynamic shared memory. If it has no more, an earlier kernel is at fault: "
-                "CUDA_LAUNCH_BLOCKING=1 names the kernel, and `python -m jit_loader check` names "
-                "the line"
+                "bytes of dynamic shared memory. If the launch is within these limits, an earlier "
+                "kernel failed: CUDA_LAUNCH_BLOCKING=1 names the kernel, and `python -m jit_loader "
+                "check` names the line"
             )
 
 

@@ -341,7 +341,7 @@ def test_threads_that_load_an_edit_get_one_module(project, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("differs", ["host code", "device code"])
 def test_other_code_of_the_complete_build_is_reported_once(project, monkeypatch, capfd, differs):
-    """Simulates a lexer that mistakes host code, or an NVRTC that compiles otherwise."""
+    """Simulates a lexer that mistakes host code, or an NVRTC that compiles differently."""
     monkeypatch.delenv("JIT_LOADER_QUIET")
     project.load_edited("*to = 42;", "*to = 43;")
     (op,) = live.ops.values()
@@ -349,7 +349,7 @@ def test_other_code_of_the_complete_build_is_reported_once(project, monkeypatch,
         assumed = os.path.join(op.edit.build.folder, "answer.cuda.o")
         os.unlink(assumed)
         os.link(os.path.join(op.edit.build.folder, "answer_cpu.o"), assumed)
-        reason = "its host code has changed too"
+        reason = "the host code has changed too"
     assert background_build() == 0
     if differs == "device code":
         builds = glob.glob(os.path.join(os.path.dirname(op.edit.build.folder), "*", LIVE))
@@ -360,7 +360,7 @@ def test_other_code_of_the_complete_build_is_reported_once(project, monkeypatch,
     capfd.readouterr()
     project.load()
     text = capfd.readouterr().err
-    assert f"answer: warning: the last edit of a kernel ran other code than now: {reason}. " in text
+    assert f"answer: warning: the live edit and the complete build differ: {reason}. " in text
     project.load_edited("*to = 43;", "*to = 44;")
     assert not live.ops
     assert "warning" not in capfd.readouterr().err

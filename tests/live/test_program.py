@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from _jit_loader.cuda import nvrtc
-from _jit_loader.live.compare import version_of
+from _jit_loader.live.compare_cubins import version_of
 from _jit_loader.live.edit import Inputs, NotLive
 from _jit_loader.live.program import _compile, _program, compile_device, nvrtc_options
 from tests.support.nvrtc import needs_nvrtc

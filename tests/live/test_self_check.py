@@ -72,7 +72,8 @@ def test_it_is_checked_once(build):
 def test_other_code_is_found(build):
     answer = check(build, "*to = 42", "*to = 43")
     assert answer["kernels"] == {KERNEL: "its operations differ"}
-    assert answer["reason"] == "NVRTC compiles write_answer otherwise: its operations differ"
+    reason = "NVRTC and nvcc compile write_answer differently: its operations differ"
+    assert answer["reason"] == reason
     assert answer["differs"]
 
 
@@ -105,7 +106,7 @@ def why(capsys):
 
 def test_a_source_that_differs_takes_the_complete_build(build, capsys):
     check(build, "*to = 42", "*to = 43")
-    assert "kernels/answer.cu: NVRTC compiles write_answer otherwise" in why(capsys)
+    assert "kernels/answer.cu: NVRTC and nvcc compile write_answer differently" in why(capsys)
 
 
 def test_an_older_build_of_a_source_that_differs_is_not_tried(build, capsys):

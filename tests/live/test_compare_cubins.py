@@ -7,7 +7,7 @@ import pytest
 
 from _jit_loader.cuda.nvrtc import Program, compile_program
 from _jit_loader.key import toolchain
-from _jit_loader.live.compare import compare, cubins_of
+from _jit_loader.live.compare_cubins import compare, cubins_of
 from tests.support.nvrtc import needs_nvccs_version
 
 pytestmark = [pytest.mark.nvcc, needs_nvccs_version]
