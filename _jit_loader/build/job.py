@@ -14,10 +14,9 @@ from _jit_loader.build.inputs.records import CLOCK, Clock, InputsChanged, Record
 from _jit_loader.build.ninja import ninja_path
 from _jit_loader.build.pytorch import libraries
 from _jit_loader.build.pytorch.ninja_file import make_ninja_file
-from _jit_loader.cache import digest_of, stamp
+from _jit_loader.cache import MANIFEST, digest_of, stamp
 from _jit_loader.cache.files import read_checked, sync, write_atomically, write_checked
-from _jit_loader.cache.pruning import kernels_of
-from _jit_loader.cache.store import MANIFEST, USER_FILES, Build, is_complete, write_manifest
+from _jit_loader.cache.store import USER_FILES, Build, is_complete, kernels_of, write_manifest
 from _jit_loader.report.errors import CompileError, compile_error, files_with_errors
 
 DAY_SECONDS = 24 * 60 * 60

@@ -13,10 +13,9 @@ from _jit_loader.build.inputs.records import merged
 from _jit_loader.cache import PRECOMPILED, cache_folder, digest_of
 from _jit_loader.cache.build_directory import put_object
 from _jit_loader.cache.files import link_atomically, read_checked, write_checked
-from _jit_loader.cache.store import fits
+from _jit_loader.cache.store import RECORD, fits
 from _jit_loader.key.digests import digest_of_bytes, read_digest
 
-RECORD = ".json"  # the ending of an object's record
 TEXTS = "texts.json"
 CANDIDATES = 16  # the newest records that are tried per object; each takes 0.3 ms to read
 

@@ -26,7 +26,8 @@ ABSENT_STAMP = (-1, -1, -1, -1)
 SETTLED_NS = 2_000_000_000
 STAMP_BYTES, DIGEST_BYTES = 32, 16
 PRECOMPILED = "precompiled-headers"  # the folder of build/precompiled.py
-REGISTRATIONS = "registrations.json"  # a file of cache/registrations.py in the folder of a build
+# Files in the folder of a build; see store.py and registrations.py.
+MANIFEST, REGISTRATIONS = "manifest.json", "registrations.json"
 
 
 def cache_folder():

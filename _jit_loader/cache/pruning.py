@@ -12,7 +12,6 @@ are needed. Symlinks are never followed.
 """
 
 import contextlib
-import glob
 import os
 import shutil
 import stat
@@ -20,7 +19,6 @@ import time
 from typing import NamedTuple
 
 from _jit_loader.cache import cache_folder
-from _jit_loader.cache.files import read_checked
 from _jit_loader.cache.lock import lock_if_free
 from _jit_loader.cache.store import is_complete, read_manifest
 from _jit_loader.report.text import count, format_size, parse_size, say
@@ -139,16 +137,6 @@ def clean(names=None):
         if names is None or entry.name in names:
             remove(entry, size, removed)
     return removed
-
-
-def kernels_of(folder):
-    """Returns the figures of ptxas for the kernels of a build's objects, with their "source"."""
-    found = []
-    for path in sorted(glob.glob(f"{glob.escape(folder)}/*.o.json")):
-        record = read_checked(path) or {}
-        for kernel in record.get("kernels", ()):
-            found.append({"source": record["source"].removeprefix("<project>/"), **kernel})
-    return found
 
 
 def size_of(path):

@@ -21,13 +21,21 @@ import contextlib
 import glob
 import os
 
-from _jit_loader.cache import Memo, cache_folder, digest_of, is_settled, readonly_caches, stamp
+from _jit_loader.cache import (
+    MANIFEST,
+    Memo,
+    cache_folder,
+    digest_of,
+    is_settled,
+    readonly_caches,
+    stamp,
+)
 from _jit_loader.cache.files import link_atomically, read_checked, write_atomically, write_checked
 
-MANIFEST = "manifest.json"
 # A copy of the manifest's rows for the user files. A manifest with PyTorch's headers takes
 # 5 ms to read, and most builds that do not fit differ in one of the user's files.
 USER_FILES = "user_files.json"
+RECORD = ".json"  # the ending of an object's record; see build/record.py
 # The source of a helper, which compares the stats of a memo's files.
 STATS_EQUAL = os.path.join(os.path.dirname(os.path.abspath(__file__)), "stats_equal.cpp")
 
@@ -242,6 +250,16 @@ def write_manifest(folder, manifest):
     except OSError:  # a network file system may report an error of a rename that it has done
         if read_manifest(folder) is None:
             raise
+
+
+def kernels_of(folder):
+    """Returns the figures of ptxas for the kernels of a build's objects, with their "source"."""
+    found = []
+    for path in sorted(glob.glob(f"{glob.escape(folder)}/*.o{RECORD}")):
+        record = read_checked(path) or {}
+        for kernel in record.get("kernels", ()):
+            found.append({"source": record["source"].removeprefix("<project>/"), **kernel})
+    return found
 
 
 def helper_path(source, digests):

@@ -123,9 +123,7 @@ def _cuda():
     """Yields the checks of CUDA and of nvcc, if they are installed."""
     why_not, torch_cuda = toolchain.why_no_cuda(), pytorch_version()[2]
     if why_not is not None:
-        text, _, fix = why_not.partition("; ")
-        fix = fix or "choose a CUDA build on https://pytorch.org/get-started/locally"
-        yield Check("CUDA", PROBLEM if gpus() else OK, text, fix)
+        yield Check("CUDA", PROBLEM if gpus() else OK, why_not)
     else:
         yield _toolkit(toolchain.cuda_home() or "/usr/local/cuda", torch_cuda)
         yield nvcc_check(toolchain.nvcc_path(), torch_cuda)

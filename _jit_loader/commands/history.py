@@ -11,7 +11,7 @@ import os
 import time
 
 from _jit_loader.cache.files import read_checked
-from _jit_loader.cache.store import USER_FILES
+from _jit_loader.cache.store import USER_FILES, kernels_of
 from _jit_loader.report.text import format_age, print_table, scaled
 
 FIGURES = {"registers": "registers", "spills": "spill stores", "shared": "shared"}
@@ -53,7 +53,7 @@ def run(options):
 
 def _figures(title, key_of):
     """Returns {key of a version: the largest figures of its kernels} of the builds in the cache."""
-    from _jit_loader.cache.pruning import kernels_of, manifests
+    from _jit_loader.cache.pruning import manifests
     from _jit_loader.report.requests import parse
 
     found = {}

@@ -48,8 +48,8 @@ def compiled_kernels(name):
         CompileError: an op of the project has changed and does not compile.
     """
     from _jit_loader.cache import cache_folder
-    from _jit_loader.cache.pruning import kernels_of, manifests
-    from _jit_loader.cache.store import read_manifest
+    from _jit_loader.cache.pruning import manifests
+    from _jit_loader.cache.store import kernels_of, read_manifest
     from _jit_loader.ops import load_op
     from _jit_loader.ops.project import project_with_op
 

@@ -238,7 +238,8 @@ def why_no_cuda():
     """Returns None if CUDA code can be compiled; otherwise a sentence that says why it cannot."""
     version, _, cuda, _ = pytorch_version()
     if cuda is None:
-        return f"PyTorch {version} is a build without CUDA"
+        choose = "choose a CUDA build on https://pytorch.org/get-started/locally"
+        return f"PyTorch {version} is a build without CUDA; {choose}"
     if nvcc_path() is None:
         if named := os.environ.get("PYTORCH_NVCC"):
             return f"nvcc was not found: PYTORCH_NVCC names {named}; correct it, or unset it"

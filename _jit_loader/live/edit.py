@@ -4,9 +4,9 @@ import glob
 import os
 from typing import NamedTuple
 
-from _jit_loader.build.record import RECORD, TEXTS
+from _jit_loader.build.record import TEXTS
 from _jit_loader.cache.files import read_checked
-from _jit_loader.cache.store import Build, differences, read_manifest
+from _jit_loader.cache.store import RECORD, Build, differences, read_manifest
 from _jit_loader.cuda.preprocess import NotUnderstood
 from _jit_loader.key.digests import digest_of_bytes
 from _jit_loader.live.host_code import host_code

@@ -7,10 +7,11 @@ nvcc before a live edit uses it, and after a live edit, whether that one ran oth
 import glob
 import os
 
-from _jit_loader.build.record import RECORD, TEXTS
+from _jit_loader.build.record import TEXTS
 from _jit_loader.cache import cache_folder
 from _jit_loader.cache.files import read_checked, write_checked
 from _jit_loader.cache.lock import build_lock
+from _jit_loader.cache.store import RECORD
 from _jit_loader.cuda.ptxas import readable
 from _jit_loader.key.roots import Roots
 from _jit_loader.live.compare_cubins import compare, cubin_of

@@ -5,7 +5,7 @@ import json
 import os
 
 from _jit_loader import loading, this_process
-from _jit_loader.cache.pruning import kernels_of
+from _jit_loader.cache.store import kernels_of
 from _jit_loader.ops.builds import Outcome, build_all, precompile_for, precompiling_pays
 from _jit_loader.system import is_set
 from _jit_loader.system.jobs import memory_per_compiler, parallel_jobs

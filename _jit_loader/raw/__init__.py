@@ -3,7 +3,7 @@
 import contextlib
 import os
 
-from _jit_loader.cache import check_trusted
+from _jit_loader.cache import MANIFEST, check_trusted
 from _jit_loader.cache.files import read_checked
 
 TEXT = "source.cu"  # the name of a source that is a string, in errors and in the cache
@@ -13,7 +13,7 @@ def read_build(library):
     """Returns (code, symbol, types) of a kernel's build; None if it has just been removed."""
     with contextlib.suppress(FileNotFoundError):
         check_trusted(library)
-        manifest = read_checked(os.path.join(os.path.dirname(library), "manifest.json"))
+        manifest = read_checked(os.path.join(os.path.dirname(library), MANIFEST))
         with open(library, "rb") as file:
             code = file.read()
         if manifest is not None:

@@ -348,6 +348,7 @@ def test_doctor_accepts_a_machine_without_cuda(
     names = ["Python", "ninja", "PyTorch", "C++ compiler", "CUDA", "GPU", "cache"]
     assert list(found) == [*names, "PyTorch's headers", "compile .cpp"]
     assert {check["level"] for check in found.values()} == {"ok"}
+    assert found["CUDA"]["text"] == "nvcc was not found; install it"
     assert "main.cpp" in tiny.compiled()  # doctor has compiled it
     assert json.loads(command("list", "--json")[1]) == []
 

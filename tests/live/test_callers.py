@@ -13,10 +13,9 @@ import torch
 
 import jit_loader
 from _jit_loader import this_process
-from _jit_loader.cache import cache_folder
+from _jit_loader.cache import MANIFEST, cache_folder
 from _jit_loader.cache.files import read_checked
 from _jit_loader.cache.lock import is_locked
-from _jit_loader.cache.store import MANIFEST
 from _jit_loader.live import load as live
 from _jit_loader.live.edit import LIVE as LIVE_FILE
 from _jit_loader.notebook.inline_cell import compile_cell

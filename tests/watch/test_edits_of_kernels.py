@@ -3,7 +3,7 @@
 import pytest
 
 import jit_loader
-from _jit_loader.cache.store import MANIFEST
+from _jit_loader.cache import MANIFEST
 from tests.support.answer import FILES
 from tests.support.nvrtc import needs_nvccs_version
 from tests.support.watch import SCRIPT_NAME, Session
