@@ -21,7 +21,7 @@ _TOKEN = re.compile(
 )
 _OPEN, _CLOSE = {"(": ")", "[": "]", "{": "}"}, (")", "]", "}")
 _ACCESS = ("public", "private", "protected")
-_CLASSES = ("struct", "class", "union", "enum")
+_CLASSES = {"struct", "class", "union", "enum"}
 # Words before parentheses that are not the parameters of a function.
 _NOT_NAMES = {
     *("__attribute__", "alignas", "decltype", "noexcept", "explicit", "throw", "requires"),
@@ -64,8 +64,22 @@ class Declaration:
     @property
     def specifiers(self):
         """The set of its words before an initializer."""
-        end = self.words.index("=") if "=" in self.words else len(self.words)
+        end = self.words.index("=") if self.is_assigned else len(self.words)
         return {*self.words[:end]}
+
+    @property
+    def is_assigned(self):
+        """Whether its words have a =, after which an initializer follows."""
+        return "=" in self.words
+
+    @property
+    def is_of_class(self):
+        """Whether its words have struct, class, union or enum."""
+        return not _CLASSES.isdisjoint(self.words)
+
+    @property
+    def last_word(self):
+        return self.words[-1] if self.words else ""
 
 
 def tokens_of(text):
@@ -129,65 +143,71 @@ class _Splitter:
         return index if self._text(index) == "{" else None
 
     def _declaration(self, index, end, classes):
+        """Returns the first Declaration of tokens[index:end]."""
         this = Declaration(index, classes or ())
         while self._text(index) == "template" and self._text(index + 1) == "<":
             index = self._skip_angles(index + 1) + 1
-        assigned = initializes = False
         while index < end and this.body is None and self._text(index) != ";":
-            token, text = self._tokens[index], self._text(index)
-            if token.kind == "line":
-                index += 1
-                continue
-            before = this.words[-1] if this.words else ""
-            if text == "operator" and not assigned and not this.has_parameters:
-                index = self._operator(this, index)
-                continue
-            if text in ("(", "["):
-                if text == "(" and not assigned and not this.has_parameters:
-                    this.has_parameters = bool(this.words) and before not in _NOT_NAMES
-                    if this.has_parameters and not this.name:
-                        self._set_name(this, index)
-                this.words.append(text + _OPEN[text])
-                if before == "__attribute__" or self._text(index + 1) == "[":
-                    inside = self._tokens[index : self._closers[index]]
-                    this.words += [_ATTRIBUTES[t.text] for t in inside if t.text in _ATTRIBUTES]
-                index = self._closers[index]
-            elif text == "<" and not assigned and re.match(r"\w", before):
-                this.words.append("<>")
-                index = self._skip_angles(index)
-            elif text == "{":
-                is_class = not this.has_parameters and not assigned
-                is_class = is_class and not {*_CLASSES}.isdisjoint(this.words)
-                is_initializer = initializes and (before == "<>" or _is_name(before))
-                if is_class or this.has_parameters:
-                    this.head_end = this.head_end or index
-                if is_class and "enum" not in this.words:
-                    name = self._class_name(this)
-                    names = (*this.classes, name)
-                    this.name = this.name or name
-                    this.members = self.split(index + 1, self._closers[index], names)
-                elif this.has_parameters and not assigned and not is_initializer:
-                    this.body = index, self._closers[index]
-                this.words.append("{}")
-                index = self._closers[index]
-            else:
-                assigned = assigned or text == "="
-                if text == ":" and (this.has_parameters or not {*_CLASSES}.isdisjoint(this.words)):
-                    this.head_end = this.head_end or index
-                initializes = initializes or (text == ":" and this.has_parameters)
-                this.words.append(text)
-            index += 1
-        if index >= end and this.body is None:
-            raise NotUnderstood(f"a declaration without end: {' '.join(this.words[:8])}")
+            index = self._add(this, index) + 1
         if this.body is not None:
             index = this.body[1]
             while self._text(index + 1) == "catch":  # of a function's try
                 index = self._closers[self._closers[index + 2] + 1]
+        elif index >= end:
+            raise NotUnderstood(f"a declaration without end: {' '.join(this.words[:8])}")
         this.last = index
         return this
 
-    def _operator(self, this, index):
-        """Notes the name of an operator; returns the index of its parameters."""
+    def _add(self, this, index):
+        """Adds a token, or brackets with what is in them; returns the index of the last token."""
+        text = self._text(index)
+        if self._tokens[index].kind == "line":
+            return index
+        if text == "operator" and not this.is_assigned and not this.has_parameters:
+            return self._add_operator(this, index)
+        if text == "<" and not this.is_assigned and re.match(r"\w", this.last_word):
+            this.words.append("<>")
+            return self._skip_angles(index)
+        if text in ("(", "["):
+            self._add_parentheses(this, index)
+        elif text == "{":
+            self._add_braces(this, index)
+        else:
+            if text == ":" and (this.has_parameters or this.is_of_class):
+                this.head_end = this.head_end or index
+            this.words.append(text)
+        return self._closers.get(index, index)
+
+    def _add_parentheses(self, this, index):
+        """Adds parentheses, which may begin the parameters of a function, or square brackets."""
+        text, before = self._text(index), this.last_word
+        if text == "(" and not this.is_assigned and not this.has_parameters:
+            this.has_parameters = bool(this.words) and before not in _NOT_NAMES
+            if this.has_parameters and not this.name:
+                self._set_name(this, index)
+        this.words.append(text + _OPEN[text])
+        if before == "__attribute__" or self._text(index + 1) == "[":
+            inside = self._tokens[index : self._closers[index]]
+            this.words += [_ATTRIBUTES[t.text] for t in inside if t.text in _ATTRIBUTES]
+
+    def _add_braces(self, this, index):
+        """Adds the members of a class, the body of a function, or an initializer."""
+        end, before = self._closers[index], this.last_word
+        is_class = this.is_of_class and not this.has_parameters and not this.is_assigned
+        # Of a member, in a constructor's list.
+        is_initializer = ":" in this.words and (before == "<>" or _is_name(before))
+        if is_class or this.has_parameters:
+            this.head_end = this.head_end or index
+        if is_class and "enum" not in this.words:
+            name = self._class_name(this)
+            this.name = this.name or name
+            this.members = self.split(index + 1, end, (*this.classes, name))
+        elif this.has_parameters and not this.is_assigned and not is_initializer:
+            this.body = index, end
+        this.words.append("{}")
+
+    def _add_operator(self, this, index):
+        """Adds an operator, whose name it notes; returns the index of the name's last token."""
         this.name_index = index
         start = index = index + 1
         index += 2 if self._text(index) == "(" else 1
@@ -197,7 +217,7 @@ class _Splitter:
         symbol = "".join(token.text for token in self._tokens[start:index])
         this.name = f"operator{symbol.partition('<')[0] or symbol}"
         this.words.append("operator")
-        return index
+        return index - 1
 
     def _set_name(self, this, index):
         """Sets the name of a function whose parameters begin here."""
