@@ -16,6 +16,7 @@ from _jit_loader import this_process
 from _jit_loader.cache import MANIFEST, cache_folder
 from _jit_loader.cache.files import read_checked
 from _jit_loader.cache.lock import is_locked
+from _jit_loader.cuda.halves import IN_TURN
 from _jit_loader.live import load as live
 from _jit_loader.live.edit import LIVE as LIVE_FILE
 from _jit_loader.notebook.inline_cell import compile_cell
@@ -322,14 +323,12 @@ def test_texts_of_load_inline_are_edits_and_have_their_own_modules(capfd):
 @pytest.mark.slow
 @pytest.mark.usefixtures("sources")
 def test_the_complete_build_of_a_text_has_the_same_host_code(capfd, monkeypatch):
-    # A text that is longer than a word of a command may be.
+    # The text is longer than a word of a command may be.
     more = f"namespace {{ {OTHER} }}\nvoid other() {{ other_on_gpu(); }}\n// {'long ' * 40_000}\n"
-    monkeypatch.setenv("MAX_JOBS", "1")  # fewer than the background build has
-    load_text(1, more)
-    monkeypatch.delenv("MAX_JOBS")
-    load_text(2, more)
-    (op,) = live.ops.values()
-    assert op.process.wait() == 0
+    for number in (1, 2):
+        monkeypatch.setenv("MAX_JOBS", str(3 - number))
+        load_text(number, more)
+    wait_for_builds()
     capfd.readouterr()
     load_text(2, more)
     assert not jit_loader.loaded("scale").compiled
@@ -337,6 +336,8 @@ def test_the_complete_build_of_a_text_has_the_same_host_code(capfd, monkeypatch)
     build = os.path.dirname(jit_loader.loaded("scale").path)
     (answer,) = read_checked(os.path.join(build, LIVE_FILE)).values()
     assert answer["reason"] is None
+    with open(os.path.join(build, "build.ninja")) as file:
+        assert IN_TURN in file.read()
     assert capfd.readouterr().err == ""
 
 

@@ -4,8 +4,7 @@ import os
 
 import pytest
 
-from _jit_loader import loading
-from _jit_loader.system import jobs, pool
+from _jit_loader.system import jobs
 
 GB = 1000**3
 
@@ -70,15 +69,6 @@ def test_max_jobs_overrides_every_limit(machine, monkeypatch):
     assert jobs.parallel_jobs() == 40
     monkeypatch.setenv("MAX_JOBS", "many")
     assert jobs.parallel_jobs() == 1
-
-
-@pytest.mark.parametrize(("named", "expected"), [("1", "1"), ("40", "2")])
-def test_a_background_build_has_at_most_two_jobs(monkeypatch, named, expected):
-    found = []
-    monkeypatch.setattr(pool, "call_in_background", lambda *_, env: found.append(env["MAX_JOBS"]))
-    monkeypatch.setenv("MAX_JOBS", named)
-    loading.start_build(loading.Call("load", []))
-    assert found == [expected]
 
 
 def test_max_jobs_limits_the_running_compilers(tiny, monkeypatch):
