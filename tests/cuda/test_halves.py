@@ -12,7 +12,6 @@ import pytest
 import jit_loader
 from _jit_loader.build.inputs.compilers import read_depfile
 from _jit_loader.cuda import halves
-from _jit_loader.cuda.preprocess import NotUnderstood
 from _jit_loader.key import toolchain
 from _jit_loader.live.host_code import host_digest
 
@@ -89,9 +88,8 @@ def test_host_code_is_equal_whether_the_halves_run_at_the_same_time_or_not(compi
     # Without a function that other files see, nvcc's own id has the number of a process.
     text = SOURCE.replace('extern "C"', "__attribute__((used)) static")
     assert digest(HALVES, text) == digest(IN_TURN, text)
-    assert digest(IN_TURN, text) == digest(IN_TURN, text.replace("+ counter", "- counter"))
     assert digest(IN_TURN, text) != digest(IN_TURN, text.replace("<<<1, 32>>>", "<<<2, 32>>>"))
-    with pytest.raises(NotUnderstood, match="differ in each compilation"):
+    with pytest.raises(ValueError, match="differ in each compilation"):
         digest([], text)
 
 
