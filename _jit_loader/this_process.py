@@ -3,6 +3,7 @@
 Other modules keep only locks, caches, and values of one thread or context at module level.
 """
 
+import contextlib
 import importlib.util
 import os
 import sys
@@ -84,7 +85,8 @@ def open_build(library, name, form, with_cuda, build_directory=None):
                     return Loaded(name, libraries[patched_one], library, False, with_cuda)
                 # Resolving symbols at their first call saves a fifth of the import. (A build with
                 # the caller's own libraries is linked with -z now.)
-                _open_once(library, path, name, form, os.RTLD_LAZY)
+                with _first_opening(library, name) as folder:
+                    libraries[library] = _open(path, folder, name, form, os.RTLD_LAZY)
             if library in patched:
                 patched.pop(library)[1]()
         except (ImportError, OSError):
@@ -107,19 +109,24 @@ def open_compiled(library, name, form, with_cuda, build_directory=None):
 
             path = put_library(build_directory, library)
         if library not in libraries:
-            _open_once(library, path, name, form, os.RTLD_NOW)
+            with _first_opening(library, name) as folder:
+                libraries[library] = _open(path, folder, name, form, os.RTLD_NOW)
         return Loaded(name, libraries[library], library, True, with_cuda)
 
 
-def _open_once(library, path, name, form, binding):
-    """Opens a library for the first time, from a path, and notes that it registers something."""
+@contextlib.contextmanager
+def _first_opening(library, name):
+    """Lets the block open a library for the first time; yields its folder.
+
+    It refuses a second registration with PyTorch, and notes the first.
+    """
     folder = os.path.dirname(library)
     registers = os.path.exists(os.path.join(folder, REGISTRATIONS))
     if registers:
         from _jit_loader.cache.registrations import refuse_second_registration
 
         refuse_second_registration(name, folder, name in registered)
-    libraries[library] = _open(path, folder, name, form, binding)
+    yield folder
     if registers:
         registered.add(name)
 
