@@ -17,7 +17,7 @@ import time
 import zlib
 
 # Increased if the format or the names of stored files change. Caches of other formats are ignored.
-FORMAT = "v13"
+FORMAT = "v14"
 
 ABSENT_STAMP = (-1, -1, -1, -1)
 
