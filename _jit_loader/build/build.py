@@ -1,5 +1,6 @@
 """Builds a request in one process at a time, and again if a file changes during the build."""
 
+import glob
 import os
 import tempfile
 
@@ -8,6 +9,7 @@ from _jit_loader.build.byproducts import make_helper, start_self_check, update_c
 from _jit_loader.build.checks import check_request, check_tools, why_built
 from _jit_loader.build.inputs.records import InputsChanged, query_compilers
 from _jit_loader.build.job import (
+    NOTE,
     Job,
     error_of,
     failed,
@@ -27,7 +29,14 @@ from _jit_loader.build.record import (
     reusable_objects,
     unrecorded,
 )
-from _jit_loader.cache import build_directory, cache_folder, check_trusted, registrations
+from _jit_loader.cache import (
+    MANIFEST,
+    build_directory,
+    cache_folder,
+    check_trusted,
+    registrations,
+    stamp,
+)
 from _jit_loader.cache.files import errors_explained
 from _jit_loader.cache.lock import build_lock
 from _jit_loader.cache.pruning import cache_limit, keep_under_limit
@@ -88,11 +97,21 @@ class _Others:
 
     def __init__(self, builds, digests):
         self._builds, self._digests = builds, digests
-        self._memo, self._note = builds.memo_stamp(), read_note(builds.folder)
+        self._seen, self._note = self._ends(), read_note(builds.folder)
 
     def have_built(self):
-        """Returns whether one has written a memo, without a look at the files."""
-        return self._builds.memo_stamp() not in (None, self._memo)
+        """Returns whether one has ended a build, or has found one, without a look at the files."""
+        return not self._ends() <= self._seen
+
+    def _ends(self):
+        """Returns {(path, stamp)} of the memo and of the files that a build writes at its end.
+
+        No memo is written soon after an edit. The processes that wait need not take turns then.
+        """
+        paths, folder = [self._builds.memo_path], glob.escape(self._builds.folder)
+        for name in (MANIFEST, NOTE):
+            paths += glob.glob(os.path.join(folder, "*", name))
+        return {(path, stamp(path)) for path in paths if os.path.exists(path)}
 
     def take_build(self):
         """Returns the Loaded of a build that fits the current files, or None.
@@ -100,7 +119,7 @@ class _Others:
         It raises the error of a build that has failed with the current files.
         """
         if self.have_built():
-            self._memo = self._builds.memo_stamp()
+            self._seen = self._ends()
             self._digests.learn(self._builds.known())
         request, found = self._builds.request, self._builds.find(self._digests)
         this = found and this_process.open_build(found.library, *request.to_open)

@@ -84,10 +84,6 @@ class Builds:
                 return build
         return None
 
-    def memo_stamp(self):
-        """Returns the memo's stamp, or None. It changes when a process finds or makes a build."""
-        return stamp(self.memo_path)
-
     def known(self):
         """Returns Memo.known() of the call's memo, or of the newest one in the cache.
 
