@@ -131,8 +131,7 @@ def test_results_are_numbers_or_nested(tensors):
     found = measure(lambda a, b: (a, {"sum": 1.0}), a, b, reference=lambda a, b: [a, 1.5])
     assert found.wrong.startswith("result 1: 1, lambda has 1.5 (wrong elements: 1 of 1)")
     assert measure(lambda: (), reference=lambda: ()).error == 0
-    in_another_order = measure(lambda: {"x": 1, "y": 2}, reference=lambda: {"y": 2, "x": 1})
-    assert not in_another_order.wrong
+    assert not measure(lambda: {"x": 1, "y": 2}, reference=lambda: {"y": 2, "x": 1}).wrong
 
 
 def test_wrong_result_counts_more_than_a_larger_error_of_rounding(tensors):
