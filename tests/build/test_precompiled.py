@@ -374,7 +374,7 @@ def test_load_many_precompiles_the_header_before_many_calls(sources, monkeypatch
     outcomes = jit_loader.load_many(calls, jobs=2)
     assert [outcome.module.value() for outcome in outcomes] == [1] * 6
     assert sources.used_header() == [True] * 6
-    first, second, _ = capfd.readouterr().err.splitlines()
+    first, second, *_ = capfd.readouterr().err.splitlines()
     assert first.startswith("load_many: 6 extensions: loading many0, many1, ")
     assert second == "PyTorch's headers: precompiling them for later builds"
 
