@@ -7,7 +7,7 @@ from pathlib import PurePath
 
 from _jit_loader.system import read_text
 
-# With torch/extension.h g++ takes 1.4 GB, with the C++ frontend 1.9 to 2.5 GB (-O3 -g), nvcc 3.2 GB.
+# With torch/extension.h g++ takes 1.4 GB, with the C++ frontend 1.9 to 2.5 GB, and nvcc 3.2 GB.
 BYTES_PER_COMPILER = 3 * 1000**3
 
 ROOT = "/"  # of /proc and /sys

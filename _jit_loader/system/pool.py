@@ -120,7 +120,7 @@ class _Process:
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
             for stream in (1, 2):
                 os.dup2(self._said.fileno(), stream)
-            sys.stdout = sys.stderr = open(2, "w", buffering=1, errors="replace", closefd=False)  # noqa: SIM115
+            sys.stdout = sys.stderr = os.fdopen(2, "w", 1, errors="replace", closefd=False)
             os.environ["MAX_JOBS"] = str(jobs)
             soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
             limits = [limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY]
