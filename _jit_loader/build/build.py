@@ -29,19 +29,12 @@ from _jit_loader.build.record import (
     reusable_objects,
     unrecorded,
 )
-from _jit_loader.cache import (
-    MANIFEST,
-    build_directory,
-    cache_folder,
-    check_trusted,
-    registrations,
-    stamp,
-)
+from _jit_loader.cache import build_directory, cache_folder, check_trusted, registrations, stamp
 from _jit_loader.cache.files import errors_explained
 from _jit_loader.cache.lock import build_lock
 from _jit_loader.cache.pruning import cache_limit, keep_under_limit
 from _jit_loader.cache.registrations import RestartNeeded
-from _jit_loader.cache.store import STATS_EQUAL, Builds
+from _jit_loader.cache.store import MANIFEST, STATS_EQUAL, Builds
 from _jit_loader.key.digests import Digests
 from _jit_loader.report.errors import LOAD_ERRORS, CompileError
 from _jit_loader.report.text import BuildLine

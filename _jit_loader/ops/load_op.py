@@ -93,17 +93,18 @@ def load_in_background(name, project, flags):
     """Implements jit_loader.load_op with wait=False: returns None while the op is not in the cache.
 
     A process that builds the op continues if this one ends. Under JIT_LOADER_NO_COMPILE none is
-    started.
+    started. Without a Python to start, this process builds the op.
     """
     from _jit_loader.report.text import say
     from _jit_loader.system import is_set
+    from _jit_loader.system.processes import python
 
     started, key = this_process.in_background, repr([name, project, flags])
     process = started.get(key)
     if key in started and (process is None or process.poll() is None):
         return None
     with contextlib.suppress(loading.NotCached):
-        return load(name, project, flags, may_build=False).result
+        return load(name, project, flags, may_build=python() is None).result
     # Without a failure a file was edited, so that the build was out of date when it ended.
     failed = process is not None and process.returncode != 0
     if failed:

@@ -39,7 +39,15 @@ def call_in_processes(calls, jobs, imports=(), most_bytes=math.inf, first=None):
     imports: the modules that are imported before the forks.
     most_bytes: the memory that each process, and each program that it runs, may take.
     first: a call that ends before the others start; the index of its answers is None.
+
+    Without a Python to start, this process makes the calls, one after the other.
     """
+    if processes.python() is None:
+        for index, call in enumerate(calls):
+            started = time.monotonic()
+            result = pkgutil.resolve_name(call["function"])(*call["arguments"])
+            yield {"index": index, "seconds": time.monotonic() - started, "result": result}
+        return
     request = {"calls": calls, "jobs": jobs, "imports": imports, "most_bytes": most_bytes}
     request["first"] = first
     process = processes.start_python(

@@ -110,10 +110,7 @@ def start_python(function, env=None, detached=False, **options):
     the place of Python's modules: a project may have a types.py.
     """
     if (executable := python()) is None:
-        raise FileNotFoundError(
-            f"there is no Python in {sys.prefix}, and {sys.executable} is none: set sys.executable "
-            "to a Python of this version, or call load, which needs no other process"
-        )
+        raise FileNotFoundError(f"there is no Python in {sys.prefix}, and {sys.executable} is none")
     env = dict(os.environ if env is None else env)
     code = ["import os, sys", f"sys.path[:] = {_search_path()!a}"]
     if (path := env.pop("PYTHONPATH", None)) is not None:
