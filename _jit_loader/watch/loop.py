@@ -55,6 +55,7 @@ class Files:
         self._folder = os.path.dirname(self._script)
         self._root = project_above(self._folder) or find_project([self._script])
         self._digests, self._known = Digests(), {}
+        self._polls = None  # watchfiles decides
         self.saved(is_running=True)
 
     def saved(self, is_running):
@@ -78,10 +79,13 @@ class Files:
             except FileNotFoundError:
                 yield True  # a folder was removed before it was watched
             except (OSError, RuntimeError) as error:
-                raise RuntimeError(
-                    f"watch: the system does not report saves ({error}). Allow more watches (sudo "
-                    "sysctl fs.inotify.max_user_watches=524288), or set WATCHFILES_FORCE_POLLING=1"
-                ) from error
+                if self._polls:
+                    raise
+                self._polls = True
+                say(
+                    f"watch: the system does not report saves ({error}), so the files are polled; "
+                    "sudo sysctl fs.inotify.max_user_watches=524288 allows more watches"
+                )
 
     def _watch(self):
         folders = {self._folder, *_walk(self._root)[0]}
@@ -90,6 +94,7 @@ class Files:
             watch_filter=None,
             step=STEP_MS,
             rust_timeout=int(1000 * WAKE_SECONDS),
+            force_polling=self._polls,
             yield_on_timeout=True,
             recursive=False,
         )
