@@ -11,7 +11,7 @@ from _jit_loader.notebook.inline_cell import compile_cell
 from tests.support.nvrtc import needs_nvrtc
 
 CELL = """\
-%%cpp twice answer -O0 -D TWO=2 -I kernels
+%%cpp twice answer -O0 -D TWO=2 -I kernels -l m
 static int two() { return TWO; }
 int twice(int x) { return two() * x; }
 #include "answer_math.h"
