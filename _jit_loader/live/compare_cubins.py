@@ -38,6 +38,8 @@ _INTEGER = {  # and the conversion of an integer
 
 _VERSION = re.compile(rb"release \d+\.\d+, V[\d.]+")
 _OF_A_FILE = re.compile(rb"(\d+)(?=_INTERNAL_|_GLOBAL__N_)")
+# Constants of CUDA's own headers; torch/extension.h has 30 of them.
+_OF_CUDA = re.compile(rb"_ZN(4cuda3(std|__4)|6thrust\d+THRUST_|3cub\d+CUB_)|__cudart_")
 
 
 def cubins_of(path):
@@ -83,6 +85,11 @@ def version_of(cubin):
     """Returns the version of a cubin's compiler, such as b'release 13.0, V13.0.88', or None."""
     match = _VERSION.search(cubin)
     return match and match[0]
+
+
+def has_variables(cubin):
+    """Returns whether a cubin has variables of its source, which host code may read or write."""
+    return not all(map(_OF_CUDA.match, _Cubin(cubin).variables()))
 
 
 def compare(live, built, names):

@@ -28,9 +28,6 @@ _WITHOUT_KERNEL = re.compile(
     r"|Mem\w+|(?:Device|Event|Stream|Host|Profiler|Thread)\w+|Graph(?:Instantiate|Launch)\w*"
     r"|LaunchHostFunc|FuncSetCacheConfig|PointerGetAttributes|(?:Runtime|Driver)GetVersion)"
 )
-# The functions that host code calls for __device__, __constant__ and __managed__ variables, and
-# for textures.
-_OF_VARIABLES = {"__cudaRegisterVar", "__cudaRegisterManagedVar", "__cudaRegisterTexture"}
 
 
 class Launches(NamedTuple):
@@ -64,8 +61,7 @@ def launches_of(path):
     """Returns the Launches of a library.
 
     Raises NotLive if its kernels cannot be replaced: CUDA is older than 13, the host code calls
-    other functions with kernels, two sources have a kernel of one name, there are variables, or
-    symbols are missing.
+    other functions with kernels, two sources have a kernel of one name, or symbols are missing.
     """
     with open(path, "rb") as file:
         library = file.read()
@@ -73,8 +69,6 @@ def launches_of(path):
     dynamic = symbols(library, sections, b".dynsym")
     for symbol in dynamic:
         name = symbol.name.decode()
-        if name in _OF_VARIABLES:
-            raise NotLive("the library has variables that host code may read or write")
         is_of_runtime = symbol.section == UNDEFINED and name.startswith("cuda")
         if is_of_runtime and name not in REPLACED and not _WITHOUT_KERNEL.fullmatch(name):
             raise NotLive(f"the host code calls {name}")

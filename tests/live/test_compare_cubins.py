@@ -7,7 +7,7 @@ import pytest
 
 from _jit_loader.cuda.nvrtc import Program, compile_program
 from _jit_loader.key import toolchain
-from _jit_loader.live.compare_cubins import compare, cubins_of
+from _jit_loader.live.compare_cubins import compare, cubins_of, has_variables
 from tests.support.nvrtc import needs_nvccs_version
 
 pytestmark = [pytest.mark.nvcc, needs_nvccs_version]
@@ -121,6 +121,17 @@ BOUNDS = {"bounded": "its parameters or launch bounds differ"}
 )
 def test_another_interface_differs(differences, old, new, found):
     assert differences(old, new).items() >= found.items()
+
+
+@pytest.mark.parametrize(
+    "variables",
+    ["", "static __constant__ int own;", "namespace cuda { __device__ int own; }"],
+)
+def test_constants_of_cudas_headers_are_no_variables_of_the_source(tmp_path, variables):
+    text = f"#include <cuda/std/utility>\n{variables}\n" + "__global__ void k(float* y, int i) "
+    (cubin,) = cubins_of(build(tmp_path, "own", text + "{ y[i] = sinf(y[i]); }", 90))
+    assert b"in_place" in cubin
+    assert has_variables(cubin) == bool(variables)
 
 
 def test_a_missing_kernel_differs(differences):
