@@ -147,7 +147,9 @@ def _run(macros, mirror, source):
 
 def _read_headers(key, mirror, source, paths, command, for_device):
     """Runs nvcc's command; returns the _Macros, with the files it writes, and the text."""
-    words, with_headers, without = _preprocessor(command, source, for_device), [], []
+    words, with_headers = _preprocessor(command, source, for_device), []
+    # -nostdinc leaves the folders of these variables.
+    without = ["env", "-u", "CPATH", "-u", "CPLUS_INCLUDE_PATH"]
     for word in words:
         if word.startswith("-I"):
             of_user = f"-I{os.path.join('<mirror>', word[2:].lstrip('/'))}"

@@ -98,6 +98,13 @@ def test_conditions_have_the_values_that_nvcc_gives_them(compiled):
     assert compiled(f'#include "factor.h"\n{new}{"".join(texts)}{SOURCE}', INCLUDES + HEADER)
 
 
+def test_headers_of_cpath_are_the_systems(compiled, tmp_path, monkeypatch):
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more/more.h").write_text("#define MORE 1\n")
+    monkeypatch.setenv("CPATH", str(tmp_path / "more"))
+    assert compiled(f"#include <more.h>\n#if !MORE\n#error\n#endif\n{SOURCE}")
+
+
 @pytest.mark.parametrize(
     "function",
     [
