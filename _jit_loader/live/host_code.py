@@ -100,11 +100,7 @@ class HostCode:
         first, last = this.body
         head = {token.text for token in self.all_tokens[this.first : first]}
         tokens = [token.text for token in self.all_tokens[first : last + 1]]
-        return (
-            _NOT_OF_DEVICE_ALONE.isdisjoint(head)
-            and _NOT_IN_A_BODY.isdisjoint(tokens)
-            and not any(map(_is_lambda, tokens, tokens[1:], tokens[2:]))
-        )
+        return _NOT_OF_DEVICE_ALONE.isdisjoint(head) and _NOT_IN_A_BODY.isdisjoint(tokens)
 
     def _shared_with_host(self):
         """Returns the set of those in of_device that may be declared for the host as well."""
@@ -142,14 +138,6 @@ def _is_foreign(first, second):
     """Tells whether a word after these two tokens is a member, or a name of the C++ library."""
     is_member = second == "->" or (second == "." and first != ".")
     return is_member or (second == "::" and first == "std")
-
-
-def _is_lambda(before, text, after):
-    """Tells whether a bracket begins a lambda, which nvcc writes into the host code as well."""
-    if text != "[" or "[" in (before, after):  # [[ begins an attribute
-        return False
-    is_index = before in (")", "]") or re.fullmatch(r"[^\W\d]\w*", before)
-    return not is_index or before in ("return", "else", "do", "case")
 
 
 def host_digest(path):

@@ -42,6 +42,7 @@ OF_DEVICE = [
     ("lltm", LLTM, "  total[i] = narrow<T>(sum);", "  enum A { one = 1 };\n  total[i] = narrow<T>(sum * one);"),
     ("lltm", LLTM, "  total[i] = narrow<T>(sum);", "  total[i] = narrow<T>(sum + kVectorSize<Pair<char>>);"),
     ("lltm", LLTM, "  total[i] = narrow<T>(sum);", "  auto k = &step<char, true>;\n  total[i] = narrow<T>(sum + (k != nullptr));"),
+    ("lltm", LLTM, "  total[i] = narrow<T>(sum);", "  auto f = [&] { total[i] = narrow<T>(sum); };\n  f();"),
     ("lltm", LLTM, "  Accumulate<T> sum{0};", "  using A = Accumulate<T>;\n  typedef A B;\n  B sum{0};"),
     ("trilinear_interpolation", TRILINEAR, "* kThreadsPerBlock + threadIdx.x; }", "* kThreadsPerBlock + threadIdx.x + 0; }"),
 ]  # fmt: skip
@@ -53,7 +54,6 @@ OF_HOST_TOO = [
     ("add2", ELEMENTWISE, "__global__ void __launch_bounds__(kThreadsPerBlock)\n    elementwise_v", "__global__ void __launch_bounds__(kThreadsPerBlock, 2)\n    elementwise_v"),
     ("add2", ELEMENTWISE, "__device__ void store_vector", "__host__ __device__ void store_vector"),
     ("add2", ELEMENTWISE, "uint4 bits;\n", "uint4 bits;\n#define value values\n"),
-    ("lltm", LLTM, "  total[i] = narrow<T>(sum);", "  auto f = [&] { total[i] = narrow<T>(sum); };\n  f();"),
     ("add2", "kernels/add2_math.h", "    return a + b;", "    static T c = a;\n    return b;"),
     ("add2", "kernels/add2_math.h", "T operator()(T a, T b)", "T operator()(T b, T a)"),
     ("add2", HALF, "HOST_DEVICE uint32_t select", "inline uint32_t select"),
