@@ -142,14 +142,14 @@ def _run(macros, mirror, source):
     if result.returncode != 0:
         return None
     found = _Output(result.stdout, mirror, ())
+    if not all(path.startswith(macros.folder) for path in found.headers):
+        return None
     return Preprocessed(found.text, found.before, [path for path, _ in macros.headers])
 
 
 def _read_headers(key, mirror, source, paths, command, for_device):
     """Runs nvcc's command; returns the _Macros, with the files it writes, and the text."""
-    words, with_headers = _preprocessor(command, source, for_device), []
-    # -nostdinc leaves the folders of these variables.
-    without = ["env", "-u", "CPATH", "-u", "CPLUS_INCLUDE_PATH"]
+    words, with_headers, without = _preprocessor(command, source, for_device), [], []
     for word in words:
         if word.startswith("-I"):
             of_user = f"-I{os.path.join('<mirror>', word[2:].lstrip('/'))}"
@@ -184,7 +184,8 @@ def _read_headers(key, mirror, source, paths, command, for_device):
     text = "\n".join(output.first) + "\n" + _KEPT
     write_atomically(first, text.encode(errors="surrogateescape"))
     without += ["-fmacro-prefix-map=<mirror>=", "-nostdinc", "-w", "-dD", "-imacros", first]
-    without += ["-isystem", os.path.join(folder, "headers")]
+    # -I, because CPATH or a wrapper of the compiler may add folders of the system with -isystem.
+    without.append(f"-I{os.path.join(folder, 'headers')}")
     headers = sorted(set(map(os.path.realpath, output.headers)))
     headers = [(path, stamp(path)) for path in headers]
     return _Macros(without, folder, output.before, headers), output.text

@@ -46,11 +46,11 @@ def command(folder, *more):
 def compiled(tmp_path):
     """Returns a function that compiles a source and its header with NVRTC."""
 
-    def compiled(source=SOURCE, header=HEADER, kernels=(KERNEL,)):
+    def compiled(source=SOURCE, header=HEADER, kernels=(KERNEL,), flags=()):
         texts = {f"{tmp_path}/a.cu": source, f"{tmp_path}/factor.h": header}
         for path, text in texts.items():
             Path(path).write_text(text)
-        inputs = Inputs(f"{tmp_path}/a.cu", texts, command(tmp_path), kernels)
+        inputs = Inputs(f"{tmp_path}/a.cu", texts, command(tmp_path, *flags), kernels)
         return compile_device(inputs, kernels)[0]
 
     return compiled
@@ -98,11 +98,13 @@ def test_conditions_have_the_values_that_nvcc_gives_them(compiled):
     assert compiled(f'#include "factor.h"\n{new}{"".join(texts)}{SOURCE}', INCLUDES + HEADER)
 
 
-def test_headers_of_cpath_are_the_systems(compiled, tmp_path, monkeypatch):
-    (tmp_path / "more").mkdir()
-    (tmp_path / "more/more.h").write_text("#define MORE 1\n")
-    monkeypatch.setenv("CPATH", str(tmp_path / "more"))
-    assert compiled(f"#include <more.h>\n#if !MORE\n#error\n#endif\n{SOURCE}")
+def test_a_wrapper_of_the_compiler_may_add_folders_of_headers(compiled, tmp_path):
+    (tmp_path / "more.h").write_text("#define MORE 1\n")
+    wrapper = tmp_path / "g++"
+    wrapper.write_text(f'#!/bin/sh\nexec g++ -isystem {tmp_path} "$@"\n')
+    wrapper.chmod(0o755)
+    text = f"#include <more.h>\n#if !MORE\n#error\n#endif\n{SOURCE}"
+    assert compiled(text, flags=["-ccbin", str(wrapper)])
 
 
 @pytest.mark.parametrize(
