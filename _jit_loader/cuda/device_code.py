@@ -91,15 +91,12 @@ class DeviceText:
         starts = []  # where the lines of that text are in the source
         for part, start in self._parts(removed):
             starts += [start, *(start + match.end() for match in re.finditer("\n", part))]
+        unknown = [each for each in self._all if self._kinds[each] == "unknown"]
         found = set()
         for line in map(int, _ERROR.findall(log)):
             place = starts[line - 2]
-            around = [
-                each
-                for each in self._all
-                if self._kinds[each] == "unknown"
-                and self._tokens[each.first].start <= place < self._tokens[each.last].end
-            ]
+            before = [each for each in unknown if self._tokens[each.first].start <= place]
+            around = [each for each in before if place < self._tokens[each.last].end]
             if around:
                 key = self._key(around[-1])
                 found.add(key + ENTIRELY if key in removed else key)

@@ -127,11 +127,8 @@ def with_headers(program, names, paths, words, more=""):
     macros, folders = _of_compiler(host_command()[0], standard)
     folders = [*folders, *_folders_of_cuda(paths)]
     words = words | {*re.findall(r"[^\W\d]\w*", more)}
-    needed = [
-        name
-        for name, of in _TRIGGERS.items()
-        if of & words and any(path.endswith(f"/{name}") for path in paths)
-    ]
+    used = [name for name, of in _TRIGGERS.items() if of & words]
+    needed = [name for name in used if any(path.endswith(f"/{name}") for path in paths)]
     preamble = [macros, read_text(_BUILTINS), *(f"#include <{name}>\n" for name in needed), more]
     virtual = {
         **dict.fromkeys(_EMPTY, "#pragma once\n"),

@@ -9,6 +9,7 @@ import re
 import struct
 from collections import Counter
 
+from _jit_loader.cuda.ptxas import readable
 from _jit_loader.live.edit import NotLive
 from _jit_loader.system.elf import OBJECT, UNDEFINED, content, sections_of, symbols
 
@@ -87,9 +88,10 @@ def version_of(cubin):
     return match and match[0]
 
 
-def has_variables(cubin):
-    """Returns whether a cubin has variables of its source, which host code may read or write."""
-    return not all(map(_OF_CUDA.match, _Cubin(cubin).variables()))
+def variables(cubin):
+    """Returns the names of the variables of a cubin's source, without namespaces, as a list."""
+    names = [name.decode() for name in _Cubin(cubin).variables() if not _OF_CUDA.match(name)]
+    return [readable(name).rpartition("::")[2] for name in names]
 
 
 def compare(live, built, names):

@@ -33,6 +33,11 @@ _NOT_IN_A_BODY = {
     *("static", "thread_local", "__device__", "__host__", "__global__", "__constant__"),
     *("__managed__", "<<<"),
 }
+# A constant of device code, in tokens on lines of their own: no pointer, and of a plain type.
+_CONSTANT = re.compile(
+    r"(?m)^(?:__constant__|__device__\n(?:static\n)?const(?:expr)?|const(?:expr)?\n__device__)\n"
+    r"(?:[\w:]+\n)*?(\w+)\n(?=[\[={;])"
+)
 # A line number that is no token of the preprocessed text.
 _LINES = re.compile(r"__builtin_LINE|source_location")
 _MARKER = re.compile(r"#\s*\d")
@@ -61,6 +66,16 @@ def host_code(source, texts, command):
         raise NotUnderstood("the host code may use line numbers")
     found = preprocess(source, texts, command, for_device=False)
     return "\n".join([*HostCode(found.text).tokens(), repr(found.before)])
+
+
+def constants(source, texts, command):
+    """Returns the names of the constants that only device code uses, so that nothing writes them.
+
+    The arguments are those of host_code. An object that is const may have members that are mutable.
+    """
+    tokens = host_code(source, texts, command).split("\n")
+    names = _CONSTANT.findall("\n".join(tokens)) if "mutable" not in tokens else ()
+    return {name for name in names if tokens.count(name) == 1}
 
 
 class HostCode:
@@ -148,11 +163,8 @@ def host_digest(path):
     """
     with open(path, "rb") as file:
         data = file.read()
-    found = {
-        name: content(data, section)
-        for name, section in sections_of(data).items()
-        if not _OF_DEVICE.fullmatch(name)
-    }
+    of_host = (each for each in sections_of(data).items() if not _OF_DEVICE.fullmatch(each[0]))
+    found = {name: content(data, section) for name, section in of_host}
     if any(map(_NVCCS_ID.search, [*found, *found.values()])):
         raise NotUnderstood("the names of its unnamed namespaces differ in each compilation")
     parts = ((_OF_PATH.sub(b"", name), _OF_PATH.sub(b"", part)) for name, part in found.items())

@@ -50,11 +50,8 @@ class Launches(NamedTuple):
 
         The addresses must be those of open_launches().
         """
-        return {
-            kernel
-            for kernel, address in self.handles.items()
-            if ctypes.c_void_p.from_address(address).value
-        }
+        at = ctypes.c_void_p.from_address
+        return {kernel for kernel, address in self.handles.items() if at(address).value}
 
 
 def launches_of(path):

@@ -13,8 +13,9 @@ from _jit_loader.cuda.nvrtc import NvrtcError, Program, compile_program
 from _jit_loader.cuda.preprocess import preprocess
 from _jit_loader.cuda.ptxas import readable
 from _jit_loader.cuda.torch_headers import torch_text
-from _jit_loader.live.compare_cubins import cubin_of, has_variables
+from _jit_loader.live.compare_cubins import cubin_of, variables
 from _jit_loader.live.edit import NotLive
+from _jit_loader.live.host_code import constants
 
 # nvcc's flags that NVRTC has under the same name.
 _SAME = re.compile(
@@ -72,7 +73,8 @@ def compile_edit(source, launched):
         cubin, removed = _compile(program, code, sorted(compiled), removed)
     else:
         cubin, _ = compile_program(Program("", "empty.cu", program.options[:1], {}))
-    if has_variables(cubin_of(source.host_object, cubin)):
+    names = variables(cubin_of(source.host_object, cubin))
+    if names and len(constants(*source.inputs[:3]).intersection(names)) < len(names):
         raise NotLive("it has variables that host code may read or write")
     program = program._replace(source=code.text(removed))
     return DeviceCode(cubin, compiled, kernels - compiled, program)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from _jit_loader.cuda.declarations import tokens_of
 from _jit_loader.cuda.preprocess import NotUnderstood, preprocess
 from _jit_loader.key import toolchain
-from _jit_loader.live.host_code import HostCode, host_code
+from _jit_loader.live.host_code import HostCode, constants, host_code
 from tests.support.extension import write
 
 pytestmark = pytest.mark.nvcc
@@ -194,6 +194,20 @@ def test_a_header_that_is_included_as_one_of_the_system_is_not_understood(tmp_pa
 def test_edits_in_doubt_count_as_host_code(text):
     after = text.replace("1", "2\n" if "__LINE__" in text else "2")
     assert not is_of_device({"a.cu": text}, {"a.cu": after})
+
+
+def test_constants_are_variables_that_nothing_can_write():
+    text = """
+        __constant__ float a[2] = {1, 2}; namespace n { static const __device__ T b = 1; }
+        __device__ const float c{1}; __constant__ int read; __device__ const int* d = nullptr;
+        __device__ List<const int> e; __device__ int f; const int g = 1;
+        void host() { cudaMemcpyFromSymbol(&x, read, 4); }
+        __global__ void k(float* y) { *y = a[0] * n::b * c * f; }
+    """
+    arguments = "/project/a.cu", {"/project/a.cu": text}, command("/project/a.cu")
+    assert constants(*arguments) == {"a", "b", "c"}
+    arguments[1]["/project/a.cu"] += "struct T { mutable int m; };"
+    assert constants(*arguments) == set()
 
 
 CERTAIN = {

@@ -293,11 +293,14 @@ def test_a_setting_or_a_machine_without_a_gpu_takes_the_complete_build(
 
 
 @pytest.mark.slow
-def test_code_with_variables_takes_the_complete_build(project, monkeypatch, capfd):
-    project.edit(SOURCE, "#define EXPORT", "#define EXPORT\n__constant__ long x = 42;")
-    project.load_edited("*to = 42;", "*to = x;")
-    project.edit(SOURCE, "*to = x;", "*to = x + 1;")
-    assert "variables that host code may read or write" in why(project, monkeypatch, capfd)
+@pytest.mark.parametrize(
+    ("kind", "reason"), [("device", "variables that host code may read"), ("constant", "live edit")]
+)
+def test_code_with_variables_takes_the_complete_build(project, monkeypatch, capfd, kind, reason):
+    project.edit(SOURCE, "#define EXPORT", f"#define EXPORT\n__{kind}__ long number = 42;")
+    project.load_edited("*to = 42;", "*to = number;")
+    project.edit(SOURCE, "*to = number;", "*to = number + 1;")
+    assert reason in why(project, monkeypatch, capfd)
 
 
 @pytest.mark.slow
