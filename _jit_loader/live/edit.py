@@ -159,7 +159,12 @@ def inputs_of(record, texts, roots):
         roots.absolute(record["source"]),
         {roots.absolute(name): texts[name] for name in record["user files"]},
         list(map(roots.absolute_text, record["nvcc"])),
-        {each["mangled"] for each in record["kernels"] if each["registers"] is not None},
+        {
+            each["mangled"]
+            for each in record["kernels"]
+            # CUB's headers hide from NVRTC an empty kernel that their host code needs.
+            if each["registers"] is not None and not each["kernel"].endswith("::EmptyKernel<void>")
+        },
     )
 
 

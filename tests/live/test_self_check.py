@@ -10,6 +10,7 @@ import jit_loader
 from _jit_loader.build import byproducts
 from _jit_loader.build.record import TEXTS
 from _jit_loader.cache.files import read_checked, write_checked
+from _jit_loader.cache.store import RECORD
 from _jit_loader.commands import main
 from _jit_loader.key.machine import Machine
 from _jit_loader.live import self_check
@@ -62,6 +63,14 @@ def check(build, old="", new=""):
 def test_nvrtc_compiles_the_same(build):
     expected = {"removed": [], "kernels": {KERNEL: None}, "reason": None, "differs": False}
     assert check(build) == expected
+
+
+def test_the_empty_kernel_of_cub_is_not_compiled(build):
+    (path,) = (each for each in build.glob(f"*.o{RECORD}") if read_checked(each).get("kernels"))
+    record, name = read_checked(path), "cub::CUB_300001_SM_900::detail::EmptyKernel<void>"
+    record["kernels"].append({**record["kernels"][0], "kernel": name, "mangled": "_ZEmpty"})
+    write_checked(path, record)
+    assert check(build)["reason"] is None
 
 
 def test_it_is_checked_once(build):
