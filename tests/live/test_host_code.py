@@ -336,7 +336,9 @@ def cudafe_code(op, texts, folder):
     # An edit may be an error of device code, which is compiled once the host part is written.
     subprocess.run(command, capture_output=True, cwd=folder)
     written = folder / f"{op}.cudafe1.cpp"
-    text = re.sub(r"(?ms)^#if 0$.*?^#endif$", "", written.read_text())
+    text, found = written.read_text(), 1
+    while found:  # a lambda's is within that of its kernel
+        text, found = re.subn(r"(?ms)^#if 0$((?!^#if 0$).)*?^#endif$", "", text)
     written.unlink()
     text = re.sub(r"(?m)^#(?: \d+.*|line .*)$\n", "", text)
     # Names that contain the source's hash vary.
