@@ -60,9 +60,11 @@ def check(build, old="", new=""):
     return found[SOURCE]
 
 
-def test_nvrtc_compiles_the_same(build):
+def test_nvrtc_compiles_the_same(build, tmp_path):
     expected = {"removed": [], "kernels": {KERNEL: None}, "reason": None, "differs": False}
     assert check(build) == expected
+    kept = list(tmp_path.glob("cache/*/macros/*/macros.json"))
+    assert len(kept) == 2, "the first edit needs them for the host and for the device"
 
 
 def test_the_empty_kernel_of_cub_is_not_compiled(build):
