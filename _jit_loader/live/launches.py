@@ -5,7 +5,7 @@ import os
 import re
 from typing import NamedTuple
 
-from _jit_loader.live.edit import NotLive
+from _jit_loader.live.edit import OF_CUB, NotLive
 from _jit_loader.system.elf import FUNCTION, UNDEFINED, relocations, sections_of, symbols
 
 # The static variable of a launch, since CUDA 13; L if the kernel is a template. The number is the
@@ -75,7 +75,8 @@ def launches_of(path):
             kernel = match[2][: int(match[1]) - len("__device_stub_")].decode()
             if kernel in handles:
                 raise NotLive(f"two sources have the kernel {kernel}")
-            handles[kernel] = symbol.address
+            if not OF_CUB.match(kernel):
+                handles[kernel] = symbol.address
         elif symbol.kind == FUNCTION and symbol.section != UNDEFINED:
             functions.setdefault(_linked(symbol.name.decode()), []).append(symbol.address)
     pointers = {}

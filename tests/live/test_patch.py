@@ -199,3 +199,18 @@ def test_a_library_without_launches_is_refused():
 
     with pytest.raises(NotLive, match="need CUDA 13"):
         launches_of(_ctypes.__file__)
+
+
+def test_two_sources_may_have_the_empty_kernel_of_cub(tmp_path):
+    """It is in each source that includes CUB's headers."""
+    text = (
+        '__attribute__((used)) static long h{0} __asm__("_ZZ{1}__device_stub_{0}E8__handle");\n'
+        '__attribute__((used)) static void f{0}() __asm__("{0}");\nstatic void f{0}() {{}}\n'
+    )
+    cub, own, other = "_ZN3cub17CUB_300001_SM_9006detail11EmptyKernelIvEEvv", "_Z1fPf", "_Z1gPf"
+    call = "void __cudaGetKernel();\nvoid call() { __cudaGetKernel(); }\n"
+    for names in ((cub, own), (cub, other)):
+        kernels = "".join(text.format(name, 14 + len(name)) for name in names)
+        (tmp_path / f"{names[1]}.c").write_text(kernels + call * (names[1] == own))
+    subprocess.run(f"gcc -shared -fPIC -o a.so {own}.c {other}.c".split(), cwd=tmp_path, check=True)
+    assert launches_of(tmp_path / "a.so").handles.keys() == {own, other}
