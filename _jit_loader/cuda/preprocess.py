@@ -193,7 +193,8 @@ def _read_headers(key, mirror, source, paths, command, for_device):
 
 def _preprocessor(command, source, for_device):
     """Returns an iterator of the words of nvcc's command of g++, without source and output."""
-    listed = run([*command, "--dryrun"]).stderr.decode(errors="surrogateescape").splitlines()
+    # One thread (-t1): with more, nvcc lists its commands with "> file" at the end.
+    listed = os.fsdecode(run([*command, "--dryrun", "-t1"]).stderr).splitlines()
     commands = [line.removeprefix("#$ ") for line in listed if " -E -x c++ " in line]
     commands = [line for line in commands if ("-D__CUDA_ARCH__=" in line) == for_device]
     if len(commands) != 1:

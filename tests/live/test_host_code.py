@@ -181,6 +181,11 @@ def test_a_name_in_a_flag_counts():
     assert is_of_device(before, after)
 
 
+def test_nvcc_may_have_several_threads():
+    before, after = ({"a.cu": f"__device__ int f() {{ return {value}; }}"} for value in "12")
+    assert is_of_device(before, after, "--threads", "4")
+
+
 def test_a_header_that_is_included_as_one_of_the_system_is_not_understood(tmp_path):
     """Its text is not part of the preprocessed text."""
     header = write(tmp_path / "b.h", "int g() { return 1; }")
