@@ -145,11 +145,11 @@ class Launched:
             self._result = int(result.flatten()[0])
 
     def value(self):
-        """Returns the result once complete builds have ended, so that they affect no later time."""
+        """Returns the result, and ends the complete builds, so that they affect no later time."""
         from _jit_loader.live import load
 
         for edited in load.ops.values():
-            edited.process.wait()
+            edited.process.terminate()
         return self._result
 
 

@@ -1,9 +1,9 @@
 // y[r][i] = Formula's result for x[r][i], which depends on all elements of the row x[r], on the
 // current CUDA device; kernels/shared/rows.h says what a Formula is.
 //
-// A row of up to 512 elements has a warp, a longer one a block. Each thread keeps 16 elements of
-// its row in registers, so that a row of up to 4096 elements, or 8192 with a large block, is read
-// once. What is left of a longer row is read twice: for its Row, then for the results.
+// A row of up to 512 elements has a warp, a longer one a block of 64 to 512 threads. Each thread
+// keeps 16 elements of its row in registers, so that a row of up to 8192 elements is read once.
+// What is left of a longer row is read twice: for its Row, then for the results.
 #pragma once
 
 #include "kernels/shared/elementwise.cuh"
@@ -137,6 +137,8 @@ void rowwise(Cuda where, T* y, const T* x, int64_t rows, int64_t width) {
   if (rows == 0 || width == 0) return;
   if (width <= kKeptElements * kWarpSize) {
     launch_rows<kWarpSize, Formula>(where, y, x, rows, width);
+  } else if (width <= kKeptElements * 64) {
+    launch_rows<64, Formula>(where, y, x, rows, width);
   } else if (width <= kKeptElements * 256) {
     launch_rows<256, Formula>(where, y, x, rows, width);
   } else {
