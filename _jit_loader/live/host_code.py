@@ -29,10 +29,10 @@ _NOT_OF_DEVICE_ALONE = {
     *("override", "final", "enum", "union", "noexcept"),
 }
 # In a body: variables that outlive the call, lambdas for the host or the device, and launches.
-_NOT_IN_A_BODY = {
-    *("static", "thread_local", "__device__", "__host__", "__global__", "__constant__"),
-    *("__managed__", "<<<"),
-}
+_NOT_IN_A_BODY = re.compile(
+    r"\bstatic (?!(?:constexpr|__shared__) )|\bthread_local\b"
+    r"|__(?:device|host|global|constant|managed)__|<<<"
+)
 # A constant of device code, in tokens on lines of their own: no pointer, and of a plain type.
 _CONSTANT = re.compile(
     r"(?m)^(?:__constant__|__device__\n(?:static\n)?const(?:expr)?|const(?:expr)?\n__device__)\n"
@@ -114,8 +114,8 @@ class HostCode:
             return False
         first, last = this.body
         head = {token.text for token in self.all_tokens[this.first : first]}
-        tokens = [token.text for token in self.all_tokens[first : last + 1]]
-        return _NOT_OF_DEVICE_ALONE.isdisjoint(head) and _NOT_IN_A_BODY.isdisjoint(tokens)
+        body = " ".join(token.text for token in self.all_tokens[first : last + 1])
+        return _NOT_OF_DEVICE_ALONE.isdisjoint(head) and not _NOT_IN_A_BODY.search(body)
 
     def _shared_with_host(self):
         """Returns the set of those in of_device that may be declared for the host as well."""

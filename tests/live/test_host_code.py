@@ -222,6 +222,8 @@ CERTAIN = {
     "a condition within a kernel": "__global__ void f(int* x) {\n#if 1 == 1\n*x = 3;\n#endif\n}",
     "an assembler's text": '__device__ void f() { asm volatile("mov.u32 %0, 1;" ::: "memory"); }',
     "text that is left out": "#if 0\n it doesn't matter\n#endif\n__device__ int f() { return 1; }",
+    "a constant": "__device__ int f() { static constexpr int x = 1; return x; }",
+    "shared memory": "__device__ int f() { static __shared__ int x[1]; return x[0]; }",
     "a member": "struct A : B { public: __device__ int f() const { return 1; } int x; };",
     "a constructor": "struct A { __device__ A() { x = 1; } int x; };",
     "a second public": "class A { int x; public: __global__ friend void f(int) { 1; } };",
