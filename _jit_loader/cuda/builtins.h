@@ -185,6 +185,27 @@ namespace std {
 JIT_LOADER_OTHER(JIT_LOADER_USE_WITH_F)
 JIT_LOADER_WITHOUT_F(JIT_LOADER_USE)
 }  // namespace std
+#if __cplusplus > 201703L  // as in libstdc++
+namespace std {
+template <class T>
+constexpr T __lerp(T a, T b, T t) noexcept {
+  if ((a <= 0 && b >= 0) || (a >= 0 && b <= 0)) return t * b + (1 - t) * a;
+  if (t == 1) return b;
+  const T x = a + t * (b - a);
+  return (t > 1) == (b > a) ? (b < x ? x : b) : (b > x ? x : b);
+}
+constexpr float lerp(float a, float b, float t) noexcept { return __lerp(a, b, t); }
+constexpr double lerp(double a, double b, double t) noexcept { return __lerp(a, b, t); }
+template <class T, class U, class V>
+constexpr std::enable_if_t<std::is_arithmetic<T>::value && std::is_arithmetic<U>::value &&
+                               std::is_arithmetic<V>::value,
+                           jit_loader::both<jit_loader::both<T, U>, V>>
+lerp(T a, U b, V t) noexcept {
+  return __lerp<jit_loader::both<jit_loader::both<T, U>, V>>(a, b, t);
+}
+}  // namespace std
+using std::lerp;
+#endif
 #define pow jit_loader_pow
 #define fmod jit_loader_fmod
 #define atan2 jit_loader_atan2

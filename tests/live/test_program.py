@@ -196,6 +196,8 @@ OVERLOADS = {
     "std::pow(z, 2)": "double",
     "std::fmod(z, 2)": "double",
     "fmin(z, 2.0)": "double",
+    "lerp(z, z, z)": "float",
+    "lerp(z, 2, z)": "double",
     "std::max(z, 2.0f)": "const float&",
     "isnan(z)": "bool",
     "isinf(z)": "bool",
@@ -217,7 +219,7 @@ def test_expressions_have_the_types_that_nvcc_gives_them(compiled):
         for expression, kind in OVERLOADS.items()
     )
     source = SOURCE.replace("if (i < n)", f"float z = 3; {checks} if (i < n)")
-    assert compiled(source, headers + HEADER)
+    assert compiled(source, headers + HEADER, flags=["-std=c++20"])
 
 
 def test_a_class_that_is_left_out_does_not_uncover_another(compiled):
