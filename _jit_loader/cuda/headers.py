@@ -49,7 +49,8 @@ _TRIGGERS = {
     "cuda_fp16.h": {"half", "half2", "__half", "__half2"},
     "cuda_bf16.h": {"nv_bfloat16", "nv_bfloat162", "__nv_bfloat16", "__nv_bfloat162"},
     "cuda_fp8.h": {"__nv_fp8_e4m3", "__nv_fp8_e5m2"},
-    "bits/stl_algo.h": {"clamp", "upper_bound", "minmax", "max_element", "min_element", "sort"},
+    "bits/stl_algo.h": {"clamp", "upper_bound", "minmax", "max_element", "min_element", "sort"}
+    | {"initializer_list"},  # std::max of one
 }
 _CUB = ["block/block_reduce", "block/block_scan", "block/block_load", "block/block_store"]
 _CUB += ["block/block_radix_sort", "block/block_exchange", "block/block_shuffle"]
@@ -157,9 +158,8 @@ def _of_compiler(compiler, standard):
     folders = re.findall(r"^ (/.*)$", searched, re.MULTILINE)
     ours = "type_traits", "bits/c++config.h", "stdint-gcc.h"
     folders = [f for f in folders if any(os.path.exists(os.path.join(f, name)) for name in ours)]
-    macros = result.stdout.decode(errors="replace").splitlines()
-    macros = [line for line in macros if not _OF_NVRTC.match(line)]
-    return "\n".join(["#pragma once", *macros, ""]), folders
+    lines = result.stdout.decode(errors="replace").splitlines()
+    return "\n".join(["#pragma once", *(m for m in lines if not _OF_NVRTC.match(m)), ""]), folders
 
 
 @functools.lru_cache
