@@ -90,8 +90,7 @@ _LIMITS_OF_FLOATS = """\
 # For cuda_kernel, which needs no g++.
 OF_C = {
     **dict.fromkeys((*_BUILT_IN, "stddef.h"), "#pragma once\n"),
-    "cfloat": _LIMITS_OF_FLOATS,
-    "float.h": _LIMITS_OF_FLOATS,
+    **dict.fromkeys(("cfloat", "float.h"), _LIMITS_OF_FLOATS),
     "stdint.h": f"#pragma once\n{_INTEGERS}",
     "cstdint": f"#pragma once\n#include <stdint.h>\nnamespace std {{\n{_INTEGERS}}}\n",
     "cstddef": "#pragma once\nnamespace std { using ::size_t; using ::ptrdiff_t; }\n",
@@ -131,9 +130,11 @@ def with_headers(program, names, paths, words, more=""):
     used = [name for name, of in _TRIGGERS.items() if of & words]
     needed = [name for name in used if any(path.endswith(f"/{name}") for path in paths)]
     preamble = [macros, read_text(_BUILTINS), *(f"#include <{name}>\n" for name in needed), more]
+    # NVRTC takes a second for them, and host code alone uses most.
+    iterators = {f"thrust/iterator/{word}.h" for word in words}
     virtual = {
         **dict.fromkeys(_EMPTY, "#pragma once\n"),
-        **{name: "#pragma once\n" for name in names if not _REAL.fullmatch(name)},
+        **{n: "#pragma once\n" for n in names if n not in iterators and not _REAL.fullmatch(n)},
         **changed_headers(tuple(folders)),
         PREAMBLE: "".join(preamble),
     }
