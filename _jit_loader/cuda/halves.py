@@ -81,14 +81,15 @@ class Commands:
 
     def __init__(self, nvcc, folder):
         listed = subprocess.run(
-            [*nvcc, "--dryrun", "--keep", "--keep-dir", folder],
+            # One thread: with more, each command ends with "> file 2> file".
+            [*nvcc, "--dryrun", "--keep", "--keep-dir", folder, "-t1"],
             stdin=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
             errors="surrogateescape",
         )
         lines = listed.stderr.splitlines()
-        self.said = [line for line in lines if not line.startswith(MARK)]
+        self.said = [s for s in lines if not s.startswith(MARK) and "'threads'" not in s]
         self.environment, self.steps = dict(os.environ), []
         for line in (line[len(MARK) :] for line in lines if line.startswith(MARK)):
             if SETTING.match(line):

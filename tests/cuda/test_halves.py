@@ -79,6 +79,11 @@ def test_result_is_that_of_nvcc(compiled, tmp_path):
     assert str(tmp_path / "device.h") in ours[3]
 
 
+def test_nvcc_may_have_several_threads(compiled):
+    code, said, *_ = compiled(HALVES, SOURCE, "--threads=2")
+    assert (code, said.count("Used "), "'threads'" in said) == (0, 2, False)
+
+
 @pytest.mark.slow
 def test_host_code_is_equal_whether_the_halves_run_at_the_same_time_or_not(compiled, tmp_path):
     def digest(command, text):

@@ -130,6 +130,8 @@ def test_a_kernel_of_internal_linkage_is_refused(compiled):
     """nvcc gives it a name that only nvcc knows."""
     with pytest.raises(NotLive, match="internal linkage"):
         compiled(kernels=[f"__nv_static_34__a1b2c3d4_4_a_cu_{KERNEL}"])
+    with pytest.raises(NotLive, match="none is known"):
+        compiled(kernels=[])
 
 
 def test_kernels_of_anonymous_namespaces_have_the_names_that_nvcc_gives_them(compiled):
