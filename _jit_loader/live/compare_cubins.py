@@ -88,6 +88,12 @@ def version_of(cubin):
     return match and match[0]
 
 
+def kernels(cubin):
+    """Returns the mangled names of a cubin's kernels, as a set."""
+    found = (name.decode().partition(".nv.constant0.") for name in sections_of(cubin))
+    return {name for _, parameters, name in found if parameters}
+
+
 def variables(cubin):
     """Returns the names of the variables of a cubin's source, without namespaces, as a list."""
     names = [name.decode() for name in _Cubin(cubin).variables() if not _OF_CUDA.match(name)]

@@ -13,8 +13,9 @@ from _jit_loader.cuda.nvrtc import NvrtcError, Program, compile_program
 from _jit_loader.cuda.preprocess import preprocess
 from _jit_loader.cuda.ptxas import readable
 from _jit_loader.cuda.torch_headers import torch_text
-from _jit_loader.live.compare_cubins import cubin_of, variables
-from _jit_loader.live.edit import NotLive
+from _jit_loader.live import compare_cubins
+from _jit_loader.live.compare_cubins import cubin_of
+from _jit_loader.live.edit import OF_CUB, NotLive
 from _jit_loader.live.host_code import constants
 
 # nvcc's flags that NVRTC has under the same name.
@@ -73,7 +74,10 @@ def compile_edit(source, launched):
         cubin, removed = _compile(program, code, sorted(compiled), removed)
     else:
         cubin, _ = compile_program(Program("", "empty.cu", program.options[:1], {}))
-    names = variables(cubin_of(source.host_object, cubin))
+    built = cubin_of(source.host_object, cubin)
+    if not all(map(OF_CUB.match, compare_cubins.kernels(built) - kernels)):
+        raise NotLive("the build has a kernel that its record lacks")
+    names = compare_cubins.variables(built)
     if names and len(constants(*source.inputs[:3]).intersection(names)) < len(names):
         raise NotLive("it has variables that host code may read or write")
     program = program._replace(source=code.text(removed))

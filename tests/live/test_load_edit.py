@@ -19,7 +19,7 @@ import jit_loader
 from _jit_loader import loading, this_process
 from _jit_loader.build import byproducts
 from _jit_loader.cache import cache_folder
-from _jit_loader.cache.files import write_checked
+from _jit_loader.cache.files import read_checked, write_checked
 from _jit_loader.cache.lock import build_lock
 from _jit_loader.commands import main
 from _jit_loader.key.machine import Machine
@@ -410,6 +410,17 @@ def test_kernels_that_nvrtc_cannot_find_by_their_names_take_the_complete_build(
     with_two_kernels.load_edited("extern", OVERLOADED + "extern")
     with_two_kernels.edit(SOURCE, "return 42", "return 43")
     assert "waits for the complete build" in why(with_two_kernels, monkeypatch, capfd)
+
+
+def test_a_kernel_that_the_record_lacks_takes_the_complete_build(
+    with_two_kernels, monkeypatch, capfd, tmp_path
+):
+    """It would go on running its old code."""
+    for path in tmp_path.glob("cache/*/answer/*/*/answer.cuda.o.json"):
+        record = read_checked(path)
+        write_checked(path, record | {"kernels": record["kernels"][1:]})
+    with_two_kernels.edit(SOURCE, "return 42", "return 43")
+    assert "a kernel that its record lacks" in why(with_two_kernels, monkeypatch, capfd)
 
 
 def test_an_error_in_a_kernel_that_was_not_launched_is_one_of_the_load(
