@@ -4,11 +4,11 @@ import functools
 import os
 import signal
 import tempfile
-from pathlib import Path
 
 import pytest
 
 from tests.support.extension import (  # noqa: F401
+    ROOT,
     cache,
     in_process,
     initial_cache_files,
@@ -19,8 +19,6 @@ from tests.support.extension import (  # noqa: F401
     with_mounts,
 )
 from tests.support.warm_python import WarmPython
-
-ROOT = Path(__file__).resolve().parents[1]
 
 os.environ["JIT_LOADER_QUIET"] = "1"
 os.environ["JIT_LOADER_PCH"] = "0"  # a precompiled header takes 40 s to make

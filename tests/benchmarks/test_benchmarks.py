@@ -12,8 +12,7 @@ import torch
 
 from benchmarks import __main__ as everything
 from benchmarks import live_edits, scripts
-
-ROOT = Path(__file__).parents[2]
+from tests.support.extension import ROOT
 
 
 def results_in(folder):

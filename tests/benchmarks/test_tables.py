@@ -1,14 +1,11 @@
 """The pages agree with the results."""
 
-from pathlib import Path
-
 import pytest
 
 from benchmarks import tables
 from benchmarks.report import RESULTS
 from tests.docs.markdown import Page
-
-ROOT = Path(__file__).parents[2]
+from tests.support.extension import ROOT
 
 
 def test_committed_pages_agree_with_the_results():

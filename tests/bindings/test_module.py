@@ -15,8 +15,8 @@ import torch
 from torch.utils.cpp_extension import include_paths
 
 import jit_loader
+from tests.support.extension import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 FOLDER = Path(__file__).parent
 X = torch.arange(3.0)
 

@@ -3,7 +3,6 @@
 import shutil
 import sys
 import types
-from pathlib import Path
 
 import pytest
 import torch
@@ -11,8 +10,8 @@ import torch
 import bindings.add2
 import bindings.my_op
 from bindings.shared.differentiable import differentiable
+from tests.support.extension import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 BINDING = """\
 #include "bindings/shared/op.h"
 using namespace bindings;

@@ -12,9 +12,7 @@ import pytest
 
 import jit_loader
 from _jit_loader import this_process
-from tests.support.extension import binding
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.support.extension import ROOT, binding, write
 
 
 class Project:
@@ -30,9 +28,7 @@ class Project:
         self.path = folder / "compile_commands.json"
 
     def write(self, name, text):
-        path = self.folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+        write(self.folder / name, text)
 
     def load(self, name, **options):
         return jit_loader.load_op(name, project=str(self.folder), **options)

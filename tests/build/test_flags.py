@@ -29,13 +29,6 @@ def test_argument_of_an_invalid_flag_is_named(tiny, argument, flag, message):
     assert tiny.compiled() == []
 
 
-@pytest.mark.parametrize("flags", [["-MF", "x.d"], ["-O1 -MMD -MFx.d"]])
-def test_flag_of_a_depfile_does_not_hide_the_headers(tiny, flags):
-    assert tiny.value(extra_cflags=flags) == 101
-    tiny.write("value.h", "#define VALUE 2\n")
-    assert tiny.value(extra_cflags=flags) == 102
-
-
 def test_quotes_may_begin_in_one_flag_and_end_in_the_next(tiny):
     """PyTorch joins the flags into one string, which the shell splits."""
     tiny.write("value.h", "#define VALUE sizeof X\n")

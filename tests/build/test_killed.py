@@ -2,7 +2,6 @@
 
 import ctypes
 import gc
-import multiprocessing
 import os
 import signal
 import subprocess
@@ -16,10 +15,9 @@ import pytest
 
 from _jit_loader.cache import lock
 from _jit_loader.system.processes import tree
+from tests.support.extension import fork
 
 STEPS = pytest.mark.parametrize("step", ["compilation", "link"])
-
-fork = multiprocessing.get_context("fork")
 
 
 def _start(function):

@@ -2,7 +2,6 @@
 
 import fcntl
 import gc
-import multiprocessing
 import os
 import signal
 import subprocess
@@ -15,8 +14,7 @@ from pathlib import Path
 import jit_loader
 from _jit_loader.cache.lock import build_lock
 from _jit_loader.system.processes import run
-
-fork = multiprocessing.get_context("fork")
+from tests.support.extension import fork
 
 
 def _load_and_put(tiny, start, queue):

@@ -1,12 +1,9 @@
 """A waiting process raises the builder's error if the files have not changed since."""
 
-import multiprocessing
-
 import pytest
 
 import jit_loader
-
-fork = multiprocessing.get_context("fork")
+from tests.support.extension import fork
 
 
 @pytest.fixture

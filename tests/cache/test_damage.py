@@ -2,7 +2,6 @@
 
 import errno
 import fcntl
-import multiprocessing
 import os
 import shutil
 import socket
@@ -14,8 +13,7 @@ import pytest
 import jit_loader
 from _jit_loader.build import job
 from _jit_loader.cache import FORMAT
-
-fork = multiprocessing.get_context("fork")
+from tests.support.extension import fork
 
 DAMAGES = {
     "truncated": lambda data: data[: len(data) // 2],

@@ -1,6 +1,5 @@
 """The cache stays below its limit, and removals do not affect processes that load or build."""
 
-import multiprocessing
 import os
 import shutil
 import time
@@ -10,8 +9,6 @@ import pytest
 
 from _jit_loader import this_process
 from _jit_loader.cache import cache_folder, lock, pruning
-
-fork = multiprocessing.get_context("fork")
 
 
 @pytest.fixture(autouse=True)

@@ -12,6 +12,7 @@ import pytest
 
 from _jit_loader.commands import check as check_command
 from _jit_loader.commands import main
+from tests.support.extension import program
 from tests.support.poke import FAR, LINE_OF_THE_FAULT, write_project
 
 LOGS = Path(__file__).parent / "compute_sanitizer"
@@ -53,10 +54,7 @@ sys.exit(3)
 def check(tmp_path, monkeypatch, capfd):
     """check("misaligned", "--tool", "racecheck") returns exit code, stdout, stderr, arguments."""
     folder = tmp_path / "toolkit" / "bin"
-    folder.mkdir(parents=True)
-    fake = folder / "compute-sanitizer"
-    fake.write_text(FAKE.format(python=sys.executable))
-    fake.chmod(0o755)
+    program(folder / "compute-sanitizer", FAKE.format(python=sys.executable))
     monkeypatch.setenv("CUDA_HOME", str(folder.parent))
     monkeypatch.delenv("PYTORCH_NVCC", raising=False)
     monkeypatch.setenv("TMPDIR", str(tmp_path))

@@ -4,14 +4,12 @@ import re
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from _jit_loader.commands import main
 from _jit_loader.commands import new as new_op
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.support.extension import ROOT
 
 
 def files_below(folder):

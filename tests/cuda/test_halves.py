@@ -14,6 +14,7 @@ from _jit_loader.build.inputs.compilers import read_depfile
 from _jit_loader.cuda import halves
 from _jit_loader.key import toolchain
 from _jit_loader.live.host_code import host_digest
+from tests.support.extension import program
 
 pytestmark = pytest.mark.nvcc
 
@@ -44,10 +45,9 @@ def compiled(tmp_path):
 
     bin/calls has a line with the arguments of each call of nvcc.
     """
-    nvcc, calls = tmp_path / "bin" / "nvcc", tmp_path / "bin" / "calls"
-    nvcc.parent.mkdir()
-    nvcc.write_text(f'#!/bin/sh\necho "$@" >> {calls}\nexec {toolchain.nvcc_path()} "$@"\n')
-    nvcc.chmod(0o755)
+    calls = tmp_path / "bin" / "calls"
+    text = f'#!/bin/sh\necho "$@" >> {calls}\nexec {toolchain.nvcc_path()} "$@"\n'
+    nvcc = program(tmp_path / "bin" / "nvcc", text)
     (tmp_path / "size.h").write_text("#define SIZE 7\n")
     (tmp_path / "device.h").write_text("// of the GPU's half alone\n")
 

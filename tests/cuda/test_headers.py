@@ -2,13 +2,12 @@
 
 from _jit_loader.cuda.headers import PREAMBLE, with_headers
 from _jit_loader.cuda.nvrtc import Program
+from tests.support.extension import program
 
 
 def test_macros_are_those_of_the_current_host_compiler(tmp_path, monkeypatch):
     for name in ("ONE", "TWO"):
-        compiler = tmp_path / name
-        compiler.write_text(f"#!/bin/sh\necho '#define {name} 1'\n")
-        compiler.chmod(0o755)
+        compiler = program(tmp_path / name, f"#!/bin/sh\necho '#define {name} 1'\n")
         monkeypatch.setenv("CC", str(compiler))
-        program = with_headers(Program("", "x.cu", [], {}), [], [], set())
-        assert f"#define {name} 1\n" in program.headers[PREAMBLE]
+        made = with_headers(Program("", "x.cu", [], {}), [], [], set())
+        assert f"#define {name} 1\n" in made.headers[PREAMBLE]

@@ -2,13 +2,12 @@
 
 import functools
 import re
-from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote
 
 from markdown_it import MarkdownIt
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.support.extension import ROOT
 
 
 class Block(NamedTuple):

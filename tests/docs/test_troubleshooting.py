@@ -18,7 +18,7 @@ from _jit_loader.commands import check, doctor, main
 from _jit_loader.cuda import nvrtc
 from _jit_loader.key import toolchain
 from tests.docs.markdown import ROOT, Page
-from tests.support.extension import binding
+from tests.support.extension import binding, program
 from tests.support.mounts import mount
 
 BLOCKS = [block for block in Page("docs/troubleshooting.md").blocks if block.language == "text"]
@@ -70,10 +70,7 @@ class Messages:
 
     def program(self, name, commands):
         """Writes a shell script; returns its path."""
-        path = self.folder / name
-        path.write_text(f"#!/bin/sh\n{commands}\n")
-        path.chmod(0o755)
-        return str(path)
+        return str(program(self.folder / name, f"#!/bin/sh\n{commands}\n"))
 
     def in_home(self, text):
         return text.replace(os.environ["JIT_LOADER_CACHE"], "/home/me/.cache/jit_loader")
@@ -311,7 +308,7 @@ namespace torch { template <class F> F wrap_pybind_function(F f) { return f; } }
 
     def a_notebook_outside_of_the_project(self):
         self.monkeypatch.chdir(self.folder)
-        main(["build"])
+        assert main(["build"]) == 1
         return self.capsys.readouterr().err.replace(str(self.folder), "/home/me")
 
 

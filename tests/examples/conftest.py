@@ -1,10 +1,10 @@
 import importlib
 import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.support.extension import ROOT
+
 EXAMPLES = ROOT / "examples"
 
 

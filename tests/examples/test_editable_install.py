@@ -6,11 +6,10 @@ import subprocess
 import sys
 import sysconfig
 import venv
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.support.extension import ROOT
 
 
 @pytest.mark.slow

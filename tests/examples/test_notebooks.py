@@ -1,13 +1,11 @@
 """Tests that each notebook runs from the first cell to the last, on the CPU if there is no GPU."""
 
-from pathlib import Path
-
 import pytest
 import torch
 
 import jit_loader
+from tests.support.extension import ROOT
 
-ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "examples" / "notebooks").glob("*.ipynb"))
 
 

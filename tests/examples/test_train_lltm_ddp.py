@@ -1,12 +1,11 @@
 """Jobs of several processes have the losses of one process with the same batches."""
 
-from pathlib import Path
-
 import pytest
 import torch
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
-ROOT = Path(__file__).parents[2]
+from tests.support.extension import ROOT
+
 SCRIPT = ROOT / "examples" / "train_lltm_ddp.py"
 SMALL = ["--length", "4", "--state", "8"]
 SETTINGS = {"OMP_NUM_THREADS": "1"}

@@ -12,9 +12,7 @@ import jit_loader
 from _jit_loader.cache import FORMAT
 from _jit_loader.commands import main
 from _jit_loader.key import digests, toolchain
-from tests.support.extension import binding, write
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.support.extension import binding, program, write
 
 WRAPPERS = {
     "one": "from jit_loader import load_op\n\nvalue = load_op('one').value\n",
@@ -59,9 +57,8 @@ def node(made, python, tmp_path):
     """
     project = shutil.copytree(made[0], tmp_path / "elsewhere")
     export = shutil.copytree(made[1], tmp_path / "export")
-    linker = tmp_path / "bin" / "ld"  # a machine without a compiler can have a linker
-    write(linker, "#!/bin/sh\n")
-    linker.chmod(0o755)
+    # A machine without a compiler can have a linker.
+    linker = program(tmp_path / "bin" / "ld", "#!/bin/sh\n")
 
     def run(script, before="", **environment):
         environment = {

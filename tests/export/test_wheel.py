@@ -5,15 +5,13 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from pathlib import Path
 
 import pytest
 import torch
 
 from _jit_loader.commands import main
 from _jit_loader.key import toolchain
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.support.extension import ROOT, write
 
 # Uses Python's operators on tensors, so that no PyTorch header has to be compiled.
 BINDING = """\
@@ -85,9 +83,7 @@ compiled = load_op("early", defines={"ONE": True})
 
 def write_project(folder):
     for name, text in FILES.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(text.encode())
+        write(folder / name, text)
     (folder / "bindings/shared").mkdir()
     for path in (ROOT / "bindings/shared").glob("*.py"):
         shutil.copy(path, folder / "bindings/shared")

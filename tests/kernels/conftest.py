@@ -3,12 +3,11 @@
 import ctypes
 import os
 import subprocess
-from pathlib import Path
 
 import pytest
 import torch
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.support.extension import ROOT
 
 
 @pytest.fixture(scope="session")

@@ -4,13 +4,12 @@ import glob
 import os
 import re
 import subprocess
-from pathlib import Path
 
 import pytest
 
 from _jit_loader.key import toolchain
+from tests.support.extension import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 KERNELS = sorted(path for path in (ROOT / "kernels").rglob("*") if path.is_file())
 FRAMEWORKS = ("torch/", "ATen/", "c10/", "caffe2/", "pybind11/", "Python.h", "bindings/")
 

@@ -27,7 +27,7 @@ from _jit_loader.key import (
     toolchain,
 )
 from _jit_loader.key.request import Request
-from tests.support.extension import make_memos_use_os_stat, write
+from tests.support.extension import make_memos_use_os_stat, program, write
 
 
 class Library:
@@ -122,9 +122,8 @@ def look_changed(monkeypatch):
     return lambda pattern: (lambda: patterns.append(pattern), patterns.clear)
 
 
-def program(path, text):
-    write(path, f"#!/bin/sh\n{text}\n").chmod(0o755)
-    return path
+def script(path, text):
+    return program(path, f"#!/bin/sh\n{text}\n")
 
 
 def put_on_path(monkeypatch, folder):
@@ -168,7 +167,7 @@ def test_program_behind_a_wrapper_is_part_of_the_key(
 ):
     """update-alternatives replaces g++ and leaves the wrapper, c++, unchanged."""
     put_on_path(monkeypatch, tmp_path / "bin")
-    program(tmp_path / "bin" / "c++", 'exec g++ "$@"')
+    script(tmp_path / "bin" / "c++", 'exec g++ "$@"')
     path = subprocess.check_output(["g++", f"-print-prog-name={name}"], text=True).strip()
     small.assert_matters(*look_changed(f"^{re.escape(shutil.which(path))}$"))
 
@@ -180,10 +179,10 @@ def test_program_on_path_is_part_of_the_key(small, tmp_path, monkeypatch, name, 
     path = tmp_path / "bin" / name
     text = f'exec {shutil.which(name)} "$@"'
     if how == "changes":
-        program(path, text)
-        small.assert_matters(lambda: program(path, text + " # new"), lambda: program(path, text))
+        script(path, text)
+        small.assert_matters(lambda: script(path, text + " # new"), lambda: script(path, text))
     else:
-        small.assert_matters(lambda: program(path, text), path.unlink)
+        small.assert_matters(lambda: script(path, text), path.unlink)
 
 
 def test_another_path_to_the_same_compiler_is_a_hit(small, tmp_path, monkeypatch):
@@ -238,7 +237,7 @@ def test_argument_without_effect_is_not_part_of_the_key(small, options):
 def test_variable_of_a_wrapper_is_part_of_the_key(small, tmp_path, monkeypatch):
     """No file and no flag of the wrapper changes, only what it adds to the command."""
     put_on_path(monkeypatch, tmp_path / "bin")
-    program(tmp_path / "bin" / "c++", f'exec {shutil.which("g++")} $MY_FLAGS "$@"')
+    script(tmp_path / "bin" / "c++", f'exec {shutil.which("g++")} $MY_FLAGS "$@"')
     monkeypatch.setenv("JIT_LOADER_KEY_VARIABLES", ":MY_FLAGS:OTHER")
     small.assert_matters(
         lambda: monkeypatch.setenv("MY_FLAGS", "-DOTHER"), lambda: monkeypatch.delenv("MY_FLAGS")
@@ -282,7 +281,7 @@ def cuda(small, tmp_path, monkeypatch):
     small.source = small.write("small.cu", "")
     for name in ("CUDA_HOME", "CUDA_PATH", *CUDA_SETTINGS):
         monkeypatch.delenv(name, raising=False)
-    program(tmp_path / "toolkit" / "bin" / "nvcc", "")  # it is never run
+    script(tmp_path / "toolkit" / "bin" / "nvcc", "")  # it is never run
     monkeypatch.setenv("CUDA_HOME", str(tmp_path / "toolkit"))
     return small
 
@@ -356,7 +355,7 @@ def test_gpus_are_part_of_the_key_unless_architectures_are_named(cuda, monkeypat
 
 def test_cuda_home_is_part_of_the_key(cuda, tmp_path, monkeypatch):
     before, programs = keys_of(cuda)[0], toolchain.programs(with_cuda=True)
-    program(tmp_path / "another" / "bin" / "nvcc", "")
+    script(tmp_path / "another" / "bin" / "nvcc", "")
     monkeypatch.setenv("CUDA_HOME", str(tmp_path / "another"))
     assert keys_of(cuda)[0] != before
     assert toolchain.programs(with_cuda=True)["nvcc"] != programs["nvcc"]
@@ -368,7 +367,7 @@ def test_cuda_program_that_appears_first_on_path_is_used(cuda, tmp_path, monkeyp
     put_on_path(monkeypatch, tmp_path / "bin")
     before = stamps_of_searched_paths()
     role = {"nvcc": "nvcc", "gcc": "host"}[name]
-    path = program(tmp_path / "bin" / name, "")
+    path = script(tmp_path / "bin" / name, "")
     assert toolchain.programs(with_cuda=True)[role] == str(path)
     assert before[str(path)] is None, "the memo records that it is absent"
 
@@ -383,7 +382,7 @@ def test_nvcc_that_pip_installs_later_is_noticed(cuda, tmp_path, monkeypatch):
     monkeypatch.setattr(toolchain, "_is_executable", lambda p: p.startswith(here) and real(p))
     monkeypatch.setattr(torch.version, "cuda", "99.0")
     before = stamps_of_searched_paths()
-    program(tmp_path / "packages" / "nvidia" / "cu99" / "bin" / "nvcc", "")
+    script(tmp_path / "packages" / "nvidia" / "cu99" / "bin" / "nvcc", "")
     assert stamps_of_searched_paths() != before
 
 
@@ -412,7 +411,7 @@ def test_file_of_the_cuda_toolkit_is_part_of_the_key(
     small, look_changed, tmp_path, monkeypatch, file
 ):
     """ccache calls nvcc, as PyTorch's documentation suggests."""
-    ccache = program(tmp_path / "bin" / "ccache", 'exec "$@"')
+    ccache = script(tmp_path / "bin" / "ccache", 'exec "$@"')
     monkeypatch.setenv("PYTORCH_NVCC", f"{ccache} {toolchain.nvcc_path()}")
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "8.0")
     small.source = small.write("small.cu", "__global__ void kernel() {}\n")

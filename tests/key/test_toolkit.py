@@ -21,8 +21,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def write(path, text=""):
-    extension.write(path, text).chmod(0o755)
-    return path
+    return extension.program(path, text)
 
 
 def target():

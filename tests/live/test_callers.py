@@ -2,7 +2,6 @@
 
 import functools
 import glob
-import multiprocessing
 import os
 import re
 import shutil
@@ -23,7 +22,7 @@ from _jit_loader.notebook.inline_cell import compile_cell
 from tests.cache.test_registrations import PLAIN
 from tests.live.test_load_edit import no_builds  # noqa: F401  a fixture
 from tests.support.answer import FILES
-from tests.support.extension import binding, write
+from tests.support.extension import binding, edit, fork, write
 from tests.support.nvrtc import needs_nvccs_version
 
 pytestmark = [pytest.mark.nvcc, needs_nvccs_version]
@@ -95,9 +94,7 @@ class Sources:
         return jit_loader.load("scale", [str(self.folder / name) for name in self.names], **options)
 
     def edit(self, old="return 42", new="return 43", name="scale.cu"):
-        text = (self.folder / name).read_text()
-        assert old in text
-        (self.folder / name).write_text(text.replace(old, new))
+        edit(self.folder / name, old, new)
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +108,7 @@ def built(tmp_path_factory):
             patch.setenv("JIT_LOADER_CACHE", str(folder / "cache"))
             # In another process, because this one could not load the operators a second time.
             load = Sources(folder, PROJECTS[name]).load
-            process = multiprocessing.get_context("fork").Process(target=load)
+            process = fork.Process(target=load)
             process.start()
             process.join()
         assert process.exitcode == 0
@@ -365,11 +362,11 @@ def test_a_list_of_variants_and_the_command_build_make_complete_builds(sources, 
     kernel = project / "kernels/answer.cu"
     defines = [{"SIZE": 1}, {"SIZE": 2}]
     jit_loader.load_op("answer", project=str(project), defines=defines)
-    kernel.write_text(kernel.read_text().replace("*to = 42", "*to = 43"))
+    edit(kernel, "*to = 42", "*to = 43")
     jit_loader.load_op("answer", project=str(project), defines=defines)
     assert not live.ops
     jit_loader.load_op("answer", project=str(project), defines=defines[0])
-    kernel.write_text(kernel.read_text().replace("*to = 43", "*to = 44"))
+    edit(kernel, "*to = 43", "*to = 44")
     jit_loader.load_op("answer", project=str(project), defines=defines[0])
     assert len(live.ops) == 1
 

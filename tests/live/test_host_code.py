@@ -8,7 +8,6 @@ must not change the text that cudafe++ writes for the host compiler.
 
 import re
 import subprocess
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -18,10 +17,9 @@ from _jit_loader.cuda.declarations import tokens_of
 from _jit_loader.cuda.preprocess import NotUnderstood, preprocess
 from _jit_loader.key import toolchain
 from _jit_loader.live.host_code import HostCode, constants, host_code
-from tests.support.extension import write
+from tests.support.extension import ROOT, write
 
 pytestmark = pytest.mark.nvcc
-ROOT = Path(__file__).resolve().parents[2]
 
 ELEMENTWISE, REDUCTION = "kernels/shared/elementwise.cuh", "kernels/shared/reduction.cuh"
 HALF = "kernels/shared/half.h"

@@ -27,6 +27,7 @@ from _jit_loader.live import load as live
 from _jit_loader.live.edit import LIVE
 from _jit_loader.system.pool import call_in_background
 from tests.support.answer import FILES, KERNEL
+from tests.support.extension import edit, write
 from tests.support.nvrtc import needs_nvccs_version
 
 pytestmark = [pytest.mark.nvcc, needs_nvccs_version]
@@ -78,13 +79,10 @@ class Project:
     def __init__(self, folder, files=FILES):
         self.folder = folder
         for name, text in files.items():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_text(text)
+            write(folder / name, text)
 
     def edit(self, name, old, new):
-        text = (self.folder / name).read_text()
-        assert old in text
-        (self.folder / name).write_text(text.replace(old, new))
+        edit(self.folder / name, old, new)
 
     def load(self, **options):
         return jit_loader.load_op("answer", project=str(self.folder), **options)

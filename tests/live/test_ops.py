@@ -4,13 +4,11 @@ import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
+from tests.support.extension import ROOT
 from tests.support.nvrtc import needs_nvccs_version
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.gpu

@@ -10,6 +10,7 @@ from _jit_loader.cuda import nvrtc
 from _jit_loader.live.compare_cubins import version_of
 from _jit_loader.live.edit import Inputs, NotLive
 from _jit_loader.live.program import _compile, _program, compile_device, nvrtc_options
+from tests.support.extension import program
 from tests.support.nvrtc import needs_nvrtc
 
 pytestmark = [pytest.mark.nvcc, needs_nvrtc]
@@ -100,9 +101,7 @@ def test_conditions_have_the_values_that_nvcc_gives_them(compiled):
 
 def test_a_wrapper_of_the_compiler_may_add_folders_of_headers(compiled, tmp_path):
     (tmp_path / "more.h").write_text("#define MORE 1\n")
-    wrapper = tmp_path / "g++"
-    wrapper.write_text(f'#!/bin/sh\nexec g++ -isystem {tmp_path} "$@"\n')
-    wrapper.chmod(0o755)
+    wrapper = program(tmp_path / "g++", f'#!/bin/sh\nexec g++ -isystem {tmp_path} "$@"\n')
     text = f"#include <more.h>\n#if !MORE\n#error\n#endif\n{SOURCE}"
     assert compiled(text, flags=["-ccbin", str(wrapper)])
 

@@ -52,15 +52,6 @@ def test_hit_in_a_new_process_imports_nothing_heavy(tiny, run_hit):
     }
 
 
-def test_build_of_plain_cpp_imports_nothing_of_cuda(tiny, python):
-    script = f"import jit_loader; jit_loader.load('tiny', {tiny.sources!r})"
-    script += "; import sys; print(*sys.modules)"
-    imported = python("-c", script, check=True, JIT_LOADER_CACHE=str(tiny.folder / "new")).stdout
-    assert "_jit_loader.build.build" in imported.split()
-    for room in ("cuda", "live", "raw"):
-        assert f"_jit_loader.{room}" not in imported.split()
-
-
 def test_function_missing_from_a_replaced_library_is_an_import_error(tiny, in_process):
     """PyTorch's load binds all functions too. Calling an unbound one would end the process."""
     libraries = []

@@ -13,7 +13,7 @@ from _jit_loader import this_process
 from _jit_loader.build.inputs.compilers import linked_files, nvcc_compiler
 from _jit_loader.build.inputs.records import Clock, user_file_filter
 from _jit_loader.key.roots import Roots
-from tests.support.extension import OTHER
+from tests.support.extension import OTHER, program
 
 
 def test_edit_recompiles_only_the_sources_that_read_the_file(tiny):
@@ -122,13 +122,12 @@ def test_new_header_is_noticed(tiny, case):
     assert tiny.value(**options) == 108
 
 
-@pytest.mark.parametrize("flag", ["-MP", "-MT other.o -MP"])
-def test_edited_header_is_noticed_with_flags_for_depfiles(tiny, flag):
-    flags = flag.split()
-    assert tiny.value(extra_cflags=flags) == 101
+@pytest.mark.parametrize("flags", ["-MP", "-MT other.o -MP", "-MF x.d", "-O1 -MMD -MFx.d"])
+def test_edited_header_is_noticed_with_flags_for_depfiles(tiny, flags):
+    assert tiny.value(extra_cflags=[flags]) == 101
     tiny.write("value.h", "#define VALUE 2\n")
     tiny.compiled()
-    assert tiny.value(extra_cflags=flags) == 102
+    assert tiny.value(extra_cflags=[flags]) == 102
     assert tiny.compiled() == ["module.cpp"]
 
 
@@ -402,8 +401,7 @@ def test_every_spelling_of_nvccs_include_folders_is_found(tmp_path, monkeypatch,
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
 def test_host_compiler_in_a_named_folder_is_a_tool(tmp_path):
     for name in ("gcc", "g++"):
-        (tmp_path / name).write_text(f'#!/bin/sh\nexec {shutil.which(name)} "$@"\n')
-        (tmp_path / name).chmod(0o755)
+        program(tmp_path / name, f'#!/bin/sh\nexec {shutil.which(name)} "$@"\n')
     compiler = nvcc_compiler(["nvcc", "-ccbin", str(tmp_path), "-c", "x.cu", "-o", "x.o"])
     assert {str(tmp_path / "gcc"), shutil.which("gcc")} <= set(compiler.tools)
 

@@ -2,15 +2,14 @@
 
 import re
 import shutil
-from pathlib import Path
 
 import pytest
 import torch
 
 import jit_loader
 from _jit_loader.measure import history, measure, timing
+from tests.support.extension import ROOT, edit
 
-ROOT = Path(__file__).resolve().parents[2]
 SHARED = "kernels/shared/elementwise.cuh"
 
 pytestmark = [pytest.mark.gpu, pytest.mark.nvcc]
@@ -21,12 +20,6 @@ def project(tmp_path):
     for name in ("kernels", "bindings"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     return tmp_path
-
-
-def edit(path, before, after):
-    text = path.read_text()
-    assert before in text
-    path.write_text(text.replace(before, after))
 
 
 def test_each_edit_says_what_it_changed(project, monkeypatch):

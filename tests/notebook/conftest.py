@@ -5,13 +5,10 @@ The folder of tiny is in a copy of this project, which has the op add2.
 
 import os
 import shutil
-from pathlib import Path
 
 import pytest
 
-from tests.support.extension import binding
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.support.extension import ROOT, binding, edit, write
 
 ANSWER = {
     "kernels/answer.h": "long answer();\n",
@@ -93,16 +90,10 @@ class Notebook:
         return reply["content"]["user_expressions"]["it"]["data"]["text/plain"]
 
     def write(self, name, text):
-        path = self.folder / name
-        path.write_text(text)
-        return path
+        return write(self.folder / name, text)
 
     def edit(self, name, before, after):
-        """Replaces a text, which the file must contain."""
-        path = self.folder / name
-        text = path.read_text()
-        assert before in text
-        path.write_text(text.replace(before, after))
+        edit(self.folder / name, before, after)
 
     def close(self):
         self.client.stop_channels()
@@ -113,9 +104,8 @@ def make_projects(folder):
     """Creates both projects, and returns the folder of tiny."""
     for name in ("kernels", "bindings"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-        (folder / "tiny" / name).mkdir(parents=True)
     for name, text in ANSWER.items():
-        (folder / "tiny" / name).write_text(text)
+        write(folder / "tiny" / name, text)
     return folder / "tiny"
 
 

@@ -11,7 +11,7 @@ from _jit_loader import this_process
 from _jit_loader.cache.registrations import RestartNeeded
 from _jit_loader.notebook.extension import ChangedOps
 from _jit_loader.ops.load_op import OpInUse
-from tests.support.extension import binding
+from tests.support.extension import binding, program, write
 
 NAMES = ("one", "two")
 KERNEL = '#include "kernels/value.h"\nextern "C" long value_of_{name}() {{ return VALUE; }}\n'
@@ -32,13 +32,11 @@ def two_ops(cache, tmp_path, monkeypatch):
     """Returns a project with two loaded ops that include the same header; no other op is loaded."""
     monkeypatch.setattr(this_process, "ops", {})
     folder = tmp_path / "project"
-    for name in ("kernels", "bindings"):
-        (folder / name).mkdir(parents=True)
-    (folder / "kernels" / "value.h").write_text("#define VALUE 1\n")
+    write(folder / "kernels" / "value.h", "#define VALUE 1\n")
     for name in NAMES:
-        (folder / "kernels" / f"{name}_cpu.cpp").write_text(KERNEL.format(name=name))
+        write(folder / "kernels" / f"{name}_cpu.cpp", KERNEL.format(name=name))
         declared, call = f'extern "C" long value_of_{name}();\n', f"value_of_{name}()"
-        (folder / "bindings" / f"{name}.cpp").write_text(binding(name, declared, value=call))
+        write(folder / "bindings" / f"{name}.cpp", binding(name, declared, value=call))
         jit_loader.load_op(name, project=str(folder))
     return folder
 
@@ -49,9 +47,7 @@ def reload(ops):
 
 def test_ops_that_share_a_header_are_built_at_the_same_time(two_ops, tmp_path, monkeypatch):
     (two_ops / "kernels" / "value.h").write_text("#define VALUE 2\n")
-    compiler = tmp_path / "c++"
-    compiler.write_text(MEETING.format(folder=tmp_path))
-    compiler.chmod(0o755)
+    compiler = program(tmp_path / "c++", MEETING.format(folder=tmp_path))
     monkeypatch.setenv("CXX", str(compiler))
     reload(ChangedOps({}))
     assert [jit_loader.loaded(name).result.value() for name in NAMES] == [2, 2]

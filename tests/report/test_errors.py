@@ -6,6 +6,7 @@ import pytest
 
 import jit_loader
 from _jit_loader.report.errors import compile_error
+from tests.support.extension import program
 
 
 def _message(tiny, output, sources=("module.cpp", "other.cpp")):
@@ -158,10 +159,7 @@ exit $code
 
 
 def test_errors_of_a_compiler_of_another_language_are_recognised(tiny, monkeypatch, tmp_path):
-    compiler = tmp_path / "german"
-    compiler.write_text(GERMAN)
-    compiler.chmod(0o755)
-    monkeypatch.setenv("CXX", str(compiler))
+    monkeypatch.setenv("CXX", str(program(tmp_path / "german", GERMAN)))
     monkeypatch.delenv("LC_CTYPE", raising=False)
     monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
     assert "add its folder with -L" in "\n".join(_fails(tiny, extra_ldflags=["-lnowhere"]))

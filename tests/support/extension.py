@@ -20,6 +20,7 @@ from _jit_loader.cache.store import STATS_EQUAL, helper_path
 from _jit_loader.key.digests import Digests
 from tests.support.mounts import make_mounts_private
 
+ROOT = Path(__file__).resolve().parents[2]
 PYTHON = f'#include "{Path(__file__).with_name("python.h")}"\n'
 
 
@@ -48,6 +49,19 @@ def write(path, text):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     return path
+
+
+def program(path, text):
+    """Writes a file that can be executed; returns its path."""
+    write(path, text).chmod(0o755)
+    return path
+
+
+def edit(path, old, new):
+    """Replaces a text, which the file must contain."""
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
 
 
 MODULE = binding(
@@ -166,13 +180,11 @@ def make_compiler(folder):
 
 def make_compiler_without_cpp_library(folder):
     """Makes a g++ in a folder that does not find libstdc++.so; returns its path."""
-    compiler = folder / "g++"
-    compiler.write_text(
+    text = (
         '#!/bin/sh\ncase "$*" in -print-file-name=libstdc++.so) echo libstdc++.so;;\n'
         f'*) exec {shutil.which("g++")} "$@";; esac\n'
     )
-    compiler.chmod(0o755)
-    return str(compiler)
+    return str(program(folder / "g++", text))
 
 
 def programs_with_argument(text):

@@ -1,9 +1,8 @@
 """Provides a project with the op poke, which writes a 0 at any index, also past a tensor's end."""
 
 import shutil
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.support.extension import ROOT
 
 FILES = {
     "kernels/poke.h": """\

@@ -2,12 +2,10 @@
 
 import os
 import sys
-from pathlib import Path
 
-from tests.support.extension import make_compiler
+from tests.support.extension import ROOT, edit, make_compiler, write
 from tests.support.terminal import Terminal
 
-ROOT = Path(__file__).resolve().parents[2]
 SCRIPT_NAME = "project/examples/run.py"
 
 
@@ -41,9 +39,7 @@ class Session:
         )
 
     def write(self, name, text):
-        path = self.folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+        write(self.folder / name, text)
 
     def slow_down(self):
         """Makes each compilation hang; returns a file that the first one creates."""
@@ -64,7 +60,5 @@ class Session:
 
     def replace(self, name, before, after):
         """Saves a changed file; returns the output until the script has ended."""
-        text = (self.folder / name).read_text()
-        assert before in text
-        self.write(name, text.replace(before, after))
+        edit(self.folder / name, before, after)
         return self.read_until_the_end()

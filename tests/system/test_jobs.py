@@ -5,6 +5,7 @@ import os
 import pytest
 
 from _jit_loader.system import jobs
+from tests.support.extension import write
 
 GB = 1000**3
 
@@ -16,9 +17,7 @@ def machine(tmp_path, monkeypatch):
     def make(files):
         plain = {"proc/meminfo": f"MemFree: 1 kB\nMemAvailable:   {10**9} kB\n"}
         for name, text in {**plain, **files}.items():
-            path = tmp_path / "root" / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
+            write(tmp_path / "root" / name, text)
 
     monkeypatch.delenv("MAX_JOBS", raising=False)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(16)))

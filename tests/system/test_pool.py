@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from _jit_loader.system.pool import call_in_background, call_in_processes
+from tests.support.extension import program
 
 FUNCTIONS = """\
 import os, subprocess, sys, time
@@ -116,11 +117,9 @@ def test_files_of_the_current_folder_take_the_place_of_no_module(folder, monkeyp
 
 
 def test_program_that_embeds_python_is_not_started_again(folder, tiny, monkeypatch):
-    program = folder / "application"
-    program.write_text(f"#!/bin/sh\ntouch {folder}/started\n")
-    program.chmod(0o755)
+    application = program(folder / "application", f"#!/bin/sh\ntouch {folder}/started\n")
     for name in ("executable", "_base_executable"):
-        monkeypatch.setattr(sys, name, str(program))
+        monkeypatch.setattr(sys, name, str(application))
     assert answers_of([call("describe", "")])[0][0]["result"]
     for name in ("prefix", "base_prefix"):  # there is no Python to start
         monkeypatch.setattr(sys, name, str(folder))

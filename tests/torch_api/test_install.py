@@ -2,6 +2,8 @@
 
 import pytest
 
+from tests.support.extension import program
+
 # Each script runs in a new process that has imported only torch and jit_loader.
 BEGIN = """
 import sys
@@ -186,10 +188,7 @@ for number in (3, 4):
 
 
 def test_cuda_home_of_the_program_is_used(run, tmp_path):
-    nvcc = tmp_path / "toolkit" / "bin" / "nvcc"
-    nvcc.parent.mkdir(parents=True)
-    nvcc.write_text("#!/bin/sh\n")
-    nvcc.chmod(0o755)
+    nvcc = program(tmp_path / "toolkit" / "bin" / "nvcc", "#!/bin/sh\n")
     run(f"""
 import torch.utils.cpp_extension
 from _jit_loader.key import memo_paths, toolchain

@@ -15,8 +15,6 @@ from tests.support.extension import binding
 from tests.support.terminal import Terminal
 from tests.support.watch import SCRIPT_NAME, Session
 
-ROOT = Path(__file__).resolve().parents[2]
-
 BINDING = binding("tiny", '#include "kernels/tiny.h"\n', value="1000 + kernel()")
 FILES = {
     "project/kernels/tiny.h": "long kernel();\n",
