@@ -97,7 +97,11 @@ def load(
     if _recorded_name.get() == name:
         raise _Called(call)
     paths = memo_paths(call.kind, call.arguments)
-    this = _open_unchanged(paths, name, form, build_directory)
+    opened = (
+        this_process.open_build(memo.library, name, form, memo.with_cuda, build_directory)
+        for memo in unchanged(paths)
+    )
+    this = next(filter(None, opened), None)
     if this is None:
         all_builds, digests, this = find_build(call.requests, paths[0])
     if this is None and may_be_live:
@@ -122,16 +126,6 @@ def make(call, **options):
     request = call.requests()[-1]
     options |= {"title": request.title, "build_directory": request.build_directory}
     return load(request.name, call, request.form, **options)
-
-
-def _open_unchanged(paths, name, form, build_directory):
-    """Opens the library of the first memo that is still valid; returns the Loaded, or None."""
-    for memo in unchanged(paths):
-        library, with_cuda = memo.library, memo.with_cuda
-        this = this_process.open_build(library, name, form, with_cuda, build_directory)
-        if this is not None:
-            return this
-    return None
 
 
 def _load_edit(call, builds, digests):

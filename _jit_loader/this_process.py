@@ -21,11 +21,8 @@ class Loaded:
     """
 
     def __init__(self, name, result, path, compiled, with_cuda):
-        self.name = name
-        self.result = result
-        self.path = path
-        self.compiled = compiled
-        self.with_cuda = with_cuda
+        self.name, self.result, self.path = name, result, path
+        self.compiled, self.with_cuda = compiled, with_cuda
         self.seconds, self.call = 0, None
 
     def __repr__(self):

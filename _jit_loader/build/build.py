@@ -1,40 +1,22 @@
 """Builds a request in one process at a time, and again if a file changes during the build."""
 
-import glob
 import os
 import tempfile
 
 from _jit_loader import this_process
+from _jit_loader.build import record
 from _jit_loader.build.byproducts import make_helper, start_self_check, update_compile_commands
 from _jit_loader.build.checks import check_request, check_tools, why_built
 from _jit_loader.build.inputs.records import InputsChanged, query_compilers
-from _jit_loader.build.job import (
-    NOTE,
-    Job,
-    error_of,
-    failed,
-    is_noted,
-    new_folder,
-    publish,
-    read_note,
-    remove_leftovers,
-)
+from _jit_loader.build.job import Job, Others, failed, new_folder, publish, remove_leftovers
 from _jit_loader.build.ninja import Compilation
 from _jit_loader.build.precompiled import Headers
-from _jit_loader.build.record import (
-    all_records,
-    make_manifest,
-    record_object,
-    record_texts,
-    reusable_objects,
-    unrecorded,
-)
-from _jit_loader.cache import build_directory, cache_folder, check_trusted, registrations, stamp
+from _jit_loader.cache import build_directory, cache_folder, check_trusted, registrations
 from _jit_loader.cache.files import errors_explained
 from _jit_loader.cache.lock import build_lock
 from _jit_loader.cache.pruning import cache_limit, keep_under_limit
 from _jit_loader.cache.registrations import RestartNeeded
-from _jit_loader.cache.store import MANIFEST, STATS_EQUAL, Builds
+from _jit_loader.cache.store import STATS_EQUAL, Builds
 from _jit_loader.key.digests import Digests
 from _jit_loader.report.errors import LOAD_ERRORS, CompileError
 from _jit_loader.report.text import BuildLine
@@ -49,7 +31,7 @@ def build(all_builds, digests, verbose):
     all_builds: the store.Builds of all requests that the cache was searched for.
     """
     builds = all_builds[-1]
-    request, others = builds.request, _Others(builds, digests)
+    request, others = builds.request, Others(builds, digests)
     check_request(all_builds, digests)
     limit = cache_limit()
     inputs, changed, tries = set(), [], 0
@@ -85,44 +67,6 @@ def build(all_builds, digests, verbose):
     return this
 
 
-class _Others:
-    """What other processes have built of the same request since this object was made."""
-
-    def __init__(self, builds, digests):
-        self._builds, self._digests = builds, digests
-        self._seen, self._note = self._ends(), read_note(builds.folder)
-
-    def have_built(self):
-        """Returns whether one has ended a build, or has found one, without a look at the files."""
-        return not self._ends() <= self._seen
-
-    def _ends(self):
-        """Returns {(path, stamp)} of the memo and of the files that a build writes at its end.
-
-        No memo is written soon after an edit. The processes that wait need not take turns then.
-        """
-        paths, folder = [self._builds.memo_path], glob.escape(self._builds.folder)
-        for name in (MANIFEST, NOTE):
-            paths += glob.glob(os.path.join(folder, "*", name))
-        return {(path, stamp(path)) for path in paths if os.path.exists(path)}
-
-    def take_build(self):
-        """Returns the Loaded of a build that fits the current files, or None.
-
-        It raises the error of a build that has failed with the current files.
-        """
-        if self.have_built():
-            self._seen = self._ends()
-            self._digests.learn(self._builds.known())
-        request, found = self._builds.request, self._builds.find(self._digests)
-        this = found and this_process.open_build(found.library, *request.to_open)
-        note = read_note(self._builds.folder)
-        is_new = this is None and note not in (None, self._note)
-        if is_new and is_noted(note, request, self._digests):
-            raise error_of(CompileError, note["message"], note["details"])
-        return this
-
-
 def _attempt(job):
     """Builds in the job's folder: reuse, compile, record, check, publish; returns a Loaded.
 
@@ -131,7 +75,7 @@ def _attempt(job):
         RestartNeeded: the library conflicts with those that this process has loaded. The build is
             published, for the next process.
     """
-    request, reused = job.request, reusable_objects(job)
+    request, reused = job.request, record.reusable_objects(job)
     missing = [output for output in job.ninja_file.compilations if output not in reused]
     remove_leftovers(job.builds.folder, keep=job.folder)  # their objects have been taken
     headers, line = Headers(job, missing), BuildLine(request.title, missing)
@@ -150,17 +94,17 @@ def _attempt(job):
                 if output in missing:
                     in_header = headers.files.get(output, ())  # now: a further run leaves it out
                     recordings[output] = workers.submit(
-                        record_object, job, output, compilers, in_header
+                        record.record_object, job, output, compilers, in_header
                     )
             workers.results(recordings.values())  # a further run may write an object again
         workers.results(side_jobs)
-        records = all_records(job, reused, recordings, compilation)
+        records = record.all_records(job, reused, recordings, compilation)
         if compilation.returncode != 0:
             raise failed(job, records, compilation.output)
-        if errors := unrecorded(job, records):
+        if errors := record.unrecorded(job, records):
             raise failed(job, records, errors)
-        record_texts(job, records.values())
-        manifest = make_manifest(job, records.values(), compilation.linked())
+        record.record_texts(job, records.values())
+        manifest = record.make_manifest(job, records.values(), compilation.linked())
         try:
             this = _open_as_test(job, records)
         except RestartNeeded:
@@ -171,7 +115,7 @@ def _attempt(job):
             build_directory.put_build(request.build_directory, job.build.library)
         line.end()
     headers.make_missing()
-    if any("nvcc" in record for record in records.values()):
+    if any("nvcc" in each for each in records.values()):
         start_self_check(job)
     return this
 

@@ -7,7 +7,7 @@ import re
 import signal
 
 from _jit_loader.build.ninja import compile_seconds_limit, ninja_path
-from _jit_loader.cache import cache_folder, readonly_caches
+from _jit_loader.cache import caches, readonly_caches
 from _jit_loader.cache.store import differences, read_manifest
 from _jit_loader.key import toolchain
 from _jit_loader.report.errors import CompilingForbidden, CudaMissing, ToolMissing
@@ -48,7 +48,7 @@ def _last_of_name(builds):
     """Returns the manifest of the newest build of the same name and variant, with any flags."""
     name, variant = builds.request.name, builds.request.description.get("variant")
     folders = []
-    for cache in (cache_folder(), *readonly_caches()):
+    for cache in caches():
         folders += glob.glob(os.path.join(glob.escape(cache), name, "*", "*", ""))
     found = [manifest for manifest in map(read_manifest, folders) if manifest is not None]
     found = [manifest for manifest in found if manifest["request"].get("variant") == variant]
@@ -73,11 +73,11 @@ def check_request(all_builds, digests):
     try:
         check_tools(request)
     except ToolMissing as error:
-        caches = ", ".join(os.path.dirname(cache) for cache in readonly_caches())
-        if not caches:
+        shared = ", ".join(os.path.dirname(cache) for cache in readonly_caches())
+        if not shared:
             raise
         reasons = _no_build_fits(all_builds[0], digests)
-        raise type(error)(f"{error}\nNo build in {caches} fits:\n  {reasons}") from None
+        raise type(error)(f"{error}\nNo build in {shared} fits:\n  {reasons}") from None
     if signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:
         raise RuntimeError(
             f"{request.title} has to be compiled, and this program ignores SIGCHLD, so the exit "

@@ -10,6 +10,7 @@ import shutil
 import socket
 import time
 
+from _jit_loader import this_process
 from _jit_loader.build.inputs.records import CLOCK, Clock, InputsChanged, Recorder
 from _jit_loader.build.ninja import ninja_path
 from _jit_loader.build.pytorch import libraries
@@ -120,10 +121,9 @@ def failed(job, records, output, load_error=None):
         stage = "load"
     files = list(filter(os.path.isfile, job.recorder.inputs | files_with_errors(output)))
     job.recorder.check_unchanged(files)
-    user_files = [
-        request.roots.absolute(path) for record in records.values() for path in record["user files"]
-    ]
-    sources = list(dict.fromkeys([*request.sources, *user_files]))
+    user_files = [name for record in records.values() for name in record["user files"]]
+    absolute = map(request.roots.absolute, user_files)
+    sources = list(dict.fromkeys([*request.sources, *absolute]))
     project, ninja = request.project, ninja_path()
     error = compile_error(request.name, request.title, output, job.folder, project, ninja, sources)
     error.stage, error.kernels = stage, kernels_of(job.folder)
@@ -157,3 +157,41 @@ def error_of(kind, message, details):
     error = kind(message)
     vars(error).update(details)
     return error
+
+
+class Others:
+    """What other processes have built of the same request since this object was made."""
+
+    def __init__(self, builds, digests):
+        self._builds, self._digests = builds, digests
+        self._seen, self._note = self._ends(), read_note(builds.folder)
+
+    def have_built(self):
+        """Returns whether one has ended a build, or has found one, without a look at the files."""
+        return not self._ends() <= self._seen
+
+    def _ends(self):
+        """Returns {(path, stamp)} of the memo and of the files that a build writes at its end.
+
+        No memo is written soon after an edit. The processes that wait need not take turns then.
+        """
+        paths, folder = [self._builds.memo_path], glob.escape(self._builds.folder)
+        for name in (MANIFEST, NOTE):
+            paths += glob.glob(os.path.join(folder, "*", name))
+        return {(path, stamp(path)) for path in paths if os.path.exists(path)}
+
+    def take_build(self):
+        """Returns the Loaded of a build that fits the current files, or None.
+
+        It raises the error of a build that has failed with the current files.
+        """
+        if self.have_built():
+            self._seen = self._ends()
+            self._digests.learn(self._builds.known())
+        request, found = self._builds.request, self._builds.find(self._digests)
+        this = found and this_process.open_build(found.library, *request.to_open)
+        note = read_note(self._builds.folder)
+        is_new = this is None and note not in (None, self._note)
+        if is_new and is_noted(note, request, self._digests):
+            raise error_of(CompileError, note["message"], note["details"])
+        return this

@@ -13,13 +13,7 @@ from _jit_loader.build.pytorch import extension_header, libraries
 from _jit_loader.cache.files import write_atomically
 from _jit_loader.report.text import print_line
 from _jit_loader.system.jobs import parallel_jobs
-from _jit_loader.system.processes import (
-    compiler_environment,
-    end,
-    python,
-    read_lines,
-    start,
-)
+from _jit_loader.system.processes import compiler_environment, end, python, read_lines, start
 
 STATUS = "@jit_loader@ "
 KILLED = "timeout: sending signal KILL"

@@ -42,10 +42,15 @@ def cache_folder():
 
 
 def readonly_caches():
-    """Returns the shared caches of $JIT_LOADER_READONLY_CACHES, which are searched last."""
+    """Returns the shared caches of $JIT_LOADER_READONLY_CACHES."""
     named = os.environ.get("JIT_LOADER_READONLY_CACHES", "")
     folders = [_expanded(folder) for folder in named.split(os.pathsep) if folder]
     return [os.path.join(os.path.abspath(folder), FORMAT) for folder in folders]
+
+
+def caches():
+    """Returns all caches in the order of the search: the user's, then the shared ones."""
+    return [cache_folder(), *readonly_caches()]
 
 
 def _expanded(path):
@@ -65,8 +70,7 @@ def is_in_a_cache(path):
     A memo may name a library in a cache that is no longer configured. Another user may have put
     code there since.
     """
-    folders = [cache_folder(), *readonly_caches()]
-    return any(path.startswith(folder + os.sep) for folder in folders)
+    return any(path.startswith(folder + os.sep) for folder in caches())
 
 
 def check_trusted(path):
@@ -132,9 +136,7 @@ class Memo:
     """
 
     def __init__(self, library, with_cuda, compiled, names, stamps, digests, checksum=None):
-        self.library = library
-        self.with_cuda = with_cuda
-        self.compiled = compiled
+        self.library, self.with_cuda, self.compiled = library, with_cuda, compiled
         self.names, self.stamps, self.digests = names, stamps, digests
         self._checksum = checksum  # of the three columns, if they were read from a file
 

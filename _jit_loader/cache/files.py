@@ -54,6 +54,16 @@ def write_checked(path, value):
         file.writelines([digest.encode(), b"\n", body])
 
 
+def kept(path, make):
+    """Returns the JSON value in a file of the cache; at first, that of make(), which it keeps."""
+    found = read_checked(path)
+    if found is None:
+        found = make()
+        with contextlib.suppress(OSError):  # the cache cannot be written
+            write_checked(path, found)
+    return found
+
+
 def write_atomically(path, data):
     """Writes a file. Its readers see the complete new or the complete old file."""
     with _replacement(path) as temporary, open(temporary, "wb") as file:

@@ -9,7 +9,8 @@ import re
 
 from _jit_loader.cache import REGISTRATIONS
 from _jit_loader.cache.files import write_atomically
-from _jit_loader.report.errors import LoadError, demangled
+from _jit_loader.report.errors import LoadError
+from _jit_loader.report.text import demangled
 
 # The symbols, or their beginnings, of the functions that register operators and classes. They are
 # called by TORCH_LIBRARY and related macros, by STABLE_TORCH_LIBRARY, by the older

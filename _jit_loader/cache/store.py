@@ -21,15 +21,7 @@ import contextlib
 import glob
 import os
 
-from _jit_loader.cache import (
-    MANIFEST,
-    Memo,
-    cache_folder,
-    digest_of,
-    is_settled,
-    readonly_caches,
-    stamp,
-)
+from _jit_loader.cache import MANIFEST, Memo, cache_folder, caches, digest_of, is_settled, stamp
 from _jit_loader.cache.files import link_atomically, read_checked, write_atomically, write_checked
 
 # A copy of the manifest's rows for the user files. A manifest with PyTorch's headers takes
@@ -58,11 +50,10 @@ class Builds:
 
     def __init__(self, request, memo_path, looked_at):
         self.request = request
-        self.folder = os.path.join(cache_folder(), request.name, request.key)
+        # That of the user's cache comes first.
+        self._folders = [os.path.join(cache, request.name, request.key) for cache in caches()]
+        self.folder = self._folders[0]
         self.family = family_of(self.folder)
-        self._other_folders = [
-            os.path.join(cache, request.name, request.key) for cache in readonly_caches()
-        ]
         self.memo_path = memo_path
         self._looked_at = looked_at
 
@@ -102,7 +93,7 @@ class Builds:
 
     def earlier(self):
         """Returns the builds of the request with any texts of load_inline, the newest first."""
-        families = map(glob.escape, map(family_of, [self.folder, *self._other_folders]))
+        families = map(glob.escape, map(family_of, self._folders))
         paths = [path for f in families for path in glob.glob(os.path.join(f"{f}*", "*", MANIFEST))]
         stamps = {path: stamp(path) for path in paths}
         newest = sorted(filter(stamps.get, paths), key=lambda path: -stamps[path][1])
@@ -149,7 +140,7 @@ class Builds:
             link_atomically(self.memo_path, _newest_memo())
 
     def _build_folders(self):
-        for request_folder in [self.folder, *self._other_folders]:
+        for request_folder in self._folders:
             try:
                 folders = [entry for entry in os.scandir(request_folder) if entry.is_dir()]
                 folders.sort(key=lambda entry: -entry.stat().st_mtime_ns)
@@ -248,11 +239,16 @@ def write_manifest(folder, manifest):
             raise
 
 
+def records_of(folder):
+    """Returns {path of an object: its record, or None if it is damaged} of a build."""
+    paths = sorted(glob.glob(f"{glob.escape(folder)}/*.o{RECORD}"))
+    return {path.removesuffix(RECORD): read_checked(path) for path in paths}
+
+
 def kernels_of(folder):
     """Returns the figures of ptxas for the kernels of a build's objects, with their "source"."""
     found = []
-    for path in sorted(glob.glob(f"{glob.escape(folder)}/*.o{RECORD}")):
-        record = read_checked(path) or {}
+    for record in filter(None, records_of(folder).values()):
         for kernel in record.get("kernels", ()):
             found.append({"source": record["source"].removeprefix("<project>/"), **kernel})
     return found

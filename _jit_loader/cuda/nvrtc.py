@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 import torch
 
+from _jit_loader.key import cuda_major
+
 FAILED = 5, 6  # NVRTC_ERROR_INVALID_OPTION, NVRTC_ERROR_COMPILATION
 
 
@@ -166,11 +168,6 @@ def cuda_headers():
     folders = [os.path.join(root, "include") for root in roots]
     both = [path for folder in folders for path in (folder, os.path.join(folder, "cccl"))]
     return list(filter(os.path.isdir, both))
-
-
-def cuda_major():
-    """Returns the major version of PyTorch's CUDA, such as '13'; '' if PyTorch has no CUDA."""
-    return (torch.version.cuda or "").partition(".")[0]
 
 
 def _wheels():

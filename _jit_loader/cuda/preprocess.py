@@ -17,6 +17,7 @@ from _jit_loader.cache import cache_folder, check_trusted, digest_of, stamp
 from _jit_loader.cache.files import read_checked, write_atomically, write_checked
 from _jit_loader.key import CUDA_SETTINGS, PATH_LISTS, SETTINGS
 from _jit_loader.key.toolchain import find_program
+from _jit_loader.system import INCLUDED
 from _jit_loader.system.processes import run
 
 FOLDER, RECORD = "macros", "macros.json"
@@ -27,7 +28,6 @@ _KEPT = "".join(f"#undef {name}\n#define {name} {name}\n" for name in _SPACES)
 _MARKER = re.compile(r'# (\d+) "((?:[^"\\]|\\.)*)"(.*)')
 _NAME = re.compile(r'#\s*include\s*(?:"([^"\n]+)"|<([^>\n]+)>)')
 _MACRO = re.compile(r"#(?:define|undef) (\w+)")
-_MENTIONED = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"]([^>"\n]+)[>"]', re.MULTILINE)
 _ONE_VALUE_EACH_TIME = re.compile(r"__(?:DATE|TIME|TIMESTAMP)__")
 _OF_FILES = re.compile(r"__has_(?:include|embed)")  # runs without the headers may not see the file
 
@@ -118,7 +118,7 @@ def _digest(text):
 
 
 def _key(source, texts, command, for_device, settings):
-    mentioned = sorted({name for _, text in texts for name in _MENTIONED.findall(text)})
+    mentioned = sorted({name for _, text in texts for name in INCLUDED.findall(text)})
     nvcc = stamp(find_program(command[0]) or command[0])
     # Each text of load_inline is in a folder of its own.
     return digest_of([os.path.basename(source), command, for_device, mentioned, nvcc, settings])

@@ -2,7 +2,7 @@
 
 import re
 
-from _jit_loader.report.errors import demangled
+from _jit_loader.report.text import demangled
 
 REPORT = re.compile(r"ptxas info\b|    \d+ bytes stack frame, ")
 RUN = re.compile(r"ptxas info +: \d+ bytes gmem")  # once for each architecture

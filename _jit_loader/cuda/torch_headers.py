@@ -9,13 +9,13 @@ import os
 import re
 
 from _jit_loader.cache import cache_folder, digest_of, stamp
-from _jit_loader.cache.files import read_checked, write_checked
+from _jit_loader.cache.files import kept
 from _jit_loader.cuda.declarations import split, tokens_of
 from _jit_loader.cuda.device_code import DeviceText, without_errors
 from _jit_loader.cuda.headers import with_headers
 from _jit_loader.cuda.nvrtc import Program
 from _jit_loader.cuda.preprocess import FOLDER, preprocess
-from _jit_loader.system import read_text
+from _jit_loader.system import INCLUDED, read_text
 
 _UTIL = "bit_cast floating_point_utils Half BFloat16 Float8_e8m0fnu Float8_e4m3fn Float8_e5m2"
 _UTIL += " Float8_fnuz_cvt Float8_e4m3fnuz Float8_e5m2fnuz Float4_e2m1fn_x2 complex complex_utils"
@@ -48,7 +48,6 @@ namespace torch { using namespace at; }
 _COMPLEX = "torch/headeronly/util/complex.h"
 _PART = "not meant to be individually included"  # of complex_utils.h in PyTorch 2.11
 _WORDS = re.compile(r"[^\W\d]\w*")
-_INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"\n]+)[>"]', re.MULTILINE)
 # Operators are found by their arguments' types; of these headers not all may be there.
 _LEFT_OUT = re.compile(r"#include|\s*using [\w:]+::operator")
 _TOO_COMMON = {"", "operator", "T", "value", "numeric_limits", "hash", "std", "class"}
@@ -88,11 +87,7 @@ def _headers(root, flags, options):
     """Returns the headers, from the cache if it has them; one comes after those it includes."""
     key = digest_of([flags, root, stamp(f"{root}torch/version.h"), _FIRST, _HEADERS])
     path = os.path.join(cache_folder(), FOLDER, f"{key}.json")
-    found = read_checked(path)
-    if found is None:
-        found = _made(root, flags, Program("", "", list(options), {}))
-        write_checked(path, found)
-    return found
+    return kept(path, lambda: _made(root, flags, Program("", "", list(options), {})))
 
 
 def _flags(command):
@@ -142,7 +137,7 @@ def _made(root, flags, program):
 def _included(name, text, lines):
     """Returns the headers that a header includes, or needs: some only declare complex."""
     needs_complex = any("c10::complex<" in line for line in lines)
-    found = {*_INCLUDE.findall(text)}
+    found = {*INCLUDED.findall(text)}
     return found | {_COMPLEX} if needs_complex and "headeronly/util/complex" not in name else found
 
 

@@ -84,10 +84,7 @@ def _copy(library, folder):
         write_atomically(os.path.join(target, os.path.basename(library)), file.read())
     manifest = read_manifest(source)
     user_files = {path: manifest["files"][path] for path in manifest["user files"]}
-    absent = {
-        folder: names
-        for folder, names in manifest["absent"].items()
-        if folder.partition("/")[0] == "<project>"
-    }
+    inside = [path for path in manifest["absent"] if path.startswith("<project>")]
+    absent = {path: manifest["absent"][path] for path in inside}
     manifest = {**manifest, "files": user_files, "absent": absent, "tools": {}, "programs": {}}
     write_manifest(target, manifest)

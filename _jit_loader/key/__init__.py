@@ -11,7 +11,7 @@ import shutil
 import sys
 from importlib.machinery import EXTENSION_SUFFIXES
 
-from _jit_loader.cache import cache_folder, digest_of, readonly_caches
+from _jit_loader.cache import caches, digest_of
 
 PATH_LISTS = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "COMPILER_PATH")
 # Read by programs that stand in for a compiler, and change what it does: those of Nix, Cray, Open
@@ -47,8 +47,7 @@ COMMON_NVCC_FLAGS = [
     "--expt-relaxed-constexpr",
 ]
 _FOUND = "CUDA_HOME_before_jit_loader"  # in PyTorch's module
-TOOL_FOLDERS = ("PATH", "CUDA_HOME", "CUDA_PATH")
-_FOLDER_LISTS = (*PATH_LISTS, *TOOL_FOLDERS)
+_FOLDER_LISTS = (*PATH_LISTS, "PATH", "CUDA_HOME", "CUDA_PATH")
 _NAMES = (*_FOLDER_LISTS, *SETTINGS, *CUDA_SETTINGS, "ATEN_CPU_CAPABILITY")
 
 
@@ -74,7 +73,7 @@ def memo_paths(kind, arguments):
         [os.uname().machine, boot(), None if names_architectures() else gpus()],
     ]
     digest = digest_of(call)
-    return [os.path.join(cache, "memos", digest) for cache in [cache_folder(), *readonly_caches()]]
+    return [os.path.join(cache, "memos", digest) for cache in caches()]
 
 
 def named_variables():
@@ -121,6 +120,11 @@ def pytorch_version():
 
     version, abi = torch.version, torch._C._GLIBCXX_USE_CXX11_ABI
     return [str(torch.__version__), version.git_version, version.cuda, abi]
+
+
+def cuda_major():
+    """Returns the "13" of the CUDA 13.0 that PyTorch was built with; "" without CUDA."""
+    return (pytorch_version()[2] or "").partition(".")[0]
 
 
 def gpus():

@@ -7,7 +7,7 @@ import re
 import shlex
 
 from _jit_loader.cache import stamp
-from _jit_loader.key import cuda_home_of_program, names_architectures, pytorch_version
+from _jit_loader.key import cuda_home_of_program, cuda_major, names_architectures, pytorch_version
 from _jit_loader.key.machine import this_machine
 from _jit_loader.system import plain_path
 from _jit_loader.system.processes import output_of
@@ -88,7 +88,7 @@ def _nvcc_candidates():
     homes = [cuda_home_of_program(), *map(os.environ.get, ("CUDA_HOME", "CUDA_PATH"))]
     in_homes = [os.path.join(home, "bin", "nvcc") for home in filter(None, homes)]
     # `pip install cuda-toolkit[nvcc]` installs it next to torch in site-packages.
-    from_pip = os.path.join(pip_cuda_folder(), f"cu{_cuda_major()}", "bin", "nvcc")
+    from_pip = os.path.join(pip_cuda_folder(), f"cu{cuda_major()}", "bin", "nvcc")
     return [*in_homes, *_candidates("nvcc"), "/usr/local/cuda/bin/nvcc", from_pip]
 
 
@@ -177,13 +177,8 @@ def _of_pip(name):
     """Returns the folders with this name of pip's CUDA packages, with PyTorch's own libraries."""
     folders = sorted(glob.glob(os.path.join(glob.escape(pip_cuda_folder()), "*", name)))
     # Packages for another CUDA stay if PyTorch is replaced: nvidia/cu13 next to nvidia/cublas.
-    others = re.compile(rf"/cu(?!{_cuda_major()}/)\d+/{name}$")
+    others = re.compile(rf"/cu(?!{cuda_major()}/)\d+/{name}$")
     return [folder for folder in folders if not others.search(folder)]
-
-
-def _cuda_major():
-    """Returns the "13" of the CUDA 13.0 that PyTorch was built with; "" without CUDA."""
-    return (pytorch_version()[2] or "").partition(".")[0]
 
 
 def more_include_folders(home):

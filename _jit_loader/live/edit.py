@@ -1,13 +1,12 @@
 """Tells whether the current files differ from an earlier build only in device code."""
 
-import glob
 import os
 import re
 from typing import NamedTuple
 
 from _jit_loader.build.record import TEXTS
 from _jit_loader.cache.files import read_checked
-from _jit_loader.cache.store import RECORD, Build, differences, read_manifest
+from _jit_loader.cache.store import Build, differences, read_manifest, records_of
 from _jit_loader.cuda.preprocess import NotUnderstood
 from _jit_loader.key.digests import digest_of_bytes
 from _jit_loader.live.host_code import host_code
@@ -89,8 +88,7 @@ def _edit(request, build, refused, digests):
     if manifest is None:
         raise NotLive("the last build is damaged")
     changed = _changed_files(manifest, request, digests)
-    objects = glob.glob(f"{glob.escape(build.folder)}/*.o{RECORD}")
-    records = {path.removesuffix(RECORD): read_checked(path) for path in objects}
+    records = records_of(build.folder)
     if not changed or None in records.values():
         raise NotLive("the last build is not complete")
     now, digests_now = {}, {}

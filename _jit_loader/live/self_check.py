@@ -4,14 +4,13 @@ A low-priority process does it after each build. It finds what NVRTC compiles di
 nvcc before a live edit uses it, and after a live edit, whether that one ran other code.
 """
 
-import glob
 import os
 
 from _jit_loader.build.record import TEXTS
 from _jit_loader.cache import cache_folder
 from _jit_loader.cache.files import read_checked, write_checked
 from _jit_loader.cache.lock import build_lock
-from _jit_loader.cache.store import RECORD
+from _jit_loader.cache.store import records_of
 from _jit_loader.cuda.ptxas import readable
 from _jit_loader.key.roots import Roots
 from _jit_loader.live.compare_cubins import compare, cubin_of
@@ -45,11 +44,10 @@ def self_check(folder, project, host_objects=()):
 
 def _answers(folder, roots, before):
     texts, found = read_checked(os.path.join(folder, TEXTS)) or {}, {}
-    for path in sorted(glob.glob(f"{glob.escape(folder)}/*.o{RECORD}")):
-        record = read_checked(path)
+    for built, record in records_of(folder).items():
         if record is not None and "nvcc" in record:
             answer = {"removed": [], "kernels": {}, "reason": None, "differs": False}
-            found[record["source"]], built = answer, path.removesuffix(RECORD)
+            found[record["source"]] = answer
             earlier = before.get(os.path.basename(built), built)
             try:
                 if host_digest(earlier) != host_digest(built):

@@ -19,11 +19,11 @@ from _jit_loader.raw import TEXT, read_build
 from _jit_loader.report.errors import (
     CompileError,
     CompilingForbidden,
-    demangled,
     errors_with_line,
     first_error,
 )
 from _jit_loader.report.requests import variant_of
+from _jit_loader.report.text import demangled
 from _jit_loader.system import is_set, read_text
 
 # Appended to a source. The first function selects the overload that returns void, which is the

@@ -1,11 +1,10 @@
 """Formats errors for people: file:line of the first one, its source line, and advice."""
 
-import ctypes
 import os
 import re
 import shlex
 
-from _jit_loader.report.text import count, printable
+from _jit_loader.report.text import count, demangled, printable
 from _jit_loader.system import read_text
 
 ERROR_LINE = re.compile(
@@ -254,18 +253,6 @@ def source_line(path, number):
     """Returns the line of a file as ['  8 | its text']; [] if it is empty or cannot be read."""
     lines = read_text(path).split("\n")[number - 1 : number] if path else []
     return [f"  {number} | {line.rstrip()}" for line in lines if line.strip()]
-
-
-def demangled(name):
-    """Returns 'scale(float*, long)' for '_Z5scalePfl'; a name that is not mangled is unchanged."""
-    if not name.startswith("_Z"):
-        return name
-    library = ctypes.CDLL("libstdc++.so.6")  # always present: PyTorch needs it
-    library.__cxa_demangle.restype = ctypes.c_void_p
-    found = ctypes.c_void_p(library.__cxa_demangle(name.encode(), None, None, None))
-    text = ctypes.string_at(found).decode(errors="replace") if found else name
-    library.free(found)
-    return text
 
 
 def first_use(symbol, files):

@@ -1,6 +1,7 @@
-"""Prints to people: lines, the line of a build, and tables; formats sizes, ages and counts."""
+"""Prints to people: lines, the line of a build, and tables; formats names, sizes and counts."""
 
 import contextlib
+import ctypes
 import math
 import os
 import re
@@ -26,6 +27,18 @@ UNLIMITED_WIDTH = 1_000_000
 def printable(text):
     """Returns the text with a replacement character for bytes that are not UTF-8."""
     return os.fsencode(text).decode(errors="replace")
+
+
+def demangled(name):
+    """Returns 'scale(float*, long)' for '_Z5scalePfl'; a name that is not mangled is unchanged."""
+    if not name.startswith("_Z"):
+        return name
+    library = ctypes.CDLL("libstdc++.so.6")  # always present: PyTorch needs it
+    library.__cxa_demangle.restype = ctypes.c_void_p
+    found = ctypes.c_void_p(library.__cxa_demangle(name.encode(), None, None, None))
+    text = ctypes.string_at(found).decode(errors="replace") if found else name
+    library.free(found)
+    return text
 
 
 def say(text):

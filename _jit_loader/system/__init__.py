@@ -2,6 +2,9 @@
 
 import contextlib
 import os
+import re
+
+INCLUDED = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"]([^>"\n]+)', re.MULTILINE)  # names in C++
 
 
 def is_set(name):

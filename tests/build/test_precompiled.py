@@ -253,7 +253,7 @@ def test_failed_compilation_is_repeated_without_the_precompiled_header(
         f'[ -e {tmp_path}/crash ] && case "$*" in *-include*) {crash};; esac'
     )
     sources.precompile()
-    monkeypatch.setattr("_jit_loader.build.build.record_object", record_late)
+    monkeypatch.setattr("_jit_loader.build.record.record_object", record_late)
     (tmp_path / "crash").touch()
     assert sources.value("second") == 1
     assert sources.used_header() == [True, False]

@@ -11,23 +11,21 @@ may use the frontend without such a name: if an error of the compiler then names
 compiles the source again without the macro.
 """
 
-import contextlib
 import functools
 import itertools
 import os
 import re
 
 from _jit_loader.cache import cache_folder, digest_of
-from _jit_loader.cache.files import read_checked, write_checked
+from _jit_loader.cache.files import kept
 from _jit_loader.key import PATH_LISTS, pytorch_version, toolchain
 from _jit_loader.report.errors import ERROR_LINE
-from _jit_loader.system import read_text
+from _jit_loader.system import INCLUDED, read_text
 
 MACRO = "TORCH_INDUCTOR_CPP_WRAPPER"
 OTHER_FOLDERS = re.compile(r"-(?:isystem|iquote|idirafter|imacros|iprefix)")
 COMPLETE = {"torch/all.h", "torch/torch.h"}  # headers that include the frontend by themselves
 
-INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"]([^>"\n]+)', re.MULTILINE)
 NO_CODE = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])'", re.DOTALL)
 TORCH = re.compile(r"\b(?:at|c10)(?=\s*(?:::|[{;]))")  # torch has the names of at and c10 too
 # PyTorch formats its headers with clang-format: what a namespace declares starts a line. The groups
@@ -81,7 +79,7 @@ def _included(request, source):
         found = os.path.normpath(next(filter(os.path.isfile, places), ""))
         if os.path.isabs(found) and found not in files:
             files[found] = None
-            todo += [(found, name) for name in INCLUDE.findall(read_text(found))]
+            todo += [(found, name) for name in INCLUDED.findall(read_text(found))]
     return files, names
 
 
@@ -123,12 +121,8 @@ def _frontend():
     """Returns {scope: names} of what only the frontend's headers declare; macros have scope ""."""
     folder = os.path.join(toolchain.packages_folder(), "torch", "include")
     path = os.path.join(cache_folder(), f"frontend-{digest_of([folder, *pytorch_version()])}.json")
-    found = read_checked(path)
-    if found is None:
-        found = _read_frontend([folder, os.path.join(folder, "torch", "csrc", "api", "include")])
-        with contextlib.suppress(OSError):
-            write_checked(path, found)
-    return found
+    api = os.path.join(folder, "torch", "csrc", "api", "include")
+    return kept(path, lambda: _read_frontend([folder, api]))
 
 
 def _read_frontend(folders):
@@ -155,7 +149,7 @@ def _closure(folders, first, without):
             is_pytorchs = name.startswith(("torch/", "ATen/", "c10/"))
             read = (read_text(os.path.join(folder, name)) for folder in folders if is_pytorchs)
             texts[name] = next(filter(None, read), "")
-            names = INCLUDE.findall(texts[name])
+            names = INCLUDED.findall(texts[name])
             todo += [name.removeprefix("torch/csrc/api/include/") for name in names]
     return texts
 
