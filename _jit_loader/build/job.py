@@ -122,8 +122,7 @@ def failed(job, records, output, load_error=None):
     files = list(filter(os.path.isfile, job.recorder.inputs | files_with_errors(output)))
     job.recorder.check_unchanged(files)
     user_files = [name for record in records.values() for name in record["user files"]]
-    absolute = map(request.roots.absolute, user_files)
-    sources = list(dict.fromkeys([*request.sources, *absolute]))
+    sources = list(dict.fromkeys([*request.sources, *map(request.roots.absolute, user_files)]))
     project, ninja = request.project, ninja_path()
     error = compile_error(request.name, request.title, output, job.folder, project, ninja, sources)
     error.stage, error.kernels = stage, kernels_of(job.folder)

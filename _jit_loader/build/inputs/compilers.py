@@ -88,7 +88,8 @@ def _query_preprocessor(words):
     The paths are those of g++ and of its cc1plus: if a wrapper starts to call another g++, the old
     cc1plus may stay unchanged.
     """
-    words = _without_includes(words)  # PyTorch's headers take 0.15 s
+    # Without -include and its files: PyTorch's headers take 0.15 s.
+    words = [w for before, w in zip(["", *words], words) if "-include" not in (before, w)]
     output = output_of([*words, "-v", "-E", "-x", "c++", os.devnull, "-o", os.devnull])
     missing = re.findall(r'^ignoring nonexistent directory "(.*)"$', output, re.MULTILINE)
     listed = re.search(r"search starts here:\n(.*)End of search list", output, re.DOTALL)
@@ -99,11 +100,6 @@ def _query_preprocessor(words):
     tools = [toolchain.find_program(driver[1])] if driver else []
     tools += [plain_path(compiler[1])] if compiler else []
     return folders, [tool for tool in tools if tool]
-
-
-def _without_includes(words):
-    """Returns the words without -include and its files."""
-    return [w for before, w in zip(["", *words], words) if "-include" not in (before, w)]
 
 
 def linker(command):
