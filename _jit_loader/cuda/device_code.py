@@ -19,6 +19,9 @@ _TYPES = {"typedef", "using", "static_assert", "friend", "namespace", "concept"}
 _CLASSES = {"struct", "class", "enum", "union"}
 _MARKER = re.compile(r'^# (\d+ "(?:[^"\\]|\\.)*")', re.MULTILINE)
 _ERROR = re.compile(r"^in\.cu\((\d+)\): (?:catastrophic )?error", re.MULTILINE)
+# In a function: variables that outlive the call, and those that are not constant.
+_STATIC = re.compile(r"\bstatic (?!__shared__ )")
+_VARIABLE = re.compile(rf"{_STATIC.pattern}(?!constexpr |const [^*&]*?[=\[{{;])")
 _NAME = "in.cu"  # of a numbered text in NVRTC's messages
 ENTIRELY = " entirely"  # after the key of a declaration of which nothing stays
 
@@ -38,6 +41,21 @@ class DeviceText:
         every = with_members(declarations)
         self._marked = {each.name for each in every if each.specifiers & _OF_DEVICE}
         self._all = list(self._with_members(declarations))
+
+    def may_have_state(self):
+        """Tells whether the first use of a function or a template may add a variable.
+
+        Each kernel is compiled by itself, and would have its own; host code registers a template's.
+        """
+        is_mutable = any(token.text == "mutable" for token in self._tokens)
+        static = _STATIC if is_mutable else _VARIABLE
+        for each in (each for each in self._all if each.specifiers & _OF_DEVICE):
+            first, last = each.body or (each.first, each.first)
+            text = " ".join(token.text for token in self._tokens[first : last + 1])
+            is_variable = text == "template" and not (each.has_parameters or each.members)
+            if is_variable or static.search(text):
+                return True
+        return False
 
     def _with_members(self, declarations):
         """Yields the declarations that may be left out with their members, in their order."""

@@ -78,7 +78,8 @@ def compile_edit(source, launched):
     if not all(map(OF_CUB.match, compare_cubins.kernels(built) - kernels)):
         raise NotLive("the build has a kernel that its record lacks")
     names = compare_cubins.variables(built)
-    if names and len(constants(*source.inputs[:3]).intersection(names)) < len(names):
+    found = constants(*source.inputs[:3]) if names else set()
+    if code.may_have_state() or len(found.intersection(names)) < len(names):
         raise NotLive("it has variables that host code may read or write")
     program = program._replace(source=code.text(removed))
     return DeviceCode(cubin, compiled, kernels - compiled, program)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from _jit_loader.cuda import nvrtc
+from _jit_loader.cuda.device_code import DeviceText
 from _jit_loader.live.compare_cubins import version_of
 from _jit_loader.live.edit import Inputs, NotLive
 from _jit_loader.live.program import _compile, _program, compile_device, nvrtc_options
@@ -140,6 +141,22 @@ def test_kernels_of_anonymous_namespaces_have_the_names_that_nvcc_gives_them(com
     names = [f"_ZN{place}5scaleIfEEvPT_PKS1_l", f"_ZN1b{place}1hEPf"]
     code = compiled('#include "factor.h"\n' + text.format(SOURCE.partition("\n")[2]), kernels=names)
     assert all(name.encode() in code for name in names)
+
+
+@pytest.mark.parametrize(
+    ("text", "has_state"),
+    [
+        ("template <class T> __device__ T x = 0;", True),
+        ("__device__ int* f() { static int x; return &x; }", True),
+        ("__host__ __device__ int f() { static const int* x; return *x; }", True),
+        ("struct A { mutable int m; }; __device__ void f() { static constexpr A a; }", True),
+        ("template <class T> static __device__ T f(T x); int g() { static int x; }", False),
+        ("__device__ void f() { static const int x = 2 * 3; static __shared__ int y; }", False),
+    ],
+)
+def test_variables_that_the_first_use_of_a_function_or_template_adds(text, has_state):
+    """Kernels are compiled one by one, so that each would have such a variable of its own."""
+    assert DeviceText(text).may_have_state() == has_state
 
 
 FLAGS = "-DA=1 -isystem /b -include a.h -res-usage -maxrregcount 60 -Xptxas -O3 -ccbin g++"
