@@ -17,7 +17,6 @@ from _jit_loader.cache import cache_folder, check_trusted, digest_of, stamp
 from _jit_loader.cache.files import read_checked, write_atomically, write_checked
 from _jit_loader.key import CUDA_SETTINGS, PATH_LISTS, SETTINGS
 from _jit_loader.key.toolchain import find_program
-from _jit_loader.system import INCLUDED
 from _jit_loader.system.processes import run
 
 FOLDER, RECORD = "macros", "macros.json"
@@ -29,7 +28,10 @@ _MARKER = re.compile(r'# (\d+) "((?:[^"\\]|\\.)*)"(.*)')
 _NAME = re.compile(r'#\s*include\s*(?:"([^"\n]+)"|<([^>\n]+)>)')
 _MACRO = re.compile(r"#(?:define|undef) (\w+)")
 _ONE_VALUE_EACH_TIME = re.compile(r"__(?:DATE|TIME|TIMESTAMP)__")
-_OF_FILES = re.compile(r"__has_(?:include|embed)")  # runs without the headers may not see the file
+# Runs without the headers may not see the file. CCCL has a macro _CCCL_HAS_INCLUDE.
+_OF_FILES = re.compile(r"has_(?:include|embed)", re.IGNORECASE)
+# The order counts: assert.h can be included again.
+_ORDER = re.compile(r"^[ \t]*#[ \t]*(?:include|(?:define|undef)[ \t]+NDEBUG).*", re.MULTILINE)
 
 
 class NotUnderstood(ValueError):
@@ -98,27 +100,30 @@ def _preprocess(source, texts, command, for_device, settings):
             os.makedirs(os.path.dirname(mirror + path), exist_ok=True)
             with open(mirror + path, "w", errors="surrogateescape", newline="") as file:
                 file.write(text)
-        known = None if any(_OF_FILES.search(text) for _, text in texts) else _known(key)
+        of_files = any(_OF_FILES.search(text) for _, text in texts)
+        known = None if of_files else _known(key)
         if known is not None:
             found = _run(known, mirror, source)
             if found is not None and found.before == known.included:
                 return found
         macros, expected = _read_headers(key, mirror, source, paths, command, for_device)
         found = _run(macros, mirror, source)
-    if found is None or found.before != macros.included or _digest(found.text) != _digest(expected):
+    same = found is not None and found.before == macros.included
+    if not same or _code(found.text, of_files) != _code(expected, of_files):
         raise NotUnderstood("a condition or macro depends on the order of the system's headers")
     write_checked(os.path.join(macros.folder, RECORD), macros._asdict())
     return found
 
 
-def _digest(text):
-    """Returns the code without spaces and numbers: __COUNTER__ differs without the headers."""
-    code = [line for line in text.split("\n") if not line.startswith("# ")]
-    return re.sub(r"\d+", "0", "".join("".join(code).split()))
+def _code(text, with_numbers):
+    """Returns the code without spaces. __COUNTER__ has other numbers without the headers."""
+    lines = [line for line in text.split("\n") if not line.startswith("# ")]
+    code = "".join("".join(lines).split())
+    return code if with_numbers else re.sub(r"\d+", "0", code)
 
 
 def _key(source, texts, command, for_device, settings):
-    mentioned = sorted({name for _, text in texts for name in INCLUDED.findall(text)})
+    mentioned = [line for _, text in texts for line in _ORDER.findall(text)]
     nvcc = stamp(find_program(command[0]) or command[0])
     # Each text of load_inline is in a folder of its own.
     return digest_of([os.path.basename(source), command, for_device, mentioned, nvcc, settings])

@@ -8,6 +8,7 @@ import pytest
 
 from _jit_loader.cuda import nvrtc
 from _jit_loader.cuda.device_code import DeviceText
+from _jit_loader.cuda.preprocess import NotUnderstood
 from _jit_loader.live.compare_cubins import version_of
 from _jit_loader.live.edit import Inputs, NotLive
 from _jit_loader.live.program import _compile, _program, compile_device, nvrtc_options
@@ -98,6 +99,27 @@ def test_conditions_have_the_values_that_nvcc_gives_them(compiled):
     new = "#define NEW (CUDART_VERSION > 12000)\n"
     # The host code, for which __CUDA_ARCH__ is not defined, is not compiled here.
     assert compiled(f'#include "factor.h"\n{new}{"".join(texts)}{SOURCE}', INCLUDES + HEADER)
+
+
+CHOICE = "#if {}\n#define N 1\n#else\n#define N 2\n#endif\n"
+
+
+@pytest.mark.parametrize(
+    ("includes", "more"),
+    [
+        ("", CHOICE.format("__has_include(<cuda_fp16.h>)")),
+        ("#include <cuda/std/cstdint>\n", CHOICE.format("_CCCL_HAS_INCLUDE(<cuda_fp16.h>)")),
+        ("#define NDEBUG\n#include <cassert>\n", "#undef NDEBUG\n#include <cassert>\n#define N 1"),
+    ],
+)
+def test_a_condition_that_the_kept_headers_do_not_decide_is_not_understood(
+    compiled, includes, more
+):
+    source = SOURCE.replace("template", "@template", 1)
+    source = source.replace("if (i < n)", "assert(n); if (i < N)")
+    assert compiled(source.replace("@", "#define N 1\n"), includes + HEADER)
+    with pytest.raises(NotUnderstood, match="depends on the order of the system's headers"):
+        compiled(source.replace("@", f"{more}\n"), includes + HEADER)
 
 
 def test_a_wrapper_of_the_compiler_may_add_folders_of_headers(compiled, tmp_path):
