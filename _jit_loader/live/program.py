@@ -32,6 +32,10 @@ _WITHOUT_EFFECT = re.compile(
 )
 _WITHOUT_EFFECT_TWO_WORDS = ("-MF", "-o", "-ccbin", "-isystem", "-I")
 _TWO_WORDS = re.compile(r"--?(?:X?(?:compiler|ptxas)(?:-options)?|maxrregcount|threads)")
+_FEW = 4  # kernels that are compiled though they were not launched
+# Of headers that NVRTC reads for 2 s. --pch keeps what it has read, until the process ends: 0.2 GB
+# in the folder of temporary files.
+_SLOW = re.compile(r"#include <(cub/|thrust/|cooperative_groups)")
 _ARCHITECTURE = re.compile(r"-gencode=arch=compute_(\w+),code=sm_(\w+)")
 
 
@@ -65,8 +69,12 @@ def compile_edit(source, launched):
         ValueError, RuntimeError: NVRTC does not compile this as nvcc does.
     """
     program, code = _program(source.inputs)
+    if _SLOW.search(code.text()):
+        program.options.append("--pch")
     kernels = source.inputs.kernels
-    compiled, removed = kernels & launched, source.answer["removed"]
+    # At the first launch NVRTC would read the headers again, which takes 2 s with CUB.
+    compiled = kernels & launched or (kernels if len(kernels) <= _FEW else set())
+    removed = source.answer["removed"]
     if not compiled or kernels - compiled - source.answer["kernels"].keys():
         # 0.05 s for all kernels of an op that NVRTC compiles in 1 s.
         _, removed = _compile(program, code, sorted(kernels), removed, ["-fdevice-syntax-only"])
@@ -81,7 +89,7 @@ def compile_edit(source, launched):
     found = constants(*source.inputs[:3]) if names else set()
     if code.may_have_state() or len(found.intersection(names)) < len(names):
         raise NotLive("it has variables that host code may read or write")
-    program = program._replace(source=code.text(removed))
+    program = program._replace(source=_text(code, removed))
     return DeviceCode(cubin, compiled, kernels - compiled, program)
 
 
@@ -105,12 +113,25 @@ def _compile(program, code, kernels, removed, options=()):
     """
     wanted, removed = program._replace(options=[*program.options, *options]), sorted(removed)
     try:
-        return compile_kernels(wanted._replace(source=code.text(removed)), kernels), removed
+        return compile_kernels(wanted._replace(source=_text(code, removed)), kernels), removed
     except NvrtcError:
         more = without_errors(program, code, removed, list(map(readable, kernels)))
         if more == removed:
             raise
-    return compile_kernels(wanted._replace(source=code.text(more)), kernels), more
+    return compile_kernels(wanted._replace(source=_text(code, more)), kernels), more
+
+
+def _text(code, removed):
+    """Returns the text of a DeviceText for NVRTC, without #line before the last of its #includes.
+
+    With it, --pch does not keep what NVRTC has read: with CUB, 1.7 s at each edit instead of 0.7 s.
+    """
+    text = code.text(removed)
+    head = re.match(r"(?:#(?:line|include) .*\n|\n)*", text)[0]
+    lines = head[head.rfind("#line") :] if "#line" in head else ""
+    if "#include" in lines:
+        return text
+    return "".join([*re.findall("#include .*\n", head), lines, text[len(head) :]])
 
 
 def _program(inputs):

@@ -24,6 +24,7 @@ from _jit_loader.cache.lock import build_lock
 from _jit_loader.commands import main
 from _jit_loader.key.machine import Machine
 from _jit_loader.live import load as live
+from _jit_loader.live import program
 from _jit_loader.live.edit import LIVE
 from _jit_loader.system.pool import call_in_background
 from tests.support.answer import FILES, KERNEL
@@ -116,6 +117,7 @@ def project(built, tmp_path, monkeypatch):
 
 @pytest.fixture
 def with_two_kernels(built, tmp_path, monkeypatch):
+    monkeypatch.setattr(program, "_FEW", 1)
     yield from _project("with_two_kernels", built, tmp_path, monkeypatch)
 
 

@@ -11,7 +11,7 @@ from _jit_loader.cuda.device_code import DeviceText
 from _jit_loader.cuda.preprocess import NotUnderstood
 from _jit_loader.live.compare_cubins import version_of
 from _jit_loader.live.edit import Inputs, NotLive
-from _jit_loader.live.program import _compile, _program, compile_device, nvrtc_options
+from _jit_loader.live.program import _compile, _program, _text, compile_device, nvrtc_options
 from tests.support.extension import program
 from tests.support.nvrtc import needs_nvrtc
 
@@ -120,6 +120,18 @@ def test_a_condition_that_the_kept_headers_do_not_decide_is_not_understood(
     assert compiled(source.replace("@", "#define N 1\n"), includes + HEADER)
     with pytest.raises(NotUnderstood, match="depends on the order of the system's headers"):
         compiled(source.replace("@", f"{more}\n"), includes + HEADER)
+
+
+def test_includes_precede_line_numbers(tmp_path):
+    """NVRTC keeps nothing of the headers otherwise."""
+    text = "#include <cub/cub.cuh>\n\n#include <cooperative_groups.h>\n__global__ void k() {}\n"
+    (tmp_path / "a.cu").write_text(text)
+    _, code = _program(
+        Inputs(f"{tmp_path}/a.cu", {f"{tmp_path}/a.cu": text}, command(tmp_path), ())
+    )
+    assert _text(code, []).startswith(
+        f'{text[:23]}{text[24:56]}#line 4 "{tmp_path}/a.cu"\n__global__'
+    )
 
 
 def test_a_wrapper_of_the_compiler_may_add_folders_of_headers(compiled, tmp_path):
