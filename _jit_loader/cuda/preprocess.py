@@ -95,11 +95,14 @@ def _preprocess(source, texts, command, for_device, settings):
         raise NotUnderstood("a source has a value of its own in each compilation, such as __TIME__")
     key = _key(source, texts, command, for_device, settings)
     paths = [path for path, _ in texts]
+    files = list(map(os.path.realpath, paths))
     with tempfile.TemporaryDirectory(prefix="jit_loader-") as mirror:
         for path, text in texts:
             os.makedirs(os.path.dirname(mirror + path), exist_ok=True)
             with open(mirror + path, "w", errors="surrogateescape", newline="") as file:
                 file.write(text)
+            # With #pragma once, g++ takes headers of the same time and text for one.
+            os.utime(mirror + path, (0, files.index(os.path.realpath(path))))
         of_files = any(_OF_FILES.search(text) for _, text in texts)
         known = None if of_files else _known(key)
         if known is not None:

@@ -172,6 +172,13 @@ DOUBTS = {
 }
 
 
+def test_headers_of_the_same_text_are_read_one_by_one():
+    first = '#pragma once\n#include "b.h"\n'
+    texts = {"a.cu": '#include "c/a.h"\n#include "d/a.h"\n', "c/a.h": first, "d/a.h": first}
+    texts |= {"c/b.h": "int f();\n", "d/b.h": "int g() { return 1; }\n"}
+    assert not is_of_device(texts, edited(texts, "d/b.h", "1", "2"))
+
+
 def test_a_name_in_a_flag_counts():
     text = "__host__ __device__ int NAME();\n__device__ int f() { return 1; }"
     before, after = ({"a.cu": text.replace("1", value)} for value in "12")
