@@ -7,6 +7,7 @@ are therefore left out. If a kernel calls one, which nvcc would refuse, the code
 import re
 from typing import NamedTuple
 
+from _jit_loader.cache import digest_of
 from _jit_loader.cuda.device_code import DeviceText, without_errors
 from _jit_loader.cuda.headers import with_headers
 from _jit_loader.cuda.nvrtc import NvrtcError, Program, compile_program
@@ -70,7 +71,7 @@ def compile_edit(source, launched):
     """
     program, code = _program(source.inputs)
     if _SLOW.search(code.text()):
-        program.options.append("--pch")
+        program = keep_headers(program)
     kernels = source.inputs.kernels
     # At the first launch NVRTC would read the headers again, which takes 2 s with CUB.
     compiled = kernels & launched or (kernels if len(kernels) <= _FEW else set())
@@ -91,6 +92,15 @@ def compile_edit(source, launched):
         raise NotLive("it has variables that host code may read or write")
     program = program._replace(source=_text(code, removed))
     return DeviceCode(cubin, compiled, kernels - compiled, program)
+
+
+def keep_headers(program):
+    """Returns a Program for which NVRTC keeps what it reads of the headers.
+
+    It compares the options, but not the texts of headers, so a digest of these is an option.
+    """
+    digest = digest_of(sorted(program.headers.items()))
+    return program._replace(options=[*program.options, "--pch", f"-DJIT_LOADER_HEADERS={digest}"])
 
 
 def compile_device(inputs, kernels):

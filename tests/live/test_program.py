@@ -11,7 +11,14 @@ from _jit_loader.cuda.device_code import DeviceText
 from _jit_loader.cuda.preprocess import NotUnderstood
 from _jit_loader.live.compare_cubins import version_of
 from _jit_loader.live.edit import Inputs, NotLive
-from _jit_loader.live.program import _compile, _program, _text, compile_device, nvrtc_options
+from _jit_loader.live.program import (
+    _compile,
+    _program,
+    _text,
+    compile_device,
+    keep_headers,
+    nvrtc_options,
+)
 from tests.support.extension import program
 from tests.support.nvrtc import needs_nvrtc
 
@@ -191,6 +198,17 @@ def test_kernels_of_anonymous_namespaces_have_the_names_that_nvcc_gives_them(com
 def test_variables_that_the_first_use_of_a_function_or_template_adds(text, has_state):
     """Kernels are compiled one by one, so that each would have such a variable of its own."""
     assert DeviceText(text).may_have_state() == has_state
+
+
+def test_headers_that_nvrtc_keeps_are_those_of_the_program():
+    text = "".join(f"struct A{i} {{ int x; }};\n" for i in range(2000))
+    source = '#include <a.h>\nextern "C" __global__ void f(int* x) { *x = N; }'
+    codes = []
+    for value in (1, 2):
+        headers = {"a.h": f"{text}#define N {value}\n"}
+        program = keep_headers(nvrtc.Program(source, "a.cu", ["-arch=sm_80"], headers))
+        codes.append(nvrtc.compile_program(program, ["f"])[0])
+    assert codes[0] != codes[1]
 
 
 FLAGS = "-DA=1 -isystem /b -include a.h -res-usage -maxrregcount 60 -Xptxas -O3 -ccbin g++"
