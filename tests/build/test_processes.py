@@ -17,27 +17,6 @@ from _jit_loader.system.processes import run
 from tests.support.extension import fork
 
 
-def _load_and_put(tiny, start, queue):
-    start.wait()
-    try:
-        queue.put(tiny.value())
-    except Exception as error:
-        queue.put(str(error))
-
-
-def _in_processes(tiny, count):
-    start, queue = fork.Event(), fork.Queue()
-    arguments = tiny, start, queue
-    processes = [fork.Process(target=_load_and_put, args=arguments) for _ in range(count)]
-    for process in processes:
-        process.start()
-    start.set()
-    results = [queue.get(timeout=120) for _ in processes]
-    for process in processes:
-        process.join()
-    return results
-
-
 def test_build_closes_its_pipes(tiny):
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
@@ -47,7 +26,9 @@ def test_build_closes_its_pipes(tiny):
 
 
 def test_processes_with_an_empty_cache_compile_each_source_once(tiny):
-    assert _in_processes(tiny, 16) == [101] * 16
+    with fork.Pool(16) as processes:
+        loads = [processes.apply_async(tiny.value) for _ in range(16)]
+        assert [load.get(120) for load in loads] == [101] * 16
     assert tiny.compiled() == ["module.cpp", "other.cpp"]
 
 
@@ -67,20 +48,17 @@ def test_waiting_process_takes_the_result_while_the_lock_is_held(
     for memo in (tmp_path / "cache").glob("*/memos/*"):
         memo.unlink()
     build.rename(tmp_path / "not yet")
-    queue = fork.Queue()
-    with build_lock(str(build.parent), "tiny"):
-        waiting = fork.Process(target=lambda: queue.put(tiny.value()))
-        waiting.start()
+    with fork.Pool(1) as process, build_lock(str(build.parent), "tiny"):
+        waiting = process.apply_async(tiny.value)
         printed = []
         wait_for(
             lambda: printed.append(capfd.readouterr().err) or "waiting for" in "".join(printed)
         )
         (tmp_path / "not yet").rename(build)
-        assert queue.get(timeout=60) == 101
-        waiting.join()
+        assert waiting.get(60) == 101
 
 
-def test_lock_of_a_killed_builder_is_free_while_its_child_lives(tiny, wait_for):
+def test_lock_of_a_killed_builder_is_free_while_its_child_lives(tiny, wait_for, in_process):
     begun = tiny.slow_down(1)
     children = fork.SimpleQueue()
 
@@ -98,12 +76,8 @@ def test_lock_of_a_killed_builder_is_free_while_its_child_lives(tiny, wait_for):
     child = children.get()
     builder.join()
     try:
-        later = fork.Process(target=tiny.load)
-        later.start()
-        later.join(60)
-        assert later.exitcode == 0, "the lock is still held while the child lives"
+        assert in_process(tiny.value) == 101
     finally:
-        later.kill()
         os.kill(child, signal.SIGKILL)
 
 

@@ -6,34 +6,32 @@ import jit_loader
 from tests.support.extension import fork
 
 
+def value_or_error(tiny):
+    try:
+        return tiny.value()
+    except RuntimeError as error:
+        return str(error)
+
+
 @pytest.fixture
 def build_and_wait(tiny, wait_for, monkeypatch, capfd):
-    """build_and_wait(load, meanwhile) calls load in two processes, and meanwhile() in between.
+    """build_and_wait(meanwhile) loads in two processes, and calls meanwhile() in between.
 
-    It returns the result or the error of both.
+    It returns the value or the error of both.
     """
     monkeypatch.setenv("JIT_LOADER_QUIET", "0")
     begun, other_waits = tiny.folder.parent / "begun", tiny.folder.parent / "other_waits"
     tiny.change_compiler(f"touch {begun}; until [ -e {other_waits} ]; do sleep 0.05; done")
-    results = [fork.SimpleQueue(), fork.SimpleQueue()]
 
-    def load_and_report(load, result):
-        try:
-            result.put(load())
-        except RuntimeError as error:
-            result.put(str(error))
-
-    def run(load=tiny.value, meanwhile=lambda: None):
-        processes = [fork.Process(target=load_and_report, args=(load, r)) for r in results]
-        processes[0].start()
-        wait_for(begun.exists)
-        processes[1].start()
-        wait_for(lambda: "waiting for process" in capfd.readouterr().err)
-        meanwhile()
-        other_waits.touch()
-        for process in processes:
-            process.join()
-        return [result.get() for result in results]
+    def run(meanwhile=lambda: None):
+        with fork.Pool(2) as processes:
+            builder = processes.apply_async(value_or_error, [tiny])
+            wait_for(begun.exists)
+            other = processes.apply_async(value_or_error, [tiny])
+            wait_for(lambda: "waiting for process" in capfd.readouterr().err)
+            meanwhile()
+            other_waits.touch()
+            return [builder.get(60), other.get(60)]
 
     return run
 

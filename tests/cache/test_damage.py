@@ -85,16 +85,11 @@ def test_processes_on_a_file_system_without_locks_do_not_affect_each_other(
 
     monkeypatch.setattr(fcntl, "flock", no_locks)
     begun = tiny.slow_down(0.5)
-    values = fork.SimpleQueue()
-    first = fork.Process(target=lambda: values.put(tiny.value()))
-    first.start()
-    wait_for(begun.exists)
-    others = [fork.Process(target=lambda: values.put(tiny.value())) for _ in range(3)]
-    for process in others:
-        process.start()
-    for process in [first, *others]:
-        process.join()
-    assert [values.get() for _ in range(4)] == [101] * 4
+    with fork.Pool(4) as processes:
+        loads = [processes.apply_async(tiny.value)]
+        wait_for(begun.exists)
+        loads += [processes.apply_async(tiny.value) for _ in range(3)]
+        assert [load.get(60) for load in loads] == [101] * 4
     assert len(list((tiny.folder.parent / "cache").rglob("manifest.json"))) == 4
     assert tiny.incomplete() == []
 
