@@ -74,19 +74,18 @@ def test_version_is_that_of_the_package(capsys):
     assert capsys.readouterr().out == f"jit_loader {jit_loader.__version__}\n"
 
 
-def test_commands_work_without_docstrings(cache):
-    command = [sys.executable, "-OO", "-m", "jit_loader", "list"]
-    finished = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
+HELP = """
+import runpy, sys
+sys.modules["torch"] = None
+sys.argv[1:] = ["--help"]
+runpy.run_module("jit_loader", run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize("options", [["-OO", "-m", "jit_loader", "list"], ["-c", HELP]])
+def test_commands_need_no_docstrings_and_help_no_pytorch(cache, options):
+    finished = subprocess.run([sys.executable, *options], cwd=ROOT, capture_output=True)
     assert (finished.returncode, finished.stderr) == (0, b"")
-
-
-def test_help_needs_no_pytorch():
-    code = "import sys; sys.modules['torch'] = None; import runpy; sys.argv[1:] = ['--help']"
-    run = "runpy.run_module('jit_loader', run_name='__main__')"
-    finished = subprocess.run(
-        [sys.executable, "-c", f"{code}; {run}"], cwd=ROOT, capture_output=True, check=False
-    )
-    assert finished.returncode == 0
 
 
 # list

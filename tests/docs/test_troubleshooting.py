@@ -18,6 +18,7 @@ from _jit_loader.commands import check, doctor, main
 from _jit_loader.cuda import nvrtc
 from _jit_loader.key import toolchain
 from tests.docs.markdown import ROOT, Page
+from tests.report.test_errors import PYBIND
 from tests.support.extension import binding, program
 from tests.support.mounts import mount
 
@@ -161,13 +162,8 @@ class Messages:
 
     def functions_of_load_inline(self):
         self.monkeypatch.setenv("LC_ALL", "C.UTF-8")
-        text = """
-#define PYBIND11_MODULE(name, m) void bind(Module m)
-struct Module { template <class F> void def(const char*, F, const char*); };
-namespace torch { template <class F> F wrap_pybind_function(F f) { return f; } }
-"""
         options = {"functions": ["add2"], "no_implicit_headers": True}
-        return self.of(lambda: jit_loader.load_inline("add2", text, **options))
+        return self.of(lambda: jit_loader.load_inline("add2", "\n" + PYBIND, **options))
 
     def cpp_that_is_too_old_for_pytorch(self):
         error = "#error C++20 or later compatible compiler is required to use ATen."

@@ -79,7 +79,7 @@ def test_function_missing_from_a_replaced_library_is_an_import_error(tiny, in_pr
 @pytest.mark.parametrize("what", ["absent", "unreadable"])
 def test_hit_needs_no_system_header(tiny, tmp_path, monkeypatch, what):
     """A cached build works without the headers it was made from, except the user's own."""
-    is_users = _is_below(tiny.folder)
+    is_users = lambda path: path.startswith(str(tiny.folder))  # noqa: E731
     monkeypatch.setattr("_jit_loader.build.inputs.records.user_file_filter", lambda *_: is_users)
     header = tmp_path / "system" / "of_the_system.h"
     header.parent.mkdir()
@@ -99,10 +99,6 @@ def test_hit_needs_no_system_header(tiny, tmp_path, monkeypatch, what):
     for _ in range(2):
         assert tiny.value() == 101
     assert tiny.compiled() == []
-
-
-def _is_below(folder):
-    return lambda path: path.startswith(str(folder))
 
 
 def test_hit_in_a_copied_cache_uses_the_copy(tiny, tmp_path, monkeypatch):

@@ -167,20 +167,19 @@ def test_errors_of_a_compiler_of_another_language_are_recognised(tiny, monkeypat
     assert _fails(tiny)[0].startswith("tiny: other.cpp:2: error: expected")
 
 
-OVERLOADED = """\
+PYBIND = """\
 #define PYBIND11_MODULE(name, m) void bind(Module m)
 struct Module { template <class F> void def(const char*, F, const char*); };
 namespace torch { template <class F> F wrap_pybind_function(F f) { return f; } }
-int scale(int x);
-int scale(float x);
 """
 
 
 @pytest.mark.parametrize("wrapped", [True, False])
 def test_overloaded_function_that_load_inline_cannot_bind_gets_advice(cache, wrapped):
     options = {"no_implicit_headers": True, "with_pytorch_error_handling": wrapped}
+    texts = [PYBIND, "int scale(int x);", "int scale(float x);"]
     with pytest.raises(jit_loader.CompileError, match=r"functions= names scale, .*overload_cast"):
-        jit_loader.load_inline("inline", OVERLOADED, functions="scale", **options)
+        jit_loader.load_inline("inline", texts, functions="scale", **options)
 
 
 # Errors that are not in docs/troubleshooting.md or that need nvcc, and a part of the advice.

@@ -1,17 +1,15 @@
 """`python -m jit_loader watch` in a terminal runs the script again after each save."""
 
-import contextlib
 import os
 import re
 import sys
-from pathlib import Path
 
 import pytest
 
 from _jit_loader.commands import main
 from _jit_loader.system import processes
 from _jit_loader.watch import loop
-from tests.support.extension import binding
+from tests.support.extension import binding, programs_with_argument
 from tests.support.terminal import Terminal
 from tests.support.watch import SCRIPT_NAME, Session
 
@@ -245,12 +243,8 @@ def test_every_run_initializes_cuda_itself(session):
 
 def processes_of(session):
     """Returns the processes in a session's terminal and those that name its folder."""
-    found = set(processes.tree(session.terminal.process.pid))
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        with contextlib.suppress(OSError):
-            if str(session.folder).encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
-                found.add(int(pid))
-    return found - {os.getpid()}
+    in_terminal = processes.tree(session.terminal.process.pid)
+    return [*in_terminal, *programs_with_argument(session.folder)]
 
 
 def test_interrupt_of_a_compilation_ends_everything(op, wait_for):
@@ -260,7 +254,7 @@ def test_interrupt_of_a_compilation_ends_everything(op, wait_for):
     wait_for(begun.exists)
     op.terminal.type("\x03")
     assert op.terminal.process.wait(30) == 130
-    assert processes_of(op) == set()
+    assert processes_of(op) == []
 
 
 @pytest.fixture
@@ -304,7 +298,7 @@ def test_second_interrupt_ends_a_script_that_goes_on(start):
     session.terminal.read_until("press Ctrl-C to end it now\n")
     session.terminal.type("\x03")
     assert session.terminal.process.wait(8) == 130, "the wait for the script was not cut short"
-    assert processes_of(session) == set()
+    assert processes_of(session) == []
 
 
 @pytest.mark.slow
@@ -312,7 +306,7 @@ def test_killed_session_leaves_no_process(start, wait_for):
     session = start("import time\nprint('begun', flush=True)\ntime.sleep(1000)\n")
     session.terminal.process.kill()
     session.terminal.process.wait()
-    wait_for(lambda: processes_of(session) == set())
+    wait_for(lambda: processes_of(session) == [])
 
 
 def test_files_are_polled_without_inotify_watches(tmp_path, monkeypatch):
