@@ -15,7 +15,7 @@ from _jit_loader.cuda.device_code import DeviceText, without_errors
 from _jit_loader.cuda.headers import with_headers
 from _jit_loader.cuda.nvrtc import Program
 from _jit_loader.cuda.preprocess import FOLDER, preprocess
-from _jit_loader.system import INCLUDED, read_text
+from _jit_loader.system import included, read_text
 
 _UTIL = "bit_cast floating_point_utils Half BFloat16 Float8_e8m0fnu Float8_e4m3fn Float8_e5m2"
 _UTIL += " Float8_fnuz_cvt Float8_e4m3fnuz Float8_e5m2fnuz Float4_e2m1fn_x2 complex complex_utils"
@@ -137,7 +137,7 @@ def _made(root, flags, program):
 def _included(name, text, lines):
     """Returns the headers that a header includes, or needs: some only declare complex."""
     needs_complex = any("c10::complex<" in line for line in lines)
-    found = {*INCLUDED.findall(text)}
+    found = {*included(text)}
     return found | {_COMPLEX} if needs_complex and "headeronly/util/complex" not in name else found
 
 

@@ -4,7 +4,10 @@ import contextlib
 import os
 import re
 
-INCLUDED = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"]([^>"\n]+)', re.MULTILINE)  # names in C++
+
+def included(text):
+    """Returns the names in the #include lines of C++ code."""
+    return re.findall(r'(?m)^[ \t]*#[ \t]*include[ \t]*[<"]([^>"\n]+)', text)
 
 
 def is_set(name):

@@ -20,7 +20,7 @@ from _jit_loader.cache import cache_folder, digest_of
 from _jit_loader.cache.files import kept
 from _jit_loader.key import PATH_LISTS, pytorch_version, toolchain
 from _jit_loader.report.errors import ERROR_LINE
-from _jit_loader.system import INCLUDED, read_text
+from _jit_loader.system import included, read_text
 
 MACRO = "TORCH_INDUCTOR_CPP_WRAPPER"
 OTHER_FOLDERS = re.compile(r"-(?:isystem|iquote|idirafter|imacros|iprefix)")
@@ -79,7 +79,7 @@ def _included(request, source):
         found = os.path.normpath(next(filter(os.path.isfile, places), ""))
         if os.path.isabs(found) and found not in files:
             files[found] = None
-            todo += [(found, name) for name in INCLUDED.findall(read_text(found))]
+            todo += [(found, name) for name in included(read_text(found))]
     return files, names
 
 
@@ -149,7 +149,7 @@ def _closure(folders, first, without):
             is_pytorchs = name.startswith(("torch/", "ATen/", "c10/"))
             read = (read_text(os.path.join(folder, name)) for folder in folders if is_pytorchs)
             texts[name] = next(filter(None, read), "")
-            names = INCLUDED.findall(texts[name])
+            names = included(texts[name])
             todo += [name.removeprefix("torch/csrc/api/include/") for name in names]
     return texts
 
