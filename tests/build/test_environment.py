@@ -1,10 +1,7 @@
 """Tests builds in unusual processes: without standard streams, with limits, forked."""
 
-import os
 import resource
 import signal
-import subprocess
-import sys
 
 import pytest
 
@@ -68,8 +65,6 @@ def test_limit_on_the_size_of_files_is_named_and_leaves_nothing_that_is_reused(
 
 
 @pytest.mark.slow
-def test_child_forked_by_another_thread_while_a_build_imports_can_build(tiny):
+def test_child_forked_by_another_thread_while_a_build_imports_can_build(tiny, python):
     """The child has none of the threads that hold import locks."""
-    code = FORK_DURING_AN_IMPORT.format(sources=tiny.sources)
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=120)
+    python("-c", FORK_DURING_AN_IMPORT.format(sources=tiny.sources), check=True)

@@ -2,16 +2,13 @@
 
 import pytest
 
-PRINT_VERSION = 'case "$1" in --version) echo {}; exit;; esac\nexec'
-
 
 @pytest.mark.parametrize(
     ("version", "linked"), [("clang version 18.1.3", True), ("Free Software Foundation", False)]
 )
 def test_only_clang_links_an_openmp_runtime(tiny, version, linked):
     """PyTorch has g++'s OpenMP; a second one in the process would have its own threads."""
-    compiler = tiny.calls_path.parent / "c++"
-    compiler.write_text(compiler.read_text().replace("exec", PRINT_VERSION.format(version)))
+    tiny.change_compiler(f'case "$1" in --version) echo {version}; exit;; esac', "any")
     tiny.load(extra_cflags=["-fopenmp"])
     calls = tiny.calls_path.read_text().splitlines()
     link = next(call for call in calls if " -shared " in call and "-ltorch" in call)

@@ -55,11 +55,8 @@ def test_linker_uses_stubs(extension, tmp_path, monkeypatch, linker):
 
 def test_cpp_library_that_is_newer_than_that_of_the_process_prevents_stubs(extension, tmp_path):
     """PyTorch's libraries contain the new functions that g++ calls, such as for a large new[]."""
-    compiler = extension.calls_path.parent / "c++"
-    newer = (
-        f"case $1 in -print-file-name=libstdc++.so) echo {tmp_path}/libstdc++.so.6.0.999; exit;;"
-    )
-    compiler.write_text(compiler.read_text().replace("exec", f"{newer} esac\nexec"))
+    newer = f"echo {tmp_path}/libstdc++.so.6.0.999; exit"
+    extension.change_compiler(f"case $1 in -print-file-name=libstdc++.so) {newer};; esac", "any")
     extension.change_compiler("[ -e .stubs ] && exit 1", step="link")
     assert extension.value() == 101
     assert links(extension) == 1

@@ -115,9 +115,9 @@ def made(tmp_path_factory, _warm_python):
 def use(made, python, tmp_path):
     """use(script) runs it with the wheel installed, without a compiler or jit_loader."""
 
-    def run(script, **environment):
+    def run(script, check=False, **environment):
         environment = {"PATH": "", "PYTHONPATH": str(made / "site"), **environment}
-        return python("-c", script, cwd=tmp_path, **environment)
+        return python("-c", script, cwd=tmp_path, check=check, **environment)
 
     return run
 
@@ -135,8 +135,7 @@ plus(a, b).sum().backward()
 assert b.grad.tolist() == [2, 2, 2]
 assert "jit_loader" not in sys.modules
 """
-    finished = use(script)
-    assert finished.returncode == 0, finished.stderr
+    use(script, check=True)
 
 
 @pytest.mark.slow
@@ -153,8 +152,7 @@ assert a.grad.tolist() == [8, 8, 8]
 assert torch.ops.my_ops.plus.default is not torch.ops.jit_loader.plus.default
 """
     path = os.pathsep.join(map(str, (made / "site", made / "project", ROOT)))
-    finished = use(script, PYTHONPATH=path, PATH=os.environ["PATH"])
-    assert finished.returncode == 0, finished.stderr
+    use(script, check=True, PYTHONPATH=path, PATH=os.environ["PATH"])
 
 
 def test_only_variants_in_the_wheel_can_be_loaded(use):

@@ -15,14 +15,10 @@ SHARED = "kernels/shared/elementwise.cuh"
 pytestmark = [pytest.mark.gpu, pytest.mark.nvcc]
 
 
-@pytest.fixture
-def project(tmp_path):
+def test_each_edit_says_what_it_changed(tmp_path, monkeypatch):
+    project = tmp_path / "project"
     for name in ("kernels", "bindings"):
-        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
-    return tmp_path
-
-
-def test_each_edit_says_what_it_changed(project, monkeypatch):
+        shutil.copytree(ROOT / name, project / name, ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.setattr(timing, "SECONDS", 0.2)
     monkeypatch.setattr(timing, "LARGE_BYTES", 256 << 20)
     a, b = torch.randn(2, 1 << 24, device="cuda")
