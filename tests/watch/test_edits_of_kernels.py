@@ -32,6 +32,8 @@ def session(tmp_path_factory):
     files = {f"project/{name}": text for name, text in FILES.items()}
     files[HEADER] = "__device__ long value() { return 42; }\n"
     files[KERNEL] = '#include "value.cuh"\n' + files[KERNEL].replace("= 42", "= value()")
+    # Of fewer kernels all are compiled at once, with their errors.
+    files[KERNEL] += "".join(f"__global__ void more_{i}() {{}}\n" for i in range(4))
     session = Session(tmp_path_factory.mktemp("watch"), {**files, SCRIPT_NAME: SCRIPT})
     try:
         session.read_until_the_end()
