@@ -28,7 +28,7 @@ _SAME = re.compile(
 _WITHOUT_EFFECT = re.compile(
     r"(?:-Xcompiler|--compiler-options)="
     r"(?:(?:-fPIC|-fno-gnu-unique|-fvisibility=hidden|-W[\w=-]*|-O[0-3]|-g)(?:[ ,]+|$))*"
-    r"|-O[0-3]|(?:-Xptxas|--ptxas-options)=(?:-v|-O3|,)+|--?res(?:ource)?-usage|--threads=\d+"
+    r"|-O[0-3]|(?:-Xptxas|--ptxas-options)=(?:-v|-O3|,)+|--?(?:res|resource)-usage|--threads=\d+"
     r"|--?(?:expt-relaxed-constexpr|(?:expt-)?extended-lambda)|-M[DM]+|-c|-I.+|-Wno-[\w-]+"
 )
 _WITHOUT_EFFECT_TWO_WORDS = ("-MF", "-o", "-ccbin", "-isystem", "-I")
