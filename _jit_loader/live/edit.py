@@ -14,8 +14,6 @@ from _jit_loader.this_process import libraries
 
 LIVE = "live.json"  # of a build; self_check.py writes it
 CANDIDATES = 3  # the earlier builds that are tried; each takes some ms
-
-
 # CUB's headers hide from NVRTC an empty kernel, which their host code needs.
 OF_CUB = re.compile(r"_ZN3cub\d+CUB_\w+6detail11EmptyKernelIvEEvv")
 

@@ -15,7 +15,6 @@ from _jit_loader.cuda.preprocess import preprocess
 from _jit_loader.cuda.ptxas import readable
 from _jit_loader.cuda.torch_headers import torch_text
 from _jit_loader.live import compare_cubins
-from _jit_loader.live.compare_cubins import cubin_of
 from _jit_loader.live.edit import OF_CUB, NotLive
 from _jit_loader.live.host_code import constants
 
@@ -83,7 +82,7 @@ def compile_edit(source, launched):
         cubin, removed = _compile(program, code, sorted(compiled), removed)
     else:
         cubin, _ = compile_program(Program("", "empty.cu", program.options[:1], {}))
-    built = cubin_of(source.host_object, cubin)
+    built = compare_cubins.cubin_of(source.host_object, cubin)
     if not all(map(OF_CUB.match, compare_cubins.kernels(built) - kernels)):
         raise NotLive("the build has a kernel that its record lacks")
     names = compare_cubins.variables(built)
