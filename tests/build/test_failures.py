@@ -170,7 +170,9 @@ def test_change_during_a_compilation_is_compiled(tiny, files, replaced, source, 
 def test_compiler_that_changes_at_each_compilation_is_named(tiny, monkeypatch):
     monkeypatch.setenv("MAX_JOBS", "2")
     wait = "until [ -e module.o.json ]; do sleep 0.01; done"
-    tiny.after_compilation(f'case "$*" in *other.cpp*) {wait};; esac; echo "# changed" >> "$0"')
+    # The file is busy while another call of the compiler starts.
+    change = 'until echo "# changed" >> "$0"; do sleep 0.01; done'
+    tiny.after_compilation(f'case "$*" in *other.cpp*) {wait};; esac; {change}')
     with pytest.raises(RuntimeError, match=r"tiny: \S+/bin/c\+\+ kept changing while"):
         tiny.load()
 
