@@ -25,6 +25,8 @@ PAGES = (
     "docs/scaling.md",
 )
 SPEED_DIFFERS = 0.15
+SPEED_CHANGED = 1.2
+NOT_STEADY = "changed by more than 20% during a run: compare times within a row."
 NOTABLE = 0.97
 # Ways that are not an alternative: a part of ours, the compilers without a loader, a save of the
 # script.
@@ -48,6 +50,12 @@ class Run:
     def on(self):
         """The device and its machine, as a text."""
         return f"{self['device']} ({self['machine']['cores']} cores)"
+
+    @property
+    def change(self):
+        """How many times as long a Python loop took at one end of the run as at the other."""
+        loops = self["machine"].get("python_loops_ms")
+        return max(loops) / min(loops) if loops else 1
 
     @property
     def about(self):
@@ -97,10 +105,14 @@ def _have_one_speed(one, other):
 
 
 def runs_text(found):
-    """Returns a sentence with the machines of a table's GPU columns and CPU columns."""
+    """Returns the machines of a table's GPU columns and CPU columns, and whether one was steady."""
     machines = [", ".join(dict.fromkeys(run.on for run in runs.values())) for runs in found]
     texts = [f"{kind}: {on}" for kind, on in zip(("GPU", "CPU"), machines) if on]
-    return f"{'; '.join(texts)}. [Dates and versions](../benchmarks/results/runs.md)."
+    text = f"{'; '.join(texts)}. [Dates and versions](../benchmarks/results/runs.md)."
+    for kind, runs in zip(("GPU", "CPU"), found):
+        if any(run.change > SPEED_CHANGED for run in runs.values()):
+            text += f"\nThe speed of the {kind} machine {NOT_STEADY}"
+    return text
 
 
 def markdown(columns, rows):
@@ -292,10 +304,10 @@ STEP_CELLS = {
     "eager / ours": ratio("eager"),
     "compiled / ours": ratio("compiled"),
 }
-LOADS = tuple(f"loading_{source}" for source in ("plain", "light", "extension"))
+LOADS = ("loading_plain", "loading_extension")
 # {name of a table: (its benchmarks, the function that writes it)}
 TABLES = {
-    "unchanged": ((*LOADS, "loading_closure"), compared(UNCHANGED)),
+    "unchanged": ((*LOADS, "loading_light", "loading_closure"), compared(UNCHANGED)),
     "hits": (("hit",), hits),
     "edits": (LOADS, compared(EDITS)),
     "cells": (("notebook",), compared(CELLS, WITH_ALONE)),
@@ -376,7 +388,7 @@ def _described(benchmark, result):
 # The rows of the README: (what a person does, the benchmark, the values of find()).
 README = [
     ("start a program, and nothing has changed", *load("extension", FROM_CACHE)),
-    ("edit a kernel and load it again in the same process", *load("extension", QUESTIONS[2])),
+    ("edit a `.cu` file and load again in the same process", *load("extension", QUESTIONS[2])),
     ("edit a header and load again in the same process", *load("extension", QUESTIONS[3])),
     ("edit the body of an op's kernel and call it (`load_op`)", *LIVE_EDITS["add2"]),
     ("build for the first time (`torch/extension.h`)", "cold_build", {"question": "inline"}),
@@ -406,7 +418,7 @@ CHINESE = {
     "when you ...": "当你……",
     "PyTorch's `load`": "PyTorch 的 `load`",
     "start a program, and nothing has changed": "启动程序，什么都没有变",
-    "edit a kernel and load it again in the same process": "修改 kernel，在同一进程里重新加载",
+    "edit a `.cu` file and load again in the same process": "修改 `.cu` 文件，在同一进程里重新加载",
     "edit a header and load again in the same process": "修改头文件，在同一进程里重新加载",
     "edit the body of an op's kernel and call it": "修改算子 kernel 的函数体，然后调用它",
     "build for the first time": "第一次编译",
