@@ -73,6 +73,18 @@ def manifests(name=None):
                 yield entry.path, manifest
 
 
+def newest_build(name):
+    """Returns (folder, manifest) of the newest build of an extension.
+
+    Raises:
+        FileNotFoundError: the cache has none. The message is for names that may be those of ops.
+    """
+    newest = max(manifests(name), key=lambda build: build[1]["created"], default=None)
+    if newest is None:
+        raise FileNotFoundError(f"there is no op {name!r} here, and no build in {cache_folder()}")
+    return newest
+
+
 def count_builds():
     """Returns the number of builds in the cache, without failed builds and precompiled headers."""
     return sum(is_complete(entry.path) for entry in entries())
@@ -112,10 +124,11 @@ def keep_under_limit(limit, new_build):
             file.write(str(limit))
 
 
-def prune(max_size=None, max_age=None, keep=None):
+def prune(max_size=None, max_age=None, keep=None, names=None):
     """Removes what was not used for max_age seconds, and more while the cache exceeds max_size.
 
-    keep: the folder of a build that is not removed. Returns a Removed.
+    keep: the folder of a build that is not removed. names: of the extensions whose builds may be
+    removed, and nothing else. Returns a Removed.
     """
     removed, now, size = Removed(), time.time(), size_of(cache_folder())
     # The sizes come first: a removal adds to the shares of other builds in its objects.
@@ -124,19 +137,14 @@ def prune(max_size=None, max_age=None, keep=None):
         is_too_old = max_age is not None and now - last_used(entry.path) > max_age
         is_too_large = max_size is not None and size - removed.size > max_size
         is_due = is_too_old or is_too_large or _is_hidden(entry.path)
-        if is_due and entry.path != keep:
+        if is_due and entry.path != keep and (names is None or entry.name in names):
             remove(entry, sizes[entry], removed)
     return removed
 
 
 def clean(names=None):
     """Removes the builds of these names, or everything; returns a Removed."""
-    removed = Removed()
-    sizes = {entry: size_of(entry.path) for entry in entries()}
-    for entry, size in sizes.items():
-        if names is None or entry.name in names:
-            remove(entry, size, removed)
-    return removed
+    return prune(max_age=float("-inf"), names=names)
 
 
 def size_of(path):

@@ -47,8 +47,7 @@ def compiled_kernels(name):
         FileNotFoundError: neither the project nor the cache has the name.
         CompileError: an op of the project has changed and does not compile.
     """
-    from _jit_loader.cache import cache_folder
-    from _jit_loader.cache.pruning import manifests
+    from _jit_loader.cache.pruning import newest_build
     from _jit_loader.cache.store import kernels_of, read_manifest
     from _jit_loader.ops import load_op
     from _jit_loader.ops.project import project_with_op
@@ -58,13 +57,7 @@ def compiled_kernels(name):
         with contextlib.redirect_stdout(sys.stderr):  # output of wrappers would break the JSON
             folder = os.path.dirname(load_op.build(*load_op.op_arguments(name, project)).path)
     else:
-        created = {folder: manifest["created"] for folder, manifest in manifests(name)}
-        if not created:
-            raise FileNotFoundError(
-                f"there is no op {name!r} in the project of {os.getcwd()}, and no build of that "
-                f"name in {cache_folder()}"
-            )
-        folder = max(created, key=created.get)
+        folder, _ = newest_build(name)
     return {
         "name": name,
         "folder": folder,

@@ -130,6 +130,19 @@ class Request:
         return [*processor(), *gpu_architectures()] if any(map(_NATIVE.search, flags)) else None
 
 
+def request_of(description, project, text_digest=""):
+    """Returns the request of load or load_inline that has a description; see Request."""
+    lists = "sources", "C++ flags", "nvcc flags", "linker flags", "include paths"
+    return Request(
+        description["name"],
+        *(list(map(Roots(project).absolute_text, description[row])) for row in lists),
+        description["with CUDA"],
+        project,
+        form=description["the kind of build"],
+        text_digest=text_digest,
+    )
+
+
 # In -march=native, "-arch native" or a list of flags, but not in -I/home/me/alternative.
 _NATIVE = re.compile(r"(?<![\w./-])native(?![\w./-])")
 

@@ -71,7 +71,7 @@ def find_edit(builds, digests):
         NotLive: there is none; the text is the reason.
     """
     reason, found = None, builds.earlier()
-    checked = next(filter(None, map(_answers, found[:CANDIDATES])), {})
+    checked = next(filter(None, map(self_check_answers, found[:CANDIDATES])), {})
     refused = {os.path.basename(path): answer["reason"] for path, answer in checked.items()}
     for build in sorted(found, key=lambda build: build.library not in libraries)[:CANDIDATES]:
         try:
@@ -100,7 +100,7 @@ def _edit(request, build, refused, digests):
     if others := changed & of_cpu or changed - of_device:
         raise NotLive(f"{_shown(min(others))} is code for the CPU")
     before = read_checked(os.path.join(build.folder, TEXTS)) or {}
-    answers, sources = _answers(build), []
+    answers, sources = self_check_answers(build), []
     for path, record in sorted(of_gpu.items()):
         if changed.isdisjoint(record["files"]):
             continue
@@ -115,7 +115,7 @@ def _edit(request, build, refused, digests):
     return Edit(build, sources, names, user_files)
 
 
-def _answers(build):
+def self_check_answers(build):
     """Returns what the self-check of a build has found: {source: its answer}; {} before its end."""
     return read_checked(os.path.join(build.folder, LIVE)) or {}
 

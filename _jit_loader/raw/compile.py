@@ -36,8 +36,8 @@ constexpr auto jit_loader_kernel(void (*jit_loader_f)(jit_loader_types...)) { re
 template <class jit_loader_type> __global__ void jit_loader_signature() {}
 """
 _NAMES = "jit_loader_kernel({})", "jit_loader_signature<decltype(jit_loader_kernel({}))>"
-# It begins with a literal, which makes the search of CUDA's headers (1 MB) fast.
-_INCLUDE = re.compile(r'#[ \t]*include[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>|(\S+))')
+# Of a text with a line break at its start: "^" would make the search of CUDA's headers (1 MB) slow.
+_INCLUDE = re.compile(r'\n[ \t]*#[ \t]*include[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>|(\S+))')
 _CONSTANTS = re.compile(rb"\.nv\.constant0\.([\w$.]+)\0")  # a section that each kernel has
 _WITHOUT_CCCL = (
     "\nThe headers of the C++ library, cub and cuda/std and those that cooperative groups include "
@@ -124,8 +124,7 @@ def _headers(kernel, roots, digests):
     absent = {}
     for folder, name in map(os.path.split, not_there):
         absent.setdefault(roots.relative(folder), []).append(name)
-    user_files = list(map(roots.relative, users))
-    inputs = {"files": files, "user files": user_files, "absent": absent}
+    inputs = {"files": files, "user files": [*map(roots.relative, users)], "absent": absent}
     return {**inputs, "tools": {}, "programs": {}}, {**texts, **changed_headers(tuple(folders))}
 
 
@@ -150,7 +149,7 @@ def _included(kernel, folders, texts):
     waiting = [(kernel.source, kernel.folder, False)]
     while waiting:
         text, text_folder, in_system = waiting.pop()
-        for quoted, angled, macro in _includes(text):
+        for quoted, angled, macro in _INCLUDE.findall("\n" + text):
             if macro and in_system:
                 continue
             if macro:
@@ -176,13 +175,6 @@ def _included(kernel, folders, texts):
                     virtual.add(name)
                     waiting.append((texts[name], kernel.folder, True))
     return list(map(sorted, (users, system, virtual, absent)))
-
-
-def _includes(text):
-    for match in _INCLUDE.finditer(text):
-        line = text.rfind("\n", 0, match.start()) + 1
-        if not text[line : match.start()].strip(" \t"):
-            yield match.groups()
 
 
 def _options(kernel, arch):

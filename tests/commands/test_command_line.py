@@ -19,7 +19,7 @@ from _jit_loader.commands import main
 from _jit_loader.key import machine, toolchain
 from _jit_loader.key.request import Request
 from _jit_loader.report.text import format_age, format_size, parse_age, parse_size
-from tests.support.extension import ROOT, binding, program, write
+from tests.support.extension import MODULE, OTHER, ROOT, binding, program, write
 
 KERNEL = "long answer() { return 42; }\n"
 
@@ -284,6 +284,27 @@ def test_why_of_an_op_names_every_change(project, run_in, cache, monkeypatch):
         "two: kernels/two_cpu.cpp changed",
     ]
     assert len(list(cache.rglob("manifest.json"))) == 1  # `why` builds nothing
+
+
+@pytest.mark.parametrize("load", ["load", "load_inline"])
+def test_why_of_an_extension_names_every_change(load, tiny, command, monkeypatch):
+    monkeypatch.chdir(tiny.folder)
+    flags = {"extra_include_paths": [str(tiny.folder)], "extra_cflags": ["-DMORE"]}
+    if load == "load":
+        tiny.load(**flags)
+    else:
+        jit_loader.load_inline("tiny", [MODULE, OTHER], no_implicit_headers=True, **flags)
+    unchanged = "tiny: in the cache; nothing has changed since it was built\n"
+    assert command("why", "tiny") == (0, unchanged, "")
+    header = tiny.write("value.h", "#define VALUE 2\n")
+    shown = header.name if load == "load" else header
+    assert command("why", "tiny") == (0, f"tiny: {shown} changed\n", "")
+
+
+def test_why_of_an_extension_elsewhere_names_its_sources(tiny, command, monkeypatch, tmp_path):
+    tiny.load()
+    monkeypatch.chdir(tmp_path)
+    assert "has module.cpp, other.cpp: change to their folder" in command("why", "tiny")[2]
 
 
 def test_why_says_which_header_a_source_gets(project, run_in, monkeypatch):

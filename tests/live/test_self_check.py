@@ -106,10 +106,10 @@ def test_code_that_nvrtc_does_not_compile_is_found(build):
     assert 'identifier "missing" is undefined' in answer["reason"]
 
 
-def why(capsys):
-    """Returns what why says after an edit of the kernel."""
+def why(capsys, edit=True):
+    """Returns what why says, by default after an edit of the kernel."""
     source = Path("kernels/answer.cu")
-    source.write_text(source.read_text().replace("*to = 42", "*to = 44"))
+    source.write_text(source.read_text().replace("*to = 42", "*to = 44" if edit else "*to = 42"))
     capsys.readouterr()
     assert main(["why", "answer", "--verbose"]) == 0
     return capsys.readouterr().out
@@ -117,6 +117,7 @@ def why(capsys):
 
 def test_a_source_that_differs_takes_the_complete_build(build, capsys):
     check(build, "*to = 42", "*to = 43")
+    assert "answer.cu has no live edits: NVRTC and nvcc" in why(capsys, edit=False)
     assert "kernels/answer.cu: NVRTC and nvcc compile write_answer differently" in why(capsys)
 
 
