@@ -8,16 +8,15 @@ it is installed. It is loaded from the cache, after an edit of the kernel, after
 header that only the kernel includes, and by 16 processes that start together with nothing built. A
 new process has imported torch before it is timed; all other imports of a load count. "Just built"
 is the first load after another process has built: the files are then younger than 2 s. A loader
-that returns a module of older code is listed as stale and has no time. "compilers alone" runs
-PyTorch's commands that compile the edited kernel and link. Ours may be faster, because it links
-stubs (_jit_loader/build/pytorch/libraries.py).
+that returns a module of older code is listed as stale and has no time. "alone" runs PyTorch's
+commands that compile the edited kernel and link. Ours may be faster, because it runs nvcc's two
+halves in parallel (_jit_loader/cuda/halves.py) and links stubs (build/pytorch/libraries.py).
 
 closure: a load from the cache of a kernel that includes 10 to 10,000 generated headers.
 
 live: a load_op of this project's ops, or a load of an extension of one .cu file (sources/public_*),
 and PyTorch's load of the same sources, after an edit within a kernel's body, until the first result
-of that kernel, in one process, which has started CUDA; "alone" is "compilers alone". A GPU is
-needed.
+of that kernel, in one process, which has started CUDA. A GPU is needed.
 """
 
 import contextlib

@@ -15,7 +15,7 @@ import tempfile
 
 
 def add_arguments(parser):
-    parser.add_argument("names", nargs="*", metavar="name", help="default: all ops")
+    parser.add_argument("names", nargs="*", metavar="name", help="ops to build (default: all)")
     parser.add_argument("--pch", action="store_true", help="precompile PyTorch's headers")
 
 

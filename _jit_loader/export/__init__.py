@@ -18,7 +18,7 @@ ARCHITECTURE = re.compile(r"cpu|\d+\.\d|x86-64-v[234]")
 
 
 def add_arguments(parser):
-    parser.add_argument("names", nargs="*", metavar="name", help="default: all ops")
+    parser.add_argument("names", nargs="*", metavar="name", help="ops to export (default: all)")
     parser.add_argument(
         "--out",
         metavar="DIR",
