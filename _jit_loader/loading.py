@@ -221,7 +221,7 @@ def is_unchanged(call):
 
 def unchanged(paths):
     """Yields the memos that are still valid; paths: of memo_paths()."""
-    for path in paths:
+    for path in filter(os.path.exists, paths):  # the user may not enter the cache of another
         with contextlib.suppress(FileNotFoundError):
             check_trusted(path)  # a memo names code to load
             memo = Memo.read(path)

@@ -109,10 +109,10 @@ def test_shared_cache_is_searched_before_a_build_and_never_written(tiny, tmp_pat
     tiny.load()
     tiny.compiled()
     (shared / FORMAT).chmod(0o777)
-    monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "own"))
     monkeypatch.setenv("JIT_LOADER_READONLY_CACHES", f"{tmp_path / 'empty'}:{shared}")
     before = sorted(shared.rglob("*"))
-    for _ in range(2):
+    for own in ("/dev/null", "own", "own"):  # the user cannot enter the first
+        monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / own))
         assert tiny.value() == 101
         assert jit_loader.loaded("tiny").path.startswith(str(shared))
         assert tiny.compiled() == []
