@@ -264,7 +264,8 @@ class Module {
   // at::Tensor (None if undefined), a std::tuple of tensors, or void.
   template <auto function, class... Names>
   void define(const char* name, const char* doc, Names... parameters) {
-    static_assert(sizeof...(Names) == detail::count_parameters(function), "name every argument");
+    static_assert(sizeof...(Names) == detail::count_parameters(function),
+                  "define and define_differentiable take a name for each argument of a function");
     add(name, doc, {parameters...}, detail::call_from_python<function>,
         METH_FASTCALL | METH_KEYWORDS);
   }

@@ -32,9 +32,20 @@ class Op:
         self.results, self.function = results, function
         self.autocast, self.vmap, self.sharding = autocast, vmap, sharding
         parsed = torch._C.parse_schema(schema)
+        named = (parsed.name, *(argument.name for argument in parsed.arguments))
+        if named != (self.name, *self.parameters):
+            raise ValueError(
+                f"{self.name}: its schema, {schema}, must have the name and the arguments of the "
+                f"function {self.name}{self.signature}"
+            )
         self.types = [str(argument.type) for argument in parsed.arguments]
         self.outputs = [result.name or "output" for result in parsed.returns]
         names = (*self.parameters, *self.outputs)
+        if not set(saves) <= set(names):
+            raise ValueError(
+                f"{self.name}: saves names arguments and results, {', '.join(names)}; it has "
+                f"{', '.join(saves)}"
+            )
         self.saved = tuple(names.index(item) for item in saves)
         for position in self.saved:
             if position < len(self.types) and "Tensor" not in self.types[position]:
@@ -55,8 +66,14 @@ class Op:
                 f"the binding of {self.name} has no function {self.function!r}: define it with "
                 f'define_differentiable<...>(module, "{self.function}", ...)'
             )
-        self.module = module
-        self.forward = getattr(module, self.function)
+        forward = getattr(module, self.function)
+        given = tuple(inspect.signature(forward).parameters)
+        if len(given) != len(self.parameters):  # the dispatcher would read arguments that are none
+            raise TypeError(
+                f"{self.name}: the binding's {self.function}({', '.join(given)}) must have as many "
+                f"arguments as the function {self.name}{self.signature} and its schema"
+            )
+        self.module, self.forward = module, forward
         self._make_call()
 
     def gradient(self, formula):
@@ -98,8 +115,9 @@ class Op:
         """Returns the gradient of each argument by the formula; None if it is not needed."""
         if self.formula is None:
             raise RuntimeError(
-                f"{self.name} has no formula, which its second derivative, torch.func and "
-                f"torch.compile need: define it with @{self.name}.gradient"
+                f"{self.name} has no formula for its gradient: define it with "
+                f"@{self.name}.gradient. The second derivative, torch.func and torch.compile need "
+                "it even if the binding has a gradient"
             )
         named = {name: {"needs": needs, "shapes": shapes}[name] for name in self.wanted}
         values = self.formula(*grads, *saved, **named)

@@ -32,27 +32,21 @@ PYTHON_MODULE(module) {
 """
 
 
-def write_project(folder, binding):
-    shutil.copytree(ROOT / "kernels/shared", folder / "kernels/shared")
-    shutil.copytree(ROOT / "bindings/shared", folder / "bindings/shared")
-    (folder / "bindings/own.cpp").write_text(binding)
-    return str(folder)
-
-
 @pytest.fixture(scope="module")
 def own(tmp_path_factory):
     """Returns own(schema, function=..., **options), which makes the function of an op."""
-    project, made = write_project(tmp_path_factory.mktemp("own") / "project", BINDING), []
+    project, made = tmp_path_factory.mktemp("own") / "project", []
+    for shared in ("kernels/shared", "bindings/shared"):
+        shutil.copytree(ROOT / shared, project / shared)
+    (project / "bindings/own.cpp").write_text(BINDING)
 
-    def make(schema, function, gradient=None, **options):
+    def make(schema, function, **options):
         body = (lambda x, n: None) if "int n" in schema else (lambda x: None)
         body.__name__ = schema.partition("(")[0]
         # The first op is named "own", as the build.
-        build = {"build_of": made[0]} if made else {"project": project}
+        build = {"build_of": made[0]} if made else {"project": str(project)}
         op = differentiable(schema, function=function, **build, **options)(body)
         made.append(op)
-        if gradient is not None:
-            op.gradient(gradient)
         return op
 
     make("own(Tensor x) -> Tensor", "copy")
@@ -80,11 +74,6 @@ def test_integer_result_has_no_gradient(own):
     assert torch.equal(x.grad, torch.ones(3))
 
 
-def test_gradient_in_cpp_that_lacks_a_saved_tensor_is_an_error(own):
-    with pytest.raises(TypeError, match=r"1 parameters that are tensors, but gets 2"):
-        own("own_saved(Tensor x) -> Tensor", "copy", saves=["x"])
-
-
 def test_a_second_gradient_without_a_formula_is_an_error(own):
     copy, x = own("own_copy(Tensor x) -> Tensor", "copy"), leaf()
     copy(x).sum().backward()
@@ -93,20 +82,25 @@ def test_a_second_gradient_without_a_formula_is_an_error(own):
 
 
 def test_formula_with_shapes_takes_numbers(own):
-    repeated = own(
-        "own_repeated(Tensor x, int n) -> Tensor",
-        "repeated",
-        lambda grad, shapes: (grad * len(shapes[0]), None),
-    )
+    repeated = own("own_repeated(Tensor x, int n) -> Tensor", "repeated")
+    repeated.gradient(lambda grad, shapes: (grad * len(shapes[0]), None))
     assert torch.equal(torch.func.grad(lambda x: repeated(x, 2).sum())(leaf()), torch.ones(3))
     x = leaf()
     repeated(x, 2).sum().backward()
     assert torch.equal(x.grad, torch.ones(3))
 
 
-def test_number_cannot_be_saved(own):
-    with pytest.raises(TypeError, match="saves has 'n', which is not a tensor"):
-        own("own_number(Tensor x, int n) -> Tensor", "repeated", saves=["n"])
+def test_arguments_that_do_not_fit_are_an_error(own):
+    """Those of the schema, the function, the binding and `saves`."""
+    for schema, function, saved, message in [
+        ("own_saved(Tensor x) -> Tensor", "copy", "x", "1 parameters that are tensors, but gets 2"),
+        ("own_number(Tensor x, int n) -> Tensor", "repeated", "n", "'n', which is not a tensor"),
+        ("own_other(Tensor x) -> Tensor", "copy", "y", "results, x, output; it has y"),
+        ("own_renamed(Tensor y) -> Tensor", "copy", "y", r"must have .* own_renamed\(x\)"),
+        ("own_fewer(Tensor x) -> Tensor", "repeated", "x", r"repeated\(x, n\) must have as many"),
+    ]:
+        with pytest.raises((TypeError, ValueError), match=message):
+            own(schema, function, saves=[saved])
 
 
 def test_another_thread_may_be_importing_dtensors(monkeypatch):
