@@ -65,10 +65,9 @@ def check_request(all_builds, digests):
     if is_set("JIT_LOADER_NO_COMPILE"):
         raise CompilingForbidden(
             f"{request.title} has to be compiled, but JIT_LOADER_NO_COMPILE is set:\n  "
-            f"{_no_build_fits(all_builds[0], digests)}\n"
-            "Compile it where that is allowed: load it once with the same cache and without "
-            "JIT_LOADER_NO_COMPILE; or, for an op, run `python -m jit_loader export "
-            f"{request.name} --out DIR` and name DIR in JIT_LOADER_READONLY_CACHES here"
+            f"{_no_build_fits(all_builds[0], digests)}\nLoad it once with the same cache where "
+            f"compiling is allowed; or run `python -m jit_loader export {request.name} --out DIR` "
+            "for an op, and name DIR in JIT_LOADER_READONLY_CACHES here"
         )
     try:
         check_tools(request)
@@ -90,7 +89,8 @@ def check_request(all_builds, digests):
 
 def _no_build_fits(builds, digests):
     """Returns lines that say why."""
-    return "\n  ".join(all_reasons(builds, digests)[:MOST_REASONS])
+    missing = [f"{cache} does not exist" for cache in readonly_caches() if not os.path.isdir(cache)]
+    return "\n  ".join([*missing, *all_reasons(builds, digests)[:MOST_REASONS]])
 
 
 def check_tools(request):

@@ -55,7 +55,7 @@ HINTS = {
         "an object or archive that is linked in was compiled without -fPIC: compile it with -fPIC"
     ),
     r"module export function \(PyInit_(\w+)\)": (
-        "the name in PYBIND11_MODULE must be TORCH_EXTENSION_NAME, or {0}"
+        "define PYBIND11_MODULE(TORCH_EXTENSION_NAME, m), or in an op PYTHON_MODULE(module)"
     ),
     r"cannot open shared object file": (
         "add its folder to extra_ldflags: -Wl,-rpath,<folder>, or to LD_LIBRARY_PATH"
