@@ -7,10 +7,11 @@ blank op is any kernel; its template has a thread for each element.
 
 The files are written into the current folder's project. If there is none, the current folder
 becomes a project: kernels/ and bindings/ are made, with the helpers that ops share. Existing files
-are never changed. A name that Python, C++, PyTorch or the helpers use for something else, such as
-class, double, torch or half, gives an error when the op is compiled or imported: choose another.
+are never changed. A name that C++ or PyTorch uses for something else, such as double or half, gives
+an error when the op is compiled: choose another.
 """
 
+import keyword
 import os
 import re
 from pathlib import Path
@@ -27,13 +28,8 @@ EXPRESSIONS = {
 TEMPLATES = Path(__file__).absolute().parent / "templates"
 
 # The files that ops share, which a project gets with its first op.
-HELPERS = (
-    "kernels/shared/*.*",
-    "bindings/shared/*.*",
-    "bindings/__init__.py",
-    "bindings/autograd.*",
-)
-HELPERS_NAMES = ("shared", "autograd")
+HELPERS = "kernels/shared/*.*", "bindings/shared/*.*", "bindings/__init__.py", "bindings/autograd.*"
+TAKEN = {"shared", "autograd", "torch", *keyword.kwlist}
 
 
 def add_arguments(parser):
@@ -71,10 +67,10 @@ def write_op(name, kind, project):
         ValueError: the name cannot be the name of an op.
         FileExistsError: the project has one of the op's files.
     """
-    if not re.fullmatch("[a-z][a-z0-9_]*", name) or name in HELPERS_NAMES:
+    if not re.fullmatch("[a-z][a-z0-9_]*", name) or name in TAKEN:
         raise ValueError(
             f"{name!r} cannot be the name of an op: use lower-case letters, digits and '_', begin "
-            f"with a letter, and take none of the helpers' names, {', '.join(HELPERS_NAMES)}"
+            "with a letter, and take no word of Python, and none of shared, autograd and torch"
         )
     files = {
         path.replace("NAME", name): rendered(text, name)

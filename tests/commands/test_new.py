@@ -71,7 +71,7 @@ def test_op_is_added_to_the_project_that_contains_the_folder(new, tmp_path, monk
     assert (tmp_path / "kernels" / "second.h").exists()
 
 
-@pytest.mark.parametrize("name", ["MyOp", "é", "../x", "2d", "shared"])
+@pytest.mark.parametrize("name", ["MyOp", "é", "../x", "2d", "shared", "class"])
 def test_bad_names_are_refused_before_anything_is_written(new, tmp_path, name):
     code, out, err = new(name)
     assert (code, out) == (1, "")
