@@ -92,7 +92,7 @@ def request_changes(key, old, new):
         changes = changes or ["in a different order"]
     else:
         return [f"{key} was {_text(old)}, is {_text(new)}"]
-    return [f"{key}: {change}" for change in changes]
+    return [f"{key}: {change}".replace("<project>/", "") for change in changes]
 
 
 def _text(value):

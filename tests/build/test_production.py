@@ -41,8 +41,8 @@ def test_miss_names_the_difference_from_a_build_in_a_shared_cache(serving, tmp_p
     monkeypatch.setenv("JIT_LOADER_READONLY_CACHES", str(Path(cache_folder()).parent))
     monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "empty"))
     serving.forbid_compilation()
-    with pytest.raises(RuntimeError, match=r"C\+\+ flags: -DMORE was added"):
-        serving.load(extra_cflags=["-DMORE"])
+    with pytest.raises(RuntimeError, match=r"C\+\+ flags: -DMORE was added\n.* paths: a was added"):
+        serving.load(extra_cflags=["-DMORE"], extra_include_paths=[str(serving.folder / "a")])
     assert serving.value() == 101
 
 
