@@ -1,1 +1,1 @@
-"""The benchmarks, one script per question; `python -m benchmarks` runs them all."""
+"""The benchmarks, one script per question."""

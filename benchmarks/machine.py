@@ -23,13 +23,6 @@ def cpu_model():
     return models[0] if models else platform.machine()
 
 
-def clock_mhz():
-    """Returns the clock of the fastest core now, or None if the kernel does not show it."""
-    with open("/proc/cpuinfo") as file:
-        clocks = [float(line.partition(":")[2]) for line in file if line.startswith("cpu MHz")]
-    return max(clocks, default=None)
-
-
 def python_loop_ms():
     """Returns the milliseconds of 10^6 additions in Python, the least of five.
 
@@ -54,7 +47,6 @@ def describe(loop_before):
     return {
         "cpu": cpu_model(),
         "cores": len(os.sched_getaffinity(0)),
-        "clock_mhz": clock_mhz(),
         "python_loops_ms": [loop_before, python_loop_ms()],
         "threads": torch.get_num_threads(),
         "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],

@@ -3,7 +3,6 @@
 import ast
 from pathlib import Path
 
-# In the order in which `python -m benchmarks` runs them.
 NAMES = (
     "bandwidth",
     "call_overhead",
@@ -19,10 +18,4 @@ NAMES = (
 
 
 def docstring(name):
-    source = Path(__file__).with_name(f"{name}.py").read_text()
-    return ast.get_docstring(ast.parse(source))
-
-
-def question(name):
-    """Returns the first line of a script's docstring."""
-    return docstring(name).splitlines()[0]
+    return ast.get_docstring(ast.parse(Path(__file__).with_name(f"{name}.py").read_text()))

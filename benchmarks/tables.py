@@ -61,10 +61,9 @@ class Run:
     def about(self):
         """The row of runs.md: when and where it ran, with what, and how fast the machine was."""
         about, date = self["machine"], self["date"][:16].replace("T", " ")
-        clock = f"{about['clock_mhz'] / 1e3:.1f} GHz" if about.get("clock_mhz") else ""
         loops = ", ".join(f"{loop:.0f}" for loop in about.get("python_loops_ms") or ())
         where = self["benchmark"], self.on, about["cpu"]
-        return [*where, date, about["torch"], about["cuda"] or "", about["cxx"], clock, loops]
+        return [*where, date, about["torch"], about["cuda"] or "", about["cxx"], loops]
 
 
 def read(folder):
@@ -93,15 +92,9 @@ def newest(by_device, kind, benchmarks):
 
 
 def _have_one_speed(one, other):
-    """Returns whether two runs have the same speed within 15%, as far as that is known.
-
-    A loop that was timed only at the end of a run may have met a slow moment, and is not compared.
-    """
-    about = [each["machine"] for each in (one, other)]
-    if any(each.get("python_loops_ms") is None for each in about):
-        return bool(about[0].get("clock_mhz")) == bool(about[1].get("clock_mhz"))
-    first, second = (min(each["python_loops_ms"]) for each in about)
-    return abs(first / second - 1) < SPEED_DIFFERS
+    """Returns whether two runs have the same speed within 15%, as far as that is known."""
+    loops = [each["machine"].get("python_loops_ms") for each in (one, other)]
+    return None in loops or abs(min(loops[0]) / min(loops[1]) - 1) < SPEED_DIFFERS
 
 
 def runs_text(found):
@@ -484,8 +477,7 @@ run. Where the two differ by more than 20%, compare times within a row only: its
 
 
 def runs_page(by_device):
-    columns = ["benchmark", "on", "processor", "end, in UTC", "PyTorch", "CUDA", "compiler"]
-    columns += ["clock", "loop"]
+    columns = ["benchmark", "on", "processor", "end, in UTC", "PyTorch", "CUDA", "compiler", "loop"]
     rows = [run.about for runs in by_device.values() for run in runs.values()]
     return "\n".join([RUNS, *markdown(columns, sorted(rows))]) + "\n"
 

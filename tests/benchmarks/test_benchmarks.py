@@ -2,16 +2,12 @@
 
 import json
 import platform
-import subprocess
-import sys
-from pathlib import Path
-from unittest.mock import Mock
+from xml.etree import ElementTree
 
 import pytest
 import torch
 
-from benchmarks import __main__ as everything
-from benchmarks import live_edits, scripts
+from benchmarks import live_edits, recording, scripts
 from tests.support.extension import ROOT
 
 
@@ -23,7 +19,7 @@ def results_in(folder):
         assert str(ROOT) not in text
         assert f'"{platform.node()}"' not in text
         content = json.loads(text)
-        assert {"cpu", "cores", "clock_mhz", "python_loops_ms", "gpus"} < content["machine"].keys()
+        assert {"cpu", "cores", "python_loops_ms", "gpus"} < content["machine"].keys()
         found += content["results"]
     return found
 
@@ -47,16 +43,9 @@ def test_the_edits_of_the_live_benchmark_fit_the_kernels(name, tmp_path):
     assert sum(f" {op.value};" in text or f" {op.value})" in text for text in texts) == 1
 
 
-def test_all_benchmarks_run_in_turn_and_one_that_fails_is_named(monkeypatch):
-    call = Mock(side_effect=lambda command: int("benchmarks.hit" in command))
-    monkeypatch.setattr(subprocess, "call", call)
-    monkeypatch.setattr(sys, "argv", ["benchmarks", "--quick", "--out", "there"])
-    with pytest.raises(SystemExit, match="failed: hit"):
-        everything.main()
-    folder = Path(everything.__file__).parent
-    programs = {path.stem for path in folder.glob("*.py") if "def main()" in path.read_text()}
-    commands = [arguments[0][2:] for arguments, _ in call.call_args_list]
-    assert {command[0].removeprefix("benchmarks.") for command in commands} == (
-        programs - {"__main__", "tables", "worker"}
-    )
-    assert all(command[1:] == ["--quick", "--out", "there"] for command in commands)
+def test_a_recording_shows_its_lines():
+    lines = [(1.0, "command", ">>> a < b"), (2.5, "output", "0.5 s")]
+    texts = ElementTree.fromstring(recording.svg(lines)).iter("{http://www.w3.org/2000/svg}text")
+    assert [text.text for text in texts] == [">>> a < b", "0.5 s"]
+    edits = [step for step in recording.SESSION if isinstance(step, tuple)]
+    assert recording.SOURCE.read_text().count(edits[0][0]) == 1

@@ -1,0 +1,82 @@
+"""Records a session of Python in which a kernel is edited: an animated SVG for the README.
+
+    python -m benchmarks.recording FILE.svg
+
+It needs a GPU. The lines and their times are those of the session, which begins when the extension
+has been built once. Between two steps, as if a person typed them, are two seconds.
+"""
+
+import contextlib
+import io
+import os
+import sys
+import tempfile
+import textwrap
+import time
+from html import escape
+from pathlib import Path
+
+SOURCE = Path(__file__).parent / "sources" / "gelu.cu"
+LOAD = 'module = load("gelu", ["gelu.cu"])'
+LOAD_AND_MEASURE = LOAD, "print(measure(module.gelu, x, reference=gelu))"
+AS_DOUBLE = "0.5 * x[i] * (1.0 + erf(x[i] * 0.70710678))"
+AS_FLOAT = "0.5f * x[i] * (1.0f + erff(x[i] * 0.70710678f))"
+WRONG = AS_FLOAT.replace("0.707", "0.77")
+# A step is a command, or an edit of the file: (text, the text in its place).
+SESSION = (
+    *("import torch", "from torch.nn.functional import gelu"),
+    *("from jit_loader import load, measure", 'x = torch.randn(1 << 24, device="cuda")'),
+    *LOAD_AND_MEASURE,
+    *((AS_DOUBLE, AS_FLOAT), *LOAD_AND_MEASURE),
+    *((AS_FLOAT, WRONG), *LOAD_AND_MEASURE),
+    *((WRONG, AS_FLOAT), *LOAD_AND_MEASURE),
+)
+STEP_SECONDS, LAST_SECONDS = 2, 8
+COLOURS = {"command": "#e6edf3", "output": "#9da7b3", "-": "#ff7b72", "+": "#7ee787"}
+WIDTH, LINE, LETTERS = 1080, 19, 134
+
+
+def recorded():
+    """Returns [(seconds since the start, kind, line)]; kind: a key of COLOURS."""
+    file, lines, now, names = Path("gelu.cu"), [], 0.0, {}
+    exec(f"from jit_loader import load; {LOAD}", {})
+    for step in SESSION:
+        now += STEP_SECONDS
+        if isinstance(step, tuple):
+            file.write_text(file.read_text().replace(*step))
+            lines += [(now, mark, f"{mark} {part}") for mark, part in zip("-+", step)]
+            continue
+        lines.append((now, "command", f">>> {step}"))
+        output, started = io.StringIO(), time.perf_counter()
+        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
+            exec(step, names)
+        now += time.perf_counter() - started
+        for line in output.getvalue().splitlines():
+            lines += [(now, "output", part) for part in textwrap.wrap(line, LETTERS)]
+    return lines
+
+
+def svg(lines):
+    """Returns the picture, in which each line appears at its time, again and again."""
+    seconds, size = lines[-1][0] + LAST_SECONDS, f"{WIDTH} {LINE * (len(lines) + 1)}"
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {size}" font-size="13"'
+    parts = [f'{head} font-family="monospace"><rect width="100%" height="100%" fill="#0d1117"/>']
+    for number, (at, kind, line) in enumerate(lines, 1):
+        place = f'x="12" y="{LINE * number}" fill="{COLOURS[kind]}" xml:space="preserve"'
+        times = f'values="0;1" keyTimes="0;{at / seconds:.4f}" dur="{seconds:.1f}s"'
+        appears = f'<animate attributeName="opacity" calcMode="discrete" {times}'
+        parts.append(f'<text {place}>{escape(line)}{appears} repeatCount="indefinite"/></text>')
+    return "\n".join([*parts, "</svg>\n"])
+
+
+def main():
+    target = Path(sys.argv[1]).absolute()
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        os.environ["JIT_LOADER_CACHE"] = os.path.join(folder, "cache")
+        os.chdir(folder)
+        Path(SOURCE.name).write_text(SOURCE.read_text())
+        target.write_text(svg(recorded()))
+
+
+if __name__ == "__main__":
+    main()
