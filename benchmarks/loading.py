@@ -16,18 +16,21 @@ closure: a load from the cache of a kernel that includes 10 to 10,000 generated 
 
 live: a load_op of this project's ops, or a load of an extension of one .cu file (sources/public_*),
 and PyTorch's load of the same sources, after an edit within a kernel's body, until the first result
-of that kernel, in one process, which has started CUDA. A GPU is needed.
+of that kernel, in one process, which has started CUDA. A GPU is needed. For each four cores one
+extension is measured at a time: PyTorch's builds take minutes.
 """
 
 import contextlib
 import functools
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import torch
 
 from _jit_loader.cache.store import read_manifest
+from _jit_loader.system.jobs import parallel_jobs
 from benchmarks import report, timing
 from benchmarks.live_edits import EDITS as LIVE_OPS
 from benchmarks.live_edits import EXTENSIONS, edited
@@ -35,7 +38,7 @@ from benchmarks.subject import WAYS, Subject, compare, ready_workers, ways_of
 
 SOURCES = ("plain", "light", "extension")
 EDITS = 5  # of each kind
-LIVE_ROUNDS = 3  # PyTorch's load takes 7 s for each edit
+LIVE_ROUNDS = 10
 
 
 def starters(subject, count=1):
@@ -176,11 +179,12 @@ def measure_live(options, device):
     if not torch.cuda.is_available():
         report.progress("live: PyTorch finds no CUDA GPU on this machine")
         return
-    results = []
-    for name in [*EXTENSIONS, *LIVE_OPS][: 1 if options.quick else None]:
-        report.progress(name)
-        results.append(live_edit(name, options.quick))
-        report.save("loading_live", "cuda", options, results)  # the next one may fail
+    results, names = [], [*EXTENSIONS, *LIVE_OPS][: 1 if options.quick else None]
+    with ThreadPoolExecutor(max(1, parallel_jobs() // 4)) as threads:
+        for result in threads.map(lambda name: live_edit(name, options.quick), names):
+            results.append(result)
+            report.progress(result["question"])
+            report.save("loading_live", "cuda", options, results)  # the next one may fail
     report.show("from the save of a kernel to its first result", results)
 
 
