@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import report, scripts
+from benchmarks.live_edits import EDITS as LIVE_OPS
+from benchmarks.live_edits import EXTENSIONS
 from benchmarks.report import duration, ratio_text
 
 ROOT = Path(__file__).parents[1]
@@ -266,10 +268,7 @@ CELLS = {
     for edit in ("kernel edit", "header edit")
 }
 LIVE = "kernel body edit to its first result, same process: {}"
-LIVE_EDITS = {
-    op: load("live", LIVE.format(op))
-    for op in ("add2", "sigmoid", "trilinear_interpolation", "lltm")
-}
+LIVE_EDITS = {name: load("live", LIVE.format(name)) for name in [*LIVE_OPS, *EXTENSIONS]}
 FIRST_BUILDS = {
     "one op": ("cold_build", {"question": "one op"}),
     "`load_inline`": ("cold_build", {"question": "inline"}),
@@ -292,11 +291,7 @@ MANY_STARTS = {label: row for label, row in STARTS.items() if "64" in label}
 STEPS = {
     f"a step, {size}": ("lltm", {"size": size, "question": "step"}) for size in ("small", "large")
 }
-STEP_CELLS = {
-    "ours": time(),
-    "eager / ours": ratio("eager"),
-    "compiled / ours": ratio("compiled"),
-}
+STEP_CELLS = {"ours": time(), **dict(RATIOS[:2])}
 LOADS = ("loading_plain", "loading_extension")
 # {name of a table: (its benchmarks, the function that writes it)}
 TABLES = {
@@ -383,6 +378,7 @@ README = [
     ("start a program, and nothing has changed", *load("extension", FROM_CACHE)),
     ("edit a `.cu` file and load again in the same process", *load("extension", QUESTIONS[2])),
     ("edit a header and load again in the same process", *load("extension", QUESTIONS[3])),
+    ("edit the body of a kernel and load again (`torch/extension.h`)", *LIVE_EDITS["public_float"]),
     ("edit the body of an op's kernel and call it (`load_op`)", *LIVE_EDITS["add2"]),
     ("build for the first time (`torch/extension.h`)", "cold_build", {"question": "inline"}),
 ]
@@ -413,6 +409,7 @@ CHINESE = {
     "start a program, and nothing has changed": "启动程序，什么都没有变",
     "edit a `.cu` file and load again in the same process": "修改 `.cu` 文件，在同一进程里重新加载",
     "edit a header and load again in the same process": "修改头文件，在同一进程里重新加载",
+    "edit the body of a kernel and load again": "修改 kernel 的函数体，重新加载",
     "edit the body of an op's kernel and call it": "修改算子 kernel 的函数体，然后调用它",
     "build for the first time": "第一次编译",
     "runs the old code, silently": "不声不响地运行旧代码",
